@@ -13,39 +13,39 @@ import (
 )
 
 func TestBorrowedBytesKeepOrder(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	storage := []byte("LENT")
 	for range 3 {
-		_ = appendFrame(o, "before;")
-		if !o.AppendBorrowed([]byte("head:"), storage) {
+		_ = appendFrame(q, "before;")
+		if !q.AppendBorrowed([]byte("head:"), storage) {
 			t.Fatal("AppendBorrowed = false although no goroutine writes")
 		}
-		_ = appendFrame(o, ";behind;")
+		_ = appendFrame(q, ";behind;")
 	}
 	want := strings.Repeat("before;head:LENT;behind;", 3)
-	if o.Queued() != len(want) {
-		t.Errorf("%d bytes are queued, want %d", o.Queued(), len(want))
+	if q.Queued() != len(want) {
+		t.Errorf("%d bytes are queued, want %d", q.Queued(), len(want))
 	}
-	if err := o.Flush(); err != nil {
+	if err := q.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	o.CopyBorrowed()
+	q.CopyBorrowed()
 	copy(storage, "gone")
 	got := make([]byte, len(want))
-	if _, err := io.ReadFull(far, got); err != nil || string(got) != want {
+	if _, err := io.ReadFull(peer, got); err != nil || string(got) != want {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 }
 
 func TestUnsentBorrowedBytesAreCopied(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	storage := []byte("LENT")
-	_ = o.AppendBorrowed(nil, storage)
-	o.CopyBorrowed()
+	_ = q.AppendBorrowed(nil, storage)
+	q.CopyBorrowed()
 	copy(storage, "gone")
-	_ = o.Flush()
+	_ = q.Flush()
 	got := make([]byte, len(storage))
-	if _, err := io.ReadFull(far, got); err != nil || string(got) != "LENT" {
+	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "LENT" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -53,59 +53,59 @@ func TestUnsentBorrowedBytesAreCopied(t *testing.T) {
 // TestFullSocketCopiesBorrowedBytes verifies that borrowed bytes arrive intact although the test
 // changes them after CopyBorrowed, even when the socket is full.
 func TestFullSocketCopiesBorrowedBytes(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	var want bytes.Buffer
 	refused := false
 	for i := 0; !refused; i++ {
 		storage := bytes.Repeat(fmt.Appendf(nil, "%08d", i), 32<<10) // 256 KiB
 		want.Write(storage)
-		if !o.AppendBorrowed(nil, storage) {
+		if !q.AppendBorrowed(nil, storage) {
 			refused = true
-			_ = appendFrame(o, string(storage))
+			_ = appendFrame(q, string(storage))
 		}
-		if err := o.Flush(); err != nil {
+		if err := q.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		o.CopyBorrowed()
+		q.CopyBorrowed()
 		clear(storage)
 		if i > 1000 {
 			t.Fatal("AppendBorrowed never returned false")
 		}
 	}
 	got := make([]byte, want.Len())
-	if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, want.Bytes()) {
+	if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%v; equal: %v", err, bytes.Equal(got, want.Bytes()))
 	}
 }
 
 func TestConcurrentAppendBorrowed(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	const senders, each, size = 8, 300, 5000
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for s := range senders {
-		all.Go(func() {
+		wg.Go(func() {
 			storage := make([]byte, size)
 			for i := range each {
 				for j := range storage {
 					storage[j] = byte('a' + s)
 				}
-				if !o.AppendBorrowed(nil, storage) {
-					_ = appendFrame(o, string(storage))
+				if !q.AppendBorrowed(nil, storage) {
+					_ = appendFrame(q, string(storage))
 				}
 				if i%3 > 0 {
-					_ = o.Flush()
+					_ = q.Flush()
 				}
-				o.CopyBorrowed()
+				q.CopyBorrowed()
 				clear(storage)
 			}
-			_ = o.Flush()
+			_ = q.Flush()
 		})
 	}
 	got := make([]byte, senders*each*size)
-	if _, err := io.ReadFull(far, got); err != nil {
+	if _, err := io.ReadFull(peer, got); err != nil {
 		t.Fatal(err)
 	}
-	all.Wait()
+	wg.Wait()
 	for i := 0; i < len(got); i += size {
 		if !bytes.Equal(got[i:i+size], bytes.Repeat(got[i:i+1], size)) || got[i] == 0 {
 			t.Fatalf("borrowed bytes are damaged at %d", i)
@@ -114,21 +114,21 @@ func TestConcurrentAppendBorrowed(t *testing.T) {
 }
 
 func TestLostConnectionRejectsBorrow(t *testing.T) {
-	o, far, _ := newTestQueue(t)
-	_ = far.Close()
+	q, peer, _ := newTestQueue(t)
+	_ = peer.Close()
 	storage := make([]byte, 1<<20)
 	for range 100 { // until writing fails
-		if !o.AppendBorrowed(nil, storage) {
+		if !q.AppendBorrowed(nil, storage) {
 			break
 		}
-		_ = o.Flush()
-		o.CopyBorrowed()
+		_ = q.Flush()
+		q.CopyBorrowed()
 	}
-	o.Fail(io.ErrClosedPipe)
-	if o.AppendBorrowed(nil, storage) {
+	q.Fail(io.ErrClosedPipe)
+	if q.AppendBorrowed(nil, storage) {
 		t.Error("AppendBorrowed = true on a lost connection")
 	}
-	if n := o.Queued(); n != 0 {
+	if n := q.Queued(); n != 0 {
 		t.Errorf("%d bytes are queued on a lost connection", n)
 	}
 }
@@ -137,70 +137,70 @@ func TestLostConnectionRejectsBorrow(t *testing.T) {
 // peer that reads nothing.
 func TestCopyBorrowedDoesNotWaitForPeer(t *testing.T) {
 	for range 100 {
-		o, far, _ := newTestQueue(t)
-		_ = far.(*net.TCPConn).SetReadBuffer(maxPieceSize)
-		_ = o.conn.nc.(*net.TCPConn).SetWriteBuffer(maxPieceSize)
-		_ = o.AppendBorrowed(nil, make([]byte, 5000))
+		q, peer, _ := newTestQueue(t)
+		_ = peer.(*net.TCPConn).SetReadBuffer(maxPieceSize)
+		_ = q.conn.nc.(*net.TCPConn).SetWriteBuffer(maxPieceSize)
+		_ = q.AppendBorrowed(nil, make([]byte, 5000))
 		for range 3 * HighWatermark / maxPieceSize {
-			_ = appendFrame(o, string(make([]byte, maxPieceSize)))
+			_ = appendFrame(q, string(make([]byte, maxPieceSize)))
 		}
-		var all sync.WaitGroup
-		all.Go(func() { _ = o.Flush() })
-		owned := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = q.Flush() })
+		done := make(chan struct{})
 		go func() {
-			defer close(owned)
-			for o.idle() {
+			defer close(done)
+			for q.idle() {
 				runtime.Gosched() // CopyBorrowed must run while Flush writes
 			}
-			o.CopyBorrowed()
+			q.CopyBorrowed()
 		}()
 		select {
-		case <-owned:
+		case <-done:
 		case <-time.After(5 * time.Second):
 			t.Fatal("CopyBorrowed waits for the peer")
 		}
-		all.Wait()
+		wg.Wait()
 	}
 }
 
 // idle reports whether no goroutine writes.
-func (o *WriteQueue) idle() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return !o.writing
+func (q *WriteQueue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.writing
 }
 
 // TestCopiedBytesAreGathered verifies that copies for a peer that reads nothing use at most 1.5
 // times their size.
 func TestCopiedBytesAreGathered(t *testing.T) {
-	o, _, _ := newTestQueue(t)
+	q, _, _ := newTestQueue(t)
 	frame := make([]byte, 9+16<<10)
 	const frames = 30
 	for range frames {
-		if !o.AppendBorrowed(nil, frame) {
+		if !q.AppendBorrowed(nil, frame) {
 			t.Fatal("AppendBorrowed = false although no goroutine writes")
 		}
 	}
-	o.CopyBorrowed()
-	held := 0
-	for _, piece := range o.pieces {
-		held += piece.Cap()
+	q.CopyBorrowed()
+	size := 0
+	for _, piece := range q.pieces {
+		size += piece.Cap()
 	}
-	if most := frames * len(frame) * 3 / 2; held > most {
-		t.Errorf("%d bytes of storage for %d queued bytes, want at most %d", held, o.Queued(), most)
+	if limit := frames * len(frame) * 3 / 2; size > limit {
+		t.Errorf("%d bytes of storage for %d queued bytes, want at most %d", size, q.Queued(), limit)
 	}
-	_ = o.Flush()
+	_ = q.Flush()
 }
 
 func TestAppendBorrowedNeedsPlainSocket(t *testing.T) {
 	encrypted, _ := tlsPair(t, nil)
-	near, far := net.Pipe()
-	defer near.Close()
-	defer far.Close()
-	for name, conn := range map[string]*Conn{"over TLS": encrypted, "in memory": NewConn(near)} {
-		o := NewWriteQueue(conn, func(func()) { t.Error("a goroutine waits for the peer") })
-		if o.AppendBorrowed([]byte("head"), []byte("content")) || o.Queued() > 0 {
-			t.Errorf("%s: AppendBorrowed added bytes or returned true; %d bytes are queued", name, o.Queued())
+	local, peer := net.Pipe()
+	defer local.Close()
+	defer peer.Close()
+	for name, conn := range map[string]*Conn{"over TLS": encrypted, "in memory": NewConn(local)} {
+		q := NewWriteQueue(conn, func(func()) { t.Error("a goroutine waits for the peer") })
+		if q.AppendBorrowed([]byte("head"), []byte("content")) || q.Queued() > 0 {
+			t.Errorf("%s: AppendBorrowed added bytes or returned true; %d bytes are queued", name, q.Queued())
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 // panickingCloseHook is a handler whose connections have a close hook that panics.
 type panickingCloseHook struct{ called chan struct{} }
 
-func (b panickingCloseHook) ServeConn(_ context.Context, conn *Conn) error {
+func (h panickingCloseHook) ServeConn(_ context.Context, conn *Conn) error {
 	conn.OnClose(func() { panic("at the end") })
-	conn.OnClose(func() { close(b.called) })
+	conn.OnClose(func() { close(h.called) })
 	return nil
 }
 
@@ -40,8 +40,8 @@ func (l *logBuffer) String() string {
 // TestCloseHookPanicIsRecovered verifies that the other close hooks still run, and that the
 // listener removes the connection and logs the panic.
 func TestCloseHookPanicIsRecovered(t *testing.T) {
-	b, log := panickingCloseHook{make(chan struct{})}, new(logBuffer)
-	l := listen(t, ListenOptions{Name: "l", Log: slog.New(slog.NewTextHandler(log, nil))}, b)
+	handler, log := panickingCloseHook{make(chan struct{})}, new(logBuffer)
+	l := listen(t, ListenOptions{Name: "l", Log: slog.New(slog.NewTextHandler(log, nil))}, handler)
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +50,9 @@ func TestCloseHookPanicIsRecovered(t *testing.T) {
 	if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {
 		t.Errorf("read %q, %v, want EOF", rest, err)
 	}
-	<-b.called
-	if cut := l.Drain(t.Context()); cut != 0 {
-		t.Errorf("%d connections were force-closed", cut)
+	<-handler.called
+	if forceClosed := l.Drain(t.Context()); forceClosed != 0 {
+		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 	if n := l.Connections(); n != 0 {
 		t.Errorf("%d connections are open", n)

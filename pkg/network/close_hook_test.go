@@ -10,11 +10,11 @@ import (
 // TestCloseHookMayCallListener verifies that a drain runs close hooks without the listener's lock.
 func TestCloseHookMayCallListener(t *testing.T) {
 	var l *Listener
-	asked, busy, release := make(chan int, 1), make(chan struct{}), make(chan struct{})
+	connections, busy, release := make(chan int, 1), make(chan struct{}), make(chan struct{})
 	defer close(release)
 	l, err := Listen(context.Background(), ListenOptions{Name: "t", Network: "tcp", Address: "127.0.0.1:0"},
 		handlerFunc(func(_ context.Context, c *Conn) error {
-			c.OnClose(func() { asked <- l.Connections() })
+			c.OnClose(func() { connections <- l.Connections() })
 			close(busy)
 			<-release // so that only the drain closes the connection
 			return nil
@@ -29,11 +29,11 @@ func TestCloseHookMayCallListener(t *testing.T) {
 	}
 	defer nc.Close()
 	<-busy
-	over, cancel := context.WithCancel(context.Background())
+	expired, cancel := context.WithCancel(context.Background())
 	cancel()
-	go l.Drain(over)
+	go l.Drain(expired)
 	select {
-	case n := <-asked:
+	case n := <-connections:
 		if n != 1 {
 			t.Errorf("the listener has %d connections, want 1", n)
 		}

@@ -14,7 +14,7 @@ func TestCloseReasonsAreCompleteAndUnique(t *testing.T) {
 		if c.String() == "" || strings.Trim(c.String(), "abcdefghijklmnopqrstuvwxyz_") != "" || !strings.HasSuffix(c.Text(), ".") {
 			t.Errorf("close reason %d: name %q, text %q", c, c, c.Text())
 		}
-		if other, taken := seen[c.String()]; taken {
+		if other, ok := seen[c.String()]; ok {
 			t.Errorf("%q is the name of %d and %d", c, other, c)
 		}
 		seen[c.String()] = c
@@ -41,7 +41,7 @@ type idleHandler struct {
 func (p idleHandler) IdleTimeout() time.Duration { return p.idle }
 
 func TestListenerCountsCloseReasons(t *testing.T) {
-	says := func(c CloseReason) handlerFunc {
+	setReason := func(c CloseReason) handlerFunc {
 		return func(_ context.Context, conn *Conn) error { conn.CloseReason = c; return nil }
 	}
 	nothing := func(*Listener, *net.TCPConn) {}
@@ -52,13 +52,13 @@ func TestListenerCountsCloseReasons(t *testing.T) {
 		end     func(l *Listener, peer *net.TCPConn)
 		want    CloseReason
 	}{
-		{"default", says(ClosedComplete), nothing, ClosedComplete},
-		{"set by the handler", says(ClosedMaxRequests), nothing, ClosedMaxRequests},
+		{"default", setReason(ClosedComplete), nothing, ClosedComplete},
+		{"set by the handler", setReason(ClosedMaxRequests), nothing, ClosedMaxRequests},
 		{"panic", handlerFunc(func(context.Context, *Conn) error { panic("a defect") }), nothing, ClosedInternalError},
-		{"closed before its first byte", idleHandler{says(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.Close() }, ClosedByPeer},
-		{"reset before its first byte", idleHandler{says(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, ClosedByPeer},
-		{"idle timeout", idleHandler{says(ClosedComplete), 10 * time.Millisecond}, nothing, ClosedIdle},
-		{"drained before its first byte", idleHandler{says(ClosedComplete), 0}, drain, ClosedDrained},
+		{"closed before its first byte", idleHandler{setReason(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.Close() }, ClosedByPeer},
+		{"reset before its first byte", idleHandler{setReason(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, ClosedByPeer},
+		{"idle timeout", idleHandler{setReason(ClosedComplete), 10 * time.Millisecond}, nothing, ClosedIdle},
+		{"drained before its first byte", idleHandler{setReason(ClosedComplete), 0}, drain, ClosedDrained},
 		{"force-closed by a drain", holdHandler, func(l *Listener, _ *net.TCPConn) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()

@@ -64,9 +64,9 @@ func newIncoming(queued int) *fakeListener {
 
 // arrive queues one more connection and returns the client's end.
 func (in *fakeListener) arrive() net.Conn {
-	caller, ours := net.Pipe()
-	in.conns <- ours
-	return caller
+	client, server := net.Pipe()
+	in.conns <- server
+	return client
 }
 
 func (in *fakeListener) Accept() (net.Conn, error) {
@@ -125,20 +125,20 @@ func TestStopEndsRateWait(t *testing.T) {
 		served := make(chan error)
 		go func() { served <- l.Serve(t.Context()) }()
 		synctest.Wait()
-		begun := time.Now()
+		started := time.Now()
 		l.Stop()
-		if err := <-served; err != nil || time.Since(begun) > 0 {
-			t.Errorf("Serve = %v after %v", err, time.Since(begun))
+		if err := <-served; err != nil || time.Since(started) > 0 {
+			t.Errorf("Serve = %v after %v", err, time.Since(started))
 		}
 	})
 }
 
 func TestPauseAcceptQueuesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var gate ConnLimiter
+		var limiter ConnLimiter
 		in, n := newIncoming(0), &countingCounter{}
 		in.conns = make(chan net.Conn, 8)
-		l := newListener(ListenOptions{Limiter: &gate, Counter: n}, in, closeImmediately())
+		l := newListener(ListenOptions{Limiter: &limiter, Counter: n}, in, closeImmediately())
 		served := make(chan error)
 		go func() { served <- l.Serve(t.Context()) }()
 		expect := func(when string, want int64) {
@@ -151,18 +151,18 @@ func TestPauseAcceptQueuesConnections(t *testing.T) {
 		}
 		in.arrive()
 		expect("before the pause", 1)
-		gate.PauseAccept()
-		gate.PauseAccept()
+		limiter.PauseAccept()
+		limiter.PauseAccept()
 		in.arrive() // Accept was already waiting for it when the pause began
 		in.arrive()
 		expect("paused", 1)
 		if queued := len(in.conns); queued != 1 {
 			t.Errorf("%d connections are queued, want 1", queued)
 		}
-		gate.ResumeAccept()
-		gate.ResumeAccept()
+		limiter.ResumeAccept()
+		limiter.ResumeAccept()
 		expect("resumed", 3)
-		gate.PauseAccept()
+		limiter.PauseAccept()
 		last := in.arrive()
 		expect("paused again", 3)
 		l.Stop()
@@ -176,31 +176,31 @@ func TestPauseAcceptQueuesConnections(t *testing.T) {
 }
 
 func TestConnLimiterRejectsFraction(t *testing.T) {
-	var gate ConnLimiter
-	for share, want := range map[float64][2]uint64{0: {0, 0}, 0.25: {2000, 3000}, 1: {10_000, 10_000}, 7: {10_000, 10_000}, -1: {0, 0}} {
-		gate.SetRejectFraction(share)
-		before, refused := gate.Refused(), uint64(0)
+	var limiter ConnLimiter
+	for fraction, want := range map[float64][2]uint64{0: {0, 0}, 0.25: {2000, 3000}, 1: {10_000, 10_000}, 7: {10_000, 10_000}, -1: {0, 0}} {
+		limiter.SetRejectFraction(fraction)
+		before, refused := limiter.Refused(), uint64(0)
 		for range 10_000 {
-			if gate.acquire() {
-				gate.release()
+			if limiter.acquire() {
+				limiter.release()
 			} else {
 				refused++
 			}
 		}
-		if refused < want[0] || refused > want[1] || gate.Refused()-before != refused {
-			t.Errorf("reject fraction %v: %d of 10,000 refused, %d counted", share, refused, gate.Refused()-before)
+		if refused < want[0] || refused > want[1] || limiter.Refused()-before != refused {
+			t.Errorf("reject fraction %v: %d of 10,000 refused, %d counted", fraction, refused, limiter.Refused()-before)
 		}
-		if gate.Active() != 0 {
-			t.Errorf("Active = %d, want 0", gate.Active())
+		if limiter.Active() != 0 {
+			t.Errorf("Active = %d, want 0", limiter.Active())
 		}
 	}
 }
 
 // TestConnLimiterIsShared verifies that two listeners share a limit of one connection.
 func TestConnLimiterIsShared(t *testing.T) {
-	var gate ConnLimiter
-	gate.SetLimit(1)
-	one, other := listen(t, ListenOptions{Limiter: &gate}, holdHandler), listen(t, ListenOptions{Limiter: &gate}, holdHandler)
+	var limiter ConnLimiter
+	limiter.SetLimit(1)
+	first, second := listen(t, ListenOptions{Limiter: &limiter}, holdHandler), listen(t, ListenOptions{Limiter: &limiter}, holdHandler)
 	dial := func(l *Listener) net.Conn {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -210,33 +210,33 @@ func TestConnLimiterIsShared(t *testing.T) {
 		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 		return c
 	}
-	first := dial(one)
-	waitUntil(t, "the first connection is open", func() bool { return gate.Active() == 1 })
-	if _, err := dial(other).Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+	firstConn := dial(first)
+	waitUntil(t, "the first connection is open", func() bool { return limiter.Active() == 1 })
+	if _, err := dial(second).Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 		t.Errorf("a connection of the other listener: %v, want EOF", err)
 	}
-	_ = first.Close()
-	waitUntil(t, "the first connection has ended", func() bool { return gate.Active() == 0 })
-	second := dial(other)
-	waitUntil(t, "the second connection is open", func() bool { return gate.Active() == 1 })
-	if other.Connections() != 1 {
-		t.Errorf("Connections = %d, want 1", other.Connections())
+	_ = firstConn.Close()
+	waitUntil(t, "the first connection has ended", func() bool { return limiter.Active() == 0 })
+	secondConn := dial(second)
+	waitUntil(t, "the second connection is open", func() bool { return limiter.Active() == 1 })
+	if second.Connections() != 1 {
+		t.Errorf("Connections = %d, want 1", second.Connections())
 	}
-	_ = second.Close()
+	_ = secondConn.Close()
 }
 
 // waitUntil waits until holds returns true.
-func waitUntil(t *testing.T, what string, holds func() bool) {
+func waitUntil(t *testing.T, label string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for range 5000 {
-		if holds() {
+		if condition() {
 			return
 		}
 		<-tick.C
 	}
-	t.Fatalf("timeout waiting until %s", what)
+	t.Fatalf("timeout waiting until %s", label)
 }
 
 // parkingHandler is a handler whose connections are parked until they have bytes.
@@ -258,22 +258,22 @@ func TestCloseIdle(t *testing.T) {
 		}
 		return ErrPark
 	}})
-	var callers []net.Conn
+	var clients []net.Conn
 	for range 2 {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		callers = append(callers, c)
+		clients = append(clients, c)
 	}
-	say := func(i int, text string) {
-		if _, err := callers[i].Write([]byte(text)); err != nil {
+	send := func(i int, text string) {
+		if _, err := clients[i].Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		<-served
 	}
-	parked := func(want int) {
+	awaitParked := func(want int) {
 		t.Helper()
 		waitUntil(t, "connections are parked", func() bool {
 			n := 0
@@ -285,41 +285,41 @@ func TestCloseIdle(t *testing.T) {
 			return n == want
 		})
 	}
-	at := time.Unix(0, 0)
-	end := func(after time.Duration, want int) {
+	now := time.Unix(0, 0)
+	closeIdle := func(after time.Duration, want int) {
 		t.Helper()
-		at = at.Add(after)
-		if n := l.CloseIdle(at, time.Second); n != want {
+		now = now.Add(after)
+		if n := l.CloseIdle(now, time.Second); n != want {
 			t.Errorf("CloseIdle = %d, want %d", n, want)
 		}
 	}
-	parked(2)
-	end(0, 0)
-	end(900*time.Millisecond, 0)
-	say(0, "x") // restarts its idle time
-	parked(2)
-	end(100*time.Millisecond, 1)
-	if cause := <-ended; cause != ClosedOverload {
-		t.Errorf("close reason %v, want %v", cause, ClosedOverload)
+	awaitParked(2)
+	closeIdle(0, 0)
+	closeIdle(900*time.Millisecond, 0)
+	send(0, "x") // restarts its idle time
+	awaitParked(2)
+	closeIdle(100*time.Millisecond, 1)
+	if reason := <-ended; reason != ClosedOverload {
+		t.Errorf("close reason %v, want %v", reason, ClosedOverload)
 	}
-	say(0, "b")
-	end(10*time.Second, 0) // a busy connection stays
+	send(0, "b")
+	closeIdle(10*time.Second, 0) // a busy connection stays
 	busy <- struct{}{}
-	parked(1)
-	end(0, 0)
+	awaitParked(1)
+	closeIdle(0, 0)
 	l.ResetIdleTracking()
-	end(10*time.Second, 0)
-	end(time.Second, 1)
+	closeIdle(10*time.Second, 0)
+	closeIdle(time.Second, 1)
 	<-ended
 }
 
 // closeRecorder is a ListenerCounter that sends close reasons to ended.
 type closeRecorder struct{ ended chan CloseReason }
 
-func (closeRecorder) Accepted()                {}
-func (closeRecorder) Refused()                 {}
-func (closeRecorder) AcceptError()             {}
-func (c closeRecorder) Closed(why CloseReason) { c.ended <- why }
+func (closeRecorder) Accepted()                   {}
+func (closeRecorder) Refused()                    {}
+func (closeRecorder) AcceptError()                {}
+func (c closeRecorder) Closed(reason CloseReason) { c.ended <- reason }
 
 func TestShedEndsAfterExchange(t *testing.T) {
 	c := NewConn(nil)

@@ -13,9 +13,9 @@ func reachableStates() map[connState]bool {
 		s := next[0]
 		next = next[1:]
 		for e := range connEventCount {
-			if to := s.after(e); s.legal(e) && !found[to] {
-				found[to] = true
-				next = append(next, to)
+			if after := s.after(e); s.legal(e) && !found[after] {
+				found[after] = true
+				next = append(next, after)
 			}
 		}
 	}
@@ -25,7 +25,7 @@ func reachableStates() map[connState]bool {
 // TestConnStateInvariants verifies that legal events reach exactly the states without contradicting
 // bits.
 func TestConnStateInvariants(t *testing.T) {
-	possible := func(s connState) bool {
+	consistent := func(s connState) bool {
 		ends := s&(stateDraining|stateDrainAfterNext) != 0
 		switch {
 		case s&stateIdleSeen != 0 && s&stateParked == 0,
@@ -40,8 +40,8 @@ func TestConnStateInvariants(t *testing.T) {
 	}
 	found := reachableStates()
 	for s := range connState(1 << connStateBits) {
-		if found[s] != possible(s) {
-			t.Errorf("%v: reachable %t, want %t", s, found[s], possible(s))
+		if found[s] != consistent(s) {
+			t.Errorf("%v: reachable %t, want %t", s, found[s], consistent(s))
 		}
 	}
 }

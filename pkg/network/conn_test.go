@@ -273,12 +273,12 @@ func TestIsReusable(t *testing.T) {
 	if c.IsReusable() {
 		t.Error("IsReusable = true with unread bytes")
 	}
-	gone, other := pair(t)
+	closed, other := pair(t)
 	other.Close()
-	if err := gone.AwaitReadable(); err != io.EOF {
+	if err := closed.AwaitReadable(); err != io.EOF {
 		t.Fatalf("AwaitReadable at the end = %v, want EOF", err)
 	}
-	if gone.IsReusable() {
+	if closed.IsReusable() {
 		t.Error("IsReusable = true after the peer's FIN")
 	}
 }
@@ -577,24 +577,24 @@ func TestOnClose(t *testing.T) {
 	a, b := net.Pipe()
 	defer b.Close()
 	c := NewConn(a)
-	told := make(chan int, 3)
-	c.OnClose(func() { told <- 1 })
-	forget := c.OnClose(func() { told <- 100 })
-	c.OnClose(func() { told <- 2 })
-	forget()
+	called := make(chan int, 3)
+	c.OnClose(func() { called <- 1 })
+	stop := c.OnClose(func() { called <- 100 })
+	c.OnClose(func() { called <- 2 })
+	stop()
 	select {
-	case <-told:
+	case <-called:
 		t.Error("a hook ran before the close")
 	default:
 	}
 	_ = c.Close()
 	_ = c.Close()
-	if got := <-told + <-told; got != 3 {
+	if got := <-called + <-called; got != 3 {
 		t.Errorf("hooks added up to %d, want each called once", got)
 	}
-	c.OnClose(func() { told <- 3 })
-	if got := <-told; got != 3 {
+	c.OnClose(func() { called <- 3 })
+	if got := <-called; got != 3 {
 		t.Errorf("hooks added up to %d, want 3: OnClose after the close calls immediately", got)
 	}
-	forget() // no effect
+	stop() // no effect
 }

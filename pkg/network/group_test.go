@@ -105,8 +105,8 @@ func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 	if !g.echoes(first) {
 		t.Error("a connection of the group ended before the drain")
 	}
-	if cut := g.ln.DrainGroup(t.Context(), &one); cut != 0 {
-		t.Errorf("%d idle connections were force-closed", cut)
+	if forceClosed := g.ln.DrainGroup(t.Context(), &one); forceClosed != 0 {
+		t.Errorf("%d idle connections were force-closed", forceClosed)
 	}
 	if n, err := first.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("a connection of the drained group: read %d bytes, %v; want EOF", n, err)
@@ -132,8 +132,8 @@ func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 	speaks, silent := g.dial(), g.dial()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	cut := make(chan int)
-	go func() { cut <- g.ln.DrainGroup(ctx, &group) }()
+	forceClosed := make(chan int)
+	go func() { forceClosed <- g.ln.DrainGroup(ctx, &group) }()
 	ending := func() bool {
 		group.mu.Lock()
 		defer group.mu.Unlock()
@@ -145,7 +145,7 @@ func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 	if !g.echoes(speaks) || g.echoes(speaks) {
 		t.Error("a new connection did not end after its first exchange")
 	}
-	if n := <-cut; n != 0 {
+	if n := <-forceClosed; n != 0 {
 		t.Errorf("%d connections were force-closed", n)
 	}
 	if n, err := silent.Read(make([]byte, 1)); n != 0 || err != io.EOF {
@@ -154,9 +154,9 @@ func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 }
 
 func TestJoinEndedGroupFails(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	conn := NewConn(ours)
+	server, peer := net.Pipe()
+	defer peer.Close()
+	conn := NewConn(server)
 	var before, ended ConnGroup
 	ended.end()
 	if !before.Join(conn) || ended.Join(conn) || conn.group.Load() != &before {
@@ -177,8 +177,8 @@ func TestJoinEndedGroupFails(t *testing.T) {
 func TestJoinedConnectionIsDrained(t *testing.T) {
 	l := newListener(ListenOptions{}, nil, nil)
 	for range 5000 {
-		ours, theirs := net.Pipe()
-		conn := NewConn(ours)
+		server, peer := net.Pipe()
+		conn := NewConn(server)
 		l.conns = map[*Conn]struct{}{conn: {}}
 		var g ConnGroup
 		var both sync.WaitGroup
@@ -189,7 +189,7 @@ func TestJoinedConnectionIsDrained(t *testing.T) {
 		if joined && !conn.Draining() {
 			t.Fatal("a connection joined the group and is not drained")
 		}
-		_ = theirs.Close()
+		_ = peer.Close()
 	}
 }
 
@@ -221,9 +221,9 @@ func TestSetHandlerAssignsGroup(t *testing.T) {
 // TestEndedGroupFallsThroughToNextHandler verifies that a connection accepted while the handler is
 // replaced gets the new handler and its group.
 func TestEndedGroupFallsThroughToNextHandler(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	conn := NewConn(ours)
+	server, peer := net.Pipe()
+	defer peer.Close()
+	conn := NewConn(server)
 	l := newListener(ListenOptions{}, nil, nil)
 	var ended, next ConnGroup
 	l.SetHandler(nil, &ended)
@@ -249,8 +249,8 @@ func TestDrainGroupForceClosesAtDeadline(t *testing.T) {
 	nc := g.dial()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if cut := g.ln.DrainGroup(ctx, &one); cut != 1 {
-		t.Errorf("%d connections were force-closed, want 1", cut)
+	if forceClosed := g.ln.DrainGroup(ctx, &one); forceClosed != 1 {
+		t.Errorf("%d connections were force-closed, want 1", forceClosed)
 	}
 	if _, err := nc.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection is still open")

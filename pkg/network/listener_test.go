@@ -27,11 +27,11 @@ func TestServeContinuesAfterDescriptorExhaustion(t *testing.T) {
 		end := make(chan error)
 		go func() { end <- l.Serve(t.Context()) }()
 		emfile := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
-		near, far := net.Pipe()
-		defer far.Close()
+		local, peer := net.Pipe()
+		defer peer.Close()
 		s.results <- emfile
 		s.results <- emfile
-		s.results <- near
+		s.results <- local
 		<-served
 		l.Stop()
 		if err := <-end; err != nil {
@@ -136,8 +136,8 @@ func TestDrainClosesIdleThenForceCloses(t *testing.T) {
 	<-started
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if cut := l.Drain(ctx); cut != 1 {
-		t.Errorf("Drain force-closed %d connections, want 1: the busy one", cut)
+	if forceClosed := l.Drain(ctx); forceClosed != 1 {
+		t.Errorf("Drain force-closed %d connections, want 1: the busy one", forceClosed)
 	}
 	if err := <-idle; err != ErrDraining {
 		t.Errorf("the idle connection ended with %v, want ErrDraining", err)
@@ -242,8 +242,8 @@ func TestParkedConnectionSendsGoAway(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-h.parked
-			cut := make(chan int, 1)
-			go func() { cut <- l.Drain(t.Context()) }()
+			forceClosed := make(chan int, 1)
+			go func() { forceClosed <- l.Drain(t.Context()) }()
 			first := make([]byte, 1)
 			if _, err := io.ReadFull(conn, first); err != nil {
 				t.Fatal(err)
@@ -256,7 +256,7 @@ func TestParkedConnectionSendsGoAway(t *testing.T) {
 				t.Errorf("read %q, %v", got, err)
 			}
 			_ = conn.Close()
-			if n := <-cut; n != 0 {
+			if n := <-forceClosed; n != 0 {
 				t.Errorf("%d connections were force-closed", n)
 			}
 		})

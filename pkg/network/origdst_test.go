@@ -76,9 +76,9 @@ func newDiverting(t *testing.T, at string, count ListenerCounter) *redirectingLi
 }
 
 // serve returns a handler that sends its connections to the channel to.
-func serve(to chan<- *Conn) Handler {
+func serve(dst chan<- *Conn) Handler {
 	return handlerFunc(func(_ context.Context, c *Conn) error {
-		to <- c
+		dst <- c
 		return nil
 	})
 }
@@ -100,10 +100,10 @@ func run(t *testing.T, l *Listener) {
 // client's end.
 func (d *redirectingListener) arrive(t *testing.T, local string) net.Conn {
 	t.Helper()
-	near, far := net.Pipe()
-	t.Cleanup(func() { _ = far.Close() })
-	d.script.results <- &redirectedConn{near, tcpAddr(local)}
-	return far
+	accepted, peer := net.Pipe()
+	t.Cleanup(func() { _ = peer.Close() })
+	d.script.results <- &redirectedConn{accepted, tcpAddr(local)}
+	return peer
 }
 
 func (d *redirectingListener) transparent(find ListenerLookup) {
@@ -121,11 +121,11 @@ func TestTProxyDestination(t *testing.T) {
 		{"wildcard listener, port of the listener", "0.0.0.0:15001", "198.51.100.7:15001", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			near, _ := net.Pipe()
-			c := NewConn(&redirectedConn{near, tcpAddr(tt.local)})
-			to, ok := destination(OriginalDstTProxy, c, tcpAddr(tt.listener))
-			if got := to.String(); ok && got != tt.want || ok != (tt.want != "") {
-				t.Errorf("destination = %v, %v; want %q", to, ok, tt.want)
+			accepted, _ := net.Pipe()
+			c := NewConn(&redirectedConn{accepted, tcpAddr(tt.local)})
+			dst, ok := destination(OriginalDstTProxy, c, tcpAddr(tt.listener))
+			if got := dst.String(); ok && got != tt.want || ok != (tt.want != "") {
+				t.Errorf("destination = %v, %v; want %q", dst, ok, tt.want)
 			}
 		})
 	}
@@ -134,8 +134,8 @@ func TestTProxyDestination(t *testing.T) {
 func TestUnredirectedConnectionStays(t *testing.T) {
 	kept := make(chan *Conn, 1)
 	l := listen(t, ListenOptions{}, serve(kept))
-	find := func(to netip.AddrPort) *Listener {
-		t.Errorf("lookup for %v, want none", to)
+	find := func(dst netip.AddrPort) *Listener {
+		t.Errorf("lookup for %v, want none", dst)
 		return nil
 	}
 	if err := l.UseOriginalDst(OriginalDstRedirect, find); err != nil {
@@ -147,8 +147,8 @@ func TestUnredirectedConnectionStays(t *testing.T) {
 	}
 	defer conn.Close()
 	c := <-kept
-	if to, ok := c.Addrs().OriginalDst(); ok {
-		t.Errorf("OriginalDst = %v of a connection to the listener's address", to)
+	if dst, ok := c.Addrs().OriginalDst(); ok {
+		t.Errorf("OriginalDst = %v of a connection to the listener's address", dst)
 	}
 	if got := c.LocalAddr().String(); got != l.Addr().String() {
 		t.Errorf("LocalAddr = %s, want %s", got, l.Addr())
@@ -161,25 +161,25 @@ func TestRedirectedConnectionIsTakenOver(t *testing.T) {
 	got := make(chan *Conn, 1)
 	v := NewVirtualListener(ListenOptions{Name: "back", Counter: &back}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
 	run(t, v)
-	d.transparent(func(to netip.AddrPort) *Listener {
-		if to == netip.MustParseAddrPort("198.51.100.7:80") {
+	d.transparent(func(dst netip.AddrPort) *Listener {
+		if dst == netip.MustParseAddrPort("198.51.100.7:80") {
 			return v
 		}
 		return nil
 	})
 	d.arrive(t, "198.51.100.7:80")
 	c := <-got
-	if to, ok := c.Addrs().OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
-		t.Errorf("OriginalDst = %v, %v", to, ok)
+	if dst, ok := c.Addrs().OriginalDst(); !ok || dst.String() != "198.51.100.7:80" {
+		t.Errorf("OriginalDst = %v, %v", dst, ok)
 	}
 	if addr, other := c.Addrs().DirectRemote(); other || addr.String() != "192.0.2.1:40000" {
 		t.Errorf("DirectRemote = %v, %v; want the socket's address and false", addr, other)
 	}
-	far := d.arrive(t, "198.51.100.8:80")
+	peer := d.arrive(t, "198.51.100.8:80")
 	if c := <-d.served; c.LocalAddr().String() != "198.51.100.8:80" {
 		t.Errorf("LocalAddr = %v, want the original destination", c.LocalAddr())
 	}
-	_, _ = far.Read(make([]byte, 1)) // EOF: the close has been counted
+	_, _ = peer.Read(make([]byte, 1)) // EOF: the close has been counted
 	v.Drain(t.Context())
 	d.Drain(t.Context())
 	if got, want := back.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
@@ -217,15 +217,15 @@ func TestVirtualListenerLimits(t *testing.T) {
 func TestStoppedVirtualListenerIsLookedUpAgain(t *testing.T) {
 	var front eventRecorder
 	d := newDiverting(t, "0.0.0.0:15001", &front)
-	gone := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
-	gone.Stop()
+	stopped := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
+	stopped.Stop()
 	got := make(chan *Conn, 1)
 	successor := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
 	run(t, successor)
 	looks := 0
 	d.transparent(func(netip.AddrPort) *Listener {
 		if looks++; looks == 1 {
-			return gone
+			return stopped
 		}
 		return successor
 	})
@@ -234,9 +234,9 @@ func TestStoppedVirtualListenerIsLookedUpAgain(t *testing.T) {
 
 	// All listeners for the destination have stopped: the bound listener must not serve its
 	// connections.
-	d.transparent(func(netip.AddrPort) *Listener { return gone })
-	far := d.arrive(t, "198.51.100.7:80")
-	if n, err := far.Read(make([]byte, 1)); err == nil {
+	d.transparent(func(netip.AddrPort) *Listener { return stopped })
+	peer := d.arrive(t, "198.51.100.7:80")
+	if n, err := peer.Read(make([]byte, 1)); err == nil {
 		t.Errorf("read %d bytes, want EOF", n)
 	}
 	if got, want := front.list(), []string{"refused"}; !slices.Equal(got, want) {
@@ -256,15 +256,15 @@ func TestVirtualListenerHasNoSocket(t *testing.T) {
 }
 
 func TestSocketAddressIsNotOriginalDst(t *testing.T) {
-	near, _ := net.Pipe()
-	c := NewConn(&redirectedConn{near, tcpAddr("127.0.0.1:15001")})
+	local, _ := net.Pipe()
+	c := NewConn(&redirectedConn{local, tcpAddr("127.0.0.1:15001")})
 	c.Addrs().SetProxied(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
-	if to, ok := c.Addrs().OriginalDst(); ok {
-		t.Errorf("OriginalDst = %v, although the proxied address is that of the socket", to)
+	if dst, ok := c.Addrs().OriginalDst(); ok {
+		t.Errorf("OriginalDst = %v, although the proxied address is that of the socket", dst)
 	}
 	c.Addrs().SetProxied(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
-	if to, ok := c.Addrs().OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
-		t.Errorf("OriginalDst = %v, %v, want the proxied address", to, ok)
+	if dst, ok := c.Addrs().OriginalDst(); !ok || dst.String() != "198.51.100.7:80" {
+		t.Errorf("OriginalDst = %v, %v, want the proxied address", dst, ok)
 	}
 }
 
@@ -321,14 +321,14 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 			v := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), tt.serve)
 			run(t, v)
 			hand := func() net.Conn {
-				near, far := pair(t)
-				if !v.takeOver(near) {
+				local, peer := pair(t)
+				if !v.takeOver(local) {
 					t.Fatal("takeOver = false")
 				}
-				for !near.state.load().idle() { // until the connection is parked or its handler waits
+				for !local.state.load().idle() { // until the connection is parked or its handler waits
 					runtime.Gosched()
 				}
-				return far
+				return peer
 			}
 			exchange := func(c net.Conn) error {
 				_, err := c.Write([]byte("ping"))
@@ -348,8 +348,8 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 			drained := make(chan struct{})
 			go func() {
 				defer close(drained)
-				if cut := v.Drain(context.Background()); cut != 0 {
-					t.Errorf("%d connections were force-closed", cut)
+				if forceClosed := v.Drain(context.Background()); forceClosed != 0 {
+					t.Errorf("%d connections were force-closed", forceClosed)
 				}
 			}()
 			if _, err := known.Read(make([]byte, 1)); err != io.EOF {

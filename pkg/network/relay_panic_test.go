@@ -94,8 +94,8 @@ func TestSendGoAwayPanicEndsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-h.parked
-	if cut := l.Drain(t.Context()); cut != 0 {
-		t.Errorf("%d connections were force-closed", cut)
+	if forceClosed := l.Drain(t.Context()); forceClosed != 0 {
+		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 	if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {
 		t.Errorf("read %q, %v, want EOF", rest, err)

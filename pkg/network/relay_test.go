@@ -26,17 +26,17 @@ func startRelay(conn *Conn, peer Stream, idle time.Duration) <-chan [2]int64 {
 }
 
 func TestRelayForwardsHalfClose(t *testing.T) {
-	near, caller := pair(t)
-	far, origin := pair(t)
-	counts := startRelay(near, far, time.Minute)
-	io.WriteString(caller, "question")
-	caller.(*net.TCPConn).CloseWrite()
-	if got, err := io.ReadAll(origin); string(got) != "question" || err != nil {
+	local, client := pair(t)
+	peer, host := pair(t)
+	counts := startRelay(local, peer, time.Minute)
+	io.WriteString(client, "question")
+	client.(*net.TCPConn).CloseWrite()
+	if got, err := io.ReadAll(host); string(got) != "question" || err != nil {
 		t.Fatalf("the origin read %q, %v", got, err)
 	}
-	io.WriteString(origin, "an answer behind the caller's end")
-	origin.Close()
-	if got, err := io.ReadAll(caller); string(got) != "an answer behind the caller's end" || err != nil {
+	io.WriteString(host, "an answer behind the caller's end")
+	host.Close()
+	if got, err := io.ReadAll(client); string(got) != "an answer behind the caller's end" || err != nil {
 		t.Fatalf("the client read %q, %v", got, err)
 	}
 	if got := <-counts; got != [2]int64{8, 33} {
@@ -45,47 +45,47 @@ func TestRelayForwardsHalfClose(t *testing.T) {
 }
 
 func TestRelaySendsUnreadBytesFirst(t *testing.T) {
-	near, caller := pair(t)
-	far, origin := pair(t)
-	near.Unread(filledBuffer("early "))
-	counts := startRelay(near, far, 0)
-	io.WriteString(caller, "late")
-	caller.(*net.TCPConn).CloseWrite()
-	if got, _ := io.ReadAll(origin); string(got) != "early late" {
+	local, client := pair(t)
+	peer, host := pair(t)
+	local.Unread(filledBuffer("early "))
+	counts := startRelay(local, peer, 0)
+	io.WriteString(client, "late")
+	client.(*net.TCPConn).CloseWrite()
+	if got, _ := io.ReadAll(host); string(got) != "early late" {
 		t.Errorf("the origin read %q", got)
 	}
-	origin.Close()
+	host.Close()
 	<-counts
 }
 
 func TestRelayFailsBothDirections(t *testing.T) {
-	near, caller := pair(t)
-	far, origin := pair(t)
-	counts := startRelay(near, far, 0)
-	caller.(*net.TCPConn).SetLinger(0)
-	caller.Close()
+	local, client := pair(t)
+	peer, host := pair(t)
+	counts := startRelay(local, peer, 0)
+	client.(*net.TCPConn).SetLinger(0)
+	client.Close()
 	<-counts
-	if _, err := origin.Read(make([]byte, 1)); err == nil {
+	if _, err := host.Read(make([]byte, 1)); err == nil {
 		t.Error("the origin's connection is still open")
 	}
 }
 
 func TestRelayIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nearConn, caller := net.Pipe()
-		farConn, origin := net.Pipe()
-		defer caller.Close()
-		defer origin.Close()
-		near, far := NewConn(nearConn), NewConn(farConn)
+		nearConn, client := net.Pipe()
+		farConn, host := net.Pipe()
+		defer client.Close()
+		defer host.Close()
+		local, peer := NewConn(nearConn), NewConn(farConn)
 		start := time.Now()
-		counts := startRelay(near, far, time.Minute)
+		counts := startRelay(local, peer, time.Minute)
 		go func() {
 			for range 3 { // bytes in one direction keep both directions open
 				<-time.After(40 * time.Second)
-				caller.Write([]byte("x"))
+				client.Write([]byte("x"))
 			}
 		}()
-		go io.Copy(io.Discard, origin)
+		go io.Copy(io.Discard, host)
 		if got := <-counts; got != [2]int64{3, 0} {
 			t.Errorf("Relay = %v, want 3 out and 0 in", got)
 		}
@@ -99,19 +99,19 @@ func TestRelayIdleTimeout(t *testing.T) {
 type plainTCP struct{ *net.TCPConn }
 
 func TestRelayCopiesWithoutSplice(t *testing.T) {
-	near, caller := pair(t)
-	far, origin := pair(t)
-	counts := startRelay(near, plainTCP{far.NetConn().(*net.TCPConn)}, 0)
-	io.WriteString(caller, "there")
-	io.WriteString(origin, "back")
-	for want, from := range map[string]net.Conn{"there": origin, "back": caller} {
+	local, client := pair(t)
+	peer, host := pair(t)
+	counts := startRelay(local, plainTCP{peer.NetConn().(*net.TCPConn)}, 0)
+	io.WriteString(client, "there")
+	io.WriteString(host, "back")
+	for want, from := range map[string]net.Conn{"there": host, "back": client} {
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(from, got); err != nil || string(got) != want {
 			t.Errorf("read %q, %v; want %q", got, err, want)
 		}
 	}
-	caller.(*net.TCPConn).CloseWrite()
-	origin.(*net.TCPConn).CloseWrite()
+	client.(*net.TCPConn).CloseWrite()
+	host.(*net.TCPConn).CloseWrite()
 	if got := <-counts; got != [2]int64{5, 4} {
 		t.Errorf("Relay = %v, want 5 out and 4 in", got)
 	}
@@ -125,29 +125,29 @@ func TestRelayCountersDuringRelay(t *testing.T) {
 		"copy":   func(c *Conn) Stream { return plainTCP{c.NetConn().(*net.TCPConn)} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			near, caller := pair(t)
-			far, origin := pair(t)
+			local, client := pair(t)
+			peer, host := pair(t)
 			var traffic RelayCounters
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				traffic.Relay(near, stream(far), time.Hour)
+				traffic.Relay(local, stream(peer), time.Hour)
 			}()
 			for range 2 {
-				io.WriteString(caller, "question")
-				if _, err := io.ReadFull(origin, make([]byte, 8)); err != nil {
+				io.WriteString(client, "question")
+				if _, err := io.ReadFull(host, make([]byte, 8)); err != nil {
 					t.Fatal(err)
 				}
-				io.WriteString(origin, "an answer")
-				if _, err := io.ReadFull(caller, make([]byte, 9)); err != nil {
+				io.WriteString(host, "an answer")
+				if _, err := io.ReadFull(client, make([]byte, 9)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for traffic.In.Load() < 18 || traffic.Out.Load() < 16 { // bytes count once they are written
 				runtime.Gosched()
 			}
-			caller.Close()
-			origin.Close()
+			client.Close()
+			host.Close()
 			<-ended
 			if out, in := traffic.Out.Load(), traffic.In.Load(); out != 16 || in != 18 {
 				t.Errorf("%d bytes out and %d in, want 16 and 18", out, in)
@@ -162,7 +162,7 @@ func TestSpliceWithoutPipeMovesNothing(t *testing.T) {
 	src, in := pair(t)
 	dst, _ := pair(t)
 	io.WriteString(in, "x")
-	held := drainPipes(t)
+	size := drainPipes(t)
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestSpliceWithoutPipeMovesNothing(t *testing.T) {
 	if n != 0 || ok || rerr != nil || werr != nil {
 		t.Errorf("Splice = %d, %v, %v, %v; want nothing moved and no error", n, ok, rerr, werr)
 	}
-	for _, p := range held {
+	for _, p := range size {
 		pipes.put(p)
 	}
 	if n, ok, rerr, werr = Splice(dst, src, 1); n != 1 || !ok || rerr != nil || werr != nil {
@@ -188,14 +188,14 @@ func TestSpliceWithoutPipeMovesNothing(t *testing.T) {
 }
 
 // drainPipes empties the free list of pipes.
-func drainPipes(t *testing.T) (held []*pipe) {
+func drainPipes(t *testing.T) (size []*pipe) {
 	t.Helper()
 	for {
 		p := pipes.get()
 		if p == nil {
-			return held
+			return size
 		}
-		held = append(held, p)
+		size = append(size, p)
 	}
 }
 

@@ -187,7 +187,7 @@ func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- l.Serve(context.Background()) }()
-	ask := func() [4]int {
+	dial := func() [4]int {
 		t.Helper()
 		conn, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -196,15 +196,15 @@ func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
 		defer conn.Close()
 		return <-seen
 	}
-	if got := ask(); got[0] != 0 {
+	if got := dial(); got[0] != 0 {
 		t.Errorf("default: keepalive options %v", got)
 	}
 	l.SetKeepAlive(KeepAlive{Enabled: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Probes: 4})
-	if got, want := ask(), [4]int{1, 30, 5, 4}; got != want {
+	if got, want := dial(), [4]int{1, 30, 5, 4}; got != want {
 		t.Errorf("after SetKeepAlive: keepalive options %v, want %v", got, want)
 	}
 	l.SetKeepAlive(KeepAlive{})
-	if got := ask(); got[0] != 0 {
+	if got := dial(); got[0] != 0 {
 		t.Errorf("after SetKeepAlive of the zero value: keepalive options %v", got)
 	}
 	l.Drain(context.Background())

@@ -52,8 +52,8 @@ func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 			}
 		})
 	}
-	for late := time.Now().Add(30 * time.Second); openPipes(t)-before < 2*connections; runtime.Gosched() {
-		if time.Now().After(late) {
+	for expired := time.Now().Add(30 * time.Second); openPipes(t)-before < 2*connections; runtime.Gosched() {
+		if time.Now().After(expired) {
 			t.Fatalf("%d pipe ends are open, want two for each of %d connections", openPipes(t)-before, connections)
 		}
 	}

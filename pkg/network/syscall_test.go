@@ -101,13 +101,13 @@ func BenchmarkSend(b *testing.B) {
 			p := make([]byte, size)
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				for left := size; left > 0; {
+				for remaining := size; remaining > 0; {
 					err := c.raw.Write(func(fd uintptr) bool {
-						n, errno := socketCall(syscall.SYS_SENDTO, fd, p[:left], syscall.MSG_NOSIGNAL)
+						n, errno := socketCall(syscall.SYS_SENDTO, fd, p[:remaining], syscall.MSG_NOSIGNAL)
 						if errno == syscall.EAGAIN {
 							return false
 						}
-						left -= n
+						remaining -= n
 						return true
 					})
 					if err != nil {

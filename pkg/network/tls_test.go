@@ -142,12 +142,12 @@ func TestPartialRecordIsNotReadable(t *testing.T) {
 	}
 	go peer.Write(make([]byte, 1500)) // one record
 	pass <- struct{}{}
-	asked := 0
+	requested := 0
 	c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
 	var b *buffer.IoBuffer
-	_, err := c.FillOnWait(&b, 100, func() { asked++ })
-	if !errors.Is(err, os.ErrDeadlineExceeded) || b != nil || asked == 0 {
-		t.Fatalf("FillOnWait with half a record = %v, buffer %v, %d calls of wait; want a deadline, no buffer and a call", err, b, asked)
+	_, err := c.FillOnWait(&b, 100, func() { requested++ })
+	if !errors.Is(err, os.ErrDeadlineExceeded) || b != nil || requested == 0 {
+		t.Fatalf("FillOnWait with half a record = %v, buffer %v, %d calls of wait; want a deadline, no buffer and a call", err, b, requested)
 	}
 	if !c.IsReusable() || c.hasBytes() {
 		t.Error("half a record counts as readable bytes")
@@ -449,9 +449,9 @@ func TestSealedRecordsAreBounded(t *testing.T) {
 	t.Run("large frame", func(t *testing.T) {
 		c, peer := tlsPair(t, nil)
 		frame := make([]byte, 32*maxSealed) // more than sockets hold
-		left, err := c.secure.Load().encrypt(frame)
-		if !left || err != nil {
-			t.Fatalf("encrypt = %v, %v; want true: some bytes remain", left, err)
+		remaining, err := c.secure.Load().encrypt(frame)
+		if !remaining || err != nil {
+			t.Fatalf("encrypt = %v, %v; want true: some bytes remain", remaining, err)
 		}
 		written := inBackground(func() error { _, err := c.Write(nil); return err })
 		if _, err := io.ReadFull(peer, make([]byte, len(frame))); err != nil {
@@ -473,8 +473,8 @@ func inBackground(f func() error) <-chan error {
 func tlsPipe(t *testing.T) (*Conn, *tls.Conn) {
 	t.Helper()
 	server, client := tlsConfigs(t)
-	near, far := net.Pipe()
-	c, peer := NewConn(near), tls.Client(far, client)
+	local, remote := net.Pipe()
+	c, peer := NewConn(local), tls.Client(remote, client)
 	shaken := inBackground(peer.Handshake)
 	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
@@ -482,7 +482,7 @@ func tlsPipe(t *testing.T) (*Conn, *tls.Conn) {
 	if err := <-shaken; err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close(); far.Close() })
+	t.Cleanup(func() { c.Close(); remote.Close() })
 	return c, peer
 }
 
@@ -491,12 +491,12 @@ func TestHandshakeDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, _ := tlsConfigs(t)
 			synctest.Test(t, func(t *testing.T) {
-				near, far := net.Pipe()
-				defer far.Close()
-				c := NewConn(near)
+				local, peer := net.Pipe()
+				defer peer.Close()
+				c := NewConn(local)
 				defer c.Close()
 				if begin != "" {
-					go far.Write([]byte(begin))
+					go peer.Write([]byte(begin))
 				}
 				start := time.Now()
 				err := c.ServerHandshake(server, start.Add(10*time.Second))

@@ -25,7 +25,7 @@ func listenPacket(t *testing.T, address string) *PacketConn {
 // client sent to, even if the socket has a wildcard address: a connected client receives nothing
 // else.
 func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
-	tests := []struct{ name, listen, ask string }{
+	tests := []struct{ name, listen, request string }{
 		{"specific address", "127.0.0.1:0", "127.0.0.1"},
 		{"IPv4 wildcard", "0.0.0.0:0", "127.0.0.77"},
 		{"IPv6 wildcard", "[::]:0", "::1"},
@@ -36,9 +36,9 @@ func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := listenPacket(t, tt.listen)
 			port := p.Addr().(*net.UDPAddr).Port
-			conn, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(tt.ask), Port: port})
+			conn, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(tt.request), Port: port})
 			if err != nil {
-				t.Skipf("%s is not available: %v", tt.ask, err)
+				t.Skipf("%s is not available: %v", tt.request, err)
 			}
 			defer conn.Close()
 			if _, err := conn.Write([]byte("question")); err != nil {
@@ -131,14 +131,14 @@ func runPoll(t *testing.T) *Poller {
 }
 
 func TestPollerCallsEachHandler(t *testing.T) {
-	app := listenPacket(t, "127.0.0.1:0")
+	client := listenPacket(t, "127.0.0.1:0")
 	poll := runPoll(t)
 	const peers = 300 // more than one epoll_wait reports
 	all := make([]*collector, peers)
 	flows := make(map[netip.AddrPort]Flow)
 	b := make([]byte, MaxDatagram)
 	for i := range all {
-		peer, err := Dialer{}.DialPacket(app.Addr().String())
+		peer, err := Dialer{}.DialPacket(client.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,23 +149,23 @@ func TestPollerCallsEachHandler(t *testing.T) {
 		if err := peer.Send([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}
-		_, flow, err := app.Receive(b)
+		_, flow, err := client.Receive(b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		flows[flow.Source] = flow
 	}
 	for i := range all {
-		own := all[i].peer.LocalAddr()
+		local := all[i].peer.LocalAddr()
 		for _, text := range []string{"one", "two"} {
-			if err := app.Send([]byte(own.String()+text), flows[own]); err != nil {
+			if err := client.Send([]byte(local.String()+text), flows[local]); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for i := range all {
-		own := all[i].peer.LocalAddr().String()
-		if got := <-all[i].got + " " + <-all[i].got; got != own+"one "+own+"two" {
+		local := all[i].peer.LocalAddr().String()
+		if got := <-all[i].got + " " + <-all[i].got; got != local+"one "+local+"two" {
 			t.Errorf("peer %d received %q", i, got)
 		}
 		all[i].peer.Close()
@@ -180,8 +180,8 @@ func TestPollerCallsEachHandler(t *testing.T) {
 }
 
 func TestLargeDatagramsAreNotTruncated(t *testing.T) {
-	app := listenPacket(t, "127.0.0.1:0")
-	peer, err := Dialer{}.DialPacket(app.Addr().String())
+	client := listenPacket(t, "127.0.0.1:0")
+	peer, err := Dialer{}.DialPacket(client.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestLargeDatagramsAreNotTruncated(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := make([]byte, MaxDatagram)
-	n, _, err := app.Receive(b)
+	n, _, err := client.Receive(b)
 	if err != nil || !bytes.Equal(b[:n], sent) {
 		t.Errorf("got %d bytes, %v", n, err)
 	}
@@ -202,9 +202,9 @@ func TestLargeDatagramsAreNotTruncated(t *testing.T) {
 }
 
 func TestErrConnRefused(t *testing.T) {
-	app := listenPacket(t, "127.0.0.1:0")
-	address := app.Addr().String()
-	_ = app.Close() // no socket receives there any more
+	client := listenPacket(t, "127.0.0.1:0")
+	address := client.Addr().String()
+	_ = client.Close() // no socket receives there any more
 	poll := runPoll(t)
 	peer, err := Dialer{}.DialPacket(address)
 	if err != nil {
@@ -224,8 +224,8 @@ func TestErrConnRefused(t *testing.T) {
 }
 
 func TestDialPacketSource(t *testing.T) {
-	app := listenPacket(t, "127.0.0.1:0")
-	peer, err := Dialer{Source4: netip.MustParseAddr("127.0.0.9")}.DialPacket(app.Addr().String())
+	client := listenPacket(t, "127.0.0.1:0")
+	peer, err := Dialer{Source4: netip.MustParseAddr("127.0.0.9")}.DialPacket(client.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,69 +18,69 @@ import (
 // goroutines of the queue.
 func newTestQueue(t *testing.T) (*WriteQueue, net.Conn, *sync.WaitGroup) {
 	t.Helper()
-	near, far := pair(t)
+	local, peer := pair(t)
 	var running sync.WaitGroup
 	t.Cleanup(func() {
-		_ = near.Close()
+		_ = local.Close()
 		running.Wait()
 	})
-	return NewWriteQueue(near, running.Go), far, &running
+	return NewWriteQueue(local, running.Go), peer, &running
 }
 
 // appendFrame appends a frame and returns the queue's error.
-func appendFrame(o *WriteQueue, frame string) error {
-	return o.EndFrame(append(o.BeginFrame(len(frame)), frame...))
+func appendFrame(q *WriteQueue, frame string) error {
+	return q.EndFrame(append(q.BeginFrame(len(frame)), frame...))
 }
 
 func TestPendingFramesKeepOrder(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	var want bytes.Buffer
 	for i := range 10_000 {
 		frame := fmt.Sprintf("frame %d;", i)
 		want.WriteString(frame)
-		if err := appendFrame(o, frame); err != nil {
+		if err := appendFrame(q, frame); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := o.Flush(); err != nil {
+	if err := q.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, want.Len())
-	if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, want.Bytes()) {
+	if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%v; equal: %v", err, bytes.Equal(got, want.Bytes()))
 	}
 }
 
 func TestPendingFramesLeaveInOneWrite(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	for range 50 {
-		_ = appendFrame(o, string(make([]byte, 1000)))
+		_ = appendFrame(q, string(make([]byte, 1000)))
 	}
-	_ = o.Flush()
+	_ = q.Flush()
 	buf := make([]byte, 1<<20)
-	if n, err := far.Read(buf); n != 50_000 || err != nil {
+	if n, err := peer.Read(buf); n != 50_000 || err != nil {
 		t.Errorf("one read returned %d bytes, %v, want 50000", n, err)
 	}
 }
 
 func TestFullSocketDoesNotBlockSenders(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	frame := string(bytes.Repeat([]byte("0123456789abcdef"), 16<<10)) // 256 KiB
 	const n = 40
 	for range n {
-		if err := appendFrame(o, frame); err != nil {
+		if err := appendFrame(q, frame); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.Flush(); err != nil {
+		if err := q.Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if o.Queued() < HighWatermark {
-		t.Fatalf("%d bytes are queued, want more than the socket took", o.Queued())
+	if q.Queued() < HighWatermark {
+		t.Fatalf("%d bytes are queued, want more than the socket took", q.Queued())
 	}
-	room := make(chan struct{})
-	go func() { o.AwaitCapacity(); close(room) }()
-	got, err := io.ReadAll(io.LimitReader(far, int64(n*len(frame))))
+	space := make(chan struct{})
+	go func() { q.AwaitCapacity(); close(space) }()
+	got, err := io.ReadAll(io.LimitReader(peer, int64(n*len(frame))))
 	if err != nil || len(got) != n*len(frame) {
 		t.Fatalf("received %d bytes, %v", len(got), err)
 	}
@@ -89,28 +89,28 @@ func TestFullSocketDoesNotBlockSenders(t *testing.T) {
 			t.Fatalf("frame %d is damaged", i)
 		}
 	}
-	<-room
-	o.Close()
-	if o.Queued() != 0 {
-		t.Errorf("%d bytes are queued", o.Queued())
+	<-space
+	q.Close()
+	if q.Queued() != 0 {
+		t.Errorf("%d bytes are queued", q.Queued())
 	}
 }
 
 func TestConcurrentFramesDoNotInterleave(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	const senders, each, size = 16, 200, 100
 	var all sync.WaitGroup
 	for s := range senders {
 		all.Go(func() {
 			frame := bytes.Repeat([]byte{byte('a' + s)}, size)
 			for range each {
-				_ = appendFrame(o, string(frame))
-				_ = o.Flush()
+				_ = appendFrame(q, string(frame))
+				_ = q.Flush()
 			}
 		})
 	}
 	got := make([]byte, senders*each*size)
-	if _, err := io.ReadFull(far, got); err != nil {
+	if _, err := io.ReadFull(peer, got); err != nil {
 		t.Fatal(err)
 	}
 	all.Wait()
@@ -129,64 +129,64 @@ func TestConcurrentFramesDoNotInterleave(t *testing.T) {
 }
 
 func TestStalledPeerFailsQueue(t *testing.T) {
-	o, _, running := newTestQueue(t)
-	o.conn.SetWriteTimeout(20 * time.Millisecond)
+	q, _, running := newTestQueue(t)
+	q.conn.SetWriteTimeout(20 * time.Millisecond)
 	frame := string(make([]byte, 8<<20))
 	for range 4 {
-		_ = appendFrame(o, frame)
+		_ = appendFrame(q, frame)
 	}
-	_ = o.Flush()
-	o.AwaitCapacity() // returns although the queue never drains
-	if err := appendFrame(o, "more"); !errors.Is(err, os.ErrDeadlineExceeded) {
+	_ = q.Flush()
+	q.AwaitCapacity() // returns although the queue never drains
+	if err := appendFrame(q, "more"); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("appendFrame = %v, want a timeout", err)
 	}
 	running.Wait()
-	if o.Queued() != 0 {
-		t.Errorf("%d bytes are queued", o.Queued())
+	if q.Queued() != 0 {
+		t.Errorf("%d bytes are queued", q.Queued())
 	}
 }
 
 func TestLostConnectionRejectsFrames(t *testing.T) {
-	o, far, _ := newTestQueue(t)
-	_ = far.(*net.TCPConn).SetLinger(0)
-	_ = far.Close()
+	q, peer, _ := newTestQueue(t)
+	_ = peer.(*net.TCPConn).SetLinger(0)
+	_ = peer.Close()
 	for {
-		_ = appendFrame(o, "x")
-		if err := o.Flush(); err != nil {
+		_ = appendFrame(q, "x")
+		if err := q.Flush(); err != nil {
 			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("Flush = %v", err)
 			}
 			break
 		}
 	}
-	if appendFrame(o, "x") == nil {
+	if appendFrame(q, "x") == nil {
 		t.Error("AppendFrame accepted a frame after the connection was lost")
 	}
 }
 
 func TestFramesAfterCloseAreRejected(t *testing.T) {
-	o, far, _ := newTestQueue(t)
-	_ = appendFrame(o, "last")
-	o.Close()
-	if err := appendFrame(o, "more"); !errors.Is(err, os.ErrClosed) {
+	q, peer, _ := newTestQueue(t)
+	_ = appendFrame(q, "last")
+	q.Close()
+	if err := appendFrame(q, "more"); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("appendFrame = %v", err)
 	}
-	_ = o.conn.Close()
-	if got, _ := io.ReadAll(far); string(got) != "last" {
+	_ = q.conn.Close()
+	if got, _ := io.ReadAll(peer); string(got) != "last" {
 		t.Errorf("the peer received %q", got)
 	}
 }
 
 func TestFailEndsAwaitCapacity(t *testing.T) {
-	o, _, _ := newTestQueue(t)
+	q, _, _ := newTestQueue(t)
 	for range 40 {
-		_ = appendFrame(o, string(make([]byte, 1<<20)))
+		_ = appendFrame(q, string(make([]byte, 1<<20)))
 	}
-	_ = o.Flush()
+	_ = q.Flush()
 	failed := errors.New("it is over")
-	go o.Fail(failed)
-	o.AwaitCapacity()
-	if err := appendFrame(o, "x"); !errors.Is(err, failed) {
+	go q.Fail(failed)
+	q.AwaitCapacity()
+	if err := appendFrame(q, "x"); !errors.Is(err, failed) {
 		t.Errorf("appendFrame = %v", err)
 	}
 }
@@ -196,15 +196,15 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 	defer b.Close()
 	conn := NewConn(a)
 	defer conn.Close()
-	o := NewWriteQueue(conn, func(f func()) { go f() })
+	q := NewWriteQueue(conn, func(f func()) { go f() })
 	frame := func(text string) func([]byte) ([]byte, error) {
 		return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	}
-	if n, err, lost := o.AppendFrame(10, frame("before ")); n != 7 || err != nil || lost != nil {
+	if n, err, lost := q.AppendFrame(10, frame("before ")); n != 7 || err != nil || lost != nil {
 		t.Fatalf("AppendFrame = %d, %v, %v", n, err, lost)
 	}
 	broken := errors.New("broken")
-	if n, err, lost := o.AppendFrame(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), broken }); n != 0 || err != broken || lost != nil {
+	if n, err, lost := q.AppendFrame(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), broken }); n != 0 || err != broken || lost != nil {
 		t.Errorf("AppendFrame = %d, %v, %v; want 0 and the frame's error", n, err, lost)
 	}
 	func() {
@@ -213,43 +213,43 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _, _ = o.AppendFrame(10, func(dst []byte) ([]byte, error) { panic(string(append(dst, "half"...))) })
+		_, _, _ = q.AppendFrame(10, func(dst []byte) ([]byte, error) { panic(string(append(dst, "half"...))) })
 	}()
-	if _, err, lost := o.AppendFrame(10, frame("after")); err != nil || lost != nil {
+	if _, err, lost := q.AppendFrame(10, frame("after")); err != nil || lost != nil {
 		t.Fatal(err, lost)
 	}
-	if err := o.Flush(); err != nil {
+	if err := q.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, len("before after"))
 	if _, err := io.ReadFull(b, got); err != nil || string(got) != "before after" {
 		t.Errorf("sent %q, %v", got, err)
 	}
-	o.Fail(io.EOF)
-	if _, err, lost := o.AppendFrame(10, frame("x")); err != nil || lost == nil {
+	q.Fail(io.EOF)
+	if _, err, lost := q.AppendFrame(10, frame("x")); err != nil || lost == nil {
 		t.Errorf("AppendFrame on a lost connection = %v, %v", err, lost)
 	}
 }
 
 func TestPartialWritesKeepPieces(t *testing.T) {
-	o, far, _ := newTestQueue(t)
+	q, peer, _ := newTestQueue(t)
 	const frames, size = 400, 20_000 // far more than a socket buffers
 	for i := range frames {
-		if err := appendFrame(o, string(bytes.Repeat([]byte{byte(i)}, size+i))); err != nil {
+		if err := appendFrame(q, string(bytes.Repeat([]byte{byte(i)}, size+i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := o.Flush(); err != nil {
+	if err := q.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	for i := range frames {
 		got := make([]byte, size+i)
-		if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size+i)) {
+		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size+i)) {
 			t.Fatalf("frame %d is damaged, %v", i, err)
 		}
 	}
-	o.Close()
-	if n := o.Queued(); n != 0 {
+	q.Close()
+	if n := q.Queued(); n != 0 {
 		t.Errorf("%d bytes are queued", n)
 	}
 }
@@ -258,25 +258,25 @@ func TestPartialWritesKeepPieces(t *testing.T) {
 // once stayed open, with all its storage.
 func TestStalledPeerIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nc, far := net.Pipe()
-		defer far.Close()
-		near := NewConn(nc)
-		near.SetWriteTimeout(30 * time.Second)
-		o := NewWriteQueue(near, func(f func()) { go f() })
-		began := time.Now()
-		if err := appendFrame(o, "a frame"); err != nil {
+		nc, peer := net.Pipe()
+		defer peer.Close()
+		local := NewConn(nc)
+		local.SetWriteTimeout(30 * time.Second)
+		q := NewWriteQueue(local, func(f func()) { go f() })
+		start := time.Now()
+		if err := appendFrame(q, "a frame"); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.Flush(); err != nil {
+		if err := q.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := near.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
+		if n, err := local.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("Read = %d, %v", n, err)
 		}
-		if took := time.Since(began); took < 30*time.Second || took > time.Minute {
+		if took := time.Since(start); took < 30*time.Second || took > time.Minute {
 			t.Errorf("closed after %v, want 30 s to twice that: see SetWriteTimeout", took)
 		}
-		if err := appendFrame(o, "another"); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := appendFrame(q, "another"); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("AppendFrame after the close: %v", err)
 		}
 	})

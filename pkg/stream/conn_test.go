@@ -52,10 +52,10 @@ func TestConnTimerFiresAtEarliestDeadline(t *testing.T) {
 }
 
 func TestReadBuffer(t *testing.T) {
-	near, far := net.Pipe()
-	conn := network.NewConn(near)
+	local, peer := net.Pipe()
+	conn := network.NewConn(local)
 	var r ReadBuffer
-	write := func(n int) { _, _ = far.Write(make([]byte, n)) }
+	write := func(n int) { _, _ = peer.Write(make([]byte, n)) }
 	waits := 0
 	fill := func(n int) {
 		t.Helper()
@@ -85,7 +85,7 @@ func TestReadBuffer(t *testing.T) {
 	if r.Buf != nil || r.HasBytes() {
 		t.Error("ReleaseEmpty kept an empty buffer")
 	}
-	_ = far.Close()
+	_ = peer.Close()
 	if err := r.Fill(conn, func() {}); err != io.EOF || r.Buf != nil {
 		t.Errorf("Fill() at EOF = %v, buffer kept: %t", err, r.Buf != nil)
 	}
@@ -108,16 +108,16 @@ func TestLingerDiscards(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				near, far := net.Pipe()
-				conn := network.NewConn(halfCloser{near})
+				local, peer := net.Pipe()
+				conn := network.NewConn(halfCloser{local})
 				start := time.Now()
-				go func() { _, _ = far.Write(make([]byte, tt.sent)) }()
+				go func() { _, _ = peer.Write(make([]byte, tt.sent)) }()
 				Linger(conn, time.Second, tt.limit)
 				if got := time.Since(start); got != tt.want {
 					t.Errorf("Linger returned after %v, want %v", got, tt.want)
 				}
 				_ = conn.Close()
-				_ = far.Close()
+				_ = peer.Close()
 			})
 		})
 	}
@@ -134,8 +134,8 @@ func TestPanicEndsOnlyTheGoroutine(t *testing.T) {
 }
 
 func TestWriteBatch(t *testing.T) {
-	near, far := net.Pipe()
-	conn := network.NewConn(near)
+	local, peer := net.Pipe()
+	conn := network.NewConn(local)
 	q := network.NewWriteQueue(conn, func(f func()) { go f() })
 	var b WriteBatch
 	for range 2 {
@@ -149,9 +149,9 @@ func TestWriteBatch(t *testing.T) {
 	}
 	go b.Flush()
 	got := make([]byte, 8)
-	if n, _ := far.Read(got); string(got[:n]) != "xx" {
+	if n, _ := peer.Read(got); string(got[:n]) != "xx" {
 		t.Errorf("read %q, want both frames in one write", got[:n])
 	}
 	_ = conn.Close()
-	_ = far.Close()
+	_ = peer.Close()
 }

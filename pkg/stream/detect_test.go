@@ -75,22 +75,22 @@ func newFallbackDetector(o stream.DetectOptions) (*stream.Detector, <-chan strin
 // and the result of ServeConn once it has returned.
 func serveConn(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-chan error) {
 	t.Helper()
-	near, far := net.Pipe()
-	conn := network.NewConn(near)
-	t.Cleanup(func() { _ = conn.Close(); _ = far.Close() })
+	local, peer := net.Pipe()
+	conn := network.NewConn(local)
+	t.Cleanup(func() { _ = conn.Close(); _ = peer.Close() })
 	end := make(chan error, 1)
 	go func() {
 		end <- d.ServeConn(t.Context(), conn)
 		_ = conn.Close()
 	}()
-	return far, conn, end
+	return peer, conn, end
 }
 
 // writeParts writes each part after the previous one was read and processed.
-func writeParts(far net.Conn, parts ...string) {
+func writeParts(peer net.Conn, parts ...string) {
 	for _, p := range parts {
 		if p != "" {
-			_, _ = io.WriteString(far, p) // the test checks what arrived
+			_, _ = io.WriteString(peer, p) // the test checks what arrived
 		}
 		synctest.Wait()
 	}
@@ -114,9 +114,9 @@ func TestDetectAtEverySplit(t *testing.T) {
 			forEachSplit(text, func(first, rest string) {
 				synctest.Test(t, func(t *testing.T) {
 					d, read := newTestDetector(stream.DetectOptions{Timeout: time.Second})
-					far, conn, end := serveConn(t, d)
-					writeParts(far, first, rest)
-					_ = far.Close()
+					peer, conn, end := serveConn(t, d)
+					writeParts(peer, first, rest)
+					_ = peer.Close()
 					if got, want := <-read, name+" "+text; got != want {
 						t.Errorf("%q, then %q: read as %q, want %q", first, rest, got, want)
 					}
@@ -133,9 +133,9 @@ func TestDetectByteByByte(t *testing.T) {
 	const text = "PROPFIND /a HTTP/1.1\r\n\r\n"
 	synctest.Test(t, func(t *testing.T) {
 		d, read := newTestDetector(stream.DetectOptions{Timeout: time.Second})
-		far, _, _ := serveConn(t, d)
-		writeParts(far, strings.Split(text, "")...)
-		_ = far.Close()
+		peer, _, _ := serveConn(t, d)
+		writeParts(peer, strings.Split(text, "")...)
+		_ = peer.Close()
 		if got, want := <-read, "http1 "+text; got != want {
 			t.Errorf("read as %q, want %q", got, want)
 		}
@@ -153,12 +153,12 @@ func TestUnknownProtocolIsClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, _ := newTestDetector(stream.DetectOptions{Timeout: time.Second})
-				far, conn, end := serveConn(t, d)
-				writeParts(far, test.bytes)
+				peer, conn, end := serveConn(t, d)
+				writeParts(peer, test.bytes)
 				if err := <-end; err == nil || !strings.Contains(err.Error(), test.says) || conn.CloseReason != network.ClosedUnknownProtocol {
 					t.Errorf("ServeConn = %v, close reason %v; want %q, %v", err, conn.CloseReason, test.says, network.ClosedUnknownProtocol)
 				}
-				if n, err := far.Read(make([]byte, 1)); n > 0 || err == nil {
+				if n, err := peer.Read(make([]byte, 1)); n > 0 || err == nil {
 					t.Error("the client received a byte")
 				}
 			})
@@ -169,16 +169,16 @@ func TestUnknownProtocolIsClosed(t *testing.T) {
 func TestDetectTimeoutStartsAtFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _ := newTestDetector(stream.DetectOptions{Timeout: 10 * time.Second, IdleTimeout: time.Hour})
-		far, conn, end := serveConn(t, d)
+		peer, conn, end := serveConn(t, d)
 		sleep(59 * time.Minute)
-		began := time.Now()
-		writeParts(far, "P")
+		start := time.Now()
+		writeParts(peer, "P")
 		sleep(6 * time.Second)
-		writeParts(far, "O") // does not extend the timeout
+		writeParts(peer, "O") // does not extend the timeout
 		if err := <-end; err == nil || conn.CloseReason != network.ClosedRequestTimeout {
 			t.Errorf("ServeConn = %v, close reason %v; want %v", err, conn.CloseReason, network.ClosedRequestTimeout)
 		}
-		if took := time.Since(began); took != 10*time.Second {
+		if took := time.Since(start); took != 10*time.Second {
 			t.Errorf("ended after %v, want 10s", took)
 		}
 	})
@@ -190,11 +190,11 @@ func sleep(d time.Duration) { <-time.After(d) }
 func TestDetectTimeoutEndsWithDetection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, read := newTestDetector(stream.DetectOptions{Timeout: 10 * time.Second})
-		far, _, _ := serveConn(t, d)
-		writeParts(far, "GE", "T /")
+		peer, _, _ := serveConn(t, d)
+		writeParts(peer, "GE", "T /")
 		sleep(time.Minute)
-		writeParts(far, "slow")
-		_ = far.Close()
+		writeParts(peer, "slow")
+		_ = peer.Close()
 		if got, want := <-read, "http1 GET /slow"; got != want {
 			t.Errorf("read as %q, want %q", got, want)
 		}
@@ -203,25 +203,25 @@ func TestDetectTimeoutEndsWithDetection(t *testing.T) {
 
 func TestConnectionWithoutBytesIsIdle(t *testing.T) {
 	for name, test := range map[string]struct {
-		end  func(far net.Conn, conn *network.Conn)
+		end  func(peer net.Conn, conn *network.Conn)
 		want network.CloseReason
 	}{
 		"idle timeout": {func(net.Conn, *network.Conn) {}, network.ClosedIdle},
-		"close":        {func(far net.Conn, _ *network.Conn) { _ = far.Close() }, network.ClosedByPeer},
+		"close":        {func(peer net.Conn, _ *network.Conn) { _ = peer.Close() }, network.ClosedByPeer},
 		"drain":        {func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.ClosedDrained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, _ := newTestDetector(stream.DetectOptions{Timeout: time.Second, IdleTimeout: time.Minute})
-				near, far := net.Pipe()
-				defer far.Close()
-				conn := network.NewConn(near)
+				local, peer := net.Pipe()
+				defer peer.Close()
+				conn := network.NewConn(local)
 				defer conn.Close()
 				conn.SetReadDeadline(time.Now().Add(d.IdleTimeout())) // the listener does the same
 				end := make(chan error, 1)
 				go func() { end <- d.ServeConn(t.Context(), conn) }()
 				synctest.Wait()
-				test.end(far, conn)
+				test.end(peer, conn)
 				if err := <-end; err != nil || conn.CloseReason != test.want {
 					t.Errorf("ServeConn = %v, close reason %v; want %v", err, conn.CloseReason, test.want)
 				}
@@ -242,9 +242,9 @@ func TestFallbackGetsEveryByte(t *testing.T) {
 		for n := range min(len(text), 16) + 1 {
 			synctest.Test(t, func(t *testing.T) {
 				d, read := newFallbackDetector(stream.DetectOptions{Timeout: time.Second})
-				far, _, _ := serveConn(t, d)
-				writeParts(far, text[:n], text[n:])
-				_ = far.Close()
+				peer, _, _ := serveConn(t, d)
+				writeParts(peer, text[:n], text[n:])
+				_ = peer.Close()
 				if got, want := <-read, "unknown "+text; got != want {
 					t.Errorf("%.20q, then %.20q: %d bytes of %.30q, want %d of %.30q", text[:n], text[n:], len(got), got, len(want), want)
 				}
@@ -256,11 +256,11 @@ func TestFallbackGetsEveryByte(t *testing.T) {
 func TestFallbackAfterDetectTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, read := newFallbackDetector(stream.DetectOptions{Timeout: time.Second})
-		far, _, _ := serveConn(t, d)
-		writeParts(far, "HE")
+		peer, _, _ := serveConn(t, d)
+		writeParts(peer, "HE")
 		sleep(time.Minute)
-		writeParts(far, "LLO")
-		_ = far.Close()
+		writeParts(peer, "LLO")
+		_ = peer.Close()
 		if got, want := <-read, "unknown HELLO"; got != want {
 			t.Errorf("read as %q, want %q", got, want)
 		}
@@ -270,8 +270,8 @@ func TestFallbackAfterDetectTimeout(t *testing.T) {
 func TestUndetectedBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		endless := stream.Candidate{Match: func([]byte) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}
-		far, conn, end := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
-		n, _ := far.Write(bytes.Repeat([]byte("x"), 1<<20))
+		peer, conn, end := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
+		n, _ := peer.Write(bytes.Repeat([]byte("x"), 1<<20))
 		if <-end; conn.CloseReason != network.ClosedUnknownProtocol || n > 8<<10 {
 			t.Errorf("close reason %v after %d bytes", conn.CloseReason, n)
 		}
@@ -290,10 +290,10 @@ func TestDetectFollowsCandidateOrder(t *testing.T) {
 	for text, want := range map[string]string{"xyz!": "first", "xyy!": "second", "x": "second"} {
 		for i := range 1000 {
 			synctest.Test(t, func(t *testing.T) {
-				far, _, _ := serveConn(t, d)
+				peer, _, _ := serveConn(t, d)
 				n := i % (len(text) + 1)
-				writeParts(far, text[:n], text[n:])
-				_ = far.Close()
+				writeParts(peer, text[:n], text[n:])
+				_ = peer.Close()
 				if got := <-read; got != want+" "+text {
 					t.Fatalf("run %d: %q, then %q: read as %q, want by %s", i, text[:n], text[n:], got, want)
 				}
@@ -304,18 +304,18 @@ func TestDetectFollowsCandidateOrder(t *testing.T) {
 
 // forEachPermutation calls f with every permutation of all.
 func forEachPermutation(all []stream.Candidate, f func(order []stream.Candidate)) {
-	var place func(n int)
-	place = func(n int) {
+	var add func(n int)
+	add = func(n int) {
 		if n == len(all) {
 			f(all)
 		}
 		for i := n; i < len(all); i++ {
 			all[n], all[i] = all[i], all[n]
-			place(n + 1)
+			add(n + 1)
 			all[n], all[i] = all[i], all[n]
 		}
 	}
-	place(0)
+	add(0)
 }
 
 // TestLesson16DetectsRealProtocolsInEveryOrder covers lesson 16: a detector that iterates over a
@@ -336,26 +336,26 @@ func TestLesson16DetectsRealProtocolsInEveryOrder(t *testing.T) {
 		"boltv2":  "\x02\x01\x01\x00\x01\x01\x00\x00\x00\x01\x01\x00\x00\x00\x03\xe8",
 		"unknown": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	}
-	told := map[string]int{}
+	detected := map[string]int{}
 	forEachPermutation(all, func(order []stream.Candidate) {
 		d := stream.NewDetector(stream.DetectOptions{Candidates: order, Fallback: recordingServer{"unknown", read}, Timeout: time.Second})
 		for want, text := range texts {
-			for cut := range 6 {
+			for split := range 6 {
 				synctest.Test(t, func(t *testing.T) {
-					far, _, _ := serveConn(t, d)
-					writeParts(far, text[:cut], text[cut:])
-					_ = far.Close()
+					peer, _, _ := serveConn(t, d)
+					writeParts(peer, text[:split], text[split:])
+					_ = peer.Close()
 					if got := <-read; got != want+" "+text {
-						t.Fatalf("%q, then %q: read as %q, want by %s", text[:cut], text[cut:], got, want)
+						t.Fatalf("%q, then %q: read as %q, want by %s", text[:split], text[split:], got, want)
 					}
 				})
-				told[want]++
+				detected[want]++
 			}
 		}
 	})
 	for want := range texts {
-		if told[want] < 100 {
-			t.Errorf("%s was detected %d times, want at least 100", want, told[want])
+		if detected[want] < 100 {
+			t.Errorf("%s was detected %d times, want at least 100", want, detected[want])
 		}
 	}
 }
@@ -373,9 +373,9 @@ func (p parkingServer) ServeConn(_ context.Context, conn *network.Conn) error {
 }
 
 func TestParkedConnectionKeepsProtocol(t *testing.T) {
-	read, asked := make(chan byte), 0
+	read, calls := make(chan byte), 0
 	d := stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{{
-		Match:  func(b []byte) xprotocol.MatchResult { asked++; return matchPrefix("a")(b) },
+		Match:  func(b []byte) xprotocol.MatchResult { calls++; return matchPrefix("a")(b) },
 		Server: parkingServer{read},
 	}}})
 	l, err := network.Listen(t.Context(), network.ListenOptions{Network: "tcp", Address: "127.0.0.1:0"}, d)
@@ -384,22 +384,22 @@ func TestParkedConnectionKeepsProtocol(t *testing.T) {
 	}
 	end := make(chan error, 1)
 	go func() { end <- l.Serve(t.Context()) }()
-	far, err := net.Dial("tcp", l.Addr().String())
+	peer, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []byte("abc") {
-		if _, err := far.Write([]byte{c}); err != nil {
+		if _, err := peer.Write([]byte{c}); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-read; got != c {
 			t.Errorf("read %q, want %q", got, c)
 		}
 	}
-	_ = far.Close()
+	_ = peer.Close()
 	l.Drain(t.Context())
-	if err := <-end; err != nil || asked != 1 {
-		t.Errorf("Serve = %v; Match was called %d times, want once", err, asked)
+	if err := <-end; err != nil || calls != 1 {
+		t.Errorf("Serve = %v; Match was called %d times, want once", err, calls)
 	}
 }
 
@@ -420,9 +420,9 @@ func (f brokenConn) Read(p []byte) (int, error) {
 
 func TestReadErrorIsNotDetected(t *testing.T) {
 	for _, text := range []string{"", "GE"} {
-		near, far := net.Pipe()
-		defer far.Close()
-		conn := network.NewConn(brokenConn{near, strings.NewReader(text)})
+		local, peer := net.Pipe()
+		defer peer.Close()
+		conn := network.NewConn(brokenConn{local, strings.NewReader(text)})
 		defer conn.Close()
 		d, _ := newFallbackDetector(stream.DetectOptions{Timeout: time.Second})
 		if err := d.ServeConn(t.Context(), conn); !errors.Is(err, errBroken) || conn.CloseReason != network.ClosedByPeer {

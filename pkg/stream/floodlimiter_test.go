@@ -16,23 +16,23 @@ var testDefaults = FloodRateLimitsOf(new(config.HTTP2Options))
 func TestSourceLimitAndRefill(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
-	from := netip.MustParseAddr("192.0.2.1")
+	source := netip.MustParseAddr("192.0.2.1")
 	for i := range testDefaults.Source.Burst {
-		if got := b.Take(&testDefaults, from, 1, now); got != WithinLimits {
+		if got := b.Take(&testDefaults, source, 1, now); got != WithinLimits {
 			t.Fatalf("charge %d: %v, want %v", i, got, WithinLimits)
 		}
 	}
-	if got := b.Take(&testDefaults, from, 1, now); got != SourceExceeded {
+	if got := b.Take(&testDefaults, source, 1, now); got != SourceExceeded {
 		t.Fatalf("charge beyond the burst: %v, want %v", got, SourceExceeded)
 	}
 	if got := b.Take(&testDefaults, netip.MustParseAddr("192.0.2.2"), 1, now); got != WithinLimits {
 		t.Errorf("another address: %v, want %v", got, WithinLimits)
 	}
 	now = now.Add(time.Second)
-	if got := b.Take(&testDefaults, from, testDefaults.Source.PerSecond, now); got != WithinLimits {
+	if got := b.Take(&testDefaults, source, testDefaults.Source.PerSecond, now); got != WithinLimits {
 		t.Errorf("the refund of one second: %v, want %v", got, WithinLimits)
 	}
-	if got := b.Take(&testDefaults, from, 1, now); got != SourceExceeded {
+	if got := b.Take(&testDefaults, source, 1, now); got != SourceExceeded {
 		t.Errorf("beyond the refund of one second: %v, want %v", got, SourceExceeded)
 	}
 }
@@ -63,8 +63,8 @@ func TestIPv6SourceIsSlash64(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
 	for i := range testDefaults.Source.Burst {
-		from := netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 14: byte(i >> 8), 15: byte(i)})
-		if got := b.Take(&testDefaults, from, 1, now); got != WithinLimits {
+		source := netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 14: byte(i >> 8), 15: byte(i)})
+		if got := b.Take(&testDefaults, source, 1, now); got != WithinLimits {
 			t.Fatalf("charge %d: %v", i, got)
 		}
 	}
@@ -98,23 +98,23 @@ func TestSourceTableKeepsHeaviestSource(t *testing.T) {
 func TestSourceExceededTakesNothing(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
-	from := netip.MustParseAddr("192.0.2.1")
-	ask := func(when string, at time.Time, want bool) {
+	source := netip.MustParseAddr("192.0.2.1")
+	charge := func(when string, at time.Time, want bool) {
 		t.Helper()
 		for range 3 {
-			if got := b.SourceExceeded(&testDefaults, from, at); got != want {
+			if got := b.SourceExceeded(&testDefaults, source, at); got != want {
 				t.Errorf("%s: exceeded %v, want %v", when, got, want)
 			}
 		}
 	}
-	ask("before any charge", now, false)
+	charge("before any charge", now, false)
 	b.Take(&testDefaults, netip.MustParseAddr("192.0.2.2"), testDefaults.Source.Burst, now)
-	ask("after a charge of another", now, false)
-	b.Take(&testDefaults, from, testDefaults.Source.Burst-1, now)
-	ask("one below the burst", now, false)
-	b.Take(&testDefaults, from, 1, now)
-	ask("at the burst", now, true)
-	ask("a second later", now.Add(time.Second), false)
+	charge("after a charge of another", now, false)
+	b.Take(&testDefaults, source, testDefaults.Source.Burst-1, now)
+	charge("one below the burst", now, false)
+	b.Take(&testDefaults, source, 1, now)
+	charge("at the burst", now, true)
+	charge("a second later", now.Add(time.Second), false)
 }
 
 // TestServersApplyTheirOwnLimits verifies that servers of one listener share the debts and apply
@@ -122,25 +122,25 @@ func TestSourceExceededTakesNothing(t *testing.T) {
 func TestServersApplyTheirOwnLimits(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
-	from := netip.MustParseAddr("192.0.2.1")
+	source := netip.MustParseAddr("192.0.2.1")
 	few := FloodRateLimitsOf(&config.HTTP2Options{SourceResets: config.TokenBucket{Burst: 10, PerSecond: 1}})
 	if few.Listener != testDefaults.Listener {
 		t.Errorf("the default of an unset limit is %v, want %v", few.Listener, testDefaults.Listener)
 	}
-	if got := b.Take(&few, from, 10, now); got != WithinLimits {
+	if got := b.Take(&few, source, 10, now); got != WithinLimits {
 		t.Fatalf("within the burst: %v, want %v", got, WithinLimits)
 	}
-	if got := b.Take(&few, from, 1, now); got != SourceExceeded {
+	if got := b.Take(&few, source, 1, now); got != SourceExceeded {
 		t.Errorf("beyond the burst: %v, want %v", got, SourceExceeded)
 	}
-	if got := b.Take(&testDefaults, from, 1, now); got != SourceExceeded {
+	if got := b.Take(&testDefaults, source, 1, now); got != SourceExceeded {
 		t.Errorf("the same debt under a limit of 5 ms per charge: %v, want %v", got, SourceExceeded)
 	}
-	if got := b.Take(&testDefaults, from, 1, now.Add(11*time.Second)); got != WithinLimits {
+	if got := b.Take(&testDefaults, source, 1, now.Add(11*time.Second)); got != WithinLimits {
 		t.Errorf("after the debt was paid back: %v, want %v", got, WithinLimits)
 	}
 	all := FloodRateLimits{Source: testDefaults.Source, Listener: config.TokenBucket{Burst: 5, PerSecond: 5}}
-	if got := NewFloodLimiter().Take(&all, from, 6, now); got != ListenerExceeded {
+	if got := NewFloodLimiter().Take(&all, source, 6, now); got != ListenerExceeded {
 		t.Errorf("beyond the listener's burst: %v, want %v", got, ListenerExceeded)
 	}
 }

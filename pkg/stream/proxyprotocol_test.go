@@ -44,17 +44,17 @@ func (s recordingHandler) ServeConn(_ context.Context, conn *network.Conn) error
 }
 
 // serveClient serves a connection on whose client side talk runs.
-func serveClient(t *testing.T, headers config.ProxyProtocol, talk func(far net.Conn)) servedConn {
+func serveClient(t *testing.T, headers config.ProxyProtocol, talk func(peer net.Conn)) servedConn {
 	t.Helper()
 	got := servedConn{read: "-"}
 	var log bytes.Buffer
 	h := stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{
 		Headers: headers, Next: recordingHandler{&got}, Listener: "in", Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	near, far := net.Pipe()
-	conn := network.NewConn(near)
+	local, peer := net.Pipe()
+	conn := network.NewConn(local)
 	talked := make(chan struct{})
-	go func() { defer close(talked); talk(far); _ = far.Close() }()
+	go func() { defer close(talked); talk(peer); _ = peer.Close() }()
 	got.err = h.ServeConn(t.Context(), conn)
 	_ = conn.Close()
 	<-talked
@@ -75,7 +75,7 @@ func TestProxyProtocolSetsAddresses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			forEachSplit(test.header+"hello", func(first, rest string) {
 				synctest.Test(t, func(t *testing.T) {
-					got := serveClient(t, testDefaults(), func(far net.Conn) { writeParts(far, first, rest) })
+					got := serveClient(t, testDefaults(), func(peer net.Conn) { writeParts(peer, first, rest) })
 					if got.read != "hello" || got.addresses != test.from || got.err != nil {
 						t.Errorf("%q, then %q: %+v, want hello from %s", first, rest, got, test.from)
 					}
@@ -109,7 +109,7 @@ func TestProxyProtocolRejectsInvalidHeaders(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				got := serveClient(t, test.headers, func(far net.Conn) { writeParts(far, strings.Split(test.text, "")...) })
+				got := serveClient(t, test.headers, func(peer net.Conn) { writeParts(peer, strings.Split(test.text, "")...) })
 				refused := test.read == "-"
 				if got.read != test.read || refused != (got.closeReason == network.ClosedProxyProtocolError) || refused != (got.err != nil) {
 					t.Errorf("got %+v, want the bytes %q", got, test.read)
@@ -130,13 +130,13 @@ func TestProxyProtocolHeaderTimeout(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				got := serveClient(t, testDefaults(), func(far net.Conn) {
-					writeParts(far, test.first)
-					_, _ = far.Read(make([]byte, 1)) // blocks until the connection is closed
+				start := time.Now()
+				got := serveClient(t, testDefaults(), func(peer net.Conn) {
+					writeParts(peer, test.first)
+					_, _ = peer.Read(make([]byte, 1)) // blocks until the connection is closed
 				})
-				if got.closeReason != network.ClosedProxyProtocolError || time.Since(began) != time.Second || !strings.Contains(got.log, "timeout before") {
-					t.Errorf("got %+v after %v, want a timeout after 1s", got, time.Since(began))
+				if got.closeReason != network.ClosedProxyProtocolError || time.Since(start) != time.Second || !strings.Contains(got.log, "timeout before") {
+					t.Errorf("got %+v after %v, want a timeout after 1s", got, time.Since(start))
 				}
 			})
 		})
@@ -145,10 +145,10 @@ func TestProxyProtocolHeaderTimeout(t *testing.T) {
 
 func TestProxyProtocolTimeoutEndsWithHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := serveClient(t, testDefaults(), func(far net.Conn) {
-			writeParts(far, textHeader)
+		got := serveClient(t, testDefaults(), func(peer net.Conn) {
+			writeParts(peer, textHeader)
 			<-time.After(time.Hour)
-			writeParts(far, "hello")
+			writeParts(peer, "hello")
 		})
 		if got.read != "hello" || got.err != nil {
 			t.Errorf("got %+v, want hello", got)
@@ -183,12 +183,12 @@ func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 		{"drain", "", func(conn *network.Conn) { conn.Drain(true) }, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			near, far := tcpPair(t)
-			conn := network.NewConn(near)
+			local, peer := tcpPair(t)
+			conn := network.NewConn(local)
 			t.Cleanup(func() { _ = conn.Close() })
 			next := clientFirstHandler{recordingHandler{&servedConn{}}}
 			h := stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{Headers: config.ProxyProtocol{Timeout: time.Minute}, Next: next})
-			if _, err := io.WriteString(far, test.text); err != nil {
+			if _, err := io.WriteString(peer, test.text); err != nil {
 				t.Fatal(err)
 			}
 			test.do(conn)
@@ -203,19 +203,19 @@ func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 }
 
 // tcpPair returns both ends of a loopback connection.
-func tcpPair(t *testing.T) (near, far net.Conn) {
+func tcpPair(t *testing.T) (local, peer net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	if far, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+	if peer, err = net.Dial("tcp", ln.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = far.Close() })
-	if near, err = ln.Accept(); err != nil {
+	t.Cleanup(func() { _ = peer.Close() })
+	if local, err = ln.Accept(); err != nil {
 		t.Fatal(err)
 	}
-	return near, far
+	return local, peer
 }

@@ -62,7 +62,7 @@ func (d *tlsTest) connect(talk func(nc net.Conn)) (*network.Conn, error) {
 		d.t.Fatal(err)
 	}
 	defer ln.Close()
-	caller, err := net.Dial("tcp", ln.Addr().String())
+	client, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -71,9 +71,9 @@ func (d *tlsTest) connect(talk func(nc net.Conn)) (*network.Conn, error) {
 		d.t.Fatal(err)
 	}
 	talked := make(chan struct{})
-	go func() { defer close(talked); talk(caller) }()
+	go func() { defer close(talked); talk(client) }()
 	conn := network.NewConn(nc)
-	d.t.Cleanup(func() { conn.Close(); caller.Close() })
+	d.t.Cleanup(func() { conn.Close(); client.Close() })
 	err = d.handler.ServeConn(d.t.Context(), conn)
 	<-talked
 	return conn, err

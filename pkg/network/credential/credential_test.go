@@ -16,49 +16,49 @@ import (
 )
 
 // connPair returns both ends of a connection.
-func connPair() (near, far net.Conn) {
+func connPair() (local, peer net.Conn) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
 	defer ln.Close()
-	if far, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+	if peer, err = net.Dial("tcp", ln.Addr().String()); err != nil {
 		panic(err)
 	}
-	if near, err = ln.Accept(); err != nil {
+	if local, err = ln.Accept(); err != nil {
 		panic(err)
 	}
-	return near, far
+	return local, peer
 }
 
 // handshake performs a handshake and returns the state and the error of each side.
 func handshake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr, serverErr error) {
-	near, far := connPair()
-	defer near.Close()
-	defer far.Close()
+	local, peer := connPair()
+	defer local.Close()
+	defer peer.Close()
 	deadline := time.Now().Add(5 * time.Second)
-	_, _ = near.SetDeadline(deadline), far.SetDeadline(deadline)
+	_, _ = local.SetDeadline(deadline), peer.SetDeadline(deadline)
 	done := make(chan error, 1)
-	there := tls.Server(near, server)
+	serverConn := tls.Server(local, server)
 	go func() {
-		err := there.Handshake()
+		err := serverConn.Handshake()
 		if err == nil {
-			_, err = there.Write([]byte("x")) // after the tickets
+			_, err = serverConn.Write([]byte("x")) // after the tickets
 		}
 		if err != nil {
-			near.Close()
+			local.Close()
 		}
 		done <- err
 	}()
-	here := tls.Client(far, client)
-	if clientErr = here.Handshake(); clientErr == nil {
-		_, clientErr = io.ReadFull(here, make([]byte, 1))
+	clientConn := tls.Client(peer, client)
+	if clientErr = clientConn.Handshake(); clientErr == nil {
+		_, clientErr = io.ReadFull(clientConn, make([]byte, 1))
 	}
 	if clientErr != nil {
-		far.Close()
+		peer.Close()
 	}
 	serverErr = <-done
-	return here.ConnectionState(), there.ConnectionState(), clientErr, serverErr
+	return clientConn.ConnectionState(), serverConn.ConnectionState(), clientErr, serverErr
 }
 
 func text(l testpki.Leaf) (cert, key PEM) { return PEM{Text: string(l.Cert)}, PEM{Text: string(l.Key)} }
@@ -209,12 +209,12 @@ func TestPeerSANs(t *testing.T) {
 				t.Fatal(err)
 			}
 			client := &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", Certificates: []tls.Certificate{leaf.TLS}}
-			_, _, err, why := handshake(server.Config(), client)
+			_, _, err, errText := handshake(server.Config(), client)
 			if (err == nil) != test.want {
 				t.Fatalf("handshake: %v, want success: %v", err, test.want)
 			}
-			if why != nil && HandshakeFailureOf(why) != SANMismatch {
-				t.Errorf("HandshakeFailureOf(%v) = %v, want %v", why, HandshakeFailureOf(why), SANMismatch)
+			if errText != nil && HandshakeFailureOf(errText) != SANMismatch {
+				t.Errorf("HandshakeFailureOf(%v) = %v, want %v", errText, HandshakeFailureOf(errText), SANMismatch)
 			}
 		})
 	}
@@ -473,16 +473,16 @@ func TestHandshakeFailureOf(t *testing.T) {
 	})
 	for begin, want := range map[string]HandshakeFailure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
 		t.Run(want.String(), func(t *testing.T) {
-			near, far := connPair()
-			io.WriteString(far, begin)
+			local, peer := connPair()
+			io.WriteString(peer, begin)
 			if begin == "" {
-				far.Close()
+				peer.Close()
 			}
-			err := tls.Server(near, server.Config()).Handshake()
+			err := tls.Server(local, server.Config()).Handshake()
 			if err == nil || HandshakeFailureOf(err) != want {
 				t.Errorf("HandshakeFailureOf(%v) is not %v", err, want)
 			}
-			far.Close()
+			peer.Close()
 		})
 	}
 }

@@ -50,8 +50,8 @@ func TestHTTP1Accept(t *testing.T) {
 			c := b.dial()
 			c.send(test.request)
 			_ = c.CloseWrite()
-			answers := strings.Split(c.rest(), "HTTP/1.1 ")
-			status, _, _ := strings.Cut(answers[len(answers)-1], " ")
+			responses := strings.Split(c.rest(), "HTTP/1.1 ")
+			status, _, _ := strings.Cut(responses[len(responses)-1], " ")
 			authority := ""
 			for len(served) > 0 {
 				authority = <-served

@@ -26,22 +26,22 @@ type exchanger struct {
 // apart is the delay between the head and the rest of a request.
 const apart = 20 * time.Microsecond
 
-func newExchanger(t testing.TB, request, answer string) *exchanger {
+func newExchanger(t testing.TB, request, response string) *exchanger {
 	t.Helper()
-	near, far := tcpPair(t)
+	local, peer := tcpPair(t)
 	requestLength := len(request)
 	go func() { // the host: each request it receives has the same length
-		b, answer := make([]byte, requestLength), []byte(answer)
+		b, response := make([]byte, requestLength), []byte(response)
 		for {
-			if _, err := io.ReadFull(far.TCPConn, b); err != nil {
+			if _, err := io.ReadFull(peer.TCPConn, b); err != nil {
 				return
 			}
-			if _, err := far.Write(answer); err != nil {
+			if _, err := peer.Write(response); err != nil {
 				return
 			}
 		}
 	}()
-	client := NewClient(near, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
+	client := NewClient(local, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 	l, err := network.Listen(context.Background(), network.ListenOptions{Network: "tcp", Address: "127.0.0.1:0"},
 		NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client}))
 	if err != nil {
@@ -56,7 +56,7 @@ func newExchanger(t testing.TB, request, answer string) *exchanger {
 		nc.Close()
 		l.Drain(context.Background())
 	})
-	return &exchanger{caller: nc.(*net.TCPConn), request: []byte(request), reply: make([]byte, len(answer))}
+	return &exchanger{caller: nc.(*net.TCPConn), request: []byte(request), reply: make([]byte, len(response))}
 }
 
 func (e *exchanger) exchange() error {
@@ -135,7 +135,7 @@ func BenchmarkExchange(b *testing.B) {
 	for _, bench := range []struct {
 		name, request string
 		head          int
-		answer        int
+		response      int
 	}{
 		{"GET 1 KB", fixedGet, 0, 1 << 10},
 		{"GET 64 KB", fixedGet, 0, 64 << 10},
@@ -144,7 +144,7 @@ func BenchmarkExchange(b *testing.B) {
 		{"POST 1 KB in two writes", small, head, 2},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			e := newExchanger(b, bench.request, fixedAnswer(bench.answer))
+			e := newExchanger(b, bench.request, fixedAnswer(bench.response))
 			e.head = bench.head
 			b.SetBytes(int64(len(e.request) + len(e.reply)))
 			b.ReportAllocs()
@@ -159,8 +159,8 @@ func BenchmarkExchange(b *testing.B) {
 
 // BenchmarkUsable measures the check of a pooled connection.
 func BenchmarkUsable(b *testing.B) {
-	near, _ := tcpPair(b)
-	c := NewClient(near, stream.UpstreamConnOptions{OnRelease: func(bool) {}})
+	local, _ := tcpPair(b)
+	c := NewClient(local, stream.UpstreamConnOptions{OnRelease: func(bool) {}})
 	b.ReportAllocs()
 	for b.Loop() {
 		if !c.Usable(0) {

@@ -33,13 +33,13 @@ func TestCloseReason(t *testing.T) {
 		})
 	}
 	indifferent := answering(func(*protocol.Exchange) {})
-	leave := func(caller net.Conn, _ *network.Conn) { caller.Close() }
+	leave := func(client net.Conn, _ *network.Conn) { client.Close() }
 	stay := func(net.Conn, *network.Conn) {}
 	for _, test := range []struct {
 		name    string
 		service protocol.Service
 		request string
-		end     func(caller net.Conn, conn *network.Conn) // after the response
+		end     func(client net.Conn, conn *network.Conn) // after the response
 		want    network.CloseReason
 	}{
 		{"idle timeout", echo, ask, stay, network.ClosedIdle},
@@ -69,20 +69,20 @@ func TestCloseReason(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: test.service, IdleTimeout: time.Hour}
 				o.HTTP1.MaxRequestsPerConnection, o.HTTP1.MaxRequestBodySize = 3, 1_000_000
-				near, caller := net.Pipe()
-				conn := network.NewConn(near)
+				local, client := net.Pipe()
+				conn := network.NewConn(local)
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					defer near.Close()
+					defer local.Close()
 					s := NewServer(o)
 					for s.ServeConn(context.Background(), conn) == network.ErrPark {
 					}
 				}()
-				go io.Copy(io.Discard, caller)
-				io.WriteString(caller, test.request)
+				go io.Copy(io.Discard, client)
+				io.WriteString(client, test.request)
 				synctest.Wait()
-				test.end(caller, conn)
+				test.end(client, conn)
 				<-ended
 				if conn.CloseReason != test.want {
 					t.Errorf("close reason = %v, want %v", conn.CloseReason, test.want)
@@ -94,11 +94,11 @@ func TestCloseReason(t *testing.T) {
 
 func TestStalledClientIsWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		near, caller := net.Pipe()
-		defer caller.Close()
-		conn := network.NewConn(near)
+		local, client := net.Pipe()
+		defer client.Close()
+		conn := network.NewConn(local)
 		defer conn.Close()
-		go io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		go io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		err := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo}).ServeConn(context.Background(), conn)
 		if err != nil || conn.CloseReason != network.ClosedWriteTimeout {
 			t.Errorf("ServeConn = %v, close reason %v, want nil, write timeout", err, conn.CloseReason)
@@ -107,21 +107,21 @@ func TestStalledClientIsWriteTimeout(t *testing.T) {
 }
 
 func TestTunnelCloseReason(t *testing.T) {
-	conn, caller := tcpPair(t)
-	origin, far := tcpPair(t)
+	conn, downstream := tcpPair(t)
+	origin, peer := tcpPair(t)
 	client, _ := newClient(origin)
 	go func() {
-		far.head()
-		far.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-		far.Close()
+		peer.head()
+		peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		peer.Close()
 	}()
-	caller.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-	caller.CloseWrite()
+	downstream.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+	downstream.CloseWrite()
 	s := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client})
 	if err := s.ServeConn(context.Background(), conn); err != nil || conn.CloseReason != network.ClosedComplete {
 		t.Errorf("ServeConn = %v, close reason %v, want nil, complete", err, conn.CloseReason)
 	}
-	if head := caller.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+	if head := downstream.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") {
 		t.Errorf("the client got %q", head)
 	}
 }

@@ -25,21 +25,21 @@ func TestParkedConnectionKeepsID(t *testing.T) {
 		})}
 		seen := map[string]int{}
 		for range 2 { // each with its own server
-			caller, ended := inMemory(o)
+			client, ended := inMemory(o)
 			for range 2 {
-				go io.WriteString(caller, get) // a failure shows in the response
-				answer, err := http.ReadResponse(bufio.NewReader(caller), nil)
+				go io.WriteString(client, get) // a failure shows in the response
+				response, err := http.ReadResponse(bufio.NewReader(client), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				id, err := io.ReadAll(answer.Body)
+				id, err := io.ReadAll(response.Body)
 				if err != nil {
 					t.Fatal(err)
 				}
 				seen[string(id)]++
 				time.Sleep(2 * parkAfter) // synthetic time
 			}
-			_ = caller.Close()
+			_ = client.Close()
 			<-ended
 		}
 		for id, n := range seen {

@@ -197,14 +197,14 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 // TestOnDisconnectPanicIsContained verifies that the engine contains a panic of an
 // OnDisconnect callback, which runs on its own goroutine.
 func TestOnDisconnectPanicIsContained(t *testing.T) {
-	told := make(chan struct{})
+	notified := make(chan struct{})
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			stop := x.Downstream.OnDisconnect(func() {
-				defer close(told)
+				defer close(notified)
 				panic("a defect of the callback")
 			})
-			<-told
+			<-notified
 			stop()
 			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 		})

@@ -21,7 +21,7 @@ const refusal = "HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 3\
 func TestResponseIsForwardedIfHostStopsReading(t *testing.T) {
 	for _, test := range []struct {
 		name, framing, content string
-		cut                    bool
+		truncated              bool
 	}{
 		{"body sent with the head", "Content-Length: 2000", strings.Repeat("x", 2000), false},
 		{"streamed body", "Content-Length: 8000000", strings.Repeat("x", 8000000), true},
@@ -39,7 +39,7 @@ func TestResponseIsForwardedIfHostStopsReading(t *testing.T) {
 				t.Fatalf("the client got %q", head)
 			}
 			c.expect("big")
-			if <-b.released && test.cut {
+			if <-b.released && test.truncated {
 				t.Error("the upstream connection was considered reusable")
 			}
 			if r := <-b.records; r.Reason != protocol.ReasonNone {
@@ -54,23 +54,23 @@ func TestResponseIsForwardedIfHostStopsReading(t *testing.T) {
 // rest of it is unwritten.
 func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 	for _, test := range []struct {
-		name, answer string
-		status       int
-		want         []protocol.Reason // any of them
+		name, response string
+		status         int
+		want           []protocol.Reason // any of them
 	}{
 		{"complete response", refusal, 413, []protocol.Reason{protocol.ReasonNone}},
 		{"no response", "", 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
 		{"truncated response", refusal[:20], 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			near, far := tcpPair(t)
-			near.NetConn().(*net.TCPConn).SetWriteBuffer(1) // the kernel takes its minimum
-			far.SetReadBuffer(1)
-			c, released := newClient(near)
+			local, peer := tcpPair(t)
+			local.NetConn().(*net.TCPConn).SetWriteBuffer(1) // the kernel takes its minimum
+			peer.SetReadBuffer(1)
+			c, released := newClient(local)
 			go func() {
-				far.r.ReadByte() // the write has started; the host never reads the rest, so closing resets
-				far.send(test.answer)
-				far.Close()
+				peer.r.ReadByte() // the write has started; the host never reads the rest, so closing resets
+				peer.send(test.response)
+				peer.Close()
 			}()
 			x := ask("POST", protocol.NewStringBody("hello"))
 			x.Request.ContentLength = 5
@@ -98,18 +98,18 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 // TestBytesBeforeRequestAreNoResponse verifies that bytes from the host before the request are
 // not used as a response.
 func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
-	near, far := tcpPair(t)
-	c, released := newClient(near)
-	far.send(refusal)
-	if err := near.AwaitReadable(); err != nil {
+	local, peer := tcpPair(t)
+	c, released := newClient(local)
+	peer.send(refusal)
+	if err := local.AwaitReadable(); err != nil {
 		t.Fatal(err)
 	}
 	if c.Usable(time.Second) {
 		t.Error("the pool considered a connection with unexpected bytes usable")
 	}
-	far.SetLinger(0)
-	far.Close()
-	if err := near.AwaitPeerClose(true); err == nil {
+	peer.SetLinger(0)
+	peer.Close()
+	if err := local.AwaitPeerClose(true); err == nil {
 		t.Fatal("no reset")
 	}
 	x := ask("GET", nil)
@@ -126,7 +126,7 @@ func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
 // twice, in the next packet. The engine must not read these bytes as the response to another
 // client.
 func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.2
-	for _, test := range []struct{ name, method, answer string }{
+	for _, test := range []struct{ name, method, response string }{
 		{"response to HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"},
 		{"304", "GET", "HTTP/1.1 304 Not Modified\r\n\r\n"},
 		{"response without a body", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
@@ -134,11 +134,11 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 		{"chunked response", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			near, far := tcpPair(t)
-			c, released := newClient(near)
+			local, peer := tcpPair(t)
+			c, released := newClient(local)
 			go func() {
-				far.head()
-				far.send(test.answer)
+				peer.head()
+				peer.send(test.response)
 			}()
 			x := ask(test.method, nil)
 			if err := c.Serve(context.Background(), x); err != nil {
@@ -151,8 +151,8 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 			if !<-released {
 				t.Fatal("the connection was not reusable")
 			}
-			far.send(refusal)
-			if err := near.AwaitReadable(); err != nil {
+			peer.send(refusal)
+			if err := local.AwaitReadable(); err != nil {
 				t.Fatal(err)
 			}
 			if c.Usable(0) {
@@ -244,7 +244,7 @@ func TestContentLengthWithoutBodyIsZero(t *testing.T) {
 
 // TestObserverSeesResponse verifies that Observe can read the response headers.
 func TestObserverSeesResponse(t *testing.T) {
-	for _, test := range []struct{ name, request, answer string }{
+	for _, test := range []struct{ name, request, response string }{
 		{"body", get, "HTTP/1.1 200 OK\r\nX-One: first\r\nContent-Length: 2\r\n\r\nok"},
 		{"tunnel", "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
 			"HTTP/1.1 101 Switching Protocols\r\nX-One: first\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nok"},
@@ -256,7 +256,7 @@ func TestObserverSeesResponse(t *testing.T) {
 			})
 			b.serve(func(c *peer) {
 				c.head()
-				c.send(test.answer)
+				c.send(test.response)
 				c.CloseWrite()
 				c.rest()
 			})

@@ -171,15 +171,15 @@ func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, nil)
-			asked, ended := make(chan struct{}), make(chan string)
+			received, ended := make(chan struct{}), make(chan string)
 			b.serve(func(c *peer) {
 				c.head()
-				close(asked)
+				close(received)
 				ended <- c.rest()
 			})
 			c := b.dial()
 			c.send(get)
-			<-asked
+			<-received
 			test.leave(c)
 			if rest := <-ended; rest != "" {
 				t.Errorf("the host then got %q", rest)
@@ -193,17 +193,17 @@ func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 
 func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
 	b := newBench(t, nil)
-	begun, ended := make(chan struct{}), make(chan struct{})
+	started, ended := make(chan struct{}), make(chan struct{})
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
-		close(begun)
+		close(started)
 		c.rest()
 		close(ended)
 	})
 	c := b.dial()
 	c.send(get)
-	<-begun
+	<-started
 	c.head()
 	c.Close()
 	<-ended
@@ -233,10 +233,10 @@ func TestHalfClosedClientGetsResponse(t *testing.T) {
 
 func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 	for _, test := range []struct {
-		name, answer string
-		want         protocol.Reason
-		head         string // prefix of the response
-		complete     bool
+		name, response string
+		want           protocol.Reason
+		head           string // prefix of the response
+		complete       bool
 	}{
 		{"before the head", "", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
 		{"within the head", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
@@ -250,7 +250,7 @@ func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 			b := newBench(t, nil)
 			b.serve(func(c *peer) {
 				c.head()
-				c.send(test.answer)
+				c.send(test.response)
 			})
 			c := b.dial()
 			defer c.Close()
@@ -259,8 +259,8 @@ func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 			if !strings.HasPrefix(got, test.head) {
 				t.Errorf("the client got %q", got)
 			}
-			if whole := strings.HasSuffix(got, "0\r\n\r\n") || strings.Contains(got, "Content-Length: 5\r\n") || strings.HasPrefix(got, "HTTP/1.1 502"); whole != test.complete {
-				t.Errorf("the response looks complete: %v, want %v: %q", whole, test.complete, got)
+			if looksComplete := strings.HasSuffix(got, "0\r\n\r\n") || strings.Contains(got, "Content-Length: 5\r\n") || strings.HasPrefix(got, "HTTP/1.1 502"); looksComplete != test.complete {
+				t.Errorf("the response looks complete: %v, want %v: %q", looksComplete, test.complete, got)
 			}
 			if r := <-b.records; r.Reason != test.want {
 				t.Errorf("recorded %v (%s), want %v", r.Reason, r.Detail, test.want)
@@ -330,7 +330,7 @@ func TestUnrequestedUpgradeIsRejected(t *testing.T) { // RFC 9110 15.2.2
 }
 
 func TestResponsesWithoutBody(t *testing.T) {
-	for _, test := range []struct{ name, request, answer, want string }{
+	for _, test := range []struct{ name, request, response, want string }{
 		{"HEAD keeps the length", "HEAD", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 500\r\n\r\n", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 500\r\n\r\n"},
 		{"204", "GET", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"},
 		{"304 keeps the length", "GET", "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 9\r\n\r\n"},
@@ -339,7 +339,7 @@ func TestResponsesWithoutBody(t *testing.T) {
 			b := newBench(t, nil)
 			b.serve(func(c *peer) {
 				for c.head() != "" {
-					c.send(test.answer)
+					c.send(test.response)
 				}
 			})
 			c := b.dial()

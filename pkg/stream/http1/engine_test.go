@@ -58,8 +58,8 @@ func newBench(t testing.TB, change func(*stream.ServerOptions)) *bench {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if cut := b.listener.Drain(ctx); cut > 0 {
-			t.Errorf("%d connections were force-closed", cut)
+		if forceClosed := b.listener.Drain(ctx); forceClosed > 0 {
+			t.Errorf("%d connections were force-closed", forceClosed)
 		}
 		origin.Close()
 		if err := <-end; err != nil {
@@ -241,7 +241,7 @@ func TestPipelinedResponsesKeepOrder(t *testing.T) {
 
 func TestBodiesStreamBothDirections(t *testing.T) {
 	const size = 2 << 20
-	for _, test := range []struct{ name, request, answer string }{
+	for _, test := range []struct{ name, request, response string }{
 		{"length", "Content-Length: 2097152", "Content-Length: 2097152"},
 		{"chunked", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"},
 	} {
@@ -256,8 +256,8 @@ func TestBodiesStreamBothDirections(t *testing.T) {
 				if n != size {
 					t.Errorf("the host got %d bytes, want %d", n, size)
 				}
-				c.send("HTTP/1.1 200 OK\r\nDate: d\r\n" + test.answer + "\r\n\r\n")
-				sendContent(c, test.answer, size)
+				c.send("HTTP/1.1 200 OK\r\nDate: d\r\n" + test.response + "\r\n\r\n")
+				sendContent(c, test.response, size)
 				c.head()
 			})
 			c := b.dial()
@@ -266,10 +266,10 @@ func TestBodiesStreamBothDirections(t *testing.T) {
 				c.send("POST / HTTP/1.1\r\nHost: h\r\n" + test.request + "\r\n\r\n")
 				sendContent(c, test.request, size)
 			}()
-			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || !strings.Contains(head, test.answer) {
+			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || !strings.Contains(head, test.response) {
 				t.Fatalf("the client got %q", head)
 			}
-			if n := countContent(t, c.r, test.answer); n != size {
+			if n := countContent(t, c.r, test.response); n != size {
 				t.Errorf("the client got %d bytes, want %d", n, size)
 			}
 			if r := <-b.records; r.RequestBytes != size || r.ResponseBytes != size || r.Reason != protocol.ReasonNone {

@@ -25,9 +25,9 @@ type idleBench struct {
 }
 
 func newIdleBench(t *testing.T, options config.HTTP1Options, connectionIdle time.Duration) *idleBench {
-	near, host := net.Pipe()
-	t.Cleanup(func() { _, _ = near.Close(), host.Close() })
-	client := NewClient(network.NewConn(near), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
+	local, host := net.Pipe()
+	t.Cleanup(func() { _, _ = local.Close(), host.Close() })
+	client := NewClient(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 	b := &idleBench{host: host, record: new(protocol.Record), start: time.Now()}
 	b.caller, b.ended = inMemory(stream.ServerOptions{
 		HTTP1:       options,
@@ -57,17 +57,17 @@ func TestStalledRequestEnds(t *testing.T) {
 	const answerHead = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 	const length, chunked = "Content-Length: 4\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"
 	for _, test := range []struct {
-		name    string
-		idle    time.Duration // stream_idle_timeout
-		body    time.Duration // body_timeout
-		framing string
-		request []string // pieces that the client sends, one minute apart
-		waits   bool     // the host waits for the whole request
-		answer  []string // pieces that the host sends, one minute apart
-		status  int
-		content string
-		reason  protocol.Reason
-		after   time.Duration // time when the response or the connection ended
+		name      string
+		idle      time.Duration // stream_idle_timeout
+		body      time.Duration // body_timeout
+		framing   string
+		request   []string // pieces that the client sends, one minute apart
+		hostWaits bool     // the host waits for the complete request
+		response  []string // pieces that the host sends, one minute apart
+		status    int
+		content   string
+		reason    protocol.Reason
+		after     time.Duration // time when the response or the connection ended
 	}{
 		{"idle after the first byte", 90 * time.Second, 0, length, []string{"a"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
 		{"idle from the beginning", 90 * time.Second, 0, length, nil, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 90 * time.Second},
@@ -89,32 +89,32 @@ func TestStalledRequestEnds(t *testing.T) {
 					if err != nil {
 						return
 					}
-					if test.waits {
+					if test.hostWaits {
 						if _, err := io.Copy(io.Discard, r.Body); err != nil {
 							return
 						}
 					} else {
 						go io.Copy(io.Discard, r.Body)
 					}
-					sends(b.host, test.answer)
+					sends(b.host, test.response)
 				}()
 				if _, err := io.WriteString(b.caller, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"+test.framing); err != nil {
 					t.Fatal(err)
 				}
 				go sends(b.caller, test.request)
-				answer, err := http.ReadResponse(bufio.NewReader(b.caller), nil)
+				response, err := http.ReadResponse(bufio.NewReader(b.caller), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				content, err := io.ReadAll(answer.Body)
-				if whole := test.status == 408 || test.reason == protocol.ReasonNone; (err == nil) != whole {
-					t.Errorf("reading the body: %v, want it complete: %v", err, whole)
+				content, err := io.ReadAll(response.Body)
+				if complete := test.status == 408 || test.reason == protocol.ReasonNone; (err == nil) != complete {
+					t.Errorf("reading the body: %v, want it complete: %v", err, complete)
 				}
 				took := time.Since(b.start).Round(time.Second)
 				_ = b.caller.Close()
 				<-b.ended
-				if answer.StatusCode != test.status || string(content) != test.content || b.record.Reason != test.reason || took != test.after {
-					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", answer.StatusCode, content, b.record.Reason, took,
+				if response.StatusCode != test.status || string(content) != test.content || b.record.Reason != test.reason || took != test.after {
+					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", response.StatusCode, content, b.record.Reason, took,
 						test.status, test.content, test.reason, test.after)
 				}
 			})
@@ -128,7 +128,7 @@ func TestStreamIdleTimeoutEndsTunnel(t *testing.T) {
 	for _, test := range []struct {
 		name             string
 		idle, connection time.Duration
-		caller, host     []string // pieces, one minute apart
+		client, host     []string // pieces, one minute apart
 		reason           protocol.Reason
 		after            time.Duration
 	}{
@@ -156,7 +156,7 @@ func TestStreamIdleTimeoutEndsTunnel(t *testing.T) {
 				if _, err := io.WriteString(b.caller, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}
-				go sends(b.caller, test.caller)
+				go sends(b.caller, test.client)
 				if _, err := io.Copy(io.Discard, b.caller); err != nil {
 					t.Error(err)
 				}

@@ -40,7 +40,7 @@ func TestIdleExchangeEnds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				near, host := net.Pipe()
+				local, host := net.Pipe()
 				go func() {
 					if _, err := http.ReadRequest(bufio.NewReader(host)); err != nil {
 						return
@@ -52,11 +52,11 @@ func TestIdleExchangeEnds(t *testing.T) {
 						}
 					}
 				}()
-				client := NewClient(network.NewConn(near), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
+				client := NewClient(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 				options := config.DefaultHTTP1Options()
 				options.StreamIdleTimeout = test.idle
 				reason := protocol.ReasonNone
-				caller, ended := inMemory(stream.ServerOptions{
+				downstream, ended := inMemory(stream.ServerOptions{
 					HTTP1: options,
 					Service: protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 						x.Record.UpstreamStart = time.Now()
@@ -68,24 +68,24 @@ func TestIdleExchangeEnds(t *testing.T) {
 					Observe: func(x *protocol.Exchange) { reason = x.Record.Reason },
 				})
 				start := time.Now()
-				if _, err := io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
+				if _, err := io.WriteString(downstream, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}
-				answer, err := http.ReadResponse(bufio.NewReader(caller), nil)
+				response, err := http.ReadResponse(bufio.NewReader(downstream), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				content, err := io.ReadAll(answer.Body)
-				if whole := test.reason == protocol.ReasonNone || test.status == 504; (err == nil) != whole {
-					t.Errorf("reading the body: %v, want it complete: %v", err, whole)
+				content, err := io.ReadAll(response.Body)
+				if complete := test.reason == protocol.ReasonNone || test.status == 504; (err == nil) != complete {
+					t.Errorf("reading the body: %v, want it complete: %v", err, complete)
 				}
 				took := time.Since(start)
 				<-ended
-				if answer.StatusCode != test.status || string(content) != test.content || reason != test.reason || took != test.after {
-					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", answer.StatusCode, strings.TrimSpace(string(content)), reason, took,
+				if response.StatusCode != test.status || string(content) != test.content || reason != test.reason || took != test.after {
+					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", response.StatusCode, strings.TrimSpace(string(content)), reason, took,
 						test.status, test.content, test.reason, test.after)
 				}
-				_ = near.Close()
+				_ = local.Close()
 				_ = host.Close()
 			})
 		})

@@ -22,7 +22,7 @@ func TestTruncatedLargeBody(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		origin   func(c *peer)
-		caller   func(c *peer) // runs after the response head
+		client   func(c *peer) // runs after the response head
 		deadline time.Duration
 		want     protocol.Reason
 	}{
@@ -53,7 +53,7 @@ func TestTruncatedLargeBody(t *testing.T) {
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") {
 				t.Fatalf("the client got %q", head)
 			}
-			test.caller(c)
+			test.client(c)
 			if r := <-b.records; r.Reason != test.want || r.ResponseBytes >= size {
 				t.Errorf("recorded %v (%s) and %d bytes, want %v", r.Reason, r.Detail, r.ResponseBytes, test.want)
 			}
@@ -183,11 +183,11 @@ func TestMalformedResponseBodyIs502(t *testing.T) {
 
 func TestDrainAnnouncesClose(t *testing.T) {
 	b := newBench(t, nil)
-	asked, idle := make(chan struct{}), make(chan struct{})
+	received, idle := make(chan struct{}), make(chan struct{})
 	drained := make(chan int, 1)
 	b.serve(func(c *peer) {
 		c.head()
-		close(asked)
+		close(received)
 		<-idle
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 		c.rest()
@@ -197,7 +197,7 @@ func TestDrainAnnouncesClose(t *testing.T) {
 	other := b.dial()
 	defer other.Close()
 	c.send(get)
-	<-asked
+	<-received
 	go func() { drained <- b.listener.Drain(context.Background()) }()
 	if rest := other.rest(); rest != "" { // an idle connection ends immediately
 		t.Errorf("the idle client got %q", rest)
@@ -207,39 +207,39 @@ func TestDrainAnnouncesClose(t *testing.T) {
 		t.Errorf("the active client got %q", got)
 	}
 	c.Close()
-	if cut := <-drained; cut != 0 {
-		t.Errorf("%d connections were force-closed", cut)
+	if forceClosed := <-drained; forceClosed != 0 {
+		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 }
 
 // TestDrainServesReceivedRequest verifies that the engine serves a request that arrived
 // before the drain began, after a response without Connection: close.
 func TestDrainServesReceivedRequest(t *testing.T) {
-	near, far := tcpPair(t)
+	local, peer := tcpPair(t)
 	observed, drained, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	s := NewServer(stream.ServerOptions{
 		HTTP1:   config.DefaultHTTP1Options(),
 		Service: echo,
 		Observe: func(*protocol.Exchange) { observed <- struct{}{}; <-drained },
 	})
-	go func() { ended <- s.ServeConn(context.Background(), near) }()
-	far.send(get)
+	go func() { ended <- s.ServeConn(context.Background(), local) }()
+	peer.send(get)
 	<-observed
-	if head := far.head(); strings.Contains(head, "Connection: close\r\n") {
+	if head := peer.head(); strings.Contains(head, "Connection: close\r\n") {
 		t.Fatalf("the response before the drain has Connection: close: %q", head)
 	}
-	far.send(get)
-	if err := near.AwaitReadable(); err != nil { // the engine does not read during the wait
+	peer.send(get)
+	if err := local.AwaitReadable(); err != nil { // the engine does not read during the wait
 		t.Fatal(err)
 	}
-	near.Drain(true)
+	local.Drain(true)
 	drained <- struct{}{}
 	<-observed
 	drained <- struct{}{}
-	if head := far.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") || !strings.Contains(head, "Connection: close\r\n") {
+	if head := peer.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") || !strings.Contains(head, "Connection: close\r\n") {
 		t.Errorf("response to the request that had arrived: %q", head)
 	}
-	far.CloseWrite()
+	peer.CloseWrite()
 	if err := <-ended; err != nil {
 		t.Errorf("ServeConn = %v", err)
 	}
@@ -253,8 +253,8 @@ func TestProtocolCreatesBothSides(t *testing.T) {
 	if _, ok := p.NewServer(stream.ServerOptions{}).(network.ClientFirstHandler); !ok {
 		t.Error("the server does not implement ClientFirstHandler")
 	}
-	near, _ := tcpPair(t)
-	c := p.NewUpstreamConn(near, stream.UpstreamConnOptions{})
+	local, _ := tcpPair(t)
+	c := p.NewUpstreamConn(local, stream.UpstreamConnOptions{})
 	if !c.Usable(time.Second) {
 		t.Error("a new connection is not usable")
 	}

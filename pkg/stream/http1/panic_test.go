@@ -114,11 +114,11 @@ func (informer) SendInterim(int, *protocol.Header) error { panic("a defect") }
 func (informer) OnDisconnect(func()) (stop func())       { return func() {} }
 
 func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
-	near, far := tcpPair(t)
-	c, released := newClient(near)
+	local, peer := tcpPair(t)
+	c, released := newClient(local)
 	go func() {
-		far.head()
-		far.send("HTTP/1.1 103 Early Hints\r\n\r\n")
+		peer.head()
+		peer.send("HTTP/1.1 103 Early Hints\r\n\r\n")
 	}()
 	content, w := io.Pipe()
 	x := ask("POST", piped{content})

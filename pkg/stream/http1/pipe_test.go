@@ -18,7 +18,7 @@ func tcpPair(t testing.TB) (*network.Conn, *peer) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	far, err := net.Dial("tcp", ln.Addr().String())
+	remote, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,9 +26,9 @@ func tcpPair(t testing.TB) (*network.Conn, *peer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near := network.NewConn(nc)
-	t.Cleanup(func() { near.Close(); far.Close() })
-	return near, newPeer(t, far)
+	local := network.NewConn(nc)
+	t.Cleanup(func() { local.Close(); remote.Close() })
+	return local, newPeer(t, remote)
 }
 
 // newClient returns a client on conn and a channel that receives its release.

@@ -13,25 +13,25 @@ import (
 // host had closed the connection before it received the request. Only then is a retry safe.
 func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 	for name, test := range map[string]struct {
-		peer func(t *testing.T, far *peer) // nil: the host closes before the request
+		peer func(t *testing.T, remote *peer) // nil: the host closes before the request
 		want bool
 	}{
 		"closed before the request":         {nil, true},
-		"closed after the request was read": {func(t *testing.T, far *peer) { readHead(t, far); far.Close() }, false},
-		"reset after the request was read":  {func(t *testing.T, far *peer) { readHead(t, far); far.SetLinger(0); far.Close() }, false},
-		"closed within the response":        {func(t *testing.T, far *peer) { readHead(t, far); far.send("HTTP/1.1 20"); far.Close() }, false},
+		"closed after the request was read": {func(t *testing.T, remote *peer) { readHead(t, remote); remote.Close() }, false},
+		"reset after the request was read":  {func(t *testing.T, remote *peer) { readHead(t, remote); remote.SetLinger(0); remote.Close() }, false},
+		"closed within the response":        {func(t *testing.T, remote *peer) { readHead(t, remote); remote.send("HTTP/1.1 20"); remote.Close() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			near, far := tcpPair(t)
-			c, released := newClient(near)
+			local, remote := tcpPair(t)
+			c, released := newClient(local)
 			done := make(chan struct{})
 			if test.peer == nil {
-				far.Close()
+				remote.Close()
 				close(done)
 			} else {
 				go func() {
 					defer close(done)
-					test.peer(t, far)
+					test.peer(t, remote)
 				}()
 			}
 			err := c.Serve(context.Background(), ask("GET", nil))
@@ -53,10 +53,10 @@ func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 }
 
 // readHead reads a request without a body.
-func readHead(t *testing.T, far *peer) {
+func readHead(t *testing.T, remote *peer) {
 	b := make([]byte, 1)
 	for last := ""; last != "\r\n\r\n"; {
-		if _, err := io.ReadFull(far, b); err != nil {
+		if _, err := io.ReadFull(remote, b); err != nil {
 			t.Error(err)
 			return
 		}

@@ -19,12 +19,12 @@ import (
 
 // inMemory serves one connection in memory, in the fake time of synctest, and returns its other
 // end. ended is closed when the connection has ended.
-func inMemory(o stream.ServerOptions) (caller net.Conn, ended <-chan struct{}) {
-	near, caller := net.Pipe()
-	over := make(chan struct{})
+func inMemory(o stream.ServerOptions) (client net.Conn, ended <-chan struct{}) {
+	local, client := net.Pipe()
+	done := make(chan struct{})
 	go func() {
-		defer close(over)
-		conn := network.NewConn(near)
+		defer close(done)
+		conn := network.NewConn(local)
 		defer conn.Close()
 		s := NewServer(o)
 		for {
@@ -33,7 +33,7 @@ func inMemory(o stream.ServerOptions) (caller net.Conn, ended <-chan struct{}) {
 			}
 		}
 	}()
-	return caller, over
+	return client, done
 }
 
 // echo responds with the request body.
@@ -92,15 +92,15 @@ func TestDownstreamTimeouts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				caller, ended := inMemory(stream.ServerOptions{HTTP1: options, Service: test.service, IdleTimeout: time.Hour})
+				client, ended := inMemory(stream.ServerOptions{HTTP1: options, Service: test.service, IdleTimeout: time.Hour})
 				got := make(chan string)
 				go func() {
-					b, _ := io.ReadAll(caller)
+					b, _ := io.ReadAll(client)
 					got <- string(b)
 				}()
 				for _, s := range test.steps {
 					<-time.After(s.wait)
-					if _, err := io.WriteString(caller, s.send); err != nil {
+					if _, err := io.WriteString(client, s.send); err != nil {
 						t.Errorf("sending %q: %v", s.send, err)
 					}
 				}
@@ -108,8 +108,8 @@ func TestDownstreamTimeouts(t *testing.T) {
 				if d := time.Since(start); d != test.after {
 					t.Errorf("the connection ended after %v, want %v", d, test.after)
 				}
-				if answers := <-got; !strings.HasPrefix(answers, test.want) {
-					t.Errorf("the client got %q, want %q", answers, test.want)
+				if responses := <-got; !strings.HasPrefix(responses, test.want) {
+					t.Errorf("the client got %q, want %q", responses, test.want)
 				}
 			})
 		})
@@ -121,9 +121,9 @@ func TestStalledClientIsClosed(t *testing.T) {
 		reasons := make(chan protocol.Reason, 1)
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo, Observe: func(x *protocol.Exchange) { reasons <- x.Record.Reason }}
 		start := time.Now()
-		caller, ended := inMemory(o)
-		defer caller.Close()
-		io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		client, ended := inMemory(o)
+		defer client.Close()
+		io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		<-ended
 		if d := time.Since(start); d < o.HTTP1.WriteTimeout || d > 2*o.HTTP1.WriteTimeout {
 			t.Errorf("the connection ended after %v, want one to two write timeouts of %v", d, o.HTTP1.WriteTimeout)
@@ -189,11 +189,11 @@ func TestUpstreamTimeouts(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				near, far := net.Pipe()
-				defer far.Close()
-				defer near.Close()
-				c, released := newClient(network.NewConn(near))
-				go test.script(far, bufio.NewReaderSize(far, 16))
+				local, peer := net.Pipe()
+				defer peer.Close()
+				defer local.Close()
+				c, released := newClient(network.NewConn(local))
+				go test.script(peer, bufio.NewReaderSize(peer, 16))
 				x := ask("POST", test.body)
 				x.Request.ContentLength = 0
 				if test.body != nil {
@@ -242,9 +242,9 @@ func TestAbortedBodyCannotBeRewound(t *testing.T) {
 			rewound <- x.Request.Body.(protocol.Rewinder).Rewind()
 			return protocol.NewFault(protocol.UpstreamReset, nil)
 		})
-		caller, ended := inMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
-		go io.WriteString(caller, "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n")
-		got, _ := io.ReadAll(caller)
+		client, ended := inMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
+		go io.WriteString(client, "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n")
+		got, _ := io.ReadAll(client)
 		if !strings.HasPrefix(string(got), "HTTP/1.1 502 ") || !strings.Contains(string(got), "Connection: close\r\n") {
 			t.Errorf("the client got %q, want a 502 with Connection: close", got)
 		}
@@ -298,28 +298,28 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 					}
 					err := echo(ctx, x)
 					again := x.Request.Body.(protocol.Rewinder).Rewind()
-					if whole := test.atHand == len(content); again != whole {
-						t.Errorf("Rewind = %v, want %v", again, whole)
+					if complete := test.atHand == len(content); again != complete {
+						t.Errorf("Rewind = %v, want %v", again, complete)
 					}
 					if again {
 						err = echo(ctx, x)
 					}
 					return err
 				})
-				caller, ended := inMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
+				client, ended := inMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
 				go func() {
 					text := "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + test.fields + "Content-Length: " + decimal(len(content)) + "\r\n\r\n"
 					for _, p := range test.sent {
 						if p.after > 0 {
-							io.WriteString(caller, text)
+							io.WriteString(client, text)
 							text = ""
 							<-time.After(p.after)
 						}
 						text += p.text
 					}
-					io.WriteString(caller, text)
+					io.WriteString(client, text)
 				}()
-				got, _ := io.ReadAll(caller)
+				got, _ := io.ReadAll(client)
 				if !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.HasSuffix(string(got), "\r\n\r\n"+content) {
 					t.Errorf("the client got %q", got)
 				}
@@ -352,7 +352,7 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				caller, ended := inMemory(stream.ServerOptions{
+				client, ended := inMemory(stream.ServerOptions{
 					HTTP1: config.DefaultHTTP1Options(),
 					Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 						x.LocalReply(404, "text/plain", "nothing here")
@@ -360,11 +360,11 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 					}),
 				})
 				go func() {
-					io.WriteString(caller, test.head)
+					io.WriteString(client, test.head)
 					<-time.After(test.wait)
-					io.WriteString(caller, test.content+next)
+					io.WriteString(client, test.content+next)
 				}()
-				got, _ := io.ReadAll(caller)
+				got, _ := io.ReadAll(client)
 				want := 1
 				if test.keeps {
 					want = 2
@@ -411,8 +411,8 @@ func (c *counted) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p)
 type leaving struct{ after time.Duration }
 
 func (leaving) SendInterim(int, *protocol.Header) error { return nil }
-func (l leaving) OnDisconnect(gone func()) func() {
-	timer := time.AfterFunc(l.after, gone)
+func (l leaving) OnDisconnect(disconnected func()) func() {
+	timer := time.AfterFunc(l.after, disconnected)
 	return func() { timer.Stop() }
 }
 
@@ -438,16 +438,16 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				near, far := net.Pipe()
-				defer far.Close()
-				conn := &counted{Conn: near}
+				local, peer := net.Pipe()
+				defer peer.Close()
+				conn := &counted{Conn: local}
 				c, released := newClient(network.NewConn(conn))
 				defer c.Close()
-				go io.Copy(io.Discard, far)
+				go io.Copy(io.Discard, peer)
 				go func() {
-					io.WriteString(far, test.early)
+					io.WriteString(peer, test.early)
 					<-time.After(2 * time.Minute)
-					io.WriteString(far, test.late)
+					io.WriteString(peer, test.late)
 				}()
 				x := ask("POST", &pieces{6, test.end})
 				x.Downstream = leaving{test.leaves}

@@ -52,7 +52,7 @@ func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 	for name, test := range map[string]struct {
 		at  string
-		end func(caller *peer) // what the client does after its last bytes
+		end func(client *peer) // what the client does after its last bytes
 	}{
 		"Read toward the client":       {"Read", func(*peer) {}},
 		"Write toward the host":        {"Write", func(*peer) {}},
@@ -113,12 +113,12 @@ func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 }
 
 // wait receives from c.
-func wait[T any](t *testing.T, what string, c <-chan T) (v T) {
+func wait[T any](t *testing.T, label string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(20 * time.Second):
-		t.Fatalf("timed out waiting for %s", what)
+		t.Fatalf("timed out waiting for %s", label)
 	}
 	return v
 }

@@ -105,8 +105,8 @@ func TestIneligibleUpgradeIsServedAsHTTP1(t *testing.T) { // RFC 9110 7.8
 			if got := c.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") {
 				t.Errorf("response = %q, want 200", got)
 			}
-			if asked := len(n.seen) > 0; asked != test.refuses {
-				t.Errorf("Upgrade called: %v, want %v", asked, test.refuses)
+			if requested := len(n.seen) > 0; requested != test.refuses {
+				t.Errorf("Upgrade called: %v, want %v", requested, test.refuses)
 			}
 		})
 	}

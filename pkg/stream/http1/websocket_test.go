@@ -27,22 +27,22 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 	}
 	const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: chat\r\n"
 	t.Run("valid accept key", func(t *testing.T) {
-		near, app := tcpPair(t)
-		c, released := newClient(near)
+		local, client := tcpPair(t)
+		c, released := newClient(local)
 		head := make(chan string, 1)
 		go func() {
-			asked := app.head()
-			head <- asked
-			app.send(switched + "Sec-WebSocket-Accept: " + syntax.WebSocketAccept(keyOf(asked)) + "\r\n\r\nearly")
+			request := client.head()
+			head <- request
+			client.send(switched + "Sec-WebSocket-Accept: " + syntax.WebSocketAccept(keyOf(request)) + "\r\n\r\nearly")
 		}()
 		x := fromHTTP2()
 		if err := c.Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
-		asked := <-head
-		if !syntax.IsWebSocketKey(keyOf(asked)) || !strings.HasPrefix(asked, "GET / HTTP/1.1\r\n") ||
-			!strings.Contains(asked, "Connection: upgrade\r\nUpgrade: websocket\r\n") {
-			t.Errorf("the host got %q, want a handshake with a key", asked)
+		request := <-head
+		if !syntax.IsWebSocketKey(keyOf(request)) || !strings.HasPrefix(request, "GET / HTTP/1.1\r\n") ||
+			!strings.Contains(request, "Connection: upgrade\r\nUpgrade: websocket\r\n") {
+			t.Errorf("the host got %q, want a handshake with a key", request)
 		}
 		if x.Request.Header.Len() != 1 {
 			t.Errorf("the request has %d headers after Serve, want 1: another attempt needs its own key", x.Request.Header.Len())
@@ -65,11 +65,11 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 		"no accept key":    "",
 	} {
 		t.Run(name, func(t *testing.T) {
-			near, app := tcpPair(t)
-			c, released := newClient(near)
+			local, client := tcpPair(t)
+			c, released := newClient(local)
 			go func() {
-				app.head()
-				app.send(switched + proof + "\r\n")
+				client.head()
+				client.send(switched + proof + "\r\n")
 			}()
 			if err := c.Serve(context.Background(), fromHTTP2()); protocol.ReasonOf(err) != protocol.UpstreamMalformed {
 				t.Errorf("Serve = %v, want a Fault with reason %v", err, protocol.UpstreamMalformed)

@@ -23,19 +23,19 @@ func mirror(p *peer) {
 			return
 		}
 		have += n
-		whole := 0
+		complete := 0
 		for {
-			head, _ := toy{}.ParseFrame(b[whole:have])
-			if head.Size == 0 || head.Size > have-whole {
+			head, _ := toy{}.ParseFrame(b[complete:have])
+			if head.Size == 0 || head.Size > have-complete {
 				break
 			}
-			b[whole+1] = byte(codec.Response)
-			whole += head.Size
+			b[complete+1] = byte(codec.Response)
+			complete += head.Size
 		}
-		if _, err := p.conn.Write(b[:whole]); err != nil {
+		if _, err := p.conn.Write(b[:complete]); err != nil {
 			return
 		}
-		have = copy(b, b[whole:have])
+		have = copy(b, b[complete:have])
 	}
 }
 
@@ -47,21 +47,21 @@ func exchanger(r *rig, inFlight int) func() {
 	for i := range uint64(inFlight) {
 		all = append(all, ask(i, strings.Repeat("x", 1000))...)
 	}
-	answers := make([]byte, len(all))
+	responses := make([]byte, len(all))
 	return func() {
 		p.write(all)
-		if _, err := io.ReadFull(p.conn, answers); err != nil {
+		if _, err := io.ReadFull(p.conn, responses); err != nil {
 			r.t.Fatal(err)
 		}
 	}
 }
 
 // quiet returns a rig that records nothing.
-func quiet(t testing.TB, whole bool) *rig {
-	to := &forwardTo{whole: whole}
-	r := newRig(t, to.service(), nil)
+func quiet(t testing.TB, complete bool) *rig {
+	upstream := &forwardTo{whole: complete}
+	r := newRig(t, upstream.service(), nil)
 	r.deaf.Store(true)
-	to.client.Store(r.client(host(t, mirror), nil))
+	upstream.client.Store(r.client(host(t, mirror), nil))
 	return r
 }
 
@@ -69,22 +69,22 @@ func TestRequestDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("invariant checks allocate")
 	}
-	for _, whole := range []bool{false, true} {
-		exchange := exchanger(quiet(t, whole), 16)
+	for _, complete := range []bool{false, true} {
+		exchange := exchanger(quiet(t, complete), 16)
 		for range 100 {
 			exchange() // fills the pools
 		}
 		if got := testing.AllocsPerRun(500, exchange); got >= 1 {
-			t.Errorf("blocking %v: %v allocations for 16 requests, want none", whole, got)
+			t.Errorf("blocking %v: %v allocations for 16 requests, want none", complete, got)
 		}
 	}
 }
 
 func BenchmarkForward(b *testing.B) {
-	for _, whole := range []bool{false, true} {
+	for _, complete := range []bool{false, true} {
 		for _, inFlight := range []int{1, 8, 64} {
-			b.Run(fmt.Sprintf("blocking=%v/%d", whole, inFlight), func(b *testing.B) {
-				exchange := exchanger(quiet(b, whole), inFlight)
+			b.Run(fmt.Sprintf("blocking=%v/%d", complete, inFlight), func(b *testing.B) {
+				exchange := exchanger(quiet(b, complete), inFlight)
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := 0; i < b.N; i += inFlight {

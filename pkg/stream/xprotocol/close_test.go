@@ -14,10 +14,10 @@ func TestCloseSendsOneWayRequest(t *testing.T) {
 	inBothWays(t, testCloseSendsOneWayRequest)
 }
 
-func testCloseSendsOneWayRequest(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
+func testCloseSendsOneWayRequest(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
 	got := make(chan codec.Frame, 3)
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		for {
 			head, frame := p.read()
 			if frame == nil {
@@ -27,7 +27,7 @@ func testCloseSendsOneWayRequest(t *testing.T, to *forwardTo) {
 			got <- head
 		}
 	}), func(o *stream.UpstreamConnOptions) {
-		o.OnRelease = func(bool) { _ = to.client.Load().Close() }
+		o.OnRelease = func(bool) { _ = upstream.client.Load().Close() }
 	}))
 	p := r.dial()
 	p.write(appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00x"))
@@ -42,16 +42,16 @@ func TestCloseSendsOneWayRequestToSlowHost(t *testing.T) {
 	inBothWays(t, testCloseSendsOneWayRequestToSlowHost)
 }
 
-func testCloseSendsOneWayRequestToSlowHost(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
+func testCloseSendsOneWayRequestToSlowHost(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
 	closed, got := make(chan struct{}), make(chan int, 1)
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		<-closed
 		_, frame := p.read()
 		got <- len(frame)
 	}), func(o *stream.UpstreamConnOptions) {
 		o.OnRelease = func(bool) {
-			_ = to.client.Load().Close()
+			_ = upstream.client.Load().Close()
 			close(closed)
 		}
 		o.RPC.HeartbeatInterval = 0 // on a busy machine, the request may take longer to arrive

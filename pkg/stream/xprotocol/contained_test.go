@@ -48,12 +48,12 @@ func (d defective) AppendResponse(dst, frame []byte, r *protocol.Response, v *co
 func TestCodecPanicEndsOnlyItsRequest(t *testing.T) {
 	for _, method := range []string{"AppendRequest", "ReadResponse", "AppendResponse"} {
 		t.Run(method, func(t *testing.T) {
-			inBothWays(t, func(t *testing.T, to *forwardTo) {
+			inBothWays(t, func(t *testing.T, upstream *forwardTo) {
 				c := defective{in: method}
-				r := newRigOf(t, c, to.service(), nil)
+				r := newRigOf(t, c, upstream.service(), nil)
 				u := r.client(host(t, echoes), nil)
 				u.codec = c // before anything is sent
-				to.client.Store(u)
+				upstream.client.Store(u)
 				p := r.dial()
 				p.write(ask(1, "boom"))
 				head, frame := p.read()
@@ -74,11 +74,11 @@ func TestCodecPanicEndsOnlyItsRequest(t *testing.T) {
 // TestDisconnectAtLimitIsDetected verifies that Weft detects a disconnect while
 // MaxInFlight is reached and nothing reads the connection.
 func TestDisconnectAtLimitIsDetected(t *testing.T) {
-	inBothWays(t, func(t *testing.T, to *forwardTo) {
+	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
 		defer close(stop)
-		r := newRig(t, to.service(), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
-		to.client.Store(r.client(host(t, func(p *peer) {
+		r := newRig(t, upstream.service(), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
+		upstream.client.Store(r.client(host(t, func(p *peer) {
 			p.read()
 			close(arrived)
 			<-stop // sends no response
@@ -89,8 +89,8 @@ func TestDisconnectAtLimitIsDetected(t *testing.T) {
 		_ = p.conn.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if cut := r.ln.Drain(ctx); cut != 0 || ctx.Err() != nil {
-			t.Errorf("%d connections were force-closed at the end of the drain (%v), want none", cut, ctx.Err())
+		if forceClosed := r.ln.Drain(ctx); forceClosed != 0 || ctx.Err() != nil {
+			t.Errorf("%d connections were force-closed at the end of the drain (%v), want none", forceClosed, ctx.Err())
 		}
 	})
 }
@@ -98,9 +98,9 @@ func TestDisconnectAtLimitIsDetected(t *testing.T) {
 // TestDrainRejectsUnstartedRequests verifies that every request that arrived before the drain gets
 // a response, and that the last ones are rejected.
 func TestDrainRejectsUnstartedRequests(t *testing.T) {
-	begun := make(chan struct{}, 20)
+	started := make(chan struct{}, 20)
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-		begun <- struct{}{}
+		started <- struct{}{}
 		x.Detach()
 		<-time.After(250 * time.Millisecond)
 		return protocol.NewFault(protocol.ReasonDenied, nil)
@@ -111,28 +111,28 @@ func TestDrainRejectsUnstartedRequests(t *testing.T) {
 		all = append(all, ask(id+1, "")...)
 	}
 	p.write(all)
-	<-begun
+	<-started
 	drained := make(chan int)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 		defer cancel()
 		drained <- r.ln.Drain(ctx)
 	}()
-	answers := map[protocol.Reason]int{}
+	responses := map[protocol.Reason]int{}
 	for {
 		head, frame := p.read()
 		if frame == nil {
 			break
 		}
 		if head.Kind == codec.Response {
-			answers[protocol.Reason(frame[2])]++
+			responses[protocol.Reason(frame[2])]++
 		}
 	}
 	_ = p.conn.Close()
-	if served, refused := answers[protocol.ReasonDenied], answers[protocol.Draining]; served+refused != 20 || refused == 0 {
-		t.Errorf("responses %v, want 20, some of them rejections", answers)
+	if served, refused := responses[protocol.ReasonDenied], responses[protocol.Draining]; served+refused != 20 || refused == 0 {
+		t.Errorf("responses %v, want 20, some of them rejections", responses)
 	}
-	if cut := <-drained; cut != 0 {
-		t.Errorf("%d connections were force-closed", cut)
+	if forceClosed := <-drained; forceClosed != 0 {
+		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 }

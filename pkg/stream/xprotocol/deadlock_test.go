@@ -13,26 +13,26 @@ import (
 // TestConnectionClosedAtLimitEnds verifies that a connection ends which Weft closes
 // before its reader waits at MaxInFlight: OnClose then calls back immediately.
 func TestConnectionClosedAtLimitEnds(t *testing.T) {
-	begun, finish := make(chan struct{}), make(chan struct{})
+	started, finish := make(chan struct{}), make(chan struct{})
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		_ = x.Meta.Conn.DownstreamConn.(*network.Conn).Close()
-		close(begun)
+		close(started)
 		x.Detach()
 		<-finish
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
 	p := r.dial()
 	p.write(ask(1, "x"))
-	<-begun
+	<-started
 	time.AfterFunc(100*time.Millisecond, func() { close(finish) }) // by then the reader waits, or it never will
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	drained := make(chan int, 1)
 	go func() { drained <- r.ln.Drain(ctx) }()
 	select {
-	case cut := <-drained:
-		if cut != 0 {
-			t.Errorf("%d connections were force-closed at the end of the drain, want none", cut)
+	case forceClosed := <-drained:
+		if forceClosed != 0 {
+			t.Errorf("%d connections were force-closed at the end of the drain, want none", forceClosed)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the drain does not end: the connection's goroutine is stuck")

@@ -43,7 +43,7 @@ func (f inHalves) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // inBothWays runs a test with an asynchronous service and with a blocking one.
-func inBothWays(t *testing.T, test func(t *testing.T, to *forwardTo)) {
+func inBothWays(t *testing.T, test func(t *testing.T, upstream *forwardTo)) {
 	t.Helper()
 	t.Run("asynchronous", func(t *testing.T) { test(t, &forwardTo{}) })
 	t.Run("blocking", func(t *testing.T) { test(t, &forwardTo{whole: true}) })
@@ -67,9 +67,9 @@ func TestConcurrentResponsesHaveClientIDs(t *testing.T) {
 	inBothWays(t, testConcurrentResponsesHaveClientIDs)
 }
 
-func testConcurrentResponsesHaveClientIDs(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
-	to.client.Store(r.client(host(t, echoes), nil))
+func testConcurrentResponsesHaveClientIDs(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
+	upstream.client.Store(r.client(host(t, echoes), nil))
 	p := r.dial()
 	const n = 1000
 	var all []byte
@@ -90,9 +90,9 @@ func testConcurrentResponsesHaveClientIDs(t *testing.T, to *forwardTo) {
 
 func TestResponsesOutOfOrder(t *testing.T) { inBothWays(t, testResponsesOutOfOrder) }
 
-func testResponsesOutOfOrder(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
-	to.client.Store(r.client(host(t, func(p *peer) {
+func testResponsesOutOfOrder(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		var heads []codec.Frame
 		for range 3 {
 			head, _ := p.read()
@@ -119,9 +119,9 @@ func TestHostFailureFailsRequestsImmediately(t *testing.T) {
 	inBothWays(t, testHostFailureFailsRequestsImmediately)
 }
 
-func testHostFailureFailsRequestsImmediately(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
-	to.client.Store(r.client(host(t, func(p *peer) {
+func testHostFailureFailsRequestsImmediately(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		for range 5 {
 			p.read()
 		}
@@ -136,7 +136,7 @@ func testHostFailureFailsRequestsImmediately(t *testing.T, to *forwardTo) {
 			t.Errorf("response %v, want %v", got, protocol.UpstreamClosed)
 		}
 	}
-	if to.client.Load().Usable(0) {
+	if upstream.client.Load().Usable(0) {
 		t.Error("Usable = true after the host closed the connection")
 	}
 }
@@ -145,10 +145,10 @@ func TestDisconnectEndsRequests(t *testing.T) {
 	inBothWays(t, testDisconnectEndsRequests)
 }
 
-func testDisconnectEndsRequests(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
+func testDisconnectEndsRequests(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
 	arrived := make(chan struct{}, 3)
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		for {
 			if _, frame := p.read(); frame == nil {
 				return
@@ -174,9 +174,9 @@ func testDisconnectEndsRequests(t *testing.T, to *forwardTo) {
 
 func TestDeadlineEndsWait(t *testing.T) { inBothWays(t, testDeadlineEndsWait) }
 
-func testDeadlineEndsWait(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
-	to.client.Store(r.client(host(t, func(p *peer) {
+func testDeadlineEndsWait(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		p.read()
 		p.read()
 	}), nil))
@@ -219,10 +219,10 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 	inBothWays(t, testOneWayRequestsGetNoResponse)
 }
 
-func testOneWayRequestsGetNoResponse(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
+func testOneWayRequestsGetNoResponse(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
 	got := make(chan codec.Kind, 2)
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		for {
 			head, frame := p.read()
 			if frame == nil {

@@ -35,7 +35,7 @@ func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.T
 		r.t.Fatal(err)
 	}
 	defer ln.Close()
-	caller, err := net.Dial("tcp", ln.Addr().String())
+	client, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -43,8 +43,8 @@ func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.T
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	s := &lateCaller{caller: caller.(*net.TCPConn), conn: network.NewConn(nc), server: server}
-	if _, err := caller.Write(frames); err != nil {
+	s := &lateCaller{caller: client.(*net.TCPConn), conn: network.NewConn(nc), server: server}
+	if _, err := client.Write(frames); err != nil {
 		r.t.Fatal(err)
 	}
 	if err := end(s.caller); err != nil {
@@ -215,8 +215,8 @@ func TestOneWayRequestsOfDisconnectedClientAreServed(t *testing.T) {
 	const n = 5
 	release, waiting := make(chan struct{}), make(chan error, n)
 	service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-		gone := make(chan struct{})
-		defer x.Downstream.OnDisconnect(func() { close(gone) })()
+		disconnected := make(chan struct{})
+		defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
 		x.Detach()
 		waiting <- nil
 		select {
@@ -224,7 +224,7 @@ func TestOneWayRequestsOfDisconnectedClientAreServed(t *testing.T) {
 			waiting <- nil
 		case <-ctx.Done():
 			waiting <- ctx.Err()
-		case <-gone:
+		case <-disconnected:
 			waiting <- errors.New("OnDisconnect was called")
 		}
 		return nil
@@ -256,21 +256,21 @@ func TestOneWayRequestsOfDisconnectedClientAreServed(t *testing.T) {
 // TestDrainEndAbandonsOneWayRequests verifies that one-way requests are abandoned when the
 // context of the connection ends.
 func TestDrainEndAbandonsOneWayRequests(t *testing.T) {
-	begun := make(chan struct{})
+	started := make(chan struct{})
 	service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-		gone := make(chan struct{})
-		defer x.Downstream.OnDisconnect(func() { close(gone) })()
+		disconnected := make(chan struct{})
+		defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
 		x.Detach()
-		close(begun)
+		close(started)
 		select {
 		case <-ctx.Done():
-		case <-gone:
+		case <-disconnected:
 		}
 		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "gave up")
 	})
 	r := newRig(t, service, nil)
 	s := r.serveLate(service, burst(1, codec.OneWay), (*net.TCPConn).Close, nil)
-	<-begun
+	<-started
 	s.cancel()
 	r.await(func() bool { return len(r.observed) == 1 })
 }
@@ -279,11 +279,11 @@ func TestDrainEndAbandonsOneWayRequests(t *testing.T) {
 // AllowHalfClose is set.
 func TestHalfClosedClientGetsResponses(t *testing.T) {
 	for _, limit := range []int{0, 1} {
-		inBothWays(t, func(t *testing.T, to *forwardTo) {
+		inBothWays(t, func(t *testing.T, upstream *forwardTo) {
 			const n = 5
-			r := newRig(t, to.service(), nil)
-			to.client.Store(r.client(host(t, echoes), nil))
-			s := r.serveLate(to.service(), burst(n, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
+			r := newRig(t, upstream.service(), nil)
+			upstream.client.Store(r.client(host(t, echoes), nil))
+			s := r.serveLate(upstream.service(), burst(n, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
 				o.HTTP1.AllowHalfClose, o.RPC.MaxInFlight = true, limit
 			})
 			p := &peer{t: t, conn: s.caller}
@@ -302,16 +302,16 @@ func TestHalfClosedClientGetsResponses(t *testing.T) {
 // TestHalfClosedClientDisconnectEndsRequests verifies that a reset by a half-closed client ends
 // its requests.
 func TestHalfClosedClientDisconnectEndsRequests(t *testing.T) {
-	inBothWays(t, func(t *testing.T, to *forwardTo) {
+	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
 		defer close(stop)
-		r := newRig(t, to.service(), nil)
-		to.client.Store(r.client(host(t, func(p *peer) {
+		r := newRig(t, upstream.service(), nil)
+		upstream.client.Store(r.client(host(t, func(p *peer) {
 			p.read()
 			close(arrived)
 			<-stop // sends no response
 		}), nil))
-		s := r.serveLate(to.service(), burst(1, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
+		s := r.serveLate(upstream.service(), burst(1, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
 			o.HTTP1.AllowHalfClose = true
 		})
 		<-arrived

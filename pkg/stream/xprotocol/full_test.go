@@ -34,9 +34,9 @@ func withoutRace(t *testing.T) {
 // once they exceed MaxPendingBytes, even below MaxInFlight.
 func TestClientThatDoesNotReadIsClosed(t *testing.T) {
 	withoutRace(t)
-	inBothWays(t, func(t *testing.T, to *forwardTo) {
-		r := newRig(t, to.service(), func(o *stream.ServerOptions) { o.RPC.MaxPendingBytes = queued })
-		to.client.Store(r.client(host(t, func(p *peer) {
+	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+		r := newRig(t, upstream.service(), func(o *stream.ServerOptions) { o.RPC.MaxPendingBytes = queued })
+		upstream.client.Store(r.client(host(t, func(p *peer) {
 			for {
 				head, frame := p.read()
 				if frame == nil {
@@ -76,10 +76,10 @@ func TestClientThatDoesNotReadIsClosed(t *testing.T) {
 // with Overflow, and that the others get their responses once the host reads.
 func TestRequestsToHostThatDoesNotReadAreRejected(t *testing.T) {
 	withoutRace(t)
-	inBothWays(t, func(t *testing.T, to *forwardTo) {
-		r := newRig(t, to.service(), nil)
+	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+		r := newRig(t, upstream.service(), nil)
 		read := make(chan struct{})
-		to.client.Store(r.client(host(t, func(p *peer) {
+		upstream.client.Store(r.client(host(t, func(p *peer) {
 			<-read
 			for head, frame := p.read(); frame != nil; head, frame = p.read() {
 				if _, err := p.conn.Write(reply(head, "fine")); err != nil {
@@ -100,14 +100,14 @@ func TestRequestsToHostThatDoesNotReadAreRejected(t *testing.T) {
 			t.Error("a request got a response before its host read anything")
 		}
 		close(read)
-		answered := 0
+		responded := 0
 		for range enough - 1 {
 			if !<-refused {
-				answered++
+				responded++
 			}
 		}
-		if answered < queued>>20 {
-			t.Errorf("%d of %d requests succeeded, want all that fit into the write queue", answered, enough)
+		if responded < queued>>20 {
+			t.Errorf("%d of %d requests succeeded, want all that fit into the write queue", responded, enough)
 		}
 	})
 }

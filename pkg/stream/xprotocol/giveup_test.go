@@ -13,9 +13,9 @@ import (
 func TestLastResponseIsFlushed(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
-	held := &batch{observers: []serverObserver{{server: &server{engine: r.engine}, observer: &tally{rig: r, seen: []observation{{code: 7}}}}}}
+	size := &batch{observers: []serverObserver{{server: &server{engine: r.engine}, observer: &tally{rig: r, seen: []observation{{code: 7}}}}}}
 	u.fail(errHeartbeatTimeout, new(batch))
-	u.fail(io.EOF, held)
+	u.fail(io.EOF, size)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.observed) != 1 || r.observed[0].code != 7 {

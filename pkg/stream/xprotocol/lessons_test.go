@@ -74,13 +74,13 @@ func few(r *rig, address string) (*UpstreamConn, error) {
 // text, once all conns connections have n requests. It sends the ids of each connection to ids.
 func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 	t.Helper()
-	told := make(chan []uint64, conns)
+	sentIDs := make(chan []uint64, conns)
 	var missing atomic.Int64
 	missing.Store(int64(conns))
-	whole := make(chan struct{})
+	complete := make(chan struct{})
 	return host(t, func(p *peer) {
 		var ids []uint64
-		var answers []byte
+		var responses []byte
 		for range n {
 			head, frame := p.read()
 			if frame == nil {
@@ -88,20 +88,20 @@ func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 			}
 			_, text, _ := strings.Cut(string(frame[toyBody:]), "\x00")
 			ids = append(ids, head.ID)
-			answers = append(reply(head, text), answers...) // in reverse order
+			responses = append(reply(head, text), responses...) // in reverse order
 		}
-		told <- ids
+		sentIDs <- ids
 		if missing.Add(-1) == 0 {
-			close(whole)
+			close(complete)
 		}
 		select {
-		case <-whole:
+		case <-complete:
 		case <-t.Context().Done(): // a connection is missing: the test has failed
 			return
 		}
-		p.write(answers)
+		p.write(responses)
 		p.read()
-	}), told
+	}), sentIDs
 }
 
 // holdIDs verifies that all ids are distinct and at most MaxID.
@@ -124,16 +124,16 @@ func holdAnswers(t *testing.T, p *peer, n int) {
 		all = append(all, ask(100+i, "text "+strconv.FormatUint(i, 10))...)
 	}
 	p.write(all)
-	answered := map[uint64]bool{}
+	responded := map[uint64]bool{}
 	for range n {
 		head, frame := p.read()
 		if frame == nil {
-			t.Fatalf("%d of %d responses", len(answered), n)
+			t.Fatalf("%d of %d responses", len(responded), n)
 		}
-		if want := "text " + strconv.FormatUint(head.ID-100, 10); answered[head.ID] || string(frame[toyBody:]) != want {
+		if want := "text " + strconv.FormatUint(head.ID-100, 10); responded[head.ID] || string(frame[toyBody:]) != want {
 			t.Errorf("id %d: response %q, want %q, exactly once", head.ID, frame[toyBody:], want)
 		}
-		answered[head.ID] = true
+		responded[head.ID] = true
 	}
 }
 
@@ -142,12 +142,12 @@ func holdAnswers(t *testing.T, p *peer, n int) {
 // that no exchange fails.
 func TestLesson18ConnectionIsReplacedBeforeIDsRunOut(t *testing.T) {
 	const conns = 3
-	to := &replacing{}
-	r := newRigOf(t, fewIDs{}, to, nil)
+	upstream := &replacing{}
+	r := newRigOf(t, fewIDs{}, upstream, nil)
 	address, ids := holding(t, perConn, conns)
-	to.mu.Lock()
-	to.rig, to.address = r, address
-	to.mu.Unlock()
+	upstream.mu.Lock()
+	upstream.rig, upstream.address = r, address
+	upstream.mu.Unlock()
 	holdAnswers(t, r.dial(), conns*perConn)
 	for range conns {
 		got := <-ids
@@ -156,12 +156,12 @@ func TestLesson18ConnectionIsReplacedBeforeIDsRunOut(t *testing.T) {
 		}
 		holdIDs(t, got)
 	}
-	to.mu.Lock()
-	defer to.mu.Unlock()
-	if len(to.all) != conns {
-		t.Errorf("%d connections, want %d", len(to.all), conns)
+	upstream.mu.Lock()
+	defer upstream.mu.Unlock()
+	if len(upstream.all) != conns {
+		t.Errorf("%d connections, want %d", len(upstream.all), conns)
 	}
-	for i, u := range to.all {
+	for i, u := range upstream.all {
 		if u.Usable(0) {
 			t.Errorf("connection %d is still usable after %d exchanges", i, perConn)
 		}
@@ -172,14 +172,14 @@ func TestLesson18ConnectionIsReplacedBeforeIDsRunOut(t *testing.T) {
 // connection before it was exhausted. It verifies that all of them get distinct ids.
 func TestLesson18ExchangesOfReplacedConnectionGetIDs(t *testing.T) {
 	const n = 20 * perConn
-	to := &forwardTo{}
-	r := newRigOf(t, fewIDs{}, to.service(), nil)
+	upstream := &forwardTo{}
+	r := newRigOf(t, fewIDs{}, upstream.service(), nil)
 	address, ids := holding(t, n, 1)
 	chosen, err := few(r, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	to.client.Store(chosen)
+	upstream.client.Store(chosen)
 	if !chosen.Usable(0) {
 		t.Error("Usable = false of a new connection")
 	}

@@ -20,23 +20,25 @@ var denies = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange)
 	return protocol.NewFault(protocol.ReasonDenied, nil)
 })
 
-func TestFramesAreIdenticalAtEverySplit(t *testing.T) { inBothWays(t, testFramesAreIdenticalAtEverySplit) }
+func TestFramesAreIdenticalAtEverySplit(t *testing.T) {
+	inBothWays(t, testFramesAreIdenticalAtEverySplit)
+}
 
-func testFramesAreIdenticalAtEverySplit(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
-	to.client.Store(r.client(host(t, echoes), nil))
+func testFramesAreIdenticalAtEverySplit(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
+	upstream.client.Store(r.client(host(t, echoes), nil))
 	all := append(ask(1, "first"), ask(2, "second")...)
-	for cut := 1; cut < len(all); cut++ {
+	for split := 1; split < len(all); split++ {
 		p := r.dial()
-		p.write(all[:cut])
-		p.write(all[cut:])
+		p.write(all[:split])
+		p.write(all[split:])
 		got := map[uint64]string{}
 		for range 2 {
 			head, frame := p.read()
 			got[head.ID] = string(frame[toyBody:])
 		}
 		if got[1] != "first" || got[2] != "second" {
-			t.Fatalf("split at %d: %v", cut, got)
+			t.Fatalf("split at %d: %v", split, got)
 		}
 		_ = p.conn.Close()
 	}
@@ -76,9 +78,9 @@ func TestTooLargeResponseFailsOnlyItsRequest(t *testing.T) {
 	inBothWays(t, testTooLargeResponseFailsOnlyItsRequest)
 }
 
-func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
-	to.client.Store(r.client(host(t, func(p *peer) {
+func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		large, _ := p.read()
 		small, _ := p.read()
 		p.write(reply(large, strings.Repeat("x", 5000)))
@@ -131,14 +133,14 @@ func TestTooLargeFrameIsRejectedAtEverySplit(t *testing.T) {
 func TestRequestsBeyondLimitWait(t *testing.T) {
 	const limit = 4
 	var now, beyond atomic.Int64
-	begun := make(chan struct{}, 3*limit)
+	started := make(chan struct{}, 3*limit)
 	release := make(chan struct{})
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if now.Add(1) > limit {
 			beyond.Add(1)
 		}
 		x.Detach()
-		begun <- struct{}{}
+		started <- struct{}{}
 		<-release
 		now.Add(-1)
 		x.LocalReply(403, "", "")
@@ -149,7 +151,7 @@ func TestRequestsBeyondLimitWait(t *testing.T) {
 		p.write(ask(i, strings.Repeat("x", stream.MinReadSize)))
 	}
 	for range limit { // the limit is reached
-		<-begun
+		<-started
 	}
 	for range 3 * limit {
 		release <- struct{}{}
@@ -162,10 +164,10 @@ func TestRequestsBeyondLimitWait(t *testing.T) {
 
 func TestLateResponseIsDropped(t *testing.T) { inBothWays(t, testLateResponseIsDropped) }
 
-func testLateResponseIsDropped(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
+func testLateResponseIsDropped(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
 	late := make(chan codec.Frame, 1)
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		first, _ := p.read()
 		second, _ := p.read()
 		p.write(reply(first, "late"))
@@ -192,10 +194,10 @@ func TestSilentHostGetsHeartbeatsAndIsClosed(t *testing.T) {
 	inBothWays(t, testSilentHostGetsHeartbeatsAndIsClosed)
 }
 
-func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
+func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
 	pings := make(chan uint64, 16)
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		for {
 			head, frame := p.read()
 			if frame == nil {
@@ -218,12 +220,14 @@ func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestHostThatAcknowledgesHeartbeatsIsKept(t *testing.T) { inBothWays(t, testHostThatAcknowledgesHeartbeatsIsKept) }
+func TestHostThatAcknowledgesHeartbeatsIsKept(t *testing.T) {
+	inBothWays(t, testHostThatAcknowledgesHeartbeatsIsKept)
+}
 
-func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
+func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
 	enough := make(chan struct{})
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		for n := 0; ; {
 			head, frame := p.read()
 			if frame == nil {
@@ -240,7 +244,7 @@ func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, to *forwardTo) {
 		o.RPC.HeartbeatInterval, o.RPC.MaxMissedHeartbeats = 5*time.Millisecond, 2
 	}))
 	<-enough
-	if !to.client.Load().Usable(0) {
+	if !upstream.client.Load().Usable(0) {
 		t.Error("the connection was closed although the host acknowledges heartbeats")
 	}
 }
@@ -249,12 +253,12 @@ func TestHostGoAwayStopsNewRequests(t *testing.T) {
 	inBothWays(t, testHostGoAwayStopsNewRequests)
 }
 
-func testHostGoAwayStopsNewRequests(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
+func testHostGoAwayStopsNewRequests(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
 	var reusable atomic.Bool
 	reusable.Store(true)
 	done := make(chan struct{})
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		head, _ := p.read()
 		p.write(toy{}.AppendGoAway(nil, 0))
 		p.write(reply(head, "before I go"))
@@ -268,7 +272,7 @@ func testHostGoAwayStopsNewRequests(t *testing.T, to *forwardTo) {
 		t.Errorf("response %q", frame)
 	}
 	<-done
-	if reusable.Load() || to.client.Load().Usable(0) {
+	if reusable.Load() || upstream.client.Load().Usable(0) {
 		t.Error("the connection is reusable after GOAWAY")
 	}
 }
@@ -277,14 +281,14 @@ func TestDrainSendsGoAwayAndFinishesInFlight(t *testing.T) {
 	inBothWays(t, testDrainSendsGoAwayAndFinishesInFlight)
 }
 
-func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, to *forwardTo) {
-	r := newRig(t, to.service(), nil)
-	answer := make(chan struct{})
+func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, upstream *forwardTo) {
+	r := newRig(t, upstream.service(), nil)
+	response := make(chan struct{})
 	arrived := make(chan struct{})
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		head, _ := p.read()
 		close(arrived)
-		<-answer
+		<-response
 		p.write(reply(head, "whole"))
 		p.read()
 	}), nil))
@@ -300,15 +304,15 @@ func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, to *forwardTo) {
 	if head, _ := p.read(); head.Kind != codec.GoAway {
 		t.Errorf("first frame has kind %d, want GOAWAY", head.Kind)
 	}
-	close(answer)
+	close(response)
 	if _, frame := p.read(); string(frame[toyBody:]) != "whole" {
 		t.Errorf("response %q", frame)
 	}
 	if _, frame := p.read(); frame != nil {
 		t.Errorf("another frame after the response: %q", frame)
 	}
-	if cut := <-drained; cut != 0 {
-		t.Errorf("%d connections were force-closed", cut)
+	if forceClosed := <-drained; forceClosed != 0 {
+		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 }
 
@@ -321,11 +325,11 @@ func (shy) Traits() *codec.Traits { return &shyTraits }
 
 func TestOptInGoAwayIsSentOnlyIfConfigured(t *testing.T) {
 	for _, asked := range []bool{false, true} {
-		arrived, answer := make(chan struct{}), make(chan struct{})
+		arrived, response := make(chan struct{}), make(chan struct{})
 		r := newRigOf(t, shy{}, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.Detach()
 			close(arrived)
-			<-answer
+			<-response
 			return protocol.NewFault(protocol.ReasonDenied, nil)
 		}), func(o *stream.ServerOptions) { o.RPC.SendGoAway = asked })
 		p := r.dial()
@@ -342,12 +346,12 @@ func TestOptInGoAwayIsSentOnlyIfConfigured(t *testing.T) {
 				t.Errorf("first frame has kind %d, want GOAWAY", head.Kind)
 			}
 		}
-		close(answer)
+		close(response)
 		if head, _ := p.read(); head.Kind != codec.Response {
 			t.Errorf("frame has kind %d, want the response", head.Kind)
 		}
-		if cut := <-drained; cut != 0 {
-			t.Errorf("%d connections were force-closed", cut)
+		if forceClosed := <-drained; forceClosed != 0 {
+			t.Errorf("%d connections were force-closed", forceClosed)
 		}
 	}
 }
@@ -361,7 +365,7 @@ func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
 	}), nil)
 	p := r.dial()
 	drained := make(chan int)
-	answered := uint32(0)
+	responded := uint32(0)
 	for id := uint32(1); ; id++ { // sequential requests; the last one gets no response
 		if id == 2 { // an idle connection would end immediately
 			go func() {
@@ -381,20 +385,20 @@ func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
 		if head.ID != uint64(id) {
 			t.Fatalf("response to request %d, want %d", head.ID, id)
 		}
-		answered = id
+		responded = id
 	}
-	if cut := <-drained; cut != 0 || answered < 10 {
-		t.Errorf("%d connections were force-closed, %d responses", cut, answered)
+	if forceClosed := <-drained; forceClosed != 0 || responded < 10 {
+		t.Errorf("%d connections were force-closed, %d responses", forceClosed, responded)
 	}
 }
 
 // TestDrainEndsDespiteStuckCall verifies that the drain force-closes a connection whose
 // request does not end in time.
 func TestDrainEndsDespiteStuckCall(t *testing.T) {
-	inBothWays(t, func(t *testing.T, to *forwardTo) {
-		r := newRig(t, to.service(), nil)
+	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+		r := newRig(t, upstream.service(), nil)
 		arrived := make(chan struct{})
-		to.client.Store(r.client(host(t, func(p *peer) {
+		upstream.client.Store(r.client(host(t, func(p *peer) {
 			p.read()
 			close(arrived)
 			p.read() // sends no response
@@ -404,8 +408,8 @@ func TestDrainEndsDespiteStuckCall(t *testing.T) {
 		<-arrived
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
-		if cut := r.ln.Drain(ctx); cut != 1 {
-			t.Errorf("%d connections were force-closed, want 1", cut)
+		if forceClosed := r.ln.Drain(ctx); forceClosed != 1 {
+			t.Errorf("%d connections were force-closed, want 1", forceClosed)
 		}
 	})
 }
@@ -427,13 +431,13 @@ func TestPanicEndsOnlyItsRequest(t *testing.T) {
 }
 
 func TestClientTimeoutIsForwardedReduced(t *testing.T) {
-	to := &forwardTo{}
+	upstream := &forwardTo{}
 	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		x.Deadline = x.Deadline.Add(-400 * time.Millisecond)
-		return to.Serve(ctx, x)
+		return upstream.Serve(ctx, x)
 	}), nil)
 	got := make(chan uint32, 1)
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		head, frame := p.read()
 		got <- binary.BigEndian.Uint32(frame[toyHead:])
 		p.write(reply(head, ""))
@@ -463,7 +467,7 @@ func TestIDsAreNotReused(t *testing.T) {
 	var table callTable
 	table.max = minFreeIDs + 1000
 	seen := map[uint64]bool{}
-	var held []uint64
+	var size []uint64
 	for i := 0; !table.exhausted(); i++ {
 		id := table.add(new(call))
 		if seen[id] {
@@ -471,12 +475,12 @@ func TestIDsAreNotReused(t *testing.T) {
 		}
 		seen[id] = true
 		if i%3 == 0 {
-			held = append(held, id)
+			size = append(size, id)
 		} else if table.remove(id) == nil {
 			t.Fatalf("id %d is not in the table", id)
 		}
 	}
-	for _, id := range held {
+	for _, id := range size {
 		if k := table.remove(id); k == nil || k.id != id {
 			t.Fatalf("id %d is not in the table", id)
 		}
@@ -488,10 +492,10 @@ func TestIDsAreNotReused(t *testing.T) {
 
 func TestInFlightRequestsComplete(t *testing.T) {
 	const conns, each = 20, 500
-	to := &forwardTo{}
-	r := newRig(t, to.service(), nil)
+	upstream := &forwardTo{}
+	r := newRig(t, upstream.service(), nil)
 	r.deaf.Store(true)
-	to.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(host(t, func(p *peer) {
 		var heads []codec.Frame
 		for range conns * each {
 			head, frame := p.read()

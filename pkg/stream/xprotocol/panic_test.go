@@ -302,8 +302,8 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if cut := f.ln.Drain(ctx); cut != 0 {
-		t.Errorf("%d connections were force-closed", cut)
+	if forceClosed := f.ln.Drain(ctx); forceClosed != 0 {
+		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 	if sent, released := f.sent.Load(), f.released.Load(); sent != released {
 		t.Errorf("%d exchanges started on host connections, %d calls of OnRelease", sent, released)
@@ -348,8 +348,8 @@ func TestOnDisconnectPanicEndsConnection(t *testing.T) {
 		f.arm("server AppendGoAway")
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if cut := f.ln.Drain(ctx); cut != 0 {
-			t.Errorf("%d connections were force-closed", cut)
+		if forceClosed := f.ln.Drain(ctx); forceClosed != 0 {
+			t.Errorf("%d connections were force-closed", forceClosed)
 		}
 		if _, frame := p.read(); frame != nil {
 			t.Errorf("got %q, want the end of the connection", frame)
@@ -391,8 +391,8 @@ func TestOnDisconnectPanicIsContained(t *testing.T) {
 	_ = p.conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if cut := f.ln.Drain(ctx); cut != 0 || !f.burned() {
-		t.Errorf("%d connections were force-closed (point reached: %v)", cut, f.burned())
+	if forceClosed := f.ln.Drain(ctx); forceClosed != 0 || !f.burned() {
+		t.Errorf("%d connections were force-closed (point reached: %v)", forceClosed, f.burned())
 	}
 }
 
@@ -427,8 +427,8 @@ func TestDeadlinePanicEndsOneExchange(t *testing.T) {
 			_ = p.conn.Close()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			if cut := f.ln.Drain(ctx); cut != 0 {
-				t.Errorf("%d connections were force-closed", cut)
+			if forceClosed := f.ln.Drain(ctx); forceClosed != 0 {
+				t.Errorf("%d connections were force-closed", forceClosed)
 			}
 		})
 	}

@@ -43,16 +43,16 @@ func TestExchangesBeyondWorkersAreRejected(t *testing.T) {
 		t.Fatalf("the first response is to %d, want the rejection of 100", head.ID)
 	}
 	close(w.let)
-	answered := map[uint64]bool{}
+	responded := map[uint64]bool{}
 	for range reserved {
 		head, frame := p.read()
 		if frame == nil {
 			t.Fatal("a queued exchange got no response")
 		}
-		answered[head.ID] = true
+		responded[head.ID] = true
 	}
-	if len(answered) != reserved || answered[100] {
-		t.Errorf("responses %v, want one for each queued exchange", answered)
+	if len(responded) != reserved || responded[100] {
+		t.Errorf("responses %v, want one for each queued exchange", responded)
 	}
 	p.write(ask(101, "room again"))
 	if head, frame := p.read(); frame == nil || head.ID != 101 {
