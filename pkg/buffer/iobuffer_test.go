@@ -25,7 +25,7 @@ func TestBytesKeepOrder(t *testing.T) {
 	}
 	b.Undiscard(2)
 	if got := string(b.Bytes()); got != "o three four" {
-		t.Errorf("behind Unconsume: %q", got)
+		t.Errorf("after Undiscard: %q", got)
 	}
 	b.Reset()
 	if _, err := b.Read(p); err != io.EOF || b.Len() != 0 {
@@ -51,10 +51,10 @@ func TestReserveKeepsUnreadBytes(t *testing.T) {
 		fill, consume, room int
 		storage             int
 	}{
-		{"there is room", 1000, 0, 3000, 4 << 10},
-		{"what was consumed gives room", 4 << 10, 1000, 1000, 4 << 10},
-		{"a larger class", 4 << 10, 1000, 1001, 16 << 10},
-		{"more than any class", 4 << 10, 0, 64 << 10, 68 << 10},
+		{"enough space", 1000, 0, 3000, 4 << 10},
+		{"space of consumed bytes", 4 << 10, 1000, 1000, 4 << 10},
+		{"larger class", 4 << 10, 1000, 1001, 16 << 10},
+		{"larger than every class", 4 << 10, 0, 64 << 10, 68 << 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := Get(1)
@@ -74,13 +74,13 @@ func TestReserveKeepsUnreadBytes(t *testing.T) {
 
 func TestMisusePanics(t *testing.T) {
 	for name, misuse := range map[string]func(b *IoBuffer){
-		"more is consumed than there is":   func(b *IoBuffer) { b.Discard(1) },
-		"more is taken back than consumed": func(b *IoBuffer) { b.Undiscard(1) },
+		"Discard past the end":       func(b *IoBuffer) { b.Discard(1) },
+		"Undiscard before the start": func(b *IoBuffer) { b.Undiscard(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
 				if recover() == nil {
-					t.Error("it went unnoticed")
+					t.Error("no panic")
 				}
 			}()
 			misuse(new(IoBuffer))
@@ -101,14 +101,14 @@ func TestInvariantsPoisonReleasedBuffers(t *testing.T) {
 	}
 	b.Release()
 	if string(view) == "secret" {
-		t.Error("a view outlives its buffer unnoticed")
+		t.Error("the bytes were not poisoned")
 	}
 	if got := Outstanding() - before; got != 0 {
 		t.Errorf("%d more are outstanding behind Release, want 0", got)
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a second release went unnoticed")
+			t.Error("the second Release did not panic")
 		}
 	}()
 	b.Release()
@@ -140,11 +140,11 @@ func TestReuseIsReleaseForTheSameOwner(t *testing.T) {
 		t.Errorf("%d bytes are left of a storage of %d, %d are out; want 0, at least 100, %d", b.Len(), b.Cap(), Outstanding(), before)
 	}
 	if invariants.Enabled && string(stale) == "one message"[:len(stale)] {
-		t.Error("what was there before can still be read")
+		t.Error("the old bytes can still be read")
 	}
 	_, _ = b.WriteString("the next")
 	if got := string(b.Bytes()); got != "the next" {
-		t.Errorf("holds %q afterwards", got)
+		t.Errorf("Bytes = %q after Reuse", got)
 	}
 }
 

@@ -64,14 +64,14 @@ type redirectingListener struct {
 	served chan *Conn
 }
 
-func newDiverting(t *testing.T, at string, count ListenerCounter) *redirectingListener {
+func newRedirectingListener(t *testing.T, at string, count ListenerCounter) *redirectingListener {
 	t.Helper()
 	d := &redirectingListener{
 		script: &scriptedListener{results: make(chan any, 4), closed: make(chan struct{})},
 		served: make(chan *Conn, 4),
 	}
 	d.Listener = newListener(ListenOptions{Name: "front", Counter: count}, boundListener{d.script, tcpAddr(at)}, serve(d.served))
-	run(t, d.Listener)
+	serveUntilEnd(t, d.Listener)
 	return d
 }
 
@@ -83,8 +83,8 @@ func serve(dst chan<- *Conn) Handler {
 	})
 }
 
-// run calls l.Serve until the test ends.
-func run(t *testing.T, l *Listener) {
+// serveUntilEnd calls l.Serve until the test ends.
+func serveUntilEnd(t *testing.T, l *Listener) {
 	t.Helper()
 	end := make(chan error, 1)
 	go func() { end <- l.Serve(t.Context()) }()
@@ -157,10 +157,10 @@ func TestUnredirectedConnectionStays(t *testing.T) {
 
 func TestRedirectedConnectionIsTakenOver(t *testing.T) {
 	var front, back eventRecorder
-	d := newDiverting(t, "0.0.0.0:15001", &front)
+	d := newRedirectingListener(t, "0.0.0.0:15001", &front)
 	got := make(chan *Conn, 1)
 	v := NewVirtualListener(ListenOptions{Name: "back", Counter: &back}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
-	run(t, v)
+	serveUntilEnd(t, v)
 	d.transparent(func(dst netip.AddrPort) *Listener {
 		if dst == netip.MustParseAddrPort("198.51.100.7:80") {
 			return v
@@ -192,9 +192,9 @@ func TestRedirectedConnectionIsTakenOver(t *testing.T) {
 
 func TestVirtualListenerLimits(t *testing.T) {
 	var front, back eventRecorder
-	d := newDiverting(t, "0.0.0.0:15001", &front)
+	d := newRedirectingListener(t, "0.0.0.0:15001", &front)
 	v := NewVirtualListener(ListenOptions{Name: "back", Counter: &back, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
-	run(t, v)
+	serveUntilEnd(t, v)
 	d.transparent(func(netip.AddrPort) *Listener { return v })
 	first := d.arrive(t, "198.51.100.7:80")
 	second := d.arrive(t, "198.51.100.7:80")
@@ -216,12 +216,12 @@ func TestVirtualListenerLimits(t *testing.T) {
 
 func TestStoppedVirtualListenerIsLookedUpAgain(t *testing.T) {
 	var front eventRecorder
-	d := newDiverting(t, "0.0.0.0:15001", &front)
+	d := newRedirectingListener(t, "0.0.0.0:15001", &front)
 	stopped := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
 	stopped.Stop()
 	got := make(chan *Conn, 1)
 	successor := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
-	run(t, successor)
+	serveUntilEnd(t, successor)
 	looks := 0
 	d.transparent(func(netip.AddrPort) *Listener {
 		if looks++; looks == 1 {
@@ -285,8 +285,8 @@ func echo(_ context.Context, c *Conn) error {
 	return ErrPark
 }
 
-// lookFirst is a handler that is called before there are bytes, and parks the connection.
-func lookFirst(_ context.Context, c *Conn) error {
+// parkFirst is a handler that is called before there are bytes, and parks the connection.
+func parkFirst(_ context.Context, c *Conn) error {
 	c.Handler = handlerFunc(echo)
 	return ErrPark
 }
@@ -313,13 +313,13 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 		fresh bool // a connection without an exchange is served
 	}{
 		{"replaced listener", idleHandler{echo, time.Minute}, (*Listener).StopReplaced, true},
-		{"handler parks first", handlerFunc(lookFirst), (*Listener).StopReplaced, true},
+		{"handler parks first", handlerFunc(parkFirst), (*Listener).StopReplaced, true},
 		{"handler reads first", handlerFunc(readFirst), (*Listener).StopReplaced, true},
 		{"stopped listener", idleHandler{echo, time.Minute}, (*Listener).Stop, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), tt.serve)
-			run(t, v)
+			serveUntilEnd(t, v)
 			hand := func() net.Conn {
 				local, peer := pair(t)
 				if !v.takeOver(local) {

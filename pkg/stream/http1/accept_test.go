@@ -39,7 +39,7 @@ func TestHTTP1Accept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := make(chan string, 2) // the authority of each request
-			b := newBench(t, func(o *stream.ServerOptions) {
+			b := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.HTTP1.Accept = test.accept
 				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					served <- strings.Clone(x.Request.Authority)
@@ -66,8 +66,8 @@ func TestHTTP1Accept(t *testing.T) {
 // TestTargetNotServedPreventsUpgrade verifies that a rejected target does not switch the
 // connection to HTTP/2, which would serve the request.
 func TestTargetNotServedPreventsUpgrade(t *testing.T) {
-	n := &next{seen: make(chan string, 1)}
-	b := newBench(t, func(o *stream.ServerOptions) {
+	n := &echoUpgrader{seen: make(chan string, 1)}
+	b := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.HTTP1.Accept = config.HTTP1Accept{RejectAbsoluteForm: true}
 		o.H2C = n
 	})

@@ -85,7 +85,7 @@ func fixedPost(size int) (request string, head int) {
 	return request + strings.Repeat("x", size), len(request)
 }
 
-func fixedAnswer(size int) string {
+func fixedResponse(size int) string {
 	return "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 00:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: " +
 		decimal(size) + "\r\n\r\n" + strings.Repeat("x", size)
 }
@@ -111,7 +111,7 @@ func TestKeepAliveExchangeDoesNotAllocate(t *testing.T) {
 		{"POST in two writes", post, head},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := newExchanger(t, test.request, fixedAnswer(1024))
+			e := newExchanger(t, test.request, fixedResponse(1024))
 			e.head = test.head
 			if err := e.exchange(); err != nil {
 				t.Fatal(err)
@@ -144,7 +144,7 @@ func BenchmarkExchange(b *testing.B) {
 		{"POST 1 KB in two writes", small, head, 2},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			e := newExchanger(b, bench.request, fixedAnswer(bench.response))
+			e := newExchanger(b, bench.request, fixedResponse(bench.response))
 			e.head = bench.head
 			b.SetBytes(int64(len(e.request) + len(e.reply)))
 			b.ReportAllocs()

@@ -15,10 +15,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// broken is a body that fails after its first bytes.
-type broken struct{ protocol.StringBody }
+// failingBody is a body that fails after its first bytes.
+type failingBody struct{ protocol.StringBody }
 
-func (*broken) Read(p []byte) (int, error) {
+func (*failingBody) Read(p []byte) (int, error) {
 	return copy(p, "hel"), protocol.NewFault(protocol.UpstreamReset, nil)
 }
 
@@ -61,7 +61,7 @@ func TestCloseReason(t *testing.T) {
 		{"slow body", echo, post + "5\r\n\r\nhe", stay, network.ClosedRequestTimeout},
 		{"slow unread request body", indifferent, post + "5\r\n\r\nhe", stay, network.ClosedRequestUnread},
 		{"large unread request body", indifferent, post + "400000\r\n\r\nhe", stay, network.ClosedRequestUnread},
-		{"response body fails", answering(func(x *protocol.Exchange) { x.Response.Body, x.Response.ContentLength = &broken{}, 5 }),
+		{"response body fails", answering(func(x *protocol.Exchange) { x.Response.Body, x.Response.ContentLength = &failingBody{}, 5 }),
 			ask, stay, network.ClosedResponseTruncated},
 		{"panic", answering(func(*protocol.Exchange) { panic("a defect of a filter") }), ask, stay, network.ClosedInternalError},
 	} {

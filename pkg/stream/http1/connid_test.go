@@ -25,7 +25,7 @@ func TestParkedConnectionKeepsID(t *testing.T) {
 		})}
 		seen := map[string]int{}
 		for range 2 { // each with its own server
-			client, ended := inMemory(o)
+			client, ended := serveInMemory(o)
 			for range 2 {
 				go io.WriteString(client, get) // a failure shows in the response
 				response, err := http.ReadResponse(bufio.NewReader(client), nil)

@@ -13,37 +13,39 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// closeBomb is a body whose Close closes the wrapped body and then panics.
-type closeBomb struct{ protocol.Body }
+// panickingClose is a body whose Close closes the wrapped body and then panics.
+type panickingClose struct{ protocol.Body }
 
-func (b closeBomb) Close() error {
+func (b panickingClose) Close() error {
 	if b.Body != nil {
 		_ = b.Body.Close()
 	}
 	panic("a defect in Close")
 }
 
-// openBomb is a body whose Close panics and leaves the wrapped body open.
-type openBomb struct{ protocol.Body }
+// panickingOpenBody is a body whose Close panics and leaves the wrapped body open.
+type panickingOpenBody struct{ protocol.Body }
 
-func (openBomb) Close() error { panic("a defect in Close") }
+func (panickingOpenBody) Close() error { panic("a defect in Close") }
 
-// tunnelBomb is a tunnel that panics at one of its methods.
-type tunnelBomb struct {
+// panickingTunnel is a tunnel that panics at one of its methods.
+type panickingTunnel struct {
 	at     string
 	ended  chan struct{}
 	closed atomic.Bool
 }
 
-func newTunnelBomb(at string) *tunnelBomb { return &tunnelBomb{at: at, ended: make(chan struct{})} }
+func newPanickingTunnel(at string) *panickingTunnel {
+	return &panickingTunnel{at: at, ended: make(chan struct{})}
+}
 
-func (b *tunnelBomb) boom(at string) {
+func (b *panickingTunnel) boom(at string) {
 	if b.at == at {
 		panic("a defect in " + at)
 	}
 }
 
-func (b *tunnelBomb) Read([]byte) (int, error) {
+func (b *panickingTunnel) Read([]byte) (int, error) {
 	b.boom("Read")
 	if b.at == "Close" {
 		return 0, io.ErrUnexpectedEOF
@@ -52,17 +54,17 @@ func (b *tunnelBomb) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func (b *tunnelBomb) Write(p []byte) (int, error) {
+func (b *panickingTunnel) Write(p []byte) (int, error) {
 	b.boom("Write")
 	return len(p), nil
 }
 
-func (b *tunnelBomb) CloseWrite() error {
+func (b *panickingTunnel) CloseWrite() error {
 	b.boom("CloseWrite")
 	return nil
 }
 
-func (b *tunnelBomb) Close() error {
+func (b *panickingTunnel) Close() error {
 	if !b.closed.Swap(true) {
 		close(b.ended)
 	}
@@ -84,7 +86,7 @@ func (h2cBomb) ServeConn(context.Context, *network.Conn) error { panic("a defect
 
 // TestCallbackPanicEndsAtMostOneConnection verifies that a panic of a callback ends at most its
 // connection: the client gets a response if one is possible, the exchange releases its resources
-// (newBench checks the buffers), and the listener accepts further connections.
+// (newTestProxy checks the buffers), and the listener accepts further connections.
 func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	const closing = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -94,7 +96,7 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 			x.ResetResponse()
 			x.Response.Status = 101
 			x.Response.Header.Add("Upgrade", "x")
-			x.Response.Tunnel = newTunnelBomb(at)
+			x.Response.Tunnel = newPanickingTunnel(at)
 		}
 	}
 	for name, test := range map[string]struct {
@@ -120,19 +122,21 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 			}
 		}, nil, nil, "G@T / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
 		"Close of the response body": {nil, nil,
-			func(x *protocol.Exchange) { x.Response.Body = closeBomb{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
+			func(x *protocol.Exchange) { x.Response.Body = panickingClose{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
 		"Close of the response body, which stays open": {nil, nil,
-			func(x *protocol.Exchange) { x.Response.Body = openBomb{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
+			func(x *protocol.Exchange) { x.Response.Body = panickingOpenBody{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
 		"Close of a replaced response": {nil, nil, func(x *protocol.Exchange) {
-			x.Response.Body = closeBomb{x.Response.Body}
+			x.Response.Body = panickingClose{x.Response.Body}
 			panic("a defect of a filter")
 		}, closing, "HTTP/1.1 500 "},
 		"Close of the request body": {nil, func(x *protocol.Exchange) {
-			x.Request.Body, x.Request.ContentLength = closeBomb{x.Request.Body}, -1
+			x.Request.Body, x.Request.ContentLength = panickingClose{x.Request.Body}, -1
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
 		"Close of the request body, which stays open": {
 			func(o *stream.ServerOptions, _ *atomic.Bool) { o.HTTP1.BodyTimeout = 0 }, // no timeout would end the read
-			func(x *protocol.Exchange) { x.Request.Body, x.Request.ContentLength = openBomb{x.Request.Body}, -1 }, nil,
+			func(x *protocol.Exchange) {
+				x.Request.Body, x.Request.ContentLength = panickingOpenBody{x.Request.Body}, -1
+			}, nil,
 			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
 		"Read of a tunnel":       {nil, nil, tunnel("Read"), upgrade, "HTTP/1.1 101 "},
 		"Write of a tunnel":      {nil, nil, tunnel("Write"), upgrade + "early", "HTTP/1.1 101 "},
@@ -147,15 +151,15 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 			var armed atomic.Bool
 			armed.Store(true)
 			released := make(chan bool, 10)
-			origin := newBench(t, nil)
+			origin := newTestProxy(t, nil)
 			origin.serve(func(c *peer) {
 				for head := c.head(); head != ""; head = c.head() {
 					c.send(fine)
 				}
 			})
-			b := newBench(t, func(o *stream.ServerOptions) {
-				next := &single{address: origin.origin.Addr().String(), released: released}
-				faulty := around(next, test.before, test.after)
+			b := newTestProxy(t, func(o *stream.ServerOptions) {
+				next := &onePerClient{address: origin.origin.Addr().String(), released: released}
+				faulty := wrapService(next, test.before, test.after)
 				o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if x.Request.Path == "/fine" {
 						return x.Serve(ctx, next)
@@ -198,7 +202,7 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 // OnDisconnect callback, which runs on its own goroutine.
 func TestOnDisconnectPanicIsContained(t *testing.T) {
 	notified := make(chan struct{})
-	b := newBench(t, func(o *stream.ServerOptions) {
+	b := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			stop := x.Downstream.OnDisconnect(func() {
 				defer close(notified)

@@ -27,7 +27,7 @@ func TestResponseIsForwardedIfHostStopsReading(t *testing.T) {
 		{"streamed body", "Content-Length: 8000000", strings.Repeat("x", 8000000), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, nil)
+			b := newTestProxy(t, nil)
 			b.serve(func(c *peer) {
 				c.r.ReadByte() // the host never reads the rest, so closing resets
 				c.send(refusal)
@@ -72,7 +72,7 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 				peer.send(test.response)
 				peer.Close()
 			}()
-			x := ask("POST", protocol.NewStringBody("hello"))
+			x := newExchange("POST", protocol.NewStringBody("hello"))
 			x.Request.ContentLength = 5
 			x.Request.Header.Add("X-Long", strings.Repeat("x", 1<<20))
 			err := c.Serve(context.Background(), x)
@@ -112,7 +112,7 @@ func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
 	if err := local.AwaitPeerClose(true); err == nil {
 		t.Fatal("no reset")
 	}
-	x := ask("GET", nil)
+	x := newExchange("GET", nil)
 	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.UpstreamReset || x.Response.Status != 0 {
 		t.Errorf("Serve = %v with status %d, want upstream_reset", err, x.Response.Status)
 	}
@@ -140,7 +140,7 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 				peer.head()
 				peer.send(test.response)
 			}()
-			x := ask(test.method, nil)
+			x := newExchange(test.method, nil)
 			if err := c.Serve(context.Background(), x); err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 // TestResponseBeforeBodyAnnouncesClose verifies that a response before the request body has
 // Connection: close. The engine does not know whether the connection can persist.
 func TestResponseBeforeBodyAnnouncesClose(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send(refusal)
@@ -192,7 +192,7 @@ func TestDisconnectDuringRequestIsRecorded(t *testing.T) {
 		{"chunked body", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, nil)
+			b := newTestProxy(t, nil)
 			b.serve(func(c *peer) { c.rest() })
 			c := b.dial()
 			defer c.Close()
@@ -208,10 +208,10 @@ func TestDisconnectDuringRequestIsRecorded(t *testing.T) {
 	}
 }
 
-// TestTruncatedResponseWithoutLengthIsAborted verifies that a truncated response to an HTTP/1.0 client
-// does not end with a FIN, which would mark the end of the body.
+// TestTruncatedResponseWithoutLengthIsAborted verifies that a truncated response to an HTTP/1.0
+// client does not end with a FIN, which would mark the end of the body.
 func TestTruncatedResponseWithoutLengthIsAborted(t *testing.T) { // RFC 9112 8
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
@@ -227,7 +227,7 @@ func TestTruncatedResponseWithoutLengthIsAborted(t *testing.T) { // RFC 9112 8
 // TestContentLengthWithoutBodyIsZero verifies that a response without a body has
 // Content-Length: 0. Any other length would make the client read the next response as the body.
 func TestContentLengthWithoutBodyIsZero(t *testing.T) {
-	b := newBench(t, func(o *stream.ServerOptions) {
+	b := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.Response.Status = 200
 			x.Response.ContentLength = 5
@@ -251,7 +251,7 @@ func TestObserverSeesResponse(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			seen := make(chan string, 1)
-			b := newBench(t, func(o *stream.ServerOptions) {
+			b := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.Observe = func(x *protocol.Exchange) { seen <- strings.Clone(x.Response.Header.Get("X-One")) }
 			})
 			b.serve(func(c *peer) {
@@ -273,10 +273,10 @@ func TestObserverSeesResponse(t *testing.T) {
 	}
 }
 
-// TestRejectedRequestIsRecordedAlone verifies that the record of a rejected exchange has no values of the
-// previous one.
+// TestRejectedRequestIsRecordedAlone verifies that the record of a rejected exchange has no values
+// of the previous one.
 func TestRejectedRequestIsRecordedAlone(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.read(5)
@@ -298,10 +298,10 @@ func TestRejectedRequestIsRecordedAlone(t *testing.T) {
 	}
 }
 
-// TestLastResponseIsReadableDespitePipelinedRequests verifies that a client that pipelines after its last
-// permitted request gets the response, not a reset.
+// TestLastResponseIsReadableDespitePipelinedRequests verifies that a client that pipelines after
+// its last permitted request gets the response, not a reset.
 func TestLastResponseIsReadableDespitePipelinedRequests(t *testing.T) { // RFC 9112 9.6
-	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 })
+	b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 })
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")

@@ -12,7 +12,7 @@ import (
 )
 
 func TestInterimResponsesAreForwarded(t *testing.T) { // RFC 9110 15.2
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n")
@@ -33,7 +33,7 @@ func TestInterimResponsesAreForwarded(t *testing.T) { // RFC 9110 15.2
 }
 
 func TestExpectContinueIsForwarded(t *testing.T) { // RFC 9110 10.1.1
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		if head := c.head(); !strings.Contains(head, "Expect: 100-continue\r\n") {
 			t.Errorf("the host got %q", head)
@@ -55,7 +55,7 @@ func TestExpectContinueIsForwarded(t *testing.T) { // RFC 9110 10.1.1
 }
 
 func TestEarlyFinalResponseSkipsBody(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\n\r\nno")
@@ -80,7 +80,7 @@ func TestEarlyFinalResponseSkipsBody(t *testing.T) {
 }
 
 func TestResponseBeforeEndOfBody(t *testing.T) { // RFC 9112 9.5
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -113,7 +113,7 @@ func TestResponseBeforeEndOfBody(t *testing.T) { // RFC 9112 9.5
 // persist if the response arrives before the goroutine that sent the last body bytes has run again.
 func TestResponseOvertakingUploadKeepsConnection(t *testing.T) {
 	const size, times = 60_000, 300
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		for range times {
 			c.head()
@@ -141,7 +141,7 @@ func TestResponseOvertakingUploadKeepsConnection(t *testing.T) {
 // TestResponseBeforeEndOfBodyClosesConnection verifies that a response to a part of the
 // body has Connection: close and ends the connection.
 func TestResponseBeforeEndOfBodyClosesConnection(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.read(10)
@@ -170,7 +170,7 @@ func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 		{"close after a pipelined request", func(c *peer) { c.send(get); c.Close() }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, nil)
+			b := newTestProxy(t, nil)
 			received, ended := make(chan struct{}), make(chan string)
 			b.serve(func(c *peer) {
 				c.head()
@@ -192,7 +192,7 @@ func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 }
 
 func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	started, ended := make(chan struct{}), make(chan struct{})
 	b.serve(func(c *peer) {
 		c.head()
@@ -214,7 +214,7 @@ func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
 
 func TestHalfClosedClientGetsResponse(t *testing.T) {
 	for _, slow := range []bool{false, true} {
-		b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.AllowHalfClose = slow })
+		b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.AllowHalfClose = slow })
 		b.serve(func(c *peer) {
 			c.head()
 			if slow {
@@ -247,7 +247,7 @@ func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 		{"garbage", "SSH-2.0-OpenSSH\r\n\r\n", protocol.UpstreamMalformed, "HTTP/1.1 502 ", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, nil)
+			b := newTestProxy(t, nil)
 			b.serve(func(c *peer) {
 				c.head()
 				c.send(test.response)
@@ -270,7 +270,7 @@ func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 }
 
 func TestBytesAfterResponsePreventReuse(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 4\r\n\r\nevil")
@@ -286,7 +286,7 @@ func TestBytesAfterResponsePreventReuse(t *testing.T) {
 }
 
 func TestUpgradeTunnelsBothDirections(t *testing.T) { // RFC 9110 7.8
-	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 }) // does not apply to tunnels
+	b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 }) // does not apply to tunnels
 	b.serve(func(c *peer) {
 		head := c.head()
 		if !strings.Contains(head, "Upgrade: websocket\r\n") || !strings.Contains(head, "Connection: upgrade\r\n") {
@@ -315,7 +315,7 @@ func TestUpgradeTunnelsBothDirections(t *testing.T) { // RFC 9110 7.8
 }
 
 func TestUnrequestedUpgradeIsRejected(t *testing.T) { // RFC 9110 15.2.2
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
@@ -336,7 +336,7 @@ func TestResponsesWithoutBody(t *testing.T) {
 		{"304 keeps the length", "GET", "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 9\r\n\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, nil)
+			b := newTestProxy(t, nil)
 			b.serve(func(c *peer) {
 				for c.head() != "" {
 					c.send(test.response)
@@ -364,7 +364,7 @@ func TestRejectionsCloseConnection(t *testing.T) {
 		{"chunked body too large", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n78\r\n" + strings.Repeat("a", 120) + "\r\n0\r\n\r\n", "HTTP/1.1 413 "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestBodySize = 100 })
+			b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestBodySize = 100 })
 			b.serve(func(c *peer) { c.rest() })
 			c := b.dial()
 			defer c.Close()
@@ -386,7 +386,7 @@ func TestSlowRequestsGet408(t *testing.T) {
 		{"body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, func(o *stream.ServerOptions) {
+			b := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.HTTP1.HeadTimeout = 50 * time.Millisecond
 				o.HTTP1.BodyTimeout = 50 * time.Millisecond
 			})
@@ -405,7 +405,7 @@ func TestSlowRequestsGet408(t *testing.T) {
 }
 
 func TestHTTP10Clients(t *testing.T) { // RFC 9112 9.3, 7
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		for c.head() != "" {
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
@@ -420,10 +420,10 @@ func TestHTTP10Clients(t *testing.T) { // RFC 9112 9.3, 7
 }
 
 func TestUpstreamTimeout(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) { c.rest() })
-	limited := newBench(t, func(o *stream.ServerOptions) {
-		next := &single{address: b.origin.Addr().String(), released: make(chan bool, 10)}
+	limited := newTestProxy(t, func(o *stream.ServerOptions) {
+		next := &onePerClient{address: b.origin.Addr().String(), released: make(chan bool, 10)}
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			x.Deadline = x.Meta.Start.Add(30 * time.Millisecond)
 			return x.Serve(ctx, next)

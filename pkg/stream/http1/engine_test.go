@@ -19,9 +19,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// bench is an engine on loopback between clients and a host that the test scripts. Its service uses
-// one upstream connection for each client connection.
-type bench struct {
+// testProxy is an engine on loopback between clients and a host that the test scripts. Its service
+// uses one upstream connection for each client connection.
+type testProxy struct {
 	t        testing.TB
 	listener *network.Listener
 	origin   net.Listener
@@ -29,17 +29,17 @@ type bench struct {
 	released chan bool
 }
 
-func newBench(t testing.TB, change func(*stream.ServerOptions)) *bench {
+func newTestProxy(t testing.TB, change func(*stream.ServerOptions)) *testProxy {
 	t.Helper()
 	origin, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, origin: origin, records: make(chan protocol.Record, 1000), released: make(chan bool, 1000)}
+	b := &testProxy{t: t, origin: origin, records: make(chan protocol.Record, 1000), released: make(chan bool, 1000)}
 	o := stream.ServerOptions{
 		Listener: "test",
 		HTTP1:    config.DefaultHTTP1Options(),
-		Service:  &single{address: origin.Addr().String(), released: b.released},
+		Service:  &onePerClient{address: origin.Addr().String(), released: b.released},
 		Observe: func(x *protocol.Exchange) {
 			r := x.Record
 			r.Attempts = nil
@@ -72,8 +72,8 @@ func newBench(t testing.TB, change func(*stream.ServerOptions)) *bench {
 	return b
 }
 
-// single sends the exchanges of each client over one upstream connection.
-type single struct {
+// onePerClient sends the exchanges of each client over one upstream connection.
+type onePerClient struct {
 	address  string
 	released chan bool
 
@@ -81,7 +81,7 @@ type single struct {
 	clients map[uint64]*UpstreamConn // guarded by mu; key: ID of the downstream connection
 }
 
-func (s *single) Start(ctx context.Context, x *protocol.Exchange) error {
+func (s *onePerClient) Start(ctx context.Context, x *protocol.Exchange) error {
 	id := x.Meta.Conn.ID
 	s.mu.Lock()
 	c := s.clients[id]
@@ -103,7 +103,7 @@ func (s *single) Start(ctx context.Context, x *protocol.Exchange) error {
 	return c.Serve(ctx, x)
 }
 
-func (s *single) put(id uint64, c *UpstreamConn) {
+func (s *onePerClient) put(id uint64, c *UpstreamConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.clients == nil {
@@ -113,7 +113,7 @@ func (s *single) put(id uint64, c *UpstreamConn) {
 }
 
 // serve runs script on each connection to the host.
-func (b *bench) serve(script func(c *peer)) {
+func (b *testProxy) serve(script func(c *peer)) {
 	go func() {
 		for {
 			nc, err := b.origin.Accept()
@@ -130,7 +130,7 @@ func (b *bench) serve(script func(c *peer)) {
 }
 
 // dial opens a client connection to the engine.
-func (b *bench) dial() *peer {
+func (b *testProxy) dial() *peer {
 	nc, err := net.Dial("tcp", b.listener.Addr().String())
 	if err != nil {
 		b.t.Fatal(err)
@@ -193,7 +193,7 @@ func (p *peer) expect(want string) {
 const get = "GET /a%2Fb?q=1 HTTP/1.1\r\nHost: example.com\r\nX-One: 1\r\nx-two: 2\r\n\r\n"
 
 func TestSequentialExchangesShareConnection(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		for range 3 {
 			if got := c.head(); got != get {
@@ -215,7 +215,7 @@ func TestSequentialExchangesShareConnection(t *testing.T) {
 }
 
 func TestPipelinedResponsesKeepOrder(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		for {
 			head := c.head()
@@ -246,7 +246,7 @@ func TestBodiesStreamBothDirections(t *testing.T) {
 		{"chunked", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, nil)
+			b := newTestProxy(t, nil)
 			b.serve(func(c *peer) {
 				head := c.head()
 				if !strings.Contains(head, test.request) {

@@ -16,20 +16,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// idleBench has a client and a host in memory, and the record of their exchange.
-type idleBench struct {
+// idleProxy has a client and a host in memory, and the record of their exchange.
+type idleProxy struct {
 	caller, host net.Conn
 	ended        <-chan struct{} // end of the downstream connection
 	record       *protocol.Record
 	start        time.Time
 }
 
-func newIdleBench(t *testing.T, options config.HTTP1Options, connectionIdle time.Duration) *idleBench {
+func newIdleProxy(t *testing.T, options config.HTTP1Options, connectionIdle time.Duration) *idleProxy {
 	local, host := net.Pipe()
 	t.Cleanup(func() { _, _ = local.Close(), host.Close() })
 	client := NewClient(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
-	b := &idleBench{host: host, record: new(protocol.Record), start: time.Now()}
-	b.caller, b.ended = inMemory(stream.ServerOptions{
+	b := &idleProxy{host: host, record: new(protocol.Record), start: time.Now()}
+	b.caller, b.ended = serveInMemory(stream.ServerOptions{
 		HTTP1:       options,
 		IdleTimeout: connectionIdle,
 		Service: protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -41,8 +41,8 @@ func newIdleBench(t *testing.T, options config.HTTP1Options, connectionIdle time
 	return b
 }
 
-// sends writes texts to conn, one minute apart.
-func sends(conn net.Conn, texts []string) {
+// sendSlowly writes texts to conn, one minute apart.
+func sendSlowly(conn net.Conn, texts []string) {
 	for _, text := range texts {
 		<-time.After(time.Minute)
 		if _, err := io.WriteString(conn, text); err != nil {
@@ -82,7 +82,7 @@ func TestStalledRequestEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				options := config.DefaultHTTP1Options()
 				options.StreamIdleTimeout, options.BodyTimeout = test.idle, test.body
-				b := newIdleBench(t, options, 0)
+				b := newIdleProxy(t, options, 0)
 				go func() {
 					in := bufio.NewReader(b.host)
 					r, err := http.ReadRequest(in)
@@ -96,12 +96,12 @@ func TestStalledRequestEnds(t *testing.T) {
 					} else {
 						go io.Copy(io.Discard, r.Body)
 					}
-					sends(b.host, test.response)
+					sendSlowly(b.host, test.response)
 				}()
 				if _, err := io.WriteString(b.caller, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"+test.framing); err != nil {
 					t.Fatal(err)
 				}
-				go sends(b.caller, test.request)
+				go sendSlowly(b.caller, test.request)
 				response, err := http.ReadResponse(bufio.NewReader(b.caller), nil)
 				if err != nil {
 					t.Fatal(err)
@@ -142,7 +142,7 @@ func TestStreamIdleTimeoutEndsTunnel(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				options := config.DefaultHTTP1Options()
 				options.StreamIdleTimeout = test.idle
-				b := newIdleBench(t, options, test.connection)
+				b := newIdleProxy(t, options, test.connection)
 				go func() {
 					if _, err := http.ReadRequest(bufio.NewReader(b.host)); err != nil {
 						return
@@ -151,12 +151,12 @@ func TestStreamIdleTimeoutEndsTunnel(t *testing.T) {
 						return
 					}
 					go io.Copy(io.Discard, b.host)
-					sends(b.host, test.host)
+					sendSlowly(b.host, test.host)
 				}()
 				if _, err := io.WriteString(b.caller, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}
-				go sends(b.caller, test.client)
+				go sendSlowly(b.caller, test.client)
 				if _, err := io.Copy(io.Discard, b.caller); err != nil {
 					t.Error(err)
 				}

@@ -56,7 +56,7 @@ func TestIdleExchangeEnds(t *testing.T) {
 				options := config.DefaultHTTP1Options()
 				options.StreamIdleTimeout = test.idle
 				reason := protocol.ReasonNone
-				downstream, ended := inMemory(stream.ServerOptions{
+				downstream, ended := serveInMemory(stream.ServerOptions{
 					HTTP1: options,
 					Service: protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 						x.Record.UpstreamStart = time.Now()

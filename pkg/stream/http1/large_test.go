@@ -33,9 +33,9 @@ func TestTruncatedLargeBody(t *testing.T) {
 		{"client closes", func(c *peer) { io.Copy(c, zeros{}) }, func(c *peer) { c.Close() }, 0, protocol.ReasonDownstreamDisconnect},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench(t, func(o *stream.ServerOptions) {
+			b := newTestProxy(t, func(o *stream.ServerOptions) {
 				next := o.Service
-				o.Service = around(next, func(x *protocol.Exchange) {
+				o.Service = wrapService(next, func(x *protocol.Exchange) {
 					if test.deadline > 0 {
 						x.Deadline = time.Now().Add(test.deadline)
 					}
@@ -71,7 +71,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestPausingLargeBodyIsComplete(t *testing.T) {
 	const half = 100 << 10
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(2*half) + "\r\n\r\n")
@@ -93,7 +93,7 @@ func TestPausingLargeBodyIsComplete(t *testing.T) {
 }
 
 func TestIdleTunnelEnds(t *testing.T) {
-	b := newBench(t, func(o *stream.ServerOptions) { o.IdleTimeout = 100 * time.Millisecond })
+	b := newTestProxy(t, func(o *stream.ServerOptions) { o.IdleTimeout = 100 * time.Millisecond })
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello")
@@ -115,7 +115,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 }
 
 func TestCompleteBodyCanBeRewound(t *testing.T) {
-	b := newBench(t, func(o *stream.ServerOptions) {
+	b := newTestProxy(t, func(o *stream.ServerOptions) {
 		next := o.Service
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			if err := x.Serve(ctx, next); err != nil {
@@ -144,7 +144,7 @@ func TestCompleteBodyCanBeRewound(t *testing.T) {
 // TestBodyDoesNotWaitForTrailers verifies that the engine forwards buffered body bytes before
 // the trailer section is complete.
 func TestBodyDoesNotWaitForTrailers(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	arrived := make(chan struct{})
 	b.serve(func(c *peer) {
 		c.head()
@@ -165,7 +165,7 @@ func TestBodyDoesNotWaitForTrailers(t *testing.T) {
 // TestMalformedResponseBodyIs502 verifies that the client gets a 502 if the response
 // body fails before its first byte.
 func TestMalformedResponseBodyIs502(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\nhello")
@@ -182,7 +182,7 @@ func TestMalformedResponseBodyIs502(t *testing.T) {
 }
 
 func TestDrainAnnouncesClose(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestProxy(t, nil)
 	received, idle := make(chan struct{}), make(chan struct{})
 	drained := make(chan int, 1)
 	b.serve(func(c *peer) {

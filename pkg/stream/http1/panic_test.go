@@ -10,14 +10,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// brittle is a body that panics after its first bytes.
-type brittle struct {
+// panickingBody is a body that panics after its first bytes.
+type panickingBody struct {
 	protocol.Body // closed by Close; may be nil
 	first         string
 	read          bool
 }
 
-func (b *brittle) Read(p []byte) (int, error) {
+func (b *panickingBody) Read(p []byte) (int, error) {
 	if b.read || b.first == "" {
 		panic("a defect of a filter")
 	}
@@ -25,22 +25,22 @@ func (b *brittle) Read(p []byte) (int, error) {
 	return copy(p, b.first), nil
 }
 
-func (b *brittle) Buffered() int {
+func (b *panickingBody) Buffered() int {
 	if b.read {
 		return 0
 	}
 	return len(b.first)
 }
 
-func (b *brittle) Close() error {
+func (b *panickingBody) Close() error {
 	if b.Body != nil {
 		return b.Body.Close()
 	}
 	return nil
 }
 
-// around calls before and after next.
-func around(next protocol.Service, before, after func(x *protocol.Exchange)) protocol.Service {
+// wrapService calls before and after next.
+func wrapService(next protocol.Service, before, after func(x *protocol.Exchange)) protocol.Service {
 	return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		if before != nil {
 			before(x)
@@ -65,18 +65,18 @@ func TestPanicEndsOnlyItsExchange(t *testing.T) {
 		{"after the upstream response", nil, func(*protocol.Exchange) { panic("a defect") }, get, "HTTP/1.1 500 "},
 		{"invalid status", nil, func(x *protocol.Exchange) { x.Response.Status = 0 }, get, "HTTP/1.1 500 "},
 		{"response body before its first byte", nil,
-			func(x *protocol.Exchange) { x.Response.Body = &brittle{Body: x.Response.Body} }, get, "HTTP/1.1 200 "},
+			func(x *protocol.Exchange) { x.Response.Body = &panickingBody{Body: x.Response.Body} }, get, "HTTP/1.1 200 "},
 		{"response body after its first bytes", nil,
-			func(x *protocol.Exchange) { x.Response.Body = &brittle{Body: x.Response.Body, first: "he"} }, get, "HTTP/1.1 200 "},
+			func(x *protocol.Exchange) { x.Response.Body = &panickingBody{Body: x.Response.Body, first: "he"} }, get, "HTTP/1.1 200 "},
 		{"request body", func(x *protocol.Exchange) {
-			x.Request.Body, x.Request.ContentLength = &brittle{Body: x.Request.Body, first: "he"}, -1
+			x.Request.Body, x.Request.ContentLength = &panickingBody{Body: x.Request.Body, first: "he"}, -1
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 500 "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			released := make(chan bool, 10)
-			b := newBench(t, nil)
-			faulty := newBench(t, func(o *stream.ServerOptions) {
-				o.Service = around(&single{address: b.origin.Addr().String(), released: released}, test.before, test.after)
+			b := newTestProxy(t, nil)
+			faulty := newTestProxy(t, func(o *stream.ServerOptions) {
+				o.Service = wrapService(&onePerClient{address: b.origin.Addr().String(), released: released}, test.before, test.after)
 			})
 			b.serve(func(c *peer) {
 				head := c.head()
@@ -107,11 +107,11 @@ func TestPanicEndsOnlyItsExchange(t *testing.T) {
 	}
 }
 
-// informer is a Downstream that panics on an interim response.
-type informer struct{}
+// panickingInterim is a Downstream that panics on an interim response.
+type panickingInterim struct{}
 
-func (informer) SendInterim(int, *protocol.Header) error { panic("a defect") }
-func (informer) OnDisconnect(func()) (stop func())       { return func() {} }
+func (panickingInterim) SendInterim(int, *protocol.Header) error { panic("a defect") }
+func (panickingInterim) OnDisconnect(func()) (stop func())       { return func() {} }
 
 func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
 	local, peer := tcpPair(t)
@@ -121,8 +121,8 @@ func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
 		peer.send("HTTP/1.1 103 Early Hints\r\n\r\n")
 	}()
 	content, w := io.Pipe()
-	x := ask("POST", piped{content})
-	x.Downstream = informer{}
+	x := newExchange("POST", pipeBody{content})
+	x.Downstream = panickingInterim{}
 	func() {
 		defer func() {
 			if recover() == nil {
@@ -139,7 +139,7 @@ func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
 	}
 }
 
-// piped is a body that a test writes.
-type piped struct{ *io.PipeReader }
+// pipeBody is a body that a test writes.
+type pipeBody struct{ *io.PipeReader }
 
-func (piped) Buffered() int { return 0 }
+func (pipeBody) Buffered() int { return 0 }

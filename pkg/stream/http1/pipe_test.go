@@ -40,8 +40,8 @@ func newClient(conn *network.Conn) (*UpstreamConn, <-chan bool) {
 	}), released
 }
 
-// ask returns an exchange with a request and no Downstream.
-func ask(method string, body protocol.Body) *protocol.Exchange {
+// newExchange returns an exchange with a request and no Downstream.
+func newExchange(method string, body protocol.Body) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Authority, x.Request.Path = method, "h", "/"

@@ -13,8 +13,8 @@ import (
 )
 
 // TestOnReleasePanicEndsAtMostOneExchange verifies that a panic of OnRelease ends at most one
-// exchange. OnRelease panics after a response, a failure or a tunnel. newBench checks buffers and
-// connections.
+// exchange. OnRelease panics after a response, a failure or a tunnel. newTestProxy checks buffers
+// and connections.
 func TestOnReleasePanicEndsAtMostOneExchange(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	const upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
@@ -31,8 +31,8 @@ func TestOnReleasePanicEndsAtMostOneExchange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
-			b := newBench(t, nil)
-			panicking := newBench(t, func(o *stream.ServerOptions) {
+			b := newTestProxy(t, nil)
+			panicking := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					conn, err := network.Dialer{}.Dial(ctx, "tcp", b.origin.Addr().String(), x.Deadline)
 					if err != nil {

@@ -14,15 +14,15 @@ import (
 // not bound the write of a local reply. The test simulates a retry: the response of the first
 // attempt is dropped, and the second attempt fails at the deadline without a host.
 func TestLocalReplyAfterUpstreamResponse(t *testing.T) {
-	upstream := newBench(t, nil)
+	upstream := newTestProxy(t, nil)
 	upstream.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
 		c.rest()
 	})
 	released := make(chan bool, 10)
-	next := &single{address: upstream.origin.Addr().String(), released: released}
-	b := newBench(t, func(o *stream.ServerOptions) {
+	next := &onePerClient{address: upstream.origin.Addr().String(), released: released}
+	b := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.HTTP1.ServerName = "weft"
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			if err := x.Serve(ctx, next); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestStaleConnectionsAreDistinguishedFromBroken verifies that the error has ErrNotReceived only if the
-// host had closed the connection before it received the request. Only then is a retry safe.
+// TestStaleConnectionsAreDistinguishedFromBroken verifies that the error has ErrNotReceived only if
+// the host had closed the connection before it received the request. Only then is a retry safe.
 func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 	for name, test := range map[string]struct {
 		peer func(t *testing.T, remote *peer) // nil: the host closes before the request
@@ -34,7 +34,7 @@ func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 					test.peer(t, remote)
 				}()
 			}
-			err := c.Serve(context.Background(), ask("GET", nil))
+			err := c.Serve(context.Background(), newExchange("GET", nil))
 			<-done
 			if err == nil {
 				t.Fatal("Serve = nil, want an error")

@@ -17,9 +17,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// inMemory serves one connection in memory, in the fake time of synctest, and returns its other
-// end. ended is closed when the connection has ended.
-func inMemory(o stream.ServerOptions) (client net.Conn, ended <-chan struct{}) {
+// serveInMemory serves one connection in memory, in the fake time of synctest, and returns its
+// other end. ended is closed when the connection has ended.
+func serveInMemory(o stream.ServerOptions) (client net.Conn, ended <-chan struct{}) {
 	local, client := net.Pipe()
 	done := make(chan struct{})
 	go func() {
@@ -92,7 +92,7 @@ func TestDownstreamTimeouts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				client, ended := inMemory(stream.ServerOptions{HTTP1: options, Service: test.service, IdleTimeout: time.Hour})
+				client, ended := serveInMemory(stream.ServerOptions{HTTP1: options, Service: test.service, IdleTimeout: time.Hour})
 				got := make(chan string)
 				go func() {
 					b, _ := io.ReadAll(client)
@@ -121,7 +121,7 @@ func TestStalledClientIsClosed(t *testing.T) {
 		reasons := make(chan protocol.Reason, 1)
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo, Observe: func(x *protocol.Exchange) { reasons <- x.Record.Reason }}
 		start := time.Now()
-		client, ended := inMemory(o)
+		client, ended := serveInMemory(o)
 		defer client.Close()
 		io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		<-ended
@@ -194,7 +194,7 @@ func TestUpstreamTimeouts(t *testing.T) {
 				defer local.Close()
 				c, released := newClient(network.NewConn(local))
 				go test.script(peer, bufio.NewReaderSize(peer, 16))
-				x := ask("POST", test.body)
+				x := newExchange("POST", test.body)
 				x.Request.ContentLength = 0
 				if test.body != nil {
 					x.Request.ContentLength = int64(test.body.Buffered())
@@ -242,7 +242,7 @@ func TestAbortedBodyCannotBeRewound(t *testing.T) {
 			rewound <- x.Request.Body.(protocol.Rewinder).Rewind()
 			return protocol.NewFault(protocol.UpstreamReset, nil)
 		})
-		client, ended := inMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
+		client, ended := serveInMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
 		go io.WriteString(client, "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n")
 		got, _ := io.ReadAll(client)
 		if !strings.HasPrefix(string(got), "HTTP/1.1 502 ") || !strings.Contains(string(got), "Connection: close\r\n") {
@@ -306,7 +306,7 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 					}
 					return err
 				})
-				client, ended := inMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
+				client, ended := serveInMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
 				go func() {
 					text := "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + test.fields + "Content-Length: " + decimal(len(content)) + "\r\n\r\n"
 					for _, p := range test.sent {
@@ -352,7 +352,7 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, ended := inMemory(stream.ServerOptions{
+				client, ended := serveInMemory(stream.ServerOptions{
 					HTTP1: config.DefaultHTTP1Options(),
 					Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 						x.LocalReply(404, "text/plain", "nothing here")
@@ -381,13 +381,13 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	}
 }
 
-// pieces is a body of left bytes, one every ten seconds, followed by end.
-type pieces struct {
+// slowBody is a body of left bytes, one every ten seconds, followed by end.
+type slowBody struct {
 	left int
 	end  error // returned after the bytes
 }
 
-func (p *pieces) Read(b []byte) (int, error) {
+func (p *slowBody) Read(b []byte) (int, error) {
 	if p.left == 0 {
 		return 0, p.end
 	}
@@ -396,22 +396,22 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return copy(b, "x"), nil
 }
 
-func (p *pieces) Buffered() int { return 0 }
-func (p *pieces) Close() error  { return nil }
+func (p *slowBody) Buffered() int { return 0 }
+func (p *slowBody) Close() error  { return nil }
 
-// counted counts the reads of a connection.
-type counted struct {
+// countingConn counts the reads of a connection.
+type countingConn struct {
 	net.Conn
 	reads int
 }
 
-func (c *counted) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p) }
+func (c *countingConn) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p) }
 
-// leaving is a client that disconnects.
-type leaving struct{ after time.Duration }
+// disconnectingClient is a client that disconnects.
+type disconnectingClient struct{ after time.Duration }
 
-func (leaving) SendInterim(int, *protocol.Header) error { return nil }
-func (l leaving) OnDisconnect(disconnected func()) func() {
+func (disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
+func (l disconnectingClient) OnDisconnect(disconnected func()) func() {
 	timer := time.AfterFunc(l.after, disconnected)
 	return func() { timer.Stop() }
 }
@@ -440,7 +440,7 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				local, peer := net.Pipe()
 				defer peer.Close()
-				conn := &counted{Conn: local}
+				conn := &countingConn{Conn: local}
 				c, released := newClient(network.NewConn(conn))
 				defer c.Close()
 				go io.Copy(io.Discard, peer)
@@ -449,8 +449,8 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 					<-time.After(2 * time.Minute)
 					io.WriteString(peer, test.late)
 				}()
-				x := ask("POST", &pieces{6, test.end})
-				x.Downstream = leaving{test.leaves}
+				x := newExchange("POST", &slowBody{6, test.end})
+				x.Downstream = disconnectingClient{test.leaves}
 				start := time.Now()
 				err := c.Serve(context.Background(), x)
 				content := []byte(nil)

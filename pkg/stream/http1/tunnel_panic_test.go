@@ -62,9 +62,9 @@ func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var fired atomic.Bool
-			b := newBench(t, func(o *stream.ServerOptions) {
+			b := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.IdleTimeout = 0 // no idle timeout ends the tunnel
-				o.Service = around(o.Service, nil, func(x *protocol.Exchange) {
+				o.Service = wrapService(o.Service, nil, func(x *protocol.Exchange) {
 					if x.Response.Tunnel != nil {
 						x.Response.Tunnel = faultyTunnel{x.Response.Tunnel, test.at, &fired}
 					}

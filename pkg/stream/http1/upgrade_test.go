@@ -9,14 +9,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// next is an engine that takes over connections. It reports the upgrade request and echoes the
-// bytes that follow.
-type next struct {
+// echoUpgrader is an engine that takes over connections. It reports the upgrade request and echoes
+// the bytes that follow.
+type echoUpgrader struct {
 	refuses bool
 	seen    chan string // "GET /path body settings" for each call of Upgrade
 }
 
-func (n *next) Upgrade(_ *network.Conn, u stream.Upgrade) network.Handler {
+func (n *echoUpgrader) Upgrade(_ *network.Conn, u stream.Upgrade) network.Handler {
 	n.seen <- strings.Join([]string{u.Request.Method, u.Request.Path, string(u.Body), u.Settings}, " ")
 	if n.refuses {
 		return nil
@@ -24,7 +24,7 @@ func (n *next) Upgrade(_ *network.Conn, u stream.Upgrade) network.Handler {
 	return n
 }
 
-func (n *next) ServeConn(_ context.Context, conn *network.Conn) error {
+func (n *echoUpgrader) ServeConn(_ context.Context, conn *network.Conn) error {
 	b := make([]byte, len("behind"))
 	for read := 0; read < len(b); {
 		m, err := conn.Read(b[read:])
@@ -45,8 +45,8 @@ func TestUpgradeToHTTP2(t *testing.T) { // RFC 7540 3.2
 		"after another request": {"GET /own HTTP/1.1\r\nHost: h\r\n\r\nGET /a HTTP/1.1\r\n" + askH2C + "\r\n", "GET /a  AAMAAABk"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := &next{seen: make(chan string, 1)}
-			b := newBench(t, func(o *stream.ServerOptions) { o.H2C = n })
+			n := &echoUpgrader{seen: make(chan string, 1)}
+			b := newTestProxy(t, func(o *stream.ServerOptions) { o.H2C = n })
 			b.serve(func(c *peer) {
 				if c.head() != "" {
 					c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
@@ -86,8 +86,8 @@ func TestIneligibleUpgradeIsServedAsHTTP1(t *testing.T) { // RFC 9110 7.8
 		"expects 100-continue":          {request: askH2C + "Expect: 100-continue\r\nContent-Length: 1\r\n", content: "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := &next{refuses: test.refuses, seen: make(chan string, 1)}
-			b := newBench(t, func(o *stream.ServerOptions) {
+			n := &echoUpgrader{refuses: test.refuses, seen: make(chan string, 1)}
+			b := newTestProxy(t, func(o *stream.ServerOptions) {
 				if !test.none {
 					o.H2C = n
 				}

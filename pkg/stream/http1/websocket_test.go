@@ -15,7 +15,7 @@ import (
 // for an HTTP/2 client that sent an extended CONNECT (RFC 8441).
 func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 	fromHTTP2 := func() *protocol.Exchange {
-		x := ask("GET", nil)
+		x := newExchange("GET", nil)
 		x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
 		x.Request.Header.Add("sec-websocket-version", "13")
 		return x
@@ -82,7 +82,7 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 }
 
 func TestHandshakeKeysAreUnique(t *testing.T) { // RFC 6455 4.1
-	x := ask("GET", nil)
+	x := newExchange("GET", nil)
 	x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
 	first, second := newWebSocketKey(x), newWebSocketKey(x)
 	if first == second || !syntax.IsWebSocketKey(first) || !syntax.IsWebSocketKey(second) {
@@ -96,7 +96,7 @@ func TestOnlyWebSocketOfOtherVersionGetsKey(t *testing.T) {
 		{"another protocol", "connect-udp", "HTTP/2.0"},
 		{"no upgrade", "", "HTTP/2.0"},
 	} {
-		x := ask("GET", nil)
+		x := newExchange("GET", nil)
 		x.Meta.Version, x.Request.Upgrade = test.version, test.upgrade
 		if got := newWebSocketKey(x); got != "" {
 			t.Errorf("%s: key %q, want none", test.name, got)
@@ -139,7 +139,7 @@ func TestDownstreamHandshakeForHTTP2Host(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			peer := newEchoTunnel()
-			b := newBench(t, func(o *stream.ServerOptions) {
+			b := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					r := &x.Response
 					r.Status, r.Version, r.Tunnel = 101, "HTTP/2.0", peer

@@ -25,7 +25,7 @@ func mirror(p *peer) {
 		have += n
 		complete := 0
 		for {
-			head, _ := toy{}.ParseFrame(b[complete:have])
+			head, _ := toyCodec{}.ParseFrame(b[complete:have])
 			if head.Size == 0 || head.Size > have-complete {
 				break
 			}
@@ -45,7 +45,7 @@ func exchanger(r *rig, inFlight int) func() {
 	p := r.dial()
 	var all []byte
 	for i := range uint64(inFlight) {
-		all = append(all, ask(i, strings.Repeat("x", 1000))...)
+		all = append(all, requestFrame(i, strings.Repeat("x", 1000))...)
 	}
 	responses := make([]byte, len(all))
 	return func() {
@@ -56,12 +56,12 @@ func exchanger(r *rig, inFlight int) func() {
 	}
 }
 
-// quiet returns a rig that records nothing.
-func quiet(t testing.TB, complete bool) *rig {
+// newQuietRig returns a rig that records nothing.
+func newQuietRig(t testing.TB, complete bool) *rig {
 	upstream := &forwardTo{whole: complete}
 	r := newRig(t, upstream.service(), nil)
 	r.deaf.Store(true)
-	upstream.client.Store(r.client(host(t, mirror), nil))
+	upstream.client.Store(r.client(startHost(t, mirror), nil))
 	return r
 }
 
@@ -70,7 +70,7 @@ func TestRequestDoesNotAllocate(t *testing.T) {
 		t.Skip("invariant checks allocate")
 	}
 	for _, complete := range []bool{false, true} {
-		exchange := exchanger(quiet(t, complete), 16)
+		exchange := exchanger(newQuietRig(t, complete), 16)
 		for range 100 {
 			exchange() // fills the pools
 		}
@@ -84,7 +84,7 @@ func BenchmarkForward(b *testing.B) {
 	for _, complete := range []bool{false, true} {
 		for _, inFlight := range []int{1, 8, 64} {
 			b.Run(fmt.Sprintf("blocking=%v/%d", complete, inFlight), func(b *testing.B) {
-				exchange := exchanger(quiet(b, complete), inFlight)
+				exchange := exchanger(newQuietRig(b, complete), inFlight)
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := 0; i < b.N; i += inFlight {

@@ -10,15 +10,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// fusedMessage is a filter's body that wraps a host's response. Close panics before it closes the
-// inner body.
-type fusedMessage struct {
+// panicPointMessage is a filter's body that wraps a host's response. Close panics before it closes
+// the inner body.
+type panicPointMessage struct {
 	*codec.Message
 	inner protocol.Body
-	*fuse
+	*panicPoint
 }
 
-func (m *fusedMessage) Close() error {
+func (m *panicPointMessage) Close() error {
 	m.reach("answer Close")
 	return m.inner.Close()
 }
@@ -28,18 +28,18 @@ func (m *fusedMessage) Close() error {
 func TestClosePanicReleasesUpstreamConn(t *testing.T) {
 	for _, forks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("forks: %t", forks), func(t *testing.T) {
-			f := newFusedRig(t, forks)
+			f := newPanicPointRig(t, forks)
 			f.wrap = func(body protocol.Body) protocol.Body {
-				return &fusedMessage{codec.MessageOf(body), body, &f.fuse}
+				return &panicPointMessage{codec.MessageOf(body), body, &f.panicPoint}
 			}
 			released := make(chan bool, 10)
-			f.connect(t, echoes, func(o *stream.UpstreamConnOptions) {
+			f.connect(t, echo, func(o *stream.UpstreamConnOptions) {
 				o.OnRelease = func(reusable bool) { released <- reusable }
 			})
 			f.arm("answer Close")
 			p := f.dial()
 			for id := range uint64(2) {
-				p.write(ask(id+1, "fine"))
+				p.write(requestFrame(id+1, "fine"))
 				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
 					t.Errorf("request %d: response %q", id+1, frame)
 				}

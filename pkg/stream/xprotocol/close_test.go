@@ -11,13 +11,13 @@ import (
 // TestCloseSendsOneWayRequest verifies that a one-way request is sent although the pool
 // closes the connection as soon as the request has left it.
 func TestCloseSendsOneWayRequest(t *testing.T) {
-	inBothWays(t, testCloseSendsOneWayRequest)
+	inBothModes(t, testCloseSendsOneWayRequest)
 }
 
 func testCloseSendsOneWayRequest(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
 	got := make(chan codec.Frame, 3)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		for {
 			head, frame := p.read()
 			if frame == nil {
@@ -39,13 +39,13 @@ func testCloseSendsOneWayRequest(t *testing.T, upstream *forwardTo) {
 // TestCloseSendsOneWayRequestToSlowHost verifies that a one-way request is sent
 // completely to a host that reads nothing until Weft has closed the connection.
 func TestCloseSendsOneWayRequestToSlowHost(t *testing.T) {
-	inBothWays(t, testCloseSendsOneWayRequestToSlowHost)
+	inBothModes(t, testCloseSendsOneWayRequestToSlowHost)
 }
 
 func testCloseSendsOneWayRequestToSlowHost(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
 	closed, got := make(chan struct{}), make(chan int, 1)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		<-closed
 		_, frame := p.read()
 		got <- len(frame)

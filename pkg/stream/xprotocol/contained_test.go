@@ -11,36 +11,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// defective is a codec that panics in the method in when a message ends with "boom".
-type defective struct {
-	toy
+// panickingCodec is a codec that panics in the method in when a message ends with "boom".
+type panickingCodec struct {
+	toyCodec
 	in string
 }
 
-func (d defective) boom(method string, frame []byte) {
+func (d panickingCodec) boom(method string, frame []byte) {
 	if d.in == method && strings.HasSuffix(string(frame), "boom") {
 		panic(method)
 	}
 }
 
-func (d defective) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
+func (d panickingCodec) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
 	d.boom("ReadRequest", frame)
-	return d.toy.ReadRequest(frame, r, v)
+	return d.toyCodec.ReadRequest(frame, r, v)
 }
 
-func (d defective) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
+func (d panickingCodec) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
 	d.boom("AppendRequest", frame)
-	return d.toy.AppendRequest(dst, frame, r, v, left)
+	return d.toyCodec.AppendRequest(dst, frame, r, v, left)
 }
 
-func (d defective) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
+func (d panickingCodec) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
 	d.boom("ReadResponse", frame)
-	return d.toy.ReadResponse(frame, r, v)
+	return d.toyCodec.ReadResponse(frame, r, v)
 }
 
-func (d defective) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
+func (d panickingCodec) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
 	d.boom("AppendResponse", frame)
-	return d.toy.AppendResponse(dst, frame, r, v)
+	return d.toyCodec.AppendResponse(dst, frame, r, v)
 }
 
 // TestCodecPanicEndsOnlyItsRequest verifies that a panic of the codec fails one request with an
@@ -48,20 +48,20 @@ func (d defective) AppendResponse(dst, frame []byte, r *protocol.Response, v *co
 func TestCodecPanicEndsOnlyItsRequest(t *testing.T) {
 	for _, method := range []string{"AppendRequest", "ReadResponse", "AppendResponse"} {
 		t.Run(method, func(t *testing.T) {
-			inBothWays(t, func(t *testing.T, upstream *forwardTo) {
-				c := defective{in: method}
+			inBothModes(t, func(t *testing.T, upstream *forwardTo) {
+				c := panickingCodec{in: method}
 				r := newRigOf(t, c, upstream.service(), nil)
-				u := r.client(host(t, echoes), nil)
+				u := r.client(startHost(t, echo), nil)
 				u.codec = c // before anything is sent
 				upstream.client.Store(u)
 				p := r.dial()
-				p.write(ask(1, "boom"))
+				p.write(requestFrame(1, "boom"))
 				head, frame := p.read()
 				if head.ID != 1 || frame == nil || protocol.Reason(frame[2]) != protocol.Internal {
 					t.Fatalf("id %d: response %q, want an internal error for id 1", head.ID, frame)
 				}
 				for _, q := range []*peer{p, r.dial()} {
-					q.write(ask(2, "fine"))
+					q.write(requestFrame(2, "fine"))
 					if head, frame = q.read(); head.ID != 2 || frame == nil || string(frame[toyBody:]) != "fine" {
 						t.Errorf("next request: response %[2]q with id %[1]d", head.ID, frame)
 					}
@@ -74,17 +74,17 @@ func TestCodecPanicEndsOnlyItsRequest(t *testing.T) {
 // TestDisconnectAtLimitIsDetected verifies that Weft detects a disconnect while
 // MaxInFlight is reached and nothing reads the connection.
 func TestDisconnectAtLimitIsDetected(t *testing.T) {
-	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+	inBothModes(t, func(t *testing.T, upstream *forwardTo) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
 		defer close(stop)
 		r := newRig(t, upstream.service(), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
-		upstream.client.Store(r.client(host(t, func(p *peer) {
+		upstream.client.Store(r.client(startHost(t, func(p *peer) {
 			p.read()
 			close(arrived)
 			<-stop // sends no response
 		}), nil))
 		p := r.dial()
-		p.write(ask(1, "x"))
+		p.write(requestFrame(1, "x"))
 		<-arrived
 		_ = p.conn.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -108,7 +108,7 @@ func TestDrainRejectsUnstartedRequests(t *testing.T) {
 	p := r.dial()
 	var all []byte
 	for id := range uint64(20) {
-		all = append(all, ask(id+1, "")...)
+		all = append(all, requestFrame(id+1, "")...)
 	}
 	p.write(all)
 	<-started

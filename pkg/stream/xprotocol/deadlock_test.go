@@ -22,7 +22,7 @@ func TestConnectionClosedAtLimitEnds(t *testing.T) {
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
 	p := r.dial()
-	p.write(ask(1, "x"))
+	p.write(requestFrame(1, "x"))
 	<-started
 	time.AfterFunc(100*time.Millisecond, func() { close(finish) }) // by then the reader waits, or it never will
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -43,7 +43,7 @@ func TestConnectionClosedAtLimitEnds(t *testing.T) {
 // UpstreamConn.
 func TestOnReleaseMayUseConnection(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
-	u := r.client(host(t, func(p *peer) { p.read() }), nil)
+	u := r.client(startHost(t, func(p *peer) { p.read() }), nil)
 	ended := make(chan struct{})
 	u.conn.OnClose(func() {
 		u.remove(1) // takes the lock

@@ -32,25 +32,25 @@ func (f *forwardTo) service() protocol.Service {
 	if f.whole {
 		return f
 	}
-	return inHalves{f}
+	return asyncForwardTo{f}
 }
 
-// inHalves is the asynchronous form of forwardTo.
-type inHalves struct{ *forwardTo }
+// asyncForwardTo is the asynchronous form of forwardTo.
+type asyncForwardTo struct{ *forwardTo }
 
-func (f inHalves) Start(ctx context.Context, x *protocol.Exchange) error {
+func (f asyncForwardTo) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.client.Load().Start(ctx, x)
 }
 
-// inBothWays runs a test with an asynchronous service and with a blocking one.
-func inBothWays(t *testing.T, test func(t *testing.T, upstream *forwardTo)) {
+// inBothModes runs a test with an asynchronous service and with a blocking one.
+func inBothModes(t *testing.T, test func(t *testing.T, upstream *forwardTo)) {
 	t.Helper()
 	t.Run("asynchronous", func(t *testing.T) { test(t, &forwardTo{}) })
 	t.Run("blocking", func(t *testing.T) { test(t, &forwardTo{whole: true}) })
 }
 
-// echoes responds to every request with its own text.
-func echoes(p *peer) {
+// echo responds to every request with its own text.
+func echo(p *peer) {
 	for {
 		head, frame := p.read()
 		if frame == nil {
@@ -58,23 +58,23 @@ func echoes(p *peer) {
 		}
 		if head.Kind == codec.Request {
 			_, text, _ := strings.Cut(string(frame[toyBody:]), "\x00")
-			p.write(reply(head, text))
+			p.write(responseFrame(head, text))
 		}
 	}
 }
 
 func TestConcurrentResponsesHaveClientIDs(t *testing.T) {
-	inBothWays(t, testConcurrentResponsesHaveClientIDs)
+	inBothModes(t, testConcurrentResponsesHaveClientIDs)
 }
 
 func testConcurrentResponsesHaveClientIDs(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(host(t, echoes), nil))
+	upstream.client.Store(r.client(startHost(t, echo), nil))
 	p := r.dial()
 	const n = 1000
 	var all []byte
 	for i := range uint64(n) {
-		all = append(all, ask(1000+7*i, fmt.Sprint("text ", i))...)
+		all = append(all, requestFrame(1000+7*i, fmt.Sprint("text ", i))...)
 	}
 	p.write(all)
 	seen := map[uint64]bool{}
@@ -88,24 +88,24 @@ func testConcurrentResponsesHaveClientIDs(t *testing.T, upstream *forwardTo) {
 	}
 }
 
-func TestResponsesOutOfOrder(t *testing.T) { inBothWays(t, testResponsesOutOfOrder) }
+func TestResponsesOutOfOrder(t *testing.T) { inBothModes(t, testResponsesOutOfOrder) }
 
 func testResponsesOutOfOrder(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		var heads []codec.Frame
 		for range 3 {
 			head, _ := p.read()
 			heads = append(heads, head)
 		}
 		for _, i := range []int{2, 0, 1} {
-			p.write(reply(heads[i], fmt.Sprint(i)))
+			p.write(responseFrame(heads[i], fmt.Sprint(i)))
 		}
 		p.read()
 	}), nil))
 	p := r.dial()
 	for i := range uint64(3) {
-		p.write(ask(10+i, ""))
+		p.write(requestFrame(10+i, ""))
 	}
 	for range 3 {
 		head, frame := p.read()
@@ -116,19 +116,19 @@ func testResponsesOutOfOrder(t *testing.T, upstream *forwardTo) {
 }
 
 func TestHostFailureFailsRequestsImmediately(t *testing.T) {
-	inBothWays(t, testHostFailureFailsRequestsImmediately)
+	inBothModes(t, testHostFailureFailsRequestsImmediately)
 }
 
 func testHostFailureFailsRequestsImmediately(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		for range 5 {
 			p.read()
 		}
 	}), nil))
 	p := r.dial()
 	for i := range uint64(5) {
-		p.write(ask(i, ""))
+		p.write(requestFrame(i, ""))
 	}
 	for range 5 {
 		_, frame := p.read()
@@ -142,13 +142,13 @@ func testHostFailureFailsRequestsImmediately(t *testing.T, upstream *forwardTo) 
 }
 
 func TestDisconnectEndsRequests(t *testing.T) {
-	inBothWays(t, testDisconnectEndsRequests)
+	inBothModes(t, testDisconnectEndsRequests)
 }
 
 func testDisconnectEndsRequests(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
 	arrived := make(chan struct{}, 3)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		for {
 			if _, frame := p.read(); frame == nil {
 				return
@@ -158,7 +158,7 @@ func testDisconnectEndsRequests(t *testing.T, upstream *forwardTo) {
 	}), nil))
 	p := r.dial()
 	for i := range uint64(3) {
-		p.write(ask(i, ""))
+		p.write(requestFrame(i, ""))
 	}
 	for range 3 {
 		<-arrived
@@ -172,11 +172,11 @@ func testDisconnectEndsRequests(t *testing.T, upstream *forwardTo) {
 	}
 }
 
-func TestDeadlineEndsWait(t *testing.T) { inBothWays(t, testDeadlineEndsWait) }
+func TestDeadlineEndsWait(t *testing.T) { inBothModes(t, testDeadlineEndsWait) }
 
 func testDeadlineEndsWait(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		p.read()
 		p.read()
 	}), nil))
@@ -204,8 +204,8 @@ func TestBlockingServiceDoesNotBlockOthers(t *testing.T) {
 		return nil
 	}), nil)
 	p := r.dial()
-	p.write(ask(1, "wait"))
-	p.write(ask(2, ""))
+	p.write(requestFrame(1, "wait"))
+	p.write(requestFrame(2, ""))
 	if head, _ := p.read(); head.ID != 2 {
 		t.Errorf("the first response has id %d, want 2", head.ID)
 	}
@@ -216,13 +216,13 @@ func TestBlockingServiceDoesNotBlockOthers(t *testing.T) {
 }
 
 func TestOneWayRequestsGetNoResponse(t *testing.T) {
-	inBothWays(t, testOneWayRequestsGetNoResponse)
+	inBothModes(t, testOneWayRequestsGetNoResponse)
 }
 
 func testOneWayRequestsGetNoResponse(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
 	got := make(chan codec.Kind, 2)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		for {
 			head, frame := p.read()
 			if frame == nil {
@@ -230,14 +230,14 @@ func testOneWayRequestsGetNoResponse(t *testing.T, upstream *forwardTo) {
 			}
 			got <- head.Kind
 			if head.Kind == codec.Request {
-				p.write(reply(head, "yes"))
+				p.write(responseFrame(head, "yes"))
 			}
 		}
 	}), nil))
 	p := r.dial()
 	p.write(appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00x"))
 	p.write(appendToy(nil, codec.OneWay, 0, 0, "no target: malformed"))
-	p.write(ask(5, ""))
+	p.write(requestFrame(5, ""))
 	if head, _ := p.read(); head.ID != 5 {
 		t.Errorf("the first response has id %d, want 5", head.ID)
 	}

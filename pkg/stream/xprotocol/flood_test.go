@@ -18,9 +18,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// lateCaller is a client's connection that is served only after all bytes of the client and its FIN
-// have arrived.
-type lateCaller struct {
+// bufferedClient is a client's connection that is served only after all bytes of the client and its
+// FIN have arrived.
+type bufferedClient struct {
 	caller *net.TCPConn
 	conn   *network.Conn
 	server stream.Server
@@ -28,7 +28,7 @@ type lateCaller struct {
 }
 
 // dialLate connects a client, sends frames and calls end.
-func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.TCPConn) error) *lateCaller {
+func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.TCPConn) error) *bufferedClient {
 	r.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.T
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	s := &lateCaller{caller: client.(*net.TCPConn), conn: network.NewConn(nc), server: server}
+	s := &bufferedClient{caller: client.(*net.TCPConn), conn: network.NewConn(nc), server: server}
 	if _, err := client.Write(frames); err != nil {
 		r.t.Fatal(err)
 	}
@@ -55,16 +55,16 @@ func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.T
 }
 
 // serve serves the connection until it ends.
-func (s *lateCaller) serve(ctx context.Context) {
+func (s *bufferedClient) serve(ctx context.Context) {
 	_ = s.server.ServeConn(ctx, s.conn)
 	_ = s.conn.Close()
 }
 
-// lateServer returns a server for lateCaller connections.
+// lateServer returns a server for bufferedClient connections.
 func (r *rig) lateServer(service protocol.Service, change func(o *stream.ServerOptions)) stream.Server {
 	o := stream.ServerOptions{
 		Listener: "late", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
-		Observe: r.observe, NewBatchObserver: func() stream.BatchObserver { return &tally{rig: r} },
+		Observe: r.observe, NewBatchObserver: func() stream.BatchObserver { return &batchRecorder{rig: r} },
 	}
 	if change != nil {
 		change(&o)
@@ -73,7 +73,7 @@ func (r *rig) lateServer(service protocol.Service, change func(o *stream.ServerO
 }
 
 // serveLate is dialLate that then serves the connection.
-func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *net.TCPConn) error, change func(o *stream.ServerOptions)) *lateCaller {
+func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *net.TCPConn) error, change func(o *stream.ServerOptions)) *bufferedClient {
 	r.t.Helper()
 	s := r.dialLate(r.lateServer(service, change), frames, end)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -98,11 +98,11 @@ func (r *rig) recorded() []observation {
 	return slices.Clone(r.observed)
 }
 
-// burst returns n request frames of a kind.
-func burst(n int, kind codec.Kind) (all []byte) {
+// requestFrames returns n request frames of a kind.
+func requestFrames(n int, kind codec.Kind) (all []byte) {
 	for id := range uint64(n) {
 		frame := appendToy(nil, kind, 0, 0, "svc echo\x00x")
-		toy{}.SetID(frame, id+1)
+		toyCodec{}.SetID(frame, id+1)
 		all = append(all, frame...)
 	}
 	return all
@@ -124,7 +124,7 @@ func TestRequestsOfDisconnectedClientAreNotServed(t *testing.T) {
 				return nil
 			})
 			r := newRig(t, service, nil)
-			r.serveLate(service, burst(n, codec.Request), end, nil)
+			r.serveLate(service, requestFrames(n, codec.Request), end, nil)
 			r.await(func() bool { return len(r.observed) == n })
 			if got := served.Load(); got != 0 {
 				t.Errorf("%d requests were served, want none", got)
@@ -145,7 +145,7 @@ func TestUnstartedRequestIsReadForLogOnly(t *testing.T) {
 		service := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 		r := newRig(t, service, nil)
 		r.reads.Store(reads)
-		r.serveLate(service, burst(1, codec.Request), (*net.TCPConn).Close, nil)
+		r.serveLate(service, requestFrames(1, codec.Request), (*net.TCPConn).Close, nil)
 		r.await(func() bool { return len(r.observed) == 1 })
 		if got := r.recorded()[0]; got.path != want || got.reason != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("reads %v: recorded as %+v, want the path %q", reads, got, want)
@@ -157,9 +157,9 @@ func TestUnstartedRequestIsReadForLogOnly(t *testing.T) {
 // client end although the codec panics for the first one.
 func TestUnstartedRequestPanicAffectsNoOther(t *testing.T) {
 	const n = 5
-	f := newFusedRig(t, false)
+	f := newPanicPointRig(t, false)
 	f.reads.Store(true)
-	s := f.dialLate(f.lateServer(nil, nil), burst(n, codec.Request), (*net.TCPConn).Close)
+	s := f.dialLate(f.lateServer(nil, nil), requestFrames(n, codec.Request), (*net.TCPConn).Close)
 	f.arm("server ReadRequest")
 	s.serve(t.Context())
 	f.await(func() bool { return len(f.observed) == n })
@@ -176,8 +176,8 @@ func TestUnstartedRequestsDoNotAllocate(t *testing.T) {
 	}
 	const few, many = 10, 410
 	leave := func(n int) float64 {
-		r, server := leavers(t)
-		frames := burst(n, codec.Request)
+		r, server := newDisconnectRig(t)
+		frames := requestFrames(n, codec.Request)
 		return testing.AllocsPerRun(100, func() { r.dialLate(server, frames, (*net.TCPConn).Close).serve(context.Background()) })
 	}
 	if got := (leave(many) - leave(few)) / (many - few); got > 0.1 {
@@ -185,8 +185,9 @@ func TestUnstartedRequestsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// leavers returns a rig that records nothing, and a server for clients that disconnect early.
-func leavers(t testing.TB) (*rig, stream.Server) {
+// newDisconnectRig returns a rig that records nothing, and a server for clients that disconnect
+// early.
+func newDisconnectRig(t testing.TB) (*rig, stream.Server) {
 	service := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 	r := newRig(t, service, nil)
 	r.deaf.Store(true)
@@ -198,8 +199,8 @@ func leavers(t testing.TB) (*rig, stream.Server) {
 func BenchmarkCallersThatLeave(b *testing.B) {
 	for _, n := range []int{1, 480} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			r, server := leavers(b)
-			frames := burst(n, codec.Request)
+			r, server := newDisconnectRig(b)
+			frames := requestFrames(n, codec.Request)
 			b.ReportAllocs()
 			for b.Loop() {
 				r.dialLate(server, frames, (*net.TCPConn).Close).serve(context.Background())
@@ -230,7 +231,7 @@ func TestOneWayRequestsOfDisconnectedClientAreServed(t *testing.T) {
 		return nil
 	})
 	r := newRig(t, service, nil)
-	r.serveLate(service, append(burst(n, codec.OneWay), burst(n, codec.Request)...), (*net.TCPConn).Close, nil)
+	r.serveLate(service, append(requestFrames(n, codec.OneWay), requestFrames(n, codec.Request)...), (*net.TCPConn).Close, nil)
 	for range n {
 		<-waiting
 	}
@@ -269,7 +270,7 @@ func TestDrainEndAbandonsOneWayRequests(t *testing.T) {
 		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "gave up")
 	})
 	r := newRig(t, service, nil)
-	s := r.serveLate(service, burst(1, codec.OneWay), (*net.TCPConn).Close, nil)
+	s := r.serveLate(service, requestFrames(1, codec.OneWay), (*net.TCPConn).Close, nil)
 	<-started
 	s.cancel()
 	r.await(func() bool { return len(r.observed) == 1 })
@@ -279,11 +280,11 @@ func TestDrainEndAbandonsOneWayRequests(t *testing.T) {
 // AllowHalfClose is set.
 func TestHalfClosedClientGetsResponses(t *testing.T) {
 	for _, limit := range []int{0, 1} {
-		inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+		inBothModes(t, func(t *testing.T, upstream *forwardTo) {
 			const n = 5
 			r := newRig(t, upstream.service(), nil)
-			upstream.client.Store(r.client(host(t, echoes), nil))
-			s := r.serveLate(upstream.service(), burst(n, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
+			upstream.client.Store(r.client(startHost(t, echo), nil))
+			s := r.serveLate(upstream.service(), requestFrames(n, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
 				o.HTTP1.AllowHalfClose, o.RPC.MaxInFlight = true, limit
 			})
 			p := &peer{t: t, conn: s.caller}
@@ -302,16 +303,16 @@ func TestHalfClosedClientGetsResponses(t *testing.T) {
 // TestHalfClosedClientDisconnectEndsRequests verifies that a reset by a half-closed client ends
 // its requests.
 func TestHalfClosedClientDisconnectEndsRequests(t *testing.T) {
-	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+	inBothModes(t, func(t *testing.T, upstream *forwardTo) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
 		defer close(stop)
 		r := newRig(t, upstream.service(), nil)
-		upstream.client.Store(r.client(host(t, func(p *peer) {
+		upstream.client.Store(r.client(startHost(t, func(p *peer) {
 			p.read()
 			close(arrived)
 			<-stop // sends no response
 		}), nil))
-		s := r.serveLate(upstream.service(), burst(1, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
+		s := r.serveLate(upstream.service(), requestFrames(1, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
 			o.HTTP1.AllowHalfClose = true
 		})
 		<-arrived
@@ -324,10 +325,10 @@ func TestHalfClosedClientDisconnectEndsRequests(t *testing.T) {
 	})
 }
 
-// deafCodec is a codec that panics when it writes an error response.
-type deafCodec struct{ toy }
+// errorPanicCodec is a codec that panics when it writes an error response.
+type errorPanicCodec struct{ toyCodec }
 
-func (deafCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []byte {
+func (errorPanicCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []byte {
 	panic("no faults today")
 }
 
@@ -335,11 +336,11 @@ func (deafCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []
 // response can be written while its reader, on the same goroutine, is about to wait.
 func TestUnsendableResponseEndsIdleConnection(t *testing.T) {
 	for _, limit := range []int{0, 1} {
-		r := newRigOf(t, deafCodec{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+		r := newRigOf(t, errorPanicCodec{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 			return protocol.NewFault(protocol.ReasonDenied, nil)
 		}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
 		p := r.dial()
-		p.write(ask(1, "x"))
+		p.write(requestFrame(1, "x"))
 		_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		var one [1]byte
 		if n, err := p.conn.Read(one[:]); n != 0 || isTimeout(err) {

@@ -34,15 +34,15 @@ func withoutRace(t *testing.T) {
 // once they exceed MaxPendingBytes, even below MaxInFlight.
 func TestClientThatDoesNotReadIsClosed(t *testing.T) {
 	withoutRace(t)
-	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+	inBothModes(t, func(t *testing.T, upstream *forwardTo) {
 		r := newRig(t, upstream.service(), func(o *stream.ServerOptions) { o.RPC.MaxPendingBytes = queued })
-		upstream.client.Store(r.client(host(t, func(p *peer) {
+		upstream.client.Store(r.client(startHost(t, func(p *peer) {
 			for {
 				head, frame := p.read()
 				if frame == nil {
 					return
 				}
-				if _, err := p.conn.Write(reply(head, mib)); err != nil {
+				if _, err := p.conn.Write(responseFrame(head, mib)); err != nil {
 					return
 				}
 			}
@@ -50,7 +50,7 @@ func TestClientThatDoesNotReadIsClosed(t *testing.T) {
 		p := r.dial()
 		var all []byte
 		for id := range uint64(enough) {
-			all = append(all, ask(id+1, "")...)
+			all = append(all, requestFrame(id+1, "")...)
 		}
 		p.write(all)
 		full := func() bool {
@@ -76,13 +76,13 @@ func TestClientThatDoesNotReadIsClosed(t *testing.T) {
 // with Overflow, and that the others get their responses once the host reads.
 func TestRequestsToHostThatDoesNotReadAreRejected(t *testing.T) {
 	withoutRace(t)
-	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+	inBothModes(t, func(t *testing.T, upstream *forwardTo) {
 		r := newRig(t, upstream.service(), nil)
 		read := make(chan struct{})
-		upstream.client.Store(r.client(host(t, func(p *peer) {
+		upstream.client.Store(r.client(startHost(t, func(p *peer) {
 			<-read
 			for head, frame := p.read(); frame != nil; head, frame = p.read() {
-				if _, err := p.conn.Write(reply(head, "fine")); err != nil {
+				if _, err := p.conn.Write(responseFrame(head, "fine")); err != nil {
 					return
 				}
 			}
@@ -91,7 +91,7 @@ func TestRequestsToHostThatDoesNotReadAreRejected(t *testing.T) {
 		for range enough {
 			p := r.dial()
 			go func() {
-				_, _ = p.conn.Write(ask(1, mib))
+				_, _ = p.conn.Write(requestFrame(1, mib))
 				_, frame := p.read()
 				refused <- frame == nil || protocol.Reason(frame[2]) == protocol.Overflow
 			}()

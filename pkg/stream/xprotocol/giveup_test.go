@@ -12,8 +12,8 @@ import (
 // connection fails, even if the heartbeat timer has already failed the connection.
 func TestLastResponseIsFlushed(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
-	u := r.client(host(t, func(p *peer) { p.read() }), nil)
-	size := &batch{observers: []serverObserver{{server: &server{engine: r.engine}, observer: &tally{rig: r, seen: []observation{{code: 7}}}}}}
+	u := r.client(startHost(t, func(p *peer) { p.read() }), nil)
+	size := &batch{observers: []serverObserver{{server: &server{engine: r.engine}, observer: &batchRecorder{rig: r, seen: []observation{{code: 7}}}}}}
 	u.fail(errHeartbeatTimeout, new(batch))
 	u.fail(io.EOF, size)
 	r.mu.Lock()

@@ -15,30 +15,30 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// fewIDs is a toy codec with so few ids that a connection is exhausted, with minFreeIDs left, after
-// perConn exchanges.
-type fewIDs struct{ toy }
+// fewIDsCodec is a toy codec with so few ids that a connection is exhausted, with minFreeIDs left,
+// after perConn exchanges.
+type fewIDsCodec struct{ toyCodec }
 
 const perConn = 9
 
 var fewTraits = codec.Traits{Name: "few", Version: "few/1", MaxID: perConn - 1 + minFreeIDs, FrameHeaderLen: toyHead}
 
-func (fewIDs) Traits() *codec.Traits { return &fewTraits }
+func (fewIDsCodec) Traits() *codec.Traits { return &fewTraits }
 
-// replacing is a service that sends each exchange on the newest connection, and opens another one
-// when that connection is no longer usable, as a pool does.
-type replacing struct {
+// replacingService is a service that sends each exchange on the newest connection, and opens
+// another one when that connection is no longer usable, as a pool does.
+type replacingService struct {
 	mu      sync.Mutex
 	rig     *rig            // guarded by mu
 	address string          // guarded by mu
 	all     []*UpstreamConn // guarded by mu
 }
 
-func (p *replacing) Start(ctx context.Context, x *protocol.Exchange) error {
+func (p *replacingService) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, p)
 }
 
-func (p *replacing) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (p *replacingService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	u, err := p.newest()
 	if err != nil {
 		return protocol.NewFault(protocol.ConnectFailure, err)
@@ -46,39 +46,40 @@ func (p *replacing) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return x.Serve(ctx, u)
 }
 
-func (p *replacing) newest() (*UpstreamConn, error) {
+func (p *replacingService) newest() (*UpstreamConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.all); n > 0 && p.all[n-1].Usable(0) {
 		return p.all[n-1], nil
 	}
-	u, err := few(p.rig, p.address)
+	u, err := dialFewIDs(p.rig, p.address)
 	if err == nil {
 		p.all = append(p.all, u)
 	}
 	return u, err
 }
 
-// few returns an upstream connection of fewIDs.
-func few(r *rig, address string) (*UpstreamConn, error) {
+// dialFewIDs returns an upstream connection of fewIDsCodec.
+func dialFewIDs(r *rig, address string) (*UpstreamConn, error) {
 	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
 	if err != nil {
 		return nil, err
 	}
-	u := newUpstreamConn(r.engine, fewIDs{}, conn, stream.UpstreamConnOptions{RPC: r.options, OnRelease: func(bool) {}})
+	u := newUpstreamConn(r.engine, fewIDsCodec{}, conn, stream.UpstreamConnOptions{RPC: r.options, OnRelease: func(bool) {}})
 	r.t.Cleanup(func() { _ = u.Close() })
 	return u, nil
 }
 
-// holding starts a host that reads n requests on each connection and responds to each with its own
-// text, once all conns connections have n requests. It sends the ids of each connection to ids.
-func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
+// startHoldingHost starts a host that reads n requests on each connection and responds to each with
+// its own text, once all conns connections have n requests. It sends the ids of each connection to
+// ids.
+func startHoldingHost(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 	t.Helper()
 	sentIDs := make(chan []uint64, conns)
 	var missing atomic.Int64
 	missing.Store(int64(conns))
 	complete := make(chan struct{})
-	return host(t, func(p *peer) {
+	return startHost(t, func(p *peer) {
 		var ids []uint64
 		var responses []byte
 		for range n {
@@ -88,7 +89,7 @@ func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 			}
 			_, text, _ := strings.Cut(string(frame[toyBody:]), "\x00")
 			ids = append(ids, head.ID)
-			responses = append(reply(head, text), responses...) // in reverse order
+			responses = append(responseFrame(head, text), responses...) // in reverse order
 		}
 		sentIDs <- ids
 		if missing.Add(-1) == 0 {
@@ -104,8 +105,8 @@ func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 	}), sentIDs
 }
 
-// holdIDs verifies that all ids are distinct and at most MaxID.
-func holdIDs(t *testing.T, ids []uint64) {
+// checkIDs verifies that all ids are distinct and at most MaxID.
+func checkIDs(t *testing.T, ids []uint64) {
 	t.Helper()
 	given := map[uint64]bool{}
 	for _, id := range ids {
@@ -116,12 +117,12 @@ func holdIDs(t *testing.T, ids []uint64) {
 	}
 }
 
-// holdAnswers sends n requests in one write and verifies that each gets its own response.
-func holdAnswers(t *testing.T, p *peer, n int) {
+// holdResponses sends n requests in one write and verifies that each gets its own response.
+func holdResponses(t *testing.T, p *peer, n int) {
 	t.Helper()
 	var all []byte
 	for i := range uint64(n) {
-		all = append(all, ask(100+i, "text "+strconv.FormatUint(i, 10))...)
+		all = append(all, requestFrame(100+i, "text "+strconv.FormatUint(i, 10))...)
 	}
 	p.write(all)
 	responded := map[uint64]bool{}
@@ -142,19 +143,19 @@ func holdAnswers(t *testing.T, p *peer, n int) {
 // that no exchange fails.
 func TestLesson18ConnectionIsReplacedBeforeIDsRunOut(t *testing.T) {
 	const conns = 3
-	upstream := &replacing{}
-	r := newRigOf(t, fewIDs{}, upstream, nil)
-	address, ids := holding(t, perConn, conns)
+	upstream := &replacingService{}
+	r := newRigOf(t, fewIDsCodec{}, upstream, nil)
+	address, ids := startHoldingHost(t, perConn, conns)
 	upstream.mu.Lock()
 	upstream.rig, upstream.address = r, address
 	upstream.mu.Unlock()
-	holdAnswers(t, r.dial(), conns*perConn)
+	holdResponses(t, r.dial(), conns*perConn)
 	for range conns {
 		got := <-ids
 		if len(got) != perConn {
 			t.Errorf("a connection got %d requests, want %d", len(got), perConn)
 		}
-		holdIDs(t, got)
+		checkIDs(t, got)
 	}
 	upstream.mu.Lock()
 	defer upstream.mu.Unlock()
@@ -173,9 +174,9 @@ func TestLesson18ConnectionIsReplacedBeforeIDsRunOut(t *testing.T) {
 func TestLesson18ExchangesOfReplacedConnectionGetIDs(t *testing.T) {
 	const n = 20 * perConn
 	upstream := &forwardTo{}
-	r := newRigOf(t, fewIDs{}, upstream.service(), nil)
-	address, ids := holding(t, n, 1)
-	chosen, err := few(r, address)
+	r := newRigOf(t, fewIDsCodec{}, upstream.service(), nil)
+	address, ids := startHoldingHost(t, n, 1)
+	chosen, err := dialFewIDs(r, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +184,8 @@ func TestLesson18ExchangesOfReplacedConnectionGetIDs(t *testing.T) {
 	if !chosen.Usable(0) {
 		t.Error("Usable = false of a new connection")
 	}
-	holdAnswers(t, r.dial(), n)
-	holdIDs(t, <-ids)
+	holdResponses(t, r.dial(), n)
+	checkIDs(t, <-ids)
 	if chosen.Usable(0) {
 		t.Errorf("the connection is still usable after %d exchanges", n)
 	}

@@ -21,13 +21,13 @@ var denies = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange)
 })
 
 func TestFramesAreIdenticalAtEverySplit(t *testing.T) {
-	inBothWays(t, testFramesAreIdenticalAtEverySplit)
+	inBothModes(t, testFramesAreIdenticalAtEverySplit)
 }
 
 func testFramesAreIdenticalAtEverySplit(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(host(t, echoes), nil))
-	all := append(ask(1, "first"), ask(2, "second")...)
+	upstream.client.Store(r.client(startHost(t, echo), nil))
+	all := append(requestFrame(1, "first"), requestFrame(2, "second")...)
 	for split := 1; split < len(all); split++ {
 		p := r.dial()
 		p.write(all[:split])
@@ -47,13 +47,13 @@ func testFramesAreIdenticalAtEverySplit(t *testing.T, upstream *forwardTo) {
 func TestTooLargeFrameFailsImmediately(t *testing.T) {
 	r := newRig(t, denies, func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = 1000 })
 	p := r.dial()
-	large := ask(1, strings.Repeat("x", 5000))
+	large := requestFrame(1, strings.Repeat("x", 5000))
 	p.write(large[:100]) // enough for the response
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.BodyTooLarge {
 		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
 	p.write(large[100:])
-	p.write(ask(2, "")) // the connection continues
+	p.write(requestFrame(2, "")) // the connection continues
 	if head, frame := p.read(); head.ID != 2 || protocol.Reason(frame[2]) != protocol.ReasonDenied {
 		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
@@ -65,7 +65,7 @@ func TestDeclaredSizeReservesNoMemory(t *testing.T) {
 		o.RPC.FrameTimeout = 50 * time.Millisecond
 	})
 	p := r.dial()
-	b := ask(1, "x")
+	b := requestFrame(1, "x")
 	binary.BigEndian.PutUint32(b[4:], 1<<31)
 	p.write(b)
 	if _, frame := p.read(); frame != nil {
@@ -75,21 +75,21 @@ func TestDeclaredSizeReservesNoMemory(t *testing.T) {
 }
 
 func TestTooLargeResponseFailsOnlyItsRequest(t *testing.T) {
-	inBothWays(t, testTooLargeResponseFailsOnlyItsRequest)
+	inBothModes(t, testTooLargeResponseFailsOnlyItsRequest)
 }
 
 func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		large, _ := p.read()
 		small, _ := p.read()
-		p.write(reply(large, strings.Repeat("x", 5000)))
-		p.write(reply(small, "ok"))
+		p.write(responseFrame(large, strings.Repeat("x", 5000)))
+		p.write(responseFrame(small, "ok"))
 		p.read()
 	}), func(o *stream.UpstreamConnOptions) { o.RPC.MaxFrameSize = 1000 }))
 	p := r.dial()
-	p.write(ask(1, ""))
-	p.write(ask(2, ""))
+	p.write(requestFrame(1, ""))
+	p.write(requestFrame(2, ""))
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamMalformed {
 		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
@@ -109,8 +109,8 @@ func TestTooLargeFrameIsRejectedAtEverySplit(t *testing.T) {
 					return protocol.NewFault(protocol.ReasonDenied, nil)
 				}), func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = limit })
 				p := r.dial()
-				text := strings.Repeat("x", size-len(ask(1, "")))
-				all := append(ask(1, text), ask(2, "")...)
+				text := strings.Repeat("x", size-len(requestFrame(1, "")))
+				all := append(requestFrame(1, text), requestFrame(2, "")...)
 				go func() {
 					for piece := range slices.Chunk(all, max(len(all)/pieces, 1)) {
 						p.write(piece)
@@ -148,7 +148,7 @@ func TestRequestsBeyondLimitWait(t *testing.T) {
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
 	p := r.dial()
 	for i := range uint64(3 * limit) {
-		p.write(ask(i, strings.Repeat("x", stream.MinReadSize)))
+		p.write(requestFrame(i, strings.Repeat("x", stream.MinReadSize)))
 	}
 	for range limit { // the limit is reached
 		<-started
@@ -162,28 +162,28 @@ func TestRequestsBeyondLimitWait(t *testing.T) {
 	}
 }
 
-func TestLateResponseIsDropped(t *testing.T) { inBothWays(t, testLateResponseIsDropped) }
+func TestLateResponseIsDropped(t *testing.T) { inBothModes(t, testLateResponseIsDropped) }
 
 func testLateResponseIsDropped(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
 	late := make(chan codec.Frame, 1)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		first, _ := p.read()
 		second, _ := p.read()
-		p.write(reply(first, "late"))
-		p.write(reply(first, "twice"))
-		p.write(reply(second, "second"))
+		p.write(responseFrame(first, "late"))
+		p.write(responseFrame(first, "twice"))
+		p.write(responseFrame(second, "second"))
 		late <- first
 		p.read()
 	}), nil))
 	p := r.dial()
 	b := appendToy(nil, codec.Request, 0, 10*time.Millisecond, "svc slow\x00")
-	toy{}.SetID(b, 1)
+	toyCodec{}.SetID(b, 1)
 	p.write(b)
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamTimeout {
 		t.Fatalf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
-	p.write(ask(2, ""))
+	p.write(requestFrame(2, ""))
 	if head, frame := p.read(); head.ID != 2 || string(frame[toyBody:]) != "second" {
 		t.Errorf("response to id %d: %q", head.ID, frame)
 	}
@@ -191,13 +191,13 @@ func testLateResponseIsDropped(t *testing.T, upstream *forwardTo) {
 }
 
 func TestSilentHostGetsHeartbeatsAndIsClosed(t *testing.T) {
-	inBothWays(t, testSilentHostGetsHeartbeatsAndIsClosed)
+	inBothModes(t, testSilentHostGetsHeartbeatsAndIsClosed)
 }
 
 func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
 	pings := make(chan uint64, 16)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		for {
 			head, frame := p.read()
 			if frame == nil {
@@ -211,7 +211,7 @@ func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, upstream *forwardTo) 
 		o.RPC.HeartbeatInterval, o.RPC.MaxMissedHeartbeats = 10*time.Millisecond, 3
 	}))
 	p := r.dial()
-	p.write(ask(1, ""))
+	p.write(requestFrame(1, ""))
 	if _, frame := p.read(); protocol.Reason(frame[2]) != protocol.UpstreamClosed {
 		t.Errorf("response %v", protocol.Reason(frame[2]))
 	}
@@ -221,20 +221,20 @@ func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, upstream *forwardTo) 
 }
 
 func TestHostThatAcknowledgesHeartbeatsIsKept(t *testing.T) {
-	inBothWays(t, testHostThatAcknowledgesHeartbeatsIsKept)
+	inBothModes(t, testHostThatAcknowledgesHeartbeatsIsKept)
 }
 
 func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
 	enough := make(chan struct{})
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		for n := 0; ; {
 			head, frame := p.read()
 			if frame == nil {
 				return
 			}
 			if head.Kind == codec.Heartbeat {
-				p.write(toy{}.AppendHeartbeatAck(nil, frame))
+				p.write(toyCodec{}.AppendHeartbeatAck(nil, frame))
 				if n++; n == 5 {
 					close(enough)
 				}
@@ -250,7 +250,7 @@ func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, upstream *forwardTo)
 }
 
 func TestHostGoAwayStopsNewRequests(t *testing.T) {
-	inBothWays(t, testHostGoAwayStopsNewRequests)
+	inBothModes(t, testHostGoAwayStopsNewRequests)
 }
 
 func testHostGoAwayStopsNewRequests(t *testing.T, upstream *forwardTo) {
@@ -258,16 +258,16 @@ func testHostGoAwayStopsNewRequests(t *testing.T, upstream *forwardTo) {
 	var reusable atomic.Bool
 	reusable.Store(true)
 	done := make(chan struct{})
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		head, _ := p.read()
-		p.write(toy{}.AppendGoAway(nil, 0))
-		p.write(reply(head, "before I go"))
+		p.write(toyCodec{}.AppendGoAway(nil, 0))
+		p.write(responseFrame(head, "before I go"))
 		p.read()
 	}), func(o *stream.UpstreamConnOptions) {
 		o.OnRelease = func(ok bool) { reusable.Store(ok); close(done) }
 	}))
 	p := r.dial()
-	p.write(ask(1, ""))
+	p.write(requestFrame(1, ""))
 	if _, frame := p.read(); string(frame[toyBody:]) != "before I go" {
 		t.Errorf("response %q", frame)
 	}
@@ -278,22 +278,22 @@ func testHostGoAwayStopsNewRequests(t *testing.T, upstream *forwardTo) {
 }
 
 func TestDrainSendsGoAwayAndFinishesInFlight(t *testing.T) {
-	inBothWays(t, testDrainSendsGoAwayAndFinishesInFlight)
+	inBothModes(t, testDrainSendsGoAwayAndFinishesInFlight)
 }
 
 func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, upstream *forwardTo) {
 	r := newRig(t, upstream.service(), nil)
 	response := make(chan struct{})
 	arrived := make(chan struct{})
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		head, _ := p.read()
 		close(arrived)
 		<-response
-		p.write(reply(head, "whole"))
+		p.write(responseFrame(head, "whole"))
 		p.read()
 	}), nil))
 	p := r.dial()
-	p.write(ask(1, ""))
+	p.write(requestFrame(1, ""))
 	<-arrived
 	drained := make(chan int)
 	go func() {
@@ -316,24 +316,24 @@ func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, upstream *forwardTo) 
 	}
 }
 
-// shy is a protocol in which GOAWAY is opt-in, because many peers do not support it.
-type shy struct{ toy }
+// optInGoAwayCodec is a protocol in which GOAWAY is opt-in, because many peers do not support it.
+type optInGoAwayCodec struct{ toyCodec }
 
 var shyTraits = codec.Traits{Name: "shy", Version: "shy/1", MaxID: 1<<63 - 1, FrameHeaderLen: toyHead, OptInGoAway: true}
 
-func (shy) Traits() *codec.Traits { return &shyTraits }
+func (optInGoAwayCodec) Traits() *codec.Traits { return &shyTraits }
 
 func TestOptInGoAwayIsSentOnlyIfConfigured(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		arrived, response := make(chan struct{}), make(chan struct{})
-		r := newRigOf(t, shy{}, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		r := newRigOf(t, optInGoAwayCodec{}, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.Detach()
 			close(arrived)
 			<-response
 			return protocol.NewFault(protocol.ReasonDenied, nil)
 		}), func(o *stream.ServerOptions) { o.RPC.SendGoAway = asked })
 		p := r.dial()
-		p.write(ask(1, ""))
+		p.write(requestFrame(1, ""))
 		<-arrived
 		drained := make(chan int)
 		go func() {
@@ -360,7 +360,7 @@ func TestOptInGoAwayIsSentOnlyIfConfigured(t *testing.T) {
 // sending gets a response to each request that arrives before the connection ends, and that no
 // connection is force-closed.
 func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
-	r := newRigOf(t, shy{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+	r := newRigOf(t, optInGoAwayCodec{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), nil)
 	p := r.dial()
@@ -374,7 +374,7 @@ func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
 				drained <- r.ln.Drain(ctx)
 			}()
 		}
-		if _, err := p.conn.Write(ask(uint64(id), "")); err != nil {
+		if _, err := p.conn.Write(requestFrame(uint64(id), "")); err != nil {
 			break
 		}
 		head, frame := p.read()
@@ -395,16 +395,16 @@ func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
 // TestDrainEndsDespiteStuckCall verifies that the drain force-closes a connection whose
 // request does not end in time.
 func TestDrainEndsDespiteStuckCall(t *testing.T) {
-	inBothWays(t, func(t *testing.T, upstream *forwardTo) {
+	inBothModes(t, func(t *testing.T, upstream *forwardTo) {
 		r := newRig(t, upstream.service(), nil)
 		arrived := make(chan struct{})
-		upstream.client.Store(r.client(host(t, func(p *peer) {
+		upstream.client.Store(r.client(startHost(t, func(p *peer) {
 			p.read()
 			close(arrived)
 			p.read() // sends no response
 		}), nil))
 		p := r.dial()
-		p.write(ask(1, ""))
+		p.write(requestFrame(1, ""))
 		<-arrived
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
@@ -422,7 +422,7 @@ func TestPanicEndsOnlyItsRequest(t *testing.T) {
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), nil)
 	p := r.dial()
-	p.write(append(ask(1, "x"), ask(2, "")...))
+	p.write(append(requestFrame(1, "x"), requestFrame(2, "")...))
 	for _, want := range []protocol.Reason{protocol.Internal, protocol.ReasonDenied} {
 		if _, frame := p.read(); protocol.Reason(frame[2]) != want {
 			t.Errorf("response %v, want %v", protocol.Reason(frame[2]), want)
@@ -437,10 +437,10 @@ func TestClientTimeoutIsForwardedReduced(t *testing.T) {
 		return upstream.Serve(ctx, x)
 	}), nil)
 	got := make(chan uint32, 1)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		head, frame := p.read()
 		got <- binary.BigEndian.Uint32(frame[toyHead:])
-		p.write(reply(head, ""))
+		p.write(responseFrame(head, ""))
 		p.read()
 	}), nil))
 	p := r.dial()
@@ -454,7 +454,7 @@ func TestClientTimeoutIsForwardedReduced(t *testing.T) {
 func TestErrorResponseText(t *testing.T) {
 	r := newRig(t, denies, nil)
 	p := r.dial()
-	p.write(ask(1, ""))
+	p.write(requestFrame(1, ""))
 	_, frame := p.read()
 	if got, want := string(frame[toyBody:]), "weft: denied [svc.echo], listener test"; got != want {
 		t.Errorf("error response %q, want %q", got, want)
@@ -495,7 +495,7 @@ func TestInFlightRequestsComplete(t *testing.T) {
 	upstream := &forwardTo{}
 	r := newRig(t, upstream.service(), nil)
 	r.deaf.Store(true)
-	upstream.client.Store(r.client(host(t, func(p *peer) {
+	upstream.client.Store(r.client(startHost(t, func(p *peer) {
 		var heads []codec.Frame
 		for range conns * each {
 			head, frame := p.read()
@@ -506,7 +506,7 @@ func TestInFlightRequestsComplete(t *testing.T) {
 		}
 		var out []byte
 		for _, head := range heads {
-			out = append(out, reply(head, "done")...)
+			out = append(out, responseFrame(head, "done")...)
 		}
 		p.write(out)
 		p.read()
@@ -516,7 +516,7 @@ func TestInFlightRequestsComplete(t *testing.T) {
 		peers[i] = r.dial()
 		var out []byte
 		for id := range uint64(each) {
-			out = append(out, ask(id, fmt.Sprint(i))...)
+			out = append(out, requestFrame(id, fmt.Sprint(i))...)
 		}
 		peers[i].write(out)
 	}

@@ -16,104 +16,104 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// fuse makes one callback point panic once: the point for which it is armed.
-type fuse struct {
+// panicPoint makes one callback point panic once: the point for which it is armed.
+type panicPoint struct {
 	at             atomic.Pointer[string]
 	sent, released atomic.Int64 // exchanges started on host connections; calls of OnRelease
 }
 
-func (f *fuse) arm(point string) { f.at.Store(&point) }
+func (f *panicPoint) arm(point string) { f.at.Store(&point) }
 
 // burned reports whether the armed point was reached.
-func (f *fuse) burned() bool { return f.at.Load() == nil }
+func (f *panicPoint) burned() bool { return f.at.Load() == nil }
 
-func (f *fuse) reach(point string) {
+func (f *panicPoint) reach(point string) {
 	if at := f.at.Load(); at != nil && *at == point && f.at.CompareAndSwap(at, nil) {
 		panic("a defect at " + point)
 	}
 }
 
-// fused is a codec whose methods are callback points; side is "server" or "client".
-type fused struct {
-	toy
-	*fuse
+// panickingPoints is a codec whose methods are callback points; side is "server" or "client".
+type panickingPoints struct {
+	toyCodec
+	*panicPoint
 	side string
 }
 
-func (c fused) Traits() *codec.Traits {
+func (c panickingPoints) Traits() *codec.Traits {
 	c.reach(c.side + " Traits")
-	return c.toy.Traits()
+	return c.toyCodec.Traits()
 }
 
-func (c fused) ParseFrame(b []byte) (codec.Frame, error) {
+func (c panickingPoints) ParseFrame(b []byte) (codec.Frame, error) {
 	if bytes.Contains(b, []byte("boom")) || len(b) >= toyHead && codec.Kind(b[1]) == codec.Heartbeat {
 		c.reach(c.side + " Next")
 	}
-	return c.toy.ParseFrame(b)
+	return c.toyCodec.ParseFrame(b)
 }
 
-func (c fused) SetID(frame []byte, id uint64) {
+func (c panickingPoints) SetID(frame []byte, id uint64) {
 	c.reach(c.side + " SetID")
-	c.toy.SetID(frame, id)
+	c.toyCodec.SetID(frame, id)
 }
 
-func (c fused) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
+func (c panickingPoints) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
 	c.reach(c.side + " ReadRequest")
-	return c.toy.ReadRequest(frame, r, v)
+	return c.toyCodec.ReadRequest(frame, r, v)
 }
 
-func (c fused) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
+func (c panickingPoints) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
 	c.reach(c.side + " AppendRequest")
-	return c.toy.AppendRequest(dst, frame, r, v, left)
+	return c.toyCodec.AppendRequest(dst, frame, r, v, left)
 }
 
-func (c fused) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
+func (c panickingPoints) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
 	c.reach(c.side + " ReadResponse")
-	return c.toy.ReadResponse(frame, r, v)
+	return c.toyCodec.ReadResponse(frame, r, v)
 }
 
-func (c fused) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
+func (c panickingPoints) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
 	c.reach(c.side + " AppendResponse")
-	return c.toy.AppendResponse(dst, frame, r, v)
+	return c.toyCodec.AppendResponse(dst, frame, r, v)
 }
 
-func (c fused) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
+func (c panickingPoints) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	c.reach(c.side + " AppendFault")
-	return c.toy.AppendErrorResponse(dst, frame, reason, text)
+	return c.toyCodec.AppendErrorResponse(dst, frame, reason, text)
 }
 
-func (c fused) AppendHeartbeat(dst []byte, id uint64) []byte {
+func (c panickingPoints) AppendHeartbeat(dst []byte, id uint64) []byte {
 	c.reach(c.side + " AppendPing")
-	return c.toy.AppendHeartbeat(dst, id)
+	return c.toyCodec.AppendHeartbeat(dst, id)
 }
 
-func (c fused) AppendHeartbeatAck(dst, ping []byte) []byte {
+func (c panickingPoints) AppendHeartbeatAck(dst, ping []byte) []byte {
 	c.reach(c.side + " AppendPong")
-	return c.toy.AppendHeartbeatAck(dst, ping)
+	return c.toyCodec.AppendHeartbeatAck(dst, ping)
 }
 
-func (c fused) AppendGoAway(dst []byte, id uint64) []byte {
+func (c panickingPoints) AppendGoAway(dst []byte, id uint64) []byte {
 	c.reach(c.side + " AppendGoAway")
-	return c.toy.AppendGoAway(dst, id)
+	return c.toyCodec.AppendGoAway(dst, id)
 }
 
-// fusedService is a service with a callback point in Serve, Start, Finish, OnDisconnect and the
-// body of its replies.
-type fusedService struct {
-	*fuse
+// panicPointService is a service with a callback point in Serve, Start, Finish, OnDisconnect and
+// the body of its replies.
+type panicPointService struct {
+	*panicPoint
 	next  *atomic.Pointer[UpstreamConn]
 	forks bool                                    // runs blocking, on a stack of its own
 	wrap  *func(body protocol.Body) protocol.Body // wraps the body of each response; points to nil: no wrapper
 }
 
-func (s *fusedService) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (s *panicPointService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.reach("Serve")
 	defer x.Downstream.OnDisconnect(func() { s.reach("gone") })()
 	s.sent.Add(1)
 	return s.answer(x, x.Serve(ctx, s.next.Load()))
 }
 
-func (s *fusedService) Start(ctx context.Context, x *protocol.Exchange) error {
+func (s *panicPointService) Start(ctx context.Context, x *protocol.Exchange) error {
 	if s.forks {
 		return x.RunBlocking(ctx, protocol.BlockingFunc(s.Serve))
 	}
@@ -123,70 +123,70 @@ func (s *fusedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	return s.next.Load().Start(ctx, x)
 }
 
-func (s *fusedService) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+func (s *panicPointService) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	s.reach("Finish")
 	return s.answer(x, err)
 }
 
 // answer sets a local reply whose body is a callback point, if a point of a body is armed.
 // Otherwise it applies wrap.
-func (s *fusedService) answer(x *protocol.Exchange, err error) error {
+func (s *panicPointService) answer(x *protocol.Exchange, err error) error {
 	if at := s.at.Load(); err == nil && at != nil && strings.HasPrefix(*at, "body ") {
 		x.LocalReply(500, "", "")
-		x.Response.Body = fusedBody{s.fuse}
+		x.Response.Body = panicPointBody{s.panicPoint}
 	} else if err == nil && *s.wrap != nil {
 		x.Response.Body = (*s.wrap)(x.Response.Body)
 	}
 	return err
 }
 
-type fusedBody struct{ *fuse }
+type panicPointBody struct{ *panicPoint }
 
-func (b fusedBody) Read(p []byte) (int, error) {
+func (b panicPointBody) Read(p []byte) (int, error) {
 	b.reach("body Read")
 	return copy(p, "text"), nil
 }
-func (fusedBody) Buffered() int { return 4 }
-func (b fusedBody) Close() error {
+func (panicPointBody) Buffered() int { return 4 }
+func (b panicPointBody) Close() error {
 	b.reach("body Close")
 	return nil
 }
 
-// fusedTally is a tally with callback points.
-type fusedTally struct {
-	*fuse
-	tally
+// panicPointObserver is a batchRecorder with callback points.
+type panicPointObserver struct {
+	*panicPoint
+	batchRecorder
 }
 
-func (t *fusedTally) Observe(x *protocol.Exchange) {
+func (t *panicPointObserver) Observe(x *protocol.Exchange) {
 	t.reach("tally Observe")
-	t.tally.Observe(x)
+	t.batchRecorder.Observe(x)
 }
 
-func (t *fusedTally) Flush() {
+func (t *panicPointObserver) Flush() {
 	t.reach("tally Flush")
-	t.tally.Flush()
+	t.batchRecorder.Flush()
 }
 
-// fusedRig is a rig whose callback points share one fuse.
-type fusedRig struct {
+// panicPointRig is a rig whose callback points share one panicPoint.
+type panicPointRig struct {
 	*rig
-	fuse
+	panicPoint
 	client atomic.Pointer[UpstreamConn]
 	wrap   func(body protocol.Body) protocol.Body // set before the first request; nil: no wrapper
 }
 
-func newFusedRig(t *testing.T, forks bool) *fusedRig {
-	f := new(fusedRig)
+func newPanicPointRig(t *testing.T, forks bool) *panicPointRig {
+	f := new(panicPointRig)
 	var r *rig
-	r = newRigOf(t, fused{fuse: &f.fuse, side: "server"}, &fusedService{&f.fuse, &f.client, forks, &f.wrap}, func(o *stream.ServerOptions) {
+	r = newRigOf(t, panickingPoints{panicPoint: &f.panicPoint, side: "server"}, &panicPointService{&f.panicPoint, &f.client, forks, &f.wrap}, func(o *stream.ServerOptions) {
 		o.Observe = func(x *protocol.Exchange) {
 			f.reach("Observe")
 			r.observe(x)
 		}
 		o.NewBatchObserver = func() stream.BatchObserver {
 			f.reach("NewTally")
-			return &fusedTally{&f.fuse, tally{rig: r}}
+			return &panicPointObserver{&f.panicPoint, batchRecorder{rig: r}}
 		}
 	})
 	f.rig = r
@@ -194,9 +194,9 @@ func newFusedRig(t *testing.T, forks bool) *fusedRig {
 }
 
 // connect opens a connection to a host that runs serve, and makes the service use it.
-func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *stream.UpstreamConnOptions)) {
+func (f *panicPointRig) connect(t *testing.T, serve func(p *peer), change func(o *stream.UpstreamConnOptions)) {
 	t.Helper()
-	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", host(t, serve), time.Now().Add(5*time.Second))
+	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", startHost(t, serve), time.Now().Add(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *str
 	if change != nil {
 		change(&o)
 	}
-	u := newUpstreamConn(f.engine, fused{fuse: &f.fuse, side: "client"}, conn, o)
+	u := newUpstreamConn(f.engine, panickingPoints{panicPoint: &f.panicPoint, side: "client"}, conn, o)
 	t.Cleanup(func() { _ = u.Close() })
 	f.client.Store(u)
 }
@@ -237,13 +237,13 @@ func TestPanicIsContained(t *testing.T) {
 			if forks {
 				name += ", on a stack"
 			}
-			t.Run(name, func(t *testing.T) { testAPanic(t, point, want, forks) })
+			t.Run(name, func(t *testing.T) { testPanicAt(t, point, want, forks) })
 		}
 	}
 }
 
-func testAPanic(t *testing.T, point, want string, forks bool) {
-	f := newFusedRig(t, forks)
+func testPanicAt(t *testing.T, point, want string, forks bool) {
+	f := newPanicPointRig(t, forks)
 	sent, release := make(chan struct{}), make(chan struct{})
 	f.connect(t, func(p *peer) { // the bystander gets its response last
 		for {
@@ -255,19 +255,19 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 				close(sent)
 				go func() {
 					<-release
-					p.conn.Write(reply(head, "bystander")) // the client checks the response
+					p.conn.Write(responseFrame(head, "bystander")) // the client checks the response
 				}()
 				continue
 			}
-			p.conn.Write(reply(head, "boom")) // the client checks the response
+			p.conn.Write(responseFrame(head, "boom")) // the client checks the response
 		}
 	}, nil)
 	by := f.dial()
-	by.write(ask(7, "bystander"))
+	by.write(requestFrame(7, "bystander"))
 	<-sent // later panics cannot come from the bystander
 	f.arm(point)
 	p := f.dial()
-	p.write(ask(1, "boom"))
+	p.write(requestFrame(1, "boom"))
 	head, frame := p.read()
 	got := answered
 	switch {
@@ -290,10 +290,10 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 	}
 	f.arm("none")
 	if point == "client Next" {
-		f.connect(t, echoes, nil)
+		f.connect(t, echo, nil)
 	}
 	q := f.dial()
-	q.write(ask(2, "fine"))
+	q.write(requestFrame(2, "fine"))
 	if _, frame = q.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
 		t.Errorf("next request: response %q", frame)
 	}
@@ -330,20 +330,20 @@ func awaitRequests(t *testing.T, u *UpstreamConn, n int) {
 // ends only its connection, on either side.
 func TestOnDisconnectPanicEndsConnection(t *testing.T) {
 	t.Run("server AppendPong", func(t *testing.T) {
-		f := newFusedRig(t, false)
-		f.connect(t, echoes, nil)
+		f := newPanicPointRig(t, false)
+		f.connect(t, echo, nil)
 		f.arm("server AppendPong")
 		p := f.dial()
-		p.write(toy{}.AppendHeartbeat(nil, 1))
+		p.write(toyCodec{}.AppendHeartbeat(nil, 1))
 		if _, frame := p.read(); frame != nil || !f.burned() {
 			t.Errorf("got %q, want the end of the connection", frame)
 		}
 	})
 	t.Run("server AppendGoAway", func(t *testing.T) {
-		f := newFusedRig(t, false)
-		f.connect(t, echoes, nil)
+		f := newPanicPointRig(t, false)
+		f.connect(t, echo, nil)
 		p := f.dial()
-		p.write(ask(1, "fine"))
+		p.write(requestFrame(1, "fine"))
 		p.read()
 		f.arm("server AppendGoAway")
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -356,13 +356,13 @@ func TestOnDisconnectPanicEndsConnection(t *testing.T) {
 		}
 	})
 	for point, serve := range map[string]func(p *peer){
-		"client AppendPong":  func(p *peer) { p.read(); p.write(toy{}.AppendHeartbeat(nil, 1)); p.read() },
-		"client AppendFault": func(p *peer) { p.read(); p.write(ask(5, "call back")); p.read() },
+		"client AppendPong":  func(p *peer) { p.read(); p.write(toyCodec{}.AppendHeartbeat(nil, 1)); p.read() },
+		"client AppendFault": func(p *peer) { p.read(); p.write(requestFrame(5, "call back")); p.read() },
 		"client AppendPing":  func(p *peer) { p.read(); p.read() },
 	} {
 		for _, forks := range []bool{false, true} { // separate rigs, because each rig counts buffers
 			t.Run(fmt.Sprintf("%s, forks: %t", point, forks), func(t *testing.T) {
-				f := newFusedRig(t, forks)
+				f := newPanicPointRig(t, forks)
 				f.connect(t, serve, func(o *stream.UpstreamConnOptions) {
 					if point == "client AppendPing" {
 						o.RPC.HeartbeatInterval = 50 * time.Millisecond
@@ -370,7 +370,7 @@ func TestOnDisconnectPanicEndsConnection(t *testing.T) {
 				})
 				f.arm(point)
 				p := f.dial()
-				p.write(ask(1, "x"))
+				p.write(requestFrame(1, "x"))
 				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) == protocol.ReasonNone || !f.burned() {
 					t.Errorf("response %q, want an error: the host's connection is lost", frame)
 				}
@@ -382,11 +382,11 @@ func TestOnDisconnectPanicEndsConnection(t *testing.T) {
 // TestOnDisconnectPanicIsContained verifies that a panic of an OnDisconnect callback, which
 // has its own goroutine, is recovered.
 func TestOnDisconnectPanicIsContained(t *testing.T) {
-	f := newFusedRig(t, true)
+	f := newPanicPointRig(t, true)
 	f.connect(t, func(p *peer) { p.read(); p.read() }, nil)
 	f.arm("gone")
 	p := f.dial()
-	p.write(ask(1, "x"))
+	p.write(requestFrame(1, "x"))
 	awaitRequests(t, f.client.Load(), 1)
 	_ = p.conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -399,7 +399,7 @@ func TestOnDisconnectPanicIsContained(t *testing.T) {
 // TestObserverPanicOnMalformedFrame verifies that a panic of the observer of a malformed
 // frame ends only the connection.
 func TestObserverPanicOnMalformedFrame(t *testing.T) {
-	f := newFusedRig(t, false)
+	f := newPanicPointRig(t, false)
 	f.arm("Observe")
 	p := f.dial()
 	p.write([]byte("no frame"))
@@ -413,12 +413,12 @@ func TestObserverPanicOnMalformedFrame(t *testing.T) {
 func TestDeadlinePanicEndsOneExchange(t *testing.T) {
 	for _, point := range []string{"Finish", "tally Observe", "tally Flush", "server AppendFault"} {
 		t.Run(point, func(t *testing.T) {
-			f := newFusedRig(t, false)
+			f := newPanicPointRig(t, false)
 			f.connect(t, func(p *peer) { p.read(); p.read() }, nil)
 			f.arm(point)
 			p := f.dial()
 			b := appendToy(nil, codec.Request, 0, 50*time.Millisecond, "svc echo\x00x")
-			toy{}.SetID(b, 1)
+			toyCodec{}.SetID(b, 1)
 			p.write(b)
 			_, frame := p.read()
 			if frame == nil || !f.burned() {

@@ -47,7 +47,7 @@ type observation struct {
 
 func newRig(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
 	t.Helper()
-	return newRigOf(t, toy{}, service, change)
+	return newRigOf(t, toyCodec{}, service, change)
 }
 
 func newRigOf(t testing.TB, c codec.Codec, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
@@ -64,7 +64,7 @@ func newRigOn(t testing.TB, c codec.Codec, service protocol.Service, change func
 	r := &rig{t: t, engine: engine, codec: c, options: config.DefaultRPCOptions(), ended: make(chan struct{})}
 	o := stream.ServerOptions{
 		Listener: "test", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
-		Observe: r.observe, NewBatchObserver: func() stream.BatchObserver { return &tally{rig: r} },
+		Observe: r.observe, NewBatchObserver: func() stream.BatchObserver { return &batchRecorder{rig: r} },
 	}
 	if change != nil {
 		change(&o)
@@ -96,27 +96,27 @@ func newRigOn(t testing.TB, c codec.Codec, service protocol.Service, change func
 }
 
 func (r *rig) observe(x *protocol.Exchange) {
-	t := tally{rig: r}
+	t := batchRecorder{rig: r}
 	t.Observe(x)
 	t.Flush()
 }
 
-// tally is a BatchObserver that passes observations to the rig only in Flush. So tests can detect
-// whether Flush ran before the response was sent.
-type tally struct {
+// batchRecorder is a BatchObserver that passes observations to the rig only in Flush. So tests can
+// detect whether Flush ran before the response was sent.
+type batchRecorder struct {
 	rig  *rig
 	seen []observation
 }
 
-func (t *tally) Enter(*protocol.Exchange) (readsRequest bool) { return t.rig.reads.Load() }
+func (t *batchRecorder) Enter(*protocol.Exchange) (readsRequest bool) { return t.rig.reads.Load() }
 
-func (t *tally) Observe(x *protocol.Exchange) {
+func (t *batchRecorder) Observe(x *protocol.Exchange) {
 	if !t.rig.deaf.Load() {
 		t.seen = append(t.seen, observation{x.Record.Reason, x.Response.Code, x.Record.Detail, strings.Clone(x.Request.Path)})
 	}
 }
 
-func (t *tally) Flush() {
+func (t *batchRecorder) Flush() {
 	t.rig.mu.Lock()
 	defer t.rig.mu.Unlock()
 	t.rig.observed = append(t.rig.observed, t.seen...)
@@ -134,7 +134,7 @@ func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions))
 	if change != nil {
 		change(&o)
 	}
-	u := newUpstreamConn(r.engine, toy{}, conn, o)
+	u := newUpstreamConn(r.engine, toyCodec{}, conn, o)
 	r.t.Cleanup(func() { _ = u.Close() })
 	return u
 }
@@ -168,7 +168,7 @@ func (p *peer) read() (codec.Frame, []byte) {
 	p.t.Helper()
 	_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	for {
-		head, err := toy{}.ParseFrame(p.buf)
+		head, err := toyCodec{}.ParseFrame(p.buf)
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -189,8 +189,8 @@ func (p *peer) read() (codec.Frame, []byte) {
 	}
 }
 
-// host starts a server that runs serve for each connection, and returns its address.
-func host(t testing.TB, serve func(p *peer)) (address string) {
+// startHost starts a server that runs serve for each connection, and returns its address.
+func startHost(t testing.TB, serve func(p *peer)) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -216,16 +216,16 @@ func host(t testing.TB, serve func(p *peer)) (address string) {
 	return ln.Addr().String()
 }
 
-// ask returns a request frame.
-func ask(id uint64, text string) []byte {
+// requestFrame returns a request frame.
+func requestFrame(id uint64, text string) []byte {
 	b := appendToy(nil, codec.Request, 0, 0, "svc echo\x00"+text)
-	toy{}.SetID(b, id)
+	toyCodec{}.SetID(b, id)
 	return b
 }
 
-// reply returns the response frame to a request frame.
-func reply(request codec.Frame, text string) []byte {
+// responseFrame returns the response frame to a request frame.
+func responseFrame(request codec.Frame, text string) []byte {
 	b := appendToy(nil, codec.Response, 0, 0, text)
-	toy{}.SetID(b, request.ID)
+	toyCodec{}.SetID(b, request.ID)
 	return b
 }

@@ -11,10 +11,10 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// toy is a minimal codec with every feature that the engine uses. A frame has a header of 16 bytes
-// ('T', kind, code, 0, size of the rest, id), the timeout in ms as 4 bytes, "service method" and,
-// after a zero byte, the body.
-type toy struct{}
+// toyCodec is a minimal codec with every feature that the engine uses. A frame has a header of 16
+// bytes ('T', kind, code, 0, size of the rest, id), the timeout in ms as 4 bytes, "service method"
+// and, after a zero byte, the body.
+type toyCodec struct{}
 
 var toyTraits = codec.Traits{Name: "toy", Version: "toy/1", MaxID: 1<<63 - 1, FrameHeaderLen: toyHead}
 
@@ -23,9 +23,9 @@ const (
 	toyBody = toyHead + 4
 )
 
-func (toy) Traits() *codec.Traits { return &toyTraits }
+func (toyCodec) Traits() *codec.Traits { return &toyTraits }
 
-func (toy) Match(b []byte) codec.MatchResult {
+func (toyCodec) Match(b []byte) codec.MatchResult {
 	switch {
 	case len(b) == 0:
 		return codec.MatchNeedMore
@@ -35,7 +35,7 @@ func (toy) Match(b []byte) codec.MatchResult {
 	return codec.MatchNo
 }
 
-func (toy) ParseFrame(b []byte) (codec.Frame, error) {
+func (toyCodec) ParseFrame(b []byte) (codec.Frame, error) {
 	if len(b) > 0 && b[0] != 'T' {
 		return codec.Frame{}, errors.New("toy: no frame begins so")
 	}
@@ -49,9 +49,9 @@ func (toy) ParseFrame(b []byte) (codec.Frame, error) {
 	}, nil
 }
 
-func (toy) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint64(frame[8:], id) }
+func (toyCodec) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint64(frame[8:], id) }
 
-func (toy) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
+func (toyCodec) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
 	if len(frame) <= toyBody {
 		return protocol.Faultf(protocol.MalformedRequest, "toy: no body")
 	}
@@ -70,7 +70,7 @@ func (toy) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) er
 	return nil
 }
 
-func (toy) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
+func (toyCodec) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
 	start := len(dst)
 	if !r.Header.Changed() {
 		dst = append(dst, frame...)
@@ -84,7 +84,7 @@ func (toy) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameV
 	return dst, nil
 }
 
-func (toy) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
+func (toyCodec) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
 	if len(frame) < toyBody {
 		return protocol.Faultf(protocol.UpstreamMalformed, "toy: no body")
 	}
@@ -99,26 +99,26 @@ func (toy) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) 
 	return nil
 }
 
-func (toy) AppendResponse(dst, frame []byte, _ *protocol.Response, _ *codec.FrameView) ([]byte, error) {
+func (toyCodec) AppendResponse(dst, frame []byte, _ *protocol.Response, _ *codec.FrameView) ([]byte, error) {
 	return append(dst, frame...), nil
 }
 
-func (toy) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
+func (toyCodec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	start := len(dst)
 	dst = appendToy(dst, codec.Response, byte(reason), 0, text)
 	copy(dst[start+8:start+16], frame[8:16])
 	return dst
 }
 
-func (toy) AppendHeartbeat(dst []byte, id uint64) []byte {
+func (toyCodec) AppendHeartbeat(dst []byte, id uint64) []byte {
 	return appendToyID(dst, codec.Heartbeat, id, "")
 }
 
-func (toy) AppendHeartbeatAck(dst, ping []byte) []byte {
+func (toyCodec) AppendHeartbeatAck(dst, ping []byte) []byte {
 	return appendToyID(dst, codec.HeartbeatAck, binary.BigEndian.Uint64(ping[8:]), "")
 }
 
-func (toy) AppendGoAway(dst []byte, id uint64) []byte {
+func (toyCodec) AppendGoAway(dst []byte, id uint64) []byte {
 	return appendToyID(dst, codec.GoAway, id, "")
 }
 
@@ -134,6 +134,6 @@ func appendToy(dst []byte, kind codec.Kind, code byte, timeout time.Duration, te
 func appendToyID(dst []byte, kind codec.Kind, id uint64, text string) []byte {
 	start := len(dst)
 	dst = appendToy(dst, kind, 0, 0, text)
-	toy{}.SetID(dst[start:], id)
+	toyCodec{}.SetID(dst[start:], id)
 	return dst
 }

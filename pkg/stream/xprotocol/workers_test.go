@@ -9,12 +9,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// waits is a service that blocks on something other than its upstream.
-type waits struct{ begun, let chan struct{} }
+// blockingService is a service that blocks on something other than its upstream.
+type blockingService struct{ begun, let chan struct{} }
 
-func (w waits) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, w) }
+func (w blockingService) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, w)
+}
 
-func (w waits) Serve(_ context.Context, x *protocol.Exchange) error {
+func (w blockingService) Serve(_ context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	w.begun <- struct{}{}
 	<-w.let
@@ -26,18 +28,18 @@ func (w waits) Serve(_ context.Context, x *protocol.Exchange) error {
 // and that queued exchanges are served.
 func TestExchangesBeyondWorkersAreRejected(t *testing.T) {
 	const running, reserved = 2, 5
-	w := waits{make(chan struct{}, 100), make(chan struct{})}
-	r := newRigOn(t, toy{}, w, nil, func(e *Engine) {
+	w := blockingService{make(chan struct{}, 100), make(chan struct{})}
+	r := newRigOn(t, toyCodec{}, w, nil, func(e *Engine) {
 		e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: running, MaxReserved: reserved}, (*request).resumeForkOnWorker)
 	})
 	p := r.dial()
 	for id := range uint64(reserved) {
-		p.write(ask(id+1, "first"))
+		p.write(requestFrame(id+1, "first"))
 	}
 	for range running {
 		<-w.begun
 	}
-	p.write(ask(100, "one too many"))
+	p.write(requestFrame(100, "one too many"))
 	head, frame := p.read()
 	if frame == nil || head.ID != 100 || head.Kind != codec.Response {
 		t.Fatalf("the first response is to %d, want the rejection of 100", head.ID)
@@ -54,7 +56,7 @@ func TestExchangesBeyondWorkersAreRejected(t *testing.T) {
 	if len(responded) != reserved || responded[100] {
 		t.Errorf("responses %v, want one for each queued exchange", responded)
 	}
-	p.write(ask(101, "room again"))
+	p.write(requestFrame(101, "room again"))
 	if head, frame := p.read(); frame == nil || head.ID != 101 {
 		t.Errorf("response to %d, want 101", head.ID)
 	}
