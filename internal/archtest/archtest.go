@@ -10,7 +10,8 @@
 // Exceptions are listed there or marked in the source:
 //
 //	//arch:long reason     a file or function may exceed the length limit
-//	//arch:clock reason    a function of a test may sleep: it runs in a testing/synctest bubble
+//	//arch:clock reason    a function of a test may sleep: it runs in a testing/synctest bubble, or
+//	                       the reason says why real time must pass
 package archtest
 
 import (

@@ -37,51 +37,6 @@ func checkInit(p *pkg, report reporter) {
 	}
 }
 
-// checkSleep verifies that nothing waits for real time to pass. A test may sleep inside the
-// function that it passes to synctest.Test, where time is fake. Programs below test/ may sleep.
-func checkSleep(p *pkg, report reporter) {
-	for _, f := range p.files {
-		if isWithin(p.dir, "test") && !f.test {
-			continue
-		}
-		for _, decl := range f.syntax.Decls {
-			function, ok := decl.(*ast.FuncDecl)
-			if !ok {
-				p.reportSleep(f, decl, report)
-				continue
-			}
-			reason, hasMarker := marker(function.Doc, "clock")
-			switch {
-			case hasMarker && reason == "":
-				report(function.Pos(), "//arch:clock without a reason", "state which test calls it inside a synctest bubble")
-			case hasMarker && f.test:
-			default:
-				p.reportSleep(f, decl, report)
-			}
-		}
-	}
-}
-
-func (p *pkg) reportSleep(f *file, root ast.Node, report reporter) {
-	ast.Inspect(root, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			from, name := p.selector(n.Fun)
-			return from != "testing/synctest" || name != "Test"
-		case *ast.SelectorExpr:
-			if from, name := p.selector(n); from != "time" || name != "Sleep" {
-				return true
-			}
-			if f.test {
-				report(n.Pos(), "a test calls time.Sleep", "wait for the event on a channel, or use fake time with testing/synctest")
-			} else {
-				report(n.Pos(), "time.Sleep", "wait in a select on a timer and ctx.Done(), so that the wait can be canceled")
-			}
-		}
-		return true
-	})
-}
-
 // checkLength verifies that files and functions are short, unless a marker gives a reason. For
 // tests it only measures files, because functions of tests contain tables.
 func checkLength(p *pkg, report reporter) {

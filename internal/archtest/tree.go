@@ -29,6 +29,7 @@ type pkg struct {
 	fileSet *token.FileSet // shared by the tree
 	info    *types.Info    // objects of identifiers, resolved within the package
 	types   *types.Package
+	bubbles map[types.Object]bool // functions that run their argument in fake time; set by checkSleep
 }
 
 // file is one source file.

@@ -12,24 +12,32 @@ import (
 var errBroken = errors.New("broken")
 
 // untilCanceled returns a task that runs until its context ends, and then takes a while to return.
+//
+//arch:clock in the bubbles of TestGroup
 func untilCanceled(name string, delay time.Duration) Task {
 	return Task{name, func(ctx context.Context) error {
 		<-ctx.Done()
-		<-time.After(delay)
+		time.Sleep(delay)
 		return ctx.Err()
 	}}
 }
 
+// failAfter returns a task that fails after delay.
+//
+//arch:clock in the bubbles of TestGroup
 func failAfter(delay time.Duration) Task {
 	return Task{"failing", func(context.Context) error {
-		<-time.After(delay)
+		time.Sleep(delay)
 		return errBroken
 	}}
 }
 
+// returnAfter returns a task that succeeds after delay.
+//
+//arch:clock in the bubbles of TestGroup
 func returnAfter(delay time.Duration) Task {
 	return Task{"done", func(context.Context) error {
-		<-time.After(delay)
+		time.Sleep(delay)
 		return nil
 	}}
 }

@@ -21,8 +21,10 @@ type fakeInstances struct {
 }
 
 // RegisterInstance waits while the registry is unavailable, like Register.
+//
+//arch:clock tests that set a latency run in bubbles
 func (f *fakeRegistry) RegisterInstance(ctx context.Context, reg *registry.InstanceRegistration) error {
-	<-time.After(f.instanceCalls.latency)
+	time.Sleep(f.instanceCalls.latency)
 	err := f.accept(ctx, func() {
 		if f.instanceCalls.registered == nil {
 			f.instanceCalls.registered = map[string]*registry.InstanceRegistration{}

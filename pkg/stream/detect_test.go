@@ -170,10 +170,10 @@ func TestDetectTimeoutStartsAtFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _ := newTestDetector(stream.DetectOptions{Timeout: 10 * time.Second, IdleTimeout: time.Hour})
 		peer, conn, end := serveConn(t, d)
-		sleep(59 * time.Minute)
+		time.Sleep(59 * time.Minute)
 		start := time.Now()
 		writeParts(peer, "P")
-		sleep(6 * time.Second)
+		time.Sleep(6 * time.Second)
 		writeParts(peer, "O") // does not extend the timeout
 		if err := <-end; err == nil || conn.CloseReason != network.ClosedRequestTimeout {
 			t.Errorf("ServeConn = %v, close reason %v; want %v", err, conn.CloseReason, network.ClosedRequestTimeout)
@@ -184,15 +184,12 @@ func TestDetectTimeoutStartsAtFirstByte(t *testing.T) {
 	})
 }
 
-// sleep lets fake time pass.
-func sleep(d time.Duration) { <-time.After(d) }
-
 func TestDetectTimeoutEndsWithDetection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, read := newTestDetector(stream.DetectOptions{Timeout: 10 * time.Second})
 		peer, _, _ := serveConn(t, d)
 		writeParts(peer, "GE", "T /")
-		sleep(time.Minute)
+		time.Sleep(time.Minute)
 		writeParts(peer, "slow")
 		_ = peer.Close()
 		if got, want := <-read, "http1 GET /slow"; got != want {
@@ -258,7 +255,7 @@ func TestFallbackAfterDetectTimeout(t *testing.T) {
 		d, read := newFallbackDetector(stream.DetectOptions{Timeout: time.Second})
 		peer, _, _ := serveConn(t, d)
 		writeParts(peer, "HE")
-		sleep(time.Minute)
+		time.Sleep(time.Minute)
 		writeParts(peer, "LLO")
 		_ = peer.Close()
 		if got, want := <-read, "unknown HELLO"; got != want {

@@ -151,7 +151,7 @@ func TestBindPoolEvictsIdleConnections(t *testing.T) {
 						t.Errorf("Serve: %v", err)
 						break
 					}
-					sleep(10 * time.Millisecond)
+					time.Sleep(10 * time.Millisecond)
 					finish(x)
 				}
 				done <- time.Since(start)

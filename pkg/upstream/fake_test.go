@@ -549,11 +549,6 @@ func wantZeroCounts(t testing.TB, c *Cluster) {
 	}
 }
 
-// sleep sleeps in fake time, in one of many goroutines.
-//
-//arch:clock called in bubbles of testing/synctest only
-func sleep(d time.Duration) { time.Sleep(d) }
-
 // Limits and intervals of pools that tests rely on.
 const (
 	maxSweepInterval = 5 * time.Second

@@ -163,6 +163,8 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 // TestOverloadByDescriptors verifies that Weft stops accepting connections before descriptors run
 // out. Open connections are served without errors. Later ones wait, and are served when others have
 // closed. Reload and shutdown still work.
+//
+//arch:clock a simulated client connects no faster than Weft reads its monitor
 func TestOverloadByDescriptors(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondWith("served"))
@@ -181,7 +183,7 @@ func TestOverloadByDescriptors(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		held = append(held, c)
 		if len(held) > 60 { // slower than the interval of the monitor
-			<-time.After(25 * time.Millisecond)
+			time.Sleep(25 * time.Millisecond)
 		}
 	}
 	w.stderr.await(t, 0, "action=stop_accepting_connections state=saturated")

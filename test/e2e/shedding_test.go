@@ -13,6 +13,8 @@ import (
 type responseCounts struct{ served, rejected atomic.Int64 }
 
 // startClients starts n clients, which send requests until stop is closed.
+//
+//arch:clock simulated clients pause after a rejection
 func (c *responseCounts) startClients(t *testing.T, clients *sync.WaitGroup, n int, url string, stop <-chan struct{}, fields ...string) {
 	for range n {
 		clients.Go(func() {
@@ -30,7 +32,7 @@ func (c *responseCounts) startClients(t *testing.T, clients *sync.WaitGroup, n i
 					c.served.Add(1)
 				case got.status == 503:
 					c.rejected.Add(1)
-					<-time.After(2 * time.Millisecond)
+					time.Sleep(2 * time.Millisecond)
 				default:
 					t.Errorf("unexpected response status %d", got.status)
 					return
@@ -43,12 +45,14 @@ func (c *responseCounts) startClients(t *testing.T, clients *sync.WaitGroup, n i
 // TestPrioritiesUnderOverload verifies priorities under overload. Forty clients send
 // requests to an upstream that serves four at a time. The limit is at least ten, and low priority
 // may use half of it.
+//
+//arch:clock the simulated upstream needs time for a response
 func TestPrioritiesUnderOverload(t *testing.T) {
 	t.Parallel()
 	workers := make(chan struct{}, 4)
 	app := startUpstream(t, func(http.ResponseWriter, *http.Request) {
 		workers <- struct{}{}
-		<-time.After(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
 		<-workers
 	})
 	s, front := simpleProxy(app.address)

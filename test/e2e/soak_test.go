@@ -33,6 +33,8 @@ func soakDuration(t *testing.T) time.Duration {
 // TestSoak sends random faulty traffic, with reloads in between, through a binary with the race
 // detector, poisoned buffers and checked releases. Afterwards the process must have no more
 // goroutines, sockets or heap than before. Well-behaved clients must not see a failure.
+//
+//arch:clock the time between two reloads
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	binary, err := checkedBinary()
@@ -95,7 +97,7 @@ func TestSoak(t *testing.T) {
 	}
 	reloads := 0
 	for ; time.Now().Before(end); reloads++ {
-		<-time.After(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 		next := config(reloads)
 		next["admin"] = admin
 		w.reload(next)
@@ -153,6 +155,8 @@ func serveFaulty(c net.Conn) {
 }
 
 // respondFaulty responds and reports whether the connection stays open.
+//
+//arch:clock simulates slow upstreams
 func respondFaulty(c net.Conn, mood int, head bool) bool {
 	body := strings.Repeat("0123456789abcdef", 1<<rand.IntN(14))
 	if head {
@@ -183,7 +187,7 @@ func respondFaulty(c net.Conn, mood int, head bool) bool {
 		for i := range len(plain) {
 			send(plain[i : i+1])
 		}
-		<-time.After(time.Duration(rand.IntN(400)) * time.Millisecond)
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
 		send(body)
 	case 8: // more bytes than the response has
 		send(plain + body + "HTTP/1.1 200 OK\r\n")
@@ -202,6 +206,8 @@ func respondFaulty(c net.Conn, mood int, head bool) bool {
 }
 
 // misbehave opens a connection and misuses it in one of many ways.
+//
+//arch:clock simulates slow clients
 func misbehave(address string) {
 	nc, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err != nil {
@@ -259,7 +265,7 @@ func misbehave(address string) {
 			if _, err := c.Read(first); err != nil {
 				return
 			}
-			<-time.After(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 	default: // half-closes
 		send(get)

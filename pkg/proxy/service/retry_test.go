@@ -345,9 +345,11 @@ func TestPanicReleasesRetryBudget(t *testing.T) {
 }
 
 // waitForDeadline fails an attempt at its deadline, as an upstream does.
+//
+//arch:clock in the bubbles of TestPerTryAndRouteTimeouts
 func waitForDeadline(_ int, x *protocol.Exchange) {
 	if deadline := x.EffectiveDeadline(); !deadline.IsZero() {
-		<-time.After(time.Until(deadline))
+		time.Sleep(time.Until(deadline))
 	}
 }
 

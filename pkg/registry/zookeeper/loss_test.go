@@ -147,6 +147,7 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
+//arch:clock a real server ends sessions after real time
 func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, fastTicks())
@@ -156,7 +157,7 @@ func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 	t.Cleanup(s.Resume)
 	pair.a.Await("disconnected", isDisconnected)
 	pair.b.Await("disconnected", isDisconnected)
-	<-time.After(shortSession)
+	time.Sleep(shortSession)
 	pair.seenByB.Never("while the server was paused", registrytest.Any)
 	s.Resume()
 	after := pair.a.Await("connected", registrytest.Connected)
@@ -172,6 +173,8 @@ func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 
 // TestNodesOfAbandonedSessionAreRemoved verifies that znodes of an abandoned session are
 // removed, because the server may keep that session much longer.
+//
+//arch:clock the client gives up its session after real time, which no event reports
 func TestNodesOfAbandonedSessionAreRemoved(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // the server keeps sessions for two minutes
@@ -181,7 +184,7 @@ func TestNodesOfAbandonedSessionAreRemoved(t *testing.T) {
 	pair.b.Await("disconnected", isDisconnected)
 	done := make(chan error, 1)
 	go func() { done <- pair.b.Unregister(t.Context(), registrytest.Provider(t, user, addressB)) }()
-	<-time.After(2 * shortSession)
+	time.Sleep(2 * shortSession)
 	pair.seenByA.Never("while the other session was disconnected", registrytest.Any)
 	proxy.reject(false)
 	if after := pair.b.Await("connected", registrytest.Connected); after.Sessions == before {

@@ -212,13 +212,14 @@ func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
 	}
 }
 
+//arch:clock the simulated host responds after disconnectWatchDelay
 func TestHalfClosedClientGetsResponse(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.AllowHalfClose = slow })
 		b.serve(func(c *peer) {
 			c.head()
 			if slow {
-				<-time.After(2 * disconnectWatchDelay)
+				time.Sleep(2 * disconnectWatchDelay)
 			}
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 			c.head()

@@ -42,9 +42,11 @@ func newIdleProxy(t *testing.T, options config.HTTP1Options, connectionIdle time
 }
 
 // sendSlowly writes texts to conn, one minute apart.
+//
+//arch:clock in the bubbles of the tests of stalled requests
 func sendSlowly(conn net.Conn, texts []string) {
 	for _, text := range texts {
-		<-time.After(time.Minute)
+		time.Sleep(time.Minute)
 		if _, err := io.WriteString(conn, text); err != nil {
 			return
 		}

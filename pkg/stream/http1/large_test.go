@@ -69,6 +69,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
+//arch:clock the simulated host pauses for longer than disconnectWatchDelay
 func TestPausingLargeBodyIsComplete(t *testing.T) {
 	const half = 100 << 10
 	b := newTestProxy(t, nil)
@@ -76,7 +77,7 @@ func TestPausingLargeBodyIsComplete(t *testing.T) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(2*half) + "\r\n\r\n")
 		c.Write(make([]byte, half))
-		<-time.After(2 * disconnectWatchDelay)
+		time.Sleep(2 * disconnectWatchDelay)
 		c.Write(make([]byte, half))
 		c.head()
 	})

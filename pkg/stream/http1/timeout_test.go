@@ -50,6 +50,7 @@ var echo = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) e
 	return nil
 })
 
+//arch:clock the services of the table run in bubbles
 func TestDownstreamTimeouts(t *testing.T) {
 	options := config.DefaultHTTP1Options()
 	options.HeadTimeout, options.BodyTimeout, options.WriteTimeout = 10*time.Second, 20*time.Second, 30*time.Second
@@ -134,6 +135,7 @@ func TestStalledClientIsClosed(t *testing.T) {
 	})
 }
 
+//arch:clock the scripts of the table run in bubbles
 func TestUpstreamTimeouts(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 	long := protocol.NewStringBody(strings.Repeat("x", 100<<10))
@@ -387,6 +389,7 @@ type slowBody struct {
 	end  error // returned after the bytes
 }
 
+//arch:clock in bubbles
 func (p *slowBody) Read(b []byte) (int, error) {
 	if p.left == 0 {
 		return 0, p.end

@@ -21,9 +21,10 @@ type slowReader struct {
 	rand *rand.Rand
 }
 
+//arch:clock simulates a slow peer
 func (s slowReader) Read(p []byte) (int, error) {
 	if s.rand.IntN(50) == 0 {
-		<-time.After(time.Millisecond) // meanwhile, windows close and socket buffers fill
+		time.Sleep(time.Millisecond) // meanwhile, windows close and socket buffers fill
 	}
 	return s.src.Read(p[:min(len(p), 1+s.rand.IntN(60_000))])
 }

@@ -92,12 +92,8 @@ func TestConnectionEndsWhenClientDisconnects(t *testing.T) {
 	}
 	_ = p.conn.(*net.TCPConn).SetLinger(0)
 	_ = p.conn.Close()
-	deadline := time.Now().Add(eventTimeout)
-	for r.ln.Connections() > 0 && time.Now().Before(deadline) {
-		<-time.After(time.Millisecond)
-	}
-	if n := r.ln.Connections(); n != 0 {
-		t.Errorf("%d connections are still open", n)
+	if !eventually(func() bool { return r.ln.Connections() == 0 }) {
+		t.Errorf("%d connections are still open", r.ln.Connections())
 	}
 }
 
@@ -168,14 +164,8 @@ func TestExchangeBeyondWorkersGets503(t *testing.T) {
 		t.Errorf("%d more requests were served", n)
 	}
 	// A worker releases its slot after it has recorded the exchange.
-	timeout, ticker := time.After(10*time.Second), time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for r.engine.workers.Reserved() != 0 {
-		select {
-		case <-ticker.C:
-		case <-timeout:
-			t.Fatalf("%d slots are reserved at the end", r.engine.workers.Reserved())
-		}
+	if !eventually(func() bool { return r.engine.workers.Reserved() == 0 }) {
+		t.Fatalf("%d slots are reserved at the end", r.engine.workers.Reserved())
 	}
 }
 

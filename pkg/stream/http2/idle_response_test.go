@@ -102,7 +102,7 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 						b.host.headers(id, false, ":status", "200")
 					}
 					for i := range tt.bytes {
-						b.sleep(time.Minute)
+						time.Sleep(time.Minute)
 						if b.host.fr.WriteData(id, tt.complete && i == tt.bytes-1, []byte("x")) != nil {
 							return
 						}

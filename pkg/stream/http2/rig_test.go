@@ -90,13 +90,9 @@ func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.Serv
 		cancel()
 		<-done
 		r.engine.Close()
-		inUse := buffer.Outstanding()
-		for deadline := time.Now().Add(eventTimeout); invariants.Enabled && inUse != buffersBefore; inUse = buffer.Outstanding() {
-			if time.Now().After(deadline) {
-				t.Errorf("%d buffers are in use, %d before the test", inUse, buffersBefore)
-				break
-			}
-			<-time.After(time.Millisecond) // connections of other rigs may still be ending
+		// Connections of other rigs may still be ending.
+		if invariants.Enabled && !eventually(func() bool { return buffer.Outstanding() == buffersBefore }) {
+			t.Errorf("%d buffers are in use, %d before the test", buffer.Outstanding(), buffersBefore)
 		}
 	})
 	return r

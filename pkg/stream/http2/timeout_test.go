@@ -110,15 +110,18 @@ func (b *bubble) dial() *peer {
 func (b *bubble) awaitHostRequest(readPreface bool) uint32 {
 	b.t.Helper()
 	if readPreface {
-		if _, err := io.ReadFull(b.host.in, make([]byte, len(syntax.Preface))); err != nil {
-			b.t.Fatal(err)
-		}
+		b.awaitPreface()
 	}
 	return b.host.awaitHead()
 }
 
-// sleep waits for d.
-func (b *bubble) sleep(d time.Duration) { <-time.After(d) }
+// awaitPreface reads the preface from the host's connection.
+func (b *bubble) awaitPreface() {
+	b.t.Helper()
+	if _, err := io.ReadFull(b.host.in, make([]byte, len(syntax.Preface))); err != nil {
+		b.t.Fatal(err)
+	}
+}
 
 // checkElapsed fails the test unless exactly want has passed since b.start.
 func (b *bubble) checkElapsed(want time.Duration, event string) {
@@ -137,7 +140,7 @@ func TestStreamIdleTimeoutIsExact(t *testing.T) {
 		id := b.awaitHostRequest(true)
 		b.host.headers(id, false, ":status", "200")
 		p.awaitFields(1)
-		b.sleep(40 * time.Second)
+		time.Sleep(40 * time.Second)
 		p.must(p.fr.WriteData(1, false, []byte("still here")))
 		for { // until the client's bytes arrive
 			if _, ok := b.host.next().(*http2.DataFrame); ok {
@@ -206,7 +209,7 @@ func TestPerTryTimeoutEndsWithHead(t *testing.T) {
 					b.checkElapsed(tt.reset, "the response was reset")
 					return
 				}
-				b.sleep(2 * time.Second)
+				time.Sleep(2 * time.Second)
 				b.host.must(b.host.fr.WriteData(id, true, []byte("late")))
 				if err := <-done; err != nil || body != "late" {
 					t.Errorf("body %q, %v; want late", body, err)
@@ -232,7 +235,7 @@ func TestPingKeepalive(t *testing.T) {
 				}
 				rtt := 40 * time.Millisecond
 				b.checkElapsed(time.Duration(i+1)*15*time.Second+time.Duration(i)*rtt, "a PING arrived")
-				b.sleep(rtt)
+				time.Sleep(rtt)
 				b.host.must(b.host.fr.WritePing(true, f.Data))
 			}
 			b.host.headers(id, true, ":status", "200")
@@ -287,7 +290,7 @@ func TestWriteTimeout(t *testing.T) {
 		id := b.awaitHostRequest(true)
 		b.host.headers(id, false, ":status", "200")
 		b.host.must(b.host.fr.WriteData(id, true, make([]byte, 10<<10)))
-		b.sleep(2 * time.Minute) // the client reads none of the response
+		time.Sleep(2 * time.Minute) // the client reads none of the response
 		data, err := io.ReadAll(p.conn)
 		if err != nil || len(data) > 0 {
 			t.Errorf("read %d bytes, %v; want none", len(data), err)
@@ -340,7 +343,7 @@ func TestResetIsForwardedAndHoldsSlot(t *testing.T) {
 		for i := range maxStreams {
 			ids = append(ids, b.awaitHostRequest(i == 0))
 		}
-		b.sleep(60 * time.Millisecond) // resets this late are not charged
+		time.Sleep(60 * time.Millisecond) // resets this late are not charged
 		for i := range uint32(maxStreams) {
 			p.must(p.fr.WriteRSTStream(1+2*i, http2.ErrCodeCancel))
 			if code := b.host.awaitReset(ids[i]); code != http2.ErrCodeCancel {
@@ -353,7 +356,7 @@ func TestResetIsForwardedAndHoldsSlot(t *testing.T) {
 				t.Errorf("stream %d was reset with %v, want REFUSED_STREAM", 9+2*i, code)
 			}
 		}
-		b.sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		sendRequests(17)
 		for range maxStreams {
 			if b.awaitHostRequest(false) == 0 {

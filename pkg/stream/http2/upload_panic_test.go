@@ -147,11 +147,7 @@ func receiveOrFail[T any](t *testing.T, c <-chan T) {
 // awaitNoCalls waits until no call is on the host's connection.
 func awaitNoCalls(t *testing.T, calls *atomic.Int64) {
 	t.Helper()
-	deadline := time.Now().Add(eventTimeout)
-	for calls.Load() != 0 && time.Now().Before(deadline) {
-		<-time.After(time.Millisecond)
-	}
-	if n := calls.Load(); n != 0 {
-		t.Errorf("%d calls are on the host's connection", n)
+	if !eventually(func() bool { return calls.Load() == 0 }) {
+		t.Errorf("%d calls are on the host's connection", calls.Load())
 	}
 }

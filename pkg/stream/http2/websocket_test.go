@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // setWebSocketRequest makes x a WebSocket request of an HTTP/1.1 client.
@@ -109,44 +111,49 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 // TestTunnelHasNoDeadline verifies that a tunnel continues after the deadline of its exchange,
 // which applies only to the response.
 func TestTunnelHasNoDeadline(t *testing.T) {
-	address := startHost(t, func(p *peer) {
-		id, _ := p.awaitRequest()
-		p.headers(id, false, ":status", "200")
-		for {
-			switch f := p.next().(type) {
-			case nil:
-				return
-			case *http2.DataFrame:
-				p.must(p.fr.WriteData(id, f.StreamEnded(), f.Data()))
+	const timeout = time.Minute
+	inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) {
+		next := o.Service
+		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			x.Deadline = time.Now().Add(timeout)
+			return x.Serve(ctx, next)
+		})
+	}, func(b *bubble) {
+		b.host.must(b.host.fr.WriteSettings(http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1}))
+		go func() {
+			b.awaitPreface()
+			id, _ := b.host.awaitRequest()
+			b.host.headers(id, false, ":status", "200")
+			for {
+				switch f := b.host.next().(type) {
+				case nil:
+					return
+				case *http2.DataFrame:
+					b.host.must(b.host.fr.WriteData(id, f.StreamEnded(), f.Data()))
+				}
+			}
+		}()
+		synctest.Wait() // the client has the settings
+		p := b.dial()
+		p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
+		if fields := p.awaitFields(1); fields[":status"] != "200" {
+			t.Fatalf("response %v to CONNECT", fields)
+		}
+		time.Sleep(2 * timeout)
+		p.must(p.fr.WriteData(1, true, []byte("late")))
+		for got := ""; ; {
+			f, ok := p.next().(*http2.DataFrame)
+			if !ok {
+				t.Fatal("the tunnel ended before its last bytes")
+			}
+			if got += string(f.Data()); f.StreamEnded() {
+				if got != "late" {
+					t.Errorf("the tunnel echoed %q", got)
+				}
+				break
 			}
 		}
-	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
-	forwarding := new(forward)
-	const timeout = 150 * time.Millisecond
-	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-		x.Deadline = time.Now().Add(timeout)
-		return x.Serve(ctx, forwarding)
-	}), nil)
-	forwarding.conn.Store(r.dialUpstream(address, nil))
-	p := r.dial()
-	p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-	if fields := p.awaitFields(1); fields[":status"] != "200" {
-		t.Fatalf("response %v to CONNECT", fields)
-	}
-	<-time.After(2 * timeout)
-	p.must(p.fr.WriteData(1, true, []byte("late")))
-	for got := ""; ; {
-		f, ok := p.next().(*http2.DataFrame)
-		if !ok {
-			t.Fatal("the tunnel ended before its last bytes")
-		}
-		if got += string(f.Data()); f.StreamEnded() {
-			if got != "late" {
-				t.Errorf("the tunnel echoed %q", got)
-			}
-			break
-		}
-	}
+	})
 }
 
 // TestResponseWithoutTunnelIsNot2xx verifies that a 2xx response without a tunnel is not sent

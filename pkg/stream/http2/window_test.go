@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 
@@ -64,15 +63,13 @@ func TestConnWindowDoesNotWakeStreamsBlockedByStreamWindow(t *testing.T) {
 			t.Fatal("the frame is not a response head")
 		}
 	}
-	c := lastConn.Load()
-	for deadline := time.Now().Add(eventTimeout); ; <-time.After(time.Millisecond) {
-		blocked, byConnWindow := c.countBlocked()
-		if byConnWindow > 0 || time.Now().After(deadline) {
-			t.Fatalf("%d blocked streams, %d of them by the connection's window; want %d, 0", blocked, byConnWindow, streams)
-		}
-		if blocked == streams {
-			break
-		}
+	blocked, byConnWindow := 0, 0
+	eventually(func() bool {
+		blocked, byConnWindow = lastConn.Load().countBlocked()
+		return blocked == streams || byConnWindow > 0
+	})
+	if blocked != streams || byConnWindow > 0 {
+		t.Fatalf("%d blocked streams, %d of them by the connection's window; want %d, 0", blocked, byConnWindow, streams)
 	}
 	p.must(p.fr.WriteWindowUpdate(0, 1<<20))
 	for i := range uint32(streams) {

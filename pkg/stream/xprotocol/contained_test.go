@@ -3,9 +3,11 @@ package xprotocol
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/stream"
@@ -96,18 +98,27 @@ func TestDisconnectAtLimitIsDetected(t *testing.T) {
 }
 
 // TestDrainRejectsUnstartedRequests verifies that every request that arrived before the drain gets
-// a response, and that the last ones are rejected.
+// a response, and that the last ones are rejected: those that have not started when the drain
+// deadline is near.
 func TestDrainRejectsUnstartedRequests(t *testing.T) {
-	started := make(chan struct{}, 20)
+	const requests, served = 20, 12
+	started := make(chan struct{})
+	var count atomic.Int32
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-		started <- struct{}{}
+		conn := x.Meta.Conn.DownstreamConn.(*network.Conn)
 		x.Detach()
-		<-time.After(250 * time.Millisecond)
+		switch count.Add(1) {
+		case 1:
+			close(started)
+			await(t, conn.Draining)
+		case served:
+			await(t, conn.DrainExpiring)
+		}
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
 	p := r.dial()
 	var all []byte
-	for id := range uint64(20) {
+	for id := range uint64(requests) {
 		all = append(all, requestFrame(id+1, "")...)
 	}
 	p.write(all)
@@ -129,8 +140,8 @@ func TestDrainRejectsUnstartedRequests(t *testing.T) {
 		}
 	}
 	_ = p.conn.Close()
-	if served, refused := responses[protocol.ReasonDenied], responses[protocol.Draining]; served+refused != 20 || refused == 0 {
-		t.Errorf("responses %v, want 20, some of them rejections", responses)
+	if responses[protocol.ReasonDenied] != served || responses[protocol.Draining] != requests-served {
+		t.Errorf("responses %v, want %d from the service and %d rejections", responses, served, requests-served)
 	}
 	if forceClosed := <-drained; forceClosed != 0 {
 		t.Errorf("%d connections were force-closed", forceClosed)

@@ -268,23 +268,32 @@ func TestMalformedInputClosesConnectionAndIsRecorded(t *testing.T) {
 	}
 }
 
-// await waits until is returns true. It calls is with r.mu held.
-func (r *rig) await(is func() bool) {
+// await waits until condition returns true. It calls condition with r.mu held.
+func (r *rig) await(condition func() bool) {
 	r.t.Helper()
-	limit := time.After(10 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
+	if !await(r.t, func() bool {
 		r.mu.Lock()
-		ok := is()
-		r.mu.Unlock()
-		if ok {
-			return
-		}
+		defer r.mu.Unlock()
+		return condition()
+	}) {
+		r.t.FailNow()
+	}
+}
+
+// await polls condition until it returns true. After ten seconds it marks the test as failed and
+// returns false.
+func await(t testing.TB, condition func() bool) bool {
+	t.Helper()
+	timeout := time.After(10 * time.Second)
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for !condition() {
 		select {
-		case <-tick.C:
-		case <-limit:
-			r.t.Fatal("timeout waiting for an observation")
+		case <-ticker.C:
+		case <-timeout:
+			t.Error("timeout waiting for a condition")
+			return false
 		}
 	}
+	return true
 }

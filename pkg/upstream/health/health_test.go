@@ -18,11 +18,6 @@ type probeFunc func(ctx context.Context, deadline time.Time) error
 
 func (f probeFunc) Probe(ctx context.Context, deadline time.Time) error { return f(ctx, deadline) }
 
-// advanceClock advances the fake time of a test.
-//
-//arch:clock called in bubbles of testing/synctest only
-func advanceClock(d time.Duration) { time.Sleep(d) }
-
 var errUnhealthy = errors.New("unhealthy")
 
 func TestThresholds(t *testing.T) {
@@ -71,10 +66,10 @@ func TestCheckIntervals(t *testing.T) {
 		}
 		s.Start(cfg, probeFunc(func(context.Context, time.Time) error {
 			starts = append(starts, time.Since(start))
-			advanceClock(500 * time.Millisecond) // the next interval begins at the end of the check
+			time.Sleep(500 * time.Millisecond) // the next interval begins at the end of the check
 			return nil
 		}), func(Result) {})
-		advanceClock(200 * time.Second)
+		time.Sleep(200 * time.Second)
 		synctest.Wait()
 		s.Close()
 		if starts[0] != cfg.Delay {
@@ -110,7 +105,7 @@ func TestReportResults(t *testing.T) {
 			}
 			return results[len(got)]
 		}), func(r Result) { got = append(got, r) })
-		advanceClock(time.Minute)
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		want := []Result{{true, true, nil}, {true, false, errUnhealthy}, {false, true, errUnhealthy}, {true, true, nil}}
 		if !slices.Equal(got, want) {
@@ -132,13 +127,13 @@ func TestStopCancelsRunningCheck(t *testing.T) {
 			canceled = true
 			return ctx.Err()
 		}), func(Result) { t.Error("a stopped check was reported") })
-		advanceClock(time.Second)
+		time.Sleep(time.Second)
 		c.Stop()
 		synctest.Wait()
 		if !canceled {
 			t.Error("the check continues after Stop")
 		}
-		advanceClock(time.Minute)
+		time.Sleep(time.Minute)
 	})
 }
 
@@ -155,7 +150,7 @@ func TestCloseEndsAllChecks(t *testing.T) {
 				return ctx.Err()
 			}), func(Result) { t.Error("a check was reported after Close") })
 		}
-		advanceClock(time.Second)
+		time.Sleep(time.Second)
 		if n := running.Load(); n != maxWorkers {
 			t.Errorf("%d concurrent checks, want %d", n, maxWorkers)
 		}
@@ -163,7 +158,7 @@ func TestCloseEndsAllChecks(t *testing.T) {
 		if n := running.Load(); n != 0 {
 			t.Errorf("%d checks are running after Close, want 0", n)
 		}
-		advanceClock(time.Minute)
+		time.Sleep(time.Minute)
 	})
 }
 
@@ -177,12 +172,12 @@ func TestHangingChecksDoNotStarveOthers(t *testing.T) {
 		var done atomic.Int32
 		for range 3 * maxWorkers {
 			s.Start(cfg, probeFunc(func(_ context.Context, deadline time.Time) error {
-				advanceClock(time.Until(deadline))
+				time.Sleep(time.Until(deadline))
 				return errUnhealthy
 			}), func(Result) { done.Add(1) })
 		}
 		for second := range 3 {
-			advanceClock(time.Second + 4*growDelay) // until the maximum number of workers runs
+			time.Sleep(time.Second + 4*growDelay) // until the maximum number of workers runs
 			synctest.Wait()
 			if n := int(done.Load()); n != (second+1)*maxWorkers {
 				t.Errorf("after %d s %d checks have ended, want %d", second+1, n, (second+1)*maxWorkers)
@@ -204,12 +199,12 @@ func TestFastChecksNeedFewWorkers(t *testing.T) {
 				n := running.Add(1)
 				for old := maxRunning.Load(); n > old && !maxRunning.CompareAndSwap(old, n); old = maxRunning.Load() {
 				}
-				advanceClock(growDelay / 100)
+				time.Sleep(growDelay / 100)
 				running.Add(-1)
 				return nil
 			}), func(Result) { done.Add(1) })
 		}
-		advanceClock(time.Second)
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if done.Load() != 8*maxWorkers || maxRunning.Load() > baseWorkers {
 			t.Errorf("%d of %d checks have ended, %d concurrent checks, want at most %d", done.Load(), 8*maxWorkers, maxRunning.Load(), baseWorkers)
@@ -234,7 +229,7 @@ func TestStoppedCheckIsUnscheduled(t *testing.T) {
 		if n := len(s.scheduled); n != 7 {
 			t.Errorf("%d checks are scheduled, want 7", n)
 		}
-		advanceClock(11 * time.Minute)
+		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		for i := range 10 {
 			if want := i != 9 && i != 4 && i != 0; (runs[i] > 0) != want {
@@ -275,7 +270,7 @@ func TestReportPanicIsRecovered(t *testing.T) {
 				}
 			})
 		}
-		advanceClock(10*time.Minute + time.Second)
+		time.Sleep(10*time.Minute + time.Second)
 		synctest.Wait()
 		if reports[0] < 10 || reports[1] < 10 {
 			t.Errorf("%v reports in 10 minutes, want at least 10 of each check", reports)

@@ -57,10 +57,13 @@ func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	return r
 }
 
+// serve responds after the delay, or when unblock is closed.
+//
+//arch:clock tests that set a delay run in bubbles
 func (r *testFilter) serve(_ context.Context, x *protocol.Exchange) error {
 	r.arrived.Add(1)
 	if r.delay > 0 {
-		<-time.After(r.delay) // in the synctest bubble's fake time
+		time.Sleep(r.delay)
 	} else {
 		<-r.unblock
 	}
