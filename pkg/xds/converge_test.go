@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
@@ -144,10 +145,20 @@ func (p *fakeControlPlane) nextResponse(url string) *ads.Response {
 	return r
 }
 
+// withoutRace skips a test of one goroutine under the race detector, which has nothing to find there
+// and takes six times as long.
+func withoutRace(t *testing.T) {
+	t.Helper()
+	if invariants.Enabled {
+		t.Skip("one goroutine and much work: runs only without the race detector")
+	}
+}
+
 // TestRandomHistoriesConverge verifies that random updates end in the same configuration as a new
 // source has. Responses arrive in any order, twice, or not at all because the stream breaks.
 // Meanwhile, no resource is active before the control plane has sent its dependencies.
 func TestRandomHistoriesConverge(t *testing.T) {
+	withoutRace(t)
 	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		t.Run(name, func(t *testing.T) {

@@ -106,6 +106,7 @@ func rejectSome(next *config.Snapshot) error {
 // one that the Source assumes. After the rejected resources were sent again and accepted, the
 // configuration is that of a new source.
 func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
+	withoutRace(t)
 	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		for _, lazy := range []bool{false, true} {

@@ -88,6 +88,7 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 // TestRejectedLargeResourceMemory verifies that the rejection of a large resource with many errors
 // has a bounded text, allocates bounded memory, and retains none of it.
 func TestRejectedLargeResourceMemory(t *testing.T) {
+	withoutRace(t)
 	if testing.Short() {
 		t.Skip("needs about 100 MB")
 	}

@@ -20,6 +20,7 @@ import (
 // that of a source without on-demand resources. When all are unsubscribed, the Source holds no
 // endpoints and no routes.
 func TestRandomOnDemandHistoriesConverge(t *testing.T) {
+	withoutRace(t)
 	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		t.Run(name, func(t *testing.T) {

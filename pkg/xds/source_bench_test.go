@@ -144,6 +144,7 @@ func BenchmarkOneChange(b *testing.B) {
 // TestOneChangeCostsTheSame verifies that a change of one cluster allocates about as much among two
 // thousand clusters as among ten. Code that visits all clusters allocates memory for their names.
 func TestOneChangeCostsTheSame(t *testing.T) {
+	withoutRace(t)
 	const times = 50
 	for _, c := range oneChanges() {
 		t.Run(c.name, func(t *testing.T) {

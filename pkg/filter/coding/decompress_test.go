@@ -10,6 +10,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -95,6 +96,9 @@ func TestCorruptContentIsMalformed(t *testing.T) {
 }
 
 func TestDecompressionLimits(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("decompresses 100 MiB: runs only without the race detector")
+	}
 	for _, c := range []Coding{Gzip, Zstd} {
 		bomb := referenceCompress(t, c, string(make([]byte, 32<<20)))
 		for _, test := range []struct {
