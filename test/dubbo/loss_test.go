@@ -31,11 +31,12 @@ type load struct {
 // concurrency is the number of callers of a load.
 const concurrency = 8
 
-// startLoad starts a load and returns when calls succeed.
+// startLoad starts a load and returns when calls succeed. A call takes 20 ms, so that all callers
+// have one in flight at little cost.
 func startLoad(t *testing.T, near *sidecar) *load {
 	t.Helper()
 	l := &load{t, startConsumer(t, "dubbo27")}
-	l.consumer.send(fmt.Sprintf("load %d callers=%d millis=5", near.egress, concurrency))
+	l.consumer.send(fmt.Sprintf("load %d callers=%d millis=20", near.egress, concurrency))
 	l.consumer.awaitLine("first answer of")
 	return l
 }
