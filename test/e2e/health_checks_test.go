@@ -250,7 +250,7 @@ func TestRPCHeartbeatDetectsHangingHost(t *testing.T) {
 			}
 		})
 		front, w := r.startProxy(t, nil, list{cluster("app", object{"health_check": object{
-			"protocol": r.codec.Traits().Name, "interval": "50ms", "timeout": "100ms",
+			"protocol": r.codec.Traits().Name, "interval": "50ms", "timeout": "2s", // the good host must respond in time on a busy machine
 		}}, good, bad)}, routeTo("/", "app"))
 		eventually(t, "the hanging host fails its checks", func() bool { return w.hostState("app", bad).Why == "failing checks" })
 		client := r.dial(t, front)
