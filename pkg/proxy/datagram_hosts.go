@@ -3,9 +3,9 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -47,7 +47,7 @@ func (d datagramHosts) Lease(name string, hash uint64, current filter.HostLease)
 var errUnixSocket = errors.New("the host has no IP address")
 
 func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
-	if strings.HasPrefix(h.ResolvedAddress(), "/") || strings.HasPrefix(h.ResolvedAddress(), "@") {
+	if config.IsUnixSocket(h.ResolvedAddress()) {
 		return nil, fmt.Errorf("%s: %w", h.Name(), errUnixSocket)
 	}
 	return dialer(h).DialPacket(h.ResolvedAddress())

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -115,7 +114,7 @@ func (u *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, o
 // dial connects to h. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
 	netName, address := "tcp", h.ResolvedAddress()
-	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
+	if config.IsUnixSocket(address) {
 		netName = "unix"
 	}
 	conn, err := dialer(h).Dial(ctx, netName, address, deadline)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -166,7 +165,7 @@ func (c checkTarget) Authority() string {
 	if entry := c.host.Config(); entry.Hostname != "" {
 		return entry.Hostname
 	}
-	if strings.HasPrefix(c.host.address, "/") || strings.HasPrefix(c.host.address, "@") {
+	if config.IsUnixSocket(c.host.address) {
 		return "localhost"
 	}
 	return c.host.address

@@ -170,6 +170,24 @@ func TestPassedCheckEndsBackoff(t *testing.T) {
 	})
 }
 
+func TestCheckAuthority(t *testing.T) {
+	m := newStatusConnector()
+	for _, test := range []struct{ address, hostname, want string }{
+		{"10.0.0.1:80", "", "10.0.0.1:80"},
+		{"10.0.0.1:80", "shop", "shop"},
+		{"/run/web.sock", "", "localhost"},
+		{"./web.sock", "", "localhost"},
+		{"@web", "", "localhost"},
+		{"@web", "shop", "shop"},
+	} {
+		_, c := newStatusSet(t, m, cluster("web", test.address))
+		host := newHost(c, &config.Host{Address: test.address, Hostname: test.hostname})
+		if got := (checkTarget{host}).Authority(); got != test.want {
+			t.Errorf("Authority of %q with host name %q = %q, want %q", test.address, test.hostname, got, test.want)
+		}
+	}
+}
+
 func TestChecksWithoutConnectorAreRejected(t *testing.T) {
 	s := newTestSet(t, newFakeConnector())
 	_, err := s.Prepare([]*config.Cluster{withChecks(&config.HealthCheck{Protocol: config.CheckDubbo}, "a")})

@@ -7,16 +7,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
 const localhost = "localhost"
-
-// isPath reports whether an address is a unix socket: a path, or a name in Linux's abstract
-// namespace.
-func isPath(address string) bool {
-	return strings.HasPrefix(address, "/") || strings.HasPrefix(address, "./") || strings.HasPrefix(address, "@")
-}
 
 // socketPath returns the path of an address written as a unix: URL; it returns other addresses
 // unchanged.
@@ -65,7 +60,7 @@ func listenAddress(address string) (string, error) {
 // dialAddress validates an address to connect to; named reports whether its host is a DNS name.
 func dialAddress(address string) (out string, isName bool, err error) {
 	address = socketPath(address)
-	if isPath(address) {
+	if config.IsUnixSocket(address) {
 		return address, false, nil
 	}
 	address = numericHost(address)

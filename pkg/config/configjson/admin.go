@@ -69,7 +69,7 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 			if r.out != nil {
 				r.out.Mode = fs.FileMode(j.Admin.Address.Pipe.Mode)
 			}
-		case isPath(s.Address):
+		case config.IsUnixSocket(s.Address):
 			r.setSocket(s.Node.Get("address"), s.Address)
 		case !s.Node.Get("port_value", "portValue").Exists():
 			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port requires address.socket_address.port_value")

@@ -111,7 +111,7 @@ func (r *dubboReader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 	if d.API == "" && d.Socket == "" {
 		r.report.Errorf(j.Node.Get("api_port"), "api_port 0 disables the API port: api_socket is required")
 	}
-	if d.Socket != "" && (!isPath(d.Socket) || d.Socket[0] == '@') { // any process may connect to an abstract socket
+	if d.Socket != "" && (!config.IsUnixSocket(d.Socket) || d.Socket[0] == '@') { // any process may connect to an abstract socket
 		r.report.Errorf(j.Node.Get("api_socket"), "found %q, expected a path", j.APISocket)
 	}
 	if strings.ContainsAny(d.Host, " /?&") {

@@ -159,7 +159,7 @@ func (r *listenerReader) setAddress(j *listenerJSON, l *config.Listener) {
 	}
 	l.Address = socketPath(l.Address)
 	switch {
-	case l.Network == "" && isPath(l.Address):
+	case l.Network == "" && config.IsUnixSocket(l.Address):
 		l.Network = "unix"
 	case l.Network == "":
 		l.Network = "tcp"

@@ -99,7 +99,7 @@ func (r *xdsReader) readStatus(j *rootJSON) {
 		r.report.Warnf(s.Node, "xds_status has no effect without dynamic_resources or static_resources")
 	default:
 		address := numericHost(socketPath(s.Address))
-		if !isPath(address) || address[0] == '@' { // any process may connect to an abstract socket
+		if !config.IsUnixSocket(address) || address[0] == '@' { // any process may connect to an abstract socket
 			if node, err := netip.ParseAddrPort(address); err != nil || node.Port() == 0 || !node.Addr().Unmap().IsLoopback() {
 				r.report.Errorf(s.Node.Get("address").Or(s.Node), "found %q, expected ip:port of a loopback address, or the path of a unix socket", s.Address)
 			}

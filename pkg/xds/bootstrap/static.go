@@ -144,14 +144,9 @@ func (s *StaticResources) Targets() map[string]Target {
 			continue
 		}
 		h := resolved.Hosts[0]
-		targets[name] = Target{Address: h.Address, unusedAddresses: len(resolved.Hosts) - 1, IsUnix: isPath(h.Address), TLS: resolved.TLS}
+		targets[name] = Target{Address: h.Address, unusedAddresses: len(resolved.Hosts) - 1, IsUnix: config.IsUnixSocket(h.Address), TLS: resolved.TLS}
 	}
 	return targets
-}
-
-// isPath reports whether an address is the path of a unix socket.
-func isPath(address string) bool {
-	return strings.HasPrefix(address, "/") || strings.HasPrefix(address, "./") || strings.HasPrefix(address, "@")
 }
 
 // Bodies returns the serialized resources by type and name.

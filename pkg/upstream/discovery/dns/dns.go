@@ -237,7 +237,7 @@ func (d *Discovery) newTarget(w *watch, c *config.Cluster, host *config.Host) ta
 
 // splitAddress returns the name and port of an address. Both are "" if the address needs no lookup.
 func splitAddress(address string) (domain, port string) {
-	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
+	if config.IsUnixSocket(address) {
 		return "", "" // a unix socket
 	}
 	domain, port, err := net.SplitHostPort(address)

@@ -177,9 +177,9 @@ func TestLiteralAddressesNeedNoLookup(t *testing.T) {
 		d := New(Options{Resolver: newFakeZone(nil).resolver})
 		defer d.Close()
 		var updates updateRecorder
-		defer d.Watch(strictCluster(0, "192.0.2.1:80", "[::1]:80"), updates.update)()
+		defer d.Watch(strictCluster(0, "192.0.2.1:80", "[::1]:80", "/run/web.sock", "./web.sock", "@web"), updates.update)()
 		synctest.Wait()
-		updates.wantUpdates(t, "192.0.2.1:80 [::1]:80")
+		updates.wantUpdates(t, "192.0.2.1:80 [::1]:80 /run/web.sock ./web.sock @web")
 	})
 }
 
