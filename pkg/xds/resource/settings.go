@@ -59,12 +59,16 @@ func (p fieldReader) decodeSettings(settings any, v *document.Value) any {
 	d.Decode(document.Build("", v, r), settings)
 	rejected := false
 	for _, d := range r.Diagnostics() {
+		at := p
+		if d.Path != "" { // else the whole settings
+			at = p.field(d.Path)
+		}
 		if d.Severity == document.Warning {
-			p.field(d.Path).ignore()
+			at.ignore()
 			continue
 		}
 		rejected = true
-		p.field(d.Path).reject("%s", d.Text())
+		at.reject("%s", d.Text())
 	}
 	if rejected {
 		return nil
