@@ -59,9 +59,9 @@ func (c *Config) compile() (*policy, error) {
 	if age := c.MaxAge; strings.Trim(age, "0123456789") != "" && age != "-1" {
 		return nil, &document.KeyError{Key: "max_age", Err: errors.New("the value is not a number of seconds")}
 	}
-	for key, value := range map[string]string{"allow_methods": c.Methods, "allow_headers": c.Headers, "expose_headers": c.Expose} {
-		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return nil, &document.KeyError{Key: key, Err: errors.New("the value has a control character (RFC 9110 5.5)")}
+	for _, list := range []struct{ key, value string }{{"allow_methods", c.Methods}, {"allow_headers", c.Headers}, {"expose_headers", c.Expose}} {
+		if strings.ContainsFunc(list.value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return nil, &document.KeyError{Key: list.key, Err: errors.New("the value has a control character (RFC 9110 5.5)")}
 		}
 	}
 	if p.enabled, p.shadow, err = match.CompileFractions(c.Enabled, c.Shadow); err != nil {

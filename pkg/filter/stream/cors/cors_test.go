@@ -143,6 +143,16 @@ func TestFaultsHaveCORSHeaders(t *testing.T) {
 	}
 }
 
+// TestFirstProblemIsStable verifies that settings with several problems always get the same error.
+func TestFirstProblemIsStable(t *testing.T) {
+	settings := filtertest.Settings(`{"allow_methods": "\r", "allow_headers": "\r", "expose_headers": "\r"}`)
+	for range 100 {
+		if got := filtertest.DecodeErrors(t, Factory(), settings); !strings.Contains(got, "allow_methods") {
+			t.Fatalf("rejected with %q, want an error of allow_methods, the first key", got)
+		}
+	}
+}
+
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings

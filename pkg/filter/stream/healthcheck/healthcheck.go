@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,8 +45,8 @@ func (c *Config) Validate() error {
 	case len(c.MinHealthy) > 0 && !hasHTTPChecks && !c.GRPC:
 		return errors.New("cluster_min_healthy_percentages requires endpoint, headers or grpc: RPC heartbeats always get a local reply")
 	}
-	for name, percentage := range c.MinHealthy {
-		if !(percentage >= 0 && percentage <= 100) {
+	for _, name := range slices.Sorted(maps.Keys(c.MinHealthy)) {
+		if percentage := c.MinHealthy[name]; !(percentage >= 0 && percentage <= 100) {
 			return fmt.Errorf("cluster_min_healthy_percentages of %q: %v is not a percentage", name, percentage)
 		}
 	}

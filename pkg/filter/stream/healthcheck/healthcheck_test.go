@@ -118,6 +118,16 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
+// TestFirstProblemIsStable verifies that settings with several problems always get the same error.
+func TestFirstProblemIsStable(t *testing.T) {
+	settings := filtertest.Settings(`{"endpoint": "/a", "cluster_min_healthy_percentages": {"c": -1, "b": -1, "a": -1, "d": -1}}`)
+	for range 100 {
+		if got := filtertest.DecodeErrors(t, Factory(), settings); !strings.Contains(got, `of "a"`) {
+			t.Fatalf("rejected with %q, want an error of cluster a, the first by name", got)
+		}
+	}
+}
+
 // TestSidecarConfigHasNoEffect verifies that the settings of sidecar files are accepted and disable
 // the filter.
 func TestSidecarConfigHasNoEffect(t *testing.T) {

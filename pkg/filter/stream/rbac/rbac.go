@@ -27,9 +27,12 @@ func (c *Config) Validate() error {
 // rejectMatchers rejects matching trees, also empty ones. An empty tree matches nothing and so
 // allows no request, while a filter without rules allows every request.
 func rejectMatchers(enforced, shadow map[string]any) error {
-	for key, tree := range map[string]map[string]any{"matcher": enforced, "shadow_matcher": shadow} {
-		if tree != nil {
-			return &document.KeyError{Key: key, Err: errors.New("matching trees are not supported yet")}
+	for _, matcher := range []struct {
+		key  string
+		tree map[string]any
+	}{{"matcher", enforced}, {"shadow_matcher", shadow}} {
+		if matcher.tree != nil {
+			return &document.KeyError{Key: matcher.key, Err: errors.New("matching trees are not supported yet")}
 		}
 	}
 	return nil

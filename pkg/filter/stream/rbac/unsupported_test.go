@@ -8,6 +8,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 )
 
+// TestFirstProblemIsStable verifies that settings with several problems always get the same error.
+func TestFirstProblemIsStable(t *testing.T) {
+	for range 100 {
+		if got := filtertest.DecodeErrors(t, Factory(), `{"matcher": {}, "shadow_matcher": {}}`); strings.Contains(got, "shadow_matcher") {
+			t.Fatalf("rejected with %q, want an error of matcher, the first key", got)
+		}
+	}
+}
+
 // TestUnsupportedKeysAreRejectedIfEmpty verifies that an empty condition or matcher is rejected. It
 // restricts access, so it does not mean the same as an absent one.
 func TestUnsupportedKeysAreRejectedIfEmpty(t *testing.T) {
