@@ -126,17 +126,24 @@ func (s *State) SubscribeTable(name string, now time.Time) bool {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return false
 	}
-	known, limit := false, time.Duration(0)
+	var limits []time.Duration // of the listeners that refer to the table; 0: no limit
 	for user, e := range s.listeners.byName {
 		for _, one := range []*resource.Listener{e.Received, e.Active} {
 			if one != nil && slices.Contains(one.RouteConfigNames, name) {
-				known, limit = true, max(limit, one.RouteTimeouts[name])
+				limits = append(limits, one.RouteTimeouts[name])
 				addDependent(s.dependents.tables, &s.references.tables, user, name) // as in SubscribeCluster
 				s.listeners.referrers.changed[user] = true
 			}
 		}
 	}
-	return known && s.onDemand.tables.subscribe(name, limit, now)
+	if len(limits) == 0 {
+		return false
+	}
+	longest := slices.Max(limits)
+	if slices.Contains(limits, 0) {
+		longest = 0
+	}
+	return s.onDemand.tables.subscribe(name, longest, now)
 }
 
 // UnsubscribedClusters returns how many clusters are without their endpoints.
