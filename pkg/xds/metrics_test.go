@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,5 +67,43 @@ func TestMetrics(t *testing.T) {
 	}
 	if age, ok := got["weft_xds_response_age_seconds control"]; !ok || age < 0 || age > 60 {
 		t.Errorf("response age = %v s, %v, want 0 to 60 s", age, ok)
+	}
+}
+
+// TestMetricsDuringNew verifies that metrics can be read while New runs. The race detector reports
+// a field that New sets after it has registered a metric that reads it.
+func TestMetricsDuringNew(t *testing.T) {
+	registry := metrics.New(metrics.Options{})
+	created, gathered := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gathered)
+		for {
+			if _, err := registry.Gather(); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-created:
+				return
+			default:
+			}
+		}
+	}()
+	b := xdstest.Bootstrap("GRPC")
+	b.Cache.Path = t.TempDir()
+	var listeners []string // many, so that New takes long enough
+	for i := range 100 {
+		listeners = append(listeners, xdstest.DirectResponseListenerJSON("l"+strconv.Itoa(i), 1000+i))
+	}
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, listeners, nil)
+	_, err := New(Options{
+		Bootstrap: b,
+		Layers:    layers.New(func(context.Context, config.Delta) error { return nil }),
+		Metrics:   registry,
+		Log:       slog.New(slog.DiscardHandler),
+	})
+	close(created)
+	<-gathered
+	if err != nil {
+		t.Fatal(err)
 	}
 }
