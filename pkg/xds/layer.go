@@ -39,6 +39,7 @@ func (s *Source) fileActive(file *config.Bootstrap, next *bootstrap.StaticResour
 	s.file = file
 	if next != nil {
 		s.staticJSON = file.StaticResources
+		s.activeStatic.Store(next)
 		s.updateSubscriptions()
 		s.updateResourceCounts()
 	}

@@ -81,7 +81,8 @@ type Source struct {
 
 	firstConfigLogged bool // logFirstConfig has logged; guarded by stack
 
-	ready atomic.Bool // see Ready
+	ready        atomic.Bool                               // see Ready
+	activeStatic atomic.Pointer[bootstrap.StaticResources] // of the active file; set with the stack locked
 }
 
 // New returns a Source, which is a layer of o.Layers from then on. An error describes an invalid bootstrap; its type is FieldErrors.
@@ -115,6 +116,7 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.activeStatic.Store(static)
 	s.stack.Add(s)
 	if boot.ADSCluster == "" {
 		s.updateSubscriptions()

@@ -1,11 +1,14 @@
 package xds
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
@@ -98,5 +102,56 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStaticClustersDuringApply verifies that StaticClusters returns the clusters of the active file
+// without waiting for the configuration that is being applied.
+func TestStaticClustersDuringApply(t *testing.T) {
+	resources := func(names ...string) []byte {
+		clusters := make([]string, len(names))
+		for i, name := range names {
+			clusters[i] = strings.Replace(xdstest.ControlPlaneJSON, `"name": "control"`, fmt.Sprintf(`"name": %q`, name), 1)
+		}
+		return xdstest.StaticResourcesJSON(clusters, nil, nil)
+	}
+	var s *Source
+	var duringApply []string
+	var applyErr error
+	s, _ = newTestSourceWith(t, config.Bootstrap{StaticResources: resources("a")}, slog.New(slog.DiscardHandler), func(o *Options) {
+		o.Layers = layers.New(func(context.Context, config.Delta) error {
+			if s == nil {
+				return nil
+			}
+			names := make(chan []string, 1)
+			go func() { names <- s.StaticClusters() }()
+			select {
+			case duringApply = <-names:
+			case <-time.After(10 * time.Second):
+				t.Error("StaticClusters waits for the configuration that is being applied")
+			}
+			return applyErr
+		})
+	})
+	for _, step := range []struct {
+		names         []string
+		err           error
+		during, after string
+	}{
+		{[]string{"a", "b"}, nil, "[a]", "[a b]"},
+		{[]string{"c"}, errors.New("rejected"), "[a b]", "[a b]"},
+		{[]string{"b"}, nil, "[a b]", "[b]"},
+	} {
+		applyErr = step.err
+		err := s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: resources(step.names...)}})
+		if (err != nil) != (step.err != nil) {
+			t.Fatalf("SetFile with the clusters %v: %v, want %v", step.names, err, step.err)
+		}
+		if got := fmt.Sprint(duringApply); got != step.during {
+			t.Errorf("while %v is applied, StaticClusters = %s, want %s", step.names, got, step.during)
+		}
+		if got := fmt.Sprint(s.StaticClusters()); got != step.after {
+			t.Errorf("after SetFile with the clusters %v, StaticClusters = %s, want %s", step.names, got, step.after)
+		}
 	}
 }

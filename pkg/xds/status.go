@@ -58,12 +58,10 @@ func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, f
 	return nil
 }
 
-// StaticClusters returns the names of the clusters in static_resources, in the order of the file.
-// It waits while a configuration is being applied.
+// StaticClusters returns the names of the clusters in static_resources of the active file, in the
+// order of the file. It does not wait for a configuration that is being applied.
 func (s *Source) StaticClusters() []string {
-	s.stack.Lock()
-	defer s.stack.Unlock()
-	static := s.state.Static()
+	static := s.activeStatic.Load()
 	names := make([]string, len(static.Clusters))
 	for i := range static.Clusters {
 		names[i] = static.Clusters[i].Name
