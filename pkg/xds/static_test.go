@@ -186,7 +186,7 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 }
 
 // bootstrapDump returns the bootstrap in the dump of s.
-func bootstrapDump(t *testing.T, s *Source) any {
+func bootstrapDump(t *testing.T, s *Source) []status.DumpObject {
 	t.Helper()
 	list, err := s.Dump(status.DumpOptions{Resource: "bootstrap"})
 	if err != nil {

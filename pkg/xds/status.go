@@ -17,7 +17,9 @@ func (s *Source) Status() status.Status {
 
 // Dump returns the list "configs" of Envoy's ConfigDump for encoding/json, without secrets. It
 // waits while a configuration is being applied. An error means that o is not valid.
-func (s *Source) Dump(o status.DumpOptions) ([]any, error) { return s.statusSnapshot().Dump(o) }
+func (s *Source) Dump(o status.DumpOptions) ([]status.DumpObject, error) {
+	return s.statusSnapshot().Dump(o)
+}
 
 func (s *Source) statusSnapshot() *status.Snapshot {
 	s.stack.Lock()

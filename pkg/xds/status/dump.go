@@ -26,9 +26,9 @@ type DumpOptions struct {
 	Endpoints bool   // include endpoints
 }
 
-// dumpEntry is one resource of a dump. Its state is in the entry itself, or for a listener in a
-// nested entry.
-type dumpEntry map[string]any
+// DumpObject is a JSON object of a dump by key: a message, or one resource with its state. The state
+// of a listener is in a nested object.
+type DumpObject map[string]any
 
 // dumpMessage is one message of the dump.
 type dumpMessage struct {
@@ -39,19 +39,19 @@ type dumpMessage struct {
 
 type dumpField struct {
 	name, entry string // entry is the message type of the entries
-	entries     []dumpEntry
+	entries     []DumpObject
 }
 
 const adminPackage = "type.googleapis.com/envoy.admin.v3."
 
 // Dump returns the list "configs" of a ConfigDump for encoding/json. Private keys and other secrets
 // are redacted. An error means that o is not valid.
-func (s *Snapshot) Dump(o DumpOptions) ([]any, error) {
+func (s *Snapshot) Dump(o DumpOptions) ([]DumpObject, error) {
 	messages := s.dumpMessages(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
 	if o.Resource == "" {
-		out := []any{s.bootstrapDump()}
+		out := []DumpObject{s.bootstrapDump()}
 		for _, d := range messages {
-			m := map[string]any{"@type": adminPackage + d.message}
+			m := DumpObject{"@type": adminPackage + d.message}
 			if d.version != "" {
 				m["version_info"] = d.version
 			}
@@ -66,7 +66,7 @@ func (s *Snapshot) Dump(o DumpOptions) ([]any, error) {
 	}
 	names := []string{"bootstrap"}
 	if o.Resource == names[0] {
-		return []any{s.bootstrapDump()}, nil
+		return []DumpObject{s.bootstrapDump()}, nil
 	}
 	for _, d := range messages {
 		for _, f := range d.fields {
@@ -74,7 +74,7 @@ func (s *Snapshot) Dump(o DumpOptions) ([]any, error) {
 			if f.name != o.Resource {
 				continue
 			}
-			out := []any{}
+			out := []DumpObject{}
 			for _, e := range f.entries {
 				e["@type"] = adminPackage + d.message + "." + f.entry
 				out = append(out, e)
@@ -115,7 +115,7 @@ func (s *Snapshot) dumpMessages(endpoints bool) []dumpMessage {
 
 // entries returns the resources of a type, sorted by name. Resources in warming are not active yet.
 // field is the key of the resource in an entry.
-func (s *Snapshot) entries(url, field string) (active, warming []dumpEntry) {
+func (s *Snapshot) entries(url, field string) (active, warming []DumpObject) {
 	for _, r := range s.received(url) {
 		e := s.resourceEntry(url, r, field)
 		if url == resource.SecretType {
@@ -132,9 +132,9 @@ func (s *Snapshot) entries(url, field string) (active, warming []dumpEntry) {
 }
 
 // listenerEntries returns the listeners, whose state is in a nested entry.
-func (s *Snapshot) listenerEntries() (entries []dumpEntry) {
+func (s *Snapshot) listenerEntries() (entries []DumpObject) {
 	for _, r := range s.received(resource.ListenerType) {
-		e := dumpEntry{"name": r.name}
+		e := DumpObject{"name": r.name}
 		if _, accepted := r.body(r.name); accepted {
 			state := "active_state"
 			if s.warming[resource.ListenerType][r.name] {
@@ -149,8 +149,8 @@ func (s *Snapshot) listenerEntries() (entries []dumpEntry) {
 }
 
 // resourceEntry returns the entry of a resource with its version, update time and ignored fields.
-func (s *Snapshot) resourceEntry(url string, r viewResource, field string) dumpEntry {
-	e := dumpEntry{}
+func (s *Snapshot) resourceEntry(url string, r viewResource, field string) DumpObject {
+	e := DumpObject{}
 	history := r.history[r.name]
 	if history.version != "" {
 		e["version_info"] = history.version
@@ -168,16 +168,16 @@ func (s *Snapshot) resourceEntry(url string, r viewResource, field string) dumpE
 }
 
 // addErrorState adds the reason why the last version of the resource was rejected, if it was.
-func (r viewResource) addErrorState(e dumpEntry) {
+func (r viewResource) addErrorState(e DumpObject) {
 	if history := r.history[r.name]; history.rejectReason != "" {
-		e["error_state"] = dumpEntry{"details": r.name + ": " + history.rejectReason, "last_update_attempt": history.rejectedAt.UTC().Format(time.RFC3339Nano)}
+		e["error_state"] = DumpObject{"details": r.name + ": " + history.rejectReason, "last_update_attempt": history.rejectedAt.UTC().Format(time.RFC3339Nano)}
 	}
 }
 
 // staticEntries returns the static resources of a type, in the order of the file.
-func (s *Snapshot) staticEntries(url, field string) (entries []dumpEntry) {
+func (s *Snapshot) staticEntries(url, field string) (entries []DumpObject) {
 	for _, r := range s.static.OfType(url) {
-		e := dumpEntry{field: redactedResourceJSON(url, r.Body)}
+		e := DumpObject{field: redactedResourceJSON(url, r.Body)}
 		if url == resource.SecretType {
 			e["name"] = r.Name
 		}
@@ -191,7 +191,7 @@ func (s *Snapshot) staticEntries(url, field string) (entries []dumpEntry) {
 
 // bootstrapDump returns the bootstrap. The values of gRPC initial metadata are redacted, because
 // they may be credentials.
-func (s *Snapshot) bootstrapDump() any {
+func (s *Snapshot) bootstrapDump() DumpObject {
 	static := map[string]any{}
 	for url, section := range map[string]struct {
 		name    string
@@ -223,7 +223,7 @@ func (s *Snapshot) bootstrapDump() any {
 		}
 		dynamic["ads_config"] = redactedJSON(api)
 	}
-	return map[string]any{
+	return DumpObject{
 		"@type": adminPackage + "BootstrapConfigDump",
 		"bootstrap": map[string]any{
 			"node": redactedJSON(proto.Clone(s.boot.Node)), "static_resources": static, "dynamic_resources": dynamic,
