@@ -3,7 +3,6 @@ package configjson
 import (
 	"net"
 	"net/netip"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -135,12 +134,7 @@ func (r *dubboReader) token(j *dubboRegistryJSON) string {
 		r.report.Errorf(node, "token_file and token are mutually exclusive")
 		return ""
 	}
-	text, err := r.files.ReadFile(j.TokenFile)
-	if err != nil && !filepath.IsAbs(j.TokenFile) {
-		if sibling, siblingErr := r.files.ReadFile(filepath.Join(filepath.Dir(r.file), j.TokenFile)); siblingErr == nil {
-			text, err = sibling, nil
-		}
-	}
+	_, text, err := readRelative(r.file, j.TokenFile, r.files.ReadFile)
 	token := strings.TrimSpace(string(text))
 	switch {
 	case err != nil:

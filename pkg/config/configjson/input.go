@@ -53,13 +53,7 @@ func (in *input) document(name string, data []byte) document.Node {
 // directory parses the documents of a directory in the order of their names. node contains the name
 // of the directory.
 func (in *input) directory(node document.Node, dir string) []document.Node {
-	entries, err := in.files.ReadDir(dir)
-	if err != nil && !filepath.IsAbs(dir) {
-		sibling := filepath.Join(filepath.Dir(in.file), dir)
-		if list, siblingErr := in.files.ReadDir(sibling); siblingErr == nil {
-			dir, entries, err = sibling, list, nil
-		}
-	}
+	dir, entries, err := readRelative(in.file, dir, in.files.ReadDir)
 	if err != nil {
 		in.report.Errorf(node, "the directory %q %s", dir, readProblem(err))
 		return nil
@@ -85,6 +79,21 @@ func (in *input) directory(node document.Node, dir string) []document.Node {
 		in.report.Warnf(node, "the directory %q contains no .json or .yaml file", dir)
 	}
 	return roots
+}
+
+// readRelative reads path, which the configuration in file refers to. A relative path refers to the
+// working directory, or, if it cannot be read there, to the directory of file. found is the path
+// that was read. After an error found is path, and err is the error of the working directory.
+func readRelative[T any](file, path string, read func(name string) (T, error)) (found string, content T, err error) {
+	content, err = read(path)
+	if err == nil || filepath.IsAbs(path) {
+		return path, content, err
+	}
+	sibling := filepath.Join(filepath.Dir(file), path)
+	if siblingContent, siblingErr := read(sibling); siblingErr == nil {
+		return sibling, siblingContent, nil
+	}
+	return path, content, err
 }
 
 // readProblem returns the reason why a file cannot be read, without the file name, which the

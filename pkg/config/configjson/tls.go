@@ -115,8 +115,7 @@ func (r *tlsReader) warnMissingStatus(j *tlsJSON) {
 	}
 }
 
-// pem converts a path or PEM text. A relative path refers to the working directory if the file
-// exists there, else to the directory of the configuration.
+// pem converts a path or PEM text.
 func (r *tlsReader) pem(text string) config.PEM {
 	switch {
 	case strings.TrimSpace(text) == "":
@@ -126,13 +125,8 @@ func (r *tlsReader) pem(text string) config.PEM {
 	case filepath.IsAbs(text):
 		return config.PEM{Path: text}
 	}
-	sibling := filepath.Join(filepath.Dir(r.file), text)
-	if _, err := r.files.ReadFile(text); err != nil {
-		if _, err := r.files.ReadFile(sibling); err == nil {
-			return config.PEM{Path: sibling}
-		}
-	}
-	return config.PEM{Path: text}
+	path, _, _ := readRelative(r.file, text, r.files.ReadFile) // checkCredentials reports a missing file
+	return config.PEM{Path: path}
 }
 
 // splitList splits a list and drops empty elements.
