@@ -35,6 +35,8 @@ type SANMatcher struct {
 // CompileRegex compiles the regular expression (RE2) of a SANMatcher.
 func CompileRegex(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
 
+// matches reports whether name matches. It repeats string conditions of headermatch.Matcher, which
+// is in a higher layer.
 func (m *SANMatcher) matches(name string) bool {
 	if m.Regex != nil {
 		return m.Regex.MatchString(name)

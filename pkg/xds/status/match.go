@@ -3,11 +3,13 @@ package status
 import (
 	"fmt"
 	"regexp"
-	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
 // matchesAnyNode reports whether one of the matchers matches the node, or matchers is empty. An
@@ -56,25 +58,28 @@ func wrapField(field string, err error) error {
 
 // matchesString reports whether m matches text.
 func matchesString(m *matcherv3.StringMatcher, text string) (bool, error) {
-	fold := func(s string) string { return s }
-	if m.GetIgnoreCase() {
-		fold = strings.ToLower
-	}
+	is := config.ValueMatch{IgnoreCase: m.GetIgnoreCase()}
+	var expression *regexp.Regexp
+	var err error
 	switch p := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
-		return fold(text) == fold(p.Exact), nil
+		is.Kind, is.Text = config.ValueExact, p.Exact
 	case *matcherv3.StringMatcher_Prefix:
-		return strings.HasPrefix(fold(text), fold(p.Prefix)), nil
+		is.Kind, is.Text = config.ValuePrefix, p.Prefix
 	case *matcherv3.StringMatcher_Suffix:
-		return strings.HasSuffix(fold(text), fold(p.Suffix)), nil
+		is.Kind, is.Text = config.ValueSuffix, p.Suffix
 	case *matcherv3.StringMatcher_Contains:
-		return strings.Contains(fold(text), fold(p.Contains)), nil
+		is.Kind, is.Text = config.ValueContains, p.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
-		r, err := regexp.Compile(`^(?:` + p.SafeRegex.GetRegex() + `)$`)
-		return err == nil && r.MatchString(text), err
+		is.Kind = config.ValueRegex
+		if expression, err = regexp.Compile(headermatch.Anchored(p.SafeRegex.GetRegex())); err != nil {
+			return false, err
+		}
 	default:
 		return false, fmt.Errorf("%s: the pattern is not supported", m.ProtoReflect().Descriptor().FullName())
 	}
+	matcher := headermatch.New(is, expression)
+	return matcher.MatchValue(text), nil
 }
 
 // matchesValue reports whether m matches v; nil means that there is no value.

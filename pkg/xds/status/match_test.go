@@ -35,6 +35,9 @@ func TestNodeMatchers(t *testing.T) {
 		{"id contains", `{"node_id": {"contains": "car"}}`, true},
 		{"id regex", `{"node_id": {"safe_regex": {"regex": "s.*a"}}}`, true},
 		{"regex for a part of the id", `{"node_id": {"safe_regex": {"regex": "side"}}}`, false},
+		{"suffix, contains and prefix with ignore_case", `{"node_id": {"suffix": "R~A", "ignore_case": true}, "node_metadatas": [` +
+			`{"path": [{"key": "in"}, {"key": "side"}], "value": {"string_match": {"contains": "EX", "ignore_case": true}}},` +
+			`{"path": [{"key": "in"}, {"key": "side"}], "value": {"string_match": {"prefix": "TE", "ignore_case": true}}}]}`, true},
 		{"number", metadataMatcher("n", `{"double_match": {"exact": 2}}`), true},
 		{"range that ends at the number", metadataMatcher("n", `{"double_match": {"range": {"start": 1, "end": 2}}}`), false},
 		{"range that starts at the number", metadataMatcher("n", `{"double_match": {"range": {"start": 2, "end": 3}}}`), true},
