@@ -8,6 +8,7 @@ import (
 	"github.com/weft-proxy/weft/internal/demand"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
 // Route tables may be on demand (config.OnDemand), like hosts of clusters: a listener whose table
@@ -133,23 +134,11 @@ func (w tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
 		return // the table has arrived in the meantime
 	}
 	w.table.queue.Request(w.table.name)
-	timeout := w.table.Wait
-	if !x.Deadline.IsZero() {
-		timeout = min(timeout, time.Until(x.Deadline))
+	deadline := time.Now().Add(w.table.Wait)
+	if !x.Deadline.IsZero() && x.Deadline.Before(deadline) {
+		deadline = x.Deadline
 	}
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	disconnected := make(chan struct{})
-	if x.Downstream != nil {
-		stop := x.Downstream.OnDisconnect(func() { close(disconnected) })
-		defer stop()
-	}
-	select {
-	case <-arrived:
-	case <-timer.C:
-	case <-disconnected:
-	case <-ctx.Done():
-	}
+	wait.For(ctx, deadline, x.Downstream, arrived)
 }
 
 // activePipeline serves with the active pipeline, even if its table has not arrived.
