@@ -40,10 +40,3 @@ func (c *WeakCache[T]) removeUnused(key string) {
 		delete(c.byKey, key)
 	}
 }
-
-// Len returns the number of entries.
-func (c *WeakCache[T]) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.byKey)
-}

@@ -85,18 +85,6 @@ func NewCIDRSet(prefixes []netip.Prefix) CIDRSet {
 	return s
 }
 
-// CompileCIDRSet compiles a list of ranges. Errors name key.
-func CompileCIDRSet(key string, list []CIDRRangeConfig) (CIDRSet, error) {
-	prefixes := make([]netip.Prefix, len(list))
-	for i := range list {
-		var err error
-		if prefixes[i], err = list[i].Compile(); err != nil {
-			return CIDRSet{}, fmt.Errorf("%s[%d]: %w", key, i, err)
-		}
-	}
-	return NewCIDRSet(prefixes), nil
-}
-
 func lastAddr(p netip.Prefix) netip.Addr {
 	bytes := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {

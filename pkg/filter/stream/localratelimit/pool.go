@@ -94,14 +94,3 @@ func (p *pool) evictionIndex(s *shard, now instant) int {
 		s.ring[index].used = false
 	}
 }
-
-// len returns the number of buckets.
-func (p *pool) len() (n int) {
-	for i := range p.shards {
-		s := &p.shards[i]
-		s.mu.Lock()
-		n += len(s.ring)
-		s.mu.Unlock()
-	}
-	return n
-}
