@@ -14,15 +14,15 @@ import (
 
 func TestBorrowedBytesKeepOrder(t *testing.T) {
 	q, peer, _ := newTestQueue(t)
-	storage := []byte("LENT")
+	storage := []byte("DATA")
 	for range 3 {
 		_ = appendFrame(q, "before;")
 		if !q.AppendBorrowed([]byte("head:"), storage) {
 			t.Fatal("AppendBorrowed = false although no goroutine writes")
 		}
-		_ = appendFrame(q, ";behind;")
+		_ = appendFrame(q, ";after;")
 	}
-	want := strings.Repeat("before;head:LENT;behind;", 3)
+	want := strings.Repeat("before;head:DATA;after;", 3)
 	if q.Queued() != len(want) {
 		t.Errorf("%d bytes are queued, want %d", q.Queued(), len(want))
 	}
@@ -30,7 +30,7 @@ func TestBorrowedBytesKeepOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.CopyBorrowed()
-	copy(storage, "gone")
+	copy(storage, "xxxx")
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(peer, got); err != nil || string(got) != want {
 		t.Errorf("got %q, %v; want %q", got, err, want)
@@ -39,13 +39,13 @@ func TestBorrowedBytesKeepOrder(t *testing.T) {
 
 func TestUnsentBorrowedBytesAreCopied(t *testing.T) {
 	q, peer, _ := newTestQueue(t)
-	storage := []byte("LENT")
+	storage := []byte("DATA")
 	_ = q.AppendBorrowed(nil, storage)
 	q.CopyBorrowed()
-	copy(storage, "gone")
+	copy(storage, "xxxx")
 	_ = q.Flush()
 	got := make([]byte, len(storage))
-	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "LENT" {
+	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "DATA" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -55,12 +55,12 @@ func TestUnsentBorrowedBytesAreCopied(t *testing.T) {
 func TestFullSocketCopiesBorrowedBytes(t *testing.T) {
 	q, peer, _ := newTestQueue(t)
 	var want bytes.Buffer
-	refused := false
-	for i := 0; !refused; i++ {
+	socketFull := false
+	for i := 0; !socketFull; i++ {
 		storage := bytes.Repeat(fmt.Appendf(nil, "%08d", i), 32<<10) // 256 KiB
 		want.Write(storage)
 		if !q.AppendBorrowed(nil, storage) {
-			refused = true
+			socketFull = true
 			_ = appendFrame(q, string(storage))
 		}
 		if err := q.Flush(); err != nil {
@@ -80,12 +80,12 @@ func TestFullSocketCopiesBorrowedBytes(t *testing.T) {
 
 func TestConcurrentAppendBorrowed(t *testing.T) {
 	q, peer, _ := newTestQueue(t)
-	const senders, each, size = 8, 300, 5000
+	const senders, framesPerSender, size = 8, 300, 5000
 	var wg sync.WaitGroup
 	for s := range senders {
 		wg.Go(func() {
 			storage := make([]byte, size)
-			for i := range each {
+			for i := range framesPerSender {
 				for j := range storage {
 					storage[j] = byte('a' + s)
 				}
@@ -101,14 +101,14 @@ func TestConcurrentAppendBorrowed(t *testing.T) {
 			_ = q.Flush()
 		})
 	}
-	got := make([]byte, senders*each*size)
+	got := make([]byte, senders*framesPerSender*size)
 	if _, err := io.ReadFull(peer, got); err != nil {
 		t.Fatal(err)
 	}
 	wg.Wait()
 	for i := 0; i < len(got); i += size {
 		if !bytes.Equal(got[i:i+size], bytes.Repeat(got[i:i+1], size)) || got[i] == 0 {
-			t.Fatalf("borrowed bytes are damaged at %d", i)
+			t.Fatalf("borrowed bytes are corrupted at %d", i)
 		}
 	}
 }
@@ -193,13 +193,13 @@ func TestCopiedBytesAreGathered(t *testing.T) {
 }
 
 func TestAppendBorrowedNeedsPlainSocket(t *testing.T) {
-	encrypted, _ := tlsPair(t, nil)
+	tlsConn, _ := tlsPair(t, nil)
 	local, peer := net.Pipe()
 	defer local.Close()
 	defer peer.Close()
-	for name, conn := range map[string]*Conn{"over TLS": encrypted, "in memory": NewConn(local)} {
+	for name, conn := range map[string]*Conn{"over TLS": tlsConn, "in memory": NewConn(local)} {
 		q := NewWriteQueue(conn, func(func()) { t.Error("a goroutine waits for the peer") })
-		if q.AppendBorrowed([]byte("head"), []byte("content")) || q.Queued() > 0 {
+		if q.AppendBorrowed([]byte("head"), []byte("body")) || q.Queued() > 0 {
 			t.Errorf("%s: AppendBorrowed added bytes or returned true; %d bytes are queued", name, q.Queued())
 		}
 	}

@@ -14,7 +14,7 @@ import (
 type panickingCloseHook struct{ called chan struct{} }
 
 func (h panickingCloseHook) ServeConn(_ context.Context, conn *Conn) error {
-	conn.OnClose(func() { panic("at the end") })
+	conn.OnClose(func() { panic("close hook") })
 	conn.OnClose(func() { close(h.called) })
 	return nil
 }
@@ -22,19 +22,19 @@ func (h panickingCloseHook) ServeConn(_ context.Context, conn *Conn) error {
 // logBuffer is an io.Writer for a log. Safe for concurrent use.
 type logBuffer struct {
 	mu  sync.Mutex
-	all strings.Builder // guarded by mu
+	buf strings.Builder // guarded by mu
 }
 
 func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.all.Write(p)
+	return l.buf.Write(p)
 }
 
 func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.all.String()
+	return l.buf.String()
 }
 
 // TestCloseHookPanicIsRecovered verifies that the other close hooks still run, and that the
@@ -57,7 +57,7 @@ func TestCloseHookPanicIsRecovered(t *testing.T) {
 	if n := l.Connections(); n != 0 {
 		t.Errorf("%d connections are open", n)
 	}
-	if !strings.Contains(log.String(), "at the end") {
+	if !strings.Contains(log.String(), "close hook") {
 		t.Errorf("the panic was not logged: %q", log)
 	}
 }

@@ -10,12 +10,12 @@ import (
 // TestCloseHookMayCallListener verifies that a drain runs close hooks without the listener's lock.
 func TestCloseHookMayCallListener(t *testing.T) {
 	var l *Listener
-	connections, busy, release := make(chan int, 1), make(chan struct{}), make(chan struct{})
+	counts, serving, release := make(chan int, 1), make(chan struct{}), make(chan struct{})
 	defer close(release)
 	l, err := Listen(context.Background(), ListenOptions{Name: "t", Network: "tcp", Address: "127.0.0.1:0"},
 		handlerFunc(func(_ context.Context, c *Conn) error {
-			c.OnClose(func() { connections <- l.Connections() })
-			close(busy)
+			c.OnClose(func() { counts <- l.Connections() })
+			close(serving)
 			<-release // so that only the drain closes the connection
 			return nil
 		}))
@@ -28,12 +28,12 @@ func TestCloseHookMayCallListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	<-busy
-	expired, cancel := context.WithCancel(context.Background())
+	<-serving
+	expiredCtx, cancel := context.WithCancel(context.Background())
 	cancel()
-	go l.Drain(expired)
+	go l.Drain(expiredCtx)
 	select {
-	case n := <-connections:
+	case n := <-counts:
 		if n != 1 {
 			t.Errorf("the listener has %d connections, want 1", n)
 		}

@@ -27,10 +27,10 @@ type connEvents struct {
 	closed   chan CloseReason
 }
 
-func (o connEvents) Accepted()            { close(o.accepted) }
+func (e connEvents) Accepted()            { close(e.accepted) }
 func (connEvents) Refused()               {}
 func (connEvents) AcceptError()           {}
-func (o connEvents) Closed(c CloseReason) { o.closed <- c }
+func (e connEvents) Closed(c CloseReason) { e.closed <- c }
 
 // idleHandler is a handler that lets the listener wait for the first byte.
 type idleHandler struct {
@@ -38,26 +38,26 @@ type idleHandler struct {
 	idle time.Duration
 }
 
-func (p idleHandler) IdleTimeout() time.Duration { return p.idle }
+func (h idleHandler) IdleTimeout() time.Duration { return h.idle }
 
 func TestListenerCountsCloseReasons(t *testing.T) {
 	setReason := func(c CloseReason) handlerFunc {
 		return func(_ context.Context, conn *Conn) error { conn.CloseReason = c; return nil }
 	}
-	nothing := func(*Listener, *net.TCPConn) {}
+	noAction := func(*Listener, *net.TCPConn) {}
 	drain := func(l *Listener, _ *net.TCPConn) { l.Drain(context.Background()) }
 	for _, test := range []struct {
 		name    string
 		handler Handler
-		end     func(l *Listener, peer *net.TCPConn)
+		action  func(l *Listener, peer *net.TCPConn)
 		want    CloseReason
 	}{
-		{"default", setReason(ClosedComplete), nothing, ClosedComplete},
-		{"set by the handler", setReason(ClosedMaxRequests), nothing, ClosedMaxRequests},
-		{"panic", handlerFunc(func(context.Context, *Conn) error { panic("a defect") }), nothing, ClosedInternalError},
+		{"default", setReason(ClosedComplete), noAction, ClosedComplete},
+		{"set by the handler", setReason(ClosedMaxRequests), noAction, ClosedMaxRequests},
+		{"panic", handlerFunc(func(context.Context, *Conn) error { panic("a defect") }), noAction, ClosedInternalError},
 		{"closed before its first byte", idleHandler{setReason(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.Close() }, ClosedByPeer},
 		{"reset before its first byte", idleHandler{setReason(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, ClosedByPeer},
-		{"idle timeout", idleHandler{setReason(ClosedComplete), 10 * time.Millisecond}, nothing, ClosedIdle},
+		{"idle timeout", idleHandler{setReason(ClosedComplete), 10 * time.Millisecond}, noAction, ClosedIdle},
 		{"drained before its first byte", idleHandler{setReason(ClosedComplete), 0}, drain, ClosedDrained},
 		{"force-closed by a drain", holdHandler, func(l *Listener, _ *net.TCPConn) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -66,16 +66,16 @@ func TestListenerCountsCloseReasons(t *testing.T) {
 		}, ClosedDrainTimeout},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			count := connEvents{make(chan struct{}), make(chan CloseReason, 1)}
-			l := listen(t, ListenOptions{Counter: count}, test.handler)
+			events := connEvents{make(chan struct{}), make(chan CloseReason, 1)}
+			l := listen(t, ListenOptions{Counter: events}, test.handler)
 			peer, err := net.Dial("tcp", l.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer peer.Close()
-			<-count.accepted
-			test.end(l, peer.(*net.TCPConn))
-			if got := <-count.closed; got != test.want {
+			<-events.accepted
+			test.action(l, peer.(*net.TCPConn))
+			if got := <-events.closed; got != test.want {
 				t.Errorf("counted as %v, want %v", got, test.want)
 			}
 		})

@@ -14,17 +14,17 @@ func TestTokenBucketRate(t *testing.T) {
 	rate := AcceptRate{PerSecond: 10, Burst: 3}
 	now := time.Unix(0, 0)
 	var b tokenBucket
-	took, waited := 0, time.Duration(0)
-	for took < 103 {
+	tokens, totalWait := 0, time.Duration(0)
+	for tokens < 103 {
 		if d := b.take(now, rate); d > 0 {
 			now = now.Add(d)
-			waited += d
+			totalWait += d
 			continue
 		}
-		took++
+		tokens++
 	}
-	if waited < 9999*time.Millisecond || waited > 10001*time.Millisecond {
-		t.Errorf("103 connections at 10/s with a burst of 3 took %v, want 10s", waited)
+	if totalWait < 9999*time.Millisecond || totalWait > 10001*time.Millisecond {
+		t.Errorf("103 connections at 10/s with a burst of 3 took %v, want 10s", totalWait)
 	}
 	now = now.Add(time.Hour)
 	for range 3 {
@@ -46,7 +46,7 @@ func TestTokenBucketRate(t *testing.T) {
 	}
 }
 
-// fakeListener is a net.Listener that accepts the connections of newIncoming and arrive.
+// fakeListener is a net.Listener that accepts the connections that arrive queues.
 type fakeListener struct {
 	net.Listener // not called
 
@@ -54,31 +54,31 @@ type fakeListener struct {
 	closed chan struct{}
 }
 
-func newIncoming(queued int) *fakeListener {
-	in := &fakeListener{conns: make(chan net.Conn, queued), closed: make(chan struct{})}
-	for range queued {
-		in.arrive()
+func newFakeListener(n int) *fakeListener {
+	l := &fakeListener{conns: make(chan net.Conn, n), closed: make(chan struct{})}
+	for range n {
+		l.arrive()
 	}
-	return in
+	return l
 }
 
 // arrive queues one more connection and returns the client's end.
-func (in *fakeListener) arrive() net.Conn {
+func (l *fakeListener) arrive() net.Conn {
 	client, server := net.Pipe()
-	in.conns <- server
+	l.conns <- server
 	return client
 }
 
-func (in *fakeListener) Accept() (net.Conn, error) {
+func (l *fakeListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-in.conns:
+	case c := <-l.conns:
 		return c, nil
-	case <-in.closed:
+	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-func (in *fakeListener) Close() error { close(in.closed); return nil }
+func (l *fakeListener) Close() error { close(l.closed); return nil }
 
 // closeImmediately returns a handler that closes its connections immediately.
 func closeImmediately() Handler {
@@ -95,25 +95,25 @@ func (c *countingCounter) Closed(CloseReason) {}
 
 func TestAcceptRateQueuesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		in, n := newIncoming(1000), &countingCounter{}
-		l := newListener(ListenOptions{AcceptRate: AcceptRate{PerSecond: 10, Burst: 5}, Counter: n}, in, closeImmediately())
-		served := make(chan error)
-		go func() { served <- l.Serve(t.Context()) }()
+		ln, counter := newFakeListener(1000), &countingCounter{}
+		l := newListener(ListenOptions{AcceptRate: AcceptRate{PerSecond: 10, Burst: 5}, Counter: counter}, ln, closeImmediately())
+		serveErr := make(chan error)
+		go func() { serveErr <- l.Serve(t.Context()) }()
 		for second := range 4 {
 			synctest.Wait()
-			if want := int64(5 + 10*second); n.accepted.Load() < want-1 || n.accepted.Load() > want || n.refused.Load() > 0 {
-				t.Errorf("after %d s: %d connections accepted, %d refused; want %d accepted", second, n.accepted.Load(), n.refused.Load(), want)
+			if want := int64(5 + 10*second); counter.accepted.Load() < want-1 || counter.accepted.Load() > want || counter.refused.Load() > 0 {
+				t.Errorf("after %d s: %d connections accepted, %d refused; want %d accepted", second, counter.accepted.Load(), counter.refused.Load(), want)
 			}
 			<-time.After(time.Second)
 		}
 		l.SetAcceptRate(AcceptRate{})
 		<-time.After(maxRateWait)
 		synctest.Wait()
-		if n := n.accepted.Load(); n != 1000 {
+		if n := counter.accepted.Load(); n != 1000 {
 			t.Errorf("without a rate: %d of 1000 connections accepted", n)
 		}
 		l.Stop()
-		if err := <-served; err != nil {
+		if err := <-serveErr; err != nil {
 			t.Errorf("Serve = %v", err)
 		}
 	})
@@ -121,13 +121,13 @@ func TestAcceptRateQueuesConnections(t *testing.T) {
 
 func TestStopEndsRateWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newListener(ListenOptions{AcceptRate: AcceptRate{PerSecond: 0.001, Burst: 1}}, newIncoming(3), closeImmediately())
-		served := make(chan error)
-		go func() { served <- l.Serve(t.Context()) }()
+		l := newListener(ListenOptions{AcceptRate: AcceptRate{PerSecond: 0.001, Burst: 1}}, newFakeListener(3), closeImmediately())
+		serveErr := make(chan error)
+		go func() { serveErr <- l.Serve(t.Context()) }()
 		synctest.Wait()
 		started := time.Now()
 		l.Stop()
-		if err := <-served; err != nil || time.Since(started) > 0 {
+		if err := <-serveErr; err != nil || time.Since(started) > 0 {
 			t.Errorf("Serve = %v after %v", err, time.Since(started))
 		}
 	})
@@ -136,40 +136,40 @@ func TestStopEndsRateWait(t *testing.T) {
 func TestPauseAcceptQueuesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var limiter ConnLimiter
-		in, n := newIncoming(0), &countingCounter{}
-		in.conns = make(chan net.Conn, 8)
-		l := newListener(ListenOptions{Limiter: &limiter, Counter: n}, in, closeImmediately())
-		served := make(chan error)
-		go func() { served <- l.Serve(t.Context()) }()
-		expect := func(when string, want int64) {
+		ln, counter := newFakeListener(0), &countingCounter{}
+		ln.conns = make(chan net.Conn, 8)
+		l := newListener(ListenOptions{Limiter: &limiter, Counter: counter}, ln, closeImmediately())
+		serveErr := make(chan error)
+		go func() { serveErr <- l.Serve(t.Context()) }()
+		expect := func(label string, want int64) {
 			t.Helper()
 			<-time.After(time.Minute)
 			synctest.Wait()
-			if n.accepted.Load() != want || n.refused.Load() != 0 {
-				t.Errorf("%s: %d connections accepted, %d refused; want %d accepted", when, n.accepted.Load(), n.refused.Load(), want)
+			if counter.accepted.Load() != want || counter.refused.Load() != 0 {
+				t.Errorf("%s: %d connections accepted, %d refused; want %d accepted", label, counter.accepted.Load(), counter.refused.Load(), want)
 			}
 		}
-		in.arrive()
+		ln.arrive()
 		expect("before the pause", 1)
 		limiter.PauseAccept()
 		limiter.PauseAccept()
-		in.arrive() // Accept was already waiting for it when the pause began
-		in.arrive()
+		ln.arrive() // Accept was already waiting for it when the pause began
+		ln.arrive()
 		expect("paused", 1)
-		if queued := len(in.conns); queued != 1 {
+		if queued := len(ln.conns); queued != 1 {
 			t.Errorf("%d connections are queued, want 1", queued)
 		}
 		limiter.ResumeAccept()
 		limiter.ResumeAccept()
 		expect("resumed", 3)
 		limiter.PauseAccept()
-		last := in.arrive()
+		lastConn := ln.arrive()
 		expect("paused again", 3)
 		l.Stop()
-		if err := <-served; err != nil {
+		if err := <-serveErr; err != nil {
 			t.Errorf("Serve = %v", err)
 		}
-		if _, err := last.Read(make([]byte, 1)); err == nil {
+		if _, err := lastConn.Read(make([]byte, 1)); err == nil {
 			t.Error("Stop did not close a connection that waited for the end of the pause")
 		}
 	})
@@ -200,7 +200,7 @@ func TestConnLimiterRejectsFraction(t *testing.T) {
 func TestConnLimiterIsShared(t *testing.T) {
 	var limiter ConnLimiter
 	limiter.SetLimit(1)
-	first, second := listen(t, ListenOptions{Limiter: &limiter}, holdHandler), listen(t, ListenOptions{Limiter: &limiter}, holdHandler)
+	firstListener, secondListener := listen(t, ListenOptions{Limiter: &limiter}, holdHandler), listen(t, ListenOptions{Limiter: &limiter}, holdHandler)
 	dial := func(l *Listener) net.Conn {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -210,22 +210,22 @@ func TestConnLimiterIsShared(t *testing.T) {
 		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 		return c
 	}
-	firstConn := dial(first)
+	firstConn := dial(firstListener)
 	waitUntil(t, "the first connection is open", func() bool { return limiter.Active() == 1 })
-	if _, err := dial(second).Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+	if _, err := dial(secondListener).Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 		t.Errorf("a connection of the other listener: %v, want EOF", err)
 	}
 	_ = firstConn.Close()
 	waitUntil(t, "the first connection has ended", func() bool { return limiter.Active() == 0 })
-	secondConn := dial(second)
+	secondConn := dial(secondListener)
 	waitUntil(t, "the second connection is open", func() bool { return limiter.Active() == 1 })
-	if second.Connections() != 1 {
-		t.Errorf("Connections = %d, want 1", second.Connections())
+	if secondListener.Connections() != 1 {
+		t.Errorf("Connections = %d, want 1", secondListener.Connections())
 	}
 	_ = secondConn.Close()
 }
 
-// waitUntil waits until holds returns true.
+// waitUntil waits until condition returns true. It fails the test after 5 s.
 func waitUntil(t *testing.T, label string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -245,16 +245,16 @@ type parkingHandler struct{ handlerFunc }
 func (parkingHandler) IdleTimeout() time.Duration { return 0 }
 
 func TestCloseIdle(t *testing.T) {
-	served, ended := make(chan struct{}), make(chan CloseReason, 4)
-	busy := make(chan struct{})
-	l := listen(t, ListenOptions{Counter: closeRecorder{ended}}, parkingHandler{func(_ context.Context, c *Conn) error {
+	requests, reasons := make(chan struct{}), make(chan CloseReason, 4)
+	unblock := make(chan struct{})
+	l := listen(t, ListenOptions{Counter: closeRecorder{reasons}}, parkingHandler{func(_ context.Context, c *Conn) error {
 		var b [1]byte
 		if _, err := c.Read(b[:]); err != nil {
 			return err
 		}
-		served <- struct{}{}
+		requests <- struct{}{}
 		if b[0] == 'b' {
-			<-busy
+			<-unblock
 		}
 		return ErrPark
 	}})
@@ -271,7 +271,7 @@ func TestCloseIdle(t *testing.T) {
 		if _, err := clients[i].Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		<-served
+		<-requests
 	}
 	awaitParked := func(want int) {
 		t.Helper()
@@ -286,9 +286,9 @@ func TestCloseIdle(t *testing.T) {
 		})
 	}
 	now := time.Unix(0, 0)
-	closeIdle := func(after time.Duration, want int) {
+	closeIdle := func(elapsed time.Duration, want int) {
 		t.Helper()
-		now = now.Add(after)
+		now = now.Add(elapsed)
 		if n := l.CloseIdle(now, time.Second); n != want {
 			t.Errorf("CloseIdle = %d, want %d", n, want)
 		}
@@ -299,27 +299,27 @@ func TestCloseIdle(t *testing.T) {
 	send(0, "x") // restarts its idle time
 	awaitParked(2)
 	closeIdle(100*time.Millisecond, 1)
-	if reason := <-ended; reason != ClosedOverload {
+	if reason := <-reasons; reason != ClosedOverload {
 		t.Errorf("close reason %v, want %v", reason, ClosedOverload)
 	}
 	send(0, "b")
 	closeIdle(10*time.Second, 0) // a busy connection stays
-	busy <- struct{}{}
+	unblock <- struct{}{}
 	awaitParked(1)
 	closeIdle(0, 0)
 	l.ResetIdleTracking()
 	closeIdle(10*time.Second, 0)
 	closeIdle(time.Second, 1)
-	<-ended
+	<-reasons
 }
 
-// closeRecorder is a ListenerCounter that sends close reasons to ended.
-type closeRecorder struct{ ended chan CloseReason }
+// closeRecorder is a ListenerCounter that sends close reasons to a channel.
+type closeRecorder struct{ reasons chan CloseReason }
 
 func (closeRecorder) Accepted()                   {}
 func (closeRecorder) Refused()                    {}
 func (closeRecorder) AcceptError()                {}
-func (c closeRecorder) Closed(reason CloseReason) { c.ended <- reason }
+func (c closeRecorder) Closed(reason CloseReason) { c.reasons <- reason }
 
 func TestShedEndsAfterExchange(t *testing.T) {
 	c := NewConn(nil)

@@ -7,19 +7,19 @@ import (
 
 // reachableStates returns the states that legal events can reach.
 func reachableStates() map[connState]bool {
-	found := map[connState]bool{0: true}
-	next := []connState{0}
-	for len(next) > 0 {
-		s := next[0]
-		next = next[1:]
+	reachable := map[connState]bool{0: true}
+	queue := []connState{0}
+	for len(queue) > 0 {
+		s := queue[0]
+		queue = queue[1:]
 		for e := range connEventCount {
-			if after := s.after(e); s.legal(e) && !found[after] {
-				found[after] = true
-				next = append(next, after)
+			if after := s.after(e); s.legal(e) && !reachable[after] {
+				reachable[after] = true
+				queue = append(queue, after)
 			}
 		}
 	}
-	return found
+	return reachable
 }
 
 // TestConnStateInvariants verifies that legal events reach exactly the states without contradicting
@@ -38,10 +38,10 @@ func TestConnStateInvariants(t *testing.T) {
 		}
 		return true
 	}
-	found := reachableStates()
+	reachable := reachableStates()
 	for s := range connState(1 << connStateBits) {
-		if found[s] != consistent(s) {
-			t.Errorf("%v: reachable %t, want %t", s, found[s], consistent(s))
+		if reachable[s] != consistent(s) {
+			t.Errorf("%v: reachable %t, want %t", s, reachable[s], consistent(s))
 		}
 	}
 }
@@ -50,29 +50,29 @@ func TestConnStateInvariants(t *testing.T) {
 // belong to it.
 func TestConnStateSteps(t *testing.T) {
 	const drainBits = stateDraining | stateDrainAfterNext
-	for e, bits := range map[connEvent]struct{ sets, clears, may connState }{
+	for e, bits := range map[connEvent]struct{ sets, clears, optional connState }{
 		eventAccept:            {sets: stateNoExchange},
 		eventIdle:              {sets: stateIdle},
-		eventIdleAfterExchange: {sets: stateIdle, clears: stateNoExchange, may: stateDraining},
+		eventIdleAfterExchange: {sets: stateIdle, clears: stateNoExchange, optional: stateDraining},
 		eventBusy:              {clears: stateIdle},
 		eventPark:              {sets: stateParked},
 		eventUnpark:            {clears: stateParked | stateIdleSeen},
-		eventSeenIdle:          {may: stateIdleSeen},
+		eventSeenIdle:          {optional: stateIdleSeen},
 		eventDrainAfterNext:    {sets: stateDrainAfterNext},
-		eventDrain:             {may: drainBits},
-		eventDrainAwaitFirst:   {sets: stateAwaitFirst, may: drainBits},
+		eventDrain:             {optional: drainBits},
+		eventDrainAwaitFirst:   {sets: stateAwaitFirst, optional: drainBits},
 		eventDrainNow:          {sets: stateDraining, clears: stateAwaitFirst},
 		eventDrainExpiring:     {sets: stateDraining | stateDrainExpiring, clears: stateAwaitFirst},
 		eventForceClose:        {sets: stateForceClosed},
 		eventShed:              {sets: stateShed | stateDrainAfterNext},
-		eventShedIdle:          {sets: stateShed, may: drainBits},
+		eventShedIdle:          {sets: stateShed, optional: drainBits},
 		eventInterrupt:         {sets: stateInterrupted},
 		eventResume:            {clears: stateInterrupted},
 	} {
 		for s := range reachableStates() {
 			got, want := s.after(e), s&^bits.clears|bits.sets
-			if got&^bits.may != want&^bits.may || got&bits.may < s&bits.may {
-				t.Errorf("%v after event %d = %v, want %v, possibly with %v", s, e, got, want, bits.may)
+			if got&^bits.optional != want&^bits.optional || got&bits.optional < s&bits.optional {
+				t.Errorf("%v after event %d = %v, want %v, possibly with %v", s, e, got, want, bits.optional)
 			}
 		}
 	}
@@ -81,18 +81,18 @@ func TestConnStateSteps(t *testing.T) {
 // TestConnStateScripts verifies the states of typical connection lifecycles.
 func TestConnStateScripts(t *testing.T) {
 	for name, test := range map[string]struct {
-		events []connEvent
-		want   connState
-		last   bool // Draining
-		wakes  bool
-		reason CloseReason // closeReason(ClosedDrained)
+		events       []connEvent
+		want         connState
+		lastExchange bool
+		wakesReader  bool
+		reason       CloseReason // closeReason(ClosedDrained)
 	}{
-		"new":          {[]connEvent{}, 0, false, false, ClosedDrained},
-		"idle":         {[]connEvent{eventAccept, eventIdle}, stateNoExchange | stateIdle, false, false, ClosedDrained},
-		"idle again":   {[]connEvent{eventAccept, eventIdle, eventBusy, eventIdleAfterExchange}, stateIdle, false, false, ClosedDrained},
-		"parked":       {[]connEvent{eventPark, eventIdle}, stateParked | stateIdle, false, false, ClosedDrained},
-		"parked, seen": {[]connEvent{eventPark, eventIdle, eventSeenIdle}, stateParked | stateIdle | stateIdleSeen, false, false, ClosedDrained},
-		"seen when it is no longer parked": {
+		"new":                       {[]connEvent{}, 0, false, false, ClosedDrained},
+		"idle":                      {[]connEvent{eventAccept, eventIdle}, stateNoExchange | stateIdle, false, false, ClosedDrained},
+		"idle again":                {[]connEvent{eventAccept, eventIdle, eventBusy, eventIdleAfterExchange}, stateIdle, false, false, ClosedDrained},
+		"parked":                    {[]connEvent{eventPark, eventIdle}, stateParked | stateIdle, false, false, ClosedDrained},
+		"parked, seen by CloseIdle": {[]connEvent{eventPark, eventIdle, eventSeenIdle}, stateParked | stateIdle | stateIdleSeen, false, false, ClosedDrained},
+		"seen by CloseIdle after it was unparked": {
 			[]connEvent{eventPark, eventIdle, eventUnpark, eventBusy, eventSeenIdle}, 0, false, false, ClosedDrained,
 		},
 		"idle, drained": {[]connEvent{eventIdle, eventDrain}, stateIdle | stateDraining, true, true, ClosedDrained},
@@ -122,7 +122,7 @@ func TestConnStateScripts(t *testing.T) {
 		"overload, idle": {
 			[]connEvent{eventPark, eventIdle, eventShedIdle}, stateParked | stateIdle | stateShed | stateDraining, true, true, ClosedOverload,
 		},
-		"overload, fresh, awaited": {
+		"overload, awaits the first exchange": {
 			[]connEvent{eventAccept, eventDrainAwaitFirst, eventShedIdle},
 			stateNoExchange | stateAwaitFirst | stateDrainAfterNext | stateShed, true, false, ClosedOverload,
 		},
@@ -136,9 +136,9 @@ func TestConnStateScripts(t *testing.T) {
 			}
 			s = s.after(e)
 		}
-		if s != test.want || s.lastExchange() != test.last || s.wakesReader() != test.wakes || s.closeReason(ClosedDrained) != test.reason {
+		if s != test.want || s.lastExchange() != test.lastExchange || s.wakesReader() != test.wakesReader || s.closeReason(ClosedDrained) != test.reason {
 			t.Errorf("%s: %v, last exchange %t, wakes the reader %t, reason %v; want %v, %t, %t, %v",
-				name, s, s.lastExchange(), s.wakesReader(), s.closeReason(ClosedDrained), test.want, test.last, test.wakes, test.reason)
+				name, s, s.lastExchange(), s.wakesReader(), s.closeReason(ClosedDrained), test.want, test.lastExchange, test.wakesReader, test.reason)
 		}
 	}
 	if got := stateForceClosed.closeReason(ClosedByPeer); got != ClosedDrainTimeout {

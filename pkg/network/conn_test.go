@@ -39,7 +39,7 @@ func TestFillAllocatesBufferOnData(t *testing.T) {
 	c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	var b *buffer.IoBuffer
 	if _, err := c.Fill(&b, 100); !errors.Is(err, os.ErrDeadlineExceeded) || b != nil {
-		t.Fatalf("Fill with nothing to read = %v, buffer %v; want a deadline and no buffer", err, b)
+		t.Fatalf("Fill with nothing to read = %v, buffer %v; want ErrDeadlineExceeded and no buffer", err, b)
 	}
 	c.SetReadDeadline(time.Time{})
 	go peer.Write([]byte("hello"))
@@ -76,7 +76,7 @@ func TestExtendedDeadlineFiresAtLastValue(t *testing.T) {
 		_, err := c.Fill(&b, 10)
 		b.Release()
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != time.Minute {
-			t.Fatalf("Fill = %v after %v, want a deadline after 1m", err, time.Since(start))
+			t.Fatalf("Fill = %v after %v, want ErrDeadlineExceeded after 1m", err, time.Since(start))
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestWriteTimeout(t *testing.T) {
 		c.SetWriteTimeout(time.Second)
 		start := time.Now()
 		if _, err := c.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("Write = %v, want a deadline", err)
+			t.Fatalf("Write = %v, want ErrDeadlineExceeded", err)
 		}
 		if d := time.Since(start); d < time.Second || d > 2*time.Second {
 			t.Fatalf("the write failed after %v, want 1 to 2 s", d)
@@ -101,7 +101,7 @@ func TestWriteTimeout(t *testing.T) {
 func TestWriteDeadline(t *testing.T) {
 	for _, test := range []struct {
 		name      string
-		quiet     time.Duration
+		timeout   time.Duration
 		deadlines []time.Duration // set one after the other; 0: never
 		want      time.Duration
 	}{
@@ -119,14 +119,14 @@ func TestWriteDeadline(t *testing.T) {
 				defer peer.Close()
 				c := NewConn(nc)
 				defer c.Close()
-				c.SetWriteTimeout(test.quiet)
+				c.SetWriteTimeout(test.timeout)
 				start := time.Now()
 				for _, d := range test.deadlines {
-					at := time.Time{}
+					deadline := time.Time{}
 					if d != 0 {
-						at = start.Add(d)
+						deadline = start.Add(d)
 					}
-					c.SetWriteDeadline(at)
+					c.SetWriteDeadline(deadline)
 				}
 				read := make(chan struct{})
 				go func() { // seven bytes, the last after 6.3 s
@@ -138,7 +138,7 @@ func TestWriteDeadline(t *testing.T) {
 				}()
 				n, err := c.Write(make([]byte, 20))
 				if d := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || d.Truncate(time.Second) != test.want {
-					t.Errorf("Write = %d, %v after %v, want a deadline after %v", n, err, d, test.want)
+					t.Errorf("Write = %d, %v after %v, want ErrDeadlineExceeded after %v", n, err, d, test.want)
 				}
 				c.Close()
 				<-read
@@ -153,7 +153,7 @@ func TestWriteToFullSocketEndsAtDeadline(t *testing.T) {
 	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 	n, err := c.Write(make([]byte, 32<<20))
 	if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Write = %d, %v; want a deadline after the bytes that the socket takes", n, err)
+		t.Errorf("Write = %d, %v; want ErrDeadlineExceeded after the bytes that the socket buffers", n, err)
 	}
 }
 
@@ -222,16 +222,16 @@ func TestWriteAndFillIgnoresStaleTimer(t *testing.T) {
 
 func TestWriteAndFillWritesPartially(t *testing.T) {
 	c, peer := pair(t)
-	big := make([]byte, 16<<20)
+	request := make([]byte, 16<<20)
 	go func() {
-		n, _ := io.ReadFull(peer, make([]byte, len(big)))
-		if n == len(big) {
+		n, _ := io.ReadFull(peer, make([]byte, len(request)))
+		if n == len(request) {
 			peer.Write([]byte("all"))
 		}
 	}()
 	var b *buffer.IoBuffer
-	sent, n, err := c.WriteAndFill(big, &b, 100)
-	if sent != len(big) || n != 3 || err != nil {
+	sent, n, err := c.WriteAndFill(request, &b, 100)
+	if sent != len(request) || n != 3 || err != nil {
 		t.Fatalf("WriteAndFill = %d, %d, %v", sent, n, err)
 	}
 	b.Release()
@@ -273,12 +273,12 @@ func TestIsReusable(t *testing.T) {
 	if c.IsReusable() {
 		t.Error("IsReusable = true with unread bytes")
 	}
-	closed, other := pair(t)
-	other.Close()
-	if err := closed.AwaitReadable(); err != io.EOF {
+	closedConn, closedPeer := pair(t)
+	closedPeer.Close()
+	if err := closedConn.AwaitReadable(); err != io.EOF {
 		t.Fatalf("AwaitReadable at the end = %v, want EOF", err)
 	}
-	if closed.IsReusable() {
+	if closedConn.IsReusable() {
 		t.Error("IsReusable = true after the peer's FIN")
 	}
 }
@@ -288,10 +288,10 @@ func TestIsReusable(t *testing.T) {
 func TestDrainKeepsConnectionWithUnreadBytes(t *testing.T) {
 	write := func(peer *net.TCPConn) { peer.Write([]byte("x")) }
 	for _, test := range []struct {
-		name   string
-		drain  func(c *Conn) error
-		before func(peer *net.TCPConn)
-		want   error
+		name    string
+		drain   func(c *Conn) error
+		prepare func(peer *net.TCPConn)
+		want    error
 	}{
 		{"idle, with bytes", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err }, write, nil},
 		{"idle, without bytes", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err }, nil, ErrDraining},
@@ -303,8 +303,8 @@ func TestDrainKeepsConnectionWithUnreadBytes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, peer := pair(t)
-			if test.before != nil {
-				test.before(peer.(*net.TCPConn))
+			if test.prepare != nil {
+				test.prepare(peer.(*net.TCPConn))
 				_ = c.AwaitReadable() // also returns at EOF
 			}
 			err := test.drain(c)
@@ -334,7 +334,7 @@ func TestAwaitPeerClose(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		halfClose bool
-		leave     func(*net.TCPConn)
+		action    func(*net.TCPConn)
 		want      bool
 	}{
 		{"close", false, func(p *net.TCPConn) { p.Close() }, true},
@@ -345,7 +345,7 @@ func TestAwaitPeerClose(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, peer := pair(t)
-			test.leave(peer.(*net.TCPConn))
+			test.action(peer.(*net.TCPConn))
 			if !test.want {
 				time.AfterFunc(20*time.Millisecond, c.Interrupt)
 			}
@@ -358,17 +358,17 @@ func TestAwaitPeerClose(t *testing.T) {
 }
 
 func TestSpliceStopsAtEOF(t *testing.T) {
-	src, in := pair(t)
-	dst, out := pair(t)
+	src, srcPeer := pair(t)
+	dst, dstPeer := pair(t)
 	data := make([]byte, 1<<20)
 	for i := range data {
 		data[i] = byte(i * 7)
 	}
-	go in.Write(data)
+	go srcPeer.Write(data)
 	got := make(chan []byte)
 	go func() {
 		b := make([]byte, len(data))
-		io.ReadFull(out, b)
+		io.ReadFull(dstPeer, b)
 		got <- b
 	}()
 	n, ok, rerr, werr := Splice(dst, src, int64(len(data)))
@@ -378,7 +378,7 @@ func TestSpliceStopsAtEOF(t *testing.T) {
 	if string(<-got) != string(data) {
 		t.Error("the bytes differ from those sent")
 	}
-	in.Close()
+	srcPeer.Close()
 	if _, _, rerr, _ = Splice(dst, src, 1); rerr != io.EOF {
 		t.Errorf("Splice at the end = %v, want EOF", rerr)
 	}
@@ -395,19 +395,19 @@ type scriptedListener struct {
 	closed  chan struct{}
 }
 
-func (s *scriptedListener) Accept() (net.Conn, error) {
+func (l *scriptedListener) Accept() (net.Conn, error) {
 	select {
-	case r := <-s.results:
+	case r := <-l.results:
 		if err, ok := r.(error); ok {
 			return nil, err
 		}
 		return r.(net.Conn), nil
-	case <-s.closed:
+	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 }
-func (s *scriptedListener) Close() error   { close(s.closed); return nil }
-func (s *scriptedListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *scriptedListener) Close() error   { close(l.closed); return nil }
+func (l *scriptedListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // filledBuffer returns a buffer that holds text.
 func filledBuffer(text string) *buffer.IoBuffer {
@@ -425,7 +425,7 @@ func TestWriteAndFillWritesAfterReadDeadline(t *testing.T) {
 	var b *buffer.IoBuffer
 	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 4 || n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("WriteAndFill = %d, %d, %v; want everything sent and a deadline", sent, n, err)
+		t.Fatalf("WriteAndFill = %d, %d, %v; want all bytes sent and ErrDeadlineExceeded", sent, n, err)
 	}
 	got := make([]byte, 4)
 	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "ping" {
@@ -452,7 +452,7 @@ func TestWriteAndFillWithoutSocket(t *testing.T) {
 		t.Errorf("WriteAndFill on a closed pipe = %d, %d, %v", sent, n, err)
 	}
 	if !c.IsReusable() || c.AwaitReadable() != nil || c.AwaitPeerClose(false) != ErrInterrupted || c.CloseWrite() != nil {
-		t.Error("IsReusable = false of a connection that is not a socket")
+		t.Error("net.Pipe: want IsReusable = true, AwaitReadable = nil, AwaitPeerClose = ErrInterrupted, CloseWrite = nil")
 	}
 }
 
@@ -461,7 +461,7 @@ func TestWriteAndFillReportsSent(t *testing.T) {
 	peer.(*net.TCPConn).SetLinger(0)
 	peer.Close()
 	if err := c.AwaitReadable(); err == nil {
-		t.Fatal("no reset")
+		t.Fatal("AwaitReadable = nil, want a connection reset")
 	}
 	var b *buffer.IoBuffer
 	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
@@ -533,7 +533,7 @@ func TestWriteToStalledPeerTimesOut(t *testing.T) {
 	c, _ := pair(t)
 	c.SetWriteTimeout(20 * time.Millisecond)
 	if n, err := c.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) || n == 64<<20 {
-		t.Errorf("Write = %d, %v; want a deadline", n, err)
+		t.Errorf("Write = %d, %v; want ErrDeadlineExceeded", n, err)
 	}
 }
 

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// groupListener is a listener whose connections join the group in now, or no group if now is nil or
-// has ended. They echo each byte until they must end.
+// groupListener is a listener whose connections join group, or no group if group is nil or has
+// ended. They echo each byte until they are drained.
 type groupListener struct {
 	t         *testing.T
 	ln        *Listener
-	now       atomic.Pointer[ConnGroup]
+	group     atomic.Pointer[ConnGroup]
 	joined    chan *Conn
 	neverIdle bool // the handler never calls SetIdle
 	address   string
@@ -44,7 +44,7 @@ func listenGrouped(t *testing.T) *groupListener {
 }
 
 func (g *groupListener) ServeConn(_ context.Context, conn *Conn) error {
-	if group := g.now.Load(); group != nil {
+	if group := g.group.Load(); group != nil {
 		group.Join(conn)
 	}
 	g.joined <- conn
@@ -95,28 +95,28 @@ func (g *groupListener) echoes(nc net.Conn) bool {
 
 func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 	g := listenGrouped(t)
-	var one, two ConnGroup
-	g.now.Store(&one)
-	first := g.dial()
-	g.now.Store(&two)
-	other := g.dial()
-	g.now.Store(nil)
-	none := g.dial()
-	if !g.echoes(first) {
+	var groupA, groupB ConnGroup
+	g.group.Store(&groupA)
+	connA := g.dial()
+	g.group.Store(&groupB)
+	connB := g.dial()
+	g.group.Store(nil)
+	ungrouped := g.dial()
+	if !g.echoes(connA) {
 		t.Error("a connection of the group ended before the drain")
 	}
-	if forceClosed := g.ln.DrainGroup(t.Context(), &one); forceClosed != 0 {
+	if forceClosed := g.ln.DrainGroup(t.Context(), &groupA); forceClosed != 0 {
 		t.Errorf("%d idle connections were force-closed", forceClosed)
 	}
-	if n, err := first.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := connA.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("a connection of the drained group: read %d bytes, %v; want EOF", n, err)
 	}
-	g.ln.DrainGroupAfterNext(&two)
-	if !g.echoes(other) || g.echoes(other) {
+	g.ln.DrainGroupAfterNext(&groupB)
+	if !g.echoes(connB) || g.echoes(connB) {
 		t.Error("a connection of a drained group did not end after its next exchange")
 	}
 	for range 2 {
-		if !g.echoes(none) {
+		if !g.echoes(ungrouped) {
 			t.Error("a connection without a group ended")
 		}
 	}
@@ -128,21 +128,21 @@ func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 	g := listenGrouped(t)
 	var group ConnGroup
-	g.now.Store(&group)
-	speaks, silent := g.dial(), g.dial()
+	g.group.Store(&group)
+	active, silent := g.dial(), g.dial()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	forceClosed := make(chan int)
 	go func() { forceClosed <- g.ln.DrainGroup(ctx, &group) }()
-	ending := func() bool {
+	groupEnded := func() bool {
 		group.mu.Lock()
 		defer group.mu.Unlock()
 		return group.ended
 	}
-	for !ending() {
+	for !groupEnded() {
 		runtime.Gosched()
 	}
-	if !g.echoes(speaks) || g.echoes(speaks) {
+	if !g.echoes(active) || g.echoes(active) {
 		t.Error("a new connection did not end after its first exchange")
 	}
 	if n := <-forceClosed; n != 0 {
@@ -157,12 +157,12 @@ func TestJoinEndedGroupFails(t *testing.T) {
 	server, peer := net.Pipe()
 	defer peer.Close()
 	conn := NewConn(server)
-	var before, ended ConnGroup
+	var open, ended ConnGroup
 	ended.end()
-	if !before.Join(conn) || ended.Join(conn) || conn.group.Load() != &before {
+	if !open.Join(conn) || ended.Join(conn) || conn.group.Load() != &open {
 		t.Error("a failed Join moved the connection to another group")
 	}
-	empty := before.end()
+	empty := open.end()
 	select {
 	case <-empty:
 		t.Error("the channel of end was closed, but the group has a connection")
@@ -181,11 +181,11 @@ func TestJoinedConnectionIsDrained(t *testing.T) {
 		conn := NewConn(server)
 		l.conns = map[*Conn]struct{}{conn: {}}
 		var g ConnGroup
-		var both sync.WaitGroup
+		var wg sync.WaitGroup
 		joined := false
-		both.Go(func() { joined = g.Join(conn) })
-		both.Go(func() { l.DrainGroupAfterNext(&g) })
-		both.Wait()
+		wg.Go(func() { joined = g.Join(conn) })
+		wg.Go(func() { l.DrainGroupAfterNext(&g) })
+		wg.Wait()
 		if joined && !conn.Draining() {
 			t.Fatal("a connection joined the group and is not drained")
 		}
@@ -197,24 +197,24 @@ func TestJoinedConnectionIsDrained(t *testing.T) {
 // before its handler was replaced.
 func TestSetHandlerAssignsGroup(t *testing.T) {
 	g := listenGrouped(t)
-	var one, two ConnGroup
-	g.ln.SetHandler(g, &one)
-	first := g.dial()
-	g.ln.SetHandler(g, &two)
-	second := g.dial()
-	if !g.echoes(first) {
+	var groupA, groupB ConnGroup
+	g.ln.SetHandler(g, &groupA)
+	connA := g.dial()
+	g.ln.SetHandler(g, &groupB)
+	connB := g.dial()
+	if !g.echoes(connA) {
 		t.Error("a connection ended before the drain")
 	}
-	g.ln.DrainGroup(t.Context(), &one)
-	if g.echoes(first) {
+	g.ln.DrainGroup(t.Context(), &groupA)
+	if g.echoes(connA) {
 		t.Error("a connection of the drained group did not end")
 	}
-	if !g.echoes(second) {
+	if !g.echoes(connB) {
 		t.Error("a connection of another group ended")
 	}
 	g.ln.SetHandler(g, nil)
-	if third := g.dial(); two.size != 1 || !g.echoes(third) {
-		t.Errorf("connection without a group: the previous group has %d connections, want 1", two.size)
+	if ungrouped := g.dial(); groupB.size != 1 || !g.echoes(ungrouped) {
+		t.Errorf("connection without a group: the previous group has %d connections, want 1", groupB.size)
 	}
 }
 
@@ -225,16 +225,16 @@ func TestEndedGroupFallsThroughToNextHandler(t *testing.T) {
 	defer peer.Close()
 	conn := NewConn(server)
 	l := newListener(ListenOptions{}, nil, nil)
-	var ended, next ConnGroup
-	l.SetHandler(nil, &ended)
-	ended.end()
-	after := &groupListener{}
-	var replaced atomic.Bool
+	var endedGroup, nextGroup ConnGroup
+	l.SetHandler(nil, &endedGroup)
+	endedGroup.end()
+	nextHandler := &groupListener{}
+	var replacing atomic.Bool
 	go func() {
-		replaced.Store(true)
-		l.SetHandler(after, &next)
+		replacing.Store(true)
+		l.SetHandler(nextHandler, &nextGroup)
 	}()
-	if h := l.handlerFor(conn); h != Handler(after) || conn.group.Load() != &next || !replaced.Load() {
+	if h := l.handlerFor(conn); h != Handler(nextHandler) || conn.group.Load() != &nextGroup || !replacing.Load() {
 		t.Errorf("served by %v, in the group %p", h, conn.group.Load())
 	}
 }
@@ -244,12 +244,12 @@ func TestEndedGroupFallsThroughToNextHandler(t *testing.T) {
 func TestDrainGroupForceClosesAtDeadline(t *testing.T) {
 	g := listenGrouped(t)
 	g.neverIdle = true
-	var one ConnGroup
-	g.now.Store(&one)
+	var group ConnGroup
+	g.group.Store(&group)
 	nc := g.dial()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if forceClosed := g.ln.DrainGroup(ctx, &one); forceClosed != 1 {
+	if forceClosed := g.ln.DrainGroup(ctx, &group); forceClosed != 1 {
 		t.Errorf("%d connections were force-closed, want 1", forceClosed)
 	}
 	if _, err := nc.Read(make([]byte, 1)); err == nil {

@@ -25,11 +25,11 @@ func TestVerifyConnectionSetsVerified(t *testing.T) {
 			client.InsecureSkipVerify, client.VerifyConnection = true, test.verify
 			c, nc := pair(t)
 			peer := tls.Server(nc, server)
-			shaken := inBackground(peer.Handshake)
+			handshakeErr := inBackground(peer.Handshake)
 			if err := c.ClientHandshake(client, time.Now().Add(5*time.Second)); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-shaken; err != nil {
+			if err := <-handshakeErr; err != nil {
 				t.Fatal(err)
 			}
 			if got := c.TLS(); got.Verified != test.want || got.PeerCertificate == nil || got.LocalCertificate != client.Certificates[0].Leaf {

@@ -14,49 +14,49 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// TestServeContinuesAfterDescriptorExhaustion covers lesson 1. It verifies that the accept loop
-// continues after EMFILE: otherwise the process would run without accepting connections.
+// TestServeContinuesAfterDescriptorExhaustion verifies that the accept loop continues after EMFILE:
+// otherwise the process would run without accepting connections.
 func TestServeContinuesAfterDescriptorExhaustion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scriptedListener{results: make(chan any, 4), closed: make(chan struct{})}
+		ln := &scriptedListener{results: make(chan any, 4), closed: make(chan struct{})}
 		served := make(chan struct{})
-		l := newListener(ListenOptions{Name: "l"}, s, handlerFunc(func(context.Context, *Conn) error {
+		l := newListener(ListenOptions{Name: "l"}, ln, handlerFunc(func(context.Context, *Conn) error {
 			close(served)
 			return nil
 		}))
-		end := make(chan error)
-		go func() { end <- l.Serve(t.Context()) }()
+		serveErr := make(chan error)
+		go func() { serveErr <- l.Serve(t.Context()) }()
 		emfile := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 		local, peer := net.Pipe()
 		defer peer.Close()
-		s.results <- emfile
-		s.results <- emfile
-		s.results <- local
+		ln.results <- emfile
+		ln.results <- emfile
+		ln.results <- local
 		<-served
 		l.Stop()
-		if err := <-end; err != nil {
+		if err := <-serveErr; err != nil {
 			t.Errorf("Serve = %v", err)
 		}
 		l.Drain(t.Context())
 	})
 }
 
-func listen(t *testing.T, o ListenOptions, h Handler) *Listener {
+func listen(t *testing.T, opts ListenOptions, h Handler) *Listener {
 	t.Helper()
-	if o.Address == "" {
-		o.Network, o.Address = "tcp", "127.0.0.1:0"
+	if opts.Address == "" {
+		opts.Network, opts.Address = "tcp", "127.0.0.1:0"
 	}
-	l, err := Listen(t.Context(), o, h)
+	l, err := Listen(t.Context(), opts, h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := make(chan error, 1)
-	go func() { end <- l.Serve(t.Context()) }()
+	serveErr := make(chan error, 1)
+	go func() { serveErr <- l.Serve(t.Context()) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		l.Drain(ctx)
-		if err := <-end; err != nil {
+		if err := <-serveErr; err != nil {
 			t.Errorf("Serve = %v", err)
 		}
 	})
@@ -74,7 +74,7 @@ var holdHandler = handlerFunc(func(_ context.Context, c *Conn) error {
 })
 
 func TestConnectionsBeyondLimitAreClosed(t *testing.T) {
-	for name, listen := range map[string]func() *Listener{
+	for name, newListener := range map[string]func() *Listener{
 		"ListenOptions": func() *Listener { return listen(t, ListenOptions{MaxConnections: 1}, holdHandler) },
 		"SetMaxConnections": func() *Listener {
 			l := listen(t, ListenOptions{}, holdHandler)
@@ -82,7 +82,7 @@ func TestConnectionsBeyondLimitAreClosed(t *testing.T) {
 			return l
 		},
 	} {
-		t.Run(name, func(t *testing.T) { expectSecondClosed(t, listen()) })
+		t.Run(name, func(t *testing.T) { expectSecondClosed(t, newListener()) })
 	}
 }
 
@@ -108,7 +108,7 @@ func expectSecondClosed(t *testing.T, l *Listener) {
 }
 
 func TestDrainClosesIdleThenForceCloses(t *testing.T) {
-	idle := make(chan error, 1)
+	idleErr := make(chan error, 1)
 	started := make(chan struct{}, 2)
 	l := listen(t, ListenOptions{}, handlerFunc(func(ctx context.Context, c *Conn) error {
 		if err := c.SetIdle(true); err != nil {
@@ -124,14 +124,14 @@ func TestDrainClosesIdleThenForceCloses(t *testing.T) {
 			_, err = c.Fill(&b, 1)
 			return err
 		}
-		idle <- err
+		idleErr <- err
 		return err
 	}))
-	quiet, _ := net.Dial("tcp", l.Addr().String())
-	defer quiet.Close()
-	busy, _ := net.Dial("tcp", l.Addr().String())
-	defer busy.Close()
-	busy.Write([]byte("x"))
+	idleConn, _ := net.Dial("tcp", l.Addr().String())
+	defer idleConn.Close()
+	busyConn, _ := net.Dial("tcp", l.Addr().String())
+	defer busyConn.Close()
+	busyConn.Write([]byte("x"))
 	<-started
 	<-started
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -139,7 +139,7 @@ func TestDrainClosesIdleThenForceCloses(t *testing.T) {
 	if forceClosed := l.Drain(ctx); forceClosed != 1 {
 		t.Errorf("Drain force-closed %d connections, want 1: the busy one", forceClosed)
 	}
-	if err := <-idle; err != ErrDraining {
+	if err := <-idleErr; err != ErrDraining {
 		t.Errorf("the idle connection ended with %v, want ErrDraining", err)
 	}
 }
@@ -173,10 +173,10 @@ func TestParkedConnectionIsServedAgain(t *testing.T) {
 
 func TestParkedConnectionUsesItsHandler(t *testing.T) {
 	calls := make(chan string, 8)
-	other := handlerFunc(func(context.Context, *Conn) error { calls <- "the other"; return nil })
+	nextHandler := handlerFunc(func(context.Context, *Conn) error { calls <- "the next handler"; return nil })
 	l := listen(t, ListenOptions{}, handlerFunc(func(_ context.Context, c *Conn) error {
-		calls <- "the first"
-		c.Handler = other
+		calls <- "the first handler"
+		c.Handler = nextHandler
 		return ErrPark
 	}))
 	c, err := net.Dial("tcp", l.Addr().String())
@@ -184,7 +184,7 @@ func TestParkedConnectionUsesItsHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, want := range []string{"the first", "the other"} {
+	for _, want := range []string{"the first handler", "the next handler"} {
 		if got := <-calls; got != want {
 			t.Fatalf("served by %s, want %s", got, want)
 		}
@@ -194,12 +194,12 @@ func TestParkedConnectionUsesItsHandler(t *testing.T) {
 
 func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.SetUnlinkOnClose(false)
-	dead.Close()
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
 	l := listen(t, ListenOptions{Network: "unix", Address: path}, holdHandler)
 	c, err := net.Dial("unix", l.Addr().String())
 	if err != nil {
@@ -217,19 +217,19 @@ type goAwayHandler struct {
 	parked chan struct{}
 }
 
-func (p *goAwayHandler) ServeConn(_ context.Context, conn *Conn) error {
-	p.conn, conn.Handler = conn, p
+func (h *goAwayHandler) ServeConn(_ context.Context, conn *Conn) error {
+	h.conn, conn.Handler = conn, h
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return err
 	}
-	defer close(p.parked)
+	defer close(h.parked)
 	return ErrPark
 }
 
-func (p *goAwayHandler) SendGoAway() { _, _ = p.conn.Write([]byte("bye")) }
+func (h *goAwayHandler) SendGoAway() { _, _ = h.conn.Write([]byte("bye")) }
 
 func TestParkedConnectionSendsGoAway(t *testing.T) {
-	for name, crossing := range map[string]string{"a silent peer": "", "a peer that sends meanwhile": "a request that crosses it"} {
+	for name, request := range map[string]string{"silent peer": "", "peer sends a request concurrently": "a request"} {
 		t.Run(name, func(t *testing.T) {
 			h := &goAwayHandler{parked: make(chan struct{})}
 			l := listen(t, ListenOptions{Name: "l"}, h)
@@ -248,7 +248,7 @@ func TestParkedConnectionSendsGoAway(t *testing.T) {
 			if _, err := io.ReadFull(conn, first); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := io.WriteString(conn, crossing); err != nil {
+			if _, err := io.WriteString(conn, request); err != nil {
 				t.Fatal(err)
 			}
 			rest, err := io.ReadAll(conn)

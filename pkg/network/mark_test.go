@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markOf returns a socket's mark (SO_MARK).
-func markOf(c *Conn) (value int, err error) {
-	failed := c.raw.Control(func(fd uintptr) {
+// socketMark returns the mark (SO_MARK) of the socket of c.
+func socketMark(c *Conn) (value int, err error) {
+	controlErr := c.raw.Control(func(fd uintptr) {
 		value, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK)
 	})
-	return value, errors.Join(failed, err)
+	return value, errors.Join(controlErr, err)
 }
 
 func TestSocketMarks(t *testing.T) {
@@ -24,7 +24,7 @@ func TestSocketMarks(t *testing.T) {
 	}
 	accepted := make(chan int, 1)
 	l := listen(t, ListenOptions{Network: "tcp", Address: "127.0.0.1:0", Mark: 0x77}, handlerFunc(func(_ context.Context, c *Conn) error {
-		value, err := markOf(c)
+		value, err := socketMark(c)
 		accepted <- value
 		return err
 	}))
@@ -33,7 +33,7 @@ func TestSocketMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if got, err := markOf(conn); got != 0x88 || err != nil {
+	if got, err := socketMark(conn); got != 0x88 || err != nil {
 		t.Errorf("mark of a dialed connection: %#x, %v; want 0x88", got, err)
 	}
 	if got := <-accepted; got != 0x77 {

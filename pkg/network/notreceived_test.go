@@ -12,18 +12,18 @@ import (
 func TestNotReceived(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	for _, tt := range []struct {
-		name  string
-		peer  func(c *net.TCPConn)               // runs before the second request is written; may be nil
-		after func(t *testing.T, c *net.TCPConn) // runs after the second request is written; may be nil
-		want  bool
+		name        string
+		beforeWrite func(c *net.TCPConn)               // runs before the second request is written; may be nil
+		afterWrite  func(t *testing.T, c *net.TCPConn) // runs after the second request is written; may be nil
+		want        bool
 	}{
-		{name: "closed before the write", peer: func(c *net.TCPConn) { c.Close() }, want: true},
-		{name: "reset before the write", peer: func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, want: false}, // the write fails
-		{name: "closed after the read", after: func(t *testing.T, c *net.TCPConn) {
+		{name: "closed before the write", beforeWrite: func(c *net.TCPConn) { c.Close() }, want: true},
+		{name: "reset before the write", beforeWrite: func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, want: false}, // the write fails
+		{name: "closed after the read", afterWrite: func(t *testing.T, c *net.TCPConn) {
 			readRequest(t, c, len(request))
 			c.Close()
 		}},
-		{name: "reset after the read", after: func(t *testing.T, c *net.TCPConn) {
+		{name: "reset after the read", afterWrite: func(t *testing.T, c *net.TCPConn) {
 			readRequest(t, c, len(request))
 			c.SetLinger(0)
 			c.Close()
@@ -56,12 +56,12 @@ func TestNotReceived(t *testing.T) {
 			if _, err := io.ReadFull(c, make([]byte, 2)); err != nil {
 				t.Fatal(err)
 			}
-			if tt.peer != nil {
-				tt.peer(peer.(*net.TCPConn))
+			if tt.beforeWrite != nil {
+				tt.beforeWrite(peer.(*net.TCPConn))
 			}
 			_, err = c.Write([]byte(request))
-			if err == nil && tt.after != nil {
-				tt.after(t, peer.(*net.TCPConn))
+			if err == nil && tt.afterWrite != nil {
+				tt.afterWrite(t, peer.(*net.TCPConn))
 			}
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
 			n, err := c.Read(make([]byte, 8))

@@ -20,18 +20,18 @@ type redirectedConn struct {
 	local net.Addr
 }
 
-func (a *redirectedConn) LocalAddr() net.Addr  { return a.local }
-func (a *redirectedConn) RemoteAddr() net.Addr { return tcpAddr("192.0.2.1:40000") }
+func (c *redirectedConn) LocalAddr() net.Addr  { return c.local }
+func (c *redirectedConn) RemoteAddr() net.Addr { return tcpAddr("192.0.2.1:40000") }
 
 func tcpAddr(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
 
 // boundListener is a scriptedListener with the given address.
 type boundListener struct {
 	*scriptedListener
-	at net.Addr
+	addr net.Addr
 }
 
-func (b boundListener) Addr() net.Addr { return b.at }
+func (l boundListener) Addr() net.Addr { return l.addr }
 
 // eventRecorder is a ListenerCounter that records events in order.
 type eventRecorder struct {
@@ -39,21 +39,21 @@ type eventRecorder struct {
 	events []string // guarded by mu
 }
 
-func (l *eventRecorder) record(event string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events = append(l.events, event)
+func (r *eventRecorder) record(event string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, event)
 }
 
-func (l *eventRecorder) Accepted()          { l.record("accepted") }
-func (l *eventRecorder) Refused()           { l.record("refused") }
-func (l *eventRecorder) AcceptError()       { l.record("error") }
-func (l *eventRecorder) Closed(CloseReason) { l.record("closed") }
+func (r *eventRecorder) Accepted()          { r.record("accepted") }
+func (r *eventRecorder) Refused()           { r.record("refused") }
+func (r *eventRecorder) AcceptError()       { r.record("error") }
+func (r *eventRecorder) Closed(CloseReason) { r.record("closed") }
 
-func (l *eventRecorder) list() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.events)
+func (r *eventRecorder) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
 }
 
 // redirectingListener is a listener that redirects connections by their original destination.
@@ -64,19 +64,19 @@ type redirectingListener struct {
 	served chan *Conn
 }
 
-func newRedirectingListener(t *testing.T, at string, count ListenerCounter) *redirectingListener {
+func newRedirectingListener(t *testing.T, addr string, counter ListenerCounter) *redirectingListener {
 	t.Helper()
-	d := &redirectingListener{
+	l := &redirectingListener{
 		script: &scriptedListener{results: make(chan any, 4), closed: make(chan struct{})},
 		served: make(chan *Conn, 4),
 	}
-	d.Listener = newListener(ListenOptions{Name: "front", Counter: count}, boundListener{d.script, tcpAddr(at)}, serve(d.served))
-	serveUntilEnd(t, d.Listener)
-	return d
+	l.Listener = newListener(ListenOptions{Name: "front", Counter: counter}, boundListener{l.script, tcpAddr(addr)}, sendConns(l.served))
+	serveUntilEnd(t, l.Listener)
+	return l
 }
 
-// serve returns a handler that sends its connections to the channel to.
-func serve(dst chan<- *Conn) Handler {
+// sendConns returns a handler that sends its connections to dst and returns.
+func sendConns(dst chan<- *Conn) Handler {
 	return handlerFunc(func(_ context.Context, c *Conn) error {
 		dst <- c
 		return nil
@@ -86,11 +86,11 @@ func serve(dst chan<- *Conn) Handler {
 // serveUntilEnd calls l.Serve until the test ends.
 func serveUntilEnd(t *testing.T, l *Listener) {
 	t.Helper()
-	end := make(chan error, 1)
-	go func() { end <- l.Serve(t.Context()) }()
+	serveErr := make(chan error, 1)
+	go func() { serveErr <- l.Serve(t.Context()) }()
 	t.Cleanup(func() {
 		l.Drain(context.Background())
-		if err := <-end; err != nil {
+		if err := <-serveErr; err != nil {
 			t.Errorf("Serve = %v", err)
 		}
 	})
@@ -98,16 +98,17 @@ func serveUntilEnd(t *testing.T, l *Listener) {
 
 // arrive makes the listener accept a connection with the given local address, and returns the
 // client's end.
-func (d *redirectingListener) arrive(t *testing.T, local string) net.Conn {
+func (l *redirectingListener) arrive(t *testing.T, local string) net.Conn {
 	t.Helper()
 	accepted, peer := net.Pipe()
 	t.Cleanup(func() { _ = peer.Close() })
-	d.script.results <- &redirectedConn{accepted, tcpAddr(local)}
+	l.script.results <- &redirectedConn{accepted, tcpAddr(local)}
 	return peer
 }
 
-func (d *redirectingListener) transparent(find ListenerLookup) {
-	d.originalDst.Store(&originalDstConfig{OriginalDstTProxy, find})
+// useTProxy makes the listener look up the destination of each connection with lookup.
+func (l *redirectingListener) useTProxy(lookup ListenerLookup) {
+	l.originalDst.Store(&originalDstConfig{OriginalDstTProxy, lookup})
 }
 
 func TestTProxyDestination(t *testing.T) {
@@ -132,13 +133,13 @@ func TestTProxyDestination(t *testing.T) {
 }
 
 func TestUnredirectedConnectionStays(t *testing.T) {
-	kept := make(chan *Conn, 1)
-	l := listen(t, ListenOptions{}, serve(kept))
-	find := func(dst netip.AddrPort) *Listener {
+	served := make(chan *Conn, 1)
+	l := listen(t, ListenOptions{}, sendConns(served))
+	lookup := func(dst netip.AddrPort) *Listener {
 		t.Errorf("lookup for %v, want none", dst)
 		return nil
 	}
-	if err := l.UseOriginalDst(OriginalDstRedirect, find); err != nil {
+	if err := l.UseOriginalDst(OriginalDstRedirect, lookup); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := net.Dial("tcp", l.Addr().String())
@@ -146,7 +147,7 @@ func TestUnredirectedConnectionStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c := <-kept
+	c := <-served
 	if dst, ok := c.Addrs().OriginalDst(); ok {
 		t.Errorf("OriginalDst = %v of a connection to the listener's address", dst)
 	}
@@ -156,90 +157,90 @@ func TestUnredirectedConnectionStays(t *testing.T) {
 }
 
 func TestRedirectedConnectionIsTakenOver(t *testing.T) {
-	var front, back eventRecorder
-	d := newRedirectingListener(t, "0.0.0.0:15001", &front)
+	var boundEvents, virtualEvents eventRecorder
+	bound := newRedirectingListener(t, "0.0.0.0:15001", &boundEvents)
 	got := make(chan *Conn, 1)
-	v := NewVirtualListener(ListenOptions{Name: "back", Counter: &back}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
-	serveUntilEnd(t, v)
-	d.transparent(func(dst netip.AddrPort) *Listener {
+	virtual := NewVirtualListener(ListenOptions{Name: "back", Counter: &virtualEvents}, netip.MustParseAddrPort("198.51.100.7:80"), sendConns(got))
+	serveUntilEnd(t, virtual)
+	bound.useTProxy(func(dst netip.AddrPort) *Listener {
 		if dst == netip.MustParseAddrPort("198.51.100.7:80") {
-			return v
+			return virtual
 		}
 		return nil
 	})
-	d.arrive(t, "198.51.100.7:80")
+	bound.arrive(t, "198.51.100.7:80")
 	c := <-got
 	if dst, ok := c.Addrs().OriginalDst(); !ok || dst.String() != "198.51.100.7:80" {
 		t.Errorf("OriginalDst = %v, %v", dst, ok)
 	}
-	if addr, other := c.Addrs().DirectRemote(); other || addr.String() != "192.0.2.1:40000" {
-		t.Errorf("DirectRemote = %v, %v; want the socket's address and false", addr, other)
+	if addr, proxied := c.Addrs().DirectRemote(); proxied || addr.String() != "192.0.2.1:40000" {
+		t.Errorf("DirectRemote = %v, %v; want the socket's address and false", addr, proxied)
 	}
-	peer := d.arrive(t, "198.51.100.8:80")
-	if c := <-d.served; c.LocalAddr().String() != "198.51.100.8:80" {
+	peer := bound.arrive(t, "198.51.100.8:80")
+	if c := <-bound.served; c.LocalAddr().String() != "198.51.100.8:80" {
 		t.Errorf("LocalAddr = %v, want the original destination", c.LocalAddr())
 	}
 	_, _ = peer.Read(make([]byte, 1)) // EOF: the close has been counted
-	v.Drain(t.Context())
-	d.Drain(t.Context())
-	if got, want := back.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
+	virtual.Drain(t.Context())
+	bound.Drain(t.Context())
+	if got, want := virtualEvents.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
 		t.Errorf("the virtual listener counted %q, want %q", got, want)
 	}
-	if got, want := front.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
+	if got, want := boundEvents.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
 		t.Errorf("the bound listener counted %q, want %q", got, want)
 	}
 }
 
 func TestVirtualListenerLimits(t *testing.T) {
-	var front, back eventRecorder
-	d := newRedirectingListener(t, "0.0.0.0:15001", &front)
-	v := NewVirtualListener(ListenOptions{Name: "back", Counter: &back, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
-	serveUntilEnd(t, v)
-	d.transparent(func(netip.AddrPort) *Listener { return v })
-	first := d.arrive(t, "198.51.100.7:80")
-	second := d.arrive(t, "198.51.100.7:80")
+	var boundEvents, virtualEvents eventRecorder
+	bound := newRedirectingListener(t, "0.0.0.0:15001", &boundEvents)
+	virtual := NewVirtualListener(ListenOptions{Name: "back", Counter: &virtualEvents, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
+	serveUntilEnd(t, virtual)
+	bound.useTProxy(func(netip.AddrPort) *Listener { return virtual })
+	first := bound.arrive(t, "198.51.100.7:80")
+	second := bound.arrive(t, "198.51.100.7:80")
 	if n, err := second.Read(make([]byte, 1)); err == nil {
 		t.Fatalf("the second connection: read %d bytes, want EOF", n)
 	}
-	if got := v.Connections(); got != 1 {
+	if got := virtual.Connections(); got != 1 {
 		t.Errorf("Connections = %d, want 1", got)
 	}
 	_ = first.Close()
-	v.Drain(t.Context())
-	if got, want := back.list(), []string{"accepted", "refused", "closed"}; !slices.Equal(got, want) {
+	virtual.Drain(t.Context())
+	if got, want := virtualEvents.list(), []string{"accepted", "refused", "closed"}; !slices.Equal(got, want) {
 		t.Errorf("counted %q, want %q", got, want)
 	}
-	if got := front.list(); len(got) > 0 {
+	if got := boundEvents.list(); len(got) > 0 {
 		t.Errorf("the bound listener counted %q, want nothing", got)
 	}
 }
 
 func TestStoppedVirtualListenerIsLookedUpAgain(t *testing.T) {
-	var front eventRecorder
-	d := newRedirectingListener(t, "0.0.0.0:15001", &front)
+	var boundEvents eventRecorder
+	bound := newRedirectingListener(t, "0.0.0.0:15001", &boundEvents)
 	stopped := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
 	stopped.Stop()
 	got := make(chan *Conn, 1)
-	successor := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
+	successor := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), sendConns(got))
 	serveUntilEnd(t, successor)
-	looks := 0
-	d.transparent(func(netip.AddrPort) *Listener {
-		if looks++; looks == 1 {
+	lookups := 0
+	bound.useTProxy(func(netip.AddrPort) *Listener {
+		if lookups++; lookups == 1 {
 			return stopped
 		}
 		return successor
 	})
-	d.arrive(t, "198.51.100.7:80")
+	bound.arrive(t, "198.51.100.7:80")
 	<-got
 
 	// All listeners for the destination have stopped: the bound listener must not serve its
 	// connections.
-	d.transparent(func(netip.AddrPort) *Listener { return stopped })
-	peer := d.arrive(t, "198.51.100.7:80")
+	bound.useTProxy(func(netip.AddrPort) *Listener { return stopped })
+	peer := bound.arrive(t, "198.51.100.7:80")
 	if n, err := peer.Read(make([]byte, 1)); err == nil {
 		t.Errorf("read %d bytes, want EOF", n)
 	}
-	if got, want := front.list(), []string{"refused"}; !slices.Equal(got, want) {
+	if got, want := boundEvents.list(), []string{"refused"}; !slices.Equal(got, want) {
 		t.Errorf("counted %q, want %q", got, want)
 	}
 }
@@ -307,10 +308,10 @@ func readFirst(ctx context.Context, c *Conn) error {
 
 func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		serve Handler
-		leave func(*Listener)
-		fresh bool // a connection without an exchange is served
+		name      string
+		serve     Handler
+		stop      func(*Listener)
+		servesNew bool // a connection without an exchange is served
 	}{
 		{"replaced listener", idleHandler{echo, time.Minute}, (*Listener).StopReplaced, true},
 		{"handler parks first", handlerFunc(parkFirst), (*Listener).StopReplaced, true},
@@ -320,7 +321,7 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), tt.serve)
 			serveUntilEnd(t, v)
-			hand := func() net.Conn {
+			takeOverConn := func() net.Conn {
 				local, peer := pair(t)
 				if !v.takeOver(local) {
 					t.Fatal("takeOver = false")
@@ -337,12 +338,12 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 				}
 				return err
 			}
-			known, fresh := hand(), hand()
-			if err := exchange(known); err != nil {
+			usedConn, newConn := takeOverConn(), takeOverConn()
+			if err := exchange(usedConn); err != nil {
 				t.Fatal(err)
 			}
-			tt.leave(v)
-			if v.takeOver(NewConn(known)) {
+			tt.stop(v)
+			if v.takeOver(NewConn(usedConn)) {
 				t.Error("takeOver = true of a stopped listener")
 			}
 			drained := make(chan struct{})
@@ -352,14 +353,14 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 					t.Errorf("%d connections were force-closed", forceClosed)
 				}
 			}()
-			if _, err := known.Read(make([]byte, 1)); err != io.EOF {
+			if _, err := usedConn.Read(make([]byte, 1)); err != io.EOF {
 				t.Errorf("an idle connection after its first exchange: %v, want EOF", err)
 			}
 			v.Connections() // takes the lock: Drain has notified all connections
-			if !tt.fresh {
-				<-drained // bytes that arrive before it wakes would be served
+			if !tt.servesNew {
+				<-drained // the handler would serve bytes that arrive before it wakes
 			}
-			if err := exchange(fresh); (err == nil) != tt.fresh {
+			if err := exchange(newConn); (err == nil) != tt.servesNew {
 				t.Errorf("first exchange of a connection: %v", err)
 			}
 			<-drained

@@ -10,60 +10,60 @@ import (
 	"testing"
 )
 
-// panickingStream is a stream that panics in the method at.
+// panickingStream is a stream that panics in one of its methods.
 type panickingStream struct {
-	at    string
-	ended chan struct{}
-	once  sync.Once
+	method string
+	ended  chan struct{}
+	once   sync.Once
 }
 
-func (b *panickingStream) panicAt(at string) {
-	if b.at == at {
-		panic("a defect in " + at)
+func (s *panickingStream) panicIn(method string) {
+	if s.method == method {
+		panic("a defect in " + method)
 	}
 }
 
-func (b *panickingStream) Read([]byte) (int, error) {
-	b.panicAt("Read")
-	if b.at == "Close" {
+func (s *panickingStream) Read([]byte) (int, error) {
+	s.panicIn("Read")
+	if s.method == "Close" {
 		return 0, io.ErrUnexpectedEOF
 	}
-	<-b.ended
+	<-s.ended
 	return 0, io.EOF
 }
 
-func (b *panickingStream) Write(p []byte) (int, error) {
-	b.panicAt("Write")
+func (s *panickingStream) Write(p []byte) (int, error) {
+	s.panicIn("Write")
 	return len(p), nil
 }
 
-func (b *panickingStream) CloseWrite() error {
-	b.panicAt("CloseWrite")
+func (s *panickingStream) CloseWrite() error {
+	s.panicIn("CloseWrite")
 	return nil
 }
 
-func (b *panickingStream) Close() error {
-	b.once.Do(func() { close(b.ended) })
-	b.panicAt("Close")
+func (s *panickingStream) Close() error {
+	s.once.Do(func() { close(s.ended) })
+	s.panicIn("Close")
 	return nil
 }
 
 // TestRelayPanicReachesCaller verifies that both directions end when one panics, and that Relay
 // panics in the goroutine that called it.
 func TestRelayPanicReachesCaller(t *testing.T) {
-	for _, at := range []string{"Read", "Write", "CloseWrite", "Close"} {
-		t.Run(at, func(t *testing.T) {
+	for _, method := range []string{"Read", "Write", "CloseWrite", "Close"} {
+		t.Run(method, func(t *testing.T) {
 			conn, peer := pair(t)
 			if _, err := peer.Write([]byte("x")); err != nil {
 				t.Fatal(err)
 			}
 			_ = peer.(interface{ CloseWrite() error }).CloseWrite()
 			err := recoverPanic(func() error {
-				Relay(conn, &panickingStream{at: at, ended: make(chan struct{})}, 0)
+				Relay(conn, &panickingStream{method: method, ended: make(chan struct{})}, 0)
 				return nil
 			})
 			var p *panicError
-			if !errors.As(err, &p) || !strings.HasPrefix(p.value.(string), "a defect in "+at) {
+			if !errors.As(err, &p) || !strings.HasPrefix(p.value.(string), "a defect in "+method) {
 				t.Errorf("Relay ended with %v, want the panic", err)
 			}
 		})
@@ -76,9 +76,9 @@ type panickingGoAway struct{ *goAwayHandler }
 func (panickingGoAway) SendGoAway() { panic("a defect in SendGoAway") }
 
 // ServeConn is that of goAwayHandler, except that p handles the parked connection.
-func (p panickingGoAway) ServeConn(ctx context.Context, conn *Conn) error {
-	err := p.goAwayHandler.ServeConn(ctx, conn)
-	conn.Handler = p
+func (h panickingGoAway) ServeConn(ctx context.Context, conn *Conn) error {
+	err := h.goAwayHandler.ServeConn(ctx, conn)
+	conn.Handler = h
 	return err
 }
 

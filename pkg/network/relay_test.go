@@ -29,14 +29,14 @@ func TestRelayForwardsHalfClose(t *testing.T) {
 	local, client := pair(t)
 	peer, host := pair(t)
 	counts := startRelay(local, peer, time.Minute)
-	io.WriteString(client, "question")
+	io.WriteString(client, "requests")
 	client.(*net.TCPConn).CloseWrite()
-	if got, err := io.ReadAll(host); string(got) != "question" || err != nil {
-		t.Fatalf("the origin read %q, %v", got, err)
+	if got, err := io.ReadAll(host); string(got) != "requests" || err != nil {
+		t.Fatalf("the host read %q, %v", got, err)
 	}
-	io.WriteString(host, "an answer behind the caller's end")
+	io.WriteString(host, "a response after the client's EOF")
 	host.Close()
-	if got, err := io.ReadAll(client); string(got) != "an answer behind the caller's end" || err != nil {
+	if got, err := io.ReadAll(client); string(got) != "a response after the client's EOF" || err != nil {
 		t.Fatalf("the client read %q, %v", got, err)
 	}
 	if got := <-counts; got != [2]int64{8, 33} {
@@ -52,7 +52,7 @@ func TestRelaySendsUnreadBytesFirst(t *testing.T) {
 	io.WriteString(client, "late")
 	client.(*net.TCPConn).CloseWrite()
 	if got, _ := io.ReadAll(host); string(got) != "early late" {
-		t.Errorf("the origin read %q", got)
+		t.Errorf("the host read %q", got)
 	}
 	host.Close()
 	<-counts
@@ -66,17 +66,17 @@ func TestRelayFailsBothDirections(t *testing.T) {
 	client.Close()
 	<-counts
 	if _, err := host.Read(make([]byte, 1)); err == nil {
-		t.Error("the origin's connection is still open")
+		t.Error("the host's connection is still open")
 	}
 }
 
 func TestRelayIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nearConn, client := net.Pipe()
-		farConn, host := net.Pipe()
+		localPipe, client := net.Pipe()
+		peerPipe, host := net.Pipe()
 		defer client.Close()
 		defer host.Close()
-		local, peer := NewConn(nearConn), NewConn(farConn)
+		local, peer := NewConn(localPipe), NewConn(peerPipe)
 		start := time.Now()
 		counts := startRelay(local, peer, time.Minute)
 		go func() {
@@ -102,11 +102,11 @@ func TestRelayCopiesWithoutSplice(t *testing.T) {
 	local, client := pair(t)
 	peer, host := pair(t)
 	counts := startRelay(local, plainTCP{peer.NetConn().(*net.TCPConn)}, 0)
-	io.WriteString(client, "there")
-	io.WriteString(host, "back")
-	for want, from := range map[string]net.Conn{"there": host, "back": client} {
+	io.WriteString(client, "north")
+	io.WriteString(host, "west")
+	for want, conn := range map[string]net.Conn{"north": host, "west": client} {
 		got := make([]byte, len(want))
-		if _, err := io.ReadFull(from, got); err != nil || string(got) != want {
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
 			t.Errorf("read %q, %v; want %q", got, err, want)
 		}
 	}
@@ -127,29 +127,29 @@ func TestRelayCountersDuringRelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			local, client := pair(t)
 			peer, host := pair(t)
-			var traffic RelayCounters
+			var counters RelayCounters
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				traffic.Relay(local, stream(peer), time.Hour)
+				counters.Relay(local, stream(peer), time.Hour)
 			}()
 			for range 2 {
-				io.WriteString(client, "question")
+				io.WriteString(client, "requests")
 				if _, err := io.ReadFull(host, make([]byte, 8)); err != nil {
 					t.Fatal(err)
 				}
-				io.WriteString(host, "an answer")
+				io.WriteString(host, "responses")
 				if _, err := io.ReadFull(client, make([]byte, 9)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			for traffic.In.Load() < 18 || traffic.Out.Load() < 16 { // bytes count once they are written
+			for counters.In.Load() < 18 || counters.Out.Load() < 16 { // bytes count once they are written
 				runtime.Gosched()
 			}
 			client.Close()
 			host.Close()
 			<-ended
-			if out, in := traffic.Out.Load(), traffic.In.Load(); out != 16 || in != 18 {
+			if out, in := counters.Out.Load(), counters.In.Load(); out != 16 || in != 18 {
 				t.Errorf("%d bytes out and %d in, want 16 and 18", out, in)
 			}
 		})
@@ -159,27 +159,27 @@ func TestRelayCountersDuringRelay(t *testing.T) {
 // TestSpliceWithoutPipeMovesNothing verifies that Splice moves nothing and returns no error if the
 // process has no descriptors for a pipe, so that its caller copies instead.
 func TestSpliceWithoutPipeMovesNothing(t *testing.T) {
-	src, in := pair(t)
+	src, srcPeer := pair(t)
 	dst, _ := pair(t)
-	io.WriteString(in, "x")
-	size := drainPipes(t)
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+	io.WriteString(srcPeer, "x")
+	idle := drainPipes(t)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	low := old
-	low.Cur = 3
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+	lowLimit := limit
+	lowLimit.Cur = 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &lowLimit); err != nil {
 		t.Skipf("setrlimit: %v", err)
 	}
 	n, ok, rerr, werr := Splice(dst, src, 1)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	if n != 0 || ok || rerr != nil || werr != nil {
 		t.Errorf("Splice = %d, %v, %v, %v; want nothing moved and no error", n, ok, rerr, werr)
 	}
-	for _, p := range size {
+	for _, p := range idle {
 		pipes.put(p)
 	}
 	if n, ok, rerr, werr = Splice(dst, src, 1); n != 1 || !ok || rerr != nil || werr != nil {
@@ -188,14 +188,14 @@ func TestSpliceWithoutPipeMovesNothing(t *testing.T) {
 }
 
 // drainPipes empties the free list of pipes.
-func drainPipes(t *testing.T) (size []*pipe) {
+func drainPipes(t *testing.T) (drained []*pipe) {
 	t.Helper()
 	for {
 		p := pipes.get()
 		if p == nil {
-			return size
+			return drained
 		}
-		size = append(size, p)
+		drained = append(drained, p)
 	}
 }
 
@@ -207,28 +207,28 @@ func TestSpliceEndsAtDeadlines(t *testing.T) {
 		src.SetReadDeadline(time.Now().Add(30 * time.Millisecond)) // the armed timer fires earlier, which must not end the read
 		n, ok, rerr, werr := Splice(dst, src, 1)
 		if n != 0 || !ok || !errors.Is(rerr, os.ErrDeadlineExceeded) || werr != nil {
-			t.Errorf("Splice = %d, %v, %v, %v; want a read deadline", n, ok, rerr, werr)
+			t.Errorf("Splice = %d, %v, %v, %v; want ErrDeadlineExceeded of the read", n, ok, rerr, werr)
 		}
 	})
 	t.Run("destination does not read", func(t *testing.T) {
-		src, in := pair(t)
+		src, srcPeer := pair(t)
 		dst, _ := pair(t)
 		dst.SetWriteTimeout(20 * time.Millisecond)
-		go in.Write(make([]byte, 64<<20)) // ends when src closes
+		go srcPeer.Write(make([]byte, 64<<20)) // ends when src closes
 		_, ok, rerr, werr := Splice(dst, src, 64<<20)
 		if !ok || rerr != nil || !errors.Is(werr, os.ErrDeadlineExceeded) {
-			t.Errorf("Splice = %v, %v, %v; want a write deadline", ok, rerr, werr)
+			t.Errorf("Splice = %v, %v, %v; want ErrDeadlineExceeded of the write", ok, rerr, werr)
 		}
 	})
 	t.Run("destination was reset", func(t *testing.T) {
-		src, in := pair(t)
-		dst, out := pair(t)
-		out.(*net.TCPConn).SetLinger(0)
-		out.Close()
+		src, srcPeer := pair(t)
+		dst, dstPeer := pair(t)
+		dstPeer.(*net.TCPConn).SetLinger(0)
+		dstPeer.Close()
 		if err := dst.AwaitReadable(); err == nil {
-			t.Fatal("no reset")
+			t.Fatal("AwaitReadable = nil, want a connection reset")
 		}
-		io.WriteString(in, "x")
+		io.WriteString(srcPeer, "x")
 		if _, _, rerr, werr := Splice(dst, src, 1); rerr != nil || werr == nil {
 			t.Errorf("Splice = %v, %v; want a write error", rerr, werr)
 		}
@@ -237,7 +237,7 @@ func TestSpliceEndsAtDeadlines(t *testing.T) {
 
 func TestAbortIsNotEOF(t *testing.T) {
 	c, peer := pair(t)
-	io.WriteString(c.NetConn(), "half")
+	io.WriteString(c.NetConn(), "part")
 	if err := c.Abort(); err != nil {
 		t.Fatal(err)
 	}
@@ -283,17 +283,17 @@ func TestHandlerPanicEndsItsConnection(t *testing.T) {
 		if b[0] == 'p' {
 			panic("a defect")
 		}
-		_, err := c.Write([]byte("fine"))
+		_, err := c.Write([]byte("ok"))
 		return err
 	}))
-	for _, test := range []struct{ ask, want string }{{"p", ""}, {"x", "fine"}} {
+	for _, test := range []struct{ request, want string }{{"p", ""}, {"x", "ok"}} {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		io.WriteString(c, test.ask)
+		io.WriteString(c, test.request)
 		if got, err := io.ReadAll(c); string(got) != test.want || err != nil {
-			t.Errorf("to %q: %q, %v; want %q", test.ask, got, err, test.want)
+			t.Errorf("request %q: response %q, %v; want %q", test.request, got, err, test.want)
 		}
 		c.Close()
 	}

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// option returns the value of an integer socket option.
-func option(t *testing.T, nc net.Conn, level, name int) int {
+// socketOption returns the value of an integer socket option.
+func socketOption(t *testing.T, nc net.Conn, level, name int) int {
 	t.Helper()
 	raw, err := nc.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var value int
-	var serr error
-	if err := raw.Control(func(fd uintptr) { value, serr = unix.GetsockoptInt(int(fd), level, name) }); err != nil || serr != nil {
-		t.Fatal(err, serr)
+	var optionErr error
+	if err := raw.Control(func(fd uintptr) { value, optionErr = unix.GetsockoptInt(int(fd), level, name) }); err != nil || optionErr != nil {
+		t.Fatal(err, optionErr)
 	}
 	return value
 }
@@ -32,13 +32,13 @@ func option(t *testing.T, nc net.Conn, level, name int) int {
 func keepAliveOptions(t *testing.T, nc net.Conn) [4]int {
 	t.Helper()
 	return [4]int{
-		option(t, nc, unix.SOL_SOCKET, unix.SO_KEEPALIVE), option(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE),
-		option(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL), option(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPCNT),
+		socketOption(t, nc, unix.SOL_SOCKET, unix.SO_KEEPALIVE), socketOption(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE),
+		socketOption(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL), socketOption(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPCNT),
 	}
 }
 
-// openPort returns a listener on address that sends its accepted connections to a channel.
-func openPort(t *testing.T, address string) (*net.TCPListener, string) {
+// listenTCP returns a listener on address, and its address with the port.
+func listenTCP(t *testing.T, address string) (*net.TCPListener, string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
@@ -49,11 +49,11 @@ func openPort(t *testing.T, address string) (*net.TCPListener, string) {
 }
 
 func TestDialerKeepAlive(t *testing.T) {
-	_, address := openPort(t, "127.0.0.1:0")
+	_, address := listenTCP(t, "127.0.0.1:0")
 	tests := []struct {
-		name string
-		set  KeepAlive
-		want [4]int
+		name      string
+		keepAlive KeepAlive
+		want      [4]int
 	}{
 		{"zero value", KeepAlive{}, [4]int{1, 15, 15, 9}},
 		{"all fields", KeepAlive{Enabled: true, Idle: 60 * time.Second, Interval: 7 * time.Second, Probes: 3}, [4]int{1, 60, 7, 3}},
@@ -61,7 +61,7 @@ func TestDialerKeepAlive(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			conn, err := Dialer{KeepAlive: tt.set}.Dial(context.Background(), "tcp", address, time.Time{})
+			conn, err := Dialer{KeepAlive: tt.keepAlive}.Dial(context.Background(), "tcp", address, time.Time{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,20 +92,20 @@ func defaultOption(t *testing.T, name int) int {
 }
 
 func TestDialerSource(t *testing.T) {
-	four, six := netip.MustParseAddr("127.0.0.9"), netip.MustParseAddr("::1")
+	source4, source6 := netip.MustParseAddr("127.0.0.9"), netip.MustParseAddr("::1")
 	tests := []struct {
 		name, listen string
 		dialer       Dialer
 		want         string
 	}{
-		{"IPv4", "127.0.0.1:0", Dialer{Source4: four, Source6: six}, "127.0.0.9"},
-		{"IPv6", "[::1]:0", Dialer{Source4: four, Source6: six}, "::1"},
-		{"source of another family", "127.0.0.1:0", Dialer{Source6: six}, "127.0.0.1"},
+		{"IPv4", "127.0.0.1:0", Dialer{Source4: source4, Source6: source6}, "127.0.0.9"},
+		{"IPv6", "[::1]:0", Dialer{Source4: source4, Source6: source6}, "::1"},
+		{"source of another family", "127.0.0.1:0", Dialer{Source6: source6}, "127.0.0.1"},
 		{"none", "127.0.0.1:0", Dialer{}, "127.0.0.1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			ln, address := openPort(t, tt.listen)
+			ln, address := listenTCP(t, tt.listen)
 			conn, err := tt.dialer.Dial(context.Background(), "tcp", address, time.Time{})
 			if err != nil {
 				t.Fatal(err)
@@ -127,9 +127,9 @@ func TestDialerSource(t *testing.T) {
 // that a second one to the same host fails.
 func TestDialerSourcePort(t *testing.T) {
 	// Find a free port: the system does not assign the same port again soon.
-	free, address := openPort(t, "127.0.0.1:0")
-	port := free.Addr().(*net.TCPAddr).Port
-	if err := free.Close(); err != nil {
+	reserved, address := listenTCP(t, "127.0.0.1:0")
+	port := reserved.Addr().(*net.TCPAddr).Port
+	if err := reserved.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []Dialer{
@@ -139,7 +139,7 @@ func TestDialerSourcePort(t *testing.T) {
 		var peers []string
 		for range 2 {
 			var ln net.Listener
-			ln, address = openPort(t, "127.0.0.1:0")
+			ln, address = listenTCP(t, "127.0.0.1:0")
 			conn, err := d.Dial(context.Background(), "tcp", address, time.Time{})
 			if err != nil {
 				t.Fatal(err)
@@ -152,11 +152,11 @@ func TestDialerSourcePort(t *testing.T) {
 			defer accepted.Close()
 			peers = append(peers, accepted.RemoteAddr().String())
 		}
-		from := "127.0.0.1"
+		source := "127.0.0.1"
 		if d.Source4.IsValid() {
-			from = d.Source4.String()
+			source = d.Source4.String()
 		}
-		want := fmt.Sprintf("%s:%d", from, port)
+		want := fmt.Sprintf("%s:%d", source, port)
 		if !slices.Equal(peers, []string{want, want}) {
 			t.Errorf("hosts see the source addresses %q, want %s each", peers, want)
 		}
@@ -170,7 +170,7 @@ func TestDialerSourcePort(t *testing.T) {
 // TestDialerSourceOfAnotherMachine verifies that Dial fails if the source address belongs to
 // another machine: it neither panics nor uses another address.
 func TestDialerSourceOfAnotherMachine(t *testing.T) {
-	_, address := openPort(t, "127.0.0.1:0")
+	_, address := listenTCP(t, "127.0.0.1:0")
 	conn, err := Dialer{Source4: netip.MustParseAddr("192.0.2.1")}.Dial(context.Background(), "tcp", address, time.Time{})
 	if err == nil {
 		_ = conn.Close()
@@ -179,14 +179,14 @@ func TestDialerSourceOfAnotherMachine(t *testing.T) {
 }
 
 func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
-	seen := make(chan [4]int)
+	options := make(chan [4]int)
 	l, err := Listen(context.Background(), ListenOptions{Name: "a", Network: "tcp", Address: "127.0.0.1:0"},
-		handlerFunc(func(_ context.Context, c *Conn) error { seen <- keepAliveOptions(t, c.nc); return nil }))
+		handlerFunc(func(_ context.Context, c *Conn) error { options <- keepAliveOptions(t, c.nc); return nil }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
-	go func() { served <- l.Serve(context.Background()) }()
+	serveErr := make(chan error, 1)
+	go func() { serveErr <- l.Serve(context.Background()) }()
 	dial := func() [4]int {
 		t.Helper()
 		conn, err := net.Dial("tcp", l.Addr().String())
@@ -194,7 +194,7 @@ func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		return <-seen
+		return <-options
 	}
 	if got := dial(); got[0] != 0 {
 		t.Errorf("default: keepalive options %v", got)
@@ -208,7 +208,7 @@ func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
 		t.Errorf("after SetKeepAlive of the zero value: keepalive options %v", got)
 	}
 	l.Drain(context.Background())
-	if err := <-served; err != nil {
+	if err := <-serveErr; err != nil {
 		t.Error(err)
 	}
 }

@@ -13,12 +13,12 @@ import (
 // openPipes returns the number of the process's descriptors that are ends of pipes.
 func openPipes(t *testing.T) (n int) {
 	t.Helper()
-	all, err := filepath.Glob("/proc/self/fd/*")
+	paths, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fd := range all {
-		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "pipe:") {
+	for _, path := range paths {
+		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, "pipe:") {
 			n++
 		}
 	}
@@ -31,19 +31,19 @@ func openPipes(t *testing.T) (n int) {
 func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 	const connections = 3 * maxIdlePipes
 	before := openPipes(t)
-	var spliced, written sync.WaitGroup
+	var splicers, writers sync.WaitGroup
 	var readers []*Conn
 	for range connections {
-		src, in := pair(t)
+		src, srcPeer := pair(t)
 		dst, _ := pair(t)
 		readers = append(readers, dst)
-		written.Go(func() {
+		writers.Go(func() {
 			chunk := make([]byte, 1<<20)
 			for err := error(nil); err == nil; { // until the spliced connection ends
-				_, err = in.Write(chunk)
+				_, err = srcPeer.Write(chunk)
 			}
 		})
-		spliced.Go(func() {
+		splicers.Go(func() {
 			defer src.Close() // makes the writer fail
 			for {
 				if n, ok, rerr, werr := Splice(dst, src, 1<<30); !ok || rerr != nil || werr != nil || n == 0 {
@@ -52,16 +52,16 @@ func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 			}
 		})
 	}
-	for expired := time.Now().Add(30 * time.Second); openPipes(t)-before < 2*connections; runtime.Gosched() {
-		if time.Now().After(expired) {
+	for deadline := time.Now().Add(30 * time.Second); openPipes(t)-before < 2*connections; runtime.Gosched() {
+		if time.Now().After(deadline) {
 			t.Fatalf("%d pipe ends are open, want two for each of %d connections", openPipes(t)-before, connections)
 		}
 	}
 	for _, dst := range readers {
 		_ = dst.Close()
 	}
-	spliced.Wait()
-	written.Wait()
+	splicers.Wait()
+	writers.Wait()
 	if n := openPipes(t) - before; n > 2*maxIdlePipes {
 		t.Errorf("%d pipe ends are open after the end of %d connections, want at most %d", n, connections, 2*maxIdlePipes)
 	}
@@ -74,7 +74,7 @@ func TestIdlePipesAreBounded(t *testing.T) {
 	for range 2 * maxIdlePipes {
 		p := newPipe()
 		if p == nil {
-			t.Fatal("acquirePipe = nil: out of descriptors")
+			t.Fatal("newPipe = nil: out of descriptors")
 		}
 		list.put(p)
 	}

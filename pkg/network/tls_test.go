@@ -27,43 +27,43 @@ func tlsConfigs(t *testing.T) (server, client *tls.Config) {
 	return server, client
 }
 
-// fragmentingConn is a net.Conn that writes in pieces of size bytes. If pass is not nil, each piece
-// waits for a value from pass.
+// fragmentingConn is a net.Conn that writes in pieces of size bytes. If permits is not nil, each
+// piece waits for a value from permits.
 type fragmentingConn struct {
 	net.Conn
-	size int
-	pass chan struct{} // nil: pieces do not wait
+	size    int
+	permits chan struct{}
 }
 
 func (c *fragmentingConn) Write(p []byte) (int, error) {
-	for done := 0; done < len(p); {
-		n := min(c.size, len(p)-done)
-		if c.pass != nil {
-			<-c.pass
+	for written := 0; written < len(p); {
+		n := min(c.size, len(p)-written)
+		if c.permits != nil {
+			<-c.permits
 		}
-		if _, err := c.Conn.Write(p[done : done+n]); err != nil {
-			return done, err
+		if _, err := c.Conn.Write(p[written : written+n]); err != nil {
+			return written, err
 		}
-		done += n
+		written += n
 	}
 	return len(p), nil
 }
 
-// tlsPair returns a server's Conn over TLS and its peer, whose socket is wrapped by through.
-func tlsPair(t *testing.T, through func(net.Conn) net.Conn) (*Conn, *tls.Conn) {
+// tlsPair returns a server's Conn over TLS and its peer, whose socket is wrapped by wrap, unless it is nil.
+func tlsPair(t *testing.T, wrap func(net.Conn) net.Conn) (*Conn, *tls.Conn) {
 	t.Helper()
 	server, client := tlsConfigs(t)
 	c, nc := pair(t)
-	if through != nil {
-		nc = through(nc)
+	if wrap != nil {
+		nc = wrap(nc)
 	}
 	peer := tls.Client(nc, client)
-	shaken := make(chan error, 1)
-	go func() { shaken <- peer.Handshake() }()
+	handshakeErr := make(chan error, 1)
+	go func() { handshakeErr <- peer.Handshake() }()
 	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-shaken; err != nil {
+	if err := <-handshakeErr; err != nil {
 		t.Fatal(err)
 	}
 	return c, peer
@@ -75,12 +75,12 @@ func tlsClientPair(t *testing.T) (*Conn, *tls.Conn) {
 	server, client := tlsConfigs(t)
 	c, nc := pair(t)
 	peer := tls.Server(nc, server)
-	shaken := make(chan error, 1)
-	go func() { shaken <- peer.Handshake() }()
+	handshakeErr := make(chan error, 1)
+	go func() { handshakeErr <- peer.Handshake() }()
 	if err := c.ClientHandshake(client, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-shaken; err != nil {
+	if err := <-handshakeErr; err != nil {
 		t.Fatal(err)
 	}
 	return c, peer
@@ -104,7 +104,7 @@ func readPlaintext(t *testing.T, c *Conn, n int) []byte {
 }
 
 func TestTLSRelaysBytesAndReportsState(t *testing.T) {
-	for name, make := range map[string]func(*testing.T) (*Conn, *tls.Conn){
+	for name, newPair := range map[string]func(*testing.T) (*Conn, *tls.Conn){
 		"server": func(t *testing.T) (*Conn, *tls.Conn) { return tlsPair(t, nil) },
 		"client": tlsClientPair,
 		"one byte per write": func(t *testing.T) (*Conn, *tls.Conn) {
@@ -112,7 +112,7 @@ func TestTLSRelaysBytesAndReportsState(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, peer := make(t)
+			c, peer := newPair(t)
 			text := bytes.Repeat([]byte("weft"), 50_000)
 			go peer.Write(text)
 			if got := readPlaintext(t, c, len(text)); !bytes.Equal(got, text) {
@@ -131,29 +131,29 @@ func TestTLSRelaysBytesAndReportsState(t *testing.T) {
 }
 
 func TestPartialRecordIsNotReadable(t *testing.T) {
-	pass := make(chan struct{}, 1000)
-	half := &fragmentingConn{size: 1000, pass: pass}
+	permits := make(chan struct{}, 1000)
+	fragmenting := &fragmentingConn{size: 1000, permits: permits}
 	for range 10 {
-		pass <- struct{}{} // for the handshake
+		permits <- struct{}{} // for the handshake
 	}
-	c, peer := tlsPair(t, func(nc net.Conn) net.Conn { half.Conn = nc; return half })
-	for len(pass) > 0 {
-		<-pass
+	c, peer := tlsPair(t, func(nc net.Conn) net.Conn { fragmenting.Conn = nc; return fragmenting })
+	for len(permits) > 0 {
+		<-permits
 	}
 	go peer.Write(make([]byte, 1500)) // one record
-	pass <- struct{}{}
-	requested := 0
+	permits <- struct{}{}
+	waits := 0
 	c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
 	var b *buffer.IoBuffer
-	_, err := c.FillOnWait(&b, 100, func() { requested++ })
-	if !errors.Is(err, os.ErrDeadlineExceeded) || b != nil || requested == 0 {
-		t.Fatalf("FillOnWait with half a record = %v, buffer %v, %d calls of wait; want a deadline, no buffer and a call", err, b, requested)
+	_, err := c.FillOnWait(&b, 100, func() { waits++ })
+	if !errors.Is(err, os.ErrDeadlineExceeded) || b != nil || waits == 0 {
+		t.Fatalf("FillOnWait with half a record = %v, buffer %v, %d calls of wait; want ErrDeadlineExceeded, no buffer and a call", err, b, waits)
 	}
 	if !c.IsReusable() || c.hasBytes() {
 		t.Error("half a record counts as readable bytes")
 	}
 	c.SetReadDeadline(time.Time{})
-	pass <- struct{}{}
+	permits <- struct{}{}
 	if got := readPlaintext(t, c, 1500); len(got) != 1500 {
 		t.Errorf("read %d bytes, want the 1500 of the record", len(got))
 	}
@@ -161,13 +161,13 @@ func TestPartialRecordIsNotReadable(t *testing.T) {
 
 func TestAwaitReadableSeesDecryptedBytes(t *testing.T) {
 	c, peer := tlsPair(t, nil)
-	both := make(chan struct{})
+	written := make(chan struct{})
 	go func() { // two records in one segment
-		defer close(both)
+		defer close(written)
 		peer.Write([]byte("one"))
 		peer.Write([]byte("two"))
 	}()
-	<-both
+	<-written
 	if err := c.AwaitReadable(); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestSessionTicketsAreNotReadable(t *testing.T) {
 	if !c.IsReusable() {
 		t.Error("IsReusable = false of a connection with unread tickets")
 	}
-	peer.Write([]byte("unasked"))
+	peer.Write([]byte("unsolicited"))
 	if err := c.AwaitReadable(); err != nil || c.IsReusable() {
 		t.Errorf("AwaitReadable = %v, or IsReusable = true with unread bytes", err)
 	}
@@ -219,10 +219,10 @@ func TestTLSCloseNotify(t *testing.T) {
 			t.Errorf("Fill = %v, want an unexpected EOF", err)
 		}
 	})
-	for name, end := range map[string]func(*Conn) error{"CloseWrite": (*Conn).CloseWrite, "Close": (*Conn).Close} {
+	for name, closeConn := range map[string]func(*Conn) error{"CloseWrite": (*Conn).CloseWrite, "Close": (*Conn).Close} {
 		t.Run(name+" sends close_notify", func(t *testing.T) {
 			c, peer := tlsPair(t, nil)
-			if err := end(c); err != nil {
+			if err := closeConn(c); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
@@ -256,7 +256,7 @@ func TestTLSCloseNotify(t *testing.T) {
 func TestWriteQueueOverTLSWithFullSocket(t *testing.T) {
 	c, peer := tlsPair(t, nil)
 	var running sync.WaitGroup
-	o := NewWriteQueue(c, func(f func()) { running.Go(f) })
+	q := NewWriteQueue(c, func(f func()) { running.Go(f) })
 	frame := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	const frames = 200 // 13 MB: more than the sockets hold
 	got := make(chan int)
@@ -266,7 +266,7 @@ func TestWriteQueueOverTLSWithFullSocket(t *testing.T) {
 			n, err := peer.Read(p)
 			for i := range n {
 				if p[i] != frame[(total+i)%len(frame)] {
-					t.Errorf("byte %d is wrong", total+i)
+					t.Errorf("byte %d differs from that sent", total+i)
 					break
 				}
 			}
@@ -280,26 +280,26 @@ func TestWriteQueueOverTLSWithFullSocket(t *testing.T) {
 		}
 	}()
 	for range frames {
-		o.EndFrame(append(o.BeginFrame(len(frame)), frame...))
-		if err := o.Flush(); err != nil {
+		q.EndFrame(append(q.BeginFrame(len(frame)), frame...))
+		if err := q.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		o.AwaitCapacity()
+		q.AwaitCapacity()
 	}
 	if n := <-got; n != frames*len(frame) {
 		t.Errorf("the peer received %d bytes, want %d", n, frames*len(frame))
 	}
-	o.Close()
+	q.Close()
 	running.Wait()
 }
 
 func TestWriteQueueOverTLSBatchesRecords(t *testing.T) {
 	c, peer := tlsPair(t, nil)
-	o := NewWriteQueue(c, func(f func()) { t.Error("a goroutine waits for the peer") })
+	q := NewWriteQueue(c, func(f func()) { t.Error("a goroutine waits for the peer") })
 	for range 100 {
-		o.EndFrame(append(o.BeginFrame(100), make([]byte, 100)...))
+		q.EndFrame(append(q.BeginFrame(100), make([]byte, 100)...))
 	}
-	if err := o.Flush(); err != nil {
+	if err := q.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	p := make([]byte, 1<<16)
@@ -311,13 +311,13 @@ func TestWriteQueueOverTLSBatchesRecords(t *testing.T) {
 }
 
 func TestTLSReadInterruptAndResume(t *testing.T) {
-	for name, make := range map[string]func(*testing.T) (*Conn, *tls.Conn){
+	for name, newPair := range map[string]func(*testing.T) (*Conn, *tls.Conn){
 		"on a socket": func(t *testing.T) (*Conn, *tls.Conn) { return tlsPair(t, nil) },
 		"in memory":   tlsPipe,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, peer := make(t)
-			ended := func() error {
+			c, peer := newPair(t)
+			fill := func() error {
 				var b *buffer.IoBuffer
 				_, err := c.Fill(&b, 10)
 				if b != nil {
@@ -325,7 +325,7 @@ func TestTLSReadInterruptAndResume(t *testing.T) {
 				}
 				return err
 			}
-			result := inBackground(ended)
+			result := inBackground(fill)
 			c.Interrupt()
 			if err := <-result; !errors.Is(err, ErrInterrupted) {
 				t.Fatalf("Fill = %v, want ErrInterrupted", err)
@@ -343,40 +343,40 @@ func TestTLSReadInterruptAndResume(t *testing.T) {
 // close_notify means that nothing is missing.
 func TestTLSTruncationIsNotEOF(t *testing.T) {
 	for _, test := range []struct {
-		name string
-		end  func(t *testing.T, c *Conn)
-		want error
+		name   string
+		action func(t *testing.T, c *Conn)
+		want   error
 	}{
 		{"Close", func(_ *testing.T, c *Conn) { c.Close() }, io.EOF},
 		{"force-close", func(_ *testing.T, c *Conn) { c.forceClose() }, io.ErrUnexpectedEOF},
 		{"relay to TLS fails", func(t *testing.T, c *Conn) {
-			from, peer := pair(t)
+			src, peer := pair(t)
 			peer.(*net.TCPConn).SetLinger(0)
 			peer.Close()
-			Relay(from, c, 0)
+			Relay(src, c, 0)
 		}, io.ErrUnexpectedEOF},
 		{"relay from TLS fails", func(t *testing.T, c *Conn) {
-			from, peer := pair(t)
+			src, peer := pair(t)
 			peer.(*net.TCPConn).SetLinger(0)
 			peer.Close()
-			Relay(c, from, 0)
+			Relay(c, src, 0)
 		}, io.ErrUnexpectedEOF},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server, client := tlsConfigs(t)
 			c, nc := pair(t)
 			peer := NewConn(nc)
-			shaken := inBackground(func() error { return peer.ClientHandshake(client, time.Now().Add(5*time.Second)) })
+			handshakeErr := inBackground(func() error { return peer.ClientHandshake(client, time.Now().Add(5*time.Second)) })
 			if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-shaken; err != nil {
+			if err := <-handshakeErr; err != nil {
 				t.Fatal(err)
 			}
 			if _, err := c.Write([]byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			test.end(t, c)
+			test.action(t, c)
 			p := make([]byte, 10)
 			if n, err := peer.Read(p); n != 1 || err != nil {
 				t.Fatalf("the peer read %d bytes, %v; want 1", n, err)
@@ -453,20 +453,21 @@ func TestSealedRecordsAreBounded(t *testing.T) {
 		if !remaining || err != nil {
 			t.Fatalf("encrypt = %v, %v; want true: some bytes remain", remaining, err)
 		}
-		written := inBackground(func() error { _, err := c.Write(nil); return err })
+		writeErr := inBackground(func() error { _, err := c.Write(nil); return err })
 		if _, err := io.ReadFull(peer, make([]byte, len(frame))); err != nil {
 			t.Error(err)
 		}
-		if err := <-written; err != nil {
+		if err := <-writeErr; err != nil {
 			t.Error(err)
 		}
 	})
 }
 
+// inBackground runs f on a goroutine and returns a channel that receives its error.
 func inBackground(f func() error) <-chan error {
-	out := make(chan error, 1)
-	go func() { out <- f() }()
-	return out
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	return result
 }
 
 // tlsPipe is tlsPair over a connection that is not a socket.
@@ -475,11 +476,11 @@ func tlsPipe(t *testing.T) (*Conn, *tls.Conn) {
 	server, client := tlsConfigs(t)
 	local, remote := net.Pipe()
 	c, peer := NewConn(local), tls.Client(remote, client)
-	shaken := inBackground(peer.Handshake)
+	handshakeErr := inBackground(peer.Handshake)
 	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-shaken; err != nil {
+	if err := <-handshakeErr; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); remote.Close() })
@@ -487,7 +488,7 @@ func tlsPipe(t *testing.T) (*Conn, *tls.Conn) {
 }
 
 func TestHandshakeDeadline(t *testing.T) {
-	for name, begin := range map[string]string{"silence": "", "partial ClientHello": "\x16\x03\x01\x02\x00\x01"} {
+	for name, prefix := range map[string]string{"silence": "", "partial ClientHello": "\x16\x03\x01\x02\x00\x01"} {
 		t.Run(name, func(t *testing.T) {
 			server, _ := tlsConfigs(t)
 			synctest.Test(t, func(t *testing.T) {
@@ -495,13 +496,13 @@ func TestHandshakeDeadline(t *testing.T) {
 				defer peer.Close()
 				c := NewConn(local)
 				defer c.Close()
-				if begin != "" {
-					go peer.Write([]byte(begin))
+				if prefix != "" {
+					go peer.Write([]byte(prefix))
 				}
 				start := time.Now()
 				err := c.ServerHandshake(server, start.Add(10*time.Second))
-				if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took != 10*time.Second {
-					t.Errorf("ServerHandshake = %v after %v, want a deadline after 10s", err, took)
+				if elapsed := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || elapsed != 10*time.Second {
+					t.Errorf("ServerHandshake = %v after %v, want ErrDeadlineExceeded after 10s", err, elapsed)
 				}
 			})
 		})
@@ -512,7 +513,7 @@ func TestHandshakeConsumesUnreadBytes(t *testing.T) {
 	server, client := tlsConfigs(t)
 	c, nc := pair(t)
 	peer := tls.Client(nc, client)
-	shaken := inBackground(peer.Handshake)
+	handshakeErr := inBackground(peer.Handshake)
 	var b *buffer.IoBuffer
 	if _, err := c.Fill(&b, 4096); err != nil {
 		t.Fatal(err)
@@ -524,7 +525,7 @@ func TestHandshakeConsumesUnreadBytes(t *testing.T) {
 	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-shaken; err != nil {
+	if err := <-handshakeErr; err != nil {
 		t.Fatal(err)
 	}
 }

@@ -25,7 +25,7 @@ func listenPacket(t *testing.T, address string) *PacketConn {
 // client sent to, even if the socket has a wildcard address: a connected client receives nothing
 // else.
 func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
-	tests := []struct{ name, listen, request string }{
+	tests := []struct{ name, listen, dst string }{
 		{"specific address", "127.0.0.1:0", "127.0.0.1"},
 		{"IPv4 wildcard", "0.0.0.0:0", "127.0.0.77"},
 		{"IPv6 wildcard", "[::]:0", "::1"},
@@ -36,24 +36,24 @@ func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := listenPacket(t, tt.listen)
 			port := p.Addr().(*net.UDPAddr).Port
-			conn, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(tt.request), Port: port})
+			conn, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(tt.dst), Port: port})
 			if err != nil {
-				t.Skipf("%s is not available: %v", tt.request, err)
+				t.Skipf("%s is not available: %v", tt.dst, err)
 			}
 			defer conn.Close()
-			if _, err := conn.Write([]byte("question")); err != nil {
+			if _, err := conn.Write([]byte("request")); err != nil {
 				t.Fatal(err)
 			}
 			b := make([]byte, MaxDatagram)
 			n, flow, err := p.Receive(b)
-			if err != nil || string(b[:n]) != "question" || flow.Source.Port() != conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() {
+			if err != nil || string(b[:n]) != "request" || flow.Source.Port() != conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() {
 				t.Fatalf("Receive = %q from %v, %v", b[:n], flow, err)
 			}
-			if err := p.Send([]byte("answer"), flow); err != nil {
+			if err := p.Send([]byte("response"), flow); err != nil {
 				t.Fatal(err)
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // fails only on a closed socket
-			if n, err := conn.Read(b); err != nil || string(b[:n]) != "answer" {
+			if n, err := conn.Read(b); err != nil || string(b[:n]) != "response" {
 				t.Errorf("the client received %q, %v", b[:n], err)
 			}
 		})
@@ -62,13 +62,13 @@ func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
 
 func TestPacketConnEndsWithClose(t *testing.T) {
 	p := listenPacket(t, "127.0.0.1:0")
-	ended := make(chan error)
+	receiveErr := make(chan error)
 	go func() {
 		_, _, err := p.Receive(make([]byte, 1))
-		ended <- err
+		receiveErr <- err
 	}()
 	_ = p.Close() // Receive returns the error
-	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+	if err := <-receiveErr; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Receive after Close = %v", err)
 	}
 }
@@ -86,17 +86,17 @@ func TestPacketInfoIgnoresMalformedData(t *testing.T) {
 			t.Errorf("packetInfo of %d bytes = %v, want none", n, got)
 		}
 	}
-	other := appendControlHeader(nil, 4, 1, 29)
-	other = append(other, 1, 2, 3, 4, 0, 0, 0, 0)
-	if got := packetInfo(append(other, v6...)); got != netip.MustParseAddr("2001:db8::1") {
+	message := appendControlHeader(nil, 4, 1, 29)
+	message = append(message, 1, 2, 3, 4, 0, 0, 0, 0)
+	if got := packetInfo(append(message, v6...)); got != netip.MustParseAddr("2001:db8::1") {
 		t.Errorf("packetInfo after another message = %v", got)
 	}
 }
 
-// collector is a ReadHandler that sends the received datagrams and errors to got.
+// collector is a ReadHandler that sends the received datagrams and errors to a channel.
 type collector struct {
-	peer *ConnectedUDP
-	got  chan string
+	peer     *ConnectedUDP
+	received chan string
 }
 
 func (c *collector) Readable(buffer []byte) {
@@ -106,9 +106,9 @@ func (c *collector) Readable(buffer []byte) {
 		case errors.Is(err, ErrWouldBlock), errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			c.got <- "error: " + err.Error()
+			c.received <- "error: " + err.Error()
 		default:
-			c.got <- string(buffer[:n])
+			c.received <- string(buffer[:n])
 		}
 	}
 }
@@ -119,11 +119,11 @@ func runPoll(t *testing.T) *Poller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- poll.Run() }()
+	runErr := make(chan error, 1)
+	go func() { runErr <- poll.Run() }()
 	t.Cleanup(func() {
 		_ = poll.Close() // Run returns the error
-		if err := <-ended; err != nil {
+		if err := <-runErr; err != nil {
 			t.Error(err)
 		}
 	})
@@ -134,16 +134,16 @@ func TestPollerCallsEachHandler(t *testing.T) {
 	client := listenPacket(t, "127.0.0.1:0")
 	poll := runPoll(t)
 	const peers = 300 // more than one epoll_wait reports
-	all := make([]*collector, peers)
+	collectors := make([]*collector, peers)
 	flows := make(map[netip.AddrPort]Flow)
 	b := make([]byte, MaxDatagram)
-	for i := range all {
+	for i := range collectors {
 		peer, err := Dialer{}.DialPacket(client.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[i] = &collector{peer, make(chan string, 10)}
-		if err := poll.Add(peer, all[i]); err != nil {
+		collectors[i] = &collector{peer, make(chan string, 10)}
+		if err := poll.Add(peer, collectors[i]); err != nil {
 			t.Fatal(err)
 		}
 		if err := peer.Send([]byte("hello")); err != nil {
@@ -155,22 +155,22 @@ func TestPollerCallsEachHandler(t *testing.T) {
 		}
 		flows[flow.Source] = flow
 	}
-	for i := range all {
-		local := all[i].peer.LocalAddr()
+	for i := range collectors {
+		local := collectors[i].peer.LocalAddr()
 		for _, text := range []string{"one", "two"} {
 			if err := client.Send([]byte(local.String()+text), flows[local]); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for i := range all {
-		local := all[i].peer.LocalAddr().String()
-		if got := <-all[i].got + " " + <-all[i].got; got != local+"one "+local+"two" {
+	for i := range collectors {
+		local := collectors[i].peer.LocalAddr().String()
+		if got := <-collectors[i].received + " " + <-collectors[i].received; got != local+"one "+local+"two" {
 			t.Errorf("peer %d received %q", i, got)
 		}
-		all[i].peer.Close()
-		all[i].peer.Close()
-		if err := all[i].peer.Send([]byte("late")); !errors.Is(err, net.ErrClosed) {
+		collectors[i].peer.Close()
+		collectors[i].peer.Close()
+		if err := collectors[i].peer.Send([]byte("late")); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Send after Close = %v", err)
 		}
 	}
@@ -186,8 +186,8 @@ func TestLargeDatagramsAreNotTruncated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	const most = 65_507 // the maximum payload over IPv4
-	sent := []byte(strings.Repeat("0123456789", most/10+1)[:most])
+	const maxPayload = 65_507 // the maximum payload over IPv4
+	sent := []byte(strings.Repeat("0123456789", maxPayload/10+1)[:maxPayload])
 	if err := peer.Send(sent); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestLargeDatagramsAreNotTruncated(t *testing.T) {
 	if err != nil || !bytes.Equal(b[:n], sent) {
 		t.Errorf("got %d bytes, %v", n, err)
 	}
-	if err := peer.Send(make([]byte, most+1)); err == nil {
+	if err := peer.Send(make([]byte, maxPayload+1)); err == nil {
 		t.Error("Send of a datagram beyond the maximum succeeded")
 	}
 }
@@ -218,7 +218,7 @@ func TestErrConnRefused(t *testing.T) {
 	if err := peer.Send([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-c.got; got != "error: "+ErrConnRefused.Error() {
+	if got := <-c.received; got != "error: "+ErrConnRefused.Error() {
 		t.Errorf("received %q", got)
 	}
 }
@@ -243,12 +243,12 @@ func FuzzPacketInfo(f *testing.F) {
 	f.Add(appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1")))
 	f.Add(appendControlHeader(nil, 1<<63, 0, 8))
 	f.Fuzz(func(t *testing.T, control []byte) {
-		a := packetInfo(control)
-		if !a.IsValid() {
+		addr := packetInfo(control)
+		if !addr.IsValid() {
 			return
 		}
-		if again := packetInfo(appendPacketInfo(nil, a)); again != a {
-			t.Errorf("packetInfo(appendPacketInfo(%v)) = %v", a, again)
+		if decoded := packetInfo(appendPacketInfo(nil, addr)); decoded != addr {
+			t.Errorf("packetInfo(appendPacketInfo(%v)) = %v", addr, decoded)
 		}
 	})
 }

@@ -78,18 +78,18 @@ func TestFullSocketDoesNotBlockSenders(t *testing.T) {
 	if q.Queued() < HighWatermark {
 		t.Fatalf("%d bytes are queued, want more than the socket took", q.Queued())
 	}
-	space := make(chan struct{})
-	go func() { q.AwaitCapacity(); close(space) }()
+	capacity := make(chan struct{})
+	go func() { q.AwaitCapacity(); close(capacity) }()
 	got, err := io.ReadAll(io.LimitReader(peer, int64(n*len(frame))))
 	if err != nil || len(got) != n*len(frame) {
 		t.Fatalf("received %d bytes, %v", len(got), err)
 	}
 	for i := range n {
 		if string(got[i*len(frame):(i+1)*len(frame)]) != frame {
-			t.Fatalf("frame %d is damaged", i)
+			t.Fatalf("frame %d is corrupted", i)
 		}
 	}
-	<-space
+	<-capacity
 	q.Close()
 	if q.Queued() != 0 {
 		t.Errorf("%d bytes are queued", q.Queued())
@@ -98,22 +98,22 @@ func TestFullSocketDoesNotBlockSenders(t *testing.T) {
 
 func TestConcurrentFramesDoNotInterleave(t *testing.T) {
 	q, peer, _ := newTestQueue(t)
-	const senders, each, size = 16, 200, 100
-	var all sync.WaitGroup
+	const senders, framesPerSender, size = 16, 200, 100
+	var wg sync.WaitGroup
 	for s := range senders {
-		all.Go(func() {
+		wg.Go(func() {
 			frame := bytes.Repeat([]byte{byte('a' + s)}, size)
-			for range each {
+			for range framesPerSender {
 				_ = appendFrame(q, string(frame))
 				_ = q.Flush()
 			}
 		})
 	}
-	got := make([]byte, senders*each*size)
+	got := make([]byte, senders*framesPerSender*size)
 	if _, err := io.ReadFull(peer, got); err != nil {
 		t.Fatal(err)
 	}
-	all.Wait()
+	wg.Wait()
 	counts := map[byte]int{}
 	for i := 0; i < len(got); i += size {
 		if !bytes.Equal(got[i:i+size], bytes.Repeat(got[i:i+1], size)) {
@@ -122,8 +122,8 @@ func TestConcurrentFramesDoNotInterleave(t *testing.T) {
 		counts[got[i]]++
 	}
 	for c, n := range counts {
-		if n != each {
-			t.Errorf("%d frames of %c, want %d", n, c, each)
+		if n != framesPerSender {
+			t.Errorf("%d frames of %c, want %d", n, c, framesPerSender)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestLostConnectionRejectsFrames(t *testing.T) {
 		}
 	}
 	if appendFrame(q, "x") == nil {
-		t.Error("AppendFrame accepted a frame after the connection was lost")
+		t.Error("appendFrame accepted a frame after the connection was lost")
 	}
 }
 
@@ -183,10 +183,10 @@ func TestFailEndsAwaitCapacity(t *testing.T) {
 		_ = appendFrame(q, string(make([]byte, 1<<20)))
 	}
 	_ = q.Flush()
-	failed := errors.New("it is over")
-	go q.Fail(failed)
+	failure := errors.New("queue failed")
+	go q.Fail(failure)
 	q.AwaitCapacity()
-	if err := appendFrame(q, "x"); !errors.Is(err, failed) {
+	if err := appendFrame(q, "x"); !errors.Is(err, failure) {
 		t.Errorf("appendFrame = %v", err)
 	}
 }
@@ -200,23 +200,23 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 	frame := func(text string) func([]byte) ([]byte, error) {
 		return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	}
-	if n, err, lost := q.AppendFrame(10, frame("before ")); n != 7 || err != nil || lost != nil {
-		t.Fatalf("AppendFrame = %d, %v, %v", n, err, lost)
+	if n, err, connErr := q.AppendFrame(10, frame("before ")); n != 7 || err != nil || connErr != nil {
+		t.Fatalf("AppendFrame = %d, %v, %v", n, err, connErr)
 	}
-	broken := errors.New("broken")
-	if n, err, lost := q.AppendFrame(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), broken }); n != 0 || err != broken || lost != nil {
-		t.Errorf("AppendFrame = %d, %v, %v; want 0 and the frame's error", n, err, lost)
+	frameErr := errors.New("broken")
+	if n, err, connErr := q.AppendFrame(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), frameErr }); n != 0 || err != frameErr || connErr != nil {
+		t.Errorf("AppendFrame = %d, %v, %v; want 0 and the frame's error", n, err, connErr)
 	}
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("the panic was swallowed")
+				t.Error("AppendFrame recovered the panic")
 			}
 		}()
 		_, _, _ = q.AppendFrame(10, func(dst []byte) ([]byte, error) { panic(string(append(dst, "half"...))) })
 	}()
-	if _, err, lost := q.AppendFrame(10, frame("after")); err != nil || lost != nil {
-		t.Fatal(err, lost)
+	if _, err, connErr := q.AppendFrame(10, frame("after")); err != nil || connErr != nil {
+		t.Fatal(err, connErr)
 	}
 	if err := q.Flush(); err != nil {
 		t.Fatal(err)
@@ -226,8 +226,8 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 		t.Errorf("sent %q, %v", got, err)
 	}
 	q.Fail(io.EOF)
-	if _, err, lost := q.AppendFrame(10, frame("x")); err != nil || lost == nil {
-		t.Errorf("AppendFrame on a lost connection = %v, %v", err, lost)
+	if _, err, connErr := q.AppendFrame(10, frame("x")); err != nil || connErr == nil {
+		t.Errorf("AppendFrame on a lost connection = %v, %v", err, connErr)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestPartialWritesKeepPieces(t *testing.T) {
 	for i := range frames {
 		got := make([]byte, size+i)
 		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size+i)) {
-			t.Fatalf("frame %d is damaged, %v", i, err)
+			t.Fatalf("frame %d is corrupted, %v", i, err)
 		}
 	}
 	q.Close()
@@ -273,11 +273,11 @@ func TestStalledPeerIsClosed(t *testing.T) {
 		if n, err := local.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("Read = %d, %v", n, err)
 		}
-		if took := time.Since(start); took < 30*time.Second || took > time.Minute {
-			t.Errorf("closed after %v, want 30 s to twice that: see SetWriteTimeout", took)
+		if elapsed := time.Since(start); elapsed < 30*time.Second || elapsed > time.Minute {
+			t.Errorf("closed after %v, want 30 s to twice that: see SetWriteTimeout", elapsed)
 		}
 		if err := appendFrame(q, "another"); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("AppendFrame after the close: %v", err)
+			t.Errorf("appendFrame after the close: %v", err)
 		}
 	})
 }

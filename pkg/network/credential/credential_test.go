@@ -32,7 +32,7 @@ func connPair() (local, peer net.Conn) {
 }
 
 // handshake performs a handshake and returns the state and the error of each side.
-func handshake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr, serverErr error) {
+func handshake(server, client *tls.Config) (clientState, serverState tls.ConnectionState, clientErr, serverErr error) {
 	local, peer := connPair()
 	defer local.Close()
 	defer peer.Close()
@@ -61,14 +61,17 @@ func handshake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr,
 	return clientConn.ConnectionState(), serverConn.ConnectionState(), clientErr, serverErr
 }
 
-func text(l testpki.Leaf) (cert, key PEM) { return PEM{Text: string(l.Cert)}, PEM{Text: string(l.Key)} }
+// inlinePEM returns the certificate and the key of a leaf as texts of the configuration.
+func inlinePEM(l testpki.Leaf) (cert, key PEM) {
+	return PEM{Text: string(l.Cert)}, PEM{Text: string(l.Key)}
+}
 
 func TestServerSelectsByNameThenALPN(t *testing.T) {
 	ca := testpki.New(t)
 	var contexts []*Context
 	add := func(cn string, dns, names, alpn []string) {
 		c := &Context{ServerNames: names, ALPN: alpn}
-		c.Certificate, c.Key = text(ca.Issue(testpki.Spec{CommonName: cn, DNS: dns}))
+		c.Certificate, c.Key = inlinePEM(ca.Issue(testpki.Spec{CommonName: cn, DNS: dns}))
 		contexts = append(contexts, c)
 	}
 	add("first", []string{"one.example"}, nil, []string{"http/1.1"})
@@ -96,17 +99,17 @@ func TestServerSelectsByNameThenALPN(t *testing.T) {
 		{"other case and trailing dot", "ANY.example.", nil, "wild"},
 		{"configured name", "alias.example", nil, "named"},
 		{"common name without SANs", "common.test", nil, "common.test"},
-		{"unknown name, by ALPN", "nobody.test", []string{"h2"}, "h2"},
+		{"unknown name, by ALPN", "unknown.test", []string{"h2"}, "h2"},
 		{"no name, by ALPN", "", []string{"h2"}, "h2"},
-		{"no match: first context", "nobody.test", nil, "first"},
+		{"no match: first context", "unknown.test", nil, "first"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			hello := &tls.ClientHelloInfo{ServerName: test.sni, SupportedProtos: test.alpn}
-			found, err := server.Config().GetConfigForClient(hello)
+			config, err := server.Config().GetConfigForClient(hello)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := found.Certificates[0].Leaf.Subject.CommonName; got != test.want {
+			if got := config.Certificates[0].Leaf.Subject.CommonName; got != test.want {
 				t.Errorf("%q, %v: chose %q, want %q", test.sni, test.alpn, got, test.want)
 			}
 		})
@@ -116,9 +119,9 @@ func TestServerSelectsByNameThenALPN(t *testing.T) {
 func TestSafeVersionsAndCiphersByDefault(t *testing.T) {
 	ca := testpki.New(t)
 	c := &Context{}
-	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{RSA: true}))
-	old := *c
-	old.MinVersion = tls.VersionTLS10
+	c.Certificate, c.Key = inlinePEM(ca.Issue(testpki.Spec{RSA: true}))
+	legacy := *c
+	legacy.MinVersion = tls.VersionTLS10
 	for _, test := range []struct {
 		name    string
 		context *Context
@@ -130,7 +133,7 @@ func TestSafeVersionsAndCiphersByDefault(t *testing.T) {
 		{"TLS 1.1", c, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
 		{"CBC", c, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}}, false},
 		{"no forward secrecy", c, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}}, false},
-		{"TLS 1.0, configured", &old, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
+		{"TLS 1.0, configured", &legacy, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server, err := NewReloader(nil, nil).NewServer([]*Context{test.context})
@@ -177,9 +180,9 @@ func TestPeerSANs(t *testing.T) {
 		return SANMatcher{Kind: URI, Regex: e}
 	}
 	for _, test := range []struct {
-		name string
-		m    SANMatcher
-		want bool
+		name    string
+		matcher SANMatcher
+		want    bool
 	}{
 		{"exact DNS", SANMatcher{Kind: DNS, Exact: "Orders.shop.example"}, true},
 		{"exact DNS in another case", SANMatcher{Kind: DNS, Exact: "orders.shop.example"}, true},
@@ -202,29 +205,29 @@ func TestPeerSANs(t *testing.T) {
 		{"common name", SANMatcher{Kind: DNS, Exact: "orders"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := &Context{TrustedCA: PEM{Text: string(ca.PEM)}, ClientAuth: tls.RequireAndVerifyClientCert, PeerSANs: []SANMatcher{test.m}}
-			c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
+			c := &Context{TrustedCA: PEM{Text: string(ca.PEM)}, ClientAuth: tls.RequireAndVerifyClientCert, PeerSANs: []SANMatcher{test.matcher}}
+			c.Certificate, c.Key = inlinePEM(ca.Issue(testpki.Spec{}))
 			server, err := NewReloader(nil, nil).NewServer([]*Context{c})
 			if err != nil {
 				t.Fatal(err)
 			}
 			client := &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", Certificates: []tls.Certificate{leaf.TLS}}
-			_, _, err, errText := handshake(server.Config(), client)
+			_, _, err, serverErr := handshake(server.Config(), client)
 			if (err == nil) != test.want {
 				t.Fatalf("handshake: %v, want success: %v", err, test.want)
 			}
-			if errText != nil && HandshakeFailureOf(errText) != SANMismatch {
-				t.Errorf("HandshakeFailureOf(%v) = %v, want %v", errText, HandshakeFailureOf(errText), SANMismatch)
+			if serverErr != nil && HandshakeFailureOf(serverErr) != SANMismatch {
+				t.Errorf("HandshakeFailureOf(%v) = %v, want %v", serverErr, HandshakeFailureOf(serverErr), SANMismatch)
 			}
 		})
 	}
 }
 
 func TestClientVerifiesByDefault(t *testing.T) {
-	ca, other := testpki.New(t), testpki.New(t)
-	authorities := PEM{Text: string(ca.PEM)}
+	ca, otherCA := testpki.New(t), testpki.New(t)
+	trustedCA := PEM{Text: string(ca.PEM)}
 	spiffe := []SANMatcher{{Kind: URI, Exact: "spiffe://shop/b"}}
-	good := ca.Issue(testpki.Spec{DNS: []string{"b.example"}, URIs: []string{"spiffe://shop/b"}})
+	validLeaf := ca.Issue(testpki.Spec{DNS: []string{"b.example"}, URIs: []string{"spiffe://shop/b"}})
 	for _, test := range []struct {
 		name    string
 		leaf    testpki.Leaf
@@ -232,19 +235,19 @@ func TestClientVerifiesByDefault(t *testing.T) {
 		host    string
 		want    HandshakeFailure // OtherFailure: the handshake succeeds
 	}{
-		{"host name", good, Context{TrustedCA: authorities}, "b.example", OtherFailure},
-		{"wrong name", good, Context{TrustedCA: authorities}, "c.example", SANMismatch},
-		{"configured name", good, Context{TrustedCA: authorities, ServerNames: []string{"b.example"}}, "c.example", OtherFailure},
-		{"IP address", ca.Issue(testpki.Spec{}), Context{TrustedCA: authorities}, "127.0.0.1", OtherFailure},
-		{"untrusted CA", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities}, "b.example", Untrusted},
-		{"CA not trusted by the system", good, Context{}, "b.example", Untrusted},
-		{"ended", ca.Issue(testpki.Spec{DNS: []string{"b.example"}, NotAfter: time.Now().Add(-time.Hour)}), Context{TrustedCA: authorities}, "b.example", Expired},
-		{"peer SAN instead of name", good, Context{TrustedCA: authorities, PeerSANs: spiffe}, "c.example", OtherFailure},
-		{"any name, trusted CA", good, Context{TrustedCA: authorities, SkipNameVerify: true}, "c.example", OtherFailure},
-		{"any name, untrusted CA", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities, SkipNameVerify: true}, "b.example", Untrusted},
-		{"wrong peer SAN", ca.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities, PeerSANs: spiffe}, "b.example", SANMismatch},
-		{"peer SAN, untrusted CA", other.Issue(testpki.Spec{URIs: []string{"spiffe://shop/b"}}), Context{TrustedCA: authorities, PeerSANs: spiffe}, "b.example", Untrusted},
-		{"insecure_skip", other.Issue(testpki.Spec{}), Context{SkipVerify: true}, "b.example", OtherFailure},
+		{"host name", validLeaf, Context{TrustedCA: trustedCA}, "b.example", OtherFailure},
+		{"wrong name", validLeaf, Context{TrustedCA: trustedCA}, "c.example", SANMismatch},
+		{"configured name", validLeaf, Context{TrustedCA: trustedCA, ServerNames: []string{"b.example"}}, "c.example", OtherFailure},
+		{"IP address", ca.Issue(testpki.Spec{}), Context{TrustedCA: trustedCA}, "127.0.0.1", OtherFailure},
+		{"untrusted CA", otherCA.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: trustedCA}, "b.example", Untrusted},
+		{"CA not trusted by the system", validLeaf, Context{}, "b.example", Untrusted},
+		{"expired", ca.Issue(testpki.Spec{DNS: []string{"b.example"}, NotAfter: time.Now().Add(-time.Hour)}), Context{TrustedCA: trustedCA}, "b.example", Expired},
+		{"peer SAN instead of name", validLeaf, Context{TrustedCA: trustedCA, PeerSANs: spiffe}, "c.example", OtherFailure},
+		{"any name, trusted CA", validLeaf, Context{TrustedCA: trustedCA, SkipNameVerify: true}, "c.example", OtherFailure},
+		{"any name, untrusted CA", otherCA.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: trustedCA, SkipNameVerify: true}, "b.example", Untrusted},
+		{"wrong peer SAN", ca.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: trustedCA, PeerSANs: spiffe}, "b.example", SANMismatch},
+		{"peer SAN, untrusted CA", otherCA.Issue(testpki.Spec{URIs: []string{"spiffe://shop/b"}}), Context{TrustedCA: trustedCA, PeerSANs: spiffe}, "b.example", Untrusted},
+		{"insecure_skip", otherCA.Issue(testpki.Spec{}), Context{SkipVerify: true}, "b.example", OtherFailure},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			client, err := NewReloader(nil, nil).NewClient(&test.context)
@@ -269,12 +272,12 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{DNS: []string{"b.example"}})
 	c := &Context{Certificate: PEM{Text: string(leaf.Cert)}, Key: PEM{Text: string(leaf.Key)}}
-	store := NewReloader(nil, nil)
-	server, err := store.NewServer([]*Context{c})
+	reloader := NewReloader(nil, nil)
+	server, err := reloader.NewServer([]*Context{c})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := store.NewClient(&Context{TrustedCA: PEM{Text: string(ca.PEM)}})
+	client, err := reloader.NewClient(&Context{TrustedCA: PEM{Text: string(ca.PEM)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +293,7 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 		{"after two key rotations", "b:1", 2, false},
 	} {
 		for range step.rotations {
-			store.Rotate()
+			reloader.Rotate()
 		}
 		state, _, err, _ := handshake(server.Config(), client.Config("b.example", step.address, nil))
 		if err != nil || state.DidResume != step.want {
@@ -299,54 +302,55 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 	}
 }
 
-// testStore is a server whose files are in a directory as Kubernetes mounts it.
-type testStore struct {
+// mountedServer is a server whose files are in a directory that is laid out like a Kubernetes
+// volume: its files are symbolic links into ..data, which links to the current version.
+type mountedServer struct {
 	dir          string
 	ca           *testpki.Authority
-	store        *Reloader
+	reloader     *Reloader
 	server       *Server
 	reloadErrors []error
 }
 
-func deploy(t *testing.T) *testStore {
+func newMountedServer(t *testing.T) *mountedServer {
 	t.Helper()
-	d := &testStore{dir: t.TempDir(), ca: testpki.New(t)}
-	d.store = NewReloader(nil, func(err error) { d.reloadErrors = append(d.reloadErrors, err) })
-	d.swap(t, "v1", "one")
+	s := &mountedServer{dir: t.TempDir(), ca: testpki.New(t)}
+	s.reloader = NewReloader(nil, func(err error) { s.reloadErrors = append(s.reloadErrors, err) })
+	s.swap(t, "v1", "one")
 	for _, name := range []string{"tls.pem", "tls.key"} {
-		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(d.dir, name)); err != nil {
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(s.dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var err error
-	d.server, err = d.store.NewServer([]*Context{{
-		Certificate: PEM{Path: filepath.Join(d.dir, "tls.pem")}, Key: PEM{Path: filepath.Join(d.dir, "tls.key")},
+	s.server, err = s.reloader.NewServer([]*Context{{
+		Certificate: PEM{Path: filepath.Join(s.dir, "tls.pem")}, Key: PEM{Path: filepath.Join(s.dir, "tls.key")},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+	return s
 }
 
-// swap makes ..data lead to a new version, atomically.
-func (d *testStore) swap(t *testing.T, version, cn string) {
+// swap links ..data to a new version atomically.
+func (s *mountedServer) swap(t *testing.T, version, cn string) {
 	t.Helper()
-	dir := filepath.Join(d.dir, version)
+	dir := filepath.Join(s.dir, version)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	leaf := d.ca.Issue(testpki.Spec{CommonName: cn})
+	leaf := s.ca.Issue(testpki.Spec{CommonName: cn})
 	leaf.Write(t, dir, "tls")
-	next := filepath.Join(d.dir, "..next")
-	if err := errors.Join(os.Symlink(version, next), os.Rename(next, filepath.Join(d.dir, "..data"))); err != nil {
+	next := filepath.Join(s.dir, "..next")
+	if err := errors.Join(os.Symlink(version, next), os.Rename(next, filepath.Join(s.dir, "..data"))); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // servedName returns the common name of the server's certificate.
-func (d *testStore) servedName(t *testing.T) string {
+func (s *mountedServer) servedName(t *testing.T) string {
 	t.Helper()
-	state, _, err, _ := handshake(d.server.Config(), &tls.Config{RootCAs: d.ca.Pool(), ServerName: "127.0.0.1"})
+	state, _, err, _ := handshake(s.server.Config(), &tls.Config{RootCAs: s.ca.Pool(), ServerName: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,65 +359,65 @@ func (d *testStore) servedName(t *testing.T) string {
 
 func TestChangedFilesAreReloaded(t *testing.T) {
 	t.Run("replaced symbolic link", func(t *testing.T) {
-		d := deploy(t)
-		d.store.ReloadChanged()
-		if len(d.reloadErrors) > 0 {
-			t.Fatalf("reload without a change: %v", d.reloadErrors)
+		s := newMountedServer(t)
+		s.reloader.ReloadChanged()
+		if len(s.reloadErrors) > 0 {
+			t.Fatalf("reload without a change: %v", s.reloadErrors)
 		}
-		d.swap(t, "v2", "two")
-		d.store.ReloadChanged()
-		if got := d.servedName(t); got != "two" || len(d.reloadErrors) != 1 || d.reloadErrors[0] != nil {
-			t.Errorf("certificate %q, reloads %v; want two and one success", got, d.reloadErrors)
+		s.swap(t, "v2", "two")
+		s.reloader.ReloadChanged()
+		if got := s.servedName(t); got != "two" || len(s.reloadErrors) != 1 || s.reloadErrors[0] != nil {
+			t.Errorf("certificate %q, reloads %v; want two and one success", got, s.reloadErrors)
 		}
 	})
 	t.Run("one file at a time", func(t *testing.T) {
-		d := deploy(t)
-		leaf := d.ca.Issue(testpki.Spec{CommonName: "two"})
-		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.pem"), leaf.Cert, 0o600); err != nil {
+		s := newMountedServer(t)
+		leaf := s.ca.Issue(testpki.Spec{CommonName: "two"})
+		if err := os.WriteFile(filepath.Join(s.dir, "v1", "tls.pem"), leaf.Cert, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d.store.ReloadChanged()
-		d.store.ReloadChanged()
-		if got := d.servedName(t); got != "one" || len(d.reloadErrors) != 1 || d.reloadErrors[0] == nil {
-			t.Errorf("after the first file: certificate %q, reloads %v; want one and one failure", got, d.reloadErrors)
+		s.reloader.ReloadChanged()
+		s.reloader.ReloadChanged()
+		if got := s.servedName(t); got != "one" || len(s.reloadErrors) != 1 || s.reloadErrors[0] == nil {
+			t.Errorf("after the first file: certificate %q, reloads %v; want one and one failure", got, s.reloadErrors)
 		}
-		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.key"), leaf.Key, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.dir, "v1", "tls.key"), leaf.Key, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d.store.ReloadChanged()
-		if got := d.servedName(t); got != "two" {
+		s.reloader.ReloadChanged()
+		if got := s.servedName(t); got != "two" {
 			t.Errorf("certificate %q, want two", got)
 		}
 	})
 	t.Run("deleted files", func(t *testing.T) {
-		d := deploy(t)
-		if err := os.RemoveAll(filepath.Join(d.dir, "v1")); err != nil {
+		s := newMountedServer(t)
+		if err := os.RemoveAll(filepath.Join(s.dir, "v1")); err != nil {
 			t.Fatal(err)
 		}
-		d.store.ReloadChanged()
-		if got := d.servedName(t); got != "one" {
+		s.reloader.ReloadChanged()
+		if got := s.servedName(t); got != "one" {
 			t.Errorf("certificate %q, want one", got)
 		}
 	})
 	t.Run("after Close", func(t *testing.T) {
-		d := deploy(t)
-		d.server.Close()
-		d.swap(t, "v2", "two")
-		d.store.ReloadChanged()
-		if got := d.servedName(t); got != "one" || len(d.reloadErrors) > 0 {
-			t.Errorf("certificate %q, reloads %v; want one and none", got, d.reloadErrors)
+		s := newMountedServer(t)
+		s.server.Close()
+		s.swap(t, "v2", "two")
+		s.reloader.ReloadChanged()
+		if got := s.servedName(t); got != "one" || len(s.reloadErrors) > 0 {
+			t.Errorf("certificate %q, reloads %v; want one and none", got, s.reloadErrors)
 		}
 	})
 }
 
 func TestTrustedCAChangeInvalidatesTickets(t *testing.T) {
-	ca, next := testpki.New(t), testpki.New(t)
+	ca, nextCA := testpki.New(t), testpki.New(t)
 	dir := t.TempDir()
 	path := ca.Write(dir)
 	c := &Context{TrustedCA: PEM{Path: path}, ClientAuth: tls.RequireAndVerifyClientCert}
-	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
-	store := NewReloader(nil, nil)
-	server, err := store.NewServer([]*Context{c})
+	c.Certificate, c.Key = inlinePEM(ca.Issue(testpki.Spec{}))
+	reloader := NewReloader(nil, nil)
+	server, err := reloader.NewServer([]*Context{c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,8 +431,8 @@ func TestTrustedCAChangeInvalidatesTickets(t *testing.T) {
 			t.Fatalf("resumed %v, %v; want %v", state.DidResume, err, want)
 		}
 	}
-	next.Write(dir)
-	store.ReloadChanged()
+	nextCA.Write(dir)
+	reloader.ReloadChanged()
 	if _, _, _, err := handshake(server.Config(), client); err == nil || HandshakeFailureOf(err) != Untrusted {
 		t.Errorf("client certificate of the previous CA: %v, want Untrusted", err)
 	}
@@ -437,7 +441,7 @@ func TestTrustedCAChangeInvalidatesTickets(t *testing.T) {
 func TestHandshakeFailureOf(t *testing.T) {
 	ca := testpki.New(t)
 	c := &Context{ALPN: []string{"h2"}, TrustedCA: PEM{Text: string(ca.PEM)}, ClientAuth: tls.RequireAndVerifyClientCert}
-	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
+	c.Certificate, c.Key = inlinePEM(ca.Issue(testpki.Spec{}))
 	server, err := NewReloader(nil, nil).NewServer([]*Context{c})
 	if err != nil {
 		t.Fatal(err)
@@ -455,7 +459,7 @@ func TestHandshakeFailureOf(t *testing.T) {
 	} {
 		t.Run(test.want.String(), func(t *testing.T) {
 			test.client.RootCAs, test.client.ServerName = ca.Pool(), "127.0.0.1"
-			if test.want == Untrusted { // otherwise the client would not send it: the server lists its CAs
+			if test.want == Untrusted { // by default, a client sends only certificates of the CAs that the server lists
 				leaf := test.client.Certificates[0]
 				test.client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &leaf, nil }
 			}
@@ -471,11 +475,11 @@ func TestHandshakeFailureOf(t *testing.T) {
 			t.Errorf("HandshakeFailureOf(%v) is not PeerAlert", err)
 		}
 	})
-	for begin, want := range map[string]HandshakeFailure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
+	for sent, want := range map[string]HandshakeFailure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
 		t.Run(want.String(), func(t *testing.T) {
 			local, peer := connPair()
-			io.WriteString(peer, begin)
-			if begin == "" {
+			io.WriteString(peer, sent)
+			if sent == "" {
 				peer.Close()
 			}
 			err := tls.Server(local, server.Config()).Handshake()
@@ -489,9 +493,9 @@ func TestHandshakeFailureOf(t *testing.T) {
 
 func TestIncompleteContextIsRejected(t *testing.T) {
 	ca := testpki.New(t)
-	leaf, other := ca.Issue(testpki.Spec{}), ca.Issue(testpki.Spec{})
-	cert, key := text(leaf)
-	_, otherKey := text(other)
+	leaf, otherLeaf := ca.Issue(testpki.Spec{}), ca.Issue(testpki.Spec{})
+	cert, key := inlinePEM(leaf)
+	_, otherKey := inlinePEM(otherLeaf)
 	for _, test := range []struct {
 		name, want string
 		c          Context
