@@ -49,7 +49,8 @@ func (c *fragmentingConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tlsPair returns a server's Conn over TLS and its peer, whose socket is wrapped by wrap, unless it is nil.
+// tlsPair returns a server's Conn over TLS and its peer. If wrap is not nil, it wraps the socket of
+// the peer.
 func tlsPair(t *testing.T, wrap func(net.Conn) net.Conn) (*Conn, *tls.Conn) {
 	t.Helper()
 	server, client := tlsConfigs(t)

@@ -26,8 +26,8 @@ type recordingServer struct {
 }
 
 func (s recordingServer) ServeConn(_ context.Context, conn *network.Conn) error {
-	all, err := io.ReadAll(conn)
-	s.read <- s.name + " " + string(all)
+	data, err := io.ReadAll(conn)
+	s.read <- s.name + " " + string(data)
 	return err
 }
 
@@ -44,8 +44,8 @@ func matchPrefix(text string) func([]byte) xprotocol.MatchResult {
 	}
 }
 
-// newTestDetector returns a detector of the existing protocols, two of them stand-ins for Bolt. Its
-// servers send what they read to the channel.
+// newTestDetector returns a detector of HTTP/1.1, Dubbo and stand-ins for both versions of Bolt,
+// and a channel that receives the bytes that its servers read.
 func newTestDetector(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
 	for _, c := range []struct {
@@ -62,6 +62,8 @@ func newTestDetector(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	return stream.NewDetector(o), read
 }
 
+// newFallbackDetector is newTestDetector for HTTP/1.1 and Dubbo, with a fallback server for other
+// bytes.
 func newFallbackDetector(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
 	o.Fallback = recordingServer{"unknown", read}
@@ -78,12 +80,12 @@ func serveConn(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-cha
 	local, peer := net.Pipe()
 	conn := network.NewConn(local)
 	t.Cleanup(func() { _ = conn.Close(); _ = peer.Close() })
-	end := make(chan error, 1)
+	served := make(chan error, 1)
 	go func() {
-		end <- d.ServeConn(t.Context(), conn)
+		served <- d.ServeConn(t.Context(), conn)
 		_ = conn.Close()
 	}()
-	return peer, conn, end
+	return peer, conn, served
 }
 
 // writeParts writes each part after the previous one was read and processed.
@@ -114,13 +116,13 @@ func TestDetectAtEverySplit(t *testing.T) {
 			forEachSplit(text, func(first, rest string) {
 				synctest.Test(t, func(t *testing.T) {
 					d, read := newTestDetector(stream.DetectOptions{Timeout: time.Second})
-					peer, conn, end := serveConn(t, d)
+					peer, conn, served := serveConn(t, d)
 					writeParts(peer, first, rest)
 					_ = peer.Close()
 					if got, want := <-read, name+" "+text; got != want {
 						t.Errorf("%q, then %q: read as %q, want %q", first, rest, got, want)
 					}
-					if err := <-end; err != nil || conn.CloseReason == network.ClosedUnknownProtocol {
+					if err := <-served; err != nil || conn.CloseReason == network.ClosedUnknownProtocol {
 						t.Errorf("%q, then %q: ServeConn = %v, close reason %v", first, rest, err, conn.CloseReason)
 					}
 				})
@@ -143,7 +145,7 @@ func TestDetectByteByByte(t *testing.T) {
 }
 
 func TestUnknownProtocolIsClosed(t *testing.T) {
-	for name, test := range map[string]struct{ bytes, says string }{
+	for name, test := range map[string]struct{ bytes, wantErr string }{
 		"TLS":                  {"\x16\x03\x01\x02\x00", "belong to no protocol"},
 		"HTTP/2":               {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not support"},
 		"SMTP":                 {"EHLO mail.test\r\n", "belong to no protocol"},
@@ -153,10 +155,10 @@ func TestUnknownProtocolIsClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, _ := newTestDetector(stream.DetectOptions{Timeout: time.Second})
-				peer, conn, end := serveConn(t, d)
+				peer, conn, served := serveConn(t, d)
 				writeParts(peer, test.bytes)
-				if err := <-end; err == nil || !strings.Contains(err.Error(), test.says) || conn.CloseReason != network.ClosedUnknownProtocol {
-					t.Errorf("ServeConn = %v, close reason %v; want %q, %v", err, conn.CloseReason, test.says, network.ClosedUnknownProtocol)
+				if err := <-served; err == nil || !strings.Contains(err.Error(), test.wantErr) || conn.CloseReason != network.ClosedUnknownProtocol {
+					t.Errorf("ServeConn = %v, close reason %v; want %q, %v", err, conn.CloseReason, test.wantErr, network.ClosedUnknownProtocol)
 				}
 				if n, err := peer.Read(make([]byte, 1)); n > 0 || err == nil {
 					t.Error("the client received a byte")
@@ -169,17 +171,17 @@ func TestUnknownProtocolIsClosed(t *testing.T) {
 func TestDetectTimeoutStartsAtFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _ := newTestDetector(stream.DetectOptions{Timeout: 10 * time.Second, IdleTimeout: time.Hour})
-		peer, conn, end := serveConn(t, d)
+		peer, conn, served := serveConn(t, d)
 		time.Sleep(59 * time.Minute)
 		start := time.Now()
 		writeParts(peer, "P")
 		time.Sleep(6 * time.Second)
 		writeParts(peer, "O") // does not extend the timeout
-		if err := <-end; err == nil || conn.CloseReason != network.ClosedRequestTimeout {
+		if err := <-served; err == nil || conn.CloseReason != network.ClosedRequestTimeout {
 			t.Errorf("ServeConn = %v, close reason %v; want %v", err, conn.CloseReason, network.ClosedRequestTimeout)
 		}
-		if took := time.Since(start); took != 10*time.Second {
-			t.Errorf("ended after %v, want 10s", took)
+		if elapsed := time.Since(start); elapsed != 10*time.Second {
+			t.Errorf("ended after %v, want 10s", elapsed)
 		}
 	})
 }
@@ -200,8 +202,8 @@ func TestDetectTimeoutEndsWithDetection(t *testing.T) {
 
 func TestConnectionWithoutBytesIsIdle(t *testing.T) {
 	for name, test := range map[string]struct {
-		end  func(peer net.Conn, conn *network.Conn)
-		want network.CloseReason
+		action func(peer net.Conn, conn *network.Conn)
+		want   network.CloseReason
 	}{
 		"idle timeout": {func(net.Conn, *network.Conn) {}, network.ClosedIdle},
 		"close":        {func(peer net.Conn, _ *network.Conn) { _ = peer.Close() }, network.ClosedByPeer},
@@ -218,7 +220,7 @@ func TestConnectionWithoutBytesIsIdle(t *testing.T) {
 				end := make(chan error, 1)
 				go func() { end <- d.ServeConn(t.Context(), conn) }()
 				synctest.Wait()
-				test.end(peer, conn)
+				test.action(peer, conn)
 				if err := <-end; err != nil || conn.CloseReason != test.want {
 					t.Errorf("ServeConn = %v, close reason %v; want %v", err, conn.CloseReason, test.want)
 				}
@@ -267,16 +269,16 @@ func TestFallbackAfterDetectTimeout(t *testing.T) {
 func TestUndetectedBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		endless := stream.Candidate{Match: func([]byte) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}
-		peer, conn, end := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
+		peer, conn, served := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
 		n, _ := peer.Write(bytes.Repeat([]byte("x"), 1<<20))
-		if <-end; conn.CloseReason != network.ClosedUnknownProtocol || n > 8<<10 {
+		if <-served; conn.CloseReason != network.ClosedUnknownProtocol || n > 8<<10 {
 			t.Errorf("close reason %v after %d bytes", conn.CloseReason, n)
 		}
 	})
 }
 
-// TestDetectFollowsCandidateOrder covers lesson 16: the detected protocol depends only on the bytes
-// and on the order of the candidates.
+// TestDetectFollowsCandidateOrder verifies that the detected protocol depends only on the bytes and
+// on the order of the candidates.
 func TestDetectFollowsCandidateOrder(t *testing.T) {
 	read := make(chan string, 1)
 	d := stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{
@@ -299,32 +301,31 @@ func TestDetectFollowsCandidateOrder(t *testing.T) {
 	}
 }
 
-// forEachPermutation calls f with every permutation of all.
-func forEachPermutation(all []stream.Candidate, f func(order []stream.Candidate)) {
-	var add func(n int)
-	add = func(n int) {
-		if n == len(all) {
-			f(all)
+// forEachPermutation calls f with every permutation of candidates.
+func forEachPermutation(candidates []stream.Candidate, f func(order []stream.Candidate)) {
+	var permute func(n int)
+	permute = func(n int) {
+		if n == len(candidates) {
+			f(candidates)
 		}
-		for i := n; i < len(all); i++ {
-			all[n], all[i] = all[i], all[n]
-			add(n + 1)
-			all[n], all[i] = all[i], all[n]
+		for i := n; i < len(candidates); i++ {
+			candidates[n], candidates[i] = candidates[i], candidates[n]
+			permute(n + 1)
+			candidates[n], candidates[i] = candidates[i], candidates[n]
 		}
 	}
-	add(0)
+	permute(0)
 }
 
-// TestLesson16DetectsRealProtocolsInEveryOrder covers lesson 16: a detector that iterates over a
-// map tries protocols in random order. It verifies that the real protocols are detected in every
-// order of the candidates and with every split of their first bytes.
-func TestLesson16DetectsRealProtocolsInEveryOrder(t *testing.T) {
+// TestDetectRealProtocolsInEveryOrder verifies that the real protocols are detected in every order
+// of the candidates and with every split of their first bytes.
+func TestDetectRealProtocolsInEveryOrder(t *testing.T) {
 	read := make(chan string, 1)
-	var all []stream.Candidate
+	var candidates []stream.Candidate
 	for name, match := range map[string]func([]byte) xprotocol.MatchResult{
 		"http1": http1.Match, "dubbo": dubbo.Codec{}.Match, "bolt": bolt.V1().Match, "boltv2": bolt.V2().Match,
 	} {
-		all = append(all, stream.Candidate{Match: match, Server: recordingServer{name, read}})
+		candidates = append(candidates, stream.Candidate{Match: match, Server: recordingServer{name, read}})
 	}
 	texts := map[string]string{
 		"http1":   "PUT /a HTTP/1.1\r\nHost: shop.test\r\n\r\n",
@@ -334,7 +335,7 @@ func TestLesson16DetectsRealProtocolsInEveryOrder(t *testing.T) {
 		"unknown": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	}
 	detected := map[string]int{}
-	forEachPermutation(all, func(order []stream.Candidate) {
+	forEachPermutation(candidates, func(order []stream.Candidate) {
 		d := stream.NewDetector(stream.DetectOptions{Candidates: order, Fallback: recordingServer{"unknown", read}, Timeout: time.Second})
 		for want, text := range texts {
 			for split := range 6 {
@@ -360,12 +361,12 @@ func TestLesson16DetectsRealProtocolsInEveryOrder(t *testing.T) {
 // parkingServer is a server that parks after each byte.
 type parkingServer struct{ read chan<- byte }
 
-func (p parkingServer) ServeConn(_ context.Context, conn *network.Conn) error {
-	var one [1]byte
-	if _, err := conn.Read(one[:]); err != nil {
+func (s parkingServer) ServeConn(_ context.Context, conn *network.Conn) error {
+	var b [1]byte
+	if _, err := conn.Read(b[:]); err != nil {
 		return err
 	}
-	p.read <- one[0]
+	s.read <- b[0]
 	return network.ErrPark
 }
 
@@ -379,8 +380,8 @@ func TestParkedConnectionKeepsProtocol(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := make(chan error, 1)
-	go func() { end <- l.Serve(t.Context()) }()
+	serveErr := make(chan error, 1)
+	go func() { serveErr <- l.Serve(t.Context()) }()
 	peer, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -395,12 +396,12 @@ func TestParkedConnectionKeepsProtocol(t *testing.T) {
 	}
 	_ = peer.Close()
 	l.Drain(t.Context())
-	if err := <-end; err != nil || calls != 1 {
+	if err := <-serveErr; err != nil || calls != 1 {
 		t.Errorf("Serve = %v; Match was called %d times, want once", err, calls)
 	}
 }
 
-// brokenConn is a connection whose reads fail after its bytes were read.
+// brokenConn is a connection whose reads return bytes and then errBroken.
 type brokenConn struct {
 	net.Conn
 	bytes io.Reader
@@ -408,8 +409,8 @@ type brokenConn struct {
 
 var errBroken = errors.New("broken")
 
-func (f brokenConn) Read(p []byte) (int, error) {
-	if n, _ := f.bytes.Read(p); n > 0 {
+func (c brokenConn) Read(p []byte) (int, error) {
+	if n, _ := c.bytes.Read(p); n > 0 {
 		return n, nil
 	}
 	return 0, errBroken

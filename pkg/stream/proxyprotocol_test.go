@@ -36,15 +36,15 @@ type servedConn struct {
 // recordingHandler reads connections to their end and records their bytes and addresses.
 type recordingHandler struct{ result *servedConn }
 
-func (s recordingHandler) ServeConn(_ context.Context, conn *network.Conn) error {
-	all, err := io.ReadAll(conn)
+func (h recordingHandler) ServeConn(_ context.Context, conn *network.Conn) error {
+	data, err := io.ReadAll(conn)
 	meta := stream.NewConnMeta("in", conn)
-	s.result.read, s.result.addresses = string(all), meta.RemoteText+" "+meta.LocalText
+	h.result.read, h.result.addresses = string(data), meta.RemoteText+" "+meta.LocalText
 	return err
 }
 
-// serveClient serves a connection on whose client side talk runs.
-func serveClient(t *testing.T, headers config.ProxyProtocol, talk func(peer net.Conn)) servedConn {
+// serveClient serves a connection whose client side is run by client.
+func serveClient(t *testing.T, headers config.ProxyProtocol, client func(peer net.Conn)) servedConn {
 	t.Helper()
 	got := servedConn{read: "-"}
 	var log bytes.Buffer
@@ -53,11 +53,11 @@ func serveClient(t *testing.T, headers config.ProxyProtocol, talk func(peer net.
 	})
 	local, peer := net.Pipe()
 	conn := network.NewConn(local)
-	talked := make(chan struct{})
-	go func() { defer close(talked); talk(peer); _ = peer.Close() }()
+	clientDone := make(chan struct{})
+	go func() { defer close(clientDone); client(peer); _ = peer.Close() }()
 	got.err = h.ServeConn(t.Context(), conn)
 	_ = conn.Close()
-	<-talked
+	<-clientDone
 	got.closeReason, got.log = conn.CloseReason, log.String()
 	return got
 }
@@ -65,10 +65,10 @@ func serveClient(t *testing.T, headers config.ProxyProtocol, talk func(peer net.
 func testDefaults() config.ProxyProtocol { return config.ProxyProtocol{Timeout: time.Second} }
 
 func TestProxyProtocolSetsAddresses(t *testing.T) {
-	const announced = "192.0.2.1:56324 192.0.2.2:443"
-	for _, test := range []struct{ name, header, from string }{
-		{"text", textHeader, announced},
-		{"binary, with extensions", binaryHeader, announced},
+	const proxied = "192.0.2.1:56324 192.0.2.2:443"
+	for _, test := range []struct{ name, header, addresses string }{
+		{"text", textHeader, proxied},
+		{"binary, with extensions", binaryHeader, proxied},
 		{"LOCAL", localHeader, "pipe pipe"},
 		{"UNKNOWN", unknownHeader, "pipe pipe"},
 	} {
@@ -76,8 +76,8 @@ func TestProxyProtocolSetsAddresses(t *testing.T) {
 			forEachSplit(test.header+"hello", func(first, rest string) {
 				synctest.Test(t, func(t *testing.T) {
 					got := serveClient(t, testDefaults(), func(peer net.Conn) { writeParts(peer, first, rest) })
-					if got.read != "hello" || got.addresses != test.from || got.err != nil {
-						t.Errorf("%q, then %q: %+v, want hello from %s", first, rest, got, test.from)
+					if got.read != "hello" || got.addresses != test.addresses || got.err != nil {
+						t.Errorf("%q, then %q: %+v, want hello from %s", first, rest, got, test.addresses)
 					}
 				})
 			})
@@ -86,10 +86,10 @@ func TestProxyProtocolSetsAddresses(t *testing.T) {
 }
 
 func TestProxyProtocolRejectsInvalidHeaders(t *testing.T) {
-	none, only2, only1 := testDefaults(), testDefaults(), testDefaults() // no header is required; only one version is allowed
-	none.AllowMissing = true
-	only2.DisallowedVersions = []int{1}
-	only1.DisallowedVersions, only1.AllowMissing = []int{2}, true
+	optional, onlyV2, onlyV1 := testDefaults(), testDefaults(), testDefaults() // no header is required; only one version is allowed
+	optional.AllowMissing = true
+	onlyV2.DisallowedVersions = []int{1}
+	onlyV1.DisallowedVersions, onlyV1.AllowMissing = []int{2}, true
 	for _, test := range []struct {
 		name    string
 		headers config.ProxyProtocol
@@ -100,18 +100,18 @@ func TestProxyProtocolRejectsInvalidHeaders(t *testing.T) {
 		{"no header", testDefaults(), "GET / HTTP/1.1\r\n", "-", "no PROXY protocol header"},
 		{"TLS", testDefaults(), "\x16\x03\x01", "-", "no PROXY protocol header"},
 		{"wrong address family", testDefaults(), "PROXY TCP4 ::1 ::2 1 2\r\nhello", "-", "declared family"},
-		{"disallowed version", only2, textHeader + "hello", "-", "not allowed: 1"},
-		{"allowed version", only2, binaryHeader + "hello", "hello", ""},
-		{"optional header, missing", none, "PUT / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\n", ""},
-		{"optional header, present", none, textHeader + "hello", "hello", ""},
-		{"optional header, invalid", none, "PROXY TCP9\r\n", "-", "unknown family"},
-		{"optional header, disallowed version is payload", only1, localHeader + "hello", localHeader + "hello", ""},
+		{"disallowed version", onlyV2, textHeader + "hello", "-", "not allowed: 1"},
+		{"allowed version", onlyV2, binaryHeader + "hello", "hello", ""},
+		{"optional header, missing", optional, "PUT / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\n", ""},
+		{"optional header, present", optional, textHeader + "hello", "hello", ""},
+		{"optional header, invalid", optional, "PROXY TCP9\r\n", "-", "unknown family"},
+		{"optional header, disallowed version is payload", onlyV1, localHeader + "hello", localHeader + "hello", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				got := serveClient(t, test.headers, func(peer net.Conn) { writeParts(peer, strings.Split(test.text, "")...) })
-				refused := test.read == "-"
-				if got.read != test.read || refused != (got.closeReason == network.ClosedProxyProtocolError) || refused != (got.err != nil) {
+				rejected := test.read == "-"
+				if got.read != test.read || rejected != (got.closeReason == network.ClosedProxyProtocolError) || rejected != (got.err != nil) {
 					t.Errorf("got %+v, want the bytes %q", got, test.read)
 				}
 				if !strings.Contains(got.log, test.log) || (got.log == "") != (test.log == "") {
@@ -123,7 +123,7 @@ func TestProxyProtocolRejectsInvalidHeaders(t *testing.T) {
 }
 
 func TestProxyProtocolHeaderTimeout(t *testing.T) {
-	for _, test := range []struct{ name, first string }{
+	for _, test := range []struct{ name, prefix string }{
 		{"no bytes", ""},
 		{"partial text header", textHeader[:10]},
 		{"partial binary header", binaryHeader[:10]},
@@ -132,7 +132,7 @@ func TestProxyProtocolHeaderTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				got := serveClient(t, testDefaults(), func(peer net.Conn) {
-					writeParts(peer, test.first)
+					writeParts(peer, test.prefix)
 					_, _ = peer.Read(make([]byte, 1)) // blocks until the connection is closed
 				})
 				if got.closeReason != network.ClosedProxyProtocolError || time.Since(start) != time.Second || !strings.Contains(got.log, "timeout before") {
@@ -174,10 +174,10 @@ func (clientFirstHandler) IdleTimeout() time.Duration { return time.Minute }
 // client sends. It uses sockets, because pipes cannot be drained or parked.
 func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 	for _, test := range []struct {
-		name string
-		text string
-		do   func(conn *network.Conn)
-		want error
+		name   string
+		text   string
+		action func(conn *network.Conn)
+		want   error
 	}{
 		{"header without payload", textHeader, func(*network.Conn) {}, network.ErrPark},
 		{"drain", "", func(conn *network.Conn) { conn.Drain(true) }, nil},
@@ -191,7 +191,7 @@ func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 			if _, err := io.WriteString(peer, test.text); err != nil {
 				t.Fatal(err)
 			}
-			test.do(conn)
+			test.action(conn)
 			if err := h.ServeConn(t.Context(), conn); !errors.Is(err, test.want) {
 				t.Errorf("ServeConn = %v, want %v", err, test.want)
 			}

@@ -21,16 +21,16 @@ type namedHandler struct {
 	served chan<- string
 }
 
-func (n namedHandler) ServeConn(_ context.Context, conn *network.Conn) error {
-	n.served <- n.name
+func (h namedHandler) ServeConn(_ context.Context, conn *network.Conn) error {
+	h.served <- h.name
 	_, err := conn.Read(make([]byte, 1))
 	return err
 }
 
 func (namedHandler) IdleTimeout() time.Duration { return time.Minute }
 
-// tlsTest is a TLSHandler for loopback connections, with its results.
-type tlsTest struct {
+// tlsFixture is a TLSHandler for loopback connections, with its results.
+type tlsFixture struct {
 	t             *testing.T
 	handler       *TLSHandler
 	clientConfig  *tls.Config
@@ -39,49 +39,51 @@ type tlsTest struct {
 	log           bytes.Buffer
 }
 
-func newTLSTest(t *testing.T) *tlsTest {
+func newTLSFixture(t *testing.T) *tlsFixture {
 	t.Helper()
 	ca := testpki.New(t)
-	d := &tlsTest{t: t, served: make(chan string, 1), clientConfig: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"}}
-	d.handler = NewTLSHandler(TLSOptions{
+	f := &tlsFixture{t: t, served: make(chan string, 1), clientConfig: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"}}
+	f.handler = NewTLSHandler(TLSOptions{
 		Config:      &tls.Config{Certificates: []tls.Certificate{ca.Issue(testpki.Spec{}).TLS}, NextProtos: []string{"h2", "http/1.1"}},
-		ByALPN:      map[string]network.Handler{"h2": namedHandler{"h2", d.served}},
-		Default:     namedHandler{"other", d.served},
+		ByALPN:      map[string]network.Handler{"h2": namedHandler{"h2", f.served}},
+		Default:     namedHandler{"other", f.served},
 		Timeout:     5 * time.Second,
-		Log:         slog.New(slog.NewTextHandler(&d.log, nil)),
-		OnHandshake: func(err error) { d.handshakeErrs = append(d.handshakeErrs, err) },
+		Log:         slog.New(slog.NewTextHandler(&f.log, nil)),
+		OnHandshake: func(err error) { f.handshakeErrs = append(f.handshakeErrs, err) },
 	})
-	return d
+	return f
 }
 
-// connect runs talk as the client and returns the connection after ServeConn has returned.
-func (d *tlsTest) connect(talk func(nc net.Conn)) (*network.Conn, error) {
-	d.t.Helper()
+// connect serves a connection whose client side is run by client. It returns the connection after
+// ServeConn has returned, and its error.
+func (f *tlsFixture) connect(client func(nc net.Conn)) (*network.Conn, error) {
+	f.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		d.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	defer ln.Close()
-	client, err := net.Dial("tcp", ln.Addr().String())
+	peer, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
-		d.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	nc, err := ln.Accept()
 	if err != nil {
-		d.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	talked := make(chan struct{})
-	go func() { defer close(talked); talk(client) }()
+	clientDone := make(chan struct{})
+	go func() { defer close(clientDone); client(peer) }()
 	conn := network.NewConn(nc)
-	d.t.Cleanup(func() { conn.Close(); client.Close() })
-	err = d.handler.ServeConn(d.t.Context(), conn)
-	<-talked
+	f.t.Cleanup(func() { conn.Close(); peer.Close() })
+	err = f.handler.ServeConn(f.t.Context(), conn)
+	<-clientDone
 	return conn, err
 }
 
-func (d *tlsTest) handshake(alpn ...string) func(net.Conn) {
+// handshake returns a client that performs a TLS handshake with the given ALPN protocols.
+func (f *tlsFixture) handshake(alpn ...string) func(net.Conn) {
 	return func(nc net.Conn) {
-		config := d.clientConfig.Clone()
+		config := f.clientConfig.Clone()
 		config.NextProtos = alpn
 		_ = tls.Client(nc, config).Handshake() // the server reports the error
 	}
@@ -98,16 +100,16 @@ func TestALPNSelectsHandler(t *testing.T) {
 		{"no ALPN", nil, "other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := newTLSTest(t)
-			conn, err := d.connect(d.handshake(test.alpn...))
+			f := newTLSFixture(t)
+			conn, err := f.connect(f.handshake(test.alpn...))
 			if !errors.Is(err, network.ErrPark) {
 				t.Fatalf("ServeConn = %v, want ErrPark", err)
 			}
 			if h, ok := conn.Handler.(namedHandler); !ok || h.name != test.want {
 				t.Errorf("the handler is %+v, want %s", conn.Handler, test.want)
 			}
-			if len(d.handshakeErrs) != 1 || d.handshakeErrs[0] != nil {
-				t.Errorf("handshake errors %v, want one nil error", d.handshakeErrs)
+			if len(f.handshakeErrs) != 1 || f.handshakeErrs[0] != nil {
+				t.Errorf("handshake errors %v, want one nil error", f.handshakeErrs)
 			}
 			if m := NewConnMeta("l", conn); !m.Secure || m.TLS == nil || m.TLS.Version != "TLSv1.3" {
 				t.Errorf("ConnMeta has %+v", m.TLS)
@@ -117,38 +119,38 @@ func TestALPNSelectsHandler(t *testing.T) {
 }
 
 func TestPlaintextOnTLSListener(t *testing.T) {
-	plain := func(nc net.Conn) { nc.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }
+	sendPlaintext := func(nc net.Conn) { nc.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }
 	t.Run("rejected", func(t *testing.T) {
-		d := newTLSTest(t)
-		conn, err := d.connect(plain)
-		if err == nil || conn.CloseReason != network.ClosedHandshakeFailed || len(d.handshakeErrs) != 1 || d.handshakeErrs[0] == nil {
-			t.Errorf("ServeConn = %v, close reason %v, handshake errors %v", err, conn.CloseReason, d.handshakeErrs)
+		f := newTLSFixture(t)
+		conn, err := f.connect(sendPlaintext)
+		if err == nil || conn.CloseReason != network.ClosedHandshakeFailed || len(f.handshakeErrs) != 1 || f.handshakeErrs[0] == nil {
+			t.Errorf("ServeConn = %v, close reason %v, handshake errors %v", err, conn.CloseReason, f.handshakeErrs)
 		}
 	})
 	t.Run("plaintext allowed", func(t *testing.T) {
-		d := newTLSTest(t)
-		d.handler.opts.Plaintext = namedHandler{"plain", d.served}
-		if _, err := d.connect(plain); err != nil || <-d.served != "plain" || len(d.handshakeErrs) != 0 {
-			t.Errorf("ServeConn = %v, handshake errors %v", err, d.handshakeErrs)
+		f := newTLSFixture(t)
+		f.handler.opts.Plaintext = namedHandler{"plain", f.served}
+		if _, err := f.connect(sendPlaintext); err != nil || <-f.served != "plain" || len(f.handshakeErrs) != 0 {
+			t.Errorf("ServeConn = %v, handshake errors %v", err, f.handshakeErrs)
 		}
-		if conn, err := d.connect(d.handshake("h2")); !errors.Is(err, network.ErrPark) || conn.TLS() == nil {
+		if conn, err := f.connect(f.handshake("h2")); !errors.Is(err, network.ErrPark) || conn.TLS() == nil {
 			t.Errorf("TLS next to plaintext: %v", err)
 		}
 	})
 }
 
 func TestHandshakeFailuresAreLoggedOncePerSecond(t *testing.T) {
-	d := newTLSTest(t)
+	f := newTLSFixture(t)
 	for range 5 {
-		d.connect(func(nc net.Conn) { nc.Write([]byte("no hello\n")) })
-		d.handler.logLimiter.lastLogged.Store(time.Now().Add(time.Hour).UnixNano()) // keeps the log interval open on a slow machine
+		f.connect(func(nc net.Conn) { nc.Write([]byte("not TLS\n")) })
+		f.handler.logLimiter.lastLogged.Store(time.Now().Add(time.Hour).UnixNano()) // keeps the log interval open on a slow machine
 	}
-	if n := strings.Count(d.log.String(), "TLS handshake failed"); n != 1 || len(d.handshakeErrs) != 5 {
-		t.Errorf("%d lines for %d failures, want 1 for 5:\n%s", n, len(d.handshakeErrs), d.log.String())
+	if n := strings.Count(f.log.String(), "TLS handshake failed"); n != 1 || len(f.handshakeErrs) != 5 {
+		t.Errorf("%d lines for %d failures, want 1 for 5:\n%s", n, len(f.handshakeErrs), f.log.String())
 	}
-	d.handler.logLimiter.lastLogged.Store(0)
-	d.connect(func(nc net.Conn) { nc.Write([]byte("no hello\n")) })
-	if !strings.Contains(d.log.String(), "not_logged_before=4") {
-		t.Errorf("the next line does not report the 4 suppressed lines:\n%s", d.log.String())
+	f.handler.logLimiter.lastLogged.Store(0)
+	f.connect(func(nc net.Conn) { nc.Write([]byte("not TLS\n")) })
+	if !strings.Contains(f.log.String(), "not_logged_before=4") {
+		t.Errorf("the next line does not report the 4 suppressed lines:\n%s", f.log.String())
 	}
 }

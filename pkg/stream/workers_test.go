@@ -14,16 +14,16 @@ func TestWorkersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const running, reserved = 3, 10
 		release := make(chan struct{})
-		var now, most atomic.Int64
+		var active, maxActive atomic.Int64
 		var mu sync.Mutex
 		var order []int
 		w := NewWorkers(WorkerLimits{MaxRunning: running, MaxReserved: reserved}, func(i int) {
-			most.Store(max(most.Load(), now.Add(1)))
+			maxActive.Store(max(maxActive.Load(), active.Add(1)))
 			mu.Lock()
 			order = append(order, i)
 			mu.Unlock()
 			<-release
-			now.Add(-1)
+			active.Add(-1)
 		})
 		for i := range reserved {
 			if !w.Reserve() {
@@ -35,7 +35,7 @@ func TestWorkersAreBounded(t *testing.T) {
 		if w.Reserve() {
 			t.Error("a reservation beyond the limit succeeded")
 		}
-		if got := now.Load(); got != running {
+		if got := active.Load(); got != running {
 			t.Errorf("%d exchanges run concurrently, want %d", got, running)
 		}
 		for range reserved {
@@ -46,8 +46,8 @@ func TestWorkersAreBounded(t *testing.T) {
 		if got := w.Reserved(); got != 0 {
 			t.Errorf("%d slots are reserved at the end", got)
 		}
-		if most.Load() != running {
-			t.Errorf("%d exchanges ran concurrently, want at most %d", most.Load(), running)
+		if maxActive.Load() != running {
+			t.Errorf("%d exchanges ran concurrently, want at most %d", maxActive.Load(), running)
 		}
 		for i, got := range order {
 			if got != i {
@@ -61,12 +61,12 @@ func TestWorkersAreBounded(t *testing.T) {
 // TestIdleWorkersEnd verifies that idle workers end, and that Close waits for running ones.
 func TestIdleWorkersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		block := make(chan struct{})
-		w := NewWorkers(WorkerLimits{MaxRunning: 100, MaxReserved: 100}, func(int) { <-block })
+		release := make(chan struct{})
+		w := NewWorkers(WorkerLimits{MaxRunning: 100, MaxReserved: 100}, func(int) { <-release })
 		for i := range 100 {
 			w.Go(i)
 		}
-		close(block)
+		close(release)
 		synctest.Wait()
 		if n, _ := w.count(); n != 100 {
 			t.Fatalf("%d workers, want 100", n)

@@ -12,18 +12,18 @@ import (
 
 func TestHTTP1Accept(t *testing.T) {
 	type accept = config.HTTP1Accept
-	const old = "GET /a HTTP/1.0\r\n\r\n"
+	const http10Request = "GET /a HTTP/1.0\r\n\r\n"
 	for name, test := range map[string]struct {
 		accept  accept
 		request string
 		want    string // status of the response, and authority of the served request
 	}{
-		"HTTP/1.0, by default":               {accept{}, old, "200 "},
-		"HTTP/1.0, rejected":                 {accept{RejectHTTP10: true}, old, "426 "},
+		"HTTP/1.0, by default":               {accept{}, http10Request, "200 "},
+		"HTTP/1.0, rejected":                 {accept{RejectHTTP10: true}, http10Request, "426 "},
 		"HTTP/1.1, HTTP/1.0 rejected":        {accept{RejectHTTP10: true, RejectMissingHost: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"no host, rejected":                  {accept{RejectMissingHost: true}, old, "400 "},
+		"no host, rejected":                  {accept{RejectMissingHost: true}, http10Request, "400 "},
 		"empty host of HTTP/1.0":             {accept{RejectMissingHost: true}, "GET /a HTTP/1.0\r\nHost: \r\n\r\n", "400 "},
-		"no host, default host":              {accept{RejectMissingHost: true, DefaultHost: "d"}, old, "200 d"},
+		"no host, default host":              {accept{RejectMissingHost: true, DefaultHost: "d"}, http10Request, "200 d"},
 		"host, default host":                 {accept{DefaultHost: "d"}, "GET /a HTTP/1.0\r\nHost: h\r\n\r\n", "200 h"},
 		"absolute target, by default":        {accept{}, "GET http://h/a HTTP/1.1\r\nHost: x\r\n\r\n", "200 h"},
 		"absolute target, rejected":          {accept{RejectAbsoluteForm: true}, "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "404 "},
@@ -39,7 +39,7 @@ func TestHTTP1Accept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := make(chan string, 2) // the authority of each request
-			b := newTestProxy(t, func(o *stream.ServerOptions) {
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.HTTP1.Accept = test.accept
 				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					served <- strings.Clone(x.Request.Authority)
@@ -47,7 +47,7 @@ func TestHTTP1Accept(t *testing.T) {
 					return nil
 				})
 			})
-			c := b.dial()
+			c := proxy.dial()
 			c.send(test.request)
 			_ = c.CloseWrite()
 			responses := strings.Split(c.rest(), "HTTP/1.1 ")
@@ -66,18 +66,18 @@ func TestHTTP1Accept(t *testing.T) {
 // TestTargetNotServedPreventsUpgrade verifies that a rejected target does not switch the
 // connection to HTTP/2, which would serve the request.
 func TestTargetNotServedPreventsUpgrade(t *testing.T) {
-	n := &echoUpgrader{seen: make(chan string, 1)}
-	b := newTestProxy(t, func(o *stream.ServerOptions) {
+	upgrader := &echoUpgrader{upgrades: make(chan string, 1)}
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.HTTP1.Accept = config.HTTP1Accept{RejectAbsoluteForm: true}
-		o.H2C = n
+		o.H2C = upgrader
 	})
-	c := b.dial()
-	c.send("GET http://h/a HTTP/1.1\r\n" + askH2C + "\r\n")
+	c := proxy.dial()
+	c.send("GET http://h/a HTTP/1.1\r\n" + h2cHeaders + "\r\n")
 	if got := c.head(); !strings.HasPrefix(got, "HTTP/1.1 404 ") {
 		t.Errorf("response = %q, want 404", got)
 	}
 	_ = c.Close()
-	if len(n.seen) > 0 {
-		t.Errorf("the HTTP/2 engine got %q", <-n.seen)
+	if len(upgrader.upgrades) > 0 {
+		t.Errorf("the HTTP/2 engine got %q", <-upgrader.upgrades)
 	}
 }

@@ -18,13 +18,13 @@ import (
 // exchanger is a client's connection through the engine's server side, one connection of its client
 // side and a host with a constant response, all on loopback. Only the engine allocates.
 type exchanger struct {
-	caller         *net.TCPConn
-	request, reply []byte
-	head           int // bytes of the request that the client sends in a separate write
+	client            *net.TCPConn
+	request, response []byte
+	head              int // bytes of the request that the client sends in a separate write
 }
 
-// apart is the delay between the head and the rest of a request.
-const apart = 20 * time.Microsecond
+// writeDelay is the delay between the head and the rest of a request.
+const writeDelay = 20 * time.Microsecond
 
 func newExchanger(t testing.TB, request, response string) *exchanger {
 	t.Helper()
@@ -56,21 +56,21 @@ func newExchanger(t testing.TB, request, response string) *exchanger {
 		nc.Close()
 		l.Drain(context.Background())
 	})
-	return &exchanger{caller: nc.(*net.TCPConn), request: []byte(request), reply: make([]byte, len(response))}
+	return &exchanger{client: nc.(*net.TCPConn), request: []byte(request), response: make([]byte, len(response))}
 }
 
 func (e *exchanger) exchange() error {
 	if e.head > 0 {
-		if _, err := e.caller.Write(e.request[:e.head]); err != nil {
+		if _, err := e.client.Write(e.request[:e.head]); err != nil {
 			return err
 		}
-		for sent := time.Now(); time.Since(sent) < apart; runtime.Gosched() { // the server reads it before the rest arrives
+		for sent := time.Now(); time.Since(sent) < writeDelay; runtime.Gosched() { // the server reads it before the rest arrives
 		}
 	}
-	if _, err := e.caller.Write(e.request[e.head:]); err != nil {
+	if _, err := e.client.Write(e.request[e.head:]); err != nil {
 		return err
 	}
-	_, err := io.ReadFull(e.caller, e.reply)
+	_, err := io.ReadFull(e.client, e.response)
 	return err
 }
 
@@ -111,15 +111,15 @@ func TestKeepAliveExchangeDoesNotAllocate(t *testing.T) {
 		{"POST in two writes", post, head},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := newExchanger(t, test.request, fixedResponse(1024))
-			e.head = test.head
-			if err := e.exchange(); err != nil {
+			x := newExchanger(t, test.request, fixedResponse(1024))
+			x.head = test.head
+			if err := x.exchange(); err != nil {
 				t.Fatal(err)
 			}
 			var err error
 			n := testing.AllocsPerRun(2000, func() {
-				if e := e.exchange(); e != nil {
-					err = e
+				if exchangeErr := x.exchange(); exchangeErr != nil {
+					err = exchangeErr
 				}
 			})
 			if err != nil || n != 0 {
@@ -135,7 +135,7 @@ func BenchmarkExchange(b *testing.B) {
 	for _, bench := range []struct {
 		name, request string
 		head          int
-		response      int
+		responseSize  int
 	}{
 		{"GET 1 KB", fixedGet, 0, 1 << 10},
 		{"GET 64 KB", fixedGet, 0, 64 << 10},
@@ -144,9 +144,9 @@ func BenchmarkExchange(b *testing.B) {
 		{"POST 1 KB in two writes", small, head, 2},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			e := newExchanger(b, bench.request, fixedResponse(bench.response))
+			e := newExchanger(b, bench.request, fixedResponse(bench.responseSize))
 			e.head = bench.head
-			b.SetBytes(int64(len(e.request) + len(e.reply)))
+			b.SetBytes(int64(len(e.request) + len(e.response)))
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := e.exchange(); err != nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestParkedConnectionKeepsID verifies that all exchanges of a connection have the
-// same ID, and that connections of other servers have other IDs.
+// TestParkedConnectionKeepsID verifies that all exchanges of a connection have the same ID, and
+// that connections of other servers have other IDs.
 func TestParkedConnectionKeepsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.LocalReply(200, "text/plain", strconv.FormatUint(x.Meta.Conn.ID, 10))
 			return nil
 		})}
-		seen := map[string]int{}
-		for range 2 { // each with its own server
+		counts := map[string]int{}
+		for range 2 { // two connections, each with its own server
 			client, ended := serveInMemory(o)
 			for range 2 {
 				go io.WriteString(client, get) // a failure shows in the response
@@ -36,15 +36,15 @@ func TestParkedConnectionKeepsID(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				seen[string(id)]++
+				counts[string(id)]++
 				time.Sleep(2 * parkAfter) // synthetic time
 			}
 			_ = client.Close()
 			<-ended
 		}
-		for id, n := range seen {
+		for id, n := range counts {
 			if n != 2 || id == "0" {
-				t.Errorf("connection IDs of the exchanges: %v, want two IDs, each twice", seen)
+				t.Errorf("connection IDs of the exchanges: %v, want two IDs, each twice", counts)
 				break
 			}
 		}

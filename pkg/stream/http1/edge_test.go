@@ -12,29 +12,29 @@ import (
 )
 
 func TestInterimResponsesAreForwarded(t *testing.T) { // RFC 9110 15.2
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n")
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
 		c.head()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	c.expect("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
 
-	old := b.dial() // HTTP/1.0 has no interim responses
-	defer old.Close()
-	old.send("GET / HTTP/1.0\r\n\r\n")
-	if got := old.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\nDate: d\r\n") {
+	http10Client := proxy.dial() // HTTP/1.0 has no interim responses
+	defer http10Client.Close()
+	http10Client.send("GET / HTTP/1.0\r\n\r\n")
+	if got := http10Client.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\nDate: d\r\n") {
 		t.Errorf("an HTTP/1.0 client got %q", got)
 	}
 }
 
 func TestExpectContinueIsForwarded(t *testing.T) { // RFC 9110 10.1.1
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		if head := c.head(); !strings.Contains(head, "Expect: 100-continue\r\n") {
 			t.Errorf("the host got %q", head)
 		}
@@ -43,27 +43,27 @@ func TestExpectContinueIsForwarded(t *testing.T) { // RFC 9110 10.1.1
 		c.send("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n")
 		c.head()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
 	c.expect("HTTP/1.1 100 Continue\r\n\r\n")
 	c.send("hello")
 	c.expect("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n")
-	if !<-b.released {
+	if !<-proxy.released {
 		t.Error("the upstream connection was not reusable")
 	}
 }
 
 func TestEarlyFinalResponseSkipsBody(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\n\r\nno")
 		if rest := c.rest(); rest != "" {
 			t.Errorf("the host then got %q", rest)
 		}
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\nExpect: 100-continue\r\n\r\n")
 	head := c.head()
@@ -71,7 +71,7 @@ func TestEarlyFinalResponseSkipsBody(t *testing.T) {
 		t.Errorf("the client got %q", head)
 	}
 	c.expect("no")
-	if <-b.released {
+	if <-proxy.released {
 		t.Error("the upstream connection was considered reusable")
 	}
 	if rest := c.rest(); rest != "" {
@@ -80,11 +80,11 @@ func TestEarlyFinalResponseSkipsBody(t *testing.T) {
 }
 
 func TestResponseBeforeEndOfBody(t *testing.T) { // RFC 9112 9.5
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n")
-		for _, piece := range []string{"one", "two"} { // an echo
+		for _, piece := range []string{"one", "two"} { // the host echoes each chunk
 			c.expect("3\r\n" + piece + "\r\n")
 			c.send("3\r\n" + piece + "\r\n")
 		}
@@ -92,7 +92,7 @@ func TestResponseBeforeEndOfBody(t *testing.T) { // RFC 9112 9.5
 		c.send("0\r\n\r\n")
 		c.head()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") {
@@ -104,18 +104,18 @@ func TestResponseBeforeEndOfBody(t *testing.T) { // RFC 9112 9.5
 	}
 	c.send("0\r\n\r\n")
 	c.expect("0\r\n\r\n")
-	if !<-b.released {
+	if !<-proxy.released {
 		t.Error("the upstream connection was not reusable")
 	}
 }
 
-// TestResponseOvertakingUploadKeepsConnection verifies that both connections
-// persist if the response arrives before the goroutine that sent the last body bytes has run again.
+// TestResponseOvertakingUploadKeepsConnection verifies that both connections persist if the
+// response arrives before the goroutine that sent the last body bytes has run again.
 func TestResponseOvertakingUploadKeepsConnection(t *testing.T) {
-	const size, times = 60_000, 300
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
-		for range times {
+	const size, requests = 60_000, 300
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
+		for range requests {
 			c.head()
 			if got := len(c.read(size)); got != size {
 				return
@@ -123,68 +123,68 @@ func TestResponseOvertakingUploadKeepsConnection(t *testing.T) {
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
-	content := strings.Repeat("x", size)
-	for i := range times {
-		c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n" + content)
+	body := strings.Repeat("x", size)
+	for i := range requests {
+		c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n" + body)
 		if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || strings.Contains(head, "close") {
 			t.Fatalf("request %d got %q", i, head)
 		}
 		c.expect("ok")
-		if !<-b.released {
+		if !<-proxy.released {
 			t.Fatalf("the upstream connection of request %d was not reusable", i)
 		}
 	}
 }
 
-// TestResponseBeforeEndOfBodyClosesConnection verifies that a response to a part of the
-// body has Connection: close and ends the connection.
+// TestResponseBeforeEndOfBodyClosesConnection verifies that a response to a part of the body has
+// Connection: close and ends the connection.
 func TestResponseBeforeEndOfBodyClosesConnection(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.read(10)
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 		c.rest()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n0123456789")
 	if head := c.head(); !strings.Contains(head, "Connection: close\r\n") {
 		t.Errorf("the client got %q", head)
 	}
 	c.expect("ok")
-	if <-b.released {
+	if <-proxy.released {
 		t.Error("the upstream connection was considered reusable")
 	}
 }
 
 func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		leave func(*peer)
+		name   string
+		action func(*peer)
 	}{
 		{"close", func(c *peer) { c.Close() }},
 		{"reset", func(c *peer) { c.SetLinger(0); c.Close() }},
 		{"close after a pipelined request", func(c *peer) { c.send(get); c.Close() }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, nil)
+			proxy := newTestProxy(t, nil)
 			received, ended := make(chan struct{}), make(chan string)
-			b.serve(func(c *peer) {
+			proxy.serve(func(c *peer) {
 				c.head()
 				close(received)
 				ended <- c.rest()
 			})
-			c := b.dial()
+			c := proxy.dial()
 			c.send(get)
 			<-received
-			test.leave(c)
+			test.action(c)
 			if rest := <-ended; rest != "" {
 				t.Errorf("the host then got %q", rest)
 			}
-			if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
+			if r := <-proxy.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %v, want the client disconnect", r.Reason)
 			}
 		})
@@ -192,22 +192,22 @@ func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 }
 
 func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
-	b := newTestProxy(t, nil)
+	proxy := newTestProxy(t, nil)
 	started, ended := make(chan struct{}), make(chan struct{})
-	b.serve(func(c *peer) {
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
 		close(started)
 		c.rest()
 		close(ended)
 	})
-	c := b.dial()
+	c := proxy.dial()
 	c.send(get)
 	<-started
 	c.head()
 	c.Close()
 	<-ended
-	if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
+	if r := <-proxy.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("recorded %v, want the client disconnect", r.Reason)
 	}
 }
@@ -215,8 +215,8 @@ func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
 //arch:clock the simulated host responds after disconnectWatchDelay
 func TestHalfClosedClientGetsResponse(t *testing.T) {
 	for _, slow := range []bool{false, true} {
-		b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.AllowHalfClose = slow })
-		b.serve(func(c *peer) {
+		proxy := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.AllowHalfClose = slow })
+		proxy.serve(func(c *peer) {
 			c.head()
 			if slow {
 				time.Sleep(2 * disconnectWatchDelay)
@@ -224,7 +224,7 @@ func TestHalfClosedClientGetsResponse(t *testing.T) {
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 			c.head()
 		})
-		c := b.dial()
+		c := proxy.dial()
 		c.send(get)
 		c.CloseWrite()
 		c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
@@ -248,12 +248,12 @@ func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 		{"garbage", "SSH-2.0-OpenSSH\r\n\r\n", protocol.UpstreamMalformed, "HTTP/1.1 502 ", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, nil)
-			b.serve(func(c *peer) {
+			proxy := newTestProxy(t, nil)
+			proxy.serve(func(c *peer) {
 				c.head()
 				c.send(test.response)
 			})
-			c := b.dial()
+			c := proxy.dial()
 			defer c.Close()
 			c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			got := c.rest()
@@ -263,7 +263,7 @@ func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 			if looksComplete := strings.HasSuffix(got, "0\r\n\r\n") || strings.Contains(got, "Content-Length: 5\r\n") || strings.HasPrefix(got, "HTTP/1.1 502"); looksComplete != test.complete {
 				t.Errorf("the response looks complete: %v, want %v: %q", looksComplete, test.complete, got)
 			}
-			if r := <-b.records; r.Reason != test.want {
+			if r := <-proxy.records; r.Reason != test.want {
 				t.Errorf("recorded %v (%s), want %v", r.Reason, r.Detail, test.want)
 			}
 		})
@@ -271,24 +271,24 @@ func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 }
 
 func TestBytesAfterResponsePreventReuse(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 4\r\n\r\nevil")
 		c.rest()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
-	if <-b.released {
+	if <-proxy.released {
 		t.Error("the pool considered a connection with unexpected bytes reusable")
 	}
 }
 
 func TestUpgradeTunnelsBothDirections(t *testing.T) { // RFC 9110 7.8
-	b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 }) // does not apply to tunnels
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 }) // does not apply to tunnels
+	proxy.serve(func(c *peer) {
 		head := c.head()
 		if !strings.Contains(head, "Upgrade: websocket\r\n") || !strings.Contains(head, "Connection: upgrade\r\n") {
 			t.Errorf("the host got %q", head)
@@ -297,9 +297,9 @@ func TestUpgradeTunnelsBothDirections(t *testing.T) { // RFC 9110 7.8
 		c.expect("ping")
 		c.send("pong")
 		c.CloseWrite()
-		c.expect("last words")
+		c.expect("last bytes")
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nping")
 	head := c.head()
@@ -310,19 +310,19 @@ func TestUpgradeTunnelsBothDirections(t *testing.T) { // RFC 9110 7.8
 	if _, err := c.r.ReadByte(); err != io.EOF {
 		t.Errorf("the half-close of the host was not forwarded: %v", err)
 	}
-	c.send("last words")
+	c.send("last bytes")
 	c.CloseWrite()
-	<-b.records
+	<-proxy.records
 }
 
 func TestUnrequestedUpgradeIsRejected(t *testing.T) { // RFC 9110 15.2.2
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 		c.rest()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 502 ") {
@@ -337,13 +337,13 @@ func TestResponsesWithoutBody(t *testing.T) {
 		{"304 keeps the length", "GET", "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 9\r\n\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, nil)
-			b.serve(func(c *peer) {
+			proxy := newTestProxy(t, nil)
+			proxy.serve(func(c *peer) {
 				for c.head() != "" {
 					c.send(test.response)
 				}
 			})
-			c := b.dial()
+			c := proxy.dial()
 			defer c.Close()
 			for range 2 { // the second request shows that the connection is in sync
 				c.send(test.request + " / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -365,9 +365,9 @@ func TestRejectionsCloseConnection(t *testing.T) {
 		{"chunked body too large", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n78\r\n" + strings.Repeat("a", 120) + "\r\n0\r\n\r\n", "HTTP/1.1 413 "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestBodySize = 100 })
-			b.serve(func(c *peer) { c.rest() })
-			c := b.dial()
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestBodySize = 100 })
+			proxy.serve(func(c *peer) { c.rest() })
+			c := proxy.dial()
 			defer c.Close()
 			c.send(test.request + "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n")
 			got := c.rest()
@@ -387,18 +387,18 @@ func TestSlowRequestsGet408(t *testing.T) {
 		{"body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, func(o *stream.ServerOptions) {
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.HTTP1.HeadTimeout = 50 * time.Millisecond
 				o.HTTP1.BodyTimeout = 50 * time.Millisecond
 			})
-			b.serve(func(c *peer) { c.rest() })
-			c := b.dial()
+			proxy.serve(func(c *peer) { c.rest() })
+			c := proxy.dial()
 			defer c.Close()
 			c.send(test.request)
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
 				t.Errorf("the client got %q", got)
 			}
-			if r := <-b.records; r.Reason != protocol.RequestTimeout {
+			if r := <-proxy.records; r.Reason != protocol.RequestTimeout {
 				t.Errorf("recorded %v", r.Reason)
 			}
 		})
@@ -406,13 +406,13 @@ func TestSlowRequestsGet408(t *testing.T) {
 }
 
 func TestHTTP10Clients(t *testing.T) { // RFC 9112 9.3, 7
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		for c.head() != "" {
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
 		}
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
 	if got := c.rest(); !strings.HasSuffix(got, "\r\n\r\nhello") || strings.Contains(got, "chunked") {
@@ -421,16 +421,16 @@ func TestHTTP10Clients(t *testing.T) { // RFC 9112 9.3, 7
 }
 
 func TestUpstreamTimeout(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) { c.rest() })
-	limited := newTestProxy(t, func(o *stream.ServerOptions) {
-		next := &onePerClient{address: b.origin.Addr().String(), released: make(chan bool, 10)}
+	upstream := newTestProxy(t, nil)
+	upstream.serve(func(c *peer) { c.rest() })
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
+		next := &perClientService{address: upstream.host.Addr().String(), released: make(chan bool, 10)}
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			x.Deadline = x.Meta.Start.Add(30 * time.Millisecond)
 			return x.Serve(ctx, next)
 		})
 	})
-	c := limited.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 504 ") {

@@ -24,67 +24,67 @@ import (
 type testProxy struct {
 	t        testing.TB
 	listener *network.Listener
-	origin   net.Listener
+	host     net.Listener
 	records  chan protocol.Record
 	released chan bool
 }
 
 func newTestProxy(t testing.TB, change func(*stream.ServerOptions)) *testProxy {
 	t.Helper()
-	origin, err := net.Listen("tcp", "127.0.0.1:0")
+	host, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &testProxy{t: t, origin: origin, records: make(chan protocol.Record, 1000), released: make(chan bool, 1000)}
+	p := &testProxy{t: t, host: host, records: make(chan protocol.Record, 1000), released: make(chan bool, 1000)}
 	o := stream.ServerOptions{
 		Listener: "test",
 		HTTP1:    config.DefaultHTTP1Options(),
-		Service:  &onePerClient{address: origin.Addr().String(), released: b.released},
+		Service:  &perClientService{address: host.Addr().String(), released: p.released},
 		Observe: func(x *protocol.Exchange) {
 			r := x.Record
 			r.Attempts = nil
-			b.records <- r
+			p.records <- r
 		},
 	}
 	if change != nil {
 		change(&o)
 	}
-	b.listener, err = network.Listen(context.Background(), network.ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, NewServer(o))
+	p.listener, err = network.Listen(context.Background(), network.ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, NewServer(o))
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := make(chan error, 1)
-	go func() { end <- b.listener.Serve(context.Background()) }()
+	serveErr := make(chan error, 1)
+	go func() { serveErr <- p.listener.Serve(context.Background()) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if forceClosed := b.listener.Drain(ctx); forceClosed > 0 {
+		if forceClosed := p.listener.Drain(ctx); forceClosed > 0 {
 			t.Errorf("%d connections were force-closed", forceClosed)
 		}
-		origin.Close()
-		if err := <-end; err != nil {
+		host.Close()
+		if err := <-serveErr; err != nil {
 			t.Error(err)
 		}
 		if n := buffer.Outstanding(); n != 0 && invariants.Enabled {
 			t.Errorf("%d buffers were not released", n)
 		}
 	})
-	return b
+	return p
 }
 
-// onePerClient sends the exchanges of each client over one upstream connection.
-type onePerClient struct {
+// perClientService sends the exchanges of each client over one upstream connection.
+type perClientService struct {
 	address  string
 	released chan bool
 
-	mu      sync.Mutex
-	clients map[uint64]*UpstreamConn // guarded by mu; key: ID of the downstream connection
+	mu    sync.Mutex
+	conns map[uint64]*UpstreamConn // guarded by mu; key: ID of the downstream connection
 }
 
-func (s *onePerClient) Start(ctx context.Context, x *protocol.Exchange) error {
+func (s *perClientService) Start(ctx context.Context, x *protocol.Exchange) error {
 	id := x.Meta.Conn.ID
 	s.mu.Lock()
-	c := s.clients[id]
+	c := s.conns[id]
 	s.mu.Unlock()
 	if c == nil {
 		conn, err := network.Dialer{}.Dial(ctx, "tcp", s.address, time.Time{})
@@ -103,25 +103,25 @@ func (s *onePerClient) Start(ctx context.Context, x *protocol.Exchange) error {
 	return c.Serve(ctx, x)
 }
 
-func (s *onePerClient) put(id uint64, c *UpstreamConn) {
+func (s *perClientService) put(id uint64, c *UpstreamConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.clients == nil {
-		s.clients = make(map[uint64]*UpstreamConn)
+	if s.conns == nil {
+		s.conns = make(map[uint64]*UpstreamConn)
 	}
-	s.clients[id] = c
+	s.conns[id] = c
 }
 
 // serve runs script on each connection to the host.
-func (b *testProxy) serve(script func(c *peer)) {
+func (p *testProxy) serve(script func(c *peer)) {
 	go func() {
 		for {
-			nc, err := b.origin.Accept()
+			nc, err := p.host.Accept()
 			if err != nil {
 				return
 			}
 			go func() {
-				c := newPeer(b.t, nc)
+				c := newPeer(p.t, nc)
 				script(c)
 				c.Close()
 			}()
@@ -130,12 +130,12 @@ func (b *testProxy) serve(script func(c *peer)) {
 }
 
 // dial opens a client connection to the engine.
-func (b *testProxy) dial() *peer {
-	nc, err := net.Dial("tcp", b.listener.Addr().String())
+func (p *testProxy) dial() *peer {
+	nc, err := net.Dial("tcp", p.listener.Addr().String())
 	if err != nil {
-		b.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	return newPeer(b.t, nc)
+	return newPeer(p.t, nc)
 }
 
 // peer is the remote end of a connection, which tests write and read directly.
@@ -174,7 +174,7 @@ func (p *peer) read(n int) string {
 	return string(b[:m])
 }
 
-// rest reads to the end; a reset counts as the end.
+// rest reads to the end of the connection; a reset counts as the end.
 func (p *peer) rest() string {
 	b, err := io.ReadAll(p.r)
 	if err != nil && errors.Is(err, context.DeadlineExceeded) {
@@ -193,8 +193,8 @@ func (p *peer) expect(want string) {
 const get = "GET /a%2Fb?q=1 HTTP/1.1\r\nHost: example.com\r\nX-One: 1\r\nx-two: 2\r\n\r\n"
 
 func TestSequentialExchangesShareConnection(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		for range 3 {
 			if got := c.head(); got != get {
 				t.Errorf("the host got %q, want %q", got, get)
@@ -203,20 +203,20 @@ func TestSequentialExchangesShareConnection(t *testing.T) {
 		}
 		c.head()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	for range 3 {
 		c.send(get)
 		c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nServer: o\r\nContent-Length: 5\r\n\r\nhello")
-		if r := <-b.records; r.Reason != protocol.ReasonNone || r.ResponseBytes != 5 {
+		if r := <-proxy.records; r.Reason != protocol.ReasonNone || r.ResponseBytes != 5 {
 			t.Errorf("record: reason %v, %d response bytes", r.Reason, r.ResponseBytes)
 		}
 	}
 }
 
 func TestPipelinedResponsesKeepOrder(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		for {
 			head := c.head()
 			if head == "" {
@@ -229,7 +229,7 @@ func TestPipelinedResponsesKeepOrder(t *testing.T) {
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + "2\r\n\r\n" + path)
 		}
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nPOST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET /3 HTTP/1.1\r\nHost: h\r\n\r\nGET /4 HT")
 	for _, path := range []string{"/1", "/2", "/3"} {
@@ -246,44 +246,45 @@ func TestBodiesStreamBothDirections(t *testing.T) {
 		{"chunked", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, nil)
-			b.serve(func(c *peer) {
+			proxy := newTestProxy(t, nil)
+			proxy.serve(func(c *peer) {
 				head := c.head()
 				if !strings.Contains(head, test.request) {
 					t.Errorf("the host got %q", head)
 				}
-				n := countContent(t, c.r, test.request)
+				n := checkBody(t, c.r, test.request)
 				if n != size {
 					t.Errorf("the host got %d bytes, want %d", n, size)
 				}
 				c.send("HTTP/1.1 200 OK\r\nDate: d\r\n" + test.response + "\r\n\r\n")
-				sendContent(c, test.response, size)
+				sendBody(c, test.response, size)
 				c.head()
 			})
-			c := b.dial()
+			c := proxy.dial()
 			defer c.Close()
 			go func() {
 				c.send("POST / HTTP/1.1\r\nHost: h\r\n" + test.request + "\r\n\r\n")
-				sendContent(c, test.request, size)
+				sendBody(c, test.request, size)
 			}()
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || !strings.Contains(head, test.response) {
 				t.Fatalf("the client got %q", head)
 			}
-			if n := countContent(t, c.r, test.response); n != size {
+			if n := checkBody(t, c.r, test.response); n != size {
 				t.Errorf("the client got %d bytes, want %d", n, size)
 			}
-			if r := <-b.records; r.RequestBytes != size || r.ResponseBytes != size || r.Reason != protocol.ReasonNone {
+			if r := <-proxy.records; r.RequestBytes != size || r.ResponseBytes != size || r.Reason != protocol.ReasonNone {
 				t.Errorf("recorded %d request bytes, %d response bytes, reason %v", r.RequestBytes, r.ResponseBytes, r.Reason)
 			}
-			if !<-b.released {
+			if !<-proxy.released {
 				t.Error("the upstream connection was not reusable")
 			}
 		})
 	}
 }
 
-// sendContent writes size bytes of a pattern, chunked if the header says so.
-func sendContent(c *peer, framing string, size int) {
+// sendBody writes a body of size bytes with a pattern. framing is the header that declares its
+// length.
+func sendBody(c *peer, framing string, size int) {
 	w := bufio.NewWriterSize(c.TCPConn, 10000)
 	defer w.Flush()
 	piece := make([]byte, 1000)
@@ -293,7 +294,7 @@ func sendContent(c *peer, framing string, size int) {
 			piece[i] = byte((sent + i) * 7)
 		}
 		if strings.Contains(framing, "chunked") {
-			w.WriteString("3e8\r\n"[:0] + hex(n) + "\r\n")
+			w.WriteString(hex(n) + "\r\n")
 			w.Write(piece[:n])
 			w.WriteString("\r\n")
 		} else {
@@ -315,8 +316,8 @@ func hex(n int) string {
 	return s
 }
 
-// countContent reads a body and checks its pattern.
-func countContent(t testing.TB, r *bufio.Reader, framing string) int {
+// checkBody reads a body of sendBody, checks its pattern and returns its size.
+func checkBody(t testing.TB, r *bufio.Reader, framing string) int {
 	t.Helper()
 	total := 0
 	check := func(n int) {

@@ -23,14 +23,14 @@ import (
 func TestIdleExchangeEnds(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 	for _, test := range []struct {
-		name     string
-		idle     time.Duration
-		deadline time.Duration // of the exchange; 0: none
-		sent     []string      // pieces that the host sends, one minute apart
-		status   int
-		content  string
-		reason   protocol.Reason
-		after    time.Duration // time when the response or the connection ended
+		name        string
+		idleTimeout time.Duration
+		deadline    time.Duration // of the exchange; 0: none
+		sent        []string      // pieces that the host sends, one minute apart
+		status      int
+		body        string
+		reason      protocol.Reason
+		after       time.Duration // time when the response or the connection ended
 	}{
 		{"before the head", 90 * time.Second, 0, nil, 504, "upstream idle for too long\n", protocol.StreamIdle, 90 * time.Second},
 		{"within the body", 90 * time.Second, 0, []string{head + "a", "b"}, 200, "ab", protocol.StreamIdle, 210 * time.Second},
@@ -54,7 +54,7 @@ func TestIdleExchangeEnds(t *testing.T) {
 				}()
 				client := NewClient(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 				options := config.DefaultHTTP1Options()
-				options.StreamIdleTimeout = test.idle
+				options.StreamIdleTimeout = test.idleTimeout
 				reason := protocol.ReasonNone
 				downstream, ended := serveInMemory(stream.ServerOptions{
 					HTTP1: options,
@@ -75,15 +75,15 @@ func TestIdleExchangeEnds(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				content, err := io.ReadAll(response.Body)
+				body, err := io.ReadAll(response.Body)
 				if complete := test.reason == protocol.ReasonNone || test.status == 504; (err == nil) != complete {
 					t.Errorf("reading the body: %v, want it complete: %v", err, complete)
 				}
-				took := time.Since(start)
+				elapsed := time.Since(start)
 				<-ended
-				if response.StatusCode != test.status || string(content) != test.content || reason != test.reason || took != test.after {
-					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", response.StatusCode, strings.TrimSpace(string(content)), reason, took,
-						test.status, test.content, test.reason, test.after)
+				if response.StatusCode != test.status || string(body) != test.body || reason != test.reason || elapsed != test.after {
+					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", response.StatusCode, strings.TrimSpace(string(body)), reason, elapsed,
+						test.status, test.body, test.reason, test.after)
 				}
 				_ = local.Close()
 				_ = host.Close()

@@ -21,7 +21,7 @@ func TestTruncatedLargeBody(t *testing.T) {
 	arrived := make(chan struct{})
 	for _, test := range []struct {
 		name     string
-		origin   func(c *peer)
+		host     func(c *peer)
 		client   func(c *peer) // runs after the response head
 		deadline time.Duration
 		want     protocol.Reason
@@ -33,7 +33,7 @@ func TestTruncatedLargeBody(t *testing.T) {
 		{"client closes", func(c *peer) { io.Copy(c, zeros{}) }, func(c *peer) { c.Close() }, 0, protocol.ReasonDownstreamDisconnect},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, func(o *stream.ServerOptions) {
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				next := o.Service
 				o.Service = wrapService(next, func(x *protocol.Exchange) {
 					if test.deadline > 0 {
@@ -41,23 +41,23 @@ func TestTruncatedLargeBody(t *testing.T) {
 					}
 				}, nil)
 			})
-			b.serve(func(c *peer) {
+			proxy.serve(func(c *peer) {
 				c.head()
 				c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(size) + "\r\n\r\n")
 				c.Write(make([]byte, part))
-				test.origin(c)
+				test.host(c)
 			})
-			c := b.dial()
+			c := proxy.dial()
 			defer c.Close()
 			c.send(get)
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") {
 				t.Fatalf("the client got %q", head)
 			}
 			test.client(c)
-			if r := <-b.records; r.Reason != test.want || r.ResponseBytes >= size {
+			if r := <-proxy.records; r.Reason != test.want || r.ResponseBytes >= size {
 				t.Errorf("recorded %v (%s) and %d bytes, want %v", r.Reason, r.Detail, r.ResponseBytes, test.want)
 			}
-			if <-b.released {
+			if <-proxy.released {
 				t.Error("the upstream connection was considered reusable")
 			}
 		})
@@ -71,52 +71,52 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 //arch:clock the simulated host pauses for longer than disconnectWatchDelay
 func TestPausingLargeBodyIsComplete(t *testing.T) {
-	const half = 100 << 10
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	const part = 100 << 10
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
-		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(2*half) + "\r\n\r\n")
-		c.Write(make([]byte, half))
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(2*part) + "\r\n\r\n")
+		c.Write(make([]byte, part))
 		time.Sleep(2 * disconnectWatchDelay)
-		c.Write(make([]byte, half))
+		c.Write(make([]byte, part))
 		c.head()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	c.head()
-	if n := len(c.read(2 * half)); n != 2*half {
-		t.Errorf("the client got %d bytes, want %d", n, 2*half)
+	if n := len(c.read(2 * part)); n != 2*part {
+		t.Errorf("the client got %d bytes, want %d", n, 2*part)
 	}
-	if !<-b.released {
+	if !<-proxy.released {
 		t.Error("the upstream connection was not reusable")
 	}
 }
 
 func TestIdleTunnelEnds(t *testing.T) {
-	b := newTestProxy(t, func(o *stream.ServerOptions) { o.IdleTimeout = 100 * time.Millisecond })
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) { o.IdleTimeout = 100 * time.Millisecond })
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello")
 		c.rest()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 	c.head()
 	if got := c.rest(); got != "hello" {
 		t.Errorf("the client got %q", got)
 	}
-	if r := <-b.records; r.ResponseBytes != 5 {
+	if r := <-proxy.records; r.ResponseBytes != 5 {
 		t.Errorf("recorded %d bytes, want 5", r.ResponseBytes)
 	}
-	if <-b.released {
+	if <-proxy.released {
 		t.Error("the upstream connection was considered reusable")
 	}
 }
 
 func TestCompleteBodyCanBeRewound(t *testing.T) {
-	b := newTestProxy(t, func(o *stream.ServerOptions) {
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 		next := o.Service
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			if err := x.Serve(ctx, next); err != nil {
@@ -129,32 +129,32 @@ func TestCompleteBodyCanBeRewound(t *testing.T) {
 			return x.Serve(ctx, next)
 		})
 	})
-	b.serve(func(c *peer) {
+	proxy.serve(func(c *peer) {
 		for c.head() != "" {
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\n" + c.read(5))
 		}
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
-	for _, content := range []string{"first", "again"} {
-		c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n" + content)
-		c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\n" + content)
+	for _, body := range []string{"first", "again"} {
+		c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n" + body)
+		c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\n" + body)
 	}
 }
 
-// TestBodyDoesNotWaitForTrailers verifies that the engine forwards buffered body bytes before
-// the trailer section is complete.
+// TestBodyDoesNotWaitForTrailers verifies that the engine forwards buffered body bytes before the
+// trailer section is complete.
 func TestBodyDoesNotWaitForTrailers(t *testing.T) {
-	b := newTestProxy(t, nil)
+	proxy := newTestProxy(t, nil)
 	arrived := make(chan struct{})
-	b.serve(func(c *peer) {
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Su")
 		<-arrived
 		c.send("m: 1\r\n\r\n")
 		c.head()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	c.head()
@@ -163,47 +163,47 @@ func TestBodyDoesNotWaitForTrailers(t *testing.T) {
 	c.expect("0\r\nX-Sum: 1\r\n\r\n")
 }
 
-// TestMalformedResponseBodyIs502 verifies that the client gets a 502 if the response
-// body fails before its first byte.
+// TestMalformedResponseBodyIs502 verifies that the client gets a 502 if the response body fails
+// before its first byte.
 func TestMalformedResponseBodyIs502(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\nhello")
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 502 ") || strings.Count(got, "HTTP/1.1 ") != 1 {
 		t.Errorf("the client got %q", got)
 	}
-	if r := <-b.records; r.Reason != protocol.UpstreamMalformed {
+	if r := <-proxy.records; r.Reason != protocol.UpstreamMalformed {
 		t.Errorf("recorded %v", r.Reason)
 	}
 }
 
 func TestDrainAnnouncesClose(t *testing.T) {
-	b := newTestProxy(t, nil)
-	received, idle := make(chan struct{}), make(chan struct{})
+	proxy := newTestProxy(t, nil)
+	received, idleClosed := make(chan struct{}), make(chan struct{})
 	drained := make(chan int, 1)
-	b.serve(func(c *peer) {
+	proxy.serve(func(c *peer) {
 		c.head()
 		close(received)
-		<-idle
+		<-idleClosed
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 		c.rest()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
-	other := b.dial()
-	defer other.Close()
+	idleClient := proxy.dial()
+	defer idleClient.Close()
 	c.send(get)
 	<-received
-	go func() { drained <- b.listener.Drain(context.Background()) }()
-	if rest := other.rest(); rest != "" { // an idle connection ends immediately
+	go func() { drained <- proxy.listener.Drain(context.Background()) }()
+	if rest := idleClient.rest(); rest != "" { // an idle connection ends immediately
 		t.Errorf("the idle client got %q", rest)
 	}
-	close(idle)
+	close(idleClosed)
 	if got := c.rest(); !strings.Contains(got, "Connection: close\r\n") || !strings.HasSuffix(got, "ok") {
 		t.Errorf("the active client got %q", got)
 	}

@@ -10,26 +10,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// panickingBody is a body that panics after its first bytes.
+// panickingBody is a body that panics after its prefix was read.
 type panickingBody struct {
-	protocol.Body // closed by Close; may be nil
-	first         string
-	read          bool
+	protocol.Body        // closed by Close; may be nil
+	prefix        string // read before the panic
+	prefixRead    bool
 }
 
 func (b *panickingBody) Read(p []byte) (int, error) {
-	if b.read || b.first == "" {
+	if b.prefixRead || b.prefix == "" {
 		panic("a defect of a filter")
 	}
-	b.read = true
-	return copy(p, b.first), nil
+	b.prefixRead = true
+	return copy(p, b.prefix), nil
 }
 
 func (b *panickingBody) Buffered() int {
-	if b.read {
+	if b.prefixRead {
 		return 0
 	}
-	return len(b.first)
+	return len(b.prefix)
 }
 
 func (b *panickingBody) Close() error {
@@ -54,7 +54,7 @@ func wrapService(next protocol.Service, before, after func(x *protocol.Exchange)
 }
 
 func TestPanicEndsOnlyItsExchange(t *testing.T) {
-	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
+	const okResponse = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	for _, test := range []struct {
 		name          string
 		before, after func(x *protocol.Exchange)
@@ -67,34 +67,34 @@ func TestPanicEndsOnlyItsExchange(t *testing.T) {
 		{"response body before its first byte", nil,
 			func(x *protocol.Exchange) { x.Response.Body = &panickingBody{Body: x.Response.Body} }, get, "HTTP/1.1 200 "},
 		{"response body after its first bytes", nil,
-			func(x *protocol.Exchange) { x.Response.Body = &panickingBody{Body: x.Response.Body, first: "he"} }, get, "HTTP/1.1 200 "},
+			func(x *protocol.Exchange) { x.Response.Body = &panickingBody{Body: x.Response.Body, prefix: "he"} }, get, "HTTP/1.1 200 "},
 		{"request body", func(x *protocol.Exchange) {
-			x.Request.Body, x.Request.ContentLength = &panickingBody{Body: x.Request.Body, first: "he"}, -1
+			x.Request.Body, x.Request.ContentLength = &panickingBody{Body: x.Request.Body, prefix: "he"}, -1
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 500 "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			released := make(chan bool, 10)
-			b := newTestProxy(t, nil)
-			faulty := newTestProxy(t, func(o *stream.ServerOptions) {
-				o.Service = wrapService(&onePerClient{address: b.origin.Addr().String(), released: released}, test.before, test.after)
+			upstream := newTestProxy(t, nil)
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
+				o.Service = wrapService(&perClientService{address: upstream.host.Addr().String(), released: released}, test.before, test.after)
 			})
-			b.serve(func(c *peer) {
+			upstream.serve(func(c *peer) {
 				head := c.head()
 				if strings.HasPrefix(head, "POST") {
 					c.rest()
 					return
 				}
-				c.send(fine)
+				c.send(okResponse)
 				c.rest()
 			})
-			c := faulty.dial()
+			c := proxy.dial()
 			defer c.Close()
 			c.send(test.request)
 			got := c.rest()
 			if !strings.HasPrefix(got, test.want) || strings.HasSuffix(got, "hello") {
 				t.Errorf("the client got %q, want %q", got, test.want)
 			}
-			if r := <-faulty.records; r.Reason != protocol.Internal {
+			if r := <-proxy.records; r.Reason != protocol.Internal {
 				t.Errorf("recorded %v, want internal", r.Reason)
 			}
 			if test.name != "service" {
@@ -120,8 +120,8 @@ func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
 		peer.head()
 		peer.send("HTTP/1.1 103 Early Hints\r\n\r\n")
 	}()
-	content, w := io.Pipe()
-	x := newExchange("POST", pipeBody{content})
+	body, w := io.Pipe()
+	x := newExchange("POST", pipeBody{body})
 	x.Downstream = panickingInterim{}
 	func() {
 		defer func() {

@@ -16,49 +16,49 @@ import (
 // exchange. OnRelease panics after a response, a failure or a tunnel. newTestProxy checks buffers
 // and connections.
 func TestOnReleasePanicEndsAtMostOneExchange(t *testing.T) {
-	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
+	const okResponse = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	const upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
 	for name, test := range map[string]struct {
 		request, host string // host: bytes that the host sends before it closes the connection
 		want          string // prefix of the response
-		keeps         bool   // the downstream connection takes another request
+		reusable      bool   // the downstream connection serves another request
 	}{
-		"complete response":      {get, fine, fine, true},
+		"complete response":      {get, okResponse, okResponse, true},
 		"no response":            {get, "", "HTTP/1.1 500 ", false},
 		"truncated response":     {get, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhell", "HTTP/1.1 200 ", false},
-		"after an unread upload": {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000\r\n\r\nhello", fine, "HTTP/1.1 200 ", false},
+		"after an unread upload": {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000\r\n\r\nhello", okResponse, "HTTP/1.1 200 ", false},
 		"tunnel":                 {upgrade, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "HTTP/1.1 101 ", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
-			b := newTestProxy(t, nil)
-			panicking := newTestProxy(t, func(o *stream.ServerOptions) {
+			upstream := newTestProxy(t, nil)
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-					conn, err := network.Dialer{}.Dial(ctx, "tcp", b.origin.Addr().String(), x.Deadline)
+					conn, err := network.Dialer{}.Dial(ctx, "tcp", upstream.host.Addr().String(), x.Deadline)
 					if err != nil {
 						return err
 					}
-					first := x.Request.Path != "/fine"
+					panics := x.Request.Path != "/ok"
 					c := NewClient(conn, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {
 						_ = conn.Close()
 						calls.Add(1)
-						if first {
+						if panics {
 							panic("a defect of the pool")
 						}
 					}})
 					return c.Serve(ctx, x)
 				})
 			})
-			b.serve(func(c *peer) {
-				if strings.HasPrefix(c.head(), "GET /fine") {
-					c.send(fine)
+			upstream.serve(func(c *peer) {
+				if strings.HasPrefix(c.head(), "GET /ok") {
+					c.send(okResponse)
 					return
 				}
 				c.send(test.host)
 			})
-			c := panicking.dial()
+			c := proxy.dial()
 			c.send(test.request)
-			if test.keeps {
+			if test.reusable {
 				c.expect(test.want)
 			} else {
 				if test.want == "HTTP/1.1 101 " {
@@ -68,15 +68,15 @@ func TestOnReleasePanicEndsAtMostOneExchange(t *testing.T) {
 					t.Errorf("the client got %q, want %q", got, test.want)
 				}
 				_ = c.Close()
-				c = panicking.dial()
+				c = proxy.dial()
 			}
-			c.send("GET /fine HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			c.send("GET /ok HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 				t.Errorf("response to the next request = %q", got)
 			}
 			_ = c.Close()
-			wait(t, "the exchange to be recorded", panicking.records)
-			wait(t, "the next exchange to be recorded", panicking.records)
+			wait(t, "the exchange to be recorded", proxy.records)
+			wait(t, "the next exchange to be recorded", proxy.records)
 			if n := calls.Load(); n != 2 {
 				t.Errorf("connections were released %d times, want once for each exchange", n)
 			}

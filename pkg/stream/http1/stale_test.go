@@ -13,8 +13,8 @@ import (
 // the host had closed the connection before it received the request. Only then is a retry safe.
 func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 	for name, test := range map[string]struct {
-		peer func(t *testing.T, remote *peer) // nil: the host closes before the request
-		want bool
+		action func(t *testing.T, remote *peer) // nil: the host closes before the request
+		want   bool
 	}{
 		"closed before the request":         {nil, true},
 		"closed after the request was read": {func(t *testing.T, remote *peer) { readHead(t, remote); remote.Close() }, false},
@@ -25,13 +25,13 @@ func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 			local, remote := tcpPair(t)
 			c, released := newClient(local)
 			done := make(chan struct{})
-			if test.peer == nil {
+			if test.action == nil {
 				remote.Close()
 				close(done)
 			} else {
 				go func() {
 					defer close(done)
-					test.peer(t, remote)
+					test.action(t, remote)
 				}()
 			}
 			err := c.Serve(context.Background(), newExchange("GET", nil))
@@ -40,7 +40,7 @@ func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 				t.Fatal("Serve = nil, want an error")
 			}
 			if got := errors.Is(err, protocol.ErrNotReceived); got != test.want {
-				t.Errorf("Serve = %v, wraps ErrNotReceived: want %v", err, test.want)
+				t.Errorf("Serve = %v, want one that wraps ErrNotReceived: %v", err, test.want)
 			}
 			if reason := protocol.ReasonOf(err); reason != protocol.UpstreamClosed && reason != protocol.UpstreamReset {
 				t.Errorf("Serve = %v, want UpstreamClosed or UpstreamReset", err)

@@ -55,11 +55,11 @@ func TestDownstreamTimeouts(t *testing.T) {
 	options := config.DefaultHTTP1Options()
 	options.HeadTimeout, options.BodyTimeout, options.WriteTimeout = 10*time.Second, 20*time.Second, 30*time.Second
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"
-	slowly := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	slowService := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		<-time.After(time.Minute)
 		return echo(ctx, x)
 	})
-	watching := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	watchingService := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		stop := x.Downstream.OnDisconnect(func() {})
 		<-time.After(time.Minute)
 		stop()
@@ -87,8 +87,8 @@ func TestDownstreamTimeouts(t *testing.T) {
 		{"slow body", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}}, "HTTP/1.1 408 ", 39*time.Second + lingerTimeout},
 		{"slow body within the timeout", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}, {19 * time.Second, "lo"}},
 			"HTTP/1.1 200 ", 38*time.Second + time.Hour},
-		{"body read late", slowly, []step{{0, post}, {70 * time.Second, "hello"}}, "HTTP/1.1 200 ", 70*time.Second + time.Hour},
-		{"missing body after OnDisconnect", watching, []step{{0, post}}, "HTTP/1.1 200 ", smallBodyTimeout + time.Minute + 2*lingerTimeout},
+		{"body read late", slowService, []step{{0, post}, {70 * time.Second, "hello"}}, "HTTP/1.1 200 ", 70*time.Second + time.Hour},
+		{"missing body after OnDisconnect", watchingService, []step{{0, post}}, "HTTP/1.1 200 ", smallBodyTimeout + time.Minute + 2*lingerTimeout},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestStalledClientIsClosed(t *testing.T) {
 //arch:clock the scripts of the table run in bubbles
 func TestUpstreamTimeouts(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
-	long := protocol.NewStringBody(strings.Repeat("x", 100<<10))
+	longBody := protocol.NewStringBody(strings.Repeat("x", 100<<10))
 	for _, test := range []struct {
 		name     string
 		deadline time.Duration
@@ -176,14 +176,14 @@ func TestUpstreamTimeouts(t *testing.T) {
 				c.Read(make([]byte, 1))
 			}
 		}, protocol.UpstreamTimeout, 5 * time.Second},
-		{"unread head of an upload, with a deadline", 5 * time.Second, long, func(net.Conn, *bufio.Reader) {},
+		{"unread head of an upload, with a deadline", 5 * time.Second, longBody, func(net.Conn, *bufio.Reader) {},
 			protocol.UpstreamTimeout, 5 * time.Second},
-		{"unread body", 0, long, func(_ net.Conn, r *bufio.Reader) {
+		{"unread body", 0, longBody, func(_ net.Conn, r *bufio.Reader) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')
 			}
 		}, protocol.UpstreamTimeout, 60*time.Second + earlyResponseTimeout},
-		{"unread body with a deadline", 5 * time.Second, long, func(_ net.Conn, r *bufio.Reader) {
+		{"unread body with a deadline", 5 * time.Second, longBody, func(_ net.Conn, r *bufio.Reader) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')
 			}
@@ -268,11 +268,11 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 	}
 	large := strings.Repeat("x", 2*requestBufferSize)
 	for _, test := range []struct {
-		name   string
-		fields string
-		sent   []piece
-		begins time.Duration // time when the engine calls the service
-		atHand int           // body bytes available at that time
+		name     string
+		headers  string
+		pieces   []piece
+		calledAt time.Duration // time when the engine calls the service
+		buffered int           // body bytes available at that time
 	}{
 		{"with the head", "", []piece{{0, "hello"}}, 0, 5},
 		{"shortly after the head", "", []piece{{ms, "hello"}}, ms, 5},
@@ -285,33 +285,33 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var all strings.Builder
-				for _, p := range test.sent {
-					all.WriteString(p.text)
+				var b strings.Builder
+				for _, p := range test.pieces {
+					b.WriteString(p.text)
 				}
-				content := all.String()
+				body := b.String()
 				start := time.Now()
 				service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-					if got := time.Since(start); got != test.begins {
-						t.Errorf("service called after %v, want %v", got, test.begins)
+					if got := time.Since(start); got != test.calledAt {
+						t.Errorf("service called after %v, want %v", got, test.calledAt)
 					}
-					if got := x.Request.Body.Buffered(); got != test.atHand {
-						t.Errorf("Buffered = %d, want %d", got, test.atHand)
+					if got := x.Request.Body.Buffered(); got != test.buffered {
+						t.Errorf("Buffered = %d, want %d", got, test.buffered)
 					}
 					err := echo(ctx, x)
-					again := x.Request.Body.(protocol.Rewinder).Rewind()
-					if complete := test.atHand == len(content); again != complete {
-						t.Errorf("Rewind = %v, want %v", again, complete)
+					rewound := x.Request.Body.(protocol.Rewinder).Rewind()
+					if complete := test.buffered == len(body); rewound != complete {
+						t.Errorf("Rewind = %v, want %v", rewound, complete)
 					}
-					if again {
+					if rewound {
 						err = echo(ctx, x)
 					}
 					return err
 				})
 				client, ended := serveInMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
 				go func() {
-					text := "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + test.fields + "Content-Length: " + decimal(len(content)) + "\r\n\r\n"
-					for _, p := range test.sent {
+					text := "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + test.headers + "Content-Length: " + decimal(len(body)) + "\r\n\r\n"
+					for _, p := range test.pieces {
 						if p.after > 0 {
 							io.WriteString(client, text)
 							text = ""
@@ -322,7 +322,7 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 					io.WriteString(client, text)
 				}()
 				got, _ := io.ReadAll(client)
-				if !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.HasSuffix(string(got), "\r\n\r\n"+content) {
+				if !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.HasSuffix(string(got), "\r\n\r\n"+body) {
 					t.Errorf("the client got %q", got)
 				}
 				<-ended
@@ -335,12 +335,12 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 // unread chunked body is small and ends soon.
 func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n"
-	const next = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	const nextRequest = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	chunk := "2000\r\n" + strings.Repeat("x", 0x2000) + "\r\n"
 	for _, test := range []struct {
-		name, head, content string
-		wait                time.Duration // between the two
-		keeps               bool
+		name, head, body string
+		wait             time.Duration // between head and body
+		reusable         bool
 	}{
 		{"with the head", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", 0, true},
 		{"shortly after the head", post + "\r\n", "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", time.Millisecond, true},
@@ -357,18 +357,18 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 				client, ended := serveInMemory(stream.ServerOptions{
 					HTTP1: config.DefaultHTTP1Options(),
 					Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-						x.LocalReply(404, "text/plain", "nothing here")
+						x.LocalReply(404, "text/plain", "not found")
 						return nil
 					}),
 				})
 				go func() {
 					io.WriteString(client, test.head)
 					<-time.After(test.wait)
-					io.WriteString(client, test.content+next)
+					io.WriteString(client, test.body+nextRequest)
 				}()
 				got, _ := io.ReadAll(client)
 				want := 1
-				if test.keeps {
+				if test.reusable {
 					want = 2
 				}
 				if n := strings.Count(string(got), "HTTP/1.1 404 "); n != want {
@@ -383,24 +383,24 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	}
 }
 
-// slowBody is a body of left bytes, one every ten seconds, followed by end.
+// slowBody is a body of remaining bytes, one every ten seconds, followed by err.
 type slowBody struct {
-	left int
-	end  error // returned after the bytes
+	remaining int
+	err       error
 }
 
 //arch:clock in bubbles
-func (p *slowBody) Read(b []byte) (int, error) {
-	if p.left == 0 {
-		return 0, p.end
+func (b *slowBody) Read(p []byte) (int, error) {
+	if b.remaining == 0 {
+		return 0, b.err
 	}
 	<-time.After(10 * time.Second)
-	p.left--
-	return copy(b, "x"), nil
+	b.remaining--
+	return copy(p, "x"), nil
 }
 
-func (p *slowBody) Buffered() int { return 0 }
-func (p *slowBody) Close() error  { return nil }
+func (b *slowBody) Buffered() int { return 0 }
+func (b *slowBody) Close() error  { return nil }
 
 // countingConn counts the reads of a connection.
 type countingConn struct {
@@ -410,34 +410,35 @@ type countingConn struct {
 
 func (c *countingConn) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p) }
 
-// disconnectingClient is a client that disconnects.
+// disconnectingClient is a Downstream whose client disconnects some time after OnDisconnect was
+// called.
 type disconnectingClient struct{ after time.Duration }
 
 func (disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
-func (l disconnectingClient) OnDisconnect(disconnected func()) func() {
-	timer := time.AfterFunc(l.after, disconnected)
+func (c disconnectingClient) OnDisconnect(disconnected func()) func() {
+	timer := time.AfterFunc(c.after, disconnected)
 	return func() { timer.Stop() }
 }
 
-// TestUploadIsAwaitedWithoutPolling verifies that the goroutine that waits for a response does
-// not poll during an upload, and that it watches for a client disconnect after the upload.
+// TestUploadIsAwaitedWithoutPolling verifies that the goroutine that waits for a response does not
+// poll during an upload, and that it watches for a client disconnect after the upload.
 func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
-	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
-	broken := protocol.NewFault(protocol.RequestTimeout, nil)
+	const responseHead = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+	bodyErr := protocol.NewFault(protocol.RequestTimeout, nil)
 	for _, test := range []struct {
-		name   string
-		end    error         // end of the request body, after a minute
-		early  string        // start of the response
-		late   string        // rest of the response, after two minutes
-		leaves time.Duration // when the client disconnects, once it is watched
-		want   protocol.Reason
-		after  time.Duration
+		name            string
+		bodyErr         error         // end of the request body, after a minute
+		early           string        // start of the response
+		late            string        // rest of the response, after two minutes
+		disconnectAfter time.Duration // since the engine watches for a disconnect
+		want            protocol.Reason
+		after           time.Duration
 	}{
-		{"response after the body", io.EOF, "", answer + "hello", time.Hour, protocol.ReasonNone, 2 * time.Minute},
-		{"response concurrent with the body", io.EOF, answer + "he", "llo", time.Hour, protocol.ReasonNone, 2 * time.Minute},
-		{"client disconnects after its body", io.EOF, "", answer + "hello", 10 * time.Second, protocol.ReasonDownstreamDisconnect, 70 * time.Second},
-		{"request body fails", broken, "", answer + "hello", time.Hour, protocol.RequestTimeout, time.Minute},
-		{"request body fails during the response", broken, answer + "he", "llo", time.Hour, protocol.RequestTimeout, time.Minute},
+		{"response after the body", io.EOF, "", responseHead + "hello", time.Hour, protocol.ReasonNone, 2 * time.Minute},
+		{"response concurrent with the body", io.EOF, responseHead + "he", "llo", time.Hour, protocol.ReasonNone, 2 * time.Minute},
+		{"client disconnects after its body", io.EOF, "", responseHead + "hello", 10 * time.Second, protocol.ReasonDownstreamDisconnect, 70 * time.Second},
+		{"request body fails", bodyErr, "", responseHead + "hello", time.Hour, protocol.RequestTimeout, time.Minute},
+		{"request body fails during the response", bodyErr, responseHead + "he", "llo", time.Hour, protocol.RequestTimeout, time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -452,16 +453,16 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 					<-time.After(2 * time.Minute)
 					io.WriteString(peer, test.late)
 				}()
-				x := newExchange("POST", &slowBody{6, test.end})
-				x.Downstream = disconnectingClient{test.leaves}
+				x := newExchange("POST", &slowBody{6, test.bodyErr})
+				x.Downstream = disconnectingClient{test.disconnectAfter}
 				start := time.Now()
 				err := c.Serve(context.Background(), x)
-				content := []byte(nil)
+				body := []byte(nil)
 				if err == nil {
-					content, err = io.ReadAll(x.Response.Body)
+					body, err = io.ReadAll(x.Response.Body)
 				}
-				if got := protocol.ReasonOf(err); got != test.want || test.want == protocol.ReasonNone && string(content) != "hello" {
-					t.Errorf("body %q, reason %v (%v), want %v", content, got, err, test.want)
+				if got := protocol.ReasonOf(err); got != test.want || test.want == protocol.ReasonNone && string(body) != "hello" {
+					t.Errorf("body %q, reason %v (%v), want %v", body, got, err, test.want)
 				}
 				if d := time.Since(start); d != test.after {
 					t.Errorf("took %v, want %v", d, test.after)
@@ -474,7 +475,7 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 					t.Errorf("reusable = %v", reusable)
 				}
 				c.Close()
-				<-time.After(2 * time.Minute) // lets the goroutine that responds end
+				<-time.After(2 * time.Minute) // lets the goroutine of the response end
 			})
 		})
 	}

@@ -14,45 +14,45 @@ import (
 // the wrapped tunnel.
 type faultyTunnel struct {
 	protocol.Tunnel
-	at    string
-	fired *atomic.Bool
+	method   string
+	panicked *atomic.Bool
 }
 
-func (f faultyTunnel) reach(method string) {
-	if f.at == method && !f.fired.Swap(true) {
+func (t faultyTunnel) panicOnceIn(method string) {
+	if t.method == method && !t.panicked.Swap(true) {
 		panic("a defect in " + method)
 	}
 }
 
-func (f faultyTunnel) Read(p []byte) (int, error) {
-	f.reach("Read")
-	return f.Tunnel.Read(p)
+func (t faultyTunnel) Read(p []byte) (int, error) {
+	t.panicOnceIn("Read")
+	return t.Tunnel.Read(p)
 }
 
-func (f faultyTunnel) Write(p []byte) (int, error) {
-	f.reach("Write")
-	return f.Tunnel.Write(p)
+func (t faultyTunnel) Write(p []byte) (int, error) {
+	t.panicOnceIn("Write")
+	return t.Tunnel.Write(p)
 }
 
-func (f faultyTunnel) CloseWrite() error {
-	f.reach("CloseWrite")
-	return f.Tunnel.CloseWrite()
+func (t faultyTunnel) CloseWrite() error {
+	t.panicOnceIn("CloseWrite")
+	return t.Tunnel.CloseWrite()
 }
 
-func (f faultyTunnel) Close() error {
-	f.reach("Close")
-	return f.Tunnel.Close()
+func (t faultyTunnel) Close() error {
+	t.panicOnceIn("Close")
+	return t.Tunnel.Close()
 }
 
-// TestWebSocketTunnelPanicEndsBothConnections verifies that a panic in either direction ends
-// both connections, that the upstream connection is released once, and that the listener serves
+// TestWebSocketTunnelPanicEndsBothConnections verifies that a panic in either direction ends both
+// connections, that the upstream connection is released once, and that the listener serves
 // other connections.
 func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
-	const shake = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+	const handshake = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 	for name, test := range map[string]struct {
-		at  string
-		end func(client *peer) // what the client does after its last bytes
+		method string
+		action func(client *peer) // runs after the last bytes of the client
 	}{
 		"Read toward the client":       {"Read", func(*peer) {}},
 		"Write toward the host":        {"Write", func(*peer) {}},
@@ -61,48 +61,48 @@ func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 		"Close after a client reset":   {"Close", func(c *peer) { _ = c.SetLinger(0); _ = c.Close() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var fired atomic.Bool
-			b := newTestProxy(t, func(o *stream.ServerOptions) {
+			var panicked atomic.Bool
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.IdleTimeout = 0 // no idle timeout ends the tunnel
 				o.Service = wrapService(o.Service, nil, func(x *protocol.Exchange) {
 					if x.Response.Tunnel != nil {
-						x.Response.Tunnel = faultyTunnel{x.Response.Tunnel, test.at, &fired}
+						x.Response.Tunnel = faultyTunnel{x.Response.Tunnel, test.method, &panicked}
 					}
 				})
 			})
 			hostEnded := make(chan struct{}, 1)
-			leaves := name == "Close after both half-closes"
-			b.serve(func(c *peer) {
+			halfCloses := name == "Close after both half-closes"
+			proxy.serve(func(c *peer) {
 				if !strings.Contains(c.head(), "Upgrade") {
 					c.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 					return
 				}
 				c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\ndown")
-				if leaves {
+				if halfCloses {
 					_ = c.CloseWrite()
 				}
 				c.rest()
 				hostEnded <- struct{}{}
 			})
-			c := b.dial()
-			c.send(shake + "up")
+			c := proxy.dial()
+			c.send(handshake + "up")
 			if got := c.head(); !strings.HasPrefix(got, "HTTP/1.1 101 ") {
 				t.Fatalf("response to the handshake = %q", got)
 			}
-			test.end(c)
+			test.action(c)
 			c.rest()
-			wait(t, "the host to see the end", hostEnded)
-			if wait(t, "the host's connection to be released", b.released) {
+			wait(t, "the host to read EOF", hostEnded)
+			if wait(t, "the host's connection to be released", proxy.released) {
 				t.Error("the tunnel's connection was considered reusable")
 			}
-			if len(b.released) > 0 {
+			if len(proxy.released) > 0 {
 				t.Error("the tunnel's connection was released twice")
 			}
-			if !fired.Load() {
-				t.Errorf("%s was not called", test.at)
+			if !panicked.Load() {
+				t.Errorf("%s was not called", test.method)
 			}
-			wait(t, "the exchange to be recorded", b.records)
-			c = b.dial()
+			wait(t, "the exchange to be recorded", proxy.records)
+			c = proxy.dial()
 			defer c.Close()
 			c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 204 ") {
@@ -112,7 +112,7 @@ func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 	}
 }
 
-// wait receives from c.
+// wait receives from c. It fails the test after 20 s.
 func wait[T any](t *testing.T, label string, c <-chan T) (v T) {
 	t.Helper()
 	select {

@@ -11,10 +11,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestUpstreamHandshakeForHTTP2Client verifies the WebSocket handshake with an HTTP/1.1 host
-// for an HTTP/2 client that sent an extended CONNECT (RFC 8441).
+// TestUpstreamHandshakeForHTTP2Client verifies the WebSocket handshake with an HTTP/1.1 host for an
+// HTTP/2 client that sent an extended CONNECT (RFC 8441).
 func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
-	fromHTTP2 := func() *protocol.Exchange {
+	newHTTP2Exchange := func() *protocol.Exchange {
 		x := newExchange("GET", nil)
 		x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
 		x.Request.Header.Add("sec-websocket-version", "13")
@@ -25,17 +25,17 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 		key, _, _ := strings.Cut(after, "\r\n")
 		return key
 	}
-	const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: chat\r\n"
+	const switchingProtocols = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: chat\r\n"
 	t.Run("valid accept key", func(t *testing.T) {
-		local, client := tcpPair(t)
+		local, host := tcpPair(t)
 		c, released := newClient(local)
 		head := make(chan string, 1)
 		go func() {
-			request := client.head()
+			request := host.head()
 			head <- request
-			client.send(switched + "Sec-WebSocket-Accept: " + syntax.WebSocketAccept(keyOf(request)) + "\r\n\r\nearly")
+			host.send(switchingProtocols + "Sec-WebSocket-Accept: " + syntax.WebSocketAccept(keyOf(request)) + "\r\n\r\nearly")
 		}()
-		x := fromHTTP2()
+		x := newHTTP2Exchange()
 		if err := c.Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
@@ -60,18 +60,18 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 		x.ResetResponse()
 		<-released
 	})
-	for name, proof := range map[string]string{
+	for name, acceptHeader := range map[string]string{
 		"wrong accept key": "Sec-WebSocket-Accept: " + syntax.WebSocketAccept("another") + "\r\n",
 		"no accept key":    "",
 	} {
 		t.Run(name, func(t *testing.T) {
-			local, client := tcpPair(t)
+			local, host := tcpPair(t)
 			c, released := newClient(local)
 			go func() {
-				client.head()
-				client.send(switched + proof + "\r\n")
+				host.head()
+				host.send(switchingProtocols + acceptHeader + "\r\n")
 			}()
-			if err := c.Serve(context.Background(), fromHTTP2()); protocol.ReasonOf(err) != protocol.UpstreamMalformed {
+			if err := c.Serve(context.Background(), newHTTP2Exchange()); protocol.ReasonOf(err) != protocol.UpstreamMalformed {
 				t.Errorf("Serve = %v, want a Fault with reason %v", err, protocol.UpstreamMalformed)
 			}
 			if <-released {
@@ -90,7 +90,7 @@ func TestHandshakeKeysAreUnique(t *testing.T) { // RFC 6455 4.1
 	}
 }
 
-func TestOnlyWebSocketOfOtherVersionGetsKey(t *testing.T) {
+func TestOtherUpgradesGetNoWebSocketKey(t *testing.T) {
 	for _, test := range []struct{ name, upgrade, version string }{
 		{"HTTP/1.1 client with its own key", "websocket", "HTTP/1.1"},
 		{"another protocol", "connect-udp", "HTTP/2.0"},
@@ -129,7 +129,7 @@ func (e *echoTunnel) Close() error {
 // upstream accepted an extended CONNECT over HTTP/2.
 func TestDownstreamHandshakeForHTTP2Host(t *testing.T) {
 	const key = "dGhlIHNhbXBsZSBub25jZQ=="
-	for _, test := range []struct{ name, fields, want string }{
+	for _, test := range []struct{ name, headers, want string }{
 		{"WebSocket", "Upgrade: WebSocket\r\nSec-WebSocket-Key: " + key + "\r\n", "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: chat\r\n" +
 			"Upgrade: WebSocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nConnection: upgrade\r\n\r\n"},
 		{"another protocol", "Upgrade: connect-udp\r\n", "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: chat\r\n" +
@@ -138,27 +138,27 @@ func TestDownstreamHandshakeForHTTP2Host(t *testing.T) {
 		{"invalid key", "Upgrade: websocket\r\nSec-WebSocket-Key: aGVsbG8=\r\n", "HTTP/1.1 400 Bad Request\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			peer := newEchoTunnel()
-			b := newTestProxy(t, func(o *stream.ServerOptions) {
+			tunnel := newEchoTunnel()
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					r := &x.Response
-					r.Status, r.Version, r.Tunnel = 101, "HTTP/2.0", peer
+					r.Status, r.Version, r.Tunnel = 101, "HTTP/2.0", tunnel
 					r.Header.Add("sec-websocket-protocol", "chat")
 					return nil
 				})
 			})
-			c := b.dial()
+			c := proxy.dial()
 			defer c.Close()
-			c.send("GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n" + test.fields + "\r\n")
+			c.send("GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n" + test.headers + "\r\n")
 			if c.expect(test.want); strings.HasPrefix(test.want, "HTTP/1.1 101") {
 				c.send("ping")
 				c.expect("ping")
 				c.CloseWrite()
 			}
-			if record := <-b.records; (record.Reason == protocol.ReasonNone) != strings.HasPrefix(test.want, "HTTP/1.1 101") {
+			if record := <-proxy.records; (record.Reason == protocol.ReasonNone) != strings.HasPrefix(test.want, "HTTP/1.1 101") {
 				t.Errorf("recorded %v", record.Reason)
 			}
-			<-peer.closed
+			<-tunnel.closed
 		})
 	}
 }

@@ -21,27 +21,27 @@ func TestLocalReplyAfterUpstreamResponse(t *testing.T) {
 		c.rest()
 	})
 	released := make(chan bool, 10)
-	next := &onePerClient{address: upstream.origin.Addr().String(), released: released}
-	b := newTestProxy(t, func(o *stream.ServerOptions) {
+	next := &perClientService{address: upstream.host.Addr().String(), released: released}
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.HTTP1.ServerName = "weft"
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			if err := x.Serve(ctx, next); err != nil {
 				return err
 			}
 			if x.Response.Source != protocol.UpstreamResponse {
-				t.Errorf("Source = %v for the response of a host", x.Response.Source)
+				t.Errorf("Source = %v, want UpstreamResponse for the response of a host", x.Response.Source)
 			}
 			x.ResetResponse()
 			x.Deadline = time.Now().Add(-time.Second)
 			return protocol.Faultf(protocol.UpstreamTimeout, "no connection in time")
 		})
 	})
-	c := b.dial()
+	c := proxy.dial()
 	c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 504 ") || !strings.Contains(got, "\r\nServer: weft\r\n") {
 		t.Errorf("the client got %q, want a local reply with 504", got)
 	}
-	if r := <-b.records; r.Reason != protocol.UpstreamTimeout {
+	if r := <-proxy.records; r.Reason != protocol.UpstreamTimeout {
 		t.Errorf("recorded %v, want UpstreamTimeout", r.Reason)
 	}
 }

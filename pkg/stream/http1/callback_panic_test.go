@@ -28,75 +28,77 @@ type panickingOpenBody struct{ protocol.Body }
 
 func (panickingOpenBody) Close() error { panic("a defect in Close") }
 
-// panickingTunnel is a tunnel that panics at one of its methods.
+// panickingTunnel is a tunnel that panics in one of its methods.
 type panickingTunnel struct {
-	at     string
+	method string
 	ended  chan struct{}
 	closed atomic.Bool
 }
 
-func newPanickingTunnel(at string) *panickingTunnel {
-	return &panickingTunnel{at: at, ended: make(chan struct{})}
+func newPanickingTunnel(method string) *panickingTunnel {
+	return &panickingTunnel{method: method, ended: make(chan struct{})}
 }
 
-func (b *panickingTunnel) boom(at string) {
-	if b.at == at {
-		panic("a defect in " + at)
+func (t *panickingTunnel) panicIn(method string) {
+	if t.method == method {
+		panic("a defect in " + method)
 	}
 }
 
-func (b *panickingTunnel) Read([]byte) (int, error) {
-	b.boom("Read")
-	if b.at == "Close" {
+func (t *panickingTunnel) Read([]byte) (int, error) {
+	t.panicIn("Read")
+	if t.method == "Close" {
 		return 0, io.ErrUnexpectedEOF
 	}
-	<-b.ended
+	<-t.ended
 	return 0, io.EOF
 }
 
-func (b *panickingTunnel) Write(p []byte) (int, error) {
-	b.boom("Write")
+func (t *panickingTunnel) Write(p []byte) (int, error) {
+	t.panicIn("Write")
 	return len(p), nil
 }
 
-func (b *panickingTunnel) CloseWrite() error {
-	b.boom("CloseWrite")
+func (t *panickingTunnel) CloseWrite() error {
+	t.panicIn("CloseWrite")
 	return nil
 }
 
-func (b *panickingTunnel) Close() error {
-	if !b.closed.Swap(true) {
-		close(b.ended)
+func (t *panickingTunnel) Close() error {
+	if !t.closed.Swap(true) {
+		close(t.ended)
 	}
-	b.boom("Close")
+	t.panicIn("Close")
 	return nil
 }
 
-// h2cBomb panics when it takes over a connection or serves it.
-type h2cBomb struct{ serves bool }
+// panickingUpgrader panics in ServeConn if inServe is set, otherwise in Upgrade.
+type panickingUpgrader struct{ inServe bool }
 
-func (b h2cBomb) Upgrade(*network.Conn, stream.Upgrade) network.Handler {
-	if b.serves {
-		return b
+func (u panickingUpgrader) Upgrade(*network.Conn, stream.Upgrade) network.Handler {
+	if u.inServe {
+		return u
 	}
 	panic("a defect in Upgrade")
 }
 
-func (h2cBomb) ServeConn(context.Context, *network.Conn) error { panic("a defect in ServeConn") }
+func (panickingUpgrader) ServeConn(context.Context, *network.Conn) error {
+	panic("a defect in ServeConn")
+}
 
 // TestCallbackPanicEndsAtMostOneConnection verifies that a panic of a callback ends at most its
 // connection: the client gets a response if one is possible, the exchange releases its resources
 // (newTestProxy checks the buffers), and the listener accepts further connections.
 func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
-	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
-	const closing = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	const okResponse = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
+	const request = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	const upgrade = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
-	tunnel := func(at string) func(x *protocol.Exchange) {
+	tunnel := func(method string) func(x *protocol.Exchange) {
 		return func(x *protocol.Exchange) {
 			x.ResetResponse()
 			x.Response.Status = 101
 			x.Response.Header.Add("Upgrade", "x")
-			x.Response.Tunnel = newPanickingTunnel(at)
+			x.Response.Tunnel = newPanickingTunnel(method)
 		}
 	}
 	for name, test := range map[string]struct {
@@ -113,7 +115,7 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 					panic("a defect of the observer")
 				}
 			}
-		}, nil, nil, closing, fine[:len("HTTP/1.1 200 OK\r\n")]},
+		}, nil, nil, request, okResponse[:len("HTTP/1.1 200 OK\r\n")]},
 		"observer of a malformed request": {func(o *stream.ServerOptions, armed *atomic.Bool) {
 			o.Observe = func(*protocol.Exchange) {
 				if armed.Swap(false) {
@@ -122,13 +124,13 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 			}
 		}, nil, nil, "G@T / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
 		"Close of the response body": {nil, nil,
-			func(x *protocol.Exchange) { x.Response.Body = panickingClose{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
+			func(x *protocol.Exchange) { x.Response.Body = panickingClose{x.Response.Body} }, request, "HTTP/1.1 200 OK\r\n"},
 		"Close of the response body, which stays open": {nil, nil,
-			func(x *protocol.Exchange) { x.Response.Body = panickingOpenBody{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
+			func(x *protocol.Exchange) { x.Response.Body = panickingOpenBody{x.Response.Body} }, request, "HTTP/1.1 200 OK\r\n"},
 		"Close of a replaced response": {nil, nil, func(x *protocol.Exchange) {
 			x.Response.Body = panickingClose{x.Response.Body}
 			panic("a defect of a filter")
-		}, closing, "HTTP/1.1 500 "},
+		}, request, "HTTP/1.1 500 "},
 		"Close of the request body": {nil, func(x *protocol.Exchange) {
 			x.Request.Body, x.Request.ContentLength = panickingClose{x.Request.Body}, -1
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
@@ -142,26 +144,26 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 		"Write of a tunnel":      {nil, nil, tunnel("Write"), upgrade + "early", "HTTP/1.1 101 "},
 		"CloseWrite of a tunnel": {nil, nil, tunnel("CloseWrite"), upgrade, "HTTP/1.1 101 "},
 		"Close of a tunnel":      {nil, nil, tunnel("Close"), upgrade, "HTTP/1.1 101 "},
-		"upgrade to HTTP/2": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = h2cBomb{} },
-			nil, nil, "GET /a HTTP/1.1\r\n" + askH2C + "\r\n", ""},
-		"HTTP/2 engine after the upgrade": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = h2cBomb{serves: true} },
-			nil, nil, "GET /a HTTP/1.1\r\n" + askH2C + "\r\n", "HTTP/1.1 101 "},
+		"upgrade to HTTP/2": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = panickingUpgrader{} },
+			nil, nil, "GET /a HTTP/1.1\r\n" + h2cHeaders + "\r\n", ""},
+		"HTTP/2 engine after the upgrade": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = panickingUpgrader{inServe: true} },
+			nil, nil, "GET /a HTTP/1.1\r\n" + h2cHeaders + "\r\n", "HTTP/1.1 101 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var armed atomic.Bool
 			armed.Store(true)
 			released := make(chan bool, 10)
-			origin := newTestProxy(t, nil)
-			origin.serve(func(c *peer) {
+			upstream := newTestProxy(t, nil)
+			upstream.serve(func(c *peer) {
 				for head := c.head(); head != ""; head = c.head() {
-					c.send(fine)
+					c.send(okResponse)
 				}
 			})
-			b := newTestProxy(t, func(o *stream.ServerOptions) {
-				next := &onePerClient{address: origin.origin.Addr().String(), released: released}
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
+				next := &perClientService{address: upstream.host.Addr().String(), released: released}
 				faulty := wrapService(next, test.before, test.after)
 				o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-					if x.Request.Path == "/fine" {
+					if x.Request.Path == "/ok" {
 						return x.Serve(ctx, next)
 					}
 					return x.Serve(ctx, faulty)
@@ -170,7 +172,7 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 					test.change(o, &armed)
 				}
 			})
-			c := b.dial()
+			c := proxy.dial()
 			c.send(test.request)
 			if strings.HasPrefix(test.request, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade") {
 				_ = c.CloseWrite()
@@ -179,10 +181,10 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 				t.Errorf("the client got %q, want %q", got, test.want)
 			}
 			_ = c.Close()
-			c = b.dial()
+			c = proxy.dial()
 			defer c.Close()
-			c.send("GET /fine HTTP/1.1\r\nHost: h\r\n\r\n")
-			c.expect(fine)
+			c.send("GET /ok HTTP/1.1\r\nHost: h\r\n\r\n")
+			c.expect(okResponse)
 			releases := 1
 			if name == "observer" || strings.HasPrefix(name, "Close of") && !strings.HasSuffix(name, "tunnel") {
 				releases++ // release of the exchange that panicked
@@ -198,11 +200,11 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 	}
 }
 
-// TestOnDisconnectPanicIsContained verifies that the engine contains a panic of an
-// OnDisconnect callback, which runs on its own goroutine.
+// TestOnDisconnectPanicIsContained verifies that the engine contains a panic of an OnDisconnect
+// callback, which runs on its own goroutine.
 func TestOnDisconnectPanicIsContained(t *testing.T) {
 	notified := make(chan struct{})
-	b := newTestProxy(t, func(o *stream.ServerOptions) {
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			stop := x.Downstream.OnDisconnect(func() {
 				defer close(notified)
@@ -213,11 +215,11 @@ func TestOnDisconnectPanicIsContained(t *testing.T) {
 			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 		})
 	})
-	c := b.dial()
+	c := proxy.dial()
 	c.send(get)
 	_ = c.Close()
 	select {
-	case r := <-b.records:
+	case r := <-proxy.records:
 		if r.Reason != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("recorded %v, want the client disconnect", r.Reason)
 		}

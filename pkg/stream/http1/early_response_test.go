@@ -13,36 +13,35 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-const refusal = "HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 3\r\n\r\nbig"
+const tooLargeResponse = "HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 3\r\n\r\nbig"
 
-// TestResponseIsForwardedIfHostStopsReading verifies that the client gets the
-// response of a host that responds to the head and closes without reading the body, which resets
-// the connection.
+// TestResponseIsForwardedIfHostStopsReading verifies that the client gets the response of a host
+// that responds to the head and closes without reading the body, which resets the connection.
 func TestResponseIsForwardedIfHostStopsReading(t *testing.T) {
 	for _, test := range []struct {
-		name, framing, content string
-		truncated              bool
+		name, framing, body string
+		truncated           bool
 	}{
 		{"body sent with the head", "Content-Length: 2000", strings.Repeat("x", 2000), false},
 		{"streamed body", "Content-Length: 8000000", strings.Repeat("x", 8000000), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, nil)
-			b.serve(func(c *peer) {
+			proxy := newTestProxy(t, nil)
+			proxy.serve(func(c *peer) {
 				c.r.ReadByte() // the host never reads the rest, so closing resets
-				c.send(refusal)
+				c.send(tooLargeResponse)
 			})
-			c := b.dial()
+			c := proxy.dial()
 			defer c.Close()
-			go io.WriteString(c.TCPConn, "POST / HTTP/1.1\r\nHost: h\r\n"+test.framing+"\r\n\r\n"+test.content)
+			go io.WriteString(c.TCPConn, "POST / HTTP/1.1\r\nHost: h\r\n"+test.framing+"\r\n\r\n"+test.body)
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 413 ") {
 				t.Fatalf("the client got %q", head)
 			}
 			c.expect("big")
-			if <-b.released && test.truncated {
+			if <-proxy.released && test.truncated {
 				t.Error("the upstream connection was considered reusable")
 			}
-			if r := <-b.records; r.Reason != protocol.ReasonNone {
+			if r := <-proxy.records; r.Reason != protocol.ReasonNone {
 				t.Errorf("recorded %v (%s)", r.Reason, r.Detail)
 			}
 		})
@@ -58,9 +57,9 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 		status         int
 		want           []protocol.Reason // any of them
 	}{
-		{"complete response", refusal, 413, []protocol.Reason{protocol.ReasonNone}},
+		{"complete response", tooLargeResponse, 413, []protocol.Reason{protocol.ReasonNone}},
 		{"no response", "", 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
-		{"truncated response", refusal[:20], 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
+		{"truncated response", tooLargeResponse[:20], 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			local, peer := tcpPair(t)
@@ -83,8 +82,8 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 				t.Error("requestTruncated = false, want true: the request was not written completely")
 			}
 			if err == nil {
-				if content, err := io.ReadAll(x.Response.Body); string(content) != "big" || err != nil {
-					t.Errorf("body = %q, %v", content, err)
+				if body, err := io.ReadAll(x.Response.Body); string(body) != "big" || err != nil {
+					t.Errorf("body = %q, %v", body, err)
 				}
 			}
 			x.ResetResponse()
@@ -100,7 +99,7 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
 	local, peer := tcpPair(t)
 	c, released := newClient(local)
-	peer.send(refusal)
+	peer.send(tooLargeResponse)
 	if err := local.AwaitReadable(); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +109,7 @@ func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
 	peer.SetLinger(0)
 	peer.Close()
 	if err := local.AwaitPeerClose(true); err == nil {
-		t.Fatal("no reset")
+		t.Fatal("AwaitPeerClose = nil, want a connection reset")
 	}
 	x := newExchange("GET", nil)
 	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.UpstreamReset || x.Response.Status != 0 {
@@ -151,7 +150,7 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 			if !<-released {
 				t.Fatal("the connection was not reusable")
 			}
-			peer.send(refusal)
+			peer.send(tooLargeResponse)
 			if err := local.AwaitReadable(); err != nil {
 				t.Fatal(err)
 			}
@@ -162,16 +161,16 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 	}
 }
 
-// TestResponseBeforeBodyAnnouncesClose verifies that a response before the request body has
+// TestResponseBeforeBodyHasConnectionClose verifies that a response before the request body has
 // Connection: close. The engine does not know whether the connection can persist.
-func TestResponseBeforeBodyAnnouncesClose(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+func TestResponseBeforeBodyHasConnectionClose(t *testing.T) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
-		c.send(refusal)
+		c.send(tooLargeResponse)
 		c.rest()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n")
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 413 ") || !strings.Contains(head, "Connection: close\r\n") {
@@ -183,8 +182,8 @@ func TestResponseBeforeBodyAnnouncesClose(t *testing.T) {
 	}
 }
 
-// TestDisconnectDuringRequestIsRecorded verifies that a client that disconnects
-// within its request gets no response.
+// TestDisconnectDuringRequestIsRecorded verifies that a client that disconnects within its request
+// gets no response, and that the record has the reason.
 func TestDisconnectDuringRequestIsRecorded(t *testing.T) {
 	for _, test := range []struct{ name, request string }{
 		{"head", "GET / HTTP/1.1\r\nHo"},
@@ -192,16 +191,16 @@ func TestDisconnectDuringRequestIsRecorded(t *testing.T) {
 		{"chunked body", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newTestProxy(t, nil)
-			b.serve(func(c *peer) { c.rest() })
-			c := b.dial()
+			proxy := newTestProxy(t, nil)
+			proxy.serve(func(c *peer) { c.rest() })
+			c := proxy.dial()
 			defer c.Close()
 			c.send(test.request)
 			c.CloseWrite()
 			if got := c.rest(); got != "" {
 				t.Errorf("the client got %q", got)
 			}
-			if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
+			if r := <-proxy.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %v (%s), want the client disconnect", r.Reason, r.Detail)
 			}
 		})
@@ -211,12 +210,12 @@ func TestDisconnectDuringRequestIsRecorded(t *testing.T) {
 // TestTruncatedResponseWithoutLengthIsAborted verifies that a truncated response to an HTTP/1.0
 // client does not end with a FIN, which would mark the end of the body.
 func TestTruncatedResponseWithoutLengthIsAborted(t *testing.T) { // RFC 9112 8
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("GET / HTTP/1.0\r\n\r\n")
 	if got, err := io.ReadAll(c.r); err == nil {
@@ -224,17 +223,17 @@ func TestTruncatedResponseWithoutLengthIsAborted(t *testing.T) { // RFC 9112 8
 	}
 }
 
-// TestContentLengthWithoutBodyIsZero verifies that a response without a body has
-// Content-Length: 0. Any other length would make the client read the next response as the body.
+// TestContentLengthWithoutBodyIsZero verifies that a response without a body has Content-Length: 0.
+// Any other length would make the client read the next response as the body.
 func TestContentLengthWithoutBodyIsZero(t *testing.T) {
-	b := newTestProxy(t, func(o *stream.ServerOptions) {
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.Response.Status = 200
 			x.Response.ContentLength = 5
 			return nil
 		})
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.Contains(head, "Content-Length: 0\r\n") {
@@ -251,16 +250,16 @@ func TestObserverSeesResponse(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			seen := make(chan string, 1)
-			b := newTestProxy(t, func(o *stream.ServerOptions) {
+			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.Observe = func(x *protocol.Exchange) { seen <- strings.Clone(x.Response.Header.Get("X-One")) }
 			})
-			b.serve(func(c *peer) {
+			proxy.serve(func(c *peer) {
 				c.head()
 				c.send(test.response)
 				c.CloseWrite()
 				c.rest()
 			})
-			c := b.dial()
+			c := proxy.dial()
 			defer c.Close()
 			c.send(test.request)
 			c.head()
@@ -273,27 +272,27 @@ func TestObserverSeesResponse(t *testing.T) {
 	}
 }
 
-// TestRejectedRequestIsRecordedAlone verifies that the record of a rejected exchange has no values
+// TestRejectedRequestHasFreshRecord verifies that the record of a rejected exchange has no values
 // of the previous one.
-func TestRejectedRequestIsRecordedAlone(t *testing.T) {
-	b := newTestProxy(t, nil)
-	b.serve(func(c *peer) {
+func TestRejectedRequestHasFreshRecord(t *testing.T) {
+	proxy := newTestProxy(t, nil)
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.read(5)
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 		c.rest()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello")
 	c.head()
 	c.expect("ok")
-	if r := <-b.records; r.RequestBytes != 5 {
+	if r := <-proxy.records; r.RequestBytes != 5 {
 		t.Fatalf("recorded %d request bytes, want 5", r.RequestBytes)
 	}
 	c.send("bad\r\n\r\n")
 	c.rest()
-	if r := <-b.records; r.RequestBytes != 0 || r.Reason != protocol.MalformedRequest {
+	if r := <-proxy.records; r.RequestBytes != 0 || r.Reason != protocol.MalformedRequest {
 		t.Errorf("recorded %v with %d request bytes, want MalformedRequest with 0", r.Reason, r.RequestBytes)
 	}
 }
@@ -301,17 +300,17 @@ func TestRejectedRequestIsRecordedAlone(t *testing.T) {
 // TestLastResponseIsReadableDespitePipelinedRequests verifies that a client that pipelines after
 // its last permitted request gets the response, not a reset.
 func TestLastResponseIsReadableDespitePipelinedRequests(t *testing.T) { // RFC 9112 9.6
-	b := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 })
-	b.serve(func(c *peer) {
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 })
+	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 		c.rest()
 	})
-	c := b.dial()
+	c := proxy.dial()
 	defer c.Close()
 	c.send(get)
 	c.head()
-	c.send(get) // arrives after our FIN
+	c.send(get) // arrives after the engine's FIN
 	c.expect("ok")
 	c.SetDeadline(time.Now().Add(5 * time.Second))
 	if rest, err := io.ReadAll(c.r); len(rest) > 0 || err != nil {
