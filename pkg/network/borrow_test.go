@@ -170,9 +170,9 @@ func (q *WriteQueue) idle() bool {
 	return !q.writing
 }
 
-// TestCopiedBytesAreGathered verifies that copies for a peer that reads nothing use at most 1.5
+// TestCopiedBytesAreCompact verifies that copies for a peer that reads nothing use at most 1.5
 // times their size.
-func TestCopiedBytesAreGathered(t *testing.T) {
+func TestCopiedBytesAreCompact(t *testing.T) {
 	q, _, _ := newTestQueue(t)
 	frame := make([]byte, 9+16<<10)
 	const frames = 30

@@ -46,9 +46,9 @@ func TestConnStateInvariants(t *testing.T) {
 	}
 }
 
-// TestConnStateSteps verifies that in every reachable state, each event changes only the bits that
-// belong to it.
-func TestConnStateSteps(t *testing.T) {
+// TestConnStateTransitions verifies that in every reachable state, each event changes only the bits
+// that belong to it.
+func TestConnStateTransitions(t *testing.T) {
 	const drainBits = stateDraining | stateDrainAfterNext
 	for e, bits := range map[connEvent]struct{ sets, clears, optional connState }{
 		eventAccept:            {sets: stateNoExchange},
@@ -78,8 +78,8 @@ func TestConnStateSteps(t *testing.T) {
 	}
 }
 
-// TestConnStateScripts verifies the states of typical connection lifecycles.
-func TestConnStateScripts(t *testing.T) {
+// TestConnStateLifecycles verifies the states of typical connection lifecycles.
+func TestConnStateLifecycles(t *testing.T) {
 	for name, test := range map[string]struct {
 		events       []connEvent
 		want         connState

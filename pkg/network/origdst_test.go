@@ -132,7 +132,7 @@ func TestTProxyDestination(t *testing.T) {
 	}
 }
 
-func TestUnredirectedConnectionStays(t *testing.T) {
+func TestUnredirectedConnectionIsServed(t *testing.T) {
 	served := make(chan *Conn, 1)
 	l := listen(t, ListenOptions{}, sendConns(served))
 	lookup := func(dst netip.AddrPort) *Listener {

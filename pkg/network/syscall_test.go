@@ -25,9 +25,9 @@ func socketPair(tb testing.TB) [2]int {
 	return fds
 }
 
-// BenchmarkCall compares system calls that bypass the scheduler with those that do not: recv on an
-// empty socket.
-func BenchmarkCall(b *testing.B) {
+// BenchmarkSystemCall compares system calls that bypass the scheduler with those that do not: recv
+// on an empty socket.
+func BenchmarkSystemCall(b *testing.B) {
 	fds := socketPair(b)
 	var p [1]byte
 	b.Run("raw", func(b *testing.B) {

@@ -104,7 +104,7 @@ func readPlaintext(t *testing.T, c *Conn, n int) []byte {
 	return bytes.Clone(b.Bytes())
 }
 
-func TestTLSRelaysBytesAndReportsState(t *testing.T) {
+func TestTLSTransfersBytesAndReportsState(t *testing.T) {
 	for name, newPair := range map[string]func(*testing.T) (*Conn, *tls.Conn){
 		"server": func(t *testing.T) (*Conn, *tls.Conn) { return tlsPair(t, nil) },
 		"client": tlsClientPair,

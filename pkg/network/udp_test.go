@@ -21,10 +21,10 @@ func listenPacket(t *testing.T, address string) *PacketConn {
 	return p
 }
 
-// TestResponsesLeaveFromDestinationAddress verifies that responses come from the address that the
+// TestResponseSourceIsRequestDestination verifies that responses come from the address that the
 // client sent to, even if the socket has a wildcard address: a connected client receives nothing
 // else.
-func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
+func TestResponseSourceIsRequestDestination(t *testing.T) {
 	tests := []struct{ name, listen, dst string }{
 		{"specific address", "127.0.0.1:0", "127.0.0.1"},
 		{"IPv4 wildcard", "0.0.0.0:0", "127.0.0.77"},

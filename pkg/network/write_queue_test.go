@@ -51,7 +51,7 @@ func TestPendingFramesKeepOrder(t *testing.T) {
 	}
 }
 
-func TestPendingFramesLeaveInOneWrite(t *testing.T) {
+func TestPendingFramesUseOneWrite(t *testing.T) {
 	q, peer, _ := newTestQueue(t)
 	for range 50 {
 		_ = appendFrame(q, string(make([]byte, 1000)))

@@ -182,7 +182,7 @@ func TestMalformedResponseBodyIs502(t *testing.T) {
 	}
 }
 
-func TestDrainAnnouncesClose(t *testing.T) {
+func TestDrainSendsConnectionClose(t *testing.T) {
 	proxy := newTestProxy(t, nil)
 	received, idleClosed := make(chan struct{}), make(chan struct{})
 	drained := make(chan int, 1)

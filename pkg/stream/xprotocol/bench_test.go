@@ -12,21 +12,21 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// mirror responds to every request with its own body and allocates nothing: it turns a frame into a
-// response by changing its second byte.
+// mirror is a host that responds to every request with the body of the request. It allocates
+// nothing: it turns a frame into a response by changing its second byte.
 func mirror(p *peer) {
 	b := make([]byte, 256<<10)
-	have := 0
+	buffered := 0
 	for {
-		n, err := p.conn.Read(b[have:])
+		n, err := p.conn.Read(b[buffered:])
 		if err != nil {
 			return
 		}
-		have += n
+		buffered += n
 		complete := 0
 		for {
-			head, _ := toyCodec{}.ParseFrame(b[complete:have])
-			if head.Size == 0 || head.Size > have-complete {
+			head, _ := toyCodec{}.ParseFrame(b[complete:buffered])
+			if head.Size == 0 || head.Size > buffered-complete {
 				break
 			}
 			b[complete+1] = byte(codec.Response)
@@ -35,56 +35,56 @@ func mirror(p *peer) {
 		if _, err := p.conn.Write(b[:complete]); err != nil {
 			return
 		}
-		have = copy(b, b[complete:have])
+		buffered = copy(b, b[complete:buffered])
 	}
 }
 
-// exchanger returns a function that, each time it is called, sends a batch of requests of 1 KB and
-// reads their responses.
-func exchanger(r *rig, inFlight int) func() {
-	p := r.dial()
-	var all []byte
+// newBatchExchange returns a function that sends a batch of requests of 1 KB and reads their
+// responses.
+func newBatchExchange(proxy *testProxy, inFlight int) func() {
+	p := proxy.dial()
+	var frames []byte
 	for i := range uint64(inFlight) {
-		all = append(all, requestFrame(i, strings.Repeat("x", 1000))...)
+		frames = append(frames, requestFrame(i, strings.Repeat("x", 1000))...)
 	}
-	responses := make([]byte, len(all))
+	responses := make([]byte, len(frames))
 	return func() {
-		p.write(all)
+		p.write(frames)
 		if _, err := io.ReadFull(p.conn, responses); err != nil {
-			r.t.Fatal(err)
+			proxy.t.Fatal(err)
 		}
 	}
 }
 
-// newQuietRig returns a rig that records nothing.
-func newQuietRig(t testing.TB, complete bool) *rig {
-	upstream := &forwardTo{whole: complete}
-	r := newRig(t, upstream.service(), nil)
-	r.deaf.Store(true)
-	upstream.client.Store(r.client(startHost(t, mirror), nil))
-	return r
+// newUnobservedProxy returns a proxy that drops its observations.
+func newUnobservedProxy(t testing.TB, blocking bool) *testProxy {
+	upstream := &forwardService{blocking: blocking}
+	proxy := newTestProxy(t, upstream.service(), nil)
+	proxy.dropObservations.Store(true)
+	upstream.client.Store(proxy.client(startHost(t, mirror), nil))
+	return proxy
 }
 
 func TestRequestDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("invariant checks allocate")
 	}
-	for _, complete := range []bool{false, true} {
-		exchange := exchanger(newQuietRig(t, complete), 16)
+	for _, blocking := range []bool{false, true} {
+		exchange := newBatchExchange(newUnobservedProxy(t, blocking), 16)
 		for range 100 {
 			exchange() // fills the pools
 		}
 		if got := testing.AllocsPerRun(500, exchange); got >= 1 {
-			t.Errorf("blocking %v: %v allocations for 16 requests, want none", complete, got)
+			t.Errorf("blocking %v: %v allocations for 16 requests, want none", blocking, got)
 		}
 	}
 }
 
 func BenchmarkForward(b *testing.B) {
-	for _, complete := range []bool{false, true} {
+	for _, blocking := range []bool{false, true} {
 		for _, inFlight := range []int{1, 8, 64} {
-			b.Run(fmt.Sprintf("blocking=%v/%d", complete, inFlight), func(b *testing.B) {
-				exchange := exchanger(newQuietRig(b, complete), inFlight)
+			b.Run(fmt.Sprintf("blocking=%v/%d", blocking, inFlight), func(b *testing.B) {
+				exchange := newBatchExchange(newUnobservedProxy(b, blocking), inFlight)
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := 0; i < b.N; i += inFlight {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// panicPointMessage is a filter's body that wraps a host's response. Close panics before it closes
-// the inner body.
+// panicPointMessage is a body of a filter that wraps the response of a host. Close is a panic
+// point; its panic leaves the inner body open.
 type panicPointMessage struct {
 	*codec.Message
 	inner protocol.Body
@@ -19,27 +19,27 @@ type panicPointMessage struct {
 }
 
 func (m *panicPointMessage) Close() error {
-	m.reach("answer Close")
+	m.reach("response Close")
 	return m.inner.Close()
 }
 
 // TestClosePanicReleasesUpstreamConn verifies that the response reaches the client and
 // that OnRelease runs exactly once when Close of a filter's body panics.
 func TestClosePanicReleasesUpstreamConn(t *testing.T) {
-	for _, forks := range []bool{false, true} {
-		t.Run(fmt.Sprintf("forks: %t", forks), func(t *testing.T) {
-			f := newPanicPointRig(t, forks)
-			f.wrap = func(body protocol.Body) protocol.Body {
-				return &panicPointMessage{codec.MessageOf(body), body, &f.panicPoint}
+	for _, blocking := range []bool{false, true} {
+		t.Run(fmt.Sprintf("blocking: %t", blocking), func(t *testing.T) {
+			proxy := newPanicPointProxy(t, blocking)
+			proxy.wrap = func(body protocol.Body) protocol.Body {
+				return &panicPointMessage{codec.MessageOf(body), body, &proxy.panicPoint}
 			}
 			released := make(chan bool, 10)
-			f.connect(t, echo, func(o *stream.UpstreamConnOptions) {
+			proxy.connect(t, echo, func(o *stream.UpstreamConnOptions) {
 				o.OnRelease = func(reusable bool) { released <- reusable }
 			})
-			f.arm("answer Close")
-			p := f.dial()
+			proxy.arm("response Close")
+			p := proxy.dial()
 			for id := range uint64(2) {
-				p.write(requestFrame(id+1, "fine"))
+				p.write(requestFrame(id+1, "x"))
 				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
 					t.Errorf("request %d: response %q", id+1, frame)
 				}
@@ -52,8 +52,8 @@ func TestClosePanicReleasesUpstreamConn(t *testing.T) {
 					t.Fatalf("the host's connection was not released by request %d", id+1)
 				}
 			}
-			if !f.burned() || len(released) > 0 {
-				t.Errorf("panicked: %v; %d extra calls of OnRelease", f.burned(), len(released))
+			if !proxy.panicked() || len(released) > 0 {
+				t.Errorf("panicked: %v; %d extra calls of OnRelease", proxy.panicked(), len(released))
 			}
 		})
 	}

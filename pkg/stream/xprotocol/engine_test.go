@@ -12,44 +12,44 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// forwardTo is a service that sends every request on one connection. The test sets client before it
-// sends requests.
-type forwardTo struct {
-	client atomic.Pointer[UpstreamConn]
-	whole  bool // runs blocking, on a stack of its own
+// forwardService is a service that sends every request on one connection. The test sets client
+// before it sends requests.
+type forwardService struct {
+	client   atomic.Pointer[UpstreamConn]
+	blocking bool // Serve runs on a fiber
 }
 
-func (f *forwardTo) Start(ctx context.Context, x *protocol.Exchange) error {
+func (f *forwardService) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, f)
 }
 
-func (f *forwardTo) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (f *forwardService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return x.Serve(ctx, f.client.Load())
 }
 
-// service returns the asynchronous form of f, or f itself if whole is set.
-func (f *forwardTo) service() protocol.Service {
-	if f.whole {
+// service returns the asynchronous form of f, or f itself if blocking is set.
+func (f *forwardService) service() protocol.Service {
+	if f.blocking {
 		return f
 	}
-	return asyncForwardTo{f}
+	return asyncForwardService{f}
 }
 
-// asyncForwardTo is the asynchronous form of forwardTo.
-type asyncForwardTo struct{ *forwardTo }
+// asyncForwardService is the asynchronous form of forwardService.
+type asyncForwardService struct{ *forwardService }
 
-func (f asyncForwardTo) Start(ctx context.Context, x *protocol.Exchange) error {
+func (f asyncForwardService) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.client.Load().Start(ctx, x)
 }
 
 // inBothModes runs a test with an asynchronous service and with a blocking one.
-func inBothModes(t *testing.T, test func(t *testing.T, upstream *forwardTo)) {
+func inBothModes(t *testing.T, test func(t *testing.T, upstream *forwardService)) {
 	t.Helper()
-	t.Run("asynchronous", func(t *testing.T) { test(t, &forwardTo{}) })
-	t.Run("blocking", func(t *testing.T) { test(t, &forwardTo{whole: true}) })
+	t.Run("asynchronous", func(t *testing.T) { test(t, &forwardService{}) })
+	t.Run("blocking", func(t *testing.T) { test(t, &forwardService{blocking: true}) })
 }
 
-// echo responds to every request with its own text.
+// echo is a host that responds to every request with the text of the request.
 func echo(p *peer) {
 	for {
 		head, frame := p.read()
@@ -67,16 +67,16 @@ func TestConcurrentResponsesHaveClientIDs(t *testing.T) {
 	inBothModes(t, testConcurrentResponsesHaveClientIDs)
 }
 
-func testConcurrentResponsesHaveClientIDs(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(startHost(t, echo), nil))
-	p := r.dial()
+func testConcurrentResponsesHaveClientIDs(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
+	upstream.client.Store(proxy.client(startHost(t, echo), nil))
+	p := proxy.dial()
 	const n = 1000
-	var all []byte
+	var frames []byte
 	for i := range uint64(n) {
-		all = append(all, requestFrame(1000+7*i, fmt.Sprint("text ", i))...)
+		frames = append(frames, requestFrame(1000+7*i, fmt.Sprint("text ", i))...)
 	}
-	p.write(all)
+	p.write(frames)
 	seen := map[uint64]bool{}
 	for range n {
 		head, frame := p.read()
@@ -90,9 +90,9 @@ func testConcurrentResponsesHaveClientIDs(t *testing.T, upstream *forwardTo) {
 
 func TestResponsesOutOfOrder(t *testing.T) { inBothModes(t, testResponsesOutOfOrder) }
 
-func testResponsesOutOfOrder(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+func testResponsesOutOfOrder(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		var heads []codec.Frame
 		for range 3 {
 			head, _ := p.read()
@@ -103,7 +103,7 @@ func testResponsesOutOfOrder(t *testing.T, upstream *forwardTo) {
 		}
 		p.read()
 	}), nil))
-	p := r.dial()
+	p := proxy.dial()
 	for i := range uint64(3) {
 		p.write(requestFrame(10+i, ""))
 	}
@@ -119,14 +119,14 @@ func TestHostFailureFailsRequestsImmediately(t *testing.T) {
 	inBothModes(t, testHostFailureFailsRequestsImmediately)
 }
 
-func testHostFailureFailsRequestsImmediately(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+func testHostFailureFailsRequestsImmediately(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		for range 5 {
 			p.read()
 		}
 	}), nil))
-	p := r.dial()
+	p := proxy.dial()
 	for i := range uint64(5) {
 		p.write(requestFrame(i, ""))
 	}
@@ -145,10 +145,10 @@ func TestDisconnectEndsRequests(t *testing.T) {
 	inBothModes(t, testDisconnectEndsRequests)
 }
 
-func testDisconnectEndsRequests(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
+func testDisconnectEndsRequests(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
 	arrived := make(chan struct{}, 3)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		for {
 			if _, frame := p.read(); frame == nil {
 				return
@@ -156,7 +156,7 @@ func testDisconnectEndsRequests(t *testing.T, upstream *forwardTo) {
 			arrived <- struct{}{}
 		}
 	}), nil))
-	p := r.dial()
+	p := proxy.dial()
 	for i := range uint64(3) {
 		p.write(requestFrame(i, ""))
 	}
@@ -164,8 +164,8 @@ func testDisconnectEndsRequests(t *testing.T, upstream *forwardTo) {
 		<-arrived
 	}
 	_ = p.conn.Close()
-	r.await(func() bool { return len(r.observed) == 3 })
-	for _, o := range r.observed {
+	proxy.await(func() bool { return len(proxy.observed) == 3 })
+	for _, o := range proxy.observed {
 		if o.reason != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("recorded as %v", o.reason)
 		}
@@ -174,28 +174,28 @@ func testDisconnectEndsRequests(t *testing.T, upstream *forwardTo) {
 
 func TestDeadlineEndsWait(t *testing.T) { inBothModes(t, testDeadlineEndsWait) }
 
-func testDeadlineEndsWait(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+func testDeadlineEndsWait(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		p.read()
 		p.read()
 	}), nil))
-	p := r.dial()
+	p := proxy.dial()
 	b := appendToy(nil, codec.Request, 0, 30*time.Millisecond, "svc slow\x00")
-	begin := time.Now()
+	start := time.Now()
 	p.write(b)
 	_, frame := p.read()
 	if got := protocol.Reason(frame[2]); got != protocol.UpstreamTimeout {
 		t.Errorf("response %v, want %v", got, protocol.UpstreamTimeout)
 	}
-	if d := time.Since(begin); d < 30*time.Millisecond || d > 5*time.Second {
+	if d := time.Since(start); d < 30*time.Millisecond || d > 5*time.Second {
 		t.Errorf("response after %v, want 30ms to 5s", d)
 	}
 }
 
 func TestBlockingServiceDoesNotBlockOthers(t *testing.T) {
 	release := make(chan struct{})
-	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	proxy := newTestProxy(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.ContentLength > 0 {
 			x.Detach()
 			<-release
@@ -203,7 +203,7 @@ func TestBlockingServiceDoesNotBlockOthers(t *testing.T) {
 		x.LocalReply(403, "", "")
 		return nil
 	}), nil)
-	p := r.dial()
+	p := proxy.dial()
 	p.write(requestFrame(1, "wait"))
 	p.write(requestFrame(2, ""))
 	if head, _ := p.read(); head.ID != 2 {
@@ -219,10 +219,10 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 	inBothModes(t, testOneWayRequestsGetNoResponse)
 }
 
-func testOneWayRequestsGetNoResponse(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
+func testOneWayRequestsGetNoResponse(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
 	got := make(chan codec.Kind, 2)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		for {
 			head, frame := p.read()
 			if frame == nil {
@@ -230,12 +230,12 @@ func testOneWayRequestsGetNoResponse(t *testing.T, upstream *forwardTo) {
 			}
 			got <- head.Kind
 			if head.Kind == codec.Request {
-				p.write(responseFrame(head, "yes"))
+				p.write(responseFrame(head, "ok"))
 			}
 		}
 	}), nil))
-	p := r.dial()
-	p.write(appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00x"))
+	p := proxy.dial()
+	p.write(appendToy(nil, codec.OneWay, 0, 0, "svc notify\x00x"))
 	p.write(appendToy(nil, codec.OneWay, 0, 0, "no target: malformed"))
 	p.write(requestFrame(5, ""))
 	if head, _ := p.read(); head.ID != 5 {
@@ -247,8 +247,8 @@ func testOneWayRequestsGetNoResponse(t *testing.T, upstream *forwardTo) {
 }
 
 func TestHeartbeatsAreAcknowledged(t *testing.T) {
-	r := newRig(t, &forwardTo{}, nil)
-	p := r.dial()
+	proxy := newTestProxy(t, &forwardService{}, nil)
+	p := proxy.dial()
 	p.write(appendToyID(nil, codec.Heartbeat, 77, ""))
 	if head, _ := p.read(); head.Kind != codec.HeartbeatAck || head.ID != 77 {
 		t.Errorf("%+v", head)
@@ -256,27 +256,27 @@ func TestHeartbeatsAreAcknowledged(t *testing.T) {
 }
 
 func TestMalformedInputClosesConnectionAndIsRecorded(t *testing.T) {
-	r := newRig(t, &forwardTo{}, nil)
-	p := r.dial()
+	proxy := newTestProxy(t, &forwardService{}, nil)
+	p := proxy.dial()
 	p.write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	if _, frame := p.read(); frame != nil {
 		t.Errorf("response %q to malformed input", frame)
 	}
-	r.await(func() bool { return len(r.observed) == 1 })
-	if got := r.observed[0].reason; got != protocol.MalformedRequest {
+	proxy.await(func() bool { return len(proxy.observed) == 1 })
+	if got := proxy.observed[0].reason; got != protocol.MalformedRequest {
 		t.Errorf("recorded as %v", got)
 	}
 }
 
-// await waits until condition returns true. It calls condition with r.mu held.
-func (r *rig) await(condition func() bool) {
-	r.t.Helper()
-	if !await(r.t, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+// await waits until condition returns true. It calls condition with p.mu held.
+func (p *testProxy) await(condition func() bool) {
+	p.t.Helper()
+	if !await(p.t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		return condition()
 	}) {
-		r.t.FailNow()
+		p.t.FailNow()
 	}
 }
 

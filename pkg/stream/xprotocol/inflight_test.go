@@ -21,16 +21,16 @@ func newTestInflight(t *testing.T, limit int) (*inflight, *downstreamConn) {
 
 // acquireN acquires n requests for c.
 func acquireN(f *inflight, c *downstreamConn, n int) []*request {
-	all := make([]*request, n)
-	for i := range all {
-		all[i] = f.acquire()
-		all[i].c = c
+	requests := make([]*request, n)
+	for i := range requests {
+		requests[i] = f.acquire()
+		requests[i].c = c
 	}
-	return all
+	return requests
 }
 
-func releaseAll(f *inflight, all []*request) {
-	for _, r := range all {
+func releaseAll(f *inflight, requests []*request) {
+	for _, r := range requests {
 		f.release(r)
 	}
 }
@@ -53,71 +53,71 @@ func TestInflightLimit(t *testing.T) {
 	f.close()
 
 	unlimited, c := newTestInflight(t, 0)
-	all := acquireN(unlimited, c, 100)
+	requests := acquireN(unlimited, c, 100)
 	if unlimited.atLimit() {
 		t.Error("atLimit() = true without a limit")
 	}
-	releaseAll(unlimited, all)
+	releaseAll(unlimited, requests)
 	unlimited.close()
 }
 
 func TestInflightReusesReleasedRequests(t *testing.T) {
 	f, c := newTestInflight(t, 0)
-	all := acquireN(f, c, 10)
-	releaseAll(f, all)
-	again := acquireN(f, c, 10)
+	requests := acquireN(f, c, 10)
+	releaseAll(f, requests)
+	reused := acquireN(f, c, 10)
 	if len(f.requests) != 10 {
 		t.Errorf("%d requests for 10 in flight", len(f.requests))
 	}
-	releaseAll(f, again)
+	releaseAll(f, reused)
 	f.close()
 }
 
 func TestInflightKeepsFewIdleRequests(t *testing.T) {
 	f, c := newTestInflight(t, 0)
 	releaseAll(f, acquireN(f, c, 1000))
-	one := acquireN(f, c, 1)
+	remaining := acquireN(f, c, 1)
 	if len(f.requests) > maxIdleRequests {
 		t.Errorf("%d requests are kept after a burst, want at most %d", len(f.requests), maxIdleRequests)
 	}
-	releaseAll(f, one)
+	releaseAll(f, remaining)
 	f.close()
 }
 
 func TestInflightActive(t *testing.T) {
 	f, c := newTestInflight(t, 0)
-	all := acquireN(f, c, 3)
-	releaseAll(f, all[:1])
-	reused := acquireN(f, c, 1) // leaves no idle request
-	releaseAll(f, all[1:2])
+	requests := acquireN(f, c, 3)
+	releaseAll(f, requests[:1])
+	reused := acquireN(f, c, 1) // reuses the idle request
+	releaseAll(f, requests[1:2])
 	active := map[*request]bool{}
 	for _, r := range f.active() {
 		active[r] = true
 	}
-	if len(active) != 2 || !active[reused[0]] || !active[all[2]] {
+	if len(active) != 2 || !active[reused[0]] || !active[requests[2]] {
 		t.Errorf("active() = %d requests, want the 2 in flight", len(active))
 	}
-	releaseAll(f, []*request{reused[0], all[2]})
+	releaseAll(f, []*request{reused[0], requests[2]})
 	f.close()
 }
 
 func TestInflightWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newTestInflight(t, 1)
-		all := acquireN(f, c, 2)
+		requests := acquireN(f, c, 2)
 		returned := make(chan struct{})
 		go func() {
 			f.wait(func() bool { return !f.atLimit() })
 			close(returned)
 		}()
-		f.release(all[0])
+		f.release(requests[0])
 		synctest.Wait()
 		select {
 		case <-returned:
 			t.Error("wait returned at the limit")
 		default:
 		}
-		f.release(all[1])
+		f.release(requests[1])
 		<-returned
 		if f.isDisconnected() {
 			t.Error("isDisconnected() = true")
@@ -129,7 +129,7 @@ func TestInflightWaits(t *testing.T) {
 func TestInflightDisconnectEndsWaitButNotDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := newTestInflight(t, 0)
-		all := acquireN(f, c, 1)
+		requests := acquireN(f, c, 1)
 		returned, drained := make(chan struct{}), make(chan struct{})
 		go func() {
 			f.wait(func() bool { return f.count() == 0 })
@@ -146,7 +146,7 @@ func TestInflightDisconnectEndsWaitButNotDrain(t *testing.T) {
 			t.Error("drain returned with a request in flight")
 		default:
 		}
-		f.release(all[0])
+		f.release(requests[0])
 		<-drained
 		f.close()
 	})
@@ -157,17 +157,17 @@ func TestRequestQueue(t *testing.T) {
 	if r := q.pop(); r != nil {
 		t.Errorf("pop() of an empty queue = %p", r)
 	}
-	all := []*request{{}, {}, {}}
-	q.push(all[0])
-	q.push(all[1])
+	requests := []*request{{}, {}, {}}
+	q.push(requests[0])
+	q.push(requests[1])
 	got := []*request{q.pop()}
-	q.push(all[2])
+	q.push(requests[2])
 	for r := q.pop(); r != nil; r = q.pop() {
 		got = append(got, r)
 	}
-	for i := range all {
-		if len(got) != len(all) || got[i] != all[i] || got[i].next != nil {
-			t.Fatalf("popped %v, want %v", got, all)
+	for i := range requests {
+		if len(got) != len(requests) || got[i] != requests[i] || got[i].next != nil {
+			t.Fatalf("popped %v, want %v", got, requests)
 		}
 	}
 }
@@ -179,19 +179,19 @@ func TestInflightStress(t *testing.T) {
 	for range rounds {
 		f, c := newTestInflight(t, limit)
 		work := make(chan *request, limit)
-		var running sync.WaitGroup
-		var owned atomic.Int64
+		var workers sync.WaitGroup
+		var inFlight atomic.Int64
 		for range 8 {
-			running.Go(func() {
+			workers.Go(func() {
 				for r := range work {
-					if n := owned.Add(1); n > limit {
+					if n := inFlight.Add(1); n > limit {
 						t.Errorf("%d requests in flight, the limit is %d", n, limit)
 					}
 					if r.c != c {
 						t.Error("a request that is in flight was returned to the engine")
 					}
 					runtime.Gosched()
-					owned.Add(-1)
+					inFlight.Add(-1)
 					f.release(r)
 				}
 			})
@@ -204,10 +204,10 @@ func TestInflightStress(t *testing.T) {
 			}
 			work <- acquireN(f, c, 1)[0]
 			if sent == 1000 {
-				running.Go(f.disconnect)
+				workers.Go(f.disconnect)
 			}
 		}
-		running.Go(func() { // like abandon, while the reader is in drain
+		workers.Go(func() { // like abandon, while the reader is in drain
 			for _, r := range f.active() {
 				_ = r.oneWay()
 			}
@@ -217,7 +217,7 @@ func TestInflightStress(t *testing.T) {
 			t.Errorf("count() = %d after drain", n)
 		}
 		close(work)
-		running.Wait()
+		workers.Wait()
 		f.close()
 		if t.Failed() {
 			return

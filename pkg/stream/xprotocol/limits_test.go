@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// denies is a service that fails every request with ReasonDenied.
-var denies = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+// denyAll is a service that fails every request with ReasonDenied.
+var denyAll = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 	return protocol.NewFault(protocol.ReasonDenied, nil)
 })
 
@@ -24,14 +24,14 @@ func TestFramesAreIdenticalAtEverySplit(t *testing.T) {
 	inBothModes(t, testFramesAreIdenticalAtEverySplit)
 }
 
-func testFramesAreIdenticalAtEverySplit(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(startHost(t, echo), nil))
-	all := append(requestFrame(1, "first"), requestFrame(2, "second")...)
-	for split := 1; split < len(all); split++ {
-		p := r.dial()
-		p.write(all[:split])
-		p.write(all[split:])
+func testFramesAreIdenticalAtEverySplit(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
+	upstream.client.Store(proxy.client(startHost(t, echo), nil))
+	frames := append(requestFrame(1, "first"), requestFrame(2, "second")...)
+	for split := 1; split < len(frames); split++ {
+		p := proxy.dial()
+		p.write(frames[:split])
+		p.write(frames[split:])
 		got := map[uint64]string{}
 		for range 2 {
 			head, frame := p.read()
@@ -45,8 +45,8 @@ func testFramesAreIdenticalAtEverySplit(t *testing.T, upstream *forwardTo) {
 }
 
 func TestTooLargeFrameFailsImmediately(t *testing.T) {
-	r := newRig(t, denies, func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = 1000 })
-	p := r.dial()
+	proxy := newTestProxy(t, denyAll, func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = 1000 })
+	p := proxy.dial()
 	large := requestFrame(1, strings.Repeat("x", 5000))
 	p.write(large[:100]) // enough for the response
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.BodyTooLarge {
@@ -60,34 +60,34 @@ func TestTooLargeFrameFailsImmediately(t *testing.T) {
 }
 
 func TestDeclaredSizeReservesNoMemory(t *testing.T) {
-	r := newRig(t, denies, func(o *stream.ServerOptions) {
+	proxy := newTestProxy(t, denyAll, func(o *stream.ServerOptions) {
 		o.RPC.MaxFrameSize = 0
 		o.RPC.FrameTimeout = 50 * time.Millisecond
 	})
-	p := r.dial()
+	p := proxy.dial()
 	b := requestFrame(1, "x")
 	binary.BigEndian.PutUint32(b[4:], 1<<31)
 	p.write(b)
 	if _, frame := p.read(); frame != nil {
 		t.Errorf("response %q", frame)
 	}
-	r.await(func() bool { return len(r.observed) == 0 })
+	proxy.await(func() bool { return len(proxy.observed) == 0 })
 }
 
 func TestTooLargeResponseFailsOnlyItsRequest(t *testing.T) {
 	inBothModes(t, testTooLargeResponseFailsOnlyItsRequest)
 }
 
-func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		large, _ := p.read()
 		small, _ := p.read()
 		p.write(responseFrame(large, strings.Repeat("x", 5000)))
 		p.write(responseFrame(small, "ok"))
 		p.read()
 	}), func(o *stream.UpstreamConnOptions) { o.RPC.MaxFrameSize = 1000 }))
-	p := r.dial()
+	p := proxy.dial()
 	p.write(requestFrame(1, ""))
 	p.write(requestFrame(2, ""))
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamMalformed {
@@ -98,21 +98,21 @@ func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, upstream *forwardTo) 
 	}
 }
 
-// TestTooLargeFrameIsRejectedAtEverySplit verifies that a frame above MaxFrameSize is
-// rejected regardless of how it is split, and that the next one is served.
+// TestTooLargeFrameIsRejectedAtEverySplit verifies that a frame above MaxFrameSize is rejected
+// regardless of how it is split, and that the next one is served.
 func TestTooLargeFrameIsRejectedAtEverySplit(t *testing.T) {
 	const limit = 100
 	for _, size := range []int{limit - 1, limit, limit + 1, 1000, 3 * stream.MaxReadSize} {
 		for _, pieces := range []int{1, 7, 64 << 10} {
 			t.Run(fmt.Sprintf("%d bytes in %d pieces", size, pieces), func(t *testing.T) {
-				r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+				proxy := newTestProxy(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 					return protocol.NewFault(protocol.ReasonDenied, nil)
 				}), func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = limit })
-				p := r.dial()
+				p := proxy.dial()
 				text := strings.Repeat("x", size-len(requestFrame(1, "")))
-				all := append(requestFrame(1, text), requestFrame(2, "")...)
+				frames := append(requestFrame(1, text), requestFrame(2, "")...)
 				go func() {
-					for piece := range slices.Chunk(all, max(len(all)/pieces, 1)) {
+					for piece := range slices.Chunk(frames, max(len(frames)/pieces, 1)) {
 						p.write(piece)
 					}
 				}()
@@ -132,21 +132,21 @@ func TestTooLargeFrameIsRejectedAtEverySplit(t *testing.T) {
 
 func TestRequestsBeyondLimitWait(t *testing.T) {
 	const limit = 4
-	var now, beyond atomic.Int64
+	var active, excess atomic.Int64
 	started := make(chan struct{}, 3*limit)
 	release := make(chan struct{})
-	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-		if now.Add(1) > limit {
-			beyond.Add(1)
+	proxy := newTestProxy(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		if active.Add(1) > limit {
+			excess.Add(1)
 		}
 		x.Detach()
 		started <- struct{}{}
 		<-release
-		now.Add(-1)
+		active.Add(-1)
 		x.LocalReply(403, "", "")
 		return nil
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
-	p := r.dial()
+	p := proxy.dial()
 	for i := range uint64(3 * limit) {
 		p.write(requestFrame(i, strings.Repeat("x", stream.MinReadSize)))
 	}
@@ -157,17 +157,17 @@ func TestRequestsBeyondLimitWait(t *testing.T) {
 		release <- struct{}{}
 		p.read()
 	}
-	if n := beyond.Load(); n > 0 {
+	if n := excess.Load(); n > 0 {
 		t.Errorf("%d requests were in flight beyond the limit", n)
 	}
 }
 
 func TestLateResponseIsDropped(t *testing.T) { inBothModes(t, testLateResponseIsDropped) }
 
-func testLateResponseIsDropped(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
+func testLateResponseIsDropped(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
 	late := make(chan codec.Frame, 1)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		first, _ := p.read()
 		second, _ := p.read()
 		p.write(responseFrame(first, "late"))
@@ -176,7 +176,7 @@ func testLateResponseIsDropped(t *testing.T, upstream *forwardTo) {
 		late <- first
 		p.read()
 	}), nil))
-	p := r.dial()
+	p := proxy.dial()
 	b := appendToy(nil, codec.Request, 0, 10*time.Millisecond, "svc slow\x00")
 	toyCodec{}.SetID(b, 1)
 	p.write(b)
@@ -194,29 +194,29 @@ func TestSilentHostGetsHeartbeatsAndIsClosed(t *testing.T) {
 	inBothModes(t, testSilentHostGetsHeartbeatsAndIsClosed)
 }
 
-func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
-	pings := make(chan uint64, 16)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
+	heartbeats := make(chan uint64, 16)
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		for {
 			head, frame := p.read()
 			if frame == nil {
 				return
 			}
 			if head.Kind == codec.Heartbeat {
-				pings <- head.ID
+				heartbeats <- head.ID
 			}
 		}
 	}), func(o *stream.UpstreamConnOptions) {
 		o.RPC.HeartbeatInterval, o.RPC.MaxMissedHeartbeats = 10*time.Millisecond, 3
 	}))
-	p := r.dial()
+	p := proxy.dial()
 	p.write(requestFrame(1, ""))
 	if _, frame := p.read(); protocol.Reason(frame[2]) != protocol.UpstreamClosed {
 		t.Errorf("response %v", protocol.Reason(frame[2]))
 	}
-	if n := len(pings); n != 3 {
-		t.Errorf("%d pings, want 3", n)
+	if n := len(heartbeats); n != 3 {
+		t.Errorf("%d heartbeats, want 3", n)
 	}
 }
 
@@ -224,10 +224,10 @@ func TestHostThatAcknowledgesHeartbeatsIsKept(t *testing.T) {
 	inBothModes(t, testHostThatAcknowledgesHeartbeatsIsKept)
 }
 
-func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
-	enough := make(chan struct{})
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
+	acknowledged := make(chan struct{})
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		for n := 0; ; {
 			head, frame := p.read()
 			if frame == nil {
@@ -236,14 +236,14 @@ func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, upstream *forwardTo)
 			if head.Kind == codec.Heartbeat {
 				p.write(toyCodec{}.AppendHeartbeatAck(nil, frame))
 				if n++; n == 5 {
-					close(enough)
+					close(acknowledged)
 				}
 			}
 		}
 	}), func(o *stream.UpstreamConnOptions) {
 		o.RPC.HeartbeatInterval, o.RPC.MaxMissedHeartbeats = 5*time.Millisecond, 2
 	}))
-	<-enough
+	<-acknowledged
 	if !upstream.client.Load().Usable(0) {
 		t.Error("the connection was closed although the host acknowledges heartbeats")
 	}
@@ -253,22 +253,22 @@ func TestHostGoAwayStopsNewRequests(t *testing.T) {
 	inBothModes(t, testHostGoAwayStopsNewRequests)
 }
 
-func testHostGoAwayStopsNewRequests(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
+func testHostGoAwayStopsNewRequests(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
 	var reusable atomic.Bool
 	reusable.Store(true)
 	done := make(chan struct{})
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		head, _ := p.read()
 		p.write(toyCodec{}.AppendGoAway(nil, 0))
-		p.write(responseFrame(head, "before I go"))
+		p.write(responseFrame(head, "last response"))
 		p.read()
 	}), func(o *stream.UpstreamConnOptions) {
 		o.OnRelease = func(ok bool) { reusable.Store(ok); close(done) }
 	}))
-	p := r.dial()
+	p := proxy.dial()
 	p.write(requestFrame(1, ""))
-	if _, frame := p.read(); string(frame[toyBody:]) != "before I go" {
+	if _, frame := p.read(); string(frame[toyBody:]) != "last response" {
 		t.Errorf("response %q", frame)
 	}
 	<-done
@@ -281,31 +281,31 @@ func TestDrainSendsGoAwayAndFinishesInFlight(t *testing.T) {
 	inBothModes(t, testDrainSendsGoAwayAndFinishesInFlight)
 }
 
-func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, upstream *forwardTo) {
-	r := newRig(t, upstream.service(), nil)
+func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, upstream *forwardService) {
+	proxy := newTestProxy(t, upstream.service(), nil)
 	response := make(chan struct{})
 	arrived := make(chan struct{})
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		head, _ := p.read()
 		close(arrived)
 		<-response
-		p.write(responseFrame(head, "whole"))
+		p.write(responseFrame(head, "complete"))
 		p.read()
 	}), nil))
-	p := r.dial()
+	p := proxy.dial()
 	p.write(requestFrame(1, ""))
 	<-arrived
 	drained := make(chan int)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		drained <- r.ln.Drain(ctx)
+		drained <- proxy.ln.Drain(ctx)
 	}()
 	if head, _ := p.read(); head.Kind != codec.GoAway {
 		t.Errorf("first frame has kind %d, want GOAWAY", head.Kind)
 	}
 	close(response)
-	if _, frame := p.read(); string(frame[toyBody:]) != "whole" {
+	if _, frame := p.read(); string(frame[toyBody:]) != "complete" {
 		t.Errorf("response %q", frame)
 	}
 	if _, frame := p.read(); frame != nil {
@@ -319,29 +319,29 @@ func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, upstream *forwardTo) 
 // optInGoAwayCodec is a protocol in which GOAWAY is opt-in, because many peers do not support it.
 type optInGoAwayCodec struct{ toyCodec }
 
-var shyTraits = codec.Traits{Name: "shy", Version: "shy/1", MaxID: 1<<63 - 1, FrameHeaderLen: toyHead, OptInGoAway: true}
+var optInGoAwayTraits = codec.Traits{Name: "opt-in", Version: "opt-in/1", MaxID: 1<<63 - 1, FrameHeaderLen: toyHead, OptInGoAway: true}
 
-func (optInGoAwayCodec) Traits() *codec.Traits { return &shyTraits }
+func (optInGoAwayCodec) Traits() *codec.Traits { return &optInGoAwayTraits }
 
 func TestOptInGoAwayIsSentOnlyIfConfigured(t *testing.T) {
-	for _, asked := range []bool{false, true} {
+	for _, sendGoAway := range []bool{false, true} {
 		arrived, response := make(chan struct{}), make(chan struct{})
-		r := newRigOf(t, optInGoAwayCodec{}, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		proxy := newTestProxyWithCodec(t, optInGoAwayCodec{}, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.Detach()
 			close(arrived)
 			<-response
 			return protocol.NewFault(protocol.ReasonDenied, nil)
-		}), func(o *stream.ServerOptions) { o.RPC.SendGoAway = asked })
-		p := r.dial()
+		}), func(o *stream.ServerOptions) { o.RPC.SendGoAway = sendGoAway })
+		p := proxy.dial()
 		p.write(requestFrame(1, ""))
 		<-arrived
 		drained := make(chan int)
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			drained <- r.ln.Drain(ctx)
+			drained <- proxy.ln.Drain(ctx)
 		}()
-		if asked {
+		if sendGoAway {
 			if head, _ := p.read(); head.Kind != codec.GoAway {
 				t.Errorf("first frame has kind %d, want GOAWAY", head.Kind)
 			}
@@ -356,14 +356,14 @@ func TestOptInGoAwayIsSentOnlyIfConfigured(t *testing.T) {
 	}
 }
 
-// TestDrainRespondsToClientThatKeepsSending verifies that a client which gets no GOAWAY and keeps
+// TestDrainRespondsToClientThatKeepsSending verifies that a client that gets no GOAWAY and keeps
 // sending gets a response to each request that arrives before the connection ends, and that no
 // connection is force-closed.
 func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
-	r := newRigOf(t, optInGoAwayCodec{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+	proxy := newTestProxyWithCodec(t, optInGoAwayCodec{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), nil)
-	p := r.dial()
+	p := proxy.dial()
 	drained := make(chan int)
 	responded := uint32(0)
 	for id := uint32(1); ; id++ { // sequential requests; the last one gets no response
@@ -371,7 +371,7 @@ func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				drained <- r.ln.Drain(ctx)
+				drained <- proxy.ln.Drain(ctx)
 			}()
 		}
 		if _, err := p.conn.Write(requestFrame(uint64(id), "")); err != nil {
@@ -392,36 +392,36 @@ func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
 	}
 }
 
-// TestDrainEndsDespiteStuckCall verifies that the drain force-closes a connection whose
-// request does not end in time.
-func TestDrainEndsDespiteStuckCall(t *testing.T) {
-	inBothModes(t, func(t *testing.T, upstream *forwardTo) {
-		r := newRig(t, upstream.service(), nil)
+// TestDrainEndsDespiteStuckRequest verifies that the drain force-closes a connection whose request
+// does not end in time.
+func TestDrainEndsDespiteStuckRequest(t *testing.T) {
+	inBothModes(t, func(t *testing.T, upstream *forwardService) {
+		proxy := newTestProxy(t, upstream.service(), nil)
 		arrived := make(chan struct{})
-		upstream.client.Store(r.client(startHost(t, func(p *peer) {
+		upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 			p.read()
 			close(arrived)
 			p.read() // sends no response
 		}), nil))
-		p := r.dial()
+		p := proxy.dial()
 		p.write(requestFrame(1, ""))
 		<-arrived
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
-		if forceClosed := r.ln.Drain(ctx); forceClosed != 1 {
+		if forceClosed := proxy.ln.Drain(ctx); forceClosed != 1 {
 			t.Errorf("%d connections were force-closed, want 1", forceClosed)
 		}
 	})
 }
 
 func TestPanicEndsOnlyItsRequest(t *testing.T) {
-	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	proxy := newTestProxy(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.ContentLength > 0 {
 			panic("a defect")
 		}
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), nil)
-	p := r.dial()
+	p := proxy.dial()
 	p.write(append(requestFrame(1, "x"), requestFrame(2, "")...))
 	for _, want := range []protocol.Reason{protocol.Internal, protocol.ReasonDenied} {
 		if _, frame := p.read(); protocol.Reason(frame[2]) != want {
@@ -431,19 +431,19 @@ func TestPanicEndsOnlyItsRequest(t *testing.T) {
 }
 
 func TestClientTimeoutIsForwardedReduced(t *testing.T) {
-	upstream := &forwardTo{}
-	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	upstream := &forwardService{}
+	proxy := newTestProxy(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		x.Deadline = x.Deadline.Add(-400 * time.Millisecond)
 		return upstream.Serve(ctx, x)
 	}), nil)
 	got := make(chan uint32, 1)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		head, frame := p.read()
 		got <- binary.BigEndian.Uint32(frame[toyHead:])
 		p.write(responseFrame(head, ""))
 		p.read()
 	}), nil))
-	p := r.dial()
+	p := proxy.dial()
 	p.write(appendToy(nil, codec.Request, 0, time.Second, "svc m\x00"))
 	p.read()
 	if ms := <-got; ms > 600 || ms < 500 {
@@ -452,8 +452,8 @@ func TestClientTimeoutIsForwardedReduced(t *testing.T) {
 }
 
 func TestErrorResponseText(t *testing.T) {
-	r := newRig(t, denies, nil)
-	p := r.dial()
+	proxy := newTestProxy(t, denyAll, nil)
+	p := proxy.dial()
 	p.write(requestFrame(1, ""))
 	_, frame := p.read()
 	if got, want := string(frame[toyBody:]), "weft: denied [svc.echo], listener test"; got != want {
@@ -461,13 +461,13 @@ func TestErrorResponseText(t *testing.T) {
 	}
 }
 
-// TestIDsAreNotReused covers lesson 18. It verifies that the table skips the slots of pending
+// TestIDsAreNotReused verifies that the table skips the slots of pending
 // calls, and is exhausted before its ids run out.
 func TestIDsAreNotReused(t *testing.T) {
 	var table callTable
 	table.max = minFreeIDs + 1000
 	seen := map[uint64]bool{}
-	var size []uint64
+	var pending []uint64
 	for i := 0; !table.exhausted(); i++ {
 		id := table.add(new(call))
 		if seen[id] {
@@ -475,12 +475,12 @@ func TestIDsAreNotReused(t *testing.T) {
 		}
 		seen[id] = true
 		if i%3 == 0 {
-			size = append(size, id)
+			pending = append(pending, id)
 		} else if table.remove(id) == nil {
 			t.Fatalf("id %d is not in the table", id)
 		}
 	}
-	for _, id := range size {
+	for _, id := range pending {
 		if k := table.remove(id); k == nil || k.id != id {
 			t.Fatalf("id %d is not in the table", id)
 		}
@@ -491,13 +491,13 @@ func TestIDsAreNotReused(t *testing.T) {
 }
 
 func TestInFlightRequestsComplete(t *testing.T) {
-	const conns, each = 20, 500
-	upstream := &forwardTo{}
-	r := newRig(t, upstream.service(), nil)
-	r.deaf.Store(true)
-	upstream.client.Store(r.client(startHost(t, func(p *peer) {
+	const conns, requestsPerConn = 20, 500
+	upstream := &forwardService{}
+	proxy := newTestProxy(t, upstream.service(), nil)
+	proxy.dropObservations.Store(true)
+	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		var heads []codec.Frame
-		for range conns * each {
+		for range conns * requestsPerConn {
 			head, frame := p.read()
 			if frame == nil {
 				return
@@ -513,15 +513,15 @@ func TestInFlightRequestsComplete(t *testing.T) {
 	}), nil))
 	peers := make([]*peer, conns)
 	for i := range peers {
-		peers[i] = r.dial()
+		peers[i] = proxy.dial()
 		var out []byte
-		for id := range uint64(each) {
+		for id := range uint64(requestsPerConn) {
 			out = append(out, requestFrame(id, fmt.Sprint(i))...)
 		}
 		peers[i].write(out)
 	}
 	for _, p := range peers {
-		for range each {
+		for range requestsPerConn {
 			if _, frame := p.read(); string(frame[toyBody:]) != "done" {
 				t.Fatalf("response %q", frame)
 			}

@@ -16,105 +16,106 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// panicPoint makes one callback point panic once: the point for which it is armed.
+// panicPoint panics once, at the callback for which it is armed.
 type panicPoint struct {
-	at             atomic.Pointer[string]
-	sent, released atomic.Int64 // exchanges started on host connections; calls of OnRelease
+	armed          atomic.Pointer[string] // name of the callback; nil after the panic
+	sent, released atomic.Int64           // exchanges started on host connections; calls of OnRelease
 }
 
-func (f *panicPoint) arm(point string) { f.at.Store(&point) }
+func (p *panicPoint) arm(point string) { p.armed.Store(&point) }
 
-// burned reports whether the armed point was reached.
-func (f *panicPoint) burned() bool { return f.at.Load() == nil }
+// panicked reports whether the armed callback was called.
+func (p *panicPoint) panicked() bool { return p.armed.Load() == nil }
 
-func (f *panicPoint) reach(point string) {
-	if at := f.at.Load(); at != nil && *at == point && f.at.CompareAndSwap(at, nil) {
+// reach panics if p is armed for the callback.
+func (p *panicPoint) reach(point string) {
+	if armed := p.armed.Load(); armed != nil && *armed == point && p.armed.CompareAndSwap(armed, nil) {
 		panic("a defect at " + point)
 	}
 }
 
-// panickingPoints is a codec whose methods are callback points; side is "server" or "client".
-type panickingPoints struct {
+// panicPointCodec is a codec whose methods are panic points. side is "server" or "client".
+type panicPointCodec struct {
 	toyCodec
 	*panicPoint
 	side string
 }
 
-func (c panickingPoints) Traits() *codec.Traits {
+func (c panicPointCodec) Traits() *codec.Traits {
 	c.reach(c.side + " Traits")
 	return c.toyCodec.Traits()
 }
 
-func (c panickingPoints) ParseFrame(b []byte) (codec.Frame, error) {
+func (c panicPointCodec) ParseFrame(b []byte) (codec.Frame, error) {
 	if bytes.Contains(b, []byte("boom")) || len(b) >= toyHead && codec.Kind(b[1]) == codec.Heartbeat {
-		c.reach(c.side + " Next")
+		c.reach(c.side + " ParseFrame")
 	}
 	return c.toyCodec.ParseFrame(b)
 }
 
-func (c panickingPoints) SetID(frame []byte, id uint64) {
+func (c panicPointCodec) SetID(frame []byte, id uint64) {
 	c.reach(c.side + " SetID")
 	c.toyCodec.SetID(frame, id)
 }
 
-func (c panickingPoints) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
+func (c panicPointCodec) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
 	c.reach(c.side + " ReadRequest")
 	return c.toyCodec.ReadRequest(frame, r, v)
 }
 
-func (c panickingPoints) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
+func (c panicPointCodec) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, remaining time.Duration) ([]byte, error) {
 	c.reach(c.side + " AppendRequest")
-	return c.toyCodec.AppendRequest(dst, frame, r, v, left)
+	return c.toyCodec.AppendRequest(dst, frame, r, v, remaining)
 }
 
-func (c panickingPoints) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
+func (c panicPointCodec) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
 	c.reach(c.side + " ReadResponse")
 	return c.toyCodec.ReadResponse(frame, r, v)
 }
 
-func (c panickingPoints) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
+func (c panicPointCodec) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
 	c.reach(c.side + " AppendResponse")
 	return c.toyCodec.AppendResponse(dst, frame, r, v)
 }
 
-func (c panickingPoints) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
-	c.reach(c.side + " AppendFault")
+func (c panicPointCodec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
+	c.reach(c.side + " AppendErrorResponse")
 	return c.toyCodec.AppendErrorResponse(dst, frame, reason, text)
 }
 
-func (c panickingPoints) AppendHeartbeat(dst []byte, id uint64) []byte {
-	c.reach(c.side + " AppendPing")
+func (c panicPointCodec) AppendHeartbeat(dst []byte, id uint64) []byte {
+	c.reach(c.side + " AppendHeartbeat")
 	return c.toyCodec.AppendHeartbeat(dst, id)
 }
 
-func (c panickingPoints) AppendHeartbeatAck(dst, ping []byte) []byte {
-	c.reach(c.side + " AppendPong")
-	return c.toyCodec.AppendHeartbeatAck(dst, ping)
+func (c panicPointCodec) AppendHeartbeatAck(dst, heartbeat []byte) []byte {
+	c.reach(c.side + " AppendHeartbeatAck")
+	return c.toyCodec.AppendHeartbeatAck(dst, heartbeat)
 }
 
-func (c panickingPoints) AppendGoAway(dst []byte, id uint64) []byte {
+func (c panicPointCodec) AppendGoAway(dst []byte, id uint64) []byte {
 	c.reach(c.side + " AppendGoAway")
 	return c.toyCodec.AppendGoAway(dst, id)
 }
 
-// panicPointService is a service with a callback point in Serve, Start, Finish, OnDisconnect and
-// the body of its replies.
+// panicPointService is a service with panic points in Serve, Start, Finish, OnDisconnect and the
+// body of its local replies.
 type panicPointService struct {
 	*panicPoint
-	next  *atomic.Pointer[UpstreamConn]
-	forks bool                                    // runs blocking, on a stack of its own
-	wrap  *func(body protocol.Body) protocol.Body // wraps the body of each response; points to nil: no wrapper
+	next     *atomic.Pointer[UpstreamConn]
+	blocking bool                                    // Serve runs on a fiber
+	wrap     *func(body protocol.Body) protocol.Body // wraps the body of each response; points to nil: no wrapper
 }
 
 func (s *panicPointService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.reach("Serve")
-	defer x.Downstream.OnDisconnect(func() { s.reach("gone") })()
+	defer x.Downstream.OnDisconnect(func() { s.reach("OnDisconnect") })()
 	s.sent.Add(1)
-	return s.answer(x, x.Serve(ctx, s.next.Load()))
+	return s.replaceResponse(x, x.Serve(ctx, s.next.Load()))
 }
 
 func (s *panicPointService) Start(ctx context.Context, x *protocol.Exchange) error {
-	if s.forks {
+	if s.blocking {
 		return x.RunBlocking(ctx, protocol.BlockingFunc(s.Serve))
 	}
 	s.reach("Start")
@@ -125,13 +126,13 @@ func (s *panicPointService) Start(ctx context.Context, x *protocol.Exchange) err
 
 func (s *panicPointService) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	s.reach("Finish")
-	return s.answer(x, err)
+	return s.replaceResponse(x, err)
 }
 
-// answer sets a local reply whose body is a callback point, if a point of a body is armed.
+// replaceResponse sets a local reply with a panicPointBody if a panic point of a body is armed.
 // Otherwise it applies wrap.
-func (s *panicPointService) answer(x *protocol.Exchange, err error) error {
-	if at := s.at.Load(); err == nil && at != nil && strings.HasPrefix(*at, "body ") {
+func (s *panicPointService) replaceResponse(x *protocol.Exchange, err error) error {
+	if armed := s.armed.Load(); err == nil && armed != nil && strings.HasPrefix(*armed, "body ") {
 		x.LocalReply(500, "", "")
 		x.Response.Body = panicPointBody{s.panicPoint}
 	} else if err == nil && *s.wrap != nil {
@@ -140,6 +141,7 @@ func (s *panicPointService) answer(x *protocol.Exchange, err error) error {
 	return err
 }
 
+// panicPointBody is a body with panic points in Read and Close.
 type panicPointBody struct{ *panicPoint }
 
 func (b panicPointBody) Read(p []byte) (int, error) {
@@ -152,100 +154,100 @@ func (b panicPointBody) Close() error {
 	return nil
 }
 
-// panicPointObserver is a batchRecorder with callback points.
+// panicPointObserver is a batchRecorder with panic points.
 type panicPointObserver struct {
 	*panicPoint
 	batchRecorder
 }
 
-func (t *panicPointObserver) Observe(x *protocol.Exchange) {
-	t.reach("tally Observe")
-	t.batchRecorder.Observe(x)
+func (o *panicPointObserver) Observe(x *protocol.Exchange) {
+	o.reach("BatchObserver Observe")
+	o.batchRecorder.Observe(x)
 }
 
-func (t *panicPointObserver) Flush() {
-	t.reach("tally Flush")
-	t.batchRecorder.Flush()
+func (o *panicPointObserver) Flush() {
+	o.reach("BatchObserver Flush")
+	o.batchRecorder.Flush()
 }
 
-// panicPointRig is a rig whose callback points share one panicPoint.
-type panicPointRig struct {
-	*rig
+// panicPointProxy is a testProxy whose panic points share one panicPoint.
+type panicPointProxy struct {
+	*testProxy
 	panicPoint
 	client atomic.Pointer[UpstreamConn]
 	wrap   func(body protocol.Body) protocol.Body // set before the first request; nil: no wrapper
 }
 
-func newPanicPointRig(t *testing.T, forks bool) *panicPointRig {
-	f := new(panicPointRig)
-	var r *rig
-	r = newRigOf(t, panickingPoints{panicPoint: &f.panicPoint, side: "server"}, &panicPointService{&f.panicPoint, &f.client, forks, &f.wrap}, func(o *stream.ServerOptions) {
+func newPanicPointProxy(t *testing.T, blocking bool) *panicPointProxy {
+	p := new(panicPointProxy)
+	var proxy *testProxy
+	proxy = newTestProxyWithCodec(t, panicPointCodec{panicPoint: &p.panicPoint, side: "server"}, &panicPointService{&p.panicPoint, &p.client, blocking, &p.wrap}, func(o *stream.ServerOptions) {
 		o.Observe = func(x *protocol.Exchange) {
-			f.reach("Observe")
-			r.observe(x)
+			p.reach("Observe")
+			proxy.observe(x)
 		}
 		o.NewBatchObserver = func() stream.BatchObserver {
-			f.reach("NewTally")
-			return &panicPointObserver{&f.panicPoint, batchRecorder{rig: r}}
+			p.reach("NewBatchObserver")
+			return &panicPointObserver{&p.panicPoint, batchRecorder{proxy: proxy}}
 		}
 	})
-	f.rig = r
-	return f
+	p.testProxy = proxy
+	return p
 }
 
 // connect opens a connection to a host that runs serve, and makes the service use it.
-func (f *panicPointRig) connect(t *testing.T, serve func(p *peer), change func(o *stream.UpstreamConnOptions)) {
+func (proxy *panicPointProxy) connect(t *testing.T, serve func(p *peer), change func(o *stream.UpstreamConnOptions)) {
 	t.Helper()
 	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", startHost(t, serve), time.Now().Add(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := stream.UpstreamConnOptions{RPC: f.options, OnRelease: func(bool) {
-		f.released.Add(1)
-		f.reach("Released")
+	o := stream.UpstreamConnOptions{RPC: proxy.options, OnRelease: func(bool) {
+		proxy.released.Add(1)
+		proxy.reach("OnRelease")
 	}}
 	if change != nil {
 		change(&o)
 	}
-	u := newUpstreamConn(f.engine, panickingPoints{panicPoint: &f.panicPoint, side: "client"}, conn, o)
+	u := newUpstreamConn(proxy.engine, panicPointCodec{panicPoint: &proxy.panicPoint, side: "client"}, conn, o)
 	t.Cleanup(func() { _ = u.Close() })
-	f.client.Store(u)
+	proxy.client.Store(u)
 }
 
 // Outcomes of the request whose callback panics.
 const (
-	answered = "answered" // gets its response
-	failed   = "failed"   // with an internal error
-	closed   = "closed"   // its connection ended
+	responded = "responded" // gets its response
+	failed    = "failed"    // with an internal error
+	closed    = "closed"    // its connection ended
 )
 
 func TestPanicIsContained(t *testing.T) {
 	for point, want := range map[string]string{
-		"server Next": closed, "server ReadRequest": failed, "server SetID": failed, "server AppendResponse": failed,
-		"client SetID": failed, "client AppendRequest": failed, "client Next": failed, "client ReadResponse": failed,
+		"server ParseFrame": closed, "server ReadRequest": failed, "server SetID": failed, "server AppendResponse": failed,
+		"client SetID": failed, "client AppendRequest": failed, "client ParseFrame": failed, "client ReadResponse": failed,
 		"server Traits": failed, "client Traits": failed,
 		"Start": failed, "Finish": failed, "Serve": failed,
-		"body Read": failed, "body Close": answered,
-		"NewTally": answered, "tally Observe": answered, "tally Flush": answered,
-		"Released": answered,
+		"body Read": failed, "body Close": responded,
+		"NewBatchObserver": responded, "BatchObserver Observe": responded, "BatchObserver Flush": responded,
+		"OnRelease": responded,
 	} {
-		for _, forks := range []bool{false, true} {
-			if point == "Serve" && !forks || (point == "Start" || point == "Finish") && forks {
-				continue // this kind of service does not call it
+		for _, blocking := range []bool{false, true} {
+			if point == "Serve" && !blocking || (point == "Start" || point == "Finish") && blocking {
+				continue // this kind of service has no such callback
 			}
 			name := point
-			if forks {
-				name += ", on a stack"
+			if blocking {
+				name += ", blocking"
 			}
-			t.Run(name, func(t *testing.T) { testPanicAt(t, point, want, forks) })
+			t.Run(name, func(t *testing.T) { testPanicAt(t, point, want, blocking) })
 		}
 	}
 }
 
-func testPanicAt(t *testing.T, point, want string, forks bool) {
-	f := newPanicPointRig(t, forks)
+func testPanicAt(t *testing.T, point, want string, blocking bool) {
+	proxy := newPanicPointProxy(t, blocking)
 	sent, release := make(chan struct{}), make(chan struct{})
-	f.connect(t, func(p *peer) { // the bystander gets its response last
+	proxy.connect(t, func(p *peer) { // the concurrent request gets its response last
 		for {
 			head, frame := p.read()
 			if frame == nil {
@@ -262,14 +264,14 @@ func testPanicAt(t *testing.T, point, want string, forks bool) {
 			p.conn.Write(responseFrame(head, "boom")) // the client checks the response
 		}
 	}, nil)
-	by := f.dial()
-	by.write(requestFrame(7, "bystander"))
+	bystander := proxy.dial()
+	bystander.write(requestFrame(7, "bystander"))
 	<-sent // later panics cannot come from the bystander
-	f.arm(point)
-	p := f.dial()
+	proxy.arm(point)
+	p := proxy.dial()
 	p.write(requestFrame(1, "boom"))
 	head, frame := p.read()
-	got := answered
+	got := responded
 	switch {
 	case frame == nil:
 		got = closed
@@ -279,33 +281,33 @@ func testPanicAt(t *testing.T, point, want string, forks bool) {
 		got = failed
 	}
 	if point == "body Close" && got == failed {
-		got = answered // the service replies with 500
+		got = responded // the service replies with 500
 	}
-	if got != want || !f.burned() {
-		t.Errorf("outcome: %s (point reached: %v), want %s; frame %q", got, f.burned(), want, frame)
+	if got != want || !proxy.panicked() {
+		t.Errorf("outcome: %s (panicked: %v), want %s; frame %q", got, proxy.panicked(), want, frame)
 	}
 	close(release)
-	if _, frame = by.read(); frame == nil || point != "client Next" && protocol.Reason(frame[2]) != protocol.ReasonNone {
+	if _, frame = bystander.read(); frame == nil || point != "client ParseFrame" && protocol.Reason(frame[2]) != protocol.ReasonNone {
 		t.Errorf("the concurrent exchange got the response %q, want its own", frame)
 	}
-	f.arm("none")
-	if point == "client Next" {
-		f.connect(t, echo, nil)
+	proxy.arm("none")
+	if point == "client ParseFrame" {
+		proxy.connect(t, echo, nil)
 	}
-	q := f.dial()
-	q.write(requestFrame(2, "fine"))
-	if _, frame = q.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
+	next := proxy.dial()
+	next.write(requestFrame(2, "ok"))
+	if _, frame = next.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
 		t.Errorf("next request: response %q", frame)
 	}
-	for _, p := range []*peer{by, p, q} {
+	for _, p := range []*peer{bystander, p, next} {
 		_ = p.conn.Close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if forceClosed := f.ln.Drain(ctx); forceClosed != 0 {
+	if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 {
 		t.Errorf("%d connections were force-closed", forceClosed)
 	}
-	if sent, released := f.sent.Load(), f.released.Load(); sent != released {
+	if sent, released := proxy.sent.Load(), proxy.released.Load(); sent != released {
 		t.Errorf("%d exchanges started on host connections, %d calls of OnRelease", sent, released)
 	}
 }
@@ -313,42 +315,42 @@ func testPanicAt(t *testing.T, point, want string, forks bool) {
 // awaitRequests waits until n calls are pending on u.
 func awaitRequests(t *testing.T, u *UpstreamConn, n int) {
 	t.Helper()
-	for late := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
 		u.mu.Lock()
 		used := u.calls.used
 		u.mu.Unlock()
 		if used == n {
 			return
 		}
-		if time.Now().After(late) {
+		if time.Now().After(deadline) {
 			t.Fatalf("%d calls are pending, want %d", used, n)
 		}
 	}
 }
 
-// TestOnDisconnectPanicEndsConnection verifies that a panic for a frame that belongs to no exchange
+// TestControlFramePanicEndsConnection verifies that a panic for a frame that belongs to no exchange
 // ends only its connection, on either side.
-func TestOnDisconnectPanicEndsConnection(t *testing.T) {
-	t.Run("server AppendPong", func(t *testing.T) {
-		f := newPanicPointRig(t, false)
-		f.connect(t, echo, nil)
-		f.arm("server AppendPong")
-		p := f.dial()
+func TestControlFramePanicEndsConnection(t *testing.T) {
+	t.Run("server AppendHeartbeatAck", func(t *testing.T) {
+		proxy := newPanicPointProxy(t, false)
+		proxy.connect(t, echo, nil)
+		proxy.arm("server AppendHeartbeatAck")
+		p := proxy.dial()
 		p.write(toyCodec{}.AppendHeartbeat(nil, 1))
-		if _, frame := p.read(); frame != nil || !f.burned() {
+		if _, frame := p.read(); frame != nil || !proxy.panicked() {
 			t.Errorf("got %q, want the end of the connection", frame)
 		}
 	})
 	t.Run("server AppendGoAway", func(t *testing.T) {
-		f := newPanicPointRig(t, false)
-		f.connect(t, echo, nil)
-		p := f.dial()
-		p.write(requestFrame(1, "fine"))
+		proxy := newPanicPointProxy(t, false)
+		proxy.connect(t, echo, nil)
+		p := proxy.dial()
+		p.write(requestFrame(1, "ok"))
 		p.read()
-		f.arm("server AppendGoAway")
+		proxy.arm("server AppendGoAway")
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if forceClosed := f.ln.Drain(ctx); forceClosed != 0 {
+		if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 {
 			t.Errorf("%d connections were force-closed", forceClosed)
 		}
 		if _, frame := p.read(); frame != nil {
@@ -356,22 +358,22 @@ func TestOnDisconnectPanicEndsConnection(t *testing.T) {
 		}
 	})
 	for point, serve := range map[string]func(p *peer){
-		"client AppendPong":  func(p *peer) { p.read(); p.write(toyCodec{}.AppendHeartbeat(nil, 1)); p.read() },
-		"client AppendFault": func(p *peer) { p.read(); p.write(requestFrame(5, "call back")); p.read() },
-		"client AppendPing":  func(p *peer) { p.read(); p.read() },
+		"client AppendHeartbeatAck":  func(p *peer) { p.read(); p.write(toyCodec{}.AppendHeartbeat(nil, 1)); p.read() },
+		"client AppendErrorResponse": func(p *peer) { p.read(); p.write(requestFrame(5, "request of the host")); p.read() },
+		"client AppendHeartbeat":     func(p *peer) { p.read(); p.read() },
 	} {
-		for _, forks := range []bool{false, true} { // separate rigs, because each rig counts buffers
-			t.Run(fmt.Sprintf("%s, forks: %t", point, forks), func(t *testing.T) {
-				f := newPanicPointRig(t, forks)
-				f.connect(t, serve, func(o *stream.UpstreamConnOptions) {
-					if point == "client AppendPing" {
+		for _, blocking := range []bool{false, true} { // separate proxies, because each one counts buffers
+			t.Run(fmt.Sprintf("%s, blocking: %t", point, blocking), func(t *testing.T) {
+				proxy := newPanicPointProxy(t, blocking)
+				proxy.connect(t, serve, func(o *stream.UpstreamConnOptions) {
+					if point == "client AppendHeartbeat" {
 						o.RPC.HeartbeatInterval = 50 * time.Millisecond
 					}
 				})
-				f.arm(point)
-				p := f.dial()
+				proxy.arm(point)
+				p := proxy.dial()
 				p.write(requestFrame(1, "x"))
-				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) == protocol.ReasonNone || !f.burned() {
+				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) == protocol.ReasonNone || !proxy.panicked() {
 					t.Errorf("response %q, want an error: the host's connection is lost", frame)
 				}
 			})
@@ -379,55 +381,55 @@ func TestOnDisconnectPanicEndsConnection(t *testing.T) {
 	}
 }
 
-// TestOnDisconnectPanicIsContained verifies that a panic of an OnDisconnect callback, which
-// has its own goroutine, is recovered.
+// TestOnDisconnectPanicIsContained verifies that a panic of an OnDisconnect callback, which has its
+// own goroutine, is recovered.
 func TestOnDisconnectPanicIsContained(t *testing.T) {
-	f := newPanicPointRig(t, true)
-	f.connect(t, func(p *peer) { p.read(); p.read() }, nil)
-	f.arm("gone")
-	p := f.dial()
+	proxy := newPanicPointProxy(t, true)
+	proxy.connect(t, func(p *peer) { p.read(); p.read() }, nil)
+	proxy.arm("OnDisconnect")
+	p := proxy.dial()
 	p.write(requestFrame(1, "x"))
-	awaitRequests(t, f.client.Load(), 1)
+	awaitRequests(t, proxy.client.Load(), 1)
 	_ = p.conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if forceClosed := f.ln.Drain(ctx); forceClosed != 0 || !f.burned() {
-		t.Errorf("%d connections were force-closed (point reached: %v)", forceClosed, f.burned())
+	if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 || !proxy.panicked() {
+		t.Errorf("%d connections were force-closed (panicked: %v)", forceClosed, proxy.panicked())
 	}
 }
 
-// TestObserverPanicOnMalformedFrame verifies that a panic of the observer of a malformed
-// frame ends only the connection.
+// TestObserverPanicOnMalformedFrame verifies that a panic of the observer of a malformed frame ends
+// only the connection.
 func TestObserverPanicOnMalformedFrame(t *testing.T) {
-	f := newPanicPointRig(t, false)
-	f.arm("Observe")
-	p := f.dial()
+	proxy := newPanicPointProxy(t, false)
+	proxy.arm("Observe")
+	p := proxy.dial()
 	p.write([]byte("no frame"))
-	if _, frame := p.read(); frame != nil || !f.burned() {
-		t.Errorf("got %q (point reached: %v), want the end of the connection", frame, f.burned())
+	if _, frame := p.read(); frame != nil || !proxy.panicked() {
+		t.Errorf("got %q (panicked: %v), want the end of the connection", frame, proxy.panicked())
 	}
 }
 
 // TestDeadlinePanicEndsOneExchange verifies that a panic on the goroutine of the timer, which
 // finishes expired exchanges, affects only one exchange.
 func TestDeadlinePanicEndsOneExchange(t *testing.T) {
-	for _, point := range []string{"Finish", "tally Observe", "tally Flush", "server AppendFault"} {
+	for _, point := range []string{"Finish", "BatchObserver Observe", "BatchObserver Flush", "server AppendErrorResponse"} {
 		t.Run(point, func(t *testing.T) {
-			f := newPanicPointRig(t, false)
-			f.connect(t, func(p *peer) { p.read(); p.read() }, nil)
-			f.arm(point)
-			p := f.dial()
+			proxy := newPanicPointProxy(t, false)
+			proxy.connect(t, func(p *peer) { p.read(); p.read() }, nil)
+			proxy.arm(point)
+			p := proxy.dial()
 			b := appendToy(nil, codec.Request, 0, 50*time.Millisecond, "svc echo\x00x")
 			toyCodec{}.SetID(b, 1)
 			p.write(b)
 			_, frame := p.read()
-			if frame == nil || !f.burned() {
-				t.Errorf("response %q (point reached: %v)", frame, f.burned())
+			if frame == nil || !proxy.panicked() {
+				t.Errorf("response %q (panicked: %v)", frame, proxy.panicked())
 			}
 			_ = p.conn.Close()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			if forceClosed := f.ln.Drain(ctx); forceClosed != 0 {
+			if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 {
 				t.Errorf("%d connections were force-closed", forceClosed)
 			}
 		})

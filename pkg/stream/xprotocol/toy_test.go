@@ -37,7 +37,7 @@ func (toyCodec) Match(b []byte) codec.MatchResult {
 
 func (toyCodec) ParseFrame(b []byte) (codec.Frame, error) {
 	if len(b) > 0 && b[0] != 'T' {
-		return codec.Frame{}, errors.New("toy: no frame begins so")
+		return codec.Frame{}, errors.New("toy: invalid first byte")
 	}
 	if len(b) < toyHead {
 		return codec.Frame{}, nil
@@ -55,9 +55,9 @@ func (toyCodec) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameVie
 	if len(frame) <= toyBody {
 		return protocol.Faultf(protocol.MalformedRequest, "toy: no body")
 	}
-	target, _, found := strings.Cut(unsafe.String(&frame[toyBody], len(frame)-toyBody), "\x00")
-	service, method, ok := strings.Cut(target, " ")
-	if !found || !ok {
+	target, _, hasBody := strings.Cut(unsafe.String(&frame[toyBody], len(frame)-toyBody), "\x00")
+	service, method, hasMethod := strings.Cut(target, " ")
+	if !hasBody || !hasMethod {
 		return protocol.Faultf(protocol.MalformedRequest, "toy: no target")
 	}
 	v.Timeout = time.Duration(binary.BigEndian.Uint32(frame[toyHead:])) * time.Millisecond
@@ -70,7 +70,7 @@ func (toyCodec) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameVie
 	return nil
 }
 
-func (toyCodec) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
+func (toyCodec) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, remaining time.Duration) ([]byte, error) {
 	start := len(dst)
 	if !r.Header.Changed() {
 		dst = append(dst, frame...)
@@ -78,7 +78,7 @@ func (toyCodec) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.F
 		dst = appendToy(dst, codec.Kind(frame[1]), 0, v.Timeout,
 			r.Header.Get(codec.FieldService)+" "+r.Header.Get(codec.FieldMethod)+"\x00"+string(frame[v.ContentOffset:]))
 	}
-	if ms := uint32(left.Milliseconds()); left > 0 && ms < binary.BigEndian.Uint32(dst[start+toyHead:]) {
+	if ms := uint32(remaining.Milliseconds()); remaining > 0 && ms < binary.BigEndian.Uint32(dst[start+toyHead:]) {
 		binary.BigEndian.PutUint32(dst[start+toyHead:], ms)
 	}
 	return dst, nil
@@ -114,8 +114,8 @@ func (toyCodec) AppendHeartbeat(dst []byte, id uint64) []byte {
 	return appendToyID(dst, codec.Heartbeat, id, "")
 }
 
-func (toyCodec) AppendHeartbeatAck(dst, ping []byte) []byte {
-	return appendToyID(dst, codec.HeartbeatAck, binary.BigEndian.Uint64(ping[8:]), "")
+func (toyCodec) AppendHeartbeatAck(dst, heartbeat []byte) []byte {
+	return appendToyID(dst, codec.HeartbeatAck, binary.BigEndian.Uint64(heartbeat[8:]), "")
 }
 
 func (toyCodec) AppendGoAway(dst []byte, id uint64) []byte {

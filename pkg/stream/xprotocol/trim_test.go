@@ -11,35 +11,35 @@ func TestUnusedFibersAreStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(slog.New(slog.DiscardHandler))
 		defer e.Close()
-		// spare uses n fibers concurrently and returns them to the engine.
-		spare := func(n int) {
-			all := make([]*fiber, n)
-			for i := range all {
-				all[i] = e.getFiber()
+		// useFibers uses n fibers concurrently and returns them to the engine.
+		useFibers := func(n int) {
+			fibers := make([]*fiber, n)
+			for i := range fibers {
+				fibers[i] = e.getFiber()
 			}
-			for _, f := range all {
+			for _, f := range fibers {
 				e.putFiber(f)
 			}
 		}
-		kept := func() int {
+		idleFibers := func() int {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			return len(e.fibers)
 		}
-		spare(1000)
-		if n := kept(); n != 1000 {
+		useFibers(1000)
+		if n := idleFibers(); n != 1000 {
 			t.Fatalf("%d idle fibers after the burst, want 1000", n)
 		}
 		time.Sleep(trimAfter + trimAfter/2)
-		spare(300)
+		useFibers(300)
 		time.Sleep(trimAfter/2 + 1)
 		synctest.Wait()
-		if n := kept(); n > 301+minIdleFibers || n < 300 {
+		if n := idleFibers(); n > 301+minIdleFibers || n < 300 {
 			t.Errorf("%d idle fibers, want 300 to 300+%d", n, minIdleFibers+1)
 		}
 		time.Sleep(2 * trimAfter)
 		synctest.Wait()
-		if n := kept(); n != minIdleFibers {
+		if n := idleFibers(); n != minIdleFibers {
 			t.Errorf("%d idle fibers without load, want %d", n, minIdleFibers)
 		}
 		e.mu.Lock()

@@ -10,17 +10,17 @@ import (
 )
 
 // blockingService is a service that blocks on something other than its upstream.
-type blockingService struct{ begun, let chan struct{} }
+type blockingService struct{ started, release chan struct{} }
 
-func (w blockingService) Start(ctx context.Context, x *protocol.Exchange) error {
-	return x.RunBlocking(ctx, w)
+func (s blockingService) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, s)
 }
 
-func (w blockingService) Serve(_ context.Context, x *protocol.Exchange) error {
+func (s blockingService) Serve(_ context.Context, x *protocol.Exchange) error {
 	x.Detach()
-	w.begun <- struct{}{}
-	<-w.let
-	return protocol.Faultf(protocol.ReasonNoRoute, "it has waited")
+	s.started <- struct{}{}
+	<-s.release
+	return protocol.Faultf(protocol.ReasonNoRoute, "released")
 }
 
 // TestExchangesBeyondWorkersAreRejected verifies that an exchange is rejected as overloaded
@@ -28,23 +28,23 @@ func (w blockingService) Serve(_ context.Context, x *protocol.Exchange) error {
 // and that queued exchanges are served.
 func TestExchangesBeyondWorkersAreRejected(t *testing.T) {
 	const running, reserved = 2, 5
-	w := blockingService{make(chan struct{}, 100), make(chan struct{})}
-	r := newRigOn(t, toyCodec{}, w, nil, func(e *Engine) {
+	service := blockingService{make(chan struct{}, 100), make(chan struct{})}
+	proxy := newTestProxyWithEngine(t, toyCodec{}, service, nil, func(e *Engine) {
 		e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: running, MaxReserved: reserved}, (*request).resumeForkOnWorker)
 	})
-	p := r.dial()
+	p := proxy.dial()
 	for id := range uint64(reserved) {
 		p.write(requestFrame(id+1, "first"))
 	}
 	for range running {
-		<-w.begun
+		<-service.started
 	}
-	p.write(requestFrame(100, "one too many"))
+	p.write(requestFrame(100, "beyond the limit"))
 	head, frame := p.read()
 	if frame == nil || head.ID != 100 || head.Kind != codec.Response {
 		t.Fatalf("the first response is to %d, want the rejection of 100", head.ID)
 	}
-	close(w.let)
+	close(service.release)
 	responded := map[uint64]bool{}
 	for range reserved {
 		head, frame := p.read()
@@ -56,13 +56,13 @@ func TestExchangesBeyondWorkersAreRejected(t *testing.T) {
 	if len(responded) != reserved || responded[100] {
 		t.Errorf("responses %v, want one for each queued exchange", responded)
 	}
-	p.write(requestFrame(101, "room again"))
+	p.write(requestFrame(101, "after a release"))
 	if head, frame := p.read(); frame == nil || head.ID != 101 {
 		t.Errorf("response to %d, want 101", head.ID)
 	}
 	reasons := map[protocol.Reason]int{}
-	r.await(func() bool { return len(r.observed) == reserved+2 }) // workers record after the response
-	for _, o := range r.recorded() {
+	proxy.await(func() bool { return len(proxy.observed) == reserved+2 }) // workers record after the response
+	for _, o := range proxy.recorded() {
 		reasons[o.reason]++
 	}
 	if reasons[protocol.Overloaded] != 1 || reasons[protocol.ReasonNoRoute] != reserved+1 {

@@ -13,36 +13,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// panickingCodec is a codec that panics in the method in when a message ends with "boom".
+// panickingCodec is a codec that panics in one method if the frame ends with "boom".
 type panickingCodec struct {
 	toyCodec
-	in string
+	method string
 }
 
-func (d panickingCodec) boom(method string, frame []byte) {
-	if d.in == method && strings.HasSuffix(string(frame), "boom") {
+func (c panickingCodec) panicIn(method string, frame []byte) {
+	if c.method == method && strings.HasSuffix(string(frame), "boom") {
 		panic(method)
 	}
 }
 
-func (d panickingCodec) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
-	d.boom("ReadRequest", frame)
-	return d.toyCodec.ReadRequest(frame, r, v)
+func (c panickingCodec) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
+	c.panicIn("ReadRequest", frame)
+	return c.toyCodec.ReadRequest(frame, r, v)
 }
 
-func (d panickingCodec) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
-	d.boom("AppendRequest", frame)
-	return d.toyCodec.AppendRequest(dst, frame, r, v, left)
+func (c panickingCodec) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, remaining time.Duration) ([]byte, error) {
+	c.panicIn("AppendRequest", frame)
+	return c.toyCodec.AppendRequest(dst, frame, r, v, remaining)
 }
 
-func (d panickingCodec) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
-	d.boom("ReadResponse", frame)
-	return d.toyCodec.ReadResponse(frame, r, v)
+func (c panickingCodec) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
+	c.panicIn("ReadResponse", frame)
+	return c.toyCodec.ReadResponse(frame, r, v)
 }
 
-func (d panickingCodec) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
-	d.boom("AppendResponse", frame)
-	return d.toyCodec.AppendResponse(dst, frame, r, v)
+func (c panickingCodec) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
+	c.panicIn("AppendResponse", frame)
+	return c.toyCodec.AppendResponse(dst, frame, r, v)
 }
 
 // TestCodecPanicEndsOnlyItsRequest verifies that a panic of the codec fails one request with an
@@ -50,21 +50,21 @@ func (d panickingCodec) AppendResponse(dst, frame []byte, r *protocol.Response, 
 func TestCodecPanicEndsOnlyItsRequest(t *testing.T) {
 	for _, method := range []string{"AppendRequest", "ReadResponse", "AppendResponse"} {
 		t.Run(method, func(t *testing.T) {
-			inBothModes(t, func(t *testing.T, upstream *forwardTo) {
-				c := panickingCodec{in: method}
-				r := newRigOf(t, c, upstream.service(), nil)
-				u := r.client(startHost(t, echo), nil)
+			inBothModes(t, func(t *testing.T, upstream *forwardService) {
+				c := panickingCodec{method: method}
+				proxy := newTestProxyWithCodec(t, c, upstream.service(), nil)
+				u := proxy.client(startHost(t, echo), nil)
 				u.codec = c // before anything is sent
 				upstream.client.Store(u)
-				p := r.dial()
+				p := proxy.dial()
 				p.write(requestFrame(1, "boom"))
 				head, frame := p.read()
 				if head.ID != 1 || frame == nil || protocol.Reason(frame[2]) != protocol.Internal {
 					t.Fatalf("id %d: response %q, want an internal error for id 1", head.ID, frame)
 				}
-				for _, q := range []*peer{p, r.dial()} {
-					q.write(requestFrame(2, "fine"))
-					if head, frame = q.read(); head.ID != 2 || frame == nil || string(frame[toyBody:]) != "fine" {
+				for _, q := range []*peer{p, proxy.dial()} {
+					q.write(requestFrame(2, "ok"))
+					if head, frame = q.read(); head.ID != 2 || frame == nil || string(frame[toyBody:]) != "ok" {
 						t.Errorf("next request: response %[2]q with id %[1]d", head.ID, frame)
 					}
 				}
@@ -73,25 +73,25 @@ func TestCodecPanicEndsOnlyItsRequest(t *testing.T) {
 	}
 }
 
-// TestDisconnectAtLimitIsDetected verifies that Weft detects a disconnect while
-// MaxInFlight is reached and nothing reads the connection.
+// TestDisconnectAtLimitIsDetected verifies that Weft detects a disconnect while MaxInFlight is
+// reached and nothing reads the connection.
 func TestDisconnectAtLimitIsDetected(t *testing.T) {
-	inBothModes(t, func(t *testing.T, upstream *forwardTo) {
+	inBothModes(t, func(t *testing.T, upstream *forwardService) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
 		defer close(stop)
-		r := newRig(t, upstream.service(), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
-		upstream.client.Store(r.client(startHost(t, func(p *peer) {
+		proxy := newTestProxy(t, upstream.service(), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
+		upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 			p.read()
 			close(arrived)
 			<-stop // sends no response
 		}), nil))
-		p := r.dial()
+		p := proxy.dial()
 		p.write(requestFrame(1, "x"))
 		<-arrived
 		_ = p.conn.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if forceClosed := r.ln.Drain(ctx); forceClosed != 0 || ctx.Err() != nil {
+		if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 || ctx.Err() != nil {
 			t.Errorf("%d connections were force-closed at the end of the drain (%v), want none", forceClosed, ctx.Err())
 		}
 	})
@@ -104,7 +104,7 @@ func TestDrainRejectsUnstartedRequests(t *testing.T) {
 	const requests, served = 20, 12
 	started := make(chan struct{})
 	var count atomic.Int32
-	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	proxy := newTestProxy(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		conn := x.Meta.Conn.DownstreamConn.(*network.Conn)
 		x.Detach()
 		switch count.Add(1) {
@@ -116,18 +116,18 @@ func TestDrainRejectsUnstartedRequests(t *testing.T) {
 		}
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
-	p := r.dial()
-	var all []byte
+	p := proxy.dial()
+	var frames []byte
 	for id := range uint64(requests) {
-		all = append(all, requestFrame(id+1, "")...)
+		frames = append(frames, requestFrame(id+1, "")...)
 	}
-	p.write(all)
+	p.write(frames)
 	<-started
 	drained := make(chan int)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 		defer cancel()
-		drained <- r.ln.Drain(ctx)
+		drained <- proxy.ln.Drain(ctx)
 	}()
 	responses := map[protocol.Reason]int{}
 	for {
