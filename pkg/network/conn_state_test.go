@@ -22,8 +22,8 @@ func reachableStates() map[connState]bool {
 	return reachable
 }
 
-// TestConnStateInvariants verifies that legal events reach exactly the states without contradicting
-// bits.
+// TestConnStateInvariants verifies that legal events reach exactly the states without
+// contradictory bits.
 func TestConnStateInvariants(t *testing.T) {
 	consistent := func(s connState) bool {
 		ends := s&(stateDraining|stateDrainAfterNext) != 0

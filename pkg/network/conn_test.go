@@ -198,8 +198,8 @@ func TestWriteAndFillReadsResponse(t *testing.T) {
 }
 
 // TestWriteAndFillIgnoresStaleTimer verifies that WriteAndFill writes the request although the read
-// timer fired while the connection was idle. It once waited for the response to an unwritten
-// request.
+// timer fired while the connection was idle. WriteAndFill once waited for the response to an
+// unwritten request.
 func TestWriteAndFillIgnoresStaleTimer(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(time.Millisecond))
@@ -417,8 +417,8 @@ func filledBuffer(text string) *buffer.IoBuffer {
 }
 
 // TestWriteAndFillWritesAfterReadDeadline verifies that WriteAndFill writes the request although
-// its goroutine did not run until the read deadline. It once waited for the response to an
-// unwritten request.
+// its goroutine did not run until the read deadline. WriteAndFill once waited for the response to
+// an unwritten request.
 func TestWriteAndFillWritesAfterReadDeadline(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(-time.Second))

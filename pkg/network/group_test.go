@@ -22,6 +22,7 @@ type groupListener struct {
 	address   string
 }
 
+// listenGrouped returns a groupListener that serves until the test ends.
 func listenGrouped(t *testing.T) *groupListener {
 	t.Helper()
 	g := &groupListener{t: t, joined: make(chan *Conn)}
@@ -101,7 +102,7 @@ func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 	g.group.Store(&groupB)
 	connB := g.dial()
 	g.group.Store(nil)
-	ungrouped := g.dial()
+	ungroupedConn := g.dial()
 	if !g.echoes(connA) {
 		t.Error("a connection of the group ended before the drain")
 	}
@@ -116,7 +117,7 @@ func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 		t.Error("a connection of a drained group did not end after its next exchange")
 	}
 	for range 2 {
-		if !g.echoes(ungrouped) {
+		if !g.echoes(ungroupedConn) {
 			t.Error("a connection without a group ended")
 		}
 	}
@@ -129,7 +130,7 @@ func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 	g := listenGrouped(t)
 	var group ConnGroup
 	g.group.Store(&group)
-	active, silent := g.dial(), g.dial()
+	activeConn, silentConn := g.dial(), g.dial()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	forceClosed := make(chan int)
@@ -142,13 +143,13 @@ func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 	for !groupEnded() {
 		runtime.Gosched()
 	}
-	if !g.echoes(active) || g.echoes(active) {
+	if !g.echoes(activeConn) || g.echoes(activeConn) {
 		t.Error("a new connection did not end after its first exchange")
 	}
 	if n := <-forceClosed; n != 0 {
 		t.Errorf("%d connections were force-closed", n)
 	}
-	if n, err := silent.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := silentConn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("a silent connection: read %d bytes, %v; want EOF", n, err)
 	}
 }
@@ -157,19 +158,19 @@ func TestJoinEndedGroupFails(t *testing.T) {
 	server, peer := net.Pipe()
 	defer peer.Close()
 	conn := NewConn(server)
-	var open, ended ConnGroup
-	ended.end()
-	if !open.Join(conn) || ended.Join(conn) || conn.group.Load() != &open {
+	var openGroup, endedGroup ConnGroup
+	endedGroup.end()
+	if !openGroup.Join(conn) || endedGroup.Join(conn) || conn.group.Load() != &openGroup {
 		t.Error("a failed Join moved the connection to another group")
 	}
-	empty := open.end()
+	emptied := openGroup.end()
 	select {
-	case <-empty:
+	case <-emptied:
 		t.Error("the channel of end was closed, but the group has a connection")
 	default:
 	}
 	leaveGroup(conn)
-	<-empty
+	<-emptied
 }
 
 // TestJoinedConnectionIsDrained verifies that a connection that joins a group concurrently with its
@@ -213,7 +214,7 @@ func TestSetHandlerAssignsGroup(t *testing.T) {
 		t.Error("a connection of another group ended")
 	}
 	g.ln.SetHandler(g, nil)
-	if ungrouped := g.dial(); groupB.size != 1 || !g.echoes(ungrouped) {
+	if ungroupedConn := g.dial(); groupB.size != 1 || !g.echoes(ungroupedConn) {
 		t.Errorf("connection without a group: the previous group has %d connections, want 1", groupB.size)
 	}
 }

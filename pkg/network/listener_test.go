@@ -41,6 +41,8 @@ func TestServeContinuesAfterDescriptorExhaustion(t *testing.T) {
 	})
 }
 
+// listen returns a listener that serves until the test ends. It listens on loopback unless opts has
+// an address.
 func listen(t *testing.T, opts ListenOptions, h Handler) *Listener {
 	t.Helper()
 	if opts.Address == "" {
@@ -86,6 +88,7 @@ func TestConnectionsBeyondLimitAreClosed(t *testing.T) {
 	}
 }
 
+// expectSecondClosed verifies that l serves its first connection and closes a second one.
 func expectSecondClosed(t *testing.T, l *Listener) {
 	t.Helper()
 	first, err := net.Dial("tcp", l.Addr().String())
@@ -194,12 +197,12 @@ func TestParkedConnectionUsesItsHandler(t *testing.T) {
 
 func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	staleListener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stale.SetUnlinkOnClose(false)
-	stale.Close()
+	staleListener.SetUnlinkOnClose(false)
+	staleListener.Close()
 	l := listen(t, ListenOptions{Network: "unix", Address: path}, holdHandler)
 	c, err := net.Dial("unix", l.Addr().String())
 	if err != nil {

@@ -218,24 +218,24 @@ func TestVirtualListenerLimits(t *testing.T) {
 func TestStoppedVirtualListenerIsLookedUpAgain(t *testing.T) {
 	var boundEvents eventRecorder
 	bound := newRedirectingListener(t, "0.0.0.0:15001", &boundEvents)
-	stopped := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
-	stopped.Stop()
+	stoppedListener := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
+	stoppedListener.Stop()
 	got := make(chan *Conn, 1)
-	successor := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), sendConns(got))
-	serveUntilEnd(t, successor)
+	nextListener := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), sendConns(got))
+	serveUntilEnd(t, nextListener)
 	lookups := 0
 	bound.useTProxy(func(netip.AddrPort) *Listener {
 		if lookups++; lookups == 1 {
-			return stopped
+			return stoppedListener
 		}
-		return successor
+		return nextListener
 	})
 	bound.arrive(t, "198.51.100.7:80")
 	<-got
 
 	// All listeners for the destination have stopped: the bound listener must not serve its
 	// connections.
-	bound.useTProxy(func(netip.AddrPort) *Listener { return stopped })
+	bound.useTProxy(func(netip.AddrPort) *Listener { return stoppedListener })
 	peer := bound.arrive(t, "198.51.100.7:80")
 	if n, err := peer.Read(make([]byte, 1)); err == nil {
 		t.Errorf("read %d bytes, want EOF", n)

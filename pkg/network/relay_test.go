@@ -187,7 +187,7 @@ func TestSpliceWithoutPipeMovesNothing(t *testing.T) {
 	}
 }
 
-// drainPipes empties the free list of pipes.
+// drainPipes empties the free list of pipes and returns the pipes.
 func drainPipes(t *testing.T) (drained []*pipe) {
 	t.Helper()
 	for {

@@ -127,9 +127,9 @@ func TestDialerSource(t *testing.T) {
 // that a second one to the same host fails.
 func TestDialerSourcePort(t *testing.T) {
 	// Find a free port: the system does not assign the same port again soon.
-	reserved, address := listenTCP(t, "127.0.0.1:0")
-	port := reserved.Addr().(*net.TCPAddr).Port
-	if err := reserved.Close(); err != nil {
+	portFinder, address := listenTCP(t, "127.0.0.1:0")
+	port := portFinder.Addr().(*net.TCPAddr).Port
+	if err := portFinder.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []Dialer{

@@ -7,7 +7,7 @@ import (
 
 // The sockets are non-blocking, so these calls do not wait for the peer: they skip the
 // scheduler's bookkeeping that syscall.Read and syscall.Write do, which costs 0.15 to
-// 0.45 µs a call (BenchmarkCall). They are recv and send, not read and write, which pass
+// 0.45 µs a call (BenchmarkSystemCall). They are recv and send, not read and write, which pass
 // through the file system's layer on their way to the socket: 80 ns a call.
 
 // Maximum number of bytes that one call moves. During a call that bypasses the scheduler, no other

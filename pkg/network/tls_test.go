@@ -133,11 +133,11 @@ func TestTLSTransfersBytesAndReportsState(t *testing.T) {
 
 func TestPartialRecordIsNotReadable(t *testing.T) {
 	permits := make(chan struct{}, 1000)
-	fragmenting := &fragmentingConn{size: 1000, permits: permits}
+	fragmentingPeer := &fragmentingConn{size: 1000, permits: permits}
 	for range 10 {
 		permits <- struct{}{} // for the handshake
 	}
-	c, peer := tlsPair(t, func(nc net.Conn) net.Conn { fragmenting.Conn = nc; return fragmenting })
+	c, peer := tlsPair(t, func(nc net.Conn) net.Conn { fragmentingPeer.Conn = nc; return fragmentingPeer })
 	for len(permits) > 0 {
 		<-permits
 	}

@@ -217,11 +217,11 @@ func TestConnectionWithoutBytesIsIdle(t *testing.T) {
 				conn := network.NewConn(local)
 				defer conn.Close()
 				conn.SetReadDeadline(time.Now().Add(d.IdleTimeout())) // the listener does the same
-				end := make(chan error, 1)
-				go func() { end <- d.ServeConn(t.Context(), conn) }()
+				served := make(chan error, 1)
+				go func() { served <- d.ServeConn(t.Context(), conn) }()
 				synctest.Wait()
 				test.action(peer, conn)
-				if err := <-end; err != nil || conn.CloseReason != test.want {
+				if err := <-served; err != nil || conn.CloseReason != test.want {
 					t.Errorf("ServeConn = %v, close reason %v; want %v", err, conn.CloseReason, test.want)
 				}
 			})
@@ -268,8 +268,8 @@ func TestFallbackAfterDetectTimeout(t *testing.T) {
 
 func TestUndetectedBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		endless := stream.Candidate{Match: func([]byte) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}
-		peer, conn, served := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
+		undecided := stream.Candidate{Match: func([]byte) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}
+		peer, conn, served := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{undecided}}))
 		n, _ := peer.Write(bytes.Repeat([]byte("x"), 1<<20))
 		if <-served; conn.CloseReason != network.ClosedUnknownProtocol || n > 8<<10 {
 			t.Errorf("close reason %v after %d bytes", conn.CloseReason, n)

@@ -43,7 +43,7 @@ func (h recordingHandler) ServeConn(_ context.Context, conn *network.Conn) error
 	return err
 }
 
-// serveClient serves a connection whose client side is run by client.
+// serveClient serves a connection and runs client on the client's side.
 func serveClient(t *testing.T, headers config.ProxyProtocol, client func(peer net.Conn)) servedConn {
 	t.Helper()
 	got := servedConn{read: "-"}

@@ -54,8 +54,8 @@ func newTLSFixture(t *testing.T) *tlsFixture {
 	return f
 }
 
-// connect serves a connection whose client side is run by client. It returns the connection after
-// ServeConn has returned, and its error.
+// connect serves a connection and runs client on the client's side. It returns the connection after
+// ServeConn has returned, and the error of ServeConn.
 func (f *tlsFixture) connect(client func(nc net.Conn)) (*network.Conn, error) {
 	f.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

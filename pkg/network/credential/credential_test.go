@@ -120,8 +120,8 @@ func TestSafeVersionsAndCiphersByDefault(t *testing.T) {
 	ca := testpki.New(t)
 	c := &Context{}
 	c.Certificate, c.Key = inlinePEM(ca.Issue(testpki.Spec{RSA: true}))
-	legacy := *c
-	legacy.MinVersion = tls.VersionTLS10
+	legacyContext := *c
+	legacyContext.MinVersion = tls.VersionTLS10
 	for _, test := range []struct {
 		name    string
 		context *Context
@@ -133,7 +133,7 @@ func TestSafeVersionsAndCiphersByDefault(t *testing.T) {
 		{"TLS 1.1", c, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
 		{"CBC", c, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}}, false},
 		{"no forward secrecy", c, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}}, false},
-		{"TLS 1.0, configured", &legacy, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
+		{"TLS 1.0, configured", &legacyContext, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server, err := NewReloader(nil, nil).NewServer([]*Context{test.context})

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// exchanger is a client's connection through the engine's server side, one connection of its client
-// side and a host with a constant response, all on loopback. Only the engine allocates.
+// exchanger is a client that sends requests through both sides of the engine to a host with a
+// constant response, on loopback. Only the engine allocates.
 type exchanger struct {
 	client            *net.TCPConn
 	request, response []byte
@@ -26,6 +26,7 @@ type exchanger struct {
 // writeDelay is the delay between the head and the rest of a request.
 const writeDelay = 20 * time.Microsecond
 
+// newExchanger returns an exchanger whose requests and responses are all alike.
 func newExchanger(t testing.TB, request, response string) *exchanger {
 	t.Helper()
 	local, peer := tcpPair(t)
@@ -64,7 +65,7 @@ func (e *exchanger) exchange() error {
 		if _, err := e.client.Write(e.request[:e.head]); err != nil {
 			return err
 		}
-		for sent := time.Now(); time.Since(sent) < writeDelay; runtime.Gosched() { // the server reads it before the rest arrives
+		for sent := time.Now(); time.Since(sent) < writeDelay; runtime.Gosched() { // the server reads the head before the rest arrives
 		}
 	}
 	if _, err := e.client.Write(e.request[e.head:]); err != nil {
@@ -111,14 +112,14 @@ func TestKeepAliveExchangeDoesNotAllocate(t *testing.T) {
 		{"POST in two writes", post, head},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := newExchanger(t, test.request, fixedResponse(1024))
-			x.head = test.head
-			if err := x.exchange(); err != nil {
+			e := newExchanger(t, test.request, fixedResponse(1024))
+			e.head = test.head
+			if err := e.exchange(); err != nil {
 				t.Fatal(err)
 			}
 			var err error
 			n := testing.AllocsPerRun(2000, func() {
-				if exchangeErr := x.exchange(); exchangeErr != nil {
+				if exchangeErr := e.exchange(); exchangeErr != nil {
 					err = exchangeErr
 				}
 			})

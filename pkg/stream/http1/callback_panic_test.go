@@ -161,12 +161,12 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 			})
 			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				next := &perClientService{address: upstream.host.Addr().String(), released: released}
-				faulty := wrapService(next, test.before, test.after)
+				faultyService := wrapService(next, test.before, test.after)
 				o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if x.Request.Path == "/ok" {
 						return x.Serve(ctx, next)
 					}
-					return x.Serve(ctx, faulty)
+					return x.Serve(ctx, faultyService)
 				})
 				if test.change != nil {
 					test.change(o, &armed)

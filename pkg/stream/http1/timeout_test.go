@@ -40,11 +40,11 @@ func serveInMemory(o stream.ServerOptions) (client net.Conn, ended <-chan struct
 var echo = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 	text := ""
 	if x.Request.Body != nil {
-		content, err := io.ReadAll(x.Request.Body)
+		body, err := io.ReadAll(x.Request.Body)
 		if err != nil {
 			return err
 		}
-		text = string(content)
+		text = string(body)
 	}
 	x.LocalReply(200, "text/plain", text)
 	return nil
@@ -213,7 +213,7 @@ func TestUpstreamTimeouts(t *testing.T) {
 					t.Errorf("reason = %v (%v), want %v", got, err, test.want)
 				}
 				d := time.Since(start)
-				// A write gives up after one to two timeouts.
+				// A write fails after one to two write timeouts.
 				if d > test.after || d < test.after/2 || (test.deadline > 0 || test.want == protocol.ReasonNone) && d != test.after {
 					t.Errorf("took %v, want %v", d, test.after)
 				}

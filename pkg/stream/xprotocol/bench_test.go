@@ -23,19 +23,19 @@ func mirror(p *peer) {
 			return
 		}
 		buffered += n
-		complete := 0
+		parsed := 0
 		for {
-			head, _ := toyCodec{}.ParseFrame(b[complete:buffered])
-			if head.Size == 0 || head.Size > buffered-complete {
+			head, _ := toyCodec{}.ParseFrame(b[parsed:buffered])
+			if head.Size == 0 || head.Size > buffered-parsed {
 				break
 			}
-			b[complete+1] = byte(codec.Response)
-			complete += head.Size
+			b[parsed+1] = byte(codec.Response)
+			parsed += head.Size
 		}
-		if _, err := p.conn.Write(b[:complete]); err != nil {
+		if _, err := p.conn.Write(b[:parsed]); err != nil {
 			return
 		}
-		buffered = copy(b, b[complete:buffered])
+		buffered = copy(b, b[parsed:buffered])
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestLastResponseIsFlushed verifies that the reader's batch is flushed when its connection fails,
+// TestFailFlushesReaderBatch verifies that the reader's batch is flushed when its connection fails,
 // even if the heartbeat timer has already failed the connection.
-func TestLastResponseIsFlushed(t *testing.T) {
+func TestFailFlushesReaderBatch(t *testing.T) {
 	proxy := newTestProxy(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := proxy.client(startHost(t, func(p *peer) { p.read() }), nil)
 	pending := &batch{observers: []serverObserver{{server: &server{engine: proxy.engine}, observer: &batchRecorder{proxy: proxy, seen: []observation{{code: 7}}}}}}

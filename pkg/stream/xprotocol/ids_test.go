@@ -175,17 +175,17 @@ func TestExchangesOfExhaustedConnectionGetIDs(t *testing.T) {
 	upstream := &forwardService{}
 	proxy := newTestProxyWithCodec(t, fewIDsCodec{}, upstream.service(), nil)
 	address, ids := startHoldingHost(t, n, 1)
-	chosen, err := dialFewIDs(proxy, address)
+	u, err := dialFewIDs(proxy, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	upstream.client.Store(chosen)
-	if !chosen.Usable(0) {
+	upstream.client.Store(u)
+	if !u.Usable(0) {
 		t.Error("Usable = false of a new connection")
 	}
 	checkExchanges(t, proxy.dial(), n)
 	checkIDs(t, <-ids)
-	if chosen.Usable(0) {
+	if u.Usable(0) {
 		t.Errorf("the connection is still usable after %d exchanges", n)
 	}
 }

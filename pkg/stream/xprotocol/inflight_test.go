@@ -52,13 +52,13 @@ func TestInflightLimit(t *testing.T) {
 	releaseAll(f, second)
 	f.close()
 
-	unlimited, c := newTestInflight(t, 0)
-	requests := acquireN(unlimited, c, 100)
-	if unlimited.atLimit() {
+	unlimitedInflight, c := newTestInflight(t, 0)
+	requests := acquireN(unlimitedInflight, c, 100)
+	if unlimitedInflight.atLimit() {
 		t.Error("atLimit() = true without a limit")
 	}
-	releaseAll(unlimited, requests)
-	unlimited.close()
+	releaseAll(unlimitedInflight, requests)
+	unlimitedInflight.close()
 }
 
 func TestInflightReusesReleasedRequests(t *testing.T) {
@@ -207,7 +207,7 @@ func TestInflightStress(t *testing.T) {
 				workers.Go(f.disconnect)
 			}
 		}
-		workers.Go(func() { // like abandon, while the reader is in drain
+		workers.Go(func() { // lists the active requests as abandon does, while the reader is in drain
 			for _, r := range f.active() {
 				_ = r.oneWay()
 			}

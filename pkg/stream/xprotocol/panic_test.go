@@ -216,9 +216,9 @@ func (proxy *panicPointProxy) connect(t *testing.T, serve func(p *peer), change 
 
 // Outcomes of the request whose callback panics.
 const (
-	responded = "responded" // gets its response
-	failed    = "failed"    // with an internal error
-	closed    = "closed"    // its connection ended
+	responded = "responded" // the client gets the response
+	failed    = "failed"    // the client gets an internal error
+	closed    = "closed"    // the connection ends
 )
 
 func TestPanicIsContained(t *testing.T) {
