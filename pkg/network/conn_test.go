@@ -264,7 +264,7 @@ func TestInterruptEndsReadsUntilResume(t *testing.T) {
 func TestIsReusable(t *testing.T) {
 	c, peer := pair(t)
 	if !c.IsReusable() {
-		t.Error("IsReusable = false of a new connection")
+		t.Error("IsReusable = false for a new connection")
 	}
 	peer.Write([]byte("x"))
 	if err := c.AwaitReadable(); err != nil {

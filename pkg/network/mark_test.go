@@ -37,6 +37,6 @@ func TestSocketMarks(t *testing.T) {
 		t.Errorf("mark of a dialed connection: %#x, %v; want 0x88", got, err)
 	}
 	if got := <-accepted; got != 0x77 {
-		t.Errorf("mark of an accepted connection: %#x, want 0x77, that of its listener", got)
+		t.Errorf("mark of an accepted connection: %#x, want 0x77 of its listener", got)
 	}
 }

@@ -344,7 +344,7 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 			}
 			tt.stop(v)
 			if v.takeOver(NewConn(usedConn)) {
-				t.Error("takeOver = true of a stopped listener")
+				t.Error("takeOver = true for a stopped listener")
 			}
 			drained := make(chan struct{})
 			go func() {

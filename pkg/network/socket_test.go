@@ -101,7 +101,7 @@ func TestDialerSource(t *testing.T) {
 		{"IPv4", "127.0.0.1:0", Dialer{Source4: source4, Source6: source6}, "127.0.0.9"},
 		{"IPv6", "[::1]:0", Dialer{Source4: source4, Source6: source6}, "::1"},
 		{"source of another family", "127.0.0.1:0", Dialer{Source6: source6}, "127.0.0.1"},
-		{"none", "127.0.0.1:0", Dialer{}, "127.0.0.1"},
+		{"no source", "127.0.0.1:0", Dialer{}, "127.0.0.1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

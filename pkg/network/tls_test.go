@@ -195,7 +195,7 @@ func TestAwaitReadableSeesDecryptedBytes(t *testing.T) {
 func TestSessionTicketsAreNotReadable(t *testing.T) {
 	c, peer := tlsClientPair(t) // the peer has sent tickets
 	if !c.IsReusable() {
-		t.Error("IsReusable = false of a connection with unread tickets")
+		t.Error("IsReusable = false for a connection with unread tickets")
 	}
 	peer.Write([]byte("unsolicited"))
 	if err := c.AwaitReadable(); err != nil || c.IsReusable() {

@@ -194,7 +194,7 @@ func TestLargeDatagramsAreNotTruncated(t *testing.T) {
 	b := make([]byte, MaxDatagram)
 	n, _, err := client.Receive(b)
 	if err != nil || !bytes.Equal(b[:n], sent) {
-		t.Errorf("got %d bytes, %v", n, err)
+		t.Errorf("received %d bytes, %v; want the datagram", n, err)
 	}
 	if err := peer.Send(make([]byte, maxPayload+1)); err == nil {
 		t.Error("Send of a datagram beyond the maximum succeeded")

@@ -47,7 +47,7 @@ func TestPendingFramesKeepOrder(t *testing.T) {
 	}
 	got := make([]byte, want.Len())
 	if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%v; equal: %v", err, bytes.Equal(got, want.Bytes()))
+		t.Errorf("read: %v; bytes equal: %v", err, bytes.Equal(got, want.Bytes()))
 	}
 }
 

@@ -134,7 +134,7 @@ func TestPlaintextOnTLSListener(t *testing.T) {
 			t.Errorf("ServeConn = %v, handshake errors %v", err, f.handshakeErrs)
 		}
 		if conn, err := f.connect(f.handshake("h2")); !errors.Is(err, network.ErrPark) || conn.TLS() == nil {
-			t.Errorf("TLS next to plaintext: %v", err)
+			t.Errorf("TLS on a listener that allows plaintext: %v", err)
 		}
 	})
 }

@@ -191,15 +191,15 @@ func TestPeerSANs(t *testing.T) {
 		{"the wildcard itself", SANMatcher{Kind: DNS, Exact: "*.api.shop.example"}, true},
 		{"IP address as DNS name", SANMatcher{Kind: DNS, Exact: "10.0.0.1"}, false},
 		{"DNS suffix in another case", SANMatcher{Kind: DNS, Suffix: "S.shop.example"}, false},
-		{"the same without case", SANMatcher{Kind: DNS, Suffix: "S.shop.example", IgnoreCase: true}, true},
+		{"DNS suffix, case ignored", SANMatcher{Kind: DNS, Suffix: "S.shop.example", IgnoreCase: true}, true},
 		{"DNS suffix", SANMatcher{Kind: DNS, Suffix: ".shop.example"}, true},
 		{"another DNS suffix", SANMatcher{Kind: DNS, Suffix: ".bank.example"}, false},
-		{"DNS part", SANMatcher{Kind: DNS, Contains: "shop"}, true},
+		{"DNS substring", SANMatcher{Kind: DNS, Contains: "shop"}, true},
 		{"exact URI", SANMatcher{Kind: URI, Exact: "spiffe://shop/ns/a/sa/orders"}, true},
 		{"URI prefix", SANMatcher{Kind: URI, Prefix: "spiffe://shop/ns/a/"}, true},
 		{"another trust domain", SANMatcher{Kind: URI, Prefix: "spiffe://bank/"}, false},
-		{"URI expression", regex(`spiffe://shop/ns/[^/]+/sa/orders`), true},
-		{"URI expression matches only a part", regex(`spiffe://shop/ns/a`), false},
+		{"URI regex", regex(`spiffe://shop/ns/[^/]+/sa/orders`), true},
+		{"URI regex matches only a prefix", regex(`spiffe://shop/ns/a`), false},
 		{"IP", SANMatcher{Kind: IP, Exact: "10.0.0.1"}, true},
 		{"a DNS name is not a URI", SANMatcher{Kind: URI, Contains: "Orders.shop"}, false},
 		{"common name", SANMatcher{Kind: DNS, Exact: "orders"}, false},
@@ -287,7 +287,7 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 		want          bool
 	}{
 		{"first handshake", "a:1", 0, false},
-		{"again", "a:1", 0, true},
+		{"same host", "a:1", 0, true},
 		{"another host", "b:1", 0, false},
 		{"after one key rotation", "a:1", 1, true},
 		{"after two key rotations", "b:1", 2, false},
@@ -509,7 +509,7 @@ func TestIncompleteContextIsRejected(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if err := test.c.Check(true, nil); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Check = %v, want %q in it", err, test.want)
+				t.Errorf("Check = %v, want an error with %q", err, test.want)
 			}
 			if strings.Contains(fmt.Sprint(test.c.Check(true, nil)), "secret") {
 				t.Error("the error contains the text configured as the key")

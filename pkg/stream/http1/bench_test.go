@@ -100,7 +100,7 @@ func decimal(n int) string {
 
 func TestKeepAliveExchangeDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("checks of invariants allocate")
+		t.Skip("invariant checks allocate")
 	}
 	post, head := fixedPost(1 << 10)
 	for _, test := range []struct {

@@ -167,7 +167,7 @@ func testDisconnectEndsRequests(t *testing.T, upstream *forwardService) {
 	proxy.await(func() bool { return len(proxy.observed) == 3 })
 	for _, o := range proxy.observed {
 		if o.reason != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("recorded as %v", o.reason)
+			t.Errorf("recorded as %v, want %v", o.reason, protocol.ReasonDownstreamDisconnect)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestBlockingServiceDoesNotBlockOthers(t *testing.T) {
 	}
 	close(release)
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.ReasonDenied {
-		t.Errorf("id %d, %v", head.ID, protocol.Reason(frame[2]))
+		t.Errorf("response to id %d: %v, want %v to id 1", head.ID, protocol.Reason(frame[2]), protocol.ReasonDenied)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestHeartbeatsAreAcknowledged(t *testing.T) {
 	p := proxy.dial()
 	p.write(appendToyID(nil, codec.Heartbeat, 77, ""))
 	if head, _ := p.read(); head.Kind != codec.HeartbeatAck || head.ID != 77 {
-		t.Errorf("%+v", head)
+		t.Errorf("frame %+v, want the acknowledgment of heartbeat 77", head)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestMalformedInputClosesConnectionAndIsRecorded(t *testing.T) {
 	}
 	proxy.await(func() bool { return len(proxy.observed) == 1 })
 	if got := proxy.observed[0].reason; got != protocol.MalformedRequest {
-		t.Errorf("recorded as %v", got)
+		t.Errorf("recorded as %v, want %v", got, protocol.MalformedRequest)
 	}
 }
 

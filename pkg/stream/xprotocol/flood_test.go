@@ -344,7 +344,7 @@ func TestUnsendableResponseEndsIdleConnection(t *testing.T) {
 		_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		var b [1]byte
 		if n, err := p.conn.Read(b[:]); n != 0 || isTimeout(err) {
-			t.Errorf("limit %d: read %d bytes, %v; want the end of the connection", limit, n, err)
+			t.Errorf("limit %d: read %d bytes, %v; want EOF", limit, n, err)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func testFramesAreIdenticalAtEverySplit(t *testing.T, upstream *forwardService) 
 			got[head.ID] = string(frame[toyBody:])
 		}
 		if got[1] != "first" || got[2] != "second" {
-			t.Fatalf("split at %d: %v", split, got)
+			t.Fatalf("split at %d: responses %v", split, got)
 		}
 		_ = p.conn.Close()
 	}

@@ -338,7 +338,7 @@ func TestControlFramePanicEndsConnection(t *testing.T) {
 		p := proxy.dial()
 		p.write(toyCodec{}.AppendHeartbeat(nil, 1))
 		if _, frame := p.read(); frame != nil || !proxy.panicked() {
-			t.Errorf("got %q, want the end of the connection", frame)
+			t.Errorf("got %q, want EOF", frame)
 		}
 	})
 	t.Run("server AppendGoAway", func(t *testing.T) {
@@ -354,7 +354,7 @@ func TestControlFramePanicEndsConnection(t *testing.T) {
 			t.Errorf("%d connections were force-closed", forceClosed)
 		}
 		if _, frame := p.read(); frame != nil {
-			t.Errorf("got %q, want the end of the connection", frame)
+			t.Errorf("got %q, want EOF", frame)
 		}
 	})
 	for point, serve := range map[string]func(p *peer){
@@ -406,7 +406,7 @@ func TestObserverPanicOnMalformedFrame(t *testing.T) {
 	p := proxy.dial()
 	p.write([]byte("no frame"))
 	if _, frame := p.read(); frame != nil || !proxy.panicked() {
-		t.Errorf("got %q (panicked: %v), want the end of the connection", frame, proxy.panicked())
+		t.Errorf("got %q (panicked: %v), want EOF", frame, proxy.panicked())
 	}
 }
 
