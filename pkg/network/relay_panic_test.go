@@ -13,7 +13,7 @@ import (
 // panickingStream is a stream that panics in one of its methods.
 type panickingStream struct {
 	method string
-	ended  chan struct{}
+	done   chan struct{}
 	once   sync.Once
 }
 
@@ -28,7 +28,7 @@ func (s *panickingStream) Read([]byte) (int, error) {
 	if s.method == "Close" {
 		return 0, io.ErrUnexpectedEOF
 	}
-	<-s.ended
+	<-s.done
 	return 0, io.EOF
 }
 
@@ -43,7 +43,7 @@ func (s *panickingStream) CloseWrite() error {
 }
 
 func (s *panickingStream) Close() error {
-	s.once.Do(func() { close(s.ended) })
+	s.once.Do(func() { close(s.done) })
 	s.panicIn("Close")
 	return nil
 }
@@ -59,7 +59,7 @@ func TestRelayPanicReachesCaller(t *testing.T) {
 			}
 			_ = peer.(interface{ CloseWrite() error }).CloseWrite()
 			err := recoverPanic(func() error {
-				Relay(conn, &panickingStream{method: method, ended: make(chan struct{})}, 0)
+				Relay(conn, &panickingStream{method: method, done: make(chan struct{})}, 0)
 				return nil
 			})
 			var p *panicError

@@ -128,9 +128,9 @@ func TestRelayCountersDuringRelay(t *testing.T) {
 			local, client := pair(t)
 			peer, host := pair(t)
 			var counters RelayCounters
-			ended := make(chan struct{})
+			done := make(chan struct{})
 			go func() {
-				defer close(ended)
+				defer close(done)
 				counters.Relay(local, stream(peer), time.Hour)
 			}()
 			for range 2 {
@@ -148,7 +148,7 @@ func TestRelayCountersDuringRelay(t *testing.T) {
 			}
 			client.Close()
 			host.Close()
-			<-ended
+			<-done
 			if out, in := counters.Out.Load(), counters.In.Load(); out != 16 || in != 18 {
 				t.Errorf("%d bytes out and %d in, want 16 and 18", out, in)
 			}

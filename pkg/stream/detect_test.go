@@ -68,7 +68,7 @@ func newFallbackDetector(o stream.DetectOptions) (*stream.Detector, <-chan strin
 	read := make(chan string, 1)
 	o.Fallback = recordingServer{"unknown", read}
 	for _, match := range []func([]byte) xprotocol.MatchResult{http1.Match, dubbo.Codec{}.Match} {
-		o.Candidates = append(o.Candidates, stream.Candidate{Match: match, Server: recordingServer{"known", read}})
+		o.Candidates = append(o.Candidates, stream.Candidate{Match: match, Server: recordingServer{"candidate", read}})
 	}
 	return stream.NewDetector(o), read
 }

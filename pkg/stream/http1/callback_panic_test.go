@@ -31,12 +31,12 @@ func (panickingOpenBody) Close() error { panic("a defect in Close") }
 // panickingTunnel is a tunnel that panics in one of its methods.
 type panickingTunnel struct {
 	method string
-	ended  chan struct{}
+	done   chan struct{}
 	closed atomic.Bool
 }
 
 func newPanickingTunnel(method string) *panickingTunnel {
-	return &panickingTunnel{method: method, ended: make(chan struct{})}
+	return &panickingTunnel{method: method, done: make(chan struct{})}
 }
 
 func (t *panickingTunnel) panicIn(method string) {
@@ -50,7 +50,7 @@ func (t *panickingTunnel) Read([]byte) (int, error) {
 	if t.method == "Close" {
 		return 0, io.ErrUnexpectedEOF
 	}
-	<-t.ended
+	<-t.done
 	return 0, io.EOF
 }
 
@@ -66,7 +66,7 @@ func (t *panickingTunnel) CloseWrite() error {
 
 func (t *panickingTunnel) Close() error {
 	if !t.closed.Swap(true) {
-		close(t.ended)
+		close(t.done)
 	}
 	t.panicIn("Close")
 	return nil

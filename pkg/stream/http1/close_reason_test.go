@@ -71,9 +71,9 @@ func TestCloseReason(t *testing.T) {
 				o.HTTP1.MaxRequestsPerConnection, o.HTTP1.MaxRequestBodySize = 3, 1_000_000
 				local, client := net.Pipe()
 				conn := network.NewConn(local)
-				ended := make(chan struct{})
+				done := make(chan struct{})
 				go func() {
-					defer close(ended)
+					defer close(done)
 					defer local.Close()
 					s := NewServer(o)
 					for s.ServeConn(context.Background(), conn) == network.ErrPark {
@@ -83,7 +83,7 @@ func TestCloseReason(t *testing.T) {
 				io.WriteString(client, test.request)
 				synctest.Wait()
 				test.action(client, conn)
-				<-ended
+				<-done
 				if conn.CloseReason != test.want {
 					t.Errorf("close reason = %v, want %v", conn.CloseReason, test.want)
 				}

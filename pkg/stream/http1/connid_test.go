@@ -25,7 +25,7 @@ func TestParkedConnectionKeepsID(t *testing.T) {
 		})}
 		counts := map[string]int{}
 		for range 2 { // two connections, each with its own server
-			client, ended := serveInMemory(o)
+			client, done := serveInMemory(o)
 			for range 2 {
 				go io.WriteString(client, get) // a failure shows in the response
 				response, err := http.ReadResponse(bufio.NewReader(client), nil)
@@ -40,7 +40,7 @@ func TestParkedConnectionKeepsID(t *testing.T) {
 				time.Sleep(2 * parkAfter) // synthetic time
 			}
 			_ = client.Close()
-			<-ended
+			<-done
 		}
 		for id, n := range counts {
 			if n != 2 || id == "0" {

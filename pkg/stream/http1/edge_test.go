@@ -171,17 +171,17 @@ func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			proxy := newTestProxy(t, nil)
-			received, ended := make(chan struct{}), make(chan string)
+			received, hostRead := make(chan struct{}), make(chan string)
 			proxy.serve(func(c *peer) {
 				c.head()
 				close(received)
-				ended <- c.rest()
+				hostRead <- c.rest()
 			})
 			c := proxy.dial()
 			c.send(get)
 			<-received
 			test.action(c)
-			if rest := <-ended; rest != "" {
+			if rest := <-hostRead; rest != "" {
 				t.Errorf("the host then got %q", rest)
 			}
 			if r := <-proxy.records; r.Reason != protocol.ReasonDownstreamDisconnect {
@@ -193,20 +193,20 @@ func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 
 func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
 	proxy := newTestProxy(t, nil)
-	started, ended := make(chan struct{}), make(chan struct{})
+	started, hostDone := make(chan struct{}), make(chan struct{})
 	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
 		close(started)
 		c.rest()
-		close(ended)
+		close(hostDone)
 	})
 	c := proxy.dial()
 	c.send(get)
 	<-started
 	c.head()
 	c.Close()
-	<-ended
+	<-hostDone
 	if r := <-proxy.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("recorded %v, want the client disconnect", r.Reason)
 	}

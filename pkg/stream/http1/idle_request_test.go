@@ -19,7 +19,7 @@ import (
 // idleProxy has a client and a host in memory, and the record of their exchange.
 type idleProxy struct {
 	client, host net.Conn
-	ended        <-chan struct{} // end of the downstream connection
+	done         <-chan struct{} // closed when the downstream connection has ended
 	record       *protocol.Record
 	start        time.Time
 }
@@ -29,7 +29,7 @@ func newIdleProxy(t *testing.T, options config.HTTP1Options, idleTimeout time.Du
 	t.Cleanup(func() { _, _ = local.Close(), host.Close() })
 	client := NewClient(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 	p := &idleProxy{host: host, record: new(protocol.Record), start: time.Now()}
-	p.client, p.ended = serveInMemory(stream.ServerOptions{
+	p.client, p.done = serveInMemory(stream.ServerOptions{
 		HTTP1:       options,
 		IdleTimeout: idleTimeout,
 		Service: protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -113,7 +113,7 @@ func TestStalledRequestEnds(t *testing.T) {
 				}
 				elapsed := time.Since(proxy.start).Round(time.Second)
 				_ = proxy.client.Close()
-				<-proxy.ended
+				<-proxy.done
 				if response.StatusCode != test.status || string(body) != test.body || proxy.record.Reason != test.reason || elapsed != test.after {
 					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", response.StatusCode, body, proxy.record.Reason, elapsed,
 						test.status, test.body, test.reason, test.after)
@@ -161,7 +161,7 @@ func TestStreamIdleTimeoutEndsTunnel(t *testing.T) {
 				if _, err := io.Copy(io.Discard, proxy.client); err != nil {
 					t.Error(err)
 				}
-				<-proxy.ended
+				<-proxy.done
 				if elapsed := time.Since(proxy.start).Round(time.Second); elapsed != test.after || proxy.record.Reason != test.reason {
 					t.Errorf("reason %v after %v, want %v after %v", proxy.record.Reason, elapsed, test.reason, test.after)
 				}

@@ -56,7 +56,7 @@ func TestIdleExchangeEnds(t *testing.T) {
 				options := config.DefaultHTTP1Options()
 				options.StreamIdleTimeout = test.idleTimeout
 				reason := protocol.ReasonNone
-				downstream, ended := serveInMemory(stream.ServerOptions{
+				downstream, done := serveInMemory(stream.ServerOptions{
 					HTTP1: options,
 					Service: protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 						x.Record.UpstreamStart = time.Now()
@@ -80,7 +80,7 @@ func TestIdleExchangeEnds(t *testing.T) {
 					t.Errorf("reading the body: %v, want it complete: %v", err, complete)
 				}
 				elapsed := time.Since(start)
-				<-ended
+				<-done
 				if response.StatusCode != test.status || string(body) != test.body || reason != test.reason || elapsed != test.after {
 					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", response.StatusCode, strings.TrimSpace(string(body)), reason, elapsed,
 						test.status, test.body, test.reason, test.after)

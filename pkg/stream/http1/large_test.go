@@ -217,13 +217,13 @@ func TestDrainSendsConnectionClose(t *testing.T) {
 // before the drain began, after a response without Connection: close.
 func TestDrainServesReceivedRequest(t *testing.T) {
 	local, peer := tcpPair(t)
-	observed, drained, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	observed, drained, serveErr := make(chan struct{}), make(chan struct{}), make(chan error)
 	s := NewServer(stream.ServerOptions{
 		HTTP1:   config.DefaultHTTP1Options(),
 		Service: echo,
 		Observe: func(*protocol.Exchange) { observed <- struct{}{}; <-drained },
 	})
-	go func() { ended <- s.ServeConn(context.Background(), local) }()
+	go func() { serveErr <- s.ServeConn(context.Background(), local) }()
 	peer.send(get)
 	<-observed
 	if head := peer.head(); strings.Contains(head, "Connection: close\r\n") {
@@ -241,7 +241,7 @@ func TestDrainServesReceivedRequest(t *testing.T) {
 		t.Errorf("response to the request that had arrived: %q", head)
 	}
 	peer.CloseWrite()
-	if err := <-ended; err != nil {
+	if err := <-serveErr; err != nil {
 		t.Errorf("ServeConn = %v", err)
 	}
 }

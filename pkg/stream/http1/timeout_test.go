@@ -18,12 +18,12 @@ import (
 )
 
 // serveInMemory serves one connection in memory, in the fake time of synctest, and returns its
-// other end. ended is closed when the connection has ended.
-func serveInMemory(o stream.ServerOptions) (client net.Conn, ended <-chan struct{}) {
+// other end. done is closed when the connection has ended.
+func serveInMemory(o stream.ServerOptions) (client net.Conn, done <-chan struct{}) {
 	local, client := net.Pipe()
-	done := make(chan struct{})
+	served := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(served)
 		conn := network.NewConn(local)
 		defer conn.Close()
 		s := NewServer(o)
@@ -33,7 +33,7 @@ func serveInMemory(o stream.ServerOptions) (client net.Conn, ended <-chan struct
 			}
 		}
 	}()
-	return client, done
+	return client, served
 }
 
 // echo responds with the request body.
@@ -93,7 +93,7 @@ func TestDownstreamTimeouts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				client, ended := serveInMemory(stream.ServerOptions{HTTP1: options, Service: test.service, IdleTimeout: time.Hour})
+				client, done := serveInMemory(stream.ServerOptions{HTTP1: options, Service: test.service, IdleTimeout: time.Hour})
 				got := make(chan string)
 				go func() {
 					b, _ := io.ReadAll(client)
@@ -105,7 +105,7 @@ func TestDownstreamTimeouts(t *testing.T) {
 						t.Errorf("sending %q: %v", s.send, err)
 					}
 				}
-				<-ended
+				<-done
 				if d := time.Since(start); d != test.after {
 					t.Errorf("the connection ended after %v, want %v", d, test.after)
 				}
@@ -122,10 +122,10 @@ func TestStalledClientIsClosed(t *testing.T) {
 		reasons := make(chan protocol.Reason, 1)
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo, Observe: func(x *protocol.Exchange) { reasons <- x.Record.Reason }}
 		start := time.Now()
-		client, ended := serveInMemory(o)
+		client, done := serveInMemory(o)
 		defer client.Close()
 		io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		<-ended
+		<-done
 		if d := time.Since(start); d < o.HTTP1.WriteTimeout || d > 2*o.HTTP1.WriteTimeout {
 			t.Errorf("the connection ended after %v, want one to two write timeouts of %v", d, o.HTTP1.WriteTimeout)
 		}
@@ -244,7 +244,7 @@ func TestAbortedBodyCannotBeRewound(t *testing.T) {
 			rewound <- x.Request.Body.(protocol.Rewinder).Rewind()
 			return protocol.NewFault(protocol.UpstreamReset, nil)
 		})
-		client, ended := serveInMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
+		client, done := serveInMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
 		go io.WriteString(client, "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n")
 		got, _ := io.ReadAll(client)
 		if !strings.HasPrefix(string(got), "HTTP/1.1 502 ") || !strings.Contains(string(got), "Connection: close\r\n") {
@@ -253,7 +253,7 @@ func TestAbortedBodyCannotBeRewound(t *testing.T) {
 		if <-rewound {
 			t.Error("Rewind = true, want false")
 		}
-		<-ended
+		<-done
 	})
 }
 
@@ -308,7 +308,7 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 					}
 					return err
 				})
-				client, ended := serveInMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
+				client, done := serveInMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
 				go func() {
 					text := "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + test.headers + "Content-Length: " + decimal(len(body)) + "\r\n\r\n"
 					for _, p := range test.pieces {
@@ -325,7 +325,7 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 				if !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.HasSuffix(string(got), "\r\n\r\n"+body) {
 					t.Errorf("the client got %q", got)
 				}
-				<-ended
+				<-done
 			})
 		})
 	}
@@ -354,7 +354,7 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, ended := serveInMemory(stream.ServerOptions{
+				client, done := serveInMemory(stream.ServerOptions{
 					HTTP1: config.DefaultHTTP1Options(),
 					Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 						x.LocalReply(404, "text/plain", "not found")
@@ -377,7 +377,7 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 				if n := strings.Count(string(got), "Connection: close\r\n"); n != 1 {
 					t.Errorf("%d responses with Connection: close, want 1: %q", n, got)
 				}
-				<-ended
+				<-done
 			})
 		})
 	}

@@ -78,15 +78,15 @@ func (p *testProxy) serveBuffered(service protocol.Service, frames []byte, close
 	c := p.dialBuffered(p.newBufferedServer(service, change), frames, closeClient)
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(done)
 		c.serve(ctx)
 	}()
 	p.t.Cleanup(func() {
 		_ = c.socket.Close()
 		cancel()
-		<-ended
+		<-done
 	})
 	return c
 }
