@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -177,7 +178,7 @@ func (p *peer) read(n int) string {
 // rest reads to the end of the connection; a reset counts as the end.
 func (p *peer) rest() string {
 	b, err := io.ReadAll(p.r)
-	if err != nil && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		p.t.Errorf("the connection did not end: %v", err)
 	}
 	return string(b)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -67,11 +68,16 @@ func TestDeclaredSizeReservesNoMemory(t *testing.T) {
 	p := proxy.dial()
 	b := requestFrame(1, "x")
 	binary.BigEndian.PutUint32(b[4:], 1<<31)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
 	p.write(b)
 	if _, frame := p.read(); frame != nil {
-		t.Errorf("response %q", frame)
+		t.Errorf("response %q, want a closed connection", frame)
 	}
-	proxy.await(func() bool { return len(proxy.observed) == 0 })
+	runtime.ReadMemStats(&after)
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 64<<20 {
+		t.Errorf("%d bytes were allocated, want none for the declared size", allocated)
+	}
 }
 
 func TestTooLargeResponseFailsOnlyItsRequest(t *testing.T) {
