@@ -13,8 +13,8 @@ import (
 func TestRBACNetworkFilter(t *testing.T) {
 	t.Parallel()
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
-	b := newTestCA(t)
-	cert, key := b.issue("app.test", "")
+	ca := newTestCA(t)
+	cert, key := ca.issue("app.test", "")
 	rbac := object{"type": "rbac", "config": object{"rules": object{"policies": object{"shop": object{
 		"permissions": list{object{"requested_server_name": object{"exact": "app.test"}}},
 		"principals":  list{object{"authenticated": object{"principal_name": object{"prefix": "spiffe://shop.test/ns/shop/"}}}},
@@ -25,25 +25,25 @@ func TestRBACNetworkFilter(t *testing.T) {
 		_, _ = io.WriteString(c, "hello")
 	})
 	web := startUpstream(t, describeRequest)
-	carried, served := freeAddress(), freeAddress()
-	secure := func(name, address string, filter object) object {
+	tcpFront, httpFront := freeAddress(), freeAddress()
+	tlsListener := func(name, address string, filter object) object {
 		return object{"name": name, "address": address, "filter_chains": list{object{
 			"filters":     list{rbac, filter},
-			"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.caPEM(), "verify_client": true},
+			"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": ca.caPEM(), "verify_client": true},
 		}}}
 	}
 	w := startWeft(t, setup{
 		listeners: list{
-			secure("bytes", carried, object{"type": "tcp_proxy", "config": object{"cluster": "app"}}),
-			secure("http", served, object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "table"}}),
+			tlsListener("bytes", tcpFront, object{"type": "tcp_proxy", "config": object{"cluster": "app"}}),
+			tlsListener("http", httpFront, object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "table"}}),
 		},
 		tables:   list{routeTable("table", routeTo("/", "web"))},
 		clusters: list{cluster("app", nil, app), cluster("web", nil, web.address)},
 	}.config())
-	// said connects with the TLS configuration, sends a request, and returns every byte that
+	// response connects with the TLS configuration, sends a request, and returns every byte that
 	// it receives.
-	response := func(address string, shows *tls.Config) string {
-		conn, err := tls.Dial("tcp", address, shows)
+	response := func(address string, tlsConfig *tls.Config) string {
+		conn, err := tls.Dial("tcp", address, tlsConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,24 +55,24 @@ func TestRBACNetworkFilter(t *testing.T) {
 	}
 	rejected := 0.0
 	for _, c := range []struct {
-		name  string
-		shows *tls.Config
-		let   bool
+		name      string
+		tlsConfig *tls.Config
+		allowed   bool
 	}{
-		{"same namespace", b.clientTLS("cart", cart, "app.test"), true},
-		{"other namespace", b.clientTLS("pay", bank, "app.test"), false},
-		{"no certificate", b.clientTLS("", "", "app.test"), false},
-		{"other SNI", b.clientTLS("cart", cart, "127.0.0.1"), false},
+		{"same namespace", ca.clientTLS("cart", cart, "app.test"), true},
+		{"other namespace", ca.clientTLS("pay", bank, "app.test"), false},
+		{"no certificate", ca.clientTLS("", "", "app.test"), false},
+		{"other SNI", ca.clientTLS("cart", cart, "127.0.0.1"), false},
 	} {
-		if got := response(carried, c.shows); (got == "hello") != c.let || !c.let && got != "" {
+		if got := response(tcpFront, c.tlsConfig); (got == "hello") != c.allowed || !c.allowed && got != "" {
 			t.Errorf("%s, TCP: read %q", c.name, got)
 		}
-		if c.let {
+		if c.allowed {
 			<-accepted
 		} else {
 			rejected++
 		}
-		if got := response(served, c.shows); (len(got) > 0 && got[:12] == "HTTP/1.1 200") != c.let || !c.let && got != "" {
+		if got := response(httpFront, c.tlsConfig); (len(got) > 0 && got[:12] == "HTTP/1.1 200") != c.allowed || !c.allowed && got != "" {
 			t.Errorf("%s, HTTP: read %q", c.name, got)
 		}
 	}

@@ -51,15 +51,15 @@ func accessExample(t *testing.T) {
 		t.Errorf("preflight: %d %v %q", got.status, h, got.body)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/public", "", "Origin: https://anybody.test"); got.header.Get("Access-Control-Allow-Origin") != "https://anybody.test" {
-		t.Errorf("route that allows any origin: %v", got.header)
+		t.Errorf("route that allows any origin: header %v", got.header)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/items", ""); got.header.Get("X-Ratelimit-Limit") != "1000" {
-		t.Errorf("other route: %v", got.header)
+		t.Errorf("route with a rate limit: header %v", got.header)
 	}
 	for i, want := range []int{200, 200, 429} {
 		for _, from := range []string{"198.51.100.1", "198.51.100.2"} {
 			if got = sendRequest(t, newClient(t), "GET", url+"/report", "", "X-Forwarded-For: "+from); got.status != want {
-				t.Errorf("report %d of %s: %d, want %d", i+1, from, got.status, want)
+				t.Errorf("request %d from %s: %d, want %d", i+1, from, got.status, want)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func accessRPCExample(t *testing.T) {
 	w.admin = e.address("34913")
 	client := newConsumer(t, e.address("3245"))
 	const dubboDenied = 70
-	shop := func(method, application string) invocation {
+	shopCall := func(method, application string) invocation {
 		i := invocation{service: "org.example.Shop", method: method}
 		if application != "" {
 			i.attachments = []string{"application: " + application}
@@ -93,15 +93,15 @@ func accessRPCExample(t *testing.T) {
 		call invocation
 		want byte
 	}{
-		{shop("buy", ""), dubboOK},
-		{shop("refund", ""), dubboDenied},
-		{shop("refundAll", "shop"), dubboDenied},
-		{shop("refund", "billing"), dubboOK},
+		{shopCall("buy", ""), dubboOK},
+		{shopCall("refund", ""), dubboDenied},
+		{shopCall("refundAll", "shop"), dubboDenied},
+		{shopCall("refund", "billing"), dubboOK},
 		{invocation{service: "org.example.Bank", method: "refund"}, dubboOK},
-		{shop("report", "shop"), dubboOK}, {shop("report", "shop"), dubboOK}, {shop("report", "shop"), dubboOK},
-		{shop("report", "shop"), dubboExhausted},
-		{shop("report", "billing"), dubboOK},
-		{shop("buy", "shop"), dubboOK},
+		{shopCall("report", "shop"), dubboOK}, {shopCall("report", "shop"), dubboOK}, {shopCall("report", "shop"), dubboOK},
+		{shopCall("report", "shop"), dubboExhausted},
+		{shopCall("report", "billing"), dubboOK},
+		{shopCall("buy", "shop"), dubboOK},
 	} {
 		if got := client.call(c.call); got.status != c.want {
 			t.Errorf("%+v: %d %q, want %d", c.call, got.status, got.text, c.want)
@@ -119,9 +119,9 @@ func accessRPCExample(t *testing.T) {
 // status of the client's protocol: 403 or 429 in HTTP/1.1, a gRPC status, or an RPC status code.
 func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 	t.Parallel()
-	denying := streamFilter("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
+	denyByHeader := streamFilter("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
 		"permissions": list{object{"any": true}}, "principals": list{object{"header": object{"name": "bad"}}}}}}})
-	once := streamFilter("local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})
+	rateLimit := streamFilter("local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})
 	denyAll := streamFilter("ip_access", object{"default_action": "deny"})
 	cases := map[string]struct {
 		filter object
@@ -129,8 +129,8 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 		reason protocol.Reason
 		want   [2]bool // whether the first and the second of two requests are allowed
 	}{
-		"rbac":            {denying, "bad", protocol.ReasonDenied, [2]bool{false, false}},
-		"local_ratelimit": {once, "other", protocol.RateLimited, [2]bool{true, false}},
+		"rbac":            {denyByHeader, "bad", protocol.ReasonDenied, [2]bool{false, false}},
+		"local_ratelimit": {rateLimit, "other", protocol.RateLimited, [2]bool{true, false}},
 		"ip_access":       {denyAll, "other", protocol.ReasonDenied, [2]bool{false, false}},
 	}
 	for name, c := range cases {
@@ -139,10 +139,10 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 			t.Run("Http1", func(t *testing.T) {
 				url := filterProxy(t, list{c.filter})
 				rejected := map[protocol.Reason]int{protocol.ReasonDenied: 403, protocol.RateLimited: 429}[c.reason]
-				for i, in := range c.want {
+				for i, allowed := range c.want {
 					got := sendRequest(t, newClient(t), "GET", url, "", c.field+": 1")
-					if got.status != map[bool]int{true: 200, false: rejected}[in] {
-						t.Errorf("request %d: status %d, want allowed: %t", i, got.status, in)
+					if got.status != map[bool]int{true: 200, false: rejected}[allowed] {
+						t.Errorf("request %d: status %d, want allowed: %t", i, got.status, allowed)
 					}
 				}
 			})
@@ -151,9 +151,9 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 				_, front, h2 := startGRPCProxy(t, object{"stream_filters": list{c.filter}}, list{cluster("app", nil, app.address)}, routeTo("/", "app"))
 				h2.Transport = headerTransport{h2.Transport, c.field}
 				rejected := map[protocol.Reason]string{protocol.ReasonDenied: "7", protocol.RateLimited: "14"}[c.reason]
-				for i, in := range c.want {
-					if got := callGRPC(t, h2, front, "/shop.Items/List"); got != map[bool]string{true: "0", false: rejected}[in] {
-						t.Errorf("call %d: %s, want allowed: %t", i, got, in)
+				for i, allowed := range c.want {
+					if got := callGRPC(t, h2, front, "/shop.Items/List"); got != map[bool]string{true: "0", false: rejected}[allowed] {
+						t.Errorf("call %d: %s, want allowed: %t", i, got, allowed)
 					}
 				}
 			})
@@ -168,10 +168,10 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 					clusters: list{cluster("app", nil, address)},
 				}.config())
 				client := r.dial(t, front)
-				for i, in := range c.want {
+				for i, allowed := range c.want {
 					client.send(r.withHeader(t, r.request(uint64(i+1)), c.field, "1"))
-					if got := client.receive(); got.ok != in || !in && got.code != r.code(c.reason) {
-						t.Errorf("call %d: code %d, want allowed: %t", i, got.code, in)
+					if got := client.receive(); got.ok != allowed || !allowed && got.code != r.code(c.reason) {
+						t.Errorf("call %d: code %d, want allowed: %t", i, got.code, allowed)
 					}
 				}
 			})
@@ -186,10 +186,10 @@ type headerTransport struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (a headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set(a.field, "1")
-	return a.RoundTripper.RoundTrip(r)
+	r.Header.Set(t.field, "1")
+	return t.RoundTripper.RoundTrip(r)
 }
 
 // TestRateLimitSurvivesReload verifies that a rate limit keeps its token count across a reload.
@@ -216,11 +216,11 @@ func TestRateLimitSurvivesReload(t *testing.T) {
 	if n := passed(); n != 2 {
 		t.Fatalf("%d of 4 requests passed, want 2", n)
 	}
-	w.reload(with(routeWithFilter("/own", "local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})))
+	w.reload(with(routeWithFilter("/separate", "local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})))
 	if n := passed(); n != 0 {
 		t.Errorf("after a reload %d of 4 requests passed, want 0", n)
 	}
-	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/own", ""); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/separate", ""); got.status != 200 {
 		t.Errorf("first request of a route with a separate limit: %d", got.status)
 	}
 }
@@ -299,15 +299,15 @@ func TestPoliciesMatchOriginalPath(t *testing.T) {
 	rewritten := func(prefix string) object {
 		return routeTo(prefix, "app", object{"prefix_rewrite": "/new", "host_rewrite": "app.internal"})
 	}
-	own := func(route, rules object) object {
+	withRBAC := func(route, rules object) object {
 		return route.with(object{"per_filter_config": object{"rbac": rules}})
 	}
 	url := filterProxy(t, list{streamFilter("rbac", object{}), streamFilter("csrf", object{})},
-		own(rewritten("/sent"), policy(path("/sent"))),
-		own(rewritten("/made"), policy(path("/new"))),
-		own(rewritten("/host"), policy(object{"header": object{"name": ":authority", "exact_match": "app.internal"}})),
+		withRBAC(rewritten("/original"), policy(path("/original"))),
+		withRBAC(rewritten("/rewritten"), policy(path("/new"))),
+		withRBAC(rewritten("/host"), policy(object{"header": object{"name": ":authority", "exact_match": "app.internal"}})),
 	)
-	for path, want := range map[string]int{"/sent/a": 200, "/made/a": 403, "/host/a": 403} {
+	for path, want := range map[string]int{"/original/a": 200, "/rewritten/a": 403, "/host/a": 403} {
 		got := sendRequest(t, newClient(t), "POST", url+path, "", "Origin: "+url)
 		if got.status != want || want == 200 && !strings.HasPrefix(got.body, "POST /new/a app.internal\n") {
 			t.Errorf("%s: %d, want %d\n%s", path, got.status, want, got.body)

@@ -24,33 +24,34 @@ type testCA struct {
 	key  *ecdsa.PrivateKey
 }
 
+// newTestCA returns a testCA with a new key.
 func newTestCA(t *testing.T) *testCA {
 	t.Helper()
-	b := &testCA{t: t}
-	template := b.template("badges")
+	ca := &testCA{t: t}
+	template := ca.template("test CA")
 	template.IsCA, template.BasicConstraintsValid = true, true
 	template.KeyUsage = x509.KeyUsageCertSign
-	b.cert, b.key = template, b.newKey()
-	der, err := x509.CreateCertificate(rand.Reader, template, template, b.key.Public(), b.key)
+	ca.cert, ca.key = template, ca.newKey()
+	der, err := x509.CreateCertificate(rand.Reader, template, template, ca.key.Public(), ca.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.cert, err = x509.ParseCertificate(der); err != nil {
+	if ca.cert, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return ca
 }
 
-func (b *testCA) newKey() *ecdsa.PrivateKey {
-	b.t.Helper()
+func (ca *testCA) newKey() *ecdsa.PrivateKey {
+	ca.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		b.t.Fatal(err)
+		ca.t.Fatal(err)
 	}
 	return key
 }
 
-func (b *testCA) template(name string) *x509.Certificate {
+func (ca *testCA) template(name string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -59,47 +60,47 @@ func (b *testCA) template(name string) *x509.Certificate {
 }
 
 // issue returns a certificate and its key as PEM. uri may be "".
-func (b *testCA) issue(name, uri string) (cert, key string) {
-	b.t.Helper()
-	c := b.template(name)
+func (ca *testCA) issue(name, uri string) (cert, key string) {
+	ca.t.Helper()
+	c := ca.template(name)
 	c.DNSNames, c.IPAddresses = []string{name}, []net.IP{net.IPv4(127, 0, 0, 1)}
 	if uri != "" {
 		u, err := url.Parse(uri)
 		if err != nil {
-			b.t.Fatal(err)
+			ca.t.Fatal(err)
 		}
 		c.URIs = []*url.URL{u}
 	}
-	private := b.newKey()
-	der, err := x509.CreateCertificate(rand.Reader, c, b.cert, private.Public(), b.key)
+	leafKey := ca.newKey()
+	der, err := x509.CreateCertificate(rand.Reader, c, ca.cert, leafKey.Public(), ca.key)
 	if err != nil {
-		b.t.Fatal(err)
+		ca.t.Fatal(err)
 	}
-	text, err := x509.MarshalPKCS8PrivateKey(private)
+	text, err := x509.MarshalPKCS8PrivateKey(leafKey)
 	if err != nil {
-		b.t.Fatal(err)
+		ca.t.Fatal(err)
 	}
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}))
 }
 
-func (b *testCA) caPEM() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.cert.Raw}))
+func (ca *testCA) caPEM() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}))
 }
 
 // clientTLS returns the TLS configuration of a client. With uri "" the client has no certificate.
-func (b *testCA) clientTLS(name, uri, server string) *tls.Config {
-	b.t.Helper()
+func (ca *testCA) clientTLS(name, uri, server string) *tls.Config {
+	ca.t.Helper()
 	roots := x509.NewCertPool()
-	roots.AddCert(b.cert)
+	roots.AddCert(ca.cert)
 	c := &tls.Config{RootCAs: roots, ServerName: server}
 	if uri == "" {
 		return c
 	}
-	cert, key := b.issue(name, uri)
+	cert, key := ca.issue(name, uri)
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
-		b.t.Fatal(err)
+		ca.t.Fatal(err)
 	}
 	c.Certificates = []tls.Certificate{pair}
 	return c
@@ -110,43 +111,43 @@ func (b *testCA) clientTLS(name, uri, server string) *tls.Config {
 func TestRBACMatchesClientCertificate(t *testing.T) {
 	t.Parallel()
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
-	b := newTestCA(t)
-	cert, key := b.issue("app.test", "")
-	secured := object{"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.caPEM(), "verify_client": true}}
+	ca := newTestCA(t)
+	cert, key := ca.issue("app.test", "")
+	secured := object{"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": ca.caPEM(), "verify_client": true}}
 	rules := streamFilter("rbac", object{"rules": object{"policies": object{"shop": object{
 		"permissions": list{object{"requested_server_name": object{"exact": "app.test"}}},
 		"principals":  list{object{"authenticated": object{"principal_name": object{"prefix": "spiffe://shop.test/ns/shop/"}}}},
 	}}}})
 	app, shop := startUpstream(t, describeRequest), startProvider(t, "shop", nil)
 	http1, rpc := freeAddress(), freeAddress()
-	secure := func(name, address, protocol, table string) object {
+	tlsListener := func(name, address, protocol, table string) object {
 		return object{"name": name, "address": address, "stream_filters": list{rules}, "filter_chains": list{object{
 			"filters": list{object{"type": "proxy", "config": object{
 				"downstream_protocol": protocol, "upstream_protocol": protocol, "router_config_name": table}}},
 		}.with(secured)}}
 	}
 	startWeft(t, setup{
-		listeners: list{secure("http", http1, "Http1", "http"), secure("rpc", rpc, "dubbo", "rpc")},
+		listeners: list{tlsListener("http", http1, "Http1", "http"), tlsListener("rpc", rpc, "dubbo", "rpc")},
 		tables:    list{routeTable("http", routeTo("/", "app")), routeTable("rpc", routeTo("/", "shop"))},
 		clusters:  list{cluster("app", nil, app.address), cluster("shop", nil, shop.address)},
 	}.config())
 	for _, c := range []struct {
-		name  string
-		shows *tls.Config
-		let   bool
+		name      string
+		tlsConfig *tls.Config
+		allowed   bool
 	}{
-		{"same namespace", b.clientTLS("cart", cart, "app.test"), true},
-		{"other namespace", b.clientTLS("pay", bank, "app.test"), false},
-		{"no certificate", b.clientTLS("", "", "app.test"), false},
-		{"other SNI", b.clientTLS("cart", cart, "127.0.0.1"), false}, // a client does not send an IP address as SNI
+		{"same namespace", ca.clientTLS("cart", cart, "app.test"), true},
+		{"other namespace", ca.clientTLS("pay", bank, "app.test"), false},
+		{"no certificate", ca.clientTLS("", "", "app.test"), false},
+		{"other SNI", ca.clientTLS("cart", cart, "127.0.0.1"), false}, // a client does not send an IP address as SNI
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := newClient(t)
-			client.Transport = &http.Transport{TLSClientConfig: c.shows, DisableKeepAlives: true}
-			if got, want := sendRequest(t, client, "GET", "https://"+http1, "").status, map[bool]int{true: 200, false: 403}[c.let]; got != want {
+			client.Transport = &http.Transport{TLSClientConfig: c.tlsConfig, DisableKeepAlives: true}
+			if got, want := sendRequest(t, client, "GET", "https://"+http1, "").status, map[bool]int{true: 200, false: 403}[c.allowed]; got != want {
 				t.Errorf("HTTP: %d, want %d", got, want)
 			}
-			conn, err := tls.Dial("tcp", rpc, c.shows)
+			conn, err := tls.Dial("tcp", rpc, c.tlsConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +160,7 @@ func TestRBACMatchesClientCertificate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := map[bool]byte{true: dubboOK, false: 70}[c.let]; response[3] != want {
+			if want := map[bool]byte{true: dubboOK, false: 70}[c.allowed]; response[3] != want {
 				t.Errorf("Dubbo: %d, want %d", response[3], want)
 			}
 		})

@@ -64,7 +64,7 @@ func TestAccessLogFields(t *testing.T) {
 	}
 	format := "%" + strings.Join(names, "%|%") + "%|"
 	var front, host string
-	began := time.Now()
+	startTime := time.Now()
 	text, objects := accessLog(t, format, fields, func(address string, app *origin) {
 		front, host = address, app.address
 		sendRequest(t, newClient(t), "POST", "http://"+front+"/old/thing?a=1&b=two", "content", "Host: shop.example", "X-Id: 7", "Cookie: a=b; session=s1")
@@ -101,7 +101,7 @@ func TestAccessLogFields(t *testing.T) {
 		t.Errorf("JSON: the value with surrounding text is %v", got)
 	}
 	start, err := time.ParseInLocation("2006/01/02 15:04:05.000", objects[0]["start"].(string), time.Local)
-	if err != nil || start.Before(began.Add(-time.Second)) || start.After(time.Now()) {
+	if err != nil || start.Before(startTime.Add(-time.Second)) || start.After(time.Now()) {
 		t.Errorf("start_time is %v, %v", objects[0]["start"], err)
 	}
 }

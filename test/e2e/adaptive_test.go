@@ -80,7 +80,7 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 				t.Errorf("the first request: %d", got.status)
 			}
 			if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.status != 200 {
-				t.Errorf("afterwards: %d", got.status)
+				t.Errorf("after the first request: %d", got.status)
 			}
 			if rejected, n := w.metric(adaptiveRefused), w.metric(adaptiveInFlight); rejected != 1 || n != 0 {
 				t.Errorf("%v rejected, %v in flight; want 1 and 0", rejected, n)
@@ -167,7 +167,7 @@ func TestAdaptiveConcurrencySurvivesReload(t *testing.T) {
 		t.Errorf("the first request: %d", got.status)
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 200 {
-		t.Errorf("after it has ended: %d", got.status)
+		t.Errorf("after the first request has ended: %d", got.status)
 	}
 }
 
@@ -182,15 +182,15 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			if r.Header.Get("Upgrade") == "" {
 				return // 200
 			}
-			c, both, err := http.NewResponseController(w).Hijack()
+			c, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer c.Close()
-			_, _ = both.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
-			_ = both.Flush()
-			_, _ = io.Copy(c, both) // echo until the client closes
+			_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+			_ = rw.Flush()
+			_, _ = io.Copy(c, rw) // echo until the client closes
 		})
 		s, front := simpleProxy(app.address)
 		s.listeners = list{httpListener("front", front, filters)}
@@ -223,9 +223,9 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			list{cluster("app", nil, address)}, routeTo("/", "app"))
 		end := make([]io.WriteCloser, 2)
 		for i := range end {
-			body, into := io.Pipe()
-			end[i] = into
-			go func() { _, _ = io.WriteString(into, message("hello")) }() // returns when the message is read
+			body, pw := io.Pipe()
+			end[i] = pw
+			go func() { _, _ = io.WriteString(pw, message("hello")) }() // returns when the message is read
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/Watch", body)
 			if err != nil {
 				t.Fatal(err)
@@ -241,7 +241,7 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			}
 		}
 		if got := w.metric(adaptiveMinRTT); got != 0 {
-			t.Errorf("streams alone gave the minimum RTT %v", got)
+			t.Errorf("the minimum RTT is %v s, want 0: streams are no samples", got)
 		}
 		for _, e := range end {
 			_ = e.Close()

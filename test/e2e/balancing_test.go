@@ -20,12 +20,12 @@ func startUpstreams(t *testing.T, n int) (apps []*origin, addresses []string) {
 }
 
 // bodyText returns the response body. It fails the test if the status is not 200.
-func (a httpResponse) bodyText(t *testing.T) string {
+func (resp httpResponse) bodyText(t *testing.T) string {
 	t.Helper()
-	if a.status != 200 {
-		t.Fatalf("response %d %q, want 200", a.status, a.body)
+	if resp.status != 200 {
+		t.Fatalf("response %d %q, want 200", resp.status, resp.body)
 	}
-	return a.body
+	return resp.body
 }
 
 // countByUpstream sends as many requests as times and returns how many each upstream served.
@@ -53,47 +53,47 @@ func TestHashPolicyIsConsistent(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			apps, addresses := startUpstreams(t, 5)
-			fleet := make([]string, 2)
-			for i := range fleet {
+			proxies := make([]string, 2)
+			for i := range proxies {
 				s, front := simpleProxy()
 				var routes []object
-				for prefix, hashed := range policies {
-					routes = append(routes, routeTo(prefix, "app", object{"hash_policy": list{hashed}}))
+				for prefix, hashPolicy := range policies {
+					routes = append(routes, routeTo(prefix, "app", object{"hash_policy": list{hashPolicy}}))
 				}
 				s.tables = list{routeTable("front", routes...)}
-				turned := slices.Clone(addresses)
+				ordered := slices.Clone(addresses)
 				if i == 1 {
-					slices.Reverse(turned) // the order of hosts has no effect
+					slices.Reverse(ordered) // the order of hosts has no effect
 				}
-				s.clusters = list{cluster("app", object{"lb_type": policy}, turned...)}
+				s.clusters = list{cluster("app", object{"lb_type": policy}, ordered...)}
 				startWeft(t, s.config())
-				fleet[i] = "http://" + front
+				proxies[i] = "http://" + front
 			}
-			userHost := func(front, kind string, user int) string {
+			userHost := func(front, path string, user int) string {
 				name := fmt.Sprintf("user-%d", user)
-				return sendRequest(t, newClient(t), "GET", front+kind+"/"+name+"?user="+name, "", "X-User: "+name, "Cookie: a=b; user="+name).bodyText(t)
+				return sendRequest(t, newClient(t), "GET", front+path+"/"+name+"?user="+name, "", "X-User: "+name, "Cookie: a=b; user="+name).bodyText(t)
 			}
 			const users = 20
 			before := map[string][]string{}
-			for kind := range policies {
+			for path := range policies {
 				used := map[string]bool{}
 				for user := range users {
-					app := userHost(fleet[0], kind, user)
-					before[kind] = append(before[kind], app)
+					app := userHost(proxies[0], path, user)
+					before[path] = append(before[path], app)
 					used[app] = true
-					if got := userHost(fleet[1], kind, user); got != app {
-						t.Errorf("%s: user %d goes to %s, and to %s through another proxy", kind, user, app, got)
+					if got := userHost(proxies[1], path, user); got != app {
+						t.Errorf("%s: user %d goes to %s, and to %s through another proxy", path, user, app, got)
 					}
 				}
-				if kind == "/address" && len(used) != 1 || kind != "/address" && len(used) < 3 {
-					t.Errorf("%s: %d users go to %d applications", kind, users, len(used))
+				if path == "/address" && len(used) != 1 || path != "/address" && len(used) < 3 {
+					t.Errorf("%s: %d users go to %d applications", path, users, len(used))
 				}
 			}
 			apps[2].kill()
-			for kind, previous := range before {
+			for path, previous := range before {
 				for user := range users {
-					if app := userHost(fleet[0], kind, user); app != previous[user] && previous[user] != "2" || app == "2" {
-						t.Errorf("%s: application 2 has stopped: user %d moved from %s to %s", kind, user, previous[user], app)
+					if app := userHost(proxies[0], path, user); app != previous[user] && previous[user] != "2" || app == "2" {
+						t.Errorf("%s: application 2 has stopped: user %d moved from %s to %s", path, user, previous[user], app)
 					}
 				}
 			}
@@ -114,12 +114,12 @@ func TestHashCookieIsSet(t *testing.T) {
 		first := sendRequest(t, newClient(t), "GET", "http://"+front, "")
 		app := first.bodyText(t)
 		used[app] = true
-		set := (&http.Response{Header: first.header}).Cookies()
-		if len(set) != 1 || set[0].Name != "stay" || set[0].Path != "/shop" || set[0].MaxAge != 90 || !set[0].HttpOnly {
+		cookies := (&http.Response{Header: first.header}).Cookies()
+		if len(cookies) != 1 || cookies[0].Name != "stay" || cookies[0].Path != "/shop" || cookies[0].MaxAge != 90 || !cookies[0].HttpOnly {
 			t.Fatalf("Set-Cookie %v, want one of stay", first.header["Set-Cookie"])
 		}
 		for range 3 {
-			next := sendRequest(t, newClient(t), "GET", "http://"+front, "", "Cookie: stay="+set[0].Value)
+			next := sendRequest(t, newClient(t), "GET", "http://"+front, "", "Cookie: stay="+cookies[0].Value)
 			if got := next.bodyText(t); got != app {
 				t.Errorf("with the cookie: application %s, want %s", got, app)
 			}
@@ -143,8 +143,8 @@ func TestNoHashCookieWithoutHashBalancer(t *testing.T) {
 	s.tables = list{routeTable("front", routeTo("/", "app", hash))}
 	s.clusters = list{cluster("app", object{"lb_type": "LB_RANDOM"}, addresses...)}
 	startWeft(t, s.config())
-	if set := sendRequest(t, newClient(t), "GET", "http://"+front, "").header["Set-Cookie"]; set != nil {
-		t.Errorf("Set-Cookie %v, want none", set)
+	if cookies := sendRequest(t, newClient(t), "GET", "http://"+front, "").header["Set-Cookie"]; cookies != nil {
+		t.Errorf("Set-Cookie %v, want none", cookies)
 	}
 }
 
@@ -166,8 +166,8 @@ func TestHashByAttachment(t *testing.T) {
 			user := int(id % users)
 			c := r.dial(t, front)
 			c.send(r.withHeader(t, r.request(id+1), "user", fmt.Sprintf("user-%d", user)))
-			if a := c.receive(); !a.ok {
-				t.Fatalf("call %d: code %d", id+1, a.code)
+			if resp := c.receive(); !resp.ok {
+				t.Fatalf("call %d: code %d", id+1, resp.code)
 			}
 			for app, received := range got {
 				select {
@@ -360,8 +360,8 @@ func balancingExample(t *testing.T) {
 			}
 		}
 	}
-	if set := sendRequest(t, newClient(t), "GET", url+"/sticky", "").header.Get("Set-Cookie"); !strings.HasPrefix(set, "weft-host=") || !strings.HasSuffix(set, "; Path=/; Max-Age=3600; HttpOnly") {
-		t.Errorf("Set-Cookie: %s", set)
+	if cookie := sendRequest(t, newClient(t), "GET", url+"/sticky", "").header.Get("Set-Cookie"); !strings.HasPrefix(cookie, "weft-host=") || !strings.HasSuffix(cookie, "; Path=/; Max-Age=3600; HttpOnly") {
+		t.Errorf("Set-Cookie: %s", cookie)
 	}
 	if seen := countByUpstream(t, url+"/canary", 20); seen["app3\n"] != 20 {
 		t.Errorf("/canary: %v, want version 2", seen)

@@ -23,7 +23,7 @@ import (
 // the size of the bodies that pass through it.
 const bodyMemory = 32 << 20
 
-// framings are the two ways in which HTTP/1.1 delimits a body: Content-Length and chunks.
+// framings are the framings of an HTTP/1.1 body: Content-Length and chunks.
 var framings = [...]string{"length", "chunks"}
 
 // largeBodySize returns the size of a large body: 1 GiB, or 32 MiB in short mode and with
@@ -57,7 +57,7 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 	s, front := simpleProxy(app.address)
 	w := startWeft(t, s.config())
 	sendRequest(t, newClient(t), "POST", "http://"+front+"/", "warm")
-	grewLittle := w.watchMemory()
+	checkGrowth := w.watchMemory()
 	want := streamSum(1, size)
 	for _, framing := range framings {
 		url := "http://" + front + "/" + framing
@@ -95,7 +95,7 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 			}
 		})
 	}
-	grewLittle(bodyMemory)
+	checkGrowth(bodyMemory)
 }
 
 // logRate starts to time a transfer. The returned function logs the duration and the peak of
@@ -126,7 +126,7 @@ func TestBackpressure(t *testing.T) {
 			})
 			s, front := simpleProxy(app)
 			w := startWeft(t, s.config())
-			grewLittle := w.watchMemory()
+			checkGrowth := w.watchMemory()
 			client := dialRaw(t, front).send(get)
 			sender.checkBlocked(t, front, app)
 			response, err := http.ReadResponse(client.r, nil)
@@ -137,15 +137,15 @@ func TestBackpressure(t *testing.T) {
 			if sum, n, err := readSum(response.Body); err != nil || n != sender.size || sum != streamSum(1, sender.size) {
 				t.Errorf("the client read %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
 			}
-			grewLittle(bodyMemory)
+			checkGrowth(bodyMemory)
 		})
 		t.Run("up/"+framing, func(t *testing.T) {
 			t.Parallel()
 			sender := newSender(framing)
-			reads := make(chan struct{})
+			startReading := make(chan struct{})
 			app := startTCPServer(t, func(c net.Conn) {
 				select {
-				case <-reads:
+				case <-startReading:
 				case <-t.Context().Done():
 					return
 				}
@@ -153,18 +153,18 @@ func TestBackpressure(t *testing.T) {
 			})
 			s, front := simpleProxy(app)
 			w := startWeft(t, s.config())
-			grewLittle := w.watchMemory()
+			checkGrowth := w.watchMemory()
 			var sending sync.WaitGroup
 			t.Cleanup(sending.Wait) // after the connection is closed
 			client := dialRaw(t, front)
 			sending.Go(func() { sender.send(client.Conn, "POST / HTTP/1.1\r\nHost: a") })
 			sender.checkBlocked(t, front, app)
-			close(reads)
+			close(startReading)
 			sum := streamSum(1, sender.size)
 			if _, got := client.readResponse(http.MethodPost); got != hex.EncodeToString(sum[:]) {
 				t.Errorf("the application saw %q, want %x", got, sum)
 			}
-			grewLittle(bodyMemory)
+			checkGrowth(bodyMemory)
 		})
 	}
 }
@@ -196,17 +196,17 @@ func newSender(framing string) *sender { return &sender{framing: framing, size: 
 // send returns when it has sent everything, or when the connection has ended. The reader verifies
 // the content.
 func (s *sender) send(c net.Conn, head string) {
-	to := countingWriter{c, &s.sentBytes}
+	w := countingWriter{c, &s.sentBytes}
 	if s.framing == "length" {
-		_, _ = fmt.Fprintf(to, "%s\r\nContent-Length: %d\r\n\r\n", head, s.size)
-		_, _ = io.Copy(to, randomStream(1, s.size))
+		_, _ = fmt.Fprintf(w, "%s\r\nContent-Length: %d\r\n\r\n", head, s.size)
+		_, _ = io.Copy(w, randomStream(1, s.size))
 		return
 	}
-	_, _ = fmt.Fprintf(to, "%s\r\nTransfer-Encoding: chunked\r\n\r\n", head)
-	chunks := httputil.NewChunkedWriter(to)
+	_, _ = fmt.Fprintf(w, "%s\r\nTransfer-Encoding: chunked\r\n\r\n", head)
+	chunks := httputil.NewChunkedWriter(w)
 	_, _ = io.Copy(chunks, randomStream(1, s.size))
 	_ = chunks.Close()
-	_, _ = io.WriteString(to, "\r\n")
+	_, _ = io.WriteString(w, "\r\n")
 }
 
 // checkBlocked waits until the sender has made no progress for 500 ms. It checks that at most 512
@@ -224,10 +224,10 @@ func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	inWeft := last - socketQueueBytes(t, addresses...)
 	t.Logf("blocked after %d KB, of which %d KB are in Weft", last>>10, inWeft>>10)
 	if last >= s.size {
-		t.Errorf("sent all %d bytes to a peer that does not read", last)
+		t.Errorf("sent all %d bytesto a receiver that does not read", last)
 	}
 	if inWeft > mostInWeft {
-		t.Errorf("Weft buffers %d bytes for a peer that does not read, want at most %d", inWeft, mostInWeft)
+		t.Errorf("Weft buffers %d bytesfor a receiver that does not read, want at most %d", inWeft, mostInWeft)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestMaxRequests(t *testing.T) {
 		t.Errorf("first two requests: %d and %d", a.status, b.status)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 200 {
-		t.Errorf("afterwards: %d", got.status)
+		t.Errorf("after the first two requests: %d", got.status)
 	}
 }
 
@@ -150,14 +150,14 @@ func startDNSServer(t *testing.T, records ...string) *dnsServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &dnsServer{address: conn.LocalAddr().String(), records: records}
+	s := &dnsServer{address: conn.LocalAddr().String(), records: records}
 	started := make(chan struct{})
-	server := &dns.Server{PacketConn: conn, Handler: n, NotifyStartedFunc: func() { close(started) }}
+	server := &dns.Server{PacketConn: conn, Handler: s, NotifyStartedFunc: func() { close(started) }}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := server.ActivateAndServe(); err != nil {
-			t.Errorf("name server: %v", err)
+			t.Errorf("DNS server: %v", err)
 		}
 	}()
 	<-started
@@ -165,32 +165,32 @@ func startDNSServer(t *testing.T, records ...string) *dnsServer {
 		_ = server.Shutdown() // fails only if it was not started
 		<-ended
 	})
-	return n
+	return s
 }
 
-func (n *dnsServer) set(code int, records ...string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.code, n.records = code, records
+func (s *dnsServer) set(code int, records ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.code, s.records = code, records
 }
 
 // ServeDNS implements dns.Handler.
-func (n *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
-	n.queries.Add(1)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	m := new(dns.Msg).SetRcode(question, n.code)
-	for _, address := range n.records {
-		if question.Question[0].Qtype != dns.TypeA {
+func (s *dnsServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
+	s.queries.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resp := new(dns.Msg).SetRcode(query, s.code)
+	for _, address := range s.records {
+		if query.Question[0].Qtype != dns.TypeA {
 			break
 		}
-		record, err := dns.NewRR(fmt.Sprintf("%s 60 IN A %s", question.Question[0].Name, address))
+		record, err := dns.NewRR(fmt.Sprintf("%s 60 IN A %s", query.Question[0].Name, address))
 		if err != nil {
 			panic(err)
 		}
-		m.Answer = append(m.Answer, record)
+		resp.Answer = append(resp.Answer, record)
 	}
-	_ = w.WriteMsg(m) // the resolver repeats a query that gets no response
+	_ = w.WriteMsg(resp) // the resolver repeats a query that gets no response
 }
 
 func TestStrictDNS(t *testing.T) {
@@ -225,7 +225,7 @@ func TestStrictDNS(t *testing.T) {
 		return addresses
 	}
 	if got := seen(); len(got) != 1 || !got["127.0.0.2"] {
-		t.Errorf("at first: %v", got)
+		t.Errorf("one address: requests go to %v", got)
 	}
 	server.set(dns.RcodeSuccess, "127.0.0.2", "127.0.0.3")
 	eventually(t, "both addresses get requests", func() bool { return len(seen()) == 2 })
@@ -237,7 +237,7 @@ func TestStrictDNS(t *testing.T) {
 	for name, code := range map[string]int{"SERVFAIL": dns.RcodeServerFailure, "no response": dns.RcodeRefused} {
 		server.set(code)
 		requests := server.queries.Load()
-		eventually(t, "the name server got another query", func() bool { return server.queries.Load() > requests+4 })
+		eventually(t, "the DNS server got another query", func() bool { return server.queries.Load() > requests+4 })
 		if got := seen(); len(got) != 1 || !got["127.0.0.3"] {
 			t.Errorf("after %s: %v, want the last resolved addresses", name, got)
 		}

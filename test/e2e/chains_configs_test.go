@@ -14,16 +14,16 @@ import (
 )
 
 func filterChainsExample(t *testing.T) {
-	v := exampleCertDir(t)
-	bank := v.ca.Issue(testpki.Spec{CommonName: "bank", DNS: []string{"bank.example"}})
+	certs := exampleCertDir(t)
+	bank := certs.ca.Issue(testpki.Spec{CommonName: "bank", DNS: []string{"bank.example"}})
 	e := loadExample(t, "filter_chains.json")
-	e.run("filter_chains.json", "CERTS="+v.dir,
+	e.run("filter_chains.json", "CERTS="+certs.dir,
 		"BANK_ADDRESS="+serveTLS(t, bank.TLS, "the bank\n"), "OTHER_ADDRESS="+startTCPEcho(t))
 	address := e.address("2445")
 	for name, want := range map[string]string{
 		"shop.example": "shop the shop\n", "v1.api.example": "api the API\n", "bank.example": "bank the bank\n", "other.example": "EOF", "": "EOF",
 	} {
-		if got := requestWithSNI(t, v, address, name); got != want {
+		if got := requestWithSNI(t, certs, address, name); got != want {
 			t.Errorf("SNI %q: %q, want %q", name, got, want)
 		}
 	}
@@ -82,7 +82,7 @@ func startTCPEcho(t *testing.T) (address string) {
 
 // requestWithSNI connects over TLS with name as SNI, sends a GET over HTTP/1.1, and returns the
 // common name of the certificate and the body, or the text of the error.
-func requestWithSNI(t *testing.T, v *certDir, address, name string) string {
+func requestWithSNI(t *testing.T, certs *certDir, address, name string) string {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err != nil {
@@ -90,7 +90,7 @@ func requestWithSNI(t *testing.T, v *certDir, address, name string) string {
 	}
 	defer nc.Close()
 	_ = nc.SetDeadline(time.Now().Add(waitTimeout))
-	c := tls.Client(nc, &tls.Config{RootCAs: v.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
+	c := tls.Client(nc, &tls.Config{RootCAs: certs.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
 	if err := c.Handshake(); err != nil {
 		return err.Error()
 	}

@@ -43,44 +43,44 @@ func directTables(names ...string) list {
 
 func TestFilterChainMatchesALPN(t *testing.T) {
 	t.Parallel()
-	v := newCertDir(t)
-	v.issue("server", testpki.Spec{})
+	dir := newCertDir(t)
+	dir.issue("server", testpki.Spec{})
 	front := freeAddress()
-	certs := object{"tls_context": v.context("server", nil)}
+	certs := object{"tls_context": dir.context("server", nil)}
 	startWeft(t, setup{
 		listeners: list{chainListener("front", front, object{"default_filter_chain": object{
 			"filters": list{object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "rest"}}},
 		}},
-			filterChain("two", object{"application_protocols": list{"h2"}, "transport_protocol": "tls"}, certs),
-			filterChain("one", object{"application_protocols": list{"http/1.1"}, "transport_protocol": "tls"}, certs),
-			filterChain("plain-two", object{"application_protocols": list{"h2c"}, "transport_protocol": "raw_buffer"}, nil),
+			filterChain("h2", object{"application_protocols": list{"h2"}, "transport_protocol": "tls"}, certs),
+			filterChain("http1", object{"application_protocols": list{"http/1.1"}, "transport_protocol": "tls"}, certs),
+			filterChain("h2c", object{"application_protocols": list{"h2c"}, "transport_protocol": "raw_buffer"}, nil),
 		)},
-		tables: directTables("one", "two", "plain-two", "rest"),
+		tables: directTables("http1", "h2", "h2c", "rest"),
 	}.config())
-	first := v.client()
+	first := dir.client()
 	first.Transport.(*http.Transport).ForceAttemptHTTP2 = false
-	plainTwo := &http.Client{Transport: &http.Transport{Protocols: httpProtocols("Http2")}, Timeout: waitTimeout}
-	defer plainTwo.CloseIdleConnections()
+	h2cClient := &http.Client{Transport: &http.Transport{Protocols: httpProtocols("Http2")}, Timeout: waitTimeout}
+	defer h2cClient.CloseIdleConnections()
 	for want, c := range map[string]struct {
 		client *http.Client
 		url    string
 	}{
-		"two": {v.client(), "https://" + front}, "plain-two": {plainTwo, "http://" + front}, "rest": {newClient(t), "http://" + front},
+		"h2": {dir.client(), "https://" + front}, "h2c": {h2cClient, "http://" + front}, "rest": {newClient(t), "http://" + front},
 	} {
 		if got := sendRequest(t, c.client, "GET", c.url, ""); got.body != want {
 			t.Errorf("response of chain %q, want %q", got.body, want)
 		}
 	}
-	if got := requestWithALPN(t, v, front, "http/1.1"); got != "one" {
+	if got := requestWithALPN(t, dir, front, "http/1.1"); got != "http1" {
 		t.Errorf("with only http/1.1 in ALPN: response of chain %q", got)
 	}
 }
 
 // requestWithALPN sends a GET over HTTP/1.1 and TLS, offers protocols in ALPN, and returns the
 // body.
-func requestWithALPN(t *testing.T, v *certDir, address string, protocols ...string) string {
+func requestWithALPN(t *testing.T, certs *certDir, address string, protocols ...string) string {
 	t.Helper()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), NextProtos: protocols}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: certs.ca.Pool(), NextProtos: protocols}}
 	defer transport.CloseIdleConnections()
 	return sendRequest(t, &http.Client{Transport: transport, Timeout: waitTimeout}, "GET", "https://"+address, "").body
 }
@@ -89,11 +89,11 @@ func requestWithALPN(t *testing.T, v *certDir, address string, protocols ...stri
 // socket and the proxied address of a PROXY protocol header.
 func TestFilterChainMatchesSource(t *testing.T) {
 	t.Parallel()
-	front, behind := freeAddress(), freeAddress()
+	front, proxyFront := freeAddress(), freeAddress()
 	chains := func(sourceKey string) list {
 		return list{
-			filterChain("near", object{sourceKey: list{"127.0.0.2/32"}}, nil),
-			filterChain("named", object{"source_prefix_ranges": list{object{"address_prefix": "192.0.2.0", "prefix_len": 24}}}, nil),
+			filterChain("direct", object{sourceKey: list{"127.0.0.2/32"}}, nil),
+			filterChain("proxied", object{"source_prefix_ranges": list{object{"address_prefix": "192.0.2.0", "prefix_len": 24}}}, nil),
 			filterChain("port", object{"source_prefix_ranges": list{"192.0.2.7"}, "source_ports": list{99}}, nil),
 			filterChain("rest", object{}, nil),
 		}
@@ -104,19 +104,19 @@ func TestFilterChainMatchesSource(t *testing.T) {
 	w := startWeft(t, setup{
 		listeners: list{
 			listener("front", front, "source_prefix_ranges", nil),
-			listener("behind", behind, "direct_source_prefix_ranges", object{"listener_filters": list{object{"type": "proxy_protocol"}}}),
+			listener("behind", proxyFront, "direct_source_prefix_ranges", object{"listener_filters": list{object{"type": "proxy_protocol"}}}),
 		},
-		tables: directTables("near", "named", "port", "rest"),
+		tables: directTables("direct", "proxied", "port", "rest"),
 	}.config())
 	const header = "PROXY TCP4 %s 192.0.2.1 %d 80\r\n"
 	for _, tt := range []struct{ address, from, header, want string }{
 		{front, "127.0.0.1", "", "rest"},
-		{front, "127.0.0.2", "", "near"},
-		{behind, "127.0.0.1", fmt.Sprintf(header, "192.0.2.8", 99), "named"},
-		{behind, "127.0.0.1", fmt.Sprintf(header, "192.0.2.7", 99), "port"},
-		{behind, "127.0.0.1", fmt.Sprintf(header, "192.0.2.7", 98), ""},
-		{behind, "127.0.0.1", fmt.Sprintf(header, "198.51.100.1", 1), "rest"},
-		{behind, "127.0.0.2", fmt.Sprintf(header, "192.0.2.7", 99), "near"},
+		{front, "127.0.0.2", "", "direct"},
+		{proxyFront, "127.0.0.1", fmt.Sprintf(header, "192.0.2.8", 99), "proxied"},
+		{proxyFront, "127.0.0.1", fmt.Sprintf(header, "192.0.2.7", 99), "port"},
+		{proxyFront, "127.0.0.1", fmt.Sprintf(header, "192.0.2.7", 98), ""},
+		{proxyFront, "127.0.0.1", fmt.Sprintf(header, "198.51.100.1", 1), "rest"},
+		{proxyFront, "127.0.0.2", fmt.Sprintf(header, "192.0.2.7", 99), "direct"},
 	} {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(tt.from)}, Timeout: waitTimeout}
 		nc, err := d.Dial("tcp", tt.address)
@@ -128,7 +128,7 @@ func TestFilterChainMatchesSource(t *testing.T) {
 		}
 	}
 	if n := w.metric("weft_listener_connections_closed_total", "listener", "behind", "cause", "no_filter_chain"); n != 1 {
-		t.Errorf("%v connections without a chain, want 1, whose port does not match", n)
+		t.Errorf("%v connections without a filter chain, want 1: the one with source port 98", n)
 	}
 }
 
@@ -152,37 +152,37 @@ func requestBody(nc net.Conn, request string) string {
 // changed and removed, and that connections of an unchanged chain stay open.
 func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 	t.Parallel()
-	v := newCertDir(t)
-	for _, name := range []string{"stays", "changes", "comes"} {
-		v.issue(name, testpki.Spec{CommonName: name, DNS: []string{name + ".example"}})
+	certs := newCertDir(t)
+	for _, name := range []string{"unchanged", "changed", "added"} {
+		certs.issue(name, testpki.Spec{CommonName: name, DNS: []string{name + ".example"}})
 	}
 	front, admin := freeAddress(), freeAddress()
 	chain := func(name string, extra object) object {
-		return filterChain(name, object{"server_names": list{name + ".example"}}, object{"tls_context": v.context(name, nil)}.with(extra))
+		return filterChain(name, object{"server_names": list{name + ".example"}}, object{"tls_context": certs.context(name, nil)}.with(extra))
 	}
 	config := func(n int) object {
 		chains := []object{
-			chain("stays", nil),
-			chain("changes", object{"filters": list{object{"type": "proxy", "config": object{
-				"downstream_protocol": "Http1,Http2", "router_config_name": "changes", "extend_config": object{"via": fmt.Sprintf("weft-%d", n)},
+			chain("unchanged", nil),
+			chain("changed", object{"filters": list{object{"type": "proxy", "config": object{
+				"downstream_protocol": "Http1,Http2", "router_config_name": "changed", "extend_config": object{"via": fmt.Sprintf("weft-%d", n)},
 			}}}}),
 		}
 		if n%2 == 1 {
-			chains = append([]object{chain("comes", nil)}, chains...)
+			chains = append([]object{chain("added", nil)}, chains...)
 		}
-		return setup{admin: admin, listeners: list{chainListener("front", front, nil, chains...)}, tables: directTables("stays", "changes", "comes")}.config()
+		return setup{admin: admin, listeners: list{chainListener("front", front, nil, chains...)}, tables: directTables("unchanged", "changed", "added")}.config()
 	}
 	w := startWeft(t, config(0))
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	var served, connections atomic.Int64
 	for i := range 6 {
-		name := []string{"stays", "stays", "changes"}[i%3]
+		name := []string{"unchanged", "unchanged", "changed"}[i%3]
 		h2 := i >= 3
 		transport := &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), ServerName: name + ".example"}, ForceAttemptHTTP2: h2,
+			TLSClientConfig: &tls.Config{RootCAs: certs.ca.Pool(), ServerName: name + ".example"}, ForceAttemptHTTP2: h2,
 			DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-				if name == "stays" {
+				if name == "unchanged" {
 					connections.Add(1)
 				}
 				return new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -192,9 +192,9 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 		c := &http.Client{Transport: transport, Timeout: waitTimeout}
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				a, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
-				if err != nil || a.body != name {
-					t.Errorf("%s, HTTP/2 %v: %+v, %v", name, h2, a, err)
+				resp, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
+				if err != nil || resp.body != name {
+					t.Errorf("%s, HTTP/2 %v: %+v, %v", name, h2, resp, err)
 					return
 				}
 				served.Add(1)
@@ -204,17 +204,17 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 	for n := 1; n <= 12; n++ {
 		w.reload(config(n))
 		if n%2 == 1 {
-			if got := requestWithSNI(t, v, front, "comes.example"); got != "comes comes" {
+			if got := requestWithSNI(t, certs, front, "added.example"); got != "added added" {
 				t.Errorf("after %d changes the added chain responds %q", n, got)
 			}
-		} else if got := requestWithSNI(t, v, front, "comes.example"); got != "EOF" {
+		} else if got := requestWithSNI(t, certs, front, "added.example"); got != "EOF" {
 			t.Errorf("after %d changes the removed chain responds %q", n, got)
 		}
 	}
 	stop()
 	clients.Wait()
 	if n := connections.Load(); n != 4 {
-		t.Errorf("4 clients of the unchanged chain needed %d connections", n)
+		t.Errorf("4 clients of the unchanged chain opened %d connections", n)
 	}
 	if n := served.Load(); n < 200 {
 		t.Errorf("served only %d requests", n)
@@ -235,8 +235,8 @@ func TestRemovedFilterChainClosesTunnels(t *testing.T) {
 			listeners: list{chainListener("front", front, nil, chains...)}, clusters: list{cluster("echo", nil, echo)},
 		}.config()
 	}
-	goes, stays := tunnel("goes", object{"source_prefix_ranges": list{"127.0.0.2"}}), tunnel("stays", object{})
-	w := startWeft(t, config(goes, stays))
+	removed, unchanged := tunnel("removed", object{"source_prefix_ranges": list{"127.0.0.2"}}), tunnel("unchanged", object{})
+	w := startWeft(t, config(removed, unchanged))
 	open := func(from string) net.Conn {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: waitTimeout}
 		nc, err := d.Dial("tcp", front)
@@ -252,15 +252,15 @@ func TestRemovedFilterChainClosesTunnels(t *testing.T) {
 		n, rerr := nc.Read(make([]byte, 1))
 		return err == nil && rerr == nil && n == 1
 	}
-	first, other := open("127.0.0.2"), open("127.0.0.1")
-	if !echoes(first) || !echoes(other) {
+	removedConn, unchangedConn := open("127.0.0.2"), open("127.0.0.1")
+	if !echoes(removedConn) || !echoes(unchangedConn) {
 		t.Fatal("the tunnels do not forward bytes")
 	}
-	w.reload(config(stays))
-	if _, err := first.Read(make([]byte, 1)); err == nil {
+	w.reload(config(unchanged))
+	if _, err := removedConn.Read(make([]byte, 1)); err == nil {
 		t.Error("the tunnel of the removed chain stays open")
 	}
-	if !echoes(other) {
+	if !echoes(unchangedConn) {
 		t.Error("the tunnel of the unchanged chain closed")
 	}
 	eventually(t, "the force-close is counted", func() bool {

@@ -20,20 +20,20 @@ func startBothHTTPVersions(t *testing.T) (address string) {
 	return s.Listener.Addr().String()
 }
 
-// protocolCase is a case: the upstream_protocol of a listener, a cluster and a route, and the
-// protocol that the upstream must see. "" means not configured.
+// protocolCase is the upstream_protocol of a listener, a cluster and a route, and the
+// expected protocol at the upstream. "" means not configured.
 type protocolCase struct{ listener, cluster, route, want string }
 
 // TestUpstreamProtocolPrecedence verifies the precedence of upstream_protocol:
-// route, then cluster, then listener. It covers clients of both HTTP versions and every kind of
+// route, then cluster, then listener. It covers clients of both HTTP versions and every type of
 // cluster picker.
 func TestUpstreamProtocolPrecedence(t *testing.T) {
 	t.Parallel()
 	app := startBothHTTPVersions(t)
 	var s setup
 	tests := map[string]protocolCase{ // by address of the listener
-		freeAddress(): {"", "", "", "as called"},
-		freeAddress(): {"Auto", "Auto", "", "as called"},
+		freeAddress(): {"", "", "", "as client"},
+		freeAddress(): {"Auto", "Auto", "", "as client"},
 		freeAddress(): {"Http2", "", "", "Http2"},
 		freeAddress(): {"", "Http2", "", "Http2"},
 		freeAddress(): {"", "options", "", "Http2"},
@@ -77,7 +77,7 @@ func TestUpstreamProtocolPrecedence(t *testing.T) {
 			c := newClient(t)
 			c.Transport.(*http.Transport).Protocols = httpProtocols(client)
 			want := test.want
-			if want == "as called" {
+			if want == "as client" {
 				want = client
 			}
 			for _, path := range []string{"/named", "/weighted", "/chosen"} {
@@ -107,13 +107,13 @@ func TestWebSocketThroughClustersWithProtocol(t *testing.T) {
 				client := openTunnel(t, front, down)
 				app := <-ends
 				checkPasses(t, client, app, "to the application")
-				checkPasses(t, app, client, "and back")
+				checkPasses(t, app, client, "to the client")
 			})
 		}
 	}
 }
 
-// TestUntranslatableRequestIsRejected verifies that a request which the protocol
+// TestUntranslatableRequestIsRejected verifies that a request that the protocol
 // of its cluster cannot carry gets an error in the protocol of the client. The listener accepts
 // every protocol, and each cluster has one.
 func TestUntranslatableRequestIsRejected(t *testing.T) {
@@ -121,13 +121,13 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 	app := startBothHTTPVersions(t)
 	shop := startProvider(t, "shop", nil)
 	front := freeAddress()
-	choice := object{"match": object{"prefix": "/"}, "route": object{"cluster_variable": "request_header_x-cluster"}}
+	byHeader := object{"match": object{"prefix": "/"}, "route": object{"cluster_variable": "request_header_x-cluster"}}
 	w := startWeft(t, setup{
 		listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}})},
-		tables:    list{routeTable("front", choice)},
+		tables:    list{routeTable("front", byHeader)},
 		clusters: list{
-			cluster("one", object{"upstream_protocol": "Http1"}, app),
-			cluster("two", object{"upstream_protocol": "Http2"}, app),
+			cluster("http1", object{"upstream_protocol": "Http1"}, app),
+			cluster("http2", object{"upstream_protocol": "Http2"}, app),
 			cluster("shop", object{"upstream_protocol": "dubbo"}, shop.address),
 		},
 	}.config())
@@ -142,14 +142,14 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 		p := &protocolPair{downstream: "Http2", upstream: "Http2", grpc: true}
 		c := newClient(t)
 		c.Transport.(*http.Transport).Protocols = httpProtocols("Http2")
-		for cluster, code := range map[string]string{"one": "12", "two": "0", "shop": "12"} {
+		for cluster, code := range map[string]string{"http1": "12", "http2": "0", "shop": "12"} {
 			p.sendRequest(t, c, "http://"+front, &requestCase{path: "/shop.Shop/Buy", fields: []string{"x-cluster: " + cluster}, requestBody: "a call", code: code})
 		}
-		awaitRejected("one", "Http2", 1)
+		awaitRejected("http1", "Http2", 1)
 		awaitRejected("shop", "Http2", 1)
 	})
 	t.Run("HTTP", func(t *testing.T) {
-		for cluster, status := range map[string]int{"one": 200, "two": 200, "shop": 501} {
+		for cluster, status := range map[string]int{"http1": 200, "http2": 200, "shop": 501} {
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", "", "x-cluster: "+cluster); got.status != status {
 				t.Errorf("to %s: %d, want %d", cluster, got.status, status)
 			}
@@ -159,19 +159,19 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 	t.Run("Dubbo", func(t *testing.T) {
 		client := newConsumer(t, front)
 		for cluster, want := range map[string]dubboResponse{
-			"one":  {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster one"},
-			"two":  {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster two"},
-			"shop": {status: dubboOK, text: "shop"},
+			"http1": {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster http1"},
+			"http2": {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster http2"},
+			"shop":  {status: dubboOK, text: "shop"},
 		} {
 			got := client.call(invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-cluster: " + cluster}})
 			if got.status != want.status || !strings.Contains(got.text, want.text) {
 				t.Errorf("to %s: status %d, %q; want %d, %q", cluster, got.status, got.text, want.status, want.text)
 			}
 		}
-		awaitRejected("one", "dubbo", 1)
-		awaitRejected("two", "dubbo", 1)
+		awaitRejected("http1", "dubbo", 1)
+		awaitRejected("http2", "dubbo", 1)
 	})
-	for _, cluster := range []string{"one", "two", "shop"} {
+	for _, cluster := range []string{"http1", "http2", "shop"} {
 		if n := w.metric("weft_cluster_requests_active", fmt.Sprintf("cluster=%q", cluster)); n != 0 {
 			t.Errorf("%v requests are in flight in %s", n, cluster)
 		}

@@ -52,27 +52,27 @@ func writeFile(t *testing.T, name, text string) string {
 }
 
 func TestCheckReportsAllErrors(t *testing.T) {
-	path := writeFile(t, "wrong.json", invalidFile)
+	path := writeFile(t, "invalid.json", invalidFile)
 	stdout, stderr, status := command(t, "check", "-c", path)
 	if status != 1 || stdout != "" {
 		t.Errorf("exit status %d, stdout %q; want 1 and no output", status, stdout)
 	}
-	for _, place := range invalidFileErrors() {
-		if !strings.Contains(stderr, path+place) {
-			t.Errorf("no error at %s in\n%s", place, stderr)
+	for _, location := range invalidFileErrors() {
+		if !strings.Contains(stderr, path+location) {
+			t.Errorf("no error at %s in\n%s", location, stderr)
 		}
 	}
 }
 
 func TestStartRejectsInvalidFile(t *testing.T) {
-	path := writeFile(t, "wrong.json", invalidFile)
+	path := writeFile(t, "invalid.json", invalidFile)
 	stdout, stderr, status := command(t, "start", "-c", path)
 	if status != 1 || stdout != "" {
 		t.Errorf("exit status %d, stdout %q; want 1 and no output", status, stdout)
 	}
-	for _, place := range invalidFileErrors() {
-		if !strings.Contains(stderr, path+place) {
-			t.Errorf("no error at %s in\n%s", place, stderr)
+	for _, location := range invalidFileErrors() {
+		if !strings.Contains(stderr, path+location) {
+			t.Errorf("no error at %s in\n%s", location, stderr)
 		}
 	}
 }
@@ -98,11 +98,11 @@ func TestCheckAcceptsValidFile(t *testing.T) {
 
 func TestCheckBindsNothing(t *testing.T) {
 	s, front := simpleProxy("127.0.0.1:1")
-	taken, err := net.Listen("tcp", front)
+	ln, err := net.Listen("tcp", front)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer ln.Close()
 	path := writeFile(t, "c.json", string(s.config().encode(t)))
 	if _, stderr, status := command(t, "check", "-c", path); status != 0 {
 		t.Errorf("check while the listener's port is in use: exit status %d\n%s", status, stderr)
@@ -130,11 +130,11 @@ func TestInvalidCommandLinesFail(t *testing.T) {
 		"start of a missing file": {"start", "-c", "no/such/file.json"},
 		"unknown command":         {"stop"},
 		"unknown flag":            {"start", "--no-such-flag"},
-		"two arguments":           {"check", "-c", "configs/http1.json", "more"},
+		"extra argument":          {"check", "-c", "configs/http1.json", "extra"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if stdout, stderr, status := command(t, args...); status != 1 || stderr == "" || stdout != "" {
-				t.Errorf("weft %s: exit status %d, stdout %q, stderr %q; want 1, no output, a reason", strings.Join(args, " "), status, stdout, stderr)
+				t.Errorf("weft %s: exit status %d, stdout %q, stderr %q; want 1,no output, and an error", strings.Join(args, " "), status, stdout, stderr)
 			}
 		})
 	}
@@ -308,11 +308,11 @@ func TestStartAcceptsPilotAgentFlags(t *testing.T) {
 // TestStartFlagsOverrideFile verifies that flags take precedence over the file.
 func TestStartFlagsOverrideFile(t *testing.T) {
 	t.Parallel()
-	held := make(chan struct{})
-	defer close(held)
+	release := make(chan struct{})
+	defer close(release)
 	app := startUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
-		case <-held:
+		case <-release:
 		case <-r.Context().Done():
 		}
 	})

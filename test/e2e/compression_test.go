@@ -14,25 +14,25 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// decoded returns a reader that decodes coding, or from if coding is not supported.
-func decoded(t *testing.T, coding string, from io.Reader) io.Reader {
+// decoded returns a reader that decodes coding, or body if coding is not supported.
+func decoded(t *testing.T, coding string, body io.Reader) io.Reader {
 	t.Helper()
 	switch coding {
 	case "gzip":
-		r, err := gzip.NewReader(from)
+		r, err := gzip.NewReader(body)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	case "zstd":
-		r, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1))
+		r, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(r.Close)
 		return r
 	}
-	return from
+	return body
 }
 
 func gzipText(t *testing.T, body string) string {
@@ -121,7 +121,7 @@ func TestResponsesAreCompressed(t *testing.T) {
 						if sum != want {
 							t.Errorf("%s: the body differs", name)
 						}
-						if packed := accept != "br"; packed != (coding == accept) || packed != (response.Header.Get("ETag") == `W/"1"`) || response.Header.Get("Vary") != "Accept-Encoding" {
+						if compressed := accept != "br"; compressed != (coding == accept) || compressed != (response.Header.Get("ETag") == `W/"1"`) || response.Header.Get("Vary") != "Accept-Encoding" {
 							t.Errorf("%s: %v", name, response.Header)
 						}
 						_, _ = io.Copy(io.Discard, response.Body) // read up to the trailers
@@ -204,7 +204,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		damaged[len(damaged)-1] ^= 0xff
 		for version, c := range clients(t) {
 			for _, test := range []struct{ name, sent, body, want string }{
-				{"a line", gzipText(t, "hello"), "hello", "200"},
+				{"small", gzipText(t, "hello"), "hello", "200"},
 				{"large", gzipText(t, random.String()), random.String(), "200"},
 				{"decompression bomb", gzipText(t, strings.Repeat("x", 3<<20)), "", "413"},
 				{"larger than the limit", gzipText(t, random.String()+random.String()+"x"), "", "413"},

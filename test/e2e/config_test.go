@@ -26,11 +26,11 @@ func (o object) encode(t *testing.T) []byte {
 	return text
 }
 
-// with returns a copy of o with the keys of more, which take precedence.
+// with returns a copy of o with the keys of extra, which take precedence.
 func (o object) with(extra object) object {
 	out := object{}
-	for _, from := range []object{o, extra} {
-		maps.Copy(out, from)
+	for _, source := range []object{o, extra} {
+		maps.Copy(out, source)
 	}
 	return out
 }
@@ -45,13 +45,13 @@ func (o object) admin() string {
 	return net.JoinHostPort(s["address"].(string), strconv.Itoa(s["port_value"].(int)))
 }
 
-// setup is a configuration in its usual parts.
+// setup holds the parts of a configuration.
 type setup struct {
-	server    object // other than listeners and routers
+	server    object // keys of the server other than listeners and routers
 	listeners list
 	tables    list
 	clusters  list
-	extra     object // more top-level keys
+	extra     object // further top-level keys
 	admin     string // "": a free port
 }
 

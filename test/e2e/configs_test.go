@@ -24,11 +24,11 @@ type example struct {
 // address returns the address that replaces 127.0.0.1:port of the file.
 func (e *example) address(port string) string {
 	e.t.Helper()
-	moved, ok := e.port[port]
+	free, ok := e.port[port]
 	if !ok {
 		e.t.Fatalf("the file has no port %s", port)
 	}
-	return "127.0.0.1:" + moved
+	return "127.0.0.1:" + free
 }
 
 // portPattern matches the port numbers of a file.
@@ -123,11 +123,11 @@ func TestExamples(t *testing.T) {
 		}
 		t.Run(f.Name(), func(t *testing.T) {
 			t.Parallel()
-			got, ok := tests[f.Name()]
+			run, ok := tests[f.Name()]
 			if !ok {
 				t.Fatal("no test runs this file")
 			}
-			got(t)
+			run(t)
 		})
 	}
 }
@@ -172,7 +172,7 @@ func http1Example(t *testing.T) {
 		t.Errorf("one 503 before a success: %d, want a retry", got.status)
 	}
 	if got := sendRequest(t, c, "GET", url+"/", "", "X-Big: "+strings.Repeat("x", 17<<10)); got.status != 431 {
-		t.Errorf("a head of 17 KB: %d, want 431", got.status)
+		t.Errorf("head of 17 KB: %d, want 431", got.status)
 	}
 	big := dialRaw(t, e.address("2145")).send("POST / HTTP/1.1\nHost: a\nContent-Length: 9437184\n\n")
 	if got, _ := big.readResponse("POST"); got.StatusCode != 413 {
@@ -288,7 +288,7 @@ func routingCases() []routingCase {
 		{"other value of the variable", "POST", "/x", nil, 405, "read only\n", [2]string{}},
 		{"cluster header", "GET", "/by-field/x", []string{"X-Cluster: canary"}, 200, "canary GET /by-field/x canary.internal\n", [2]string{}},
 		{"unknown cluster", "GET", "/by-field/x", []string{"X-Cluster: none"}, 404, "", [2]string{}},
-		{"host header", "GET", "/x", []string{"X-Host: else.example"}, 200, "stable GET /x else.example\n", [2]string{}},
+		{"host header", "GET", "/x", []string{"X-Host: other.example"}, 200, "stable GET /x other.example\n", [2]string{}},
 		{"unchanged host", "GET", "/x", []string{"Host: any.example"}, 200, "stable GET /x any.example\n", [2]string{}},
 	}
 }
@@ -327,7 +327,7 @@ func routingExample(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the access log", func(t *testing.T) {
+	t.Run("access log", func(t *testing.T) {
 		line := w.stdout.await(t, 0, `"/v2/items/17"`)
 		want := regexp.MustCompile(`^\{"time":"[^"]+","status":200,"route":"versions","path":"/v2/items/17"\}$`)
 		if !want.MatchString(line) {
@@ -346,7 +346,7 @@ func routingSplits(t *testing.T, url string) {
 		seen[text]++
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
-		t.Errorf("of 400 requests %v, want about 360:40", seen)
+		t.Errorf("400 requests went to %v, want about 360:40", seen)
 	}
 }
 

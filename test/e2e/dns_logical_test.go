@@ -45,11 +45,11 @@ type clusterStatus struct {
 
 func (w *weft) clusterStatus(cluster string) clusterStatus {
 	w.t.Helper()
-	var n clusterStatus
-	if err := json.Unmarshal([]byte(w.adminGet("/clusters?name="+cluster)), &n); err != nil {
+	var status clusterStatus
+	if err := json.Unmarshal([]byte(w.adminGet("/clusters?name="+cluster)), &status); err != nil {
 		w.t.Fatal(err)
 	}
-	return n
+	return status
 }
 
 // TestLogicalDNSAddressChange verifies that no request fails while the address of a LOGICAL_DNS
@@ -102,7 +102,7 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 			current = current[:1]
 		}
 		server.set(dns.RcodeSuccess, current...)
-		eventually(t, "connections lead to "+current[0], func() bool {
+		eventually(t, "the target is "+current[0], func() bool {
 			n := w.clusterStatus("app")
 			if len(n.Hosts) != 1 || n.Hosts[0].Address != "app.example:"+port || n.Hosts[0].Target != net.JoinHostPort(current[0], port) {
 				return false
@@ -143,7 +143,7 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 }
 
 // TestLogicalDNSKeepsConnections verifies that an open connection stays in use after its host
-// has got another address.
+// has a new address.
 func TestLogicalDNSKeepsConnections(t *testing.T) {
 	t.Parallel()
 	port := startOnAddresses(t, "127.0.0.2", "127.0.0.3")
@@ -199,8 +199,8 @@ func TestStrictDNSChangesUnderLoad(t *testing.T) {
 		})
 	}
 	for i := range 30 {
-		some := slices.Concat(ips[i%3:], ips[:i%3])[:1+i%3]
-		server.set(dns.RcodeSuccess, some...)
+		records := slices.Concat(ips[i%3:], ips[:i%3])[:1+i%3]
+		server.set(dns.RcodeSuccess, records...)
 		requests, before := server.queries.Load(), served.Load()
 		eventually(t, "the lookup result is applied", func() bool { return server.queries.Load() > requests+3 && served.Load() > before+20 })
 	}
@@ -237,10 +237,10 @@ func dnsExample(t *testing.T) {
 		return strings.Join(sortedIPs, " ")
 	}
 	if got := from("/each"); got != "127.0.0.2 127.0.0.3" {
-		t.Errorf("each address: %q", got)
+		t.Errorf("cluster with a host for each address: %q", got)
 	}
 	if got := from("/"); got != "127.0.0.2" {
-		t.Errorf("one name: %q", got)
+		t.Errorf("cluster with one host: %q", got)
 	}
 	if got := w.clusterStatus("each-address").Names[0].Name; got != "shop" {
 		t.Errorf("/clusters names %q", got)

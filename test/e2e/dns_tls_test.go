@@ -13,8 +13,8 @@ import (
 // name, not its address, in STRICT_DNS and LOGICAL_DNS clusters.
 func TestHostCertificateMatchesDNSName(t *testing.T) {
 	t.Parallel()
-	v := newCertDir(t)
-	tlsContext := v.issue("app", testpki.Spec{DNS: []string{"app.example"}})
+	certs := newCertDir(t)
+	tlsContext := certs.issue("app", testpki.Spec{DNS: []string{"app.example"}})
 	pair, err := tls.X509KeyPair(tlsContext.Cert, tlsContext.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func TestHostCertificateMatchesDNSName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: respondWith("proved"), TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
+	s := &http.Server{Handler: respondWith("verified"), TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
 	ended := make(chan error, 1)
 	go func() { ended <- s.ServeTLS(ln, "", "") }()
 	t.Cleanup(func() {
@@ -33,10 +33,10 @@ func TestHostCertificateMatchesDNSName(t *testing.T) {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	server := startDNSServer(t, "127.0.0.1")
 	front := freeAddress()
-	named := func(name, kind, address string) object {
+	dnsCluster := func(name, discovery, address string) object {
 		return cluster(name, object{
-			"type": kind, "dns_refresh_rate": "1s", "dns_resolvers": list{server.address},
-			"tls_context": object{"status": true, "ca_cert": v.path("ca.pem")},
+			"type": discovery, "dns_refresh_rate": "1s", "dns_resolvers": list{server.address},
+			"tls_context": object{"status": true, "ca_cert": certs.path("ca.pem")},
 		}, address+":"+port)
 	}
 	w := startWeft(t, setup{
@@ -44,8 +44,8 @@ func TestHostCertificateMatchesDNSName(t *testing.T) {
 		tables: list{routeTable("front",
 			routeTo("/strict/other", "strict-other"), routeTo("/strict", "strict"), routeTo("/logical/other", "logical-other"), routeTo("/logical", "logical"))},
 		clusters: list{
-			named("strict", "STRICT_DNS", "app.example"), named("strict-other", "STRICT_DNS", "other.example"),
-			named("logical", "LOGICAL_DNS", "app.example"), named("logical-other", "LOGICAL_DNS", "other.example"),
+			dnsCluster("strict", "STRICT_DNS", "app.example"), dnsCluster("strict-other", "STRICT_DNS", "other.example"),
+			dnsCluster("logical", "LOGICAL_DNS", "app.example"), dnsCluster("logical-other", "LOGICAL_DNS", "other.example"),
 		},
 	}.config())
 	c := newClient(t)

@@ -63,13 +63,13 @@ type invocation struct {
 	attachments              []string // as "name: value"
 }
 
-func (i invocation) frame(id uint64) []byte {
+func (inv invocation) frame(id uint64) []byte {
 	var body []byte
-	for _, s := range []string{"2.0.2", i.service, i.version, i.method, ""} {
+	for _, s := range []string{"2.0.2", inv.service, inv.version, inv.method, ""} {
 		body = appendString(body, s)
 	}
 	body = append(body, 'H')
-	for _, a := range i.attachments {
+	for _, a := range inv.attachments {
 		name, value, _ := strings.Cut(a, ": ")
 		body = appendString(appendString(body, name), value)
 	}
@@ -162,9 +162,9 @@ func newConsumer(t *testing.T, address string) *consumer {
 func (c *consumer) send(calls ...invocation) {
 	c.t.Helper()
 	var b []byte
-	for _, i := range calls {
+	for _, inv := range calls {
 		c.next++
-		b = append(b, i.frame(c.next)...)
+		b = append(b, inv.frame(c.next)...)
 	}
 	if _, err := c.conn.Write(b); err != nil {
 		c.t.Fatal(err)
@@ -186,28 +186,28 @@ func (c *consumer) receive() dubboResponse {
 	if err != nil {
 		c.t.Fatalf("no response: %v", err)
 	}
-	s := dubboResponse{id: dubboID(frame), status: frame[3]}
+	resp := dubboResponse{id: dubboID(frame), status: frame[3]}
 	body := frame[dubboHeadSize:]
-	if s.status == dubboOK && len(body) > 0 {
+	if resp.status == dubboOK && len(body) > 0 {
 		body = body[1:] // skip the flag of a value
 	}
 	text, rest, ok := readText(body)
 	if !ok || len(rest) > 0 {
 		c.t.Fatalf("the body of a response is %q", frame[dubboHeadSize:])
 	}
-	s.text = text
-	return s
+	resp.text = text
+	return resp
 }
 
 // call sends one call and returns its response.
-func (c *consumer) call(i invocation) dubboResponse {
+func (c *consumer) call(inv invocation) dubboResponse {
 	c.t.Helper()
-	c.send(i)
-	s := c.receive()
-	if s.id != c.next {
-		c.t.Fatalf("response %d to call %d", s.id, c.next)
+	c.send(inv)
+	resp := c.receive()
+	if resp.id != c.next {
+		c.t.Fatalf("response %d to call %d", resp.id, c.next)
 	}
-	return s
+	return resp
 }
 
 // listenDubbo returns a Dubbo listener whose route table has the same name.

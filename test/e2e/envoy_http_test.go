@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// envoyManager returns a listener for an Envoy file: an HTTP connection manager with more fields
+// envoyManager returns a listener for an Envoy file: an HTTP connection manager with the fields of extra
 // and the routes of one virtual host for domains.
 func envoyManager(address string, extra object, domains list, routes ...object) object {
 	host, port, _ := strings.Cut(address, ":")
@@ -73,13 +73,13 @@ func TestEnvoyRequestHeaders(t *testing.T) {
 			w.Header()["Got-"+name] = values
 		}
 	})
-	edge, internal, inside := freeAddress(), freeAddress(), freeAddress()
+	edge, internal, sidecar := freeAddress(), freeAddress(), freeAddress()
 	local := object{"internal_address_config": object{"cidr_ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}}
 	route := envoyRoute("/", "app", nil)
 	runEnvoy(t, list{
 		envoyManager(edge, object{"use_remote_address": true}, list{"*"}, route),
 		envoyManager(internal, object{"use_remote_address": true}.with(local), list{"*"}, route),
-		envoyManager(inside, nil, list{"*"}, route),
+		envoyManager(sidecar, nil, list{"*"}, route),
 	}, list{envoyCluster("app", app.address, nil)})
 	for _, test := range []struct {
 		name, front string
@@ -91,7 +91,7 @@ func TestEnvoyRequestHeaders(t *testing.T) {
 		{"internal client", internal, map[string]string{
 			"X-Envoy-Internal": "true", "X-Envoy-External-Address": "forged", "X-Request-Id": "forged", "X-Envoy-Force-Trace": "forged",
 			"X-Envoy-Decorator-Operation": "forged", "X-Mosn-Global-Timeout": "", "X-Envoy-Retry-On": ""}},
-		{"without use_remote_address", inside, map[string]string{
+		{"without use_remote_address", sidecar, map[string]string{
 			"X-Envoy-Internal": "", "X-Envoy-External-Address": "forged", "X-Request-Id": "forged", "X-Envoy-Force-Trace": "",
 			"X-Envoy-Decorator-Operation": "forged", "X-Mosn-Global-Timeout": "", "X-Envoy-Retry-On": ""}},
 	} {
@@ -101,8 +101,8 @@ func TestEnvoyRequestHeaders(t *testing.T) {
 		}
 		got := sendRequest(t, newClient(t), "GET", "http://"+test.front+"/", "", append(sent, "x-request-id: forged")...)
 		for name, want := range test.want {
-			if is := got.header.Get("Got-" + name); is != want {
-				t.Errorf("%s: the application got %s %q, want %q", test.name, name, is, want)
+			if value := got.header.Get("Got-" + name); value != want {
+				t.Errorf("%s: the application got %s %q, want %q", test.name, name, value, want)
 			}
 		}
 		if id := got.header.Get("Got-X-Request-Id"); test.front == edge && (id == "forged" || len(id) != 36) {

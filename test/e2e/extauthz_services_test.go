@@ -33,7 +33,7 @@ func serveHTTPAuthorizer(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-User", "ann")
 	case token == "good" || token == "" && strings.Contains(string(body), "good"):
 		w.Header().Set("X-User", "ann")
-		w.Header().Set("X-Session", "begun")
+		w.Header().Set("X-Session", "new")
 	case token == "tea":
 		w.Header().Set("X-Why", "tea")
 		w.WriteHeader(http.StatusTeapot)
@@ -53,9 +53,9 @@ type authorizer struct {
 }
 
 // serveAuthorizer starts the gRPC service; onCheck may be nil.
-func serveAuthorizer(t *testing.T, requests func(*authv3.AttributeContext)) (address string) {
+func serveAuthorizer(t *testing.T, onCheck func(*authv3.AttributeContext)) (address string) {
 	t.Helper()
-	return startAuthorizer(t, &authorizer{onCheck: requests})
+	return startAuthorizer(t, &authorizer{onCheck: onCheck})
 }
 
 func startAuthorizer(t *testing.T, a authv3.AuthorizationServer) (address string) {
@@ -85,22 +85,22 @@ func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.C
 	option := func(name, value string) []*corev3.HeaderValueOption {
 		return []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: name, Value: value}}}
 	}
-	deny := func(code codes.Code, http typev3.StatusCode, why, body string) *authv3.CheckResponse {
+	deny := func(code codes.Code, http typev3.StatusCode, reason, body string) *authv3.CheckResponse {
 		return &authv3.CheckResponse{Status: statusOf(code), HttpResponse: &authv3.CheckResponse_DeniedResponse{
-			DeniedResponse: &authv3.DeniedHttpResponse{Status: &typev3.HttpStatus{Code: http}, Headers: option("x-why", why), Body: body}}}
+			DeniedResponse: &authv3.DeniedHttpResponse{Status: &typev3.HttpStatus{Code: http}, Headers: option("x-why", reason), Body: body}}}
 	}
-	q := r.GetAttributes().GetRequest().GetHttp()
-	switch token := q.GetHeaders()["x-token"]; {
-	case token == "quiet", token == "good", token == "" && strings.Contains(q.GetBody(), "good"):
-		passed := &authv3.OkHttpResponse{Headers: option("x-user", "ann"), HeadersToRemove: []string{"x-forged"}}
+	req := r.GetAttributes().GetRequest().GetHttp()
+	switch token := req.GetHeaders()["x-token"]; {
+	case token == "quiet", token == "good", token == "" && strings.Contains(req.GetBody(), "good"):
+		okResponse := &authv3.OkHttpResponse{Headers: option("x-user", "ann"), HeadersToRemove: []string{"x-forged"}}
 		if token != "quiet" {
-			passed.ResponseHeadersToAdd = option("x-session", "begun")
+			okResponse.ResponseHeadersToAdd = option("x-session", "new")
 		}
-		return &authv3.CheckResponse{Status: statusOf(codes.OK), HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: passed}}, nil
+		return &authv3.CheckResponse{Status: statusOf(codes.OK), HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: okResponse}}, nil
 	case token == "tea":
 		return deny(codes.PermissionDenied, 418, "tea", "no tea"), nil
 	case token == "error":
-		return nil, grpcstatus.Error(codes.Unavailable, "no time")
+		return nil, grpcstatus.Error(codes.Unavailable, "unavailable")
 	}
 	return deny(codes.Unauthenticated, 401, "token", ""), nil
 }

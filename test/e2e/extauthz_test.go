@@ -32,21 +32,21 @@ func TestExtAuthzForDubbo(t *testing.T) {
 	t.Parallel()
 	received := make(chan *authv3.AttributeContext, 10)
 	web := startUpstream(t, serveHTTPAuthorizer)
-	for _, kind := range []struct {
+	for _, service := range []struct {
 		name, authz string
 		filter      object
 	}{
 		{"HTTP service", web.address, httpAuthz("authz", nil)},
 		{"gRPC service", serveAuthorizer(t, func(a *authv3.AttributeContext) { received <- a }), grpcAuthz("authz", nil)},
 	} {
-		t.Run(kind.name, func(t *testing.T) {
+		t.Run(service.name, func(t *testing.T) {
 			frames := make(chan string, 10)
 			shop := startProvider(t, "shop", func(frame []byte, _ int64) byte { frames <- string(frame); return dubboOK })
 			front := freeAddress()
 			startWeft(t, setup{
-				listeners: list{listenDubbo("front", front, object{"stream_filters": list{streamFilter("ext_authz", kind.filter)}})},
+				listeners: list{listenDubbo("front", front, object{"stream_filters": list{streamFilter("ext_authz", service.filter)}})},
 				tables:    list{routeTable("front", routeTo("/", "shop"))},
-				clusters:  list{cluster("shop", nil, shop.address), cluster("authz", nil, kind.authz)},
+				clusters:  list{cluster("shop", nil, shop.address), cluster("authz", nil, service.authz)},
 			}.config())
 			client := newConsumer(t, front)
 			for _, c := range []struct {
@@ -65,9 +65,9 @@ func TestExtAuthzForDubbo(t *testing.T) {
 				}
 			}
 			client.next++
-			hidden := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: quiet"}}.frame(client.next)
-			hidden[2] = hidden[2]&^0x1f | 23 // a serialization that Weft does not parse
-			if _, err := client.conn.Write(hidden); err != nil {
+			opaque := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: quiet"}}.frame(client.next)
+			opaque[2] = opaque[2]&^0x1f | 23 // a serialization that Weft does not parse
+			if _, err := client.conn.Write(opaque); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := readDubbo(client.r); err != nil || got[3] == dubboOK {
@@ -85,7 +85,7 @@ func TestExtAuthzForDubbo(t *testing.T) {
 // fails, and that the timeout of the service bounds the wait.
 func TestExtAuthzFailureDenies(t *testing.T) {
 	t.Parallel()
-	talk := func(text string) string {
+	rawServer := func(text string) string {
 		return startTCPServer(t, func(c net.Conn) {
 			_, _ = io.CopyN(io.Discard, c, 20) // a check has arrived
 			_, _ = io.WriteString(c, text)
@@ -99,10 +99,10 @@ func TestExtAuthzFailureDenies(t *testing.T) {
 			}
 		}
 	})
-	soon := object{"timeout": "300ms"}
+	shortTimeout := object{"timeout": "300ms"}
 	http1 := httpAuthz("authz", nil)
 	http1["http_service"].(object)["server_uri"].(object)["timeout"] = "300ms"
-	grpc := object{"grpc_service": object{"cluster": "authz"}.with(soon)}
+	grpc := object{"grpc_service": object{"cluster": "authz"}.with(shortTimeout)}
 	app := startUpstream(t, respondWith("app"))
 	for name, c := range map[string]struct {
 		filter object
@@ -110,12 +110,12 @@ func TestExtAuthzFailureDenies(t *testing.T) {
 		passes bool
 	}{
 		"HTTP: no server":           {filter: http1, authz: freeAddress()},
-		"HTTP: no response":         {filter: http1, authz: talk("")},
-		"HTTP: other protocol":      {filter: http1, authz: talk("SSH-2.0-x\r\n")},
-		"HTTP: incomplete response": {filter: http1, authz: talk("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")},
+		"HTTP: no response":         {filter: http1, authz: rawServer("")},
+		"HTTP: other protocol":      {filter: http1, authz: rawServer("SSH-2.0-x\r\n")},
+		"HTTP: incomplete response": {filter: http1, authz: rawServer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")},
 		"HTTP: response too large":  {filter: http1, authz: endless.address},
 		"gRPC: no server":           {filter: grpc, authz: freeAddress()},
-		"gRPC: no response":         {filter: grpc, authz: talk("")},
+		"gRPC: no response":         {filter: grpc, authz: rawServer("")},
 		"gRPC: HTTP/1.1 server":     {filter: grpc, authz: endless.address},
 		"gRPC: unresponsive server": {filter: grpc, authz: unresponsiveAddress(t)},
 		// An empty message has the status 0, which is OK.
@@ -169,12 +169,13 @@ func (s *slowAuthorizer) Check(ctx context.Context, _ *authv3.CheckRequest) (*au
 	return new(authv3.CheckResponse), nil
 }
 
+// await waits for a value on event, and fails the test after waitTimeout.
 func await(t *testing.T, label string, event <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-event:
 	case <-time.After(waitTimeout):
-		t.Fatalf("after %v: not true: %s", waitTimeout, label)
+		t.Fatalf("timeout after %v: %s", waitTimeout, label)
 	}
 }
 
@@ -201,22 +202,22 @@ func TestExtAuthzCheckIsCanceledOnDisconnect(t *testing.T) {
 		c, front := authzProxy(filter, "Auto", app.address, address)
 		w := startWeft(t, c.config())
 		for _, version := range []string{"Http1", "Http2"} {
-			ctx, release := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(t.Context())
 			disconnected := make(chan struct{})
 			go func() {
 				defer close(disconnected)
 				_, _ = tryRequest(ctx, clients(t)[version], "GET", "http://"+front, "") // the request is canceled
 			}()
 			await(t, version+": the check has arrived", s.arrived)
-			release()
+			cancel()
 			await(t, version+": the check is canceled", s.canceled)
 			await(t, version+": the client has disconnected", disconnected)
 		}
-		eventually(t, "both are counted as disconnects", func() bool {
+		eventually(t, "both disconnects are counted", func() bool {
 			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 2
 		})
 		if n := app.requests.Load(); n != 0 {
-			t.Errorf("%d requests have passed", n)
+			t.Errorf("%d requests reached the application", n)
 		}
 	})
 }
@@ -231,15 +232,15 @@ func TestDrainWaitsForExtAuthz(t *testing.T) {
 		w := startWeft(t, c.config())
 		got := make(chan httpResponse, 1)
 		go func() {
-			a, _ := tryRequest(t.Context(), newClient(t), "GET", "http://"+front, "") // the test checks the status
-			got <- a
+			resp, _ := tryRequest(t.Context(), newClient(t), "GET", "http://"+front, "") // the test checks the status
+			got <- resp
 		}()
 		await(t, "the check has arrived", s.arrived)
 		w.signal(os.Signal(sigterm))
 		w.stderr.await(t, 0, "drain")
 		close(s.release)
-		if a := <-got; a.status != 200 || a.body != "app" {
-			t.Errorf("%d %q, want the application's response", a.status, a.body)
+		if resp := <-got; resp.status != 200 || resp.body != "app" {
+			t.Errorf("%d %q, want the application's response", resp.status, resp.body)
 		}
 		w.awaitExit(waitTimeout)
 	})
@@ -273,12 +274,12 @@ func extAuthzExample(t *testing.T) {
 	grpc := serveAuthorizer(t, func(a *authv3.AttributeContext) { extensions <- a.GetContextExtensions()["realm"] })
 	web, app := startUpstream(t, serveHTTPAuthorizer), startUpstream(t, describeRequest)
 	e := loadExample(t, "ext_authz.json")
-	for _, moved := range [][3]string{{"app", "2686", app.address}, {"authz_http", "2687", web.address}, {"authz_grpc", "2688", grpc}} {
-		e.replace(`{"name": "`+moved[0]+`", "hosts": [{"address": "`+e.address(moved[1])+`"}]}`, `{"name": "`+moved[0]+`", "hosts": [{"address": "`+moved[2]+`"}]}`)
+	for _, host := range [][3]string{{"app", "2686", app.address}, {"authz_http", "2687", web.address}, {"authz_grpc", "2688", grpc}} {
+		e.replace(`{"name": "`+host[0]+`", "hosts": [{"address": "`+e.address(host[1])+`"}]}`, `{"name": "`+host[0]+`", "hosts": [{"address": "`+host[2]+`"}]}`)
 	}
 	e.run("ext_authz.json")
 	for version, c := range clients(t) {
-		for _, q := range []struct {
+		for _, test := range []struct {
 			path, body, token string
 			status            int
 			user              string
@@ -291,12 +292,12 @@ func extAuthzExample(t *testing.T) {
 			{"/shop/a", strings.Repeat("x", 100_000) + "good", "", 401, ""},
 		} {
 			fields := []string{"X-User: root"}
-			if q.token != "" {
-				fields = append(fields, "X-Token: "+q.token)
+			if test.token != "" {
+				fields = append(fields, "X-Token: "+test.token)
 			}
-			got := sendRequest(t, c, "POST", "http://"+e.address("2685")+q.path, q.body, fields...)
-			if got.status != q.status || strings.Contains(got.body, "X-User: ann") != (q.user == "ann") || strings.Contains(got.body, "root") {
-				t.Errorf("%s %s by %q: %d, want %d\n%.300s", version, q.path, q.token, got.status, q.status, got.body)
+			got := sendRequest(t, c, "POST", "http://"+e.address("2685")+test.path, test.body, fields...)
+			if got.status != test.status || strings.Contains(got.body, "X-User: ann") != (test.user == "ann") || strings.Contains(got.body, "root") {
+				t.Errorf("%s %s by %q: %d, want %d\n%.300s", version, test.path, test.token, got.status, test.status, got.body)
 			}
 		}
 	}

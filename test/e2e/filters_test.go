@@ -26,7 +26,7 @@ func filterProxy(t *testing.T, filters list, routes ...object) (url string) {
 	return "http://" + front
 }
 
-// routeWithFilter returns a route with its own configuration of a filter.
+// routeWithFilter returns a route with a configuration of a filter.
 func routeWithFilter(prefix, name string, config object) object {
 	return routeTo(prefix, "app").with(object{"per_filter_config": object{name: config}})
 }
@@ -166,7 +166,7 @@ func TestHeaderMutation(t *testing.T) {
 		"response_headers_to_add":    list{field("X-Status", "%response_code%"), field("X-Twice", "second").with(object{"append": true})},
 		"response_headers_to_remove": list{"x-app"},
 	})},
-		routeWithFilter("/own", "header_mutation", object{"request_headers_to_add": list{field("X-Own", "yes")}}),
+		routeWithFilter("/override", "header_mutation", object{"request_headers_to_add": list{field("X-Override", "yes")}}),
 		routeWithFilter("/none", "header_mutation", object{}),
 	)
 	got := sendRequest(t, newClient(t), "GET", url+"/", "", "X-There: before", "X-More: before", "X-Secret: s")
@@ -181,12 +181,12 @@ func TestHeaderMutation(t *testing.T) {
 	if h := got.header; h.Get("X-Status") != "200" || h.Get("X-App") != "" {
 		t.Errorf("the client got %v", h)
 	}
-	got = sendRequest(t, newClient(t), "GET", url+"/own", "", "X-Secret: s")
-	if !strings.Contains(got.body, "X-Own: yes\r\n") || strings.Contains(got.body, "X-Caller") || !strings.Contains(got.body, "X-Secret") || len(got.header["X-App"]) != 2 {
-		t.Errorf("route with settings: %v\n%s", got.header, got.body)
+	got = sendRequest(t, newClient(t), "GET", url+"/override", "", "X-Secret: s")
+	if !strings.Contains(got.body, "X-Override: yes\r\n") || strings.Contains(got.body, "X-Caller") || !strings.Contains(got.body, "X-Secret") || len(got.header["X-App"]) != 2 {
+		t.Errorf("route with a configuration: %v\n%s", got.header, got.body)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url+"/none", ""); strings.Contains(got.body, "X-Caller") || got.header.Get("X-Status") != "" {
-		t.Errorf("route without settings: %v\n%s", got.header, got.body)
+		t.Errorf("route with an empty configuration: %v\n%s", got.header, got.body)
 	}
 }
 

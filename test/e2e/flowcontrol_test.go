@@ -21,7 +21,7 @@ func tenMinuteRule(resource string, threshold int, extra object) object {
 
 // flowControl verifies rules whose resources are original paths.
 func (p *protocolPair) flowControl() feature {
-	const turn = 100 * time.Millisecond
+	const interval = 100 * time.Millisecond
 	rule := func(extra object) object {
 		return object{"global_switch": true, "rules": list{tenMinuteRule("/monitored", 0, nil)}}.with(extra)
 	}
@@ -29,7 +29,7 @@ func (p *protocolPair) flowControl() feature {
 		name: "flowControlFilter",
 		filters: list{flowControlFilter(
 			tenMinuteRule("/few", 3, nil),
-			object{"resource": "/turns", "threshold": 10, "controlBehavior": 1, "maxQueueingTimeMs": 60_000},
+			object{"resource": "/queued", "threshold": 10, "controlBehavior": 1, "maxQueueingTimeMs": 60_000},
 			tenMinuteRule("^/all/", 2, object{"regex": true}),
 		)},
 		routes: []object{
@@ -38,18 +38,18 @@ func (p *protocolPair) flowControl() feature {
 		},
 		cases: []requestCase{
 			{name: "up to the threshold", path: "/few?a=b", times: 3, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
-			{name: "one above the threshold", path: "/few", status: 509, code: "14", reason: "rate_limited", wantHeaders: map[string]string{"X-App": ""}},
-			{name: "one above the threshold, with a body", method: "POST", path: "/few?c", requestBody: "lost", status: 509, code: "14", reason: "rate_limited"},
+			{name: "above the threshold", path: "/few", status: 509, code: "14", reason: "rate_limited", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "above the threshold, with a body", method: "POST", path: "/few?c", requestBody: "lost", status: 509, code: "14", reason: "rate_limited"},
 			{name: "body of the local reply", path: "/few", status: 509, body: "current request is limited", reason: "rate_limited"},
 			{name: "other path", path: "/fewer", times: 5, status: 200, code: "0"},
-			{name: "first request", path: "/turns", status: 200, code: "0"},
-			{name: "queued requests", method: "POST", path: "/turns", requestBody: "kept", times: 3, status: 200, code: "0", body: "kept", check: func(t *testing.T, all []httpResponse) {
+			{name: "first request", path: "/queued", status: 200, code: "0"},
+			{name: "queued requests", method: "POST", path: "/queued", requestBody: "kept", times: 3, status: 200, code: "0", body: "kept", check: func(t *testing.T, responses []httpResponse) {
 				sum := time.Duration(0)
-				for _, a := range all {
-					sum += a.took
+				for _, resp := range responses {
+					sum += resp.took
 				}
-				if sum < turn {
-					t.Errorf("three more requests took %v, want an interval of %v", sum, turn)
+				if sum < interval {
+					t.Errorf("three more requests took %v, want an interval of %v", sum, interval)
 				}
 			}},
 			{name: "regex match", path: "/all/a", times: 2, status: 200, code: "0"},
@@ -85,9 +85,9 @@ func TestFlowControlForRPC(t *testing.T) {
 			t.Errorf("%v passed and %v were rejected, want 3 and 2", passed, rejected)
 		}
 	})
-	t.Run("turns", func(t *testing.T) {
+	t.Run("queueing", func(t *testing.T) {
 		t.Parallel()
-		const apart = time.Second
+		const interval = time.Second
 		address, _ := rpcFilterProxy(t, list{flowControlFilter(
 			object{"resource": "/org.example.Shop/slow", "threshold": 1, "controlBehavior": 1, "maxQueueingTimeMs": 60_000},
 		)}, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "service: .*"))
@@ -101,13 +101,13 @@ func TestFlowControlForRPC(t *testing.T) {
 				t.Errorf("response %d belongs to call %d: %d %q", n, got.id, got.status, got.text)
 			}
 		}
-		if elapsed := time.Since(start); elapsed < apart {
-			t.Errorf("the second response came after %v, want %v", elapsed, apart)
+		if elapsed := time.Since(start); elapsed < interval {
+			t.Errorf("the second response came after %v, want %v", elapsed, interval)
 		}
 	})
 }
 
-// flowControlExample runs flow_control.json and verifies a rule of each kind, for HTTP and Dubbo.
+// flowControlExample runs flow_control.json and verifies a rule of each type, for HTTP and Dubbo.
 func flowControlExample(t *testing.T) {
 	e := loadExample(t, "flow_control.json")
 	app, shop := startHoldingUpstream(t), startProvider(t, "shop", nil)
@@ -129,7 +129,7 @@ func flowControlExample(t *testing.T) {
 	for range 5 {
 		clients.Go(func() {
 			if got, err := tryRequest(t.Context(), newClient(t), "POST", url+"/orders", "one"); err != nil || got.status != 200 {
-				t.Errorf("an order: %d, %v", got.status, err)
+				t.Errorf("order: %d, %v", got.status, err)
 			}
 		})
 	}
@@ -140,11 +140,11 @@ func flowControlExample(t *testing.T) {
 	first := requestInBackground(t, url+"/export/a")
 	app.await(t)
 	if got := sendRequest(t, newClient(t), "GET", url+"/export/b", ""); got.status != 429 {
-		t.Errorf("a second export: %d, want 429", got.status)
+		t.Errorf("second export: %d, want 429", got.status)
 	}
 	close(app.release)
 	if got := first(); got.status != 200 {
-		t.Errorf("the first export: %d", got.status)
+		t.Errorf("first export: %d", got.status)
 	}
 	for range 3 {
 		if got := sendRequest(t, newClient(t), "GET", url+"/trial", ""); got.status != 200 {

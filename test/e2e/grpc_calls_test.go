@@ -18,17 +18,18 @@ type grpcUpstream struct {
 	calls   atomic.Int64
 }
 
-func serveGRPC(t *testing.T, busy string) *grpcUpstream {
+// serveGRPC starts a grpcUpstream. If busyStatus is not "", calls of the method Busy end with it.
+func serveGRPC(t *testing.T, busyStatus string) *grpcUpstream {
 	t.Helper()
-	r := new(grpcUpstream)
+	upstream := new(grpcUpstream)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.calls.Add(1)
+		upstream.calls.Add(1)
 		_, _ = io.Copy(io.Discard, req.Body)
 		h := w.Header()
 		h.Set("Content-Type", "application/grpc")
 		switch {
-		case busy != "" && strings.HasSuffix(req.URL.Path, "/Busy"):
-			h.Set("Grpc-Status", busy)
+		case busyStatus != "" && strings.HasSuffix(req.URL.Path, "/Busy"):
+			h.Set("Grpc-Status", busyStatus)
 		case strings.HasSuffix(req.URL.Path, "/Denied"):
 			h.Set("Grpc-Status", "7")
 		default:
@@ -39,8 +40,8 @@ func serveGRPC(t *testing.T, busy string) *grpcUpstream {
 	s.Config.Protocols = httpProtocols("Http2")
 	s.Start()
 	t.Cleanup(s.Close)
-	r.address = s.Listener.Addr().String()
-	return r
+	upstream.address = s.Listener.Addr().String()
+	return upstream
 }
 
 // callGRPC calls a method and returns its status from the headers or the trailers.
@@ -144,10 +145,10 @@ func TestUnprocessedGRPCCallsAreRetried(t *testing.T) {
 	t.Parallel()
 	retry := object{"retry_policy": object{"retry_on": true, "num_retries": 1}}
 	for name, test := range map[string]struct {
-		busy     string // status of one of two hosts
-		policy   object
-		want     string // the worst status of four calls
-		repeated bool   // the hosts get more than four calls
+		busy    string // status of one of two hosts
+		policy  object
+		want    string // the worst status of four calls
+		retried bool   // the hosts get more than four calls
 	}{
 		"with a policy":    {"14", retry, "0", true},
 		"without a policy": {"14", nil, "14", false},
@@ -163,8 +164,8 @@ func TestUnprocessedGRPCCallsAreRetried(t *testing.T) {
 					worst = status
 				}
 			}
-			if calls := good.calls.Load() + bad.calls.Load(); worst != test.want || calls > 4 != test.repeated {
-				t.Errorf("the worst of 4 responses is %s, with %d calls to hosts; want %s, more than 4: %t", worst, calls, test.want, test.repeated)
+			if calls := good.calls.Load() + bad.calls.Load(); worst != test.want || calls > 4 != test.retried {
+				t.Errorf("the worst of 4 responses is %s, with %d calls to hosts; want %s, more than 4: %t", worst, calls, test.want, test.retried)
 			}
 		})
 	}

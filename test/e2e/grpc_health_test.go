@@ -7,48 +7,48 @@ import (
 	"testing"
 )
 
-// TestGRPCHealthWhileDraining verifies that health checks which are open when the drain starts,
+// TestGRPCHealthWhileDraining verifies that health checks that are open when the drain starts,
 // and whose message arrives afterwards, get NOT_SERVING.
 func TestGRPCHealthWhileDraining(t *testing.T) {
 	t.Parallel()
 	w, front, c := startGRPCProxy(t, object{"stream_filters": list{streamFilter("healthcheck", object{"grpc": true})}},
 		list{cluster("app", nil, "127.0.0.1:1")}, routeTo("/", "app"))
 	const message, serving, notServing = "\x00\x00\x00\x00\x00", "\x00\x00\x00\x00\x02\x08\x01", "\x00\x00\x00\x00\x02\x08\x02"
-	type answer struct {
-		content string
-		err     error
+	type result struct {
+		body string
+		err  error
 	}
 	// open starts a call. The returned function sends the message and waits for the response.
-	open := func() func() answer {
-		body, content := io.Pipe()
+	open := func() func() result {
+		body, pw := io.Pipe()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/grpc.health.v1.Health/Check", body)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/grpc")
-		responses := make(chan answer, 1)
+		responses := make(chan result, 1)
 		go func() {
 			resp, err := c.Do(req)
 			if err != nil {
-				responses <- answer{err: err}
+				responses <- result{err: err}
 				return
 			}
 			defer resp.Body.Close()
 			received, err := io.ReadAll(resp.Body)
-			responses <- answer{string(received), errors.Join(err, statusOK(resp.Trailer))}
+			responses <- result{string(received), errors.Join(err, statusOK(resp.Trailer))}
 		}()
-		return func() answer {
-			if _, err := io.WriteString(content, message); err != nil {
-				return answer{err: err}
+		return func() result {
+			if _, err := io.WriteString(pw, message); err != nil {
+				return result{err: err}
 			}
-			_ = content.Close() // never fails
+			_ = pw.Close() // never fails
 			return <-responses
 		}
 	}
-	if got := open()(); got.content != serving || got.err != nil {
-		t.Fatalf("before the drain the response is %q, %v; want SERVING", got.content, got.err)
+	if got := open()(); got.body != serving || got.err != nil {
+		t.Fatalf("before the drain the response is %q, %v; want SERVING", got.body, got.err)
 	}
-	var calls []func() answer
+	var calls []func() result
 	for range 20 {
 		calls = append(calls, open())
 	}
@@ -61,14 +61,14 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 		}
 		got := calls[0]()
 		calls = calls[1:]
-		if got.err != nil || got.content != serving && got.content != notServing {
-			t.Fatalf("the response is %q, %v; want SERVING or NOT_SERVING", got.content, got.err)
+		if got.err != nil || got.body != serving && got.body != notServing {
+			t.Fatalf("the response is %q, %v; want SERVING or NOT_SERVING", got.body, got.err)
 		}
-		return got.content == notServing
+		return got.body == notServing
 	})
 	for _, call := range calls {
-		if got := call(); got.content != notServing || got.err != nil {
-			t.Errorf("while draining the response is %q, %v; want NOT_SERVING", got.content, got.err)
+		if got := call(); got.body != notServing || got.err != nil {
+			t.Errorf("while draining the response is %q, %v; want NOT_SERVING", got.body, got.err)
 		}
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {

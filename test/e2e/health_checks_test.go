@@ -49,16 +49,16 @@ func (w *weft) hostState(cluster, address string) hostState {
 // distinctBodies sends n requests and returns the distinct bodies, sorted.
 func distinctBodies(t *testing.T, c *http.Client, url string, n int) string {
 	t.Helper()
-	texts := map[string]bool{}
+	bodies := map[string]bool{}
 	for range n {
-		texts[sendRequest(t, c, "GET", url, "").body] = true
+		bodies[sendRequest(t, c, "GET", url, "").body] = true
 	}
-	var list []string
-	for text := range texts {
-		list = append(list, text)
+	var sorted []string
+	for text := range bodies {
+		sorted = append(sorted, text)
 	}
-	slices.Sort(list)
-	return strings.Join(list, " ")
+	slices.Sort(sorted)
+	return strings.Join(sorted, " ")
 }
 
 // flakyUpstream is an upstream that responds with its name, and with status 500 while failing is
@@ -70,14 +70,14 @@ type flakyUpstream struct {
 
 func startFlakyUpstream(t *testing.T, name string) *flakyUpstream {
 	t.Helper()
-	m := new(flakyUpstream)
-	m.origin = startUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		if m.failing.Load() {
+	u := new(flakyUpstream)
+	u.origin = startUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		if u.failing.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		_, _ = io.WriteString(w, name)
 	})
-	return m
+	return u
 }
 
 func TestEjectionAndReturn(t *testing.T) {
@@ -143,8 +143,8 @@ func TestFaultToleranceEjection(t *testing.T) {
 func TestUnhealthyHostGetsNoRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name, speaks string
-		apart        bool // the endpoint has its own port
+		name, protocol string
+		separatePort   bool // the endpoint has its own port
 	}{
 		{"HTTP/1.1", "Http1", false},
 		{"HTTP/1.1 on another port", "Http1", true},
@@ -159,18 +159,18 @@ func TestUnhealthyHostGetsNoRequests(t *testing.T) {
 			a := startUpstream(t, healthEndpoint("a", failing))
 			b := startUpstreamAt(t, freeAddressOn(name), healthEndpoint("b", healthy))
 			request := object{"path": "/healthz?deep", "domain": "shop", "method": "HEAD", "codes": list{object{"Start": 204, "End": 206}}}
-			if tt.apart {
-				request["port"] = startHealthEndpoints(t, tt.speaks, "127.0.0.1", failing, name, healthy)
+			if tt.separatePort {
+				request["port"] = startHealthEndpoints(t, tt.protocol, "127.0.0.1", failing, name, healthy)
 			}
 			s, front := simpleProxy()
 			s.clusters = list{cluster("app", object{"health_check": object{
-				"protocol": tt.speaks, "interval": "50ms", "unhealthy_threshold": 2, "healthy_threshold": 2,
+				"protocol": tt.protocol, "interval": "50ms", "unhealthy_threshold": 2, "healthy_threshold": 2,
 				"check_config": object{"http_check_config": request},
 			}}, a.address, b.address)}
 			w := startWeft(t, s.config())
 			eventually(t, "the host fails its checks", func() bool { return w.hostState("app", a.address).Why == "failing checks" })
 			if got := w.hostState("app", a.address).Error; got != "status 503" {
-				t.Errorf("the check failed for %q, want status 503", got)
+				t.Errorf("the check failed with %q, want status 503", got)
 			}
 			c, url := newClient(t), "http://"+front+"/"
 			if got := distinctBodies(t, c, url, 10); got != "b" {
@@ -200,19 +200,19 @@ func healthEndpoint(name string, failing *atomic.Bool) http.HandlerFunc {
 }
 
 // startHealthEndpoints starts health endpoints on one port of two addresses, and returns the port.
-func startHealthEndpoints(t *testing.T, speaks, first string, firstFailing *atomic.Bool, second string, secondFailing *atomic.Bool) int {
+func startHealthEndpoints(t *testing.T, protocol, first string, firstFailing *atomic.Bool, second string, secondFailing *atomic.Bool) int {
 	t.Helper()
-	_, text, _ := net.SplitHostPort(freeAddressOn(first))
-	for ip, state := range map[string]*atomic.Bool{first: firstFailing, second: secondFailing} {
-		l, err := net.Listen("tcp", net.JoinHostPort(ip, text))
+	_, portText, _ := net.SplitHostPort(freeAddressOn(first))
+	for ip, failing := range map[string]*atomic.Bool{first: firstFailing, second: secondFailing} {
+		l, err := net.Listen("tcp", net.JoinHostPort(ip, portText))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &httptest.Server{Listener: l, Config: &http.Server{Handler: healthEndpoint("", state), Protocols: httpProtocols(speaks)}}
+		s := &httptest.Server{Listener: l, Config: &http.Server{Handler: healthEndpoint("", failing), Protocols: httpProtocols(protocol)}}
 		s.Start()
 		t.Cleanup(s.Close)
 	}
-	port, _ := strconv.Atoi(text)
+	port, _ := strconv.Atoi(portText)
 	return port
 }
 
@@ -220,8 +220,8 @@ func TestRPCHeartbeatDetectsHangingHost(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		good, got := r.startServer(t)
-		var hung atomic.Bool
-		hung.Store(true)
+		var hanging atomic.Bool
+		hanging.Store(true)
 		bad := startTCPServer(t, func(c net.Conn) {
 			for rest := []byte(nil); ; {
 				b := make([]byte, 4<<10)
@@ -242,7 +242,7 @@ func TestRPCHeartbeatDetectsHangingHost(t *testing.T) {
 					if f.Kind != xprotocol.Heartbeat {
 						t.Errorf("unexpected frame of kind %d at the hanging host", f.Kind)
 					}
-					if !hung.Load() {
+					if !hanging.Load() {
 						_, _ = c.Write(r.codec.AppendHeartbeatAck(nil, rest[:f.Size])) // the check may have ended
 					}
 					rest = rest[f.Size:]
@@ -264,7 +264,7 @@ func TestRPCHeartbeatDetectsHangingHost(t *testing.T) {
 		if h := w.hostState("app", good); h.Health != "up" || h.Checks == 0 || h.Error != "" {
 			t.Errorf("/clusters reports %+v for the good host, want it up after checks", h)
 		}
-		hung.Store(false)
+		hanging.Store(false)
 		eventually(t, "the hanging host gets calls again", func() bool { return w.hostState("app", bad).Health == "up" })
 	})
 }
@@ -285,7 +285,7 @@ func TestGRPCHealthCheck(t *testing.T) {
 		t.Errorf("the host that is not serving got %d calls, want none", n)
 	}
 	if got := w.hostState("app", bad.address).Error; !strings.Contains(got, "not serving") {
-		t.Errorf("the check failed for %q, want that it is not serving", got)
+		t.Errorf("the check failed with %q, want that it is not serving", got)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestGRPCHealthCheck(t *testing.T) {
 // service.
 func serveHealth(t *testing.T, status byte) *grpcUpstream {
 	t.Helper()
-	r := new(grpcUpstream)
+	upstream := new(grpcUpstream)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		h := w.Header()
@@ -301,11 +301,11 @@ func serveHealth(t *testing.T, status byte) *grpcUpstream {
 		response := []byte{0, 0, 0, 0, 0}
 		if req.URL.Path == "/grpc.health.v1.Health/Check" {
 			if string(body) != "\x00\x00\x00\x00\x0c\x0a\x0ashop.Items" {
-				t.Errorf("the check has the service %q", body)
+				t.Errorf("the service of the check is %q", body)
 			}
 			response = []byte{0, 0, 0, 0, 2, 8, status}
 		} else {
-			r.calls.Add(1)
+			upstream.calls.Add(1)
 		}
 		_, _ = w.Write(response)
 		h.Set(http.TrailerPrefix+"Grpc-Status", "0")
@@ -313,28 +313,28 @@ func serveHealth(t *testing.T, status byte) *grpcUpstream {
 	s.Config.Protocols = httpProtocols("Http2")
 	s.Start()
 	t.Cleanup(s.Close)
-	r.address = s.Listener.Addr().String()
-	return r
+	upstream.address = s.Listener.Addr().String()
+	return upstream
 }
 
 func TestHealthCheckTimeout(t *testing.T) {
 	t.Parallel()
-	for _, speaks := range []string{"Http1", "Http2", "gRPC"} {
-		t.Run(speaks, func(t *testing.T) {
+	for _, protocol := range []string{"Http1", "Http2", "gRPC"} {
+		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			hung := startTCPServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) // until the check times out
+			hanging := startTCPServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) // until the check times out
 			app := startUpstream(t, respondWith("alive"))
 			s, front := simpleProxy()
 			s.admin = freeAddress()
 			s.clusters = list{
 				cluster("app", nil, app.address),
-				cluster("hung", object{"health_check": object{"protocol": speaks, "interval": "50ms", "timeout": "100ms"}}, hung),
+				cluster("hung", object{"health_check": object{"protocol": protocol, "interval": "50ms", "timeout": "100ms"}}, hanging),
 			}
 			w := startWeft(t, s.config())
-			eventually(t, "the hanging host fails its checks", func() bool { return w.hostState("hung", hung).Why == "failing checks" })
-			eventually(t, "the check repeats", func() bool { return w.hostState("hung", hung).Checks > 3 })
+			eventually(t, "the hanging host fails its checks", func() bool { return w.hostState("hung", hanging).Why == "failing checks" })
+			eventually(t, "the check repeats", func() bool { return w.hostState("hung", hanging).Checks > 3 })
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "alive" {
-				t.Errorf("meanwhile the application responds %d %q", got.status, got.body)
+				t.Errorf("while the other host hangs, the application responds %d %q", got.status, got.body)
 			}
 			// A reload without the cluster ends its checks.
 			s.clusters = s.clusters[:1]

@@ -10,12 +10,12 @@ import (
 // healthExample runs health.json. A host whose /healthz fails gets no requests, a host that fails
 // requests is ejected and returns, and health checks detect providers that are down.
 func healthExample(t *testing.T) {
-	var failing, bad atomic.Bool
+	var failingChecks, failingRequests atomic.Bool
 	shop := func(name string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case name == "2":
-			case r.URL.Path == "/healthz" && failing.Load(), r.URL.Path != "/healthz" && bad.Load():
+			case r.URL.Path == "/healthz" && failingChecks.Load(), r.URL.Path != "/healthz" && failingRequests.Load():
 				w.WriteHeader(http.StatusInternalServerError)
 			}
 			_, _ = io.WriteString(w, name)
@@ -30,14 +30,14 @@ func healthExample(t *testing.T) {
 	if got := distinctBodies(t, c, url, 4); got != "1 2" {
 		t.Errorf("responses from %q, want 1 2", got)
 	}
-	failing.Store(true)
+	failingChecks.Store(true)
 	eventually(t, "the shop fails its checks", func() bool { return w.hostState("shop", e.address("3151")).Why == "failing checks" })
 	if got := distinctBodies(t, c, url, 10); got != "2" {
 		t.Errorf("responses from %q, want 2", got)
 	}
-	failing.Store(false)
+	failingChecks.Store(false)
 	eventually(t, "the shop gets requests again", func() bool { return distinctBodies(t, c, url, 4) == "1 2" })
-	bad.Store(true)
+	failingRequests.Store(true)
 	failed := 0
 	for range 30 {
 		if sendRequest(t, c, "GET", url, "").status != 200 {
@@ -47,7 +47,7 @@ func healthExample(t *testing.T) {
 	if failed != 5 {
 		t.Errorf("%d of 30 requests failed, want 5", failed)
 	}
-	bad.Store(false)
+	failingRequests.Store(false)
 	eventually(t, "the ejection is over", func() bool { return distinctBodies(t, c, url, 4) == "1 2" })
 	if n := w.metric("weft_cluster_ejections_total", `cluster="shop"`); n != 1 {
 		t.Errorf("%v ejections, want 1", n)

@@ -14,11 +14,11 @@ func TestMemoryOfManyHealthChecks(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector takes several times the memory")
 	}
-	const clusters, most = 1000, 20 << 20
-	well := func(http.ResponseWriter, *http.Request) {}
-	first, second := startUpstream(t, well), startUpstreamAt(t, freeAddressOn("127.0.0.2"), well)
+	const clusters, maxGrowth = 1000, 20 << 20
+	respondOK := func(http.ResponseWriter, *http.Request) {}
+	first, second := startUpstream(t, respondOK), startUpstreamAt(t, freeAddressOn("127.0.0.2"), respondOK)
 	s, _ := simpleProxy(first.address)
-	without := startWeft(t, s.config())
+	baseline := startWeft(t, s.config())
 	for i := range clusters {
 		s.clusters = append(s.clusters, cluster(fmt.Sprintf("checked-%d", i), object{
 			"health_check":      object{"protocol": "Http1", "interval": "2s"},
@@ -30,12 +30,12 @@ func TestMemoryOfManyHealthChecks(t *testing.T) {
 	eventually(t, "every host was checked several times", func() bool {
 		return first.requests.Load() > 4*clusters && second.requests.Load() > 4*clusters
 	})
-	added := func() int { return w.memory().anonymous - without.memory().anonymous }
+	growth := func() int { return w.memory().anonymous - baseline.memory().anonymous }
 	defer func() {
-		base, now := without.memory(), w.memory()
+		base, now := baseline.memory(), w.memory()
 		t.Logf("%d kB resident, peak %d kB, %d kB anonymous: %d kB more than without clusters, with %d kB resident",
-			now.resident>>10, now.peak>>10, now.anonymous>>10, added()>>10, base.resident>>10)
+			now.resident>>10, now.peak>>10, now.anonymous>>10, growth()>>10, base.resident>>10)
 		t.Logf("%d kB of heap; %d goroutines", w.heap()>>10, w.goroutines())
 	}()
-	eventually(t, "memory of the start is released, and at most 20 MB remain", func() bool { return added() <= most })
+	eventually(t, "memory of the start is released, and at most 20 MB remain", func() bool { return growth() <= maxGrowth })
 }

@@ -27,19 +27,19 @@ func TestRPCStatusEjection(t *testing.T) {
 	}{
 		{"server error", 80, true},
 		{"server timeout", 31, true},
-		{"connections that end", closeConnection, true},
+		{"closed connections", closeConnection, true},
 		{"bad request", 40, false},
-		{"well", dubboOK, false},
+		{"ok", dubboOK, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			good := startProvider(t, "good", nil)
-			odd := startProvider(t, "odd", func([]byte, int64) byte { return tt.status })
+			target := startProvider(t, "odd", func([]byte, int64) byte { return tt.status })
 			front := freeAddress()
 			w := startWeft(t, setup{
 				listeners: list{listenDubbo("front", front)},
 				tables:    list{routeTable("front", routeTo("/", "app"))},
-				clusters:  list{cluster("app", outlierDetection(nil), good.address, odd.address)},
+				clusters:  list{cluster("app", outlierDetection(nil), good.address, target.address)},
 			}.config())
 			c := newConsumer(t, front)
 			for range 20 {
@@ -49,10 +49,10 @@ func TestRPCStatusEjection(t *testing.T) {
 			if tt.ejected {
 				want = 3
 			}
-			if got := odd.calls.Load(); got != want {
+			if got := target.calls.Load(); got != want {
 				t.Errorf("the provider got %d calls of 20, want %d", got, want)
 			}
-			if h := w.hostState("app", odd.address); (h.Why == "ejected") != tt.ejected {
+			if h := w.hostState("app", target.address); (h.Why == "ejected") != tt.ejected {
 				t.Errorf("/clusters reports %+v, want ejected: %v", h, tt.ejected)
 			}
 		})
@@ -72,14 +72,14 @@ func TestGRPCStatusEjection(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("status %s, in trailers %v", tt.status, tt.trailer), func(t *testing.T) {
 			t.Parallel()
-			good, odd := serveGRPC(t, ""), serveStatus(t, tt.status, tt.trailer)
-			w, front, c := startGRPCProxy(t, object{}, list{cluster("app", outlierDetection(nil), good.address, odd.address)}, routeTo("/", "app"))
+			good, target := serveGRPC(t, ""), serveStatus(t, tt.status, tt.trailer)
+			w, front, c := startGRPCProxy(t, object{}, list{cluster("app", outlierDetection(nil), good.address, target.address)}, routeTo("/", "app"))
 			for range 20 {
 				callGRPC(t, c, front, "/shop.Items/List")
 			}
 			if tt.ejected {
-				eventually(t, "the server is ejected", func() bool { return w.hostState("app", odd.address).Why == "ejected" })
-			} else if h := w.hostState("app", odd.address); h.Health != "up" {
+				eventually(t, "the server is ejected", func() bool { return w.hostState("app", target.address).Why == "ejected" })
+			} else if h := w.hostState("app", target.address); h.Health != "up" {
 				t.Errorf("/clusters reports %+v, want a host that is up", h)
 			}
 		})
@@ -89,9 +89,9 @@ func TestGRPCStatusEjection(t *testing.T) {
 // serveStatus starts a gRPC server whose calls end with status, in trailers or in the headers.
 func serveStatus(t *testing.T, status string, trailer bool) *grpcUpstream {
 	t.Helper()
-	r := new(grpcUpstream)
+	upstream := new(grpcUpstream)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.calls.Add(1)
+		upstream.calls.Add(1)
 		_, _ = io.Copy(io.Discard, req.Body)
 		h := w.Header()
 		h.Set("Content-Type", "application/grpc")
@@ -105,8 +105,8 @@ func serveStatus(t *testing.T, status string, trailer bool) *grpcUpstream {
 	s.Config.Protocols = httpProtocols("Http2")
 	s.Start()
 	t.Cleanup(s.Close)
-	r.address = s.Listener.Addr().String()
-	return r
+	upstream.address = s.Listener.Addr().String()
+	return upstream
 }
 
 // TestLocalOriginErrorsEject verifies that with split_external_local_origin_errors
@@ -123,12 +123,12 @@ func TestLocalOriginErrorsEject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			good, odd := startUpstream(t, respondWith("good")), startUpstream(t, app)
+			good, target := startUpstream(t, respondWith("good")), startUpstream(t, app)
 			s, front := simpleProxy()
 			s.tables = list{routeTable("front", routeTo("/", "app", object{"timeout": "200ms"}))}
 			s.clusters = list{cluster("app", outlierDetection(object{
 				"split_external_local_origin_errors": true, "consecutive_5xx": 1000, "consecutive_local_origin_failure": 2,
-			}), good.address, odd.address)}
+			}), good.address, target.address)}
 			w := startWeft(t, s.config())
 			c := &http.Client{Timeout: waitTimeout}
 			for range 8 {
@@ -137,7 +137,7 @@ func TestLocalOriginErrorsEject(t *testing.T) {
 					_ = resp.Body.Close()
 				}
 			}
-			eventually(t, "the host is ejected", func() bool { return w.hostState("app", odd.address).Why == "ejected" })
+			eventually(t, "the host is ejected", func() bool { return w.hostState("app", target.address).Why == "ejected" })
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "good" {
 				t.Errorf("the other host responds %d %q", got.status, got.body)
 			}

@@ -59,9 +59,9 @@ func heartbeat(t *testing.T, address string, p *frame.Protocol) {
 	if _, err := c.Write(p.AppendPing(p.AppendPing(nil, 41), 42)); err != nil {
 		t.Fatal(err)
 	}
-	each := frameReader{c: c, p: p}
+	frames := frameReader{c: c, p: p}
 	for want := uint64(41); want <= 42; want++ {
-		if got, err := each.next(); err != nil || got.Kind != frame.Pong || got.ID != want {
+		if got, err := frames.next(); err != nil || got.Kind != frame.Pong || got.ID != want {
 			t.Errorf("%s: frame %v with id %d, %v; want a pong with id %d", p.Name(), got.Kind, got.ID, err, want)
 		}
 	}

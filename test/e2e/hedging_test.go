@@ -22,22 +22,22 @@ type hangingUpstream struct {
 
 func startHangingUpstream(t *testing.T, protocol string) *hangingUpstream {
 	t.Helper()
-	a := &hangingUpstream{canceled: make(chan struct{}, 1000)}
-	over := make(chan struct{})
+	u := &hangingUpstream{canceled: make(chan struct{}, 1000)}
+	stop := make(chan struct{})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // so that the server detects a disconnect
-		a.requests.Add(1)
+		u.requests.Add(1)
 		select {
 		case <-r.Context().Done():
-			a.canceled <- struct{}{}
-		case <-over:
+			u.canceled <- struct{}{}
+		case <-stop:
 		}
 	}))
 	s.Config.Protocols = httpProtocols(protocol)
 	s.Start()
-	a.address = s.Listener.Addr().String()
-	t.Cleanup(func() { close(over); s.Close() })
-	return a
+	u.address = s.Listener.Addr().String()
+	t.Cleanup(func() { close(stop); s.Close() })
+	return u
 }
 
 // clusterState is what /clusters reports about a cluster.
@@ -112,14 +112,14 @@ func TestHedging(t *testing.T) {
 			}.config())
 			c := newClient(t)
 			c.Transport.(*http.Transport).Protocols = httpProtocols(p.downstream)
-			const callers, each = 8, 5
+			const workers, perWorker = 8, 5
 			var wg sync.WaitGroup
-			for i := range callers {
+			for i := range workers {
 				wg.Go(func() {
-					for n := range each {
+					for n := range perWorker {
 						body := fmt.Sprintf("%d/%d ", i, n) + strings.Repeat("x", 100*i*n)
 						p.sendRequest(t, c, "http://"+front, &requestCase{method: "PUT", path: fmt.Sprintf("/shop.Shop/%d.%d", i, n), requestBody: body,
-							status: 200, code: "0", body: body, wantHeaders: map[string]string{"X-App": "app", "X-Asked": p.expectedRequest(i, n)}})
+							status: 200, code: "0", body: body, wantHeaders: map[string]string{"X-App": "app", "X-Request-Line": p.expectedRequest(i, n)}})
 					}
 				})
 			}
@@ -154,7 +154,7 @@ func (w *weft) checkHedges(requests int64) {
 	})
 }
 
-// expectedRequest returns the X-Asked header that the upstream must send.
+// expectedRequest returns the X-Request-Line header that the upstream must send.
 func (p *protocolPair) expectedRequest(i, n int) string {
 	method := "PUT"
 	if p.grpc {
@@ -182,13 +182,13 @@ func TestHedgingOfDubboCalls(t *testing.T) {
 	}
 	start := time.Now()
 	client.send(invocations...)
-	answered := make(map[uint64]bool)
+	seen := make(map[uint64]bool)
 	for range calls {
 		got := client.receive()
-		if got.status != dubboOK || got.text != "fast" || answered[got.id] || got.id == 0 || got.id > calls {
+		if got.status != dubboOK || got.text != "fast" || seen[got.id] || got.id == 0 || got.id > calls {
 			t.Errorf("response %d: %d %q", got.id, got.status, got.text)
 		}
-		answered[got.id] = true
+		seen[got.id] = true
 	}
 	if elapsed := time.Since(start); elapsed < 50*time.Millisecond {
 		t.Errorf("all responses after %v", elapsed)

@@ -18,7 +18,7 @@ func http2Example(t *testing.T) {
 	echo := websocket.Handler(func(ws *websocket.Conn) {
 		_, _ = io.Copy(ws, ws) // until the client closes
 	})
-	says := func(w http.ResponseWriter, r *http.Request) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
 			echo.ServeHTTP(w, r)
 			return
@@ -27,7 +27,7 @@ func http2Example(t *testing.T) {
 		describeRequest(w, r)
 	}
 	e := loadExample(t, "http2.json")
-	w := e.run("http2.json", "APP_ADDRESS="+startUpstream(t, says).address, "APP2_ADDRESS="+serveHTTP2(t, says))
+	w := e.run("http2.json", "APP_ADDRESS="+startUpstream(t, handler).address, "APP2_ADDRESS="+serveHTTP2(t, handler))
 	for _, test := range []struct{ port, client, path, version string }{
 		{"3545", "Http1", "/a", "HTTP/1.1"},
 		{"3545", "Http2", "/a", "HTTP/1.1"},
@@ -40,7 +40,7 @@ func http2Example(t *testing.T) {
 		got := sendRequest(t, c, "POST", "http://"+e.address(test.port)+test.path, "hello")
 		transport.CloseIdleConnections()
 		if version := got.header.Get("X-Version"); got.status != 200 || version != test.version || !strings.HasSuffix(got.body, "hello") {
-			t.Errorf("POST %s in %s at :%s: %d, asked in %s, %q; want 200, %s and the content", test.path, test.client, test.port, got.status, version, got.body, test.version)
+			t.Errorf("POST %s in %s at :%s: %d, received in %s, %q; want 200, %s and the body", test.path, test.client, test.port, got.status, version, got.body, test.version)
 		}
 	}
 	w.stdout.await(t, 0, "POST /v2/a HTTP/2.0 200 server")
@@ -53,19 +53,19 @@ func http2Example(t *testing.T) {
 	if err := ws.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
-	response, got := bytes.Repeat([]byte("all bytes "), 100_000), []byte(nil)
-	sent := make(chan error, 1)
-	go func() { sent <- websocket.Message.Send(ws, response) }()
-	for len(got) < len(response) { // the echo has other message boundaries
-		piece := make([]byte, 32<<10)
-		n, err := ws.Read(piece)
+	want, got := bytes.Repeat([]byte("all bytes "), 100_000), []byte(nil)
+	sendErr := make(chan error, 1)
+	go func() { sendErr <- websocket.Message.Send(ws, want) }()
+	for len(got) < len(want) { // the echo has other message boundaries
+		buf := make([]byte, 32<<10)
+		n, err := ws.Read(buf)
 		if err != nil {
-			t.Fatalf("read %d bytes of %d: %v", len(got), len(response), err)
+			t.Fatalf("read %d bytes of %d: %v", len(got), len(want), err)
 		}
-		got = append(got, piece[:n]...)
+		got = append(got, buf[:n]...)
 	}
-	if err := <-sent; err != nil || !bytes.Equal(got, response) {
-		t.Errorf("WebSocket echo of 1 MB differs: %t, %v", !bytes.Equal(got, response), err)
+	if err := <-sendErr; err != nil || !bytes.Equal(got, want) {
+		t.Errorf("WebSocket echo of 1 MB differs: %t, %v", !bytes.Equal(got, want), err)
 	}
 }
 
@@ -137,7 +137,7 @@ func grpcExample(t *testing.T) {
 	}
 	_ = resp.Body.Close() // the body is empty
 	if status := resp.Header.Get("Grpc-Status"); status != "4" {
-		t.Errorf("a stream of 100ms ended with status %q, want 4", status)
+		t.Errorf("a stream with a timeout of 100ms ended with status %q, want 4", status)
 	}
 }
 

@@ -19,11 +19,11 @@ type streamLimitedUpstream struct {
 
 func startStreamLimitedUpstream(t *testing.T) *streamLimitedUpstream {
 	t.Helper()
-	n := &streamLimitedUpstream{arrived: make(chan struct{}, 64), release: make(chan struct{})}
+	u := &streamLimitedUpstream{arrived: make(chan struct{}, 64), release: make(chan struct{})}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		n.arrived <- struct{}{}
+		u.arrived <- struct{}{}
 		select {
-		case <-n.release:
+		case <-u.release:
 		case <-r.Context().Done():
 		}
 	}))
@@ -31,13 +31,13 @@ func startStreamLimitedUpstream(t *testing.T) *streamLimitedUpstream {
 	s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 3}
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
-			n.opened.Add(1)
+			u.opened.Add(1)
 		}
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	n.address = s.Listener.Addr().String()
-	return n
+	u.address = s.Listener.Addr().String()
+	return u
 }
 
 // startHTTP2Proxy runs Weft with one HTTP/2 cluster.

@@ -11,9 +11,9 @@ import (
 
 // h2frame is an HTTP/2 frame (RFC 9113 4.1).
 type h2frame struct {
-	kind, flags byte
-	stream      uint32
-	payload     string
+	frameType, flags byte
+	stream           uint32
+	payload          string
 }
 
 func readFrame(t *testing.T, r *bufio.Reader) h2frame {
@@ -51,14 +51,14 @@ func TestUpgradeToH2C(t *testing.T) {
 		}.config())
 		return address
 	}
-	const asks = "Host: shop.test\nConnection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAAQAAP__\n"
+	const upgradeHeaders = "Host: shop.test\nConnection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAAQAAP__\n"
 	for _, downstream := range []string{"Http1,Http2", "Auto"} {
 		t.Run(downstream, func(t *testing.T) {
 			t.Parallel()
 			address := front(downstream)
 			for name, test := range map[string]struct{ request, want string }{
-				"without body": {"GET /a HTTP/1.1\n" + asks + "\n", "GET,/a,,,"},
-				"with body":    {"POST /a HTTP/1.1\n" + asks + "Content-Length: 5\n\nhello", "POST,/a,,,hello"},
+				"without body": {"GET /a HTTP/1.1\n" + upgradeHeaders + "\n", "GET,/a,,,"},
+				"with body":    {"POST /a HTTP/1.1\n" + upgradeHeaders + "Content-Length: 5\n\nhello", "POST,/a,,,hello"},
 			} {
 				t.Run(name, func(t *testing.T) {
 					w := dialRaw(t, address).send(test.request)
@@ -70,20 +70,20 @@ func TestUpgradeToH2C(t *testing.T) {
 						t.Fatal(err)
 					}
 					const data, headers, settings, endStream = 0, 1, 4, 1
-					if f := readFrame(t, w.r); f.kind != settings {
+					if f := readFrame(t, w.r); f.frameType != settings {
 						t.Errorf("the first frame is %+v, want SETTINGS", f)
 					}
 					head, content := false, ""
 					for ended := false; !ended; {
 						f := readFrame(t, w.r)
-						if f.kind != data && f.kind != headers {
+						if f.frameType != data && f.frameType != headers {
 							continue
 						}
 						if f.stream != 1 {
-							t.Fatalf("frame %+v, want one of stream 1", f)
+							t.Fatalf("frame %+v, want a frame of stream 1", f)
 						}
-						head = head || f.kind == headers
-						if f.kind == data {
+						head = head || f.frameType == headers
+						if f.frameType == data {
 							content += f.payload
 						}
 						ended = f.flags&endStream != 0
@@ -97,7 +97,7 @@ func TestUpgradeToH2C(t *testing.T) {
 	}
 	t.Run("Http1", func(t *testing.T) {
 		t.Parallel()
-		w := dialRaw(t, front("Http1")).send("GET /a HTTP/1.1\n" + asks + "\n")
+		w := dialRaw(t, front("Http1")).send("GET /a HTTP/1.1\n" + upgradeHeaders + "\n")
 		if resp, body := w.readResponse("GET"); resp.StatusCode != http.StatusOK || body != "GET,/a,,," {
 			t.Errorf("a listener without HTTP/2 responds %d and %q, want 200 without an upgrade", resp.StatusCode, body)
 		}

@@ -19,16 +19,16 @@ func istioExample(t *testing.T) {
 	if got.status != 200 || strings.Contains(strings.ToLower(got.body), workload.FieldMetadata) || got.header.Get(workload.FieldMetadata) != "" {
 		t.Errorf("the response is %d, %v\n%s", got.status, got.header, got.body)
 	}
-	both := []string{
+	labels := []string{
 		`source_workload="web"`, `source_app="web"`, `source_canonical_revision="v1"`, `source_cluster="Kubernetes"`,
 		`destination_workload="shop-v2"`, `destination_workload_namespace="default"`, `destination_version="v2"`,
 		`request_protocol="http"`, `response_code="200"`, `response_flags="-"`,
 	}
 	for _, reporter := range []string{`reporter="source"`, `reporter="destination"`} {
 		eventually(t, "the request is counted, "+reporter, func() bool {
-			return w.metric("istio_requests_total", append(both, reporter)...) == 1
+			return w.metric("istio_requests_total", append(labels, reporter)...) == 1
 		})
-		if n := w.metric("istio_request_duration_milliseconds_count", append(both, reporter)...); n != 1 {
+		if n := w.metric("istio_request_duration_milliseconds_count", append(labels, reporter)...); n != 1 {
 			t.Errorf("%s: durations of %v requests, want 1", reporter, n)
 		}
 	}

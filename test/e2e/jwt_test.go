@@ -29,16 +29,16 @@ func newTokenIssuer(t *testing.T) *tokenIssuer {
 		if r.Host != "id.corp.test" || r.URL.Path != "/keys" {
 			w.WriteHeader(http.StatusNotFound)
 		}
-		_, _ = fmt.Fprintf(w, `{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "one", "x": %q}]}`, base64.RawURLEncoding.EncodeToString(public))
+		_, _ = fmt.Fprintf(w, `{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "key-1", "x": %q}]}`, base64.RawURLEncoding.EncodeToString(public))
 	})}
 }
 
-// token returns an Authorization header with a token that expires after ends.
-func (i *tokenIssuer) token(t *testing.T, ends time.Duration) string {
+// token returns an Authorization header with a token that expires after lifetime.
+func (i *tokenIssuer) token(t *testing.T, lifetime time.Duration) string {
 	t.Helper()
 	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.MapClaims{
-		"iss": "https://id.corp.test", "aud": "shop", "sub": "ann", "exp": time.Now().Add(ends).Unix()})
-	token.Header["kid"] = "one"
+		"iss": "https://id.corp.test", "aud": "shop", "sub": "ann", "exp": time.Now().Add(lifetime).Unix()})
+	token.Header["kid"] = "key-1"
 	text, err := token.SignedString(i.key)
 	if err != nil {
 		t.Fatal(err)
@@ -68,11 +68,11 @@ func TestJWTIsRequired(t *testing.T) {
 		clusters: list{cluster("shop", nil, shop.address), cluster("app", nil, app.address), cluster("id", nil, id.address)},
 	}.config())
 	client := newConsumer(t, rpc)
-	good, late := id.token(t, time.Hour), id.token(t, -time.Hour)
+	valid, expired := id.token(t, time.Hour), id.token(t, -time.Hour)
 	for _, c := range []struct {
 		name, field string
 		passes      bool
-	}{{"valid token", good, true}, {"expired token", late, false}, {"without", "", false}} {
+	}{{"valid token", valid, true}, {"expired token", expired, false}, {"no token", "", false}} {
 		call := invocation{service: "org.example.Shop", method: "buy"}
 		var fields []string
 		if c.field != "" {
@@ -80,11 +80,11 @@ func TestJWTIsRequired(t *testing.T) {
 			call.attachments = []string{c.field}
 		}
 		if got := client.call(call); (got.status == dubboOK) != c.passes {
-			t.Errorf("a call %s: %d %q", c.name, got.status, got.text)
+			t.Errorf("call, %s: %d %q", c.name, got.status, got.text)
 		}
 		got := sendRequest(t, newClient(t), "GET", "http://"+web, "", fields...)
 		if want := map[bool]int{true: 200, false: 401}[c.passes]; got.status != want || (got.header.Get("WWW-Authenticate") == "") != c.passes {
-			t.Errorf("a request %s: %d %v, want %d", c.name, got.status, got.header, want)
+			t.Errorf("request, %s: %d %v, want %d", c.name, got.status, got.header, want)
 		}
 	}
 	if n := shop.calls.Load() + app.requests.Load(); n != 2 {

@@ -14,40 +14,40 @@ const get = "GET / HTTP/1.1\nHost: a\n\n"
 func TestListenerAddresses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	six, err := net.Listen("tcp", "[::1]:0")
+	probe, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
 		t.Skipf("this machine has no IPv6 on loopback: %v", err)
 	}
-	_ = six.Close() // this was only a probe
-	for name, kind := range map[string]struct{ front, app string }{
+	_ = probe.Close() // only checks that IPv6 works
+	for name, addresses := range map[string]struct{ front, app string }{
 		"IPv4":        {freeAddress(), "127.0.0.1:0"},
 		"IPv6":        {freeAddressOn("::1"), "[::1]:0"},
 		"unix socket": {filepath.Join(dir, "front.sock"), filepath.Join(dir, "app.sock")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			app := startUpstreamAt(t, kind.app, describeRequest)
+			app := startUpstreamAt(t, addresses.app, describeRequest)
 			w := startWeft(t, setup{
-				listeners: list{httpListenerWith("front", kind.front, object{"x_forwarded": "set"}, object{"access_logs": list{object{
+				listeners: list{httpListenerWith("front", addresses.front, object{"x_forwarded": "set"}, object{"access_logs": list{object{
 					"log_format": "log %downstream_local_address% %upstream_host% %response_code%"}}})},
 				tables:   list{routeTable("front", routeTo("/", "app"))},
 				clusters: list{cluster("app", nil, app.address)},
 			}.config())
-			client := dialRaw(t, kind.front)
+			client := dialRaw(t, addresses.front)
 			for range 3 {
 				response, body := client.send(get).readResponse("GET")
 				if response.StatusCode != 200 || !strings.HasPrefix(body, "GET / a\n") {
 					t.Errorf("%d %q", response.StatusCode, body)
 				}
 			}
-			if want := fmt.Sprintf("log %s %s 200", kind.front, app.address); w.stdout.await(t, 0, "log ") != want {
+			if want := fmt.Sprintf("log %s %s 200", addresses.front, app.address); w.stdout.await(t, 0, "log ") != want {
 				t.Errorf("the access log has %q, want %q", w.stdout.await(t, 0, "log "), want)
 			}
 			w.signal(sigterm)
 			if status := w.awaitExit(waitTimeout); status != 0 {
 				t.Errorf("exit status %d", status)
 			}
-			if strings.HasPrefix(kind.front, "/") && exists(kind.front) {
+			if strings.HasPrefix(addresses.front, "/") && exists(addresses.front) {
 				t.Error("the socket file remains")
 			}
 		})
@@ -59,26 +59,26 @@ func TestListenerAddresses(t *testing.T) {
 func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	front := filepath.Join(t.TempDir(), "front.sock")
-	c := func() object {
+	config := func() object {
 		return setup{
 			listeners: list{httpListener("front", front)},
 			tables:    list{routeTable("front", directRoute("/", 200, "ok"))},
 		}.config()
 	}
-	first := startWeft(t, c())
-	second := launchWeft(t, launchOptions{config: c()})
+	first := startWeft(t, config())
+	second := launchWeft(t, launchOptions{config: config()})
 	if status := second.awaitExit(waitTimeout); status != 1 {
 		t.Errorf("a second process on the same socket: exit status %d, want 1", status)
 	}
 	if _, body := dialRaw(t, front).send(get).readResponse("GET"); body != "ok" {
-		t.Errorf("then the first process responds %q", body)
+		t.Errorf("afterwards the first process responds %q", body)
 	}
-	_ = first.cmd.Process.Kill() // leaves its socket behind
+	_ = first.cmd.Process.Kill() // leaves its socket file
 	<-first.exited
 	if !exists(front) {
 		t.Fatal("the killed process left no socket file")
 	}
-	startWeft(t, c())
+	startWeft(t, config())
 	if _, body := dialRaw(t, front).send(get).readResponse("GET"); body != "ok" {
 		t.Errorf("the next process responds %q", body)
 	}
@@ -94,29 +94,29 @@ func TestDescriptorExhaustion(t *testing.T) {
 	w.awaitReady()
 	served := dialRaw(t, front).send(get)
 	served.readResponse("GET")
-	var held []net.Conn
+	var conns []net.Conn
 	for range 80 {
 		c, err := net.DialTimeout("tcp", front, waitTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		held = append(held, c)
+		conns = append(conns, c)
 	}
 	w.stderr.await(t, 0, "accept failed, trying again")
 	// An open connection is still served, over the pooled upstream connection.
 	if response, _ := served.send(get).readResponse("GET"); response.StatusCode != 200 {
 		t.Errorf("without free descriptors, an open connection got %d", response.StatusCode)
 	}
-	for _, c := range held {
+	for _, c := range conns {
 		_ = c.Close() // frees descriptors
 	}
 	start := time.Now()
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.status != 200 {
-		t.Errorf("afterwards: %d", got.status)
+		t.Errorf("after the clients have closed: %d", got.status)
 	}
 	if elapsed := time.Since(start); elapsed > 5*time.Second {
-		t.Errorf("the first response afterwards took %v", elapsed)
+		t.Errorf("after the clients have closed, the first response took %v", elapsed)
 	}
 	if n := w.metric("weft_listener_accept_errors_total"); n < 1 {
 		t.Errorf("weft_listener_accept_errors_total = %v", n)
@@ -133,7 +133,7 @@ func TestListenerMaxConnections(t *testing.T) {
 	first.send(get).readResponse("GET")
 	second.send(get).readResponse("GET")
 	if got := dialRaw(t, front).readToEnd(); got != "" {
-		t.Errorf("the third got %q, want its end", got)
+		t.Errorf("the third connection got %q, want EOF", got)
 	}
 	if n := w.metric("weft_listener_connections_refused_total"); n != 1 {
 		t.Errorf("weft_listener_connections_refused_total = %v", n)
@@ -141,10 +141,10 @@ func TestListenerMaxConnections(t *testing.T) {
 	_ = first.Close() // frees a slot
 	eventually(t, "a connection is accepted again", func() bool { return w.metric("weft_listener_connections_active") == 1 })
 	if response, _ := dialRaw(t, front).send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("after one disconnect: %d", response.StatusCode)
+		t.Errorf("after a disconnect: %d", response.StatusCode)
 	}
 	if response, _ := second.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("the other connection: %d", response.StatusCode)
+		t.Errorf("the second connection: %d", response.StatusCode)
 	}
 }
 
@@ -167,34 +167,34 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		status     int
 	}{
 		{"slow headers", "GET / HTTP/1.1\nHost:", 408},
-		{"slow content", "POST / HTTP/1.1\nHost: a\nContent-Length: 5\n\nab", 408},
+		{"slow body", "POST / HTTP/1.1\nHost: a\nContent-Length: 5\n\nab", 408},
 		{"slow chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n2\nab\n", 408},
 		{"long request line", "GET /" + x(300) + " HTTP/1.1\nHost: a\n\n", 414},
 		{"large headers", "GET / HTTP/1.1\nHost: a\nX: " + x(1000) + "\n\n", 431},
-		{"many fields", "GET / HTTP/1.1\nHost: a\n" + strings.Repeat("X: y\n", 6) + "\n", 431},
-		{"large content", "POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n" + x(101), 413},
-		{"large content in chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + x(101) + "\n0\n\n", 413},
+		{"many headers", "GET / HTTP/1.1\nHost: a\n" + strings.Repeat("X: y\n", 6) + "\n", 431},
+		{"large body", "POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n" + x(101), 413},
+		{"large body in chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + x(101) + "\n0\n\n", 413},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			client := dialRaw(t, front).send(c.send)
 			response, _ := client.readResponse("POST")
 			if response.StatusCode != c.status || !response.Close || response.Header.Get("Server") != "weft-test" {
-				t.Errorf("%d, Connection: close %v, Server: %s; want %d and the end of the connection", response.StatusCode, response.Close, response.Header.Get("Server"), c.status)
+				t.Errorf("%d, Connection: close %v, Server: %s; want %d and Connection: close", response.StatusCode, response.Close, response.Header.Get("Server"), c.status)
 			}
 			if rest := client.readToEnd(); rest != "" {
-				t.Errorf("then read %q", rest)
+				t.Errorf("after the response: read %q", rest)
 			}
 		})
 	}
-	t.Run("an unused connection ends", func(t *testing.T) {
+	t.Run("unused connection times out", func(t *testing.T) {
 		t.Parallel()
 		start := time.Now()
 		if got := dialRaw(t, front).readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
 			t.Errorf("%q after %v", got, time.Since(start))
 		}
 	})
-	t.Run("an idle connection ends", func(t *testing.T) {
+	t.Run("idle connection times out", func(t *testing.T) {
 		t.Parallel()
 		start := time.Now()
 		client := dialRaw(t, front).send(get)
@@ -207,13 +207,13 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		t.Parallel()
 		client := dialRaw(t, front)
 		if first, _ := client.send(get).readResponse("GET"); first.Close {
-			t.Error("the first response ends the connection")
+			t.Error("the first response has Connection: close")
 		}
 		if second, _ := client.send(get).readResponse("GET"); !second.Close {
 			t.Error("the second response lacks Connection: close")
 		}
 		if got := client.readToEnd(); got != "" {
-			t.Errorf("then read %q", got)
+			t.Errorf("after the response: read %q", got)
 		}
 	})
 }
@@ -237,14 +237,14 @@ func TestUnboundListener(t *testing.T) {
 func TestReusePort(t *testing.T) {
 	t.Parallel()
 	front := freeAddress()
-	c := func(text string) object {
+	config := func(text string) object {
 		return setup{
 			listeners: list{httpListener("front", front, object{"reuseport": true})},
 			tables:    list{routeTable("front", directRoute("/", 200, text))},
 		}.config()
 	}
-	first := startWeft(t, c("first"))
-	startWeft(t, c("second"))
+	first := startWeft(t, config("first"))
+	startWeft(t, config("second"))
 	first.signal(sigterm)
 	first.awaitExit(waitTimeout)
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "second" {

@@ -15,11 +15,11 @@ import (
 const secrets = "Host: secret-host.example\nAuthorization: Bearer secret-token\nCookie: session=secret-cookie\nX-Api-Key: secret-key\n" +
 	"Proxy-Authorization: Basic secret-proxy\nContent-Language: secret-language\n"
 
-// TestLocalRepliesLeakNoRequestData verifies that no kind of local reply contains data of
+// TestLocalRepliesLeakNoRequestData verifies that no local reply contains data of
 // the request.
 func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 	t.Parallel()
-	closes := startTCPServer(t, func(c net.Conn) { _, _, _ = readRequest(bufio.NewReader(c)) })
+	closing := startTCPServer(t, func(c net.Conn) { _, _, _ = readRequest(bufio.NewReader(c)) })
 	garbage := startTCPServer(t, func(c net.Conn) {
 		_, _, _ = readRequest(bufio.NewReader(c))
 		_, _ = io.WriteString(c, "secret-garbage\r\n\r\n")
@@ -33,14 +33,14 @@ func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 		}, object{"stream_filters": list{streamFilter("payload_limit", object{"max_entity_size": 500}), streamFilter("fault", object{})}})},
 		tables: list{routeTable("front",
 			directRoute("/direct", 200, "hello"),
-			object{"match": object{"prefix": "/redirect"}, "redirect": object{"response_code": 302, "host_redirect": "elsewhere.example", "path_redirect": "/there"}},
+			object{"match": object{"prefix": "/redirect"}, "redirect": object{"response_code": 302, "host_redirect": "other.example", "path_redirect": "/there"}},
 			routeTo("/dead", "dead"), routeTo("/closes", "closes"), routeTo("/garbage", "garbage"), routeTo("/empty", "empty"),
 			routeTo("/full", "full", object{"timeout": "0s"}), routeTo("/silent", "silent", object{"timeout": "200ms"}),
 			routeWithFilter("/fault", "fault", object{"abort": object{"status": 500, "percentage": 100}}).with(object{"route": object{"cluster_name": "silent"}}),
 			object{"match": object{"prefix": "/variable"}, "route": object{"cluster_variable": "request_header_x-api-key"}},
 		)},
 		clusters: list{
-			cluster("dead", nil, "127.0.0.1:1"), cluster("closes", nil, closes), cluster("garbage", nil, garbage), cluster("empty", nil),
+			cluster("dead", nil, "127.0.0.1:1"), cluster("closes", nil, closing), cluster("garbage", nil, garbage), cluster("empty", nil),
 			cluster("full", object{"circuit_breakers": list{object{"max_requests": 1}}}, silent.address), cluster("silent", nil, silent.address),
 		},
 	}.config())
@@ -64,19 +64,19 @@ func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 		{"overflow", "GET /full HTTP/1.1\n" + secrets + "\n", 503},
 		{"fault", "GET /fault HTTP/1.1\n" + secrets + "\n", 500},
 		{"payload limit", "POST /dead HTTP/1.1\n" + secrets + "Content-Length: 600\n\nsecret-content" + big[:586], 413},
-		{"large content", "POST /dead HTTP/1.1\n" + secrets + "Content-Length: 2000\n\n" + big, 413},
+		{"large body", "POST /dead HTTP/1.1\n" + secrets + "Content-Length: 2000\n\n" + big, 413},
 		{"large headers", "GET /direct HTTP/1.1\n" + secrets + "X: " + big + "\n\n", 431},
-		{"a long target", "GET /direct?secret-query" + big + " HTTP/1.1\n" + secrets + "\n", 414},
-		{"a malformed head", "GET /direct HTTP/1.1\n" + secrets + "secret line\n\n", 400},
+		{"long target", "GET /direct?secret-query" + big + " HTTP/1.1\n" + secrets + "\n", 414},
+		{"malformed head", "GET /direct HTTP/1.1\n" + secrets + "secret line\n\n", 400},
 		{"invalid method", "se(cret-method / HTTP/1.1\n" + secrets + "\n", 400},
 		{"two hosts", "GET /direct HTTP/1.1\n" + secrets + "Host: secret-other\n\n", 400},
 		{"invalid length", "POST /direct HTTP/1.1\n" + secrets + "Content-Length: secret-length\n\n", 400},
-		{"an unknown coding", "POST /direct HTTP/1.1\n" + secrets + "Transfer-Encoding: secret-coding, chunked\n\n", 501},
-		{"another version", "GET /direct HTTP/2.7\n" + secrets + "\n", 505},
+		{"unknown coding", "POST /direct HTTP/1.1\n" + secrets + "Transfer-Encoding: secret-coding, chunked\n\n", 501},
+		{"unsupported version", "GET /direct HTTP/2.7\n" + secrets + "\n", 505},
 		{"slow headers", "GET /direct HTTP/1.1\n" + secrets, 408},
-		{"slow content", "POST /closes HTTP/1.1\n" + secrets + "Content-Length: 20\n\nsecret-content", 408},
+		{"slow body", "POST /closes HTTP/1.1\n" + secrets + "Content-Length: 20\n\nsecret-content", 408},
 		{"CONNECT", "CONNECT secret-host.example:443 HTTP/1.1\n" + secrets + "\n", 405},
-		{"an expectation", "POST /direct HTTP/1.1\n" + secrets + "Expect: secret-expectation\nContent-Length: 0\n\n", 417},
+		{"unknown expectation", "POST /direct HTTP/1.1\n" + secrets + "Expect: secret-expectation\nContent-Length: 0\n\n", 417},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -114,6 +114,6 @@ func checkLocalReplyHeaders(t *testing.T, response *http.Response, body string) 
 		t.Error("the response has no Date (RFC 9110 6.6.1)")
 	}
 	if n := response.Header.Get("Content-Length"); n != strconv.Itoa(len(body)) {
-		t.Errorf("Content-Length %s, content of %d bytes", n, len(body))
+		t.Errorf("Content-Length %s, body of %d bytes", n, len(body))
 	}
 }

@@ -24,45 +24,45 @@ type countingUpstream struct {
 
 func startCountingUpstream(t *testing.T) *countingUpstream {
 	t.Helper()
-	n := &countingUpstream{counts: map[string]int{}}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { n.record(r.RemoteAddr) }))
+	u := &countingUpstream{counts: map[string]int{}}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { u.record(r.RemoteAddr) }))
 	s.Config.Protocols = httpProtocols("Http2")
 	s.Start()
 	t.Cleanup(s.Close)
-	n.address = s.Listener.Addr().String()
-	return n
+	u.address = s.Listener.Addr().String()
+	return u
 }
 
-func (n *countingUpstream) record(connection string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.counts[connection] == 0 {
-		n.order = append(n.order, connection)
+func (u *countingUpstream) record(connection string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.counts[connection] == 0 {
+		u.order = append(u.order, connection)
 	}
-	n.counts[connection]++
+	u.counts[connection]++
 }
 
 // checkCounts checks how many requests each connection had, in the order of their first requests.
-func (n *countingUpstream) checkCounts(t *testing.T, want ...int) {
+func (u *countingUpstream) checkCounts(t *testing.T, want ...int) {
 	t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.order) != len(want) {
-		t.Errorf("requests used %d connections, want %d", len(n.order), len(want))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.order) != len(want) {
+		t.Errorf("requests used %d connections, want %d", len(u.order), len(want))
 	}
-	for i := range min(len(n.order), len(want)) {
-		if got := n.counts[n.order[i]]; got != want[i] {
+	for i := range min(len(u.order), len(want)) {
+		if got := u.counts[u.order[i]]; got != want[i] {
 			t.Errorf("connection %d had %d requests, want %d", i, got, want[i])
 		}
 	}
 }
 
 // checkMaxCount checks that no connection had more than maximum requests.
-func (n *countingUpstream) checkMaxCount(t *testing.T, maximum int) {
+func (u *countingUpstream) checkMaxCount(t *testing.T, maximum int) {
 	t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, got := range n.counts {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, got := range u.counts {
 		if got > maximum {
 			t.Errorf("a connection had %d requests, want at most %d", got, maximum)
 		}
@@ -70,10 +70,10 @@ func (n *countingUpstream) checkMaxCount(t *testing.T, maximum int) {
 }
 
 // total returns the number of requests on all connections.
-func (n *countingUpstream) total() (sum int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, got := range n.counts {
+func (u *countingUpstream) total() (sum int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, got := range u.counts {
 		sum += got
 	}
 	return sum
@@ -93,7 +93,7 @@ func TestMaxRequestsPerHTTP2Connection(t *testing.T) {
 	if got := w.metric("weft_cluster_connections_spent_total"); got != 3 {
 		t.Errorf("%v connections counted as closed by max_request_per_conn, want 3", got)
 	}
-	eventually(t, "used up connections are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })
+	eventually(t, "connections that reached the limit are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })
 }
 
 // TestMaxRequestsPerConnectionUnderLoad verifies that concurrent requests of HTTP/1.1 and
@@ -183,8 +183,8 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	}
 }
 
-// TestMaxRequestsPerRPCConnection verifies the requests of each connection,
-// also if the last one is one-way.
+// TestMaxRequestsPerRPCConnection verifies that a connection closes after max_request_per_conn
+// requests, also if the last request is one-way.
 func TestMaxRequestsPerRPCConnection(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {

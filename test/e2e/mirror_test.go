@@ -102,8 +102,8 @@ func TestHangingMirrorDelaysNoRequest(t *testing.T) {
 func TestCallsAreMirrored(t *testing.T) {
 	t.Parallel()
 	copies := make(chan []byte, 100)
-	keep := func(frame []byte, _ int64) byte { copies <- frame; return dubboErred }
-	first, second := startProvider(t, "one", keep), startProvider(t, "two", keep)
+	record := func(frame []byte, _ int64) byte { copies <- frame; return dubboErred }
+	first, second := startProvider(t, "first", record), startProvider(t, "second", record)
 	shop := startProvider(t, "shop", nil)
 	address := freeAddress()
 	startWeft(t, setup{
@@ -114,18 +114,18 @@ func TestCallsAreMirrored(t *testing.T) {
 	}.config())
 	client := newConsumer(t, address)
 	for range 3 {
-		sent := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"user: tester"}}
-		if got := client.call(sent); got.status != dubboOK || got.text != "shop" {
+		call := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"user: tester"}}
+		if got := client.call(call); got.status != dubboOK || got.text != "shop" {
 			t.Fatalf("the client got %d %q", got.status, got.text)
 		}
 		for range 2 {
 			select {
 			case copied := <-copies:
-				if differ := diffIgnoringID(copied, sent.frame(0)); differ != "" {
-					t.Errorf("the copy differs: %s", differ)
+				if diff := diffIgnoringID(copied, call.frame(0)); diff != "" {
+					t.Errorf("the copy differs: %s", diff)
 				}
 			case <-time.After(waitTimeout):
-				t.Fatal("one provider got no copy")
+				t.Fatal("a provider got no copy")
 			}
 		}
 	}

@@ -34,24 +34,24 @@ func fencedBlock(t *testing.T, page, language string) []string {
 func transparentExample(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		how   string
-		rules func(s *testNetwork)
-		from  func(s *testNetwork) *netns.Namespace
+		mode  string
+		rules func(tn *testNetwork)
+		from  func(tn *testNetwork) *netns.Namespace
 	}{
-		{"outbound, nftables", "redirect", func(s *testNetwork) {
-			s.proxyNS.Nftables(strings.Join(fencedBlock(t, "transparent.md", "nft"), ""))
+		{"outbound, nftables", "redirect", func(tn *testNetwork) {
+			tn.proxyNS.Nftables(strings.Join(fencedBlock(t, "transparent.md", "nft"), ""))
 		}, (*testNetwork).proxyNamespace},
-		{"outbound, iptables", "redirect", func(s *testNetwork) {
+		{"outbound, iptables", "redirect", func(tn *testNetwork) {
 			for _, rule := range fencedBlock(t, "transparent.md", "iptables") {
-				s.proxyNS.IPtables(rule)
+				tn.proxyNS.IPtables(rule)
 			}
 		}, (*testNetwork).proxyNamespace},
-		{"inbound, TPROXY", "tproxy", func(s *testNetwork) {
+		{"inbound, TPROXY", "tproxy", func(tn *testNetwork) {
 			for _, rule := range fencedBlock(t, "transparent.md", "iptables-tproxy") {
-				s.proxyNS.IPtables(rule)
+				tn.proxyNS.IPtables(rule)
 			}
 			for _, command := range fencedBlock(t, "transparent.md", "ip") {
-				s.proxyNS.Run("ip", strings.Fields(command)...)
+				tn.proxyNS.Run("ip", strings.Fields(command)...)
 			}
 		}, (*testNetwork).clientNamespace},
 	} {
@@ -61,35 +61,35 @@ func transparentExample(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := newTestNetwork(t)
-			tt.rules(s)
+			tn := newTestNetwork(t)
+			tt.rules(tn)
 			config := string(text)
-			if tt.how != "redirect" {
-				config = strings.NewReplacer(`"redirect"`, `"`+tt.how+`"`, "127.0.0.1:15001", "0.0.0.0:15001").Replace(config)
+			if tt.mode != "redirect" {
+				config = strings.NewReplacer(`"redirect"`, `"`+tt.mode+`"`, "127.0.0.1:15001", "0.0.0.0:15001").Replace(config)
 			}
-			s.start(launchOptions{args: []string{"start", "-c", writeFile(t, "transparent.json", config)}})
+			tn.start(launchOptions{args: []string{"start", "-c", writeFile(t, "transparent.json", config)}})
 
-			got := sendRequest(t, clientIn(t, tt.from(s), false), "GET", "http://"+netip.AddrPortFrom(s.originLink.B.IPv4, 80).String()+"/", "")
-			if want := "HTTP/1.1 80 saw " + s.originLink.A.IPv4.String(); got.status != http.StatusOK || got.body != want || got.header.Get("X-Carried-By") != "weft" {
+			got := sendRequest(t, clientIn(t, tt.from(tn), false), "GET", "http://"+netip.AddrPortFrom(tn.originLink.B.IPv4, 80).String()+"/", "")
+			if want := "HTTP/1.1 80 saw " + tn.originLink.A.IPv4.String(); got.status != http.StatusOK || got.body != want || got.header.Get("X-Carried-By") != "weft" {
 				t.Errorf("%d %q, forwarded by %q; want %q, forwarded by weft", got.status, got.body, got.header.Get("X-Carried-By"), want)
 			}
-			c, err := tt.from(s).Dial("tcp", netip.AddrPortFrom(s.originLink.B.IPv4, 20880).String())
+			c, err := tt.from(tn).Dial("tcp", netip.AddrPortFrom(tn.originLink.B.IPv4, 20880).String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(waitTimeout))
-			back := make([]byte, 4)
+			echo := make([]byte, 4)
 			if _, err := io.WriteString(c, "ping"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := io.ReadFull(c, back); err != nil || string(back) != "ping" {
-				t.Errorf("echo is %q, %v", back, err)
+			if _, err := io.ReadFull(c, echo); err != nil || string(echo) != "ping" {
+				t.Errorf("echo is %q, %v", echo, err)
 			}
 		})
 	}
 }
 
 // proxyNamespace returns the namespace of Weft, outside that of the client.
-func (s *testNetwork) proxyNamespace() *netns.Namespace  { return s.proxyNS }
-func (s *testNetwork) clientNamespace() *netns.Namespace { return s.clientNS }
+func (tn *testNetwork) proxyNamespace() *netns.Namespace  { return tn.proxyNS }
+func (tn *testNetwork) clientNamespace() *netns.Namespace { return tn.clientNS }

@@ -17,8 +17,8 @@ func startOrigDstProxy(t *testing.T, extra object) (w *weft, web, rpc string) {
 				"downstream_protocol": "Http1,Http2", "upstream_protocol": "Http1", "router_config_name": "all"}}),
 			listenDubbo("rpc", rpc),
 		},
-		tables: list{routeTable("all", routeTo("/", "asked")), routeTable("rpc", routeWhen("asked", "service~.*"))},
-		clusters: list{object{"name": "asked", "type": "ORIGINAL_DST", "connect_timeout": "1s",
+		tables: list{routeTable("all", routeTo("/", "original-dst")), routeTable("rpc", routeWhen("original-dst", "service~.*"))},
+		clusters: list{object{"name": "original-dst", "type": "ORIGINAL_DST", "connect_timeout": "1s",
 			"original_dst_lb_config": object{"use_header": true, "header_name": "X-Dst"}}.with(extra)},
 	}.config())
 	return w, web, rpc
@@ -26,7 +26,7 @@ func startOrigDstProxy(t *testing.T, extra object) (w *weft, web, rpc string) {
 
 func TestOriginalDstHeader(t *testing.T) {
 	t.Parallel()
-	first, second := startUpstream(t, respondWith("one")), startUpstream(t, respondWith("two"))
+	first, second := startUpstream(t, respondWith("first")), startUpstream(t, respondWith("second"))
 	w, web, _ := startOrigDstProxy(t, nil)
 	h2c := &http.Transport{Protocols: new(http.Protocols)}
 	h2c.Protocols.SetUnencryptedHTTP2(true)
@@ -42,12 +42,12 @@ func TestOriginalDstHeader(t *testing.T) {
 			status int
 			body   string
 		}{
-			{"first host", []string{"x-dst: " + first.address}, 200, "one"},
-			{"another", []string{"X-Dst: " + second.address}, 200, "two"},
-			{"first host, second request", []string{"x-dst: " + first.address}, 200, "one"},
+			{"first host", []string{"x-dst: " + first.address}, 200, "first"},
+			{"second host", []string{"X-Dst: " + second.address}, 200, "second"},
+			{"first host, second request", []string{"x-dst: " + first.address}, 200, "first"},
 			{"no listener at the destination", []string{"x-dst: " + dead}, 502, ""},
 			{"host name", []string{"x-dst: localhost:80"}, 400, ""},
-			{"nothing", []string{"x-dst: "}, 400, ""},
+			{"empty header", []string{"x-dst: "}, 400, ""},
 			{"no header on a direct connection", nil, 502, ""},
 			{"address of Weft", []string{"x-dst: " + web}, 508, ""},
 		} {

@@ -14,45 +14,45 @@ import (
 	"time"
 )
 
-// ownPorts are the destination ports for which rules redirect connections of the gateway.
-const ownPorts = "80,81,8080,20880"
+// redirectedPorts are the destination ports for which rules redirect connections of the gateway.
+const redirectedPorts = "80,81,8080,20880"
 
 // outboundRules returns rules that redirect connections of processes in the gateway, except those
 // of Weft.
 func outboundRules() map[string]struct {
 	prefix  []string // of the weft command
 	cluster object
-	apply   func(s *testNetwork)
+	apply   func(tn *testNetwork)
 } {
 	// As another user, Weft may read its file, which the test owns, but has no other privilege.
 	user := []string{"setpriv", "--reuid=1337", "--clear-groups", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"}
-	iptables := func(s *testNetwork, match string) {
+	iptables := func(tn *testNetwork, match string) {
 		for _, rule := range []string{
 			"-t nat -A OUTPUT " + match + " -j RETURN",
-			"-t nat -A OUTPUT -p tcp -m multiport --dports " + ownPorts + " -j REDIRECT --to-ports 15001",
+			"-t nat -A OUTPUT -p tcp -m multiport --dports " + redirectedPorts + " -j REDIRECT --to-ports 15001",
 		} {
-			s.proxyNS.IPtables(rule)
-			s.proxyNS.IP6tables(rule)
+			tn.proxyNS.IPtables(rule)
+			tn.proxyNS.IP6tables(rule)
 		}
 	}
-	nftables := func(s *testNetwork, match string) {
-		s.proxyNS.Nftables(`table inet weft {
+	nftables := func(tn *testNetwork, match string) {
+		tn.proxyNS.Nftables(`table inet weft {
 			chain out {
 				type nat hook output priority -100
 				` + match + ` return
-				tcp dport { ` + ownPorts + ` } redirect to :15001
+				tcp dport { ` + redirectedPorts + ` } redirect to :15001
 			}
 		}`)
 	}
 	return map[string]struct {
 		prefix  []string
 		cluster object
-		apply   func(s *testNetwork)
+		apply   func(tn *testNetwork)
 	}{
-		"user, iptables": {user, nil, func(s *testNetwork) { iptables(s, "-m owner --uid-owner 1337") }},
-		"user, nftables": {user, nil, func(s *testNetwork) { nftables(s, "meta skuid 1337") }},
-		"mark, iptables": {nil, object{"mark": 0x77}, func(s *testNetwork) { iptables(s, "-m mark --mark 0x77") }},
-		"mark, nftables": {nil, object{"mark": "0x77"}, func(s *testNetwork) { nftables(s, "meta mark 0x77") }},
+		"user, iptables": {user, nil, func(tn *testNetwork) { iptables(tn, "-m owner --uid-owner 1337") }},
+		"user, nftables": {user, nil, func(tn *testNetwork) { nftables(tn, "meta skuid 1337") }},
+		"mark, iptables": {nil, object{"mark": 0x77}, func(tn *testNetwork) { iptables(tn, "-m mark --mark 0x77") }},
+		"mark, nftables": {nil, object{"mark": "0x77"}, func(tn *testNetwork) { nftables(tn, "meta mark 0x77") }},
 	}
 }
 
@@ -61,11 +61,11 @@ func TestOwnConnectionsAreNotRedirected(t *testing.T) {
 	for name, rule := range outboundRules() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newTestNetwork(t)
-			rule.apply(s)
-			w := s.run(redirectSetup(true, rule.cluster), rule.prefix...)
-			c := clientIn(t, s.proxyNS, false)
-			for _, ip := range []netip.Addr{s.originLink.B.IPv4, s.originLink.B.IPv6} {
+			tn := newTestNetwork(t)
+			rule.apply(tn)
+			w := tn.run(redirectSetup(true, rule.cluster), rule.prefix...)
+			c := clientIn(t, tn.proxyNS, false)
+			for _, ip := range []netip.Addr{tn.originLink.B.IPv4, tn.originLink.B.IPv6} {
 				got := sendRequest(t, c, "GET", "http://"+netip.AddrPortFrom(ip, 80).String()+"/", "")
 				if !strings.HasPrefix(got.body, "HTTP/1.1 80 saw ") {
 					t.Errorf("to %v: %d %q", ip, got.status, got.body)
@@ -80,14 +80,14 @@ func TestOwnConnectionsAreNotRedirected(t *testing.T) {
 
 func TestRedirectLoopIsClosed(t *testing.T) {
 	t.Parallel()
-	s := newTestNetwork(t)
-	s.proxyNS.IPtables("-t nat -A OUTPUT -p tcp -m multiport --dports " + ownPorts + " -j REDIRECT --to-ports 15001")
-	w := s.run(redirectSetup(true, nil))
-	address := func(port uint16) string { return netip.AddrPortFrom(s.originLink.B.IPv4, port).String() }
-	if got := sendRequest(t, clientIn(t, s.proxyNS, false), "GET", "http://"+address(80)+"/", ""); got.status != http.StatusLoopDetected {
+	tn := newTestNetwork(t)
+	tn.proxyNS.IPtables("-t nat -A OUTPUT -p tcp -m multiport --dports " + redirectedPorts + " -j REDIRECT --to-ports 15001")
+	w := tn.run(redirectSetup(true, nil))
+	address := func(port uint16) string { return netip.AddrPortFrom(tn.originLink.B.IPv4, port).String() }
+	if got := sendRequest(t, clientIn(t, tn.proxyNS, false), "GET", "http://"+address(80)+"/", ""); got.status != http.StatusLoopDetected {
 		t.Errorf("request in a redirect loop: %d %q", got.status, got.body)
 	}
-	c, err := s.proxyNS.Dial("tcp", address(20880))
+	c, err := tn.proxyNS.Dial("tcp", address(20880))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +100,10 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 		return w.metric("weft_listener_connections_closed_total", `listener="catch"`, `cause="loop"`) > 0
 	})
 	if got := w.metric("weft_listener_connections_accepted_total"); got > 40 {
-		t.Errorf("%v connections of one request and one connection", got)
+		t.Errorf("one request and one connection caused %v connections", got)
 	}
 	for _, port := range []string{"80", "20880"} {
-		if _, reached := s.reached.Load(port); reached {
+		if _, reached := tn.reached.Load(port); reached {
 			t.Errorf("unexpected connection to the origin on port %s", port)
 		}
 	}
@@ -111,60 +111,60 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 
 func TestVirtualListenersReload(t *testing.T) {
 	t.Parallel()
-	s := newTestNetwork(t)
-	redirectRules()["nftables redirect"].apply(s)
-	without, with := redirectSetup(true, nil), redirectSetup(true, nil, s.originLink.B.IPv4)
-	w := s.run(without)
-	url := "http://" + netip.AddrPortFrom(s.originLink.B.IPv4, 8080).String() + "/"
-	listener, through := "response of the gateway", "HTTP/1.1 8080 saw "+s.originLink.A.IPv4.String()
+	tn := newTestNetwork(t)
+	redirectRules()["nftables redirect"].apply(tn)
+	without, with := redirectSetup(true, nil), redirectSetup(true, nil, tn.originLink.B.IPv4)
+	w := tn.run(without)
+	url := "http://" + netip.AddrPortFrom(tn.originLink.B.IPv4, 8080).String() + "/"
+	gatewayBody, originBody := "response of the gateway", "HTTP/1.1 8080 saw "+tn.originLink.A.IPv4.String()
 
-	long, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(s.originLink.B.IPv4, 20880).String())
+	tunnel, err := tn.clientNS.Dial("tcp", netip.AddrPortFrom(tn.originLink.B.IPv4, 20880).String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer long.Close()
-	_ = long.SetDeadline(time.Now().Add(4 * waitTimeout))
-	still := func() {
+	defer tunnel.Close()
+	_ = tunnel.SetDeadline(time.Now().Add(4 * waitTimeout))
+	checkEcho := func() {
 		t.Helper()
-		back := make([]byte, 4)
-		if _, err := io.WriteString(long, "ping"); err != nil {
+		echo := make([]byte, 4)
+		if _, err := io.WriteString(tunnel, "ping"); err != nil {
 			t.Fatalf("the connection of the bound listener: %v", err)
 		}
-		if _, err := io.ReadFull(long, back); err != nil || string(back) != "ping" {
-			t.Fatalf("the connection of the bound listener said %q, %v", back, err)
+		if _, err := io.ReadFull(tunnel, echo); err != nil || string(echo) != "ping" {
+			t.Fatalf("the connection of the bound listener echoed %q, %v", echo, err)
 		}
 	}
-	still()
+	checkEcho()
 
 	// A client connects all the time. One of the two listeners serves each connection.
 	stop := make(chan struct{})
 	var load sync.WaitGroup
 	load.Go(func() {
-		c := &http.Client{Transport: &http.Transport{DialContext: s.clientNS.DialContext, DisableKeepAlives: true}, Timeout: waitTimeout}
+		c := &http.Client{Transport: &http.Transport{DialContext: tn.clientNS.DialContext, DisableKeepAlives: true}, Timeout: waitTimeout}
 		for {
 			select {
 			case <-stop:
 				return
 			default:
 			}
-			if got, err := tryRequest(t.Context(), c, "GET", url, ""); err != nil || got.body != listener && got.body != through {
+			if got, err := tryRequest(t.Context(), c, "GET", url, ""); err != nil || got.body != gatewayBody && got.body != originBody {
 				t.Errorf("during reloads: %q, %v", got.body, err)
 			}
 		}
 	})
-	c := clientIn(t, s.clientNS, false)
+	c := clientIn(t, tn.clientNS, false)
 	for range 3 {
 		w.reload(with.at(proxyAdmin))
 		eventually(t, "new connections use the new listener", func() bool {
 			c.CloseIdleConnections()
-			return sendRequest(t, c, "GET", url, "").body == listener
+			return sendRequest(t, c, "GET", url, "").body == gatewayBody
 		})
-		still()
+		checkEcho()
 		w.reload(without.at(proxyAdmin))
 		eventually(t, "the connection of the removed listener has ended", func() bool {
-			return sendRequest(t, c, "GET", url, "").body == through
+			return sendRequest(t, c, "GET", url, "").body == originBody
 		})
-		still()
+		checkEcho()
 	}
 	close(stop)
 	load.Wait()
@@ -181,14 +181,14 @@ func (s setup) at(admin string) object {
 
 func TestVirtualListenerMaxConnections(t *testing.T) {
 	t.Parallel()
-	s := newTestNetwork(t)
-	redirectRules()["iptables REDIRECT"].apply(s)
-	c := redirectSetup("redirect", nil, s.originLink.B.IPv4)
+	tn := newTestNetwork(t)
+	redirectRules()["iptables REDIRECT"].apply(tn)
+	c := redirectSetup("redirect", nil, tn.originLink.B.IPv4)
 	c.listeners[3] = c.listeners[3].(object).with(object{"max_connections": 1})
-	w := s.run(c)
-	address := netip.AddrPortFrom(s.originLink.B.IPv4, 8080).String()
+	w := tn.run(c)
+	address := netip.AddrPortFrom(tn.originLink.B.IPv4, 8080).String()
 	for i, want := range []bool{true, false} {
-		conn, err := s.clientNS.Dial("tcp", address)
+		conn, err := tn.clientNS.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,62 +209,62 @@ func TestVirtualListenerMaxConnections(t *testing.T) {
 
 func TestFilterChainsMatchOriginalDestination(t *testing.T) {
 	t.Parallel()
-	s := newTestNetwork(t)
-	redirectRules()["nftables redirect"].apply(s)
-	web := func(match object, text string) object {
+	tn := newTestNetwork(t)
+	redirectRules()["nftables redirect"].apply(tn)
+	chain := func(match object, text string) object {
 		return object{"match": match, "filters": list{object{"type": "proxy", "config": object{
 			"downstream_protocol": "Http1", "router_config_name": text}}}}
 	}
-	s.run(setup{
+	tn.run(setup{
 		listeners: list{object{"name": "catch", "address": "[::]:15001", "use_original_dst": true, "filter_chains": list{
-			web(object{"destination_port": 8080}, "port"),
-			web(object{"destination_port": 80, "prefix_ranges": list{s.originLink.B.IPv4.String() + "/32"}}, "range"),
-		}, "default_filter_chain": web(nil, "rest")}},
+			chain(object{"destination_port": 8080}, "port"),
+			chain(object{"destination_port": 80, "prefix_ranges": list{tn.originLink.B.IPv4.String() + "/32"}}, "range"),
+		}, "default_filter_chain": chain(nil, "rest")}},
 		tables: list{routeTable("port", directRoute("/", 200, "port")), routeTable("range", directRoute("/", 200, "range")), routeTable("rest", directRoute("/", 200, "rest"))},
 	})
-	c := clientIn(t, s.clientNS, false)
-	for to, want := range map[netip.AddrPort]string{
-		netip.AddrPortFrom(s.originLink.B.IPv4, 8080): "port",
-		netip.AddrPortFrom(s.originLink.B.IPv6, 8080): "port",
-		netip.AddrPortFrom(s.originLink.B.IPv4, 80):   "range",
-		netip.AddrPortFrom(s.originLink.B.IPv6, 80):   "rest",
+	c := clientIn(t, tn.clientNS, false)
+	for dst, want := range map[netip.AddrPort]string{
+		netip.AddrPortFrom(tn.originLink.B.IPv4, 8080): "port",
+		netip.AddrPortFrom(tn.originLink.B.IPv6, 8080): "port",
+		netip.AddrPortFrom(tn.originLink.B.IPv4, 80):   "range",
+		netip.AddrPortFrom(tn.originLink.B.IPv6, 80):   "rest",
 	} {
-		if got := sendRequest(t, c, "GET", "http://"+to.String()+"/", ""); got.body != want {
-			t.Errorf("a connection to %v used the chain %q, want %q", to, got.body, want)
+		if got := sendRequest(t, c, "GET", "http://"+dst.String()+"/", ""); got.body != want {
+			t.Errorf("a connection to %v used the chain %q, want %q", dst, got.body, want)
 		}
 	}
 }
 
 func TestDrainOfVirtualListeners(t *testing.T) {
 	t.Parallel()
-	s := newTestNetwork(t)
-	redirectRules()["nftables redirect"].apply(s)
+	tn := newTestNetwork(t)
+	redirectRules()["nftables redirect"].apply(tn)
 	log := filepath.Join(t.TempDir(), "access.log")
 	c := redirectSetup(true, nil)
 	c.listeners[1] = c.listeners[1].(object).with(object{"access_logs": list{object{
 		"log_path": log, "log_format": "%downstream_local_address% %upstream_host% %response_code%"}}})
-	w := s.run(c)
-	to := netip.AddrPortFrom(s.originLink.B.IPv4, 80).String()
-	conn, err := s.clientNS.Dial("tcp", to)
+	w := tn.run(c)
+	dst := netip.AddrPortFrom(tn.originLink.B.IPv4, 80).String()
+	conn, err := tn.clientNS.Dial("tcp", dst)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := newRawConn(t, conn)
-	half := strings.Repeat("x", 100_000) // more than Weft buffers before it forwards
-	client.send(fmt.Sprintf("POST / HTTP/1.1\nHost: x\nContent-Length: %d\n\n%s", 2*len(half), half))
+	part := strings.Repeat("x", 100_000) // more than Weft buffers before it forwards
+	client.send(fmt.Sprintf("POST / HTTP/1.1\nHost: x\nContent-Length: %d\n\n%s", 2*len(part), part))
 	eventually(t, "the origin has the request", func() bool {
-		_, reached := s.reached.Load("80")
+		_, reached := tn.reached.Load("80")
 		return reached
 	})
 	w.signal(syscall.SIGTERM)
 	eventually(t, "the gateway accepts no more connections", func() bool {
-		another, err := s.clientNS.Dial("tcp", to)
+		c2, err := tn.clientNS.Dial("tcp", dst)
 		if err == nil {
-			_ = another.Close()
+			_ = c2.Close()
 		}
 		return err != nil
 	})
-	client.send(half)
+	client.send(part)
 	if response, body := client.readResponse("POST"); response.StatusCode != http.StatusOK || !response.Close {
 		t.Errorf("%s %q, close %v; want 200 and close", response.Status, body, response.Close)
 	}
@@ -272,7 +272,7 @@ func TestDrainOfVirtualListeners(t *testing.T) {
 		t.Errorf("exit status %d", status)
 	}
 	got, err := os.ReadFile(log)
-	if want := to + " " + to + " 200\n"; err != nil || string(got) != want {
+	if want := dst + " " + dst + " 200\n"; err != nil || string(got) != want {
 		t.Errorf("the access log is %q, %v; want %q", got, err, want)
 	}
 }

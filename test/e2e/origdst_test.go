@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// testNetwork is three hosts in a row. The middle one can redirect what passes:
+// testNetwork connects a client and an origin through a gateway that can redirect connections:
 //
 //	client ──── gateway (weft) ──── origin
 //
@@ -31,35 +31,35 @@ type testNetwork struct {
 func newTestNetwork(t *testing.T) *testNetwork {
 	t.Helper()
 	n := netns.New(t)
-	s := &testNetwork{t: t, clientNS: n.Namespace("client"), proxyNS: n.Namespace("gateway"), originNS: n.Namespace("origin")}
-	s.clientLink, s.originLink = n.Connect(s.clientNS, s.proxyNS), n.Connect(s.proxyNS, s.originNS)
-	s.clientLink.Route(s.clientNS, "0.0.0.0/0")
-	s.clientLink.Route(s.clientNS, "::/0")
-	s.originLink.Route(s.originNS, "0.0.0.0/0")
-	s.originLink.Route(s.originNS, "::/0")
-	s.proxyNS.EnableForwarding()
-	s.serve("80", false)
-	s.serve("81", true)
-	s.serve("8080", false)
-	s.echo("20880")
-	return s
+	tn := &testNetwork{t: t, clientNS: n.Namespace("client"), proxyNS: n.Namespace("gateway"), originNS: n.Namespace("origin")}
+	tn.clientLink, tn.originLink = n.Connect(tn.clientNS, tn.proxyNS), n.Connect(tn.proxyNS, tn.originNS)
+	tn.clientLink.Route(tn.clientNS, "0.0.0.0/0")
+	tn.clientLink.Route(tn.clientNS, "::/0")
+	tn.originLink.Route(tn.originNS, "0.0.0.0/0")
+	tn.originLink.Route(tn.originNS, "::/0")
+	tn.proxyNS.EnableForwarding()
+	tn.serve("80", false)
+	tn.serve("81", true)
+	tn.serve("8080", false)
+	tn.echo("20880")
+	return tn
 }
 
-func (s *testNetwork) listen(port string) net.Listener {
-	s.t.Helper()
-	l, err := s.originNS.Listen("tcp", ":"+port)
+func (tn *testNetwork) listen(port string) net.Listener {
+	tn.t.Helper()
+	l, err := tn.originNS.Listen("tcp", ":"+port)
 	if err != nil {
-		s.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	return l
 }
 
-// serve starts a server at the origin: of HTTP/2 if two is set, otherwise of HTTP/1.1.
-func (s *testNetwork) serve(port string, http2 bool) {
-	s.t.Helper()
+// serve starts a server at the origin: of HTTP/2 if http2 is set, otherwise of HTTP/1.1.
+func (tn *testNetwork) serve(port string, http2 bool) {
+	tn.t.Helper()
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s.reached.Store(port, true)
+			tn.reached.Store(port, true)
 			_, _ = io.Copy(io.Discard, r.Body)
 			host, _, _ := net.SplitHostPort(r.RemoteAddr)
 			fmt.Fprintf(w, "%s %s saw %s", r.Proto, port, host)
@@ -68,22 +68,22 @@ func (s *testNetwork) serve(port string, http2 bool) {
 	}
 	server.Protocols.SetHTTP1(!http2)
 	server.Protocols.SetUnencryptedHTTP2(http2)
-	l := s.listen(port)
+	l := tn.listen(port)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = server.Serve(l) // returns http.ErrServerClosed
 	}()
-	s.t.Cleanup(func() {
+	tn.t.Cleanup(func() {
 		_ = server.Close()
 		<-ended
 	})
 }
 
 // echo starts a server at the origin that echoes what it receives.
-func (s *testNetwork) echo(port string) {
-	s.t.Helper()
-	l := s.listen(port)
+func (tn *testNetwork) echo(port string) {
+	tn.t.Helper()
+	l := tn.listen(port)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -91,20 +91,20 @@ func (s *testNetwork) echo(port string) {
 			if err != nil {
 				return
 			}
-			s.reached.Store(port, true)
+			tn.reached.Store(port, true)
 			wg.Go(func() {
 				_, _ = io.Copy(c, c)
 				_ = c.Close()
 			})
 		}
 	})
-	s.t.Cleanup(func() {
+	tn.t.Cleanup(func() {
 		_ = l.Close()
 		wg.Wait()
 	})
 }
 
-// clientIn returns a client in a namespace: of HTTP/2 if two is set, otherwise of HTTP/1.1.
+// clientIn returns a client in a namespace: of HTTP/2 if http2 is set, otherwise of HTTP/1.1.
 func clientIn(t *testing.T, ns *netns.Namespace, http2 bool) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: ns.DialContext, Protocols: new(http.Protocols)}
@@ -118,17 +118,17 @@ func clientIn(t *testing.T, ns *netns.Namespace, http2 bool) *http.Client {
 const proxyAdmin = "127.0.0.1:9901"
 
 // run starts Weft in the gateway. Words of prefix come before its command.
-func (s *testNetwork) run(c setup, prefix ...string) *weft {
-	s.t.Helper()
-	return s.start(launchOptions{config: c.at(proxyAdmin)}, prefix...)
+func (tn *testNetwork) run(c setup, prefix ...string) *weft {
+	tn.t.Helper()
+	return tn.start(launchOptions{config: c.at(proxyAdmin)}, prefix...)
 }
 
 // start is run with all launch options.
-func (s *testNetwork) start(o launchOptions, prefix ...string) *weft {
-	s.t.Helper()
-	o.shell = fmt.Sprintf(`exec ip netns exec %s %s "$@"`, s.proxyNS.Name(), strings.Join(prefix, " "))
-	w := launchWeft(s.t, o)
-	w.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: s.proxyNS.DialContext}, Timeout: waitTimeout}
+func (tn *testNetwork) start(o launchOptions, prefix ...string) *weft {
+	tn.t.Helper()
+	o.shell = fmt.Sprintf(`exec ip netns exec %s %s "$@"`, tn.proxyNS.Name(), strings.Join(prefix, " "))
+	w := launchWeft(tn.t, o)
+	w.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: tn.proxyNS.DialContext}, Timeout: waitTimeout}
 	w.awaitReady()
 	return w
 }
@@ -140,7 +140,7 @@ func origDstCluster(extra object) object {
 
 // redirectSetup returns a configuration for redirected connections. Weft forwards bytes to their
 // original destination, serves HTTP on ports 80 and 81 of any address, and responds itself on port
-// 8080 of the addresses own.
+// 8080 of localIPs.
 func redirectSetup(mode any, cluster object, localIPs ...netip.Addr) setup {
 	virtual := object{"bind_port": false}
 	s := setup{
@@ -148,7 +148,7 @@ func redirectSetup(mode any, cluster object, localIPs ...netip.Addr) setup {
 			tcpListener("catch", "[::]:15001", object{"cluster": "anywhere"}, object{"use_original_dst": mode}),
 			networkListener("web", "0.0.0.0:80", object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http1,Http2", "router_config_name": "web"}}, virtual),
-			networkListener("two", "[::]:81", object{"type": "proxy", "config": object{
+			networkListener("h2c", "[::]:81", object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http2", "router_config_name": "web"}}, virtual),
 		},
 		tables:   list{routeTable("web", routeTo("/", "anywhere")), routeTable("own", directRoute("/", 200, "response of the gateway"))},
@@ -161,50 +161,50 @@ func redirectSetup(mode any, cluster object, localIPs ...netip.Addr) setup {
 	return s
 }
 
-// redirectRules returns ways to redirect what passes the gateway to its port 15001.
+// redirectRules returns rules that redirect connections through the gateway to its port 15001.
 func redirectRules() map[string]struct {
-	how   string
-	apply func(s *testNetwork)
+	mode  string
+	apply func(tn *testNetwork)
 } {
 	const ports = "80,81,8080,20880,15001"
-	local := func(s *testNetwork) {
+	routeToLocal := func(tn *testNetwork) {
 		for _, family := range []string{"-4", "-6"} {
-			s.proxyNS.Run("ip", family, "rule", "add", "fwmark", "1", "lookup", "100")
+			tn.proxyNS.Run("ip", family, "rule", "add", "fwmark", "1", "lookup", "100")
 			anyAddress := "0.0.0.0/0"
 			if family == "-6" {
 				anyAddress = "::/0"
 			}
-			s.proxyNS.Run("ip", family, "route", "add", "local", anyAddress, "dev", "lo", "table", "100")
+			tn.proxyNS.Run("ip", family, "route", "add", "local", anyAddress, "dev", "lo", "table", "100")
 		}
 	}
-	iptables := func(s *testNetwork, rule string) {
-		s.proxyNS.IPtables(rule)
-		s.proxyNS.IP6tables(rule)
+	iptables := func(tn *testNetwork, rule string) {
+		tn.proxyNS.IPtables(rule)
+		tn.proxyNS.IP6tables(rule)
 	}
 	return map[string]struct {
-		how   string
-		apply func(s *testNetwork)
+		mode  string
+		apply func(tn *testNetwork)
 	}{
-		"iptables REDIRECT": {"redirect", func(s *testNetwork) {
-			iptables(s, "-t nat -A PREROUTING -i "+s.clientLink.B.Device+" -p tcp -m multiport --dports "+ports+" -j REDIRECT --to-ports 15001")
+		"iptables REDIRECT": {"redirect", func(tn *testNetwork) {
+			iptables(tn, "-t nat -A PREROUTING -i "+tn.clientLink.B.Device+" -p tcp -m multiport --dports "+ports+" -j REDIRECT --to-ports 15001")
 		}},
-		"iptables TPROXY": {"tproxy", func(s *testNetwork) {
-			iptables(s, "-t mangle -A PREROUTING -i "+s.clientLink.B.Device+" -p tcp -m multiport --dports "+ports+" -j TPROXY --on-port 15001 --tproxy-mark 1")
-			local(s)
+		"iptables TPROXY": {"tproxy", func(tn *testNetwork) {
+			iptables(tn, "-t mangle -A PREROUTING -i "+tn.clientLink.B.Device+" -p tcp -m multiport --dports "+ports+" -j TPROXY --on-port 15001 --tproxy-mark 1")
+			routeToLocal(tn)
 		}},
-		"nftables redirect": {"redirect", func(s *testNetwork) {
-			s.proxyNS.Nftables(`table inet weft { chain in { type nat hook prerouting priority dstnat;
-				iifname "` + s.clientLink.B.Device + `" tcp dport { ` + ports + ` } redirect to :15001
+		"nftables redirect": {"redirect", func(tn *testNetwork) {
+			tn.proxyNS.Nftables(`table inet weft { chain in { type nat hook prerouting priority dstnat;
+				iifname "` + tn.clientLink.B.Device + `" tcp dport { ` + ports + ` } redirect to :15001
 			}
 			}`)
 		}},
-		"nftables tproxy": {"tproxy", func(s *testNetwork) {
-			s.proxyNS.Nftables(`table inet weft { chain in { type filter hook prerouting priority mangle;
-				iifname "` + s.clientLink.B.Device + `" meta nfproto ipv4 tcp dport { ` + ports + ` } tproxy ip to :15001 meta mark set 1 accept
-				iifname "` + s.clientLink.B.Device + `" meta nfproto ipv6 tcp dport { ` + ports + ` } tproxy ip6 to :15001 meta mark set 1 accept
+		"nftables tproxy": {"tproxy", func(tn *testNetwork) {
+			tn.proxyNS.Nftables(`table inet weft { chain in { type filter hook prerouting priority mangle;
+				iifname "` + tn.clientLink.B.Device + `" meta nfproto ipv4 tcp dport { ` + ports + ` } tproxy ip to :15001 meta mark set 1 accept
+				iifname "` + tn.clientLink.B.Device + `" meta nfproto ipv6 tcp dport { ` + ports + ` } tproxy ip6 to :15001 meta mark set 1 accept
 			}
 			}`)
-			local(s)
+			routeToLocal(tn)
 		}},
 	}
 }
@@ -214,16 +214,16 @@ func TestRedirectedConnections(t *testing.T) {
 	for name, rule := range redirectRules() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newTestNetwork(t)
-			rule.apply(s)
-			w := s.run(redirectSetup(rule.how, nil, s.originLink.B.IPv4, s.originLink.B.IPv6))
+			tn := newTestNetwork(t)
+			rule.apply(tn)
+			w := tn.run(redirectSetup(rule.mode, nil, tn.originLink.B.IPv4, tn.originLink.B.IPv6))
 			for family, addrs := range map[string]struct{ origin, gateway, seen netip.Addr }{
-				"IPv4": {s.originLink.B.IPv4, s.clientLink.B.IPv4, s.originLink.A.IPv4},
-				"IPv6": {s.originLink.B.IPv6, s.clientLink.B.IPv6, s.originLink.A.IPv6},
+				"IPv4": {tn.originLink.B.IPv4, tn.clientLink.B.IPv4, tn.originLink.A.IPv4},
+				"IPv6": {tn.originLink.B.IPv6, tn.clientLink.B.IPv6, tn.originLink.A.IPv6},
 			} {
-				t.Run(family, func(t *testing.T) { s.checkRedirected(t, addrs.origin, addrs.gateway, addrs.seen) })
+				t.Run(family, func(t *testing.T) { tn.checkRedirected(t, addrs.origin, addrs.gateway, addrs.seen) })
 			}
-			for listener, minimum := range map[string]float64{"web": 2, "two": 2, "own0": 1, "own1": 1, "catch": 2} {
+			for listener, minimum := range map[string]float64{"web": 2, "h2c": 2, "own0": 1, "own1": 1, "catch": 2} {
 				if got := w.metric("weft_listener_connections_accepted_total", `listener="`+listener+`"`); got < minimum {
 					t.Errorf("the listener %s served %v connections, want at least %v", listener, got, minimum)
 				}
@@ -235,9 +235,9 @@ func TestRedirectedConnections(t *testing.T) {
 // checkRedirected sends traffic from the client to the origin and verifies that the gateway
 // redirects it. seen is the address of the gateway that the origin must see. Otherwise the client
 // would be directly connected.
-func (s *testNetwork) checkRedirected(t *testing.T, origin, gateway, seen netip.Addr) {
+func (tn *testNetwork) checkRedirected(t *testing.T, origin, gateway, seen netip.Addr) {
 	url := func(port uint16) string { return "http://" + netip.AddrPortFrom(origin, port).String() + "/" }
-	first, second := clientIn(t, s.clientNS, false), clientIn(t, s.clientNS, true)
+	first, second := clientIn(t, tn.clientNS, false), clientIn(t, tn.clientNS, true)
 	for _, c := range []struct {
 		name, url string
 		client    *http.Client
@@ -251,7 +251,7 @@ func (s *testNetwork) checkRedirected(t *testing.T, origin, gateway, seen netip.
 			t.Errorf("%s: %d %q, want %q", c.name, got.status, got.body, c.want)
 		}
 	}
-	c, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(origin, 20880).String())
+	c, err := tn.clientNS.Dial("tcp", netip.AddrPortFrom(origin, 20880).String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,13 +261,13 @@ func (s *testNetwork) checkRedirected(t *testing.T, origin, gateway, seen netip.
 	if _, err := c.Write(call); err != nil {
 		t.Fatal(err)
 	}
-	back, err := readDubbo(bufio.NewReader(c))
-	if err != nil || string(back) != string(call) {
-		t.Errorf("echo of a Dubbo call over TCP: %q, %v", back, err)
+	echo, err := readDubbo(bufio.NewReader(c))
+	if err != nil || string(echo) != string(call) {
+		t.Errorf("echo of a Dubbo call over TCP: %q, %v", echo, err)
 	}
 
 	// This connection was not redirected, so it has no destination.
-	direct, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(gateway, 15001).String())
+	direct, err := tn.clientNS.Dial("tcp", netip.AddrPortFrom(gateway, 15001).String())
 	if err != nil {
 		t.Fatal(err)
 	}

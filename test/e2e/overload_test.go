@@ -14,7 +14,7 @@ import (
 )
 
 // overloadManager returns an overload manager that reads a monitor every 20 ms and triggers actions
-// at the pressure at.
+// at the pressure threshold.
 func overloadManager(monitor string, settings object, threshold float64, actions ...string) object {
 	actionList := list{}
 	for _, name := range actions {
@@ -41,7 +41,7 @@ func (w *weft) overloadState(action string) string {
 			return a.State
 		}
 	}
-	w.t.Fatalf("no action %s", action)
+	w.t.Fatalf("/overload has no action %s", action)
 	return ""
 }
 
@@ -50,20 +50,20 @@ func (w *weft) overloadState(action string) string {
 // clients have disconnected.
 func TestOverloadByMemory(t *testing.T) {
 	t.Parallel()
-	const callers, frame, sent = 24, 7 << 20, 6 << 20
+	const clientCount, frame, sentPerClient = 24, 7 << 20, 6 << 20
 	app := startUpstream(t, respondWith("served"))
 	s, front := simpleProxy(app.address)
 	slow := freeAddress()
 	s.listeners = append(s.listeners, listenDubbo("slow", slow))
 	s.tables = append(s.tables, routeTable("slow", routeTo("/", "app")))
-	s.extra = overloadManager("fixed_heap", object{"max_heap_size_bytes": callers * sent}, 0.8, "stop_accepting_requests")
+	s.extra = overloadManager("fixed_heap", object{"max_heap_size_bytes": clientCount * sentPerClient}, 0.8, "stop_accepting_requests")
 	w := startWeft(t, s.config())
-	open := dialRaw(t, front)
-	if response, _ := open.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Fatalf("before: %d", response.StatusCode)
+	conn := dialRaw(t, front)
+	if response, _ := conn.send(get).readResponse("GET"); response.StatusCode != 200 {
+		t.Fatalf("before the overload: %d", response.StatusCode)
 	}
 	var conns []net.Conn
-	for id := range callers {
+	for id := range clientCount {
 		c, err := net.Dial("tcp", slow)
 		if err != nil {
 			t.Fatal(err)
@@ -73,12 +73,12 @@ func TestOverloadByMemory(t *testing.T) {
 		head := append([]byte{0xda, 0xbb, 0xc2, 0}, make([]byte, 12)...)
 		binary.BigEndian.PutUint64(head[4:], uint64(id))
 		binary.BigEndian.PutUint32(head[12:], frame)
-		if _, err := c.Write(append(head, make([]byte, sent)...)); err != nil {
+		if _, err := c.Write(append(head, make([]byte, sentPerClient)...)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	eventually(t, "memory is above the threshold", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
-	response, body := open.send(get).readResponse("GET")
+	response, body := conn.send(get).readResponse("GET")
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" || body != "overloaded\n" {
 		t.Errorf("overloaded: %d %v %q", response.StatusCode, response.Header, body)
 	}
@@ -91,8 +91,8 @@ func TestOverloadByMemory(t *testing.T) {
 	start := time.Now()
 	eventually(t, "memory is below the threshold", func() bool { return w.overloadState("stop_accepting_requests") == "inactive" })
 	t.Logf("overload ended %v after the clients disconnected", time.Since(start).Round(time.Millisecond))
-	if response, body := open.send(get).readResponse("GET"); response.StatusCode != 200 || body != "served" {
-		t.Errorf("afterwards: %d %q", response.StatusCode, body)
+	if response, body := conn.send(get).readResponse("GET"); response.StatusCode != 200 || body != "served" {
+		t.Errorf("after the overload: %d %q", response.StatusCode, body)
 	}
 	if n := w.metric("weft_overload_action_done_total", `action="stop_accepting_requests"`); n != 1 {
 		t.Errorf("%v requests counted, want 1", n)
@@ -103,7 +103,7 @@ func TestOverloadByMemory(t *testing.T) {
 // status of their protocol.
 func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 	t.Parallel()
-	always := overloadManager("downstream_connections", object{"max_active_downstream_connections": 1000}, 0.0005,
+	overloaded := overloadManager("downstream_connections", object{"max_active_downstream_connections": 1000}, 0.0005,
 		"stop_accepting_requests", "disable_http_keepalive")
 	t.Run("HTTP", func(t *testing.T) {
 		t.Parallel()
@@ -112,10 +112,10 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 		w := startWeft(t, setup{
 			listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http1,Http2", "router_config_name": "front"}})},
-			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app.address)}, extra: always,
+			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app.address)}, extra: overloaded,
 		}.config())
-		held := dialRaw(t, front)
-		held.send("GET / HTTP/1.1\n") // keeps a connection open
+		idle := dialRaw(t, front)
+		idle.send("GET / HTTP/1.1\n") // keeps a connection open
 		eventually(t, "the connection is counted", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
 		first := dialRaw(t, front).send(get)
 		if response, _ := first.readResponse("GET"); response.StatusCode != 503 || !response.Close {
@@ -144,14 +144,14 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 		w := startWeft(t, setup{
 			listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 				"downstream_protocol": r.Name(), "upstream_protocol": r.Name(), "router_config_name": "front"}})},
-			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app)}, extra: always,
+			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app)}, extra: overloaded,
 		}.config())
 		client := r.dial(t, front)
 		eventually(t, "the connection is counted", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
 		for id := uint64(1); id < 4; id++ { // the connection stays open
 			client.send(client.request(id))
-			if a := client.receive(); a.id != id || a.code != r.code(protocol.Overloaded) {
-				t.Errorf("response %d with code %d; want response %d with %d", a.id, a.code, id, r.code(protocol.Overloaded))
+			if resp := client.receive(); resp.id != id || resp.code != r.code(protocol.Overloaded) {
+				t.Errorf("response %d with code %d; want response %d with %d", resp.id, resp.code, id, r.code(protocol.Overloaded))
 			}
 		}
 		if len(got) > 0 {
@@ -161,8 +161,8 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 }
 
 // TestOverloadByDescriptors verifies that Weft stops accepting connections before descriptors run
-// out. Open connections are served without errors. Later ones wait, and are served when others have
-// closed. Reload and shutdown still work.
+// out. Open connections are served without errors. Later connections wait, and are served
+// when others have closed. Reload and shutdown still work.
 //
 //arch:clock a simulated client connects no faster than Weft reads its monitor
 func TestOverloadByDescriptors(t *testing.T) {
@@ -172,36 +172,36 @@ func TestOverloadByDescriptors(t *testing.T) {
 	s.extra = overloadManager("file_descriptors", nil, 0.8, "stop_accepting_connections")
 	w := launchWeft(t, launchOptions{config: s.config(), shell: `ulimit -n 100; exec "$@"`})
 	w.awaitReady()
-	open := dialRaw(t, front).send(get)
-	open.readResponse("GET")
-	var held []net.Conn
+	conn := dialRaw(t, front).send(get)
+	conn.readResponse("GET")
+	var idle []net.Conn
 	for range 101 {
 		c, err := net.DialTimeout("tcp", front, waitTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		held = append(held, c)
-		if len(held) > 60 { // slower than the interval of the monitor
+		idle = append(idle, c)
+		if len(idle) > 60 { // slower than the interval of the monitor
 			time.Sleep(25 * time.Millisecond)
 		}
 	}
 	w.stderr.await(t, 0, "action=stop_accepting_connections state=saturated")
-	waiting := dialRaw(t, front).send(get)
-	if response, _ := open.send(get).readResponse("GET"); response.StatusCode != 200 {
+	pending := dialRaw(t, front).send(get)
+	if response, _ := conn.send(get).readResponse("GET"); response.StatusCode != 200 {
 		t.Errorf("open connection: %d", response.StatusCode)
 	}
 	// Reload while Weft accepts no connections.
 	s.tables = list{routeTable("front", directRoute("/new", 200, "new"), routeTo("/", "app"))}
 	s.admin = w.admin
 	w.reload(s.config())
-	if _, body := open.send("GET /new HTTP/1.1\nHost: a\n\n").readResponse("GET"); body != "new" {
+	if _, body := conn.send("GET /new HTTP/1.1\nHost: a\n\n").readResponse("GET"); body != "new" {
 		t.Errorf("after a reload: %q", body)
 	}
-	for _, c := range held {
+	for _, c := range idle {
 		_ = c.Close() // frees descriptors
 	}
-	if response, _ := waiting.readResponse("GET"); response.StatusCode != 200 {
+	if response, _ := pending.readResponse("GET"); response.StatusCode != 200 {
 		t.Errorf("pending connection: %d", response.StatusCode)
 	}
 	if n := w.metric("weft_listener_accept_errors_total"); n != 0 {
@@ -221,17 +221,17 @@ func TestOverloadClosesIdleConnections(t *testing.T) {
 	s, front := simpleProxy(app.address)
 	s.extra = overloadManager("file_descriptors", object{"max_file_descriptors": 100}, 0.7, "shrink_idle")
 	w := startWeft(t, s.config())
-	var held []*rawConn
+	var idle []*rawConn
 	for range 90 {
-		held = append(held, dialRaw(t, front))
+		idle = append(idle, dialRaw(t, front))
 	}
-	for _, c := range held {
+	for _, c := range idle {
 		if rest := c.readToEnd(); rest != "" {
 			t.Fatalf("an idle connection got %q", rest)
 		}
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.status != 200 {
-		t.Errorf("afterwards: %d", got.status)
+		t.Errorf("after idle connections are closed: %d", got.status)
 	}
 	if n := w.metric("weft_listener_connections_closed_total", `cause="overload"`); n != 90 {
 		t.Errorf("%v connections closed by overload, want 90", n)
@@ -242,27 +242,27 @@ func TestOverloadClosesIdleConnections(t *testing.T) {
 // connections of both listeners.
 func TestGlobalConnectionLimit(t *testing.T) {
 	t.Parallel()
-	one, other := freeAddress(), freeAddress()
+	firstAddress, secondAddress := freeAddress(), freeAddress()
 	s := setup{
-		listeners: list{httpListener("one", one), httpListener("other", other)},
-		tables:    list{routeTable("one", directRoute("/", 200, "ok")), routeTable("other", directRoute("/", 200, "ok"))},
+		listeners: list{httpListener("first", firstAddress), httpListener("second", secondAddress)},
+		tables:    list{routeTable("first", directRoute("/", 200, "ok")), routeTable("second", directRoute("/", 200, "ok"))},
 		extra:     overloadManager("downstream_connections", object{"max_active_downstream_connections": 2}, 1, "shrink_heap"),
 	}
 	w := startWeft(t, s.config())
-	first, second := dialRaw(t, one), dialRaw(t, other)
+	first, second := dialRaw(t, firstAddress), dialRaw(t, secondAddress)
 	first.send(get).readResponse("GET")
 	second.send(get).readResponse("GET")
-	for _, address := range []string{one, other} {
+	for _, address := range []string{firstAddress, secondAddress} {
 		if got := dialRaw(t, address).readToEnd(); got != "" {
-			t.Errorf("the third got %q, want its end", got)
+			t.Errorf("a third connection got %q, want EOF", got)
 		}
 	}
 	if n := w.metric("weft_listener_connections_refused_total"); n != 2 {
 		t.Errorf("weft_listener_connections_refused_total = %v, want 2", n)
 	}
 	_ = first.Close() // frees a slot
-	eventually(t, "the other listener accepts a connection", func() bool {
-		c, err := net.Dial("tcp", other)
+	eventually(t, "the second listener accepts a connection", func() bool {
+		c, err := net.Dial("tcp", secondAddress)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,9 +284,9 @@ func TestOverloadIsNotReportedAsDrain(t *testing.T) {
 	s.listeners[0].(object)["stream_filters"] = list{streamFilter("healthcheck", object{"endpoint": "/healthz"})}
 	s.extra = overloadManager("downstream_connections", object{"max_active_downstream_connections": 10}, 0.1, "disable_http_keepalive")
 	w := startWeft(t, s.config())
-	open := dialRaw(t, front)
+	conn := dialRaw(t, front)
 	eventually(t, "connections are above the threshold", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })
-	response, body := open.send(strings.Replace(get, "GET / ", "GET /healthz ", 1)).readResponse("GET")
+	response, body := conn.send(strings.Replace(get, "GET / ", "GET /healthz ", 1)).readResponse("GET")
 	if response.StatusCode != 200 || !response.Close {
 		t.Errorf("%d %q, close: %t; want 200 and close", response.StatusCode, body, response.Close)
 	}
@@ -296,14 +296,14 @@ func TestOverloadIsNotReportedAsDrain(t *testing.T) {
 // rejected.
 func TestAcceptRateLimit(t *testing.T) {
 	t.Parallel()
-	const perSecond, burst, all = 20, 5, 20
+	const perSecond, burst, total = 20, 5, 20
 	s, front := simpleProxy("127.0.0.1:1")
 	s.tables = list{routeTable("front", directRoute("/", 200, "ok"))}
 	s.listeners = list{httpListener("front", front, object{"accept_rate": object{"per_second": perSecond, "burst": burst}})}
 	w := startWeft(t, s.config())
 	start := time.Now()
 	var clients []*rawConn
-	for range all {
+	for range total {
 		clients = append(clients, dialRaw(t, front).send(get))
 	}
 	for i, c := range clients {
@@ -312,8 +312,8 @@ func TestAcceptRateLimit(t *testing.T) {
 		}
 	}
 	// Weft may accept a connection before its token is available.
-	if elapsed, minimum := time.Since(start), time.Duration(all-burst-1)*time.Second/perSecond; elapsed < minimum || elapsed > minimum+rpcDeadline {
-		t.Errorf("%d connections after %v, want at least %v", all, elapsed, minimum)
+	if elapsed, minimum := time.Since(start), time.Duration(total-burst-1)*time.Second/perSecond; elapsed < minimum || elapsed > minimum+rpcDeadline {
+		t.Errorf("%d connections after %v, want at least %v", total, elapsed, minimum)
 	}
 	if n := w.metric("weft_listener_connections_refused_total"); n != 0 {
 		t.Errorf("%v connections rejected", n)
@@ -340,13 +340,13 @@ func overloadExample(t *testing.T) {
 		dialRaw(t, e.address("3185")).send("GET / HTTP/1.1\n") // stays open
 	}
 	eventually(t, "many connections are open", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })
-	ended := 0
+	closed := 0
 	for _, c := range clients {
 		if response, _ := c.send(get).readResponse("GET"); response.Close {
-			ended++
+			closed++
 		}
 	}
-	if ended == 0 {
+	if closed == 0 {
 		t.Error("no response closed its connection")
 	}
 	for _, action := range []string{"shrink_heap", "stop_accepting_requests", "shrink_idle", "stop_accepting_connections"} {

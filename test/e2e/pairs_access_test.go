@@ -10,10 +10,10 @@ import (
 
 // Features of the filters that control access.
 
-const wrongOrigin = "Origin: https://other.test"
+const otherOrigin = "Origin: https://other.test"
 
 func (p *protocolPair) cors() feature {
-	everybody := object{"allow_origin_string_match": list{object{"exact": "*"}}}
+	anyOrigin := object{"allow_origin_string_match": list{object{"exact": "*"}}}
 	const (
 		origin    = "Origin: https://pages.test"
 		preflight = "Access-Control-Request-Method: PUT"
@@ -25,16 +25,16 @@ func (p *protocolPair) cors() feature {
 			"allow_origin_string_match": list{object{"exact": "https://pages.test"}}, "allow_methods": "GET, PUT", "max_age": "600",
 			"forward_not_matching_preflights": false,
 		})},
-		routes: []object{routeWithFilter("/public", "cors", everybody), routeTo("/dead", "dead")},
+		routes: []object{routeWithFilter("/public", "cors", anyOrigin), routeTo("/dead", "dead")},
 		cases: []requestCase{
 			{name: "allowed origin", path: "/", fields: []string{origin}, status: 200,
 				wantHeaders: map[string]string{allowed: "https://pages.test", "Vary": "Origin", "X-App": "app"}},
-			{name: "rejected", path: "/", fields: []string{wrongOrigin}, status: 200,
+			{name: "other origin", path: "/", fields: []string{otherOrigin}, status: 200,
 				wantHeaders: map[string]string{allowed: "", "Vary": "Origin", "X-App": "app"}},
-			{name: "route for any origin", path: "/public", fields: []string{wrongOrigin}, status: 200, wantHeaders: map[string]string{allowed: "https://other.test"}},
+			{name: "route for any origin", path: "/public", fields: []string{otherOrigin}, status: 200, wantHeaders: map[string]string{allowed: "https://other.test"}},
 			{name: "preflight", method: "OPTIONS", path: "/", fields: []string{origin, preflight}, status: 200,
 				wantHeaders: map[string]string{allowed: "https://pages.test", "Access-Control-Allow-Methods": "GET, PUT", "Access-Control-Max-Age": "600", "X-App": ""}},
-			{name: "preflight of another origin", method: "OPTIONS", path: "/", fields: []string{wrongOrigin, preflight}, status: 200,
+			{name: "preflight of another origin", method: "OPTIONS", path: "/", fields: []string{otherOrigin, preflight}, status: 200,
 				wantHeaders: map[string]string{allowed: "", "X-App": ""}},
 			{name: "error response", path: "/dead", fields: []string{origin}, status: 502, reason: "connect_failure",
 				wantHeaders: map[string]string{allowed: "https://pages.test"}},
@@ -49,12 +49,12 @@ func (p *protocolPair) csrf() feature {
 		filters: list{streamFilter("csrf", object{"additional_origins": list{object{"exact": "pages.test"}}})},
 		routes:  []object{routeWithFilter("/open", "csrf", object{"filter_enabled": object{"default_value": object{"numerator": 0}}})},
 		cases: []requestCase{
-			{name: "safe method", path: "/", fields: []string{wrongOrigin}, status: 200},
+			{name: "safe method", path: "/", fields: []string{otherOrigin}, status: 200},
 			{name: "same origin", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: http://shop.test"}, status: 200, code: "0", body: "a"},
-			{name: "one above the threshold", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: https://pages.test"}, status: 200, code: "0", body: "a"},
+			{name: "additional origin", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: https://pages.test"}, status: 200, code: "0", body: "a"},
 			{name: "Referer", method: "PUT", path: "/", fields: []string{"Referer: http://shop.test/page"}, status: 200, code: "0"},
-			{name: "another", method: "POST", path: "/", requestBody: "a", fields: []string{wrongOrigin}, status: 403, code: "7", reason: "denied"},
-			{name: "none", method: "POST", path: "/", requestBody: "a", status: 403, code: "7", reason: "denied"},
+			{name: "other origin", method: "POST", path: "/", requestBody: "a", fields: []string{otherOrigin}, status: 403, code: "7", reason: "denied"},
+			{name: "no origin", method: "POST", path: "/", requestBody: "a", status: 403, code: "7", reason: "denied"},
 			{name: "route without the filter", method: "POST", path: "/open", requestBody: "a", status: 200, code: "0", body: "a"},
 		},
 	}
@@ -66,10 +66,10 @@ func (p *protocolPair) ipAccess() feature {
 		filters: list{streamFilter("ip_access", object{"default_action": "deny", "header": "x-real-ip", "ips": list{
 			object{"action": "deny", "addrs": list{"10.0.0.66"}}, object{"action": "allow", "addrs": list{"10.0.0.0/8"}}}})},
 		cases: []requestCase{
-			{name: "within", path: "/", fields: []string{"X-Real-Ip: 10.1.2.3"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "allowed address", path: "/", fields: []string{"X-Real-Ip: 10.1.2.3"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
 			{name: "excluded address", path: "/", fields: []string{"X-Real-Ip: 10.0.0.66"}, status: 403, code: "7", reason: "denied"},
-			{name: "without", method: "POST", path: "/", requestBody: "lost", fields: []string{"X-Real-Ip: 192.0.2.1"}, status: 403, code: "7", reason: "denied"},
-			{name: "no address", path: "/", fields: []string{"X-Real-Ip: nobody"}, status: 403, code: "7", reason: "denied"},
+			{name: "address that is not allowed", method: "POST", path: "/", requestBody: "lost", fields: []string{"X-Real-Ip: 192.0.2.1"}, status: 403, code: "7", reason: "denied"},
+			{name: "invalid address", path: "/", fields: []string{"X-Real-Ip: unknown"}, status: 403, code: "7", reason: "denied"},
 			{name: "address of the connection", path: "/", status: 403, code: "7", reason: "denied"},
 		},
 	}
@@ -78,7 +78,7 @@ func (p *protocolPair) ipAccess() feature {
 // policy returns an rbac configuration with one policy: action for requests of any principal that
 // match permission.
 func policy(action string, permission object) object {
-	return object{"rules": object{"action": action, "policies": object{"one": object{
+	return object{"rules": object{"action": action, "policies": object{"policy": object{
 		"permissions": list{permission}, "principals": list{object{"any": true}}}}}}
 }
 
@@ -112,8 +112,8 @@ func (p *protocolPair) headerToMetadata() feature {
 		},
 		cases: []requestCase{
 			{name: "rejected value", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
-			{name: "another", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "Got-X-Tenant": ""}},
-			{name: "none", path: "/", status: 200, code: "0"},
+			{name: "other value", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "Got-X-Tenant": ""}},
+			{name: "no header", path: "/", status: 200, code: "0"},
 		},
 	}
 }
@@ -123,17 +123,17 @@ func (p *protocolPair) localRateLimit() feature {
 	tokens := func(n int) object {
 		return object{"token_bucket": object{"max_tokens": n, "fill_interval": "1h"}}
 	}
-	out := list{object{"header": object{"key": "x-limited", "value": "yes"}}}
+	headers := list{object{"header": object{"key": "x-limited", "value": "yes"}}}
 	return feature{
 		name:    "local_ratelimit",
-		filters: list{streamFilter("local_ratelimit", tokens(3).with(object{"response_headers_to_add": out}))},
+		filters: list{streamFilter("local_ratelimit", tokens(3).with(object{"response_headers_to_add": headers}))},
 		routes: []object{
 			routeWithFilter("/status", "local_ratelimit", tokens(1).with(object{"status": object{"code": 503}})),
 			routeWithFilter("/open", "local_ratelimit", object{}),
 		},
 		cases: []requestCase{
-			{name: "within", path: "/", times: 3, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "X-Limited": ""}},
-			{name: "beyond", path: "/", status: 429, reason: "rate_limited", wantHeaders: map[string]string{"X-App": "", "X-Limited": "yes"}},
+			{name: "within the limit", path: "/", times: 3, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "X-Limited": ""}},
+			{name: "above the limit", path: "/", status: 429, reason: "rate_limited", wantHeaders: map[string]string{"X-App": "", "X-Limited": "yes"}},
 			{name: "above the limit, with body", method: "POST", path: "/", requestBody: "lost", status: 429, code: "14", reason: "rate_limited"},
 			{name: "limit of a route", path: "/status", status: 200, code: "0"},
 			{name: "other status", path: "/status", status: 503, code: "14", reason: "rate_limited"},
@@ -168,7 +168,7 @@ func (p *protocolPair) jwtAuthn() feature {
 			{name: "valid token", path: "/", fields: bearer(signJWT(jason, secret)), status: 200, code: "0",
 				wantHeaders: map[string]string{"Got-X-User": "jason", "Got-Authorization": ""}},
 			{name: "with body", method: "POST", path: "/", requestBody: "kept", fields: bearer(signJWT(jason, secret)), status: 200, code: "0", body: "kept"},
-			{name: "none", path: "/", status: 401, reason: "unauthenticated", wantHeaders: map[string]string{"Www-Authenticate": "Bearer", "X-App": ""}},
+			{name: "no token", path: "/", status: 401, reason: "unauthenticated", wantHeaders: map[string]string{"Www-Authenticate": "Bearer", "X-App": ""}},
 			{name: "call without a token", path: "/", code: "16", reason: "unauthenticated", wantHeaders: map[string]string{"X-App": ""}},
 			{name: "other key", path: "/", fields: bearer(signJWT(jason, "another")), status: 401, code: "16", reason: "unauthenticated"},
 			{name: "other issuer", path: "/", fields: bearer(signJWT(`{"iss":"other.test"}`, secret)), status: 401, code: "16", reason: "unauthenticated"},

@@ -10,7 +10,7 @@ import (
 
 // Features of the filters that compress and decompress.
 
-// gzipBody returns content compressed with gzip.
+// gzipBody returns body compressed with gzip.
 func gzipBody(body string) string {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -19,17 +19,16 @@ func gzipBody(body string) string {
 	return b.String()
 }
 
-// checkGzipBody returns a function that verifies that the responses are content compressed with
-// gzip.
+// checkGzipBody returns a function that verifies that each response is body compressed with gzip.
 func checkGzipBody(body string) func(t *testing.T, responses []httpResponse) {
 	return func(t *testing.T, responses []httpResponse) {
-		for _, a := range responses {
-			r, err := gzip.NewReader(strings.NewReader(a.body))
+		for _, resp := range responses {
+			r, err := gzip.NewReader(strings.NewReader(resp.body))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got, err := io.ReadAll(r); err != nil || string(got) != body {
-				t.Errorf("%d bytes decompress to %d, %.60q, %v; want %.60q", len(a.body), len(got), got, err, body)
+				t.Errorf("%d bytes decompress to %d, %.60q, %v; want %.60q", len(resp.body), len(got), got, err, body)
 			}
 		}
 	}
@@ -73,21 +72,21 @@ func (p *protocolPair) gzip() feature {
 
 func (p *protocolPair) decompressor() feature {
 	large := strings.Repeat("content ", 1000)
-	packed := gzipBody(large)
-	in := []string{"Content-Encoding: gzip"}
+	compressed := gzipBody(large)
+	encoded := []string{"Content-Encoding: gzip"}
 	return feature{
 		name:    "decompressor",
 		filters: list{streamFilter("decompressor", object{"max_decompressed_size": len(large)})},
 		routes:  []object{routeWithFilter("/none", "decompressor", object{"disabled": true})},
 		cases: []requestCase{
-			{name: "gzip", method: "POST", path: "/", requestBody: packed, fields: in, status: 200, body: large,
+			{name: "gzip", method: "POST", path: "/", requestBody: compressed, fields: encoded, status: 200, body: large,
 				wantHeaders: map[string]string{"Got-Content-Encoding": "", "X-App": "app"}},
-			{name: "chunked", method: "POST", path: "/", requestBody: packed, chunked: true, fields: in, status: 200, body: large},
-			{name: "too large", method: "POST", path: "/", requestBody: gzipBody(large + "!"), fields: in, status: 413, reason: "body_too_large"},
-			{name: "not gzip", method: "POST", path: "/", requestBody: large, fields: in, status: 400, reason: "malformed_request"},
-			{name: "truncated", method: "POST", path: "/", requestBody: packed[:len(packed)-9], fields: in, status: 400, reason: "malformed_request"},
+			{name: "chunked", method: "POST", path: "/", requestBody: compressed, chunked: true, fields: encoded, status: 200, body: large},
+			{name: "too large", method: "POST", path: "/", requestBody: gzipBody(large + "!"), fields: encoded, status: 413, reason: "body_too_large"},
+			{name: "not gzip", method: "POST", path: "/", requestBody: large, fields: encoded, status: 400, reason: "malformed_request"},
+			{name: "truncated", method: "POST", path: "/", requestBody: compressed[:len(compressed)-9], fields: encoded, status: 400, reason: "malformed_request"},
 			{name: "not compressed", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large},
-			{name: "route without the filter", method: "POST", path: "/none", requestBody: packed, fields: in, status: 200, code: "0", body: packed,
+			{name: "route without the filter", method: "POST", path: "/none", requestBody: compressed, fields: encoded, status: 200, code: "0", body: compressed,
 				wantHeaders: map[string]string{"Got-Content-Encoding": "gzip"}},
 		},
 	}

@@ -31,15 +31,15 @@ func (p *protocolPair) faultAbort() feature {
 		routes: []object{
 			routeWithFilter("/teapot", "fault", abort(418)),
 			routeWithFilter("/none", "fault", object{}),
-			routeWithFilter("/some", "fault", abort(418).with(object{"headers": list{object{"name": "end-user", "value": "jason"}}})),
+			routeWithFilter("/conditional", "fault", abort(418).with(object{"headers": list{object{"name": "end-user", "value": "jason"}}})),
 		},
 		cases: []requestCase{
 			{name: "any request", path: "/", status: 503, code: "14", reason: "fault_injected"},
 			{name: "with body", method: "POST", path: "/", requestBody: "lost", status: 503, code: "14", reason: "fault_injected"},
 			{name: "route with another status", path: "/teapot", status: 418, code: "2", reason: "fault_injected"},
 			{name: "route without the filter", path: "/none", status: 200, code: "0"},
-			{name: "matching header", path: "/some", fields: []string{"End-User: jason"}, status: 418, code: "2", reason: "fault_injected"},
-			{name: "another", path: "/some", fields: []string{"End-User: sonja"}, status: 200, code: "0"},
+			{name: "matching header", path: "/conditional", fields: []string{"End-User: jason"}, status: 418, code: "2", reason: "fault_injected"},
+			{name: "other header value", path: "/conditional", fields: []string{"End-User: sonja"}, status: 200, code: "0"},
 		},
 	}
 }
@@ -71,8 +71,8 @@ func (p *protocolPair) headerMutation() feature {
 		filters: list{streamFilter("header_mutation", object{
 			"request_headers_to_add": list{
 				field("X-Caller", "%downstream_remote_ip%"),
-				field("X-There", "replaced").with(object{"append": false}),
-				field("X-More", "added"),
+				field("X-Present", "replaced").with(object{"append": false}),
+				field("X-Appended", "added"),
 			},
 			"request_headers_to_remove":  list{"X-Secret"},
 			"response_headers_to_add":    list{field("X-Out", "%upstream_cluster%")},
@@ -82,9 +82,9 @@ func (p *protocolPair) headerMutation() feature {
 		cases: []requestCase{
 			{
 				name: "request and response headers", path: "/", status: 200, code: "0",
-				fields: []string{"X-There: before", "X-More: before", "X-Secret: s"},
+				fields: []string{"X-Present: before", "X-Appended: before", "X-Secret: s"},
 				wantHeaders: map[string]string{
-					"Got-X-Caller": "127.0.0.1", "Got-X-There": "replaced", "Got-X-More": "before, added", "Got-X-Secret": "",
+					"Got-X-Caller": "127.0.0.1", "Got-X-Present": "replaced", "Got-X-Appended": "before, added", "Got-X-Secret": "",
 					"X-Out": "app", "X-Inner": "",
 				},
 			},
@@ -105,12 +105,12 @@ func (p *protocolPair) payloadLimit() feature {
 		routes: []object{
 			routeWithFilter("/status", "payload_limit", object{"max_entity_size": 10, "http_status": 509}),
 			routeWithFilter("/none", "payload_limit", object{}),
-			routeWithFilter("/sixteen", "payload_limit", object{"max_entity_size": 16}),
+			routeWithFilter("/limit-16", "payload_limit", object{"max_entity_size": 16}),
 		},
 		cases: []requestCase{
 			{name: "below the limit", method: "POST", path: "/", requestBody: "ten bytes.", status: 200, body: "ten bytes."},
 			{name: "above the limit", method: "POST", path: "/", requestBody: eleven, status: 413, code: "8", reason: "body_too_large"},
-			{name: "chunked below the limit", method: "POST", path: "/sixteen", requestBody: eleven, chunked: true, status: 200, code: "0", body: eleven},
+			{name: "chunked below the limit", method: "POST", path: "/limit-16", requestBody: eleven, chunked: true, status: 200, code: "0", body: eleven},
 			{name: "chunked above the limit", method: "POST", path: "/", requestBody: eleven, chunked: true, status: 413, code: "8", reason: "body_too_large"},
 			{name: "route with another status", method: "POST", path: "/status", requestBody: eleven, status: 509, code: "8", reason: "body_too_large"},
 			{name: "route without the filter", method: "POST", path: "/none", requestBody: eleven, status: 200, code: "0", body: eleven},
@@ -147,10 +147,10 @@ func (p *protocolPair) dubboStream() feature {
 // the registry. The title of a filter's README.md is the name of the filter.
 func TestEveryStreamFilterIsCovered(t *testing.T) {
 	t.Parallel()
-	rows := make(map[string]bool)
+	covered := make(map[string]bool)
 	for _, f := range new(protocolPair).filters() {
 		for _, config := range f.filters {
-			rows[config.(object)["type"].(string)] = true
+			covered[config.(object)["type"].(string)] = true
 		}
 	}
 	registry, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "cmd/weft/registry.go"), nil, parser.ImportsOnly)
@@ -158,19 +158,19 @@ func TestEveryStreamFilterIsCovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, i := range registry.Imports {
-		_, folder, ok := strings.Cut(strings.Trim(i.Path.Value, `"`), "/pkg/filter/stream/")
+	for _, spec := range registry.Imports {
+		_, dir, ok := strings.Cut(strings.Trim(spec.Path.Value, `"`), "/pkg/filter/stream/")
 		if !ok {
 			continue
 		}
 		found++
-		text, err := os.ReadFile(filepath.Join(root, "pkg/filter/stream", folder, "README.md"))
+		text, err := os.ReadFile(filepath.Join(root, "pkg/filter/stream", dir, "README.md"))
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		title, _, _ := strings.Cut(string(text), "\n")
-		if name := strings.TrimPrefix(title, "# "); !rows[name] {
+		if name := strings.TrimPrefix(title, "# "); !covered[name] {
 			t.Errorf("(*protocolPair).filters lacks the filter %s", name)
 		}
 	}

@@ -6,14 +6,14 @@ func (p *protocolPair) healthOfApplications() feature {
 	return feature{
 		name:     "healthcheck-passthrough",
 		filters:  list{streamFilter("healthcheck", object{"endpoint": "/health/503", "passthrough": true, "cache_time": "1h"})},
-		routes:   []object{routeTo("/", "moody-health")},
+		routes:   []object{routeTo("/", "flaky-health")},
 		matchAll: true,
-		clusters: list{cluster("moody-health", nil, p.flaky)},
+		clusters: list{cluster("flaky-health", nil, p.flaky)},
 		cases: []requestCase{
-			{name: "the first", path: "/health/503", status: 503},
-			{name: "the next", path: "/health/503?again", status: 503, wantHeaders: map[string]string{"X-App": ""}},
+			{name: "first request", path: "/health/503", status: 503},
+			{name: "cached response", path: "/health/503?again", status: 503, wantHeaders: map[string]string{"X-App": ""}},
 			{name: "HEAD", method: "HEAD", path: "/health/503", status: 503, wantHeaders: map[string]string{"X-App": ""}},
-			{name: "other path", method: "POST", path: "/health/503", requestBody: "kept", status: 200, body: "kept", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "other method", method: "POST", path: "/health/503", requestBody: "kept", status: 200, body: "kept", wantHeaders: map[string]string{"X-App": "app"}},
 		},
 	}
 }
@@ -21,12 +21,12 @@ func (p *protocolPair) healthOfApplications() feature {
 // healthOfClusters verifies responses from the health of clusters. A cluster that does not exist is
 // unhealthy.
 func (p *protocolPair) healthOfClusters() feature {
-	asks := object{"endpoint": "/healthz", "grpc": true}
+	config := object{"endpoint": "/healthz", "grpc": true}
 	return feature{
 		name: "healthcheck-clusters",
 		filters: list{
-			streamFilter("healthcheck", asks.with(object{"cluster_min_healthy_percentages": object{"app": 50}, "endpoint": "/app"})),
-			streamFilter("healthcheck", asks.with(object{"cluster_min_healthy_percentages": object{"app": 50, "nobody": 50}, "grpc": false})),
+			streamFilter("healthcheck", config.with(object{"cluster_min_healthy_percentages": object{"app": 50}, "endpoint": "/app"})),
+			streamFilter("healthcheck", config.with(object{"cluster_min_healthy_percentages": object{"app": 50, "missing": 50}, "grpc": false})),
 		},
 		cases: []requestCase{
 			{name: "healthy cluster", path: "/app", status: 200, body: "ok\n", wantHeaders: map[string]string{"X-App": ""}},

@@ -12,8 +12,8 @@ import (
 func checkOneUpstream(t *testing.T, responses []httpResponse) {
 	t.Helper()
 	first := responses[0].header.Get("X-App")
-	for _, a := range responses {
-		if got := a.header.Get("X-App"); got == "" || got != first {
+	for _, resp := range responses {
+		if got := resp.header.Get("X-App"); got == "" || got != first {
 			t.Errorf("responses from %q and %q, want the same upstream", got, first)
 		}
 	}
@@ -23,7 +23,7 @@ func (p *protocolPair) hashPolicy() feature {
 	route := func(prefix string, policies ...any) object {
 		return routeTo(prefix, "hashed", object{"hash_policy": list(policies)})
 	}
-	const often = 12
+	const repeats = 12
 	return feature{
 		name: "hash_policy",
 		routes: []object{
@@ -34,14 +34,14 @@ func (p *protocolPair) hashPolicy() feature {
 		},
 		clusters: list{cluster("hashed", object{"lb_type": "LB_MAGLEV"}, p.app, p.other)},
 		cases: []requestCase{
-			{name: "header", path: "/field", fields: []string{"X-User: jason"}, times: often, status: 200, code: "0", check: checkOneUpstream},
-			{name: "cookie", path: "/cookie", fields: []string{"Cookie: user=jason"}, times: often, status: 200, code: "0", check: checkOneUpstream,
+			{name: "header", path: "/field", fields: []string{"X-User: jason"}, times: repeats, status: 200, code: "0", check: checkOneUpstream},
+			{name: "cookie", path: "/cookie", fields: []string{"Cookie: user=jason"}, times: repeats, status: 200, code: "0", check: checkOneUpstream,
 				wantHeaders: map[string]string{"Set-Cookie": ""}},
-			{name: "client address", path: "/address", times: often, status: 200, code: "0", check: checkOneUpstream},
-			{name: "other policies", method: "POST", path: "/second", requestBody: "kept", times: often, status: 200, code: "0", body: "kept", check: checkOneUpstream},
-			{name: "Set-Cookie without a cookie", path: "/cookie", status: 200, code: "0", check: func(t *testing.T, all []httpResponse) {
-				if got := all[0].header.Get("Set-Cookie"); !strings.HasPrefix(got, "user=") {
-					t.Errorf("Set-Cookie: %q, want one of user", got)
+			{name: "client address", path: "/address", times: repeats, status: 200, code: "0", check: checkOneUpstream},
+			{name: "other policies", method: "POST", path: "/second", requestBody: "kept", times: repeats, status: 200, code: "0", body: "kept", check: checkOneUpstream},
+			{name: "Set-Cookie without a cookie", path: "/cookie", status: 200, code: "0", check: func(t *testing.T, responses []httpResponse) {
+				if got := responses[0].header.Get("Set-Cookie"); !strings.HasPrefix(got, "user=") {
+					t.Errorf("Set-Cookie: %q, want the cookie user", got)
 				}
 			}},
 		},
@@ -64,7 +64,7 @@ func (p *protocolPair) metadataMatch() feature {
 		})},
 		cases: []requestCase{
 			{name: "route metadata", path: "/first", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
-			{name: "other namespace", path: "/second", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
+			{name: "other route metadata", path: "/second", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
 			{name: "request metadata", path: "/field", fields: []string{"X-Version: 2"}, times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
 			{name: "metadata without hosts", path: "/none", status: 502, code: "14", reason: "no_healthy_host"},
 		},
@@ -79,11 +79,11 @@ func (p *protocolPair) faultTolerance() feature {
 		routes:   []object{routeTo("/", "one-fails")},
 		matchAll: true,
 		clusters: list{cluster("one-fails", nil, p.app, p.other, p.busy)},
-		before: func(t *testing.T, ask func(string) httpResponse) {
-			const once = 3 // requests to each host
+		before: func(t *testing.T, get func(string) httpResponse) {
+			const perHost = 3 // requests to each host
 			eventually(t, "the failing host is ejected", func() bool {
-				for range 2 * once {
-					if ask("/").header.Get("X-App") == "" {
+				for range 2 * perHost {
+					if get("/").header.Get("X-App") == "" {
 						return false
 					}
 				}

@@ -2,7 +2,7 @@ package e2e
 
 import "github.com/weft-proxy/weft/pkg/protocol/workload"
 
-// peerMetadata verifies the exchange of metadata with a client that sends its own.
+// peerMetadata verifies the exchange of metadata with a client that sends metadata.
 func (p *protocolPair) peerMetadata() feature {
 	client := workload.Workload{Name: "web", Namespace: "default"}
 	local := workload.Workload{Name: "shop"}
@@ -13,9 +13,9 @@ func (p *protocolPair) peerMetadata() feature {
 			"downstream_discovery": true, "downstream_propagation": true, "node": "here", "workload": object{"name": "shop"},
 		})},
 		cases: []requestCase{
-			{name: "a sidecar sends and receives metadata", path: "/", fields: []string{id + ": there", metadata + ": " + client.Metadata()}, status: 200, code: "0",
+			{name: "metadata of a sidecar", path: "/", fields: []string{id + ": there", metadata + ": " + client.Metadata()}, status: 200, code: "0",
 				wantHeaders: map[string]string{"X-App": "app", "Got-" + id: "", "Got-" + metadata: "", id: "here", metadata: local.Metadata()}},
-			{name: "other clients receive no metadata", path: "/", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", id: "", metadata: ""}},
+			{name: "client without metadata", path: "/", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", id: "", metadata: ""}},
 		},
 	}
 }

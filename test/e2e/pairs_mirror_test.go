@@ -24,7 +24,7 @@ func recordRequests(copies chan<- string) http.HandlerFunc {
 // mirror verifies that copies use the protocol of the client unless the filter sets another one.
 // Each case with a copy waits for it, so that an unexpected copy of an earlier case is detected.
 func (p *protocolPair) mirror() feature {
-	copied := func(want string, times int) func(t *testing.T, _ []httpResponse) {
+	awaitCopies := func(want string, times int) func(t *testing.T, _ []httpResponse) {
 		return func(t *testing.T, _ []httpResponse) {
 			for range times {
 				select {
@@ -46,19 +46,19 @@ func (p *protocolPair) mirror() feature {
 		filters: list{streamFilter("mirror", object{"cluster": "shadow", "max_body_size": 16})},
 		routes: []object{
 			routeWithFilter("/none", "mirror", object{}),
-			routeWithFilter("/twice", "mirror", object{"cluster": "far-shadow", "upstream_protocol": p.upstream, "amplification": 2}),
+			routeWithFilter("/twice", "mirror", object{"cluster": "second-shadow", "upstream_protocol": p.upstream, "amplification": 2}),
 			policy("/never", object{"cluster": "shadow", "percent": 0}),
 			policy("/policy", object{"cluster": "shadow", "percent": 100}),
 		},
-		clusters: list{cluster("shadow", nil, p.shadow[0]), cluster("far-shadow", nil, p.shadow[1])},
+		clusters: list{cluster("shadow", nil, p.shadow[0]), cluster("second-shadow", nil, p.shadow[1])},
 		cases: []requestCase{
-			{name: "a request", path: "/a", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}, check: copied("/a ", 1)},
-			{name: "with body", method: "POST", path: "/a", requestBody: "kept", status: 200, code: "0", body: "kept", check: copied("/a kept", 1)},
+			{name: "without body", path: "/a", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}, check: awaitCopies("/a ", 1)},
+			{name: "with body", method: "POST", path: "/a", requestBody: "kept", status: 200, code: "0", body: "kept", check: awaitCopies("/a kept", 1)},
 			{name: "route without the filter", method: "POST", path: "/none", requestBody: "kept", status: 200, code: "0", body: "kept"},
 			{name: "body too large", method: "POST", path: "/large", requestBody: "more than 16 bytes", status: 200, code: "0", body: "more than 16 bytes"},
-			{name: "twice", path: "/twice", status: 200, code: "0", check: copied("/twice ", 2)},
+			{name: "amplification 2", path: "/twice", status: 200, code: "0", check: awaitCopies("/twice ", 2)},
 			{name: "0 percent", path: "/never", status: 200, code: "0"},
-			{name: "100 percent", path: "/policy", status: 200, code: "0", check: copied("/policy ", 1)},
+			{name: "100 percent", path: "/policy", status: 200, code: "0", check: awaitCopies("/policy ", 1)},
 		},
 	}
 }

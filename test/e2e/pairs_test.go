@@ -18,10 +18,10 @@ import (
 type feature struct {
 	name     string                                                 // without spaces
 	filters  list                                                   // of the listener
-	routes   []object                                               // followed by a route of every path to "app", unless all is set
+	routes   []object                                               // followed by a route of every path to "app", unless matchAll is set
 	matchAll bool                                                   // routes match every path
 	clusters list                                                   // in addition to "app", "other" and "dead"
-	before   func(t *testing.T, ask func(path string) httpResponse) // waits until the cases can run; may be nil
+	before   func(t *testing.T, get func(path string) httpResponse) // waits until the cases can run; may be nil
 	cases    []requestCase
 }
 
@@ -40,10 +40,10 @@ type requestCase struct {
 	body        string            // "": any; gRPC does not check it
 	wantHeaders map[string]string // response headers; "": absent
 	minDuration time.Duration     // minimum duration
-	check       func(t *testing.T, all []httpResponse)
+	check       func(t *testing.T, responses []httpResponse)
 }
 
-// protocolPair is the protocols on both sides of Weft, and the upstreams that the cases use.
+// protocolPair holds the protocols of both sides of Weft, and the upstreams that the cases use.
 type protocolPair struct {
 	downstream, upstream string // "Http1" or "Http2"
 	grpc                 bool   // requests are gRPC calls
@@ -53,7 +53,7 @@ type protocolPair struct {
 	hanging       string // never responds
 	disconnecting string // reads a request and closes without a response
 	flaky         string // responds to the first request of a path with the status at its end
-	closedPort    string // nothing listens there
+	closedPort    string // address without a listener
 
 	authz [2]string // authorization services, of HTTP and of gRPC
 
@@ -68,8 +68,7 @@ func (p *protocolPair) name() string {
 	return p.downstream + " to " + p.upstream
 }
 
-// TestProtocolPairs runs every feature in every pair of
-// protocols. A new filter needs a feature.
+// TestProtocolPairs runs every feature in every pair of protocols. A new filter needs a feature.
 func TestProtocolPairs(t *testing.T) {
 	t.Parallel()
 	for _, p := range []*protocolPair{
@@ -108,26 +107,26 @@ func TestProtocolPairs(t *testing.T) {
 // runFeature runs the cases of a feature and verifies the failures that Weft counts.
 func (p *protocolPair) runFeature(t *testing.T, w *weft, c *http.Client, url string, f *feature) {
 	if f.before != nil {
-		f.before(t, func(path string) httpResponse { a, _ := p.fetch(t, c, url, &requestCase{path: path}); return a })
+		f.before(t, func(path string) httpResponse { resp, _ := p.fetch(t, c, url, &requestCase{path: path}); return resp })
 	}
 	failures, sum := make(map[string]int), 0
 	for i := range f.cases {
-		q := &f.cases[i]
-		if p.grpc && q.code == "" || !p.grpc && q.status == 0 {
+		test := &f.cases[i]
+		if p.grpc && test.code == "" || !p.grpc && test.status == 0 {
 			continue
 		}
-		t.Run(q.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			var responses []httpResponse
-			for range max(1, q.times) {
-				responses = append(responses, p.sendRequest(t, c, url, q))
+			for range max(1, test.times) {
+				responses = append(responses, p.sendRequest(t, c, url, test))
 			}
-			if q.check != nil {
-				q.check(t, responses)
+			if test.check != nil {
+				test.check(t, responses)
 			}
 		})
-		if q.reason != "" {
-			failures[q.reason] += max(1, q.times)
-			sum += max(1, q.times)
+		if test.reason != "" {
+			failures[test.reason] += max(1, test.times)
+			sum += max(1, test.times)
 		}
 	}
 	const metric = "weft_listener_request_failures_total"
@@ -143,31 +142,31 @@ func (p *protocolPair) runFeature(t *testing.T, w *weft, c *http.Client, url str
 }
 
 // sendRequest sends the request once and checks the response.
-func (p *protocolPair) sendRequest(t *testing.T, c *http.Client, url string, q *requestCase) httpResponse {
+func (p *protocolPair) sendRequest(t *testing.T, c *http.Client, url string, test *requestCase) httpResponse {
 	t.Helper()
-	a, resp := p.fetch(t, c, url, q)
+	res, resp := p.fetch(t, c, url, test)
 	if p.grpc {
-		checkCall(t, resp, a.body, q)
-	} else if a.status != q.status || q.body != "" && a.body != q.body {
-		t.Errorf("%d with %d bytes, %.60q, after %v; want %d with %.60q", a.status, len(a.body), a.body, a.took, q.status, q.body)
+		checkCall(t, resp, res.body, test)
+	} else if res.status != test.status || test.body != "" && res.body != test.body {
+		t.Errorf("%d with %d bytes, %.60q, after %v; want %d with %.60q", res.status, len(res.body), res.body, res.took, test.status, test.body)
 	}
-	if a.took < q.minDuration {
-		t.Errorf("the response came after %v, want at least %v", a.took, q.minDuration)
+	if res.took < test.minDuration {
+		t.Errorf("the response came after %v, want at least %v", res.took, test.minDuration)
 	}
-	for name, want := range q.wantHeaders {
-		if got := strings.Join(a.header.Values(name), ", "); got != want {
+	for name, want := range test.wantHeaders {
+		if got := strings.Join(res.header.Values(name), ", "); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
 	p.checkForwarded(t, resp)
-	return a
+	return res
 }
 
 // fetch sends the request once and reads the response with its trailers.
-func (p *protocolPair) fetch(t *testing.T, c *http.Client, url string, q *requestCase) (httpResponse, *http.Response) {
+func (p *protocolPair) fetch(t *testing.T, c *http.Client, url string, test *requestCase) (httpResponse, *http.Response) {
 	t.Helper()
 	start := time.Now()
-	resp, err := c.Do(p.request(t, url, q))
+	resp, err := c.Do(p.request(t, url, test))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +179,9 @@ func (p *protocolPair) fetch(t *testing.T, c *http.Client, url string, q *reques
 }
 
 // request returns the request of the case, to the host shop.test.
-func (p *protocolPair) request(t *testing.T, url string, q *requestCase) *http.Request {
+func (p *protocolPair) request(t *testing.T, url string, test *requestCase) *http.Request {
 	t.Helper()
-	method, text := q.method, q.requestBody
+	method, text := test.method, test.requestBody
 	if p.grpc {
 		method, text = http.MethodPost, message(text)
 	}
@@ -190,15 +189,15 @@ func (p *protocolPair) request(t *testing.T, url string, q *requestCase) *http.R
 	if text != "" {
 		body = strings.NewReader(text)
 	}
-	if q.chunked {
+	if test.chunked {
 		body = io.MultiReader(body)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, url+q.path, body)
+	req, err := http.NewRequestWithContext(t.Context(), method, url+test.path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Host = "shop.test"
-	for _, f := range q.fields {
+	for _, f := range test.fields {
 		name, value, _ := strings.Cut(f, ": ")
 		req.Header.Add(name, value)
 	}
@@ -216,13 +215,13 @@ func message(text string) string {
 
 // checkCall checks the response to a gRPC call. Its status is in the trailers, or in the headers if
 // there is no body.
-func checkCall(t *testing.T, resp *http.Response, body string, q *requestCase) {
+func checkCall(t *testing.T, resp *http.Response, body string, test *requestCase) {
 	t.Helper()
 	code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
-	if resp.StatusCode != http.StatusOK || code != q.code || resp.Header.Get("Content-Type") != "application/grpc" {
-		t.Errorf("%d with %v and grpc-status %q, want 200 and %q", resp.StatusCode, resp.Header, code, q.code)
+	if resp.StatusCode != http.StatusOK || code != test.code || resp.Header.Get("Content-Type") != "application/grpc" {
+		t.Errorf("%d with %v and grpc-status %q, want 200 and %q", resp.StatusCode, resp.Header, code, test.code)
 	}
-	want := message(q.requestBody)
+	want := message(test.requestBody)
 	if code != "0" {
 		want = ""
 	}
@@ -300,7 +299,7 @@ func describeRequestAs(name string) http.HandlerFunc {
 		h := w.Header()
 		h.Set("X-App", name)
 		h.Set("X-Version", strconv.Itoa(r.ProtoMajor))
-		h.Set("X-Asked", r.Method+" "+r.Host+r.RequestURI)
+		h.Set("X-Request-Line", r.Method+" "+r.Host+r.RequestURI)
 		h.Set("X-Size", strconv.Itoa(len(body)))
 		h.Set("X-Inner", "secret")
 		for name, values := range r.Header {

@@ -19,8 +19,8 @@ import (
 type origin struct {
 	address  string
 	server   *http.Server
-	requests atomic.Int64 // requests
-	opened   atomic.Int64 // connections
+	requests atomic.Int64 // number of requests
+	opened   atomic.Int64 // number of accepted connections
 
 	mu   sync.Mutex
 	open map[net.Conn]http.ConnState // guarded by mu
@@ -106,8 +106,8 @@ func describeRequest(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, r.Body)
 }
 
-// startTCPServer starts a server that calls talk for each connection, and returns its address.
-func startTCPServer(t *testing.T, talk func(c net.Conn)) string {
+// startTCPServer starts a server that calls serve for each connection, and returns its address.
+func startTCPServer(t *testing.T, serve func(c net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,7 +124,7 @@ func startTCPServer(t *testing.T, talk func(c net.Conn)) string {
 			conns.Go(func() {
 				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 				defer c.Close()
-				talk(c)
+				serve(c)
 			})
 		}
 	})
@@ -170,11 +170,11 @@ type httpResponse struct {
 // the authority.
 func sendRequest(t *testing.T, c *http.Client, method, url, body string, fields ...string) httpResponse {
 	t.Helper()
-	a, err := tryRequest(t.Context(), c, method, url, body, fields...)
+	resp, err := tryRequest(t.Context(), c, method, url, body, fields...)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, url, err)
 	}
-	return a
+	return resp
 }
 
 // tryRequest is sendRequest for requests that may fail: it returns the error.
@@ -235,35 +235,35 @@ func newRawConn(t *testing.T, c net.Conn) *rawConn {
 }
 
 // send writes text with each \n replaced by \r\n.
-func (w *rawConn) send(text string) *rawConn {
-	w.t.Helper()
-	if _, err := io.WriteString(w, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
-		w.t.Fatal(err)
+func (c *rawConn) send(text string) *rawConn {
+	c.t.Helper()
+	if _, err := io.WriteString(c, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
+		c.t.Fatal(err)
 	}
-	return w
+	return c
 }
 
 // readResponse reads the response to a request with this method.
-func (w *rawConn) readResponse(method string) (*http.Response, string) {
-	w.t.Helper()
-	response, err := http.ReadResponse(w.r, &http.Request{Method: method})
+func (c *rawConn) readResponse(method string) (*http.Response, string) {
+	c.t.Helper()
+	response, err := http.ReadResponse(c.r, &http.Request{Method: method})
 	if err != nil {
-		w.t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		w.t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	return response, string(body)
 }
 
 // readToEnd reads until the connection ends, by a close or a reset.
-func (w *rawConn) readToEnd() string {
-	w.t.Helper()
-	data, err := io.ReadAll(w.r)
+func (c *rawConn) readToEnd() string {
+	c.t.Helper()
+	data, err := io.ReadAll(c.r)
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		w.t.Fatal("the connection does not end")
+		c.t.Fatal("the connection is still open")
 	}
 	return string(data)
 }

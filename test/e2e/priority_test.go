@@ -4,13 +4,13 @@ import (
 	"testing"
 )
 
-// TestPrioritiesHaveSeparateLimits verifies that each priority has its own
-// circuit breakers. While an upstream holds as many requests as the default priority allows,
+// TestPrioritiesHaveSeparateLimits verifies that each priority has its own circuit breakers. While
+// an upstream holds as many requests as the default priority allows,
 // requests of a route with the priority HIGH are served up to their own limit.
 func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]any{
-		"a list of elements": list{
+		"list": list{
 			object{"max_requests": 2, "max_connections": 3},
 			object{"priority": "HIGH", "max_requests": 1},
 		},

@@ -46,10 +46,10 @@ func startWeft(t *testing.T, c object) *weft {
 	return w
 }
 
-// launchOptions configure launch.
+// launchOptions configures launchWeft.
 type launchOptions struct {
 	config object   // written to a temporary file; nil: args has the configuration
-	args   []string // after "start -c FILE", or all of them without config
+	args   []string // after "start -c FILE", or all arguments if config is nil
 	env    []string
 	dir    string // working directory
 	binary string // "": plainBinary
@@ -145,12 +145,12 @@ func (w *weft) reload(c object) {
 }
 
 // awaitExit waits until the process exits and returns its status.
-func (w *weft) awaitExit(within time.Duration) int {
+func (w *weft) awaitExit(timeout time.Duration) int {
 	w.t.Helper()
 	select {
 	case <-w.exited:
-	case <-time.After(within):
-		w.t.Fatalf("the process has not exited after %v", within)
+	case <-time.After(timeout):
+		w.t.Fatalf("the process has not exited after %v", timeout)
 	}
 	return w.cmd.ProcessState.ExitCode()
 }
@@ -184,16 +184,16 @@ var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: tru
 //arch:clock the time between two readings of a poll
 func (w *weft) metric(name string, labels ...string) float64 {
 	w.t.Helper()
-	const readings, moment = 10, 10 * time.Millisecond
-	now := w.metricNow(name, labels)
+	const readings, interval = 10, 10 * time.Millisecond
+	value := w.metricNow(name, labels)
 	for range readings {
-		before := now
-		time.Sleep(moment)
-		if now = w.metricNow(name, labels); now == before {
+		previous := value
+		time.Sleep(interval)
+		if value = w.metricNow(name, labels); value == previous {
 			break
 		}
 	}
-	return now
+	return value
 }
 
 func (w *weft) metricNow(name string, labels []string) float64 {
@@ -210,11 +210,11 @@ series:
 				continue series
 			}
 		}
-		v, err := strconv.ParseFloat(value, 64)
+		sample, err := strconv.ParseFloat(value, 64)
 		if err != nil {
 			w.t.Fatalf("metric %s: %v", line, err)
 		}
-		sum += v
+		sum += sample
 	}
 	return sum
 }
@@ -252,8 +252,8 @@ func (w *weft) descriptors() []string {
 	}
 	var out []string
 	for _, e := range entries {
-		if to, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil {
-			out = append(out, to)
+		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil {
+			out = append(out, target)
 		}
 	}
 	return out
@@ -288,12 +288,13 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// watchMemory samples the memory of the process. The returned function stops that, and fails the
-// test if own grew by more than room. With the race detector it never fails the test.
+// watchMemory samples the anonymous memory of the process. The returned function stops the sampling,
+// and fails the test if the memory grew by more than maxGrowth. With the race detector it never fails
+// the test.
 func (w *weft) watchMemory() (check func(maxGrowth int)) {
 	w.t.Helper()
 	before, pid := w.memory().anonymous, w.cmd.Process.Pid
-	maximum, stop, ended := before, make(chan struct{}), make(chan struct{})
+	peak, stop, ended := before, make(chan struct{}), make(chan struct{})
 	end := sync.OnceFunc(func() {
 		close(stop)
 		<-ended
@@ -305,7 +306,7 @@ func (w *weft) watchMemory() (check func(maxGrowth int)) {
 		defer ticker.Stop()
 		for {
 			if m, err := memoryOf(pid); err == nil { // an error means that the process has exited
-				maximum = max(maximum, m.anonymous)
+				peak = max(peak, m.anonymous)
 			}
 			select {
 			case <-ticker.C:
@@ -317,9 +318,9 @@ func (w *weft) watchMemory() (check func(maxGrowth int)) {
 	return func(maxGrowth int) {
 		w.t.Helper()
 		end()
-		w.t.Logf("%d kB of memory before, %d kB at most", before>>10, maximum>>10)
-		if maximum-before > maxGrowth && !invariants.Enabled {
-			w.t.Errorf("memory grew from %d kB to %d kB", before>>10, maximum>>10)
+		w.t.Logf("%d kB of memory before, %d kB at most", before>>10, peak>>10)
+		if peak-before > maxGrowth && !invariants.Enabled {
+			w.t.Errorf("memory grew from %d kB to %d kB", before>>10, peak>>10)
 		}
 	}
 }
@@ -360,7 +361,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// eventually waits until holds returns true. After patience it fails the test.
+// eventually waits until condition returns true. After waitTimeout it fails the test.
 func eventually(t *testing.T, label string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -370,7 +371,7 @@ func eventually(t *testing.T, label string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			t.Fatalf("not true after %v: %s", waitTimeout, label)
+			t.Fatalf("timeout after %v: %s", waitTimeout, label)
 		}
 	}
 }

@@ -110,40 +110,40 @@ func TestProxyProtocolFromCurl(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}
-	v := newCertDir(t)
-	v.issue("server", testpki.Spec{DNS: []string{"localhost"}, IPs: []string{"127.0.0.1"}})
-	plain, over, lenient := freeAddress(), freeAddress(), freeAddress()
+	certs := newCertDir(t)
+	certs.issue("server", testpki.Spec{DNS: []string{"localhost"}, IPs: []string{"127.0.0.1"}})
+	plain, overTLS, lenient := freeAddress(), freeAddress(), freeAddress()
 	log := object{"access_logs": list{object{"log_path": "stdout", "log_format": "%listener% %downstream_remote_ip% by %downstream_direct_remote_address%"}}}
 	w := startWeft(t, setup{
 		listeners: list{
 			httpListener("plain", plain, proxyProtocolKeys(nil), log),
-			tlsListener("over", over, v.context("server", nil), proxyProtocolKeys(nil), log),
+			tlsListener("tls", overTLS, certs.context("server", nil), proxyProtocolKeys(nil), log),
 			httpListener("lenient", lenient, proxyProtocolKeys(object{"allow_requests_without_proxy_protocol": true}), log),
 		},
-		tables: list{routeTable("plain", directRoute("/", 200, "in")), routeTable("over", directRoute("/", 200, "in")), routeTable("lenient", directRoute("/", 200, "in"))},
+		tables: list{routeTable("plain", directRoute("/", 200, "accepted")), routeTable("tls", directRoute("/", 200, "accepted")), routeTable("lenient", directRoute("/", 200, "accepted"))},
 	}.config())
 	for _, test := range []struct {
-		url  string
-		with bool
-		in   bool
+		url      string
+		header   bool
+		accepted bool
 	}{
 		{"http://" + plain, true, true},
 		{"http://" + plain, false, false},
-		{"https://" + over, true, true},
-		{"https://" + over, false, false},
+		{"https://" + overTLS, true, true},
+		{"https://" + overTLS, false, false},
 		{"http://" + lenient, true, true},
 		{"http://" + lenient, false, true},
 	} {
-		args := []string{"-sS", "--max-time", "30", "--interface", "127.9.8.7", "--cacert", v.path("ca.pem"), test.url}
-		if test.with {
+		args := []string{"-sS", "--max-time", "30", "--interface", "127.9.8.7", "--cacert", certs.path("ca.pem"), test.url}
+		if test.header {
 			args = append(args, "--haproxy-protocol")
 		}
 		out, err := exec.CommandContext(t.Context(), "curl", args...).CombinedOutput()
-		if in := err == nil && string(out) == "in"; in != test.in {
-			t.Errorf("%s, with a header: %v: %q, %v; want accepted: %v", test.url, test.with, out, err, test.in)
+		if accepted := err == nil && string(out) == "accepted"; accepted != test.accepted {
+			t.Errorf("%s, with a header: %v: %q, %v; want accepted: %v", test.url, test.header, out, err, test.accepted)
 		}
 	}
-	for _, name := range []string{"plain", "over"} {
+	for _, name := range []string{"plain", "tls"} {
 		w.stdout.await(t, 0, name+" 127.9.8.7 by 127.9.8.7:")
 		eventually(t, "the rejection is counted", func() bool {
 			return w.metric("weft_listener_connections_closed_total", `listener="`+name+`"`, `cause="proxy_protocol"`) == 1
@@ -167,15 +167,15 @@ func TestProxyProtocolToProxies(t *testing.T) {
 		} {
 			t.Run(name+" "+version, func(t *testing.T) {
 				t.Parallel()
-				front, back := freeAddress(), freeAddress()
-				start(t, back)
+				front, upstream := freeAddress(), freeAddress()
+				start(t, upstream)
 				startWeft(t, setup{
 					listeners: list{tcpListener("front", front, object{"cluster": "back"})},
 					clusters: list{cluster("back", object{"proxy_protocol": version, "health_check": object{
-						"protocol": "TCP", "timeout": "1s", "interval": "50ms"}}, back)},
+						"protocol": "TCP", "timeout": "1s", "interval": "50ms"}}, upstream)},
 				}.config())
 				if got := sendRequest(t, clientFrom(t, "127.9.8.7"), "GET", "http://"+front+"/", ""); got.body != "127.9.8.7" {
-					t.Errorf("it got the client address %q, want 127.9.8.7", got.body)
+					t.Errorf("the upstream got the client address %q, want 127.9.8.7", got.body)
 				}
 			})
 		}
@@ -186,16 +186,16 @@ func TestProxyProtocolToProxies(t *testing.T) {
 // address of its client, in both HTTP versions and over TLS.
 func TestProxyProtocolInBindMode(t *testing.T) {
 	t.Parallel()
-	v := newCertDir(t)
-	server := v.issue("server", testpki.Spec{IPs: []string{"127.0.0.1"}})
-	both := v.path("both.pem")
-	if err := os.WriteFile(both, append(server.Cert, server.Key...), 0o600); err != nil {
+	certs := newCertDir(t)
+	server := certs.issue("server", testpki.Spec{IPs: []string{"127.0.0.1"}})
+	bundle := certs.path("both.pem")
+	if err := os.WriteFile(bundle, append(server.Cert, server.Key...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		speaks string
-		extra  object
-		start  func(t *testing.T, address string)
+		protocol string
+		extra    object
+		start    func(t *testing.T, address string)
 	}{
 		"HTTP/1.1": {"Http1", nil, func(t *testing.T, address string) {
 			nginx(t, address, "listen "+address+" proxy_protocol; location / { return 200 $proxy_protocol_addr; }")
@@ -204,26 +204,26 @@ func TestProxyProtocolInBindMode(t *testing.T) {
 			haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy proto h2\n"+
 				"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
 		}},
-		"HTTP/2 over TLS": {"Http2", object{"tls_context": object{"status": true, "ca_cert": v.path("ca.pem")}}, func(t *testing.T, address string) {
-			haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy ssl crt "+both+" alpn h2\n"+
+		"HTTP/2 over TLS": {"Http2", object{"tls_context": object{"status": true, "ca_cert": certs.path("ca.pem")}}, func(t *testing.T, address string) {
+			haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy ssl crt "+bundle+" alpn h2\n"+
 				"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			front, back := freeAddress(), freeAddress()
-			test.start(t, back)
+			front, upstream := freeAddress(), freeAddress()
+			test.start(t, upstream)
 			startWeft(t, setup{
 				listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
-					"downstream_protocol": "Http1", "upstream_protocol": test.speaks, "router_config_name": "front"}})},
+					"downstream_protocol": "Http1", "upstream_protocol": test.protocol, "router_config_name": "front"}})},
 				tables:   list{routeTable("front", routeTo("/", "back"))},
-				clusters: list{cluster("back", object{"proxy_protocol": "v2", "connection_pool": object{"mode": "bind"}}.with(test.extra), back)},
+				clusters: list{cluster("back", object{"proxy_protocol": "v2", "connection_pool": object{"mode": "bind"}}.with(test.extra), upstream)},
 			}.config())
-			first, other := clientFrom(t, "127.9.8.7"), clientFrom(t, "127.9.8.6")
+			first, second := clientFrom(t, "127.9.8.7"), clientFrom(t, "127.9.8.6")
 			for range 3 {
-				for ip, c := range map[string]*http.Client{"127.9.8.7": first, "127.9.8.6": other} {
+				for ip, c := range map[string]*http.Client{"127.9.8.7": first, "127.9.8.6": second} {
 					if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.body != ip {
-						t.Errorf("it got the client address %q, want %s", got.body, ip)
+						t.Errorf("the upstream got the client address %q, want %s", got.body, ip)
 					}
 				}
 			}

@@ -63,10 +63,10 @@ func TestQuickStart(t *testing.T) {
 	}
 }
 
-// checkStartupOutput checks that the first lines have what a new user needs.
-func checkStartupOutput(t *testing.T, greeting string) {
+// checkStartupOutput checks that output has the addresses and the first command to try.
+func checkStartupOutput(t *testing.T, output string) {
 	t.Helper()
-	first, rest, _ := strings.Cut(greeting, "\n")
+	first, rest, _ := strings.Cut(output, "\n")
 	if !strings.HasPrefix(first, "weft ") || !strings.HasSuffix(first, "is ready: 3 listeners, 2 clusters") {
 		t.Errorf("the first line is %q", first)
 	}
@@ -81,12 +81,12 @@ func checkStartupOutput(t *testing.T, greeting string) {
 	}
 }
 
-// machine is where a quick start runs, whose ports are fixed: a network namespace, or the machine
-// itself if namespace is nil.
+// machine runs the commands of a quick start, whose ports are fixed: in a network namespace, or on
+// the machine itself if namespace is nil.
 type machine struct{ namespace *netns.Namespace }
 
-// newMachine returns a network namespace, where all ports are free. Without the rights for one
-// it waits until the addresses are free on the machine itself.
+// newMachine returns a network namespace, where all ports are free. Without root
+// privileges it waits until the addresses are free on the machine itself.
 func newMachine(t *testing.T, addresses ...string) machine {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {
@@ -96,7 +96,7 @@ func newMachine(t *testing.T, addresses ...string) machine {
 	return machine{netns.New(t).Namespace("start")}
 }
 
-// shell is launchOptions.shell.
+// shell returns the value of launchOptions.shell.
 func (m machine) shell() string {
 	if m.namespace == nil {
 		return ""
@@ -124,7 +124,7 @@ func awaitFreeAddresses(t *testing.T, addresses ...string) {
 		for {
 			l, err := net.Listen("tcp", a)
 			if err == nil {
-				_ = l.Close() // this was only a probe
+				_ = l.Close() // only checks that the port is free
 				break
 			}
 			select {
@@ -174,8 +174,8 @@ func TestDubboQuickStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the consumer's sidecar has found the provider's", func() bool {
-		out, _ := m.command(binary, strings.Fields(string(explain[1]))...).Output() // fails until then
+	eventually(t, "the consumer's sidecar has discovered the provider's sidecar", func() bool {
+		out, _ := m.command(binary, strings.Fields(string(explain[1]))...).Output() // fails before the discovery
 		return strings.Contains(string(out), "host 127.0.0.1:20080")
 	})
 }

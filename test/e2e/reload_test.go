@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// configSeries makes configurations, each of which differs from the previous one in everything that
-// a reload can change: routes, clusters, hosts, options of the listener and the engine, filters,
+// configSeries generates configurations. Each differs from the previous one in everything that a
+// reload can change: routes, clusters, hosts, options of the listener and the engine, filters,
 // access logs, and the listeners themselves.
 type configSeries struct {
 	dir          string
@@ -25,8 +25,8 @@ type configSeries struct {
 }
 
 func (g *configSeries) config(n int) object {
-	hosts := func(pick int) []string { // two of three, in turn
-		return []string{g.apps[pick%3].address, g.apps[(pick+1)%3].address}
+	hosts := func(first int) []string { // two of the three upstreams, starting at first
+		return []string{g.apps[first%3].address, g.apps[(first+1)%3].address}
 	}
 	name := fmt.Sprintf("app-%d", n%4)
 	limits := object{"max_header_size": 16<<10 + n/2*1024, "via": fmt.Sprintf("weft-%d", n/2)} // changes with every second generation
@@ -92,8 +92,8 @@ func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 	}
 }
 
-// TestReloadFailsNoRequest verifies that every kind of traffic survives 50 reloads. If a kept
-// connection closes and the last response did not announce it, that is a failure too.
+// TestReloadFailsNoRequest verifies that no request fails during 50 reloads. A keepalive connection
+// may close only after a response with Connection: close.
 func TestReloadFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	g := &configSeries{dir: t.TempDir(), front: freeAddress(), extra: freeAddress(), admin: freeAddress()}
@@ -106,11 +106,11 @@ func TestReloadFailsNoRequest(t *testing.T) {
 	defer clients.Wait()
 	defer stop()
 	var requests, connections atomic.Int64
-	count := func(f func(n int) error) {
+	runWorkers := func(request func(n int) error) {
 		for n := range 3 {
 			clients.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {
-					if err := f(n<<20 | i); err != nil && ctx.Err() == nil {
+					if err := request(n<<20 | i); err != nil && ctx.Err() == nil {
 						t.Errorf("%v", err)
 						return
 					}
@@ -120,15 +120,15 @@ func TestReloadFailsNoRequest(t *testing.T) {
 		}
 	}
 	retained := make([]*rawConn, 3)
-	count(func(n int) error { // one connection, until a response closes it
+	runWorkers(func(n int) error { // one connection, until a response closes it
 		slot := &retained[n>>20]
 		if *slot == nil {
 			connections.Add(1)
 			*slot = dialRaw(t, g.front)
 		}
-		response, body, err := (*slot).exchange(fmt.Sprintf("GET /kept HTTP/1.1\nHost: a\nX-Id: kept-%d\n\n", n), "GET")
+		response, body, err := (*slot).exchange(fmt.Sprintf("GET /keepalive HTTP/1.1\nHost: a\nX-Id: keepalive-%d\n\n", n), "GET")
 		if err != nil || response.StatusCode != 200 || body != digest(nil) {
-			return fmt.Errorf("kept connection, request %d: %v, %+v %q", n, err, response, body)
+			return fmt.Errorf("keepalive connection, request %d: %v, %+v %q", n, err, response, body)
 		}
 		if response.Close {
 			_ = (*slot).Close() // the response announced it
@@ -136,28 +136,28 @@ func TestReloadFailsNoRequest(t *testing.T) {
 		}
 		return nil
 	})
-	count(func(n int) error { // a connection for each request
+	runWorkers(func(n int) error { // a connection for each request
 		c := dialRaw(t, g.front)
 		defer c.Close()
-		response, _, err := c.exchange(fmt.Sprintf("GET /fresh HTTP/1.1\nHost: a\nConnection: close\nX-Id: fresh-%d\n\n", n), "GET")
+		response, _, err := c.exchange(fmt.Sprintf("GET /new HTTP/1.1\nHost: a\nConnection: close\nX-Id: new-%d\n\n", n), "GET")
 		if err != nil || response.StatusCode != 200 {
-			return fmt.Errorf("fresh connection, request %d: %v, %+v", n, err, response)
+			return fmt.Errorf("new connection, request %d: %v, %+v", n, err, response)
 		}
 		return nil
 	})
-	poster := newClient(t)
-	count(func(n int) error { // request bodies of sizes that are streamed
+	client := newClient(t)
+	runWorkers(func(n int) error { // request bodies of sizes that are streamed
 		content := strings.Repeat("x", n*7919%300_000+1)
-		got, err := tryRequest(ctx, poster, "POST", "http://"+g.front+"/post", content, fmt.Sprintf("X-Id: post-%d", n))
+		got, err := tryRequest(ctx, client, "POST", "http://"+g.front+"/post", content, fmt.Sprintf("X-Id: post-%d", n))
 		if err != nil || got.status != 200 || got.body != digest([]byte(content)) {
 			return fmt.Errorf("POST %d of %d bytes: %v, %d %q", n, len(content), err, got.status, got.body)
 		}
 		return nil
 	})
-	clients.Go(func() { // one response that lasts through all reloads
-		got, err := tryRequest(ctx, poster, "GET", "http://"+g.front+"/long", "", "X-Id: long-0")
+	clients.Go(func() { // one response that does not end before the last reload
+		got, err := tryRequest(ctx, client, "GET", "http://"+g.front+"/long", "", "X-Id: long-0")
 		if ctx.Err() == nil {
-			t.Errorf("the long response ended: %v after %d bytes", err, len(got.body))
+			t.Errorf("the endless response ended: %v after %d bytes", err, len(got.body))
 		}
 	})
 
@@ -165,10 +165,10 @@ func TestReloadFailsNoRequest(t *testing.T) {
 	for n := 1; n <= 50; n++ {
 		w.reload(g.config(n))
 		g.checkActive(t, c, n)
-		atLeast := requests.Load() + 20
-		eventually(t, "requests continue", func() bool { return requests.Load() >= atLeast || t.Failed() })
+		minRequests := requests.Load() + 20
+		eventually(t, "requests continue", func() bool { return requests.Load() >= minRequests || t.Failed() })
 		if t.Failed() {
-			t.Fatalf("at reload %d", n)
+			t.Fatalf("failed at reload %d", n)
 		}
 	}
 	stop()
@@ -177,7 +177,7 @@ func TestReloadFailsNoRequest(t *testing.T) {
 	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
-	t.Logf("%d requests, %d kept connections", requests.Load(), connections.Load())
+	t.Logf("%d requests, %d keepalive connections", requests.Load(), connections.Load())
 	g.checkLogs(t)
 }
 
@@ -195,28 +195,28 @@ func (g *configSeries) checkLogs(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"kept", "fresh"} {
+	for _, label := range []string{"keepalive", "new"} {
 		missing := 0
 		for n := range 3 {
-			for i := 0; seen[fmt.Sprintf("%s-%d 200", kind, n<<20|i+1)] > 0 || seen[fmt.Sprintf("%s-%d 200", kind, n<<20|i+2)] > 0; i++ {
-				if c := seen[fmt.Sprintf("%s-%d 200", kind, n<<20|i)]; c != 1 {
+			for i := 0; seen[fmt.Sprintf("%s-%d 200", label, n<<20|i+1)] > 0 || seen[fmt.Sprintf("%s-%d 200", label, n<<20|i+2)] > 0; i++ {
+				if c := seen[fmt.Sprintf("%s-%d 200", label, n<<20|i)]; c != 1 {
 					missing++
 				}
 			}
 		}
 		if missing > 0 {
-			t.Errorf("%d %s requests do not have exactly one line in the access logs", missing, kind)
+			t.Errorf("%d %s requests do not have exactly one line in the access logs", missing, label)
 		}
 	}
 }
 
-// exchange sends a request and reads the response. It returns an error where response fails the
-// test.
-func (w *rawConn) exchange(request, method string) (*http.Response, string, error) {
-	if _, err := io.WriteString(w, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
+// exchange sends a request and reads the response. It returns errors, where send and
+// readResponse fail the test.
+func (c *rawConn) exchange(request, method string) (*http.Response, string, error) {
+	if _, err := io.WriteString(c, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
 		return nil, "", err
 	}
-	response, err := http.ReadResponse(w.r, &http.Request{Method: method})
+	response, err := http.ReadResponse(c.r, &http.Request{Method: method})
 	if err != nil {
 		return nil, "", err
 	}
@@ -272,13 +272,13 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 		c.readResponse("GET")
 		start := time.Now()
 		if got := c.readToEnd(); got != "" || time.Since(start) > 5*time.Second {
-			t.Errorf("after the timeout: %q, after %v", got, time.Since(start))
+			t.Errorf("read %q, and the connection ended after %v", got, time.Since(start))
 		}
 	})
 	t.Run("max_header_size", func(t *testing.T) {
 		w.reload(with(nil, object{"max_header_size": 512}))
 		if got, _ := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\nX: " + strings.Repeat("x", 600) + "\n\n").readResponse("GET"); got.StatusCode != 431 {
-			t.Errorf("a head above the new limit: %d, want 431", got.StatusCode)
+			t.Errorf("head above the new limit: %d, want 431", got.StatusCode)
 		}
 	})
 	t.Run("max_connections", func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 			t.Errorf("a third connection got %q", got)
 		}
 	})
-	t.Run("the name", func(t *testing.T) {
+	t.Run("name", func(t *testing.T) {
 		c := setup{
 			admin:     admin,
 			listeners: list{httpListener("renamed", front)},
@@ -317,23 +317,23 @@ func TestReloadChangesListenerProtocol(t *testing.T) {
 	s.admin = freeAddress()
 	s.server = object{"graceful_timeout": "100ms"} // Weft cannot know when a byte stream is done
 	s.tables = list{routeTable("front", directRoute("/", 200, "weft"))}
-	requests := s.config()
+	asHTTP := s.config()
 	s.listeners = list{tcpListener("front", front, object{"cluster": "app"})}
-	bytes := s.config()
-	w := startWeft(t, requests)
+	asTCP := s.config()
+	w := startWeft(t, asHTTP)
 	for range 3 {
 		conn := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
 		conn.readResponse("GET")
-		w.reload(bytes)
+		w.reload(asTCP)
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "application" {
-			t.Errorf("as tcp_proxy: %q", got.body)
+			t.Errorf("with tcp_proxy: %q", got.body)
 		}
 		if _, got := conn.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "weft" {
 			t.Errorf("on the previous connection: %q", got)
 		}
-		w.reload(requests)
+		w.reload(asHTTP)
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "weft" {
-			t.Errorf("as proxy: %q", got.body)
+			t.Errorf("with proxy: %q", got.body)
 		}
 	}
 	w.signal(sigterm)
@@ -351,7 +351,7 @@ func TestReloadRemovesHosts(t *testing.T) {
 	w := startWeft(t, s.config())
 	c := newClient(t)
 	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != "a" {
-		t.Fatalf("at first: %q", got.body)
+		t.Fatalf("before the reload: %q", got.body)
 	}
 	s.clusters = list{cluster("app", nil, b.address)}
 	w.reload(s.config())
@@ -360,7 +360,7 @@ func TestReloadRemovesHosts(t *testing.T) {
 			t.Errorf("after the host was replaced: %q", got.body)
 		}
 	}
-	eventually(t, "the pooled connection to the old host ends", func() bool { return a.connections() == 0 })
+	eventually(t, "the pooled connection to the removed host is closed", func() bool { return a.connections() == 0 })
 	if text := w.adminGet("/stats/prometheus"); strings.Contains(text, a.address) {
 		t.Errorf("metrics still name the host %s", a.address)
 	}

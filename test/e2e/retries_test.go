@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// retryConditions verifies each condition of retry_on. The upstream moody responds to the first
-// request of a path as the end of the path says.
+// retryConditions verifies each condition of retry_on. The upstream flaky selects its response
+// to the first request of a path by the last segment of the path.
 func (p *protocolPair) retryConditions() feature {
-	on := func(texts string, extra object) object {
-		first, _, _ := strings.Cut(texts, ",")
-		return routeTo("/"+first, "moody", object{"retry_policy": object{
-			"retry_on": texts, "num_retries": 1, "retry_back_off": object{"base_interval": "1ms"},
+	on := func(conditions string, extra object) object {
+		first, _, _ := strings.Cut(conditions, ",")
+		return routeTo("/"+first, "flaky", object{"retry_policy": object{
+			"retry_on": conditions, "num_retries": 1, "retry_back_off": object{"base_interval": "1ms"},
 		}.with(extra)})
 	}
 	app := map[string]string{"X-App": "app"}
@@ -28,37 +28,37 @@ func (p *protocolPair) retryConditions() feature {
 			on("cancelled", nil), on("deadline-exceeded", nil), on("internal", nil),
 			on("resource-exhausted,unavailable", nil), on("unavailable", nil),
 		},
-		clusters: list{cluster("moody", nil, p.flaky)},
+		clusters: list{cluster("flaky", nil, p.flaky)},
 		cases: []requestCase{
 			{name: "5xx: 500", path: "/5xx/500", status: 200, wantHeaders: app},
 			{name: "gateway-error: 503", path: "/gateway-error/503", status: 200, wantHeaders: app},
 			{name: "gateway-error: 500", path: "/gateway-error/500", status: 500},
-			{name: "gateway-error: no answer", path: "/gateway-error/gone", status: 200, code: "0", wantHeaders: app},
-			{name: "reset: no answer", method: "PUT", path: "/reset/gone", requestBody: "replayed", status: 200, code: "0", body: "replayed", wantHeaders: app},
+			{name: "gateway-error: no response", path: "/gateway-error/abort", status: 200, code: "0", wantHeaders: app},
+			{name: "reset: no response", method: "PUT", path: "/reset/abort", requestBody: "replayed", status: 200, code: "0", body: "replayed", wantHeaders: app},
 			{name: "reset: 503", path: "/reset/503", status: 503},
 			{name: "retriable-4xx: 409", path: "/retriable-4xx/409", status: 200, wantHeaders: app},
 			{name: "retriable-4xx: 404", path: "/retriable-4xx/404", status: 404},
 			{name: "retriable-status-codes: 429", method: "PUT", path: "/retriable-status-codes/429", requestBody: "replayed", status: 200, body: "replayed", wantHeaders: app},
 			{name: "retriable-status-codes: 503", path: "/retriable-status-codes/503", status: 503},
-			{name: "retriable-headers: the field", path: "/retriable-headers/again", status: 200, code: "0", wantHeaders: app},
+			{name: "retriable-headers: matching header", path: "/retriable-headers/header", status: 200, code: "0", wantHeaders: app},
 			{name: "retriable-headers: 503", path: "/retriable-headers/503", status: 503},
 			{name: "cancelled", path: "/cancelled/grpc-1", code: "0", wantHeaders: app},
 			{name: "deadline-exceeded", path: "/deadline-exceeded/grpc-4", code: "0", wantHeaders: app},
 			{name: "internal", path: "/internal/grpc-13", code: "0", requestBody: "replayed", wantHeaders: app},
 			{name: "resource-exhausted", path: "/resource-exhausted/grpc-8", code: "0", wantHeaders: app},
-			{name: "unavailable beside another", path: "/resource-exhausted/grpc-14", code: "0", wantHeaders: app},
+			{name: "unavailable and another condition", path: "/resource-exhausted/grpc-14", code: "0", wantHeaders: app},
 			{name: "unavailable: resource-exhausted", path: "/unavailable/grpc-8", code: "8"},
 		},
 	}
 }
 
-// failFirst returns a handler that responds to the first request of a path as its last segment
-// says: with a status, a gRPC status, a header, or not at all. Later requests succeed.
+// failFirst returns a handler. The last segment of a path selects the response to its first request:
+// a status, a gRPC status, a header, or no response. Later requests succeed.
 func failFirst() http.HandlerFunc {
 	var requests sync.Map // by path
 	app := describeRequestAs("app")
 	return func(w http.ResponseWriter, r *http.Request) {
-		if _, before := requests.LoadOrStore(r.URL.Path, true); before {
+		if _, seen := requests.LoadOrStore(r.URL.Path, true); seen {
 			app(w, r)
 			return
 		}
@@ -66,9 +66,9 @@ func failFirst() http.HandlerFunc {
 			w.Header().Set("Content-Type", "application/grpc")
 		}
 		switch behavior := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; {
-		case behavior == "gone":
+		case behavior == "abort":
 			panic(http.ErrAbortHandler)
-		case behavior == "again":
+		case behavior == "header":
 			w.Header().Set("X-Again", "yes")
 		case strings.HasPrefix(behavior, "grpc-"):
 			w.Header().Set("Grpc-Status", strings.TrimPrefix(behavior, "grpc-"))
@@ -88,14 +88,14 @@ func TestRetryBudget(t *testing.T) {
 	}
 }
 
-// TestRetryBackoffDoesNotBlock verifies that a request which waits for its retry does not block
+// TestRetryBackoffDoesNotBlock verifies that a request that waits for its retry does not block
 // other requests of its connection, and ends when its client disconnects. The backoff is random and
 // up to an hour, so about one run of 100,000 sees the retry.
 func TestRetryBackoffDoesNotBlock(t *testing.T) {
 	t.Parallel()
-	late := object{"timeout": "0s", "retry_policy": object{
+	backoffPolicy := object{"timeout": "0s", "retry_policy": object{
 		"retry_on": true, "retry_back_off": object{"base_interval": "1h"}}}
-	left := func(t *testing.T, w *weft, calls *atomic.Int64) {
+	checkDisconnected := func(t *testing.T, w *weft, calls *atomic.Int64) {
 		t.Helper()
 		eventually(t, "the request has ended with its client", func() bool {
 			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 1
@@ -109,7 +109,7 @@ func TestRetryBackoffDoesNotBlock(t *testing.T) {
 			t.Parallel()
 			var calls atomic.Int64
 			app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/fails" {
+				if r.URL.Path == "/failing" {
 					calls.Add(1)
 					w.WriteHeader(http.StatusServiceUnavailable)
 				}
@@ -118,41 +118,41 @@ func TestRetryBackoffDoesNotBlock(t *testing.T) {
 			w := startWeft(t, setup{
 				listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 					"downstream_protocol": version, "upstream_protocol": "Http1", "router_config_name": "front"}})},
-				tables:   list{routeTable("front", routeTo("/", "app", late))},
+				tables:   list{routeTable("front", routeTo("/", "app", backoffPolicy))},
 				clusters: list{cluster("app", nil, app.address)},
 			}.config())
 			c := newClient(t)
 			c.Transport.(*http.Transport).Protocols = httpProtocols(version)
-			ctx, release := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() {
-				_, err := tryRequest(ctx, c, "GET", "http://"+front+"/fails", "")
+				_, err := tryRequest(ctx, c, "GET", "http://"+front+"/failing", "")
 				done <- err
 			}()
 			eventually(t, "the first attempt has been sent", func() bool { return calls.Load() == 1 })
-			if got := sendRequest(t, c, "GET", "http://"+front+"/fine", ""); got.status != 200 {
+			if got := sendRequest(t, c, "GET", "http://"+front+"/healthy", ""); got.status != 200 {
 				t.Errorf("other request: %d, want 200", got.status)
 			}
-			release()
+			cancel()
 			if err := <-done; err == nil {
-				t.Error("got a response, want none")
+				t.Error("the request got a response, want an error")
 			}
-			left(t, w, &calls)
+			checkDisconnected(t, w, &calls)
 		})
 	}
 	t.Run("dubbo", func(t *testing.T) {
 		t.Parallel()
-		fails, fine := startProvider(t, "fails", func([]byte, int64) byte { return dubboErred }), startProvider(t, "fine", nil)
-		address, w := rpcProxy(t, map[string]*provider{"fails": fails, "fine": fine},
-			withAction(routeWhen("fails", "method: fail"), late), routeWhen("fine", "service: .*"))
+		failing, healthy := startProvider(t, "failing", func([]byte, int64) byte { return dubboErred }), startProvider(t, "healthy", nil)
+		address, w := rpcProxy(t, map[string]*provider{"failing": failing, "healthy": healthy},
+			withAction(routeWhen("failing", "method: fail"), backoffPolicy), routeWhen("healthy", "service: .*"))
 		client := newConsumer(t, address)
 		client.send(invocation{service: "org.example.Shop", method: "fail"})
-		eventually(t, "the first attempt has been sent", func() bool { return fails.calls.Load() == 1 })
+		eventually(t, "the first attempt has been sent", func() bool { return failing.calls.Load() == 1 })
 		if got := client.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
 			t.Errorf("other call: status %d, want %d", got.status, dubboOK)
 		}
 		_ = client.conn.Close()
-		left(t, w, &fails.calls)
+		checkDisconnected(t, w, &failing.calls)
 	})
 }
 

@@ -13,7 +13,7 @@ func TestAttachmentsCannotHideService(t *testing.T) {
 			"permissions": list{object{"header": object{"name": "service", "exact_match": "org.example.Shop"}}},
 			"principals":  list{object{"any": true}},
 		},
-		"strangers": object{
+		"remote": object{
 			"permissions": list{object{"any": true}},
 			"principals":  list{object{"not_id": object{"remote_ip": object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}},
 		},
@@ -40,7 +40,7 @@ func TestAttachmentsCannotHideService(t *testing.T) {
 		{"denied service, path attachment and other interface", invocation{service: "org.example.Bank", method: "buy", attachments: []string{"path: org.example.Shop", "interface: org.example.Bank"}}, false},
 	} {
 		if got := client.call(c.call); (got.status == dubboOK) != c.passes {
-			t.Errorf("a call %s: %d %q", c.name, got.status, got.text)
+			t.Errorf("%s: %d %q", c.name, got.status, got.text)
 		}
 	}
 	const fastjson2 = 23

@@ -17,15 +17,15 @@ import (
 const rpcDeadline = 5 * time.Second
 
 // checkMostlyFast checks that calls do not wait. A busy machine may delay some of them, so one of
-// ten may take up to soon.
+// ten may take up to rpcDeadline.
 func checkMostlyFast(t *testing.T, elapsed []time.Duration) {
 	t.Helper()
 	slices.Sort(elapsed)
-	usual, worst := elapsed[len(elapsed)*9/10], elapsed[len(elapsed)-1]
-	if usual > 200*time.Millisecond || worst > rpcDeadline {
-		t.Errorf("90%% of the calls took up to %v, the slowest %v; want 200ms and %v", usual, worst, rpcDeadline)
+	p90, slowest := elapsed[len(elapsed)*9/10], elapsed[len(elapsed)-1]
+	if p90 > 200*time.Millisecond || slowest > rpcDeadline {
+		t.Errorf("90%% of the calls took up to %v, the slowest %v; want 200ms and %v", p90, slowest, rpcDeadline)
 	}
-	t.Logf("90%% of the calls took up to %v, the slowest %v", usual, worst)
+	t.Logf("90%% of the calls took up to %v, the slowest %v", p90, slowest)
 }
 
 // TestRPCHeaderChanges verifies that header changes of a route are in the bytes
@@ -41,19 +41,19 @@ func TestRPCHeaderChanges(t *testing.T) {
 		address, _ := r.startProxy(t, object{}, list{cluster("app", nil, app)}, routeTo("/", "app", object{
 			"request_headers_to_add":    list{field("added", "request"), field("replaced", "after")},
 			"request_headers_to_remove": list{"removed"},
-			"response_headers_to_add":   list{field("answered", "response")},
+			"response_headers_to_add":   list{field("x-response", "response")},
 		}))
 		client := r.dial(t, address)
-		sent := client.withHeader(t, client.withHeader(t, client.request(7), "replaced", "before"), "removed", "secret")
-		client.send(sent)
+		request := client.withHeader(t, client.withHeader(t, client.request(7), "replaced", "before"), "removed", "secret")
+		client.send(request)
 		response := client.receive()
-		if v := response.header.Get("answered"); !response.ok || response.id != 7 || v != "response" {
+		if v := response.header.Get("x-response"); !response.ok || response.id != 7 || v != "response" {
 			t.Errorf("response %d with code %d; header %q", response.id, response.code, v)
 		}
-		arrived := <-got
+		received := <-got
 		var req protocol.Request
 		var v xprotocol.FrameView
-		if err := r.codec.ReadRequest(arrived.bytes, &req, &v); err != nil {
+		if err := r.codec.ReadRequest(received.bytes, &req, &v); err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]string{"added": "request", "replaced": "after"} {
@@ -61,8 +61,8 @@ func TestRPCHeaderChanges(t *testing.T) {
 				t.Errorf("the application reads %s: %q, want %q", name, got, want)
 			}
 		}
-		if _, found := req.Header.Lookup("removed"); found || bytes.Contains(arrived.bytes, []byte("secret")) {
-			t.Errorf("the application got a removed header: %q", arrived.bytes)
+		if _, found := req.Header.Lookup("removed"); found || bytes.Contains(received.bytes, []byte("secret")) {
+			t.Errorf("the application got a removed header: %q", received.bytes)
 		}
 	})
 }
@@ -74,15 +74,15 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		app, got := r.startServer(t)
 		address, w := r.startProxy(t, object{}, list{cluster("app", nil, app), cluster("dead", nil, freeAddress())},
-			routeWhen("app", "way: carried"), routeWhen("dead", "way: dead"))
+			routeWhen("app", "target: app"), routeWhen("dead", "target: dead"))
 		client := r.dial(t, address)
-		newRequest := func(id uint64, oneWay string) []byte { return client.withHeader(t, client.request(id), "way", oneWay) }
-		notice := func(id uint64, oneWay string) []byte {
-			return r.withByte(t, newRequest(id, oneWay), r.kindAt, r.oneWay)
+		newRequest := func(id uint64, route string) []byte { return client.withHeader(t, client.request(id), "target", route) }
+		oneWayRequest := func(id uint64, route string) []byte {
+			return r.withByte(t, newRequest(id, route), r.kindAt, r.oneWay)
 		}
-		client.send(notice(1, "carried"), notice(2, "no route"), notice(3, "dead"), notice(4, "carried"), newRequest(5, "carried"))
-		if a := client.receive(); a.id != 5 || !a.ok {
-			t.Errorf("response %d with code %d, want that of call 5 alone", a.id, a.code)
+		client.send(oneWayRequest(1, "app"), oneWayRequest(2, "no route"), oneWayRequest(3, "dead"), oneWayRequest(4, "app"), newRequest(5, "app"))
+		if resp := client.receive(); resp.id != 5 || !resp.ok {
+			t.Errorf("response %d with code %d, want only the response to call 5", resp.id, resp.code)
 		}
 		kinds := map[xprotocol.Kind]int{}
 		for range 3 {
@@ -106,29 +106,29 @@ func TestUnknownSerializationIsForwarded(t *testing.T) {
 		app, got := r.startServer(t)
 		address, _ := r.startProxy(t, object{}, list{cluster("app", nil, app)}, routeTo("/", "app"))
 		client := r.dial(t, address)
-		sent := client.request(1)
-		for i := len(sent) - 64; i < len(sent)-8; i++ {
-			sent[i] = 0xff // not valid Hessian
+		request := client.request(1)
+		for i := len(request) - 64; i < len(request)-8; i++ {
+			request[i] = 0xff // not valid Hessian
 		}
-		sent = r.withByte(t, sent, r.serializationAt, r.foreign)
-		client.send(sent)
-		if a := client.receive(); a.id != 1 || !a.ok {
-			t.Errorf("response %d with code %d", a.id, a.code)
+		request = r.withByte(t, request, r.serializationAt, r.foreign)
+		client.send(request)
+		if resp := client.receive(); resp.id != 1 || !resp.ok {
+			t.Errorf("response %d with code %d", resp.id, resp.code)
 		}
-		arrived := <-got
+		received := <-got
 		if offset := r.timeoutAt; offset > 0 {
-			copy(arrived.bytes[offset:offset+4], sent[offset:])
+			copy(received.bytes[offset:offset+4], request[offset:])
 		}
-		r.codec.SetID(arrived.bytes, 1)
-		if !bytes.Equal(arrived.bytes, sent) {
-			t.Errorf("the frame was changed: got\n%q, want\n%q", arrived.bytes, sent)
+		r.codec.SetID(received.bytes, 1)
+		if !bytes.Equal(received.bytes, request) {
+			t.Errorf("the frame was changed: got\n%q, want\n%q", received.bytes, request)
 		}
 		client.checkCall(2)
 	})
 }
 
-// TestInvalidMagicClosesConnection verifies that bytes which are not a frame close
-// the connection without a wait for more, and are counted.
+// TestInvalidMagicClosesConnection verifies that bytes that are not a frame close the connection
+// immediately, and that the close is counted.
 func TestInvalidMagicClosesConnection(t *testing.T) {
 	t.Parallel()
 	garbage := bytes.Repeat([]byte{0x77}, 32)
@@ -162,18 +162,18 @@ func TestOversizedFrameClosesConnection(t *testing.T) {
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		app, _ := r.startServer(t)
 		address, w := r.startProxy(t, object{"max_request_body_size": "64KB"}, list{cluster("app", nil, app)}, routeTo("/", "app"))
-		for _, declared := range []uint32{128 << 10, 1<<31 - 1} {
+		for _, size := range []uint32{128 << 10, 1<<31 - 1} {
 			client := r.dial(t, address)
 			client.checkCall(1)
 			large := client.request(2)
-			binary.BigEndian.PutUint32(large[r.lengthAt:], declared)
+			binary.BigEndian.PutUint32(large[r.lengthAt:], size)
 			start := time.Now()
 			client.send(large)
-			a := client.receive()
-			if elapsed := time.Since(start); elapsed > rpcDeadline || a.id != 2 || a.code != r.code(protocol.BodyTooLarge) {
-				t.Errorf("%d bytes: response %d with code %d after %v, want %d", declared, a.id, a.code, elapsed, r.code(protocol.BodyTooLarge))
+			resp := client.receive()
+			if elapsed := time.Since(start); elapsed > rpcDeadline || resp.id != 2 || resp.code != r.code(protocol.BodyTooLarge) {
+				t.Errorf("%d bytes: response %d with code %d after %v, want %d", size, resp.id, resp.code, elapsed, r.code(protocol.BodyTooLarge))
 			}
-			if declared > 1<<30 {
+			if size > 1<<30 {
 				continue
 			}
 			f, err := r.codec.ParseFrame(large)
@@ -208,7 +208,7 @@ func TestRPCConnectFailover(t *testing.T) {
 		}
 		checkMostlyFast(t, elapsed)
 		if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
-			t.Errorf("%v attempts at the dead host in 200 calls, want a few", n)
+			t.Errorf("%v attempts at the dead host in 200 calls, want 1 to 20", n)
 		}
 	})
 }
@@ -224,10 +224,10 @@ func TestRPCWithoutHealthyHostFailsFast(t *testing.T) {
 		for id := range uint64(50) {
 			start := time.Now()
 			client.send(client.request(id))
-			a := client.receive()
+			resp := client.receive()
 			elapsed = append(elapsed, time.Since(start))
-			if a.id != id || a.code != r.code(protocol.ConnectFailure) {
-				t.Errorf("response %d with code %d; want response %d with %d", a.id, a.code, id, r.code(protocol.ConnectFailure))
+			if resp.id != id || resp.code != r.code(protocol.ConnectFailure) {
+				t.Errorf("response %d with code %d; want response %d with %d", resp.id, resp.code, id, r.code(protocol.ConnectFailure))
 			}
 		}
 		checkMostlyFast(t, elapsed)
@@ -254,21 +254,21 @@ func TestRPCVersionsAndGroups(t *testing.T) {
 	}
 	address, _ := rpcProxy(t, providers, routes...)
 	client := newConsumer(t, address)
-	const rounds, kinds = 25, 4
+	const rounds, batches = 25, 4
 	for range rounds {
-		for range kinds {
+		for range batches {
 			client.send(calls...)
 		}
-		for range kinds * len(calls) {
+		for range batches * len(calls) {
 			got := client.receive()
 			if w := want[(got.id-1)%uint64(len(want))]; got.status != dubboOK || got.text != w {
-				t.Fatalf("call %d: %d from %q, want it from %q", got.id, got.status, got.text, w)
+				t.Fatalf("call %d: %d from %q, want a response from %q", got.id, got.status, got.text, w)
 			}
 		}
 	}
 	for name, p := range providers {
-		if n := p.calls.Load(); n != rounds*kinds {
-			t.Errorf("%s got %d calls, want %d", name, n, rounds*kinds)
+		if n := p.calls.Load(); n != rounds*batches {
+			t.Errorf("%s got %d calls, want %d", name, n, rounds*batches)
 		}
 	}
 	for _, other := range []invocation{

@@ -19,9 +19,9 @@ import (
 func startRPCUpstream(t *testing.T, p *frame.Protocol) (address string) {
 	t.Helper()
 	return startTCPServer(t, func(c net.Conn) {
-		each := frameReader{c: c, p: p}
+		frames := frameReader{c: c, p: p}
 		for {
-			f, err := each.next()
+			f, err := frames.next()
 			if err != nil {
 				return // the client closed the connection, or the test detects the error
 			}
@@ -84,19 +84,19 @@ func checkCalls(t *testing.T, address string, p *frame.Protocol) {
 	if _, err := c.Write(out); err != nil {
 		t.Fatal(err)
 	}
-	answered := map[uint64]bool{}
-	for each := (frameReader{c: c, p: p}); len(answered) < requests; {
-		f, err := each.next()
+	seen := map[uint64]bool{}
+	for frames := (frameReader{c: c, p: p}); len(seen) < requests; {
+		f, err := frames.next()
 		if err != nil {
-			t.Fatalf("%s: after %d of %d responses: %v", p.Name(), len(answered), requests, err)
+			t.Fatalf("%s: after %d of %d responses: %v", p.Name(), len(seen), requests, err)
 		}
 		if f.Kind != frame.Response {
 			continue
 		}
-		if answered[f.ID] || !p.HasText(f.Text, frame.Text{Token: f.ID - 100}) {
+		if seen[f.ID] || !p.HasText(f.Text, frame.Text{Token: f.ID - 100}) {
 			t.Errorf("%s: response %d does not match its request, or is a duplicate", p.Name(), f.ID)
 		}
-		answered[f.ID] = true
+		seen[f.ID] = true
 	}
 }
 
@@ -166,7 +166,7 @@ func boltPair(t *testing.T) {
 	}
 }
 
-// checkCallVersion2 calls version 2.0 of the service that call calls.
+// checkCallVersion2 calls version 2.0 of the service that checkCalls calls.
 func checkCallVersion2(t *testing.T, address string, p *frame.Protocol) {
 	t.Helper()
 	request := p.AppendRequest(nil, 7, frame.Text{Token: 7})
@@ -187,8 +187,8 @@ func checkCallVersion2(t *testing.T, address string, p *frame.Protocol) {
 	if _, err := c.Write(version2); err != nil {
 		t.Fatal(err)
 	}
-	each := frameReader{c: c, p: p}
-	if f, err := each.next(); err != nil || f.Kind != frame.Response || f.ID != 7 || !p.HasText(f.Text, frame.Text{Token: 7}) {
+	frames := frameReader{c: c, p: p}
+	if f, err := frames.next(); err != nil || f.Kind != frame.Response || f.ID != 7 || !p.HasText(f.Text, frame.Text{Token: 7}) {
 		t.Errorf("%s: response to version 2.0: %+v, %v", p.Name(), f, err)
 	}
 }
@@ -203,7 +203,7 @@ func boltServerExample(t *testing.T) {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-	const text = "\x16\x03\x01 is no protocol of Weft's"
+	const text = "\x16\x03\x01 is an unknown protocol"
 	if _, err := io.WriteString(c, text); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestHTTPOnlyResponseForRPC(t *testing.T) {
 		listeners: list{networkListener("front", address, object{"type": "proxy", "config": object{
 			"downstream_protocol": "Auto", "upstream_protocol": "Auto", "router_config_name": "front"}})},
 		tables: list{object{"router_config_name": "front", "virtual_hosts": list{object{"name": "all", "domains": list{"*"}, "routers": list{
-			object{"match": object{"prefix": "/"}, "redirect": object{"path_redirect": "/elsewhere"}}}}}}},
+			object{"match": object{"prefix": "/"}, "redirect": object{"path_redirect": "/other"}}}}}}},
 	}.config())
 	got := newConsumer(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
 	const want = "a response with HTTP status 301 cannot be sent in dubbo"

@@ -33,7 +33,7 @@ func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
 	tester := object{"match": object{"prefix": "/", "headers": list{object{"name": "app", "value": "tester"}, object{"name": "method", "value": "buy"}}},
 		"route": object{"cluster_name": "canary"}}
 	labels := writeFile(t, "labels", "app=\"tester\"\ngroup=\"blue\"\n")
-	stream := func(config object) list { return list{streamFilter("dubbo_stream", config)} }
+	filter := func(config object) list { return list{streamFilter("dubbo_stream", config)} }
 	for _, c := range []struct {
 		name     string
 		filters  list
@@ -42,9 +42,9 @@ func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
 		provider string
 	}{
 		{"no match without the filter", list{}, "buy", dubboNotFound, ""},
-		{"format of MOSN", stream(object{"subset": "group"}), "buy", dubboOK, "shop"},
-		{"with labels", stream(object{"subset": "group", "pod_labels_file": labels}), "buy", dubboOK, "canary"},
-		{"with labels, another method", stream(object{"pod_labels_file": labels}), "sell", dubboOK, "shop"},
+		{"format of MOSN", filter(object{"subset": "group"}), "buy", dubboOK, "shop"},
+		{"with labels", filter(object{"subset": "group", "pod_labels_file": labels}), "buy", dubboOK, "canary"},
+		{"with labels, another method", filter(object{"pod_labels_file": labels}), "sell", dubboOK, "shop"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -52,16 +52,16 @@ func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
 			response := func(frame []byte, _ int64) byte { arrived <- frame; return dubboOK }
 			address, _ := rpcFilterProxy(t, c.filters, map[string]*provider{
 				"shop": startProvider(t, "shop", response), "canary": startProvider(t, "canary", response)}, tester, exact)
-			sent := invocation{service: "org.example.Shop", method: c.method, attachments: []string{"interface: org.example.Shop"}}
-			got := newConsumer(t, address).call(sent)
+			call := invocation{service: "org.example.Shop", method: c.method, attachments: []string{"interface: org.example.Shop"}}
+			got := newConsumer(t, address).call(call)
 			if got.status != c.want || c.want == dubboOK && got.text != c.provider {
 				t.Fatalf("%d %q, want %d of %s", got.status, got.text, c.want, c.provider)
 			}
 			if c.want != dubboOK {
 				return
 			}
-			if differ := diffIgnoringID(<-arrived, sent.frame(0)); differ != "" {
-				t.Errorf("the frame was changed: %s", differ)
+			if diff := diffIgnoringID(<-arrived, call.frame(0)); diff != "" {
+				t.Errorf("the frame was changed: %s", diff)
 			}
 		})
 	}
@@ -140,13 +140,13 @@ func TestFaultAbortForDubbo(t *testing.T) {
 // testers to the canary, and splits other calls by weight.
 func dubboRoutesExample(t *testing.T) {
 	e := loadExample(t, "dubbo_http_routes.json")
-	unsteady := func(frame []byte, n int64) byte {
+	failTwice := func(frame []byte, n int64) byte {
 		if n <= 2 {
 			return dubboErred
 		}
 		return dubboOK
 	}
-	for port, p := range map[string]*provider{"2946": startProvider(t, "stable", unsteady), "2947": startProvider(t, "canary", nil)} {
+	for port, p := range map[string]*provider{"2946": startProvider(t, "stable", failTwice), "2947": startProvider(t, "canary", nil)} {
 		e.replace(e.address(port), p.address)
 	}
 	w := e.run("dubbo_http_routes.json")
@@ -157,18 +157,18 @@ func dubboRoutesExample(t *testing.T) {
 		status          byte
 		from            string
 	}{
-		{"org.example.Shop", "getPrice", nil, dubboOK, "stable"}, // at the third attempt
+		{"org.example.Shop", "getPrice", nil, dubboOK, "stable"}, // third attempt
 		{"org.example.Shop", "buy", []string{"user: tester"}, dubboOK, "canary"},
 		{"org.example.Shop", "getPrice", []string{"user: tester"}, dubboOK, "stable"},
 		{"shop.example.internal", "buy", nil, dubboOK, "stable"},
 	} {
-		i := invocation{service: c.service, method: c.method, attachments: c.attachments}
-		if got := client.call(i); got.status != c.status || got.text != c.from {
-			t.Errorf("%+v: %d from %q, want %d from %q", i, got.status, got.text, c.status, c.from)
+		call := invocation{service: c.service, method: c.method, attachments: c.attachments}
+		if got := client.call(call); got.status != c.status || got.text != c.from {
+			t.Errorf("%+v: %d from %q, want %d from %q", call, got.status, got.text, c.status, c.from)
 		}
 	}
 	if got := client.call(invocation{service: "org.example.Bank", method: "pay"}); got.status != dubboNotFound {
-		t.Errorf("a service without a virtual host: %d %q", got.status, got.text)
+		t.Errorf("service without a virtual host: %d %q", got.status, got.text)
 	}
 	for range 400 { // the canary gets 40 on average; 4 and 100 are at least 6 sigma away
 		client.send(invocation{service: "org.example.Shop", method: "buy"})
@@ -178,7 +178,7 @@ func dubboRoutesExample(t *testing.T) {
 		seen[client.receive().text]++
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
-		t.Errorf("of 400 calls %v, want about 360:40", seen)
+		t.Errorf("400 calls went to %v, want about 360:40", seen)
 	}
 	w.stdout.await(t, 0, "org.example.Shop.getPrice outbound|20880|stable|org.example.Shop 20")
 }

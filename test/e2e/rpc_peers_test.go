@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// rpc is an RPC protocol for tests. They encode requests as Java does, and decode frames with the
+// rpc is an RPC protocol for tests. It encodes requests as Java clients do, and decodes frames with
 // codec.
 type rpc struct {
 	*frame.Protocol
@@ -57,13 +57,13 @@ func (r *rpc) request(id uint64) []byte { return r.AppendRequest(nil, id, frame.
 // withHeader returns a request with one more header: an attachment, or an entry of the Bolt header.
 func (r *rpc) withHeader(t *testing.T, request []byte, name, value string) []byte {
 	t.Helper()
-	var q protocol.Request
+	var req protocol.Request
 	var v xprotocol.FrameView
-	if err := r.codec.ReadRequest(request, &q, &v); err != nil {
+	if err := r.codec.ReadRequest(request, &req, &v); err != nil {
 		t.Fatal(err)
 	}
-	q.Header.Add(name, value)
-	out, err := r.codec.AppendRequest(nil, request, &q, &v, 0)
+	req.Header.Add(name, value)
+	out, err := r.codec.AppendRequest(nil, request, &req, &v, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,14 +76,14 @@ func (r *rpc) withHeader(t *testing.T, request []byte, name, value string) []byt
 }
 
 // withByte returns a copy of request with another byte in its header.
-func (r *rpc) withByte(t *testing.T, request []byte, at int, b byte) []byte {
+func (r *rpc) withByte(t *testing.T, request []byte, offset int, b byte) []byte {
 	t.Helper()
 	out := bytes.Clone(request)
 	head, err := r.codec.ParseFrame(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out[at] = b
+	out[offset] = b
 	r.codec.SetID(out, head.ID) // updates the checksum
 	return out
 }
@@ -200,12 +200,12 @@ func (c *rpcClient) receive() rpcResponse {
 	if err != nil || f.Kind != xprotocol.Response {
 		c.t.Fatalf("got a frame of kind %d, %v; want a response", f.Kind, err)
 	}
-	var a protocol.Response
+	var resp protocol.Response
 	var v xprotocol.FrameView
-	if err := c.codec.ReadResponse(f.bytes, &a, &v); err != nil {
+	if err := c.codec.ReadResponse(f.bytes, &resp, &v); err != nil {
 		c.t.Fatal(err)
 	}
-	return rpcResponse{f.ID, a.Code, a.Status == 200, &a.Header}
+	return rpcResponse{f.ID, resp.Code, resp.Status == 200, &resp.Header}
 }
 
 // checkCall makes a call and verifies that it succeeds.

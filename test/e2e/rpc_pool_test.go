@@ -17,8 +17,8 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 	opened, ended := make(chan struct{}, 8), make(chan struct{}, 8)
 	app := startTCPServer(t, func(c net.Conn) {
 		opened <- struct{}{}
-		for each := (frameReader{c: c, p: p}); ; {
-			f, err := each.next()
+		for frames := (frameReader{c: c, p: p}); ; {
+			f, err := frames.next()
 			if err != nil {
 				ended <- struct{}{}
 				return
@@ -47,8 +47,8 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 		if _, err := c.Write(p.AppendRequest(nil, id, frame.Text{Token: id})); err != nil {
 			t.Fatal(err)
 		}
-		each := frameReader{c: c, p: p}
-		if f, err := each.next(); err != nil || f.ID != id {
+		frames := frameReader{c: c, p: p}
+		if f, err := frames.next(); err != nil || f.ID != id {
 			t.Fatalf("response %d: %v", f.ID, err)
 		}
 	}

@@ -11,14 +11,14 @@ func TestRouteRewritesCall(t *testing.T) {
 	t.Parallel()
 	add := func(key, value string) object { return object{"header": object{"key": key, "value": value}} }
 	shop := invocation{"org.example.Shop", "buy", "1.0.0", []string{"path: org.example.Shop", "interface: org.example.Shop", "group: blue", "trace: 7"}}
-	changed := func(change func(*invocation)) invocation {
-		i := shop
-		i.attachments = append([]string(nil), shop.attachments...)
-		change(&i)
-		return i
+	with := func(change func(*invocation)) invocation {
+		inv := shop
+		inv.attachments = append([]string(nil), shop.attachments...)
+		change(&inv)
+		return inv
 	}
-	toBank := func(i *invocation) {
-		i.service, i.attachments[0], i.attachments[1] = "org.example.Bank", "path: org.example.Bank", "interface: org.example.Bank"
+	toBank := func(inv *invocation) {
+		inv.service, inv.attachments[0], inv.attachments[1] = "org.example.Bank", "path: org.example.Bank", "interface: org.example.Bank"
 	}
 	for _, c := range []struct {
 		name   string
@@ -26,21 +26,21 @@ func TestRouteRewritesCall(t *testing.T) {
 		action object
 		want   invocation
 	}{
-		{"prefix_rewrite changes the service", object{"prefix": "/org.example.Shop/"}, object{"prefix_rewrite": "/org.example.Bank/"}, changed(toBank)},
+		{"prefix_rewrite changes the service", object{"prefix": "/org.example.Shop/"}, object{"prefix_rewrite": "/org.example.Bank/"}, with(toBank)},
 		{"prefix_rewrite of the entire path changes the method", object{"path": "/org.example.Shop/buy"}, object{"prefix_rewrite": "/org.example.Shop/sell"},
-			changed(func(i *invocation) { i.method = "sell" })},
+			with(func(inv *invocation) { inv.method = "sell" })},
 		{"regex_rewrite changes both", object{"prefix": "/"},
 			object{"regex_rewrite": object{"pattern": object{"regex": `Shop/(\w+)$`}, "substitution": `Bank/\1Back`}},
-			changed(func(i *invocation) { toBank(i); i.method = "buyBack" })},
+			with(func(inv *invocation) { toBank(inv); inv.method = "buyBack" })},
 		{"a rewrite to an empty method has no effect", object{"prefix": "/"},
 			object{"regex_rewrite": object{"pattern": object{"regex": ".*"}, "substitution": "/shop"}}, shop},
 		{"host_rewrite has no effect", object{"prefix": "/"}, object{"host_rewrite": "shop.example"}, shop},
-		{"service", object{"prefix": "/"}, object{"request_headers_to_add": list{add("service", "org.example.Bank")}}, changed(toBank)},
-		{"method", object{"prefix": "/"}, object{"request_headers_to_add": list{add("method", "sell")}}, changed(func(i *invocation) { i.method = "sell" })},
+		{"service", object{"prefix": "/"}, object{"request_headers_to_add": list{add("service", "org.example.Bank")}}, with(toBank)},
+		{"method", object{"prefix": "/"}, object{"request_headers_to_add": list{add("method", "sell")}}, with(func(inv *invocation) { inv.method = "sell" })},
 		{"version and group", object{"prefix": "/"}, object{"request_headers_to_add": list{add("version", "2.0.0"), add("group", "green")}},
-			changed(func(i *invocation) { i.version, i.attachments[2] = "2.0.0", "group: green" })},
+			with(func(inv *invocation) { inv.version, inv.attachments[2] = "2.0.0", "group: green" })},
 		{"added attachment with the same name", object{"prefix": "/"}, object{"request_headers_to_add": list{add("trace", "8")}},
-			changed(func(i *invocation) { i.attachments = append(i.attachments, "trace: 8") })},
+			with(func(inv *invocation) { inv.attachments = append(inv.attachments, "trace: 8") })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -51,8 +51,8 @@ func TestRouteRewritesCall(t *testing.T) {
 			if got := newConsumer(t, address).call(shop); got.status != dubboOK {
 				t.Fatalf("%d %q", got.status, got.text)
 			}
-			if differ := diffIgnoringID(<-arrived, c.want.frame(0)); differ != "" {
-				t.Error(differ)
+			if diff := diffIgnoringID(<-arrived, c.want.frame(0)); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}

@@ -68,9 +68,9 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 		{"rest", "org.example.Any", "sell", "1.0.0", []string{"user: tester"}},
 		{"rest", "org.example.Any", "buy", "1.0.0", []string{"method: ship", "service: org.example.Shop"}}, // attachments do not replace the called service and method
 	} {
-		i := invocation{c.service, c.method, c.version, c.attachments}
-		if got := client.call(i); got.status != dubboOK || got.text != c.want {
-			t.Errorf("%+v: %d from %q, want it from %q", i, got.status, got.text, c.want)
+		call := invocation{c.service, c.method, c.version, c.attachments}
+		if got := client.call(call); got.status != dubboOK || got.text != c.want {
+			t.Errorf("%+v: %d from %q, want a response from %q", call, got.status, got.text, c.want)
 		}
 	}
 }
@@ -86,21 +86,21 @@ func TestRPCWithoutRouteIsServiceNotFound(t *testing.T) {
 		t.Errorf("no route: %d %q", got.status, got.text)
 	}
 	if got := client.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
-		t.Errorf("the call after it: %d %q", got.status, got.text)
+		t.Errorf("next call on the connection: %d %q", got.status, got.text)
 	}
 }
 
-// TestRPCTimeoutByMethod verifies that calls which were sent together on one connection
+// TestRPCTimeoutByMethod verifies that calls that were sent together on one connection
 // time out independently. A shorter timeout in the call takes precedence.
 func TestRPCTimeoutByMethod(t *testing.T) {
 	t.Parallel()
-	stuck := func(frame []byte, _ int64) byte {
+	respondToQuick := func(frame []byte, _ int64) byte {
 		if strings.Contains(string(frame), "quick") {
 			return dubboOK
 		}
 		return noResponse
 	}
-	address, _ := rpcProxy(t, map[string]*provider{"shop": startProvider(t, "shop", stuck)},
+	address, _ := rpcProxy(t, map[string]*provider{"shop": startProvider(t, "shop", respondToQuick)},
 		withAction(routeWhen("shop", "method: short"), object{"timeout": "700ms"}),
 		withAction(routeWhen("shop", "method: long"), object{"timeout": "3s"}),
 		routeWhen("shop", "service: .*"),
@@ -129,10 +129,10 @@ func TestRPCTimeoutByMethod(t *testing.T) {
 // only.
 func TestRPCRetryPolicyByMethod(t *testing.T) {
 	t.Parallel()
-	failing := func(conditions byte, times int64) func([]byte, int64) byte {
+	failTimes := func(failure byte, times int64) func([]byte, int64) byte {
 		return func(_ []byte, n int64) byte {
 			if n <= times {
-				return conditions
+				return failure
 			}
 			return dubboOK
 		}
@@ -147,27 +147,27 @@ func TestRPCRetryPolicyByMethod(t *testing.T) {
 		status   byte
 		calls    int64
 	}{
-		{"no policy", failing(dubboErred, 2), object{}, dubboErred, 1},
-		{"disabled policy", failing(dubboErred, 2), policy(object{"retry_on": false, "num_retries": 3}), dubboErred, 1},
-		{"retries until success", failing(dubboErred, 2), policy(object{"num_retries": 3}), dubboOK, 3},
-		{"num_retries reached", failing(dubboErred, 9), policy(object{"num_retries": 2}), dubboErred, 3},
-		{"provider pool exhausted", failing(dubboExhausted, 1), policy(object{"num_retries": 1}), dubboOK, 2},
-		{"retriable status", failing(dubboNotFound, 1), policy(object{"num_retries": 1, "status_codes": list{404}}), dubboOK, 2},
-		{"other status", failing(dubboNotFound, 1), policy(object{"num_retries": 1}), dubboNotFound, 1},
-		{"lost connection", failing(closeConnection, 1), policy(object{"num_retries": 1}), dubboOK, 2},
-		{"lost connection without a policy", failing(closeConnection, 1), object{}, dubboInactive, 1},
-		{"per-try timeout", failing(noResponse, 2), policy(object{"num_retries": 2, "retry_timeout": "1s"}), dubboOK, 3},
-		{"protocol status", failing(dubboExhausted, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboOK, 2},
-		{"other protocol status", failing(dubboErred, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboErred, 1},
-		{"lost connection only", failing(closeConnection, 1), policy(object{"retry_on": "reset"}), dubboOK, 2},
-		{"no response", failing(dubboErred, 1), policy(object{"retry_on": "reset"}), dubboErred, 1},
-		{"per-try timeout of every attempt", failing(noResponse, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
+		{"no policy", failTimes(dubboErred, 2), object{}, dubboErred, 1},
+		{"disabled policy", failTimes(dubboErred, 2), policy(object{"retry_on": false, "num_retries": 3}), dubboErred, 1},
+		{"retries until success", failTimes(dubboErred, 2), policy(object{"num_retries": 3}), dubboOK, 3},
+		{"num_retries reached", failTimes(dubboErred, 9), policy(object{"num_retries": 2}), dubboErred, 3},
+		{"provider pool exhausted", failTimes(dubboExhausted, 1), policy(object{"num_retries": 1}), dubboOK, 2},
+		{"retriable status", failTimes(dubboNotFound, 1), policy(object{"num_retries": 1, "status_codes": list{404}}), dubboOK, 2},
+		{"other status", failTimes(dubboNotFound, 1), policy(object{"num_retries": 1}), dubboNotFound, 1},
+		{"lost connection", failTimes(closeConnection, 1), policy(object{"num_retries": 1}), dubboOK, 2},
+		{"lost connection without a policy", failTimes(closeConnection, 1), object{}, dubboInactive, 1},
+		{"per-try timeout", failTimes(noResponse, 2), policy(object{"num_retries": 2, "retry_timeout": "1s"}), dubboOK, 3},
+		{"protocol status", failTimes(dubboExhausted, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboOK, 2},
+		{"other protocol status", failTimes(dubboErred, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboErred, 1},
+		{"lost connection with retry_on reset", failTimes(closeConnection, 1), policy(object{"retry_on": "reset"}), dubboOK, 2},
+		{"error response with retry_on reset", failTimes(dubboErred, 1), policy(object{"retry_on": "reset"}), dubboErred, 1},
+		{"per-try timeout of every attempt", failTimes(noResponse, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p, other := startProvider(t, "mine", c.response), startProvider(t, "other", failing(dubboErred, 1))
-			address, _ := rpcProxy(t, map[string]*provider{"mine": p, "other": other},
-				withAction(routeWhen("mine", "service: org.example.Shop", "method: buy"), c.route), routeWhen("other", "service: .*"))
+			p, other := startProvider(t, "app", c.response), startProvider(t, "other", failTimes(dubboErred, 1))
+			address, _ := rpcProxy(t, map[string]*provider{"app": p, "other": other},
+				withAction(routeWhen("app", "service: org.example.Shop", "method: buy"), c.route), routeWhen("other", "service: .*"))
 			client := newConsumer(t, address)
 			if got := client.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != c.status {
 				t.Errorf("status %d %q, want %d", got.status, got.text, c.status)
@@ -186,12 +186,12 @@ func TestRPCRetryPolicyByMethod(t *testing.T) {
 // gets 40 on average. 4 and 100 are at least six standard deviations away.
 func TestRPCCallsAreSplitByWeight(t *testing.T) {
 	t.Parallel()
-	share := func(name string, weight int) object {
+	weighted := func(name string, weight int) object {
 		return object{"cluster": object{"name": name, "weight": weight}}
 	}
 	address, _ := rpcProxy(t, map[string]*provider{"stable": startProvider(t, "stable", nil), "canary": startProvider(t, "canary", nil)},
 		object{"match": object{"headers": list{object{"name": "method", "value": "buy"}}},
-			"route": object{"weighted_clusters": list{share("stable", 90), share("canary", 10)}}},
+			"route": object{"weighted_clusters": list{weighted("stable", 90), weighted("canary", 10)}}},
 		routeWhen("stable", "service: .*"),
 	)
 	client := newConsumer(t, address)
@@ -205,11 +205,11 @@ func TestRPCCallsAreSplitByWeight(t *testing.T) {
 		}
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
-		t.Errorf("of 400 calls %v, want about 360:40", seen)
+		t.Errorf("400 calls went to %v, want about 360:40", seen)
 	}
 	for range 20 {
 		if got := client.call(invocation{service: "org.example.Shop", method: "sell"}); got.text != "stable" {
-			t.Fatalf("a method without weights: %d from %q", got.status, got.text)
+			t.Fatalf("method without weights: %d from %q", got.status, got.text)
 		}
 	}
 }

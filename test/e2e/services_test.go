@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/test/xds/control"
 )
 
-// sidecarPair is the two sidecars of configs/dubbo_provider.json and dubbo_consumer.json, which
-// share a registry in a directory.
+// sidecarPair runs the sidecars of configs/dubbo_provider.json and dubbo_consumer.json, which share
+// a registry in a directory.
 type sidecarPair struct {
 	t                                *testing.T
 	registry                         string // address
@@ -31,58 +31,58 @@ type sidecarPair struct {
 func newSidecarPair(t *testing.T, app string) *sidecarPair {
 	t.Helper()
 	dir := t.TempDir()
-	m := &sidecarPair{
+	p := &sidecarPair{
 		t: t, registry: "file:" + filepath.Join(dir, "registry"),
 		providerExample: loadExample(t, "dubbo_provider.json"), consumerExample: loadExample(t, "dubbo_consumer.json"),
 	}
-	m.providerExample.replace(`"withdraw_wait": "2s"`, `"withdraw_wait": "200ms"`)
-	m.providerEnv = []string{"REGISTRY_ADDRESS=" + m.registry, "STATE_DIR=" + dir, "APP_ADDRESS=" + app}
-	m.stateFile = filepath.Join(dir, "weft-dubbo-consumer.json")
-	m.consumerEnv = []string{"REGISTRY_ADDRESS=" + m.registry, "STATE_DIR=" + dir}
-	m.startProvider()
-	m.startConsumer()
-	return m
+	p.providerExample.replace(`"withdraw_wait": "2s"`, `"withdraw_wait": "200ms"`)
+	p.providerEnv = []string{"REGISTRY_ADDRESS=" + p.registry, "STATE_DIR=" + dir, "APP_ADDRESS=" + app}
+	p.stateFile = filepath.Join(dir, "weft-dubbo-consumer.json")
+	p.consumerEnv = []string{"REGISTRY_ADDRESS=" + p.registry, "STATE_DIR=" + dir}
+	p.startProvider()
+	p.startConsumer()
+	return p
 }
 
-func (m *sidecarPair) startProvider() {
-	m.provider = m.providerExample.run("dubbo_provider.json", m.providerEnv...)
+func (p *sidecarPair) startProvider() {
+	p.provider = p.providerExample.run("dubbo_provider.json", p.providerEnv...)
 }
 
-func (m *sidecarPair) startConsumer() {
-	m.consumer = m.consumerExample.run("dubbo_consumer.json", m.consumerEnv...)
+func (p *sidecarPair) startConsumer() {
+	p.consumer = p.consumerExample.run("dubbo_consumer.json", p.consumerEnv...)
 }
 
 // helloService is the interface that the tests publish and call.
 const helloService = "com.example.Hello"
 
 // callAPI sends a request about helloService to an API, and fails the test unless it succeeds.
-func (m *sidecarPair) callAPI(e *example, port, path string) {
-	m.t.Helper()
-	m.sendAPI(e, port, path, `{"service": {"interface": "`+helloService+`", "methods": ["say"], "version": "1.0.0", "port": "20880"}}`)
+func (p *sidecarPair) callAPI(e *example, port, path string) {
+	p.t.Helper()
+	p.sendAPI(e, port, path, `{"service": {"interface": "`+helloService+`", "methods": ["say"], "version": "1.0.0", "port": "20880"}}`)
 }
 
 // sendAPI sends a request to an API, and fails the test unless it succeeds.
-func (m *sidecarPair) sendAPI(e *example, port, path, body string) {
-	m.t.Helper()
-	got := sendRequest(m.t, newClient(m.t), "POST", "http://"+e.address(port)+path, body, "Content-Type: application/json")
+func (p *sidecarPair) sendAPI(e *example, port, path, body string) {
+	p.t.Helper()
+	got := sendRequest(p.t, newClient(p.t), "POST", "http://"+e.address(port)+path, body, "Content-Type: application/json")
 	var response struct {
 		Number int    `json:"err_no"`
 		Text   string `json:"err_msg"`
 	}
 	if err := json.Unmarshal([]byte(got.body), &response); err != nil || got.status != http.StatusOK || response.Number != 0 {
-		m.t.Fatalf("POST %s = %d %s", path, got.status, got.body)
+		p.t.Fatalf("POST %s = %d %s", path, got.status, got.body)
 	}
 }
 
-func (m *sidecarPair) publish()     { m.t.Helper(); m.callAPI(m.providerExample, "22222", "/pub") }
-func (m *sidecarPair) unpublish()   { m.t.Helper(); m.callAPI(m.providerExample, "22222", "/unpub") }
-func (m *sidecarPair) subscribe()   { m.t.Helper(); m.callAPI(m.consumerExample, "22223", "/sub") }
-func (m *sidecarPair) unsubscribe() { m.t.Helper(); m.callAPI(m.consumerExample, "22223", "/unsub") }
+func (p *sidecarPair) publish()     { p.t.Helper(); p.callAPI(p.providerExample, "22222", "/pub") }
+func (p *sidecarPair) unpublish()   { p.t.Helper(); p.callAPI(p.providerExample, "22222", "/unpub") }
+func (p *sidecarPair) subscribe()   { p.t.Helper(); p.callAPI(p.consumerExample, "22223", "/sub") }
+func (p *sidecarPair) unsubscribe() { p.t.Helper(); p.callAPI(p.consumerExample, "22223", "/unsub") }
 
 // call calls the service through both sidecars.
-func (m *sidecarPair) call() dubboResponse {
-	m.t.Helper()
-	return newConsumer(m.t, m.consumerExample.address("20881")).call(invocation{service: helloService, method: "say", version: "1.0.0"})
+func (p *sidecarPair) call() dubboResponse {
+	p.t.Helper()
+	return newConsumer(p.t, p.consumerExample.address("20881")).call(invocation{service: helloService, method: "say", version: "1.0.0"})
 }
 
 // Texts of responses: of the provider, or of local replies of the consumer's sidecar.
@@ -92,27 +92,27 @@ const (
 	noRouteText       = "no route"
 )
 
-// await calls until the response contains text. Every response until then must contain before.
-func (m *sidecarPair) await(text, before string) {
-	m.t.Helper()
-	eventually(m.t, "calls get "+text, func() bool {
-		got := m.call()
+// await calls until the response contains text. Every earlier response must contain previous.
+func (p *sidecarPair) await(text, previous string) {
+	p.t.Helper()
+	eventually(p.t, "calls get "+text, func() bool {
+		got := p.call()
 		if strings.Contains(got.text, text) {
 			return true
 		}
-		if !strings.Contains(got.text, before) {
-			m.t.Errorf("response %d %q, want first %q and then %q", got.status, got.text, before, text)
+		if !strings.Contains(got.text, previous) {
+			p.t.Errorf("response %d %q, want %q before %q", got.status, got.text, previous, text)
 		}
 		return false
 	})
 }
 
 // services returns the output of weft services in one line.
-func (m *sidecarPair) services(e *example, port string) string {
-	m.t.Helper()
-	stdout, stderr, status := command(m.t, "services", "--api", e.address(port))
+func (p *sidecarPair) services(e *example, port string) string {
+	p.t.Helper()
+	stdout, stderr, status := command(p.t, "services", "--api", e.address(port))
 	if status != 0 || stderr != "" {
-		m.t.Fatalf("weft services: exit status %d: %s", status, stderr)
+		p.t.Fatalf("weft services: exit status %d: %s", status, stderr)
 	}
 	return strings.Join(strings.Fields(stdout), " ")
 }
@@ -121,41 +121,41 @@ func (m *sidecarPair) services(e *example, port string) string {
 // published the service and the other has subscribed to it.
 func sidecarPairExample(t *testing.T) {
 	app := startProvider(t, successText, nil)
-	m := newSidecarPair(t, app.address)
-	if got := m.call(); got.status != dubboNotFound || !strings.Contains(got.text, noRouteText) {
+	pair := newSidecarPair(t, app.address)
+	if got := pair.call(); got.status != dubboNotFound || !strings.Contains(got.text, noRouteText) {
 		t.Errorf("before publish and subscribe: %d %q", got.status, got.text)
 	}
-	m.subscribe()
-	if got := m.call(); got.status == dubboOK || !strings.Contains(got.text, noHealthyHostText) {
+	pair.subscribe()
+	if got := pair.call(); got.status == dubboOK || !strings.Contains(got.text, noHealthyHostText) {
 		t.Errorf("before publish: %d %q", got.status, got.text)
 	}
-	m.publish()
-	m.await(successText, noHealthyHostText)
+	pair.publish()
+	pair.await(successText, noHealthyHostText)
 	if app.calls.Load() == 0 {
 		t.Error("the provider got no call")
 	}
-	for _, want := range []string{"memory " + m.registry, " connected ", helloService + ":1.0.0 memory", "registered", "at 127.0.0.1:" + portOnly(m.providerExample.address("20080"))} {
-		if text := m.services(m.providerExample, "22222"); !strings.Contains(text, want) {
+	for _, want := range []string{"memory " + pair.registry, " connected ", helloService + ":1.0.0 memory", "registered", "at 127.0.0.1:" + portOnly(pair.providerExample.address("20080"))} {
+		if text := pair.services(pair.providerExample, "22222"); !strings.Contains(text, want) {
 			t.Errorf("weft services of the provider lacks %q:\n%s", want, text)
 		}
 	}
-	for _, want := range []string{helloService + ":1.0.0 memory", "received", "1: " + m.providerExample.address("20080")} {
-		if text := m.services(m.consumerExample, "22223"); !strings.Contains(text, want) {
+	for _, want := range []string{helloService + ":1.0.0 memory", "received", "1: " + pair.providerExample.address("20080")} {
+		if text := pair.services(pair.consumerExample, "22223"); !strings.Contains(text, want) {
 			t.Errorf("weft services of the consumer lacks %q:\n%s", want, text)
 		}
 	}
-	explained, _, _ := command(t, "explain", "--admin", m.consumerExample.address("34941"), "--dubbo", helloService+"/say", "--version", "1.0.0")
-	for _, want := range []string{"dubbo", helloService + ":1.0.0", m.providerExample.address("20080")} {
-		if !strings.Contains(explained, want) {
-			t.Errorf("weft explain lacks %q:\n%s", want, explained)
+	explanation, _, _ := command(t, "explain", "--admin", pair.consumerExample.address("34941"), "--dubbo", helloService+"/say", "--version", "1.0.0")
+	for _, want := range []string{"dubbo", helloService + ":1.0.0", pair.providerExample.address("20080")} {
+		if !strings.Contains(explanation, want) {
+			t.Errorf("weft explain lacks %q:\n%s", want, explanation)
 		}
 	}
-	m.unpublish()
-	m.await(noHealthyHostText, successText)
-	m.publish()
-	m.await(successText, noHealthyHostText)
-	m.unsubscribe()
-	if got := m.call(); !strings.Contains(got.text, noRouteText) {
+	pair.unpublish()
+	pair.await(noHealthyHostText, successText)
+	pair.publish()
+	pair.await(successText, noHealthyHostText)
+	pair.unsubscribe()
+	if got := pair.call(); !strings.Contains(got.text, noRouteText) {
 		t.Errorf("after unsubscribe: %d %q", got.status, got.text)
 	}
 }
@@ -165,58 +165,58 @@ func sidecarPairExample(t *testing.T) {
 func TestSubscriptionWithoutVersion(t *testing.T) {
 	t.Parallel()
 	app := startProvider(t, successText, nil)
-	m := newSidecarPair(t, app.address)
-	m.publish()
-	m.sendAPI(m.consumerExample, "22223", "/sub", `{"service": {"interface": "`+helloService+`", "methods": ["say"]}}`)
-	m.await(successText, noHealthyHostText)
+	pair := newSidecarPair(t, app.address)
+	pair.publish()
+	pair.sendAPI(pair.consumerExample, "22223", "/sub", `{"service": {"interface": "`+helloService+`", "methods": ["say"]}}`)
+	pair.await(successText, noHealthyHostText)
 	for version, want := range map[string]string{"": successText, "0.0.0": successText, "2.0.0": noRouteText} {
 		call := invocation{service: helloService, method: "say", version: version}
-		if got := newConsumer(t, m.consumerExample.address("20881")).call(call); !strings.Contains(got.text, want) {
+		if got := newConsumer(t, pair.consumerExample.address("20881")).call(call); !strings.Contains(got.text, want) {
 			t.Errorf("call of version %q: %d %q, want %q", version, got.status, got.text, want)
 		}
 	}
-	m.sendAPI(m.consumerExample, "22223", "/unsub", `{"service": {"interface": "`+helloService+`", "methods": ["say"]}}`)
-	m.await(noRouteText, successText)
+	pair.sendAPI(pair.consumerExample, "22223", "/unsub", `{"service": {"interface": "`+helloService+`", "methods": ["say"]}}`)
+	pair.await(noRouteText, successText)
 }
 
 func portOnly(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 
 // TestServicesSurviveRestart verifies that publications and subscriptions survive restarts of
-// their sidecars, and that calls succeed until a stopping provider's sidecar has been withdrawn.
+// their sidecars, and that calls succeed until the sidecar of a stopping provider is unregistered.
 func TestServicesSurviveRestart(t *testing.T) {
 	t.Parallel()
 	app := startProvider(t, successText, nil)
-	m := newSidecarPair(t, app.address)
-	m.publish()
-	m.subscribe()
-	m.await(successText, noHealthyHostText)
+	pair := newSidecarPair(t, app.address)
+	pair.publish()
+	pair.subscribe()
+	pair.await(successText, noHealthyHostText)
 
 	// The consumer's sidecar is killed. It restores its subscriptions when it starts again.
 	eventually(t, "the subscription is saved", func() bool {
-		retained, err := os.ReadFile(m.stateFile)
-		return err == nil && bytes.Contains(retained, []byte(helloService))
+		state, err := os.ReadFile(pair.stateFile)
+		return err == nil && bytes.Contains(state, []byte(helloService))
 	})
-	m.consumer.signal(syscall.SIGKILL)
-	<-m.consumer.exited
-	m.startConsumer()
-	m.await(successText, noHealthyHostText)
+	pair.consumer.signal(syscall.SIGKILL)
+	<-pair.consumer.exited
+	pair.startConsumer()
+	pair.await(successText, noHealthyHostText)
 
-	// The provider's sidecar drains. Consumers learn it before it stops accepting.
-	m.provider.signal(syscall.SIGTERM)
-	m.await(noHealthyHostText, successText)
-	if status := m.provider.awaitExit(waitTimeout); status != 0 {
+	// The provider's sidecar drains. It unregisters before it stops accepting connections.
+	pair.provider.signal(syscall.SIGTERM)
+	pair.await(noHealthyHostText, successText)
+	if status := pair.provider.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("the provider's sidecar exits with %d", status)
 	}
-	m.startProvider()
-	m.await(successText, noHealthyHostText)
+	pair.startProvider()
+	pair.await(successText, noHealthyHostText)
 
-	// Both reload their files and lose nothing.
-	for _, w := range []*weft{m.consumer, m.provider} {
+	// Reloads keep publications and subscriptions.
+	for _, w := range []*weft{pair.consumer, pair.provider} {
 		from := w.stderr.Len()
 		w.signal(syscall.SIGHUP)
 		w.stderr.await(t, from, "configuration applied")
 	}
-	if got := m.call(); got.status != dubboOK {
+	if got := pair.call(); got.status != dubboOK {
 		t.Errorf("after a reload: %d %q", got.status, got.text)
 	}
 }
@@ -259,7 +259,7 @@ func providerExample(t *testing.T) {
 }
 
 // TestServiceNameConflictsWithCluster verifies that a service cannot have the name of a cluster of
-// the file, neither on a subscription nor on a reload.
+// the file: neither a subscription nor a reload may cause that.
 func TestServiceNameConflictsWithCluster(t *testing.T) {
 	t.Parallel()
 	e := loadExample(t, "dubbo_consumer.json")
@@ -269,16 +269,16 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 	withCluster := func(name string) string {
 		return strings.Replace(e.text, `"extends": [{`, `"cluster_manager": {"clusters": [{"name": "`+name+`", "hosts": []}]}, "extends": [{`, 1)
 	}
-	path := writeFile(t, "config.json", withCluster("com.example.Fixed"))
+	path := writeFile(t, "config.json", withCluster("com.example.Static"))
 	w := launchWeft(t, launchOptions{args: []string{"start", "-c", path}})
 	w.awaitReady()
 	subscribe := func(name string) string {
 		return sendRequest(t, newClient(t), "POST", "http://"+e.address("22223")+"/sub", `{"service": {"interface": "`+name+`", "methods": ["say"]}}`).body
 	}
-	if got := subscribe("com.example.Fixed"); !strings.Contains(got, `"err_no":1`) || !strings.Contains(got, `service.interface: cluster \"com.example.Fixed\": the file also defines this name`) {
+	if got := subscribe("com.example.Static"); !strings.Contains(got, `"err_no":1`) || !strings.Contains(got, `service.interface: cluster \"com.example.Static\": the file also defines this name`) {
 		t.Errorf("service with the name of a cluster of the file: %s", got)
 	}
-	if got := subscribe("com.example.Free"); !strings.Contains(got, `"err_no":0`) {
+	if got := subscribe("com.example.Dynamic"); !strings.Contains(got, `"err_no":0`) {
 		t.Errorf("other service: %s", got)
 	}
 	reload := func(text, want string) {
@@ -290,23 +290,23 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 		w.signal(syscall.SIGHUP)
 		w.stderr.await(t, from, want)
 	}
-	reload(withCluster("com.example.Free"), `cluster \"com.example.Free\": a Dubbo service of the application also defines this name`)
+	reload(withCluster("com.example.Dynamic"), `cluster \"com.example.Dynamic\": a Dubbo service of the application also defines this name`)
 	reload(e.text, "configuration applied")
 	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), `"a change takes effect after a restart" key=dubbo_registry`)
-	response := newConsumer(t, e.address("20881")).call(invocation{service: "com.example.Free", method: "say"})
+	response := newConsumer(t, e.address("20881")).call(invocation{service: "com.example.Dynamic", method: "say"})
 	if !strings.Contains(response.text, noHealthyHostText) {
 		t.Errorf("after reloads: %d %q", response.status, response.text)
 	}
 }
 
 // TestServicesWithControlPlane verifies that subscribed services work next to resources of a
-// control plane, and stay when these change.
+// control plane, and continue to work when these change.
 func TestServicesWithControlPlane(t *testing.T) {
 	t.Parallel()
 	app := startProvider(t, successText, nil)
-	m := newSidecarPair(t, app.address)
-	m.consumer.signal(syscall.SIGKILL)
-	<-m.consumer.exited
+	pair := newSidecarPair(t, app.address)
+	pair.consumer.signal(syscall.SIGKILL)
+	<-pair.consumer.exited
 
 	resources := loadExample(t, "../test/xds/sample/resources.json")
 	path := writeFile(t, "resources.json", resources.text)
@@ -319,38 +319,38 @@ func TestServicesWithControlPlane(t *testing.T) {
 	wg.Go(func() { _ = control.Serve(ctx, ln, path, slog.New(slog.DiscardHandler)) })
 	defer wg.Wait()
 	defer cancel()
-	plane, err := os.ReadFile(filepath.Join(root, "configs", "xds.json"))
+	xdsConfig, err := os.ReadFile(filepath.Join(root, "configs", "xds.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, keys, _ := strings.Cut(string(plane), `"node":`)
+	_, xdsKeys, _ := strings.Cut(string(xdsConfig), `"node":`)
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	keys = strings.Replace(strings.TrimSuffix(strings.TrimSpace(keys), "}"), "18000", port, 1)
-	m.consumerExample.replace(`"extends": [{`, `"node":`+keys+`, "extends": [{`)
-	m.startConsumer()
+	xdsKeys = strings.Replace(strings.TrimSuffix(strings.TrimSpace(xdsKeys), "}"), "18000", port, 1)
+	pair.consumerExample.replace(`"extends": [{`, `"node":`+xdsKeys+`, "extends": [{`)
+	pair.startConsumer()
 
-	says := func(text string) {
+	awaitBody := func(text string) {
 		t.Helper()
 		eventually(t, "the control plane's listener responds "+text, func() bool {
 			got, err := tryRequest(t.Context(), newClient(t), "GET", "http://"+resources.address("2090")+"/hello", "")
 			return err == nil && got.body == text
 		})
 	}
-	m.publish()
-	m.subscribe()
-	m.await(successText, noHealthyHostText)
-	says("Hello from the control plane.\n")
+	pair.publish()
+	pair.subscribe()
+	pair.await(successText, noHealthyHostText)
+	awaitBody("Hello from the control plane.\n")
 	resources.replace("Hello from the control plane", "Hello again")
 	if err := os.WriteFile(path, []byte(resources.text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	says("Hello again.\n")
-	if got := m.call(); got.text != successText {
+	awaitBody("Hello again.\n")
+	if got := pair.call(); got.text != successText {
 		t.Errorf("after an xDS update: %d %q", got.status, got.text)
 	}
-	m.unsubscribe()
-	if got := m.call(); !strings.Contains(got.text, noRouteText) {
+	pair.unsubscribe()
+	if got := pair.call(); !strings.Contains(got.text, noRouteText) {
 		t.Errorf("after unsubscribe: %d %q", got.status, got.text)
 	}
-	says("Hello again.\n")
+	awaitBody("Hello again.\n")
 }

@@ -36,7 +36,7 @@ func startHoldingUpstream(t *testing.T) *holdingUpstream {
 		h.arrived <- struct{}{}
 		select {
 		case <-h.release:
-			_, _ = fmt.Fprint(w, "at last")
+			_, _ = fmt.Fprint(w, "released")
 		case <-r.Context().Done():
 		}
 	})
@@ -55,7 +55,7 @@ func (h *holdingUpstream) await(t *testing.T) {
 func connectionRefused(address string) bool {
 	c, err := net.Dial("tcp", address)
 	if err == nil {
-		_ = c.Close() // this was only a probe
+		_ = c.Close() // only checks whether the port is open
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
@@ -89,11 +89,11 @@ func TestSIGTERMDrains(t *testing.T) {
 	close(app.release)
 	for _, c := range []*rawConn{busy, idle} {
 		response, body := c.readResponse("GET")
-		if response.StatusCode != 200 || body != "at last" || !response.Close {
+		if response.StatusCode != 200 || body != "released" || !response.Close {
 			t.Errorf("request in flight got %d %q, Connection: close %v; want the complete response and close", response.StatusCode, body, response.Close)
 		}
 		if got := c.readToEnd(); got != "" {
-			t.Errorf("after the response: %q", got)
+			t.Errorf("after the response: read %q", got)
 		}
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {
@@ -130,7 +130,7 @@ func TestSIGTERMClosesIdleConnections(t *testing.T) {
 
 func TestSIGTERMForceCloses(t *testing.T) {
 	t.Parallel()
-	for name, shorten := range map[string]func(*weft){
+	for name, trigger := range map[string]func(*weft){
 		"at the end of the drain time": func(*weft) {},
 		"at a second SIGTERM":          func(w *weft) { w.signal(sigterm) },
 		"at a SIGINT":                  func(w *weft) { w.signal(sigint) },
@@ -149,7 +149,7 @@ func TestSIGTERMForceCloses(t *testing.T) {
 			w.signal(sigterm)
 			w.stderr.await(t, 0, "draining")
 			eventually(t, "new connections are refused", func() bool { return connectionRefused(front) })
-			shorten(w)
+			trigger(w)
 			busy.readToEnd()
 			if status := w.awaitExit(waitTimeout); status != 0 {
 				t.Errorf("exit status %d", status)
@@ -195,7 +195,7 @@ func TestPIDFile(t *testing.T) {
 	s, _ := simpleProxy("127.0.0.1:1")
 	s.extra = object{"pid": path}
 	w := startWeft(t, s.config())
-	eventually(t, "the file has the process ID", func() bool {
+	eventually(t, "the file contains the process ID", func() bool {
 		text, _ := os.ReadFile(path)
 		return strings.TrimSpace(string(text)) == fmt.Sprint(w.cmd.Process.Pid)
 	})
@@ -214,26 +214,26 @@ func TestSIGHUPReloads(t *testing.T) {
 	w := startWeft(t, first)
 	c := newClient(t)
 	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != "old" {
-		t.Fatalf("at first: %q", got.body)
+		t.Fatalf("before the reload: %q", got.body)
 	}
 	s.admin = first.admin()
 	s.tables = list{routeTable("front", directRoute("/new", 200, "new"), directRoute("/", 404, "gone"))}
 	w.reload(s.config())
 	if got := sendRequest(t, c, "GET", "http://"+front+"/new", ""); got.body != "new" {
-		t.Errorf("the new route: %d %q", got.status, got.body)
+		t.Errorf("new route: %d %q", got.status, got.body)
 	}
 	if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.body != "gone" {
-		t.Errorf("the changed route: %d %q", got.status, got.body)
+		t.Errorf("changed route: %d %q", got.status, got.body)
 	}
 }
 
 func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = taken.Close() })
+	t.Cleanup(func() { _ = ln.Close() })
 	for name, c := range map[string]struct {
 		text    func(s setup) []byte
 		reasons []string
@@ -246,10 +246,10 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 		},
 		"address in use": {
 			func(s setup) []byte {
-				s.listeners = append(s.listeners, httpListener("front2", taken.Addr().String()))
+				s.listeners = append(s.listeners, httpListener("front2", ln.Addr().String()))
 				s.tables = append(s.tables, routeTable("front2", directRoute("/", 200, "")))
 				return s.config().encode(t)
-			}, []string{taken.Addr().String()},
+			}, []string{ln.Addr().String()},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 				w.stderr.await(t, 0, strings.Trim(string(quoted), `"`))
 			}
 			if _, got := conn.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "old" {
-				t.Errorf("on an old connection: %q", got)
+				t.Errorf("on the open connection: %q", got)
 			}
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "old" {
 				t.Errorf("on a new connection: %q", got.body)
@@ -308,13 +308,13 @@ func TestSIGUSR1ReopensLogs(t *testing.T) {
 		object{"log_path": access, "log_format": "%request_header_x-id% %response_code%"}}})}
 	w := startWeft(t, s.config())
 
-	const callers, each, rotations = 4, 500, 5
+	const clientCount, perClient, rotations = 4, 500, 5
 	var traffic sync.WaitGroup
-	progress := make(chan struct{}, callers*each)
-	for n := range callers {
+	progress := make(chan struct{}, clientCount*perClient)
+	for n := range clientCount {
 		c := newClient(t)
 		traffic.Go(func() {
-			for i := range each {
+			for i := range perClient {
 				if _, err := tryRequest(t.Context(), c, "GET", "http://"+front, "", fmt.Sprintf("X-Id: %d-%d", n, i)); err != nil {
 					t.Errorf("request %d-%d: %v", n, i, err)
 				}
@@ -323,7 +323,7 @@ func TestSIGUSR1ReopensLogs(t *testing.T) {
 		})
 	}
 	for r := range rotations {
-		for range callers * each / (rotations + 1) {
+		for range clientCount * perClient / (rotations + 1) {
 			<-progress
 		}
 		for _, path := range []string{access, process} {
@@ -347,15 +347,15 @@ func TestSIGUSR1ReopensLogs(t *testing.T) {
 			seen[line]++
 		}
 	}
-	for n := range callers {
-		for i := range each {
+	for n := range clientCount {
+		for i := range perClient {
 			if line := fmt.Sprintf("%d-%d 200", n, i); seen[line] != 1 {
 				t.Fatalf("line %q occurs %d times", line, seen[line])
 			}
 		}
 	}
-	if len(files) != rotations+1 || len(seen) != callers*each {
-		t.Errorf("%d different lines in %d files, want %d in %d", len(seen), len(files), callers*each, rotations+1)
+	if len(files) != rotations+1 || len(seen) != clientCount*perClient {
+		t.Errorf("%d different lines in %d files, want %d in %d", len(seen), len(files), clientCount*perClient, rotations+1)
 	}
 	if text, _ := os.ReadFile(process); !strings.Contains(string(text), "drained") {
 		t.Errorf("the new process log lacks the last line: %q", text)

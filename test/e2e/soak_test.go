@@ -31,8 +31,8 @@ func soakDuration(t *testing.T) time.Duration {
 }
 
 // TestSoak sends random faulty traffic, with reloads in between, through a binary with the race
-// detector, poisoned buffers and checked releases. Afterwards the process must have no more
-// goroutines, sockets or heap than before. Well-behaved clients must not see a failure.
+// detector, poisoned buffers and checked releases. At the end the process must not have more
+// goroutines, sockets or heap than before. No request of a well-behaved client may fail.
 //
 //arch:clock the time between two reloads
 func TestSoak(t *testing.T) {
@@ -42,7 +42,7 @@ func TestSoak(t *testing.T) {
 		t.Skipf("cannot build with -race: %v", err)
 	}
 	faultyUpstream := startTCPServer(t, serveFaulty)
-	goodUpstream := startUpstream(t, respondWith("steady"))
+	steadyUpstream := startUpstream(t, respondWith("steady"))
 	front := freeAddress()
 	config := func(n int) object {
 		return setup{
@@ -50,11 +50,11 @@ func TestSoak(t *testing.T) {
 				object{"connection_idle_timeout": "3s"})},
 			tables: list{routeTable("front",
 				routeTo("/steady", "steady", object{"timeout": fmt.Sprintf("%ds", 20+n%3)}),
-				routeTo("/", "moody", object{"timeout": "5s", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "2s"}}))},
+				routeTo("/", "faulty", object{"timeout": "5s", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "2s"}}))},
 			clusters: list{
-				cluster("steady", object{"idle_timeout": "2s"}, goodUpstream.address),
-				cluster(fmt.Sprintf("moody-%d", n%2), nil, faultyUpstream),
-				cluster("moody", object{"idle_timeout": "2s", "max_request_per_conn": 50}, faultyUpstream),
+				cluster("steady", object{"idle_timeout": "2s"}, steadyUpstream.address),
+				cluster(fmt.Sprintf("faulty-%d", n%2), nil, faultyUpstream),
+				cluster("faulty", object{"idle_timeout": "2s", "max_request_per_conn": 50}, faultyUpstream),
 			},
 			admin: "",
 		}.config()
@@ -85,9 +85,9 @@ func TestSoak(t *testing.T) {
 		clients.Go(func() {
 			c := newClient(t)
 			for time.Now().Before(end) {
-				a, err := tryRequest(t.Context(), c, "GET", "http://"+front+"/steady", "")
-				if err != nil || a.status != 200 || a.body != "steady" {
-					t.Errorf("a well-behaved client got %d %q, %v", a.status, a.body, err)
+				resp, err := tryRequest(t.Context(), c, "GET", "http://"+front+"/steady", "")
+				if err != nil || resp.status != 200 || resp.body != "steady" {
+					t.Errorf("a well-behaved client got %d %q, %v", resp.status, resp.body, err)
 					return
 				}
 				good.Add(1)
@@ -103,17 +103,17 @@ func TestSoak(t *testing.T) {
 		w.reload(next)
 	}
 	clients.Wait()
-	t.Logf("%d faulty exchanges and connections, %d good ones, %d reloads", faulty.Load(), good.Load(), reloads)
+	t.Logf("%d faulty exchanges and connections, %d good exchanges, %d reloads", faulty.Load(), good.Load(), reloads)
 
 	sendRequest(t, wellBehaved, "GET", "http://"+front+"/steady", "")
 	wellBehaved.CloseIdleConnections()
 	eventually(t, "every socket except the listening ones is closed", func() bool { return len(sockets(w)) <= descriptors })
 	eventually(t, "every goroutine has ended", func() bool { return w.goroutines() <= goroutines+2 })
-	now := w.heap()
+	heapAfter := w.heap()
 	t.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d KB of heap",
-		goroutines, w.goroutines(), descriptors, len(sockets(w)), heap>>10, now>>10)
-	if now > heap+8<<20 {
-		t.Errorf("the heap grew from %d to %d bytes", heap, now)
+		goroutines, w.goroutines(), descriptors, len(sockets(w)), heap>>10, heapAfter>>10)
+	if heapAfter > heap+8<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", heap, heapAfter)
 	}
 }
 
@@ -127,8 +127,8 @@ func sockets(w *weft) (out []string) {
 	return out
 }
 
-// serveFaulty responds to most requests. The others fail in one of the ways in which upstreams
-// fail.
+// serveFaulty responds to most requests. The other responses have one of the faults in
+// respondFaulty.
 func serveFaulty(c net.Conn) {
 	r := bufio.NewReader(c)
 	for {
@@ -137,8 +137,8 @@ func serveFaulty(c net.Conn) {
 		if err != nil {
 			return
 		}
-		mood := rand.IntN(16)
-		if mood > 1 { // otherwise it responds before it reads the body
+		fault := rand.IntN(16)
+		if fault > 1 { // otherwise it responds before it reads the body
 			if _, err := io.Copy(io.Discard, request.Body); err != nil {
 				return
 			}
@@ -148,7 +148,7 @@ func serveFaulty(c net.Conn) {
 			_, _ = io.Copy(c, r)
 			return
 		}
-		if !respondFaulty(c, mood, request.Method == http.MethodHead) {
+		if !respondFaulty(c, fault, request.Method == http.MethodHead) {
 			return
 		}
 	}
@@ -157,14 +157,14 @@ func serveFaulty(c net.Conn) {
 // respondFaulty responds and reports whether the connection stays open.
 //
 //arch:clock simulates slow upstreams
-func respondFaulty(c net.Conn, mood int, head bool) bool {
+func respondFaulty(c net.Conn, fault int, head bool) bool {
 	body := strings.Repeat("0123456789abcdef", 1<<rand.IntN(14))
 	if head {
 		body = ""
 	}
 	send := func(s string) { _, _ = io.WriteString(c, s) } // Weft may have closed the connection
-	plain := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	switch mood {
+	valid := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
+	switch fault {
 	case 0: // an early response, then a close
 		send("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		return false
@@ -172,7 +172,7 @@ func respondFaulty(c net.Conn, mood int, head bool) bool {
 		_ = c.(*net.TCPConn).SetLinger(0)
 		return false
 	case 3: // an incomplete body
-		send(plain + body[:len(body)/2])
+		send(valid + body[:len(body)/2])
 		return false
 	case 4: // garbage
 		send("220 mail.example ESMTP\r\n")
@@ -184,28 +184,28 @@ func respondFaulty(c net.Conn, mood int, head bool) bool {
 		send("HTTP/1.1 200 OK\r\n\r\n" + body)
 		return false
 	case 7: // slow
-		for i := range len(plain) {
-			send(plain[i : i+1])
+		for i := range len(valid) {
+			send(valid[i : i+1])
 		}
 		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
 		send(body)
 	case 8: // more bytes than the response has
-		send(plain + body + "HTTP/1.1 200 OK\r\n")
+		send(valid + body + "HTTP/1.1 200 OK\r\n")
 	case 9: // an interim response first
-		send("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + plain + body)
+		send("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + valid + body)
 	case 10, 11:
 		if head {
-			send(plain)
+			send(valid)
 			break
 		}
 		send(fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-End: 1\r\n\r\n", len(body), body))
 	default:
-		send(plain + body)
+		send(valid + body)
 	}
 	return true
 }
 
-// misbehave opens a connection and misuses it in one of many ways.
+// misbehave opens a connection and sends or reads in one of several faulty ways.
 //
 //arch:clock simulates slow clients
 func misbehave(address string) {
@@ -224,7 +224,7 @@ func misbehave(address string) {
 	post := "POST / HTTP/1.1\r\nHost: soak\r\nContent-Length: 300000\r\n\r\n"
 	switch rand.IntN(12) {
 	case 0: // sends nothing
-	case 1: // half a head
+	case 1: // incomplete head
 		send(get[:rand.IntN(len(get))])
 	case 2: // not HTTP
 		send("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
@@ -237,7 +237,7 @@ func misbehave(address string) {
 	case 5: // pipelines
 		send(strings.Repeat(get, 1+rand.IntN(20)))
 		read()
-	case 6: // half a body
+	case 6: // incomplete body
 		send(post + strings.Repeat("x", rand.IntN(200000)))
 		if rand.IntN(2) == 0 {
 			_ = c.SetLinger(0)
@@ -260,9 +260,9 @@ func misbehave(address string) {
 		read()
 	case 10: // reads slowly
 		send(strings.Repeat(get, 3))
-		first := make([]byte, 100)
+		buf := make([]byte, 100)
 		for range 20 {
-			if _, err := c.Read(first); err != nil {
+			if _, err := c.Read(buf); err != nil {
 				return
 			}
 			time.Sleep(10 * time.Millisecond)

@@ -13,39 +13,39 @@ import (
 // checks.
 func TestClusterSourceAddress(t *testing.T) {
 	t.Parallel()
-	checked := make(chan string, 100)
-	from := func(address string) string { host, _, _ := net.SplitHostPort(address); return host }
+	checks := make(chan string, 100)
+	hostOf := func(address string) string { host, _, _ := net.SplitHostPort(address); return host }
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
 			select {
-			case checked <- from(r.RemoteAddr):
+			case checks <- hostOf(r.RemoteAddr):
 			default:
 			}
 		}
-		_, _ = io.WriteString(w, from(r.RemoteAddr))
+		_, _ = io.WriteString(w, hostOf(r.RemoteAddr))
 	})
-	raw := startTCPServer(t, func(c net.Conn) { _, _ = io.WriteString(c, from(c.RemoteAddr().String())) })
-	front, bytes := freeAddress(), freeAddress()
+	tcpApp := startTCPServer(t, func(c net.Conn) { _, _ = io.WriteString(c, hostOf(c.RemoteAddr().String())) })
+	front, tcpFront := freeAddress(), freeAddress()
 	source := object{"upstream_bind_config": object{"source_address": list{"127.0.0.9", "::1"}}, "connect_timeout": "2s"}
 	startWeft(t, setup{
-		listeners: list{httpListener("front", front), tcpListener("bytes", bytes, object{"cluster": "raw"})},
+		listeners: list{httpListener("front", front), tcpListener("bytes", tcpFront, object{"cluster": "raw"})},
 		tables:    list{routeTable("front", routeTo("/", "app"))},
 		clusters: list{
 			cluster("app", source.with(object{"health_check": object{
 				"protocol": "Http1", "interval": "100ms", "timeout": "1s",
 				"check_config": object{"http_check_config": object{"path": "/healthz"}},
 			}}), app.address),
-			cluster("raw", source, raw),
+			cluster("raw", source, tcpApp),
 		},
 	}.config())
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "127.0.0.9" {
-		t.Errorf("a request came from %q", got.body)
+		t.Errorf("source address of a request: %q", got.body)
 	}
-	if got := dialRaw(t, bytes).readToEnd(); got != "127.0.0.9" {
-		t.Errorf("bytes came from %q", got)
+	if got := dialRaw(t, tcpFront).readToEnd(); got != "127.0.0.9" {
+		t.Errorf("source address of a byte stream: %q", got)
 	}
-	if got := <-checked; got != "127.0.0.9" {
-		t.Errorf("a check came from %q", got)
+	if got := <-checks; got != "127.0.0.9" {
+		t.Errorf("source address of a health check: %q", got)
 	}
 }
 

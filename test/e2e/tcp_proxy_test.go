@@ -31,21 +31,21 @@ func startGreeter(t *testing.T, name string) string {
 func TestTCPRoutesByAddress(t *testing.T) {
 	t.Parallel()
 	hosts := map[string]string{}
-	for _, name := range []string{"subnet", "one", "ports", "rest"} {
+	for _, name := range []string{"subnet", "host", "ports", "rest"} {
 		hosts[name] = startGreeter(t, name)
 	}
 	config := object{
 		"cluster": "rest",
 		"routes": list{
 			object{"cluster": "subnet", "source_addrs": list{"127.2.0.0/16"}},
-			object{"cluster": "one", "source_addrs": list{object{"address": "127.3.0.1", "length": 32}}, "destination_addrs": list{"127.0.0.1"}},
+			object{"cluster": "host", "source_addrs": list{object{"address": "127.3.0.1", "length": 32}}, "destination_addrs": list{"127.0.0.1"}},
 			object{"cluster": "ports", "source_addrs": list{"127.4.0.0/16"}, "source_port": "9500-9599"},
 		},
 	}
 	_, front := tcpProxy(t, config, hosts)
 	for _, c := range []struct{ from, want string }{
 		{"127.2.7.7:0", "subnet"},
-		{"127.3.0.1:0", "one"},
+		{"127.3.0.1:0", "host"},
 		{"127.3.0.2:0", "rest"},
 		{"127.4.0.1:9555", "ports"},
 		{"127.4.0.1:9600", "rest"},
@@ -85,31 +85,31 @@ func TestTCPHalfClose(t *testing.T) {
 			_, _ = io.WriteString(c, "got "+string(data))
 		})
 		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-		client := dialRaw(t, front).send("all of it")
+		client := dialRaw(t, front).send("request")
 		if err := client.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		if got := client.readToEnd(); got != "got all of it" {
+		if got := client.readToEnd(); got != "got request" {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("host first", func(t *testing.T) {
 		t.Parallel()
-		heard := make(chan string, 1)
+		received := make(chan string, 1)
 		app := startTCPServer(t, func(c net.Conn) {
-			_, _ = io.WriteString(c, "that is all")
+			_, _ = io.WriteString(c, "response")
 			_ = c.(*net.TCPConn).CloseWrite() // the client detects a failure
 			data, _ := io.ReadAll(c)
-			heard <- string(data)
+			received <- string(data)
 		})
 		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
 		client := dialRaw(t, front)
-		if got := client.readToEnd(); got != "that is all" {
+		if got := client.readToEnd(); got != "response" {
 			t.Errorf("the client got %q", got)
 		}
-		client.send("and yet")
+		client.send("after EOF")
 		_ = client.Close() // ends the other direction
-		if got := <-heard; got != "and yet" {
+		if got := <-received; got != "after EOF" {
 			t.Errorf("the host got %q", got)
 		}
 	})
@@ -145,22 +145,22 @@ func TestTCPIdleTimeout(t *testing.T) {
 	app := startTCPServer(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	w, front := tcpProxy(t, object{"cluster": "a", "idle_timeout": "1500ms"}, map[string]string{"a": app})
 	client := dialRaw(t, front)
-	busy := time.Now()
+	start := time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	var idle time.Time
-	for time.Since(busy) < 3*time.Second { // twice the timeout, but never idle for as long
+	var lastSent time.Time
+	for time.Since(start) < 3*time.Second { // twice the timeout, but never idle for as long
 		<-tick.C
-		idle = time.Now()
+		lastSent = time.Now()
 		client.send("x")
 		if _, err := client.r.ReadByte(); err != nil {
-			t.Fatalf("after %v of traffic: %v", time.Since(busy), err)
+			t.Fatalf("after %v of traffic: %v", time.Since(start), err)
 		}
 	}
 	if got := client.readToEnd(); got != "" {
 		t.Errorf("got %q", got)
 	}
-	if elapsed := time.Since(idle); elapsed < 1500*time.Millisecond || elapsed > 1500*time.Millisecond+rpcDeadline {
+	if elapsed := time.Since(lastSent); elapsed < 1500*time.Millisecond || elapsed > 1500*time.Millisecond+rpcDeadline {
 		t.Errorf("the connection closed after %v of idle time", elapsed)
 	}
 	eventually(t, "no connection is open", func() bool {
@@ -178,7 +178,7 @@ func TestTCPConnectAttempts(t *testing.T) {
 			listeners: list{tcpListener("bytes", front, object{"cluster": "a", "max_connect_attempts": attempts})},
 			clusters:  list{cluster("a", nil, dead, alive)},
 		}.config())
-		first, second := dialRaw(t, front).readToEnd(), dialRaw(t, front).readToEnd() // the dead host is the first choice of one of them
+		first, second := dialRaw(t, front).readToEnd(), dialRaw(t, front).readToEnd() // one of them tries the dead host first
 		if got := first == "alive" && second == "alive"; got != want {
 			t.Errorf("with %d attempts: %q and %q", attempts, first, second)
 		}
@@ -201,32 +201,32 @@ func TestTCPBulkTransfer(t *testing.T) {
 		n   int64
 		err error
 	}
-	hosts := make(chan sums, 1)
+	hostResults := make(chan sums, 1)
 	app := startTCPServer(t, func(c net.Conn) {
-		sent := make(chan error, 1)
+		sendErr := make(chan error, 1)
 		go func() {
 			_, err := io.Copy(c, randomStream(1, size))
-			sent <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
+			sendErr <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
 		}()
 		sum, n, err := readSum(c)
-		hosts <- sums{sum, n, errors.Join(err, <-sent)}
+		hostResults <- sums{sum, n, errors.Join(err, <-sendErr)}
 	})
 	w, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-	grewLittle := w.watchMemory()
+	checkGrowth := w.watchMemory()
 	client := dialRaw(t, front)
-	sent := make(chan error, 1)
+	sendErr := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(client.Conn, randomStream(2, size))
-		sent <- errors.Join(err, client.Conn.(*net.TCPConn).CloseWrite())
+		sendErr <- errors.Join(err, client.Conn.(*net.TCPConn).CloseWrite())
 	}()
 	sum, n, err := readSum(client.Conn)
-	if err := errors.Join(err, <-sent); err != nil || n != size || sum != streamSum(1, size) {
+	if err := errors.Join(err, <-sendErr); err != nil || n != size || sum != streamSum(1, size) {
 		t.Errorf("the client read %d bytes, intact %v, %v", n, sum == streamSum(1, size), err)
 	}
-	if host := <-hosts; host.err != nil || host.n != size || host.in != streamSum(2, size) {
+	if host := <-hostResults; host.err != nil || host.n != size || host.in != streamSum(2, size) {
 		t.Errorf("the host got %d bytes, intact %v, %v", host.n, host.in == streamSum(2, size), host.err)
 	}
-	grewLittle(bodyMemory)
+	checkGrowth(bodyMemory)
 }
 
 // randomStream returns size pseudorandom bytes, which are the same for the same seed.
@@ -236,21 +236,21 @@ func randomStream(seed uint64, size int64) io.Reader {
 	return io.LimitReader(&repeatReader{block: block}, size)
 }
 
-// repeatReader is a reader of its block, again and again. Each repetition changes a byte.
+// repeatReader reads its block repeatedly. Each repetition changes a byte.
 type repeatReader struct {
 	block     []byte
-	at        int
+	offset    int
 	iteration byte
 }
 
 func (r *repeatReader) Read(p []byte) (int, error) {
-	if r.at == len(r.block) {
-		r.at = 0
+	if r.offset == len(r.block) {
+		r.offset = 0
 		r.iteration++
 		r.block[r.iteration] ^= r.iteration | 1
 	}
-	n := copy(p, r.block[r.at:])
-	r.at += n
+	n := copy(p, r.block[r.offset:])
+	r.offset += n
 	return n, nil
 }
 
@@ -310,12 +310,12 @@ func TestTCPConnectionsAreCounted(t *testing.T) {
 		clusters:  list{cluster("a", object{"circuit_breakers": list{object{"max_connections": 2}}}, app)},
 	}.config())
 	first, second := dialRaw(t, front), dialRaw(t, front)
-	eventually(t, "two are connected", func() bool { return open.Load() == 2 })
+	eventually(t, "two clients are connected", func() bool { return open.Load() == 2 })
 	if got := dialRaw(t, front).readToEnd(); got != "" {
-		t.Errorf("the third got %q", got)
+		t.Errorf("a third connection got %q, want EOF", got)
 	}
 	_ = first.Close() // frees a slot
-	eventually(t, "one is connected", func() bool { return open.Load() == 1 })
+	eventually(t, "one client is connected", func() bool { return open.Load() == 1 })
 	eventually(t, "another connection is accepted", func() bool {
 		c, err := net.Dial("tcp", front)
 		if err != nil {

@@ -27,25 +27,25 @@ type certDir struct {
 
 func newCertDir(t *testing.T) *certDir {
 	t.Helper()
-	v := &certDir{t: t, dir: t.TempDir(), ca: testpki.New(t)}
-	v.ca.Write(v.dir)
-	return v
+	d := &certDir{t: t, dir: t.TempDir(), ca: testpki.New(t)}
+	d.ca.Write(d.dir)
+	return d
 }
 
 // issue writes NAME.pem and NAME.key.
-func (v *certDir) issue(name string, s testpki.Spec) testpki.Leaf {
-	v.t.Helper()
-	leaf := v.ca.Issue(s)
-	leaf.Write(v.t, v.dir, name)
+func (d *certDir) issue(name string, s testpki.Spec) testpki.Leaf {
+	d.t.Helper()
+	leaf := d.ca.Issue(s)
+	leaf.Write(d.t, d.dir, name)
 	return leaf
 }
 
-func (v *certDir) path(name string) string { return filepath.Join(v.dir, name) }
+func (d *certDir) path(name string) string { return filepath.Join(d.dir, name) }
 
-// context returns a tls_context with a certificate of v.
-func (v *certDir) context(name string, extra object) object {
+// context returns a tls_context with the certificate name of d.
+func (d *certDir) context(name string, extra object) object {
 	return object{
-		"status": true, "ca_cert": v.path("ca.pem"), "cert_chain": v.path(name + ".pem"), "private_key": v.path(name + ".key"),
+		"status": true, "ca_cert": d.path("ca.pem"), "cert_chain": d.path(name + ".pem"), "private_key": d.path(name + ".key"),
 	}.with(extra)
 }
 
@@ -56,29 +56,29 @@ func tlsListener(name, address string, context object, extra ...object) object {
 	return l
 }
 
-// client returns a client that trusts the authority of v and prefers HTTP/2.
-func (v *certDir) client(cert ...tls.Certificate) *http.Client {
+// client returns a client that trusts the authority of d and prefers HTTP/2.
+func (d *certDir) client(cert ...tls.Certificate) *http.Client {
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), Certificates: cert}, ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{RootCAs: d.ca.Pool(), Certificates: cert}, ForceAttemptHTTP2: true,
 	}
-	v.t.Cleanup(transport.CloseIdleConnections)
+	d.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
 }
 
 // TestMutualTLSCarriesEveryProtocol sends each protocol in plaintext to one listener. Weft forwards
 // it over mutual TLS to its second listener, and from there to the upstream.
 func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
-	v := newCertDir(t)
-	v.issue("server", testpki.Spec{CommonName: "server", DNS: []string{"app.shop"}})
-	v.issue("client", testpki.Spec{CommonName: "client", URIs: []string{"spiffe://shop/ns/default/sa/front"}})
+	certs := newCertDir(t)
+	certs.issue("server", testpki.Spec{CommonName: "server", DNS: []string{"app.shop"}})
+	certs.issue("client", testpki.Spec{CommonName: "client", URIs: []string{"spiffe://shop/ns/default/sa/front"}})
 	dubbo := startProvider(t, "provider", nil)
 	grpc := serveGRPC(t, "")
 	web := startUpstream(t, respondWith("web"))
-	front, back, log := freeAddress(), freeAddress(), v.path("access.log")
+	front, back, log := freeAddress(), freeAddress(), certs.path("access.log")
 	w := startWeft(t, setup{
 		listeners: list{
 			networkListener("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}}),
-			tlsListener("back", back, v.context("server", object{
+			tlsListener("back", back, certs.context("server", object{
 				"require_client_cert":           true,
 				"match_typed_subject_alt_names": list{object{"san_type": "URI", "matcher": object{"prefix": "spiffe://shop/ns/default/"}}},
 			}), object{"access_logs": list{object{"log_path": log, "log_format": "%protocol% %scheme% %downstream_tls_version% %downstream_peer_uri_san% %requested_server_name%"}}}),
@@ -88,7 +88,7 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 			routeTable("back", routeTo("/shop.Orders/", "grpc"), routeTo("/dubbo.Orders", "dubbo"), routeTo("/", "web")),
 		},
 		clusters: list{
-			cluster("back", object{"tls_context": v.context("client", object{"server_name": "app.shop"})}, back),
+			cluster("back", object{"tls_context": certs.context("client", object{"server_name": "app.shop"})}, back),
 			cluster("dubbo", nil, dubbo.address), cluster("grpc", nil, grpc.address), cluster("web", nil, web.address),
 		},
 	}.config())
@@ -124,60 +124,60 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 		}
 	}
 	if n := strings.Count(string(text), "TLSv1.3 spiffe://shop/ns/default/sa/front app.shop"); n != 9 {
-		t.Errorf("%d of 9 lines have the client:\n%s", n, text)
+		t.Errorf("%d of 9 lines have the certificate of the client:\n%s", n, text)
 	}
 }
 
 func TestInvalidCertificatesAreRejected(t *testing.T) {
-	v, strange := newCertDir(t), newCertDir(t)
-	v.issue("server", testpki.Spec{DNS: []string{"app.shop"}, IPs: []string{"127.0.0.1"}})
-	friend := v.issue("friend", testpki.Spec{URIs: []string{"spiffe://shop/a"}})
-	other := v.issue("other", testpki.Spec{URIs: []string{"spiffe://bank/a"}})
-	stranger := strange.issue("stranger", testpki.Spec{URIs: []string{"spiffe://shop/a"}})
+	certs, otherCerts := newCertDir(t), newCertDir(t)
+	certs.issue("server", testpki.Spec{DNS: []string{"app.shop"}, IPs: []string{"127.0.0.1"}})
+	valid := certs.issue("friend", testpki.Spec{URIs: []string{"spiffe://shop/a"}})
+	other := certs.issue("other", testpki.Spec{URIs: []string{"spiffe://bank/a"}})
+	untrusted := otherCerts.issue("stranger", testpki.Spec{URIs: []string{"spiffe://shop/a"}})
 	front, plain := freeAddress(), freeAddress()
-	cases := list{}
+	clusters := list{}
 	routes := []object{}
 	for name, context := range map[string]object{
-		"wrong-name":  {"status": true, "ca_cert": v.path("ca.pem"), "server_name": "bank.example"},
-		"untrusted":   {"status": true, "ca_cert": strange.path("ca.pem")},
+		"other-name":  {"status": true, "ca_cert": certs.path("ca.pem"), "server_name": "bank.example"},
+		"untrusted":   {"status": true, "ca_cert": otherCerts.path("ca.pem")},
 		"system-only": {"status": true},
 	} {
-		cases = append(cases, cluster(name, object{"tls_context": context}, front))
+		clusters = append(clusters, cluster(name, object{"tls_context": context}, front))
 		routes = append(routes, routeTo("/"+name, name))
 	}
 	w := startWeft(t, setup{
 		listeners: list{
-			tlsListener("front", front, v.context("server", object{
+			tlsListener("front", front, certs.context("server", object{
 				"require_client_cert":           true,
 				"match_typed_subject_alt_names": list{object{"san_type": "URI", "matcher": object{"safe_regex": object{"regex": "spiffe://shop/[ab]"}}}},
 			})),
 			httpListener("plain", plain),
 		},
-		tables:   list{routeTable("front", directRoute("/", 200, "in")), routeTable("plain", routes...)},
-		clusters: cases,
+		tables:   list{routeTable("front", directRoute("/", 200, "accepted")), routeTable("plain", routes...)},
+		clusters: clusters,
 	}.config())
 	for _, test := range []struct {
-		name   string
-		client *http.Client
-		in     bool
-		result string
+		name     string
+		client   *http.Client
+		accepted bool
+		result   string
 	}{
-		{"valid certificate", v.client(friend.TLS), true, "ok"},
-		{"none", v.client(), false, "no_certificate"},
-		{"other identity", v.client(other.TLS), false, "wrong_peer"},
-		{"other authority", clientWithCert(v, stranger.TLS), false, "untrusted"},
+		{"valid certificate", certs.client(valid.TLS), true, "ok"},
+		{"no certificate", certs.client(), false, "no_certificate"},
+		{"other identity", certs.client(other.TLS), false, "wrong_peer"},
+		{"other authority", clientWithCert(certs, untrusted.TLS), false, "untrusted"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a, err := tryRequest(t.Context(), test.client, "GET", "https://"+front+"/", "")
-			if in := err == nil && a.body == "in"; in != test.in {
-				t.Errorf("response %+v, %v; want accepted: %v", a, err, test.in)
+			resp, err := tryRequest(t.Context(), test.client, "GET", "https://"+front+"/", "")
+			if accepted := err == nil && resp.body == "accepted"; accepted != test.accepted {
+				t.Errorf("response %+v, %v; want accepted: %v", resp, err, test.accepted)
 			}
 			eventually(t, "the handshake is counted as "+test.result, func() bool {
 				return w.metric("weft_listener_tls_handshakes_total", "listener", "front", "result", test.result) >= 1
 			})
 		})
 	}
-	for _, name := range []string{"wrong-name", "untrusted", "system-only"} {
+	for _, name := range []string{"other-name", "untrusted", "system-only"} {
 		if got := sendRequest(t, newClient(t), "GET", "http://"+plain+"/"+name, ""); got.status != 502 {
 			t.Errorf("host with %s: status %d, want 502", name, got.status)
 		}
@@ -189,8 +189,8 @@ func TestInvalidCertificatesAreRejected(t *testing.T) {
 
 // clientWithCert returns a client that presents a certificate even if the server does not accept
 // its authority.
-func clientWithCert(v *certDir, cert tls.Certificate) *http.Client {
-	c := v.client()
+func clientWithCert(certs *certDir, cert tls.Certificate) *http.Client {
+	c := certs.client()
 	c.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return &cert, nil
 	}
@@ -198,28 +198,28 @@ func clientWithCert(v *certDir, cert tls.Certificate) *http.Client {
 }
 
 func TestTLSAndPlaintextOnSamePort(t *testing.T) {
-	v := newCertDir(t)
-	v.issue("server", testpki.Spec{})
+	certs := newCertDir(t)
+	certs.issue("server", testpki.Spec{})
 	front, strict := freeAddress(), freeAddress()
 	startWeft(t, setup{
 		listeners: list{
-			tlsListener("front", front, v.context("server", nil), object{"inspector": true}),
-			tlsListener("strict", strict, v.context("server", nil)),
+			tlsListener("front", front, certs.context("server", nil), object{"inspector": true}),
+			tlsListener("strict", strict, certs.context("server", nil)),
 		},
-		tables: list{routeTable("front", directRoute("/", 200, "in")), routeTable("strict", directRoute("/", 200, "in"))},
+		tables: list{routeTable("front", directRoute("/", 200, "accepted")), routeTable("strict", directRoute("/", 200, "accepted"))},
 	}.config())
 	for name, c := range map[string]struct {
-		client *http.Client
-		url    string
-		in     bool
+		client   *http.Client
+		url      string
+		accepted bool
 	}{
-		"TLS":                              {v.client(), "https://" + front, true},
+		"TLS":                              {certs.client(), "https://" + front, true},
 		"plaintext":                        {newClient(t), "http://" + front, true},
-		"only TLS":                         {v.client(), "https://" + strict, true},
+		"only TLS":                         {certs.client(), "https://" + strict, true},
 		"plaintext on a TLS-only listener": {newClient(t), "http://" + strict, false},
 	} {
-		if a, err := tryRequest(t.Context(), c.client, "GET", c.url, ""); (err == nil && a.body == "in") != c.in {
-			t.Errorf("%s: %+v, %v; want accepted: %v", name, a, err, c.in)
+		if resp, err := tryRequest(t.Context(), c.client, "GET", c.url, ""); (err == nil && resp.body == "accepted") != c.accepted {
+			t.Errorf("%s: %+v, %v; want accepted: %v", name, resp, err, c.accepted)
 		}
 	}
 }
@@ -227,55 +227,55 @@ func TestTLSAndPlaintextOnSamePort(t *testing.T) {
 // TestCertificatesRotateUnderLoad verifies that no request fails while the files are replaced as
 // Kubernetes does, and that new connections get the new certificate.
 func TestCertificatesRotateUnderLoad(t *testing.T) {
-	v := newCertDir(t)
-	swap := func(version, cn string) {
-		dir := v.path(version)
+	certs := newCertDir(t)
+	rotate := func(version, cn string) {
+		dir := certs.path(version)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		leaf := v.ca.Issue(testpki.Spec{CommonName: cn})
+		leaf := certs.ca.Issue(testpki.Spec{CommonName: cn})
 		leaf.Write(t, dir, "server")
-		next := v.path("..next")
+		next := certs.path("..next")
 		if err := os.Symlink(version, next); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(next, v.path("..data")); err != nil {
+		if err := os.Rename(next, certs.path("..data")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	swap("v1", "one")
+	rotate("v1", "cert-1")
 	for _, name := range []string{"server.pem", "server.key"} {
-		if err := os.Symlink(filepath.Join("..data", name), v.path(name)); err != nil {
+		if err := os.Symlink(filepath.Join("..data", name), certs.path(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	front := freeAddress()
 	w := startWeft(t, setup{
-		listeners: list{tlsListener("front", front, v.context("server", nil))},
-		tables:    list{routeTable("front", directRoute("/", 200, "in"))},
+		listeners: list{tlsListener("front", front, certs.context("server", nil))},
+		tables:    list{routeTable("front", directRoute("/", 200, "accepted"))},
 	}.config())
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	var failed, served atomic.Int64
 	for i := range 8 {
-		c := v.client()
-		fresh := i%2 == 0 // a connection for each request
-		c.Transport.(*http.Transport).DisableKeepAlives = fresh
+		c := certs.client()
+		newConns := i%2 == 0 // a connection for each request
+		c.Transport.(*http.Transport).DisableKeepAlives = newConns
 		load.Go(func() {
 			for ctx.Err() == nil {
-				a, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
-				if err != nil || a.body != "in" {
+				resp, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
+				if err != nil || resp.body != "accepted" {
 					failed.Add(1)
-					t.Errorf("under load: %+v, %v", a, err)
+					t.Errorf("under load: %+v, %v", resp, err)
 					return
 				}
 				served.Add(1)
 			}
 		})
 	}
-	for i, cn := range []string{"two", "three"} {
-		swap(fmt.Sprintf("v%d", i+2), cn)
-		eventually(t, "the certificate is "+cn, func() bool { return presentedName(t, v, front) == cn })
+	for i, cn := range []string{"cert-2", "cert-3"} {
+		rotate(fmt.Sprintf("v%d", i+2), cn)
+		eventually(t, "the certificate is "+cn, func() bool { return presentedName(t, certs, front) == cn })
 	}
 	stop()
 	load.Wait()
@@ -293,15 +293,15 @@ func skipVerify(c *http.Client) {
 }
 
 // presentedName returns the common name of the certificate that a listener presents.
-func presentedName(t *testing.T, v *certDir, address string) string {
+func presentedName(t *testing.T, certs *certDir, address string) string {
 	t.Helper()
-	return presentedNameFor(t, v, address, "127.0.0.1")
+	return presentedNameFor(t, certs, address, "127.0.0.1")
 }
 
 // presentedNameFor is presentedName for clients that send name as SNI, or no SNI if name is "".
-func presentedNameFor(t *testing.T, v *certDir, address, name string) string {
+func presentedNameFor(t *testing.T, certs *certDir, address, name string) string {
 	t.Helper()
-	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: v.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
+	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: certs.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,22 +312,22 @@ func presentedNameFor(t *testing.T, v *certDir, address, name string) string {
 // TestLargeBodiesOverTLS sends bodies larger than the socket buffers in both directions, in both
 // HTTP versions, over TLS from the client and between two listeners.
 func TestLargeBodiesOverTLS(t *testing.T) {
-	v := newCertDir(t)
-	v.issue("server", testpki.Spec{})
+	certs := newCertDir(t)
+	certs.issue("server", testpki.Spec{})
 	echo := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
-	direct, through := freeAddress(), freeAddress()
+	direct, chained := freeAddress(), freeAddress()
 	startWeft(t, setup{
-		listeners: list{tlsListener("direct", direct, v.context("server", nil)), tlsListener("through", through, v.context("server", nil))},
+		listeners: list{tlsListener("direct", direct, certs.context("server", nil)), tlsListener("through", chained, certs.context("server", nil))},
 		tables:    list{routeTable("direct", routeTo("/", "echo", object{"upstream_protocol": "Http1"})), routeTable("through", routeTo("/", "direct"))},
 		clusters: list{
 			cluster("echo", nil, echo.address),
-			cluster("direct", object{"tls_context": object{"status": true, "ca_cert": v.path("ca.pem")}}, direct),
+			cluster("direct", object{"tls_context": object{"status": true, "ca_cert": certs.path("ca.pem")}}, direct),
 		},
 	}.config())
 	body := strings.Repeat("0123456789abcdef", 1<<19)
-	for _, front := range []string{direct, through} {
+	for _, front := range []string{direct, chained} {
 		for _, h2 := range []bool{false, true} {
-			c := v.client()
+			c := certs.client()
 			c.Transport.(*http.Transport).ForceAttemptHTTP2 = h2
 			if got := sendRequest(t, c, "POST", "https://"+front+"/", body); got.status != 200 || got.body != body {
 				t.Errorf("HTTP/2 %t: status %d and %d bytes, not the %d that were sent", h2, got.status, len(got.body), len(body))
@@ -336,18 +336,18 @@ func TestLargeBodiesOverTLS(t *testing.T) {
 	}
 }
 
-// TestSlowHandshakesAreBounded verifies that timeouts close connections that send nothing or half a
-// ClientHello, and that other clients are served meanwhile.
+// TestSlowHandshakesAreBounded verifies that timeouts close connections that send nothing or an
+// incomplete ClientHello, and that Weft serves other clients at the same time.
 func TestSlowHandshakesAreBounded(t *testing.T) {
-	v := newCertDir(t)
-	v.issue("server", testpki.Spec{})
+	certs := newCertDir(t)
+	certs.issue("server", testpki.Spec{})
 	front := freeAddress()
 	w := startWeft(t, setup{
-		listeners: list{tlsListener("front", front, v.context("server", object{"handshake_timeout": "1s"}), object{"connection_idle_timeout": "2s"})},
-		tables:    list{routeTable("front", directRoute("/", 200, "in"))},
+		listeners: list{tlsListener("front", front, certs.context("server", object{"handshake_timeout": "1s"}), object{"connection_idle_timeout": "2s"})},
+		tables:    list{routeTable("front", directRoute("/", 200, "accepted"))},
 	}.config())
-	const many = 500
-	conns := make([]net.Conn, many)
+	const slowConns = 500
+	conns := make([]net.Conn, slowConns)
 	for i := range conns {
 		var err error
 		if conns[i], err = net.Dial("tcp", front); err != nil {
@@ -358,45 +358,45 @@ func TestSlowHandshakesAreBounded(t *testing.T) {
 			_, _ = conns[i].Write([]byte("\x16\x03\x01\x02\x00\x01\x00"))
 		}
 	}
-	if a := sendRequest(t, v.client(), "GET", "https://"+front+"/", ""); a.body != "in" {
-		t.Errorf("meanwhile: %+v", a)
+	if resp := sendRequest(t, certs.client(), "GET", "https://"+front+"/", ""); resp.body != "accepted" {
+		t.Errorf("client that completes the handshake: %+v", resp)
 	}
 	eventually(t, "the slow connections are closed", func() bool { return w.metric("weft_listener_connections_active", "listener", "front") <= 1 })
-	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "front", "result", "timeout"); n != many/2 {
-		t.Errorf("%v handshakes timed out, want %d", n, many/2)
+	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "front", "result", "timeout"); n != slowConns/2 {
+		t.Errorf("%v handshakes timed out, want %d", n, slowConns/2)
 	}
-	if n := w.metric("weft_listener_connections_closed_total", "listener", "front", "cause", "tls_handshake"); n != many/2 {
-		t.Errorf("%v connections closed during the handshake, want %d", n, many/2)
+	if n := w.metric("weft_listener_connections_closed_total", "listener", "front", "cause", "tls_handshake"); n != slowConns/2 {
+		t.Errorf("%v connections closed during the handshake, want %d", n, slowConns/2)
 	}
 }
 
 // TestThirdPartyTLSClients verifies that curl, openssl and sslscan accept the TLS of Weft.
 func TestThirdPartyTLSClients(t *testing.T) {
-	v := newCertDir(t)
-	v.issue("server", testpki.Spec{DNS: []string{"localhost"}, RSA: true})
+	certs := newCertDir(t)
+	certs.issue("server", testpki.Spec{DNS: []string{"localhost"}, RSA: true})
 	front := freeAddress()
 	_, port, _ := net.SplitHostPort(front)
 	startWeft(t, setup{
-		listeners: list{tlsListener("front", front, v.context("server", nil))},
+		listeners: list{tlsListener("front", front, certs.context("server", nil))},
 		tables:    list{routeTable("front", directRoute("/", 200, "in\n"))},
 	}.config())
 	url := "https://localhost:" + port + "/"
 	request := "printf 'GET / HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n'"
-	client := "openssl s_client -connect " + front + " -servername localhost -CAfile " + v.path("ca.pem")
+	client := "openssl s_client -connect " + front + " -servername localhost -CAfile " + certs.path("ca.pem")
 	for _, test := range []struct {
-		name, script string
-		want, not    []string
+		name, script   string
+		want, unwanted []string
 	}{
-		{"curl, HTTP/2", "curl -sS --http2 --cacert " + v.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n2"}, nil},
-		{"curl, HTTP/1.1", "curl -sS --http1.1 --cacert " + v.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n1.1"}, nil},
-		{"curl, TLS 1.2", "curl -sS --tls-max 1.2 --cacert " + v.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n2"}, nil},
+		{"curl, HTTP/2", "curl -sS --http2 --cacert " + certs.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n2"}, nil},
+		{"curl, HTTP/1.1", "curl -sS --http1.1 --cacert " + certs.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n1.1"}, nil},
+		{"curl, TLS 1.2", "curl -sS --tls-max 1.2 --cacert " + certs.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n2"}, nil},
 		{"s_client, TLS 1.3", "(" + request + "; sleep 0.5) | " + client + " 2>&1", []string{"Verify return code: 0 (ok)", "TLSv1.3", "HTTP/1.1 200 OK", "in\n"}, nil},
 		{
 			"s_client, KeyUpdate", "(printf 'K\\n'; sleep 0.5; " + request + "; sleep 0.5) | " + client + " -msg 2>&1",
 			[]string{"<<< TLS 1.3, Handshake [length 0005], KeyUpdate", "HTTP/1.1 200 OK", "close_notify"}, nil,
 		},
-		{"s_client, session resumption", client + " -sess_out " + v.path("s") + " < /dev/null >/dev/null 2>&1; (" + request + "; sleep 0.5) | " +
-			client + " -sess_out " + v.path("s") + " >/dev/null 2>&1; " + client + " -sess_in " + v.path("s") + " < /dev/null 2>&1", []string{"Reused, TLSv1.3"}, nil},
+		{"s_client, session resumption", client + " -sess_out " + certs.path("s") + " < /dev/null >/dev/null 2>&1; (" + request + "; sleep 0.5) | " +
+			client + " -sess_out " + certs.path("s") + " >/dev/null 2>&1; " + client + " -sess_in " + certs.path("s") + " < /dev/null 2>&1", []string{"Reused, TLSv1.3"}, nil},
 		{"s_client, TLS 1.1", client + " -tls1_1 -cipher ALL:@SECLEVEL=0 < /dev/null 2>&1", []string{"alert protocol version", "Cipher is (NONE)"}, nil},
 		{"s_client, small fragments", "(" + request + "; sleep 0.5) | " + client + " -maxfraglen 512 -split_send_frag 512 2>&1", []string{"HTTP/1.1 200 OK"}, nil},
 		{
@@ -421,9 +421,9 @@ func TestThirdPartyTLSClients(t *testing.T) {
 					t.Errorf("the output lacks %q (%v):\n%s", want, err, out)
 				}
 			}
-			for _, not := range test.not {
-				if strings.Contains(string(out), not) {
-					t.Errorf("the output has %q:\n%s", not, out)
+			for _, unwanted := range test.not {
+				if strings.Contains(string(out), unwanted) {
+					t.Errorf("the output has %q:\n%s", unwanted, out)
 				}
 			}
 		})
@@ -438,14 +438,14 @@ func TestNginxTLSOnBothSides(t *testing.T) {
 			t.Skip("nginx is not installed")
 		}
 	}
-	v := newCertDir(t)
-	v.issue("weft", testpki.Spec{DNS: []string{"weft.shop"}})
-	v.issue("nginx", testpki.Spec{DNS: []string{"nginx.shop"}})
-	before, front, behind := freeAddress(), freeAddress(), freeAddress()
+	certs := newCertDir(t)
+	certs.issue("weft", testpki.Spec{DNS: []string{"weft.shop"}})
+	certs.issue("nginx", testpki.Spec{DNS: []string{"nginx.shop"}})
+	nginxFront, front, nginxBack := freeAddress(), freeAddress(), freeAddress()
 	startWeft(t, setup{
-		listeners: list{tlsListener("front", front, v.context("weft", object{"require_client_cert": true}))},
+		listeners: list{tlsListener("front", front, certs.context("weft", object{"require_client_cert": true}))},
 		tables:    list{routeTable("front", routeTo("/", "nginx"))},
-		clusters:  list{cluster("nginx", object{"tls_context": v.context("weft", object{"server_name": "nginx.shop"})}, behind)},
+		clusters:  list{cluster("nginx", object{"tls_context": certs.context("weft", object{"server_name": "nginx.shop"})}, nginxBack)},
 	}.config())
 	file := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr;
 events {}
@@ -458,11 +458,11 @@ http {
     proxy_ssl_trusted_certificate %[1]s/ca.pem; proxy_ssl_verify on; proxy_ssl_name weft.shop; proxy_ssl_server_name on; } }
   server { listen %[4]s ssl; ssl_client_certificate %[1]s/ca.pem; ssl_verify_client on;
     location / { return 200 "$ssl_protocol $ssl_client_verify"; } }
-}`, v.dir, before, front, behind)
-	if err := os.WriteFile(v.path("nginx.conf"), []byte(file), 0o600); err != nil {
+}`, certs.dir, nginxFront, front, nginxBack)
+	if err := os.WriteFile(certs.path("nginx.conf"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(nginx, "-c", v.path("nginx.conf"), "-p", v.dir)
+	cmd := exec.Command(nginx, "-c", certs.path("nginx.conf"), "-p", certs.dir)
 	log := newOutput()
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
@@ -470,11 +470,11 @@ http {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	eventually(t, "nginx responds", func() bool {
-		a, err := tryRequest(t.Context(), newClient(t), "GET", "http://"+before+"/", "")
-		return err == nil && a.status == 200
+		resp, err := tryRequest(t.Context(), newClient(t), "GET", "http://"+nginxFront+"/", "")
+		return err == nil && resp.status == 200
 	})
 	for range 3 {
-		if got := sendRequest(t, newClient(t), "GET", "http://"+before+"/", ""); got.body != "TLSv1.3 SUCCESS" {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+nginxFront+"/", ""); got.body != "TLSv1.3 SUCCESS" {
 			t.Errorf("nginx, Weft, nginx: %d %q", got.status, got.body)
 		}
 	}

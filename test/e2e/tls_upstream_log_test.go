@@ -13,22 +13,22 @@ import (
 // protocol. For a plaintext host they are empty.
 func TestAccessLogUpstreamTLS(t *testing.T) {
 	t.Parallel()
-	v := newCertDir(t)
-	v.issue("server", testpki.Spec{CommonName: "back", DNS: []string{"app.shop"}, URIs: []string{"spiffe://shop/back"}})
-	front, back, log := freeAddress(), freeAddress(), v.path("access.log")
+	certs := newCertDir(t)
+	certs.issue("server", testpki.Spec{CommonName: "back", DNS: []string{"app.shop"}, URIs: []string{"spiffe://shop/back"}})
+	front, back, log := freeAddress(), freeAddress(), certs.path("access.log")
 	dubbo, web, grpc := startProvider(t, "provider", nil), startUpstream(t, respondWith("web")), serveGRPC(t, "")
 	w := startWeft(t, setup{
 		listeners: list{
 			networkListener("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}},
 				object{"access_logs": list{object{"log_path": log, "log_format": "%protocol% %upstream_tls_version% %upstream_tls_resumed% %upstream_peer_uri_san% %upstream_peer_dns_san%"}}}),
-			tlsListener("back", back, v.context("server", nil)),
+			tlsListener("back", back, certs.context("server", nil)),
 		},
 		tables: list{
 			routeTable("front", routeTo("/plain", "web"), routeTo("/", "back")),
 			routeTable("back", routeTo("/shop.Orders/", "grpc"), routeTo("/dubbo.Orders", "dubbo"), routeTo("/", "web")),
 		},
 		clusters: list{
-			cluster("back", object{"tls_context": object{"status": true, "ca_cert": v.path("ca.pem"), "server_name": "app.shop"}}, back),
+			cluster("back", object{"tls_context": object{"status": true, "ca_cert": certs.path("ca.pem"), "server_name": "app.shop"}}, back),
 			cluster("dubbo", nil, dubbo.address), cluster("grpc", nil, grpc.address), cluster("web", nil, web.address),
 		},
 	}.config())

@@ -83,7 +83,7 @@ func rejectedRequests() []translation {
 
 // responseTranslations returns responses, to requests that Weft forwards.
 func responseTranslations() []translation {
-	const asked = "GET /t shop.test"
+	const forwarded = "GET /t shop.test"
 	large := strings.Repeat("content ", 2000) // more than Weft buffers before the end of the body
 	cases := []translation{
 		{name: "response headers", response1: "HTTP/1.1 201 Created\nSet-Cookie: a=1\nX-One: 1\nSet-Cookie: b=2\nContent-Length: 0\n\n",
@@ -115,7 +115,7 @@ func responseTranslations() []translation {
 		{name: "Content-Length and chunks in a response", response1: "HTTP/1.1 200 OK\nContent-Length: 2\nTransfer-Encoding: chunked\n\n0\n\n" + closeMark, clientWant: "502"},
 	}
 	for i := range cases {
-		cases[i].http1, cases[i].http2, cases[i].upstreamWant = get1+"\n", get2, asked
+		cases[i].http1, cases[i].http2, cases[i].upstreamWant = get1+"\n", get2, forwarded
 	}
 	return append(cases,
 		translation{name: "Expect: 100-continue", http1: "POST /t HTTP/1.1\nHost: shop.test\nExpect: 100-continue\nContent-Length: 5\n\nhello", // RFC 9110 10.1.1

@@ -65,8 +65,8 @@ func isAddedByWeft(name string) bool {
 // http1Reader reads HTTP/1.1 messages without validation.
 type http1Reader struct{ *bufio.Reader }
 
-// section reads lines up to an empty one: a start line if first is set, and headers.
-func (r http1Reader) section(first bool) (line string, fields []string, err error) {
+// section reads lines up to an empty line: a start line if startLine is set, and headers.
+func (r http1Reader) section(startLine bool) (line string, fields []string, err error) {
 	for {
 		text, err := r.ReadString('\n')
 		if err != nil {
@@ -76,8 +76,8 @@ func (r http1Reader) section(first bool) (line string, fields []string, err erro
 		switch {
 		case text == "":
 			return line, fields, nil
-		case first:
-			line, first = text, false
+		case startLine:
+			line, startLine = text, false
 		default:
 			name, value, _ := strings.Cut(text, ": ")
 			fields = append(fields, strings.ToLower(name)+": "+value)
@@ -105,7 +105,7 @@ func withoutWeftHeaders(fields []string) []string {
 }
 
 // content removes the headers of the connection from fields and reads the body that fields
-// announce. If without is set, the message has no body.
+// announce. If noBody is set, the message has no body.
 func (r http1Reader) content(fields *[]string, noBody bool) (body string, trailers []string, err error) {
 	takeHeader(fields, "connection")
 	chunked := takeHeader(fields, "transfer-encoding") == "chunked"
@@ -122,11 +122,11 @@ func (r http1Reader) content(fields *[]string, noBody bool) (body string, traile
 			if err != nil || n == 0 {
 				break
 			}
-			piece := make([]byte, n+2)
-			if _, err := io.ReadFull(r, piece); err != nil {
+			chunk := make([]byte, n+2)
+			if _, err := io.ReadFull(r, chunk); err != nil {
 				return body, nil, err
 			}
-			body += string(piece[:n])
+			body += string(chunk[:n])
 		}
 		_, trailers, err = r.section(false)
 		return body, trailers, err
@@ -178,7 +178,7 @@ func (r http1Reader) responses(head bool) string {
 	}
 }
 
-// http2Peer is one end of an HTTP/2 connection. It does not validate what it sends.
+// http2Peer is one end of an HTTP/2 connection. It does not validate the frames that it sends.
 type http2Peer struct {
 	conn  net.Conn
 	fr    *http2.Framer
@@ -230,9 +230,9 @@ func (p *http2Peer) send(stream uint32, messages string) error {
 	return nil
 }
 
-// message reads a message to its end, from stream or, if that is 0, from the next stream. first
-// returns the first line for the pseudo-headers.
-func (p *http2Peer) message(stream uint32, first func(pseudo map[string]string) string) (text string, streamID uint32, err error) {
+// message reads a message to its end, from stream or, if that is 0, from the next stream.
+// firstLine returns the first line for the pseudo-headers.
+func (p *http2Peer) message(stream uint32, firstLine func(pseudo map[string]string) string) (text string, streamID uint32, err error) {
 	var line, body string
 	var fields []string
 	started := false
@@ -261,7 +261,7 @@ func (p *http2Peer) message(stream uint32, first func(pseudo map[string]string) 
 			if started {
 				return text + notation(line, fields, body, regular), stream, nil
 			}
-			line, fields = first(pseudo), withoutWeftHeaders(regular)
+			line, fields = firstLine(pseudo), withoutWeftHeaders(regular)
 			if started = len(line) != 3 || line[0] != '1'; !started {
 				text += notation(line, fields, "", nil) + messageSeparator
 			}
@@ -302,11 +302,11 @@ func (p *http2Peer) request() (text string, stream uint32, err error) {
 func requestHTTP1(t *testing.T, address, request string) string {
 	t.Helper()
 	c := dialRaw(t, address)
-	text, ends := strings.CutSuffix(request, closeMark)
+	text, closes := strings.CutSuffix(request, closeMark)
 	if _, err := io.WriteString(c, http1Text(text)); err != nil {
 		t.Fatal(err)
 	}
-	if ends {
+	if closes {
 		if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
@@ -325,11 +325,11 @@ func requestHTTP2(t *testing.T, address, request string) string {
 	if err := p.fr.WriteSettings(); err != nil {
 		t.Fatal(err)
 	}
-	head, rest, extra := strings.Cut(request, "\n\n")
-	if extra {
-		rest = "\n\n" + rest
+	head, tail, hasBody := strings.Cut(request, "\n\n")
+	if hasBody {
+		tail = "\n\n" + tail
 	}
-	if err := p.send(1, withPseudo(head)+rest); err != nil {
+	if err := p.send(1, withPseudo(head)+tail); err != nil {
 		t.Fatal(err)
 	}
 	got, _, _ := p.message(1, func(pseudo map[string]string) string { return pseudo[":status"] })

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// translation is an exchange and what each side receives of it, in the notation.
+// translation is an exchange: the messages that each side sends and must receive, in the notation.
 type translation struct {
 	name string
-	// What clients send; "": not possible in this version.
+	// Requests of clients; "": not possible in this version.
 	http1, http2 string
-	// What the upstream receives; "": no complete request. upstreamWant1 and upstreamWant2 are for
+	// Request that the upstream must receive; "": no complete request. upstreamWant1 and upstreamWant2 are for
 	// upstreams of one version, if they differ.
 	upstreamWant, upstreamWant1, upstreamWant2 string
-	// What upstreams send; both "": 200 and "ok"; one "": not possible in this version.
+	// Responses of upstreams; both "": 200 and "ok"; one "": not possible in this version.
 	response1, response2 string
-	// What the client receives; "": the response "ok". clientWant1 and clientWant2 are for clients
+	// Response that the client must receive; "": the response "ok". clientWant1 and clientWant2 are for clients
 	// of one version.
 	clientWant, clientWant1, clientWant2 string
 }
@@ -39,7 +39,7 @@ func firstNonEmpty(texts ...string) string {
 }
 
 // recordingUpstreams is an upstream in each HTTP version. It reports the requests that it received
-// and responds as the current translation says.
+// and sends the response of the current translation.
 type recordingUpstreams struct {
 	address  map[string]string // by version, as in configuration
 	requests chan string       // complete requests
@@ -47,27 +47,27 @@ type recordingUpstreams struct {
 }
 
 func startRecordingUpstreams(t *testing.T) *recordingUpstreams {
-	a := &recordingUpstreams{requests: make(chan string, 10)}
-	a.address = map[string]string{"Http1": startTCPServer(t, a.http1), "Http2": startTCPServer(t, a.http2)}
-	return a
+	u := &recordingUpstreams{requests: make(chan string, 10)}
+	u.address = map[string]string{"Http1": startTCPServer(t, u.http1), "Http2": startTCPServer(t, u.http2)}
+	return u
 }
 
-func (a *recordingUpstreams) http1(c net.Conn) {
+func (u *recordingUpstreams) http1(c net.Conn) {
 	r := http1Reader{bufio.NewReader(c)}
 	for {
 		request, err := r.request()
 		if err != nil {
 			return
 		}
-		a.requests <- request
-		text, ends := strings.CutSuffix(firstNonEmpty(a.current.Load().response1, "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"), closeMark)
-		if _, err := io.WriteString(c, http1Text(text)); err != nil || ends {
+		u.requests <- request
+		text, closes := strings.CutSuffix(firstNonEmpty(u.current.Load().response1, "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"), closeMark)
+		if _, err := io.WriteString(c, http1Text(text)); err != nil || closes {
 			return
 		}
 	}
 }
 
-func (a *recordingUpstreams) http2(c net.Conn) {
+func (u *recordingUpstreams) http2(c net.Conn) {
 	preface := make([]byte, len(http2.ClientPreface))
 	p := newHTTP2Peer(c)
 	if _, err := io.ReadFull(c, preface); err != nil || p.fr.WriteSettings() != nil {
@@ -81,15 +81,15 @@ func (a *recordingUpstreams) http2(c net.Conn) {
 		case err != nil:
 			return
 		}
-		a.requests <- request
-		if p.send(stream, firstNonEmpty(a.current.Load().response2, ":status: 200\ncontent-length: 2\n\nok")) != nil {
+		u.requests <- request
+		if p.send(stream, firstNonEmpty(u.current.Load().response2, ":status: 200\ncontent-length: 2\n\nok")) != nil {
 			return
 		}
 	}
 }
 
-// TestTranslation sends each message through each pair of HTTP/1.1 and
-// HTTP/2, and verifies what arrives on both sides (RFC 9110 7.6, RFC 9112, RFC 9113 8).
+// TestTranslation sends each message through each pair of HTTP versions, and verifies the messages
+// that both sides receive (RFC 9110 7.6, RFC 9112, RFC 9113 8).
 func TestTranslation(t *testing.T) {
 	t.Parallel()
 	tests := append(append(requestTranslations(), rejectedRequests()...), responseTranslations()...)
@@ -129,44 +129,45 @@ func (x *translation) appliesTo(down, up string) bool {
 
 func (x *translation) run(t *testing.T, apps *recordingUpstreams, front, down, up string) {
 	apps.current.Store(x)
-	arrives, gets := firstNonEmpty(x.upstreamWant1, x.upstreamWant), firstNonEmpty(x.clientWant1, x.clientWant)
+	wantUpstream, wantClient := firstNonEmpty(x.upstreamWant1, x.upstreamWant), firstNonEmpty(x.clientWant1, x.clientWant)
 	if up == "Http2" {
-		arrives = firstNonEmpty(x.upstreamWant2, x.upstreamWant)
+		wantUpstream = firstNonEmpty(x.upstreamWant2, x.upstreamWant)
 	}
 	var got string
 	if down == "Http2" {
-		gets = firstNonEmpty(x.clientWant2, x.clientWant)
+		wantClient = firstNonEmpty(x.clientWant2, x.clientWant)
 		got = requestHTTP2(t, front, x.http2)
 	} else {
 		got = requestHTTP1(t, front, x.http1)
 	}
-	if gets = firstNonEmpty(gets, "200\ncontent-length: 2\n\nok"); status(got) != gets && got != gets {
-		t.Errorf("the client got\n%s\nwant\n%s", got, gets)
+	if wantClient = firstNonEmpty(wantClient, "200\ncontent-length: 2\n\nok"); status(got) != wantClient && got != wantClient {
+		t.Errorf("the client got\n%s\nwant\n%s", got, wantClient)
 	}
-	if arrived := apps.received(arrives != ""); arrived != arrives {
-		t.Errorf("the application got\n%s\nwant\n%s", arrived, arrives)
+	if received := apps.received(wantUpstream != ""); received != wantUpstream {
+		t.Errorf("the application got\n%s\nwant\n%s", received, wantUpstream)
 	}
 }
 
-// received returns what the upstream received, or "". If certain is set, it waits for the request.
-func (a *recordingUpstreams) received(certain bool) string {
-	if !certain {
+// received returns the request that the upstream received, or "". If wait is set, it waits for the
+// request.
+func (u *recordingUpstreams) received(wait bool) string {
+	if !wait {
 		select {
-		case got := <-a.requests:
+		case got := <-u.requests:
 			return got
 		default:
 			return ""
 		}
 	}
 	select {
-	case got := <-a.requests:
+	case got := <-u.requests:
 		return got
 	case <-time.After(waitTimeout):
 		return ""
 	}
 }
 
-// status returns the status of a response. Tests compare nothing else of a local reply.
+// status returns the status of a response. Tests compare only the status of a local reply.
 func status(response string) string {
 	if len(response) < 3 {
 		return response

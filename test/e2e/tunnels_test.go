@@ -25,18 +25,18 @@ type tunnel interface {
 	abort() error
 }
 
-// http1Tunnel is a tunnel in HTTP/1.1: the rest of a connection.
+// http1Tunnel is a tunnel in HTTP/1.1: a connection after the upgrade.
 type http1Tunnel struct {
 	*bufio.Reader
 	net.Conn
 }
 
-func (s http1Tunnel) Read(p []byte) (int, error) { return s.Reader.Read(p) }
+func (t http1Tunnel) Read(p []byte) (int, error) { return t.Reader.Read(p) }
 
-func (s http1Tunnel) closeWrite() error { return s.Conn.(*net.TCPConn).CloseWrite() }
+func (t http1Tunnel) closeWrite() error { return t.Conn.(*net.TCPConn).CloseWrite() }
 
-func (s http1Tunnel) abort() error {
-	return errors.Join(s.Conn.(*net.TCPConn).SetLinger(0), s.Conn.Close()) // a reset
+func (t http1Tunnel) abort() error {
+	return errors.Join(t.Conn.(*net.TCPConn).SetLinger(0), t.Conn.Close()) // a reset
 }
 
 // http2Tunnel is a tunnel in HTTP/2: a stream.
@@ -47,35 +47,35 @@ type http2Tunnel struct {
 	ended  error
 }
 
-func (s *http2Tunnel) Read(p []byte) (int, error) {
-	for len(s.unread) == 0 && s.ended == nil {
-		f, err := s.fr.ReadFrame()
+func (t *http2Tunnel) Read(p []byte) (int, error) {
+	for len(t.unread) == 0 && t.ended == nil {
+		f, err := t.fr.ReadFrame()
 		if err != nil {
 			return 0, err
 		}
 		switch f := f.(type) {
 		case *http2.DataFrame:
-			s.unread = slices.Clone(f.Data())
+			t.unread = slices.Clone(f.Data())
 			if f.StreamEnded() {
-				s.ended = io.EOF
+				t.ended = io.EOF
 			}
 		case *http2.RSTStreamFrame:
-			s.ended = http2.StreamError{StreamID: f.StreamID, Code: f.ErrCode}
+			t.ended = http2.StreamError{StreamID: f.StreamID, Code: f.ErrCode}
 		}
 	}
-	if len(s.unread) == 0 {
-		return 0, s.ended
+	if len(t.unread) == 0 {
+		return 0, t.ended
 	}
-	n := copy(p, s.unread)
-	s.unread = s.unread[n:]
+	n := copy(p, t.unread)
+	t.unread = t.unread[n:]
 	return n, nil
 }
 
-func (s *http2Tunnel) Write(p []byte) (int, error) { return len(p), s.fr.WriteData(s.stream, false, p) }
+func (t *http2Tunnel) Write(p []byte) (int, error) { return len(p), t.fr.WriteData(t.stream, false, p) }
 
-func (s *http2Tunnel) closeWrite() error { return s.fr.WriteData(s.stream, true, nil) }
+func (t *http2Tunnel) closeWrite() error { return t.fr.WriteData(t.stream, true, nil) }
 
-func (s *http2Tunnel) abort() error { return s.fr.WriteRSTStream(s.stream, http2.ErrCodeCancel) }
+func (t *http2Tunnel) abort() error { return t.fr.WriteRSTStream(t.stream, http2.ErrCodeCancel) }
 
 // openTunnel opens a tunnel to Weft in an HTTP version.
 func openTunnel(t *testing.T, address, protocol string) tunnel {
@@ -85,7 +85,7 @@ func openTunnel(t *testing.T, address, protocol string) tunnel {
 		c.send("GET /chat HTTP/1.1\nHost: shop.test\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n")
 		line, fields, err := http1Reader{c.r}.section(true)
 		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 101 ") || takeHeader(&fields, "sec-websocket-accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
-			t.Fatalf("the handshake: %s %q, %v", line, fields, err)
+			t.Fatalf("handshake: %s %q, %v", line, fields, err)
 		}
 		return http1Tunnel{c.r, c.Conn}
 	}
@@ -98,7 +98,7 @@ func openTunnel(t *testing.T, address, protocol string) tunnel {
 		t.Fatal(err)
 	}
 	if status, err := p.head(); status != "200" || err != nil {
-		t.Fatalf("the handshake: %s, %v", status, err)
+		t.Fatalf("handshake: %s, %v", status, err)
 	}
 	return &http2Tunnel{http2Peer: p, stream: 1}
 }
@@ -127,19 +127,19 @@ func (p *http2Peer) head() (status string, err error) {
 // startTunnelUpstream starts an upstream that accepts every WebSocket handshake in an HTTP version.
 // It sends its ends of the tunnels to ends and keeps them open until the test ends.
 func startTunnelUpstream(t *testing.T, protocol string) (address string, ends <-chan tunnel) {
-	taken, over := make(chan tunnel, 1), t.Context().Done()
+	accepted, done := make(chan tunnel, 1), t.Context().Done()
 	return startTCPServer(t, func(c net.Conn) {
-		var s tunnel
+		var end tunnel
 		if protocol == "Http1" {
-			s = acceptHTTP1Tunnel(c)
+			end = acceptHTTP1Tunnel(c)
 		} else {
-			s = acceptHTTP2Tunnel(c)
+			end = acceptHTTP2Tunnel(c)
 		}
-		if s != nil {
-			taken <- s
-			<-over
+		if end != nil {
+			accepted <- end
+			<-done
 		}
-	}), taken
+	}), accepted
 }
 
 // acceptHTTP1Tunnel accepts a handshake over HTTP/1.1. It returns nil if there is none.
@@ -150,9 +150,9 @@ func acceptHTTP1Tunnel(c net.Conn) tunnel {
 	if err != nil || key == "" {
 		return nil
 	}
-	proof := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	accept := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	_, err = io.WriteString(c, http1Text("HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Accept: "+
-		base64.StdEncoding.EncodeToString(proof[:])+"\n\n"))
+		base64.StdEncoding.EncodeToString(accept[:])+"\n\n"))
 	if err != nil {
 		return nil
 	}
@@ -183,7 +183,7 @@ func TestTunnelClose(t *testing.T) {
 		for _, up := range []string{"Http1", "Http2"} {
 			t.Run(down+" to "+up, func(t *testing.T) {
 				t.Parallel()
-				for name, scene := range map[string]func(t *testing.T, client, app tunnel){
+				for name, check := range map[string]func(t *testing.T, client, app tunnel){
 					"half-close":                     checkHalfClose,
 					"client disconnects":             func(t *testing.T, client, app tunnel) { checkClosePropagates(t, client, app) },
 					"application disconnects":        func(t *testing.T, client, app tunnel) { checkClosePropagates(t, app, client) },
@@ -201,7 +201,7 @@ func TestTunnelClose(t *testing.T) {
 							clusters: list{cluster("app", nil, address)},
 						}.config())
 						client := openTunnel(t, front, down)
-						scene(t, client, <-ends)
+						check(t, client, <-ends)
 						eventually(t, "the tunnel has ended", func() bool { return w.metric("weft_listener_requests_total") == 1 })
 						w.signal(sigterm)
 						w.awaitExit(waitTimeout)
@@ -227,14 +227,14 @@ func checkPasses(t *testing.T, from, to tunnel, text string) {
 	}
 }
 
-// readToEnd reads to the end and returns its error. Neither more bytes nor a timeout may come
-// first.
-func readToEnd(t *testing.T, s tunnel) error {
+// readToEnd reads to the end and returns its error. It fails the test if it reads
+// bytes or times out.
+func readToEnd(t *testing.T, end tunnel) error {
 	t.Helper()
-	rest, err := io.ReadAll(s)
-	var late net.Error
-	if errors.As(err, &late) && late.Timeout() || len(rest) > 0 {
-		t.Errorf("got %q, %v, want the end", rest, err)
+	rest, err := io.ReadAll(end)
+	var netErr net.Error
+	if errors.As(err, &netErr) && netErr.Timeout() || len(rest) > 0 {
+		t.Errorf("got %q, %v, want EOF or a reset", rest, err)
 	}
 	return err
 }
@@ -248,7 +248,7 @@ func checkHalfClose(t *testing.T, client, app tunnel) {
 	if err := readToEnd(t, client); err != nil {
 		t.Errorf("the application's EOF: %v", err)
 	}
-	checkPasses(t, client, app, "last words")
+	checkPasses(t, client, app, "after EOF")
 	if err := client.closeWrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -257,14 +257,14 @@ func checkHalfClose(t *testing.T, client, app tunnel) {
 	}
 }
 
-// checkClosePropagates closes one end and verifies that the other end notices it.
-func checkClosePropagates(t *testing.T, leaves, stays tunnel) {
-	checkPasses(t, leaves, stays, "ping")
-	if err := leaves.abort(); err != nil {
+// checkClosePropagates closes one end and verifies that the other end closes.
+func checkClosePropagates(t *testing.T, closing, other tunnel) {
+	checkPasses(t, closing, other, "ping")
+	if err := closing.abort(); err != nil {
 		t.Fatal(err)
 	}
-	_ = readToEnd(t, stays) // how it ends depends on the version
-	_ = stays.abort()       // may be closed
+	_ = readToEnd(t, other) // how it ends depends on the version
+	_ = other.abort()       // may be closed
 }
 
 func checkBulkTransfer(t *testing.T, client, app tunnel) {

@@ -86,12 +86,12 @@ func dialUDP(t *testing.T, address string) *net.UDPConn {
 }
 
 // exchangeDatagram sends text and returns the response, or "" if there is none within wait.
-func exchangeDatagram(t *testing.T, conn *net.UDPConn, text string, wait time.Duration) string {
+func exchangeDatagram(t *testing.T, conn *net.UDPConn, text string, timeout time.Duration) string {
 	t.Helper()
 	if _, err := conn.Write([]byte(text)); err != nil {
 		return ""
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(wait)) // the socket is open
+	_ = conn.SetReadDeadline(time.Now().Add(timeout)) // the socket is open
 	b := make([]byte, 1<<16)
 	n, err := conn.Read(b)
 	if err != nil {
@@ -101,7 +101,7 @@ func exchangeDatagram(t *testing.T, conn *net.UDPConn, text string, wait time.Du
 }
 
 // TestUDPMaxSessions verifies that sessions up to max_sessions get responses, that
-// one more does not, and that ended sessions free their resources.
+// an additional session does not, and that ended sessions free their resources.
 func TestUDPMaxSessions(t *testing.T) {
 	t.Parallel()
 	sessions := 10_000
@@ -110,27 +110,27 @@ func TestUDPMaxSessions(t *testing.T) {
 	}
 	app := startUDPEcho(t, "127.0.0.1:0", "a")
 	front := freeUDP(t)
-	idle := func(timeout string) setup {
+	withIdleTimeout := func(timeout string) setup {
 		return setup{
 			listeners: list{udpListener("front", front, object{"cluster": "app", "max_sessions": sessions, "idle_timeout": timeout})},
 			clusters: list{cluster("app", object{"circuit_breakers": list{
-				object{"max_connections": 0, "max_requests": 0}, // a session counts as one of each
+				object{"max_connections": 0, "max_requests": 0}, // a session counts as a connection and as a request
 			}}, app.address)},
 		}
 	}
-	c := idle("10m")
+	c := withIdleTimeout("10m")
 	w := startWeft(t, c.config())
 	before := w.memory()
 	goroutines := w.goroutines()
 	// Each session has its own source: 50 ports on each of many loopback addresses.
-	to, _ := net.ResolveUDPAddr("udp", front)
+	dst, _ := net.ResolveUDPAddr("udp", front)
 	const ports = 50
-	var answered atomic.Int64
-	var ends sync.WaitGroup
+	var responses atomic.Int64
+	var exchanges sync.WaitGroup
 	var sockets []*net.UDPConn
 	for i := range sessions / ports {
 		for p := range ports {
-			conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 1, byte(i>>8), byte(i)), Port: 20_000 + p}, to)
+			conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 1, byte(i>>8), byte(i)), Port: 20_000 + p}, dst)
 			if errors.Is(err, os.ErrPermission) || err != nil && i == 0 {
 				t.Skip("cannot bind the source address: ", err)
 			}
@@ -141,18 +141,18 @@ func TestUDPMaxSessions(t *testing.T) {
 		}
 		batch := sockets[len(sockets)-ports:]
 		for _, conn := range batch {
-			ends.Go(func() {
+			exchanges.Go(func() {
 				for range 3 { // datagrams are lost when kernel buffers are full
 					if exchangeDatagram(t, conn, "x", waitTimeout/2) == "a:x" {
-						answered.Add(1)
+						responses.Add(1)
 						return
 					}
 				}
 			})
 		}
-		ends.Wait()
+		exchanges.Wait()
 	}
-	if n := answered.Load(); n != int64(sessions) {
+	if n := responses.Load(); n != int64(sessions) {
 		t.Errorf("%d of %d sources got a response", n, sessions)
 	}
 	t.Logf("%d sessions take %d bytes of memory each", sessions, (w.memory().anonymous-before.anonymous)/sessions)
@@ -163,21 +163,21 @@ func TestUDPMaxSessions(t *testing.T) {
 		t.Errorf("%d goroutines, %d before", now, goroutines)
 	}
 	extra := dialUDP(t, front)
-	eventually(t, "the datagram of one more session is dropped", func() bool {
+	eventually(t, "the datagram of an additional session is dropped", func() bool {
 		if got := exchangeDatagram(t, extra, "z", 50*time.Millisecond); got != "" {
-			t.Fatalf("one more session got %q", got)
+			t.Fatalf("an additional session got %q", got)
 		}
 		return w.metric("weft_udp_datagrams_dropped_total", `reason="max_sessions"`) > 0
 	})
 	for _, conn := range sockets {
-		_ = conn.Close() // nothing more is sent
+		_ = conn.Close() // ends the session
 	}
-	c.listeners = idle("100ms").listeners
+	c.listeners = withIdleTimeout("100ms").listeners
 	w.reload(c.config())
 	eventually(t, "the sessions end", func() bool {
 		return w.metric("weft_udp_sessions_active") == 0 && len(w.descriptors()) < 100
 	})
-	eventually(t, "the cluster has none in flight", func() bool {
+	eventually(t, "the cluster has no session in flight", func() bool {
 		return w.metric("weft_cluster_requests_active", `cluster="app"`) == 0
 	})
 }
@@ -199,35 +199,35 @@ func TestUDPSessionsMoveToHealthyHost(t *testing.T) {
 		clusters:  list{cluster("app", object{"lb_type": "LB_ROUNDROBIN"}, addresses...)},
 	}
 	w := startWeft(t, c.config())
-	s := dialUDP(t, front)
-	first := exchangeDatagram(t, s, "1", waitTimeout)
+	conn := dialUDP(t, front)
+	first := exchangeDatagram(t, conn, "1", waitTimeout)
 	if first == "" {
 		t.Fatal("no response")
 	}
 	name := first[:1]
-	if got := exchangeDatagram(t, s, "2", waitTimeout); got != name+":2" {
-		t.Errorf("the session did not stay: %q after %q", got, first)
+	if got := exchangeDatagram(t, conn, "2", waitTimeout); got != name+":2" {
+		t.Errorf("the session moved without a reason: %q after %q", got, first)
 	}
 	_ = hosts[name].conn.Close() // the host dies
-	exchangeDatagram(t, s, "lost", 100*time.Millisecond)
-	second := exchangeDatagram(t, s, "3", waitTimeout)
+	exchangeDatagram(t, conn, "lost", 100*time.Millisecond)
+	second := exchangeDatagram(t, conn, "3", waitTimeout)
 	if second == "" || second[:1] == name || second[1:] != ":3" {
 		t.Fatalf("after the host died: %q", second)
 	}
 	if n := w.metric("weft_udp_sessions_moved_total"); n != 1 {
-		t.Errorf("moved %v times", n)
+		t.Errorf("the session moved %v times, want 1", n)
 	}
-	left := []string{}
+	remaining := []string{}
 	for other, e := range hosts {
 		if other != second[:1] && other != name {
-			left = append(left, e.address)
+			remaining = append(remaining, e.address)
 		}
 	}
 	next := c
-	next.clusters = list{cluster("app", object{"lb_type": "LB_ROUNDROBIN"}, left...)}
+	next.clusters = list{cluster("app", object{"lb_type": "LB_ROUNDROBIN"}, remaining...)}
 	w.reload(next.config())
-	eventually(t, "the session is at the remaining host", func() bool {
-		got := exchangeDatagram(t, s, "4", time.Second)
+	eventually(t, "the session moved to the remaining host", func() bool {
+		got := exchangeDatagram(t, conn, "4", time.Second)
 		return got != "" && got[:1] != second[:1] && got[:1] != name
 	})
 	if n := w.metric("weft_udp_sessions_active"); n != 1 {
@@ -239,14 +239,14 @@ func TestUDPSessionsMoveToHealthyHost(t *testing.T) {
 func TestReloadLosesNoDatagrams(t *testing.T) {
 	t.Parallel()
 	first, second := startUDPEcho(t, "127.0.0.1:0", "a"), startUDPEcho(t, "127.0.0.1:0", "b")
-	front, spare := freeUDP(t), freeUDP(t)
+	front, extra := freeUDP(t), freeUDP(t)
 	with := func(i int) setup {
 		s := setup{
 			listeners: list{udpListener("front", front, object{"cluster": fmt.Sprint("app", i%2), "idle_timeout": fmt.Sprint(10+i, "s")})},
 			clusters:  list{cluster("app0", nil, first.address), cluster("app1", nil, second.address)},
 		}
 		if i%3 == 0 { // present in every third configuration
-			s.listeners = append(s.listeners, udpListener("spare", spare, object{"cluster": "app0"}))
+			s.listeners = append(s.listeners, udpListener("extra", extra, object{"cluster": "app0"}))
 		}
 		return s
 	}
@@ -273,8 +273,8 @@ func TestReloadLosesNoDatagrams(t *testing.T) {
 		before := served.Load()
 		eventually(t, "datagrams continue", func() bool { return served.Load() > before+50 })
 		if i%3 == 0 {
-			if got := exchangeDatagram(t, dialUDP(t, spare), "x", waitTimeout); got != "a:x" {
-				t.Errorf("the restored listener: %q", got)
+			if got := exchangeDatagram(t, dialUDP(t, extra), "x", waitTimeout); got != "a:x" {
+				t.Errorf("response of the added listener: %q", got)
 			}
 		}
 	}
@@ -284,7 +284,7 @@ func TestReloadLosesNoDatagrams(t *testing.T) {
 		t.Errorf("%d of %d datagrams were lost", n, n+served.Load())
 	}
 	if first.received.Load() == 0 || second.received.Load() == 0 {
-		t.Error("one of the clusters got nothing")
+		t.Error("one of the clusters got no datagram")
 	}
 }
 
@@ -315,7 +315,7 @@ func TestUDPDrain(t *testing.T) {
 		clusters:  list{cluster("app", nil, conn.LocalAddr().String())},
 	}.config())
 	s := dialUDP(t, front)
-	if _, err := s.Write([]byte("question")); err != nil {
+	if _, err := s.Write([]byte("request")); err != nil {
 		t.Fatal(err)
 	}
 	<-requests
@@ -341,14 +341,14 @@ func TestUDPDrain(t *testing.T) {
 func udpProxyExample(t *testing.T) {
 	e := loadExample(t, "udp_proxy.json")
 	for _, host := range []string{"3351", "3352"} {
-		response := func(w dns.ResponseWriter, q *dns.Msg) {
-			m := new(dns.Msg).SetReply(q)
-			record, err := dns.NewRR(q.Question[0].Name + " 60 IN TXT \"" + host + "\"")
+		response := func(w dns.ResponseWriter, query *dns.Msg) {
+			resp := new(dns.Msg).SetReply(query)
+			record, err := dns.NewRR(query.Question[0].Name + " 60 IN TXT \"" + host + "\"")
 			if err != nil {
 				panic(err)
 			}
-			m.Answer = append(m.Answer, record)
-			_ = w.WriteMsg(m) // without a response the query fails
+			resp.Answer = append(resp.Answer, record)
+			_ = w.WriteMsg(resp) // without a response the query fails
 		}
 		for _, network := range []string{"udp", "tcp"} {
 			started := make(chan struct{})
@@ -371,12 +371,12 @@ func udpProxyExample(t *testing.T) {
 	seen := map[string]int{}
 	for _, network := range []string{"udp", "udp", "udp", "udp", "udp", "tcp"} {
 		c := &dns.Client{Net: network, Timeout: waitTimeout}
-		m, _, err := c.Exchange(new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT), e.address("3345"))
-		if err != nil || len(m.Answer) != 1 {
-			t.Fatalf("%s: %v, %v", network, m, err)
+		resp, _, err := c.Exchange(new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT), e.address("3345"))
+		if err != nil || len(resp.Answer) != 1 {
+			t.Fatalf("%s: %v, %v", network, resp, err)
 		}
 		if network == "udp" {
-			seen[m.Answer[0].(*dns.TXT).Txt[0]]++
+			seen[resp.Answer[0].(*dns.TXT).Txt[0]]++
 		}
 	}
 	if len(seen) != 1 {

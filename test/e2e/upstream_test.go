@@ -16,7 +16,7 @@ import (
 )
 
 // TestConnectFailover verifies that if one of two hosts refuses connections, no request
-// fails and none waits.
+// fails or waits.
 func TestConnectFailover(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondWith("alive"))
@@ -33,7 +33,7 @@ func TestConnectFailover(t *testing.T) {
 	}
 	checkMostlyFast(t, elapsed)
 	if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
-		t.Errorf("%v attempts at the dead host in 200 requests, want a few", n)
+		t.Errorf("%v attempts at the dead host in 200 requests, want 1 to 20", n)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestRetryOnlyIdempotent(t *testing.T) {
 	} {
 		t.Run(c.method, func(t *testing.T) {
 			t.Parallel()
-			var seen atomic.Int64
+			var received atomic.Int64
 			bodies := make(chan string, 8)
 			response := func(conn net.Conn) {
 				r := bufio.NewReader(conn)
@@ -128,8 +128,8 @@ func TestRetryOnlyIdempotent(t *testing.T) {
 					return
 				}
 				bodies <- string(body)
-				if seen.Add(1) == 1 {
-					return // read completely, without a response
+				if received.Add(1) == 1 {
+					return // closes without a response
 				}
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 			}
@@ -140,8 +140,8 @@ func TestRetryOnlyIdempotent(t *testing.T) {
 				clusters:  list{cluster("app", nil, startTCPServer(t, response), startTCPServer(t, response))},
 			}.config())
 			got := sendRequest(t, newClient(t), c.method, "http://"+front, c.body)
-			if got.status != c.status || int(seen.Load()) != c.hits {
-				t.Errorf("%s: %d, seen %d times; want %d, %d times", c.method, got.status, seen.Load(), c.status, c.hits)
+			if got.status != c.status || int(received.Load()) != c.hits {
+				t.Errorf("%s: %d, received %d times; want %d, %d times", c.method, got.status, received.Load(), c.status, c.hits)
 			}
 			for range c.hits {
 				if body := <-bodies; body != c.body {
@@ -174,22 +174,22 @@ func TestUnsentRequestIsRetried(t *testing.T) {
 // fail.
 func TestHostCrashUnderLoad(t *testing.T) {
 	t.Parallel()
-	var inFlight atomic.Int64 // at the host that dies
-	slowly := func(w http.ResponseWriter, r *http.Request) {
+	var inFlight atomic.Int64 // at the host that crashes
+	respondSlowly := func(w http.ResponseWriter, r *http.Request) {
 		inFlight.Add(1)
 		defer inFlight.Add(-1)
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-r.Context().Done():
 		}
-		_, _ = io.WriteString(w, "mortal")
+		_, _ = io.WriteString(w, "crashing")
 	}
-	mortal, other := startUpstream(t, slowly), startUpstream(t, respondWith("other"))
-	s, front := simpleProxy(mortal.address, other.address)
+	crashing, other := startUpstream(t, respondSlowly), startUpstream(t, respondWith("other"))
+	s, front := simpleProxy(crashing.address, other.address)
 	w := startWeft(t, s.config())
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
-	var good, bad atomic.Int64
+	var succeeded, failed atomic.Int64
 	const n = 16
 	for range n {
 		c := newClient(t)
@@ -199,9 +199,9 @@ func TestHostCrashUnderLoad(t *testing.T) {
 				switch {
 				case ctx.Err() != nil:
 				case err == nil && got.status == 200:
-					good.Add(1)
+					succeeded.Add(1)
 				case err == nil && got.status == 502:
-					bad.Add(1)
+					failed.Add(1)
 				default:
 					t.Errorf("POST: %v, %d %q", err, got.status, got.body)
 					return
@@ -209,16 +209,16 @@ func TestHostCrashUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "both hosts are used", func() bool { return mortal.requests.Load() > 100 && other.requests.Load() > 100 })
-	mortal.kill()
-	after := good.Load()
-	eventually(t, "requests continue", func() bool { return good.Load() > after+1000 })
+	eventually(t, "both hosts are used", func() bool { return crashing.requests.Load() > 100 && other.requests.Load() > 100 })
+	crashing.kill()
+	before := succeeded.Load()
+	eventually(t, "requests continue", func() bool { return succeeded.Load() > before+1000 })
 	stop()
 	clients.Wait()
-	if bad.Load() > n {
-		t.Errorf("%d requests failed; at most %d were in flight at the dead host", bad.Load(), n)
+	if failed.Load() > n {
+		t.Errorf("%d requests failed; at most %d were in flight at the dead host", failed.Load(), n)
 	}
-	t.Logf("%d good, %d failed, %v attempts at the dead host", good.Load(), bad.Load(), w.metric("weft_cluster_connect_failures_total"))
+	t.Logf("%d good, %d failed, %v attempts at the dead host", succeeded.Load(), failed.Load(), w.metric("weft_cluster_connect_failures_total"))
 }
 
 // TestHostRecovery verifies that Weft uses a host again after its recovery.
@@ -291,7 +291,7 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 				if after > 0 {
 					_ = conn.SetReadDeadline(time.Now().Add(after))
-					if _, err := r.Peek(1); err == nil { // returns early if a request arrives now, which is lost
+					if _, err := r.Peek(1); err == nil { // returns early if a request arrives now; it gets no response
 						read.Add(1)
 					}
 				}
@@ -299,19 +299,19 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 			s, front := simpleProxy(app)
 			w := startWeft(t, s.config())
 			c := newClient(t)
-			answered, lost := int64(0), int64(0)
+			succeeded, lost := int64(0), int64(0)
 			for i := range requests {
 				switch got := sendRequest(t, c, "GET", "http://"+front, ""); got.status {
 				case 200:
-					answered++
+					succeeded++
 				case 502:
 					lost++
 				default:
 					t.Fatalf("GET %d: %d %q", i, got.status, got.body)
 				}
 			}
-			if n := read.Load(); n > requests || n < answered {
-				t.Errorf("the application read %d requests, want each at most once; %d got a response", n, answered)
+			if n := read.Load(); n > requests || n < succeeded {
+				t.Errorf("the application read %d requests, want each at most once; %d got a response", n, succeeded)
 			}
 			t.Logf("%d of %d were lost, %v resent", lost, requests, w.metric("weft_cluster_resent_total"))
 		})
@@ -332,9 +332,9 @@ func TestDisconnectCancelsUpstreamRequest(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	app := startHoldingUpstream(t)
-	front, strangers := freeAddress(), freeAddress()
+	front, untrusted := freeAddress(), freeAddress()
 	startWeft(t, setup{
-		listeners: list{httpListenerWith("front", front, object{"trust_timeout_fields": true}), networkListener("strangers", strangers, object{
+		listeners: list{httpListenerWith("front", front, object{"trust_timeout_fields": true}), networkListener("untrusted", untrusted, object{
 			"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "front"}})},
 		tables: list{routeTable("front",
 			routeTo("/route", "app", object{"timeout": "200ms"}),
@@ -347,11 +347,11 @@ func TestTimeouts(t *testing.T) {
 		fields            []string
 		hits              int64
 	}{
-		{"of the route", front, "/route", nil, 1},
+		{"route timeout", front, "/route", nil, 1},
 		{"per-try timeout", front, "/try", nil, 3},
 		{"header of a trusted client", front, "/", []string{"x-mosn-global-timeout: 150"}, 1},
-		{"header of an untrusted client", strangers, "/route", []string{"x-mosn-global-timeout: 60000"}, 1},
-		{"per-try header of an untrusted client", strangers, "/try", []string{"X-Mosn-Try-Timeout: 60000"}, 3},
+		{"header of an untrusted client", untrusted, "/route", []string{"x-mosn-global-timeout: 60000"}, 1},
+		{"per-try header of an untrusted client", untrusted, "/try", []string{"X-Mosn-Try-Timeout: 60000"}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := app.requests.Load()

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-proxy/weft/test/xds/control"
 )
 
-// xdsExample runs xds.json with the sample control plane, and changes the resources of that.
+// xdsExample runs xds.json with the sample control plane, and changes its resources.
 func xdsExample(t *testing.T) {
 	e := loadExample(t, "xds.json")
 	resources := loadExample(t, "../test/xds/sample/resources.json")
-	app := startUpstream(t, respondWith("the application"))
+	app := startUpstream(t, respondWith("application"))
 	_, port, _ := net.SplitHostPort(app.address)
 	resources.replace(resources.port["8080"], port)
 	path := filepath.Join(t.TempDir(), "resources.json")
@@ -40,17 +40,17 @@ func xdsExample(t *testing.T) {
 	w := e.run("xds.json")
 	w.admin = e.address("34901")
 	url := "http://" + resources.address("2090")
-	says := func(text string) func() bool {
+	responds := func(text string) func() bool {
 		return func() bool {
 			got, err := tryRequest(t.Context(), newClient(t), "GET", url+"/hello", "")
 			return err == nil && got.body == text
 		}
 	}
-	eventually(t, "the listener", says("Hello from the control plane.\n"))
-	if got := sendRequest(t, newClient(t), "GET", url+"/", ""); got.body != "the application" {
-		t.Errorf("the application: %d %q", got.status, got.body)
+	eventually(t, "the listener responds", responds("Hello from the control plane.\n"))
+	if got := sendRequest(t, newClient(t), "GET", url+"/", ""); got.body != "application" {
+		t.Errorf("response of the application: %d %q", got.status, got.body)
 	}
 	resources.replace("Hello from the control plane", "Hello again")
 	write()
-	eventually(t, "the change", says("Hello again.\n"))
+	eventually(t, "the changed route is active", responds("Hello again.\n"))
 }
