@@ -3,6 +3,7 @@ package http2
 import (
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -154,19 +155,30 @@ func TestConnectionLossFailsExchanges(t *testing.T) {
 	}
 }
 
+// TestExchangesWaitForStream verifies that no more requests are in flight at the host than its limit
+// of concurrent streams.
 func TestExchangesWaitForStream(t *testing.T) {
+	const requests = 50
 	var inflight, maxInflight atomic.Int64
 	address := startHost(t, func(p *peer) {
-		for {
-			id := p.awaitHead()
-			if id == 0 {
-				return
+		p.headers(p.awaitHead(), true, ":status", "204")
+		// Another goroutine responds, so that a request that does not wait is read before the response.
+		ids := make(chan uint32, requests)
+		var responder sync.WaitGroup
+		responder.Go(func() {
+			for id := range ids {
+				for range 10 {
+					runtime.Gosched()
+				}
+				inflight.Add(-1)
+				p.headers(id, true, ":status", "204")
 			}
-			if n := inflight.Add(1); n > maxInflight.Load() {
-				maxInflight.Store(n)
-			}
-			inflight.Add(-1)
-			p.headers(id, true, ":status", "204")
+		})
+		defer responder.Wait()
+		defer close(ids)
+		for id := p.awaitHead(); id != 0; id = p.awaitHead() {
+			maxInflight.Store(max(maxInflight.Load(), inflight.Add(1)))
+			ids <- id
 		}
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
 	u := newUpstreamRig(t).dialUpstream(address, nil)
@@ -174,7 +186,7 @@ func TestExchangesWaitForStream(t *testing.T) {
 		t.Fatal(status, err)
 	}
 	var exchanges sync.WaitGroup
-	for range 50 {
+	for range requests {
 		exchanges.Go(func() {
 			if status, _, err := sendRequest(u, nil); status != 204 || err != nil {
 				t.Errorf("%d, %v", status, err)
@@ -182,6 +194,9 @@ func TestExchangesWaitForStream(t *testing.T) {
 		})
 	}
 	exchanges.Wait()
+	if got := maxInflight.Load(); got != 1 {
+		t.Errorf("%d requests in flight", got)
+	}
 }
 
 func TestDeadlineAppliesToPendingRequest(t *testing.T) {
