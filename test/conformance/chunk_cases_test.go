@@ -93,19 +93,19 @@ func chunkedBodyPasses(name, chunks, body string) ruleCase {
 // clientReceivesTruncatedOrBadGateway verifies that Weft does not forward a malformed body as
 // complete: the client receives a 502 or a truncated response. Weft does not reuse the origin
 // connection. It keeps the client's connection only after a 502 without Connection: close.
-func clientReceivesTruncatedOrBadGateway(r *harness) {
-	r.Helper()
-	head := r.readHead()
+func clientReceivesTruncatedOrBadGateway(h *harness) {
+	h.Helper()
+	head := h.readHead()
 	if !strings.HasPrefix(head, "HTTP/1.1 200 ") {
-		o := parseLocalReply(r, head, 502)
-		r.discard(o.length)
-		if o.closes {
-			clientClosed(r)
+		reply := parseLocalReply(h, head, 502)
+		h.discard(reply.length)
+		if reply.closes {
+			clientClosed(h)
 		}
 	} else {
-		clientTruncated(r)
+		clientTruncated(h)
 	}
-	originClosed(r)
+	originClosed(h)
 }
 
 func trailerCases() []ruleCase {

@@ -15,7 +15,7 @@ func persistenceCases() []ruleCase {
 	ok := func(text string) string {
 		return responseStart + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(text), text)
 	}
-	localRoute := func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) }
+	localRoute := func(s *setup) { s.extra = append(s.extra, direct("/local", 404, "no")) }
 	return []ruleCase{
 		{
 			name: "a connection carries many exchanges", rfc: "9112 9.3",
@@ -43,7 +43,7 @@ func persistenceCases() []ruleCase {
 		},
 		{
 			name: "local replies keep their order among pipelined responses", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: localRoute,
-			script: script{clientSends(get + to("/own") + get), originReceives(get), originSends(okResponse), clientReceives(okResponse), localReplyKeepAlive(404), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
+			script: script{clientSends(get + to("/local") + get), originReceives(get), originSends(okResponse), clientReceives(okResponse), localReplyKeepAlive(404), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a rejection keeps its order among pipelined responses and is the last", rfc: "9112 9.3.2", wholeWritesOnly: true,
@@ -57,7 +57,7 @@ func persistenceCases() []ruleCase {
 		},
 		{
 			name: "a hundred pipelined requests get responses", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: localRoute,
-			script: append(append(script{clientSends(strings.Repeat(to("/own"), 100))}, repeat(100, localReplyKeepAlive(404))...), carriesNextExchange),
+			script: append(append(script{clientSends(strings.Repeat(to("/local"), 100))}, repeat(100, localReplyKeepAlive(404))...), carriesNextExchange),
 		},
 		{
 			name: "an interim response keeps its order among pipelined responses", rfc: "9112 9.3.2", wholeWritesOnly: true,
@@ -104,12 +104,12 @@ func repeat(n int, do step) script {
 }
 
 func earlyCases() []ruleCase {
-	localRoute := func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) }
+	localRoute := func(s *setup) { s.extra = append(s.extra, direct("/local", 404, "no")) }
 	const large = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"
 	return []ruleCase{
 		{
 			name: "a response before the end of the body ends both connections", rfc: "9112 9.5",
-			script: script{clientSends(large + "begun"), originReceives(large + "begun"), originSends("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
+			script: script{clientSends(large + "partial"), originReceives(large + "partial"), originSends("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
 				clientReceives("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), clientClosed, originClosed, carriesNextExchange},
 		},
 		{
@@ -129,53 +129,53 @@ func earlyCases() []ruleCase {
 		},
 		{
 			name: "a small unread body is discarded", rfc: "9112 9.3", setup: localRoute,
-			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 35\r\n\r\n" + smuggled), localReplyKeepAlive(404), originUntouched, carriesNextExchange},
+			script: script{clientSends("POST /local HTTP/1.1\r\nHost: h\r\nContent-Length: 35\r\n\r\n" + smuggled), localReplyKeepAlive(404), originUntouched, carriesNextExchange},
 		},
 		{
 			name: "small unread chunks are discarded", rfc: "9112 9.3", setup: localRoute, wholeWritesOnly: true,
-			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n23\r\n" + smuggled + "\r\n0\r\n\r\n"), localReplyKeepAlive(404), originUntouched, carriesNextExchange},
+			script: script{clientSends("POST /local HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n23\r\n" + smuggled + "\r\n0\r\n\r\n"), localReplyKeepAlive(404), originUntouched, carriesNextExchange},
 		},
 		{
 			name: "a large unread body ends the connection", rfc: "9112 9.6", setup: localRoute,
-			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n" + smuggled), rejected(404)},
+			script: script{clientSends("POST /local HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n" + smuggled), rejected(404)},
 		},
 		{
 			name: "malformed unread chunks end the connection", rfc: "9112 9.6", setup: localRoute, wholeWritesOnly: true,
-			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nbroken\r\n" + smuggled), rejected(404)},
+			script: script{clientSends("POST /local HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nbroken\r\n" + smuggled), rejected(404)},
 		},
 		{
 			name: "a client that still sends its body gets the local reply", rfc: "9112 9.6", wholeWritesOnly: true, setup: localRoute,
-			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n" + strings.Repeat("x", 500_000)), rejected(404)},
+			script: script{clientSends("POST /local HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n" + strings.Repeat("x", 500_000)), rejected(404)},
 		},
 	}
 }
 
 // clientReceivesHeadEnd reads the end of a head with or without Connection: close. Weft may send
 // both after a response to an incomplete request.
-func clientReceivesHeadEnd(r *harness) {
-	r.Helper()
-	if rest := r.readHeadRest(); rest != "\r\n" && rest != "Connection: close\r\n\r\n" {
-		r.Fatalf("the head ends in %q", rest)
+func clientReceivesHeadEnd(h *harness) {
+	h.Helper()
+	if rest := h.readHeadRest(); rest != "\r\n" && rest != "Connection: close\r\n\r\n" {
+		h.Fatalf("the head ends in %q", rest)
 	}
 }
 
 // originReceivesStart verifies that the origin reads a head and the beginning of a chunked body,
 // regardless of the chunk sizes, without its end.
 func originReceivesStart(head, body string) step {
-	return func(r *harness) {
-		r.Helper()
-		conn := r.ensureOrigin()
-		r.expect("the origin", conn, head)
+	return func(h *harness) {
+		h.Helper()
+		conn := h.ensureOrigin()
+		h.expect("the origin", conn, head)
 		got := ""
 		for {
 			if data, _, complete := dechunk(got + "0\r\n\r\n"); complete && data == body {
 				return
 			}
-			first := make([]byte, 1)
-			if _, err := conn.Read(first); err != nil {
-				r.Fatalf("after the head the origin got\n%s\nthen %v", quote(got), err)
+			buf := make([]byte, 1)
+			if _, err := conn.Read(buf); err != nil {
+				h.Fatalf("after the head the origin got\n%s\nthen %v", quote(got), err)
 			}
-			got += string(first)
+			got += string(buf)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func disconnectCases() []ruleCase {
 		},
 		{
 			name: "a client that closes within its body ends the origin request", rfc: "9112 8", wholeWritesOnly: true,
-			script: script{clientSends(large + "begun"), originReceives(large + "begun"), clientCloses, originClosed},
+			script: script{clientSends(large + "partial"), originReceives(large + "partial"), clientCloses, originClosed},
 		},
 		{
 			name: "a client that closes within chunks sends an incomplete request", rfc: "9112 8", wholeWritesOnly: true,
@@ -261,12 +261,12 @@ func disconnectCases() []ruleCase {
 
 func limitCases() []ruleCase {
 	line := func(n int) string {
-		const around = "GET / HTTP/1.1"
-		return "GET /" + strings.Repeat("a", n-len(around)) + " HTTP/1.1\r\nHost: h\r\n\r\n"
+		const overhead = "GET / HTTP/1.1"
+		return "GET /" + strings.Repeat("a", n-len(overhead)) + " HTTP/1.1\r\nHost: h\r\n\r\n"
 	}
 	head := func(n int) string {
-		const around = requestStart + "X-A: \r\n\r\n"
-		return requestStart + "X-A: " + strings.Repeat("a", n-len(around)) + "\r\n\r\n"
+		const overhead = requestStart + "X-A: \r\n\r\n"
+		return requestStart + "X-A: " + strings.Repeat("a", n-len(overhead)) + "\r\n\r\n"
 	}
 	fields := func(n int) string { return requestStart + strings.Repeat("X-A: 1\r\n", n-1) + "\r\n" }
 	body := func(s *setup) { s.MaxRequestBodySize = 10 }
@@ -316,8 +316,8 @@ func slowCases() []ruleCase {
 		{name: "a trickled body ends at the route timeout", rfc: "9110 15.6.5", wholeWritesOnly: true, setup: func(s *setup) { s.timeout = 3 * short },
 			script: script{clientSends(post + "Content-Length: 100000\r\n\r\n"), trickle("x", 20*time.Millisecond), rejectedOnly(504), originMessageIncomplete}},
 		{name: "a trickled unread body ends its connection", rfc: "9112 9.5", wholeWritesOnly: true,
-			setup:  func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
-			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n"), clientReceives("HTTP/1.1 404 Not Found\r\n"), trickleUntilClosed("x", 50*time.Millisecond), originUntouched}},
+			setup:  func(s *setup) { s.extra = append(s.extra, direct("/local", 404, "no")) },
+			script: script{clientSends("POST /local HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n"), clientReceives("HTTP/1.1 404 Not Found\r\n"), trickleUntilClosed("x", 50*time.Millisecond), originUntouched}},
 		{name: "a response that is read too slowly ends at the route timeout", rfc: "configuration", wholeWritesOnly: true, setup: func(s *setup) { s.timeout = 20 * short },
 			script: script{clientSends(get), originReceives(get), originSendsConcurrently(responseStart + "Content-Length: 33554432\r\n\r\n" + strings.Repeat("x", 32<<20)), clientReceives(responseStart), clientReadsSlowly(50 * time.Millisecond)}},
 		{name: "a slow second head is rejected", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead,
@@ -327,27 +327,27 @@ func slowCases() []ruleCase {
 
 // trickle makes the client send text repeatedly until a response arrives.
 func trickle(text string, every time.Duration) step {
-	return func(r *harness) {
-		r.Helper()
+	return func(h *harness) {
+		h.Helper()
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		for start := time.Now(); !r.clientHasInput(); <-tick.C {
+		for start := time.Now(); !h.clientHasInput(); <-tick.C {
 			if time.Since(start) > waitTimeout {
-				r.Fatalf("no response during %v of trickled bytes", waitTimeout)
+				h.Fatalf("no response during %v of trickled bytes", waitTimeout)
 			}
-			r.write(r.ensureClient(), text)
+			h.write(h.ensureClient(), text)
 		}
 	}
 }
 
 // trickleUntilClosed makes the client send text repeatedly until Weft closes the connection.
 func trickleUntilClosed(text string, every time.Duration) step {
-	return func(r *harness) {
-		r.Helper()
+	return func(h *harness) {
+		h.Helper()
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = io.Copy(io.Discard, r.ensureClient())
+			_, _ = io.Copy(io.Discard, h.ensureClient())
 		}()
 		tick := time.NewTicker(every)
 		defer tick.Stop()
@@ -356,10 +356,10 @@ func trickleUntilClosed(text string, every time.Duration) step {
 			case <-ended:
 				return
 			case <-tick.C:
-				r.write(r.ensureClient(), text)
+				h.write(h.ensureClient(), text)
 			}
 			if time.Since(start) > waitTimeout-time.Second {
-				r.Fatalf("Weft did not close the connection during %v of trickled bytes", time.Since(start))
+				h.Fatalf("Weft did not close the connection during %v of trickled bytes", time.Since(start))
 			}
 		}
 	}
@@ -367,16 +367,16 @@ func trickleUntilClosed(text string, every time.Duration) step {
 
 // originSendsConcurrently makes the origin send text while the script continues.
 func originSendsConcurrently(text string) step {
-	return func(r *harness) {
-		r.Helper()
-		conn := r.ensureOrigin()
+	return func(h *harness) {
+		h.Helper()
+		conn := h.ensureOrigin()
 		sent := make(chan struct{})
 		go func() {
 			defer close(sent)
 			_, _ = io.WriteString(conn, text)
 		}()
-		r.Cleanup(func() {
-			r.closeConnections()
+		h.Cleanup(func() {
+			h.closeConnections()
 			<-sent
 		})
 	}
@@ -385,25 +385,25 @@ func originSendsConcurrently(text string) step {
 // clientReadsSlowly makes the client read a few bytes at a time until Weft closes the origin
 // connection.
 func clientReadsSlowly(every time.Duration) step {
-	return func(r *harness) {
-		r.Helper()
+	return func(h *harness) {
+		h.Helper()
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = io.Copy(io.Discard, r.ensureOrigin())
+			_, _ = io.Copy(io.Discard, h.ensureOrigin())
 		}()
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		first := make([]byte, 8)
+		buf := make([]byte, 8)
 		for start := time.Now(); ; {
 			select {
 			case <-ended:
 				return
 			case <-tick.C:
-				_, _ = r.ensureClient().Read(first)
+				_, _ = h.ensureClient().Read(buf)
 			}
 			if time.Since(start) > waitTimeout-time.Second {
-				r.Fatalf("Weft did not close the origin connection during %v of slow reads", time.Since(start))
+				h.Fatalf("Weft did not close the origin connection during %v of slow reads", time.Since(start))
 			}
 		}
 	}

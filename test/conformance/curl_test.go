@@ -20,55 +20,55 @@ func TestCurl(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name string
-		args []string // before the URL
-		path string
-		want []string // parts of curl's output: response heads, then content
-		not  []string
+		name     string
+		args     []string // before the URL
+		path     string
+		want     []string // parts of curl's output: response heads, then content
+		unwanted []string
 	}{
 		{
 			name: "a GET", path: "/a",
-			want: []string{"HTTP/1.1 200 OK\r\n", "told: GET /a HTTP/1.1 host=shop.test length=0 te=[] size=0\n"},
+			want: []string{"HTTP/1.1 200 OK\r\n", "request: GET /a HTTP/1.1 host=shop.test length=0 te=[] size=0\n"},
 		},
 		{
 			name: "an unchanged path", args: []string{"--path-as-is"}, path: "/a/../b/./c//d%2Fe?f=%20",
-			want: []string{"told: GET /a/../b/./c//d%2Fe?f=%20 HTTP/1.1 "},
+			want: []string{"request: GET /a/../b/./c//d%2Fe?f=%20 HTTP/1.1 "},
 		},
 		{
 			name: "a HEAD", args: []string{"--head"}, path: "/a",
-			want: []string{"HTTP/1.1 200 OK\r\n", "X-Method: HEAD\r\n", "Content-Length: 1234\r\n"}, not: []string{"told"},
+			want: []string{"HTTP/1.1 200 OK\r\n", "X-Method: HEAD\r\n", "Content-Length: 1234\r\n"}, unwanted: []string{"request: "},
 		},
 		{
 			name: "an HTTP/1.0 request", args: []string{"--http1.0"}, path: "/stream",
-			want: []string{"HTTP/1.1 200 OK\r\n", "Connection: close\r\n", "onetwothree"}, not: []string{"Transfer-Encoding"},
+			want: []string{"HTTP/1.1 200 OK\r\n", "Connection: close\r\n", "onetwothree"}, unwanted: []string{"Transfer-Encoding"},
 		},
 		{
 			name: "a streamed response", path: "/stream",
-			want: []string{"Transfer-Encoding: chunked\r\n", "onetwothree"}, not: []string{"Content-Length", "Connection:"},
+			want: []string{"Transfer-Encoding: chunked\r\n", "onetwothree"}, unwanted: []string{"Content-Length", "Connection:"},
 		},
 		{
 			name: "a form", args: []string{"--data", "a=b&c=d"}, path: "/form",
-			want: []string{"told: POST /form HTTP/1.1 host=shop.test length=7 te=[] size=7\n"},
+			want: []string{"request: POST /form HTTP/1.1 host=shop.test length=7 te=[] size=7\n"},
 		},
 		{
 			name: "an upload of known length that waits for 100", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/up",
-			want: []string{"HTTP/1.1 100 Continue\r\n", "HTTP/1.1 200 OK\r\n", "told: PUT /up HTTP/1.1 host=shop.test length=1048576 te=[] size=1048576\n"},
+			want: []string{"HTTP/1.1 100 Continue\r\n", "HTTP/1.1 200 OK\r\n", "request: PUT /up HTTP/1.1 host=shop.test length=1048576 te=[] size=1048576\n"},
 		},
 		{
 			name: "a chunked upload", args: []string{"--upload-file", large, "--header", "Transfer-Encoding: chunked", "--header", "Expect:"}, path: "/up",
-			want: []string{"told: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
+			want: []string{"request: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
 		},
 		{
 			name: "a chunked upload that waits for 100", args: []string{"--upload-file", large, "--header", "Transfer-Encoding: chunked", "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/up",
-			want: []string{"HTTP/1.1 100 Continue\r\n", "told: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
+			want: []string{"HTTP/1.1 100 Continue\r\n", "request: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
 		},
 		{
-			name: "an upload that is rejected instead of 100", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/refuse",
-			want: []string{"HTTP/1.1 403 Forbidden\r\n", "Connection: close\r\n"}, not: []string{"100 Continue"},
+			name: "an upload that is rejected instead of 100", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/reject",
+			want: []string{"HTTP/1.1 403 Forbidden\r\n", "Connection: close\r\n"}, unwanted: []string{"100 Continue"},
 		},
 		{
 			name: "an absolute target", args: []string{"--request-target", "http://other.test/b?c"}, path: "/a",
-			want: []string{"told: GET /b?c HTTP/1.1 host=other.test "},
+			want: []string{"request: GET /b?c HTTP/1.1 host=other.test "},
 		},
 		{
 			name: "a large head", args: []string{"--header", "X-Large: " + strings.Repeat("a", 10_000)}, path: "/a",
@@ -87,7 +87,7 @@ func TestCurl(t *testing.T) {
 					t.Errorf("curl printed\n%s\nwithout %q", quote(got), part)
 				}
 			}
-			for _, part := range c.not {
+			for _, part := range c.unwanted {
 				if strings.Contains(got, part) {
 					t.Errorf("curl printed\n%s\nwith %q", quote(got), part)
 				}
@@ -111,12 +111,12 @@ func TestCurlReusesConnection(t *testing.T) {
 // TestCurlConnectTunnel verifies that curl can use Weft as a CONNECT proxy.
 func TestCurlConnectTunnel(t *testing.T) {
 	curl := requireTool(t, "curl", "curl")
-	through := serve(t, plain().snapshot("127.0.0.1:0", startDescribingOrigin(t)))
+	inner := serve(t, plain().snapshot("127.0.0.1:0", startDescribingOrigin(t)))
 	outer := plain()
 	outer.AllowConnect = true
-	front := serve(t, outer.snapshot("127.0.0.1:0", startConnectOrigin(t, through)))
+	front := serve(t, outer.snapshot("127.0.0.1:0", startConnectOrigin(t, inner)))
 	got := run(t, curl, "--silent", "--show-error", "--max-time", "20", "--proxytunnel", "--proxy", "http://"+front, "http://shop.test:80/inner")
-	if want := "told: GET /inner HTTP/1.1 host=shop.test length=0 te=[] size=0\n"; got != want {
+	if want := "request: GET /inner HTTP/1.1 host=shop.test length=0 te=[] size=0\n"; got != want {
 		t.Errorf("curl printed %q, want %q", got, want)
 	}
 }
@@ -154,12 +154,12 @@ func startDescribingOrigin(t *testing.T) string {
 	return startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Method", r.Method)
 		switch {
-		case r.URL.Path == "/refuse":
+		case r.URL.Path == "/reject":
 			w.WriteHeader(http.StatusForbidden)
 			return
 		case r.URL.Path == "/stream":
-			for _, piece := range []string{"one", "two", "three"} {
-				_, _ = io.WriteString(w, piece) // the client may have disconnected
+			for _, part := range []string{"one", "two", "three"} {
+				_, _ = io.WriteString(w, part) // the client may have disconnected
 				_ = http.NewResponseController(w).Flush()
 			}
 			return
@@ -171,7 +171,7 @@ func startDescribingOrigin(t *testing.T) string {
 		if err != nil {
 			return // the client has disconnected
 		}
-		_, _ = io.WriteString(w, "told: "+r.Method+" "+r.RequestURI+" "+r.Proto+" host="+r.Host+
+		_, _ = io.WriteString(w, "request: "+r.Method+" "+r.RequestURI+" "+r.Proto+" host="+r.Host+
 			" length="+strconv.FormatInt(r.ContentLength, 10)+" te=["+strings.Join(r.TransferEncoding, ",")+"] size="+strconv.FormatInt(size, 10)+"\n")
 	})
 }

@@ -69,8 +69,8 @@ func interimCases() []ruleCase {
 				clientReceives("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), clientSends(smuggled), clientClosed, originClosedWithin(smuggled), originUntouched},
 		},
 		{
-			name: "a local reply instead of 100 ends the connection", rfc: "9110 10.1.1", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 403, "no")) },
-			script: script{clientSends("PUT /own HTTP/1.1\r\nHost: h\r\nContent-Length: 42\r\nExpect: 100-continue\r\n\r\n"), rejected(403)},
+			name: "a local reply instead of 100 ends the connection", rfc: "9110 10.1.1", setup: func(s *setup) { s.extra = append(s.extra, direct("/local", 403, "no")) },
+			script: script{clientSends("PUT /local HTTP/1.1\r\nHost: h\r\nContent-Length: 42\r\nExpect: 100-continue\r\n\r\n"), rejected(403)},
 		},
 		{
 			name: "an unknown expectation is rejected", rfc: "9110 10.1.1",
@@ -116,8 +116,8 @@ func noBodyCases() []ruleCase {
 				originSends(responseStart + "Content-Length: 9\r\n\r\n"), clientReceives(responseStart + "Content-Length: 9\r\n\r\n"), carriesNextExchange},
 		},
 		{
-			name: "a local reply to HEAD has no body", rfc: "9112 6.3", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
-			script: script{clientSends("HEAD /own HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
+			name: "a local reply to HEAD has no body", rfc: "9112 6.3", setup: func(s *setup) { s.extra = append(s.extra, direct("/local", 404, "no")) },
+			script: script{clientSends("HEAD /local HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
 		},
 		{
 			name: "a rejection of HEAD has no body", rfc: "9112 6.3",
@@ -162,10 +162,10 @@ func noBodyCases() []ruleCase {
 }
 
 // clientReceivesEmptyLine reads the end of a head that may contain Transfer-Encoding.
-func clientReceivesEmptyLine(r *harness) {
-	r.Helper()
-	if rest := r.readHeadRest(); rest != "\r\n" && rest != "Transfer-Encoding: chunked\r\n\r\n" {
-		r.Fatalf("the head ends in %q", rest)
+func clientReceivesEmptyLine(h *harness) {
+	h.Helper()
+	if rest := h.readHeadRest(); rest != "\r\n" && rest != "Transfer-Encoding: chunked\r\n\r\n" {
+		h.Fatalf("the head ends in %q", rest)
 	}
 }
 

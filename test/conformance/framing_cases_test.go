@@ -197,7 +197,7 @@ func responseFramingCases() []ruleCase {
 		"a length that overflows 63 bits", "Content-Length: 9223372036854775808\r\n",
 	) {
 		cases = append(cases, ruleCase{
-			name: "a bad response: " + name, rfc: "9112 6.3",
+			name: "malformed response: " + name, rfc: "9112 6.3",
 			script: script{clientSends(get), originReceives(get), originSends(responseStart + fields + "\r\n0\r\n\r\nhello"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		})
 	}

@@ -122,10 +122,10 @@ func newHarness(t testing.TB, change func(s *setup)) *harness {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ln.Close() })
-	r := &harness{TB: t, ln: ln}
-	r.listen = serve(t, s.snapshot(listen, ln.Addr().String()))
-	t.Cleanup(r.closeConnections)
-	return r
+	h := &harness{TB: t, ln: ln}
+	h.listen = serve(t, s.snapshot(listen, ln.Addr().String()))
+	t.Cleanup(h.closeConnections)
+	return h
 }
 
 // serve runs a server until the end of the test and returns the address of its listener "front".
@@ -186,11 +186,11 @@ func (l testLog) Write(p []byte) (int, error) {
 // dial connects to an address of either network.
 func dial(t testing.TB, address string) net.Conn {
 	t.Helper()
-	kind := "tcp"
+	network := "tcp"
 	if strings.HasPrefix(address, "/") {
-		kind = "unix"
+		network = "unix"
 	}
-	conn, err := net.Dial(kind, address)
+	conn, err := net.Dial(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,48 +202,48 @@ func dial(t testing.TB, address string) net.Conn {
 func setDeadline(conn net.Conn) { _ = conn.SetDeadline(time.Now().Add(waitTimeout)) }
 
 // ensureClient returns the client's connection and connects if necessary.
-func (r *harness) ensureClient() net.Conn {
-	if r.client == nil {
-		r.client = dial(r, r.listen)
+func (h *harness) ensureClient() net.Conn {
+	if h.client == nil {
+		h.client = dial(h, h.listen)
 	}
-	return r.client
+	return h.client
 }
 
 // ensureOrigin returns the origin's connection from Weft and accepts one if necessary.
-func (r *harness) ensureOrigin() net.Conn {
-	r.Helper()
-	if r.origin == nil {
-		r.origin = r.accept()
+func (h *harness) ensureOrigin() net.Conn {
+	h.Helper()
+	if h.origin == nil {
+		h.origin = h.accept()
 	}
-	return r.origin
+	return h.origin
 }
 
-func (r *harness) accept() net.Conn {
-	r.Helper()
-	_ = r.ln.(interface{ SetDeadline(at time.Time) error }).SetDeadline(time.Now().Add(waitTimeout))
-	conn, err := r.ln.Accept()
+func (h *harness) accept() net.Conn {
+	h.Helper()
+	_ = h.ln.(interface{ SetDeadline(at time.Time) error }).SetDeadline(time.Now().Add(waitTimeout))
+	conn, err := h.ln.Accept()
 	if err != nil {
-		r.Fatalf("Weft did not connect to the origin: %v", err)
+		h.Fatalf("Weft did not connect to the origin: %v", err)
 	}
 	setDeadline(conn)
 	return conn
 }
 
 // closeConnections closes the connections of the client and the origin.
-func (r *harness) closeConnections() {
-	for _, conn := range []net.Conn{r.client, r.origin} {
+func (h *harness) closeConnections() {
+	for _, conn := range []net.Conn{h.client, h.origin} {
 		if conn != nil {
 			_ = conn.Close()
 		}
 	}
-	r.client, r.origin = nil, nil
+	h.client, h.origin = nil, nil
 }
 
 // write sends text. It ignores write errors: the script detects them by the received bytes.
-func (r *harness) write(conn net.Conn, text string) {
-	r.Helper()
+func (h *harness) write(conn net.Conn, text string) {
+	h.Helper()
 	step := len(text)
-	if r.byteByByte {
+	if h.byteByByte {
 		step = 1
 	}
 	for i := 0; i < len(text); i += step {
@@ -254,8 +254,8 @@ func (r *harness) write(conn net.Conn, text string) {
 }
 
 // expect reads as many bytes as want has and compares them.
-func (r *harness) expect(side string, conn net.Conn, want string) {
-	r.Helper()
+func (h *harness) expect(side string, conn net.Conn, want string) {
+	h.Helper()
 	got := make([]byte, 0, len(want))
 	for len(got) < len(want) {
 		n, err := conn.Read(got[len(got):cap(got)])
@@ -264,33 +264,33 @@ func (r *harness) expect(side string, conn net.Conn, want string) {
 			break
 		}
 		if err != nil {
-			r.Fatalf("%s got\n%s\nthen %v, want\n%s", side, quote(string(got)), err, quote(want))
+			h.Fatalf("%s got\n%s\nthen %v, want\n%s", side, quote(string(got)), err, quote(want))
 		}
 	}
 	if string(got) != want {
 		extra := make([]byte, 4<<10)
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		n, _ := conn.Read(extra)
-		r.Fatalf("%s got\n%s\nwant\n%s", side, quote(string(got)+string(extra[:n])), quote(want))
+		h.Fatalf("%s got\n%s\nwant\n%s", side, quote(string(got)+string(extra[:n])), quote(want))
 	}
 }
 
 // readToEnd reads to the end of the connection. A reset counts as an end; orderly is true only for
 // a FIN.
-func (r *harness) readToEnd(side string, conn net.Conn) (text string, orderly bool) {
-	r.Helper()
+func (h *harness) readToEnd(side string, conn net.Conn) (text string, orderly bool) {
+	h.Helper()
 	got, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		r.Fatalf("the connection of %s did not end; it got\n%s", side, quote(string(got)))
+		h.Fatalf("the connection of %s did not end; it got\n%s", side, quote(string(got)))
 	}
 	return string(got), err == nil
 }
 
 // quote formats bytes readably, one line per line of the message.
 func quote(text string) string {
-	const most = 2000
-	if len(text) > most {
-		text = text[:most] + "…"
+	const maxLen = 2000
+	if len(text) > maxLen {
+		text = text[:maxLen] + "…"
 	}
 	var b strings.Builder
 	for line := range strings.SplitAfterSeq(text, "\n") {
@@ -305,49 +305,49 @@ func quote(text string) string {
 
 // checkOriginUntouched fails the case if Weft has opened another connection to the origin or sent
 // more bytes.
-func (r *harness) checkOriginUntouched() {
-	r.Helper()
-	if r.origin != nil {
-		if n := socketQueueLen(r, r.origin, unix.SIOCINQ); n > 0 {
-			r.Fatalf("%d more bytes reached the origin", n)
+func (h *harness) checkOriginUntouched() {
+	h.Helper()
+	if h.origin != nil {
+		if n := socketQueueLen(h, h.origin, unix.SIOCINQ); n > 0 {
+			h.Fatalf("%d more bytes reached the origin", n)
 		}
 	}
-	if conn := r.unexpectedConn(); conn != nil {
+	if conn := h.unexpectedConn(); conn != nil {
 		defer conn.Close()
 		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 		got, _ := io.ReadAll(conn)
-		r.Fatalf("Weft connected to the origin and sent\n%s", quote(string(got)))
+		h.Fatalf("Weft connected to the origin and sent\n%s", quote(string(got)))
 	}
 }
 
 // unexpectedConn returns a connection from Weft that the origin has not accepted, or nil if there
 // is none. It opens a connection itself: connections are accepted in the order of their arrival.
-func (r *harness) unexpectedConn() net.Conn {
-	r.Helper()
-	mark := r.dialOrigin()
-	defer mark.Close()
-	conn := r.accept()
-	if conn.RemoteAddr().String() == mark.LocalAddr().String() {
+func (h *harness) unexpectedConn() net.Conn {
+	h.Helper()
+	marker := h.dialOrigin()
+	defer marker.Close()
+	conn := h.accept()
+	if conn.RemoteAddr().String() == marker.LocalAddr().String() {
 		_ = conn.Close()
 		return nil
 	}
-	_ = r.accept().Close() // mark
+	_ = h.accept().Close() // marker
 	return conn
 }
 
 // dialOrigin connects to the origin from an address that distinguishes the connection from those of
 // Weft.
-func (r *harness) dialOrigin() net.Conn {
-	r.Helper()
-	addr := r.ln.Addr()
+func (h *harness) dialOrigin() net.Conn {
+	h.Helper()
+	addr := h.ln.Addr()
 	var d net.Dialer
 	if addr.Network() == "unix" {
-		d.LocalAddr = &net.UnixAddr{Name: addr.String() + ".mark", Net: "unix"}
-		defer os.Remove(addr.String() + ".mark")
+		d.LocalAddr = &net.UnixAddr{Name: addr.String() + ".marker", Net: "unix"}
+		defer os.Remove(addr.String() + ".marker")
 	}
 	conn, err := d.Dial(addr.Network(), addr.String())
 	if err != nil {
-		r.Fatal(err)
+		h.Fatal(err)
 	}
 	setDeadline(conn)
 	return conn
@@ -355,25 +355,25 @@ func (r *harness) dialOrigin() net.Conn {
 
 // socketQueueLen returns the length in bytes of a socket's queue: unix.SIOCINQ for unread input,
 // unix.SIOCOUTQ for unsent output.
-func socketQueueLen(t testing.TB, conn net.Conn, which uint) int {
+func socketQueueLen(t testing.TB, conn net.Conn, request uint) int {
 	t.Helper()
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	var failed error
-	if err := raw.Control(func(fd uintptr) { n, failed = unix.IoctlGetInt(int(fd), which) }); err != nil {
+	var ioctlErr error
+	if err := raw.Control(func(fd uintptr) { n, ioctlErr = unix.IoctlGetInt(int(fd), request) }); err != nil {
 		t.Fatal(err)
 	}
-	if failed != nil {
-		t.Fatal(failed)
+	if ioctlErr != nil {
+		t.Fatal(ioctlErr)
 	}
 	return n
 }
 
 // clientHasInput reports whether the client has unread input.
-func (r *harness) clientHasInput() bool {
-	r.Helper()
-	return socketQueueLen(r, r.ensureClient(), unix.SIOCINQ) > 0
+func (h *harness) clientHasInput() bool {
+	h.Helper()
+	return socketQueueLen(h, h.ensureClient(), unix.SIOCINQ) > 0
 }

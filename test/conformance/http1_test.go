@@ -54,13 +54,13 @@ func caseTables() []caseTable {
 // ends with the results.
 func TestHTTP1(t *testing.T) {
 	var report report
-	for _, c := range caseTables() {
-		t.Run(c.subject, func(t *testing.T) {
-			for _, e := range c.cases {
-				t.Run(e.name, func(t *testing.T) {
+	for _, table := range caseTables() {
+		t.Run(table.subject, func(t *testing.T) {
+			for _, c := range table.cases {
+				t.Run(c.name, func(t *testing.T) {
 					start := time.Now()
-					defer func() { report.add(c.subject, e, outcomeOf(t), time.Since(start)) }()
-					e.run(t)
+					defer func() { report.add(table.subject, c, outcomeOf(t), time.Since(start)) }()
+					c.run(t)
 				})
 			}
 		})
@@ -68,23 +68,23 @@ func TestHTTP1(t *testing.T) {
 	t.Log(report.String())
 }
 
-func (e ruleCase) run(t *testing.T) {
-	if e.defect != "" {
-		t.Skip("defect: " + e.defect)
+func (c ruleCase) run(t *testing.T) {
+	if c.defect != "" {
+		t.Skip("defect: " + c.defect)
 	}
-	e.runScript(t, false)
-	if !e.wholeWritesOnly && !t.Failed() {
-		t.Run("byte by byte", func(t *testing.T) { e.runScript(t, true) })
+	c.runScript(t, false)
+	if !c.wholeWritesOnly && !t.Failed() {
+		t.Run("byte by byte", func(t *testing.T) { c.runScript(t, true) })
 	}
 }
 
-func (e ruleCase) runScript(t *testing.T, bytewise bool) {
-	r := newHarness(t, e.setup)
-	r.byteByByte = bytewise
-	for i, do := range e.script {
-		do(r)
+func (c ruleCase) runScript(t *testing.T, byteByByte bool) {
+	h := newHarness(t, c.setup)
+	h.byteByByte = byteByByte
+	for i, do := range c.script {
+		do(h)
 		if t.Failed() {
-			t.Fatalf("failed at step %d of %d", i+1, len(e.script))
+			t.Fatalf("failed at step %d of %d", i+1, len(c.script))
 		}
 	}
 }
@@ -106,20 +106,20 @@ type report struct {
 	subject string
 }
 
-func (r *report) add(about string, e ruleCase, verdict string, elapsed time.Duration) {
+func (r *report) add(subject string, c ruleCase, outcome string, elapsed time.Duration) {
 	if r.counts == nil {
 		r.counts = make(map[string]int)
 	}
-	r.counts[verdict]++
-	if about != r.subject {
-		r.subject = about
-		r.lines = append(r.lines, "", about)
+	r.counts[outcome]++
+	if subject != r.subject {
+		r.subject = subject
+		r.lines = append(r.lines, "", subject)
 	}
-	late := ""
+	duration := ""
 	if elapsed > 100*time.Millisecond {
-		late = fmt.Sprintf("  (%d ms)", elapsed.Milliseconds())
+		duration = fmt.Sprintf("  (%d ms)", elapsed.Milliseconds())
 	}
-	r.lines = append(r.lines, fmt.Sprintf("  %-6s  %-16s  %s%s", verdict, e.rfc, e.name, late))
+	r.lines = append(r.lines, fmt.Sprintf("  %-6s  %-16s  %s%s", outcome, c.rfc, c.name, duration))
 }
 
 func (r *report) String() string {

@@ -124,8 +124,8 @@ func messageCases() []ruleCase {
 				responsePasses(responseStart+"Content-Length: 131072\r\n\r\n"+strings.Repeat(everyByte(), 512))),
 		},
 		{
-			name: "a local reply has no data of the request", rfc: "9110 15.5", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
-			script: script{clientSends("GET /own HTTP/1.1\r\nHost: h\r\nAuthorization: secret\r\nCookie: a=b\r\nX-A: 1\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
+			name: "a local reply has no data of the request", rfc: "9110 15.5", setup: func(s *setup) { s.extra = append(s.extra, direct("/local", 404, "no")) },
+			script: script{clientSends("GET /local HTTP/1.1\r\nHost: h\r\nAuthorization: secret\r\nCookie: a=b\r\nX-A: 1\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
 		},
 		{
 			name: "a rejection has no data of the request", rfc: "9110 15.5",
@@ -135,18 +135,18 @@ func messageCases() []ruleCase {
 }
 
 // clientReceivesLine reads a line at the client, which may contain any printable characters.
-func clientReceivesLine(r *harness) {
-	r.Helper()
+func clientReceivesLine(h *harness) {
+	h.Helper()
 	var line []byte
-	first := make([]byte, 1)
+	buf := make([]byte, 1)
 	for !strings.HasSuffix(string(line), "\r\n") {
-		if _, err := r.ensureClient().Read(first); err != nil {
-			r.Fatalf("the client got %q, then %v", line, err)
+		if _, err := h.ensureClient().Read(buf); err != nil {
+			h.Fatalf("the client got %q, then %v", line, err)
 		}
-		line = append(line, first[0])
+		line = append(line, buf[0])
 	}
 	if !regexp.MustCompile(`^[ -~]*\r\n$`).Match(line) {
-		r.Fatalf("the client got %q", line)
+		h.Fatalf("the client got %q", line)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // TestSlowClientsDoNotDelayOthers verifies, with hundreds of slowhttptest connections that send a
 // head or a body too slowly, that Weft closes all of them after its timeouts, here 2 s each, and
-// serves other clients meanwhile.
+// serves other clients at the same time.
 func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	program := requireTool(t, "slowhttptest", "slowhttptest")
 	const limit = 2 * time.Second
@@ -21,7 +21,7 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 		args []string
 	}{
 		{"heads", []string{"-H", "-i", "1", "-x", "8"}},
-		{"content", []string{"-B", "-i", "1", "-x", "8", "-s", "100000"}},
+		{"bodies", []string{"-B", "-i", "1", "-x", "8", "-s", "100000"}},
 		{"body without bytes", []string{"-B", "-i", "60", "-s", "100000"}},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
@@ -37,14 +37,14 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 				defer close(ended)
 				report, err = output(t.Context(), program, args...)
 			}()
-			times := requestMeanwhile(t, front, ended)
+			latencies := sendRequestsUntil(t, front, ended)
 			if err != nil {
 				t.Fatal(err)
 			}
-			slices.Sort(times)
-			median, slowest := times[len(times)/2], times[len(times)-1]
+			slices.Sort(latencies)
+			median, slowest := latencies[len(latencies)/2], latencies[len(latencies)-1]
 			last := lastStatus(report)
-			t.Logf("%d other requests took %v in the median and %v at most; %s", len(times), median, slowest, last)
+			t.Logf("%d other requests took %v in the median and %v at most; %s", len(latencies), median, slowest, last)
 			if !strings.Contains(last, "No open connections left") {
 				t.Errorf("Weft did not close the slow connections")
 			}
@@ -59,8 +59,8 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 }
 
 // readAll responds after it has read the request body.
-func readAll(w http.ResponseWriter, q *http.Request) {
-	_, _ = io.Copy(io.Discard, q.Body)
+func readAll(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
 	_, _ = io.WriteString(w, "ok") // the client may have disconnected
 }
 
@@ -71,26 +71,26 @@ func lastStatus(out string) string {
 	return strings.Join(strings.Fields(out[max(i, 0):]), " ")
 }
 
-// requestMeanwhile sends requests, each over a new connection, until ended is closed. It returns
+// sendRequestsUntil sends requests, each over a new connection, until ended is closed. It returns
 // their latencies.
-func requestMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times []time.Duration) {
+func sendRequestsUntil(t *testing.T, front string, ended <-chan struct{}) (latencies []time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ended:
-			return times
+			return latencies
 		case <-tick.C:
 		}
 		start := time.Now()
-		r := &harness{TB: t, client: dial(t, front)}
-		_ = r.client.SetDeadline(start.Add(toolTimeout)) // hundreds of connections compete for the CPU
-		r.write(r.client, requestStart+"Connection: close\r\n\r\n")
-		if got, _ := r.readToEnd("the client", r.client); !strings.HasSuffix(got, "\r\n\r\nok") {
+		h := &harness{TB: t, client: dial(t, front)}
+		_ = h.client.SetDeadline(start.Add(toolTimeout)) // hundreds of connections compete for the CPU
+		h.write(h.client, requestStart+"Connection: close\r\n\r\n")
+		if got, _ := h.readToEnd("the client", h.client); !strings.HasSuffix(got, "\r\n\r\nok") {
 			t.Errorf("another client got\n%s", quote(got))
 		}
-		r.closeConnections()
-		times = append(times, time.Since(start))
+		h.closeConnections()
+		latencies = append(latencies, time.Since(start))
 	}
 }

@@ -8,12 +8,12 @@ import (
 
 func requestSyntaxCases() []ruleCase {
 	var cases []ruleCase
-	refused := func(rfc string, list func(yield func(name, text string) bool)) {
+	reject := func(rfc string, list func(yield func(name, text string) bool)) {
 		for name, text := range list {
 			cases = append(cases, ruleCase{name: "rejected: " + name, rfc: rfc, script: script{clientSends(text + smuggled), rejected(400)}})
 		}
 	}
-	refused("9112 2.2", pairs(
+	reject("9112 2.2", pairs(
 		"a bare LF after the request line", "GET / HTTP/1.1\nHost: h\r\n\r\n",
 		"a bare LF after a field", "GET / HTTP/1.1\r\nHost: h\n\r\n",
 		"a bare LF as the empty line", "GET / HTTP/1.1\r\nHost: h\r\n\n",
@@ -27,7 +27,7 @@ func requestSyntaxCases() []ruleCase {
 		"whitespace before the first field", "GET / HTTP/1.1\r\n Host: h\r\n\r\n",
 		"17 empty lines before the request line", strings.Repeat("\r\n", 17)+get,
 	))
-	refused("9112 5.1", pairs(
+	reject("9112 5.1", pairs(
 		"a space before a colon", "GET / HTTP/1.1\r\nHost: h\r\nX-A : 1\r\n\r\n",
 		"a tab before a colon", "GET / HTTP/1.1\r\nHost: h\r\nX-A\t: 1\r\n\r\n",
 		"a space in a name", "GET / HTTP/1.1\r\nHost: h\r\nX A: 1\r\n\r\n",
@@ -38,19 +38,19 @@ func requestSyntaxCases() []ruleCase {
 		"a name with NUL", "GET / HTTP/1.1\r\nHost: h\r\nX-\x00A: 1\r\n\r\n",
 		"a name in quotes", "GET / HTTP/1.1\r\nHost: h\r\n\"X\": 1\r\n\r\n",
 	))
-	refused("9112 5.2", pairs(
+	reject("9112 5.2", pairs(
 		"a folded line with a space", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\r\n b\r\n\r\n",
 		"a folded line with a tab", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\r\n\tb\r\n\r\n",
 		"a folded Host", "GET / HTTP/1.1\r\nHost:\r\n h\r\n\r\n",
 		"an empty folded line", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\r\n \r\n\r\n",
 	))
-	refused("9110 5.5", pairs(
+	reject("9110 5.5", pairs(
 		"NUL in a value", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\x00b\r\n\r\n",
 		"a control character in a value", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\x01b\r\n\r\n",
 		"DEL in a value", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\x7fb\r\n\r\n",
 		"ESC in a value", "GET / HTTP/1.1\r\nHost: h\r\nX-A: \x1b[31m\r\n\r\n",
 	))
-	refused("9112 3", pairs(
+	reject("9112 3", pairs(
 		"two spaces before the target", "GET  / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"two spaces after the target", "GET /  HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a tab before the target", "GET\t/ HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -68,7 +68,7 @@ func requestSyntaxCases() []ruleCase {
 		"bytes of another protocol", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 		"a status line", "HTTP/1.1 200 OK\r\nHost: h\r\n\r\n",
 	))
-	refused("9112 2.3", pairs(
+	reject("9112 2.3", pairs(
 		"a version in lower case", "GET / http/1.1\r\nHost: h\r\n\r\n",
 		"a version with more digits", "GET / HTTP/1.10\r\nHost: h\r\n\r\n",
 		"a version with fewer digits", "GET / HTTP/1\r\nHost: h\r\n\r\n",
@@ -97,16 +97,16 @@ func requestSyntaxCases() []ruleCase {
 
 func responseSyntaxCases() []ruleCase {
 	var cases []ruleCase
-	bad := func(rfc string, list func(yield func(name, text string) bool)) {
+	malformed := func(rfc string, list func(yield func(name, text string) bool)) {
 		for name, text := range list {
 			cases = append(cases, ruleCase{
-				name: "a bad response: " + name, rfc: rfc,
+				name: "malformed response: " + name, rfc: rfc,
 				script: script{clientSends(get), originReceives(get), originSends(text), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 			})
 		}
 	}
 	const end = "Content-Length: 2\r\n\r\nok"
-	bad("9112 4", pairs(
+	malformed("9112 4", pairs(
 		"a status of two digits", "HTTP/1.1 20 OK\r\n"+end,
 		"a status of four digits", "HTTP/1.1 2000 OK\r\n"+end,
 		"a status below 100", "HTTP/1.1 099 OK\r\n"+end,
@@ -124,7 +124,7 @@ func responseSyntaxCases() []ruleCase {
 		"an HTTP/0.9 response", "<html>hello</html>\r\n\r\n",
 		"an echoed request", get,
 	))
-	bad("9112 2.2", pairs(
+	malformed("9112 2.2", pairs(
 		"a bare LF after the status line", "HTTP/1.1 200 OK\n"+end,
 		"a bare LF after a field", "HTTP/1.1 200 OK\r\nX-A: 1\n"+end,
 		"a bare LF as the empty line", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nok",
@@ -132,7 +132,7 @@ func responseSyntaxCases() []ruleCase {
 		"a bare CR in a value", "HTTP/1.1 200 OK\r\nX-A: a\rb\r\n"+end,
 		"whitespace before the first field", "HTTP/1.1 200 OK\r\n X-A: 1\r\n"+end,
 	))
-	bad("9112 5.1, 5.2", pairs(
+	malformed("9112 5.1, 5.2", pairs(
 		"a folded line", "HTTP/1.1 200 OK\r\nX-A: a\r\n b\r\n"+end,
 		"a space in a name", "HTTP/1.1 200 OK\r\nX A: 1\r\n"+end,
 		"a field without a name", "HTTP/1.1 200 OK\r\n: 1\r\n"+end,
@@ -141,7 +141,7 @@ func responseSyntaxCases() []ruleCase {
 		"NUL in a value", "HTTP/1.1 200 OK\r\nX-A: a\x00b\r\n"+end,
 		"a control character in a value", "HTTP/1.1 200 OK\r\nX-A: a\x02b\r\n"+end,
 	))
-	bad("9112 2.3", pairs(
+	malformed("9112 2.3", pairs(
 		"a head above the limit", "HTTP/1.1 200 OK\r\nX-A: "+strings.Repeat("a", 20_000)+"\r\n"+end,
 		"more fields than the limit", "HTTP/1.1 200 OK\r\n"+strings.Repeat("A: 1\r\n", 101)+end,
 		"a status line above the limit", "HTTP/1.1 200 "+strings.Repeat("a", 20_000)+"\r\n"+end,
@@ -304,8 +304,8 @@ func forwardingCases() []ruleCase {
 	mode := func(m config.ForwardedMode) func(s *setup) {
 		return func(s *setup) { s.XForwarded, s.XForwardedHost = m, true }
 	}
-	const said = "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: outer.test\r\n"
-	const told = "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\n"
+	const clientFields = "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: outer.test\r\n"
+	const weftFields = "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\n"
 	return []ruleCase{
 		{
 			name: "no Via is added by default", rfc: "9110 7.6.3",
@@ -327,26 +327,26 @@ func forwardingCases() []ruleCase {
 		},
 		{
 			name: "a local reply has no Via", rfc: "9110 7.6.3",
-			setup:  func(s *setup) { s.Via = "weft"; s.extra = append(s.extra, direct("/own", 200, "own")) },
-			script: script{clientSends("GET /own HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(200), originUntouched},
+			setup:  func(s *setup) { s.Via = "weft"; s.extra = append(s.extra, direct("/local", 200, "own")) },
+			script: script{clientSends("GET /local HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(200), originUntouched},
 		},
 		{
 			name: "X-Forwarded fields are kept", rfc: "configuration",
-			script: concat(requestPasses(requestStart+said+"\r\n"), requestPasses(get)),
+			script: concat(requestPasses(requestStart+clientFields+"\r\n"), requestPasses(get)),
 		},
 		{
 			name: "X-Forwarded fields are appended to", rfc: "configuration", setup: mode(config.ForwardedAppend),
-			script: concat(script{clientSends(get), originReceives(requestStart + told + "\r\n"), originSends(okResponse), clientReceives(okResponse)},
-				script{clientSends(requestStart + said + "\r\n"), originReceives(requestStart + "X-Forwarded-For: 10.0.0.1, 127.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: outer.test\r\n\r\n"), originSends(okResponse), clientReceives(okResponse)}),
+			script: concat(script{clientSends(get), originReceives(requestStart + weftFields + "\r\n"), originSends(okResponse), clientReceives(okResponse)},
+				script{clientSends(requestStart + clientFields + "\r\n"), originReceives(requestStart + "X-Forwarded-For: 10.0.0.1, 127.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: outer.test\r\n\r\n"), originSends(okResponse), clientReceives(okResponse)}),
 		},
 		{
 			name: "X-Forwarded fields are replaced", rfc: "configuration", setup: mode(config.ForwardedSet),
-			script: concat(script{clientSends(requestStart + said + "x-forwarded-FOR: 10.0.0.2\r\n\r\n"), originReceives(requestStart + told + "\r\n"), originSends(okResponse), clientReceives(okResponse)},
-				script{clientSends(get), originReceives(requestStart + told + "\r\n"), originSends(okResponse), clientReceives(okResponse)}),
+			script: concat(script{clientSends(requestStart + clientFields + "x-forwarded-FOR: 10.0.0.2\r\n\r\n"), originReceives(requestStart + weftFields + "\r\n"), originSends(okResponse), clientReceives(okResponse)},
+				script{clientSends(get), originReceives(requestStart + weftFields + "\r\n"), originSends(okResponse), clientReceives(okResponse)}),
 		},
 		{
 			name: "X-Forwarded fields are stripped", rfc: "configuration", setup: mode(config.ForwardedStrip),
-			script: requestBecomes(requestStart+said+"x-forwarded-FOR: 10.0.0.2\r\n\r\n", get),
+			script: requestBecomes(requestStart+clientFields+"x-forwarded-FOR: 10.0.0.2\r\n\r\n", get),
 		},
 	}
 }

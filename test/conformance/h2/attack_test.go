@@ -19,12 +19,12 @@ import (
 )
 
 // An attack uses attackers connections at a time for attackTime and replaces those that the server
-// closes. Each connection sends at most one round per pace: 400,000 frames per second in total,
-// which leave CPU time for the server and for the other client.
+// closes. Each connection sends at most one round per roundInterval: 400,000 frames per second in
+// total, which leave CPU time for the server and for the other client.
 const (
-	attackers  = 4
-	attackTime = time.Second
-	pace       = time.Millisecond
+	attackers     = 4
+	attackTime    = time.Second
+	roundInterval = time.Millisecond
 )
 
 // Limits for Weft during and after an attack. The attackers use CPU time of the same machine.
@@ -53,18 +53,18 @@ type outcome struct {
 const compareEnv = "WEFT_H2_COMPARE"
 
 // TestAttacksAreMeasured verifies that the harness measures attacks on a third-party server, with
-// the first flood and the first hoard.
+// the first flood and the first memory attack.
 func TestAttacksAreMeasured(t *testing.T) {
 	address, pid := startProcess(t)
-	list := []attack{floods()[0], memoryAttacks()[0]}
+	selected := []attack{floods()[0], memoryAttacks()[0]}
 	if os.Getenv(compareEnv) != "" {
-		list = attacks()
+		selected = attacks()
 	}
 	table := newAttackTable()
-	for _, k := range list {
-		t.Run(k.name, func(t *testing.T) {
-			o := k.measure(t, address, pid)
-			table.add(k, o)
+	for _, atk := range selected {
+		t.Run(atk.name, func(t *testing.T) {
+			o := atk.measure(t, address, pid)
+			table.add(atk, o)
 			if o.frames == 0 || len(o.otherLatencies) == 0 || o.cpu == 0 {
 				t.Errorf("%d frames, %d responses for other clients, %v of CPU time: want all above 0", o.frames, len(o.otherLatencies), o.cpu)
 			}
@@ -75,9 +75,9 @@ func TestAttacksAreMeasured(t *testing.T) {
 
 // TestViolationsAreReported verifies that violations reports the violation of each limit.
 func TestViolationsAreReported(t *testing.T) {
-	waits := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, minOtherResponses) }
-	fine := func() outcome {
-		return outcome{frames: 100_000, connections: 2 * attackers, cpu: 100 * time.Millisecond, otherLatencies: waits(time.Millisecond)}
+	latencies := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, minOtherResponses) }
+	withinLimits := func() outcome {
+		return outcome{frames: 100_000, connections: 2 * attackers, cpu: 100 * time.Millisecond, otherLatencies: latencies(time.Millisecond)}
 	}
 	for name, c := range map[string]struct {
 		change   func(o *outcome)
@@ -85,16 +85,16 @@ func TestViolationsAreReported(t *testing.T) {
 	}{
 		"no violation":                  {func(*outcome) {}, 0},
 		"other client fails":            {func(o *outcome) { o.otherFailures = []error{errKeepOpen} }, 1},
-		"other client waits":            {func(o *outcome) { o.otherLatencies = waits(maxOtherLatency + 1) }, 1},
+		"other client waits":            {func(o *outcome) { o.otherLatencies = latencies(maxOtherLatency + 1) }, 1},
 		"other client gets no response": {func(o *outcome) { o.otherLatencies = nil }, 1},
 		"memory grows":                  {func(o *outcome) { o.growth = maxGrowth + 1 }, 1},
 		"connections stay open":         {func(o *outcome) { o.connections = attackers }, 1},
 		"connections cost too much":     {func(o *outcome) { o.cpu = 2*attackers*maxCPUPerConnection + 8 }, 1},
 		"frames cost too much":          {func(o *outcome) { o.cpu, o.connections = 100_001*costPerFrame, 1000 }, 1},
 	} {
-		o := fine()
+		o := withinLimits()
 		c.change(&o)
-		if got := (attack{ends: true}).violations(o); len(got) != c.problems {
+		if got := (attack{mustClose: true}).violations(o); len(got) != c.problems {
 			t.Errorf("%s: violations = %q, want %d", name, got, c.problems)
 		}
 	}
@@ -109,20 +109,20 @@ func TestAttacksOnWeft(t *testing.T) {
 		upstream: "Http2", hosts: []string{origin}, extend: object{"http2_max_concurrent_streams": 100},
 	})
 	table := newAttackTable()
-	for _, k := range attacks() {
-		t.Run(k.name, func(t *testing.T) {
+	for _, atk := range attacks() {
+		t.Run(atk.name, func(t *testing.T) {
 			// Other work on the machine can cause a failure once; only repeated failures count.
-			const tries = 3
+			const attempts = 3
 			var o outcome
 			var problems []string
-			for range tries {
-				o = k.measure(t, w.addresses[0], w.cmd.Process.Pid)
-				if problems = k.violations(o); len(problems) == 0 {
+			for range attempts {
+				o = atk.measure(t, w.addresses[0], w.cmd.Process.Pid)
+				if problems = atk.violations(o); len(problems) == 0 {
 					break
 				}
-				t.Logf("in one of at most %d tries: %q", tries, problems)
+				t.Logf("in one of at most %d attempts: %q", attempts, problems)
 			}
-			table.add(k, o)
+			table.add(atk, o)
 			for _, problem := range problems {
 				t.Error(problem)
 			}
@@ -135,29 +135,29 @@ func TestAttacksOnWeft(t *testing.T) {
 type attackTable struct{ text strings.Builder }
 
 func newAttackTable() *attackTable {
-	r := &attackTable{}
-	r.row("attack", "connections", "frames", "CPU ms", "µs/frame", "growth MB", "others", "p99 ms", "max ms")
-	r.row("---", "---", "---", "---", "---", "---", "---", "---", "---")
-	return r
+	at := &attackTable{}
+	at.row("attack", "connections", "frames", "CPU ms", "µs/frame", "growth MB", "others", "p99 ms", "max ms")
+	at.row("---", "---", "---", "---", "---", "---", "---", "---", "---")
+	return at
 }
 
-func (r *attackTable) row(cells ...any) {
-	_, _ = fmt.Fprintf(&r.text, "| %-40v | %11v | %8v | %6v | %8v | %9v | %6v | %6v | %6v |\n", cells...) // writes to memory
+func (at *attackTable) row(cells ...any) {
+	_, _ = fmt.Fprintf(&at.text, "| %-40v | %11v | %8v | %6v | %8v | %9v | %6v | %6v | %6v |\n", cells...) // writes to memory
 }
 
-func (r *attackTable) add(k attack, o outcome) {
-	r.row(k.name, fmt.Sprintf("%d/%d", o.goneAway, o.connections), o.frames, o.cpu.Milliseconds(),
+func (at *attackTable) add(atk attack, o outcome) {
+	at.row(atk.name, fmt.Sprintf("%d/%d", o.goneAway, o.connections), o.frames, o.cpu.Milliseconds(),
 		fmt.Sprintf("%.2f", float64(o.cpu)/float64(time.Microsecond)/float64(max(o.frames, 1))),
 		fmt.Sprintf("%.1f", float64(o.growth)/(1<<20)), len(o.otherLatencies), o.percentile(99).Milliseconds(), o.percentile(100).Milliseconds())
 }
 
 // write logs the report and writes it to h2-attacks-NAME.md.
-func (r *attackTable) write(t *testing.T, name string) {
+func (at *attackTable) write(t *testing.T, name string) {
 	t.Helper()
 	head := fmt.Sprintf("# Attacks over HTTP/2 on %s\n\nEach for %v, with %d concurrent connections. Connections: closed with GOAWAY / all.\n"+
 		"Others: responses to another client, and their latencies.\n\n", name, attackTime, attackers)
-	t.Log(head + r.text.String())
-	writeReport(t, "h2-attacks-"+name+".md", []byte(head+r.text.String()))
+	t.Log(head + at.text.String())
+	writeReport(t, "h2-attacks-"+name+".md", []byte(head+at.text.String()))
 }
 
 // percentile returns a percentile of the other client's latencies; o.otherLatencies is sorted.
@@ -169,7 +169,7 @@ func (o outcome) percentile(p int) time.Duration {
 }
 
 // violations returns the violated limits.
-func (k attack) violations(o outcome) (problems []string) {
+func (atk attack) violations(o outcome) (problems []string) {
 	addProblem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if len(o.otherFailures) > 0 {
 		addProblem("%d requests of another client failed; the first: %v", len(o.otherFailures), o.otherFailures[0])
@@ -180,13 +180,13 @@ func (k attack) violations(o outcome) (problems []string) {
 	if o.growth > maxGrowth {
 		addProblem("memory grew by %d MB, want at most %d", o.growth>>20, maxGrowth>>20)
 	}
-	if k.ends && o.connections < 2*attackers {
+	if atk.mustClose && o.connections < 2*attackers {
 		addProblem("%d frames were accepted on %d connections: the server does not close them", o.frames, o.connections)
 	}
-	if perConn := o.cpu / time.Duration(max(o.connections, 1)); k.ends && perConn > maxCPUPerConnection {
+	if perConn := o.cpu / time.Duration(max(o.connections, 1)); atk.mustClose && perConn > maxCPUPerConnection {
 		addProblem("%v of CPU time for each of %d connections, want at most %v", perConn, o.connections, maxCPUPerConnection)
 	}
-	maximum := max(maxMemoryAttackCPU, time.Duration(o.frames)*cmp.Or(k.cost, costPerFrame))
+	maximum := max(maxMemoryAttackCPU, time.Duration(o.frames)*cmp.Or(atk.cost, costPerFrame))
 	if o.cpu > maximum {
 		addProblem("%v of CPU time for %d frames, want at most %v", o.cpu, o.frames, maximum)
 	}
@@ -194,7 +194,7 @@ func (k attack) violations(o outcome) (problems []string) {
 }
 
 // measure runs the attack and measures the server and another client.
-func (k attack) measure(t *testing.T, address string, pid int) outcome {
+func (atk attack) measure(t *testing.T, address string, pid int) outcome {
 	t.Helper()
 	pids := []int{pid}
 	before, err := process.ReadMemory(pids)
@@ -211,9 +211,9 @@ func (k attack) measure(t *testing.T, address string, pid int) outcome {
 	end := time.Now().Add(attackTime)
 	var other sync.WaitGroup
 	var o outcome
-	other.Go(func() { o.otherLatencies, o.otherFailures = callMeanwhile(address, end) })
+	other.Go(func() { o.otherLatencies, o.otherFailures = sendRequestsUntil(address, end) })
 	attacker := exec.Command(os.Args[0])
-	attacker.Env = append(os.Environ(), roleEnv+"="+attackRole+" "+address+" "+k.name)
+	attacker.Env = append(os.Environ(), roleEnv+"="+attackRole+" "+address+" "+atk.name)
 	attacker.Stderr = os.Stderr
 	attacker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	received, err := attacker.Output()
@@ -240,18 +240,18 @@ func (k attack) measure(t *testing.T, address string, pid int) outcome {
 }
 
 // attackAll runs all attackers until the end.
-func (k attack) attackAll(address string, end time.Time) outcome {
+func (atk attack) attackAll(address string, end time.Time) outcome {
 	var o outcome
 	var mu sync.Mutex // guards o
 	var wg sync.WaitGroup
 	for range attackers {
 		wg.Go(func() {
-			first := k.attack(address, end)
+			result := atk.attack(address, end)
 			mu.Lock()
 			defer mu.Unlock()
-			o.frames += first.frames
-			o.connections += first.connections
-			o.goneAway += first.goneAway
+			o.frames += result.frames
+			o.connections += result.connections
+			o.goneAway += result.goneAway
 		})
 	}
 	wg.Wait()
@@ -260,19 +260,19 @@ func (k attack) attackAll(address string, end time.Time) outcome {
 
 // attack runs one attacker until end, and connects again after the server has closed the
 // connection.
-func (k attack) attack(address string, end time.Time) (o outcome) {
-	tick := time.NewTicker(pace)
+func (atk attack) attack(address string, end time.Time) (o outcome) {
+	tick := time.NewTicker(roundInterval)
 	defer tick.Stop()
 	for time.Now().Before(end) {
 		<-tick.C
-		a, err := newAttacker(address, !k.neverReads, k.settings...)
+		a, err := newAttacker(address, !atk.neverReads, atk.settings...)
 		if a == nil {
 			continue // the server refused the connection, which is a defense
 		}
 		o.connections++
 		_ = a.conn.SetDeadline(end) // ends an attack that does not read
 		for err == nil && time.Now().Before(end) && !a.hasEnded() {
-			err = k.send(a)
+			err = atk.send(a)
 			<-tick.C
 		}
 		if errors.Is(err, errKeepOpen) {
@@ -298,9 +298,9 @@ func (a *attacker) waitUntil(until time.Time) {
 	}
 }
 
-// callMeanwhile sends a request every few milliseconds on its own connection until the end, and
+// sendRequestsUntil sends a request every few milliseconds on its own connection until the end, and
 // returns the latencies and the errors.
-func callMeanwhile(address string, end time.Time) (elapsed []time.Duration, failures []error) {
+func sendRequestsUntil(address string, end time.Time) (elapsed []time.Duration, failures []error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols}
@@ -354,12 +354,12 @@ const (
 
 // runRole runs a child process in its role.
 func runRole(role string) error {
-	what, rest, _ := strings.Cut(role, " ")
+	action, rest, _ := strings.Cut(role, " ")
 	address, name, _ := strings.Cut(rest, " ")
-	if what == serveRole {
+	if action == serveRole {
 		return serveForever(address)
 	}
-	i := slices.IndexFunc(attacks(), func(k attack) bool { return k.name == name })
+	i := slices.IndexFunc(attacks(), func(atk attack) bool { return atk.name == name })
 	if i < 0 {
 		return fmt.Errorf("unknown role %q", role)
 	}

@@ -118,15 +118,15 @@ func (a *attacker) encode(method, path string, extra ...hpack.HeaderField) []byt
 }
 
 // open sends the head of a request on a new stream.
-func (a *attacker) open(path string, ends bool, extra ...hpack.HeaderField) error {
+func (a *attacker) open(path string, endStream bool, extra ...hpack.HeaderField) error {
 	if err := a.nextStream(); err != nil {
 		return err
 	}
 	method := "POST"
-	if ends {
+	if endStream {
 		method = "GET"
 	}
 	return a.countFrame(a.framer.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: a.stream, BlockFragment: a.encode(method, path, extra...), EndStream: ends, EndHeaders: true,
+		StreamID: a.stream, BlockFragment: a.encode(method, path, extra...), EndStream: endStream, EndHeaders: true,
 	}))
 }

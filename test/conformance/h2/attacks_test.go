@@ -16,9 +16,9 @@ type attack struct {
 	settings []http2.Setting
 	// neverReads means that the attacker does not read.
 	neverReads bool
-	// ends means that the server must close the connection. Other attacks cost the attacker as much
+	// mustClose means that the server must close the connection. Other attacks cost the attacker as much
 	// as the server.
-	ends bool
+	mustClose bool
 	// cost is the maximum CPU time of the server per frame; 0: costPerFrame.
 	cost time.Duration
 	// send sends some frames. It is called until attackTime is over or the connection ends.
@@ -57,7 +57,7 @@ func once(send func(a *attacker) error) func(a *attacker) error {
 }
 
 // errKeepOpen reports that an attack has nothing more to send and keeps the connection open.
-var errKeepOpen = errors.New("the connection is to stay")
+var errKeepOpen = errors.New("the connection stays open")
 
 // attacks lists all attacks. Those with requests use the path /away, which Weft forwards to an
 // origin.
@@ -68,25 +68,25 @@ func attacks() []attack {
 // floods lists attacks by the number of frames.
 func floods() []attack {
 	return []attack{
-		{name: "rapid reset", ends: true, send: repeated(func(a *attacker) error {
+		{name: "rapid reset", mustClose: true, send: repeated(func(a *attacker) error {
 			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteRSTStream(a.stream, http2.ErrCodeCancel)))
 		})},
-		{name: "MadeYouReset by an empty window update", ends: true, send: repeated(func(a *attacker) error {
+		{name: "MadeYouReset by an empty window update", mustClose: true, send: repeated(func(a *attacker) error {
 			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteWindowUpdate(a.stream, 0)))
 		})},
-		{name: "MadeYouReset by a window overflow", ends: true, send: repeated(func(a *attacker) error {
+		{name: "MadeYouReset by a window overflow", mustClose: true, send: repeated(func(a *attacker) error {
 			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteWindowUpdate(a.stream, 1<<31-1)))
 		})},
-		{name: "MadeYouReset by DATA after END_STREAM", ends: true, send: repeated(func(a *attacker) error {
+		{name: "MadeYouReset by DATA after END_STREAM", mustClose: true, send: repeated(func(a *attacker) error {
 			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteData(a.stream, false, []byte("more"))))
 		})},
-		{name: "malformed requests", ends: true, send: repeated(func(a *attacker) error {
+		{name: "malformed requests", mustClose: true, send: repeated(func(a *attacker) error {
 			return a.open("/away", true, hpack.HeaderField{Name: "Upper", Value: "case"})
 		})},
 		{name: "streams beyond the limit", send: repeated(func(a *attacker) error {
 			return a.open("/wait/1m", true)
 		})},
-		{name: "endless CONTINUATION", ends: true, send: func(a *attacker) error {
+		{name: "endless CONTINUATION", mustClose: true, send: func(a *attacker) error {
 			if err := a.openWithoutEnd(); err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func floods() []attack {
 				return a.countFrame(a.framer.WriteContinuation(a.stream, false, a.literal(1000)))
 			})(a)
 		}},
-		{name: "endless empty CONTINUATION", ends: true, send: func(a *attacker) error {
+		{name: "endless empty CONTINUATION", mustClose: true, send: func(a *attacker) error {
 			if err := a.openWithoutEnd(); err != nil {
 				return err
 			}
@@ -111,7 +111,7 @@ func floods() []attack {
 		{name: "PRIORITY", send: repeated(func(a *attacker) error {
 			return a.countFrame(a.framer.WritePriority(uint32(a.frames)*2%1000+1, http2.PriorityParam{StreamDep: 0, Weight: 1}))
 		})},
-		{name: "empty DATA", ends: true, send: func(a *attacker) error {
+		{name: "empty DATA", mustClose: true, send: func(a *attacker) error {
 			if err := a.openOnce("/away"); err != nil {
 				return err
 			}

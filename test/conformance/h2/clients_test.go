@@ -30,7 +30,7 @@ type target struct {
 // targets lists the servers under test. The first is a third-party server, which shows that the
 // tests can pass.
 func targets() map[string]func(t *testing.T) target {
-	before := func(upstream string, http2 bool) func(t *testing.T) target {
+	weftTarget := func(upstream string, http2 bool) func(t *testing.T) target {
 		return func(t *testing.T) target {
 			t.Helper()
 			o := startOrigin(t, http2)
@@ -50,13 +50,13 @@ func targets() map[string]func(t *testing.T) target {
 			o := startOrigin(t, true)
 			return target{o.address, o, o.drain}
 		},
-		"weft-to-http1": before("Http1", false),
-		"weft-to-http2": before("Http2", true),
+		"weft-to-http1": weftTarget("Http1", false),
+		"weft-to-http2": weftTarget("Http2", true),
 	}
 }
 
 // forEachTarget runs a test on each target in parallel.
-func forEachTarget(t *testing.T, test func(t *testing.T, f target)) {
+func forEachTarget(t *testing.T, test func(t *testing.T, srv target)) {
 	t.Helper()
 	t.Parallel()
 	for name, start := range targets() {
@@ -111,27 +111,27 @@ func checkContains(t *testing.T, text string, parts ...string) {
 }
 
 func TestCurlGets(t *testing.T) {
-	forEachTarget(t, func(t *testing.T, f target) {
-		out := curl(t, "http://"+f.address+"/path?query")
+	forEachTarget(t, func(t *testing.T, srv target) {
+		out := curl(t, "http://"+srv.address+"/path?query")
 		checkContains(t, out, "HTTP/2 200", "GET /path ", "\nHTTP/2 200\n")
-		out = curl(t, "--head", "http://"+f.address+"/bytes/1234")
+		out = curl(t, "--head", "http://"+srv.address+"/bytes/1234")
 		checkContains(t, out, "content-length: 1234\r\n", "\nHTTP/2 200\n")
 	})
 }
 
 func TestCurlUploads10MB(t *testing.T) {
-	forEachTarget(t, func(t *testing.T, f target) {
+	forEachTarget(t, func(t *testing.T, srv target) {
 		const size = 10 << 20
-		out := curl(t, "--data-binary", "@"+tempFile(t, size), "http://"+f.address+"/upload")
+		out := curl(t, "--data-binary", "@"+tempFile(t, size), "http://"+srv.address+"/upload")
 		checkContains(t, out, "POST /upload ", " 10485760\n", "\nHTTP/2 200\n")
-		out = curl(t, "--upload-file", tempFile(t, size), "-H", "Content-Length:", "http://"+f.address+"/unsized")
+		out = curl(t, "--upload-file", tempFile(t, size), "-H", "Content-Length:", "http://"+srv.address+"/unsized")
 		checkContains(t, out, "PUT /unsized ", " 10485760\n", "\nHTTP/2 200\n")
 	})
 }
 
 func TestCurlDownloads10MB(t *testing.T) {
-	forEachTarget(t, func(t *testing.T, f target) {
-		out := curl(t, "--output", os.DevNull, "--write-out", "%{size_download}\n", "http://"+f.address+"/bytes/10485760")
+	forEachTarget(t, func(t *testing.T, srv target) {
+		out := curl(t, "--output", os.DevNull, "--write-out", "%{size_download}\n", "http://"+srv.address+"/bytes/10485760")
 		checkContains(t, out, "10485760\n")
 	})
 }
@@ -141,10 +141,10 @@ func TestCurlDownloads10MB(t *testing.T) {
 // HTTP/1.1 has trailers only after chunks.
 func TestTrailersInBothDirections(t *testing.T) {
 	nghttp := requireTool(t, "nghttp", "nghttp2-client")
-	forEachTarget(t, func(t *testing.T, f target) {
-		out := curl(t, "--header", "X-Before: in the head", "http://"+f.address+"/trailers")
+	forEachTarget(t, func(t *testing.T, srv target) {
+		out := curl(t, "--header", "X-Before: in the head", "http://"+srv.address+"/trailers")
 		checkContains(t, out, "content\n", "\nx-after: in the head\r\n")
-		out = run(t, nghttp, "-v", "--no-content-length", "-d", tempFile(t, 1000), "--trailer", "x-before: behind", "http://"+f.address+"/trailers")
+		out = run(t, nghttp, "-v", "--no-content-length", "-d", tempFile(t, 1000), "--trailer", "x-before: behind", "http://"+srv.address+"/trailers")
 		checkContains(t, out, "x-after: behind")
 	})
 }
@@ -153,7 +153,7 @@ func TestTrailersInBothDirections(t *testing.T) {
 // priorities are served.
 func TestNghttpWithPriorities(t *testing.T) {
 	nghttp := requireTool(t, "nghttp", "nghttp2-client")
-	forEachTarget(t, func(t *testing.T, f target) {
+	forEachTarget(t, func(t *testing.T, srv target) {
 		for _, args := range [][]string{
 			{"--weight=256"},
 			{"--weight=1", "--no-dep"},
@@ -162,11 +162,11 @@ func TestNghttpWithPriorities(t *testing.T) {
 			{"--header-table-size=0"},
 			{"--padding=200"},
 		} {
-			out := run(t, nghttp, append(args, "-v", "http://"+f.address+"/bytes/20000")...)
+			out := run(t, nghttp, append(args, "-v", "http://"+srv.address+"/bytes/20000")...)
 			checkContains(t, out, ":status: 200", "content-length: 20000")
-			for _, not := range []string{"PUSH_PROMISE", "recv RST_STREAM", "recv (stream_id=0)"} {
-				if strings.Contains(out, not) {
-					t.Errorf("%v: nghttp got %s:\n%s", args, not, out)
+			for _, unwanted := range []string{"PUSH_PROMISE", "recv RST_STREAM", "recv (stream_id=0)"} {
+				if strings.Contains(out, unwanted) {
+					t.Errorf("%v: nghttp got %s:\n%s", args, unwanted, out)
 				}
 			}
 			if regexp.MustCompile(`recv GOAWAY[^\n]*\n[^\n]*error_code=[^N]`).MatchString(out) {
@@ -185,11 +185,11 @@ func h2load(t *testing.T, want string, args ...string) {
 
 func TestH2LoadWithManyStreams(t *testing.T) {
 	requireTool(t, "h2load", "nghttp2-client")
-	forEachTarget(t, func(t *testing.T, f target) {
-		h2load(t, "100", "-n100", "-c1", "-m100", "http://"+f.address+"/wait/50ms")
-		h2load(t, "5000", "-n5000", "-c5", "-m100", "http://"+f.address+"/bytes/1024")
-		h2load(t, "400", "-n400", "-c4", "-m20", "-d", tempFile(t, 100_000), "http://"+f.address+"/upload")
-		h2load(t, "50", "-n50", "-c2", "-m25", "-w10", "-W12", "http://"+f.address+"/bytes/100000")
+	forEachTarget(t, func(t *testing.T, srv target) {
+		h2load(t, "100", "-n100", "-c1", "-m100", "http://"+srv.address+"/wait/50ms")
+		h2load(t, "5000", "-n5000", "-c5", "-m100", "http://"+srv.address+"/bytes/1024")
+		h2load(t, "400", "-n400", "-c4", "-m20", "-d", tempFile(t, 100_000), "http://"+srv.address+"/upload")
+		h2load(t, "50", "-n50", "-c2", "-m25", "-w10", "-W12", "http://"+srv.address+"/bytes/100000")
 	})
 }
 
@@ -197,50 +197,50 @@ func TestH2LoadWithManyStreams(t *testing.T) {
 // requests in flight when it begins.
 func TestDrainCompletesOpenStreams(t *testing.T) {
 	requireTool(t, "h2load", "nghttp2-client")
-	forEachTarget(t, func(t *testing.T, f target) {
+	forEachTarget(t, func(t *testing.T, srv target) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			f.origin.awaitRequests(t, 100)
-			f.drain(t)
+			srv.origin.awaitRequests(t, 100)
+			srv.drain(t)
 		}()
-		h2load(t, "100", "-n100", "-c4", "-m25", "http://"+f.address+"/wait/1s")
+		h2load(t, "100", "-n100", "-c4", "-m25", "http://"+srv.address+"/wait/1s")
 		<-ended
 	})
 }
 
 // TestDrainUnderLoad verifies that a client under load only sees refused connections
-// during a drain. Requests on existing connections succeed, or GOAWAY tells the client that they
+// during a drain. Requests on existing connections succeed, or GOAWAY reports that they
 // may be retried.
 func TestDrainUnderLoad(t *testing.T) {
-	forEachTarget(t, func(t *testing.T, f target) {
+	forEachTarget(t, func(t *testing.T, srv target) {
 		protocols := new(http.Protocols)
 		protocols.SetUnencryptedHTTP2(true)
 		transport := &http.Transport{Protocols: protocols}
 		defer transport.CloseIdleConnections()
 		client := &http.Client{Transport: transport, Timeout: waitTimeout}
-		var answered atomic.Int64
+		var responses atomic.Int64
 		var clients sync.WaitGroup
 		for range 16 {
 			clients.Go(func() {
 				for {
-					switch err := get(client, "http://"+f.address+"/bytes/100"); {
+					switch err := get(client, "http://"+srv.address+"/bytes/100"); {
 					case err == nil:
-						answered.Add(1)
+						responses.Add(1)
 					case errors.Is(err, syscall.ECONNREFUSED):
 						return
 					default:
-						t.Errorf("after %d responses: %v", answered.Load(), err)
+						t.Errorf("after %d responses: %v", responses.Load(), err)
 						return
 					}
 				}
 			})
 		}
-		f.origin.awaitRequests(t, 1000)
-		f.drain(t)
+		srv.origin.awaitRequests(t, 1000)
+		srv.drain(t)
 		clients.Wait()
-		if answered.Load() < 900 {
-			t.Errorf("%d requests got a response, want at least 900", answered.Load())
+		if responses.Load() < 900 {
+			t.Errorf("%d requests got a response, want at least 900", responses.Load())
 		}
 	})
 }
@@ -279,6 +279,6 @@ func TestUpgradeToH2C(t *testing.T) {
 	o := startOrigin(t, true)
 	w := startWeft(t, listener{downstream: "Http1,Http2", hosts: []string{o.address}})
 	out := run(t, nghttp, "-v", "--upgrade", "http://"+w.addresses[0]+"/direct")
-	checkContains(t, out, "101 Switching Protocols", ":status: 200", "answered by the proxy")
+	checkContains(t, out, "101 Switching Protocols", ":status: 200", "response of the proxy")
 	checkContains(t, curl(t, "http://"+w.addresses[0]+"/direct"), "\nHTTP/2 200\n") // prior knowledge, on the same port
 }

@@ -61,9 +61,9 @@ func TestH2SpecDetectsFailures(t *testing.T) {
 func TestH2Spec(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name string
-		path string
-		of   func(t *testing.T) listener
+		name        string
+		path        string
+		newListener func(t *testing.T) listener
 	}{
 		{"direct", "/direct", func(*testing.T) listener { return listener{} }},
 		{"to-http1", "/", func(t *testing.T) listener {
@@ -75,7 +75,7 @@ func TestH2Spec(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := startWeft(t, c.of(t))
+			w := startWeft(t, c.newListener(t))
 			runH2spec(t, "weft-"+c.name, w.addresses[0], c.path, knownFailures())
 		})
 	}
@@ -87,8 +87,8 @@ func runH2spec(t *testing.T, name, address, path string, expected map[string]str
 	t.Helper()
 	program, err := h2specBinary()
 	if err != nil {
-		if why := unreachable(err); why != "" {
-			t.Skip("SKIPPED, NOT SHOWN: the module proxy does not provide h2spec: " + why)
+		if reason := unreachable(err); reason != "" {
+			t.Skip("SKIPPED, NOT SHOWN: the module proxy does not provide h2spec: " + reason)
 		}
 		t.Fatal(err)
 	}
@@ -106,21 +106,21 @@ func runH2spec(t *testing.T, name, address, path string, expected map[string]str
 	}
 	writeReport(t, "h2spec-"+name+".xml", text)
 	writeReport(t, "h2spec-"+name+".txt", out)
-	v, err := parseReport(text)
+	result, err := parseReport(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("h2spec of %s: %d cases, %d failed", name, v.cases, len(v.failed))
-	if v.cases != h2specCases {
-		t.Errorf("h2spec ran %d cases, want %d", v.cases, h2specCases)
+	t.Logf("h2spec of %s: %d cases, %d failed", name, result.cases, len(result.failed))
+	if result.cases != h2specCases {
+		t.Errorf("h2spec ran %d cases, want %d", result.cases, h2specCases)
 	}
-	for _, id := range slices.Sorted(maps.Keys(v.failed)) {
+	for _, id := range slices.Sorted(maps.Keys(result.failed)) {
 		if _, ok := expected[id]; !ok {
-			t.Errorf("%s\n%s", id, v.failed[id])
+			t.Errorf("%s\n%s", id, result.failed[id])
 		}
 	}
 	for id := range expected {
-		if _, ok := v.failed[id]; !ok {
+		if _, ok := result.failed[id]; !ok {
 			t.Errorf("case passes but is expected to fail: %s", id)
 		}
 	}
@@ -148,21 +148,21 @@ func parseReport(text []byte) (h2specResult, error) {
 	if err := xml.NewDecoder(bytes.NewReader(text)).Decode(&r); err != nil {
 		return h2specResult{}, fmt.Errorf("report of h2spec: %w", err)
 	}
-	v := h2specResult{failed: map[string]string{}}
+	result := h2specResult{failed: map[string]string{}}
 	for _, s := range r.Suites {
 		for _, c := range s.Cases {
 			id := s.Name + ": " + c.Title
 			if c.Skipped != nil {
-				v.failed[id] = "skipped"
+				result.failed[id] = "skipped"
 				continue
 			}
-			v.cases++
+			result.cases++
 			for _, problem := range []*string{c.Failure, c.Error} {
 				if problem != nil {
-					v.failed[id] = strings.TrimSpace(*problem)
+					result.failed[id] = strings.TrimSpace(*problem)
 				}
 			}
 		}
 	}
-	return v, nil
+	return result, nil
 }

@@ -16,7 +16,7 @@ func TestHarnessRunsWeft(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: waitTimeout}
 	for path, want := range map[string]string{
-		"/direct": "answered by the proxy\n",
+		"/direct": "response of the proxy\n",
 		"/other":  "GET /other 1 0\n",
 	} {
 		r, err := client.Get("http://" + w.addresses[0] + path)

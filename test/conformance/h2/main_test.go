@@ -58,8 +58,8 @@ var weftBinary = sync.OnceValues(func() (string, error) {
 // none.
 func unreachable(err error) string {
 	for line := range strings.Lines(err.Error()) {
-		for _, sign := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
-			if strings.Contains(line, sign) {
+		for _, pattern := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
+			if strings.Contains(line, pattern) {
 				return strings.TrimSpace(line)
 			}
 		}

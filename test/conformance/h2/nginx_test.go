@@ -15,13 +15,13 @@ import (
 
 // startNginx runs nginx with HTTP/2 until the end of the test and returns its address. locations
 // are the location blocks of its configuration; it serves files from the returned directory.
-func startNginx(t *testing.T, locations string) (address, folder string) {
+func startNginx(t *testing.T, locations string) (address, root string) {
 	t.Helper()
 	program := requireTool(t, "nginx", "nginx")
 	dir, address := t.TempDir(), freeAddress(t)
 	user := ""
 	if os.Geteuid() == 0 {
-		user = "user root;" // else the worker may not enter the folder
+		user = "user root;" // otherwise the worker cannot read the directory
 	}
 	text := fmt.Sprintf(`%[1]s
 worker_processes 1;
@@ -92,7 +92,7 @@ func awaitListener(t *testing.T, address string) {
 func TestNginxOnBothSides(t *testing.T) {
 	t.Parallel()
 	requireTool(t, "nginx", "nginx")
-	pass := func(to string) string { return "location / { grpc_pass grpc://" + to + "; }" }
+	pass := func(upstream string) string { return "location / { grpc_pass grpc://" + upstream + "; }" }
 	for name, start := range map[string]func(t *testing.T, origin string) (address string){
 		"nginx alone": func(t *testing.T, origin string) string {
 			address, _ := startNginx(t, pass(origin))

@@ -60,11 +60,11 @@ func (p *websocketPeer) runClient(t *testing.T, python, address string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, p.client, p.scheme+address, "1048576")
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	var complaint strings.Builder
-	cmd.Stderr = &complaint
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	got, err := cmd.Output()
 	if err != nil || string(got) != expectedOutput {
-		t.Errorf("the client printed %q, %v; want %q\n%s", got, err, expectedOutput, complaint.String())
+		t.Errorf("the client printed %q, %v; want %q\n%s", got, err, expectedOutput, stderr.String())
 	}
 }
 

@@ -97,14 +97,14 @@ func (w *weft) terminate(t *testing.T) {
 }
 
 // awaitExit returns the exit status.
-func (w *weft) awaitExit(t *testing.T, within time.Duration) int {
+func (w *weft) awaitExit(t *testing.T, d time.Duration) int {
 	t.Helper()
-	timeout := time.NewTimer(within)
+	timeout := time.NewTimer(d)
 	defer timeout.Stop()
 	select {
 	case <-w.exited:
 	case <-timeout.C:
-		t.Fatalf("weft did not exit within %v", within)
+		t.Fatalf("weft did not exit within %v", d)
 	}
 	return w.cmd.ProcessState.ExitCode()
 }
@@ -152,7 +152,7 @@ func configuration(addresses []string, listeners []listener) object {
 			"name": id, "address": addresses[i],
 			"filter_chains": []object{{"filters": []object{{"type": "proxy", "config": proxy}}}},
 		})
-		reply := object{"status": 200, "body": "answered by the proxy\n"}
+		reply := object{"status": 200, "body": "response of the proxy\n"}
 		routes := []object{{"match": object{"path": "/direct"}, "direct_response": reply}}
 		if l.hosts == nil {
 			routes = []object{{"match": object{"prefix": "/"}, "direct_response": reply}}
@@ -180,9 +180,9 @@ func configuration(addresses []string, listeners []listener) object {
 	}
 }
 
-func firstNonEmpty(value, otherwise string) string {
+func firstNonEmpty(value, fallback string) string {
 	if value == "" {
-		return otherwise
+		return fallback
 	}
 	return value
 }
