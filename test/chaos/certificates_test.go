@@ -20,7 +20,7 @@ func TestCertificatesRotate(t *testing.T) {
 	ca := testpki.New(t)
 	dir := t.TempDir()
 	ca.Write(dir)
-	client := ca.Issue(testpki.Spec{CommonName: "caller"})
+	client := ca.Issue(testpki.Spec{CommonName: "client"})
 	rotate := func(version int) {
 		data := fmt.Sprintf("version%d", version)
 		if err := os.Mkdir(filepath.Join(dir, data), 0o700); err != nil {
@@ -53,7 +53,7 @@ func TestCertificatesRotate(t *testing.T) {
 		return object{"tls_context": context("server", object{"require_client_cert": true, "verify_client": true})}
 	}
 	_, addrs := r.newHost("host")
-	front, back := freePort(), freePort()
+	front, back := freeAddress(), freeAddress()
 	w := r.newWeft(setup{
 		listeners: list{listener("front", front, "Auto", secured()), listener("back", back, "Auto", secured())},
 		tables:    list{routeTable("front", route("/", "back")), routeTable("back", route("/", "host"))},
@@ -68,22 +68,22 @@ func TestCertificatesRotate(t *testing.T) {
 	clients := map[string]*httpClient{}
 	var loads []load
 	for _, c := range []struct {
-		name         string
-		http2, fresh bool
-		rate         float64
-	}{{"http1-kept", false, false, 60}, {"http1-fresh", false, true, 25}, {"http2-kept", true, false, 60}, {"http2-fresh", true, true, 25}} {
-		clients[c.name] = r.newTLSClient(front, config.Clone(), c.http2, c.fresh)
+		name            string
+		http2, newConns bool
+		rate            float64
+	}{{"http1-keepalive", false, false, 60}, {"http1-new-conn", false, true, 25}, {"http2-keepalive", true, false, 60}, {"http2-new-conn", true, true, 25}} {
+		clients[c.name] = r.newTLSClient(front, config.Clone(), c.http2, c.newConns)
 		loads = append(loads, clients[c.name].getLoad(c.name, "/echo", c.rate))
 	}
 	grpc := r.newTLSClient(front, config.Clone(), true, false)
 	clients["grpc"] = grpc
 	loads = append(loads, grpc.grpcLoad("grpc", 40))
-	hangUp := func() {
+	closeConns := func() {
 		for _, c := range clients {
 			c.transport.CloseIdleConnections()
 		}
 	}
-	w.warmUp(hangUp, loads...)
+	w.warmUp(closeConns, loads...)
 
 	versions := 1
 	end := r.runInBackground(func(stop <-chan struct{}) {
@@ -108,7 +108,7 @@ func TestCertificatesRotate(t *testing.T) {
 	if n := w.metric("weft_tls_certificate_reloads_total", `result="applied"`); n < float64(versions-2) {
 		r.Errorf("weft reloaded %v certificate changes of %d", n, versions-1)
 	}
-	hangUp()
+	closeConns()
 	w.checkNoLeak()
 }
 

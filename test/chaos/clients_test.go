@@ -43,10 +43,10 @@ func (r *testRun) newHTTPClient(address string, http2 bool, dial dialer) *httpCl
 	return r.wrapTransport(t, "http://"+address)
 }
 
-// newTLSClient returns a TLS client, for HTTP/2 if http2 is true. A fresh client opens a
-// connection for each request.
-func (r *testRun) newTLSClient(address string, config *tls.Config, http2, fresh bool) *httpClient {
-	t := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, Protocols: new(http.Protocols)}
+// newTLSClient returns a TLS client, for HTTP/2 if http2 is true. If newConns is true,
+// it opens a connection for each request.
+func (r *testRun) newTLSClient(address string, config *tls.Config, http2, newConns bool) *httpClient {
+	t := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64, DisableKeepAlives: newConns, Protocols: new(http.Protocols)}
 	t.Protocols.SetHTTP1(!http2)
 	t.Protocols.SetHTTP2(http2)
 	return r.wrapTransport(t, "https://"+address)
@@ -68,15 +68,15 @@ func bodyFor(token string, size int) string {
 // request sends a request with a token and verifies the complete response body. A truncated
 // response must be reported as an error; a complete body with other content is a failure of the
 // kind wrongResponse. The path may have a query. responder is the host that responded.
-func (w *httpClient) request(ctx context.Context, method, path, token string, size int) (responder string, err error) {
+func (c *httpClient) request(ctx context.Context, method, path, token string, size int) (responder string, err error) {
 	if !strings.Contains(path, "?") {
 		path += "?"
 	}
-	request, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s%s&token=%s&size=%d", w.base, path, token, size), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s%s&token=%s&size=%d", c.base, path, token, size), http.NoBody)
 	if err != nil {
 		return "", err
 	}
-	response, err := w.client.Do(request)
+	response, err := c.client.Do(request)
 	if err != nil {
 		return "", transportFailure(err)
 	}
@@ -99,16 +99,16 @@ func (w *httpClient) request(ctx context.Context, method, path, token string, si
 }
 
 // getLoad returns a load of GETs of a path with responses of 2 KB.
-func (w *httpClient) getLoad(name, path string, rate float64) load {
+func (c *httpClient) getLoad(name, path string, rate float64) load {
 	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
-		return w.request(ctx, http.MethodGet, path, fmt.Sprintf("%s-%d", name, n), 2<<10)
+		return c.request(ctx, http.MethodGet, path, fmt.Sprintf("%s-%d", name, n), 2<<10)
 	}}
 }
 
 // postLoad returns a load of POSTs, which must not be repeated.
-func (w *httpClient) postLoad(name, path string, rate float64) load {
+func (c *httpClient) postLoad(name, path string, rate float64) load {
 	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
-		return w.request(ctx, http.MethodPost, path, fmt.Sprintf("%s-%d", name, n), 2<<10)
+		return c.request(ctx, http.MethodPost, path, fmt.Sprintf("%s-%d", name, n), 2<<10)
 	}}
 }
 
@@ -132,22 +132,22 @@ func transportFailure(err error) error {
 const grpcPath = "/chaos.Echo/Call"
 
 // grpcLoad returns a load of unary calls that expect their message back.
-func (w *httpClient) grpcLoad(name string, rate float64) load {
+func (c *httpClient) grpcLoad(name string, rate float64) load {
 	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
-		return w.callGRPC(ctx, bodyFor(fmt.Sprintf("%s-%d", name, n), 1<<10))
+		return c.callGRPC(ctx, bodyFor(fmt.Sprintf("%s-%d", name, n), 1<<10))
 	}}
 }
 
 // callGRPC makes a unary call. It returns an error if the response has no status.
-func (w *httpClient) callGRPC(ctx context.Context, text string) (responder string, err error) {
+func (c *httpClient) callGRPC(ctx context.Context, text string) (responder string, err error) {
 	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base+grpcPath, bytes.NewReader(message))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+grpcPath, bytes.NewReader(message))
 	if err != nil {
 		return "", err
 	}
 	request.Header.Set("Content-Type", "application/grpc")
 	request.Header.Set("Te", "trailers")
-	response, err := w.client.Do(request)
+	response, err := c.client.Do(request)
 	if err != nil {
 		return "", transportFailure(err)
 	}
@@ -200,13 +200,13 @@ func (r *testRun) newDubboClient(address string, dial dialer) *dubboClient {
 // close closes the connections.
 func (c *dubboClient) close() {
 	for i := range c.slots {
-		l := &c.slots[i]
-		l.mu.Lock()
-		if l.conn != nil {
-			l.conn.closeWithError(net.ErrClosed)
-			l.conn = nil
+		slot := &c.slots[i]
+		slot.mu.Lock()
+		if slot.conn != nil {
+			slot.conn.closeWithError(net.ErrClosed)
+			slot.conn = nil
 		}
-		l.mu.Unlock()
+		slot.mu.Unlock()
 	}
 }
 
@@ -232,8 +232,8 @@ func (c *dubboClient) call(ctx context.Context, n int) error {
 			return transportFailure(err)
 		}
 		select {
-		case a := <-response:
-			return a.check(c.protocol, id)
+		case resp := <-response:
+			return resp.check(c.protocol, id)
 		case <-ctx.Done():
 			conn.dropCall(id)
 			return transportFailure(ctx.Err())
@@ -242,17 +242,17 @@ func (c *dubboClient) call(ctx context.Context, n int) error {
 }
 
 // get returns a connection that accepts calls.
-func (l *connSlot) get(ctx context.Context, c *dubboClient) (*rpcConn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil && l.conn.acceptsCalls() {
-		return l.conn, nil
+func (slot *connSlot) get(ctx context.Context, c *dubboClient) (*rpcConn, error) {
+	slot.mu.Lock()
+	defer slot.mu.Unlock()
+	if slot.conn != nil && slot.conn.acceptsCalls() {
+		return slot.conn, nil
 	}
 	socket, err := c.dial(ctx, "tcp", c.address)
 	if err != nil {
 		return nil, err
 	}
-	l.conn = &rpcConn{socket: socket, pending: map[uint64]chan rpcResponse{}}
-	go l.conn.readLoop() // ends when close or Weft closes the socket
-	return l.conn, nil
+	slot.conn = &rpcConn{socket: socket, pending: map[uint64]chan rpcResponse{}}
+	go slot.conn.readLoop() // ends when close or Weft closes the socket
+	return slot.conn, nil
 }

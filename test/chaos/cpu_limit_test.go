@@ -25,38 +25,38 @@ const busyEnv = "WEFT_CHAOS_BUSY"
 func TestCPUStarvation(t *testing.T) {
 	r := newTestRun(t)
 	_, addrs := r.newHost("host")
-	pageAt, rpcAt := freePort(), freePort()
+	webAddr, rpcAddr := freeAddress(), freeAddress()
 	w := r.newWeft(setup{
-		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
+		listeners: list{listener("web", webAddr, "Auto"), listener("dubbo", rpcAddr, "dubbo")},
 		tables:    list{routeTable("web", route("/", "page")), routeTable("dubbo", route("/", "rpc"))},
 		clusters:  list{cluster("page", []string{addrs.http}), cluster("rpc", []string{addrs.rpc})},
 	}, nil, nil)
-	first, second, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	http1, http2, rpc := r.newHTTPClient(webAddr, false, plainDial), r.newHTTPClient(webAddr, true, plainDial), r.newDubboClient(rpcAddr, plainDial)
 	loads := []load{
-		first.getLoad("http1", "/echo", 60), second.getLoad("http2", "/echo", 60), second.grpcLoad("grpc", 60), rpc.callLoad("dubbo", 60),
-		second.getLoad("http2-slow", "/echo?wait=1500", 5),
+		http1.getLoad("http1", "/echo", 60), http2.getLoad("http2", "/echo", 60), http2.grpcLoad("grpc", 60), rpc.callLoad("dubbo", 60),
+		http2.getLoad("http2-slow", "/echo?wait=1500", 5),
 	}
-	hangUp := func() {
-		first.transport.CloseIdleConnections()
-		second.transport.CloseIdleConnections()
+	closeConns := func() {
+		http1.transport.CloseIdleConnections()
+		http2.transport.CloseIdleConnections()
 		rpc.close()
 	}
-	w.warmUp(hangUp, loads...)
+	w.warmUp(closeConns, loads...)
 
 	setPercent, method := r.limitCPU(w.cmd.Process.Pid)
 	r.Log(method)
 	setPercent(20)
-	hold := func(results map[string]*loadResult, when string) {
+	checkLatencies := func(results map[string]*loadResult, suffix string) {
 		r.Helper()
 		for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
-			r.check(results[name+when], bounds{p50: 60 * time.Millisecond, p99: 700 * time.Millisecond})
+			r.check(results[name+suffix], bounds{p50: 60 * time.Millisecond, p99: 700 * time.Millisecond})
 		}
-		r.check(results["http2-slow"+when], bounds{p99: slowCall + 700*time.Millisecond})
+		r.check(results["http2-slow"+suffix], bounds{p99: slowCall + 700*time.Millisecond})
 	}
-	hold(r.runLoadsFor(r.duration*2/3, loads...), "")
+	checkLatencies(r.runLoadsFor(r.duration*2/3, loads...), "")
 
 	flood := load{name: "flood", rate: 1500, timeout: 2 * time.Second, call: func(ctx context.Context, n int) (string, error) {
-		return second.request(ctx, http.MethodGet, "/echo", fmt.Sprintf("flood-%d", n), 2<<10)
+		return http2.request(ctx, http.MethodGet, "/echo", fmt.Sprintf("flood-%d", n), 2<<10)
 	}}
 	setPercent(1)
 	flooded := r.runLoadsFor(r.duration/6, flood)[flood.name]
@@ -67,9 +67,9 @@ func TestCPUStarvation(t *testing.T) {
 	r.check(flooded, bounds{allowedKinds: []string{"timeout", "reset stream", "503"}, maxFailed: 1, maxLatency: 3 * time.Second})
 	w.awaitNoRequests()
 
-	const after = ", after it"
-	hold(r.runLoadsFor(r.duration/6, withSuffix(loads, after)...), after)
-	hangUp()
+	const after = ", after the overload"
+	checkLatencies(r.runLoadsFor(r.duration/6, withSuffix(loads, after)...), after)
+	closeConns()
 	w.checkNoLeak()
 	r.drain(w, loads)
 }
@@ -78,22 +78,22 @@ func TestCPUStarvation(t *testing.T) {
 // sets the limit in percent of a CPU; it does nothing if busy loops are used.
 func (r *testRun) limitCPU(pid int) (setPercent func(percent int), method string) {
 	r.Helper()
-	for _, kind := range []struct{ dir, file, format string }{
+	for _, cgroup := range []struct{ dir, file, format string }{
 		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "%d000"}, // the period is 100 ms by default
 		{"/sys/fs/cgroup", "cpu.max", "%d000 100000"},
 	} {
-		group := filepath.Join(kind.dir, fmt.Sprintf("weft-chaos-%d", pid))
+		group := filepath.Join(cgroup.dir, fmt.Sprintf("weft-chaos-%d", pid))
 		if os.Mkdir(group, 0o700) != nil {
 			continue // this version of control groups does not exist or is not writable
 		}
 		process := []byte(strconv.Itoa(pid))
 		r.Cleanup(func() {
 			// Move the process out, if it still exists: a group with processes cannot be removed.
-			_ = os.WriteFile(filepath.Join(kind.dir, "cgroup.procs"), process, 0)
+			_ = os.WriteFile(filepath.Join(cgroup.dir, "cgroup.procs"), process, 0)
 			_ = os.Remove(group)
 		})
 		write := func(percent int) error {
-			return os.WriteFile(filepath.Join(group, kind.file), fmt.Appendf(nil, kind.format, percent), 0)
+			return os.WriteFile(filepath.Join(group, cgroup.file), fmt.Appendf(nil, cgroup.format, percent), 0)
 		}
 		if write(100) != nil || os.WriteFile(filepath.Join(group, "cgroup.procs"), process, 0) != nil {
 			continue
@@ -105,11 +105,11 @@ func (r *testRun) limitCPU(pid int) (setPercent func(percent int), method string
 		}, "control group " + group
 	}
 	for range 2 * runtime.NumCPU() {
-		self, err := os.Executable()
+		exe, err := os.Executable()
 		if err != nil {
 			r.Fatal(err)
 		}
-		loop := exec.Command(self)
+		loop := exec.Command(exe)
 		loop.Env = append(os.Environ(), busyEnv+"=1", "GOMAXPROCS=1")
 		loop.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := loop.Start(); err != nil {

@@ -24,43 +24,43 @@ func TestDNSChanges(t *testing.T) {
 	for i := range 4 {
 		ips = append(ips, fmt.Sprintf("127.0.0.%d", i+1))
 	}
-	pages, pagePort := r.listenOnAll(ips)
-	rpcs, rpcPort := r.listenOnAll(ips)
+	webListeners, webPort := r.listenOnAll(ips)
+	rpcListeners, rpcPort := r.listenOnAll(ips)
 	for i, ip := range ips {
-		r.Cleanup(newHost(ip, pages[i], rpcs[i], posts).close)
+		r.Cleanup(newHost(ip, webListeners[i], rpcListeners[i], posts).close)
 	}
-	names := r.newDNSServer(ips)
-	byName := func(name, kind, port string) object {
-		return cluster(name, []string{"hosts.chaos.test:" + port}, object{"type": kind,
+	server := r.newDNSServer(ips)
+	dnsCluster := func(name, discovery, port string) object {
+		return cluster(name, []string{"hosts.chaos.test:" + port}, object{"type": discovery,
 			"dns_refresh_rate": "200ms", "dns_failure_refresh_rate": object{"base_interval": "100ms", "max_interval": "400ms"},
-			"dns_resolvers": list{names.address}, "dns_lookup_family": "V4_ONLY"})
+			"dns_resolvers": list{server.address}, "dns_lookup_family": "V4_ONLY"})
 	}
-	pageAt, rpcAt := freePort(), freePort()
+	webAddr, rpcAddr := freeAddress(), freeAddress()
 	w := r.newWeft(setup{
-		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
+		listeners: list{listener("web", webAddr, "Auto"), listener("dubbo", rpcAddr, "dubbo")},
 		tables:    list{routeTable("web", route("/logical", "logical"), route("/", "page")), routeTable("dubbo", route("/", "rpc"))},
 		clusters: list{
-			byName("page", "STRICT_DNS", pagePort), byName("rpc", "STRICT_DNS", rpcPort),
+			dnsCluster("page", "STRICT_DNS", webPort), dnsCluster("rpc", "STRICT_DNS", rpcPort),
 			// HTTP/1.1 connections are short-lived, so that new addresses are used.
-			byName("logical", "LOGICAL_DNS", pagePort).with(object{"max_request_per_conn": 10}),
+			dnsCluster("logical", "LOGICAL_DNS", webPort).with(object{"max_request_per_conn": 10}),
 		},
 	}, nil, nil)
-	first, second, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	http1, http2, rpc := r.newHTTPClient(webAddr, false, plainDial), r.newHTTPClient(webAddr, true, plainDial), r.newDubboClient(rpcAddr, plainDial)
 	loads := []load{
-		first.getLoad("http1", "/echo", 100), first.postLoad("http1-post", "/echo", 50), second.getLoad("http2", "/echo", 100), rpc.callLoad("dubbo", 100),
-		second.getLoad("http2-slow", "/echo?wait=1500", 10), first.getLoad("logical-http1", "/logical", 60), second.getLoad("logical-http2", "/logical", 60),
+		http1.getLoad("http1", "/echo", 100), http1.postLoad("http1-post", "/echo", 50), http2.getLoad("http2", "/echo", 100), rpc.callLoad("dubbo", 100),
+		http2.getLoad("http2-slow", "/echo?wait=1500", 10), http1.getLoad("logical-http1", "/logical", 60), http2.getLoad("logical-http2", "/logical", 60),
 	}
-	hangUp := func() {
-		first.transport.CloseIdleConnections()
-		second.transport.CloseIdleConnections()
+	closeConns := func() {
+		http1.transport.CloseIdleConnections()
+		http2.transport.CloseIdleConnections()
 		rpc.close()
 	}
-	w.warmUp(hangUp, loads...)
+	w.warmUp(closeConns, loads...)
 
-	end := r.runInBackground(func(stop <-chan struct{}) { names.change(stop, r.newRand(1)) })
+	end := r.runInBackground(func(stop <-chan struct{}) { server.change(stop, r.newRand(1)) })
 	results := r.runLoads(loads...)
 	end()
-	r.Logf("%d queries; responses: %v", names.queries.Load(), names.responses)
+	r.Logf("%d queries; responses: %v", server.queries.Load(), server.responses)
 
 	for _, name := range []string{"http1", "http1-post", "http2", "dubbo", "logical-http1", "logical-http2"} {
 		r.check(results[name], bounds{p50: 20 * time.Millisecond, p99: 250 * time.Millisecond})
@@ -74,11 +74,11 @@ func TestDNSChanges(t *testing.T) {
 	if got := len(results["logical-http1"].byHost); got < 2 {
 		r.Errorf("only %d addresses were the first of a response", got)
 	}
-	if n := names.queries.Load(); float64(n) < r.duration.Seconds() {
+	if n := server.queries.Load(); float64(n) < r.duration.Seconds() {
 		r.Errorf("the DNS server got only %d queries", n)
 	}
 	posts.checkOnce(r)
-	hangUp()
+	closeConns()
 	w.checkNoLeak()
 }
 
@@ -86,7 +86,7 @@ func TestDNSChanges(t *testing.T) {
 func (r *testRun) listenOnAll(ips []string) (listeners []net.Listener, port string) {
 	r.Helper()
 	for range 100 {
-		_, port, _ = net.SplitHostPort(freePort())
+		_, port, _ = net.SplitHostPort(freeAddress())
 		for _, ip := range ips {
 			l, err := net.Listen("tcp", net.JoinHostPort(ip, port))
 			if err != nil {
@@ -115,7 +115,7 @@ const (
 	dnsNoAddresses dnsResponse = "no address"
 	dnsNXDomain    dnsResponse = "no such name"
 	dnsServFail    dnsResponse = "server failure"
-	dnsNoResponse  dnsResponse = "silence"
+	dnsNoResponse  dnsResponse = "no response"
 )
 
 // dnsServer is a DNS server over UDP.
@@ -152,14 +152,14 @@ func (r *testRun) newDNSServer(ips []string) *dnsServer {
 }
 
 // change selects another random response every 400 ms. Every third one has no addresses.
-func (s *dnsServer) change(stop <-chan struct{}, chance *rand.Rand) {
+func (s *dnsServer) change(stop <-chan struct{}, rng *rand.Rand) {
 	for n := 0; sleep(stop, 400*time.Millisecond); n++ {
 		next := dnsAddresses
 		if n%3 == 2 {
-			next = []dnsResponse{dnsNoAddresses, dnsNXDomain, dnsServFail, dnsNoResponse}[chance.IntN(4)]
+			next = []dnsResponse{dnsNoAddresses, dnsNXDomain, dnsServFail, dnsNoResponse}[rng.IntN(4)]
 		}
 		current := make([]string, 0, len(s.ips))
-		for _, i := range chance.Perm(len(s.ips))[:1+chance.IntN(len(s.ips))] {
+		for _, i := range rng.Perm(len(s.ips))[:1+rng.IntN(len(s.ips))] {
 			current = append(current, s.ips[i])
 		}
 		s.responses[next]++
@@ -170,25 +170,25 @@ func (s *dnsServer) change(stop <-chan struct{}, chance *rand.Rand) {
 }
 
 // ServeDNS sends the current kind of response.
-func (s *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
+func (s *dnsServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 	s.queries.Add(1)
 	s.mu.Lock()
-	kind, current := s.response, s.currentIPs
+	response, current := s.response, s.currentIPs
 	s.mu.Unlock()
-	response := new(dns.Msg)
-	response.SetReply(question)
-	switch kind {
+	resp := new(dns.Msg)
+	resp.SetReply(query)
+	switch response {
 	case dnsNoResponse:
 		return
 	case dnsServFail:
-		response.Rcode = dns.RcodeServerFailure
+		resp.Rcode = dns.RcodeServerFailure
 	case dnsNXDomain:
-		response.Rcode = dns.RcodeNameError
+		resp.Rcode = dns.RcodeNameError
 	case dnsAddresses:
-		for _, q := range question.Question {
+		for _, q := range query.Question {
 			for _, ip := range current {
 				if q.Qtype == dns.TypeA {
-					response.Answer = append(response.Answer, &dns.A{
+					resp.Answer = append(resp.Answer, &dns.A{
 						Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(ip).To4(),
 					})
 				}
@@ -196,5 +196,5 @@ func (s *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 		}
 	default: // a response without addresses
 	}
-	_ = w.WriteMsg(response) // the client may have given up
+	_ = w.WriteMsg(resp) // the client may have given up
 }

@@ -142,14 +142,14 @@ func (c *rpcConn) handleFrame(b []byte) {
 }
 
 // check verifies that the response belongs to the request.
-func (a rpcResponse) check(p *frame.Protocol, id uint64) error {
-	if a.err != nil {
-		return transportFailure(a.err)
+func (resp rpcResponse) check(p *frame.Protocol, id uint64) error {
+	if resp.err != nil {
+		return transportFailure(resp.err)
 	}
-	if status := a.frame[3]; status != dubboOK {
-		return newFailure(fmt.Sprintf("status %d", status), "%.200q", a.frame[dubboHead:])
+	if status := resp.frame[3]; status != dubboOK {
+		return newFailure(fmt.Sprintf("status %d", status), "%.200q", resp.frame[dubboHead:])
 	}
-	_, f, err := p.Parse(a.frame)
+	_, f, err := p.Parse(resp.frame)
 	if err != nil || f.Kind != frame.Response || !p.HasText(f.Text, frame.Text{Token: id}) {
 		return newFailure(wrongResponse, "call %d: kind %d, %.60q, %w", id, f.Kind, f.Text, err)
 	}

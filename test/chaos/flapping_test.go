@@ -15,54 +15,54 @@ import (
 // to the other two hosts all succeed, and no request to these hosts fails.
 func TestHostsFlap(t *testing.T) {
 	r := newTestRun(t)
-	var mortals []*hostProcess
-	var pages, rpcs []string
+	var hosts []*hostProcess
+	var webAddrs, rpcAddrs []string
 	for i := range 4 {
 		p := r.newHostProcess(fmt.Sprintf("host%d", i))
-		mortals = append(mortals, p)
-		pages, rpcs = append(pages, p.addresses.http), append(rpcs, p.addresses.rpc)
+		hosts = append(hosts, p)
+		webAddrs, rpcAddrs = append(webAddrs, p.addresses.http), append(rpcAddrs, p.addresses.rpc)
 	}
-	guarded := func(check object) object {
+	healthChecked := func(check object) object {
 		return object{
 			"health_check": object{"timeout": "500ms", "interval": "200ms", "healthy_threshold": 2, "unhealthy_threshold": 2}.with(check),
 			"outlier_detection": object{"consecutive_5xx": 3, "base_ejection_time": "500ms", "max_ejection_time": "1s",
 				"interval": "200ms", "max_ejection_percent": 50},
 		}
 	}
-	pageAt, grpcAt, rpcAt := freePort(), freePort(), freePort()
+	webAddr, grpcAddr, rpcAddr := freeAddress(), freeAddress(), freeAddress()
 	w := r.newWeft(setup{
-		listeners: list{listener("web", pageAt, "Auto"), listener("grpc", grpcAt, "Http2"), listener("dubbo", rpcAt, "dubbo")},
+		listeners: list{listener("web", webAddr, "Auto"), listener("grpc", grpcAddr, "Http2"), listener("dubbo", rpcAddr, "dubbo")},
 		tables: list{
 			routeTable("web", route("/steady", "steady"), route("/", "web", retryPolicy("gateway-error,reset", 3, "2s"))),
 			routeTable("grpc", route("/", "grpc", retryPolicy("reset,unavailable", 3, "2s"))),
 			routeTable("dubbo", route("/", "dubbo", retryPolicy("reset", 3, "2s"))),
 		},
 		clusters: list{
-			cluster("web", pages, guarded(object{"protocol": "Http1"})),
-			cluster("steady", pages[2:]),
-			cluster("grpc", pages, guarded(object{"protocol": "TCP"})),
-			cluster("dubbo", rpcs, guarded(object{"protocol": "dubbo"})),
+			cluster("web", webAddrs, healthChecked(object{"protocol": "Http1"})),
+			cluster("steady", webAddrs[2:]),
+			cluster("grpc", webAddrs, healthChecked(object{"protocol": "TCP"})),
+			cluster("dubbo", rpcAddrs, healthChecked(object{"protocol": "dubbo"})),
 		},
 	}, nil, nil)
-	first, second, unary, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newHTTPClient(grpcAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	http1, http2, grpcClient, rpc := r.newHTTPClient(webAddr, false, plainDial), r.newHTTPClient(webAddr, true, plainDial), r.newHTTPClient(grpcAddr, true, plainDial), r.newDubboClient(rpcAddr, plainDial)
 	loads := []load{
-		first.getLoad("http1", "/echo", 100), first.postLoad("http1-post", "/echo", 40), second.getLoad("http2", "/echo", 100),
-		unary.grpcLoad("grpc", 100), rpc.callLoad("dubbo", 100), slowLoad(first, "http1-slow"), slowLoad(second, "http2-slow"),
+		http1.getLoad("http1", "/echo", 100), http1.postLoad("http1-post", "/echo", 40), http2.getLoad("http2", "/echo", 100),
+		grpcClient.grpcLoad("grpc", 100), rpc.callLoad("dubbo", 100), slowLoad(http1, "http1-slow"), slowLoad(http2, "http2-slow"),
 	}
-	hangUp := func() {
-		for _, c := range []*httpClient{first, second, unary} {
+	closeConns := func() {
+		for _, c := range []*httpClient{http1, http2, grpcClient} {
 			c.transport.CloseIdleConnections()
 		}
 		rpc.close()
 	}
-	w.warmUp(hangUp, loads...)
+	w.warmUp(closeConns, loads...)
 
-	deaths, ends := make([]int, 2), make([]func(), 2)
+	deaths, stopFlapping := make([]int, 2), make([]func(), 2)
 	for i := range deaths {
-		ends[i] = r.runInBackground(func(stop <-chan struct{}) { deaths[i] = mortals[i].flap(stop, r.newRand(uint64(i))) })
+		stopFlapping[i] = r.runInBackground(func(stop <-chan struct{}) { deaths[i] = hosts[i].flap(stop, r.newRand(uint64(i))) })
 	}
 	results := r.runLoads(loads...)
-	for _, end := range ends {
+	for _, end := range stopFlapping {
 		end()
 	}
 	r.Logf("%d and %d deaths", deaths[0], deaths[1])
@@ -79,14 +79,14 @@ func TestHostsFlap(t *testing.T) {
 	for _, name := range []string{"http1-slow", "http2-slow"} {
 		r.check(results[name], bounds{p99: slowCall + latency})
 	}
-	for _, p := range mortals[2:] {
+	for _, p := range hosts[2:] {
 		for _, address := range []string{p.addresses.http, p.addresses.rpc} {
 			if n := w.metric("weft_host_request_failures_total", fmt.Sprintf("host=%q", address)); n != 0 {
 				r.Errorf("%v requests to %s failed although the host is alive", n, p.name)
 			}
 		}
 	}
-	hangUp()
+	closeConns()
 	w.checkNoLeak()
 }
 
@@ -100,13 +100,13 @@ func slowLoad(c *httpClient, name string) load {
 
 // flap kills and restarts the process until stop is closed, and returns the number of deaths. The
 // process runs when flap returns.
-func (p *hostProcess) flap(stop <-chan struct{}, chance *rand.Rand) int {
+func (p *hostProcess) flap(stop <-chan struct{}, rng *rand.Rand) int {
 	for deaths := 0; ; deaths++ {
-		if !sleep(stop, 500*time.Millisecond+time.Duration(chance.ExpFloat64()*float64(time.Second))) {
+		if !sleep(stop, 500*time.Millisecond+time.Duration(rng.ExpFloat64()*float64(time.Second))) {
 			return deaths
 		}
-		p.signalAndWait([]syscall.Signal{syscall.SIGKILL, syscall.SIGUSR1}[chance.IntN(2)])
-		sleep(stop, time.Duration(chance.IntN(1500))*time.Millisecond)
+		p.signalAndWait([]syscall.Signal{syscall.SIGKILL, syscall.SIGUSR1}[rng.IntN(2)])
+		sleep(stop, time.Duration(rng.IntN(1500))*time.Millisecond)
 		if err := p.start(); err != nil {
 			p.r.Error(err)
 			return deaths

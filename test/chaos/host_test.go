@@ -36,44 +36,44 @@ type host struct {
 
 // opCounts counts operations that must not be repeated.
 type opCounts struct {
-	mu     sync.Mutex // guards done
+	mu     sync.Mutex // guards counts
 	counts map[string]int
 }
 
 // record records an operation.
-func (l *opCounts) record(deed string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.counts == nil {
-		l.counts = map[string]int{}
+func (o *opCounts) record(op string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.counts == nil {
+		o.counts = map[string]int{}
 	}
-	l.counts[deed]++
+	o.counts[op]++
 }
 
-// checkOnce reports operations that were done more than once.
-func (l *opCounts) checkOnce(r *testRun) {
+// checkOnce reports operations that were executed more than once.
+func (o *opCounts) checkOnce(r *testRun) {
 	r.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.counts) == 0 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.counts) == 0 {
 		r.Error("no operations were recorded")
 	}
-	for deed, n := range l.counts {
+	for op, n := range o.counts {
 		if n > 1 {
-			r.Errorf("%.60s was executed %d times", deed, n)
+			r.Errorf("%.60s was executed %d times", op, n)
 		}
 	}
 }
 
 // newHost serves on the listeners until close. It records POSTs in posts, which may be nil.
-func newHost(name string, page, rpc net.Listener, posts *opCounts) *host {
+func newHost(name string, web, rpc net.Listener, posts *opCounts) *host {
 	h := &host{name: name, rpc: rpc, posts: posts, conns: map[net.Conn]bool{}}
 	h.server = &http.Server{Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: time.Minute, ConnState: func(c net.Conn, s http.ConnState) {
 		h.trackConn(c, s != http.StateClosed && s != http.StateHijacked)
 	}}
 	h.server.Protocols.SetHTTP1(true)
 	h.server.Protocols.SetUnencryptedHTTP2(true)
-	h.wg.Go(func() { _ = h.server.Serve(page) }) // until close
+	h.wg.Go(func() { _ = h.server.Serve(web) }) // until close
 	h.wg.Go(h.acceptRPC)
 	return h
 }
@@ -182,10 +182,10 @@ type addresses struct{ http, rpc string }
 // newHost starts a host in the test process on loopback.
 func (r *testRun) newHost(name string) (*host, addresses) {
 	r.Helper()
-	page, rpc := r.listen("127.0.0.1:0"), r.listen("127.0.0.1:0")
-	h := newHost(name, page, rpc, nil)
+	web, rpc := r.listen("127.0.0.1:0"), r.listen("127.0.0.1:0")
+	h := newHost(name, web, rpc, nil)
 	r.Cleanup(h.close)
-	return h, addresses{page.Addr().String(), rpc.Addr().String()}
+	return h, addresses{web.Addr().String(), rpc.Addr().String()}
 }
 
 func (r *testRun) listen(address string) net.Listener {
@@ -210,19 +210,19 @@ func runHost(spec string) int {
 		}
 		listeners[i] = l
 	}
-	die := make(chan os.Signal, 1)
-	signal.Notify(die, syscall.SIGUSR1)
+	reset := make(chan os.Signal, 1)
+	signal.Notify(reset, syscall.SIGUSR1)
 	h := newHost(parts[0], listeners[0], listeners[1], nil)
-	left := make(chan struct{})
+	stdinClosed := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(left)
+		close(stdinClosed)
 	}()
 	fmt.Println("serving")
 	select {
-	case <-die:
+	case <-reset:
 		h.resetConns()
-	case <-left:
+	case <-stdinClosed:
 	}
 	return 0
 }
@@ -238,7 +238,7 @@ type hostProcess struct {
 // newHostProcess starts a host process.
 func (r *testRun) newHostProcess(name string) *hostProcess {
 	r.Helper()
-	p := &hostProcess{r: r, name: name, addresses: addresses{freePort(), freePort()}}
+	p := &hostProcess{r: r, name: name, addresses: addresses{freeAddress(), freeAddress()}}
 	if err := p.start(); err != nil {
 		r.Fatal(err)
 	}
@@ -248,11 +248,11 @@ func (r *testRun) newHostProcess(name string) *hostProcess {
 
 // start starts the process and returns when the host serves.
 func (p *hostProcess) start() error {
-	self, err := os.Executable()
+	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self)
+	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), hostEnv+"="+strings.Join([]string{p.name, p.addresses.http, p.addresses.rpc}, ","), "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	// The child exits when its stdin is closed. Pdeathsig would fire when the thread that started

@@ -46,7 +46,7 @@ type load struct {
 	rate    float64       // requests per second
 	timeout time.Duration // of one request; 0: 10 seconds
 	// call makes the n-th request and returns the host that responded. It is called concurrently.
-	call func(ctx context.Context, n int) (by string, err error)
+	call func(ctx context.Context, n int) (responder string, err error)
 }
 
 // withSuffix returns copies of the loads with a suffix on their names, for another phase of a test.
@@ -89,57 +89,57 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 	loads = append(loads, r.directClient().getLoad(direct, "/", 50))
 	before := r.cpuTime()
 	results := map[string]*loadResult{}
-	var playing sync.WaitGroup
+	var wg sync.WaitGroup
 	for i, l := range loads {
 		if invariants.Enabled {
 			l.rate /= 5 // Weft with invariant checks is about that much slower
 		}
-		t := &loadResult{name: l.name, expected: l.rate * duration.Seconds(), failed: map[string]int{}, firstErrors: map[string]error{}, byHost: map[string]*histogram.Histogram{}}
-		results[l.name] = t
-		chance := r.newRand(uint64(1000 + i))
-		playing.Go(func() {
-			begin := time.Now()
+		res := &loadResult{name: l.name, expected: l.rate * duration.Seconds(), failed: map[string]int{}, firstErrors: map[string]error{}, byHost: map[string]*histogram.Histogram{}}
+		results[l.name] = res
+		rng := r.newRand(uint64(1000 + i))
+		wg.Go(func() {
+			start := time.Now()
 			var calls sync.WaitGroup
 			inFlight := make(chan struct{}, maxInFlight)
 			dueIn := time.Duration(0)
 			for n := 0; ; n++ {
-				dueIn += time.Duration(chance.ExpFloat64() / l.rate * float64(time.Second))
+				dueIn += time.Duration(rng.ExpFloat64() / l.rate * float64(time.Second))
 				if dueIn > duration {
 					break
 				}
-				dueAt := begin.Add(dueIn)
+				dueAt := start.Add(dueIn)
 				sleep(nil, time.Until(dueAt))
 				select {
 				case inFlight <- struct{}{}:
 				default:
-					t.count("", newFailure("queue", "%d requests are in flight", maxInFlight), 0)
+					res.count("", newFailure("queue", "%d requests are in flight", maxInFlight), 0)
 					continue
 				}
 				calls.Go(func() {
 					responder, err := l.request(n)
-					t.count(responder, err, time.Since(dueAt))
+					res.count(responder, err, time.Since(dueAt))
 					<-inFlight
 				})
 			}
 			calls.Wait()
 		})
 	}
-	playing.Wait()
+	wg.Wait()
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		r.Log(results[name])
 	}
-	used := (r.cpuTime() - before).Seconds() / duration.Seconds()
+	cpus := (r.cpuTime() - before).Seconds() / duration.Seconds()
 	r.directP99 = results[direct].latencies.Quantile(0.99)
-	if used > 0 {
-		r.Logf("Weft used %.2f CPUs", used)
+	if cpus > 0 {
+		r.Logf("Weft used %.2f CPUs", cpus)
 	}
 	if r.directP99 > time.Second || results[direct].failures() > 0 {
-		if used > 0.5 {
-			r.Errorf("Weft used %.2f CPUs and starved the machine", used)
+		if cpus > 0.5 {
+			r.Errorf("Weft used %.2f CPUs and starved the machine", cpus)
 		}
-		for _, t := range results { // a slow machine does not excuse wrong responses
-			if n := t.failed[wrongResponse]; n > 0 {
-				r.Errorf("%s: %d wrong responses; the first: %v", t.name, n, t.firstErrors[wrongResponse])
+		for _, res := range results { // a slow machine does not excuse wrong responses
+			if n := res.failed[wrongResponse]; n > 0 {
+				r.Errorf("%s: %d wrong responses; the first: %v", res.name, n, res.firstErrors[wrongResponse])
 			}
 		}
 		r.Skipf("the machine is too busy: p99 of direct requests is %v", r.directP99)
@@ -182,30 +182,30 @@ func (l load) request(n int) (responder string, err error) {
 	return l.call(ctx, n)
 }
 
-func (t *loadResult) count(responder string, err error, elapsed time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.requests++
-	t.slowest = max(t.slowest, elapsed)
+func (res *loadResult) count(responder string, err error, elapsed time.Duration) {
+	res.mu.Lock()
+	defer res.mu.Unlock()
+	res.requests++
+	res.slowest = max(res.slowest, elapsed)
 	if err != nil {
 		kind := failureKind(err)
-		t.failed[kind]++
-		if t.firstErrors[kind] == nil {
-			t.firstErrors[kind] = err
+		res.failed[kind]++
+		if res.firstErrors[kind] == nil {
+			res.firstErrors[kind] = err
 		}
 		return
 	}
-	t.latencies.Record(elapsed)
-	if t.byHost[responder] == nil {
-		t.byHost[responder] = new(histogram.Histogram)
+	res.latencies.Record(elapsed)
+	if res.byHost[responder] == nil {
+		res.byHost[responder] = new(histogram.Histogram)
 	}
-	t.byHost[responder].Record(elapsed)
+	res.byHost[responder].Record(elapsed)
 }
 
 // failures returns the number of failures of the kinds, or of all kinds if none is given.
-func (t *loadResult) failures(kinds ...string) int {
+func (res *loadResult) failures(kinds ...string) int {
 	sum := 0
-	for kind, n := range t.failed {
+	for kind, n := range res.failed {
 		if len(kinds) == 0 || slices.Contains(kinds, kind) {
 			sum += n
 		}
@@ -214,27 +214,27 @@ func (t *loadResult) failures(kinds ...string) int {
 }
 
 // fraction returns the fraction of successful responses from a host.
-func (t *loadResult) fraction(responder string) float64 {
-	if t.byHost[responder] == nil {
+func (res *loadResult) fraction(responder string) float64 {
+	if res.byHost[responder] == nil {
 		return 0
 	}
-	return float64(t.byHost[responder].Count()) / float64(t.latencies.Count())
+	return float64(res.byHost[responder].Count()) / float64(res.latencies.Count())
 }
 
 // String returns one line of the report.
-func (t *loadResult) String() string {
+func (res *loadResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-22s %6d requests, %4d failed", t.name, t.requests, t.failures())
-	for i, kind := range slices.Sorted(maps.Keys(t.failed)) {
-		fmt.Fprintf(&b, "%s%s %d", []string{" (", ", "}[min(i, 1)], kind, t.failed[kind])
+	fmt.Fprintf(&b, "%-22s %6d requests, %4d failed", res.name, res.requests, res.failures())
+	for i, kind := range slices.Sorted(maps.Keys(res.failed)) {
+		fmt.Fprintf(&b, "%s%s %d", []string{" (", ", "}[min(i, 1)], kind, res.failed[kind])
 	}
-	if len(t.failed) > 0 {
+	if len(res.failed) > 0 {
 		b.WriteByte(')')
 	}
-	fmt.Fprintf(&b, "; p50 %v, p99 %v, slowest %v", short(t.latencies.Quantile(0.5)), short(t.latencies.Quantile(0.99)), short(t.slowest))
-	if len(t.byHost) > 1 {
-		for _, responder := range slices.Sorted(maps.Keys(t.byHost)) {
-			fmt.Fprintf(&b, "; %s %.1f %%", responder, 100*t.fraction(responder))
+	fmt.Fprintf(&b, "; p50 %v, p99 %v, slowest %v", short(res.latencies.Quantile(0.5)), short(res.latencies.Quantile(0.99)), short(res.slowest))
+	if len(res.byHost) > 1 {
+		for _, responder := range slices.Sorted(maps.Keys(res.byHost)) {
+			fmt.Fprintf(&b, "; %s %.1f %%", responder, 100*res.fraction(responder))
 		}
 	}
 	return b.String()
@@ -253,29 +253,29 @@ type bounds struct {
 
 // check reports violations of the bounds. It adds three times the direct latency to the limits,
 // because a request through Weft waits for a CPU three times: at the client, Weft and the host.
-func (r *testRun) check(t *loadResult, b bounds) {
+func (r *testRun) check(res *loadResult, b bounds) {
 	r.Helper()
 	slack := 3 * r.directP99
-	if float64(t.requests) < t.expected/3 {
-		r.Errorf("%s: sent only %d requests, want about %.0f", t.name, t.requests, t.expected)
+	if float64(res.requests) < res.expected/3 {
+		r.Errorf("%s: sent only %d requests, want about %.0f", res.name, res.requests, res.expected)
 	}
-	for kind, n := range t.failed {
+	for kind, n := range res.failed {
 		if !slices.Contains(b.allowedKinds, kind) {
-			r.Errorf("%s: %d failures of a kind that is not allowed; the first: %v", t.name, n, t.firstErrors[kind])
+			r.Errorf("%s: %d failures of a kind that is not allowed; the first: %v", res.name, n, res.firstErrors[kind])
 		}
 	}
-	if got := float64(t.failures(b.allowedKinds...)) / float64(t.requests); got > b.maxFailed {
-		r.Errorf("%s: %.3f %% of the requests failed, want at most %.3f %%; the first: %v", t.name, 100*got, 100*b.maxFailed, t.firstErrors)
+	if got := float64(res.failures(b.allowedKinds...)) / float64(res.requests); got > b.maxFailed {
+		r.Errorf("%s: %.3f %% of the requests failed, want at most %.3f %%; the first: %v", res.name, 100*got, 100*b.maxFailed, res.firstErrors)
 	}
 	for _, q := range []struct {
 		quantile float64
 		maximum  time.Duration
 	}{{0.5, b.p50}, {0.99, b.p99}} {
-		if got := t.latencies.Quantile(q.quantile); q.maximum > 0 && got > q.maximum+slack {
-			r.Errorf("%s: p%.0f is %v, want at most %v plus %v for the machine", t.name, 100*q.quantile, got, q.maximum, slack)
+		if got := res.latencies.Quantile(q.quantile); q.maximum > 0 && got > q.maximum+slack {
+			r.Errorf("%s: p%.0f is %v, want at most %v plus %v for the machine", res.name, 100*q.quantile, got, q.maximum, slack)
 		}
 	}
-	if b.maxLatency > 0 && t.slowest > b.maxLatency+slack {
-		r.Errorf("%s: a request took %v, want at most %v plus %v for the machine", t.name, t.slowest, b.maxLatency, slack)
+	if b.maxLatency > 0 && res.slowest > b.maxLatency+slack {
+		r.Errorf("%s: a request took %v, want at most %v plus %v for the machine", res.name, res.slowest, b.maxLatency, slack)
 	}
 }

@@ -20,7 +20,7 @@ func TestPacketLoss(t *testing.T) {
 	r := newTestRun(t)
 	network := netns.New(t)
 	proxy := network.Namespace("proxy")
-	var pages, rpcs []string
+	var webAddrs, rpcAddrs []string
 	var impaired *netns.Link
 	for i := range 3 {
 		name := fmt.Sprintf("host%d", i)
@@ -29,43 +29,43 @@ func TestPacketLoss(t *testing.T) {
 		if i == 0 {
 			impaired = link
 		}
-		page, rpc := r.listenIn(ns, link.B.IPv4.String()), r.listenIn(ns, link.B.IPv4.String())
-		r.Cleanup(newHost(name, page, rpc, nil).close)
-		pages, rpcs = append(pages, page.Addr().String()), append(rpcs, rpc.Addr().String())
+		web, rpc := r.listenIn(ns, link.B.IPv4.String()), r.listenIn(ns, link.B.IPv4.String())
+		r.Cleanup(newHost(name, web, rpc, nil).close)
+		webAddrs, rpcAddrs = append(webAddrs, web.Addr().String()), append(rpcAddrs, rpc.Addr().String())
 	}
-	timeouts := func(path, name string) object {
+	retryRoute := func(path, name string) object {
 		return route(path, name, object{"timeout": "3s", "retry_policy": object{"retry_on": "reset,gateway-error", "num_retries": 2, "retry_timeout": "1s"}})
 	}
 	// No other process listens in the namespace.
-	const pageAt, rpcAt = "127.0.0.1:8080", "127.0.0.1:8081"
+	const webAddr, rpcAddr = "127.0.0.1:8080", "127.0.0.1:8081"
 	w := r.newWeft(setup{
-		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
+		listeners: list{listener("web", webAddr, "Auto"), listener("dubbo", rpcAddr, "dubbo")},
 		tables: list{
-			routeTable("web", route("/others", "others"), timeouts("/least", "least"), timeouts("/ewma", "ewma"), timeouts("/turns", "turns"),
-				route("/impatient", "sick", object{"timeout": "500ms"})),
-			routeTable("dubbo", timeouts("/", "rpc")),
+			routeTable("web", route("/others", "others"), retryRoute("/least", "least"), retryRoute("/ewma", "ewma"), retryRoute("/round-robin", "round-robin"),
+				route("/short-timeout", "impaired", object{"timeout": "500ms"})),
+			routeTable("dubbo", retryRoute("/", "rpc")),
 		},
 		clusters: list{
-			cluster("others", pages[1:]),
-			cluster("sick", pages[:1]),
-			cluster("least", pages, object{"lb_type": "LB_LEAST_REQUEST"}),
-			cluster("ewma", pages, object{"lb_type": "LB_PEAK_EWMA"}),
-			cluster("turns", pages),
-			cluster("rpc", rpcs, object{"lb_type": "LB_PEAK_EWMA"}),
+			cluster("others", webAddrs[1:]),
+			cluster("impaired", webAddrs[:1]),
+			cluster("least", webAddrs, object{"lb_type": "LB_LEAST_REQUEST"}),
+			cluster("ewma", webAddrs, object{"lb_type": "LB_PEAK_EWMA"}),
+			cluster("round-robin", webAddrs),
+			cluster("rpc", rpcAddrs, object{"lb_type": "LB_PEAK_EWMA"}),
 		},
 	}, func(name string, args ...string) *exec.Cmd { return proxy.Command(name, args...) }, proxy.DialContext)
-	first, second, rpc := r.newHTTPClient(pageAt, false, proxy.DialContext), r.newHTTPClient(pageAt, true, proxy.DialContext), r.newDubboClient(rpcAt, proxy.DialContext)
+	http1, http2, rpc := r.newHTTPClient(webAddr, false, proxy.DialContext), r.newHTTPClient(webAddr, true, proxy.DialContext), r.newDubboClient(rpcAddr, proxy.DialContext)
 	loads := []load{
-		first.getLoad("others", "/others", 50), first.getLoad("least-request", "/least", 50), first.getLoad("peak-ewma", "/ewma", 50),
-		first.getLoad("turns", "/turns", 20), second.getLoad("others-http2", "/others", 50), second.getLoad("peak-ewma-http2", "/ewma", 50),
-		first.getLoad("impatient", "/impatient", 10), rpc.callLoad("dubbo-peak-ewma", 50),
+		http1.getLoad("others", "/others", 50), http1.getLoad("least-request", "/least", 50), http1.getLoad("peak-ewma", "/ewma", 50),
+		http1.getLoad("round-robin", "/round-robin", 20), http2.getLoad("others-http2", "/others", 50), http2.getLoad("peak-ewma-http2", "/ewma", 50),
+		http1.getLoad("short-timeout", "/short-timeout", 10), rpc.callLoad("dubbo-peak-ewma", 50),
 	}
-	hangUp := func() {
-		first.transport.CloseIdleConnections()
-		second.transport.CloseIdleConnections()
+	closeConns := func() {
+		http1.transport.CloseIdleConnections()
+		http2.transport.CloseIdleConnections()
 		rpc.close()
 	}
-	w.warmUp(hangUp, loads...)
+	w.warmUp(closeConns, loads...)
 
 	if err := impaired.Impair(impaired.B.Namespace, netns.Impairment{Delay: 200 * time.Millisecond, Loss: 0.3}); err != nil {
 		r.Fatal(err)
@@ -75,21 +75,21 @@ func TestPacketLoss(t *testing.T) {
 		r.Fatal(err)
 	}
 
-	const untouched = 100 * time.Millisecond
+	const maxP99 = 100 * time.Millisecond
 	for _, name := range []string{"others", "others-http2"} {
-		r.check(results[name], bounds{p50: 10 * time.Millisecond, p99: untouched})
+		r.check(results[name], bounds{p50: 10 * time.Millisecond, p99: maxP99})
 	}
 	// All attempts end within the route timeout plus a margin.
-	const timeout, moment = 3 * time.Second, 500 * time.Millisecond
-	late := []string{"504", "broken off"} // 504, or broken off if the response headers arrived in time
-	r.check(results["least-request"], bounds{allowedKinds: late, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
+	const timeout, margin = 3 * time.Second, 500 * time.Millisecond
+	timeoutKinds := []string{"504", "broken off"} // 504, or broken off if the response headers arrived in time
+	r.check(results["least-request"], bounds{allowedKinds: timeoutKinds, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + margin})
 	for _, name := range []string{"peak-ewma", "peak-ewma-http2"} {
-		r.check(results[name], bounds{allowedKinds: late, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
+		r.check(results[name], bounds{allowedKinds: timeoutKinds, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + margin})
 	}
-	r.check(results["dubbo-peak-ewma"], bounds{allowedKinds: []string{"status 31"}, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
-	r.check(results["turns"], bounds{allowedKinds: late, maxFailed: 0.05, maxLatency: timeout + moment})
+	r.check(results["dubbo-peak-ewma"], bounds{allowedKinds: []string{"status 31"}, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + margin})
+	r.check(results["round-robin"], bounds{allowedKinds: timeoutKinds, maxFailed: 0.05, maxLatency: timeout + margin})
 	// Clients that use only the impaired host, with a short timeout.
-	r.check(results["impatient"], bounds{allowedKinds: late, maxFailed: 1, maxLatency: 500*time.Millisecond + moment})
+	r.check(results["short-timeout"], bounds{allowedKinds: timeoutKinds, maxFailed: 1, maxLatency: 500*time.Millisecond + margin})
 
 	for name, maximum := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {
 		if got := results[name].fraction("host0"); got > maximum {
@@ -101,12 +101,12 @@ func TestPacketLoss(t *testing.T) {
 			}
 		}
 	}
-	for _, address := range []string{pages[1], pages[2], rpcs[1], rpcs[2]} {
+	for _, address := range []string{webAddrs[1], webAddrs[2], rpcAddrs[1], rpcAddrs[2]} {
 		if n := w.metric("weft_host_request_failures_total", fmt.Sprintf("host=%q", address)); n != 0 {
 			r.Errorf("%v requests to %s failed although its link is not impaired", n, address)
 		}
 	}
-	hangUp()
+	closeConns()
 	w.checkNoLeak()
 }
 

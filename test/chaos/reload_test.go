@@ -13,41 +13,41 @@ import (
 // connections are drained.
 func TestReloadsAndDrain(t *testing.T) {
 	r := newTestRun(t)
-	var pages, rpcs []string
+	var webAddrs, rpcAddrs []string
 	for i := range 4 {
 		_, addrs := r.newHost(fmt.Sprintf("host%d", i))
-		pages, rpcs = append(pages, addrs.http), append(rpcs, addrs.rpc)
+		webAddrs, rpcAddrs = append(webAddrs, addrs.http), append(rpcAddrs, addrs.rpc)
 	}
-	pageAt, grpcAt, rpcAt := freePort(), freePort(), freePort()
+	webAddr, grpcAddr, rpcAddr := freeAddress(), freeAddress(), freeAddress()
 	config := func(n int) setup {
-		twoOf := func(results []string) []string { return []string{results[n%4], results[(n+1)%4]} }
+		twoOf := func(all []string) []string { return []string{all[n%4], all[(n+1)%4]} }
 		name := fmt.Sprintf("web%d", n%3)
 		return setup{
-			listeners: list{listener("web", pageAt, "Auto"), listener("grpc", grpcAt, "Http2"), listener("dubbo", rpcAt, "dubbo")},
+			listeners: list{listener("web", webAddr, "Auto"), listener("grpc", grpcAddr, "Http2"), listener("dubbo", rpcAddr, "dubbo")},
 			tables: list{
-				routeTable("web", route(fmt.Sprintf("/nobody%d", n), "grpc"), route("/echo", name, object{"timeout": fmt.Sprintf("%ds", 8+n%3)})),
+				routeTable("web", route(fmt.Sprintf("/unused%d", n), "grpc"), route("/echo", name, object{"timeout": fmt.Sprintf("%ds", 8+n%3)})),
 				routeTable("grpc", route("/", "grpc")), routeTable("dubbo", route("/", "dubbo")),
 			},
 			clusters: list{
-				cluster(name, twoOf(pages)),
-				cluster("grpc", twoOf(pages), object{"lb_type": []string{"LB_ROUNDROBIN", "LB_LEAST_REQUEST", "LB_RANDOM"}[n%3]}),
-				cluster("dubbo", twoOf(rpcs)),
+				cluster(name, twoOf(webAddrs)),
+				cluster("grpc", twoOf(webAddrs), object{"lb_type": []string{"LB_ROUNDROBIN", "LB_LEAST_REQUEST", "LB_RANDOM"}[n%3]}),
+				cluster("dubbo", twoOf(rpcAddrs)),
 			},
 		}
 	}
 	w := r.newWeft(config(0), nil, nil)
-	first, second, unary, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newHTTPClient(grpcAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	http1, http2, grpcClient, rpc := r.newHTTPClient(webAddr, false, plainDial), r.newHTTPClient(webAddr, true, plainDial), r.newHTTPClient(grpcAddr, true, plainDial), r.newDubboClient(rpcAddr, plainDial)
 	loads := []load{
-		first.getLoad("http1", "/echo", 120), second.getLoad("http2", "/echo", 120), unary.grpcLoad("grpc", 120), rpc.callLoad("dubbo", 120),
-		first.getLoad("http1-slow", "/echo?wait=1500", 10), second.getLoad("http2-slow", "/echo?wait=1500", 10),
+		http1.getLoad("http1", "/echo", 120), http2.getLoad("http2", "/echo", 120), grpcClient.grpcLoad("grpc", 120), rpc.callLoad("dubbo", 120),
+		http1.getLoad("http1-slow", "/echo?wait=1500", 10), http2.getLoad("http2-slow", "/echo?wait=1500", 10),
 	}
-	hangUp := func() {
-		for _, c := range []*httpClient{first, second, unary} {
+	closeConns := func() {
+		for _, c := range []*httpClient{http1, http2, grpcClient} {
 			c.transport.CloseIdleConnections()
 		}
 		rpc.close()
 	}
-	w.warmUp(hangUp, loads...)
+	w.warmUp(closeConns, loads...)
 
 	reloads := 0
 	end := r.runInBackground(func(stop <-chan struct{}) {
@@ -56,16 +56,16 @@ func TestReloadsAndDrain(t *testing.T) {
 			w.reload(config(reloads))
 		}
 	})
-	results := r.runLoads(loads...)
+	all := r.runLoads(loads...)
 	end()
 	r.Logf("%d reloads", reloads)
 	for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
-		r.check(results[name], bounds{p50: 20 * time.Millisecond, p99: 300 * time.Millisecond})
+		r.check(all[name], bounds{p50: 20 * time.Millisecond, p99: 300 * time.Millisecond})
 	}
 	for _, name := range []string{"http1-slow", "http2-slow"} {
-		r.check(results[name], bounds{p99: slowCall + 300*time.Millisecond})
+		r.check(all[name], bounds{p99: slowCall + 300*time.Millisecond})
 	}
-	hangUp()
+	closeConns()
 	w.checkNoLeak()
 
 	r.drain(w, loads)
@@ -84,10 +84,10 @@ func (r *testRun) drain(w *weft, loads []load) {
 	results := r.runLoadsFor(5*time.Second, loads...)
 	end()
 	for _, l := range loads {
-		t := results[l.name]
-		r.check(t, bounds{allowedKinds: []string{"refused"}, maxFailed: 0.8})
-		if t.failures() == 0 {
-			r.Errorf("%s: no request failed after the exit, want refused connections", t.name)
+		res := results[l.name]
+		r.check(res, bounds{allowedKinds: []string{"refused"}, maxFailed: 0.8})
+		if res.failures() == 0 {
+			r.Errorf("%s: no request failed after the exit, want refused connections", res.name)
 		}
 	}
 }

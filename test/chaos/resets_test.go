@@ -18,81 +18,81 @@ import (
 // Another host is not affected.
 func TestTruncatedResponses(t *testing.T) {
 	r := newTestRun(t)
-	first, second := r.newResettingHost(1, serveHTTP1), r.newResettingHost(2, serveHTTP2)
-	rpcOnce, rpcAgain := r.newResettingHost(3, serveResettingRPC), r.newResettingHost(4, serveResettingRPC)
-	_, well := r.newHost("well")
+	http1Host, http2Host := r.newResettingHost(1, serveHTTP1), r.newResettingHost(2, serveHTTP2)
+	rpcNoRetryHost, rpcRetryHost := r.newResettingHost(3, serveResettingRPC), r.newResettingHost(4, serveResettingRPC)
+	_, healthy := r.newHost("healthy")
 
-	retried := retryPolicy("reset", 3, "2s")
-	oneAt, twoAt, onceAt, againAt, wellAt := freePort(), freePort(), freePort(), freePort(), freePort()
+	retry := retryPolicy("reset", 3, "2s")
+	http1Addr, http2Addr, noRetryAddr, retryAddr, healthyAddr := freeAddress(), freeAddress(), freeAddress(), freeAddress(), freeAddress()
 	w := r.newWeft(setup{
 		listeners: list{
-			listener("one", oneAt, "Auto"), listener("two", twoAt, "Auto"), listener("once", onceAt, "dubbo"), listener("again", againAt, "dubbo"),
-			listener("wellrpc", wellAt, "dubbo"),
+			listener("http1", http1Addr, "Auto"), listener("http2", http2Addr, "Auto"), listener("no-retry", noRetryAddr, "dubbo"), listener("retry", retryAddr, "dubbo"),
+			listener("healthy-rpc", healthyAddr, "dubbo"),
 		},
 		tables: list{
-			routeTable("one", route("/well", "well"), route("/plain", "one"), route("/", "one", retried)),
-			routeTable("two", route("/well", "well"), route("/plain", "two"), route("/", "two", retried)),
-			routeTable("once", route("/", "once")), routeTable("again", route("/", "again", retried)), routeTable("wellrpc", route("/", "wellrpc")),
+			routeTable("http1", route("/healthy", "healthy"), route("/plain", "http1"), route("/", "http1", retry)),
+			routeTable("http2", route("/healthy", "healthy"), route("/plain", "http2"), route("/", "http2", retry)),
+			routeTable("no-retry", route("/", "no-retry")), routeTable("retry", route("/", "retry", retry)), routeTable("healthy-rpc", route("/", "healthy-rpc")),
 		},
 		clusters: list{
-			cluster("one", []string{first.address}), cluster("two", []string{second.address}),
-			cluster("once", []string{rpcOnce.address}), cluster("again", []string{rpcAgain.address}),
-			cluster("well", []string{well.http}), cluster("wellrpc", []string{well.rpc}),
+			cluster("http1", []string{http1Host.address}), cluster("http2", []string{http2Host.address}),
+			cluster("no-retry", []string{rpcNoRetryHost.address}), cluster("retry", []string{rpcRetryHost.address}),
+			cluster("healthy", []string{healthy.http}), cluster("healthy-rpc", []string{healthy.rpc}),
 		},
 	}, nil, nil)
-	oneCaller, twoCaller := r.newHTTPClient(oneAt, false, plainDial), r.newHTTPClient(twoAt, true, plainDial)
-	once, other, calm := r.newDubboClient(onceAt, plainDial), r.newDubboClient(againAt, plainDial), r.newDubboClient(wellAt, plainDial)
+	http1Client, http2Client := r.newHTTPClient(http1Addr, false, plainDial), r.newHTTPClient(http2Addr, true, plainDial)
+	noRetryClient, retryClient, healthyClient := r.newDubboClient(noRetryAddr, plainDial), r.newDubboClient(retryAddr, plainDial), r.newDubboClient(healthyAddr, plainDial)
 	large := load{name: "http1-large", rate: 40, call: func(ctx context.Context, n int) (string, error) {
-		return oneCaller.request(ctx, http.MethodGet, "/echo", fmt.Sprintf("large-%d", n), 100_000)
+		return http1Client.request(ctx, http.MethodGet, "/echo", fmt.Sprintf("large-%d", n), 100_000)
 	}}
 	loads := []load{
-		oneCaller.getLoad("http1", "/echo", 60), oneCaller.getLoad("http1-plain", "/plain", 60), oneCaller.postLoad("http1-post", "/echo", 60), large,
-		twoCaller.getLoad("http2", "/echo", 60), twoCaller.getLoad("http2-plain", "/plain", 60), twoCaller.postLoad("http2-post", "/echo", 60),
-		once.callLoad("dubbo-once", 60), other.callLoad("dubbo-again", 60),
-		oneCaller.getLoad("http1-well", "/well", 60), twoCaller.getLoad("http2-well", "/well", 60), calm.callLoad("dubbo-well", 60),
+		http1Client.getLoad("http1", "/echo", 60), http1Client.getLoad("http1-plain", "/plain", 60), http1Client.postLoad("http1-post", "/echo", 60), large,
+		http2Client.getLoad("http2", "/echo", 60), http2Client.getLoad("http2-plain", "/plain", 60), http2Client.postLoad("http2-post", "/echo", 60),
+		noRetryClient.callLoad("dubbo-no-retry", 60), retryClient.callLoad("dubbo-retry", 60),
+		http1Client.getLoad("http1-healthy", "/healthy", 60), http2Client.getLoad("http2-healthy", "/healthy", 60), healthyClient.callLoad("dubbo-healthy", 60),
 	}
-	hangUp := func() {
-		oneCaller.transport.CloseIdleConnections()
-		twoCaller.transport.CloseIdleConnections()
-		for _, c := range []*dubboClient{once, other, calm} {
+	closeConns := func() {
+		http1Client.transport.CloseIdleConnections()
+		http2Client.transport.CloseIdleConnections()
+		for _, c := range []*dubboClient{noRetryClient, retryClient, healthyClient} {
 			c.close()
 		}
 	}
-	w.warmUp(hangUp, loads...)
+	w.warmUp(closeConns, loads...)
 	results := r.runLoads(loads...)
 
 	const latency = 250 * time.Millisecond
-	broken := []string{"502", "broken off", "reset stream", "status 35", "status 60", "status 80"}
-	for name, failed := range map[string]float64{
+	failureKinds := []string{"502", "broken off", "reset stream", "status 35", "status 60", "status 80"}
+	for name, maxFailed := range map[string]float64{
 		"http1": 0.3, "http1-plain": 0.3, "http1-post": 0.3, "http1-large": 0.3,
 		// A connection that ends fails all requests in flight on it: many, if the machine was busy
 		// for a while.
-		"http2": 0.6, "http2-plain": 0.85, "http2-post": 0.85, "dubbo-once": 0.7, "dubbo-again": 0.4,
+		"http2": 0.6, "http2-plain": 0.85, "http2-post": 0.85, "dubbo-no-retry": 0.7, "dubbo-retry": 0.4,
 	} {
-		r.check(results[name], bounds{allowedKinds: broken, maxFailed: failed, p99: latency, maxLatency: 9 * time.Second})
+		r.check(results[name], bounds{allowedKinds: failureKinds, maxFailed: maxFailed, p99: latency, maxLatency: 9 * time.Second})
 	}
-	for _, name := range []string{"http1-well", "http2-well", "dubbo-well"} {
+	for _, name := range []string{"http1-healthy", "http2-healthy", "dubbo-healthy"} {
 		r.check(results[name], bounds{p50: 20 * time.Millisecond, p99: latency})
 	}
 	// Among the requests whose client has received nothing yet, more fail without retries than
 	// with. Responses that break off later are not retried.
-	early := slices.DeleteFunc(slices.Clone(broken), func(kind string) bool { return kind == "broken off" })
-	for _, pair := range [][2]string{{"http1", "http1-plain"}, {"http2", "http2-plain"}, {"dubbo-again", "dubbo-once"}} {
-		if with, without := results[pair[0]].failures(early...), results[pair[1]].failures(early...); with >= without {
+	retriableKinds := slices.DeleteFunc(slices.Clone(failureKinds), func(kind string) bool { return kind == "broken off" })
+	for _, pair := range [][2]string{{"http1", "http1-plain"}, {"http2", "http2-plain"}, {"dubbo-retry", "dubbo-no-retry"}} {
+		if with, without := results[pair[0]].failures(retriableKinds...), results[pair[1]].failures(retriableKinds...); with >= without {
 			r.Errorf("%s failed %d times, %s without retries %d times; want fewer failures with retries", pair[0], with, pair[1], without)
 		}
 	}
-	for _, l := range []*opCounts{&first.posts, &second.posts, &rpcOnce.posts} {
-		l.checkOnce(r)
+	for _, posts := range []*opCounts{&http1Host.posts, &http2Host.posts, &rpcNoRetryHost.posts} {
+		posts.checkOnce(r)
 	}
-	if n := w.metric("weft_cluster_retries_total", `cluster="once"`); n != 0 {
+	if n := w.metric("weft_cluster_retries_total", `cluster="no-retry"`); n != 0 {
 		r.Errorf("%v calls without a retry policy were retried", n)
 	}
-	for _, name := range []string{"one", "two", "again"} {
+	for _, name := range []string{"http1", "http2", "retry"} {
 		if n := w.metric("weft_cluster_retries_total", fmt.Sprintf("cluster=%q", name)); n < r.duration.Seconds()/5 {
 			r.Errorf("only %v requests of %s were retried", n, name)
 		}
 	}
-	hangUp()
+	closeConns()
 	w.checkNoLeak()
 }

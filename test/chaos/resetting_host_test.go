@@ -34,24 +34,24 @@ type resettingHost struct {
 // errReset is returned for a connection that must be closed with a RST.
 var errReset = errors.New("broken off")
 
-// newResettingHost starts a host that serves each connection with talk. If talk returns errReset,
+// newResettingHost starts a host that serves each connection with serve. If serve returns errReset,
 // the host closes the connection with a RST.
-func (r *testRun) newResettingHost(purpose uint64, talk func(b *resettingHost, c net.Conn) error) *resettingHost {
+func (r *testRun) newResettingHost(purpose uint64, serve func(h *resettingHost, c net.Conn) error) *resettingHost {
 	r.Helper()
 	l := r.listen("127.0.0.1:0")
-	b := &resettingHost{address: l.Addr().String(), resetFraction: 0.2, rng: r.newRand(purpose)}
-	var peers sync.WaitGroup
-	var open sync.Map // keys are net.Conn
-	peers.Go(func() {
+	h := &resettingHost{address: l.Addr().String(), resetFraction: 0.2, rng: r.newRand(purpose)}
+	var conns sync.WaitGroup
+	var openConns sync.Map // keys are net.Conn
+	conns.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			open.Store(c, true)
-			peers.Go(func() {
-				defer open.Delete(c)
-				if err := talk(b, c); errors.Is(err, errReset) {
+			openConns.Store(c, true)
+			conns.Go(func() {
+				defer openConns.Delete(c)
+				if err := serve(h, c); errors.Is(err, errReset) {
 					_ = c.(*net.TCPConn).SetLinger(0) // Close sends a RST
 				}
 				_ = c.Close() // the connection may already be closed
@@ -60,30 +60,30 @@ func (r *testRun) newResettingHost(purpose uint64, talk func(b *resettingHost, c
 	})
 	r.Cleanup(func() {
 		_ = l.Close() // ends the accept loop
-		open.Range(func(c, _ any) bool {
+		openConns.Range(func(c, _ any) bool {
 			_ = c.(net.Conn).Close() // ends the goroutine of the connection
 			return true
 		})
-		peers.Wait()
+		conns.Wait()
 	})
-	return b
+	return h
 }
 
 // truncate decides how many bytes of a response of size bytes are sent; complete means all of them.
-func (b *resettingHost) truncate(size int) (sent int, complete bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.rng.Float64() >= b.resetFraction {
+func (h *resettingHost) truncate(size int) (sent int, complete bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rng.Float64() >= h.resetFraction {
 		return size, true
 	}
 	// Edge cases are frequent: no byte at all, all but one byte.
-	return []int{0, 1, size / 2, size - 1, b.rng.IntN(size)}[b.rng.IntN(5)], false
+	return []int{0, 1, size / 2, size - 1, h.rng.IntN(size)}[h.rng.IntN(5)], false
 }
 
 // sendResponse sends a response or a part of it. After a part, it waits until Weft can have
 // forwarded the part and returns errReset.
-func (b *resettingHost) sendResponse(c net.Conn, response []byte) error {
-	sent, complete := b.truncate(len(response))
+func (h *resettingHost) sendResponse(c net.Conn, response []byte) error {
+	sent, complete := h.truncate(len(response))
 	if _, err := c.Write(response[:sent]); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (b *resettingHost) sendResponse(c net.Conn, response []byte) error {
 }
 
 // responseBody returns the response body for a request with a token and records a POST.
-func (b *resettingHost) responseBody(method, uri string) (string, error) {
+func (h *resettingHost) responseBody(method, uri string) (string, error) {
 	u, err := url.ParseRequestURI(uri)
 	if err != nil {
 		return "", err
@@ -106,20 +106,20 @@ func (b *resettingHost) responseBody(method, uri string) (string, error) {
 		return "", err
 	}
 	if method == http.MethodPost {
-		b.posts.record(token)
+		h.posts.record(token)
 	}
 	return bodyFor(token, size), nil
 }
 
 // serveHTTP1 responds in HTTP/1.1, alternately with Content-Length and chunked.
-func serveHTTP1(b *resettingHost, c net.Conn) error {
+func serveHTTP1(h *resettingHost, c net.Conn) error {
 	r := bufio.NewReader(c)
 	for n := 0; ; n++ {
 		request, err := http.ReadRequest(r)
 		if err != nil {
 			return err
 		}
-		text, err := b.responseBody(request.Method, request.RequestURI)
+		text, err := h.responseBody(request.Method, request.RequestURI)
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func serveHTTP1(b *resettingHost, c net.Conn) error {
 			response = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n",
 				half, text[:half], len(text)-half, text[half:])
 		}
-		if err := b.sendResponse(c, response); err != nil {
+		if err := h.sendResponse(c, response); err != nil {
 			return err
 		}
 	}
@@ -137,15 +137,15 @@ func serveHTTP1(b *resettingHost, c net.Conn) error {
 
 // serveHTTP2 responds in HTTP/2, one stream at a time, with DATA frames that fit into the initial
 // windows.
-func serveHTTP2(b *resettingHost, c net.Conn) error {
+func serveHTTP2(h *resettingHost, c net.Conn) error {
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 		return err
 	}
 	var out, block bytes.Buffer
-	f := http2.NewFramer(&out, c)
-	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	framer := http2.NewFramer(&out, c)
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	encoder := hpack.NewEncoder(&block)
-	if err := f.WriteSettings(); err != nil {
+	if err := framer.WriteSettings(); err != nil {
 		return err
 	}
 	for {
@@ -153,31 +153,31 @@ func serveHTTP2(b *resettingHost, c net.Conn) error {
 			return err
 		}
 		out.Reset()
-		read, err := f.ReadFrame()
+		fr, err := framer.ReadFrame()
 		if err != nil {
 			return err
 		}
-		switch read := read.(type) {
+		switch fr := fr.(type) {
 		case *http2.SettingsFrame:
-			if !read.IsAck() {
-				err = f.WriteSettingsAck()
+			if !fr.IsAck() {
+				err = framer.WriteSettingsAck()
 			}
 		case *http2.PingFrame:
-			if !read.IsAck() {
-				err = f.WritePing(true, read.Data)
+			if !fr.IsAck() {
+				err = framer.WritePing(true, fr.Data)
 			}
 		case *http2.MetaHeadersFrame:
 			var text string
-			if text, err = b.responseBody(read.PseudoValue("method"), read.PseudoValue("path")); err != nil {
+			if text, err = h.responseBody(fr.PseudoValue("method"), fr.PseudoValue("path")); err != nil {
 				return err
 			}
 			block.Reset()
 			err = errors.Join(
 				encoder.WriteField(hpack.HeaderField{Name: ":status", Value: "200"}),
-				f.WriteHeaders(http2.HeadersFrameParam{StreamID: read.StreamID, BlockFragment: block.Bytes(), EndHeaders: true}),
-				f.WriteData(read.StreamID, false, []byte(text[:len(text)/2])),
-				f.WriteData(read.StreamID, true, []byte(text[len(text)/2:])),
-				b.sendResponse(c, out.Bytes()),
+				framer.WriteHeaders(http2.HeadersFrameParam{StreamID: fr.StreamID, BlockFragment: block.Bytes(), EndHeaders: true}),
+				framer.WriteData(fr.StreamID, false, []byte(text[:len(text)/2])),
+				framer.WriteData(fr.StreamID, true, []byte(text[len(text)/2:])),
+				h.sendResponse(c, out.Bytes()),
 			)
 			out.Reset()
 		}
@@ -188,17 +188,17 @@ func serveHTTP2(b *resettingHost, c net.Conn) error {
 }
 
 // serveResettingRPC responds in Dubbo.
-func serveResettingRPC(b *resettingHost, c net.Conn) error {
+func serveResettingRPC(h *resettingHost, c net.Conn) error {
 	p, err := frame.Find("dubbo")
 	if err != nil {
 		return err
 	}
 	for r := bufio.NewReader(c); ; {
-		read, err := readDubbo(r)
+		raw, err := readDubbo(r)
 		if err != nil {
 			return err
 		}
-		_, f, err := p.Parse(read)
+		_, f, err := p.Parse(raw)
 		if err != nil {
 			return err
 		}
@@ -206,8 +206,8 @@ func serveResettingRPC(b *resettingHost, c net.Conn) error {
 		case frame.Ping:
 			_, err = c.Write(p.AppendPong(nil, f.ID))
 		case frame.Request:
-			b.posts.record(string(f.Text))
-			err = b.sendResponse(c, p.AppendResponse(nil, f.ID, f.Text))
+			h.posts.record(string(f.Text))
+			err = h.sendResponse(c, p.AppendResponse(nil, f.ID, f.Text))
 		default: // other frames need no response
 		}
 		if err != nil {

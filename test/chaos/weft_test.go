@@ -43,8 +43,8 @@ func (o object) with(extra ...object) object {
 // freePorts is the port range of this package.
 var freePorts = ports.Chaos()
 
-// freePort returns a loopback address without a listener.
-func freePort() string {
+// freeAddress returns a loopback address without a listener.
+func freeAddress() string {
 	port, err := freePorts.Free("127.0.0.1")
 	if err != nil {
 		panic(err)
@@ -77,8 +77,8 @@ func route(prefix, cluster string, extra ...object) object {
 }
 
 // retryPolicy returns the route keys of a retry policy.
-func retryPolicy(on string, n int, try string) object {
-	return object{"timeout": "8s", "retry_policy": object{"retry_on": on, "num_retries": n, "retry_timeout": try,
+func retryPolicy(retryOn string, n int, perTryTimeout string) object {
+	return object{"timeout": "8s", "retry_policy": object{"retry_on": retryOn, "num_retries": n, "retry_timeout": perTryTimeout,
 		"retry_back_off": object{"base_interval": "5ms", "max_interval": "50ms"}}}
 }
 
@@ -94,13 +94,13 @@ func cluster(name string, hosts []string, extra ...object) object {
 
 // weft is a process under test.
 type weft struct {
-	r      *testRun
-	cmd    *exec.Cmd
-	path   string // of its configuration
-	port   string // its admin address
-	admin  *http.Client
-	log    logBuffer
-	exited chan struct{} // closed when the process has exited
+	r            *testRun
+	cmd          *exec.Cmd
+	path         string // of its configuration
+	adminAddress string
+	admin        *http.Client
+	log          logBuffer
+	exited       chan struct{} // closed when the process has exited
 
 	baseline resourceUsage // after the warm-up
 }
@@ -112,7 +112,7 @@ func (r *testRun) newWeft(s setup, command func(name string, args ...string) *ex
 	if command == nil {
 		command, dial = exec.Command, plainDial
 	}
-	w := &weft{r: r, port: freePort(), path: filepath.Join(r.TempDir(), "config.json"), log: logBuffer{subject.NewLogBuffer()}, exited: make(chan struct{})}
+	w := &weft{r: r, adminAddress: freeAddress(), path: filepath.Join(r.TempDir(), "config.json"), log: logBuffer{subject.NewLogBuffer()}, exited: make(chan struct{})}
 	w.admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Timeout: waitTimeout}
 	w.write(s)
 	w.cmd = command(program, "start", "-c", w.path)
@@ -135,7 +135,7 @@ func (r *testRun) newWeft(s setup, command func(name string, args ...string) *ex
 // write replaces the configuration file atomically.
 func (w *weft) write(s setup) {
 	w.r.Helper()
-	host, port, _ := net.SplitHostPort(w.port)
+	host, port, _ := net.SplitHostPort(w.adminAddress)
 	n, _ := strconv.Atoi(port)
 	text, err := json.MarshalIndent(object{
 		"servers": list{object{
@@ -147,7 +147,7 @@ func (w *weft) write(s setup) {
 		"pprof":           object{"debug": true},
 	}, "", " ")
 	if err != nil {
-		panic("chaos: a configuration: " + err.Error())
+		panic("chaos: encode the configuration: " + err.Error())
 	}
 	next := w.path + ".next"
 	if err := os.WriteFile(next, text, 0o600); err != nil {
@@ -177,16 +177,16 @@ func (w *weft) signal(s os.Signal) {
 }
 
 // awaitExit waits until the process exits and verifies its status.
-func (w *weft) awaitExit(within time.Duration) {
+func (w *weft) awaitExit(timeout time.Duration) {
 	w.r.Helper()
 	select {
 	case <-w.exited:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
 			w.r.Errorf("the process exited with status %d", status)
 		}
-	case <-time.After(within):
+	case <-time.After(timeout):
 		stacks, err := w.tryAdminGet("/debug/pprof/goroutine?debug=1")
-		w.r.Errorf("the process did not exit within %v of the signal: %v\n%s", within, err, stacks)
+		w.r.Errorf("the process did not exit within %v of the signal: %v\n%s", timeout, err, stacks)
 	}
 }
 
@@ -208,7 +208,7 @@ func (w *weft) adminGet(path string) string {
 }
 
 func (w *weft) tryAdminGet(path string) (string, error) {
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+w.port+path, http.NoBody)
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+w.adminAddress+path, http.NoBody)
 	if err != nil {
 		return "", err
 	}
@@ -257,7 +257,7 @@ type resourceUsage struct {
 
 func (w *weft) resourceUsage() resourceUsage {
 	w.r.Helper()
-	var now resourceUsage
+	var usage resourceUsage
 	for stack := range strings.SplitSeq(w.adminGet("/debug/pprof/goroutine?debug=1"), "\n\n") {
 		found := regexp.MustCompile(`(?m)^(\d+) @`).FindStringSubmatch(stack)
 		if found == nil {
@@ -265,12 +265,12 @@ func (w *weft) resourceUsage() resourceUsage {
 		}
 		n, _ := strconv.Atoi(found[1])
 		if strings.Contains(stack, "xprotocol.newFiber") {
-			now.fibers += n
+			usage.fibers += n
 		} else {
-			now.goroutines += n
+			usage.goroutines += n
 		}
 	}
-	if now.goroutines == 0 {
+	if usage.goroutines == 0 {
 		w.r.Fatal("no goroutines on the admin port")
 	}
 	proc := fmt.Sprintf("/proc/%d/", w.cmd.Process.Pid)
@@ -279,8 +279,8 @@ func (w *weft) resourceUsage() resourceUsage {
 		w.r.Fatal(err)
 	}
 	for _, e := range entries {
-		if to, err := os.Readlink(proc + "fd/" + e.Name()); err == nil && strings.HasPrefix(to, "socket:") {
-			now.sockets++
+		if target, err := os.Readlink(proc + "fd/" + e.Name()); err == nil && strings.HasPrefix(target, "socket:") {
+			usage.sockets++
 		}
 	}
 	status, err := os.ReadFile(proc + "status")
@@ -288,15 +288,15 @@ func (w *weft) resourceUsage() resourceUsage {
 		w.r.Fatal(err)
 	}
 	if found := regexp.MustCompile(`RssAnon:\s+(\d+) kB`).FindSubmatch(status); found != nil {
-		now.anonymous, _ = strconv.Atoi(string(found[1]))
-		now.anonymous <<= 10
+		usage.anonymous, _ = strconv.Atoi(string(found[1]))
+		usage.anonymous <<= 10
 	}
-	return now
+	return usage
 }
 
 // warmUp makes one request of each load and records the resources of the process after the
 // connections are closed.
-func (w *weft) warmUp(hangUp func(), loads ...load) {
+func (w *weft) warmUp(closeConns func(), loads ...load) {
 	w.r.Helper()
 	for _, l := range loads {
 		deadline := time.After(waitTimeout)
@@ -312,7 +312,7 @@ func (w *weft) warmUp(hangUp func(), loads ...load) {
 			}
 		}
 	}
-	hangUp()
+	closeConns()
 	w.awaitIdle()
 	w.baseline = w.resourceUsage()
 }
@@ -351,22 +351,22 @@ func (w *weft) checkNoLeak() {
 	w.r.Helper()
 	w.awaitIdle()
 	const (
-		fewGoroutines = 4        // active health checks, goroutines of the runtime
-		fewSockets    = 4        // active health checks
-		fewFibers     = 64       // kept by the engine
-		memory        = 48 << 20 // free lists and pools
+		maxExtraGoroutines = 4        // active health checks, goroutines of the runtime
+		maxExtraSockets    = 4        // active health checks
+		maxFibers          = 64       // kept by the engine
+		maxGrowth          = 48 << 20 // free lists and pools
 	)
 	var now resourceUsage
 	w.eventually(func() string {
 		now = w.resourceUsage()
-		if now.goroutines > w.baseline.goroutines+fewGoroutines || now.sockets > w.baseline.sockets+fewSockets || now.fibers > fewFibers {
+		if now.goroutines > w.baseline.goroutines+maxExtraGoroutines || now.sockets > w.baseline.sockets+maxExtraSockets || now.fibers > maxFibers {
 			return fmt.Sprintf("%+v, before: %+v", now, w.baseline)
 		}
 		return ""
 	})
 	w.r.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d MB", w.baseline.goroutines, now.goroutines,
 		w.baseline.sockets, now.sockets, w.baseline.anonymous>>20, now.anonymous>>20)
-	if now.anonymous > w.baseline.anonymous+memory && !invariants.Enabled { // the race detector needs much memory
+	if now.anonymous > w.baseline.anonymous+maxGrowth && !invariants.Enabled { // the race detector needs much memory
 		w.r.Errorf("the process uses %d MB, after the warm-up %d MB", now.anonymous>>20, w.baseline.anonymous>>20)
 	}
 	if n := w.metric("weft_panics_total"); n != 0 {
