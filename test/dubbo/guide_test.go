@@ -32,17 +32,17 @@ func TestGuide(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Setenv("STATE_DIR", dir)
-	here := strings.NewReplacer("/tmp/weft-peers", os.Getenv(javaEnv), "/tmp/", dir+"/")
-	found := command.FindAllSubmatch(page, -1)
-	if len(found) < 8 {
-		t.Fatalf("the page has %d commands", len(found))
+	replacer := strings.NewReplacer("/tmp/weft-peers", os.Getenv(javaEnv), "/tmp/", dir+"/")
+	commands := command.FindAllSubmatch(page, -1)
+	if len(commands) < 8 {
+		t.Fatalf("the page has %d commands", len(commands))
 	}
-	for _, f := range found {
-		text, wantOutput := here.Replace(strings.TrimSpace(string(f[2]))), strings.TrimSpace(string(f[3]))
+	for _, match := range commands {
+		text, wantOutput := replacer.Replace(strings.TrimSpace(string(match[2]))), strings.TrimSpace(string(match[3]))
 		if strings.HasPrefix(text, "mvn ") {
 			continue
 		}
-		if len(f[1]) > 0 {
+		if len(match[1]) > 0 {
 			out := startInBackground(t, text)
 			if strings.Contains(text, "weft start") {
 				// Dubbo 3 takes an additional free port, which must not be one of the sidecar's.

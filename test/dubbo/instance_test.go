@@ -15,14 +15,14 @@ import (
 // instances returns the znodes of an application's instances with the session of each.
 func (s session) instances(application string) map[string]int64 {
 	s.t.Helper()
-	folder := "/services/" + application
-	ids, _, err := s.conn.Children(folder)
+	parent := "/services/" + application
+	ids, _, err := s.conn.Children(parent)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		s.t.Fatalf("%s: %v", folder, err)
+		s.t.Fatalf("%s: %v", parent, err)
 	}
 	out := map[string]int64{}
 	for _, id := range ids {
-		if exists, stat, err := s.conn.Exists(folder + "/" + id); err == nil && exists {
+		if exists, stat, err := s.conn.Exists(parent + "/" + id); err == nil && exists {
 			out[id] = stat.EphemeralOwner
 		}
 	}
@@ -35,12 +35,12 @@ func (s session) instances(application string) map[string]int64 {
 func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
-	judge := dial(t, server)
+	zkSession := dial(t, server)
 	app := freePort(t)
 	startProvider(t, "dubbo3", "p", app)
-	far := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
-	far.callAPIForExports("/pub", object{"name": "far", "parameters": object{"register-mode": "instance"}})
-	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err == nil && len(urls) > 0 {
+	providerSide := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
+	providerSide.callAPIForExports("/pub", object{"name": "provider", "parameters": object{"register-mode": "instance"}})
+	if urls, _, err := zkSession.conn.Children("/dubbo/" + echo + "/providers"); err == nil && len(urls) > 0 {
 		t.Fatalf("also registered with URLs: %v", urls)
 	}
 	// Dubbo reads these environment variables.
@@ -51,21 +51,21 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	checkExports(t, consumer.runScenario("groups 0 "+registry))
 
 	// The session expires while the sidecar is stopped.
-	id := fmt.Sprintf("%s:%d", host, far.ingress)
-	before := judge.instances("far")[id]
+	id := fmt.Sprintf("%s:%d", host, providerSide.ingress)
+	before := zkSession.instances("provider")[id]
 	if before == 0 {
-		t.Fatalf("the instances are %v, want %s", judge.instances("far"), id)
+		t.Fatalf("the instances are %v, want %s", zkSession.instances("provider"), id)
 	}
-	far.weft.signal(syscall.SIGSTOP)
+	providerSide.weft.signal(syscall.SIGSTOP)
 	eventually(t, func() string {
-		if instances := judge.instances("far"); len(instances) > 0 {
+		if instances := zkSession.instances("provider"); len(instances) > 0 {
 			return fmt.Sprintf("the session has not expired: %v", instances)
 		}
 		return ""
 	})
-	far.weft.signal(syscall.SIGCONT)
+	providerSide.weft.signal(syscall.SIGCONT)
 	eventually(t, func() string {
-		if owner := judge.instances("far")[id]; owner == 0 || owner == before {
+		if owner := zkSession.instances("provider")[id]; owner == 0 || owner == before {
 			return fmt.Sprintf("the instance has the session %#x, before %#x", owner, before)
 		}
 		return ""
@@ -73,25 +73,25 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	awaitCall(t, consumer, registry)
 
 	// Adding and removing a service changes the revision of the same instance.
-	other := object{"interface": "weft.interop.dubbo.Unknown", "methods": []string{"unheardOf"}, "name": "far",
+	other := object{"interface": "weft.interop.dubbo.Unknown", "methods": []string{"unknown"}, "name": "provider",
 		"parameters": object{"register-mode": "instance"}}
-	far.callAPI("/pub", other)
-	far.callAPI("/unpub", other)
+	providerSide.callAPI("/pub", other)
+	providerSide.callAPI("/unpub", other)
 	awaitCall(t, consumer, registry)
 
 	// Weft also finds the instance, and only once if it is registered in both forms.
-	near := startSidecar(t, sidecarOptions{registry: server.Address()})
-	near.callAPIForExports("/sub")
-	near.awaitProviders(far.ingress)
-	far.callAPIForExports("/pub", object{"name": "far", "parameters": object{"register-mode": "all"}})
-	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err != nil || len(urls) != len(exports()) {
+	consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
+	consumerSide.callAPIForExports("/sub")
+	consumerSide.awaitProviders(providerSide.ingress)
+	providerSide.callAPIForExports("/pub", object{"name": "provider", "parameters": object{"register-mode": "all"}})
+	if urls, _, err := zkSession.conn.Children("/dubbo/" + echo + "/providers"); err != nil || len(urls) != len(exports()) {
 		t.Errorf("registered URLs: %v, %v", urls, err)
 	}
-	near.awaitProviders(far.ingress)
+	consumerSide.awaitProviders(providerSide.ingress)
 
-	far.weft.signal(syscall.SIGTERM)
-	far.weft.awaitExit()
-	if instances := judge.instances("far"); len(instances) > 0 {
+	providerSide.weft.signal(syscall.SIGTERM)
+	providerSide.weft.awaitExit()
+	if instances := zkSession.instances("provider"); len(instances) > 0 {
 		t.Errorf("still registered: %v", instances)
 	}
 }

@@ -25,11 +25,11 @@ func TestInterfaceConsumersFindWeftProviders(t *testing.T) {
 	server := zookeeper.Start(t, zookeeper.Options{})
 	app := freePort(t)
 	startProvider(t, "dubbo27", "p", app)
-	far := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
-	far.callAPIForExports("/pub")
-	for _, calling := range modules() {
-		t.Run(calling, func(t *testing.T) {
-			consumer := startConsumer(t, calling)
+	providerSide := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
+	providerSide.callAPIForExports("/pub")
+	for _, consumerModule := range modules() {
+		t.Run(consumerModule, func(t *testing.T) {
+			consumer := startConsumer(t, consumerModule)
 			checkExports(t, consumer.runScenario("groups 0 "+registryOption(server, "")))
 			checkSameResults(t, "value", consumer.runScenario(fmt.Sprintf("value %d", app)), consumer.runScenario("value 0 "+registryOption(server, "")))
 		})
@@ -40,25 +40,25 @@ func TestInterfaceConsumersFindWeftProviders(t *testing.T) {
 // register themselves in ZooKeeper with the default settings of Dubbo.
 func TestWeftFindsInterfaceProviders(t *testing.T) {
 	skipUnlessReady(t)
-	for _, providing := range modules() {
-		t.Run(providing, func(t *testing.T) {
+	for _, providerModule := range modules() {
+		t.Run(providerModule, func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
-			near := startSidecar(t, sidecarOptions{registry: server.Address()})
-			near.callAPIForExports("/sub") // before any provider registers
+			consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
+			consumerSide.callAPIForExports("/sub") // before any provider registers
 			app := freePort(t)
-			p := startProvider(t, providing, "p", app, registryOption(server, ""))
-			near.awaitProviders(app)
-			for _, calling := range modules() {
-				consumer := startConsumer(t, calling)
-				checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", near.egress)))
+			p := startProvider(t, providerModule, "p", app, registryOption(server, ""))
+			consumerSide.awaitProviders(app)
+			for _, consumerModule := range modules() {
+				consumer := startConsumer(t, consumerModule)
+				checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", consumerSide.egress)))
 				consumer.Kill()
 			}
 			// One more provider registers, and the first one exits.
 			other := freePort(t)
-			startProvider(t, providing, "q", other, registryOption(server, ""))
-			near.awaitProviders(app, other)
+			startProvider(t, providerModule, "q", other, registryOption(server, ""))
+			consumerSide.awaitProviders(app, other)
 			p.Kill()
-			near.awaitProviders(other)
+			consumerSide.awaitProviders(other)
 		})
 	}
 }
@@ -68,18 +68,18 @@ func TestWeftFindsInterfaceProviders(t *testing.T) {
 func TestWeights(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
-	near := startSidecar(t, sidecarOptions{registry: server.Address()})
+	consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
 	light, heavy := freePort(t), freePort(t)
 	// warmup=1 gives a provider its full weight immediately.
 	startProvider(t, "dubbo27", "light", light, registryOption(server, ""), "weight=100", "warmup=1")
 	startProvider(t, "dubbo3", "heavy", heavy, registryOption(server, ""), "weight=300", "warmup=1")
-	near.callAPIForExports("/sub", object{"parameters": object{"loadbalance": "random"}})
-	near.awaitProviders(light, heavy)
+	consumerSide.callAPIForExports("/sub", object{"parameters": object{"loadbalance": "random"}})
+	consumerSide.awaitProviders(light, heavy)
 	consumer := startConsumer(t, "dubbo27")
 	const calls = 800
 	shares := func() map[string]float64 {
 		t.Helper()
-		results := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", near.egress, calls))
+		results := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", consumerSide.egress, calls))
 		responses, ok := results[0].Value.(map[string]any)
 		if !ok {
 			t.Fatalf("results of the calls: %s", results[0].text)
@@ -90,32 +90,32 @@ func TestWeights(t *testing.T) {
 		}
 		return counts
 	}
-	hold := func(when string, want float64) {
+	checkShares := func(label string, want float64) {
 		t.Helper()
 		got := shares()
 		// Five standard deviations: one run in a million fails.
 		slack := 5 * math.Sqrt(calls*want*(1-want))
 		if math.Abs(got["light"]-calls*want) > slack || got["light"]+got["heavy"] != calls {
-			t.Errorf("%s, %v of %d calls go to the provider with less weight, want %v ± %v", when, got, calls, calls*want, slack)
+			t.Errorf("%s, %v of %d calls go to the provider with less weight, want %v ± %v", label, got, calls, calls*want, slack)
 		}
 	}
-	hold("registered weights", 0.25)
+	checkShares("registered weights", 0.25)
 
 	rules := dial(t, server)
 	rule := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&weight=900", host, light, echo)
 	node := "/dubbo/" + echo + "/configurators/" + url.QueryEscape(rule)
 	rules.create(node)
-	near.awaitWeight(light, 900)
-	hold("after an override", 0.75)
+	consumerSide.awaitWeight(light, 900)
+	checkShares("after an override", 0.75)
 	if err := rules.conn.Delete(node, -1); err != nil {
 		t.Fatal(err)
 	}
-	near.awaitWeight(light, 100)
+	consumerSide.awaitWeight(light, 100)
 
-	off := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&disabled=true", host, heavy, echo)
-	rules.create("/dubbo/" + echo + "/configurators/" + url.QueryEscape(off))
-	near.awaitExport([2]string{}, light) // the override applies to the service without group and version
-	hold("one provider disabled", 1)
+	disabling := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&disabled=true", host, heavy, echo)
+	rules.create("/dubbo/" + echo + "/configurators/" + url.QueryEscape(disabling))
+	consumerSide.awaitExport([2]string{}, light) // the override applies to the service without group and version
+	checkShares("one provider disabled", 1)
 }
 
 // awaitWeight waits until the provider at the port of host has the weight.

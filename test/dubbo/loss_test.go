@@ -31,25 +31,24 @@ type load struct {
 // concurrency is the number of callers of a load.
 const concurrency = 8
 
-// startLoad starts a load and returns when calls succeed. A call takes 20 ms, so that all callers
-// have one in flight at little cost.
-func startLoad(t *testing.T, near *sidecar) *load {
+// startLoad starts a load and returns when calls succeed.
+func startLoad(t *testing.T, consumerSide *sidecar) *load {
 	t.Helper()
 	l := &load{t, startConsumer(t, "dubbo27")}
-	l.consumer.send(fmt.Sprintf("load %d callers=%d millis=20", near.egress, concurrency))
+	l.consumer.send(fmt.Sprintf("load %d callers=%d millis=5", consumerSide.egress, concurrency))
 	l.consumer.awaitLine("first answer of")
 	return l
 }
 
 // stop ends the load and returns the failed calls by kind, and the number of successful ones.
-func (l *load) stop() (lost []failedCalls, answered int) {
+func (l *load) stop() (failed []failedCalls, succeeded int) {
 	l.t.Helper()
 	l.consumer.send("stop")
 	for _, c := range l.consumer.readCalls() {
 		switch c.Name {
 		case "answered":
 			n, _ := c.Value.(float64)
-			answered = int(n)
+			succeeded = int(n)
 		case "lost":
 			fields, ok := c.Value.(map[string]any)
 			if !ok {
@@ -59,13 +58,13 @@ func (l *load) stop() (lost []failedCalls, answered int) {
 				n, _ := fields[key].(float64)
 				return int(n)
 			}
-			lost = append(lost, failedCalls{number("count"), time.UnixMilli(int64(number("last_began_ms"))), c.text})
+			failed = append(failed, failedCalls{number("count"), time.UnixMilli(int64(number("last_began_ms"))), c.text})
 		}
 	}
-	if answered == 0 {
+	if succeeded == 0 {
 		l.t.Error("no call succeeded")
 	}
-	return lost, answered
+	return failed, succeeded
 }
 
 // failedCalls is a group of calls that failed in the same way.
@@ -78,11 +77,11 @@ type failedCalls struct {
 // stopWithoutFailures ends the load and verifies that every call succeeded.
 func (l *load) stopWithoutFailures() {
 	l.t.Helper()
-	lost, answered := l.stop()
-	for _, c := range lost {
+	failed, succeeded := l.stop()
+	for _, c := range failed {
 		l.t.Errorf("calls failed: %s", c.text)
 	}
-	l.t.Logf("%d calls succeeded", answered)
+	l.t.Logf("%d calls succeeded", succeeded)
 }
 
 // sleep waits for real time, which the sessions of real registries need to expire.
@@ -96,18 +95,18 @@ type sidecarPair struct {
 	directPort                 int // port of the provider without a sidecar
 }
 
-// startSidecarPair starts both providers and both sidecars. far, near and plain are the registry
-// addresses of the far sidecar, the near sidecar and the plain provider. It returns when the near
-// sidecar knows both providers.
-func startSidecarPair(t *testing.T, far, near, plain string) sidecarPair {
+// startSidecarPair starts both providers and both sidecars. The arguments are the registry addresses
+// of the provider's sidecar, of the consumer's sidecar and of the provider without a sidecar. It
+// returns when the consumer's sidecar has discovered both providers.
+func startSidecarPair(t *testing.T, providerRegistry, consumerRegistry, directRegistry string) sidecarPair {
 	t.Helper()
 	app := freePort(t)
 	p := sidecarPair{directPort: freePort(t)}
 	startProvider(t, "dubbo27", "behind", app)
-	startProvider(t, "dubbo3", "plain", p.directPort, "registry=zookeeper://"+plain)
-	p.providerSide = startSidecar(t, sidecarOptions{registry: far, providerPort: app})
+	startProvider(t, "dubbo3", "plain", p.directPort, "registry=zookeeper://"+directRegistry)
+	p.providerSide = startSidecar(t, sidecarOptions{registry: providerRegistry, providerPort: app})
 	p.providerSide.callAPIForExports("/pub")
-	p.consumerSide = startSidecar(t, sidecarOptions{registry: near})
+	p.consumerSide = startSidecar(t, sidecarOptions{registry: consumerRegistry})
 	p.consumerSide.callAPIForExports("/sub")
 	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
 	return p
@@ -117,14 +116,14 @@ func startSidecarPair(t *testing.T, far, near, plain string) sidecarPair {
 // host:port, and the ZooKeeper session of the registration.
 func (s session) registeredProviders() map[string]int64 {
 	s.t.Helper()
-	folder := "/dubbo/" + echo + "/providers"
-	children, _, err := s.conn.Children(folder)
+	parent := "/dubbo/" + echo + "/providers"
+	children, _, err := s.conn.Children(parent)
 	if err != nil {
 		return nil // the caller polls again
 	}
 	found := map[string]int64{}
 	for _, child := range children {
-		_, stat, err := s.conn.Get(folder + "/" + child)
+		_, stat, err := s.conn.Get(parent + "/" + child)
 		if err != nil || strings.Contains(child, "group%3D") {
 			continue
 		}
@@ -137,14 +136,14 @@ func (s session) registeredProviders() map[string]int64 {
 
 // awaitRegistered waits until the sidecar's provider is registered by a session other than before,
 // or by any session if before is 0, and returns the session.
-func (s session) awaitRegistered(w *sidecar, before int64) int64 {
+func (s session) awaitRegistered(w *sidecar, previous int64) int64 {
 	s.t.Helper()
 	var owner int64
 	eventually(s.t, func() string {
 		providers := s.registeredProviders()
 		owner = providers[fmt.Sprintf("%s:%d", host, w.ingress)]
-		if owner == 0 || owner == before {
-			return fmt.Sprintf("registrations of %d: %v; previous session %d", w.ingress, providers, before)
+		if owner == 0 || owner == previous {
+			return fmt.Sprintf("registrations of %d: %v; previous session %d", w.ingress, providers, previous)
 		}
 		return ""
 	})
@@ -157,7 +156,7 @@ func TestRegistryIsKilled(t *testing.T) {
 	skipUnlessReady(t)
 	t.Parallel()
 	for _, losesData := range []bool{false, true} {
-		t.Run(fmt.Sprintf("forgets %v", losesData), func(t *testing.T) {
+		t.Run(fmt.Sprintf("loses data: %v", losesData), func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
 			p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
 			l := startLoad(t, p.consumerSide)
@@ -175,8 +174,8 @@ func TestRegistryIsKilled(t *testing.T) {
 			startProvider(t, "dubbo27", "third", third, registryOption(server, ""))
 			eventually(t, func() string {
 				s, err := p.consumerSide.subscribed(echo)
-				if used := strings.Join(s.activeAddresses(), " "); err != nil || !strings.Contains(used, fmt.Sprint(third)) || !strings.Contains(used, fmt.Sprint(p.providerSide.ingress)) {
-					return fmt.Sprintf("calls go to %s, want also %d and %d: %v", used, third, p.providerSide.ingress, err)
+				if active := strings.Join(s.activeAddresses(), " "); err != nil || !strings.Contains(active, fmt.Sprint(third)) || !strings.Contains(active, fmt.Sprint(p.providerSide.ingress)) {
+					return fmt.Sprintf("calls go to %s, want also %d and %d: %v", active, third, p.providerSide.ingress, err)
 				}
 				return ""
 			})
@@ -212,32 +211,32 @@ func TestNetworkPartition(t *testing.T) {
 	skipUnlessReady(t)
 	t.Parallel()
 	// Each sidecar reaches the server at its own address, which can be cut separately.
-	const forFar, forNear = "10.77.1.1", "10.77.1.2"
-	for _, address := range []string{forFar, forNear} {
+	const providerZK, consumerZK = "10.77.1.1", "10.77.1.2"
+	for _, address := range []string{providerZK, consumerZK} {
 		if err := addHost(address); err != nil {
 			t.Fatal(err)
 		}
 	}
 	server := zookeeper.Start(t, zookeeper.Options{Config: []string{"clientPortAddress=0.0.0.0"}})
 	port := server.Address()[strings.LastIndexByte(server.Address(), ':'):]
-	p := startSidecarPair(t, forFar+port, forNear+port, server.Address())
-	judge := dial(t, server)
-	owner := judge.awaitRegistered(p.providerSide, 0)
+	p := startSidecarPair(t, providerZK+port, consumerZK+port, server.Address())
+	zkSession := dial(t, server)
+	owner := zkSession.awaitRegistered(p.providerSide, 0)
 	l := startLoad(t, p.consumerSide)
 
-	restore := blockAddress(t, forFar)
+	restore := blockAddress(t, providerZK)
 	eventually(t, func() string {
-		if providers := judge.registeredProviders(); providers[fmt.Sprintf("%s:%d", host, p.providerSide.ingress)] != 0 {
+		if providers := zkSession.registeredProviders(); providers[fmt.Sprintf("%s:%d", host, p.providerSide.ingress)] != 0 {
 			return fmt.Sprintf("the session of the provider's sidecar has not expired: %v", providers)
 		}
 		return ""
 	})
 	p.consumerSide.awaitProviders(p.directPort)
 	restore()
-	judge.awaitRegistered(p.providerSide, owner)
+	zkSession.awaitRegistered(p.providerSide, owner)
 	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
 
-	restore = blockAddress(t, forNear)
+	restore = blockAddress(t, consumerZK)
 	sleep(sessionTimeout)
 	third := freePort(t)
 	startProvider(t, "dubbo27", "third", third, registryOption(server, ""))
@@ -255,22 +254,22 @@ func TestProviderDies(t *testing.T) {
 		t.Run(fmt.Sprintf("%d retries", retries), func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
 			dying, live := freePort(t), freePort(t)
-			doomed := startProvider(t, "dubbo27", "dies", dying, registryOption(server, ""), "warmup=1")
-			startProvider(t, "dubbo3", "lives", live, registryOption(server, ""), "warmup=1")
-			near := startSidecar(t, sidecarOptions{registry: server.Address()})
-			near.callAPIForExports("/sub", object{"parameters": object{"retries": fmt.Sprint(retries)}})
-			near.awaitProviders(dying, live)
-			l := startLoad(t, near)
+			provider := startProvider(t, "dubbo27", "dying", dying, registryOption(server, ""), "warmup=1")
+			startProvider(t, "dubbo3", "live", live, registryOption(server, ""), "warmup=1")
+			consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
+			consumerSide.callAPIForExports("/sub", object{"parameters": object{"retries": fmt.Sprint(retries)}})
+			consumerSide.awaitProviders(dying, live)
+			l := startLoad(t, consumerSide)
 			l.consumer.awaitLine("answers until now")
-			doomed.Kill()
+			provider.Kill()
 			died := time.Now()
-			near.awaitProviders(live)
+			consumerSide.awaitProviders(live)
 			if elapsed := time.Since(died); elapsed > sessionTimeout+5*time.Second {
 				t.Errorf("the provider is in the list %v after it died", elapsed)
 			}
-			lost, answered := l.stop()
+			failed, succeeded := l.stop()
 			sum := 0
-			for _, c := range lost {
+			for _, c := range failed {
 				sum += c.count
 				if after := c.last.Sub(died); after > time.Second {
 					t.Errorf("a call that began %v after the provider died failed: %s", after, c.text)
@@ -282,9 +281,9 @@ func TestProviderDies(t *testing.T) {
 				maximum = 0
 			}
 			if sum > maximum {
-				t.Errorf("%d calls lost, want at most %d: %v", sum, maximum, lost)
+				t.Errorf("%d calls failed, want at most %d: %v", sum, maximum, failed)
 			}
-			t.Logf("%d calls of %d lost", sum, sum+answered)
+			t.Logf("%d calls of %d failed", sum, sum+succeeded)
 		})
 	}
 }
@@ -296,14 +295,14 @@ func TestSidecarIsKilled(t *testing.T) {
 	t.Parallel()
 	server := zookeeper.Start(t, zookeeper.Options{})
 	p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
-	judge := dial(t, server)
-	owner := judge.awaitRegistered(p.providerSide, 0)
+	zkSession := dial(t, server)
+	owner := zkSession.awaitRegistered(p.providerSide, 0)
 	p.providerSide.awaitSaved()
 	p.providerSide.weft.Kill()
 	p.providerSide.restart()
-	judge.awaitRegistered(p.providerSide, owner)
+	zkSession.awaitRegistered(p.providerSide, owner)
 	sleep(p.providerSide.options.sessionTimeout + 3*time.Second)
-	judge.awaitRegistered(p.providerSide, owner)
+	zkSession.awaitRegistered(p.providerSide, owner)
 	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
 	l := startLoad(t, p.consumerSide)
 	l.consumer.awaitLine("answers until now")

@@ -40,18 +40,18 @@ func (w *sidecar) openedConnections() string {
 func TestConfigurationCenterRules(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
-	near := startSidecar(t, sidecarOptions{registry: server.Address()})
+	consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
 	first, second, gray := freePort(t), freePort(t), freePort(t)
-	startProvider(t, "dubbo27", "one", first, registryOption(server, ""), "warmup=1")
-	startProvider(t, "dubbo3", "two", second, registryOption(server, ""), "warmup=1")
+	startProvider(t, "dubbo27", "first", first, registryOption(server, ""), "warmup=1")
+	startProvider(t, "dubbo3", "second", second, registryOption(server, ""), "warmup=1")
 	startProvider(t, "dubbo3", "gray", gray, registryOption(server, ""), "warmup=1", "dubbo.tag=gray")
-	near.callAPIForExports("/sub")
-	near.awaitProviders(first, second, gray)
+	consumerSide.callAPIForExports("/sub")
+	consumerSide.awaitProviders(first, second, gray)
 	consumer := startConsumer(t, "dubbo27")
-	called := func(want string) {
+	awaitCounts := func(want string) {
 		t.Helper()
 		eventually(t, func() string {
-			got := fmt.Sprint(consumer.runScenario(fmt.Sprintf("shares %d calls=40", near.egress))[0].Value)
+			got := fmt.Sprint(consumer.runScenario(fmt.Sprintf("shares %d calls=40", consumerSide.egress))[0].Value)
 			if got != want {
 				return fmt.Sprintf("calls go to %s, want %s", got, want)
 			}
@@ -59,34 +59,34 @@ func TestConfigurationCenterRules(t *testing.T) {
 		})
 	}
 	rules := dial(t, server)
-	folder := "/dubbo/config/dubbo/"
-	conditions := folder + echo + "::.condition-router"
+	parent := "/dubbo/config/dubbo/"
+	conditions := parent + echo + "::.condition-router"
 	rules.write(conditions, fmt.Sprintf("configVersion: v2.7\nscope: service\nforce: true\nconditions:\n- 'method=name => port=%d'\n", second))
-	called("map[two:40]")
+	awaitCounts("map[second:40]")
 	rules.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", second, first))
-	called("map[one:40]")
+	awaitCounts("map[first:40]")
 	rules.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", second))
-	near.awaitExport([2]string{}, second) // the rule applies to the service without group and version
-	called("map[two:40]")
+	consumerSide.awaitExport([2]string{}, second) // the rule applies to the service without group and version
+	awaitCounts("map[second:40]")
 	if err := rules.conn.Delete(conditions, -1); err != nil {
 		t.Fatal(err)
 	}
-	near.awaitProviders(first, second, gray)
+	consumerSide.awaitProviders(first, second, gray)
 
 	// The tag gray now comes from the consumer's parameters.
-	near.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
-	called("map[gray:40]")
-	near.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}})
-	near.awaitProviders(first, second, gray)
+	consumerSide.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
+	awaitCounts("map[gray:40]")
+	consumerSide.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}})
+	consumerSide.awaitProviders(first, second, gray)
 
-	consumer.runScenario(fmt.Sprintf("shares %d calls=40", near.egress)) // opens connections to both providers
-	before := near.openedConnections()
-	overrides := folder + echo + "::.configurators"
+	consumer.runScenario(fmt.Sprintf("shares %d calls=40", consumerSide.egress)) // opens connections to both providers
+	before := consumerSide.openedConnections()
+	overrides := parent + echo + "::.configurators"
 	rules.write(overrides, "configVersion: v3.0\nenabled: true\nconfigs:\n- side: consumer\n  parameters: {timeout: 1234, retries: 0, loadbalance: roundrobin}\n")
 	await := func(want string) {
 		t.Helper()
 		eventually(t, func() string {
-			s, err := near.subscribed(echo)
+			s, err := consumerSide.subscribed(echo)
 			if got := s.LoadBalance + " " + s.Timeout; err != nil || got != want {
 				return fmt.Sprintf("%s, want %s: %v", got, want, err)
 			}
@@ -94,8 +94,8 @@ func TestConfigurationCenterRules(t *testing.T) {
 		})
 	}
 	await("roundrobin 1.234s")
-	called("map[one:20 two:20]")
-	if after := near.openedConnections(); after != before {
+	awaitCounts("map[first:20 second:20]")
+	if after := consumerSide.openedConnections(); after != before {
 		t.Errorf("connections to providers: %q, before the override %q", after, before)
 	}
 	if err := rules.conn.Delete(overrides, -1); err != nil {

@@ -56,9 +56,9 @@ type sidecar struct {
 }
 
 // startSidecar runs Weft until the end of the test and returns when it is ready.
-func startSidecar(t *testing.T, s sidecarOptions) *sidecar {
+func startSidecar(t *testing.T, options sidecarOptions) *sidecar {
 	t.Helper()
-	w := &sidecar{t: t, options: s, path: filepath.Join(t.TempDir(), "weft.json"),
+	w := &sidecar{t: t, options: options, path: filepath.Join(t.TempDir(), "weft.json"),
 		ingress: freePort(t), egress: freePort(t), api: freePort(t), admin: freePort(t)}
 	text, err := json.MarshalIndent(w.config(), "", "  ")
 	if err != nil {
@@ -84,8 +84,8 @@ func (w *sidecar) config() object {
 	if w.options.sessionTimeout == 0 {
 		w.options.sessionTimeout = 2 * time.Second
 	}
-	listener := func(name, kind, address string, port int, table string) object {
-		return object{"name": name, "type": kind, "address": fmt.Sprintf("%s:%d", address, port), "filter_chains": []object{{
+	listener := func(name, listenerType, address string, port int, table string) object {
+		return object{"name": name, "type": listenerType, "address": fmt.Sprintf("%s:%d", address, port), "filter_chains": []object{{
 			"filters": []object{{"type": "proxy", "config": object{"downstream_protocol": "dubbo", "router_config_name": table}}}}}}
 	}
 	return object{

@@ -16,23 +16,23 @@ func modules() []string { return []string{"dubbo27", "dubbo3"} }
 func TestSidecarToSidecar(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
-	for _, providing := range modules() {
-		t.Run(providing, func(t *testing.T) {
-			registry := server.Address() + "/" + providing
+	for _, providerModule := range modules() {
+		t.Run(providerModule, func(t *testing.T) {
+			registry := server.Address() + "/" + providerModule
 			app := freePort(t)
-			startProvider(t, providing, "p", app)
-			far := startSidecar(t, sidecarOptions{registry: registry, providerPort: app})
-			far.callAPIForExports("/pub")
-			for _, calling := range modules() {
-				t.Run("called by "+calling, func(t *testing.T) {
-					near := startSidecar(t, sidecarOptions{registry: registry})
-					near.callAPIForExports("/sub")
-					near.awaitProviders(far.ingress)
-					consumer := startConsumer(t, calling)
+			startProvider(t, providerModule, "p", app)
+			providerSide := startSidecar(t, sidecarOptions{registry: registry, providerPort: app})
+			providerSide.callAPIForExports("/pub")
+			for _, consumerModule := range modules() {
+				t.Run("called by "+consumerModule, func(t *testing.T) {
+					consumerSide := startSidecar(t, sidecarOptions{registry: registry})
+					consumerSide.callAPIForExports("/sub")
+					consumerSide.awaitProviders(providerSide.ingress)
+					consumer := startConsumer(t, consumerModule)
 					for _, scenario := range []string{"value", "object", "null", "attachments", "user-exception", "large", "concurrent"} {
-						checkSameResults(t, scenario, consumer.runScenario(fmt.Sprintf("%s %d", scenario, app)), consumer.runScenario(fmt.Sprintf("%s %d", scenario, near.egress)))
+						checkSameResults(t, scenario, consumer.runScenario(fmt.Sprintf("%s %d", scenario, app)), consumer.runScenario(fmt.Sprintf("%s %d", scenario, consumerSide.egress)))
 					}
-					checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", near.egress)))
+					checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", consumerSide.egress)))
 				})
 			}
 		})
@@ -40,7 +40,7 @@ func TestSidecarToSidecar(t *testing.T) {
 }
 
 // checkSameResults verifies that the calls of a scenario had the same results.
-func checkSameResults(t *testing.T, scenario string, direct, through []call) {
+func checkSameResults(t *testing.T, scenario string, direct, throughWeft []call) {
 	t.Helper()
 	texts := func(calls []call) []string {
 		var out []string
@@ -49,7 +49,7 @@ func checkSameResults(t *testing.T, scenario string, direct, through []call) {
 		}
 		return out
 	}
-	if d, w := texts(direct), texts(through); len(d) == 0 || !slices.Equal(d, w) {
+	if d, w := texts(direct), texts(throughWeft); len(d) == 0 || !slices.Equal(d, w) {
 		t.Errorf("%s: results through Weft\n%s\ndirect results\n%s", scenario, w, d)
 	}
 }

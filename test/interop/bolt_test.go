@@ -30,23 +30,23 @@ func TestBolt(t *testing.T) {
 			t.Run(version, func(t *testing.T) {
 				t.Parallel() // the consumers are independent
 				name := "bolt-" + version
-				w := target{
+				tgt := target{
 					pair: pair{name, name, openGolden(t, name, name)},
 					port: port,
 				}
-				changing, aborting := w, w
+				changing, aborting := tgt, tgt
 				hosts := []int{port}
 				wefts := startSidecars(t, protocol, service{hosts: hosts}, service{hosts: hosts, actionKeys: changeAttachments()},
 					service{hosts: hosts, routeKeys: abortKeys()})
-				w.sidecars, changing.sidecars, aborting.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
+				tgt.sidecars, changing.sidecars, aborting.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
 				consumers[version].awaitReady(t)
 				for _, scenario := range boltScenarios() {
-					w.runScenario(t, consumers[version], scenario, scenario, "version="+version)
+					tgt.runScenario(t, consumers[version], scenario, scenario, "version="+version)
 				}
-				w.runThroughWefts(t, consumers[version], "deadline", "deadline", "version="+version)
+				tgt.runThroughWefts(t, consumers[version], "deadline", "deadline", "version="+version)
 				changing.runThroughWefts(t, consumers[version], "headers-changed", "headers", "version="+version)
 				aborting.runThroughWefts(t, consumers[version], "refused", "sync", "version="+version)
-				runIdle(t, consumers[version], "version="+version, []target{w})
+				runIdle(t, consumers[version], "version="+version, []target{tgt})
 			})
 		}
 	})

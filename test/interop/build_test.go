@@ -14,14 +14,14 @@ import (
 // weftEnv is the environment variable with the path of Weft.
 const weftEnv = "WEFT_INTEROP_WEFT"
 
-// dirEnv and problemEnv return environment variables for a kit: the directory of what prepare
-// built, or why there is none.
+// dirEnv and problemEnv return environment variables for a kit: the directory of its build, or the
+// reason why there is no build.
 func dirEnv(kit string) string     { return "WEFT_INTEROP_" + strings.ToUpper(kit) }
 func problemEnv(kit string) string { return "WEFT_INTEROP_NO_" + strings.ToUpper(kit) }
 
-// prepare builds what the tests run, and sets environment variables for the process that runs them.
-// It returns an error for defects of the sources. What the machine lacks becomes the reason of
-// skips.
+// prepare builds the programs that the tests run, and sets environment variables for the process that
+// runs them. It returns an error for defects of the sources. If the machine lacks a tool, it sets
+// the reason for which tests are skipped.
 func prepare() error {
 	tools, err := filepath.Abs(filepath.Join(root, ".tools", "interop"))
 	if err != nil {

@@ -19,26 +19,26 @@ const drainTimeout = 15 * time.Second
 // a Weft in front of the two. The test runs alone, as TestRestart does.
 func TestDrain(t *testing.T) {
 	requireKit(t, "java")
-	for _, f := range loadProtocols() {
-		t.Run(f.name, func(t *testing.T) {
+	for _, proto := range loadProtocols() {
+		t.Run(proto.name, func(t *testing.T) {
 			ports := []int{freePort(t), freePort(t)}
-			r := &restartTest{loadProtocol: f, t: t}
+			r := &restartTest{loadProtocol: proto, t: t}
 			providers := []*peer{r.start(ports[0], "first"), r.start(ports[1], "second")}
-			r.consumer = startJava(t, f.name+" consumer", f.module, f.consumer)
+			r.consumer = startJava(t, proto.name+" consumer", proto.module, proto.consumer)
 			for _, p := range append(providers, r.consumer) {
 				p.awaitReady(t)
 			}
-			p := pair{consumer: f.name, provider: f.name}
+			p := pair{consumer: proto.name, provider: proto.name}
 			p.runSubtest(t, "drain of a provider's sidecar", twoWefts, func(t *testing.T) {
-				second := startWeftPair(t, f.protocol, ports)
+				wefts := startWeftPair(t, proto.protocol, ports)
 				port := freePort(t)
-				near := startWeft(t, "the consumer's weft", writeConfig(t, "client", f.protocol, []int{port}, []service{{hosts: second.ports}}))
-				r.drainUnderLoad(t, second, near, fmt.Sprint("load ", port))
+				client := startWeft(t, "the consumer's weft", writeConfig(t, "client", proto.protocol, []int{port}, []service{{hosts: wefts.ports}}))
+				r.drainUnderLoad(t, wefts, client, fmt.Sprint("load ", port))
 			})
-			if f.protocol == "dubbo" {
+			if proto.protocol == "dubbo" {
 				p.runSubtest(t, "drain of a consumer's sidecar", twoWefts, func(t *testing.T) {
-					second := startWeftPair(t, f.protocol, ports)
-					r.drainUnderLoad(t, second, r.consumer, "load 0 ports="+portList(second.ports))
+					wefts := startWeftPair(t, proto.protocol, ports)
+					r.drainUnderLoad(t, wefts, r.consumer, "load 0 ports="+portList(wefts.ports))
 				})
 			}
 		})
@@ -73,38 +73,38 @@ func startWeft(t *testing.T, name, config string) *peer {
 
 // drainUnderLoad starts a load on the consumer and stops the first of two Wefts. client sends
 // requests to both: it is the consumer, or the Weft in front of them.
-func (r *restartTest) drainUnderLoad(t *testing.T, second weftPair, client *peer, load string) {
+func (r *restartTest) drainUnderLoad(t *testing.T, pair weftPair, client *peer, load string) {
 	t.Helper()
 	r.consumer.send(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, concurrency, r.options))
 	start := time.Now()
-	for range second.wefts {
+	for range pair.wefts {
 		r.awaitReport(t, firstResponse)
 	}
 	r.awaitResponses(t)
-	if len(connections(t, client, second.ports[0])) == 0 {
+	if len(connections(t, client, pair.ports[0])) == 0 {
 		t.Errorf("%s has no connection to the Weft that will stop", client.Name())
 	}
 	stoppedAt := time.Now()
-	second.wefts[0].terminate(t, drainTimeout)
-	ended := time.Since(stoppedAt)
+	pair.wefts[0].terminate(t, drainTimeout)
+	exitTime := time.Since(stoppedAt)
 	r.awaitResponses(t) // responses of the other Weft
 	var o outage
 	r.stop(t, &o)
 	o.duration = time.Since(start)
-	t.Logf("%v; exited after %v", o, ended)
+	t.Logf("%v; exited after %v", o, exitTime)
 	o.checkLatency(t)
-	for _, l := range o.failures {
-		t.Errorf("lost %v after SIGTERM: %v", time.UnixMilli(l.LastEnded).Sub(stoppedAt), l)
+	for _, group := range o.failures {
+		t.Errorf("lost %v after SIGTERM: %v", time.UnixMilli(group.LastEnded).Sub(stoppedAt), group)
 	}
 }
 
 // terminate sends SIGTERM to a process, which must exit with status 0 in time.
-func (p *peer) terminate(t *testing.T, within time.Duration) {
+func (p *peer) terminate(t *testing.T, d time.Duration) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	timeout := time.NewTimer(within)
+	timeout := time.NewTimer(d)
 	defer timeout.Stop()
 	select {
 	case <-p.Done():
@@ -112,6 +112,6 @@ func (p *peer) terminate(t *testing.T, within time.Duration) {
 			t.Errorf("%s exits with status %d", p.Name(), status)
 		}
 	case <-timeout.C:
-		t.Fatalf("%s has not exited after %v", p.Name(), within)
+		t.Fatalf("%s has not exited after %v", p.Name(), d)
 	}
 }

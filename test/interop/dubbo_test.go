@@ -105,9 +105,9 @@ func callDubbo(t *testing.T, v dubboVersion, consumer *peer, providers []dubboPr
 		target{pair, p.port, p.sidecars}.runThroughWefts(t, consumer, "deadline", "deadline", "")
 		target{pair, p.port, p.changingSidecars}.runThroughWefts(t, consumer, "attachments-changed", "attachments", "")
 	}
-	var ways []target
+	var targets []target
 	for i, p := range providers {
-		ways = append(ways, target{pairs[i], p.port, p.sidecars})
+		targets = append(targets, target{pairs[i], p.port, p.sidecars})
 	}
-	runIdle(t, consumer, "", ways)
+	runIdle(t, consumer, "", targets)
 }

@@ -63,13 +63,13 @@ func TestGRPC(t *testing.T) {
 	awaitPort(t, port)
 	p := pair{consumer: "grpc-go", provider: "grpc-go"}
 	for _, path := range []struct {
-		by    callPath
-		wefts int
+		callPath callPath
+		wefts    int
 	}{{direct, 0}, {oneWeft, 1}, {twoWefts, 2}} {
 		weftPort, problem := startChain(t, path.wefts, port)
 		for _, c := range grpcCases() {
-			t.Run(c.name+"/"+string(path.by), func(t *testing.T) {
-				defer results.add(t, c.name, p, path.by)
+			t.Run(c.name+"/"+string(path.callPath), func(t *testing.T) {
+				defer results.add(t, c.name, p, path.callPath)
 				if problem != "" {
 					t.Skip("SKIPPED, NOT SHOWN: " + problem)
 				}
@@ -86,7 +86,7 @@ func TestGRPC(t *testing.T) {
 func TestGRPCClientDetectsFailures(t *testing.T) {
 	t.Parallel()
 	requireKit(t, "grpc")
-	s := startHTTP2(t, func(w http.ResponseWriter, _ *http.Request) {
+	port := startHTTP2(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "12")
 	})
@@ -95,7 +95,7 @@ func TestGRPCClientDetectsFailures(t *testing.T) {
 		case "unimplemented_method", "unimplemented_service", "timeout_on_sleeping_server", "cancel_after_begin":
 			continue
 		}
-		out, err := runGRPCCase(t, s, grpcCase{c.name, append([]string{"-soak_overall_timeout_seconds=1"}, c.options...)})
+		out, err := runGRPCCase(t, port, grpcCase{c.name, append([]string{"-soak_overall_timeout_seconds=1"}, c.options...)})
 		if err == nil {
 			t.Errorf("%s passes with a server without methods:\n%s", c.name, out)
 		}
@@ -112,7 +112,7 @@ func runGRPCCase(t *testing.T, port int, c grpcCase) (output []byte, err error) 
 }
 
 // startChain starts n Wefts in a row in front of a server on port, and returns the port of the
-// first. problem is what Weft does not support yet.
+// first. problem names the feature that Weft does not support yet, or is "".
 func startChain(t *testing.T, n, port int) (first int, problem string) {
 	t.Helper()
 	for i := range n {
@@ -127,15 +127,15 @@ func startChain(t *testing.T, n, port int) (first int, problem string) {
 	return port, ""
 }
 
-// writeHTTP2Config writes the configuration of a Weft that forwards HTTP/2 from the port listen to
-// the port to, in the protocol upstream.
-func writeHTTP2Config(t *testing.T, listen, to int, upstream string) (path string) {
+// writeHTTP2Config writes the configuration of a Weft that forwards HTTP/2 from listenPort to
+// upstreamPort, in the protocol upstream.
+func writeHTTP2Config(t *testing.T, listenPort, upstreamPort int, upstream string) (path string) {
 	t.Helper()
 	text, err := json.MarshalIndent(object{
 		"servers": []object{{
 			"default_log_path": "stderr",
 			"listeners": []object{{
-				"name": "grpc", "address": address(listen),
+				"name": "grpc", "address": address(listenPort),
 				"filter_chains": []object{{"filters": []object{{"type": "proxy", "config": object{
 					"downstream_protocol": "Http2",
 					"upstream_protocol":   upstream,
@@ -150,7 +150,7 @@ func writeHTTP2Config(t *testing.T, listen, to int, upstream string) (path strin
 			}},
 		}},
 		"cluster_manager": object{"clusters": []object{{
-			"name": "grpc", "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": []object{{"address": address(to)}},
+			"name": "grpc", "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": []object{{"address": address(upstreamPort)}},
 		}}},
 	}, "", "  ")
 	if err != nil {
@@ -226,23 +226,23 @@ func checkRejected(t *testing.T, port int) error {
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address(port)+"/grpc.testing.TestService/EmptyCall", strings.NewReader("\x00\x00\x00\x00\x00"))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address(port)+"/grpc.testing.TestService/EmptyCall", strings.NewReader("\x00\x00\x00\x00\x00"))
 	if err != nil {
 		return err
 	}
-	q.Header.Set("Content-Type", "application/grpc")
-	q.Header.Set("Te", "trailers")
-	r, err := transport.RoundTrip(q)
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		return err
 	}
-	defer r.Body.Close()
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		return err
 	}
-	status := r.Header.Get("Grpc-Status") + r.Trailer.Get("Grpc-Status")
-	if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") || status != "12" && status != "14" {
-		return fmt.Errorf("the response is %s, %q, grpc-status %q, want 200, application/grpc, 12 or 14", r.Status, r.Header.Get("Content-Type"), status)
+	status := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
+	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc") || status != "12" && status != "14" {
+		return fmt.Errorf("the response is %s, %q, grpc-status %q, want 200, application/grpc, 12 or 14", resp.Status, resp.Header.Get("Content-Type"), status)
 	}
 	return nil
 }

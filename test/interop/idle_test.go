@@ -24,19 +24,19 @@ func idleDuration() time.Duration {
 // runIdle leaves a consumer's connections idle, all at the same time, and checks that they are the
 // same afterwards. Those of the consumer need responses to its heartbeats. Those between Wefts and
 // to the provider need heartbeats from Weft.
-func runIdle(t *testing.T, consumer *peer, options string, ways []target) {
+func runIdle(t *testing.T, consumer *peer, options string, providerTargets []target) {
 	t.Helper()
 	var targets []target // one element for each port
 	var ports []int
-	for _, w := range ways {
-		targets, ports = append(targets, w), append(ports, w.port)
+	for _, tgt := range providerTargets {
+		targets, ports = append(targets, tgt), append(ports, tgt.port)
 	}
-	for _, w := range ways {
-		if w.sidecars.problem != "" {
-			w.pair.skipSubtest(t, "idle", twoWefts, w.sidecars.problem)
+	for _, tgt := range providerTargets {
+		if tgt.sidecars.problem != "" {
+			tgt.pair.skipSubtest(t, "idle", twoWefts, tgt.sidecars.problem)
 			continue
 		}
-		targets, ports = append(targets, w), append(ports, w.sidecars.ports[0])
+		targets, ports = append(targets, tgt), append(ports, tgt.sidecars.ports[0])
 	}
 	consumer.send(t, fmt.Sprintf("idle 0 ports=%s seconds=%d %s", portList(ports), int(idleDuration().Seconds()), options))
 	reports := make([][]call, len(targets))
@@ -56,14 +56,14 @@ func runIdle(t *testing.T, consumer *peer, options string, ways []target) {
 			after[i] = targets[i].upstreamConnections(t, ports[i])
 		}
 	}
-	for i, w := range targets {
-		byPort := twoWefts
-		if ports[i] == w.port {
-			byPort = direct
+	for i, tgt := range targets {
+		path := twoWefts
+		if ports[i] == tgt.port {
+			path = direct
 		}
-		w.pair.compare(t, "idle", byPort, reports[i])
-		if byPort == twoWefts {
-			w.pair.runSubtest(t, "idle between and behind Wefts", byPort, func(t *testing.T) {
+		tgt.pair.compare(t, "idle", path, reports[i])
+		if path == twoWefts {
+			tgt.pair.runSubtest(t, "idle between and behind Wefts", path, func(t *testing.T) {
 				if len(previous[i]) < 2 || !slices.Equal(previous[i], after[i]) {
 					t.Errorf("connections of the Wefts: %q, before %[3]v of idle time %[2]q", after[i], previous[i], idleDuration())
 				}
@@ -85,13 +85,13 @@ func portOf(t *testing.T, c call, ports int) (i int, name string) {
 
 // upstreamConnections returns the current connections of the sidecars for one of their ports, or
 // none if the port is the provider's.
-func (w target) upstreamConnections(t *testing.T, port int) []string {
+func (tgt target) upstreamConnections(t *testing.T, port int) []string {
 	t.Helper()
-	if port == w.port {
+	if port == tgt.port {
 		return nil
 	}
-	near := connections(t, w.sidecars.consumerSide, w.sidecars.providerSidePorts[0])
-	return append(near, connections(t, w.sidecars.providerSide, w.port)...)
+	conns := connections(t, tgt.sidecars.consumerSide, tgt.sidecars.providerSidePorts[0])
+	return append(conns, connections(t, tgt.sidecars.providerSide, tgt.port)...)
 }
 
 // connections returns the established connections of a process to a port, as the addresses of both
@@ -104,13 +104,13 @@ func connections(t *testing.T, p *peer, port int) []string {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	to := fmt.Sprintf(":%04X", port)
+	suffix := fmt.Sprintf(":%04X", port)
 	const established = "01"
 	var out []string
 	for lines := bufio.NewScanner(table); lines.Scan(); {
 		// number, local address, remote address, state, …, inode
 		fields := strings.Fields(lines.Text())
-		if len(fields) > 9 && strings.HasSuffix(fields[2], to) && fields[3] == established && inodes[fields[9]] {
+		if len(fields) > 9 && strings.HasSuffix(fields[2], suffix) && fields[3] == established && inodes[fields[9]] {
 			out = append(out, fields[1]+" "+fields[2])
 		}
 	}
@@ -129,7 +129,7 @@ func sockets(t *testing.T, p *peer) map[string]bool {
 	for _, file := range files {
 		target, err := os.Readlink(file)
 		if err != nil {
-			continue // closed meanwhile
+			continue // the descriptor was closed after Glob
 		}
 		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
 			links[strings.TrimSuffix(inode, "]")] = true

@@ -4,8 +4,8 @@
 //
 //	TestMain  builds the peers (cached in .tools/interop), enters a network namespace
 //	          (build_test.go, kit, ../netns)
-//	Test…     starts peers and Wefts, plays scenarios (peer_test.go, route_test.go)
-//	play      compares the results of both routes with testdata (scenarios_test.go)
+//	Test…     starts peers and Wefts, runs scenarios (peer_test.go, route_test.go)
+//	compare   compares the results of both call paths with testdata (scenarios_test.go)
 //	report    writes a table of the results (report_test.go)
 //
 // A test is skipped if a tool or a download is missing (a JDK, Maven Central). The skip names it.

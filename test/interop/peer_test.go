@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/test/ports"
 )
 
-// waitTimeout is the timeout of a step that should take a moment. A JVM may start cold on a busy
+// waitTimeout is the timeout of a step that should complete quickly. A JVM may start slowly on a busy
 // machine.
 const waitTimeout = 60 * time.Second
 
@@ -38,9 +38,9 @@ func (p *peer) awaitReady(t *testing.T) {
 }
 
 // nextLine returns the next line of the process's standard output.
-func (p *peer) nextLine(t *testing.T, within time.Duration) string {
+func (p *peer) nextLine(t *testing.T, d time.Duration) string {
 	t.Helper()
-	timeout := time.NewTimer(within)
+	timeout := time.NewTimer(d)
 	defer timeout.Stop()
 	select {
 	case line, open := <-p.Lines():
@@ -49,7 +49,7 @@ func (p *peer) nextLine(t *testing.T, within time.Duration) string {
 		}
 		return line
 	case <-timeout.C:
-		t.Fatalf("%s printed nothing for %v", p.Name(), within)
+		t.Fatalf("%s printed nothing for %v", p.Name(), d)
 	}
 	return ""
 }
@@ -77,9 +77,9 @@ type call struct {
 var elapsed = regexp.MustCompile(`,"elapsed_ms":\d+`)
 
 // nextCall returns the next report. It is the last one if End is set.
-func (p *peer) nextCall(t *testing.T, within time.Duration) call {
+func (p *peer) nextCall(t *testing.T, d time.Duration) call {
 	t.Helper()
-	line := p.nextLine(t, within)
+	line := p.nextLine(t, d)
 	var c call
 	if err := json.Unmarshal([]byte(line), &c); err != nil {
 		t.Fatalf("%s reports %q: %v", p.Name(), line, err)
@@ -93,12 +93,12 @@ func (p *peer) nextCall(t *testing.T, within time.Duration) call {
 }
 
 // runScenario runs a scenario with a consumer and returns its calls.
-func (p *peer) runScenario(t *testing.T, command string, within time.Duration) []call {
+func (p *peer) runScenario(t *testing.T, command string, d time.Duration) []call {
 	t.Helper()
 	p.send(t, command)
 	var calls []call
 	for {
-		c := p.nextCall(t, within)
+		c := p.nextCall(t, d)
 		if c.End != "" {
 			return calls
 		}

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// report has the outcome of each scenario.
+// report holds the outcome of each scenario.
 type report struct {
 	mu   sync.Mutex
 	rows []row // guarded by mu; in the order of their first result

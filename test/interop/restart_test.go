@@ -18,7 +18,7 @@ type loadProtocol struct {
 	errorPrefixes      errorPrefixes
 }
 
-// errorPrefixes has the errors that a consumer reports for calls that Weft has failed, as prefixes.
+// errorPrefixes holds prefixes of the errors that a consumer reports for calls that Weft has failed.
 type errorPrefixes struct {
 	// inFlight: the provider died during the call. A killed process resets connections that have
 	// unread data, and closes the others.
@@ -60,7 +60,7 @@ const immediateLimit = 2 * time.Second
 // Parameters of the load, and names of the consumer's reports.
 const (
 	concurrency       = 16
-	mostLost          = 2 * concurrency // a process that ends can close connections before the port: the next is lost, too
+	maxLostCalls      = 2 * concurrency // a process that ends can close connections before the port: the next is lost, too
 	maxCallTime       = 5 * time.Second // half of the callers' timeout
 	reportsPerEvent   = 2               // reports of responsesUntilNow between two events
 	firstResponse     = "first answer of"
@@ -77,35 +77,35 @@ const (
 // on any machine.
 func TestRestart(t *testing.T) {
 	requireKit(t, "java")
-	for _, f := range loadProtocols() {
-		t.Run(f.name, func(t *testing.T) {
+	for _, proto := range loadProtocols() {
+		t.Run(proto.name, func(t *testing.T) {
 			ports := []int{freePort(t), freePort(t)}
-			sidecars := startSidecars(t, f.protocol, service{hosts: ports}, service{hosts: ports[:1]})
-			p := pair{consumer: f.name, provider: f.name}
+			sidecars := startSidecars(t, proto.protocol, service{hosts: ports}, service{hosts: ports[:1]})
+			p := pair{consumer: proto.name, provider: proto.name}
 			if sidecars.problem != "" {
 				p.skipSubtest(t, "restart of one of two", twoWefts, sidecars.problem)
 				p.skipSubtest(t, "restart of the only one", twoWefts, sidecars.problem)
 				return
 			}
-			r := &restartTest{loadProtocol: f, t: t, port: ports[0]}
+			r := &restartTest{loadProtocol: proto, t: t, port: ports[0]}
 			r.provider = r.start(ports[0], "first")
 			other := r.start(ports[1], "second")
-			r.consumer = startJava(t, f.name+" consumer", f.module, f.consumer)
+			r.consumer = startJava(t, proto.name+" consumer", proto.module, proto.consumer)
 			r.provider.awaitReady(t)
 			other.awaitReady(t)
 			r.consumer.awaitReady(t)
 			p.runSubtest(t, "restart of one of two", twoWefts, func(t *testing.T) {
 				o := r.run(t, sidecars.ports[0], "third", "first", "second")
 				o.check(t)
-				o.checkMaxFailures(t, f.errorPrefixes.inFlight, mostLost)
-				o.checkMaxFailures(t, f.errorPrefixes.notConnected, 0) // the other provider was reachable
+				o.checkMaxFailures(t, proto.errorPrefixes.inFlight, maxLostCalls)
+				o.checkMaxFailures(t, proto.errorPrefixes.notConnected, 0) // the other provider was reachable
 			})
 			p.runSubtest(t, "restart of the only one", twoWefts, func(t *testing.T) {
 				o := r.run(t, sidecars.ports[1], "fourth", "third")
 				o.check(t)
-				o.checkMaxFailures(t, f.errorPrefixes.inFlight, mostLost)
-				o.checkFailuresBefore(t, f.errorPrefixes.notConnected, o.reconnected)
-				o.checkFailuresBefore(t, f.errorPrefixes.notConnected, o.restarted.Add(o.detectionLimit()))
+				o.checkMaxFailures(t, proto.errorPrefixes.inFlight, maxLostCalls)
+				o.checkFailuresBefore(t, proto.errorPrefixes.notConnected, o.reconnected)
+				o.checkFailuresBefore(t, proto.errorPrefixes.notConnected, o.restarted.Add(o.detectionLimit()))
 			})
 		})
 	}
@@ -219,7 +219,7 @@ func (r *restartTest) awaitResponses(t *testing.T) {
 	}
 }
 
-// outage is the outcome of the calls.
+// outage holds the times of an outage and the results of the calls.
 type outage struct {
 	errorPrefixes errorPrefixes
 
@@ -238,11 +238,11 @@ func (o outage) String() string {
 	return fmt.Sprintf("%d responses in %v, the slowest after %v (stalled for %v)", o.succeeded, o.duration, o.longest, o.stalled)
 }
 
-// detectionLimit bounds how long it takes on this machine to learn of an event. Other processes
-// stall as the consumer does.
+// detectionLimit bounds the time until all processes on this machine have detected an event. Other
+// processes stall as the consumer does.
 func (o outage) detectionLimit() time.Duration { return immediateLimit + 4*o.stalled }
 
-// failureGroup is a group of calls that failed in one way.
+// failureGroup is a group of calls that failed with the same error.
 type failureGroup struct {
 	Exception  string `json:"exception"`
 	Message    string `json:"message"`
@@ -252,13 +252,13 @@ type failureGroup struct {
 	LastEnded  int64  `json:"last_ended_ms"`
 }
 
-func (l failureGroup) String() string {
-	return fmt.Sprintf("%d times %s: %s", l.Count, l.Exception, l.Message)
+func (g failureGroup) String() string {
+	return fmt.Sprintf("%d times %s: %s", g.Count, g.Exception, g.Message)
 }
 
-// hasPrefix reports whether the error of the calls begins with one of way.
-func (l failureGroup) hasPrefix(prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(begin string) bool { return strings.HasPrefix(l.Exception+": "+l.Message, begin) })
+// hasPrefix reports whether the error of the calls begins with one of prefixes.
+func (g failureGroup) hasPrefix(prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(g.Exception+": "+g.Message, prefix) })
 }
 
 func parseFailure(t *testing.T, c call) failureGroup {
@@ -267,11 +267,11 @@ func parseFailure(t *testing.T, c call) failureGroup {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var l failureGroup
-	if err := json.Unmarshal(text, &l); err != nil {
+	var g failureGroup
+	if err := json.Unmarshal(text, &g); err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return g
 }
 
 func number(t *testing.T, c call) float64 {
@@ -283,25 +283,25 @@ func number(t *testing.T, c call) float64 {
 	return n
 }
 
-// check checks what applies to every outage. No call waited for its timeout. No call failed before
-// the kill, and each failure has an error of errorPrefixes. Calls in flight on the provider failed
-// soon, and none of them began after its end was known.
+// check checks the conditions that apply to every outage. No call waited for its timeout. No call failed
+// before the kill, and each failure has an error of errorPrefixes. Calls in flight on the provider
+// failed soon, and none of them began after its end was known.
 func (o outage) check(t *testing.T) {
 	t.Helper()
 	o.checkLatency(t)
 	if len(o.failures) == 0 {
 		t.Error("no call was lost: no call was in flight on the killed provider")
 	}
-	for _, l := range o.failures {
-		if !l.hasPrefix(o.errorPrefixes.inFlight) && !l.hasPrefix(o.errorPrefixes.notConnected) {
-			t.Errorf("lost: %v; want the error %q or %q", l, o.errorPrefixes.inFlight, o.errorPrefixes.notConnected)
+	for _, g := range o.failures {
+		if !g.hasPrefix(o.errorPrefixes.inFlight) && !g.hasPrefix(o.errorPrefixes.notConnected) {
+			t.Errorf("lost: %v; want the error %q or %q", g, o.errorPrefixes.inFlight, o.errorPrefixes.notConnected)
 		}
-		ended := time.UnixMilli(l.LastEnded)
+		ended := time.UnixMilli(g.LastEnded)
 		if ended.Before(o.killed.Truncate(time.Millisecond)) {
-			t.Errorf("lost %v before the provider was killed: %v", o.killed.Sub(ended), l)
+			t.Errorf("lost %v before the provider was killed: %v", o.killed.Sub(ended), g)
 		}
-		if late := ended.Sub(o.exited); l.hasPrefix(o.errorPrefixes.inFlight) && late > o.detectionLimit() {
-			t.Errorf("lost %v after the provider exited, want within %v: %v", late, o.detectionLimit(), l)
+		if delay := ended.Sub(o.exited); g.hasPrefix(o.errorPrefixes.inFlight) && delay > o.detectionLimit() {
+			t.Errorf("lost %v after the provider exited, want within %v: %v", delay, o.detectionLimit(), g)
 		}
 	}
 	o.checkFailuresBefore(t, o.errorPrefixes.inFlight, o.failedOver)
@@ -316,26 +316,26 @@ func (o outage) checkLatency(t *testing.T) {
 	}
 }
 
-// checkFailuresBefore checks that every call that was lost in this way began before an event.
+// checkFailuresBefore checks that every call that failed with one of prefixes began before event.
 func (o outage) checkFailuresBefore(t *testing.T, prefixes []string, event time.Time) {
 	t.Helper()
-	for _, l := range o.failures {
-		if late := time.UnixMilli(l.LastBegan).Sub(event); l.hasPrefix(prefixes) && late > 0 {
-			t.Errorf("lost although it began %v after the event: %v", late, l)
+	for _, g := range o.failures {
+		if delay := time.UnixMilli(g.LastBegan).Sub(event); g.hasPrefix(prefixes) && delay > 0 {
+			t.Errorf("lost although it began %v after the event: %v", delay, g)
 		}
 	}
 }
 
-// checkMaxFailures bounds how many calls were lost in this way.
+// checkMaxFailures bounds the number of calls that failed with one of prefixes.
 func (o outage) checkMaxFailures(t *testing.T, prefixes []string, maximum int) {
 	t.Helper()
-	lost := 0
-	for _, l := range o.failures {
-		if l.hasPrefix(prefixes) {
-			lost += l.Count
+	failed := 0
+	for _, g := range o.failures {
+		if g.hasPrefix(prefixes) {
+			failed += g.Count
 		}
 	}
-	if lost > maximum {
-		t.Errorf("%d calls were lost as %q, want at most %d", lost, prefixes, maximum)
+	if failed > maximum {
+		t.Errorf("%d calls were lost as %q, want at most %d", failed, prefixes, maximum)
 	}
 }

@@ -26,7 +26,7 @@ type object map[string]any
 
 // sidecars are two Wefts in a row in front of providers.
 type sidecars struct {
-	problem                    string // why there are none; "" if there are
+	problem                    string // why the sidecars cannot run; "": they run
 	ports                      []int  // of the consumer's sidecar, one for each service
 	providerSidePorts          []int  // of the provider's sidecar, one for each service
 	consumerSide, providerSide *peer  // the consumer's sidecar, and the provider's
@@ -43,8 +43,8 @@ func (s sidecars) forService(service int) sidecars {
 // service is the providers of one service. Any of them may respond.
 type service struct {
 	hosts      []int  // ports
-	actionKeys object // more keys of its route actions in the consumer's sidecar
-	routeKeys  object // more keys of those routes, next to the action
+	actionKeys object // additional keys of its route actions in the consumer's sidecar
+	routeKeys  object // additional keys of those routes, next to the action
 }
 
 // abortKeys returns keys of routes that reject every request with the filter fault. A listener has
@@ -61,15 +61,15 @@ func unmatchedKeys() object { return object{"match": object{"path": "/nowhere"}}
 func startSidecars(t *testing.T, protocol string, services ...service) sidecars {
 	t.Helper()
 	var s sidecars
-	var middle, last []service
+	var consumerServices, providerServices []service
 	for _, svc := range services {
 		port := freePort(t)
 		s.ports, s.providerSidePorts = append(s.ports, freePort(t)), append(s.providerSidePorts, port)
-		middle = append(middle, service{hosts: []int{port}, actionKeys: svc.actionKeys, routeKeys: svc.routeKeys})
-		last = append(last, service{hosts: svc.hosts})
+		consumerServices = append(consumerServices, service{hosts: []int{port}, actionKeys: svc.actionKeys, routeKeys: svc.routeKeys})
+		providerServices = append(providerServices, service{hosts: svc.hosts})
 	}
-	client := writeConfig(t, "client", protocol, s.ports, middle)
-	server := writeConfig(t, "server", protocol, s.providerSidePorts, last)
+	client := writeConfig(t, "client", protocol, s.ports, consumerServices)
+	server := writeConfig(t, "server", protocol, s.providerSidePorts, providerServices)
 	for _, path := range []string{client, server} {
 		if problem := unsupported(t, path); problem != "" {
 			return sidecars{problem: problem}
@@ -92,8 +92,8 @@ func (p *peer) awaitServing(t *testing.T) {
 	}
 }
 
-// unsupported returns what "weft check" reports as not supported yet, or "". Any other error fails
-// the test.
+// unsupported returns the feature that "weft check" reports as not supported yet, or "". Any other
+// error fails the test.
 func unsupported(t *testing.T, path string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)

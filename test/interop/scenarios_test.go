@@ -21,7 +21,7 @@ type pair struct {
 
 func (p pair) String() string { return p.consumer + " to " + p.provider }
 
-// golden has the expected results of scenarios between two peers: a file of testdata, with one part
+// golden holds the expected results of scenarios between two peers: a file of testdata, with one part
 // for each scenario.
 type golden struct {
 	path string
@@ -50,8 +50,8 @@ func openGolden(t *testing.T, consumer, provider string) *golden {
 	return g
 }
 
-// scenario returns the expected text of a scenario. With -update, the first got is the expected
-// text.
+// scenario returns the expected text of a scenario. With -update, the first result is the
+// expected text.
 func (g *golden) scenario(name, got string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,26 +76,26 @@ type target struct {
 
 // runScenario runs a scenario directly and through Wefts. label is the name of the scenario in
 // testdata and in the report.
-func (w target) runScenario(t *testing.T, consumer *peer, label, scenario, options string) {
+func (tgt target) runScenario(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
-	w.pair.compare(t, label, direct, consumer.runScenario(t, fmt.Sprintf("%s %d %s", scenario, w.port, options), waitTimeout))
-	if w.sidecars.problem != "" {
-		w.pair.skipSubtest(t, label, twoWefts, w.sidecars.problem)
+	tgt.pair.compare(t, label, direct, consumer.runScenario(t, fmt.Sprintf("%s %d %s", scenario, tgt.port, options), waitTimeout))
+	if tgt.sidecars.problem != "" {
+		tgt.pair.skipSubtest(t, label, twoWefts, tgt.sidecars.problem)
 		return
 	}
-	w.runThroughWefts(t, consumer, label, scenario, options)
+	tgt.runThroughWefts(t, consumer, label, scenario, options)
 }
 
 // runThroughWefts runs a scenario through Wefts only, because they change the result. testdata has
 // the result through Wefts.
-func (w target) runThroughWefts(t *testing.T, consumer *peer, label, scenario, options string) {
+func (tgt target) runThroughWefts(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
-	if w.sidecars.problem != "" {
-		w.pair.skipSubtest(t, label, twoWefts, w.sidecars.problem)
+	if tgt.sidecars.problem != "" {
+		tgt.pair.skipSubtest(t, label, twoWefts, tgt.sidecars.problem)
 		return
 	}
-	calls := consumer.runScenario(t, fmt.Sprintf("%s %d %s", scenario, w.sidecars.ports[0], options), waitTimeout)
-	w.pair.compare(t, label, twoWefts, calls)
+	calls := consumer.runScenario(t, fmt.Sprintf("%s %d %s", scenario, tgt.sidecars.ports[0], options), waitTimeout)
+	tgt.pair.compare(t, label, twoWefts, calls)
 }
 
 // Bounds of the call "too late" in the scenario "timeout". Its timeout is 400 ms, and the response
@@ -105,8 +105,8 @@ const (
 	timeoutCeiling = 900 * time.Millisecond
 )
 
-// compare runs a subtest that compares calls of a route with testdata, which is the same for both
-// routes.
+// compare runs a subtest that compares the calls of a call path with testdata, which is the same for
+// both paths.
 func (p pair) compare(t *testing.T, scenario string, path callPath, calls []call) {
 	t.Helper()
 	t.Run(scenario+"/"+p.String()+"/"+string(path), func(t *testing.T) {

@@ -39,16 +39,16 @@ func TestSOFARPC(t *testing.T) {
 	consumer := startJava(t, "sofarpc consumer", "sofa", "sofa.DeskConsumer")
 	provider.awaitReady(t)
 	consumer.awaitReady(t)
-	w := target{pair: pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")}, port: port}
-	changing, rejected := w, w
+	tgt := target{pair: pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")}, port: port}
+	changing, aborting := tgt, tgt
 	hosts := []int{port}
 	wefts := startSidecars(t, "bolt", service{hosts: hosts}, service{hosts: hosts, actionKeys: changeBaggage()},
 		service{hosts: hosts, routeKeys: abortKeys()})
-	w.sidecars, changing.sidecars, rejected.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
+	tgt.sidecars, changing.sidecars, aborting.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
 	for _, scenario := range sofaRPCScenarios() {
-		w.runScenario(t, consumer, scenario, scenario, "")
+		tgt.runScenario(t, consumer, scenario, scenario, "")
 	}
 	changing.runThroughWefts(t, consumer, "baggage-changed", "baggage", "")
-	rejected.runThroughWefts(t, consumer, "refused", "value", "")
-	runIdle(t, consumer, "", []target{w})
+	aborting.runThroughWefts(t, consumer, "refused", "value", "")
+	runIdle(t, consumer, "", []target{tgt})
 }

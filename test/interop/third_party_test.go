@@ -27,36 +27,36 @@ func dubboPeers(v dubboVersion) javaPeers {
 	return javaPeers{v.module, v.module, "dubbo.EchoProvider", "dubbo.EchoConsumer"}
 }
 
-// runScenarios plays the scenarios of a library with peers in Java and with its own provider.
-func (f foreignLibrary) runScenarios(t *testing.T, java javaPeers) {
+// runScenarios runs the scenarios of a library with peers in Java and with its own provider.
+func (lib foreignLibrary) runScenarios(t *testing.T, java javaPeers) {
 	t.Helper()
-	inJava, own := freePort(t), freePort(t)
-	javaProvider := startJava(t, java.name+" provider", java.module, java.provider, fmt.Sprint(inJava), java.name)
-	provider, consumer := f.provider(t, own), f.consumer(t)
-	wefts := startSidecars(t, f.protocol, service{hosts: []int{inJava}}, service{hosts: []int{own}},
-		service{hosts: []int{own}, routeKeys: abortKeys()}, service{hosts: []int{own}, routeKeys: unmatchedKeys()})
+	javaPort, ownPort := freePort(t), freePort(t)
+	javaProvider := startJava(t, java.name+" provider", java.module, java.provider, fmt.Sprint(javaPort), java.name)
+	provider, consumer := lib.provider(t, ownPort), lib.consumer(t)
+	wefts := startSidecars(t, lib.protocol, service{hosts: []int{javaPort}}, service{hosts: []int{ownPort}},
+		service{hosts: []int{ownPort}, routeKeys: abortKeys()}, service{hosts: []int{ownPort}, routeKeys: unmatchedKeys()})
 	for _, p := range []*peer{provider, consumer, javaProvider} {
 		p.awaitReady(t)
 	}
-	toJava := target{pair{f.name, java.name, openGolden(t, f.name, java.name)}, inJava, wefts.forService(0)}
-	for _, scenario := range append(f.withJava, f.scenarios...) {
+	toJava := target{pair{lib.name, java.name, openGolden(t, lib.name, java.name)}, javaPort, wefts.forService(0)}
+	for _, scenario := range append(lib.withJava, lib.scenarios...) {
 		toJava.runScenario(t, consumer, scenario, scenario, "")
 	}
-	toOwn := target{pair{f.name, f.name, openGolden(t, f.name, f.name)}, own, wefts.forService(1)}
-	for _, scenario := range f.scenarios {
-		toOwn.runScenario(t, consumer, scenario, scenario, "")
+	toSelf := target{pair{lib.name, lib.name, openGolden(t, lib.name, lib.name)}, ownPort, wefts.forService(1)}
+	for _, scenario := range lib.scenarios {
+		toSelf.runScenario(t, consumer, scenario, scenario, "")
 	}
-	if f.reportsRejections {
-		target{toOwn.pair, own, wefts.forService(2)}.runThroughWefts(t, consumer, "refused", "value", "")
-		target{toOwn.pair, own, wefts.forService(3)}.runThroughWefts(t, consumer, "no-route", "value", "")
+	if lib.reportsRejections {
+		target{toSelf.pair, ownPort, wefts.forService(2)}.runThroughWefts(t, consumer, "refused", "value", "")
+		target{toSelf.pair, ownPort, wefts.forService(3)}.runThroughWefts(t, consumer, "no-route", "value", "")
 	}
-	if len(f.fromJava) == 0 {
+	if len(lib.fromJava) == 0 {
 		return
 	}
 	javaConsumer := startJava(t, java.name+" consumer", java.module, java.consumer)
 	javaConsumer.awaitReady(t)
-	fromJava := target{pair{java.name, f.name, openGolden(t, java.name, f.name)}, own, wefts.forService(1)}
-	for _, scenario := range f.fromJava {
+	fromJava := target{pair{java.name, lib.name, openGolden(t, java.name, lib.name)}, ownPort, wefts.forService(1)}
+	for _, scenario := range lib.fromJava {
 		fromJava.runScenario(t, javaConsumer, scenario, scenario, "")
 	}
 }
@@ -70,20 +70,20 @@ func TestNode(t *testing.T) {
 	for _, v := range dubboVersions() {
 		t.Run(v.module, func(t *testing.T) {
 			t.Parallel()
-			f := nodeLibrary("dubbo", "dubbo")
-			f.withJava, f.fromJava = []string{"attachments"}, []string{"value"}
-			f.runScenarios(t, dubboPeers(v))
+			lib := nodeLibrary("dubbo", "dubbo")
+			lib.withJava, lib.fromJava = []string{"attachments"}, []string{"value"}
+			lib.runScenarios(t, dubboPeers(v))
 		})
 	}
 	for name, protocol := range map[string]string{"v1": "bolt", "v2": "boltv2", "v2crc": "boltv2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := nodeLibrary(name, protocol)
-			f.withJava, f.reportsRejections = []string{"one-way"}, true
+			lib := nodeLibrary(name, protocol)
+			lib.withJava, lib.reportsRejections = []string{"one-way"}, true
 			if name == "v1" { // the version that SOFARPC uses
-				f.fromJava = []string{"value"}
+				lib.fromJava = []string{"value"}
 			}
-			f.runScenarios(t, javaPeers{"sofarpc", "sofa", "sofa.DeskProvider", "sofa.DeskConsumer"})
+			lib.runScenarios(t, javaPeers{"sofarpc", "sofa", "sofa.DeskProvider", "sofa.DeskConsumer"})
 		})
 	}
 }
@@ -113,7 +113,7 @@ func TestDubboGo(t *testing.T) {
 	requireKit(t, "java")
 	requireKit(t, "go")
 	program := filepath.Join(kitDir("go"), "peer")
-	f := foreignLibrary{
+	lib := foreignLibrary{
 		name:     "dubbo-go",
 		protocol: "dubbo",
 		provider: func(t *testing.T, port int) *peer {
@@ -131,7 +131,7 @@ func TestDubboGo(t *testing.T) {
 	for _, v := range dubboVersions() {
 		t.Run(v.module, func(t *testing.T) {
 			t.Parallel()
-			f.runScenarios(t, dubboPeers(v))
+			lib.runScenarios(t, dubboPeers(v))
 		})
 	}
 }

@@ -65,10 +65,10 @@ func measure(bin, profiles string, s sizes) (err error) {
 	if err := w.start(ctx); err != nil {
 		return err
 	}
-	empty := w.resident()
+	baseline := w.resident()
 
 	start := time.Now()
-	profiled := w.profile(ctx, "start.cpu", "profile?seconds=4")
+	profileDone := w.profile(ctx, "start.cpu", "profile?seconds=4")
 	if err := w.publishAndSubscribe(ctx, s); err != nil {
 		return err
 	}
@@ -77,32 +77,32 @@ func measure(bin, profiles string, s sizes) (err error) {
 	}
 	fmt.Printf("ready %.2f s after the first of %d calls, 64 at a time: %d services published, %d subscribed with %d providers each; %.2f s of CPU\n",
 		time.Since(start).Seconds(), s.published+s.subscribed, s.published, s.subscribed, s.providers, w.cpu().Seconds())
-	w.printIdleMemory(ctx, empty)
-	<-profiled
+	w.printIdleMemory(ctx, baseline)
+	<-profileDone
 	<-w.profile(ctx, "start.heap", "heap?gc=1")
-	profiled = w.profile(ctx, "change.cpu", "profile?seconds=4")
+	profileDone = w.profile(ctx, "change.cpu", "profile?seconds=4")
 	if err := r.change(ctx, w, s); err != nil {
 		return err
 	}
-	<-profiled
-	profiled = w.profile(ctx, "calls.cpu", "profile?seconds=4")
+	<-profileDone
+	profileDone = w.profile(ctx, "calls.cpu", "profile?seconds=4")
 	if err := compare(ctx, r, w, s); err != nil {
 		return err
 	}
-	<-profiled
+	<-profileDone
 
 	w.stop()
 	start = time.Now()
 	if err := w.start(ctx); err != nil {
 		return err
 	}
-	profiled = w.profile(ctx, "again.cpu", "profile?seconds=4")
+	profileDone = w.profile(ctx, "again.cpu", "profile?seconds=4")
 	if err := w.awaitConverged(ctx, s); err != nil {
 		return err
 	}
 	fmt.Printf("restarted with the state file: ready %.2f s after the start, %.2f s of CPU\n", time.Since(start).Seconds(), w.cpu().Seconds())
-	w.printIdleMemory(ctx, empty)
-	<-profiled
+	w.printIdleMemory(ctx, baseline)
+	<-profileDone
 	<-w.profile(ctx, "again.heap", "heap?gc=1")
 	return nil
 }
@@ -113,8 +113,8 @@ func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 	for i := range s.calls {
 		name := fmt.Sprintf("com.example.more.Number%d", i)
 		for _, step := range []struct {
-			of   *times
-			call func() error
+			durations *times
+			call      func() error
 		}{
 			{&create, func() error { return r.create(name, "10.9.9.9:20880") }},
 			{&pub, func() error { return w.callAPI(ctx, "/pub", name) }},
@@ -125,7 +125,7 @@ func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 			if err := step.call(); err != nil {
 				return err
 			}
-			*step.of = append(*step.of, time.Since(start))
+			*step.durations = append(*step.durations, time.Since(start))
 		}
 	}
 	fmt.Printf("POST /pub of one more service takes %v; creating two znodes directly takes %v\n", pub, create)
@@ -147,13 +147,13 @@ func (t times) String() string {
 
 // runConcurrently calls do n times, at most 64 at a time, and returns the first error.
 func runConcurrently(n int, do func(i int) error) error {
-	next, failed := make(chan int), make(chan error, n)
+	next, errs := make(chan int), make(chan error, n)
 	var wg sync.WaitGroup
 	for range min(64, max(1, n)) {
 		wg.Go(func() {
 			for i := range next {
 				if err := do(i); err != nil {
-					failed <- err
+					errs <- err
 				}
 			}
 		})
@@ -163,6 +163,6 @@ func runConcurrently(n int, do func(i int) error) error {
 	}
 	close(next)
 	wg.Wait()
-	close(failed)
-	return <-failed
+	close(errs)
+	return <-errs
 }

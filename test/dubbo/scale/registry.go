@@ -130,8 +130,8 @@ func address(i, p int) string {
 
 // create registers a provider and creates its parent znodes, as a registration does.
 func (r *registry) create(name, address string) error {
-	folders := []string{"/dubbo/" + name, providers(name)}
-	for _, path := range folders {
+	parents := []string{"/dubbo/" + name, providers(name)}
+	for _, path := range parents {
 		if _, err := r.conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return err
 		}

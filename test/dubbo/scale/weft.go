@@ -84,24 +84,24 @@ func (w *weft) stop() {
 }
 
 // get returns a page.
-func (w *weft) get(ctx context.Context, at, path string) (string, error) {
-	return w.do(ctx, http.MethodGet, at, path, "")
+func (w *weft) get(ctx context.Context, address, path string) (string, error) {
+	return w.do(ctx, http.MethodGet, address, path, "")
 }
 
-func (w *weft) do(ctx context.Context, method, at, path, body string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+at+path, strings.NewReader(body))
+func (w *weft) do(ctx context.Context, method, address, path, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	a, err := w.client.Do(r)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := w.client.Do(req)
 	if err != nil {
 		return "", err
 	}
-	text, err := io.ReadAll(a.Body)
-	err = errors.Join(err, a.Body.Close())
-	if err == nil && a.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%w: GET %s: %s %s", errUnexpectedStatus, path, a.Status, text)
+	text, err := io.ReadAll(resp.Body)
+	err = errors.Join(err, resp.Body.Close())
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%w: GET %s: %s %s", errUnexpectedStatus, path, resp.Status, text)
 	}
 	return string(text), err
 }
@@ -171,14 +171,14 @@ func (w *weft) profile(ctx context.Context, name, page string) (done <-chan stru
 }
 
 // printIdleMemory prints the memory of the idle process.
-func (w *weft) printIdleMemory(ctx context.Context, empty int64) {
-	const calm = 20 * time.Second // until the memory that only the start needed is released
+func (w *weft) printIdleMemory(ctx context.Context, baseline int64) {
+	const settleTime = 20 * time.Second // until the memory that only the start needed is released
 	peak := w.status("VmHWM:")
 	select {
-	case <-time.After(calm):
+	case <-time.After(settleTime):
 	case <-ctx.Done():
 	}
-	fmt.Printf("%d MB resident %v later, peak %d MB, %d MB before any publication\n", w.resident()>>20, calm, peak>>20, empty>>20)
+	fmt.Printf("%d MB resident %v later, peak %d MB, %d MB before any publication\n", w.resident()>>20, settleTime, peak>>20, baseline>>20)
 }
 
 // cpu returns the CPU time of the process.

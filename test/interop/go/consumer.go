@@ -15,15 +15,15 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 )
 
-// patience is the timeout of a call.
-const patience = 10 * time.Second
+// callTimeout is the timeout of a call.
+const callTimeout = 10 * time.Second
 
-// remote is the service of the Java peers, as its client.
+// remote is a client of the service of the Java peers.
 type remote struct {
 	Say         func(ctx context.Context, text string) (string, error)               `dubbo:"say"`
 	Nothing     func(ctx context.Context, text string) (any, error)                  `dubbo:"nothing"`
-	Fail        func(ctx context.Context, why string) (string, error)                `dubbo:"fail"`
-	Refuse      func(ctx context.Context, why string) (string, error)                `dubbo:"refuse"`
+	Fail        func(ctx context.Context, message string) (string, error)            `dubbo:"fail"`
+	Refuse      func(ctx context.Context, message string) (string, error)            `dubbo:"refuse"`
 	Sleep       func(ctx context.Context, text string, millis int64) (string, error) `dubbo:"sleep"`
 	Reverse     func(ctx context.Context, data []byte) ([]byte, error)               `dubbo:"reverse"`
 	Attachments func(ctx context.Context) (map[any]any, error)                       `dubbo:"attachments"`
@@ -47,7 +47,7 @@ func consume(reports *os.File) error {
 	if _, err := fmt.Fprintln(reports, "ready 0"); err != nil {
 		return err
 	}
-	return commands(c.play)
+	return commands(c.runScenario)
 }
 
 // line is one report. The order of its fields is the same in all peers.
@@ -69,15 +69,15 @@ func (c *consumer) report(l line) {
 	}
 }
 
-// play runs the scenario of a command: SCENARIO PORT.
-func (c *consumer) play(command string) {
-	texts := strings.Fields(command)
-	if len(texts) < 2 {
-		fail(fmt.Errorf("a command is %q", command))
+// runScenario runs the scenario of a command: SCENARIO PORT.
+func (c *consumer) runScenario(command string) {
+	words := strings.Fields(command)
+	if len(words) < 2 {
+		fail(fmt.Errorf("invalid command %q", command))
 	}
-	end := line{End: texts[0]}
-	scenario, ok := scenarios()[texts[0]]
-	r, err := c.remote(texts[1])
+	end := line{End: words[0]}
+	scenario, ok := scenarios()[words[0]]
+	r, err := c.remote(words[1])
 	switch {
 	case !ok:
 		end.Problem = "no such scenario"
@@ -101,13 +101,14 @@ func (c *consumer) remote(port string) (*remote, error) {
 		client.WithSerialization(constant.Hessian2Serialization),
 		client.WithClusterFailFast(),
 		client.WithRetries(0),
-		client.WithRequestTimeout(patience),
+		client.WithRequestTimeout(callTimeout),
 	)
 	c.remotes[port] = r
 	return r, err
 }
 
-var changing = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+// hostPort matches addresses of loopback, which differ between runs.
+var hostPort = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
 // call makes a call and reports its result.
 func (c *consumer) call(name string, f func() (any, error)) {
@@ -117,7 +118,7 @@ func (c *consumer) call(name string, f func() (any, error)) {
 	l := line{Call: name, ElapsedMS: &elapsed}
 	if err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n")
-		l.Exception, l.Message = fmt.Sprintf("%T", err), changing.ReplaceAllString(first, "ADDRESS")
+		l.Exception, l.Message = fmt.Sprintf("%T", err), hostPort.ReplaceAllString(first, "ADDRESS")
 	} else {
 		l.Value = short(value)
 	}
@@ -187,30 +188,30 @@ func (c *consumer) runtimeException(r *remote) {
 // concurrent makes a hundred calls concurrently. The first ones get their responses last.
 func (c *consumer) concurrent(r *remote) {
 	var mu sync.Mutex
-	responses, wrongResponses, first := 0, 0, -1
+	responses, wrongResponses, firstDone := 0, 0, -1
 	var calls sync.WaitGroup
 	for i := range 100 {
 		calls.Go(func() {
-			want, wait := fmt.Sprint("call ", i), int64(100-i)*5
+			want, delay := fmt.Sprint("call ", i), int64(100-i)*5
 			if i == 0 {
-				wait = 1000 // until other calls have finished
+				delay = 1000 // until other calls have finished
 			}
-			got, err := r.Sleep(context.Background(), want, wait)
+			got, err := r.Sleep(context.Background(), want, delay)
 			mu.Lock()
 			defer mu.Unlock()
 			responses++
 			if err != nil || got != want {
 				wrongResponses++
 			}
-			if first < 0 {
-				first = i
+			if firstDone < 0 {
+				firstDone = i
 			}
 		})
 	}
 	calls.Wait()
 	c.report(line{Call: "answers", Value: responses})
 	c.report(line{Call: "answers of another call, or none", Value: fmt.Sprint(wrongResponses)})
-	c.report(line{Call: "out of order", Value: first != 0})
+	c.report(line{Call: "out of order", Value: firstDone != 0})
 }
 
 func (c *consumer) attachments(r *remote) {

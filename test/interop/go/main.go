@@ -52,7 +52,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// takeStdout returns standard output for reports alone. Other output, such as the log of the
+// takeStdout returns standard output, reserved for reports. Other output, such as the log of the
 // library, goes to standard error from now on.
 func takeStdout() (*os.File, error) {
 	fd, err := syscall.Dup(syscall.Stdout)

@@ -24,7 +24,7 @@ func (*Echo) MethodMapper() map[string]string {
 
 func (*Echo) Say(_ context.Context, text string) (string, error) { return text, nil }
 
-func (*Echo) Fail(_ context.Context, why string) (string, error) { return "", errors.New(why) }
+func (*Echo) Fail(_ context.Context, message string) (string, error) { return "", errors.New(message) }
 
 func (*Echo) Sleep(_ context.Context, text string, millis int64) (string, error) {
 	time.Sleep(time.Duration(millis) * time.Millisecond)
@@ -32,11 +32,11 @@ func (*Echo) Sleep(_ context.Context, text string, millis int64) (string, error)
 }
 
 func (*Echo) Reverse(_ context.Context, data []byte) ([]byte, error) {
-	back := make([]byte, len(data))
+	reversed := make([]byte, len(data))
 	for i, b := range data {
-		back[len(data)-1-i] = b
+		reversed[len(data)-1-i] = b
 	}
-	return back, nil
+	return reversed, nil
 }
 
 // provide serves on a port until standard input ends.
@@ -63,9 +63,9 @@ func provide(reports *os.File, port string) error {
 	if err := s.Register(&Echo{}, nil, server.WithInterface(service), server.WithNotRegister()); err != nil {
 		return err
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
-	if err := awaitListening("127.0.0.1:"+port, served); err != nil {
+	serveErr := make(chan error, 1)
+	go func() { serveErr <- s.Serve() }()
+	if err := awaitListening("127.0.0.1:"+port, serveErr); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintln(reports, "ready", port); err != nil {
@@ -74,19 +74,19 @@ func provide(reports *os.File, port string) error {
 	return commands(func(string) {})
 }
 
-// awaitListening waits until a connect to address succeeds. It returns the error of failed if that
-// comes first.
-func awaitListening(address string, failed <-chan error) error {
-	knock := time.NewTicker(20 * time.Millisecond)
-	defer knock.Stop()
+// awaitListening waits until a connect to address succeeds. If an error
+// arrives on serveErr first, it returns that error.
+func awaitListening(address string, serveErr <-chan error) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
 	for {
 		if conn, err := net.Dial("tcp", address); err == nil {
 			return conn.Close()
 		}
 		select {
-		case err := <-failed:
+		case err := <-serveErr:
 			return err
-		case <-knock.C:
+		case <-ticker.C:
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 type Kit struct {
 	Name     string   // of the directory of its sources
 	programs []string // that must be installed
-	packages string   // where to get the programs
+	packages string   // packages that contain the programs
 	build    func(from, into string) error
 }
 
@@ -46,15 +46,15 @@ func All() []Kit {
 // MissingError names a tool that the machine lacks. Tests that need it are skipped.
 type MissingError struct{ What string }
 
-// Error returns what the machine lacks.
+// Error returns the name of the missing tool.
 func (e *MissingError) Error() string { return e.What }
 
 // Get builds the kit if necessary and returns the directory of the build. It is below tools, which
 // must exist; sources is the directory test/interop. Concurrent calls wait for each other. A
 // *MissingError is not a defect of the sources.
 func (k Kit) Get(sources, tools string) (string, error) {
-	from := filepath.Join(sources, k.Name)
-	sum, err := hashTree(from)
+	src := filepath.Join(sources, k.Name)
+	sum, err := hashTree(src)
 	if err != nil {
 		return "", err
 	}
@@ -72,24 +72,24 @@ func (k Kit) Get(sources, tools string) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	part, err := os.MkdirTemp(tools, "part-")
+	partial, err := os.MkdirTemp(tools, "part-")
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = os.RemoveAll(part) }() // renamed, or incomplete
-	if err := k.build(from, part); err != nil {
+	defer func() { _ = os.RemoveAll(partial) }() // renamed, or incomplete
+	if err := k.build(src, partial); err != nil {
 		return "", err
 	}
-	olds, err := filepath.Glob(filepath.Join(tools, k.Name+"-*"))
+	oldDirs, err := filepath.Glob(filepath.Join(tools, k.Name+"-*"))
 	if err != nil {
 		return "", err
 	}
-	for _, old := range olds {
+	for _, old := range oldDirs {
 		if err := os.RemoveAll(old); err != nil {
 			return "", err
 		}
 	}
-	return dir, os.Rename(part, dir)
+	return dir, os.Rename(partial, dir)
 }
 
 // lock waits until no other process has locked the file, and locks it.
@@ -105,19 +105,19 @@ func lock(path string) (unlock func(), err error) {
 }
 
 // runMaven builds the peers into a directory. It returns a *MissingError if Maven cannot fetch
-// something or takes too long. Any other error is a defect of the sources.
-func runMaven(from, into string) error {
+// a package or takes too long. Any other error is a defect of the sources.
+func runMaven(src, dst string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "mvn", "-B", "-q", "-Dstyle.color=never", "-Dinterop.out="+into, "package")
-	cmd.Dir = from
+	cmd := exec.CommandContext(ctx, "mvn", "-B", "-q", "-Dstyle.color=never", "-Dinterop.out="+dst, "package")
+	cmd.Dir = src
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
 	}
-	for _, unreachable := range []string{"Could not transfer", "Could not resolve", "could not be resolved", "Could not find artifact", "Cannot access"} {
-		if i := bytes.Index(out, []byte(unreachable)); i >= 0 {
+	for _, pattern := range []string{"Could not transfer", "Could not resolve", "could not be resolved", "Could not find artifact", "Cannot access"} {
+		if i := bytes.Index(out, []byte(pattern)); i >= 0 {
 			line, _, _ := strings.Cut(string(out[i:]), "\n")
 			return &MissingError{"no Java peers: cannot fetch from Maven Central: " + line}
 		}
@@ -151,14 +151,14 @@ func hashTree(dir string) (string, error) {
 
 // runNPM installs what the lock file names, without running scripts. It returns a *MissingError if
 // npm cannot fetch something or takes too long.
-func runNPM(from, into string) error {
-	if err := os.CopyFS(into, os.DirFS(from)); err != nil {
+func runNPM(src, dst string) error {
+	if err := os.CopyFS(dst, os.DirFS(src)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = into
+	cmd.Dir = dst
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err == nil {
@@ -168,9 +168,9 @@ func runNPM(from, into string) error {
 		return &MissingError{"no node peers: npm timed out"}
 	}
 	for line := range strings.Lines(string(out)) {
-		for _, unreachable := range []string{"ENOTFOUND", "EAI_AGAIN", "ECONN", "ETIMEDOUT", "E404", "E403", "E5"} {
-			if strings.Contains(line, unreachable) {
-				return &MissingError{"no node peers: npm gives not what they need: " + strings.TrimSpace(line)}
+		for _, pattern := range []string{"ENOTFOUND", "EAI_AGAIN", "ECONN", "ETIMEDOUT", "E404", "E403", "E5"} {
+			if strings.Contains(line, pattern) {
+				return &MissingError{"no node peers: cannot fetch from the npm registry: " + strings.TrimSpace(line)}
 			}
 		}
 	}
@@ -178,29 +178,29 @@ func runNPM(from, into string) error {
 }
 
 // runGo builds the module with dubbo-go. Its errors are those of buildProblem.
-func runGo(from, into string) error {
+func runGo(src, dst string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(into, "peer"), ".")
-	cmd.Dir = from
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dst, "peer"), ".")
+	cmd.Dir = src
 	cmd.WaitDelay = time.Second
 	return buildProblem(ctx, "dubbo-go", cmd)
 }
 
 // runGRPC builds grpc-go's unmodified interop client and server, and the health client. Its errors
 // are those of buildProblem.
-func runGRPC(from, into string) error {
+func runGRPC(src, dst string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", into+"/",
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dst+"/",
 		"google.golang.org/grpc/interop/client", "google.golang.org/grpc/interop/server", "./health")
-	cmd.Dir = from
+	cmd.Dir = src
 	cmd.WaitDelay = time.Second
 	return buildProblem(ctx, "gRPC", cmd)
 }
 
 // buildProblem runs "go build" for peers. It returns a *MissingError if the module proxy does not
-// deliver something or the build takes too long. Any other error is a defect of the sources.
+// deliver a module or the build takes too long. Any other error is a defect of the sources.
 func buildProblem(ctx context.Context, peers string, cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err == nil {
@@ -210,8 +210,8 @@ func buildProblem(ctx context.Context, peers string, cmd *exec.Cmd) error {
 		return &MissingError{"no " + peers + " peers: go build timed out"}
 	}
 	for line := range strings.Lines(string(out)) {
-		for _, unreachable := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
-			if strings.Contains(line, unreachable) {
+		for _, pattern := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
+			if strings.Contains(line, pattern) {
 				return &MissingError{"no " + peers + " peers: cannot fetch from the module proxy: " + strings.TrimSpace(line)}
 			}
 		}
