@@ -73,7 +73,7 @@ func (p *Process) start(t testing.TB, read func()) {
 		started <- err
 		if err == nil {
 			read()
-			_ = p.cmd.Wait() // Status has the result
+			_ = p.cmd.Wait() // ExitCode has the result
 		}
 	}()
 	if err := <-started; err != nil {
@@ -168,18 +168,18 @@ type tailBuffer struct {
 // maxTail is the maximum size of a log in a test failure: a test may have several processes.
 const maxTail = 4 << 10
 
-func (l *tailBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.data = append(l.data, p...)
-	if len(l.data) > 2*maxTail {
-		l.data = append(l.data[:0], l.data[len(l.data)-maxTail:]...)
+func (b *tailBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data = append(b.data, p...)
+	if len(b.data) > 2*maxTail {
+		b.data = append(b.data[:0], b.data[len(b.data)-maxTail:]...)
 	}
 	return len(p), nil
 }
 
-func (l *tailBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(bytes.TrimSpace(l.data[max(0, len(l.data)-maxTail):]))
+func (b *tailBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(bytes.TrimSpace(b.data[max(0, len(b.data)-maxTail):]))
 }

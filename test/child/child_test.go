@@ -8,7 +8,7 @@ import (
 )
 
 func TestProcessReceivesCommandsAndReports(t *testing.T) {
-	p := StartInteractive(t, "an echo", exec.Command("cat"))
+	p := StartInteractive(t, "echo process", exec.Command("cat"))
 	if err := p.Send("hello"); err != nil {
 		t.Fatal(err)
 	}
@@ -34,14 +34,14 @@ func TestExitCodeAndSignals(t *testing.T) {
 }
 
 func TestTailBufferKeepsEnd(t *testing.T) {
-	var l tailBuffer
+	var b tailBuffer
 	for range 10 {
-		if n, err := l.Write([]byte(strings.Repeat("x", maxTail/2) + "\n")); n != maxTail/2+1 || err != nil {
+		if n, err := b.Write([]byte(strings.Repeat("x", maxTail/2) + "\n")); n != maxTail/2+1 || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	_, _ = l.Write([]byte("the last\n")) // never fails
-	if text := l.String(); len(text) > maxTail || !strings.HasSuffix(text, "x\nthe last") {
+	_, _ = b.Write([]byte("the last\n")) // never fails
+	if text := b.String(); len(text) > maxTail || !strings.HasSuffix(text, "x\nthe last") {
 		t.Errorf("kept %d bytes, which end with %q", len(text), text[len(text)-10:])
 	}
 }

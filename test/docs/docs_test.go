@@ -31,16 +31,16 @@ func TestAddAFilter(t *testing.T) {
 	}
 	replace := map[string]string{}
 	var packages []string
-	for _, found := range codeBlock.FindAllSubmatch(page, -1) {
-		name, code := string(found[1]), found[2]
-		written := filepath.Join(t.TempDir(), path.Base(name))
-		if err := os.WriteFile(written, code, 0o600); err != nil {
+	for _, match := range codeBlock.FindAllSubmatch(page, -1) {
+		name, code := string(match[1]), match[2]
+		file := filepath.Join(t.TempDir(), path.Base(name))
+		if err := os.WriteFile(file, code, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.CommandContext(t.Context(), "gofmt", "-d", written).CombinedOutput(); err != nil || len(out) > 0 {
+		if out, err := exec.CommandContext(t.Context(), "gofmt", "-d", file).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%s is not formatted: %v\n%s", name, err, out)
 		}
-		replace[filepath.Join(base, filepath.FromSlash(name))] = written
+		replace[filepath.Join(base, filepath.FromSlash(name))] = file
 		packages = append(packages, "./"+path.Dir(name))
 	}
 	slices.Sort(packages)

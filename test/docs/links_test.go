@@ -22,11 +22,11 @@ func allPages(t *testing.T) map[string]string {
 		"*.md", "docs/*.md", "docs/*/*.md",
 		"pkg/*/README.md", "pkg/*/*/README.md", "pkg/*/*/*/README.md", "pkg/*/*/*/*/README.md", "pkg/*/*/*/*/*/README.md",
 	} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
+		names, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range found {
+		for _, name := range names {
 			text, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
@@ -48,18 +48,18 @@ func TestLinks(t *testing.T) {
 		anchors[name] = anchorsOf(text)
 	}
 	for name, text := range pages {
-		for _, found := range link.FindAllStringSubmatch(text, -1) {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
 			target := name
-			if found[1] != "" {
-				target = filepath.Join(filepath.Dir(name), filepath.FromSlash(found[1]))
+			if match[1] != "" {
+				target = filepath.Join(filepath.Dir(name), filepath.FromSlash(match[1]))
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s: no such file", name, found[1])
+				t.Errorf("%s links to %s: no such file", name, match[1])
 				continue
 			}
-			anchor := strings.TrimPrefix(found[2], "#")
-			if recorded, ok := anchors[target]; anchor != "" && (!ok || !recorded[anchor]) {
-				t.Errorf("%s links to %s: the page has no heading for %q", name, found[0], anchor)
+			anchor := strings.TrimPrefix(match[2], "#")
+			if pageAnchors, ok := anchors[target]; anchor != "" && (!ok || !pageAnchors[anchor]) {
+				t.Errorf("%s links to %s: the page has no heading for %q", name, match[0], anchor)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // TestMessagesOnPagesExist verifies that the messages in the tables "Troubleshooting" are those of
 // the code: three words in a row of each message must occur in a non-test Go file.
 func TestMessagesOnPagesExist(t *testing.T) {
-	foreign := map[string]bool{ // messages of the system and of Go's resolver, or with fewer fixed words
+	external := map[string]bool{ // messages of the system and of Go's resolver, or with fewer fixed words
 		"lookup app.test on 127.0.0.1:53: no such host": true,
 		"network is unreachable":                        true,
 		"operation not permitted":                       true,
@@ -33,7 +33,7 @@ func TestMessagesOnPagesExist(t *testing.T) {
 		section, _, _ = strings.Cut(section, "\n## ")
 		for _, row := range regexp.MustCompile(`(?m)^\| (.*?) \| `).FindAllStringSubmatch(section, -1) {
 			for _, message := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(row[1], -1) {
-				if strings.Count(message[1], " ") < 2 || foreign[message[1]] {
+				if strings.Count(message[1], " ") < 2 || external[message[1]] {
 					continue
 				}
 				count++
@@ -49,9 +49,9 @@ func TestMessagesOnPagesExist(t *testing.T) {
 }
 
 func containsThreeWords(source, message string) bool {
-	texts := strings.Fields(message)
-	for i := range len(texts) - 2 {
-		if strings.Contains(source, strings.Join(texts[i:i+3], " ")) {
+	words := strings.Fields(message)
+	for i := range len(words) - 2 {
+		if strings.Contains(source, strings.Join(words[i:i+3], " ")) {
 			return true
 		}
 	}

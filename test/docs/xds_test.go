@@ -28,13 +28,13 @@ func runPage(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := netns.New(t).Namespace("newcomer")
-	found := command.FindAllSubmatch(page, -1)
-	if len(found) < 4 {
-		t.Fatalf("the page has %d commands", len(found))
+	host := netns.New(t).Namespace("host")
+	commands := command.FindAllSubmatch(page, -1)
+	if len(commands) < 4 {
+		t.Fatalf("the page has %d commands", len(commands))
 	}
-	for _, f := range found {
-		background, text, wantOutput := len(f[1]) > 0, strings.TrimSpace(string(f[2])), string(f[3])
+	for _, match := range commands {
+		background, text, wantOutput := len(match[1]) > 0, strings.TrimSpace(string(match[2])), string(match[3])
 		cmd := host.Command("sh", "-c", "exec "+text)
 		cmd.Dir = root
 		if background {

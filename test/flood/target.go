@@ -21,7 +21,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// environment is the environment of the targets: hosts, certificates, and a directory.
+// environment holds the hosts, the certificates and the directory of the targets.
 type environment struct {
 	dir          string
 	ports        *peer.Ports
@@ -35,49 +35,49 @@ type environment struct {
 }
 
 func newEnvironment(dir string) (*environment, error) {
-	b := &environment{dir: dir, ports: peer.NewPorts(), certificates: certs.Dir(dir), rpc: map[string]string{}}
-	if err := b.certificates.Write(); err != nil {
+	env := &environment{dir: dir, ports: peer.NewPorts(), certificates: certs.Dir(dir), rpc: map[string]string{}}
+	if err := env.certificates.Write(); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	b.http = l.Addr().String()
-	b.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "fine") // the client may have disconnected
+	env.http = l.Addr().String()
+	env.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok") // the client may have disconnected
 	}), ReadHeaderTimeout: time.Minute}
-	b.wg.Go(func() { _ = b.server.Serve(l) }) // ends with close
+	env.wg.Go(func() { _ = env.server.Serve(l) }) // ends with close
 	for _, p := range frame.All() {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			b.close()
+			env.close()
 			return nil, err
 		}
-		b.listeners = append(b.listeners, l)
-		b.rpc[p.Name()] = l.Addr().String()
-		b.wg.Go(func() { b.serveRPC(l, p) })
+		env.listeners = append(env.listeners, l)
+		env.rpc[p.Name()] = l.Addr().String()
+		env.wg.Go(func() { env.serveRPC(l, p) })
 	}
-	return b, nil
+	return env, nil
 }
 
 // serveRPC responds to calls of one protocol.
-func (b *environment) serveRPC(l net.Listener, p *frame.Protocol) {
+func (env *environment) serveRPC(l net.Listener, p *frame.Protocol) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
 			return
 		}
-		b.wg.Go(func() {
-			defer conn.Close() //nolint:errcheck // the proxy may have
+		env.wg.Go(func() {
+			defer conn.Close() //nolint:errcheck // the proxy may have closed it
 			var in []byte
-			piece := make([]byte, 64<<10)
+			buf := make([]byte, 64<<10)
 			for {
-				n, err := conn.Read(piece)
+				n, err := conn.Read(buf)
 				if err != nil {
 					return
 				}
-				in = append(in, piece[:n]...)
+				in = append(in, buf[:n]...)
 				var out []byte
 				for len(in) > 0 {
 					n, f, err := p.Parse(in)
@@ -88,7 +88,7 @@ func (b *environment) serveRPC(l net.Listener, p *frame.Protocol) {
 						break
 					}
 					in = in[n:]
-					out = p.AppendResponse(out, f.ID, []byte("fine"))
+					out = p.AppendResponse(out, f.ID, []byte("ok"))
 				}
 				if _, err := conn.Write(out); err != nil {
 					return
@@ -99,12 +99,12 @@ func (b *environment) serveRPC(l net.Listener, p *frame.Protocol) {
 }
 
 // close stops the hosts. The targets must have exited.
-func (b *environment) close() {
-	_ = b.server.Close() // shutdown errors do not matter
-	for _, l := range b.listeners {
+func (env *environment) close() {
+	_ = env.server.Close() // shutdown errors do not matter
+	for _, l := range env.listeners {
 		_ = l.Close()
 	}
-	b.wg.Wait()
+	env.wg.Wait()
 }
 
 // target is a proxy with one listener for the attack and another one for an honest client.
@@ -116,7 +116,7 @@ type target struct {
 }
 
 // program is a proxy: its path and its configuration. configure returns errUnsupported if the proxy
-// cannot carry the RPC protocol.
+// does not support the RPC protocol.
 type program struct {
 	name      string
 	path      string
@@ -126,16 +126,16 @@ type program struct {
 var errUnsupported = errors.New("not supported")
 
 // start runs p with a configuration for the attack, on the given CPU.
-func (b *environment) start(launcher *process.Launcher, cpu int, p program, a attack) (*target, error) {
-	dir, err := os.MkdirTemp(b.dir, p.name+"-")
+func (env *environment) start(launcher *process.Launcher, cpu int, p program, a attack) (*target, error) {
+	dir, err := os.MkdirTemp(env.dir, p.name+"-")
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := b.ports.Take(2)
+	addrs, err := env.ports.Take(2)
 	if err != nil {
 		return nil, err
 	}
-	arguments, err := p.configure(b, dir, a, addrs[0], addrs[1])
+	arguments, err := p.configure(env, dir, a, addrs[0], addrs[1])
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (b *environment) start(launcher *process.Launcher, cpu int, p program, a at
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() //nolint:errcheck // the child has its own
+	defer log.Close() //nolint:errcheck // the child has a copy
 	t := &target{attackAddress: addrs[0].String(), clientAddress: addrs[1].String(), exited: make(chan struct{})}
 	t.cmd = exec.Command(p.path, arguments...)
 	t.cmd.Stdout, t.cmd.Stderr = log, log
@@ -156,7 +156,7 @@ func (b *environment) start(launcher *process.Launcher, cpu int, p program, a at
 		close(t.exited)
 	}()
 	probe := peer.HTTP("/", 200)
-	for until := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(20 * time.Second); ; {
 		if err = probe(addrs[1]); err == nil {
 			return t, nil
 		}
@@ -164,7 +164,7 @@ func (b *environment) start(launcher *process.Launcher, cpu int, p program, a at
 		case <-t.exited:
 			err = fmt.Errorf("the proxy has exited: %w", err)
 		case <-time.After(10 * time.Millisecond):
-			if time.Now().Before(until) {
+			if time.Now().Before(deadline) {
 				continue
 			}
 		}
@@ -188,12 +188,12 @@ func (t *target) stop() {
 type object = map[string]any
 
 func weft(name, path string) program {
-	return program{name, path, func(b *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
-		listener := func(name string, listenAddress netip.AddrPort, protocol, upstream, routes string, secure bool) object {
+	return program{name, path, func(env *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+		listener := func(name string, listenAddress netip.AddrPort, protocol, upstream, routes string, useTLS bool) object {
 			chain := object{"filters": []object{{"type": "proxy", "config": object{
 				"downstream_protocol": protocol, "upstream_protocol": upstream, "router_config_name": routes}}}}
-			if secure {
-				chain["tls_context"] = object{"status": true, "alpn": "h2", "cert_chain": b.certificates.Certificate(), "private_key": b.certificates.Key()}
+			if useTLS {
+				chain["tls_context"] = object{"status": true, "alpn": "h2", "cert_chain": env.certificates.Certificate(), "private_key": env.certificates.Key()}
 			}
 			return object{"name": name, "address": listenAddress.String(), "bind_port": true, "filter_chains": []object{chain}}
 		}
@@ -204,18 +204,18 @@ func weft(name, path string) program {
 		cluster := func(name, address string) object {
 			return object{"name": name, "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": []object{{"address": address}}}
 		}
-		down, up, host := "Http2", "Http1", b.http
+		down, up, host := "Http2", "Http1", env.http
 		if a.http1 {
 			down = "Http1"
 		}
 		if a.rpc != "" {
-			down, up, host = a.rpc, a.rpc, b.rpc[a.rpc]
+			down, up, host = a.rpc, a.rpc, env.rpc[a.rpc]
 		}
 		text, err := json.Marshal(object{
 			"servers": []object{{"default_log_level": "ERROR",
 				"listeners": []object{listener("attacked", attacked, down, up, "attacked", a.tls), listener("honest", honest, "Http1", "Http1", "honest", false)},
 				"routers":   []object{routes("attacked", "attacked"), routes("honest", "honest")}}},
-			"cluster_manager": object{"clusters": []object{cluster("attacked", host), cluster("honest", b.http)}},
+			"cluster_manager": object{"clusters": []object{cluster("attacked", host), cluster("honest", env.http)}},
 		})
 		if err != nil {
 			return nil, err
@@ -226,15 +226,15 @@ func weft(name, path string) program {
 }
 
 func haproxy(path string) program {
-	return program{"haproxy", path, func(b *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
-		bind, mode, host := " proto h2", "http", b.http
+	return program{"haproxy", path, func(env *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+		bind, mode, host := " proto h2", "http", env.http
 		switch {
 		case a.rpc != "":
-			bind, mode, host = "", "tcp", b.rpc[a.rpc]
+			bind, mode, host = "", "tcp", env.rpc[a.rpc]
 		case a.http1:
 			bind = ""
 		case a.tls:
-			bind = " ssl crt " + b.certificates.CertificateAndKey() + " alpn h2"
+			bind = " ssl crt " + env.certificates.CertificateAndKey() + " alpn h2"
 		}
 		file := filepath.Join(dir, "haproxy.cfg")
 		return []string{"-db", "-f", file}, os.WriteFile(file, fmt.Appendf(nil, `global
@@ -258,21 +258,21 @@ backend attacked
 	server origin %s
 backend honest
 	server origin %s
-`, mode, attacked, bind, honest, mode, host, b.http), 0o600)
+`, mode, attacked, bind, honest, mode, host, env.http), 0o600)
 	}}
 }
 
 func nginx(path string) program {
-	return program{"nginx", path, func(b *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+	return program{"nginx", path, func(env *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
 		if a.rpc != "" {
 			return nil, errUnsupported
 		}
-		secure := " http2"
+		listenOptions := " http2"
 		if a.http1 {
-			secure = ""
+			listenOptions = ""
 		}
 		if a.tls {
-			secure = fmt.Sprintf(" http2 ssl; ssl_certificate %s; ssl_certificate_key %s", b.certificates.Certificate(), b.certificates.Key())
+			listenOptions = fmt.Sprintf(" http2 ssl; ssl_certificate %s; ssl_certificate_key %s", env.certificates.Certificate(), env.certificates.Key())
 		}
 		user := ""
 		if os.Geteuid() == 0 {
@@ -298,6 +298,6 @@ http {
 	server { listen %[4]s%[5]s; location / { proxy_pass http://origin; } }
 	server { listen %[6]v backlog=4096; location / { proxy_pass http://origin; } }
 }
-`, user, dir, b.http, listen, secure, honest), 0o600)
+`, user, dir, env.http, listen, listenOptions, honest), 0o600)
 	}}
 }

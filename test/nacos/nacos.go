@@ -32,7 +32,7 @@ import (
 
 const (
 	// dirEnv and problemEnv are environment variables for the process that runs the tests: the
-	// directory of the server, or why there is none.
+	// directory of the server, or the reason why there is none.
 	dirEnv     = "WEFT_NACOS"
 	problemEnv = "WEFT_NO_NACOS"
 	// waitTimeout is the timeout of a server start.
@@ -85,7 +85,7 @@ func build(root string) error {
 	if err := os.MkdirAll(tools, 0o755); err != nil { //nolint:gosec // jars are not secret
 		return err
 	}
-	folder, err := kit.Java().Get(filepath.Join(root, "test", "nacos"), tools)
+	dir, err := kit.Java().Get(filepath.Join(root, "test", "nacos"), tools)
 	var missing *kit.MissingError
 	if errors.As(err, &missing) {
 		return os.Setenv(problemEnv, missing.What)
@@ -93,7 +93,7 @@ func build(root string) error {
 	if err != nil {
 		return err
 	}
-	return os.Setenv(dirEnv, folder)
+	return os.Setenv(dirEnv, dir)
 }
 
 // Options configures a server. The zero value disables authentication.
@@ -115,8 +115,8 @@ type Server struct {
 // 1,000 below and above, and the one after, must be free as well: a test has one server at a time.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
-	if why := os.Getenv(problemEnv); why != "" {
-		t.Skip(why)
+	if problem := os.Getenv(problemEnv); problem != "" {
+		t.Skip(problem)
 	}
 	if os.Getenv(dirEnv) == "" {
 		t.Skip("the test's TestMain has not called nacos.Main")
@@ -167,11 +167,11 @@ func (s *Server) Restart() {
 
 func (s *Server) launch() {
 	s.t.Helper()
-	built := filepath.Join(os.Getenv(dirEnv), "server")
+	buildDir := filepath.Join(os.Getenv(dirEnv), "server")
 	cmd := exec.Command("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", child.JavaHosts(s.t),
 		"-Dnacos.standalone=true", "-Dnacos.home="+s.dir, "-Dnacos.server.ip=127.0.0.1",
 		"-Dspring.config.additional-location=file:"+filepath.Join(s.dir, "conf")+"/",
-		"-cp", filepath.Join(built, "server.jar")+":"+filepath.Join(built, "lib", "*"), "com.alibaba.nacos.Server")
+		"-cp", filepath.Join(buildDir, "server.jar")+":"+filepath.Join(buildDir, "lib", "*"), "com.alibaba.nacos.Server")
 	cmd.Dir = s.dir
 	s.process = child.Start(s.t, "Nacos "+s.address, cmd)
 }
@@ -180,11 +180,11 @@ func (s *Server) launch() {
 func (s *Server) isReady() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/nacos/v1/ns/operator/metrics", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/nacos/v1/ns/operator/metrics", nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	response, err := http.DefaultClient.Do(q)
+	response, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return false
 	}

@@ -18,18 +18,18 @@ type Peer struct {
 	process *child.Process
 }
 
-// StartPeer runs a peer until the end of the test. kind is "dubbo27" or "dubbo3"; group is the
+// StartPeer runs a peer until the end of the test. module is "dubbo27" or "dubbo3"; group is the
 // Nacos group of its services.
-func (s *Server) StartPeer(t testing.TB, kind, group string) *Peer {
+func (s *Server) StartPeer(t testing.TB, module, group string) *Peer {
 	t.Helper()
-	built := filepath.Join(os.Getenv(dirEnv), kind)
-	folder := t.TempDir() // Nacos's client writes logs and caches into the home directory
+	buildDir := filepath.Join(os.Getenv(dirEnv), module)
+	home := t.TempDir() // Nacos's client writes logs and caches into the home directory
 	cmd := exec.Command("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
 		"--add-opens=java.base/java.lang=ALL-UNNAMED", // for the code that Dubbo 2.7 generates
-		"-Duser.home="+folder, "-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
-		"-cp", filepath.Join(built, kind+".jar")+":"+filepath.Join(built, "lib", "*"),
+		"-Duser.home="+home, "-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
+		"-cp", filepath.Join(buildDir, module+".jar")+":"+filepath.Join(buildDir, "lib", "*"),
 		"weft.Peer", "nacos://"+s.address+"?group="+group)
-	return &Peer{t, child.StartInteractive(t, "Dubbo's registry of "+kind, cmd)}
+	return &Peer{t, child.StartInteractive(t, "Dubbo's registry of "+module, cmd)}
 }
 
 // Send sends the peer a command: "register", "unregister" or "subscribe", with a URL.
@@ -52,8 +52,8 @@ func (p *Peer) AwaitProviders(label string, matches func(urls []string) bool) {
 			if !ok {
 				p.t.Fatalf("no %s: the peer has exited; last report: %s", label, last)
 			}
-			texts := strings.Fields(line)
-			if len(texts) > 0 && texts[0] == "providers" && matches(texts[1:]) {
+			fields := strings.Fields(line)
+			if len(fields) > 0 && fields[0] == "providers" && matches(fields[1:]) {
 				return
 			}
 			last = line

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrUnsupported is returned by Link.Impair if the kernel has no netem, which a Link of Connect
-// needs; a Link of ConnectTUN does not.
+// needs. A Link of ConnectTUN does not need it.
 var ErrUnsupported = errors.New("the kernel has no netem")
 
 // Link connects two namespaces. Each end has an IPv4 and an IPv6 address.
@@ -46,25 +46,25 @@ func (n *Network) Connect(a, b *Namespace) *Link {
 	return l
 }
 
-// ConnectTUN joins two namespaces with a pair of TUN devices whose packets this process carries,
+// ConnectTUN joins two namespaces with a pair of TUN devices whose packets this process forwards,
 // so that they can be impaired regardless of the kernel configuration. The seed and the order of
-// packets determine which packets are lost. It carries about ten thousand packets per second. It
+// packets determine which packets are lost. It forwards about ten thousand packets per second. It
 // skips the test if the kernel has no TUN devices.
 func (n *Network) ConnectTUN(a, b *Namespace, seed uint64) *Link {
 	n.t.Helper()
 	l := n.link(a, b, "tun")
-	wire, err := newTUNPair(l.A, l.B, seed)
+	pair, err := newTUNPair(l.A, l.B, seed)
 	if err != nil {
 		n.t.Skipf("the kernel provides no TUN device: %v", err)
 	}
-	n.t.Cleanup(wire.close)
-	l.tun = wire
+	n.t.Cleanup(pair.close)
+	l.tun = pair
 	l.up()
 	return l
 }
 
 // link returns the next link, without creating its devices.
-func (n *Network) link(a, b *Namespace, kind string) *Link {
+func (n *Network) link(a, b *Namespace, devicePrefix string) *Link {
 	n.t.Helper()
 	if n.links == 250 {
 		n.t.Fatal("netns: a network has at most 250 links")
@@ -73,7 +73,7 @@ func (n *Network) link(a, b *Namespace, kind string) *Link {
 	end := func(ns *Namespace, i int) End {
 		return End{
 			Namespace: ns,
-			Device:    fmt.Sprintf("%s%d%c", kind, n.links, 'a'+i),
+			Device:    fmt.Sprintf("%s%d%c", devicePrefix, n.links, 'a'+i),
 			IPv4:      netip.AddrFrom4([4]byte{10, 77, byte(n.links), byte(i + 1)}),
 			IPv6:      netip.MustParseAddr(fmt.Sprintf("fd77:%x::%d", n.links, i+1)),
 		}
@@ -96,16 +96,16 @@ func (l *Link) up() {
 func (l *Link) Route(from *Namespace, prefix string) {
 	t := from.network.t
 	t.Helper()
-	to, err := netip.ParsePrefix(prefix)
+	dst, err := netip.ParsePrefix(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
 	end, other := l.ends(from)
 	via := other.IPv4
-	if to.Addr().Is6() {
+	if dst.Addr().Is6() {
 		via = other.IPv6
 	}
-	from.Run("ip", "route", "add", to.String(), "via", via.String(), "dev", end.Device)
+	from.Run("ip", "route", "add", dst.String(), "via", via.String(), "dev", end.Device)
 }
 
 // ends returns the end in the namespace, and the other one.

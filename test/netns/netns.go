@@ -22,7 +22,7 @@ import (
 const (
 	// prefix starts the names of all namespaces of tests.
 	prefix = "wefttest-"
-	// directory is where ip(8) keeps the names of namespaces.
+	// directory is the directory in which ip(8) keeps the names of namespaces.
 	directory = "/var/run/netns"
 )
 
@@ -110,15 +110,15 @@ func remove(name string) {
 // links. The name, for ip(8) and error messages, must be unique within the network.
 func (n *Network) Namespace(name string) *Namespace {
 	n.t.Helper()
-	full := n.name + name
-	n.must("ip", "netns", "add", full)
-	n.t.Cleanup(func() { remove(full) })
-	file, err := os.Open(filepath.Join(directory, full))
+	fullName := n.name + name
+	n.must("ip", "netns", "add", fullName)
+	n.t.Cleanup(func() { remove(fullName) })
+	file, err := os.Open(filepath.Join(directory, fullName))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { _ = file.Close() })
-	ns := &Namespace{network: n, name: full, file: file}
+	ns := &Namespace{network: n, name: fullName, file: file}
 	ns.Run("ip", "link", "set", "lo", "up")
 	return ns
 }

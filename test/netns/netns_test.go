@@ -54,13 +54,13 @@ func echo(t *testing.T, ns *Namespace) string {
 // ping sends "ping" to the address from the namespace, and returns the time until the response is
 // complete.
 func ping(ns *Namespace, addr netip.Addr, port string) (time.Duration, error) {
-	begin := time.Now()
+	start := time.Now()
 	conn, err := ns.Dial("tcp", net.JoinHostPort(addr.String(), port))
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(begin.Add(dialTimeout))
+	_ = conn.SetDeadline(start.Add(dialTimeout))
 	if _, err := conn.Write([]byte("ping")); err != nil {
 		return 0, err
 	}
@@ -68,12 +68,12 @@ func ping(ns *Namespace, addr netip.Addr, port string) (time.Duration, error) {
 	if err != nil || string(response) != "ping" {
 		return 0, fmt.Errorf("the response is %q, %w", response, err)
 	}
-	return time.Since(begin), nil
+	return time.Since(start), nil
 }
 
 func TestLinkCarriesIPv4AndIPv6(t *testing.T) {
 	n, a, b, l := pair(t)
-	isolated := n.Namespace("stranger")
+	isolated := n.Namespace("isolated")
 	port := echo(t, b)
 	for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
 		if _, err := ping(a, addr, port); err != nil {
@@ -88,14 +88,14 @@ func TestLinkCarriesIPv4AndIPv6(t *testing.T) {
 func TestForwardingBetweenLinks(t *testing.T) {
 	n := New(t)
 	a, router, b := n.Namespace("a"), n.Namespace("router"), n.Namespace("b")
-	near, far := n.Connect(a, router), n.Connect(router, b)
+	linkA, linkB := n.Connect(a, router), n.Connect(router, b)
 	router.EnableForwarding()
 	for _, prefix := range []string{"0.0.0.0/0", "::/0"} {
-		near.Route(a, prefix)
-		far.Route(b, prefix)
+		linkA.Route(a, prefix)
+		linkB.Route(b, prefix)
 	}
 	port := echo(t, b)
-	for _, addr := range []netip.Addr{far.B.IPv4, far.B.IPv6} {
+	for _, addr := range []netip.Addr{linkB.B.IPv4, linkB.B.IPv6} {
 		if _, err := ping(a, addr, port); err != nil {
 			t.Errorf("through the router to %v: %v", addr, err)
 		}
@@ -234,7 +234,7 @@ func TestLinkLosesAllPackets(t *testing.T) {
 	send(t, sender, "found")
 	_ = receiver.SetReadDeadline(time.Now().Add(dialTimeout))
 	if n, _, err := receiver.ReadFrom(buffer); string(buffer[:n]) != "found" {
-		t.Errorf("received %q, %v, want the datagram sent after the repair", buffer[:n], err)
+		t.Errorf("received %q, %v, want the datagram that was sent without loss", buffer[:n], err)
 	}
 }
 
@@ -248,7 +248,7 @@ func send(t *testing.T, conn net.Conn, text string) {
 func TestScheduleIsDeterministic(t *testing.T) {
 	const packets = 10_000
 	now := time.Unix(1, 0)
-	fates := func(seed uint64) (lost []bool, last time.Time) {
+	schedule := func(seed uint64) (lost []bool, last time.Time) {
 		d := newDirection(nil, nil, rand.New(rand.NewPCG(seed, 1)))
 		d.impairment = Impairment{Delay: time.Second, Loss: 0.3, Rate: 8_000}
 		for range packets {
@@ -260,7 +260,7 @@ func TestScheduleIsDeterministic(t *testing.T) {
 		}
 		return lost, last
 	}
-	lost, last := fates(7)
+	lost, last := schedule(7)
 	count := 0
 	for _, dropped := range lost {
 		if dropped {
@@ -274,10 +274,10 @@ func TestScheduleIsDeterministic(t *testing.T) {
 	if want := now.Add(time.Duration(packets-count)*100*time.Millisecond + time.Second); !last.Equal(want) {
 		t.Errorf("the last packet is due at %v, want %v", last, want)
 	}
-	if repeated, _ := fates(7); fmt.Sprint(repeated) != fmt.Sprint(lost) {
+	if repeated, _ := schedule(7); fmt.Sprint(repeated) != fmt.Sprint(lost) {
 		t.Error("the same seed loses different packets")
 	}
-	if other, _ := fates(8); fmt.Sprint(other) == fmt.Sprint(lost) {
+	if other, _ := schedule(8); fmt.Sprint(other) == fmt.Sprint(lost) {
 		t.Error("another seed loses the same packets")
 	}
 }
@@ -285,11 +285,11 @@ func TestScheduleIsDeterministic(t *testing.T) {
 func TestStaleNamespacesAreRemoved(t *testing.T) {
 	var name string
 	var command *exec.Cmd
-	t.Run("a test", func(t *testing.T) {
+	t.Run("test with a namespace", func(t *testing.T) {
 		ns := New(t).Namespace("a")
 		name = ns.Name()
 		command = ns.Command("sh", "-c", "echo here; exec sleep 1000")
-		line, err := command.StdoutPipe()
+		stdout, err := command.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +297,7 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A process that has not entered the namespace yet is not killed with it.
-		if _, err := line.Read(make([]byte, 1)); err != nil {
+		if _, err := stdout.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -315,22 +315,22 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 		t.Errorf("%s remains after its test", name)
 	}
 	// A process that has exited.
-	dead := exec.Command("true")
-	if err := dead.Run(); err != nil {
+	exited := exec.Command("true")
+	if err := exited.Run(); err != nil {
 		t.Fatal(err)
 	}
-	left := fmt.Sprintf("%s%d-left", prefix, dead.Process.Pid)
-	if out, err := exec.Command("ip", "netns", "add", left).CombinedOutput(); err != nil {
+	stale := fmt.Sprintf("%s%d-stale", prefix, exited.Process.Pid)
+	if out, err := exec.Command("ip", "netns", "add", stale).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	mine := New(t).Namespace("mine")
-	if exists(left) {
-		remove(left)
-		t.Errorf("%s remains after removeStale", left)
+	active := New(t).Namespace("active")
+	if exists(stale) {
+		remove(stale)
+		t.Errorf("%s remains after removeStale", stale)
 	}
 	New(t)
-	if !exists(mine.Name()) {
-		t.Errorf("removeStale removed %s, whose process runs", mine.Name())
+	if !exists(active.Name()) {
+		t.Errorf("removeStale removed %s, whose process runs", active.Name())
 	}
 }
 

@@ -18,33 +18,33 @@ const (
 	maxPacketSize = 4096
 )
 
-// tunPair carries packets between two TUN devices. The directions are independent:
+// tunPair forwards packets between two TUN devices. The directions are independent:
 //
 //	read -> lost, or due at a time -> queue, first in first out -> wait -> write
 type tunPair struct {
 	ab, ba  *direction
 	devices [2]*os.File
-	ended   sync.WaitGroup
+	loops   sync.WaitGroup
 }
 
-// newTUNPair creates the devices of both ends and starts to carry packets.
+// newTUNPair creates the devices of both ends and starts to forward packets.
 func newTUNPair(a, b End, seed uint64) (*tunPair, error) {
-	w := &tunPair{}
+	p := &tunPair{}
 	for i, end := range []End{a, b} {
 		device, err := openTUN(end)
 		if err != nil {
-			w.close()
+			p.close()
 			return nil, err
 		}
-		w.devices[i] = device
+		p.devices[i] = device
 	}
-	w.ab = newDirection(w.devices[0], w.devices[1], rand.New(rand.NewPCG(seed, 1)))
-	w.ba = newDirection(w.devices[1], w.devices[0], rand.New(rand.NewPCG(seed, 2)))
-	for _, d := range []*direction{w.ab, w.ba} {
-		w.ended.Go(d.readLoop)
-		w.ended.Go(d.writeLoop)
+	p.ab = newDirection(p.devices[0], p.devices[1], rand.New(rand.NewPCG(seed, 1)))
+	p.ba = newDirection(p.devices[1], p.devices[0], rand.New(rand.NewPCG(seed, 2)))
+	for _, d := range []*direction{p.ab, p.ba} {
+		p.loops.Go(d.readLoop)
+		p.loops.Go(d.writeLoop)
 	}
-	return w, nil
+	return p, nil
 }
 
 // openTUN creates the TUN device of the end, in its namespace.
@@ -61,7 +61,7 @@ func openTUN(end End) (*os.File, error) {
 		}
 		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
-			_ = unix.Close(fd) // nothing was done with it
+			_ = unix.Close(fd) // it was not used
 			return fmt.Errorf("TUNSETIFF: %w", err)
 		}
 		file = os.NewFile(uintptr(fd), end.Device)
@@ -71,19 +71,19 @@ func openTUN(end End) (*os.File, error) {
 }
 
 // close closes the devices and waits for the goroutines.
-func (w *tunPair) close() {
-	for _, device := range w.devices {
+func (p *tunPair) close() {
+	for _, device := range p.devices {
 		if device != nil {
 			_ = device.Close() // packets in transit are lost
 		}
 	}
-	w.ended.Wait()
+	p.loops.Wait()
 }
 
-func (w *tunPair) impair(forth bool, impairment Impairment) {
-	d := w.ba
-	if forth {
-		d = w.ab
+func (p *tunPair) impair(aToB bool, impairment Impairment) {
+	d := p.ba
+	if aToB {
+		d = p.ab
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +96,7 @@ type packet struct {
 	due  time.Time
 }
 
-// direction carries packets from one device to the other.
+// direction forwards packets from one device to the other.
 type direction struct {
 	from, to *os.File
 	queue    chan packet
@@ -108,8 +108,8 @@ type direction struct {
 	nextStart time.Time  // owned by readLoop; when the rate allows the next packet to start
 }
 
-func newDirection(from, to *os.File, chance *rand.Rand) *direction {
-	return &direction{from: from, to: to, queue: make(chan packet, queueSize), rng: chance}
+func newDirection(from, to *os.File, rng *rand.Rand) *direction {
+	return &direction{from: from, to: to, queue: make(chan packet, queueSize), rng: rng}
 }
 
 // readLoop reads packets until the device is closed, and queues or drops each.
@@ -137,7 +137,7 @@ func (d *direction) schedule(n int, now time.Time) (due time.Time, lost bool) {
 	d.mu.Lock()
 	impairment := d.impairment
 	d.mu.Unlock()
-	// The draw happens for every packet, so that the losses depend only on the order of packets.
+	// Every packet takes a random number, so that the losses depend only on the order of packets.
 	if d.rng.Float64() < impairment.Loss {
 		return time.Time{}, true
 	}
@@ -153,13 +153,13 @@ func (d *direction) schedule(n int, now time.Time) (due time.Time, lost bool) {
 
 // writeLoop writes packets when they are due.
 func (d *direction) writeLoop() {
-	due := time.NewTimer(0)
-	defer due.Stop()
-	<-due.C
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
 	for p := range d.queue {
 		if wait := time.Until(p.due); wait > 0 {
-			due.Reset(wait)
-			<-due.C
+			timer.Reset(wait)
+			<-timer.C
 		}
 		// A device that is down or closed accepts no packets: the packet is lost.
 		_, _ = d.to.Write(p.data)

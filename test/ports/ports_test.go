@@ -16,18 +16,18 @@ func TestPortIsFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken, err := strconv.ParseUint(text, 10, 16)
+	used, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRange(uint32(taken), uint32(taken)+1)
+	r := newRange(uint32(used), uint32(used)+1)
 	if port, err := r.Free("127.0.0.1"); err == nil {
 		t.Errorf("Free = %d, which has a listener", port)
 	}
-	r = newRange(uint32(taken)-1, uint32(taken)+1)
+	r = newRange(uint32(used)-1, uint32(used)+1)
 	for range 2 {
-		if port, err := r.Free("127.0.0.1"); err == nil && port != int(taken)-1 {
-			t.Errorf("Free = %d, want %d", port, taken-1)
+		if port, err := r.Free("127.0.0.1"); err == nil && port != int(used)-1 {
+			t.Errorf("Free = %d, want %d", port, used-1)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// Weft builds Weft from the checkout in root like users do, with additional flags. path is the
+// Weft builds Weft from the checkout in root as users do, with additional flags. path is the
 // absolute path of the program. Without flags, path becomes a link to the program in the
 // environment variable WEFT_BUILT, if that is set: a script that runs the tests of many packages
 // builds Weft once.

@@ -21,51 +21,51 @@ type LogBuffer struct {
 func NewLogBuffer() *LogBuffer { return &LogBuffer{changed: make(chan struct{})} }
 
 // Write implements io.Writer. It never fails.
-func (l *LogBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.data = append(l.data, p...)
-	l.notify()
+func (b *LogBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data = append(b.data, p...)
+	b.notify()
 	return len(p), nil
 }
 
 // Close reports that the process has exited and that no output follows.
-func (l *LogBuffer) Close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	l.notify()
+func (b *LogBuffer) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.notify()
 }
 
-// notify wakes the waiters. l.mu is held.
-func (l *LogBuffer) notify() {
-	close(l.changed)
-	l.changed = make(chan struct{})
+// notify wakes the waiters. b.mu is held.
+func (b *LogBuffer) notify() {
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
 // String returns the complete output.
-func (l *LogBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(l.data)
+func (b *LogBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.data)
 }
 
 // Len returns the length of the output in bytes, which is a valid start for Await.
-func (l *LogBuffer) Len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.data)
+func (b *LogBuffer) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.data)
 }
 
 // Await waits for a complete line that contains want after the first from bytes, and returns it. It
 // returns an error on a timeout, or if the buffer is closed.
-func (l *LogBuffer) Await(from int, want string, within time.Duration) (line string, err error) {
-	late := time.NewTimer(within)
-	defer late.Stop()
+func (b *LogBuffer) Await(from int, want string, timeout time.Duration) (line string, err error) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	for {
-		l.mu.Lock()
-		data, changed, closed := l.data[from:], l.changed, l.closed
-		l.mu.Unlock()
+		b.mu.Lock()
+		data, changed, closed := b.data[from:], b.changed, b.closed
+		b.mu.Unlock()
 		if i := bytes.Index(data, []byte(want)); i >= 0 {
 			if n := bytes.IndexByte(data[i:], '\n'); n >= 0 {
 				return string(data[bytes.LastIndexByte(data[:i], '\n')+1 : i+n]), nil
@@ -76,24 +76,24 @@ func (l *LogBuffer) Await(from int, want string, within time.Duration) (line str
 		}
 		select {
 		case <-changed:
-		case <-late.C:
-			return "", fmt.Errorf("no line with %q after %v in\n%s", want, within, data)
+		case <-timer.C:
+			return "", fmt.Errorf("no line with %q after %v in\n%s", want, timeout, data)
 		}
 	}
 }
 
 // CheckLog reports an error for each defect in the log of a Weft that has exited. If the test has
 // failed, it also logs the beginning and the end of the log.
-func (l *LogBuffer) CheckLog(t testing.TB) {
+func (b *LogBuffer) CheckLog(t testing.TB) {
 	t.Helper()
-	log := l.String()
+	log := b.String()
 	for _, position := range findDefects(log) {
 		t.Errorf("the log has a defect:\n%s", log[position:min(len(log), position+6<<10)])
 	}
 	if t.Failed() {
-		const most = 8 << 10
-		if len(log) > most {
-			log = log[:most/2] + "\n…\n" + log[len(log)-most/2:]
+		const maxLen = 8 << 10
+		if len(log) > maxLen {
+			log = log[:maxLen/2] + "\n…\n" + log[len(log)-maxLen/2:]
 		}
 		t.Logf("log of weft:\n%s", log)
 	}
@@ -103,8 +103,8 @@ func (l *LogBuffer) CheckLog(t testing.TB) {
 // is not a defect: its hosts are unhealthy.
 func findDefects(log string) (positions []int) {
 	log = "\n" + log
-	for _, sign := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {
-		if i := strings.Index(log, sign); i >= 0 {
+	for _, pattern := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {
+		if i := strings.Index(log, pattern); i >= 0 {
 			positions = append(positions, max(0, i-1))
 		}
 	}

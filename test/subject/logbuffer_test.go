@@ -9,17 +9,17 @@ import (
 
 func TestAwaitReturnsCompleteLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := NewLogBuffer()
-		_, _ = fmt.Fprint(j, "ready once\nnext rea") // never fails
+		b := NewLogBuffer()
+		_, _ = fmt.Fprint(b, "ready once\nnext rea") // never fails
 		from := len("ready once\n")
 		go func() {
 			<-time.After(time.Second)
-			_, _ = fmt.Fprint(j, "dy now")
+			_, _ = fmt.Fprint(b, "dy now")
 			<-time.After(time.Second)
-			_, _ = fmt.Fprint(j, "\n")
+			_, _ = fmt.Fprint(b, "\n")
 		}()
 		start := time.Now()
-		line, err := j.Await(from, "ready", time.Minute)
+		line, err := b.Await(from, "ready", time.Minute)
 		if line != "next ready now" || err != nil || time.Since(start) != 2*time.Second {
 			t.Errorf("Await = %q, %v after %v", line, err, time.Since(start))
 		}
@@ -28,14 +28,14 @@ func TestAwaitReturnsCompleteLine(t *testing.T) {
 
 func TestAwaitReportsTimeoutAndExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := NewLogBuffer()
-		_, _ = fmt.Fprint(j, "ready, but no line") // never fails
+		b := NewLogBuffer()
+		_, _ = fmt.Fprint(b, "ready, but no line") // never fails
 		start := time.Now()
-		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(start) != time.Minute {
+		if line, err := b.Await(0, "ready", time.Minute); err == nil || time.Since(start) != time.Minute {
 			t.Errorf("Await = %q, %v after %v; want an error after a minute", line, err, time.Since(start))
 		}
-		go j.Close()
-		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(start) != time.Minute {
+		go b.Close()
+		if line, err := b.Await(0, "ready", time.Minute); err == nil || time.Since(start) != time.Minute {
 			t.Errorf("after exit Await = %q, %v", line, err)
 		}
 	})

@@ -76,14 +76,14 @@ func requirePrograms(t testing.TB) {
 // also across restarts.
 func reservePorts(t testing.TB, n int) []int {
 	t.Helper()
-	found := make([]int, n)
-	for i := range found {
+	ports := make([]int, n)
+	for i := range ports {
 		var err error
-		if found[i], err = reservePort(t.Cleanup); err != nil {
+		if ports[i], err = reservePort(t.Cleanup); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return found
+	return ports
 }
 
 // reservePort binds a socket to a port without listening: the kernel does not assign the port to
@@ -165,12 +165,12 @@ func (s *Server) Restart() {
 // launch starts the process.
 func (s *Server) launch() {
 	s.t.Helper()
-	buffer := s.options.MaxBuffer
-	if buffer == 0 {
-		buffer = 0xfffff
+	maxBuffer := s.options.MaxBuffer
+	if maxBuffer == 0 {
+		maxBuffer = 0xfffff
 	}
 	cmd := exec.Command("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", child.JavaHosts(s.t),
-		"-Djute.maxbuffer="+strconv.Itoa(buffer), "-Dzookeeper.forceSync=no", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"-Djute.maxbuffer="+strconv.Itoa(maxBuffer), "-Dzookeeper.forceSync=no", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", jar+":"+slf4jJar,
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(s.dir, "zoo.cfg"))
 	cmd.Dir = s.dir
@@ -229,7 +229,7 @@ func (s *Server) Pause() { s.process.MustSignal(s.t, syscall.SIGSTOP) }
 // Resume continues a paused server.
 func (s *Server) Resume() { s.process.MustSignal(s.t, syscall.SIGCONT) }
 
-// Ensemble is three servers that elect a leader.
+// Ensemble holds three servers that elect a leader.
 type Ensemble struct{ Servers []*Server }
 
 // StartEnsemble runs three servers until the end of the test and returns when all of them serve.
@@ -237,15 +237,15 @@ func StartEnsemble(t testing.TB, options Options) *Ensemble {
 	t.Helper()
 	requirePrograms(t)
 	const n = 3
-	found := reservePorts(t, 3*n)
+	ports := reservePorts(t, 3*n)
 	var members strings.Builder
 	members.WriteString("initLimit=20\nsyncLimit=10\n")
 	for i := range n {
-		fmt.Fprintf(&members, "server.%d=127.0.0.1:%d:%d\n", i+1, found[3*i+1], found[3*i+2])
+		fmt.Fprintf(&members, "server.%d=127.0.0.1:%d:%d\n", i+1, ports[3*i+1], ports[3*i+2])
 	}
 	e := &Ensemble{}
 	for i := range n {
-		s := newServer(t, options, found[3*i])
+		s := newServer(t, options, ports[3*i])
 		s.configure(members.String(), i+1)
 		e.Servers = append(e.Servers, s)
 	}
