@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// envoyManager returns a listener for an Envoy file: an HTTP connection manager with the fields of extra
-// and the routes of one virtual host for domains.
+// envoyManager returns a listener for an Envoy file: an HTTP connection manager with the fields of
+// extra and the routes of one virtual host for domains.
 func envoyManager(address string, extra object, domains list, routes ...object) object {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)

@@ -275,7 +275,7 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 	subscribe := func(name string) string {
 		return sendRequest(t, newClient(t), "POST", "http://"+e.address("22223")+"/sub", `{"service": {"interface": "`+name+`", "methods": ["say"]}}`).body
 	}
-	if got := subscribe("com.example.Static"); !strings.Contains(got, `"err_no":1`) || !strings.Contains(got, `service.interface: cluster \"com.example.Static\": the file also defines this name`) {
+	if got := subscribe("com.example.Static"); !strings.Contains(got, `"err_no":1`) || !strings.Contains(got, "service.interface: cluster \\\"com.example.Static\\\": the file also defines this name") {
 		t.Errorf("service with the name of a cluster of the file: %s", got)
 	}
 	if got := subscribe("com.example.Dynamic"); !strings.Contains(got, `"err_no":0`) {
@@ -290,7 +290,7 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 		w.signal(syscall.SIGHUP)
 		w.stderr.await(t, from, want)
 	}
-	reload(withCluster("com.example.Dynamic"), `cluster \"com.example.Dynamic\": a Dubbo service of the application also defines this name`)
+	reload(withCluster("com.example.Dynamic"), "cluster \\\"com.example.Dynamic\\\": the file also defines this name")
 	reload(e.text, "configuration applied")
 	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), `"a change takes effect after a restart" key=dubbo_registry`)
 	response := newConsumer(t, e.address("20881")).call(invocation{service: "com.example.Dynamic", method: "say"})

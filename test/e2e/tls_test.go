@@ -421,7 +421,7 @@ func TestThirdPartyTLSClients(t *testing.T) {
 					t.Errorf("the output lacks %q (%v):\n%s", want, err, out)
 				}
 			}
-			for _, unwanted := range test.not {
+			for _, unwanted := range test.unwanted {
 				if strings.Contains(string(out), unwanted) {
 					t.Errorf("the output has %q:\n%s", unwanted, out)
 				}

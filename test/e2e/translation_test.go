@@ -18,13 +18,13 @@ type translation struct {
 	name string
 	// Requests of clients; "": not possible in this version.
 	http1, http2 string
-	// Request that the upstream must receive; "": no complete request. upstreamWant1 and upstreamWant2 are for
-	// upstreams of one version, if they differ.
+	// Request that the upstream must receive; "": no complete request. upstreamWant1 and upstreamWant2
+	// are for upstreams of one version, if they differ.
 	upstreamWant, upstreamWant1, upstreamWant2 string
 	// Responses of upstreams; both "": 200 and "ok"; one "": not possible in this version.
 	response1, response2 string
-	// Response that the client must receive; "": the response "ok". clientWant1 and clientWant2 are for clients
-	// of one version.
+	// Response that the client must receive; "": the response "ok". clientWant1 and clientWant2
+	// are for clients of one version.
 	clientWant, clientWant1, clientWant2 string
 }
 
