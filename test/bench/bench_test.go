@@ -46,21 +46,21 @@ func parse(t *testing.T, arguments ...string) options {
 // it.
 func newTestEnvironment(t *testing.T, arguments ...string) *environment {
 	t.Helper()
-	b, err := newEnvironment(t.Context(), parse(t, arguments...))
+	env, err := newEnvironment(t.Context(), parse(t, arguments...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.close)
-	return b
+	t.Cleanup(env.close)
+	return env
 }
 
 // TestShortRun verifies that a short run through the relay and directly, in closed
 // and open loop, produces samples and a report.
 func TestShortRun(t *testing.T) {
 	out := t.TempDir()
-	b := newTestEnvironment(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64,dubbo-16x8,bolt-16x1,boltv2-16x64", "-rounds", "2",
+	env := newTestEnvironment(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64,dubbo-16x8,bolt-16x1,boltv2-16x64", "-rounds", "2",
 		"-seconds", "0.3", "-warmup", "0.05", "-patience", "0", "-o", out)
-	report, err := b.run(t.Context())
+	report, err := env.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,8 +111,8 @@ func TestShortRun(t *testing.T) {
 // It uses the relay, which the idle row skips because it opens an origin connection for each client
 // connection.
 func TestIdleConnections(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", "relay", "-idle", "50")
-	result, err := b.idle(t.Context(), b.programs[0], nil)
+	env := newTestEnvironment(t, "-proxies", "relay", "-idle", "50")
+	result, err := env.idle(t.Context(), env.programs[0], nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,11 +122,11 @@ func TestIdleConnections(t *testing.T) {
 }
 
 func TestCloseStopsProcesses(t *testing.T) {
-	b, err := newEnvironment(t.Context(), parse(t, "-proxies", "relay,direct"))
+	env, err := newEnvironment(t.Context(), parse(t, "-proxies", "relay,direct"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	subjects, err := b.startAll(t.Context(), row{})
+	subjects, err := env.startAll(t.Context(), row{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,17 +134,17 @@ func TestCloseStopsProcesses(t *testing.T) {
 		t.Errorf("%d processes, want three: this one, the origin and the relay", n)
 	}
 	stopAll(subjects)
-	b.close()
-	if left := process.Tree(os.Getpid()); len(left) != 1 {
-		t.Errorf("the processes %v remain of %d", left, os.Getpid())
+	env.close()
+	if remaining := process.Tree(os.Getpid()); len(remaining) != 1 {
+		t.Errorf("the processes %v remain of %d", remaining, os.Getpid())
 	}
-	if _, err := os.Stat(b.dir); !os.IsNotExist(err) {
-		t.Errorf("%s remains: %v", b.dir, err)
+	if _, err := os.Stat(env.dir); !os.IsNotExist(err) {
+		t.Errorf("%s remains: %v", env.dir, err)
 	}
 }
 
 // acceptEach passes each connection to the function, one after another, until the test ends.
-func acceptEach(t *testing.T, response func(conn net.Conn, r *bufio.Reader)) netip.AddrPort {
+func acceptEach(t *testing.T, serve func(conn net.Conn, r *bufio.Reader)) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -159,7 +159,7 @@ func acceptEach(t *testing.T, response func(conn net.Conn, r *bufio.Reader)) net
 				return
 			}
 			// Serving one connection at a time is enough: the load has only one.
-			response(conn, bufio.NewReader(conn))
+			serve(conn, bufio.NewReader(conn))
 			conn.Close()
 		}
 	}()
@@ -173,9 +173,9 @@ func acceptEach(t *testing.T, response func(conn net.Conn, r *bufio.Reader)) net
 // TestLoadAgainstServers verifies which server behavior the load generator measures and which it
 // reports as an error.
 func TestLoadAgainstServers(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", direct)
-	// each returns a server that sends text as the response to every request of a connection.
-	each := func(text string) func(net.Conn, *bufio.Reader) {
+	env := newTestEnvironment(t, "-proxies", direct)
+	// keepAlive returns a server that sends text as the response to every request of a connection.
+	keepAlive := func(text string) func(net.Conn, *bufio.Reader) {
 		return func(conn net.Conn, r *bufio.Reader) {
 			for {
 				if _, err := http.ReadRequest(r); err != nil {
@@ -187,8 +187,8 @@ func TestLoadAgainstServers(t *testing.T) {
 			}
 		}
 	}
-	// once returns a server that sends text for one request and closes the connection.
-	once := func(text string) func(net.Conn, *bufio.Reader) {
+	// respondOnce returns a server that sends text for one request and closes the connection.
+	respondOnce := func(text string) func(net.Conn, *bufio.Reader) {
 		return func(conn net.Conn, r *bufio.Reader) {
 			if _, err := http.ReadRequest(r); err == nil {
 				// The generator may have closed the connection.
@@ -200,15 +200,15 @@ func TestLoadAgainstServers(t *testing.T) {
 		name       string
 		response   func(net.Conn, *bufio.Reader)
 		reconnects bool
-		fails      string // part of the error; empty: no error
+		wantErr    string // part of the error; empty: no error
 	}{
-		{"keepalive responses", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd"), false, ""},
-		{"new connection after Connection: close", once("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nabcd"), true, ""},
-		{"error status", each("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nabcd"), false, "503 Busy"},
-		{"a different length", each("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"), false, "a response of 3 bytes, want 4"},
-		{"bytes after the response", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde"), false, "1 bytes after the response"},
-		{"a truncated response", once("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab"), false, "ends early"},
-		{"an endless head", each("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 9<<10)), false, "more than 8192 bytes"},
+		{"keepalive responses", keepAlive("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd"), false, ""},
+		{"new connection after Connection: close", respondOnce("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nabcd"), true, ""},
+		{"error status", keepAlive("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nabcd"), false, "503 Busy"},
+		{"different length", keepAlive("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"), false, "a response of 3 bytes, want 4"},
+		{"bytes after the response", keepAlive("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde"), false, "1 bytes after the response"},
+		{"truncated response", respondOnce("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab"), false, "ends early"},
+		{"endless head", keepAlive("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 9<<10)), false, "more than 8192 bytes"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -216,10 +216,10 @@ func TestLoadAgainstServers(t *testing.T) {
 				Address: acceptEach(t, test.response), Request: get(4), Body: 4, Connections: 1,
 				Warmup: 10 * time.Millisecond, Measure: 50 * time.Millisecond,
 			}
-			result, err := b.load(t.Context(), job)
-			if test.fails != "" {
-				if err == nil || !strings.Contains(err.Error(), test.fails) {
-					t.Errorf("error %v, want one with %q", err, test.fails)
+			result, err := env.load(t.Context(), job)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("error %v, want one with %q", err, test.wantErr)
 				}
 				return
 			}
@@ -235,12 +235,12 @@ func TestLoadAgainstServers(t *testing.T) {
 
 // TestOpenLoopRate verifies that an open loop sends requests at its rate.
 func TestOpenLoopRate(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", direct)
+	env := newTestEnvironment(t, "-proxies", direct)
 	job := load.Job{
-		Address: b.programEnv.Origin, Request: get(1024), Body: 1024, Connections: 4,
+		Address: env.programEnv.Origin, Request: get(1024), Body: 1024, Connections: 4,
 		Rate: 1000, Warmup: 50 * time.Millisecond, Measure: 400 * time.Millisecond,
 	}
-	result, err := b.load(t.Context(), job)
+	result, err := env.load(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,14 +252,14 @@ func TestOpenLoopRate(t *testing.T) {
 }
 
 func TestInterruptEndsRun(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", direct, "-seconds", "60", "-rows", "1k-1")
+	env := newTestEnvironment(t, "-proxies", direct, "-seconds", "60", "-rows", "1k-1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	begin := time.Now()
-	if _, err := b.run(ctx); err == nil {
+	start := time.Now()
+	if _, err := env.run(ctx); err == nil {
 		t.Error("an interrupted run returned no error")
 	}
-	if elapsed := time.Since(begin); elapsed > 20*time.Second {
+	if elapsed := time.Since(start); elapsed > 20*time.Second {
 		t.Errorf("the run ended after %v", elapsed)
 	}
 }

@@ -56,14 +56,14 @@ func (p *controlPlanes) close() {
 
 // startFileAndXDS starts every build of Weft twice: configured by a file and by a control plane. On
 // an error it also returns the subjects that run.
-func (b *environment) startFileAndXDS(ctx context.Context, r row) ([]systemUnderTest, error) {
+func (env *environment) startFileAndXDS(ctx context.Context, r row) ([]systemUnderTest, error) {
 	var subjects []systemUnderTest
-	for _, p := range b.programs {
-		if !b.options.isWeft(p.Name) {
+	for _, p := range env.programs {
+		if !env.options.isWeft(p.Name) {
 			continue
 		}
-		for _, program := range []peer.Program{p, peer.WeftXDS(p.Name+xdsSuffix, p.Path, b.controlPlanes.serve)} {
-			running, err := b.start(ctx, program, r)
+		for _, program := range []peer.Program{p, peer.WeftXDS(p.Name+xdsSuffix, p.Path, env.controlPlanes.serve)} {
+			running, err := env.start(ctx, program, r)
 			if err != nil {
 				return subjects, err
 			}

@@ -16,9 +16,9 @@ func TestFileAndControlPlaneAreEquivalent(t *testing.T) {
 	if text, err := exec.CommandContext(t.Context(), "go", "build", "-o", weft, "../../cmd/weft").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "xds-1k-64", "-rounds", "2",
+	env := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "xds-1k-64", "-rounds", "2",
 		"-seconds", "0.1", "-warmup", "0", "-patience", "0", "-half=false")
-	report, err := b.run(t.Context())
+	report, err := env.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

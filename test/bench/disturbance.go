@@ -17,37 +17,37 @@ const maxRepeats = 2
 
 // measureUndisturbed measures a subject, repeats the measurement if other processes used its CPUs,
 // and returns the sample with the least such use. The choice does not depend on the measured
-// values. Waiting and repeating reduce b.waitBudget.
-func (b *environment) measureUndisturbed(ctx context.Context, r row, s systemUnderTest, rate float64) (best sample, err error) {
-	for try := range 1 + maxRepeats {
-		if err := b.awaitIdleCPUs(ctx); err != nil {
+// values. Waiting and repeating reduce env.waitBudget.
+func (env *environment) measureUndisturbed(ctx context.Context, r row, s systemUnderTest, rate float64) (best sample, err error) {
+	for attempt := range 1 + maxRepeats {
+		if err := env.awaitIdleCPUs(ctx); err != nil {
 			return sample{}, err
 		}
-		begin := time.Now()
-		first, err := b.measure(ctx, r, s, rate)
+		start := time.Now()
+		current, err := env.measure(ctx, r, s, rate)
 		if err != nil {
 			return sample{}, err
 		}
-		if try == 0 || first.Others < best.Others {
-			best = first
+		if attempt == 0 || current.Others < best.Others {
+			best = current
 		}
-		if try > 0 {
-			b.waitBudget -= time.Since(begin)
+		if attempt > 0 {
+			env.waitBudget -= time.Since(start)
 		}
-		if best.Others < disturbanceThreshold || b.waitBudget <= 0 {
+		if best.Others < disturbanceThreshold || env.waitBudget <= 0 {
 			break
 		}
 	}
 	return best, nil
 }
 
-func (b *environment) measure(ctx context.Context, r row, s systemUnderTest, rate float64) (sample, error) {
-	job := b.job(r, s.address, s.pids)
+func (env *environment) measure(ctx context.Context, r row, s systemUnderTest, rate float64) (sample, error) {
+	job := env.job(r, s.address, s.pids)
 	job.Rate = rate
 	if err := process.ResetPeak(s.pids); err != nil {
 		return sample{}, err
 	}
-	measured, err := b.load(ctx, job)
+	measured, err := env.load(ctx, job)
 	if err != nil {
 		return sample{}, err
 	}
@@ -55,28 +55,28 @@ func (b *environment) measure(ctx context.Context, r row, s systemUnderTest, rat
 	return sample{measured, memory}, err
 }
 
-// awaitIdleCPUs waits until the CPUs are idle or b.waitBudget is used up.
-func (b *environment) awaitIdleCPUs(ctx context.Context) error {
+// awaitIdleCPUs waits until the CPUs are idle or env.waitBudget is used up.
+func (env *environment) awaitIdleCPUs(ctx context.Context) error {
 	const glance = 100 * time.Millisecond // ten ticks of /proc/stat
-	cpus := []int{b.loadCPU, b.proxyCPU}
-	for b.waitBudget > 0 {
-		begin := time.Now()
-		from, err := process.BusyTime(cpus)
+	cpus := []int{env.loadCPU, env.proxyCPU}
+	for env.waitBudget > 0 {
+		start := time.Now()
+		before, err := process.BusyTime(cpus)
 		if err != nil {
 			return err
 		}
 		if err := sleepContext(ctx, glance); err != nil {
 			return err
 		}
-		to, err := process.BusyTime(cpus)
+		after, err := process.BusyTime(cpus)
 		if err != nil {
 			return err
 		}
 		// The resolution is one tick, so the threshold is doubled.
-		if (to-from).Seconds()/time.Since(begin).Seconds() <= 2*disturbanceThreshold {
+		if (after-before).Seconds()/time.Since(start).Seconds() <= 2*disturbanceThreshold {
 			return nil
 		}
-		b.waitBudget -= time.Since(begin)
+		env.waitBudget -= time.Since(start)
 	}
 	return nil
 }
@@ -95,16 +95,16 @@ func sleepContext(ctx context.Context, d time.Duration) error {
 
 // undisturbed returns the samples without disturbance, or all samples if every one was disturbed.
 func undisturbed(samples []sample) []sample {
-	var chosen []sample
+	var selected []sample
 	for _, s := range samples {
 		if s.Others < disturbanceThreshold {
-			chosen = append(chosen, s)
+			selected = append(selected, s)
 		}
 	}
-	if len(chosen) == 0 {
+	if len(selected) == 0 {
 		return samples
 	}
-	return chosen
+	return selected
 }
 
 // undisturbedRounds formats how many of the samples were not disturbed.

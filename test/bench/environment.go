@@ -39,79 +39,79 @@ type environment struct {
 }
 
 // newEnvironment finds or builds the programs and starts the origin.
-func newEnvironment(ctx context.Context, o options) (b *environment, err error) {
-	b = &environment{options: o, waitBudget: o.waitBudget, report: newReport(ctx, o), controlPlanes: newControlPlanes()}
+func newEnvironment(ctx context.Context, o options) (env *environment, err error) {
+	env = &environment{options: o, waitBudget: o.waitBudget, report: newReport(ctx, o), controlPlanes: newControlPlanes()}
 	defer func() {
 		if err != nil {
-			b.close()
+			env.close()
 		}
 	}()
-	if b.executable, err = os.Executable(); err != nil {
-		return b, err
+	if env.executable, err = os.Executable(); err != nil {
+		return env, err
 	}
-	if b.dir, err = os.MkdirTemp("", "weft-bench-"); err != nil {
-		return b, err
+	if env.dir, err = os.MkdirTemp("", "weft-bench-"); err != nil {
+		return env, err
 	}
-	if err := b.findPrograms(ctx); err != nil { // before this process is pinned: a build uses all CPUs
-		return b, err
+	if err := env.findPrograms(ctx); err != nil { // before this process is pinned: a build uses all CPUs
+		return env, err
 	}
-	if err := b.pin(); err != nil {
-		return b, err
+	if err := env.pin(); err != nil {
+		return env, err
 	}
-	const others = 2048 // descriptors in addition to those of idle connections
-	files, err := process.RaiseFiles(uint64(o.idle + others))
+	const reservedFiles = 2048 // descriptors in addition to those of idle connections
+	files, err := process.RaiseFiles(uint64(o.idle + reservedFiles))
 	if err != nil {
-		return b, err
+		return env, err
 	}
-	if maximum := int(files) - others; b.options.idle > maximum {
-		b.skip(fmt.Sprintf("row %s: %d connections instead of %d, for %d files may be open", idleRow, maximum, b.options.idle, files))
-		b.options.idle = maximum
+	if maximum := int(files) - reservedFiles; env.options.idle > maximum {
+		env.skip(fmt.Sprintf("row %s: %d connections instead of %d, for %d files may be open", idleRow, maximum, env.options.idle, files))
+		env.options.idle = maximum
 	}
-	return b, b.startOrigin(ctx)
+	return env, env.startOrigin(ctx)
 }
 
 // pin assigns the first CPU to this process, the load and the origin, and the second one to the
 // measured program.
-func (b *environment) pin() error {
+func (env *environment) pin() error {
 	cpus, err := process.CPUs()
 	if err != nil {
 		return err
 	}
-	b.loadCPU, b.proxyCPU = cpus[0], cpus[0]
+	env.loadCPU, env.proxyCPU = cpus[0], cpus[0]
 	if len(cpus) > 1 {
-		b.proxyCPU = cpus[1]
+		env.proxyCPU = cpus[1]
 	} else {
-		b.skip("a separate CPU for the proxy: there is only one, so times include the cache effects of load and origin")
+		env.skip("a separate CPU for the proxy: there is only one, so times include the cache effects of load and origin")
 	}
-	return process.PinSelf(b.loadCPU)
+	return process.PinSelf(env.loadCPU)
 }
 
-func (b *environment) startOrigin(ctx context.Context) error {
-	free := peer.NewPorts()
-	ports, err := free.Take(1)
+func (env *environment) startOrigin(ctx context.Context) error {
+	allPorts := peer.NewPorts()
+	ports, err := allPorts.Take(1)
 	if err != nil {
 		return err
 	}
-	certificates := certs.Dir(b.dir)
+	certificates := certs.Dir(env.dir)
 	if err := certificates.Write(); err != nil {
 		return err
 	}
 	launcher := process.NewLauncher()
-	b.programEnv = &peer.Environment{
-		Launcher: launcher, CPU: b.proxyCPU, Ports: free, Dir: b.dir, Origin: ports[0],
+	env.programEnv = &peer.Environment{
+		Launcher: launcher, CPU: env.proxyCPU, Ports: allPorts, Dir: env.dir, Origin: ports[0],
 		Certificates: certificates,
-		Connections:  b.options.idle, Profile: b.options.profile != "",
+		Connections:  env.options.idle, Profile: env.options.profile != "",
 	}
-	cmd := exec.Command(b.executable, "origin", ports[0].String())
+	cmd := exec.Command(env.executable, "origin", ports[0].String())
 	cmd.Env = childEnv()
 	cmd.Stderr = os.Stderr
-	if b.originStdin, err = cmd.StdinPipe(); err != nil {
+	if env.originStdin, err = cmd.StdinPipe(); err != nil {
 		return err
 	}
-	if err := launcher.Start(cmd, b.loadCPU); err != nil {
+	if err := launcher.Start(cmd, env.loadCPU); err != nil {
 		return fmt.Errorf("start the origin: %w", err)
 	}
-	b.origin = cmd
+	env.origin = cmd
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -137,100 +137,100 @@ func childEnv() []string {
 
 // close stops the origin and removes the temporary directory. The code that starts a program stops
 // it.
-func (b *environment) close() {
-	b.controlPlanes.close()
-	if b.origin != nil {
-		_ = b.originStdin.Close()
+func (env *environment) close() {
+	env.controlPlanes.close()
+	if env.origin != nil {
+		_ = env.originStdin.Close()
 		// The origin was asked to stop; its exit status does not matter.
-		_ = b.origin.Wait()
+		_ = env.origin.Wait()
 	}
-	if b.programEnv != nil {
-		b.programEnv.Launcher.Close()
+	if env.programEnv != nil {
+		env.programEnv.Launcher.Close()
 	}
-	if b.dir != "" {
-		if err := os.RemoveAll(b.dir); err != nil {
+	if env.dir != "" {
+		if err := os.RemoveAll(env.dir); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 		}
 	}
 }
 
 // skip prints a part that this run does not measure and adds it to the report, once per text.
-func (b *environment) skip(reason string) {
-	if slices.Contains(b.report.Skipped, reason) {
+func (env *environment) skip(reason string) {
+	if slices.Contains(env.report.Skipped, reason) {
 		return
 	}
 	fmt.Fprintln(os.Stderr, "SKIPPED", reason)
-	b.report.Skipped = append(b.report.Skipped, reason)
+	env.report.Skipped = append(env.report.Skipped, reason)
 }
 
 // logf prints progress to stderr.
-func (b *environment) logf(format string, args ...any) {
+func (env *environment) logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 
 // run measures all rows.
-func (b *environment) run(ctx context.Context) (*report, error) {
+func (env *environment) run(ctx context.Context) (*report, error) {
 	var loads []row
 	for _, r := range rows() {
-		if slices.Contains(b.options.rows, r.name) {
+		if slices.Contains(env.options.rows, r.name) {
 			loads = append(loads, r)
 		}
 	}
 	if len(loads) > 0 {
-		if err := b.runLoads(ctx, loads); err != nil {
+		if err := env.runLoads(ctx, loads); err != nil {
 			return nil, err
 		}
 	}
-	if slices.Contains(b.options.rows, idleRow) {
-		if err := b.runIdle(ctx); err != nil {
+	if slices.Contains(env.options.rows, idleRow) {
+		if err := env.runIdle(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if slices.Contains(b.options.rows, rpcIdleRow) {
-		if err := b.runRPCIdle(ctx); err != nil {
+	if slices.Contains(env.options.rows, rpcIdleRow) {
+		if err := env.runRPCIdle(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if slices.Contains(b.options.rows, inflightRow) {
-		if err := b.runInflight(ctx); err != nil {
+	if slices.Contains(env.options.rows, inflightRow) {
+		if err := env.runInflight(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if slices.Contains(b.options.rows, http2IdleRow) {
-		if err := b.runHTTP2Idle(ctx); err != nil {
+	if slices.Contains(env.options.rows, http2IdleRow) {
+		if err := env.runHTTP2Idle(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if slices.Contains(b.options.rows, http2StreamsRow) {
-		if err := b.runHTTP2Streams(ctx); err != nil {
+	if slices.Contains(env.options.rows, http2StreamsRow) {
+		if err := env.runHTTP2Streams(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if slices.Contains(b.options.rows, scaleRow) {
-		if err := b.runScale(ctx); err != nil {
+	if slices.Contains(env.options.rows, scaleRow) {
+		if err := env.runScale(ctx); err != nil {
 			return nil, err
 		}
 	}
-	b.report.fillVerdicts()
-	return b.report, nil
+	env.report.fillVerdicts()
+	return env.report, nil
 }
 
 // load runs a job in a separate process on the CPU of load and origin. The arguments of wrapper, if
 // any, precede its command line.
-func (b *environment) load(ctx context.Context, job load.Job, wrapper ...string) (load.Result, error) {
+func (env *environment) load(ctx context.Context, job load.Job, wrapper ...string) (load.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, job.Warmup+job.Measure+time.Minute)
 	defer cancel()
 	text, err := json.Marshal(job)
 	if err != nil {
 		return load.Result{}, err
 	}
-	texts := append(slices.Clone(wrapper), b.executable, "load")
-	cmd := exec.CommandContext(ctx, texts[0], texts[1:]...)
+	args := append(slices.Clone(wrapper), env.executable, "load")
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = childEnv()
 	cmd.Stdin = bytes.NewReader(text)
 	var out, message bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &message
-	if err := b.programEnv.Launcher.Start(cmd, b.loadCPU); err != nil {
+	if err := env.programEnv.Launcher.Start(cmd, env.loadCPU); err != nil {
 		return load.Result{}, fmt.Errorf("start the load: %w", err)
 	}
 	if err := cmd.Wait(); err != nil {
@@ -244,15 +244,15 @@ func (b *environment) load(ctx context.Context, job load.Job, wrapper ...string)
 }
 
 // job returns a closed-loop job of the row against the address.
-func (b *environment) job(r row, address netip.AddrPort, pids []int) load.Job {
+func (env *environment) job(r row, address netip.AddrPort, pids []int) load.Job {
 	return load.Job{
 		Address: address, Connections: r.connections,
 		Protocol: r.loadProtocol(), Depth: r.depth, Request: r.request, Body: r.body,
-		Warmup:  time.Duration(b.options.warmup * float64(time.Second)),
-		Measure: time.Duration(b.options.seconds * float64(time.Second)),
-		PIDs:    pids, Certificates: b.programEnv.Certificates,
-		CPUs:    []int{b.loadCPU, b.proxyCPU},
-		Helpers: []int{b.origin.Process.Pid},
+		Warmup:  time.Duration(env.options.warmup * float64(time.Second)),
+		Measure: time.Duration(env.options.seconds * float64(time.Second)),
+		PIDs:    pids, Certificates: env.programEnv.Certificates,
+		CPUs:    []int{env.loadCPU, env.proxyCPU},
+		Helpers: []int{env.origin.Process.Pid},
 	}
 }
 

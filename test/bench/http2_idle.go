@@ -18,13 +18,13 @@ const (
 	http2IdlePerConnection = 10 // KB
 	idlePerStream          = 6  // KB
 	streamsPerConnection   = 99
-	streamsPerIdle         = 10
+	streamsPerIdleConn     = 10
 )
 
 // streamsResult is the memory that a program uses for streams that are open on both sides and idle.
 type streamsResult struct {
 	Proxy   string         `json:"proxy"`
-	Note    string         `json:"note,omitempty"` // why nothing was measured
+	Note    string         `json:"note,omitempty"` // reason if nothing was measured
 	Streams int            `json:"streams"`
 	Before  process.Memory `json:"before"` // with the connections, each used once
 	Open    process.Memory `json:"open"`
@@ -58,30 +58,30 @@ func streamsMarkdown(results []streamsResult) string {
 }
 
 // runHTTP2Idle measures one program after another; each is started anew.
-func (b *environment) runHTTP2Idle(ctx context.Context) error {
-	for _, p := range b.programs {
+func (env *environment) runHTTP2Idle(ctx context.Context) error {
+	for _, p := range env.programs {
 		if p.Name == "relay" {
 			continue // it opens an origin connection for each client connection, so it is not comparable
 		}
-		r, err := b.http2Idle(ctx, p)
+		r, err := env.http2Idle(ctx, p)
 		r.Row, r.Proxy = http2IdleRow, p.Name
-		if b.isMissing(err, p.Name, "HTTP/2") {
+		if env.isMissing(err, p.Name, "HTTP/2") {
 			r.Note, err = peer.ErrNotSupported.Error(), nil
 		}
 		if err != nil {
 			return fmt.Errorf("row %s, %s: %w", http2IdleRow, p.Name, err)
 		}
-		b.report.Idle = append(b.report.Idle, r)
+		env.report.Idle = append(env.report.Idle, r)
 		if r.Note == "" {
-			b.logf("%s  %-8s per connection %.2f KB, after one request %.2f KB", http2IdleRow, p.Name, r.perConnection(r.Opened), r.perConnection(r.Used))
+			env.logf("%s  %-8s per connection %.2f KB, after one request %.2f KB", http2IdleRow, p.Name, r.perConnection(r.Opened), r.perConnection(r.Used))
 		}
 	}
 	return nil
 }
 
-func (b *environment) http2Idle(ctx context.Context, p peer.Program) (idleResult, error) {
-	r := idleResult{Connections: b.options.idle}
-	running, err := b.programEnv.StartHTTP(ctx, p, peer.Sides{ClientHTTP2: true, OriginHTTP2: true})
+func (env *environment) http2Idle(ctx context.Context, p peer.Program) (idleResult, error) {
+	r := idleResult{Connections: env.options.idle}
+	running, err := env.programEnv.StartHTTP(ctx, p, peer.Sides{ClientHTTP2: true, OriginHTTP2: true})
 	if err != nil {
 		return r, err
 	}
@@ -89,8 +89,8 @@ func (b *environment) http2Idle(ctx context.Context, p peer.Program) (idleResult
 	if r.Start, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
-	clients, shut, err := openHTTP2(ctx, running, r.Connections)
-	defer shut()
+	clients, closeAll, err := openHTTP2(ctx, running, r.Connections)
+	defer closeAll()
 	if err != nil {
 		return r, err
 	}
@@ -107,29 +107,29 @@ func (b *environment) http2Idle(ctx context.Context, p peer.Program) (idleResult
 	return r, awaitOpenFiles(ctx, running.PIDs, r.Connections)
 }
 
-// openHTTP2 opens n HTTP/2 connections and waits for the server's settings on each. shut closes the
-// open connections, also after an error.
-func openHTTP2(ctx context.Context, running *peer.Running, n int) (clients []*h2.Client, shut func(), err error) {
+// openHTTP2 opens n HTTP/2 connections and waits for the server's settings on each. closeAll closes
+// the open connections, also after an error.
+func openHTTP2(ctx context.Context, running *peer.Running, n int) (clients []*h2.Client, closeAll func(), err error) {
 	var conns []net.Conn
-	shut = func() {
+	closeAll = func() {
 		for _, conn := range conns {
 			_ = conn.Close() // all results have been read
 		}
 	}
 	if conns, err = openConnections(ctx, running.Listen, n); err != nil {
-		return nil, shut, err
+		return nil, closeAll, err
 	}
 	for i, conn := range conns {
 		if err := conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
-			return nil, shut, err
+			return nil, closeAll, err
 		}
 		c, err := h2.Connect(conn)
 		if err != nil {
-			return nil, shut, fmt.Errorf("connection %d: %w", i+1, err)
+			return nil, closeAll, fmt.Errorf("connection %d: %w", i+1, err)
 		}
 		clients = append(clients, c)
 	}
-	return clients, shut, awaitOpenFiles(ctx, running.PIDs, n)
+	return clients, closeAll, awaitOpenFiles(ctx, running.PIDs, n)
 }
 
 // requestAll requests 1 KB on each connection.
@@ -143,36 +143,36 @@ func requestAll(clients []*h2.Client) error {
 }
 
 // runHTTP2Streams measures one program after another; each is started anew.
-func (b *environment) runHTTP2Streams(ctx context.Context) error {
-	for _, p := range b.programs {
+func (env *environment) runHTTP2Streams(ctx context.Context) error {
+	for _, p := range env.programs {
 		if p.Name == "relay" || p.Name == "nginx" {
 			continue // relay does not implement streams; nginx opens an origin connection for each stream
 		}
-		r, err := b.http2Streams(ctx, p)
+		r, err := env.http2Streams(ctx, p)
 		r.Proxy = p.Name
-		if b.isMissing(err, p.Name, "gRPC") {
+		if env.isMissing(err, p.Name, "gRPC") {
 			r.Note, err = peer.ErrNotSupported.Error(), nil
 		}
 		if err != nil {
 			return fmt.Errorf("row %s, %s: %w", http2StreamsRow, p.Name, err)
 		}
-		b.report.Streams = append(b.report.Streams, r)
+		env.report.Streams = append(env.report.Streams, r)
 		if r.Note == "" {
-			b.logf("%s  %-8s %d streams, %.2f KB each", http2StreamsRow, p.Name, r.Streams, r.perStream())
+			env.logf("%s  %-8s %d streams, %.2f KB each", http2StreamsRow, p.Name, r.Streams, r.perStream())
 		}
 	}
 	return nil
 }
 
-func (b *environment) http2Streams(ctx context.Context, p peer.Program) (streamsResult, error) {
-	r := streamsResult{Streams: b.options.idle * streamsPerIdle}
-	running, err := b.programEnv.StartHTTP(ctx, p, peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true})
+func (env *environment) http2Streams(ctx context.Context, p peer.Program) (streamsResult, error) {
+	r := streamsResult{Streams: env.options.idle * streamsPerIdleConn}
+	running, err := env.programEnv.StartHTTP(ctx, p, peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true})
 	if err != nil {
 		return r, err
 	}
 	defer running.Stop()
-	clients, shut, err := openHTTP2(ctx, running, (r.Streams+streamsPerConnection-1)/streamsPerConnection)
-	defer shut()
+	clients, closeAll, err := openHTTP2(ctx, running, (r.Streams+streamsPerConnection-1)/streamsPerConnection)
+	defer closeAll()
 	if err != nil {
 		return r, err
 	}

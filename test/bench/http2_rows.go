@@ -7,17 +7,17 @@ import (
 
 // http2Rows lists the HTTP/2 loads. nginx forwards them to the origin over HTTP/1.1, except gRPC.
 func http2Rows() []row {
-	both := peer.Sides{ClientHTTP2: true, OriginHTTP2: true}
+	http2Sides := peer.Sides{ClientHTTP2: true, OriginHTTP2: true}
 	grpc := peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true}
 	return []row{
 		{
 			name: "h2-16x1", title: "HTTP/2, GET 1 KB, 16 connections with 1 stream each",
-			http: both, load: load.HTTP2, body: 1 << 10, connections: 16, depth: 1,
+			http: http2Sides, load: load.HTTP2, body: 1 << 10, connections: 16, depth: 1,
 			targets: []target{{cpuPerRequest, "nginx", 1.0}},
 		},
 		{
 			name: "h2-16x16", title: "HTTP/2, GET 1 KB, 16 connections with 16 streams each",
-			http: both, load: load.HTTP2, body: 1 << 10, connections: 16, depth: 16, halfLoad: true,
+			http: http2Sides, load: load.HTTP2, body: 1 << 10, connections: 16, depth: 16, halfLoad: true,
 			targets: []target{{cpuPerRequest, "nginx", 1.0}, {cpuPerRequest, "haproxy", 2.0}},
 		},
 		{

@@ -13,9 +13,9 @@ import (
 // TestHTTP2Rows verifies that short runs of the HTTP/2 rows through the relay and
 // directly produce samples. The relay cannot carry the rows that translate between versions.
 func TestHTTP2Rows(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", "relay,direct", "-rows", "h2-16x1,h2-16x16,grpc-16x16,grpc-stream", "-rounds", "1",
+	env := newTestEnvironment(t, "-proxies", "relay,direct", "-rows", "h2-16x1,h2-16x16,grpc-16x16,grpc-stream", "-rounds", "1",
 		"-seconds", "0.3", "-warmup", "0.05", "-patience", "0")
-	report, err := b.run(t.Context())
+	report, err := env.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,25 +39,25 @@ func TestHTTP2Rows(t *testing.T) {
 // TestPeersServeHTTP2 verifies that nginx and haproxy, if installed, serve a short load with every
 // combination of versions.
 func TestPeersServeHTTP2(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", "nginx,haproxy", "-install=false")
-	if len(b.programs) == 0 {
+	env := newTestEnvironment(t, "-proxies", "nginx,haproxy", "-install=false")
+	if len(env.programs) == 0 {
 		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
 	}
 	var names []string
 	for _, r := range http2Rows() {
 		names = append(names, r.name)
-		for _, p := range b.programs {
-			running, err := b.start(t.Context(), p, r)
+		for _, p := range env.programs {
+			running, err := env.start(t.Context(), p, r)
 			if err != nil {
 				t.Errorf("row %s: %v", r.name, err)
 				continue
 			}
-			job := b.job(r, running.Listen, running.PIDs)
+			job := env.job(r, running.Listen, running.PIDs)
 			job.Warmup, job.Measure = 0, 300*time.Millisecond
 			if r.load == load.GRPCStream {
 				job.Body = 1 << 14
 			}
-			if result, err := b.load(t.Context(), job); err != nil || result.Requests == 0 {
+			if result, err := env.load(t.Context(), job); err != nil || result.Requests == 0 {
 				t.Errorf("row %s, %s: %d responses, %v", r.name, p.Name, result.Requests, err)
 			}
 			running.Stop()
@@ -72,11 +72,11 @@ func TestPeersServeHTTP2(t *testing.T) {
 
 // TestRequestsNextToIdleStreams verifies that haproxy serves requests while streams are held open.
 func TestRequestsNextToIdleStreams(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", "haproxy", "-install=false")
-	if len(b.programs) == 0 {
+	env := newTestEnvironment(t, "-proxies", "haproxy", "-install=false")
+	if len(env.programs) == 0 {
 		t.Skip("SKIPPED, NOT SHOWN: haproxy is not installed")
 	}
-	running, err := b.programEnv.StartHTTP(t.Context(), b.programs[0], peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true})
+	running, err := env.programEnv.StartHTTP(t.Context(), env.programs[0], peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,9 +103,9 @@ func TestRequestsNextToIdleStreams(t *testing.T) {
 // and does not end the run.
 func TestProgramWithoutHTTP2IsReported(t *testing.T) {
 	weft := script(t, "echo protocol Http2 is not supported yet >&2; exit 1")
-	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "h2-16x1,h2-to-h1-16x16,h2-idle,h2-streams",
+	env := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "h2-16x1,h2-to-h1-16x16,h2-idle,h2-streams",
 		"-rounds", "1", "-seconds", "0.05", "-warmup", "0", "-patience", "0", "-half=false")
-	report, err := b.run(t.Context())
+	report, err := env.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

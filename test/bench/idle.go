@@ -26,7 +26,7 @@ import (
 type idleResult struct {
 	Row         string         `json:"row"`
 	Proxy       string         `json:"proxy"`
-	Note        string         `json:"note,omitempty"` // why nothing was measured
+	Note        string         `json:"note,omitempty"` // reason if nothing was measured
 	Connections int            `json:"connections"`
 	Start       process.Memory `json:"start"`  // without connections, after one request
 	Opened      process.Memory `json:"opened"` // with connections that have never been used
@@ -40,17 +40,17 @@ const (
 )
 
 func (r idleResult) verdicts() []verdict {
-	perConn := func(v float64) stat { return stat{v, v, v} }
-	maximum := float64(idlePerConnection)
+	single := func(v float64) stat { return stat{v, v, v} }
+	limit := float64(idlePerConnection)
 	if r.Row == http2IdleRow {
-		maximum = http2IdlePerConnection
+		limit = http2IdlePerConnection
 	}
 	verdicts := []verdict{
-		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, never used", perConn(r.perConnection(r.Opened)), maximum, "KB"),
-		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, used once", perConn(r.perConnection(r.Used)), maximum, "KB"),
+		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, never used", single(r.perConnection(r.Opened)), limit, "KB"),
+		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, used once", single(r.perConnection(r.Used)), limit, "KB"),
 	}
 	if r.Row == idleRow {
-		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", perConn(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
+		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", single(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
 		verdicts = append([]verdict{process}, verdicts...)
 	}
 	if r.Note != "" {
@@ -86,12 +86,12 @@ func idleMarkdown(results []idleResult) string {
 }
 
 // runIdle measures one program after another; each is started anew.
-func (b *environment) runIdle(ctx context.Context) error {
-	for _, p := range b.programs {
+func (env *environment) runIdle(ctx context.Context) error {
+	for _, p := range env.programs {
 		if p.Name == "relay" {
 			continue // it opens an origin connection for each client connection, so it is not comparable
 		}
-		if err := b.addIdle(ctx, idleRow, p, nil); err != nil {
+		if err := env.addIdle(ctx, idleRow, p, nil); err != nil {
 			return err
 		}
 	}
@@ -100,16 +100,16 @@ func (b *environment) runIdle(ctx context.Context) error {
 
 // runRPCIdle measures only the builds of Weft: the other programs forward RPC as bytes and open an
 // origin connection for each client connection.
-func (b *environment) runRPCIdle(ctx context.Context) error {
+func (env *environment) runRPCIdle(ctx context.Context) error {
 	dubbo, err := frame.Find("dubbo")
 	if err != nil {
 		return err
 	}
-	for _, p := range b.programs {
-		if !slices.Contains(b.options.wefts(), p.Name) {
+	for _, p := range env.programs {
+		if !slices.Contains(env.options.wefts(), p.Name) {
 			continue
 		}
-		if err := b.addIdle(ctx, rpcIdleRow, p, dubbo); err != nil {
+		if err := env.addIdle(ctx, rpcIdleRow, p, dubbo); err != nil {
 			return err
 		}
 	}
@@ -117,31 +117,31 @@ func (b *environment) runRPCIdle(ctx context.Context) error {
 }
 
 // addIdle measures the program and adds the result to the report.
-func (b *environment) addIdle(ctx context.Context, row string, p peer.Program, protocol *frame.Protocol) error {
-	r, err := b.idle(ctx, p, protocol)
+func (env *environment) addIdle(ctx context.Context, row string, p peer.Program, protocol *frame.Protocol) error {
+	r, err := env.idle(ctx, p, protocol)
 	r.Row, r.Proxy = row, p.Name
-	if b.isMissing(err, p.Name, protocol.Name()) {
+	if env.isMissing(err, p.Name, protocol.Name()) {
 		r.Note, err = peer.ErrNotSupported.Error(), nil
 	}
 	if err != nil {
 		return fmt.Errorf("row %s, %s: %w", row, p.Name, err)
 	}
-	b.report.Idle = append(b.report.Idle, r)
+	env.report.Idle = append(env.report.Idle, r)
 	if r.Note == "" {
-		b.logf("%s  %-8s RSS %.1f MB, per connection %.2f KB, after one request %.2f KB", row, p.Name,
+		env.logf("%s  %-8s RSS %.1f MB, per connection %.2f KB, after one request %.2f KB", row, p.Name,
 			float64(r.Start.Resident)/megabyte, r.perConnection(r.Opened), r.perConnection(r.Used))
 	}
 	return nil
 }
 
 // idle measures the program; a nil protocol means HTTP/1.1.
-func (b *environment) idle(ctx context.Context, p peer.Program, protocol *frame.Protocol) (idleResult, error) {
-	running, err := b.programEnv.Start(ctx, p, protocol)
+func (env *environment) idle(ctx context.Context, p peer.Program, protocol *frame.Protocol) (idleResult, error) {
+	running, err := env.programEnv.Start(ctx, p, protocol)
 	if err != nil {
 		return idleResult{}, err
 	}
 	defer running.Stop()
-	r := idleResult{Connections: b.options.idle}
+	r := idleResult{Connections: env.options.idle}
 	if r.Start, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
@@ -175,12 +175,12 @@ func (b *environment) idle(ctx context.Context, p peer.Program, protocol *frame.
 
 // openConnections opens n connections from several addresses of 127.0.0.0/8: at most 20,000 from
 // each.
-func openConnections(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
+func openConnections(ctx context.Context, address netip.AddrPort, n int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
 	for i := range n {
-		from := net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/20000))}
-		dialer := net.Dialer{LocalAddr: &from, Timeout: 10 * time.Second, KeepAlive: -1, Control: delayPortChoice}
-		conn, err := dialer.DialContext(ctx, "tcp", to.String())
+		local := net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/20000))}
+		dialer := net.Dialer{LocalAddr: &local, Timeout: 10 * time.Second, KeepAlive: -1, Control: delayPortChoice}
+		conn, err := dialer.DialContext(ctx, "tcp", address.String())
 		if err != nil {
 			return conns, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
 		}
@@ -192,11 +192,11 @@ func openConnections(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn,
 // delayPortChoice delays the port choice of a bound socket until it connects. Then ports must be
 // unique only per destination, and sockets in TIME_WAIT of the previous program do not block them.
 func delayPortChoice(_, _ string, raw syscall.RawConn) error {
-	var failed error
+	var sockErr error
 	err := raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		sockErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 	})
-	return errors.Join(err, failed)
+	return errors.Join(err, sockErr)
 }
 
 // sendRequest sends one request on the connection and reads the complete response; a nil protocol
@@ -234,14 +234,14 @@ func awaitOpenFiles(ctx context.Context, pids []int, n int) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		held, err := process.OpenFiles(pids)
-		if err != nil || held >= n {
+		open, err := process.OpenFiles(pids)
+		if err != nil || open >= n {
 			return err
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%d descriptors are open, want %d: %w", held, n, ctx.Err())
+			return fmt.Errorf("%d descriptors are open, want %d: %w", open, n, ctx.Err())
 		}
 	}
 }
@@ -250,26 +250,26 @@ func awaitOpenFiles(ctx context.Context, pids []int, n int) error {
 // seconds, at most forty seconds, and returns it: programs release memory with a delay of some
 // seconds.
 func awaitStableMemory(ctx context.Context, pids []int) (process.Memory, error) {
-	const calm, limit = 48, 160 // ticks
+	const stableTicks, maxTicks = 48, 160
 	ticker := time.NewTicker(250 * time.Millisecond)
 	defer ticker.Stop()
 	last, err := process.ReadMemory(pids)
 	if err != nil {
 		return process.Memory{}, err
 	}
-	for since, tick := 0, 0; since < calm && tick < limit; tick++ {
+	for stable, tick := 0, 0; stable < stableTicks && tick < maxTicks; tick++ {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return process.Memory{}, ctx.Err()
 		}
-		now, err := process.ReadMemory(pids)
+		current, err := process.ReadMemory(pids)
 		if err != nil {
 			return process.Memory{}, err
 		}
-		since++
-		if math.Abs(float64(now.Resident)-float64(last.Resident)) > float64(last.Resident)/200 {
-			since, last = 0, now
+		stable++
+		if math.Abs(float64(current.Resident)-float64(last.Resident)) > float64(last.Resident)/200 {
+			stable, last = 0, current
 		}
 	}
 	return process.ReadMemory(pids)

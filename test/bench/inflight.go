@@ -18,7 +18,7 @@ import (
 type inflightResult struct {
 	Protocol string `json:"protocol"`
 	Proxy    string `json:"proxy"`
-	Note     string `json:"note,omitempty"` // why nothing was measured
+	Note     string `json:"note,omitempty"` // reason if nothing was measured
 	Requests int    `json:"requests"`       // of one burst
 
 	Missing stat   `json:"missing"` // requests without a response
@@ -65,23 +65,23 @@ func inflightMarkdown(results []inflightResult) string {
 }
 
 // runInflight measures one program after another; each is started anew for each burst.
-func (b *environment) runInflight(ctx context.Context) error {
+func (env *environment) runInflight(ctx context.Context) error {
 	for _, name := range []string{"dubbo", "bolt"} {
 		protocol, err := frame.Find(name)
 		if err != nil {
 			return err
 		}
-		for _, p := range b.programs {
+		for _, p := range env.programs {
 			if p.HTTPOnly {
 				continue
 			}
-			r, err := b.inflight(ctx, p, protocol)
+			r, err := env.inflight(ctx, p, protocol)
 			if err != nil {
 				return fmt.Errorf("row %s, %s of %s: %w", inflightRow, name, p.Name, err)
 			}
-			b.report.Inflight = append(b.report.Inflight, r)
+			env.report.Inflight = append(env.report.Inflight, r)
 			if r.Note == "" {
-				b.logf("%s  %-5s %-8s %.0f of %d without a response, %.2f s, peak %.0f MB %s", inflightRow, name, p.Name,
+				env.logf("%s  %-5s %-8s %.0f of %d without a response, %.2f s, peak %.0f MB %s", inflightRow, name, p.Name,
 					r.Missing.Median, r.Requests, r.Seconds.Median, r.Peak.Median, r.Failure)
 			}
 		}
@@ -89,13 +89,13 @@ func (b *environment) runInflight(ctx context.Context) error {
 	return nil
 }
 
-func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *frame.Protocol) (inflightResult, error) {
+func (env *environment) inflight(ctx context.Context, p peer.Program, protocol *frame.Protocol) (inflightResult, error) {
 	r := inflightResult{Protocol: protocol.Name(), Proxy: p.Name, Requests: inflightConnections * inflightDepth}
 	var bursts []sample
 	var missing []float64
-	for range min(b.options.rounds, inflightRounds) {
-		burst, failure, err := b.burst(ctx, p, protocol)
-		if b.isMissing(err, p.Name, protocol.Name()) {
+	for range min(env.options.rounds, inflightRounds) {
+		burst, failure, err := env.burst(ctx, p, protocol)
+		if env.isMissing(err, p.Name, protocol.Name()) {
 			r.Note = peer.ErrNotSupported.Error()
 			return r, nil
 		}
@@ -128,10 +128,10 @@ func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *fr
 
 // burst starts the program and sends it one burst. It returns a failure, and no Result, if the
 // program does not complete the burst; err reports a failure of the benchmark itself.
-func (b *environment) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (first sample, failure, err error) {
-	host := *b.programEnv
-	host.MaxQueued = inflightMaxQueued
-	running, err := host.Start(ctx, p, protocol)
+func (env *environment) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (result sample, failure, err error) {
+	programEnv := *env.programEnv
+	programEnv.MaxQueued = inflightMaxQueued
+	running, err := programEnv.Start(ctx, p, protocol)
 	if err != nil {
 		return sample{}, nil, err
 	}
@@ -139,13 +139,13 @@ func (b *environment) burst(ctx context.Context, p peer.Program, protocol *frame
 	if err := process.ResetPeak(running.PIDs); err != nil {
 		return sample{}, nil, err
 	}
-	job := b.job(row{protocol: protocol, connections: inflightConnections, depth: inflightDepth}, running.Listen, running.PIDs)
+	job := env.job(row{protocol: protocol, connections: inflightConnections, depth: inflightDepth}, running.Listen, running.PIDs)
 	job.Burst, job.Warmup, job.Measure = true, 0, inflightTimeout
-	if first.Result, failure = b.load(ctx, job); failure != nil {
-		first.Result = load.Result{}
+	if result.Result, failure = env.load(ctx, job); failure != nil {
+		result.Result = load.Result{}
 	}
-	if first.Memory, err = process.ReadMemory(running.PIDs); err != nil && failure != nil {
+	if result.Memory, err = process.ReadMemory(running.PIDs); err != nil && failure != nil {
 		failure, err = errors.Join(failure, err), nil // the program has exited
 	}
-	return first, failure, errors.Join(err, ctx.Err())
+	return result, failure, errors.Join(err, ctx.Err())
 }

@@ -17,20 +17,20 @@ import (
 // no proxy.
 type systemUnderTest struct {
 	name    string
-	note    string // why the program does not run; empty: it runs
+	note    string // reason that the program does not run; empty: it runs
 	address netip.AddrPort
 	pids    []int
 	running *peer.Running // nil: direct, or not running
 }
 
 // runLoads measures the rows, grouped by protocol.
-func (b *environment) runLoads(ctx context.Context, rows []row) error {
+func (env *environment) runLoads(ctx context.Context, rows []row) error {
 	for len(rows) > 0 {
 		n := 1
 		for n < len(rows) && rows[n].protocolGroup() == rows[0].protocolGroup() {
 			n++
 		}
-		if err := b.runGroup(ctx, rows[:n]); err != nil {
+		if err := env.runGroup(ctx, rows[:n]); err != nil {
 			return err
 		}
 		rows = rows[n:]
@@ -40,50 +40,50 @@ func (b *environment) runLoads(ctx context.Context, rows []row) error {
 
 // runGroup measures rows of one protocol. All programs run during the whole group and are loaded
 // one after another in each round, so that changes of the machine over time affect all of them.
-func (b *environment) runGroup(ctx context.Context, rows []row) error {
-	subjects, err := b.startAll(ctx, rows[0])
+func (env *environment) runGroup(ctx context.Context, rows []row) error {
+	subjects, err := env.startAll(ctx, rows[0])
 	defer stopAll(subjects)
 	if err != nil {
 		return err
 	}
-	first := len(b.report.Loads) == 0
+	firstGroup := len(env.report.Loads) == 0
 	var results []*loadRow
 	for _, r := range rows {
-		one := &loadRow{Name: r.name, Title: r.title, Protocol: r.protocolGroup(), targets: r.targets}
+		result := &loadRow{Name: r.name, Title: r.title, Protocol: r.protocolGroup(), targets: r.targets}
 		for _, s := range subjects {
-			one.Cells = append(one.Cells, &cell{Proxy: s.name, Note: s.note})
+			result.Cells = append(result.Cells, &cell{Proxy: s.name, Note: s.note})
 		}
-		results = append(results, one)
+		results = append(results, result)
 	}
-	b.report.Loads = append(b.report.Loads, results...)
-	for round := range b.options.rounds {
+	env.report.Loads = append(env.report.Loads, results...)
+	for round := range env.options.rounds {
 		for i, r := range rows {
-			if err := b.runRound(ctx, round, r, subjects, results[i], 0); err != nil {
+			if err := env.runRound(ctx, round, r, subjects, results[i], 0); err != nil {
 				return err
 			}
 		}
 	}
-	if b.options.half {
-		if err := b.runHalfLoads(ctx, rows, subjects, results); err != nil {
+	if env.options.half {
+		if err := env.runHalfLoads(ctx, rows, subjects, results); err != nil {
 			return err
 		}
 	}
-	if b.options.syscalls {
+	if env.options.syscalls {
 		for i, r := range rows {
-			if err := b.countSyscalls(ctx, r, subjects, results[i]); err != nil {
+			if err := env.countSyscalls(ctx, r, subjects, results[i]); err != nil {
 				return err
 			}
 		}
 	}
-	if b.options.profile != "" && first {
-		return b.takeProfile(ctx, rows[0], subjects)
+	if env.options.profile != "" && firstGroup {
+		return env.takeProfile(ctx, rows[0], subjects)
 	}
 	return nil
 }
 
-// runHalfLoads measures the rows with half set at a fixed rate, the same for all subjects.
-func (b *environment) runHalfLoads(ctx context.Context, rows []row, subjects []systemUnderTest, results []*loadRow) error {
-	for round := range b.options.rounds {
+// runHalfLoads measures the rows with halfLoad set at a fixed rate, the same for all subjects.
+func (env *environment) runHalfLoads(ctx context.Context, rows []row, subjects []systemUnderTest, results []*loadRow) error {
+	for round := range env.options.rounds {
 		for i, r := range rows {
 			result := results[i]
 			if !r.halfLoad {
@@ -91,11 +91,11 @@ func (b *environment) runHalfLoads(ctx context.Context, rows []row, subjects []s
 			}
 			if result.Rate == 0 {
 				var err error
-				if result.Rate, err = b.halfRate(ctx, r, subjects, result); err != nil {
+				if result.Rate, err = env.halfRate(ctx, r, subjects, result); err != nil {
 					return err
 				}
 			}
-			if err := b.runRound(ctx, round, r, subjects, result, result.Rate); err != nil {
+			if err := env.runRound(ctx, round, r, subjects, result, result.Rate); err != nil {
 				return err
 			}
 		}
@@ -107,42 +107,42 @@ func (b *environment) runHalfLoads(ctx context.Context, rows []row, subjects []s
 // For other protocols it is lower: in a closed loop requests of one connection share reads and
 // writes, while random arrivals share fewer and cost more CPU. There it is the rate at which the
 // proxy with the highest CPU usage uses about half of its CPU.
-func (b *environment) halfRate(ctx context.Context, r row, subjects []systemUnderTest, result *loadRow) (float64, error) {
+func (env *environment) halfRate(ctx context.Context, r row, subjects []systemUnderTest, result *loadRow) (float64, error) {
 	rate := result.slowest() / 2
 	if r.protocolGroup() == "" {
 		return rate, nil
 	}
-	const near, tries = 0.55, 4
-	for range tries {
-		maximum := 0.0
+	const usageLimit, attempts = 0.55, 4
+	for range attempts {
+		maxUsage := 0.0
 		for _, s := range subjects {
 			if s.running == nil {
 				continue
 			}
-			first, err := b.measureUndisturbed(ctx, r, s, rate)
+			measured, err := env.measureUndisturbed(ctx, r, s, rate)
 			if err != nil {
 				return 0, fmt.Errorf("row %s, %s: %w", r.name, s.name, err)
 			}
-			maximum = max(maximum, first.CPU.Seconds()/first.Elapsed.Seconds())
+			maxUsage = max(maxUsage, measured.CPU.Seconds()/measured.Elapsed.Seconds())
 		}
-		if maximum <= near {
+		if maxUsage <= usageLimit {
 			break
 		}
-		rate *= 0.5 / maximum
+		rate *= 0.5 / maxUsage
 	}
 	return rate, nil
 }
 
 // runRound measures every subject once, starting with a different subject in each round. rate is
 // that of the open loop; 0 means a closed loop.
-func (b *environment) runRound(ctx context.Context, round int, r row, subjects []systemUnderTest, result *loadRow, rate float64) error {
+func (env *environment) runRound(ctx context.Context, round int, r row, subjects []systemUnderTest, result *loadRow, rate float64) error {
 	for i := range subjects {
 		index := (round + i) % len(subjects)
 		s := subjects[index]
 		if s.note != "" {
 			continue
 		}
-		best, err := b.measureUndisturbed(ctx, r, s, rate)
+		best, err := env.measureUndisturbed(ctx, r, s, rate)
 		if err != nil {
 			return fmt.Errorf("row %s, %s: %w", r.name, s.name, err)
 		}
@@ -152,7 +152,7 @@ func (b *environment) runRound(ctx context.Context, round int, r row, subjects [
 		} else {
 			c.Rounds = append(c.Rounds, best)
 		}
-		b.logf("round %d  %-12s %-8s %s", round+1, r.name, s.name, progress(best.Result, rate))
+		env.logf("round %d  %-12s %-8s %s", round+1, r.name, s.name, progress(best.Result, rate))
 	}
 	return nil
 }
@@ -174,25 +174,25 @@ func progress(r load.Result, rate float64) string {
 
 // startAll starts every program that supports the row. On an error it also returns the subjects
 // that run.
-func (b *environment) startAll(ctx context.Context, r row) ([]systemUnderTest, error) {
+func (env *environment) startAll(ctx context.Context, r row) ([]systemUnderTest, error) {
 	if r.comparesXDS {
-		return b.startFileAndXDS(ctx, r)
+		return env.startFileAndXDS(ctx, r)
 	}
 	var subjects []systemUnderTest
-	for _, name := range b.options.proxies {
+	for _, name := range env.options.proxies {
 		if (name == direct || name == "relay") && !r.http.SameProtocol() {
 			continue // they do not translate
 		}
 		if name == direct {
-			subjects = append(subjects, systemUnderTest{name: direct, address: b.programEnv.Origin})
+			subjects = append(subjects, systemUnderTest{name: direct, address: env.programEnv.Origin})
 			continue
 		}
-		i := slices.IndexFunc(b.programs, func(p peer.Program) bool { return p.Name == name })
-		if i < 0 || r.protocol != nil && b.programs[i].HTTPOnly {
+		i := slices.IndexFunc(env.programs, func(p peer.Program) bool { return p.Name == name })
+		if i < 0 || r.protocol != nil && env.programs[i].HTTPOnly {
 			continue // skipped, or HTTP only
 		}
-		running, err := b.start(ctx, b.programs[i], r)
-		if b.isMissing(err, name, r.protocolGroup()) {
+		running, err := env.start(ctx, env.programs[i], r)
+		if env.isMissing(err, name, r.protocolGroup()) {
 			subjects = append(subjects, systemUnderTest{name: name, note: peer.ErrNotSupported.Error()})
 			continue
 		}
@@ -205,20 +205,20 @@ func (b *environment) startAll(ctx context.Context, r row) ([]systemUnderTest, e
 }
 
 // start starts one program for the row.
-func (b *environment) start(ctx context.Context, p peer.Program, r row) (*peer.Running, error) {
+func (env *environment) start(ctx context.Context, p peer.Program, r row) (*peer.Running, error) {
 	if r.protocol != nil {
-		return b.programEnv.Start(ctx, p, r.protocol)
+		return env.programEnv.Start(ctx, p, r.protocol)
 	}
-	return b.programEnv.StartHTTP(ctx, p, r.http)
+	return env.programEnv.StartHTTP(ctx, p, r.http)
 }
 
-// isMissing reports whether a start failed because the program does not support the family, and
-// records it in the report. HTTP/1.1, the empty family, is never missing.
-func (b *environment) isMissing(err error, program, family string) bool {
-	if family == "" || !errors.Is(err, peer.ErrNotSupported) {
+// isMissing reports whether a start failed because the program does not support the protocol, and
+// records it in the report. HTTP/1.1, the empty protocol, is never missing.
+func (env *environment) isMissing(err error, program, protocol string) bool {
+	if protocol == "" || !errors.Is(err, peer.ErrNotSupported) {
 		return false
 	}
-	b.skip(fmt.Sprintf("%s of %s: %v", family, program, peer.ErrNotSupported))
+	env.skip(fmt.Sprintf("%s of %s: %v", protocol, program, peer.ErrNotSupported))
 	return true
 }
 

@@ -98,11 +98,11 @@ func relayRole(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	to, err := netip.ParseAddrPort(arguments[1])
+	originAddress, err := netip.ParseAddrPort(arguments[1])
 	if err != nil {
 		return err
 	}
-	return peer.RunRelay(listen, to)
+	return peer.RunRelay(listen, originAddress)
 }
 
 // bench runs the command.
@@ -115,17 +115,17 @@ func bench(arguments []string) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
-	begin := time.Now()
-	b, err := newEnvironment(ctx, o)
+	start := time.Now()
+	env, err := newEnvironment(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	report, err := b.run(ctx)
+	defer env.close()
+	report, err := env.run(ctx)
 	if err != nil {
 		return err
 	}
-	report.Seconds = time.Since(begin).Seconds()
+	report.Seconds = time.Since(start).Seconds()
 	if err := report.write(o.out); err != nil {
 		return err
 	}

@@ -166,16 +166,16 @@ func (r *loadRow) halfMarkdown() string {
 	return fmt.Sprintf("\nAt %.0f requests/s in an open loop:\n\n%s", r.Rate, t.text.String())
 }
 
-// syscallMarkdown formats the system calls per request, most frequent first; it returns "" if they
+// syscallMarkdown formats the system calls per request, most frequent first. It returns "" if they
 // were not counted.
 func (r *loadRow) syscallMarkdown() string {
 	t := newTable("", "all", "which")
-	counted := ""
+	tool := ""
 	for _, c := range r.Cells {
 		if c.Tool == "" {
 			continue
 		}
-		counted = c.Tool
+		tool = c.Tool
 		names := slices.Collect(maps.Keys(c.Syscalls))
 		slices.SortFunc(names, func(a, b string) int {
 			if c.Syscalls[a] != c.Syscalls[b] {
@@ -183,25 +183,25 @@ func (r *loadRow) syscallMarkdown() string {
 			}
 			return strings.Compare(a, b)
 		})
-		var which []string
+		var frequent []string
 		for _, name := range names {
 			if name != "all" && c.Syscalls[name] >= 0.005 {
-				which = append(which, fmt.Sprintf("%s %.2f", name, c.Syscalls[name]))
+				frequent = append(frequent, fmt.Sprintf("%s %.2f", name, c.Syscalls[name]))
 			}
 		}
-		t.row(c.Proxy, fmt.Sprintf("%.2f", c.Syscalls["all"]), strings.Join(which, ", "))
+		t.row(c.Proxy, fmt.Sprintf("%.2f", c.Syscalls["all"]), strings.Join(frequent, ", "))
 	}
-	if counted == "" {
+	if tool == "" {
 		return ""
 	}
-	return fmt.Sprintf("\nSystem calls per request, counted by %s:\n\n%s", counted, t.text.String())
+	return fmt.Sprintf("\nSystem calls per request, counted by %s:\n\n%s", tool, t.text.String())
 }
 
 // targets formats one line per verdict and a list of the missed targets.
 func (r *report) targets() string {
 	t := newTable("row", "program", "what", "median (min–max)", "at most", "", "rounds")
 	var misses []string
-	held := 0
+	measured := 0
 	for _, v := range r.Verdicts {
 		value, limit := v.Value.format(2)+" "+v.Unit, fmt.Sprintf("%.2f %s", v.Target, v.Unit)
 		switch v.Outcome {
@@ -211,13 +211,13 @@ func (r *report) targets() string {
 			limit = ""
 		case missed:
 			misses = append(misses, fmt.Sprintf("%s, %s: %s", v.Row, v.Proxy, v.What))
-			held++
+			measured++
 		case met:
-			held++
+			measured++
 		}
 		t.row(v.Row, v.Proxy, v.What, value, limit, string(v.Outcome), v.Rounds)
 	}
-	fmt.Fprintf(&t.text, "\n%d of %d measured targets are missed.\n", len(misses), held)
+	fmt.Fprintf(&t.text, "\n%d of %d measured targets are missed.\n", len(misses), measured)
 	for _, miss := range misses {
 		fmt.Fprintf(&t.text, "- %s\n", miss)
 	}

@@ -12,32 +12,32 @@ import (
 )
 
 // takeProfile writes a CPU profile of the first build of Weft under the row's load.
-func (b *environment) takeProfile(ctx context.Context, r row, subjects []systemUnderTest) error {
-	i := slices.IndexFunc(subjects, func(s systemUnderTest) bool { return slices.Contains(b.options.wefts(), s.name) })
+func (env *environment) takeProfile(ctx context.Context, r row, subjects []systemUnderTest) error {
+	i := slices.IndexFunc(subjects, func(s systemUnderTest) bool { return slices.Contains(env.options.wefts(), s.name) })
 	s := subjects[i] // options.check verified that one exists
 	if s.note != "" {
-		b.skip(fmt.Sprintf("profile of %s, row %s: %s", s.name, r.name, s.note))
+		env.skip(fmt.Sprintf("profile of %s, row %s: %s", s.name, r.name, s.note))
 		return nil
 	}
 	const seconds = 10
-	job := b.job(r, s.address, s.pids)
+	job := env.job(r, s.address, s.pids)
 	job.Measure = (seconds + 1) * time.Second
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failed := make(chan error, 1)
+	loadErr := make(chan error, 1)
 	go func() {
-		_, err := b.load(ctx, job)
-		failed <- err
+		_, err := env.load(ctx, job)
+		loadErr <- err
 	}()
 	url := fmt.Sprintf("http://%v/debug/pprof/profile?seconds=%d", s.running.Admin, seconds)
-	err := download(ctx, url, b.options.profile)
+	err := download(ctx, url, env.options.profile)
 	if err != nil {
 		cancel()
 	}
-	if err := errors.Join(err, <-failed); err != nil {
+	if err := errors.Join(err, <-loadErr); err != nil {
 		return fmt.Errorf("profile of %s: %w", s.name, err)
 	}
-	b.logf("profile of %s, row %s: %s", s.name, r.name, b.options.profile)
+	env.logf("profile of %s, row %s: %s", s.name, r.name, env.options.profile)
 	return nil
 }
 

@@ -11,23 +11,23 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// findPrograms fills b.programs. It skips a missing nginx or haproxy with a message and returns an
-// error if Weft does not build.
-func (b *environment) findPrograms(ctx context.Context) error {
-	if err := b.install(ctx); err != nil {
+// findPrograms fills env.programs. It skips a missing nginx or haproxy with a message and returns
+// an error if Weft does not build.
+func (env *environment) findPrograms(ctx context.Context) error {
+	if err := env.install(ctx); err != nil {
 		return err
 	}
-	for _, name := range b.options.proxies {
+	for _, name := range env.options.proxies {
 		var p peer.Program
 		switch name {
 		case direct:
 			continue
 		case "relay":
-			p = peer.Relay(b.executable)
+			p = peer.Relay(env.executable)
 		case "nginx", "haproxy":
 			path, err := findProgram(name)
 			if err != nil {
-				b.skip(fmt.Sprintf("%s: not installed, and apt-get cannot install it", name))
+				env.skip(fmt.Sprintf("%s: not installed, and apt-get cannot install it", name))
 				continue
 			}
 			p = peer.NGINX(path)
@@ -35,21 +35,21 @@ func (b *environment) findPrograms(ctx context.Context) error {
 				p = peer.HAProxy(path)
 			}
 		default:
-			path, err := b.weft(ctx, name)
+			path, err := env.weft(ctx, name)
 			if err != nil {
 				return err
 			}
 			p = peer.Weft(name, path)
 		}
-		b.programs = append(b.programs, p)
-		b.report.Versions[name] = p.Version(ctx)
+		env.programs = append(env.programs, p)
+		env.report.Versions[name] = p.Version(ctx)
 	}
 	return nil
 }
 
 // weft returns the path of the build of Weft with the name.
-func (b *environment) weft(ctx context.Context, name string) (string, error) {
-	for _, bin := range b.options.bins {
+func (env *environment) weft(ctx context.Context, name string) (string, error) {
+	for _, bin := range env.options.bins {
 		if bin.name == name {
 			return filepath.Abs(bin.path)
 		}
@@ -58,8 +58,8 @@ func (b *environment) weft(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the root of the module, in which bench must run: %w", err)
 	}
-	b.logf("building weft")
-	path := filepath.Join(b.dir, "weft")
+	env.logf("building weft")
+	path := filepath.Join(env.dir, "weft")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/weft")
 	cmd.Dir = string(bytes.TrimSpace(root))
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -82,9 +82,9 @@ const policyRCFile = "/usr/sbin/policy-rc.d"
 
 // install installs missing nginx and haproxy, if this process is root and apt-get exists. A failure
 // of apt-get is not an error: findPrograms skips the missing programs.
-func (b *environment) install(ctx context.Context) error {
+func (env *environment) install(ctx context.Context) error {
 	var missing []string
-	for _, name := range b.options.proxies {
+	for _, name := range env.options.proxies {
 		if name != "nginx" && name != "haproxy" {
 			continue
 		}
@@ -93,7 +93,7 @@ func (b *environment) install(ctx context.Context) error {
 		}
 	}
 	apt, err := exec.LookPath("apt-get")
-	if len(missing) == 0 || err != nil || os.Geteuid() != 0 || !b.options.install {
+	if len(missing) == 0 || err != nil || os.Geteuid() != 0 || !env.options.install {
 		return nil
 	}
 	if _, err := os.Stat(policyRCFile); os.IsNotExist(err) {
@@ -102,15 +102,15 @@ func (b *environment) install(ctx context.Context) error {
 		}
 		defer os.Remove(policyRCFile) //nolint:errcheck // root can remove it
 	}
-	b.logf("installing %v", missing)
-	for _, texts := range [][]string{
+	env.logf("installing %v", missing)
+	for _, args := range [][]string{
 		{"update", "-q"},
 		append([]string{"install", "-q", "-y", "--no-install-recommends"}, missing...),
 	} {
-		cmd := exec.CommandContext(ctx, apt, texts...)
+		cmd := exec.CommandContext(ctx, apt, args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if text, err := cmd.CombinedOutput(); err != nil {
-			b.logf("apt-get %s: %v\n%s", texts[0], err, text)
+			env.logf("apt-get %s: %v\n%s", args[0], err, text)
 			return ctx.Err()
 		}
 	}

@@ -61,7 +61,7 @@ type loadRow struct {
 // cell is one program under one load; the samples are in the order of rounds.
 type cell struct {
 	Proxy    string             `json:"proxy"`
-	Note     string             `json:"note,omitempty"` // why nothing was measured
+	Note     string             `json:"note,omitempty"` // reason if nothing was measured
 	Rounds   []sample           `json:"rounds"`
 	Half     []sample           `json:"half,omitempty"`
 	Syscalls map[string]float64 `json:"syscalls,omitempty"` // per request, by name; "all" is the total
@@ -164,18 +164,18 @@ func (r *loadRow) samples(proxy string, f metric) []sample {
 // without a proxy if no proxy was measured.
 func (r *loadRow) slowest() float64 {
 	var rates []float64
-	bare := 0.0
+	directRate := 0.0
 	for _, c := range r.Cells {
 		switch {
 		case len(c.Rounds) == 0:
 		case c.Proxy == direct:
-			bare = summarize(c.Rounds, rate).Median
+			directRate = summarize(c.Rounds, rate).Median
 		default:
 			rates = append(rates, summarize(c.Rounds, rate).Median)
 		}
 	}
 	if len(rates) == 0 {
-		return bare
+		return directRate
 	}
 	return slices.Min(rates)
 }

@@ -14,26 +14,26 @@ import (
 )
 
 // samples returns rounds of one request each with the given CPU cost and p50 latency, in µs.
-func samples(cost, latency []int) []sample {
-	out := make([]sample, len(cost))
-	for i := range cost {
-		out[i].Result = load.Result{
+func samples(costs, latencies []int) []sample {
+	rounds := make([]sample, len(costs))
+	for i := range costs {
+		rounds[i].Result = load.Result{
 			Requests: 1,
 			Elapsed:  time.Second,
-			CPU:      time.Duration(cost[i]) * time.Microsecond,
-			P50:      time.Duration(latency[i]) * time.Microsecond,
+			CPU:      time.Duration(costs[i]) * time.Microsecond,
+			P50:      time.Duration(latencies[i]) * time.Microsecond,
 		}
 	}
-	return out
+	return rounds
 }
 
 // samplesWithP99 returns rounds with the given p99, in µs.
 func samplesWithP99(p99 ...int) []sample {
-	out := make([]sample, len(p99))
+	rounds := make([]sample, len(p99))
 	for i, us := range p99 {
-		out[i].P99 = time.Duration(us) * time.Microsecond
+		rounds[i].P99 = time.Duration(us) * time.Microsecond
 	}
-	return out
+	return rounds
 }
 
 func TestVerdicts(t *testing.T) {
@@ -50,8 +50,8 @@ func TestVerdicts(t *testing.T) {
 		value  float64
 		want   outcome
 	}{
-		{"the median of the rounds' ratios, not the ratio of medians", target{cpuPerRequest, "nginx", 1.15}, 1.1, met},
-		{"target just met", target{cpuPerRequest, "nginx", 1.1}, 1.1, met},
+		{"median of the rounds' ratios, not ratio of medians", target{cpuPerRequest, "nginx", 1.15}, 1.1, met},
+		{"value equal to the target", target{cpuPerRequest, "nginx", 1.1}, 1.1, met},
 		{"target missed", target{cpuPerRequest, "nginx", 1.0}, 1.1, missed},
 		{"added latency", target{addedP50, "nginx", 1.3}, 1.25, met},
 		{"p99 at half load", target{halfP99, direct, 2}, 2, met},
@@ -62,7 +62,7 @@ func TestVerdicts(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			if v := l.compare("weft", test.target); v.Value.Median != test.value || v.Outcome != test.want {
-				t.Errorf("judge(%+v) = %+v, want %v, %s", test.target, v, test.value, test.want)
+				t.Errorf("compare(%+v) = %+v, want %v, %s", test.target, v, test.value, test.want)
 			}
 		})
 	}
@@ -71,12 +71,12 @@ func TestVerdicts(t *testing.T) {
 // TestVerdictOrder verifies that the verdicts contain the targets in their order and then the
 // ratios without a target.
 func TestVerdictOrder(t *testing.T) {
-	first := samples([]int{20}, []int{20})
+	equal := samples([]int{20}, []int{20})
 	l := &loadRow{Name: "row", targets: []target{{halfP99, "nginx", 1}, {cpuPerRequest, "haproxy", 1}}, Cells: []*cell{
-		{Proxy: "new", Rounds: first, Half: samplesWithP99(30)}, {Proxy: "old", Rounds: first, Half: samplesWithP99(30)},
+		{Proxy: "new", Rounds: equal, Half: samplesWithP99(30)}, {Proxy: "old", Rounds: equal, Half: samplesWithP99(30)},
 		{Proxy: "nginx", Rounds: samples([]int{10}, []int{20}), Half: samplesWithP99(20)},
 		{Proxy: "haproxy", Note: "not supported"},
-		{Proxy: direct, Rounds: first, Half: samplesWithP99(10)},
+		{Proxy: direct, Rounds: equal, Half: samplesWithP99(10)},
 	}}
 	r := &report{wefts: []string{"new", "old"}, Loads: []*loadRow{l}}
 	r.fillVerdicts()
@@ -100,7 +100,7 @@ func TestDisturbedRoundsAreIgnored(t *testing.T) {
 		{Proxy: "weft", Rounds: samples([]int{30, 20, 11}, []int{1, 1, 1})},
 		{Proxy: "nginx", Rounds: samples([]int{10, 10, 10}, []int{1, 1, 1})},
 	}}
-	unmeasured := target{cpuPerRequest, "nginx", 1.15}
+	perRequest := target{cpuPerRequest, "nginx", 1.15}
 	for _, step := range []struct {
 		name      string
 		weft      []float64 // Others of Weft's rounds
@@ -116,7 +116,7 @@ func TestDisturbedRoundsAreIgnored(t *testing.T) {
 		for i := range 3 {
 			l.Cells[0].Rounds[i].Others, l.Cells[1].Rounds[i].Others = step.weft[i], step.nginx[i]
 		}
-		v := l.compare("weft", unmeasured)
+		v := l.compare("weft", perRequest)
 		cost := summarize(l.Cells[0].Rounds, cpu).Median
 		if v.Value.Median != step.value || v.Rounds != step.rounds || cost != step.weftsCost {
 			t.Errorf("%s: ratio %v, %s, cost %v, want %v, %s, %v", step.name, v.Value.Median, v.Rounds, cost, step.value, step.rounds, step.weftsCost)
@@ -136,7 +136,7 @@ func TestMissedTargets(t *testing.T) {
 		t.Fatalf("%d of %+v missed, want 1 of 3", r.missedCount(), r.Verdicts)
 	}
 	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 || !strings.Contains(text, "1 of 3 measured targets") {
-		t.Errorf("report.md lacks these verdicts:\n%s", text)
+		t.Errorf("report.md has other verdicts:\n%s", text)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestOptions(t *testing.T) {
 		{"everything", nil, "weft,nginx,haproxy,relay,direct", "weft", "1k-1,1k-16,1k-64,1k-256,64k-64,xds-1k-64,mtls-fresh-16,mtls-1k-64,mtls-64k-64,h2-16x1,h2-16x16,grpc-16x16,grpc-stream,h2-to-h1-16x16,h1-to-h2-64,dubbo-16x1,dubbo-16x8,dubbo-16x64,bolt-16x1,bolt-16x8,bolt-16x64,idle,scale,rpc-idle,rpc-inflight,h2-idle,h2-streams"},
 		{"some programs", []string{"-rows", "1k-64", "-proxies", "weft, nginx"}, "weft,nginx", "weft", "1k-64"},
 		{"two builds of Weft", []string{"-bin", "a=" + file + ",b=" + file, "-rows", "idle"}, "a,b,nginx,haproxy,relay,direct", "a,b", "idle"},
-		{"a build and weft", []string{"-bin", "a=" + file, "-proxies", "a,weft", "-rows", "scale"}, "a,weft", "a,weft", "scale"},
+		{"one build and weft", []string{"-bin", "a=" + file, "-proxies", "a,weft", "-rows", "scale"}, "a,weft", "a,weft", "scale"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -255,11 +255,11 @@ func TestDocumentedRowsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile(`-rows\s+([\w,-]+)`).FindAllSubmatch(text, -1)
-	if len(named) < 5 {
-		t.Errorf("docs/performance.md has only %d commands with -rows", len(named))
+	commands := regexp.MustCompile(`-rows\s+([\w,-]+)`).FindAllSubmatch(text, -1)
+	if len(commands) < 5 {
+		t.Errorf("docs/performance.md has only %d commands with -rows", len(commands))
 	}
-	for _, rows := range named {
+	for _, rows := range commands {
 		parse(t, "-rows", string(rows[1]))
 	}
 }
@@ -268,12 +268,12 @@ func TestRowNamesMatchRequests(t *testing.T) {
 	for _, r := range rows() {
 		if r.protocol != nil {
 			if want := fmt.Sprintf("%s-%dx%d", r.protocol.Name(), r.connections, r.depth); r.name != want || len(r.request) > 0 {
-				t.Errorf("%s: title %s, request of %d bytes", r.name, want, len(r.request))
+				t.Errorf("%s: want name %s; request of %d bytes", r.name, want, len(r.request))
 			}
 			continue
 		}
 		head, body, _ := strings.Cut(string(r.request), "\r\n\r\n")
-		if posts := strings.HasPrefix(head, "POST "); posts != (len(body) == 1024) {
+		if isPOST := strings.HasPrefix(head, "POST "); isPOST != (len(body) == 1024) {
 			t.Errorf("%s: %q has a body of %d bytes", r.name, head, len(body))
 		}
 	}

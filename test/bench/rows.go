@@ -50,7 +50,7 @@ func (f metric) String() string {
 	case halfP99:
 		return "p99 at half load"
 	}
-	panic(fmt.Sprintf("bench: figure %d", int(f)))
+	panic(fmt.Sprintf("bench: metric %d", int(f)))
 }
 
 // Rows that are not loads.
@@ -87,8 +87,8 @@ func rows() []row {
 	return slices.Concat(list, []row{xdsRow()}, tlsRows(), http2Rows(), rpcRows())
 }
 
-// protocolGroup returns the protocol of the row: rows of one family are measured together. It is ""
-// for HTTP/1.1.
+// protocolGroup returns the protocol of the row, "" for HTTP/1.1. Rows of one protocol are measured
+// together.
 func (r row) protocolGroup() string {
 	switch {
 	case r.comparesXDS:

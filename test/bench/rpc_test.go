@@ -102,7 +102,7 @@ func write(t *testing.T, conn net.Conn, b []byte) {
 	}
 }
 
-// script returns the path of an executable shell script with the lines.
+// script returns the path of a new shell script.
 func script(t *testing.T, lines string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weft")
@@ -116,9 +116,9 @@ func script(t *testing.T, lines string) string {
 // one does not support a protocol, and reports the missing one in every row.
 func TestUnsupportedProgramIsSkipped(t *testing.T) {
 	weft := script(t, "echo protocol is not supported yet >&2; exit 1")
-	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay,direct", "-rows", "dubbo-16x1,rpc-idle,rpc-inflight",
+	env := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay,direct", "-rows", "dubbo-16x1,rpc-idle,rpc-inflight",
 		"-rounds", "1", "-seconds", "0.05", "-warmup", "0", "-patience", "0", "-half=false")
-	report, err := b.run(t.Context())
+	report, err := env.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +137,9 @@ func TestUnsupportedProgramIsSkipped(t *testing.T) {
 		t.Errorf("skipped %q, want %q", skipped, want)
 	}
 	checkUnmeasured(t, report)
-	page := report.markdown()
-	if n := strings.Count(page, "| not supported |"); n != 5 {
-		t.Errorf("report.md has %d times \"not supported\", want 5:\n%s", n, page)
+	markdown := report.markdown()
+	if n := strings.Count(markdown, "| not supported |"); n != 5 {
+		t.Errorf("report.md has %d times \"not supported\", want 5:\n%s", n, markdown)
 	}
 }
 
@@ -147,8 +147,8 @@ func TestUnsupportedProgramIsSkipped(t *testing.T) {
 // protocol is not supported.
 func TestStartFailureEndsRun(t *testing.T) {
 	weft := script(t, "echo broken; exit 1")
-	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft", "-rows", "dubbo-16x1", "-patience", "0")
-	if _, err := b.run(t.Context()); err == nil || !strings.Contains(err.Error(), "output: broken") {
+	env := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft", "-rows", "dubbo-16x1", "-patience", "0")
+	if _, err := env.run(t.Context()); err == nil || !strings.Contains(err.Error(), "output: broken") {
 		t.Errorf("error %v, want one with the program's output", err)
 	}
 }
@@ -156,7 +156,7 @@ func TestStartFailureEndsRun(t *testing.T) {
 // TestBurstTimeout verifies that a burst ends at its timeout with the number of
 // responses.
 func TestBurstTimeout(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", direct)
+	env := newTestEnvironment(t, "-proxies", direct)
 	p, err := frame.Find("dubbo")
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestBurstTimeout(t *testing.T) {
 			_, err = conn.Read(data)
 		}
 	})
-	result, err := b.load(t.Context(), load.Job{
+	result, err := env.load(t.Context(), load.Job{
 		Address: address, Protocol: p.Name(), Connections: 1, Depth: 10, Burst: true, Measure: 200 * time.Millisecond,
 	})
 	if err != nil || result.Requests != 1 {
@@ -213,14 +213,14 @@ func TestMissingResponsesMissTarget(t *testing.T) {
 		missing, peak float64
 		misses        int
 	}{{0, 599, 0}, {1, 599, 1}, {0, 601, 1}} {
-		r := inflightResult{Protocol: "bolt", Proxy: "weft", Missing: stat{Median: test.missing}, Peak: stat{Median: test.peak}}
-		page := &report{wefts: []string{"weft"}, Inflight: []inflightResult{r}}
-		page.fillVerdicts()
-		if got := page.missedCount(); got != test.misses {
+		result := inflightResult{Protocol: "bolt", Proxy: "weft", Missing: stat{Median: test.missing}, Peak: stat{Median: test.peak}}
+		r := &report{wefts: []string{"weft"}, Inflight: []inflightResult{result}}
+		r.fillVerdicts()
+		if got := r.missedCount(); got != test.misses {
 			t.Errorf("%v missing, %v MB: %d targets missed, want %d", test.missing, test.peak, got, test.misses)
 		}
-		if want := fmt.Sprintf("| %.0f | %.0f |", test.missing, test.peak); !strings.Contains(page.markdown(), want) {
-			t.Errorf("report.md lacks %q:\n%s", want, page.markdown())
+		if want := fmt.Sprintf("| %.0f | %.0f |", test.missing, test.peak); !strings.Contains(r.markdown(), want) {
+			t.Errorf("report.md lacks %q:\n%s", want, r.markdown())
 		}
 	}
 }
@@ -228,9 +228,9 @@ func TestMissingResponsesMissTarget(t *testing.T) {
 // TestIdleRPCConnections verifies that idle RPC connections can be opened and used. It uses the
 // relay, which the rpc-idle row does not measure.
 func TestIdleRPCConnections(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", "relay", "-idle", "20")
+	env := newTestEnvironment(t, "-proxies", "relay", "-idle", "20")
 	for _, p := range frame.All() {
-		running, err := b.programEnv.Start(t.Context(), b.programs[0], p)
+		running, err := env.programEnv.Start(t.Context(), env.programs[0], p)
 		if err != nil {
 			t.Fatal(err)
 		}

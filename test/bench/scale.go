@@ -28,7 +28,7 @@ type scaleResult struct {
 	CheckPeak  stat `json:"check_peak_mb"`  // highest RSS
 	StartPeak  stat `json:"start_peak_mb"`  // highest RSS until the first response
 	Reload     stat `json:"reload_s"`       // from SIGHUP to the first response of the changed route
-	ReloadPeak stat `json:"reload_peak_mb"` // highest RSS of the process
+	ReloadPeak stat `json:"reload_peak_mb"` // highest RSS of the process, including its start
 	Resident   stat `json:"resident_mb"`    // RSS after the reload, when it is stable
 }
 
@@ -63,28 +63,28 @@ func scaleMarkdown(results []scaleResult) string {
 }
 
 // runScale measures every build of Weft.
-func (b *environment) runScale(ctx context.Context) error {
-	for _, p := range b.programs {
-		if !slices.Contains(b.options.wefts(), p.Name) {
+func (env *environment) runScale(ctx context.Context) error {
+	for _, p := range env.programs {
+		if !slices.Contains(env.options.wefts(), p.Name) {
 			continue
 		}
-		result, err := b.scale(ctx, p)
+		result, err := env.scale(ctx, p)
 		if err != nil {
 			return fmt.Errorf("row %s, %s: %w", scaleRow, p.Name, err)
 		}
-		b.report.Scale = append(b.report.Scale, result)
-		b.logf("%s  %-8s check %.2f s, start %.2f s, peak %.0f MB, reload %.2f s", scaleRow, p.Name,
+		env.report.Scale = append(env.report.Scale, result)
+		env.logf("%s  %-8s check %.2f s, start %.2f s, peak %.0f MB, reload %.2f s", scaleRow, p.Name,
 			result.Check.Median, result.Start.Median, result.StartPeak.Median, result.Reload.Median)
 	}
 	return nil
 }
 
-func (b *environment) scale(ctx context.Context, p peer.Program) (scaleResult, error) {
+func (env *environment) scale(ctx context.Context, p peer.Program) (scaleResult, error) {
 	size := scaleSize()
 	r := scaleResult{Proxy: p.Name, Clusters: size.Clusters, Hosts: 2 * size.Clusters, Routes: size.Routes}
 	var rounds []scaleRound
-	for range min(b.options.rounds, scaleRounds) {
-		round, err := b.scaleRound(ctx, p, size)
+	for range min(env.options.rounds, scaleRounds) {
+		round, err := env.scaleRound(ctx, p, size)
 		if err != nil {
 			return r, err
 		}
@@ -118,12 +118,12 @@ type scaleRound struct {
 	started, reloaded process.Memory
 }
 
-func (b *environment) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (r scaleRound, err error) {
-	ports, err := b.programEnv.Ports.Take(2)
+func (env *environment) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (r scaleRound, err error) {
+	ports, err := env.programEnv.Ports.Take(2)
 	if err != nil {
 		return r, err
 	}
-	config := peer.Config{Listen: ports[0], Admin: ports[1], Origin: b.programEnv.Origin}
+	config := peer.Config{Listen: ports[0], Admin: ports[1], Origin: env.programEnv.Origin}
 	text, target, err := peer.WeftScale(config, size, false)
 	if err != nil {
 		return r, err
@@ -133,27 +133,27 @@ func (b *environment) scaleRound(ctx context.Context, p peer.Program, size peer.
 		return r, err
 	}
 	r.bytes = len(text)
-	file := filepath.Join(b.dir, "scale.json")
+	file := filepath.Join(env.dir, "scale.json")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return r, err
 	}
-	if r.check, r.checkPeak, err = b.check(ctx, p, file); err != nil {
+	if r.check, r.checkPeak, err = env.check(ctx, p, file); err != nil {
 		return r, err
 	}
-	begin := time.Now()
-	running, err := b.programEnv.Launch(ctx, p, peer.WeftStartArgs(file), ports[0], ports[1], peer.HTTP(target, 200))
+	start := time.Now()
+	running, err := env.programEnv.Launch(ctx, p, peer.WeftStartArgs(file), ports[0], ports[1], peer.HTTP(target, 200))
 	if err != nil {
 		return r, err
 	}
 	defer running.Stop()
-	r.start = time.Since(begin)
+	r.start = time.Since(start)
 	if r.started, err = process.ReadMemory(running.PIDs); err != nil {
 		return r, err
 	}
 	if err := os.WriteFile(file, changed, 0o600); err != nil {
 		return r, err
 	}
-	begin = time.Now()
+	start = time.Now()
 	if err := running.Signal(syscall.SIGHUP); err != nil {
 		return r, err
 	}
@@ -162,31 +162,31 @@ func (b *environment) scaleRound(ctx context.Context, p peer.Program, size peer.
 	if err := running.Await(ctx, peer.HTTP(target, 204)); err != nil {
 		return r, fmt.Errorf("reload: %w", err)
 	}
-	r.reload = time.Since(begin)
+	r.reload = time.Since(start)
 	r.reloaded, err = awaitStableMemory(ctx, running.PIDs)
 	return r, err
 }
 
 // check runs "weft check" on the CPU of the proxy.
-func (b *environment) check(ctx context.Context, p peer.Program, file string) (elapsed time.Duration, peak float64, err error) {
+func (env *environment) check(ctx context.Context, p peer.Program, file string) (elapsed time.Duration, peak float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Path, peer.WeftCheckArgs(file)...)
-	log, err := os.CreateTemp(b.dir, "check-*.log")
+	log, err := os.CreateTemp(env.dir, "check-*.log")
 	if err != nil {
 		return 0, 0, err
 	}
 	defer log.Close() //nolint:errcheck // the child has its own
 	cmd.Stdout, cmd.Stderr = log, log
-	begin := time.Now()
-	if err := b.programEnv.Launcher.Start(cmd, b.proxyCPU); err != nil {
+	start := time.Now()
+	if err := env.programEnv.Launcher.Start(cmd, env.proxyCPU); err != nil {
 		return 0, 0, err
 	}
 	if err := cmd.Wait(); err != nil {
-		wrote, _ := os.ReadFile(log.Name()) // used only in the message
-		return 0, 0, fmt.Errorf("check: %w\n%s", err, wrote[:min(len(wrote), 2000)])
+		output, _ := os.ReadFile(log.Name()) // used only in the message
+		return 0, 0, fmt.Errorf("check: %w\n%s", err, output[:min(len(output), 2000)])
 	}
-	elapsed = time.Since(begin)
+	elapsed = time.Since(start)
 	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
 		return 0, 0, fmt.Errorf("check: resource usage is a %T", cmd.ProcessState.SysUsage())

@@ -20,20 +20,20 @@ import (
 
 // countSyscalls counts the system calls of every proxy under the row's load. It uses a separate
 // run, because counting costs time.
-func (b *environment) countSyscalls(ctx context.Context, r row, subjects []systemUnderTest, result *loadRow) error {
-	count, tool := b.countByPerf, "perf"
+func (env *environment) countSyscalls(ctx context.Context, r row, subjects []systemUnderTest, result *loadRow) error {
+	count, tool := env.countByPerf, "perf"
 	if _, err := exec.LookPath("perf"); err != nil || !tracepointsReadable() {
 		if _, err := exec.LookPath("strace"); err != nil {
-			b.skip("system calls: neither perf with tracepoints nor strace is available")
+			env.skip("system calls: neither perf with tracepoints nor strace is available")
 			return nil
 		}
-		count, tool = b.countByStrace, "strace, which slows the program"
+		count, tool = env.countByStrace, "strace, which slows the program"
 	}
 	for i, s := range subjects {
 		if s.running == nil {
 			continue
 		}
-		job := b.job(r, s.address, s.pids)
+		job := env.job(r, s.address, s.pids)
 		calls, requests, err := count(ctx, job)
 		if err != nil {
 			return fmt.Errorf("system calls of %s: %w", s.name, err)
@@ -43,7 +43,7 @@ func (b *environment) countSyscalls(ctx context.Context, r row, subjects []syste
 		}
 		c := result.Cells[i]
 		c.Syscalls, c.Tool = calls, tool
-		b.logf("system calls  %-12s %-8s %.2f per request", r.name, s.name, calls["all"])
+		env.logf("system calls  %-12s %-8s %.2f per request", r.name, s.name, calls["all"])
 	}
 	return nil
 }
@@ -64,13 +64,13 @@ const tracedSyscalls = "read,write,readv,writev,recvfrom,sendto,recvmsg,sendmsg,
 	"epoll_wait,epoll_pwait,epoll_ctl,futex,nanosleep,sched_yield,accept4,connect,close"
 
 // countByPerf counts in the kernel while the load runs.
-func (b *environment) countByPerf(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
-	out := filepath.Join(b.dir, "perf.csv")
+func (env *environment) countByPerf(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
+	out := filepath.Join(env.dir, "perf.csv")
 	events := []string{"raw_syscalls:sys_enter"}
 	for name := range splitList(tracedSyscalls) {
 		events = append(events, "syscalls:sys_enter_"+name)
 	}
-	result, err := b.load(ctx, job, "perf", "stat", "-x", ",", "-o", out, "-e", strings.Join(events, ","), "-p", pidList(job.PIDs), "--")
+	result, err := env.load(ctx, job, "perf", "stat", "-x", ",", "-o", out, "-e", strings.Join(events, ","), "-p", pidList(job.PIDs), "--")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -107,24 +107,24 @@ func parsePerf(text string) (map[string]float64, error) {
 }
 
 // countByStrace attaches strace, runs the load and parses the summary of strace.
-func (b *environment) countByStrace(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
-	out := filepath.Join(b.dir, "strace.txt")
-	texts := []string{"-c", "-f", "-o", out}
+func (env *environment) countByStrace(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
+	out := filepath.Join(env.dir, "strace.txt")
+	args := []string{"-c", "-f", "-o", out}
 	for _, pid := range job.PIDs {
-		texts = append(texts, "-p", strconv.Itoa(pid))
+		args = append(args, "-p", strconv.Itoa(pid))
 	}
-	cmd := exec.CommandContext(ctx, "strace", texts...)
-	received, err := cmd.StderrPipe()
+	cmd := exec.CommandContext(ctx, "strace", args...)
+	messages, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := b.programEnv.Launcher.Start(cmd, b.loadCPU); err != nil {
+	if err := env.programEnv.Launcher.Start(cmd, env.loadCPU); err != nil {
 		return nil, 0, err
 	}
 	defer func() {
-		// strace exits with the status of the signal; its output shows whether it counted.
+		// strace exits with the status of the signal; parseStrace returns an error if it has not counted.
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		_, _ = io.Copy(io.Discard, received)
+		_, _ = io.Copy(io.Discard, messages)
 		_ = cmd.Wait()
 		if err != nil {
 			return
@@ -134,21 +134,21 @@ func (b *environment) countByStrace(ctx context.Context, job load.Job) (calls ma
 			calls, err = parseStrace(text)
 		}
 	}()
-	if err := awaitAttached(received, len(job.PIDs)); err != nil {
+	if err := awaitAttached(messages, len(job.PIDs)); err != nil {
 		return nil, 0, err
 	}
-	result, err := b.load(ctx, job)
+	result, err := env.load(ctx, job)
 	return nil, result.All, err
 }
 
 // awaitAttached waits until strace reports that it has attached to n processes.
-func awaitAttached(received io.ReadCloser, n int) error {
-	timer := time.AfterFunc(5*time.Second, func() { _ = received.Close() })
+func awaitAttached(messages io.ReadCloser, n int) error {
+	timer := time.AfterFunc(5*time.Second, func() { _ = messages.Close() })
 	defer timer.Stop()
-	scanner := bufio.NewScanner(received)
+	scanner := bufio.NewScanner(messages)
 	for n > 0 {
 		if !scanner.Scan() {
-			return errors.New("strace did not attach")
+			return errors.New("strace has not attached")
 		}
 		if strings.Contains(scanner.Text(), "attached") {
 			n--

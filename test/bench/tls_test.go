@@ -8,20 +8,20 @@ import (
 // TestPeersServeTLS verifies that nginx and haproxy, if installed, serve a short load of every TLS
 // row.
 func TestPeersServeTLS(t *testing.T) {
-	b := newTestEnvironment(t, "-proxies", "nginx,haproxy", "-install=false")
-	if len(b.programs) == 0 {
+	env := newTestEnvironment(t, "-proxies", "nginx,haproxy", "-install=false")
+	if len(env.programs) == 0 {
 		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
 	}
 	for _, r := range tlsRows() {
-		for _, p := range b.programs {
-			running, err := b.start(t.Context(), p, r)
+		for _, p := range env.programs {
+			running, err := env.start(t.Context(), p, r)
 			if err != nil {
 				t.Errorf("row %s: %v", r.name, err)
 				continue
 			}
-			job := b.job(r, running.Listen, running.PIDs)
+			job := env.job(r, running.Listen, running.PIDs)
 			job.Warmup, job.Measure = 0, 200*time.Millisecond
-			if result, err := b.load(t.Context(), job); err != nil || result.Requests == 0 {
+			if result, err := env.load(t.Context(), job); err != nil || result.Requests == 0 {
 				t.Errorf("row %s, %s: %d responses, %v", r.name, p.Name, result.Requests, err)
 			}
 			running.Stop()

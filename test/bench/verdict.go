@@ -50,14 +50,14 @@ func (r *report) fillVerdicts() {
 	}
 }
 
-// comparisons returns the row's targets, followed by the other figures for which both the build of
-// Weft and another program were measured.
+// comparisons returns the row's targets, followed by the other metrics that were measured for both
+// the build of Weft and another program.
 func (r *loadRow) comparisons(weft string, wefts []string) []target {
 	out := slices.Clone(r.targets)
-	add := func(f metric, against string) {
-		same := func(t target) bool { return t.metric == f && t.baseline == against }
+	addUnlessPresent := func(f metric, baseline string) {
+		same := func(t target) bool { return t.metric == f && t.baseline == baseline }
 		if !slices.ContainsFunc(out, same) {
-			out = append(out, target{metric: f, baseline: against})
+			out = append(out, target{metric: f, baseline: baseline})
 		}
 	}
 	for _, c := range r.Cells {
@@ -66,7 +66,7 @@ func (r *loadRow) comparisons(weft string, wefts []string) []target {
 		}
 		for _, f := range []metric{cpuPerRequest, halfP99} {
 			if len(r.samples(weft, f)) > 0 && len(r.samples(c.Proxy, f)) > 0 {
-				add(f, c.Proxy)
+				addUnlessPresent(f, c.Proxy)
 			}
 		}
 	}
@@ -84,20 +84,20 @@ func (r *loadRow) compare(weft string, t target) verdict {
 	}
 	var all, calm []float64
 	for i := range weftRounds {
-		a, b := weftRounds[i], otherRounds[i]
-		maximum := max(a.Others, b.Others)
+		weftSample, otherSample := weftRounds[i], otherRounds[i]
+		others := max(weftSample.Others, otherSample.Others)
 		var ratio float64
 		switch t.metric {
 		case cpuPerRequest:
-			ratio = cpu(a) / cpu(b)
+			ratio = cpu(weftSample) / cpu(otherSample)
 		case halfP99:
-			ratio = p99(a) / p99(b)
+			ratio = p99(weftSample) / p99(otherSample)
 		case addedP50:
-			floor := directRounds[i]
-			ratio, maximum = (p50(a)-p50(floor))/(p50(b)-p50(floor)), max(maximum, floor.Others)
+			directSample := directRounds[i]
+			ratio, others = (p50(weftSample)-p50(directSample))/(p50(otherSample)-p50(directSample)), max(others, directSample.Others)
 		}
 		all = append(all, ratio)
-		if maximum < disturbanceThreshold {
+		if others < disturbanceThreshold {
 			calm = append(calm, ratio)
 		}
 	}

@@ -3,7 +3,7 @@
 // possible.
 //
 // A call blocks the Go scheduler's P as well as the thread. Use it only in a process that does
-// nothing else: meanwhile garbage collection and other goroutines do not run.
+// nothing else: garbage collection and other goroutines do not run during the call.
 package epoll
 
 import (
@@ -70,13 +70,13 @@ func (p *Poller) control(operation, fd int, token int32, events uint32) error {
 // arrived. A negative timeout means no timeout.
 func (p *Poller) Wait(events []Event, timeout time.Duration) (int, error) {
 	limit := min(len(events), len(p.raw))
-	var until *unix.Timespec
+	var spec *unix.Timespec
 	if timeout >= 0 {
-		spec := unix.NsecToTimespec(int64(timeout))
-		until = &spec
+		ts := unix.NsecToTimespec(int64(timeout))
+		spec = &ts
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.fd),
-		uintptr(unsafe.Pointer(&p.raw[0])), uintptr(limit), uintptr(unsafe.Pointer(until)), 0, 0)
+		uintptr(unsafe.Pointer(&p.raw[0])), uintptr(limit), uintptr(unsafe.Pointer(spec)), 0, 0)
 	switch errno {
 	case 0:
 	case unix.EINTR:

@@ -49,8 +49,8 @@ func newBolt(name string, v bolt) *Protocol {
 		ping:     v.frame(boltMessage{kind: boltRequest, command: boltHeartbeat, timeout: 3000}),
 		pong:     v.frame(boltMessage{kind: boltResponse, command: boltHeartbeat}),
 	}
-	p.requestTextAt = bytes.Index(p.request, []byte(text))
-	p.responseTextAt = bytes.Index(p.response, []byte(text))
+	p.requestTextOffset = bytes.Index(p.request, []byte(text))
+	p.responseTextOffset = bytes.Index(p.response, []byte(text))
 	return p
 }
 
@@ -113,22 +113,22 @@ type boltLengths struct {
 	total    int
 }
 
-// measure reads the lengths from the frame header; known is false if the header is incomplete.
+// measure reads the lengths from the frame header; complete is false if the header is incomplete.
 func (v bolt) measure(b []byte) (l boltLengths, complete bool, err error) {
 	if len(b) > 0 && b[0] != v.version {
 		return boltLengths{}, false, fmt.Errorf("a frame begins with %#x", b[0])
 	}
-	typeAt := int(v.version)
-	if len(b) <= typeAt {
+	typeOffset := int(v.version)
+	if len(b) <= typeOffset {
 		return boltLengths{}, false, nil
 	}
 	l.head = 18 + 2*int(v.version)
-	switch b[typeAt] {
+	switch b[typeOffset] {
 	case boltRequest, boltOneWay:
 		l.head += 2
 	case boltResponse:
 	default:
-		return boltLengths{}, false, fmt.Errorf("a frame of type %d", b[typeAt])
+		return boltLengths{}, false, fmt.Errorf("frame type %d", b[typeOffset])
 	}
 	if len(b) < l.head {
 		return boltLengths{}, false, nil
@@ -139,7 +139,7 @@ func (v bolt) measure(b []byte) (l boltLengths, complete bool, err error) {
 	class, header := binary.BigEndian.Uint16(b[l.head-8:]), binary.BigEndian.Uint16(b[l.head-6:])
 	body := binary.BigEndian.Uint32(b[l.head-4:])
 	if body > maxFrame {
-		return boltLengths{}, false, fmt.Errorf("a content of %d bytes", body)
+		return boltLengths{}, false, fmt.Errorf("content of %d bytes", body)
 	}
 	l.body = int(class) + int(header) + int(body)
 	l.total = l.head + l.body + l.checksum
@@ -156,17 +156,17 @@ func (v bolt) parse(b []byte) (n int, f Frame, err error) {
 		return 0, Frame{}, errors.New("the checksum does not match")
 	}
 	f.ID = uint64(binary.BigEndian.Uint32(b[v.idOffset():]))
-	typeAt := int(v.version)
-	kind, command := b[typeAt], binary.BigEndian.Uint16(b[typeAt+1:])
+	typeOffset := int(v.version)
+	frameType, command := b[typeOffset], binary.BigEndian.Uint16(b[typeOffset+1:])
 	body := b[l.head : l.head+l.body]
 	switch {
-	case kind == boltOneWay:
+	case frameType == boltOneWay:
 		f.Kind = OneWay
 		return l.total, f, nil
-	case kind == boltRequest && command == boltHeartbeat:
+	case frameType == boltRequest && command == boltHeartbeat:
 		f.Kind = Ping
 		return l.total, f, nil
-	case kind == boltRequest:
+	case frameType == boltRequest:
 		f.Kind = Request
 		f.Text, err = textBefore(body, "")
 	case command == boltHeartbeat:

@@ -52,8 +52,8 @@ func newDubbo() *Protocol {
 		ping:      dubboFrame(dubboRequest|dubboTwoWay|dubboEvent, 0, []byte("N")),
 		pong:      dubboFrame(dubboEvent, dubboOK, []byte("N")),
 	}
-	p.requestTextAt = bytes.Index(p.request, []byte(text))
-	p.responseTextAt = bytes.Index(p.response, []byte(text))
+	p.requestTextOffset = bytes.Index(p.request, []byte(text))
+	p.responseTextOffset = bytes.Index(p.response, []byte(text))
 	return p
 }
 
@@ -109,7 +109,7 @@ func (dubbo) parse(b []byte) (n int, f Frame, err error) {
 		f.Kind = Response
 		f.Text, err = readDubboValue(body)
 	case flags&dubboTwoWay == 0:
-		return 0, Frame{}, errors.New("a request that wants no answer")
+		return 0, Frame{}, errors.New("one-way request")
 	default:
 		f.Kind = Request
 		f.Text, err = readDubboArgument(body)

@@ -17,7 +17,7 @@ type Protocol struct {
 	// Frames with id 0, the templates of the Append methods.
 	request, response, ping, pong []byte
 	// Offsets of the string in requests and responses.
-	requestTextAt, responseTextAt int
+	requestTextOffset, responseTextOffset int
 }
 
 // encoding implements the encoding of one protocol.
@@ -105,7 +105,7 @@ func (p *Protocol) Parse(b []byte) (n int, f Frame, err error) {
 func (p *Protocol) AppendRequest(dst []byte, id uint64, t Text) []byte {
 	i := len(dst)
 	dst = append(dst, p.request...)
-	t.put(dst[i+p.requestTextAt:])
+	t.put(dst[i+p.requestTextOffset:])
 	p.encoding.setID(dst[i:], id)
 	return dst
 }
@@ -114,7 +114,7 @@ func (p *Protocol) AppendRequest(dst []byte, id uint64, t Text) []byte {
 func (p *Protocol) AppendResponse(dst []byte, id uint64, text []byte) []byte {
 	i := len(dst)
 	dst = append(dst, p.response...)
-	copy(dst[i+p.responseTextAt:][:Size], text)
+	copy(dst[i+p.responseTextOffset:][:Size], text)
 	p.encoding.setID(dst[i:], id)
 	return dst
 }

@@ -34,9 +34,9 @@ func find(t *testing.T, name string) *Protocol {
 }
 
 // withID returns a copy of the frame with the id.
-func withID(w encoding, b []byte, id uint64) []byte {
+func withID(enc encoding, b []byte, id uint64) []byte {
 	b = bytes.Clone(b)
-	w.setID(b, id)
+	enc.setID(b, id)
 	return b
 }
 
@@ -59,7 +59,7 @@ func TestAppendMatchesCapturedFrames(t *testing.T) {
 	v1, v2 := bolt{version: 1}, bolt{version: 2}
 	tests := []struct {
 		file  string
-		wire  encoding
+		enc   encoding
 		frame []byte
 		id    uint64
 	}{
@@ -77,7 +77,7 @@ func TestAppendMatchesCapturedFrames(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.file, func(t *testing.T) {
 			want := captured(t, test.file)
-			if got := withID(test.wire, test.frame, test.id); !bytes.Equal(got, want) {
+			if got := withID(test.enc, test.frame, test.id); !bytes.Equal(got, want) {
 				t.Errorf("encoded %x, want the captured frame %x", got, want)
 			}
 		})
@@ -164,7 +164,7 @@ func TestParseIncompleteFrame(t *testing.T) {
 func TestHasText(t *testing.T) {
 	p := find(t, "dubbo")
 	text := Text{Hold: 1, Token: 2}
-	valid := p.AppendRequest(nil, 0, text)[p.requestTextAt:][:Size]
+	valid := p.AppendRequest(nil, 0, text)[p.requestTextOffset:][:Size]
 	if !p.HasText(valid, text) {
 		t.Fatalf("HasText(%.40q) = false for %+v", valid, text)
 	}
@@ -191,42 +191,42 @@ func TestHasText(t *testing.T) {
 }
 
 func TestParseErrors(t *testing.T) {
-	of := func(name string, change func(p *Protocol) []byte) func() (*Protocol, []byte) {
+	frameOf := func(name string, change func(p *Protocol) []byte) func() (*Protocol, []byte) {
 		return func() (*Protocol, []byte) {
 			p := find(t, name)
 			return p, change(p)
 		}
 	}
-	set := func(b []byte, i int, v ...byte) []byte {
+	withBytes := func(b []byte, i int, v ...byte) []byte {
 		b = bytes.Clone(b)
 		copy(b[i:], v)
 		return b
 	}
 	tests := []struct {
-		name  string
-		frame func() (*Protocol, []byte)
-		fails string
+		name    string
+		frame   func() (*Protocol, []byte)
+		wantErr string
 	}{
-		{"dubbo: other bytes", of("dubbo", func(*Protocol) []byte { return []byte("HTTP/1.1") }), "begins with 4854"},
-		{"dubbo: a long body", of("dubbo", func(p *Protocol) []byte { return set(p.response, 12, 0x7f) }), "a body of 21"},
-		{"dubbo: a failure", of("dubbo", func(p *Protocol) []byte { return set(p.response, 3, 100) }), "status 100"},
-		{"dubbo: an exception", of("dubbo", func(*Protocol) []byte { return captured(t, "dubbo-exception") }), "without a value"},
-		{"dubbo: one way", of("dubbo", func(p *Protocol) []byte { return set(p.request, 2, 0x82) }), "wants no answer"},
-		{"dubbo: no value", of("dubbo", func(p *Protocol) []byte { return set(p.response, 16, 0x90) }), "without a value"},
-		{"dubbo: no string", of("dubbo", func(p *Protocol) []byte { return set(p.request, 16, 'T') }), "not a string"},
-		{"dubbo: a string too long", of("dubbo", func(p *Protocol) []byte { return set(p.response, 18, 0x70) }), "a string of 28"},
-		{"bolt: other bytes", of("bolt", func(*Protocol) []byte { return []byte("x") }), "begins with 0x78"},
-		{"bolt: another type", of("bolt", func(p *Protocol) []byte { return set(p.request, 1, 7) }), "of type 7"},
-		{"bolt: a failure", of("bolt", func(p *Protocol) []byte { return set(p.response, 10, 0, 6) }), "status 6"},
-		{"bolt: a long content", of("bolt", func(p *Protocol) []byte { return set(p.response, 16, 1) }), "a content of 167"},
-		{"bolt: another trailer", of("bolt", func(p *Protocol) []byte { return set(p.response, len(p.response)-1, 'F') }), "does not end with"},
-		{"boltv2: another checksum", of("boltv2", func(p *Protocol) []byte { return set(p.response, 300, '!') }), "checksum"},
+		{"dubbo: other bytes", frameOf("dubbo", func(*Protocol) []byte { return []byte("HTTP/1.1") }), "begins with 4854"},
+		{"dubbo: long body", frameOf("dubbo", func(p *Protocol) []byte { return withBytes(p.response, 12, 0x7f) }), "a body of 21"},
+		{"dubbo: error status", frameOf("dubbo", func(p *Protocol) []byte { return withBytes(p.response, 3, 100) }), "status 100"},
+		{"dubbo: exception", frameOf("dubbo", func(*Protocol) []byte { return captured(t, "dubbo-exception") }), "without a value"},
+		{"dubbo: one-way request", frameOf("dubbo", func(p *Protocol) []byte { return withBytes(p.request, 2, 0x82) }), "one-way request"},
+		{"dubbo: no value", frameOf("dubbo", func(p *Protocol) []byte { return withBytes(p.response, 16, 0x90) }), "without a value"},
+		{"dubbo: no string", frameOf("dubbo", func(p *Protocol) []byte { return withBytes(p.request, 16, 'T') }), "not a string"},
+		{"dubbo: string too long", frameOf("dubbo", func(p *Protocol) []byte { return withBytes(p.response, 18, 0x70) }), "a string of 28"},
+		{"bolt: other bytes", frameOf("bolt", func(*Protocol) []byte { return []byte("x") }), "begins with 0x78"},
+		{"bolt: unknown type", frameOf("bolt", func(p *Protocol) []byte { return withBytes(p.request, 1, 7) }), "type 7"},
+		{"bolt: error status", frameOf("bolt", func(p *Protocol) []byte { return withBytes(p.response, 10, 0, 6) }), "status 6"},
+		{"bolt: long content", frameOf("bolt", func(p *Protocol) []byte { return withBytes(p.response, 16, 1) }), "content of 167"},
+		{"bolt: another trailer", frameOf("bolt", func(p *Protocol) []byte { return withBytes(p.response, len(p.response)-1, 'F') }), "does not end with"},
+		{"boltv2: another checksum", frameOf("boltv2", func(p *Protocol) []byte { return withBytes(p.response, 300, '!') }), "checksum"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			p, b := test.frame()
-			if n, _, err := p.Parse(b); err == nil || !strings.Contains(err.Error(), test.fails) {
-				t.Errorf("Parse(%.60x) = %d, %v, want an error with %q", b, n, err, test.fails)
+			if n, _, err := p.Parse(b); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("Parse(%.60x) = %d, %v, want an error with %q", b, n, err, test.wantErr)
 			}
 		})
 	}
@@ -235,11 +235,11 @@ func TestParseErrors(t *testing.T) {
 func TestParseOneWay(t *testing.T) {
 	readOnly := dubboFrame(dubboRequest|dubboEvent, 0, []byte("\x01R"))
 	v := bolt{version: 1}
-	away := v.frame(boltMessage{kind: boltRequest, command: 100})
-	away[1] = boltOneWay
-	for name, b := range map[string][]byte{"dubbo": readOnly, "bolt": away} {
+	oneWay := v.frame(boltMessage{kind: boltRequest, command: 100})
+	oneWay[1] = boltOneWay
+	for name, b := range map[string][]byte{"dubbo": readOnly, "bolt": oneWay} {
 		if n, f, err := find(t, name).Parse(b); err != nil || n != len(b) || f.Kind != OneWay {
-			t.Errorf("%s: Parse(%x) = %d, %+v, %v, want a notice", name, b, n, f, err)
+			t.Errorf("%s: Parse(%x) = %d, %+v, %v, want a one-way message", name, b, n, f, err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (p *Protocol) HasText(text []byte, t Text) bool {
 	var head [prefixSize]byte
 	t.put(head[:])
 	return bytes.Equal(text[:prefixSize], head[:]) &&
-		bytes.Equal(text[prefixSize:], p.request[p.requestTextAt+prefixSize:][:Size-prefixSize])
+		bytes.Equal(text[prefixSize:], p.request[p.requestTextOffset+prefixSize:][:Size-prefixSize])
 }
 
 // ReadHold returns Text.Hold of the string of a request.

@@ -154,8 +154,8 @@ func (c *Conn) sendSettings(setting uint16, value uint32) {
 }
 
 // appendFrameHeader appends a frame header.
-func (c *Conn) appendFrameHeader(length int, kind, flags byte, stream uint32) {
-	c.Out = append(c.Out, byte(length>>16), byte(length>>8), byte(length), kind, flags)
+func (c *Conn) appendFrameHeader(length int, frameType, flags byte, stream uint32) {
+	c.Out = append(c.Out, byte(length>>16), byte(length>>8), byte(length), frameType, flags)
 	c.Out = binary.BigEndian.AppendUint32(c.Out, stream)
 }
 
@@ -240,9 +240,9 @@ func (c *Conn) flushStream(s *Stream) {
 
 // flushBlocked resumes the blocked streams.
 func (c *Conn) flushBlocked() {
-	waited := c.blocked
+	blocked := c.blocked
 	c.blocked = nil
-	for _, s := range waited {
+	for _, s := range blocked {
 		s.blocked = false
 		c.flushStream(s)
 	}
@@ -271,7 +271,7 @@ func (c *Conn) removeStream(s *Stream) {
 }
 
 // ErrGoAway reports that the server accepts no more streams.
-var ErrGoAway = errors.New("the peer is going away")
+var ErrGoAway = errors.New("the peer has sent GOAWAY")
 
 // Receive processes the complete frames of data and returns the rest, which the caller puts before
 // the next data.
@@ -293,8 +293,8 @@ func (c *Conn) Receive(data []byte) (rest []byte, err error) {
 	return data, nil
 }
 
-func (c *Conn) handleFrame(kind, flags byte, id uint32, b []byte) error {
-	switch kind {
+func (c *Conn) handleFrame(frameType, flags byte, id uint32, b []byte) error {
+	switch frameType {
 	case typeData:
 		return c.handleData(flags, id, b)
 	case typeHeaders:

@@ -20,47 +20,47 @@ type recorder struct {
 	onData func(s *Stream, b []byte, end bool)
 }
 
-func (h *recorder) OnFields(s *Stream, f Fields, end bool) error {
-	h.events = append(h.events, fmt.Sprintf("fields path=%s status=%s grpc=%s end=%v", f.Path, f.Status, f.GRPCStatus, end))
+func (r *recorder) OnFields(s *Stream, f Fields, end bool) error {
+	r.events = append(r.events, fmt.Sprintf("fields path=%s status=%s grpc=%s end=%v", f.Path, f.Status, f.GRPCStatus, end))
 	if f.Path != "" {
 		s.Path = f.Path
 	}
-	if h.onData != nil {
-		h.onData(s, nil, end)
+	if r.onData != nil {
+		r.onData(s, nil, end)
 	}
 	return nil
 }
 
-func (h *recorder) OnData(s *Stream, b []byte, end bool) error {
-	h.events = append(h.events, fmt.Sprintf("data %d end=%v", len(b), end))
-	if h.onData != nil {
-		h.onData(s, b, end)
+func (r *recorder) OnData(s *Stream, b []byte, end bool) error {
+	r.events = append(r.events, fmt.Sprintf("data %d end=%v", len(b), end))
+	if r.onData != nil {
+		r.onData(s, b, end)
 	}
 	return nil
 }
 
 // transfer passes the output of each Conn to the other in pieces of at most n bytes until neither
 // has output.
-func (e *connPair) transfer(n int) {
-	e.Helper()
+func (p *connPair) transfer(n int) {
+	p.Helper()
 	preface := len(Preface)
-	for len(e.client.Out)+len(e.server.Out) > 0 {
+	for len(p.client.Out)+len(p.server.Out) > 0 {
 		for _, direction := range []struct {
 			from, to *Conn
-			left     *[]byte
-		}{{e.client, e.server, &e.fromClient}, {e.server, e.client, &e.fromServer}} {
+			rest     *[]byte
+		}{{p.client, p.server, &p.fromClient}, {p.server, p.client, &p.fromServer}} {
 			output := direction.from.Out
 			direction.from.Out = nil
-			if direction.from == e.client && bytes.HasPrefix(output, []byte(Preface)) {
+			if direction.from == p.client && bytes.HasPrefix(output, []byte(Preface)) {
 				output = output[preface:]
 			}
 			for len(output) > 0 {
 				size := min(n, len(output))
-				rest, err := direction.to.Receive(append(*direction.left, output[:size]...))
+				rest, err := direction.to.Receive(append(*direction.rest, output[:size]...))
 				if err != nil {
-					e.Fatal(err)
+					p.Fatal(err)
 				}
-				*direction.left = bytes.Clone(rest)
+				*direction.rest = bytes.Clone(rest)
 				output = output[size:]
 			}
 		}
@@ -68,12 +68,12 @@ func (e *connPair) transfer(n int) {
 }
 
 func TestCallSplitAtAnySize(t *testing.T) {
-	for _, piece := range []int{1, 7, 9, 100, 1 << 20} {
+	for _, size := range []int{1, 7, 9, 100, 1 << 20} {
 		var client, server recorder
 		e := &connPair{T: t, client: NewClient(&client), server: NewServer(&server)}
 		server.onData = func(s *Stream, _ []byte, end bool) {
 			if end {
-				e.server.SendHeaders(s, e.server.Encode(Request("/answer")...), false)
+				e.server.SendHeaders(s, e.server.Encode(Request("/response")...), false)
 				e.server.SendData(s, Message(10), true, Trailers())
 			}
 		}
@@ -81,14 +81,14 @@ func TestCallSplitAtAnySize(t *testing.T) {
 			client.events, server.events = nil, nil
 			s := e.client.Open(e.client.Encode(Request(Unary)...), false)
 			e.client.SendData(s, Message(3), true, nil)
-			e.transfer(piece)
+			e.transfer(size)
 			want := "[fields path=" + Unary + " status= grpc= end=false data 8 end=true]"
 			if got := fmt.Sprint(server.events); got != want {
-				t.Fatalf("pieces of %d: the server received %s, want %s", piece, got, want)
+				t.Fatalf("pieces of %d: the server received %s, want %s", size, got, want)
 			}
-			want = "[fields path=/answer status= grpc= end=false data 15 end=false fields path= status= grpc=0 end=true]"
+			want = "[fields path=/response status= grpc= end=false data 15 end=false fields path= status= grpc=0 end=true]"
 			if got := fmt.Sprint(client.events); got != want {
-				t.Fatalf("pieces of %d: the client received %s, want %s", piece, got, want)
+				t.Fatalf("pieces of %d: the client received %s, want %s", size, got, want)
 			}
 		}
 		if len(e.client.Streams)+len(e.server.Streams) > 0 {

@@ -27,10 +27,10 @@ type http1 struct {
 	openLoop *arrivals  // nil: a closed loop
 }
 
-// conn is one connection. begin is 0 if it has no request in flight.
+// conn is one connection. start is 0 if it has no request in flight.
 type conn struct {
 	fd       int
-	begin    time.Duration // when the request in flight was sent, or arrived
+	start    time.Duration // when the request in flight was sent, or in an open loop when it arrived
 	bodyLeft int           // remaining bytes of the response body; -1: the head is incomplete
 	closes   bool          // the response announces the close of the connection
 	head     []byte        // part of a response head, usually empty
@@ -85,7 +85,7 @@ func (g *http1) connect(i int) error {
 
 // runUntil runs the loop until the deadline.
 func (g *http1) runUntil(deadline time.Duration) error {
-	heard := g.now()
+	lastResponse := g.now()
 	for {
 		if err := g.dispatch(); err != nil {
 			return err
@@ -94,7 +94,7 @@ func (g *http1) runUntil(deadline time.Duration) error {
 		if now >= deadline {
 			return nil
 		}
-		if now-heard > stallTimeout {
+		if now-lastResponse > stallTimeout {
 			return fmt.Errorf("no response for %v", stallTimeout)
 		}
 		wake := deadline
@@ -115,7 +115,7 @@ func (g *http1) runUntil(deadline time.Duration) error {
 			}
 		}
 		if n > 0 {
-			heard = now
+			lastResponse = now
 		}
 	}
 }
@@ -140,10 +140,10 @@ func (g *http1) dispatch() error {
 	return nil
 }
 
-// send sends a request on connection i; its latency counts from begin.
-func (g *http1) send(i int, begin time.Duration) error {
+// send sends a request on connection i; its latency counts from start.
+func (g *http1) send(i int, start time.Duration) error {
 	c := &g.conns[i]
-	c.begin = begin
+	c.start = start
 	n, err := epoll.Write(c.fd, g.job.Request)
 	if err != nil {
 		return fmt.Errorf("send: %w", err)
@@ -161,7 +161,7 @@ func (g *http1) readable(i int) error {
 	if errors.Is(err, unix.EAGAIN) {
 		return nil
 	}
-	if c.begin == 0 && (err != nil || n == 0) {
+	if c.start == 0 && (err != nil || n == 0) {
 		// The server may close an idle connection. It is still in the idle queue.
 		g.reconnects++
 		return g.connect(i)
@@ -172,7 +172,7 @@ func (g *http1) readable(i int) error {
 	if n == 0 {
 		return fmt.Errorf("read: the response ends early: %w", io.ErrUnexpectedEOF)
 	}
-	if c.begin == 0 {
+	if c.start == 0 {
 		return fmt.Errorf("%d bytes without a request: %.80q", n, g.scratch[:n])
 	}
 	return g.receive(i, g.scratch[:n])
@@ -186,7 +186,7 @@ func (g *http1) receive(i int, data []byte) error {
 			c.head = append(c.head, data...)
 			data = c.head
 		}
-		n, a, err := parse(data)
+		n, head, err := parse(data)
 		if err != nil {
 			return err
 		}
@@ -199,10 +199,10 @@ func (g *http1) receive(i int, data []byte) error {
 			}
 			return nil
 		}
-		if a.length != g.job.Body {
-			return fmt.Errorf("a response of %d bytes, want %d", a.length, g.job.Body)
+		if head.length != g.job.Body {
+			return fmt.Errorf("a response of %d bytes, want %d", head.length, g.job.Body)
 		}
-		c.bodyLeft, c.closes = a.length, a.closes
+		c.bodyLeft, c.closes = head.length, head.closes
 		data = data[n:]
 	}
 	if len(data) > c.bodyLeft {
@@ -219,8 +219,8 @@ func (g *http1) receive(i int, data []byte) error {
 // finish counts the response of connection i and makes the connection idle.
 func (g *http1) finish(i int) error {
 	c := &g.conns[i]
-	g.count(g.now() - c.begin)
-	c.begin, c.bodyLeft, c.head = 0, -1, c.head[:0]
+	g.count(g.now() - c.start)
+	c.start, c.bodyLeft, c.head = 0, -1, c.head[:0]
 	if c.closes {
 		g.reconnects++
 		if err := g.connect(i); err != nil {

@@ -34,8 +34,8 @@ func newHTTP2(job Job, m *meter) (*multiplexed, error) {
 		path = h2.Echo
 	}
 	request, message := h2.Request(path), h2.Message(job.Body)
-	return newMultiplexed(job, m, func(l *muxConn, _ int) protocolConn {
-		c := &http2{muxConn: l, job: &job, request: request, message: message}
+	return newMultiplexed(job, m, func(mc *muxConn, _ int) protocolConn {
+		c := &http2{muxConn: mc, job: &job, request: request, message: message}
 		c.conn = h2.NewClient(c)
 		return c
 	})
@@ -103,11 +103,11 @@ func (c *http2) OnData(s *h2.Stream, _ []byte, end bool) error {
 
 // oldest returns the slot of the message that was sent first.
 func (c *http2) oldest() int {
-	at := -1
+	first := -1
 	for slot, start := range c.startTimes {
-		if start > 0 && (at < 0 || start < c.startTimes[at]) {
-			at = slot
+		if start > 0 && (first < 0 || start < c.startTimes[first]) {
+			first = slot
 		}
 	}
-	return at
+	return first
 }

@@ -50,21 +50,21 @@ func (g *https) runUntil(deadline time.Duration) error {
 	for i := range g.conns {
 		go func() { results <- g.loop(i, deadline) }()
 	}
-	var wg error
+	var err error
 	for range g.conns {
-		wg = errors.Join(wg, <-results)
+		err = errors.Join(err, <-results)
 	}
-	return wg
+	return err
 }
 
 func (g *https) loop(i int, deadline time.Duration) error {
 	buffer := make([]byte, maxHead+g.job.Body)
-	for begin := g.now(); begin < deadline; begin = g.now() {
+	for start := g.now(); start < deadline; start = g.now() {
 		if err := g.doRequest(i, buffer); err != nil {
 			return err
 		}
 		g.mu.Lock()
-		g.count(g.now() - begin)
+		g.count(g.now() - start)
 		g.mu.Unlock()
 	}
 	return nil
@@ -87,14 +87,14 @@ func (g *https) doRequest(i int, buffer []byte) error {
 	if _, err := c.Write(g.job.Request); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
-	last, err := g.readResponse(c, buffer)
+	closes, err := g.readResponse(c, buffer)
 	switch {
 	case err != nil:
 		return err
-	case last != (g.job.Protocol == HTTPSFresh):
-		return fmt.Errorf("unexpected Connection: close: %v", last)
+	case closes != (g.job.Protocol == HTTPSFresh):
+		return fmt.Errorf("unexpected Connection: close: %v", closes)
 	}
-	if !last {
+	if !closes {
 		return nil
 	}
 	g.conns[i] = nil
@@ -105,25 +105,25 @@ func (g *https) doRequest(i int, buffer []byte) error {
 }
 
 // readResponse reads a response and reports whether the server closes the connection after it.
-func (g *https) readResponse(c *tls.Conn, buffer []byte) (last bool, err error) {
-	got, head, a := 0, 0, responseHead{}
-	for head == 0 || got < head+a.length {
+func (g *https) readResponse(c *tls.Conn, buffer []byte) (closes bool, err error) {
+	got, head, response := 0, 0, responseHead{}
+	for head == 0 || got < head+response.length {
 		n, err := c.Read(buffer[got:])
 		if n == 0 {
 			return false, fmt.Errorf("read: %w", err)
 		}
 		got += n
 		if head == 0 {
-			if head, a, err = parse(buffer[:got]); err != nil {
+			if head, response, err = parse(buffer[:got]); err != nil {
 				return false, err
 			}
 		}
-		if head > 0 && a.length != g.job.Body {
-			return false, fmt.Errorf("a response of %d bytes, want %d", a.length, g.job.Body)
+		if head > 0 && response.length != g.job.Body {
+			return false, fmt.Errorf("a response of %d bytes, want %d", response.length, g.job.Body)
 		}
 	}
-	if got > head+a.length {
-		return false, fmt.Errorf("%d bytes after the response", got-head-a.length)
+	if got > head+response.length {
+		return false, fmt.Errorf("%d bytes after the response", got-head-response.length)
 	}
-	return a.closes, nil
+	return response.closes, nil
 }

@@ -33,13 +33,13 @@ func TestHandshakeCount(t *testing.T) {
 	pool.AppendCertsFromPEM(ca)
 	for _, test := range []struct {
 		protocol, request string
-		each              bool // one handshake per request
+		perRequest        bool // one handshake per request
 	}{
 		{HTTPS, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", false},
 		{HTTPSFresh, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", true},
 	} {
 		t.Run(test.protocol, func(t *testing.T) {
-			var requests, shaken, resumed atomic.Int64
+			var requests, handshakes, resumed atomic.Int64
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				requests.Add(1)
 				_, _ = w.Write(make([]byte, 1000))
@@ -47,7 +47,7 @@ func TestHandshakeCount(t *testing.T) {
 			server.TLS = &tls.Config{
 				Certificates: []tls.Certificate{certificates}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 				VerifyConnection: func(state tls.ConnectionState) error {
-					shaken.Add(1)
+					handshakes.Add(1)
 					if state.DidResume {
 						resumed.Add(1)
 					}
@@ -64,12 +64,12 @@ func TestHandshakeCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := int64(3)
-			if test.each {
+			if test.perRequest {
 				want = requests.Load()
 			}
-			if n := int64(result.Requests); n < 3 || n != requests.Load() || shaken.Load() != want || resumed.Load() != 0 {
+			if n := int64(result.Requests); n < 3 || n != requests.Load() || handshakes.Load() != want || resumed.Load() != 0 {
 				t.Errorf("%d requests, %d arrived, with %d handshakes, want %d; %d resumed",
-					n, requests.Load(), shaken.Load(), want, resumed.Load())
+					n, requests.Load(), handshakes.Load(), want, resumed.Load())
 			}
 		})
 	}

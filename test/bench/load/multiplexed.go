@@ -61,15 +61,15 @@ type muxConn struct {
 	awaitsWrite bool            // the poller watches for writability
 }
 
-// newMultiplexed returns a generator whose connections are open and idle. speak returns the
+// newMultiplexed returns a generator whose connections are open and idle. newConn returns the
 // protocolConn of connection i.
-func newMultiplexed(job Job, m *meter, speak func(l *muxConn, i int) protocolConn) (*multiplexed, error) {
+func newMultiplexed(job Job, m *meter, newConn func(c *muxConn, i int) protocolConn) (*multiplexed, error) {
 	poller, err := epoll.New()
 	if err != nil {
 		return nil, err
 	}
 	g := &multiplexed{meter: m, job: job, maxPending: math.MaxInt, poller: poller}
-	if err := g.connect(speak); err != nil {
+	if err := g.connect(newConn); err != nil {
 		g.close()
 		return nil, err
 	}
@@ -80,19 +80,19 @@ func newMultiplexed(job Job, m *meter, speak func(l *muxConn, i int) protocolCon
 }
 
 // connect opens the connections and waits until all are ready.
-func (g *multiplexed) connect(speak func(l *muxConn, i int) protocolConn) error {
+func (g *multiplexed) connect(newConn func(c *muxConn, i int) protocolConn) error {
 	for i := range g.job.Connections {
 		fd, err := dial(g.poller, g.job.Address, i)
 		if err == nil {
-			err = g.flush(g.add(fd, speak), i)
+			err = g.flush(g.add(fd, newConn), i)
 		}
 		if err != nil {
 			return fmt.Errorf("connection %d of %d: %w", i+1, g.job.Connections, err)
 		}
 	}
 	deadline := g.now() + stallTimeout
-	for _, l := range g.conns {
-		for !l.ready() {
+	for _, c := range g.conns {
+		for !c.ready() {
 			if g.now() > deadline {
 				return errors.New("no SETTINGS from the server")
 			}
@@ -106,27 +106,27 @@ func (g *multiplexed) connect(speak func(l *muxConn, i int) protocolConn) error 
 }
 
 // add adds a connection with free slots.
-func (g *multiplexed) add(fd int, speak func(l *muxConn, i int) protocolConn) *muxConn {
-	l := &muxConn{generator: g, fd: fd, startTimes: make([]time.Duration, g.job.Depth)}
+func (g *multiplexed) add(fd int, newConn func(c *muxConn, i int) protocolConn) *muxConn {
+	c := &muxConn{generator: g, fd: fd, startTimes: make([]time.Duration, g.job.Depth)}
 	for slot := g.job.Depth - 1; slot >= 0; slot-- {
-		l.free = append(l.free, slot)
+		c.free = append(c.free, slot)
 	}
-	l.protocolConn = speak(l, len(g.conns))
-	g.conns = append(g.conns, l)
+	c.protocolConn = newConn(c, len(g.conns))
+	g.conns = append(g.conns, c)
 	g.free += g.job.Depth
-	return l
+	return c
 }
 
 func (g *multiplexed) close() {
-	for _, l := range g.conns {
-		_ = unix.Close(l.fd) // all results have been read
+	for _, c := range g.conns {
+		_ = unix.Close(c.fd) // all results have been read
 	}
 	_ = g.poller.Close()
 }
 
 // runUntil runs the loop until the deadline; a burst ends earlier, at its last response.
 func (g *multiplexed) runUntil(deadline time.Duration) error {
-	heard, count := g.now(), g.all
+	lastResponse, responses := g.now(), g.all
 	for i := range g.conns {
 		if err := g.fillSlots(i); err != nil {
 			return err
@@ -140,10 +140,10 @@ func (g *multiplexed) runUntil(deadline time.Duration) error {
 		if now >= deadline || g.burstSize > 0 && g.all == g.burstSize {
 			return nil
 		}
-		if g.all > count || g.burstSize > 0 || g.openLoop != nil && g.free == len(g.conns)*g.job.Depth {
-			heard, count = now, g.all
+		if g.all > responses || g.burstSize > 0 || g.openLoop != nil && g.free == len(g.conns)*g.job.Depth {
+			lastResponse, responses = now, g.all
 		}
-		if now-heard > stallTimeout {
+		if now-lastResponse > stallTimeout {
 			return fmt.Errorf("no response for %v", stallTimeout)
 		}
 		wake := deadline
@@ -182,18 +182,18 @@ func (g *multiplexed) poll(maximum time.Duration) error {
 // fillSlots writes pending output of connection i. In a closed loop it first sends a request in
 // every free slot.
 func (g *multiplexed) fillSlots(i int) error {
-	l := g.conns[i]
-	out := l.out()
-	for g.openLoop == nil && g.ready && len(l.free) > 0 && len(*out) < g.maxPending {
-		begin := g.now()
-		for len(l.free) > 0 && len(*out) < g.maxPending {
-			g.send(l, begin)
+	c := g.conns[i]
+	out := c.out()
+	for g.openLoop == nil && g.ready && len(c.free) > 0 && len(*out) < g.maxPending {
+		start := g.now()
+		for len(c.free) > 0 && len(*out) < g.maxPending {
+			g.send(c, start)
 		}
-		if err := g.flush(l, i); err != nil {
+		if err := g.flush(c, i); err != nil {
 			return err
 		}
 	}
-	return g.flush(l, i)
+	return g.flush(c, i)
 }
 
 // dispatch sends the arrived requests of an open loop while slots are free. It sends due requests
@@ -206,68 +206,68 @@ func (g *multiplexed) dispatch() error {
 	for g.free > 0 && g.openLoop.pending.len() > 0 {
 		i := g.next
 		g.next = (g.next + 1) % len(g.conns)
-		l := g.conns[i]
-		for len(l.free) > 0 && g.openLoop.pending.len() > 0 {
-			g.send(l, g.openLoop.pending.pop())
+		c := g.conns[i]
+		for len(c.free) > 0 && g.openLoop.pending.len() > 0 {
+			g.send(c, g.openLoop.pending.pop())
 		}
-		if err := g.flush(l, i); err != nil {
+		if err := g.flush(c, i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// send sends a request in a free slot; its latency counts from begin.
-func (g *multiplexed) send(l *muxConn, begin time.Duration) {
-	slot := l.free[len(l.free)-1]
-	l.free = l.free[:len(l.free)-1]
+// send sends a request in a free slot; its latency counts from start.
+func (g *multiplexed) send(c *muxConn, start time.Duration) {
+	slot := c.free[len(c.free)-1]
+	c.free = c.free[:len(c.free)-1]
 	g.free--
-	l.startTimes[slot] = begin
-	l.send(slot)
+	c.startTimes[slot] = start
+	c.send(slot)
 }
 
 // finish counts the request of a slot and, unless it belongs to a burst, frees the slot.
-func (l *muxConn) finish(slot int) {
-	g := l.generator
-	g.count(g.read - l.startTimes[slot])
-	l.startTimes[slot] = 0
+func (c *muxConn) finish(slot int) {
+	g := c.generator
+	g.count(g.read - c.startTimes[slot])
+	c.startTimes[slot] = 0
 	if g.burstSize == 0 {
-		l.free = append(l.free, slot)
+		c.free = append(c.free, slot)
 		g.free++
 	}
 }
 
 // flush writes the pending output; the poller reports when the socket accepts the rest.
-func (g *multiplexed) flush(l *muxConn, i int) error {
-	out := l.out()
+func (g *multiplexed) flush(c *muxConn, i int) error {
+	out := c.out()
 	if len(*out) == 0 {
 		return nil
 	}
-	n, err := epoll.Write(l.fd, (*out)[l.sent:])
+	n, err := epoll.Write(c.fd, (*out)[c.sent:])
 	if err != nil && !errors.Is(err, unix.EAGAIN) {
 		return fmt.Errorf("send: %w", err)
 	}
-	if l.sent += n; l.sent == len(*out) {
-		*out, l.sent = (*out)[:0], 0
+	if c.sent += n; c.sent == len(*out) {
+		*out, c.sent = (*out)[:0], 0
 	}
-	writes := len(*out) > 0
-	if writes == l.awaitsWrite {
+	pending := len(*out) > 0
+	if pending == c.awaitsWrite {
 		return nil
 	}
-	l.awaitsWrite = writes
+	c.awaitsWrite = pending
 	events := uint32(epoll.Readable)
-	if writes {
+	if pending {
 		events |= epoll.Writable
 	}
-	return g.poller.Modify(l.fd, int32(i), events)
+	return g.poller.Modify(c.fd, int32(i), events)
 }
 
 // readable reads from connection i.
 func (g *multiplexed) readable(i int) error {
-	l := g.conns[i]
+	c := g.conns[i]
 	// The incomplete frame precedes the new data, so that the frame is contiguous.
-	begin := copy(g.scratch[:], l.input)
-	n, err := epoll.Read(l.fd, g.scratch[begin:])
+	kept := copy(g.scratch[:], c.input)
+	n, err := epoll.Read(c.fd, g.scratch[kept:])
 	if errors.Is(err, unix.EAGAIN) {
 		return nil
 	}
@@ -275,9 +275,9 @@ func (g *multiplexed) readable(i int) error {
 		return fmt.Errorf("read: %w", err)
 	}
 	if n == 0 {
-		return fmt.Errorf("read: connection %d ends with %d requests in flight: %w", i+1, len(l.startTimes)-len(l.free), io.ErrUnexpectedEOF)
+		return fmt.Errorf("read: connection %d ends with %d requests in flight: %w", i+1, len(c.startTimes)-len(c.free), io.ErrUnexpectedEOF)
 	}
-	if err := g.consume(l, g.scratch[:begin+n]); err != nil {
+	if err := g.consume(c, g.scratch[:kept+n]); err != nil {
 		return fmt.Errorf("connection %d: %w", i+1, err)
 	}
 	return nil
@@ -285,9 +285,9 @@ func (g *multiplexed) readable(i int) error {
 
 // consume passes data, which starts with the bytes kept from the last read, to the connection and
 // keeps the unprocessed rest.
-func (g *multiplexed) consume(l *muxConn, data []byte) error {
+func (g *multiplexed) consume(c *muxConn, data []byte) error {
 	g.read = g.now()
-	rest, err := l.receive(data)
-	l.input = append(l.input[:0], rest...)
+	rest, err := c.receive(data)
+	c.input = append(c.input[:0], rest...)
 	return err
 }

@@ -7,11 +7,11 @@ import (
 
 func TestParse(t *testing.T) {
 	tests := []struct {
-		name  string
-		input string
-		n     int
-		want  responseHead
-		fails bool
+		name    string
+		input   string
+		n       int
+		want    responseHead
+		wantErr bool
 	}{
 		{"lower case Content-Length", "HTTP/1.1 200 OK\r\nServer: a\r\ncontent-LENGTH:  12 \r\n\r\nabc", 52, responseHead{length: 12}, false},
 		{"Connection: close", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", 57, responseHead{closes: true}, false},
@@ -26,8 +26,8 @@ func TestParse(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			n, got, err := parse([]byte(test.input))
-			if n != test.n || got != test.want || (err != nil) != test.fails {
-				t.Errorf("parse(%q) = %d, %+v, %v, want %d, %+v, an error: %v", test.input, n, got, err, test.n, test.want, test.fails)
+			if n != test.n || got != test.want || (err != nil) != test.wantErr {
+				t.Errorf("parse(%q) = %d, %+v, %v, want %d, %+v, error: %v", test.input, n, got, err, test.n, test.want, test.wantErr)
 			}
 		})
 	}
@@ -66,13 +66,13 @@ func TestQueueIsFirstInFirstOut(t *testing.T) {
 }
 
 func TestInvalidJobs(t *testing.T) {
-	good := Job{Address: netip.MustParseAddrPort("127.0.0.1:1"), Request: []byte("x"), Connections: 1, Measure: 1}
-	if err := good.check(); err != nil {
+	valid := Job{Address: netip.MustParseAddrPort("127.0.0.1:1"), Request: []byte("x"), Connections: 1, Measure: 1}
+	if err := valid.check(); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
-		name  string
-		spoil func(*Job)
+		name   string
+		change func(*Job)
 	}{
 		{"IPv6", func(j *Job) { j.Address = netip.MustParseAddrPort("[::1]:1") }},
 		{"no request", func(j *Job) { j.Request = nil }},
@@ -82,8 +82,8 @@ func TestInvalidJobs(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			job := good
-			test.spoil(&job)
+			job := valid
+			test.change(&job)
 			if _, err := Run(job); err == nil {
 				t.Errorf("Run(%+v): no error", job)
 			}

@@ -43,9 +43,9 @@ func newRPC(job Job, p *frame.Protocol, m *meter) (*multiplexed, error) {
 
 // newRPCConn returns a function that creates the rpc of a connection. The origin holds the
 // responses until hold requests have arrived.
-func newRPCConn(p *frame.Protocol, hold uint32) func(l *muxConn, i int) protocolConn {
-	return func(l *muxConn, i int) protocolConn {
-		return &rpc{muxConn: l, protocol: p, number: uint64(i), hold: hold, ids: make([]id, len(l.startTimes))}
+func newRPCConn(p *frame.Protocol, hold uint32) func(c *muxConn, i int) protocolConn {
+	return func(c *muxConn, i int) protocolConn {
+		return &rpc{muxConn: c, protocol: p, number: uint64(i), hold: hold, ids: make([]id, len(c.startTimes))}
 	}
 }
 
@@ -54,10 +54,10 @@ func (c *rpc) ready() bool { return true }
 func (c *rpc) out() *[]byte { return &c.frames }
 
 func (c *rpc) send(slot int) {
-	q := &c.ids[slot]
-	q.useCount++
-	q.value = (q.useCount<<slotBits | uint64(slot)) & c.protocol.LargestID()
-	c.frames = c.protocol.AppendRequest(c.frames, q.value, c.text(q.value))
+	current := &c.ids[slot]
+	current.useCount++
+	current.value = (current.useCount<<slotBits | uint64(slot)) & c.protocol.LargestID()
+	c.frames = c.protocol.AppendRequest(c.frames, current.value, c.text(current.value))
 }
 
 // text returns the Text of the request with the id; it is unique among the requests in flight.

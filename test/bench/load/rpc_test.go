@@ -15,9 +15,9 @@ import (
 func newTestRPC(p *frame.Protocol, depth int) (g *multiplexed, first, second *rpc) {
 	g = &multiplexed{meter: &meter{base: time.Now()}, job: Job{Connections: 2, Depth: depth}}
 	for range g.job.Connections {
-		l := g.add(-1, newRPCConn(p, 0))
+		c := g.add(-1, newRPCConn(p, 0))
 		for range depth {
-			g.send(l, g.now())
+			g.send(c, g.now())
 		}
 	}
 	return g, g.conns[0].protocolConn.(*rpc), g.conns[1].protocolConn.(*rpc)
@@ -40,7 +40,7 @@ func originResponses(t *testing.T, c *rpc) [][]byte {
 	return all
 }
 
-// feed passes the piece to the connection after the kept bytes, as readable does.
+// feed passes a piece of input after the unprocessed bytes to the connection, like readable.
 func feed(c *rpc, piece []byte) error {
 	return c.generator.consume(c.muxConn, append(bytes.Clone(c.input), piece...))
 }
@@ -87,7 +87,7 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 	tests := []struct {
 		name     string
 		response func(c *rpc, request, other []byte) []byte
-		fails    string
+		wantErr  string
 	}{
 		{"twice", func(_ *rpc, request, _ []byte) []byte { return append(request, request...) }, "unexpected response"},
 		{"id without a slot", func(c *rpc, _, _ []byte) []byte { return p.AppendResponse(nil, 5, c.requestText(0)) }, "unexpected response"},
@@ -102,7 +102,7 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 		{"string of another request", func(c *rpc, _, _ []byte) []byte {
 			return p.AppendResponse(nil, c.ids[0].value, c.requestText(1))
 		}, "another string"},
-		{"a request", func(*rpc, []byte, []byte) []byte { return p.AppendRequest(nil, 1, frame.Text{}) }, "from the server"},
+		{"request", func(*rpc, []byte, []byte) []byte { return p.AppendRequest(nil, 1, frame.Text{}) }, "from the server"},
 		{"not a frame", func(*rpc, []byte, []byte) []byte { return []byte("HTTP/1.1 400") }, "begins with"},
 	}
 	for _, test := range tests {
@@ -110,8 +110,8 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 			_, first, second := newTestRPC(p, 2)
 			request, other := originResponses(t, first)[0], originResponses(t, second)[0]
 			b := test.response(first, request, other)
-			if err := feed(first, b); err == nil || !strings.Contains(err.Error(), test.fails) {
-				t.Errorf("error %v for %.40x, want one with %q", err, b, test.fails)
+			if err := feed(first, b); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("error %v for %.40x, want one with %q", err, b, test.wantErr)
 			}
 		})
 	}
@@ -145,8 +145,8 @@ func TestIDsWrapAround(t *testing.T) {
 }
 
 func TestInvalidRPCJobs(t *testing.T) {
-	good := Job{Address: netip.MustParseAddrPort("127.0.0.1:1"), Protocol: "dubbo", Connections: 1, Depth: 1, Measure: time.Second}
-	if err := good.check(); err != nil {
+	valid := Job{Address: netip.MustParseAddrPort("127.0.0.1:1"), Protocol: "dubbo", Connections: 1, Depth: 1, Measure: time.Second}
+	if err := valid.check(); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Job){
@@ -160,7 +160,7 @@ func TestInvalidRPCJobs(t *testing.T) {
 		"no duration":       func(j *Job) { j.Measure = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			job := good
+			job := valid
 			change(&job)
 			if _, err := Run(job); err == nil {
 				t.Errorf("Run(%+v): no error", job)

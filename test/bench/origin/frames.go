@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// heldRequest is a request whose response is held back.
+// heldRequest is a request without a response until the origin releases it.
 type heldRequest struct {
 	id   uint64
 	text []byte
@@ -36,26 +36,24 @@ func (s *server) handleFrames(c *conn, data []byte) (rest []byte, err error) {
 		default: // other frames need no response
 		}
 	}
-	// The buffer is kept for reuse. c.out borrows it until it is written; handle copies what
-	// remains.
+	// The buffer is reused. c.out refers to it until it is written; handle copies the rest.
 	s.batch = responses
 	c.out = responses
 	return data, nil
 }
 
-// respondToFrame appends the response, or holds the request until as many have arrived as its
-// Text.Hold says.
+// respondToFrame appends the response, or holds the request until Text.Hold requests have arrived.
 func (s *server) respondToFrame(c *conn, responses []byte, f frame.Frame) ([]byte, error) {
-	want, err := frame.ReadHold(f.Text)
+	hold, err := frame.ReadHold(f.Text)
 	if err != nil {
 		return nil, err
 	}
-	if want == 0 {
+	if hold == 0 {
 		return c.protocol.AppendResponse(responses, f.ID, f.Text), nil
 	}
 	c.held = append(c.held, heldRequest{f.ID, bytes.Clone(f.Text)})
 	s.held++
-	s.release = s.held >= int(want)
+	s.release = s.held >= int(hold)
 	return responses, nil
 }
 
@@ -66,7 +64,7 @@ func (s *server) releaseAll() {
 		if c == nil || len(c.held) == 0 {
 			continue
 		}
-		// Each connection gets its own array, because what a socket does not accept stays there.
+		// Each connection has its own array, because it contains the rest of an incomplete write.
 		out := slices.Clone(c.out)
 		for _, h := range c.held {
 			out = c.protocol.AppendResponse(out, h.id, h.text)

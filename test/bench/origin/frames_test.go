@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// feed passes the piece to the connection after the kept bytes, as handle does.
+// feed passes a piece of input after the unprocessed bytes to the connection, like handle.
 func feed(s *server, c *conn, piece []byte) error {
 	return s.receive(c, append(bytes.Clone(c.in), piece...))
 }
@@ -49,10 +49,10 @@ func TestFramesSplitAnywhere(t *testing.T) {
 func checkResponses(t *testing.T, p *frame.Protocol, b []byte, want []frame.Frame) {
 	t.Helper()
 	token := uint64(0)
-	for _, w := range want {
+	for _, wantFrame := range want {
 		n, f, err := p.Parse(b)
-		if err != nil || n == 0 || f.Kind != w.Kind || f.ID != w.ID {
-			t.Fatalf("Parse(%.40x) = %d, %+v, %v, want kind %d, id %d", b, n, f, err, w.Kind, w.ID)
+		if err != nil || n == 0 || f.Kind != wantFrame.Kind || f.ID != wantFrame.ID {
+			t.Fatalf("Parse(%.40x) = %d, %+v, %v, want kind %d, id %d", b, n, f, err, wantFrame.Kind, wantFrame.ID)
 		}
 		if f.Kind == frame.Response {
 			if token++; !p.HasText(f.Text, frame.Text{Token: token}) {
@@ -81,8 +81,8 @@ func TestProtocolDetection(t *testing.T) {
 
 func TestInvalidRequestClosesConnection(t *testing.T) {
 	for _, p := range frame.All() {
-		good := p.AppendRequest(nil, 1, frame.Text{})
-		if err := feed(newServer(), &conn{}, append(good, "GET"...)); err == nil {
+		valid := p.AppendRequest(nil, 1, frame.Text{})
+		if err := feed(newServer(), &conn{}, append(valid, "GET"...)); err == nil {
 			t.Errorf("%s: no error for invalid bytes", p.Name())
 		}
 	}

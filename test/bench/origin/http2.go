@@ -17,7 +17,7 @@ import (
 type http2 struct {
 	*h2.Conn
 	server          *server
-	prefaceReceived bool // the preface has arrived
+	prefaceReceived bool
 }
 
 func newHTTP2(s *server) *http2 {
@@ -33,7 +33,7 @@ func handleHTTP2(c *conn, data []byte) (rest []byte, err error) {
 			return data, nil
 		}
 		if !bytes.HasPrefix(data, []byte(h2.Preface)) {
-			return nil, errors.New("a preface of another version")
+			return nil, errors.New("invalid preface")
 		}
 		c.http2.prefaceReceived = true
 		data = data[len(h2.Preface):]

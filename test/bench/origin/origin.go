@@ -5,7 +5,7 @@
 //
 // It responds to an HTTP request for /b/N with 200 and N bytes, after the complete request
 // including its body has arrived. It responds to an RPC with the string of the request:
-// immediately, or after as many requests as frame.Text.Hold says have arrived. It writes the
+// immediately, or after frame.Text.Hold requests have arrived. It writes the
 // responses to all frames of one read together.
 package origin
 
@@ -166,8 +166,8 @@ func (s *server) handle(fd int, events uint32) error {
 		return s.flush(fd, c)
 	}
 	// The incomplete request precedes the new data, so that it is contiguous.
-	begin := copy(s.scratch[:], c.in)
-	n, err := epoll.Read(fd, s.scratch[begin:])
+	kept := copy(s.scratch[:], c.in)
+	n, err := epoll.Read(fd, s.scratch[kept:])
 	if errors.Is(err, unix.EAGAIN) {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (s *server) handle(fd int, events uint32) error {
 	if n == 0 {
 		return errClientClosed
 	}
-	if err := s.receive(c, s.scratch[:begin+n]); err != nil {
+	if err := s.receive(c, s.scratch[:kept+n]); err != nil {
 		return err
 	}
 	if s.release {
@@ -211,14 +211,14 @@ func (s *server) receive(c *conn, data []byte) error {
 			c.http2 = newHTTP2(s)
 		}
 	}
-	take := s.handleRequests
+	handleInput := s.handleRequests
 	if c.http2 != nil {
-		take = handleHTTP2
+		handleInput = handleHTTP2
 	}
 	if c.protocol != nil {
-		take = s.handleFrames
+		handleInput = s.handleFrames
 	}
-	rest, err := take(c, data)
+	rest, err := handleInput(c, data)
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (s *server) handleRequests(c *conn, data []byte) (rest []byte, err error) {
 		if len(data) == 0 {
 			return nil, nil
 		}
-		n, want, err := parse(data)
+		n, r, err := parse(data)
 		if err != nil {
 			return nil, err
 		}
@@ -254,8 +254,8 @@ func (s *server) handleRequests(c *conn, data []byte) (rest []byte, err error) {
 			return data, nil
 		}
 		data = data[n:]
-		c.body = want.body
-		c.response = s.response(want.size)
+		c.body = r.body
+		c.response = s.response(r.size)
 	}
 }
 
@@ -290,13 +290,13 @@ func (s *server) flush(fd int, c *conn) error {
 
 // response returns the response with a body of size bytes.
 func (s *server) response(size int) []byte {
-	if answer, ok := s.responses[size]; ok {
-		return answer
+	if text, ok := s.responses[size]; ok {
+		return text
 	}
-	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", size)
-	answer = append(answer, bytes.Repeat([]byte("x"), size)...)
-	s.responses[size] = answer
-	return answer
+	text := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", size)
+	text = append(text, bytes.Repeat([]byte("x"), size)...)
+	s.responses[size] = text
+	return text
 }
 
 func (s *server) close(fd int) {

@@ -8,11 +8,11 @@ import (
 
 func TestParse(t *testing.T) {
 	tests := []struct {
-		name  string
-		input string
-		n     int
-		want  request
-		fails bool
+		name    string
+		input   string
+		n       int
+		want    request
+		wantErr bool
 	}{
 		{"GET", "GET /b/1024 HTTP/1.1\r\nHost: a\r\n\r\n", 33, request{size: 1024}, false},
 		{"POST with a body", "POST /b/0 HTTP/1.1\r\ncontent-length: 7\r\n\r\nabc", 41, request{body: 7}, false},
@@ -27,8 +27,8 @@ func TestParse(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			n, got, err := parse([]byte(test.input))
-			if n != test.n || got != test.want || (err != nil) != test.fails {
-				t.Errorf("parse(%.60q) = %d, %+v, %v, want %d, %+v, an error: %v", test.input, n, got, err, test.n, test.want, test.fails)
+			if n != test.n || got != test.want || (err != nil) != test.wantErr {
+				t.Errorf("parse(%.60q) = %d, %+v, %v, want %d, %+v, error: %v", test.input, n, got, err, test.n, test.want, test.wantErr)
 			}
 		})
 	}

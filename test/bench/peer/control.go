@@ -20,11 +20,11 @@ func WeftXDS(name, path string, control ControlPlane) Program {
 		if err != nil {
 			return nil, err
 		}
-		from, err := control(file)
+		address, err := control(file)
 		if err != nil {
 			return nil, err
 		}
-		if text, err = json.Marshal(bootstrap(c, from)); err != nil {
+		if text, err = json.Marshal(bootstrap(c, address)); err != nil {
 			return nil, err
 		}
 		file, err = write(c.Dir, "config.json", string(text))

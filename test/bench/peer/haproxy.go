@@ -11,9 +11,9 @@ func HAProxy(path string) Program {
 // configureHAProxy writes haproxy.cfg. Without no-strict-limits haproxy refuses to start if fewer
 // than 2*maxconn descriptors may be open; idle connections need only one each.
 func configureHAProxy(c Config) ([]string, error) {
-	mode, keep := "http", "\ttimeout http-request 300s\n\ttimeout http-keep-alive 300s\n\thttp-reuse always\n"
+	mode, keepAlive := "http", "\ttimeout http-request 300s\n\ttimeout http-keep-alive 300s\n\thttp-reuse always\n"
 	if c.Protocol != nil {
-		mode, keep = "tcp", ""
+		mode, keepAlive = "tcp", ""
 	}
 	version := func(http2 bool) string {
 		if http2 {
@@ -39,6 +39,6 @@ defaults
 	default_backend b
 backend b
 	server origin %[3]v%[7]s
-`, c.Connections+256, c.Listen, c.Origin, mode, keep, bind, version(c.HTTP.OriginHTTP2)))
+`, c.Connections+256, c.Listen, c.Origin, mode, keepAlive, bind, version(c.HTTP.OriginHTTP2)))
 	return []string{"-db", "-f", path}, err
 }

@@ -78,7 +78,7 @@ var ErrNotSupported = errors.New("not supported")
 // Program is a program that can be measured.
 type Program struct {
 	Name     string
-	Path     string // of the executable
+	Path     string // path of the executable
 	HTTPOnly bool   // it carries only HTTP
 
 	// configure writes the configuration files and returns the arguments that run the program in
@@ -136,58 +136,58 @@ const notSupported = "is not supported yet"
 // Start starts the program with a configuration for the protocol, nil for HTTP/1.1, and returns
 // when it proxies a request. The error wraps ErrNotSupported if the program does not support the
 // protocol.
-func (h *Environment) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
+func (e *Environment) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
 	probe := HTTP("/b/1", 200)
 	if protocol != nil {
 		probe = RPC(protocol)
 	}
-	return h.start(ctx, p, Config{Protocol: protocol}, probe)
+	return e.start(ctx, p, Config{Protocol: protocol}, probe)
 }
 
 // StartHTTP is Start for the given HTTP versions.
-func (h *Environment) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running, error) {
+func (e *Environment) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running, error) {
 	probe := HTTP("/b/1", 200)
 	switch {
 	case sides.MutualTLS:
-		probe = HTTPS(h.Certificates, "/b/1", 200)
+		probe = HTTPS(e.Certificates, "/b/1", 200)
 	case sides.GRPC:
 		probe = HTTP2(h2.Unary, 5+1)
 	case sides.ClientHTTP2:
 		probe = HTTP2("/b/1", 1)
 	}
-	return h.start(ctx, p, Config{HTTP: sides}, probe)
+	return e.start(ctx, p, Config{HTTP: sides}, probe)
 }
 
 // start completes and writes the configuration, and launches the program.
-func (h *Environment) start(ctx context.Context, p Program, c Config, probe Probe) (*Running, error) {
-	dir, err := os.MkdirTemp(h.Dir, p.Name+"-")
+func (e *Environment) start(ctx context.Context, p Program, c Config, probe Probe) (*Running, error) {
+	dir, err := os.MkdirTemp(e.Dir, p.Name+"-")
 	if err != nil {
 		return nil, err
 	}
-	ports, err := h.Ports.Take(2)
+	ports, err := e.Ports.Take(2)
 	if err != nil {
 		return nil, err
 	}
-	c.Dir, c.Listen, c.Admin, c.Origin = dir, ports[0], ports[1], h.Origin
-	c.Connections, c.Profile, c.MaxQueued, c.Certificates = h.Connections, h.Profile, h.MaxQueued, h.Certificates
+	c.Dir, c.Listen, c.Admin, c.Origin = dir, ports[0], ports[1], e.Origin
+	c.Connections, c.Profile, c.MaxQueued, c.Certificates = e.Connections, e.Profile, e.MaxQueued, e.Certificates
 	arguments, err := p.configure(c)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", p.Name, err)
 	}
-	return h.Launch(ctx, p, arguments, ports[0], ports[1], probe)
+	return e.Launch(ctx, p, arguments, ports[0], ports[1], probe)
 }
 
 // Launch starts the program with existing configuration: the program listens on the addresses if it
 // is run with the arguments. Launch returns when the probe succeeds.
-func (h *Environment) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*Running, error) {
-	log, err := os.CreateTemp(h.Dir, p.Name+"-*.log")
+func (e *Environment) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*Running, error) {
+	log, err := os.CreateTemp(e.Dir, p.Name+"-*.log")
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close() //nolint:errcheck // the child has its own
 	cmd := exec.Command(p.Path, arguments...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := h.Launcher.Start(cmd, h.CPU); err != nil {
+	if err := e.Launcher.Start(cmd, e.CPU); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	r := &Running{
@@ -200,11 +200,11 @@ func (h *Environment) Launch(ctx context.Context, p Program, arguments []string,
 	}()
 	if err := r.awaitReady(ctx, probe); err != nil {
 		r.Stop()
-		wrote := r.logTail()
-		if strings.Contains(wrote, notSupported) {
+		output := r.logTail()
+		if strings.Contains(output, notSupported) {
 			err = errors.Join(ErrNotSupported, err)
 		}
-		return nil, fmt.Errorf("start %s: %w%s", p.Name, err, wrote)
+		return nil, fmt.Errorf("start %s: %w%s", p.Name, err, output)
 	}
 	r.PIDs = process.Tree(cmd.Process.Pid)
 	return r, nil

@@ -82,9 +82,9 @@ func TestHTTPVersions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			listens := strings.Contains(string(text), " http2;") || strings.Contains(string(text), "backlog 4096 proto h2")
-			if listens != sides.ClientHTTP2 {
-				t.Errorf("%s, %v: listens for HTTP/2: %v\n%s", p.Name, sides, listens, text)
+			listensHTTP2 := strings.Contains(string(text), " http2;") || strings.Contains(string(text), "backlog 4096 proto h2")
+			if listensHTTP2 != sides.ClientHTTP2 {
+				t.Errorf("%s, %v: listens for HTTP/2: %v\n%s", p.Name, sides, listensHTTP2, text)
 			}
 		}
 	}
@@ -158,12 +158,12 @@ func TestScaleSize(t *testing.T) {
 	if n := strings.Count(string(before), target); n != 1 {
 		t.Errorf("%s is in %d routes, want 1", target, n)
 	}
-	same := 0
-	for same < len(before) && same < len(after) && before[same] == after[same] {
-		same++
+	equal := 0
+	for equal < len(before) && equal < len(after) && before[equal] == after[equal] {
+		equal++
 	}
-	if at := strings.Index(string(before), target); same < at {
-		t.Errorf("the files differ from byte %d, want from the route at %d", same, at)
+	if offset := strings.Index(string(before), target); equal < offset {
+		t.Errorf("the files differ from byte %d, want from the route at %d", equal, offset)
 	}
 }
 
@@ -209,13 +209,13 @@ func TestPortsAreUnique(t *testing.T) {
 			}
 		}
 	}
-	held, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(p.next)).String())
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(p.next)).String())
 	if err != nil {
 		t.Skip("the next port is in use:", err)
 	}
-	defer held.Close()
+	defer listener.Close()
 	ports, err := p.Take(1)
-	if err != nil || ports[0].String() == held.Addr().String() {
-		t.Errorf("Take = %v, %v while %v has a listener", ports, err, held.Addr())
+	if err != nil || ports[0].String() == listener.Addr().String() {
+		t.Errorf("Take = %v, %v while %v has a listener", ports, err, listener.Addr())
 	}
 }

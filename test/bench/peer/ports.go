@@ -26,7 +26,7 @@ func NewPorts() *Ports {
 
 // Take returns n ports without a listener.
 func (p *Ports) Take(n int) ([]netip.AddrPort, error) {
-	var free []netip.AddrPort
+	var taken []netip.AddrPort
 	for range lastPort - firstPort {
 		address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(p.next))
 		if p.next++; p.next == lastPort {
@@ -39,9 +39,9 @@ func (p *Ports) Take(n int) ([]netip.AddrPort, error) {
 		if err := listener.Close(); err != nil {
 			return nil, err
 		}
-		if free = append(free, address); len(free) == n {
-			return free, nil
+		if taken = append(taken, address); len(taken) == n {
+			return taken, nil
 		}
 	}
-	return nil, fmt.Errorf("%d of %d ports are free between %d and %d", len(free), n, firstPort, lastPort)
+	return nil, fmt.Errorf("%d of %d ports are free between %d and %d", len(taken), n, firstPort, lastPort)
 }

@@ -67,8 +67,8 @@ func HTTP2(path string, size int) Probe {
 	return overNewConnection(func(conn net.Conn) error { return h2.RequestOnce(conn, path, 1, size) })
 }
 
-// overNewConnection returns a Probe that calls ask with a new connection.
-func overNewConnection(ask func(net.Conn) error) Probe {
+// overNewConnection returns a Probe that calls probe with a new connection.
+func overNewConnection(probe func(net.Conn) error) Probe {
 	return func(server netip.AddrPort) error {
 		conn, err := net.DialTimeout("tcp", server.String(), time.Second)
 		if err != nil {
@@ -78,7 +78,7 @@ func overNewConnection(ask func(net.Conn) error) Probe {
 		if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
 			return err
 		}
-		return ask(conn)
+		return probe(conn)
 	}
 }
 

@@ -37,7 +37,7 @@ func RunRelay(listen, origin netip.AddrPort) error {
 			if err != nil {
 				return // the client sees its connection closed
 			}
-			defer up.Close() //nolint:errcheck // the same
+			defer up.Close() //nolint:errcheck // the end of a relay is silent
 			var responses sync.WaitGroup
 			responses.Go(func() {
 				relay(down, up)

@@ -48,7 +48,7 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 	clusters := []cluster{oneHost("origin", c)}
 	for i := 1; i < s.Clusters; i++ {
 		name := fmt.Sprintf("service-%05d", i)
-		first := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited}
+		service := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited}
 		count := 2
 		if i == 1 {
 			count = 3 // the cluster "origin" has only one host
@@ -58,23 +58,23 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 			if h == 2 {
 				n = 0
 			}
-			first.Hosts = append(first.Hosts, host{Address: fmt.Sprintf("127.%d.%d.%d:8080", 1+n/62500, n/250%250, 1+n%250)})
+			service.Hosts = append(service.Hosts, host{Address: fmt.Sprintf("127.%d.%d.%d:8080", 1+n/62500, n/250%250, 1+n%250)})
 		}
-		clusters = append(clusters, first)
+		clusters = append(clusters, service)
 	}
-	each := s.Routes / s.Domains
+	perHost := s.Routes / s.Domains
 	var hosts []virtualHost
 	for d := range s.Domains {
-		first := virtualHost{Name: fmt.Sprintf("host-%04d", d), Domains: []string{fmt.Sprintf("host-%04d.example.test", d)}}
-		for r := range each {
+		vhost := virtualHost{Name: fmt.Sprintf("host-%04d", d), Domains: []string{fmt.Sprintf("host-%04d.example.test", d)}}
+		for r := range perHost {
 			m := match{Path: fmt.Sprintf("/api/v1/resource-%d/item", r)}
 			if r%2 == 1 {
 				m = match{Prefix: fmt.Sprintf("/api/v1/collection-%d/", r)}
 			}
-			to := clusters[1+(d*each+r)%(len(clusters)-1)].Name
-			first.Routers = append(first.Routers, router{Match: m, Route: &route{Cluster: to}})
+			clusterName := clusters[1+(d*perHost+r)%(len(clusters)-1)].Name
+			vhost.Routers = append(vhost.Routers, router{Match: m, Route: &route{Cluster: clusterName}})
 		}
-		hosts = append(hosts, first)
+		hosts = append(hosts, vhost)
 	}
 	last := &hosts[len(hosts)-1]
 	last.Domains = append(last.Domains, "*")
@@ -93,11 +93,11 @@ var unlimited = []breakers{{}} //nolint:gochecknoglobals // never changed
 
 // oneHost returns a cluster with c's origin as its only host.
 func oneHost(name string, c Config) cluster {
-	first := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: c.Origin.String()}}}
+	cl := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: c.Origin.String()}}}
 	if c.MaxQueued > 0 {
-		first.Pool = &pool{c.MaxQueued}
+		cl.Pool = &pool{c.MaxQueued}
 	}
-	return first
+	return cl
 }
 
 // The subset of config.json that this package writes; docs/reference describes the keys.

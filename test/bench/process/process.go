@@ -1,4 +1,4 @@
-// Package process starts the processes of a measurement on chosen CPUs and reads their resource
+// Package process starts the processes of a measurement on given CPUs and reads their resource
 // usage from the kernel.
 package process
 
@@ -42,21 +42,21 @@ func NewLauncher() *Launcher {
 // Start starts cmd with all of its threads on one CPU. The kernel sends SIGTERM to the child if
 // this process dies first.
 func (l *Launcher) Start(cmd *exec.Cmd, cpu int) error {
-	failed := make(chan error, 1)
+	result := make(chan error, 1)
 	l.work <- func() {
 		var set unix.CPUSet
 		set.Set(cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			failed <- fmt.Errorf("pin to CPU %d: %w", cpu, err)
+			result <- fmt.Errorf("pin to CPU %d: %w", cpu, err)
 			return
 		}
 		if cmd.SysProcAttr == nil {
 			cmd.SysProcAttr = &syscall.SysProcAttr{}
 		}
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
-		failed <- cmd.Start()
+		result <- cmd.Start()
 	}
-	return <-failed
+	return <-result
 }
 
 // Close ends the thread and waits for its goroutine.
@@ -93,7 +93,7 @@ func PinSelf(cpu int) error {
 		if err != nil {
 			return err
 		}
-		// The thread may have ended since.
+		// The thread may have ended.
 		if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("pin thread %d to CPU %d: %w", tid, cpu, err)
 		}
@@ -104,18 +104,18 @@ func PinSelf(cpu int) error {
 // RaiseFiles raises the soft limit of open files of this process, which children inherit, towards
 // n, and returns the resulting limit. It also raises the hard limit if permitted.
 func RaiseFiles(n uint64) (uint64, error) {
-	var deadline unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &deadline); err != nil {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 0, fmt.Errorf("read the limit of open files: %w", err)
 	}
-	if deadline.Cur >= n {
-		return deadline.Cur, nil
+	if limit.Cur >= n {
+		return limit.Cur, nil
 	}
-	want := unix.Rlimit{Cur: n, Max: max(n, deadline.Max)}
+	want := unix.Rlimit{Cur: n, Max: max(n, limit.Max)}
 	if unix.Setrlimit(unix.RLIMIT_NOFILE, &want) == nil {
 		return n, nil
 	}
-	want = unix.Rlimit{Cur: min(n, deadline.Max), Max: deadline.Max}
+	want = unix.Rlimit{Cur: min(n, limit.Max), Max: limit.Max}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &want); err != nil {
 		return 0, fmt.Errorf("raise the limit of open files: %w", err)
 	}
@@ -145,7 +145,7 @@ func Tree(pid int) []int {
 	return pids
 }
 
-// CPUTime returns the user and system CPU time of all threads of the processes since they began,
+// CPUTime returns the user and system CPU time of all threads of the processes since they started,
 // including threads that have ended. It reads the scheduler's nanosecond clock, not the ticks of
 // /proc/PID/stat.
 func CPUTime(pids []int) (time.Duration, error) {
@@ -301,7 +301,7 @@ func readFields(file string, names ...string) ([]uint64, error) {
 		}
 	}
 	if found != len(names) {
-		return nil, fmt.Errorf("%s: %d of the fields %v", file, found, names)
+		return nil, fmt.Errorf("%s has %d of the fields %v", file, found, names)
 	}
 	return values, nil
 }

@@ -55,7 +55,7 @@ func TestCPUTimeGrowsWithWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for begin := time.Now(); time.Since(begin) < 20*time.Millisecond; {
+	for start := time.Now(); time.Since(start) < 20*time.Millisecond; {
 		io.Discard.Write(nil)
 	}
 	after, err := CPUTime(self)
@@ -93,17 +93,17 @@ func TestReadStatistics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if switches.Voluntary == 0 {
-		t.Errorf("ReadSwitches = %+v, want voluntary ones", switches)
+		t.Errorf("ReadSwitches = %+v, want voluntary switches", switches)
 	}
 	before, err := OpenFiles(self)
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := os.Open(os.DevNull)
+	file, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Close()
+	defer file.Close()
 	if after, err := OpenFiles(self); err != nil || after != before+1 {
 		t.Errorf("OpenFiles = %d, %v after one more open, want %d", after, err, before+1)
 	}
