@@ -290,7 +290,7 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 		w.signal(syscall.SIGHUP)
 		w.stderr.await(t, from, want)
 	}
-	reload(withCluster("com.example.Dynamic"), "cluster \\\"com.example.Dynamic\\\": the file also defines this name")
+	reload(withCluster("com.example.Dynamic"), "cluster \\\"com.example.Dynamic\\\": a Dubbo service of the application also defines this name")
 	reload(e.text, "configuration applied")
 	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), `"a change takes effect after a restart" key=dubbo_registry`)
 	response := newConsumer(t, e.address("20881")).call(invocation{service: "com.example.Dynamic", method: "say"})
