@@ -81,8 +81,8 @@ func TestRequestsNextToIdleStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer running.Stop()
-	clients, shut, err := openHTTP2(t.Context(), running, 3)
-	defer shut()
+	clients, closeAll, err := openHTTP2(t.Context(), running, 3)
+	defer closeAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,9 +110,9 @@ func TestProgramWithoutHTTP2IsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkUnmeasured(t, report)
-	page := report.markdown()
-	if n := strings.Count(page, "| not supported |"); n < 6 {
-		t.Errorf("report.md has %d times \"not supported\", want at least 6:\n%s", n, page)
+	markdown := report.markdown()
+	if n := strings.Count(markdown, "| not supported |"); n < 6 {
+		t.Errorf("report.md has %d times \"not supported\", want at least 6:\n%s", n, markdown)
 	}
 }
 

@@ -283,25 +283,25 @@ func number(t *testing.T, c call) float64 {
 	return n
 }
 
-// check checks the conditions that apply to every outage. No call waited for its timeout. No call failed
-// before the kill, and each failure has an error of errorPrefixes. Calls in flight on the provider
-// failed soon, and none of them began after its end was known.
+// check checks the conditions that apply to every outage. No call waited for its timeout. No call
+// failed before the kill, and each failure has an error of errorPrefixes. Calls in flight on the
+// provider failed within detectionLimit of its exit, and none of them began after the failover.
 func (o outage) check(t *testing.T) {
 	t.Helper()
 	o.checkLatency(t)
 	if len(o.failures) == 0 {
 		t.Error("no call was lost: no call was in flight on the killed provider")
 	}
-	for _, g := range o.failures {
-		if !g.hasPrefix(o.errorPrefixes.inFlight) && !g.hasPrefix(o.errorPrefixes.notConnected) {
-			t.Errorf("lost: %v; want the error %q or %q", g, o.errorPrefixes.inFlight, o.errorPrefixes.notConnected)
+	for _, failure := range o.failures {
+		if !failure.hasPrefix(o.errorPrefixes.inFlight) && !failure.hasPrefix(o.errorPrefixes.notConnected) {
+			t.Errorf("lost: %v; want the error %q or %q", failure, o.errorPrefixes.inFlight, o.errorPrefixes.notConnected)
 		}
-		ended := time.UnixMilli(g.LastEnded)
+		ended := time.UnixMilli(failure.LastEnded)
 		if ended.Before(o.killed.Truncate(time.Millisecond)) {
-			t.Errorf("lost %v before the provider was killed: %v", o.killed.Sub(ended), g)
+			t.Errorf("lost %v before the provider was killed: %v", o.killed.Sub(ended), failure)
 		}
-		if delay := ended.Sub(o.exited); g.hasPrefix(o.errorPrefixes.inFlight) && delay > o.detectionLimit() {
-			t.Errorf("lost %v after the provider exited, want within %v: %v", delay, o.detectionLimit(), g)
+		if delay := ended.Sub(o.exited); failure.hasPrefix(o.errorPrefixes.inFlight) && delay > o.detectionLimit() {
+			t.Errorf("lost %v after the provider exited, want within %v: %v", delay, o.detectionLimit(), failure)
 		}
 	}
 	o.checkFailuresBefore(t, o.errorPrefixes.inFlight, o.failedOver)
@@ -319,9 +319,9 @@ func (o outage) checkLatency(t *testing.T) {
 // checkFailuresBefore checks that every call that failed with one of prefixes began before event.
 func (o outage) checkFailuresBefore(t *testing.T, prefixes []string, event time.Time) {
 	t.Helper()
-	for _, g := range o.failures {
-		if delay := time.UnixMilli(g.LastBegan).Sub(event); g.hasPrefix(prefixes) && delay > 0 {
-			t.Errorf("lost although it began %v after the event: %v", delay, g)
+	for _, failure := range o.failures {
+		if delay := time.UnixMilli(failure.LastBegan).Sub(event); failure.hasPrefix(prefixes) && delay > 0 {
+			t.Errorf("lost although it began %v after the event: %v", delay, failure)
 		}
 	}
 }
@@ -329,13 +329,13 @@ func (o outage) checkFailuresBefore(t *testing.T, prefixes []string, event time.
 // checkMaxFailures bounds the number of calls that failed with one of prefixes.
 func (o outage) checkMaxFailures(t *testing.T, prefixes []string, maximum int) {
 	t.Helper()
-	failed := 0
-	for _, g := range o.failures {
-		if g.hasPrefix(prefixes) {
-			failed += g.Count
+	lost := 0
+	for _, failure := range o.failures {
+		if failure.hasPrefix(prefixes) {
+			lost += failure.Count
 		}
 	}
-	if failed > maximum {
-		t.Errorf("%d calls were lost as %q, want at most %d", failed, prefixes, maximum)
+	if lost > maximum {
+		t.Errorf("%d calls were lost as %q, want at most %d", lost, prefixes, maximum)
 	}
 }

@@ -26,14 +26,14 @@ type Dir string
 func (d Dir) CA() string { return filepath.Join(string(d), "ca.pem") }
 
 // Certificate returns the path of the certificate.
-func (d Dir) Certificate() string { return filepath.Join(string(d), "own.pem") }
+func (d Dir) Certificate() string { return filepath.Join(string(d), "cert.pem") }
 
 // Key returns the path of the certificate's private key.
-func (d Dir) Key() string { return filepath.Join(string(d), "own.key") }
+func (d Dir) Key() string { return filepath.Join(string(d), "cert.key") }
 
 // CertificateAndKey returns the path of the file with certificate and key, the format that haproxy
 // reads.
-func (d Dir) CertificateAndKey() string { return filepath.Join(string(d), "both.pem") }
+func (d Dir) CertificateAndKey() string { return filepath.Join(string(d), "cert-and-key.pem") }
 
 // Write creates the files. The keys are ECDSA P-256; the certificates are valid for one day.
 func (d Dir) Write() error {
@@ -51,16 +51,16 @@ func (d Dir) Write() error {
 	if err := errors.Join(rootErr, keyErr); err != nil {
 		return err
 	}
-	ca, caErr := x509.CreateCertificate(rand.Reader, authority, authority, &root.PublicKey, root)
-	cert, certErr := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, root)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	caDER, caErr := x509.CreateCertificate(rand.Reader, authority, authority, &root.PublicKey, root)
+	certDER, certErr := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, root)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err := errors.Join(caErr, certErr, err); err != nil {
 		return err
 	}
-	certText := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
-	keyText := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	certText := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER})
+	keyText := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 	return errors.Join(
-		os.WriteFile(d.CA(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca}), 0o600),
+		os.WriteFile(d.CA(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), 0o600),
 		os.WriteFile(d.Certificate(), certText, 0o600),
 		os.WriteFile(d.Key(), keyText, 0o600),
 		os.WriteFile(d.CertificateAndKey(), append(certText, keyText...), 0o600),

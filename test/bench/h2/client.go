@@ -84,19 +84,19 @@ func (c *Client) OnData(_ *Stream, b []byte, end bool) error {
 	return nil
 }
 
-// RequestOnce connects, requests a path and returns an error unless the response body has want
-// bytes.
-func RequestOnce(conn net.Conn, path string, message, want int) error {
+// RequestOnce starts HTTP/2 on a new connection, requests a path and returns an error unless the
+// response body has want bytes. size is that of Get.
+func RequestOnce(conn net.Conn, path string, size, want int) error {
 	c, err := Connect(conn)
 	if err != nil {
 		return err
 	}
-	return c.Expect(path, message, want)
+	return c.Expect(path, size, want)
 }
 
-// Expect requests a path and returns an error unless the response body has want bytes.
-func (c *Client) Expect(path string, message, want int) error {
-	n, err := c.Get(path, message)
+// Expect is Get, and returns an error unless the response body has want bytes.
+func (c *Client) Expect(path string, size, want int) error {
+	n, err := c.Get(path, size)
 	if err == nil && n != want {
 		err = fmt.Errorf("%s: a response of %d bytes, want %d", path, n, want)
 	}

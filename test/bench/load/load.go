@@ -107,12 +107,12 @@ func Run(job Job) (Result, error) {
 		return Result{}, err
 	}
 	m.histogram = histogram.Histogram{} // requests of the warm-up are not counted
-	begin := m.now()
-	if err := g.runUntil(begin + job.Measure); err != nil {
+	start := m.now()
+	if err := g.runUntil(start + job.Measure); err != nil {
 		return Result{}, err
 	}
 	// On a busy machine the first response may arrive later.
-	for last := begin + job.Measure + stallTimeout; m.histogram.Count() == 0 && m.now() < last; {
+	for deadline := start + job.Measure + stallTimeout; m.histogram.Count() == 0 && m.now() < deadline; {
 		if err := g.runUntil(m.now() + time.Millisecond); err != nil {
 			return Result{}, err
 		}
@@ -124,17 +124,17 @@ func Run(job Job) (Result, error) {
 	}
 	h := &m.histogram
 	if h.Count() == 0 {
-		return Result{}, fmt.Errorf("no response in %v", end-begin)
+		return Result{}, fmt.Errorf("no response in %v", end-start)
 	}
 	return Result{
 		Requests: h.Count(),
-		Elapsed:  end - begin,
+		Elapsed:  end - start,
 		CPU:      after.cpu - before.cpu,
 		Switches: process.Switches{
 			Voluntary:   after.switches.Voluntary - before.switches.Voluntary,
 			Involuntary: after.switches.Involuntary - before.switches.Involuntary,
 		},
-		Others:     max(0, (after.others-before.others).Seconds()/(end-begin).Seconds()),
+		Others:     max(0, (after.others-before.others).Seconds()/(end-start).Seconds()),
 		Mean:       h.Mean(),
 		P50:        h.Quantile(0.5),
 		P90:        h.Quantile(0.9),

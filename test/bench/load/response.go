@@ -15,7 +15,7 @@ type responseHead struct {
 // parse reads the response head at the start of b. n is its length, or 0 if the head is incomplete.
 // Any response other than a 200 with a Content-Length is an error, because it would not be
 // comparable.
-func parse(b []byte) (n int, a responseHead, err error) {
+func parse(b []byte) (n int, head responseHead, err error) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {
 		return 0, responseHead{}, nil
@@ -25,7 +25,7 @@ func parse(b []byte) (n int, a responseHead, err error) {
 		line, _, _ := bytes.Cut(rest, []byte("\r\n"))
 		return 0, responseHead{}, fmt.Errorf("the response is %q, want a 200", line)
 	}
-	a.length = -1
+	head.length = -1
 	for {
 		rest = rest[bytes.IndexByte(rest, '\n')+1:]
 		if len(rest) == 0 {
@@ -42,15 +42,15 @@ func parse(b []byte) (n int, a responseHead, err error) {
 		value = bytes.TrimSpace(value)
 		switch {
 		case bytes.EqualFold(name, []byte("content-length")):
-			if a.length, err = strconv.Atoi(string(value)); err != nil || a.length < 0 {
+			if head.length, err = strconv.Atoi(string(value)); err != nil || head.length < 0 {
 				return 0, responseHead{}, fmt.Errorf("the Content-Length is %q", value)
 			}
 		case bytes.EqualFold(name, []byte("connection")):
-			a.closes = bytes.EqualFold(value, []byte("close"))
+			head.closes = bytes.EqualFold(value, []byte("close"))
 		}
 	}
-	if a.length < 0 {
+	if head.length < 0 {
 		return 0, responseHead{}, fmt.Errorf("the response has no Content-Length: %q", b[:end])
 	}
-	return end + 4, a, nil
+	return end + 4, head, nil
 }
