@@ -2,7 +2,7 @@ package layers
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// File are the resources that a file defines. It is not safe for concurrent use.
+// File holds the resources that a file defines. It is not safe for concurrent use.
 type File struct {
 	snapshot *config.Snapshot // immutable
 	defined  map[resource]bool
@@ -13,7 +13,7 @@ type resource struct {
 	name string
 }
 
-// NewFile returns the resources of file, which nobody changes from now on.
+// NewFile returns the resources of file. The caller does not change file afterwards.
 func NewFile(file *config.Snapshot) *File { return &File{snapshot: file} }
 
 // Owner implements Layer.Owner.
@@ -30,7 +30,7 @@ func (f *File) Owner(kind Kind, name string) string {
 	return ""
 }
 
-// names yields the named resources.
+// names yields the kind and name of each resource.
 func (f *File) names(yield func(Kind, string) bool) {
 	for _, c := range f.snapshot.Clusters {
 		if !yield(Cluster, c.Name) {

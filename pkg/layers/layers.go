@@ -1,14 +1,14 @@
 // Package layers merges the configurations of several sources into the one that the server runs:
 //
 //	the file · Dubbo services (Overlay) · the control plane (xds.Source)
-//	      │ Stack: one lock, one layer that defines a name, rollback
+//	      │ Stack: one lock, one owning layer for each name, rollback
 //	      │ config.Delta
 //	  the server
 //
 // A source changes its layer and applies the change while it holds the lock of the Stack. If
 // applying fails, the layer returns to its previous state, so the layers always describe the
-// configuration that runs. A name belongs to the layer that defines it first; the change that
-// defines it again is rejected.
+// active configuration. A name belongs to the layer that defines it first; a change that defines it
+// again is rejected.
 package layers
 
 import (
@@ -33,22 +33,22 @@ const (
 // Layer is the part of the configuration that a source other than the file defines. The Stack calls
 // its methods with the lock held.
 type Layer interface {
-	// Owner returns who defines a resource, such as "the control plane", whether or not it is
-	// active; "": the layer does not define it.
+	// Owner returns the owner of a resource for errors, such as "the control plane", even if the
+	// resource is not active; "": the layer does not define it.
 	Owner(kind Kind, name string) string
 	// AppendTo adds the active resources to next. It may change the lists of clusters, listeners
 	// and route tables, but not the values they point to.
 	AppendTo(next *config.Snapshot)
-	// SetFile changes what the layer derives from the file. The Stack then calls end, even after an
-	// error: with nil when file is active, else with the reason, when the file and the lower layers
-	// are as before; then the layer returns to its previous state. end may be nil.
+	// SetFile updates the parts of the layer that depend on the file. The Stack then calls end, even
+	// after an error: with nil when file is active, else with the reason; then the file and the lower
+	// layers have their previous state, and the layer returns to its own. end may be nil.
 	SetFile(file *config.Snapshot) (end func(ctx context.Context, reason error), err error)
 	// NamesFreed is called when other layers may define fewer names than before.
 	NamesFreed()
 }
 
-// Stack holds the layers and applies their changes. Its lock guards the layers and what they are
-// made from; it is held while a configuration is applied, which can take seconds.
+// Stack holds the layers and applies their changes. Its lock guards the layers and the state of their
+// sources. The lock is held while a configuration is applied, which can take seconds.
 type Stack struct {
 	sync.Mutex
 
@@ -57,8 +57,8 @@ type Stack struct {
 	layers []Layer                                   // from the lowest to the highest
 }
 
-// New returns a Stack with an empty file. apply makes a configuration active, or returns why it
-// cannot and changes nothing. Calls do not overlap.
+// New returns a Stack with an empty file. apply makes a configuration active, or returns an error and
+// changes nothing. The Stack serializes the calls of apply.
 func New(apply func(context.Context, config.Delta) error) *Stack {
 	return &Stack{apply: apply, file: NewFile(&config.Snapshot{})}
 }
@@ -70,8 +70,9 @@ func (s *Stack) Add(l Layer) {
 	s.layers = append(s.layers, l)
 }
 
-// SetFile makes file the lowest layer and applies the result. An error of a layer or of applying is
-// returned as it is; then all layers are as before. ctx is the lifetime of new listeners.
+// SetFile makes file the lowest layer and applies the result. It returns an error of a layer or of
+// apply without wrapping it; all layers then have their previous state. ctx is the lifetime of new
+// listeners.
 func (s *Stack) SetFile(ctx context.Context, file *config.Snapshot) error {
 	s.Lock()
 	defer s.Unlock()
@@ -113,13 +114,13 @@ func (s *Stack) setFile(ctx context.Context, file *config.Snapshot) (ends []func
 }
 
 // Apply applies the change that a layer has made to itself; it sets d.Next. After an error the
-// layer undoes the change. The lock is held.
+// layer undoes the change. The caller holds the lock.
 func (s *Stack) Apply(ctx context.Context, d config.Delta) error {
 	d.Next = s.Snapshot
 	return s.apply(ctx, d)
 }
 
-// Snapshot returns the merged configuration. The lock is held.
+// Snapshot returns the merged configuration. The caller holds the lock.
 func (s *Stack) Snapshot() *config.Snapshot {
 	return Merge(s.file.snapshot, func(next *config.Snapshot) {
 		for _, l := range s.layers {
@@ -138,7 +139,8 @@ func Merge(file *config.Snapshot, appendTo func(next *config.Snapshot)) *config.
 	return &next
 }
 
-// Owner returns who defines a resource in a layer other than l; "": nobody. The lock is held.
+// Owner returns the owner of a resource in a layer other than l; "": none. The caller holds the
+// lock.
 func (s *Stack) Owner(l Layer, kind Kind, name string) string {
 	if owner := s.file.Owner(kind, name); owner != "" {
 		return owner
@@ -154,7 +156,7 @@ func (s *Stack) Owner(l Layer, kind Kind, name string) string {
 	return ""
 }
 
-// namesFreed tells the layers other than l that names may have become free.
+// namesFreed notifies the layers other than l that names may have become free.
 func (s *Stack) namesFreed(l Layer) {
 	for _, other := range s.layers {
 		if other != l {
@@ -163,7 +165,7 @@ func (s *Stack) namesFreed(l Layer) {
 	}
 }
 
-// conflict returns the error for a name that owner defines already.
+// conflict returns the error for a name that owner already defines.
 func conflict(kind Kind, name, owner string) error {
 	return fmt.Errorf("%s %q: %s also defines this name", kind, name, owner)
 }

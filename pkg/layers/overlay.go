@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Change is the difference from the previous content of an Overlay. Neither side modifies the
-// values that it points to.
+// Change is the difference from the previous content of an Overlay. Neither the caller nor the
+// Overlay modifies the values to which it points.
 type Change struct {
 	Clusters []*config.Cluster  // new or changed
 	Removed  []string           // names of clusters
@@ -28,8 +28,8 @@ type Overlay struct {
 	merged   *config.RouteTable // the file's table with routes
 }
 
-// NewOverlay adds an empty Overlay to s. owner is who defines its resources, for errors; table is
-// the name of its route table.
+// NewOverlay adds an empty Overlay to s. owner is the owner of its resources in errors; table is the
+// name of its route table.
 func NewOverlay(s *Stack, owner, table string) *Overlay {
 	o := &Overlay{stack: s, owner: owner, table: table, clusters: map[string]*config.Cluster{}}
 	s.Add(o)
@@ -61,8 +61,8 @@ func (o *Overlay) checkName(cluster string) error {
 	return nil
 }
 
-// Apply changes the content and applies the result. On an error the content is as before. Unless
-// clusters are removed, the cost is that of what is new or changed.
+// Apply changes the content and applies the result. On an error the content stays unchanged. Unless
+// clusters are removed, the cost is proportional to the new and changed clusters and routes.
 func (o *Overlay) Apply(ctx context.Context, c Change) error {
 	o.stack.Lock()
 	defer o.stack.Unlock()
@@ -163,10 +163,10 @@ func (o *Overlay) SetFile(file *config.Snapshot) (end func(context.Context, erro
 	}, nil
 }
 
-// NamesFreed implements Layer.NamesFreed: sources of an Overlay retry themselves.
+// NamesFreed implements Layer.NamesFreed. It does nothing, because the source of an Overlay retries.
 func (o *Overlay) NamesFreed() {}
 
-// merge returns the table of the file with routes added; nil: none.
+// merge returns the table of the file with routes added; nil routes add nothing.
 func (o *Overlay) merge(file *config.Snapshot, routes *config.RouteTable) (*config.RouteTable, error) {
 	merged := config.RouteTable{Name: o.table}
 	if i := tableIndex(file.Routes, o.table); i >= 0 {

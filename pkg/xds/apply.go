@@ -11,49 +11,49 @@ import (
 )
 
 // applyUpdate applies the valid resources of an update and returns the rejected ones.
-func (s *Source) applyUpdate(ctx context.Context, f *channel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
+func (s *Source) applyUpdate(ctx context.Context, ch *channel, u ads.Update, now time.Time) (rejected []ads.ResourceError) {
 	s.state.Checkpoint()
-	wrong = s.stage(f, u, now)
+	rejected = s.stage(ch, u, now)
 	c, err := s.reconcile(ctx)
 	if err == nil {
-		return wrong
+		return rejected
 	}
 	// Apply failed for a reason outside the resources: a port is in use, a file is missing.
 	s.state.Rollback()
 	if u.Type != resource.ListenerType && len(c.ActivatedListeners) > 0 {
 		// The cause may be a listener that this update completes, not the update itself.
 		s.state.Checkpoint()
-		wrong = s.stage(f, u, now)
+		rejected = s.stage(ch, u, now)
 		for _, name := range c.ActivatedListeners {
 			s.state.HoldBack(name)
 		}
 		if _, err := s.reconcile(ctx); err == nil {
 			s.applyHeldListeners(ctx, c.ActivatedListeners)
-			return wrong
+			return rejected
 		}
 		s.state.Rollback()
 	}
-	tries := maxApplyAttempts
+	attempts := maxApplyAttempts
 	s.state.PauseWarmup(true)
-	wrong = s.applyBisected(ctx, f, u, now, err, &tries)
+	rejected = s.applyBisected(ctx, ch, u, now, err, &attempts)
 	s.state.PauseWarmup(false)
 	s.state.Checkpoint()
-	s.reconcileExpired(ctx) // the update may have been what the warm-up waited for
-	return wrong
+	s.reconcileExpired(ctx) // the warm-up may have waited for this update
+	return rejected
 }
 
 // stage stores the valid resources of an update in the state and returns the rejected ones. It
 // reports the fields that this build does not know.
-func (s *Source) stage(f *channel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
-	staged := s.state.Stage(f.client, f.secretSource, u, now)
+func (s *Source) stage(ch *channel, u ads.Update, now time.Time) (rejected []ads.ResourceError) {
+	staged := s.state.Stage(ch.client, ch.secretSource, u, now)
 	for _, name := range staged.NameConflicts {
 		s.nameConflicts[resourceKey{u.Type, name}] = true
 	}
-	for _, one := range staged.Unknown {
-		s.reportUnknownFields(u.Type, one)
+	for _, unknown := range staged.Unknown {
+		s.reportUnknownFields(u.Type, unknown)
 	}
-	for _, one := range staged.AwaitedLayers {
-		s.opts.Log.Error("still waiting for a runtime layer that was rejected", logResource, one.Name, logError, one.Reason)
+	for _, layer := range staged.AwaitedLayers {
+		s.opts.Log.Error("still waiting for a runtime layer that was rejected", logResource, layer.Name, logError, layer.Reason)
 	}
 	return staged.Rejected
 }
@@ -61,36 +61,36 @@ func (s *Source) stage(f *channel, u ads.Update, now time.Time) (wrong []ads.Res
 // maxApplyAttempts limits how many parts of one failed update are applied separately.
 const maxApplyAttempts = 256
 
-// applyBisected applies the parts of an update that failed as a whole with err. It tries the
-// removals and the changes separately, then halves of the changes, recursively, and returns the
-// resources that cannot be applied.
-func (s *Source) applyBisected(ctx context.Context, f *channel, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.ResourceError) {
+// applyBisected applies the parts of an update that failed with err. It tries the removals and the
+// changes separately, then halves of the changes, recursively. It returns the resources that cannot
+// be applied.
+func (s *Source) applyBisected(ctx context.Context, ch *channel, u ads.Update, now time.Time, err error, attempts *int) (rejected []ads.ResourceError) {
 	half := len(u.Changed) / 2
 	parts := []ads.Update{{Type: u.Type, Changed: u.Changed[:half]}, {Type: u.Type, Changed: u.Changed[half:]}}
 	switch {
-	case *tries > 0 && len(u.Changed) > 0 && len(u.Removed) > 0:
+	case *attempts > 0 && len(u.Changed) > 0 && len(u.Removed) > 0:
 		parts = []ads.Update{{Type: u.Type, Removed: u.Removed}, {Type: u.Type, Changed: u.Changed}}
-	case len(u.Changed) <= 1 || *tries <= 0:
+	case len(u.Changed) <= 1 || *attempts <= 0:
 		s.reapplyActive(ctx)
-		for _, n := range u.Changed {
-			wrong = append(wrong, ads.ResourceError{Name: n.Name, Reason: err.Error()})
+		for _, r := range u.Changed {
+			rejected = append(rejected, ads.ResourceError{Name: r.Name, Reason: err.Error()})
 		}
 		for _, name := range u.Removed {
-			wrong = append(wrong, ads.ResourceError{Name: name, Reason: err.Error()})
+			rejected = append(rejected, ads.ResourceError{Name: name, Reason: err.Error()})
 		}
-		return wrong
+		return rejected
 	}
 	for _, part := range parts {
-		*tries--
+		*attempts--
 		s.state.Checkpoint()
-		bad := s.stage(f, part, now)
+		partRejected := s.stage(ch, part, now)
 		if _, err := s.reconcile(ctx); err != nil {
 			s.state.Rollback()
-			bad = s.applyBisected(ctx, f, part, now, err, tries)
+			partRejected = s.applyBisected(ctx, ch, part, now, err, attempts)
 		}
-		wrong = append(wrong, bad...)
+		rejected = append(rejected, partRejected...)
 	}
-	return wrong
+	return rejected
 }
 
 // applyHeldListeners applies held listeners one by one. A listener that fails stays held back until
@@ -110,13 +110,13 @@ func (s *Source) applyHeldListeners(ctx context.Context, names []string) {
 
 // recordRejection records that a listener could not be applied.
 func (s *Source) recordRejection(listener string, err error) {
-	if f := s.mainChannel(); f != nil {
-		f.history.RecordRejection(resource.ListenerType, listener, err.Error(), time.Now())
+	if ch := s.mainChannel(); ch != nil {
+		ch.history.RecordRejection(resource.ListenerType, listener, err.Error(), time.Now())
 	}
 }
 
-// reapplyActive applies the state after a rollback, which is the previous configuration. If that
-// fails, the next reconcile tries again.
+// reapplyActive applies the previous configuration after a rollback. If that fails, the next
+// reconcile tries again.
 func (s *Source) reapplyActive(ctx context.Context) {
 	s.state.Checkpoint()
 	if _, err := s.reconcile(ctx); err != nil {
@@ -127,7 +127,8 @@ func (s *Source) reapplyActive(ctx context.Context) {
 
 // reconcileExpired applies resources that became ready without a response: by timeout, or because a
 // resource is subscribed or unsubscribed on demand. If Apply fails, it holds back the listeners
-// that it activated and applies the rest. Called with the stack locked and after a checkpoint.
+// that it activated and applies the rest. The caller holds the lock of the stack and has called
+// Checkpoint.
 func (s *Source) reconcileExpired(ctx context.Context) {
 	c, err := s.reconcile(ctx)
 	if err == nil {
@@ -138,8 +139,8 @@ func (s *Source) reconcileExpired(ctx context.Context) {
 		s.state.HoldBack(name)
 	}
 	now := time.Now()
-	for _, one := range c.Clusters {
-		s.state.RestartWait(one.Name, now)
+	for _, cluster := range c.Clusters {
+		s.state.RestartWait(cluster.Name, now)
 	}
 	s.opts.Log.Error("cannot apply resources that finished warming", logError, err)
 	s.reapplyActive(ctx)

@@ -28,8 +28,8 @@ const (
 	saveInterval = 10 * time.Minute
 )
 
-// cacheLoop is the cache part of the event loop: when to save and when to use the cache. Guarded by
-// the Source's stack.
+// cacheLoop is the cache part of the event loop: when to save and when to use the cache. The lock of
+// the stack guards it.
 type cacheLoop struct {
 	*cache.Cache // nil: no cache
 
@@ -37,37 +37,37 @@ type cacheLoop struct {
 	dirtySince    time.Time       // when the first unsaved change arrived; zero: none
 	saveTimer     *time.Timer
 	fallbackTimer *time.Timer
-	loadAttempted bool // the cache was loaded, or is not needed
+	loadAttempted bool // a load was attempted, or is not needed
 }
 
 // initCache initializes the cache of a Source.
 func (s *Source) initCache() {
-	m := &s.cache
-	m.saveTimer, m.fallbackTimer = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
-	m.saveTimer.Stop()
-	m.fallbackTimer.Stop()
-	c := s.opts.Bootstrap.Cache
-	if c.Path == "" {
+	c := &s.cache
+	c.saveTimer, c.fallbackTimer = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	c.saveTimer.Stop()
+	c.fallbackTimer.Stop()
+	settings := s.opts.Bootstrap.Cache
+	if settings.Path == "" {
 		return
 	}
-	m.received = map[string]bool{}
-	m.Cache = cache.New(c.Path, cache.Owner{Node: s.boot.Node.GetId(), Cluster: s.boot.Node.GetCluster(), ControlPlane: s.boot.ADSCluster}, s.opts.Log)
+	c.received = map[string]bool{}
+	c.Cache = cache.New(settings.Path, cache.Owner{Node: s.boot.Node.GetId(), Cluster: s.boot.Node.GetCluster(), ControlPlane: s.boot.ADSCluster}, s.opts.Log)
 }
 
-// cachedTypes returns the resource types in the cache. A type comes before those it refers to.
+// cachedTypes returns the resource types in the cache. A type precedes the types it refers to.
 // Secrets are never cached.
 func cachedTypes() []string {
 	return []string{resource.RuntimeType, resource.ClusterType, resource.ListenerType, resource.EndpointType, resource.RouteType, resource.DubboRouteType, resource.ExtensionType}
 }
 
-// startCache starts the cache; end stops it after the last save.
-func (s *Source) startCache() (end func()) {
+// startCache starts the cache; stop stops it after the last save.
+func (s *Source) startCache() (stop func()) {
 	if s.cache.Cache == nil {
 		return func() {}
 	}
 	s.cache.fallbackTimer.Reset(cacheFallbackDelay)
-	var saving sync.WaitGroup
-	saving.Go(s.cache.Run)
+	var wg sync.WaitGroup
+	wg.Go(s.cache.Run)
 	return func() {
 		s.stack.Lock()
 		if !s.cache.dirtySince.IsZero() && s.allTypesReceived() {
@@ -75,25 +75,25 @@ func (s *Source) startCache() (end func()) {
 		}
 		s.stack.Unlock()
 		s.cache.Close()
-		saving.Wait()
+		wg.Wait()
 	}
 }
 
 // noteResponse records a response of the control plane, which ends the use of the cache.
 func (s *Source) noteResponse(u ads.Update) {
-	m := &s.cache
-	if m.Cache == nil {
+	c := &s.cache
+	if c.Cache == nil {
 		return
 	}
-	m.fallbackTimer.Stop()
-	m.loadAttempted = true
-	m.received[u.Type] = true
-	if m.EndUse() {
+	c.fallbackTimer.Stop()
+	c.loadAttempted = true
+	c.received[u.Type] = true
+	if c.EndUse() {
 		s.opts.Log.Info("the control plane responds again: the xDS cache is no longer in use")
 	}
-	if m.dirtySince.IsZero() && len(u.Changed)+len(u.Removed) > 0 {
-		m.dirtySince = time.Now()
-		m.saveTimer.Reset(saveDelay)
+	if c.dirtySince.IsZero() && len(u.Changed)+len(u.Removed) > 0 {
+		c.dirtySince = time.Now()
+		c.saveTimer.Reset(saveDelay)
 	}
 }
 
@@ -112,36 +112,36 @@ func (s *Source) allTypesReceived() bool {
 func (s *Source) saveIfDue() {
 	s.stack.Lock()
 	defer s.stack.Unlock()
-	m := &s.cache
-	if !m.dirtySince.IsZero() && !s.allTypesReceived() && time.Since(m.dirtySince) < maxSaveDelay {
-		m.saveTimer.Reset(saveDelay)
+	c := &s.cache
+	if !c.dirtySince.IsZero() && !s.allTypesReceived() && time.Since(c.dirtySince) < maxSaveDelay {
+		c.saveTimer.Reset(saveDelay)
 		return
 	}
-	if !m.dirtySince.IsZero() || s.channels[0].isConnected() {
+	if !c.dirtySince.IsZero() || s.channels[0].isConnected() {
 		s.queueSave()
 	}
-	m.saveTimer.Reset(saveInterval)
+	c.saveTimer.Reset(saveInterval)
 }
 
 // queueSave queues the accepted resources for a save, except those with a private key.
 func (s *Source) queueSave() {
-	g := &cache.Contents{ReceivedAt: time.Now()}
+	contents := &cache.Contents{ReceivedAt: time.Now()}
 	for _, url := range cachedTypes() {
-		held := s.channels[0].client.Resources(url)
+		accepted := s.channels[0].client.Resources(url)
 		u := ads.Update{Type: url}
-		for _, name := range slices.Sorted(maps.Keys(held)) {
+		for _, name := range slices.Sorted(maps.Keys(accepted)) {
 			if !s.state.HasPrivateKey(url, name) {
-				u.Changed = append(u.Changed, held[name])
+				u.Changed = append(u.Changed, accepted[name])
 			}
 		}
-		g.Resources = append(g.Resources, u)
+		contents.Resources = append(contents.Resources, u)
 	}
 	s.cache.dirtySince = time.Time{}
-	s.cache.Save(g)
+	s.cache.Save(contents)
 }
 
-// applyCacheIfSilent applies the cache when the control plane has not responded in time, and logs
-// that it is in use at each reminder.
+// applyCacheIfSilent applies the cache if the control plane has not responded in time. While the
+// cache is in use, each further call logs that.
 func (s *Source) applyCacheIfSilent(ctx context.Context) {
 	s.stack.Lock()
 	defer s.stack.Unlock()
@@ -150,19 +150,19 @@ func (s *Source) applyCacheIfSilent(ctx context.Context) {
 		s.cache.loadAttempted = true
 		s.applyCache(ctx)
 	}
-	if k := s.cache.Status(); k.InUse {
+	if status := s.cache.Status(); status.InUse {
 		s.opts.Log.Warn("the control plane does not respond: resources of the xDS cache are active, without secrets",
-			logControl, s.channels[0].name, logAge, time.Since(k.ReceivedAt).Round(time.Second).String(), logPath, k.Path)
+			logControl, s.channels[0].name, logAge, time.Since(status.ReceivedAt).Round(time.Second).String(), logPath, status.Path)
 		s.cache.fallbackTimer.Reset(cacheReminderInterval)
 	}
 }
 
 // applyCache applies the resources of the cache.
 func (s *Source) applyCache(ctx context.Context) {
-	now, f := time.Now(), s.channels[0]
-	g, err := s.cache.Load(now, s.opts.Bootstrap.Cache.MaxAge)
+	now, ch := time.Now(), s.channels[0]
+	contents, err := s.cache.Load(now, s.opts.Bootstrap.Cache.MaxAge)
 	if errors.Is(err, fs.ErrNotExist) {
-		s.opts.Log.Warn("the control plane does not respond, and there is no xDS cache", logControl, f.name)
+		s.opts.Log.Warn("the control plane does not respond, and there is no xDS cache", logControl, ch.name)
 		return
 	}
 	if err != nil {
@@ -170,44 +170,44 @@ func (s *Source) applyCache(ctx context.Context) {
 		return
 	}
 	for _, url := range cachedTypes() {
-		for _, u := range g.Resources {
+		for _, u := range contents.Resources {
 			if u.Type == url {
-				s.applyCachedType(ctx, f, u, now)
+				s.applyCachedType(ctx, ch, u, now)
 			}
 		}
 	}
 	s.state.Checkpoint()
-	s.state.SkipWarmup() // serve the cached configuration without what it lacks, such as secrets
+	s.state.SkipWarmup() // the cache lacks secrets: do not wait for them
 	s.reconcileExpired(ctx)
 	s.updateResourceCounts()
-	s.cache.SetInUse(g)
-	f.reconnect() // the current stream has not sent the restored versions
+	s.cache.SetInUse(contents)
+	ch.reconnect() // the current stream has not sent the restored versions
 }
 
 // applyCachedType applies the cached resources of a type. It drops those that are not subscribed or
 // are rejected.
-func (s *Source) applyCachedType(ctx context.Context, f *channel, u ads.Update, now time.Time) {
+func (s *Source) applyCachedType(ctx context.Context, ch *channel, u ads.Update, now time.Time) {
 	s.subscribeCached(u, now)
-	all, names := f.client.Subscription(u.Type)
+	all, names := ch.client.Subscription(u.Type)
 	if !all {
-		wanted := map[string]bool{}
+		subscribed := map[string]bool{}
 		for _, name := range names {
-			wanted[name] = true
+			subscribed[name] = true
 		}
-		u.Changed = slices.DeleteFunc(u.Changed, func(n ads.Resource) bool { return !wanted[n.Name] })
+		u.Changed = slices.DeleteFunc(u.Changed, func(r ads.Resource) bool { return !subscribed[r.Name] })
 	}
-	wrong := s.applyUpdate(ctx, f, u, now)
-	bad := map[string]bool{}
-	for _, w := range wrong {
-		bad[w.Name] = true
-		s.opts.Log.Warn("resource of the xDS cache rejected", logType, u.Type, logResource, w.Name, logReason, w.Reason)
+	rejected := s.applyUpdate(ctx, ch, u, now)
+	isRejected := map[string]bool{}
+	for _, rejection := range rejected {
+		isRejected[rejection.Name] = true
+		s.opts.Log.Warn("resource of the xDS cache rejected", logType, u.Type, logResource, rejection.Name, logReason, rejection.Reason)
 	}
-	for _, n := range u.Changed {
-		if !bad[n.Name] {
-			f.client.Restore(u.Type, n)
+	for _, r := range u.Changed {
+		if !isRejected[r.Name] {
+			ch.client.Restore(u.Type, r)
 		}
 	}
-	f.history.RecordUpdate(u, wrong, f.client.Resources(u.Type), now)
+	ch.history.RecordUpdate(u, rejected, ch.client.Resources(u.Type), now)
 	if u.Type == resource.ListenerType {
 		s.updateSubscriptions()
 	}

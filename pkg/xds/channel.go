@@ -18,7 +18,7 @@ import (
 // channel keeps a stream to a control plane open and reconnects when it ends. It passes events
 // to the event loop of the Source, which owns the protocol state.
 type channel struct {
-	name         string                // of the cluster of the control plane
+	name         string                // name of the control plane's cluster
 	secretSource resource.SecretSource // source of the secrets it serves; zero: it is the ADS channel
 	service      discoveryService
 	mode         ads.Mode
@@ -44,15 +44,15 @@ type channel struct {
 }
 
 // reconnect ends the current session, if any; run starts another.
-func (f *channel) reconnect() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.cancelSession != nil {
-		f.cancelSession()
+func (c *channel) reconnect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancelSession != nil {
+		c.cancelSession()
 	}
 }
 
-// event is a new stream, a response, or the end of a stream. The loop closes done after it has
+// event is a new stream, a response, or the end of a stream. The event loop closes done after it has
 // handled the event.
 type event struct {
 	channel   *channel
@@ -62,113 +62,113 @@ type event struct {
 	done      chan struct{}
 }
 
-// run keeps the stream open until ctx ends. It retries after every failure, also of reading a
-// certificate; the active configuration stays meanwhile.
-func (f *channel) run(ctx context.Context) {
-	defer f.dialer.Close()
+// run keeps the stream open until ctx ends. It retries after every failure, including a failure to
+// read a certificate. The active configuration stays meanwhile.
+func (c *channel) run(ctx context.Context) {
+	defer c.dialer.Close()
 	var backoff transport.Backoff
 	for ctx.Err() == nil {
-		begun := time.Now()
-		if f.isFirstAttempt() {
-			f.log.Info("connecting to the control plane", logControl, f.name, logAddress, f.dialer.Target.Address)
+		started := time.Now()
+		if c.isFirstAttempt() {
+			c.log.Info("connecting to the control plane", logControl, c.name, logAddress, c.dialer.Target.Address)
 		}
-		opened, spoke, err := f.session(ctx)
+		opened, responded, err := c.session(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		if spoke {
-			backoff.ResetAfter(time.Since(begun))
+		if responded {
+			backoff.ResetAfter(time.Since(started))
 		}
 		wait := backoff.Next()
-		f.setFailed(err)
+		c.setFailed(err)
 		if !opened { // the event loop logs the end of an open stream
-			f.logFailure(err, wait)
+			c.logFailure(err, wait)
 		}
-		retry := time.NewTimer(wait)
+		timer := time.NewTimer(wait)
 		select {
-		case <-retry.C:
+		case <-timer.C:
 		case <-ctx.Done():
 		}
-		retry.Stop()
+		timer.Stop()
 	}
 }
 
 // isFirstAttempt reports whether no attempt has failed since the last connection.
-func (f *channel) isFirstAttempt() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.status.Connected || f.status.Attempts == 0
+func (c *channel) isFirstAttempt() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status.Connected || c.status.Attempts == 0
 }
 
 // failureLogInterval is the minimum time between log lines with the same failure.
 const failureLogInterval = 10 * time.Second
 
 // logFailure logs why no stream could be opened. It logs a new reason immediately.
-func (f *channel) logFailure(err error, wait time.Duration) {
+func (c *channel) logFailure(err error, wait time.Duration) {
 	now, reason := time.Now(), err.Error()
-	if reason == f.lastLogged.reason && now.Sub(f.lastLogged.at) < failureLogInterval {
+	if reason == c.lastLogged.reason && now.Sub(c.lastLogged.at) < failureLogInterval {
 		return
 	}
-	f.lastLogged.reason, f.lastLogged.at = reason, now
-	f.log.Warn("cannot connect to the control plane", logControl, f.name, logAddress, f.dialer.Target.Address, logError, err,
+	c.lastLogged.reason, c.lastLogged.at = reason, now
+	c.log.Warn("cannot connect to the control plane", logControl, c.name, logAddress, c.dialer.Target.Address, logError, err,
 		"retry_in", wait.Round(time.Millisecond))
 }
 
-// session opens one stream on a connection of its own and serves it until it ends. opened reports
-// whether there was a stream, spoke whether a response arrived.
-func (f *channel) session(ctx context.Context) (opened, spoke bool, err error) {
+// session opens one stream on a new connection and serves it until it ends. opened reports whether
+// the stream was opened, responded whether a response arrived.
+func (c *channel) session(ctx context.Context) (opened, responded bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A new connection starts without the backoff of grpc, which would add to the backoff of run.
-	conn, err := f.dialer.Dial()
+	conn, err := c.dialer.Dial()
 	if err != nil {
 		return false, false, err
 	}
 	defer func() { _ = conn.Close() }()
-	f.mu.Lock()
-	f.cancelSession = cancel
-	f.mu.Unlock()
-	s, err := openStream(ctx, conn, f.service, f.mode, f.node)
+	c.mu.Lock()
+	c.cancelSession = cancel
+	c.mu.Unlock()
+	s, err := openStream(ctx, conn, c.service, c.mode, c.node)
 	if err != nil {
 		return false, false, err
 	}
-	f.mu.Lock()
-	f.queue = nil
-	f.mu.Unlock()
-	if !f.deliver(ctx, event{opened: true}) {
+	c.mu.Lock()
+	c.queue = nil
+	c.mu.Unlock()
+	if !c.deliver(ctx, event{opened: true}) {
 		return false, false, ctx.Err()
 	}
-	var sending sync.WaitGroup
-	sending.Go(func() {
-		f.sendLoop(ctx, s)
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		c.sendLoop(ctx, s)
 		cancel()
 	})
 	for {
-		r, failed := s.receive(resource.Name)
-		if failed != nil {
-			err = failed
+		r, recvErr := s.receive(resource.Name)
+		if recvErr != nil {
+			err = recvErr
 			break
 		}
-		if !spoke {
-			spoke = true
-			f.setConnected()
+		if !responded {
+			responded = true
+			c.setConnected()
 		}
-		if !f.deliver(ctx, event{response: &r}) {
+		if !c.deliver(ctx, event{response: &r}) {
 			break
 		}
 	}
 	cancel()
-	sending.Wait()
-	f.deliver(context.WithoutCancel(ctx), event{streamErr: err})
-	return true, spoke, err
+	sender.Wait()
+	c.deliver(context.WithoutCancel(ctx), event{streamErr: err})
+	return true, responded, err
 }
 
-// deliver passes e to the event loop and waits until it is handled. It returns false if ctx ended
-// before.
-func (f *channel) deliver(ctx context.Context, e event) bool {
-	e.channel, e.done = f, make(chan struct{})
+// deliver passes e to the event loop and waits until the loop has handled it. It returns false if ctx
+// ends before the loop receives e.
+func (c *channel) deliver(ctx context.Context, e event) bool {
+	e.channel, e.done = c, make(chan struct{})
 	select {
-	case f.events <- e:
+	case c.events <- e:
 	case <-ctx.Done():
 		return false
 	}
@@ -177,12 +177,12 @@ func (f *channel) deliver(ctx context.Context, e event) bool {
 }
 
 // sendLoop sends queued requests until ctx or the stream ends.
-func (f *channel) sendLoop(ctx context.Context, s *stream) {
+func (c *channel) sendLoop(ctx context.Context, s *stream) {
 	for {
-		f.mu.Lock()
-		queue := f.queue
-		f.queue = nil
-		f.mu.Unlock()
+		c.mu.Lock()
+		queue := c.queue
+		c.queue = nil
+		c.mu.Unlock()
 		for _, r := range queue {
 			if s.send(r) != nil {
 				return // receive returns the error
@@ -192,7 +192,7 @@ func (f *channel) sendLoop(ctx context.Context, s *stream) {
 			continue
 		}
 		select {
-		case <-f.queueSignal:
+		case <-c.queueSignal:
 		case <-ctx.Done():
 			return
 		}
@@ -200,57 +200,57 @@ func (f *channel) sendLoop(ctx context.Context, s *stream) {
 }
 
 // enqueue queues requests. They are dropped if the stream ends before they are sent.
-func (f *channel) enqueue(all ...ads.Request) {
-	if len(all) == 0 {
+func (c *channel) enqueue(requests ...ads.Request) {
+	if len(requests) == 0 {
 		return
 	}
-	f.mu.Lock()
-	f.queue = append(f.queue, all...)
-	f.mu.Unlock()
+	c.mu.Lock()
+	c.queue = append(c.queue, requests...)
+	c.mu.Unlock()
 	select {
-	case f.queueSignal <- struct{}{}:
+	case c.queueSignal <- struct{}{}:
 	default:
 	}
 }
 
-func (f *channel) setConnected() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.status = status.Connection{Connected: true, Since: time.Now()}
+func (c *channel) setConnected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status = status.Connection{Connected: true, Since: time.Now()}
 }
 
-func (f *channel) isConnected() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.status.Connected
+func (c *channel) isConnected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status.Connected
 }
 
-func (f *channel) setFailed(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.status.Connected || f.status.Since.IsZero() {
-		f.status = status.Connection{Since: time.Now()}
+func (c *channel) setFailed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.status.Connected || c.status.Since.IsZero() {
+		c.status = status.Connection{Since: time.Now()}
 	}
-	f.status.Attempts++
+	c.status.Attempts++
 	if err != nil {
-		f.status.Failure = err.Error()
+		c.status.Failure = err.Error()
 	}
 }
 
 // secretChannel returns the channel to a source of secrets, and creates and starts it if needed.
 func (s *Source) secretChannel(from resource.SecretSource) *channel {
-	for _, f := range s.channels {
-		if f.secretSource == from {
-			return f
+	for _, ch := range s.channels {
+		if ch.secretSource == from {
+			return ch
 		}
 	}
-	f := &channel{name: from.Cluster, service: sdsService(), secretSource: from, mode: ads.StateOfTheWorld}
+	ch := &channel{name: from.Cluster, service: sdsService(), secretSource: from, mode: ads.StateOfTheWorld}
 	if from.Delta {
-		f.mode = ads.Delta
+		ch.mode = ads.Delta
 	}
-	s.newChannel(f, ads.Type{URL: resource.SecretType})
+	s.newChannel(ch, ads.Type{URL: resource.SecretType})
 	if s.startChannel != nil {
-		s.startChannel(f)
+		s.startChannel(ch)
 	}
-	return f
+	return ch
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// SetFile implements layers.Layer.SetFile: it replaces the static resources by those of the file.
+// SetFile implements layers.Layer.SetFile: it replaces the static resources with those of the file.
 // Changes of static_resources take effect immediately, except the addresses of control planes.
 // Those, and the rest of the bootstrap, take effect after a restart.
 func (s *Source) SetFile(file *config.Snapshot) (end func(context.Context, error), err error) {
@@ -22,7 +22,7 @@ func (s *Source) SetFile(file *config.Snapshot) (end func(context.Context, error
 		defer s.state.Checkpoint()
 		switch {
 		case reason == nil:
-			s.fileActive(&file.Bootstrap, next)
+			s.completeSetFile(&file.Bootstrap, next)
 		case next != nil:
 			s.state.Rollback()
 			s.reapplyActive(ctx)
@@ -30,9 +30,9 @@ func (s *Source) SetFile(file *config.Snapshot) (end func(context.Context, error
 	}, err
 }
 
-// fileActive completes SetFile. next are the static resources of the file if they have changed, else
-// nil.
-func (s *Source) fileActive(file *config.Bootstrap, next *bootstrap.StaticResources) {
+// completeSetFile runs when the file is active. next are the static resources of the file if they
+// have changed, else nil.
+func (s *Source) completeSetFile(file *config.Bootstrap, next *bootstrap.StaticResources) {
 	if s.file != nil && (next != nil && s.targetsChanged(next) || !equalExceptStatic(*file, s.opts.Bootstrap) && !equalExceptStatic(*file, *s.file)) {
 		s.opts.Log.Warn("the change of dynamic_resources, node or the address of a control plane takes effect after a restart")
 	}
@@ -48,8 +48,8 @@ func (s *Source) fileActive(file *config.Bootstrap, next *bootstrap.StaticResour
 // resourceKey is the type and name of a resource.
 type resourceKey struct{ url, name string }
 
-// NamesFreed implements layers.Layer.NamesFreed: it reconnects if a resource was rejected for a name
-// that is free now, so that the control plane sends the resource again.
+// NamesFreed implements layers.Layer.NamesFreed: it reconnects if a resource was rejected because of
+// a name that is free now, so that the control plane sends the resource again.
 func (s *Source) NamesFreed() {
 	reconnect := false
 	for r := range s.nameConflicts {
@@ -75,7 +75,7 @@ func (s *Source) AppendTo(next *config.Snapshot) {
 	next.Clusters = s.withoutOmitted(next.Clusters)
 }
 
-// otherOwner returns which other layer defines a resource; "": none.
+// otherOwner returns the other layer that defines a resource; "": none.
 func (s *Source) otherOwner(typeURL, name string) string {
 	kind := kindOf(typeURL)
 	if kind == "" {
@@ -123,7 +123,7 @@ func (s *Source) mainChannel() *channel {
 	return s.channels[0]
 }
 
-// addStaticResources adds static_resources to the state. An error is of type FieldErrors.
+// addStaticResources adds static_resources to the state. An error is of type bootstrap.FieldErrors.
 func (s *Source) addStaticResources(static *bootstrap.StaticResources) error {
 	now := time.Now()
 	if err := s.state.SetStatic(static, now); err != nil {
@@ -137,11 +137,11 @@ func (s *Source) addStaticResources(static *bootstrap.StaticResources) error {
 }
 
 // updateStaticResources adds the static_resources of a reloaded file to the state and reconciles
-// it. The caller rolls back if it cannot apply them. It returns nil if they are unchanged, or
-// before the first SetFile, because New has added them.
+// it. The caller rolls back if it cannot apply them. updateStaticResources returns nil if they are
+// unchanged, or before the first SetFile, because New has added them.
 func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.StaticResources, err error) {
 	if s.file == nil || bytes.Equal(b.StaticResources, s.staticJSON) {
-		return nil, nil //nolint:nilnil // nothing is to be done
+		return nil, nil //nolint:nilnil // nothing has changed
 	}
 	if next, err = bootstrap.ReadStatic(b.StaticResources); err != nil {
 		return nil, err
@@ -151,10 +151,10 @@ func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.Stat
 	if err := s.state.SetStatic(next, now); err != nil {
 		return next, err
 	}
-	_, late := s.state.Reconcile(now)
+	_, deadline := s.state.Reconcile(now)
 	s.deadlineTimer.Stop()
-	if !late.IsZero() {
-		s.deadlineTimer.Reset(late.Sub(now))
+	if !deadline.IsZero() {
+		s.deadlineTimer.Reset(deadline.Sub(now))
 	}
 	return next, nil
 }
@@ -163,10 +163,10 @@ func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.Stat
 // in use.
 func (s *Source) targetsChanged(next *bootstrap.StaticResources) bool {
 	targets := next.Targets()
-	for name, was := range s.boot.Targets {
-		asked := name == s.boot.LRSCluster || slices.ContainsFunc(s.channels, func(f *channel) bool { return f.name == name })
-		is := targets[name]
-		if asked && (is.Address != was.Address || is.IsUnix != was.IsUnix || !reflect.DeepEqual(is.TLS, was.TLS)) {
+	for name, current := range s.boot.Targets {
+		inUse := name == s.boot.LRSCluster || slices.ContainsFunc(s.channels, func(ch *channel) bool { return ch.name == name })
+		target := targets[name]
+		if inUse && (target.Address != current.Address || target.IsUnix != current.IsUnix || !reflect.DeepEqual(target.TLS, current.TLS)) {
 			return true
 		}
 	}

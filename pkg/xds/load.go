@@ -32,16 +32,16 @@ func (s *Source) newLoadReporter() *load.Reporter {
 	return r
 }
 
-// edsServiceNames returns the EDS service names of clusters, where they differ from the cluster
-// name.
+// edsServiceNames returns the EDS service names of the active clusters, by cluster name. It omits
+// clusters whose two names are equal.
 func (s *Source) edsServiceNames() map[string]string {
 	s.stack.Lock()
 	defer s.stack.Unlock()
-	all := map[string]string{}
+	names := map[string]string{}
 	for name, c := range s.state.Clusters() {
 		if c.Active != nil && c.Active.EDSServiceName != "" && c.Active.EDSServiceName != name {
-			all[name] = c.Active.EDSServiceName
+			names[name] = c.Active.EDSServiceName
 		}
 	}
-	return all
+	return names
 }

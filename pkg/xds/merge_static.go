@@ -10,19 +10,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/state"
 )
 
-// MergeStatic returns the configuration of a file with its static_resources, as far as they need no
+// MergeStatic returns the configuration of a file, including its static_resources that need no
 // control plane, and the fields that have no effect or need a warning. It does not bind addresses,
-// read files or open connections. It returns the error that New or the first SetFile would
-// return, or one for routes to unknown clusters. An error with more than one field is of type
+// read files or open connections. It returns the error that New or the first SetFile would return,
+// or an error for routes to unknown clusters. An error with more than one field is of type
 // bootstrap.FieldErrors (errors.As).
-func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.Snapshot, ignored bootstrap.FieldErrors, err error) {
-	boot, static, err := bootstrap.Read(file.Bootstrap, k)
+func MergeStatic(file *config.Snapshot, capabilities resource.Capabilities) (merged *config.Snapshot, ignored bootstrap.FieldErrors, err error) {
+	boot, static, err := bootstrap.Read(file.Bootstrap, capabilities)
 	if err != nil {
 		return nil, nil, err
 	}
-	names := layers.NewFile(file)
-	owner := func(typeURL, name string) string { return names.Owner(kindOf(typeURL), name) }
-	s := state.New(state.Options{Bootstrap: boot, OnDemand: file.Bootstrap.OnDemand, Owner: owner, Capabilities: k})
+	fileLayer := layers.NewFile(file)
+	owner := func(typeURL, name string) string { return fileLayer.Owner(kindOf(typeURL), name) }
+	s := state.New(state.Options{Bootstrap: boot, OnDemand: file.Bootstrap.OnDemand, Owner: owner, Capabilities: capabilities})
 	now := time.Now()
 	if err := s.SetStatic(static, now); err != nil {
 		return nil, nil, err
@@ -33,17 +33,17 @@ func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.
 		}
 	}
 	ignored = append(ignored, boot.Ignored...)
-	for _, g := range static.Secrets {
-		if g.Name == "" {
-			ignored = append(ignored, bootstrap.FieldError{Field: g.Field, Reason: "has no name: nothing can refer to it"})
+	for _, r := range static.Secrets {
+		if r.Name == "" {
+			ignored = append(ignored, bootstrap.FieldError{Field: r.Field, Reason: "has no name: nothing can refer to it"})
 		}
 	}
 	s.Reconcile(now)
-	all := s.Ignored()
+	ignoredByResource := s.Ignored()
 	for _, url := range []string{resource.ListenerType, resource.ClusterType, resource.SecretType} {
-		for _, g := range static.OfType(url) {
-			for _, field := range all[state.ResourceKey{Type: url, Name: g.Name}] {
-				ignored = append(ignored, bootstrap.FieldError{Field: g.Field + "." + field})
+		for _, r := range static.OfType(url) {
+			for _, field := range ignoredByResource[state.ResourceKey{Type: url, Name: r.Name}] {
+				ignored = append(ignored, bootstrap.FieldError{Field: r.Field + "." + field})
 			}
 		}
 	}

@@ -44,64 +44,64 @@ func (s *Source) registerMetrics() {
 		m.registry.Func(metrics.XDSResources, func() float64 { return float64(m.resources[url].Load()) }, name)
 	}
 	m.registry.Func(metrics.XDSCacheAge, func() float64 {
-		if k := s.cache.Status(); k.InUse {
-			return time.Since(k.ReceivedAt).Seconds()
+		if status := s.cache.Status(); status.InUse {
+			return time.Since(status.ReceivedAt).Seconds()
 		}
 		return 0
 	})
 }
 
 // registerChannelMetrics registers the metrics of a channel.
-func (s *Source) registerChannelMetrics(f *channel) {
-	f.lastResponse.Store(time.Now().UnixNano())
+func (s *Source) registerChannelMetrics(ch *channel) {
+	ch.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
 		return
 	}
 	s.metrics.registry.Func(metrics.XDSConnected, func() float64 {
-		if f.isConnected() {
+		if ch.isConnected() {
 			return 1
 		}
 		return 0
-	}, f.name)
+	}, ch.name)
 	s.metrics.registry.Func(metrics.XDSResponseAge, func() float64 {
-		return time.Since(time.Unix(0, f.lastResponse.Load())).Seconds()
-	}, f.name)
+		return time.Since(time.Unix(0, ch.lastResponse.Load())).Seconds()
+	}, ch.name)
 }
 
-// countResponse counts a response; wrong are its rejected resources.
-func (s *Source) countResponse(f *channel, u ads.Update, wrong []ads.ResourceError) {
-	f.lastResponse.Store(time.Now().UnixNano())
+// countResponse counts a response with the given rejected resources.
+func (s *Source) countResponse(ch *channel, u ads.Update, rejected []ads.ResourceError) {
+	ch.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
 		return
 	}
 	result := metrics.ResultAccepted
-	if len(wrong) > 0 {
+	if len(rejected) > 0 {
 		result = metrics.ResultRefused
 	}
-	s.metrics.registry.Counter(metrics.XDSResponses, f.name, metricTypeNames()[u.Type], result).Add(1)
+	s.metrics.registry.Counter(metrics.XDSResponses, ch.name, metricTypeNames()[u.Type], result).Add(1)
 }
 
-// reportUnknownFields counts and logs the fields of an accepted resource that this build does not
-// know.
-func (s *Source) reportUnknownFields(typeURL string, one state.UnknownFields) {
+// reportUnknownFields counts and logs the unknown fields of an accepted resource.
+func (s *Source) reportUnknownFields(typeURL string, unknown state.UnknownFields) {
 	if s.metrics.registry != nil {
-		s.metrics.registry.Counter(metrics.XDSUnknownFields, metricTypeNames()[typeURL]).Add(uint64(len(one.Fields)))
+		s.metrics.registry.Counter(metrics.XDSUnknownFields, metricTypeNames()[typeURL]).Add(uint64(len(unknown.Fields)))
 	}
-	for _, field := range one.Fields {
-		s.opts.Log.Warn("accepted a resource without a field that this build does not know", logType, typeURL, logResource, one.Name, logReason, field)
+	for _, field := range unknown.Fields {
+		s.opts.Log.Warn("accepted a resource without a field that this build does not know", logType, typeURL, logResource, unknown.Name, logReason, field)
 	}
 }
 
-// updateResourceCounts updates the resource counts. Called with the stack locked.
+// updateResourceCounts updates the gauges of accepted resources. The caller holds the lock of the
+// stack.
 func (s *Source) updateResourceCounts() {
 	m := &s.metrics
-	for url, n := range m.resources {
-		held := 0
-		for _, f := range s.channels {
-			if f.secretSource == (resource.SecretSource{}) || url == resource.SecretType {
-				held += len(f.client.Resources(url))
+	for url, gauge := range m.resources {
+		count := 0
+		for _, ch := range s.channels {
+			if ch.secretSource == (resource.SecretSource{}) || url == resource.SecretType {
+				count += len(ch.client.Resources(url))
 			}
 		}
-		n.Store(int64(held))
+		gauge.Store(int64(count))
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// omitUnreadableClusters finds the control planes whose certificates cannot be read. Their clusters
-// would fail every Apply, so the Source omits each of them until it has connected to that control
-// plane. Called by New.
+// omitUnreadableClusters omits the clusters of control planes whose certificates cannot be read,
+// because they would fail every Apply. The Source adds each cluster when it has connected to that
+// control plane. New calls it.
 func (s *Source) omitUnreadableClusters() {
 	s.omittedClusters = map[string]bool{}
 	for _, name := range []string{s.boot.ADSCluster, s.boot.LRSCluster} {
@@ -27,16 +27,16 @@ func (s *Source) omitUnreadableClusters() {
 	}
 }
 
-// withoutOmitted returns all without the omitted clusters.
-func (s *Source) withoutOmitted(all []*config.Cluster) []*config.Cluster {
+// withoutOmitted returns clusters without the omitted ones.
+func (s *Source) withoutOmitted(clusters []*config.Cluster) []*config.Cluster {
 	if len(s.omittedClusters) == 0 {
-		return all
+		return clusters
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(c *config.Cluster) bool { return s.omittedClusters[c.Name] })
+	return slices.DeleteFunc(slices.Clone(clusters), func(c *config.Cluster) bool { return s.omittedClusters[c.Name] })
 }
 
-// addOmittedCluster applies the omitted cluster of a control plane that has connected. Called with
-// the stack locked.
+// addOmittedCluster applies the omitted cluster of a control plane that has connected. The caller
+// holds the lock of the stack.
 func (s *Source) addOmittedCluster(ctx context.Context, name string) {
 	if !s.omittedClusters[name] {
 		return

@@ -37,20 +37,20 @@ func (s *Source) onDemandEnabled() bool { return s.opts.Bootstrap.OnDemand.Idle 
 
 // startOnDemand enables on-demand loading as configured in the bootstrap.
 func (s *Source) startOnDemand() {
-	n := &s.onDemand
-	n.idleTimer = time.NewTimer(time.Hour)
-	n.idleTimer.Stop()
+	o := &s.onDemand
+	o.idleTimer = time.NewTimer(time.Hour)
+	o.idleTimer.Stop()
 	if s.onDemandEnabled() {
-		n.clusters, n.routes = s.opts.Clusters.Requested(), s.opts.Routes.Requested()
+		o.clusters, o.routes = s.opts.Clusters.Requested(), s.opts.Routes.Requested()
 	}
 	if s.opts.Metrics != nil {
-		s.opts.Metrics.Func(metrics.XDSUnsubscribed, func() float64 { return float64(n.unsubscribedClusters.Load()) }, "cluster")
-		s.opts.Metrics.Func(metrics.XDSUnsubscribed, func() float64 { return float64(n.unsubscribedRoutes.Load()) }, "route")
+		s.opts.Metrics.Func(metrics.XDSUnsubscribed, func() float64 { return float64(o.unsubscribedClusters.Load()) }, "cluster")
+		s.opts.Metrics.Func(metrics.XDSUnsubscribed, func() float64 { return float64(o.unsubscribedRoutes.Load()) }, "route")
 	}
 }
 
-// updateUnsubscribedCounts updates the counts of unsubscribed resources. tables reports
-// whether the set of referenced tables may have changed. Called with the stack locked.
+// updateUnsubscribedCounts updates the counts of unsubscribed resources. tables reports whether the
+// set of referenced tables may have changed. The caller holds the lock of the stack.
 func (s *Source) updateUnsubscribedCounts(tables bool) {
 	if !s.onDemandEnabled() {
 		return
@@ -68,20 +68,20 @@ func (s *Source) subscribeRequested(ctx context.Context) {
 	defer s.state.Checkpoint()
 	now := time.Now()
 	s.state.Checkpoint()
-	began := false
+	subscribed := false
 	for _, name := range s.opts.Clusters.TakeRequested() {
-		began = s.state.SubscribeCluster(name, now) || began
+		subscribed = s.state.SubscribeCluster(name, now) || subscribed
 	}
 	for _, name := range s.opts.Routes.TakeRequested() {
-		began = s.state.SubscribeTable(name, now) || began
+		subscribed = s.state.SubscribeTable(name, now) || subscribed
 	}
-	if began {
+	if subscribed {
 		s.reconcileOnDemand(ctx)
 		s.scheduleIdleCheck()
 	}
 }
 
-// unsubscribeIdle unsubscribes from resources that at now have been idle for the idle timeout.
+// unsubscribeIdle unsubscribes from the resources that have been idle for the idle timeout.
 func (s *Source) unsubscribeIdle(ctx context.Context, now time.Time) {
 	s.stack.Lock()
 	defer s.stack.Unlock()
@@ -94,8 +94,8 @@ func (s *Source) unsubscribeIdle(ctx context.Context, now time.Time) {
 	s.scheduleIdleCheck()
 }
 
-// scheduleIdleCheck sets the idle timer if anything is subscribed on demand. Called with the stack
-// locked.
+// scheduleIdleCheck sets the idle timer if a resource is subscribed on demand. The caller holds the
+// lock of the stack.
 func (s *Source) scheduleIdleCheck() {
 	if s.onDemand.idleTimerSet || !s.state.HasOnDemand() {
 		return
@@ -104,8 +104,8 @@ func (s *Source) scheduleIdleCheck() {
 	s.onDemand.idleTimer.Reset(s.opts.Bootstrap.OnDemand.Idle / idleChecksPerTimeout)
 }
 
-// reconcileOnDemand applies which resources are subscribed before it updates the subscriptions, so
-// that no active cluster relies on endpoints that were dropped.
+// reconcileOnDemand applies the new set of subscribed resources, then updates the subscriptions. This
+// order ensures that no active cluster uses endpoints that were dropped.
 func (s *Source) reconcileOnDemand(ctx context.Context) {
 	s.reconcileExpired(ctx)
 	s.updateSubscriptions()
@@ -113,7 +113,7 @@ func (s *Source) reconcileOnDemand(ctx context.Context) {
 }
 
 // subscribeCached subscribes to the resources of the xDS cache, which were in use when it was
-// saved. Called with the stack locked.
+// saved. The caller holds the lock of the stack.
 func (s *Source) subscribeCached(u ads.Update, now time.Time) {
 	if !s.onDemandEnabled() {
 		return

@@ -17,7 +17,7 @@ func (s *Source) Ready() bool {
 	return s.isReady()
 }
 
-// isReady is Ready with the stack locked.
+// isReady is Ready for a caller that holds the lock of the stack.
 func (s *Source) isReady() bool {
 	if s.state.WarmingUp() {
 		return false
@@ -25,9 +25,9 @@ func (s *Source) isReady() bool {
 	if s.boot.Subscriptions.LDS && !s.cache.Status().InUse && !s.mainChannel().history.HasResponse(resource.ListenerType) {
 		return false
 	}
-	plane := s.mainChannel()
+	ch := s.mainChannel()
 	for name, l := range s.state.Listeners() {
-		rejected := plane != nil && plane.history.IsRejected(resource.ListenerType, name)
+		rejected := ch != nil && ch.history.IsRejected(resource.ListenerType, name)
 		if l.Received != nil && l.Active == nil && l.HeldBack != l.Received && !rejected {
 			return false
 		}
@@ -36,8 +36,8 @@ func (s *Source) isReady() bool {
 	return true
 }
 
-// logFirstConfig logs once that the first configuration of the control plane is applied. Called
-// with the stack locked.
+// logFirstConfig logs once that the first configuration of the control plane is applied. The caller
+// holds the lock of the stack.
 func (s *Source) logFirstConfig() {
 	if s.firstConfigLogged || s.mainChannel() == nil || !s.isReady() {
 		return

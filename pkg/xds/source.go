@@ -8,7 +8,7 @@
 //	  │ config.Delta
 //	layers.Stack → the server
 //
-// The other packages: bootstrap reads how to reach control planes, and the static resources;
+// The other packages: bootstrap reads the settings of control planes and the static resources;
 // resource converts protobuf to the model; transport connects; cache keeps accepted resources on
 // disk; load reports load; status reports the received and active resources.
 package xds
@@ -41,11 +41,11 @@ type Options struct {
 	// Capabilities are the features that resources may use.
 	Capabilities resource.Capabilities
 	// Clusters and Routes report which clusters and route tables, by name, requests need, for the
-	// resources that Bootstrap.OnDemand fetches on first use. nil if it fetches none.
+	// resources that Bootstrap.OnDemand fetches on first use. nil: it fetches none.
 	Clusters, Routes OnDemand
 
-	// Loads returns a reporter of the load of clusters, which the caller of Loads owns. nil: the
-	// Source does not report load.
+	// Loads returns a new reporter of the load of clusters, which its caller owns. nil: the Source
+	// does not report load.
 	Loads   func() *upstream.LoadReporter
 	Metrics *metrics.Registry // nil: no metrics
 	Log     *slog.Logger
@@ -58,7 +58,7 @@ type Source struct {
 	reloader     *credential.Reloader
 	network      transport.Network // immutable once Run is called; tests replace it
 	events       chan event
-	startChannel func(*channel) // runs a channel; nil unless Run is active. Guarded by stack
+	startChannel func(*channel) // runs a channel; nil unless Run is active; guarded by stack
 
 	channels []*channel // guarded by stack; the first is the ADS channel if there is one, the others serve secrets
 
@@ -66,9 +66,9 @@ type Source struct {
 	// guards state, file, staticJSON, nameConflicts and the channels' ads.Clients.
 	stack         *layers.Stack
 	state         *state.State
-	file          *config.Bootstrap    // of the active file; nil before the first SetFile
-	staticJSON    []byte               // static_resources of the file, which are in state
-	nameConflicts map[resourceKey]bool // resources that were rejected for their names
+	file          *config.Bootstrap    // bootstrap of the active file; nil before the first SetFile
+	staticJSON    []byte               // static_resources of the file, as stored in state
+	nameConflicts map[resourceKey]bool // resources rejected because another layer defines the name
 	deadlineTimer *time.Timer          // fires when a reconcile is due although nothing has arrived
 
 	cache    cacheLoop
@@ -85,7 +85,7 @@ type Source struct {
 	activeStatic atomic.Pointer[bootstrap.StaticResources] // of the active file; set with the stack locked
 }
 
-// New returns a Source, which is a layer of o.Layers from then on. An error describes an invalid bootstrap; its type is FieldErrors.
+// New returns a Source and adds it to o.Layers. An error describes an invalid bootstrap.
 func New(o Options) (*Source, error) {
 	boot, static, err := bootstrap.Read(o.Bootstrap, o.Capabilities)
 	if err != nil {
@@ -101,11 +101,11 @@ func New(o Options) (*Source, error) {
 		staticJSON:    o.Bootstrap.StaticResources,
 		nameConflicts: map[resourceKey]bool{},
 	}
-	begun := time.Now()
-	k := o.Capabilities
-	k.UnknownFields = o.Bootstrap.UnknownFields
-	s.state = state.New(state.Options{Bootstrap: boot, OnDemand: o.Bootstrap.OnDemand, Owner: s.otherOwner, Capabilities: k, Started: begun})
-	s.state.StartWarmup(begun)
+	started := time.Now()
+	capabilities := o.Capabilities
+	capabilities.UnknownFields = o.Bootstrap.UnknownFields
+	s.state = state.New(state.Options{Bootstrap: boot, OnDemand: o.Bootstrap.OnDemand, Owner: s.otherOwner, Capabilities: capabilities, Started: started})
+	s.state.StartWarmup(started)
 	s.omitUnreadableClusters()
 	s.initCache()
 	s.registerMetrics()
@@ -132,13 +132,13 @@ func New(o Options) (*Source, error) {
 		{URL: resource.ExtensionType},
 		{URL: resource.SecretType},
 	}
-	f := s.newChannel(&channel{name: boot.ADSCluster, service: adsService(), mode: boot.Mode}, types...)
-	f.client.SetSubscription(resource.RuntimeType, boot.RTDSNames())
+	ch := s.newChannel(&channel{name: boot.ADSCluster, service: adsService(), mode: boot.Mode}, types...)
+	ch.client.SetSubscription(resource.RuntimeType, boot.RTDSNames())
 	if boot.Subscriptions.CDS {
-		f.client.SubscribeAll(resource.ClusterType)
+		ch.client.SubscribeAll(resource.ClusterType)
 	}
 	if boot.Subscriptions.LDS {
-		f.client.SubscribeAll(resource.ListenerType)
+		ch.client.SubscribeAll(resource.ListenerType)
 	}
 	s.updateSubscriptions()
 	return s, nil
@@ -146,14 +146,14 @@ func New(o Options) (*Source, error) {
 
 // newChannel completes f and adds it to the channels. The caller has set its name, service and
 // mode, and the secretSource of a channel that serves only secrets.
-func (s *Source) newChannel(f *channel, types ...ads.Type) *channel {
-	f.node, f.dialer = s.boot.Node, s.newDialer(f.name)
-	f.log = s.opts.Log
-	f.events, f.queueSignal = s.events, make(chan struct{}, 1)
-	f.client = ads.New(f.mode, types...)
-	s.channels = append(s.channels, f)
-	s.registerChannelMetrics(f)
-	return f
+func (s *Source) newChannel(ch *channel, types ...ads.Type) *channel {
+	ch.node, ch.dialer = s.boot.Node, s.newDialer(ch.name)
+	ch.log = s.opts.Log
+	ch.events, ch.queueSignal = s.events, make(chan struct{}, 1)
+	ch.client = ads.New(ch.mode, types...)
+	s.channels = append(s.channels, ch)
+	s.registerChannelMetrics(ch)
+	return ch
 }
 
 // newDialer returns a dialer for the cluster of a server.
@@ -168,7 +168,7 @@ func (s *Source) newDialer(cluster string) *transport.Dialer {
 func (s *Source) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var feeds sync.WaitGroup
+	var tasks sync.WaitGroup
 	failures := make(chan error, 1)
 	fail := func(err error) {
 		select {
@@ -177,20 +177,20 @@ func (s *Source) Run(ctx context.Context) error {
 		}
 		cancel()
 	}
-	if err := s.startStatusServer(ctx, &feeds, fail); err != nil {
+	if err := s.startStatusServer(ctx, &tasks, fail); err != nil {
 		return err
 	}
-	s.startLoadReports(ctx, &feeds)
-	s.startChannels(ctx, &feeds)
-	feeds.Go(func() { s.reloader.Run(ctx) })
+	s.startLoadReports(ctx, &tasks)
+	s.startChannels(ctx, &tasks)
+	tasks.Go(func() { s.reloader.Run(ctx) })
 	ended := make(chan struct{})
 	go func() {
-		feeds.Wait()
+		tasks.Wait()
 		close(ended)
 	}()
-	end := s.startCache()
+	stopCache := s.startCache()
 	s.eventLoop(ctx, ended)
-	end()
+	stopCache()
 	select {
 	case err := <-failures:
 		return err
@@ -202,12 +202,12 @@ func (s *Source) Run(ctx context.Context) error {
 // startChannels runs the current channels, and those added later, on goroutines of group until ctx
 // ends.
 func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
-	launch := func(f *channel) { group.Go(func() { f.run(ctx) }) }
+	launch := func(ch *channel) { group.Go(func() { ch.run(ctx) }) }
 	s.stack.Lock()
 	defer s.stack.Unlock()
 	s.startChannel = launch
-	for _, f := range s.channels {
-		launch(f)
+	for _, ch := range s.channels {
+		launch(ch)
 	}
 	group.Go(func() { // keeps group from becoming empty while channels can still be added
 		<-ctx.Done()
@@ -259,44 +259,44 @@ func (s *Source) handleEvent(ctx context.Context, e event) {
 	s.stack.Lock()
 	defer s.stack.Unlock()
 	defer s.state.Checkpoint()
-	f := e.channel
+	ch := e.channel
 	switch {
 	case e.opened:
-		s.opts.Log.Info("connected to the control plane", logControl, f.name, logAddress, f.dialer.Target.Address)
-		s.addOmittedCluster(ctx, f.name)
-		f.enqueue(f.client.StreamOpened()...)
+		s.opts.Log.Info("connected to the control plane", logControl, ch.name, logAddress, ch.dialer.Target.Address)
+		s.addOmittedCluster(ctx, ch.name)
+		ch.enqueue(ch.client.StreamOpened()...)
 	case e.response == nil:
-		f.client.StreamClosed()
+		ch.client.StreamClosed()
 		if ctx.Err() == nil {
-			s.opts.Log.Warn("disconnected from the control plane: the last accepted resources stay active", logControl, f.name, logError, e.streamErr)
+			s.opts.Log.Warn("disconnected from the control plane: the last accepted resources stay active", logControl, ch.name, logError, e.streamErr)
 		}
 	default:
-		s.handleResponse(ctx, f, e.response)
+		s.handleResponse(ctx, ch, e.response)
 	}
 }
 
 // handleResponse applies the valid resources of a response, rejects the others and enqueues the ACK
 // or NACK.
-func (s *Source) handleResponse(ctx context.Context, f *channel, r *ads.Response) {
-	u, ok := f.client.Receive(*r)
+func (s *Source) handleResponse(ctx context.Context, ch *channel, r *ads.Response) {
+	u, ok := ch.client.Receive(*r)
 	if !ok {
-		s.opts.Log.Warn("ignored a response without a subscription", logControl, f.name, logType, r.Type)
+		s.opts.Log.Warn("ignored a response without a subscription", logControl, ch.name, logType, r.Type)
 		return
 	}
 	now := time.Now()
-	wrong := s.applyUpdate(ctx, f, u, now)
-	for _, w := range wrong {
-		s.opts.Log.Warn("resource rejected", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
+	rejected := s.applyUpdate(ctx, ch, u, now)
+	for _, rejection := range rejected {
+		s.opts.Log.Warn("resource rejected", logControl, ch.name, logType, u.Type, logResource, rejection.Name, logReason, rejection.Reason)
 	}
-	s.countResponse(f, u, wrong)
-	f.history.RecordUpdate(u, wrong, f.client.Resources(u.Type), now)
-	if answer, ok := f.client.Acknowledge(u, wrong); ok {
-		f.history.RecordAck(u, answer.ErrorDetail, now)
-		f.enqueue(answer)
+	s.countResponse(ch, u, rejected)
+	ch.history.RecordUpdate(u, rejected, ch.client.Resources(u.Type), now)
+	if ack, ok := ch.client.Acknowledge(u, rejected); ok {
+		ch.history.RecordAck(u, ack.ErrorDetail, now)
+		ch.enqueue(ack)
 	}
-	f.history.ForgetRemoved(f.client, f.mode, r)
+	ch.history.ForgetRemoved(ch.client, ch.mode, r)
 	s.updateSubscriptions()
-	if f == s.mainChannel() {
+	if ch == s.mainChannel() {
 		s.noteResponse(u)
 		s.logFirstConfig()
 	}
@@ -306,31 +306,31 @@ func (s *Source) handleResponse(ctx context.Context, f *channel, r *ads.Response
 // updateSubscriptions sends the subscription changes to all channels and drops the resources that
 // are no longer subscribed.
 func (s *Source) updateSubscriptions() {
-	w := s.state.TakeSubscriptionChanges()
-	if f := s.mainChannel(); f != nil {
-		for _, of := range []struct {
+	changes := s.state.TakeSubscriptionChanges()
+	if ch := s.mainChannel(); ch != nil {
+		for _, sub := range []struct {
 			url    string
 			change state.SubscriptionChange[string]
 		}{
-			{resource.EndpointType, w.Assignments}, {resource.RouteType, w.Routes}, {resource.DubboRouteType, w.DubboRoutes}, {resource.ExtensionType, w.Extensions},
+			{resource.EndpointType, changes.Assignments}, {resource.RouteType, changes.Routes}, {resource.DubboRouteType, changes.DubboRoutes}, {resource.ExtensionType, changes.Extensions},
 		} {
-			f.enqueue(f.client.UpdateSubscription(of.url, of.change.Added, of.change.Removed)...)
-			f.history.Forget(of.url, of.change.Removed)
+			ch.enqueue(ch.client.UpdateSubscription(sub.url, sub.change.Added, sub.change.Removed)...)
+			ch.history.Forget(sub.url, sub.change.Removed)
 		}
 	}
-	more, less := map[resource.SecretSource][]string{}, map[resource.SecretSource][]string{}
-	for _, r := range w.Secrets.Added {
+	added, removed := map[resource.SecretSource][]string{}, map[resource.SecretSource][]string{}
+	for _, r := range changes.Secrets.Added {
 		s.secretChannel(r.From)
-		more[r.From] = append(more[r.From], r.Name)
+		added[r.From] = append(added[r.From], r.Name)
 	}
-	for _, r := range w.Secrets.Removed {
-		less[r.From] = append(less[r.From], r.Name)
+	for _, r := range changes.Secrets.Removed {
+		removed[r.From] = append(removed[r.From], r.Name)
 	}
-	for _, f := range s.channels {
-		f.enqueue(f.client.UpdateSubscription(resource.SecretType, more[f.secretSource], less[f.secretSource])...)
-		f.history.Forget(resource.SecretType, less[f.secretSource])
+	for _, ch := range s.channels {
+		ch.enqueue(ch.client.UpdateSubscription(resource.SecretType, added[ch.secretSource], removed[ch.secretSource])...)
+		ch.history.Forget(resource.SecretType, removed[ch.secretSource])
 	}
-	s.updateUnsubscribedCounts(w.ListenersChanged)
+	s.updateUnsubscribedCounts(changes.ListenersChanged)
 }
 
 // Keys of log lines.

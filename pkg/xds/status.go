@@ -27,23 +27,24 @@ func (s *Source) statusSnapshot() *status.Snapshot {
 	return status.NewSnapshot(s.boot, s.state, s.statusChannels())
 }
 
-// statusChannels returns the channels with their connection status. Called with the stack locked.
+// statusChannels returns the channels with their connection status. The caller holds the lock of the
+// stack.
 func (s *Source) statusChannels() []status.Channel {
-	all := make([]status.Channel, 0, len(s.channels))
-	for _, f := range s.channels {
-		f.mu.Lock()
-		connection := f.status
-		f.mu.Unlock()
-		all = append(all, status.Channel{
-			Name: f.name, Source: f.secretSource, Mode: f.mode, Client: f.client, History: &f.history, Connection: connection,
+	channels := make([]status.Channel, 0, len(s.channels))
+	for _, ch := range s.channels {
+		ch.mu.Lock()
+		connection := ch.status
+		ch.mu.Unlock()
+		channels = append(channels, status.Channel{
+			Name: ch.name, Source: ch.secretSource, Mode: ch.mode, Client: ch.client, History: &ch.history, Connection: connection,
 		})
 	}
-	return all
+	return channels
 }
 
-// startStatusServer serves CSDS until ctx ends, on a goroutine of group. The goroutine calls failed
+// startStatusServer serves CSDS until ctx ends, on a goroutine of group. The goroutine calls onError
 // if the socket fails. An error means that the address cannot be bound.
-func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, failed func(error)) error {
+func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, onError func(error)) error {
 	address := s.opts.Bootstrap.CSDSAddress
 	if address == "" {
 		return nil
@@ -54,7 +55,7 @@ func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, f
 	}
 	group.Go(func() {
 		if err := status.Serve(ctx, ln, s.boot.Node, s.statusSnapshot); err != nil {
-			failed(err)
+			onError(err)
 		}
 	})
 	return nil

@@ -39,16 +39,16 @@ type stream struct {
 }
 
 // openStream opens a stream, which ends with ctx.
-func openStream(ctx context.Context, conn grpc.ClientConnInterface, s discoveryService, form ads.Mode, node *corev3.Node) (*stream, error) {
+func openStream(ctx context.Context, conn grpc.ClientConnInterface, s discoveryService, mode ads.Mode, node *corev3.Node) (*stream, error) {
 	method := s.stateOfTheWorld
-	if form == ads.Delta {
+	if mode == ads.Delta {
 		method = s.delta
 	}
 	g, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err != nil {
 		return nil, err
 	}
-	return &stream{grpc: g, mode: form, node: node}, nil
+	return &stream{grpc: g, mode: mode, node: node}, nil
 }
 
 // send sends r. Only the first request of a stream identifies the node.
@@ -57,9 +57,9 @@ func (s *stream) send(r ads.Request) error {
 	if r.First {
 		node = s.node
 	}
-	var refusal *statuspb.Status
+	var detail *statuspb.Status
 	if r.ErrorDetail != "" {
-		refusal = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: r.ErrorDetail}
+		detail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: r.ErrorDetail}
 	}
 	if s.mode == ads.Delta {
 		return s.grpc.SendMsg(&discoveryv3.DeltaDiscoveryRequest{
@@ -69,7 +69,7 @@ func (s *stream) send(r ads.Request) error {
 			ResourceNamesUnsubscribe: r.Unsubscribe,
 			InitialResourceVersions:  r.InitialVersions,
 			ResponseNonce:            r.Nonce,
-			ErrorDetail:              refusal,
+			ErrorDetail:              detail,
 		})
 	}
 	return s.grpc.SendMsg(&discoveryv3.DiscoveryRequest{
@@ -78,57 +78,57 @@ func (s *stream) send(r ads.Request) error {
 		VersionInfo:   r.Version,
 		ResourceNames: r.Names,
 		ResponseNonce: r.Nonce,
-		ErrorDetail:   refusal,
+		ErrorDetail:   detail,
 	})
 }
 
-// receive returns the next response. State-of-the-world responses have no resource names: name
-// extracts the name from a resource.
-func (s *stream) receive(name func(body []byte) (string, error)) (ads.Response, error) {
+// receive returns the next response. State-of-the-world responses contain no resource names; nameOf
+// returns the name of a resource.
+func (s *stream) receive(nameOf func(body []byte) (string, error)) (ads.Response, error) {
 	if s.mode == ads.Delta {
-		m := &discoveryv3.DeltaDiscoveryResponse{}
-		if err := s.grpc.RecvMsg(m); err != nil {
+		msg := &discoveryv3.DeltaDiscoveryResponse{}
+		if err := s.grpc.RecvMsg(msg); err != nil {
 			return ads.Response{}, err
 		}
-		r := ads.Response{Type: m.GetTypeUrl(), Version: m.GetSystemVersionInfo(), Nonce: m.GetNonce(), Removed: m.GetRemovedResources()}
-		for _, one := range m.GetResources() {
-			n := ads.Resource{
-				Name:      one.GetName(),
-				Version:   one.GetVersion(),
-				Body:      one.GetResource().GetValue(),
-				Heartbeat: one.GetResource() == nil,
+		r := ads.Response{Type: msg.GetTypeUrl(), Version: msg.GetSystemVersionInfo(), Nonce: msg.GetNonce(), Removed: msg.GetRemovedResources()}
+		for _, entry := range msg.GetResources() {
+			res := ads.Resource{
+				Name:      entry.GetName(),
+				Version:   entry.GetVersion(),
+				Body:      entry.GetResource().GetValue(),
+				Heartbeat: entry.GetResource() == nil,
 			}
-			if other := one.GetResource().GetTypeUrl(); !n.Heartbeat && other != r.Type {
-				n.DecodeError = wrongTypeReason(other)
+			if typeURL := entry.GetResource().GetTypeUrl(); !res.Heartbeat && typeURL != r.Type {
+				res.DecodeError = wrongTypeReason(typeURL)
 			}
-			r.Resources = append(r.Resources, n)
+			r.Resources = append(r.Resources, res)
 		}
 		return r, nil
 	}
-	m := &discoveryv3.DiscoveryResponse{}
-	if err := s.grpc.RecvMsg(m); err != nil {
+	msg := &discoveryv3.DiscoveryResponse{}
+	if err := s.grpc.RecvMsg(msg); err != nil {
 		return ads.Response{}, err
 	}
-	r := ads.Response{Type: m.GetTypeUrl(), Version: m.GetVersionInfo(), Nonce: m.GetNonce()}
-	for i, one := range m.GetResources() {
-		if one.MessageName() == "envoy.service.discovery.v3.Resource" {
+	r := ads.Response{Type: msg.GetTypeUrl(), Version: msg.GetVersionInfo(), Nonce: msg.GetNonce()}
+	for i, entry := range msg.GetResources() {
+		if entry.MessageName() == "envoy.service.discovery.v3.Resource" {
 			wrapped := &discoveryv3.Resource{}
-			if err := one.UnmarshalTo(wrapped); err == nil {
-				one = wrapped.GetResource()
+			if err := entry.UnmarshalTo(wrapped); err == nil {
+				entry = wrapped.GetResource()
 			}
 		}
-		n := ads.Resource{Body: one.GetValue()}
+		res := ads.Resource{Body: entry.GetValue()}
 		var err error
-		if n.Name, err = name(n.Body); err != nil {
-			n.DecodeError = err.Error()
+		if res.Name, err = nameOf(res.Body); err != nil {
+			res.DecodeError = err.Error()
 		}
-		if other := one.GetTypeUrl(); other != r.Type {
-			n.DecodeError = wrongTypeReason(other)
+		if typeURL := entry.GetTypeUrl(); typeURL != r.Type {
+			res.DecodeError = wrongTypeReason(typeURL)
 		}
-		if n.DecodeError != "" {
-			n.Name = fmt.Sprintf("resources[%d]", i)
+		if res.DecodeError != "" {
+			res.Name = fmt.Sprintf("resources[%d]", i)
 		}
-		r.Resources = append(r.Resources, n)
+		r.Resources = append(r.Resources, res)
 	}
 	return r, nil
 }

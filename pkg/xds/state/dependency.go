@@ -14,55 +14,55 @@ type dependency struct {
 // clusterDependencies returns the missing dependencies of e.Received, the received version of a
 // cluster.
 func (s *State) clusterDependencies(name string, e *Cluster) []dependency {
-	hosts := e.Received.EDSServiceName
-	if e.Active == e.Received || hosts == "" || s.assignments[hosts] != nil || s.readyWithoutHosts(name) {
+	serviceName := e.Received.EDSServiceName
+	if e.Active == e.Received || serviceName == "" || s.assignments[serviceName] != nil || s.readyWithoutHosts(name) {
 		return nil
 	}
-	return []dependency{{"endpoints", hosts, e.ReceivedAt, e.Received.InitialFetchTimeout}}
+	return []dependency{{"endpoints", serviceName, e.ReceivedAt, e.Received.InitialFetchTimeout}}
 }
 
 // listenerDependencies is clusterDependencies for a listener.
-func (s *State) listenerDependencies(name string, e *Listener) (all []dependency) {
+func (s *State) listenerDependencies(name string, e *Listener) (missing []dependency) {
 	if e.Active == e.Received {
 		return nil
 	}
-	all = s.warmupDependencies(name, e)
-	for _, t := range e.Received.RouteConfigNames {
-		if s.tables[t] == nil && !s.readyWithoutTable(t) {
-			all = append(all, dependency{"routes", displayTableName(t), e.ReceivedAt, e.Received.RouteTimeouts[t]})
+	missing = s.warmupDependencies(name, e)
+	for _, table := range e.Received.RouteConfigNames {
+		if s.tables[table] == nil && !s.readyWithoutTable(table) {
+			missing = append(missing, dependency{"routes", displayTableName(table), e.ReceivedAt, e.Received.RouteTimeouts[table]})
 		}
 	}
 	for _, slot := range e.Received.DynamicFilters {
 		if !slot.SkipWarming && s.extensions[slot.Name] == nil {
-			all = append(all, dependency{"filter", slot.Name, e.ReceivedAt, slot.InitialFetchTimeout})
+			missing = append(missing, dependency{"filter", slot.Name, e.ReceivedAt, slot.InitialFetchTimeout})
 		}
 	}
-	for _, one := range s.runtime.layers {
-		if one.Values == nil {
-			all = append(all, dependency{"runtime", one.Resource, s.runtime.startedAt, one.Timeout})
+	for _, layer := range s.runtime.layers {
+		if layer.Values == nil {
+			missing = append(missing, dependency{"runtime", layer.Resource, s.runtime.startedAt, layer.Timeout})
 		}
 	}
-	return all
+	return missing
 }
 
-// waitExpired reports whether the wait for all dependencies has timed out. until is when it will
-// have, zero for never.
-func waitExpired(all []dependency, now time.Time) (enough bool, until time.Time) {
-	enough, ever := true, true
-	for _, l := range all {
-		end := l.since.Add(l.timeout)
+// waitExpired reports whether the wait for all missing dependencies has timed out. until is when it
+// will time out; zero: never.
+func waitExpired(missing []dependency, now time.Time) (expired bool, until time.Time) {
+	expired, bounded := true, true
+	for _, d := range missing {
+		end := d.since.Add(d.timeout)
 		switch {
-		case l.timeout == 0:
-			enough, ever = false, false
+		case d.timeout == 0:
+			expired, bounded = false, false
 		case now.Before(end):
-			enough = false
+			expired = false
 			if end.After(until) {
 				until = end
 			}
 		}
 	}
-	if !ever {
+	if !bounded {
 		return false, time.Time{}
 	}
-	return enough, until
+	return expired, until
 }

@@ -26,7 +26,7 @@ type Cluster = Entry[resource.Cluster, config.Cluster]
 // Listener is the state of a listener.
 type Listener = Entry[resource.Listener, config.Listener]
 
-// kind is what differs between clusters and listeners.
+// kind holds the functions that differ between clusters and listeners.
 type kind[R, C any] struct {
 	typeURL string
 	secrets func(version *R) []resource.SecretRef
@@ -34,16 +34,16 @@ type kind[R, C any] struct {
 	dependencies func(name string, e *Entry[R, C]) []dependency
 	// resolve returns the configuration of a version; false: a secret is missing.
 	resolve func(name string, version *R) (*C, bool)
-	// activated and removed record a change of the active configuration. another: the active
-	// version is another one than before.
-	activated func(c *Change, name string, made *C, another bool)
+	// activated and removed record a change of the active configuration. versionChanged reports
+	// whether the active version has changed, in addition to the configuration built from it.
+	activated func(c *Change, name string, cfg *C, versionChanged bool)
 	removed   func(c *Change, name string)
 }
 
 // entries are the clusters or the listeners of a State.
 type entries[R, C any] struct {
 	kind   kind[R, C] // immutable
-	undo   *undoLog   // of the State
+	undo   *undoLog   // undo log of the State
 	byName map[string]*Entry[R, C]
 	// dirty are the names to evaluate in the next reconcile. The value is true if a resource that
 	// they refer to has changed, too.
@@ -52,16 +52,16 @@ type entries[R, C any] struct {
 	referrers referrers
 }
 
-func newEntries[R, C any](k kind[R, C], undo *undoLog) entries[R, C] {
+func newEntries[R, C any](t kind[R, C], undo *undoLog) entries[R, C] {
 	return entries[R, C]{
-		kind: k, undo: undo, byName: map[string]*Entry[R, C]{}, dirty: map[string]bool{}, deadlines: map[string]time.Time{},
+		kind: t, undo: undo, byName: map[string]*Entry[R, C]{}, dirty: map[string]bool{}, deadlines: map[string]time.Time{},
 		referrers: referrers{map[string]reference{}, map[string]bool{}},
 	}
 }
 
 // all yields a copy of each entry with its name, in no particular order.
-func (t *entries[R, C]) all(yield func(string, Entry[R, C]) bool) {
-	for name, e := range t.byName {
+func (es *entries[R, C]) all(yield func(string, Entry[R, C]) bool) {
+	for name, e := range es.byName {
 		if !yield(name, *e) {
 			return
 		}
@@ -69,113 +69,113 @@ func (t *entries[R, C]) all(yield func(string, Entry[R, C]) bool) {
 }
 
 // mutable returns an entry for modification, and creates it if needed.
-func (t *entries[R, C]) mutable(name string) *Entry[R, C] {
-	addDirty(t.dirty, name)
-	t.referrers.changed[name] = true
-	e := t.byName[name]
+func (es *entries[R, C]) mutable(name string) *Entry[R, C] {
+	addDirty(es.dirty, name)
+	es.referrers.changed[name] = true
+	e := es.byName[name]
 	if e == nil {
 		e = &Entry[R, C]{}
-		t.byName[name] = e
+		es.byName[name] = e
 	}
-	t.save(name, e)
+	es.save(name, e)
 	return e
 }
 
 // save records the value of e for rollback.
-func (t *entries[R, C]) save(name string, e *Entry[R, C]) {
-	before := *e
-	t.undo.add(func() {
-		t.dirty[name], t.referrers.changed[name] = true, true
-		t.byName[name] = &before
+func (es *entries[R, C]) save(name string, e *Entry[R, C]) {
+	saved := *e
+	es.undo.add(func() {
+		es.dirty[name], es.referrers.changed[name] = true, true
+		es.byName[name] = &saved
 	})
 }
 
 // set stores the received version of a name.
-func (t *entries[R, C]) set(name string, version *R, now time.Time) {
-	e := t.mutable(name)
+func (es *entries[R, C]) set(name string, version *R, now time.Time) {
+	e := es.mutable(name)
 	e.Received, e.ReceivedAt = version, now
 }
 
 // remove removes a name in the next reconcile.
-func (t *entries[R, C]) remove(name string) {
-	if t.byName[name] != nil {
-		t.mutable(name).Received = nil
+func (es *entries[R, C]) remove(name string) {
+	if es.byName[name] != nil {
+		es.mutable(name).Received = nil
 	}
 }
 
 // markDirty marks the entries of names dirty because a resource that they refer to has changed.
-func (t *entries[R, C]) markDirty(names map[string]bool) {
-	maps.Copy(t.dirty, names) // all values are true
+func (es *entries[R, C]) markDirty(names map[string]bool) {
+	maps.Copy(es.dirty, names) // all values are true
 }
 
-// reconcile evaluates the dirty entries and those whose deadline has passed. If adjust is not nil,
-// it is called for each of them, with the time of its next evaluation (zero: not before something
-// changes), and returns that time.
-func (t *entries[R, C]) reconcile(now time.Time, c *Change, adjust func(name string, again time.Time) time.Time) {
-	for name, limit := range t.deadlines {
-		if !now.Before(limit) {
-			addDirty(t.dirty, name)
+// reconcile evaluates the dirty entries and those whose deadline has passed. It calls adjust, if not
+// nil, for each of them with the time of its next evaluation; adjust returns the time to use instead.
+// Zero: not before something changes.
+func (es *entries[R, C]) reconcile(now time.Time, c *Change, adjust func(name string, next time.Time) time.Time) {
+	for name, deadline := range es.deadlines {
+		if !now.Before(deadline) {
+			addDirty(es.dirty, name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.dirty)) {
-		delete(t.deadlines, name)
-		again := t.reconcileEntry(name, now, c)
+	for _, name := range slices.Sorted(maps.Keys(es.dirty)) {
+		delete(es.deadlines, name)
+		next := es.reconcileEntry(name, now, c)
 		if adjust != nil {
-			again = adjust(name, again)
+			next = adjust(name, next)
 		}
-		if !again.IsZero() {
-			t.deadlines[name] = again
+		if !next.IsZero() {
+			es.deadlines[name] = next
 		}
 	}
-	t.dirty = resetSet(t.dirty)
-	if len(t.deadlines) == 0 {
-		t.deadlines = map[string]time.Time{} // iterating over a map that was large stays expensive
+	es.dirty = resetSet(es.dirty)
+	if len(es.deadlines) == 0 {
+		es.deadlines = map[string]time.Time{} // iterating over a map that was large stays expensive
 	}
 }
 
 // reconcileEntry activates the received version of an entry if it is complete. It returns when to
 // evaluate the entry again; zero: not before something changes. While the received version waits,
 // the active one follows changes of its own dependencies.
-func (t *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) time.Time {
-	e := t.byName[name]
+func (es *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) time.Time {
+	e := es.byName[name]
 	if e == nil {
 		return time.Time{} // already removed
 	}
 	if e.Received == nil {
-		t.save(name, e)
-		t.referrers.changed[name] = true
+		es.save(name, e)
+		es.referrers.changed[name] = true
 		if e.ActiveConfig != nil {
-			t.kind.removed(c, name)
+			es.kind.removed(c, name)
 		}
-		delete(t.byName, name)
+		delete(es.byName, name)
 		return time.Time{}
 	}
-	if e.Active == e.Received && e.ActiveConfig != nil && !t.dirty[name] {
+	if e.Active == e.Received && e.ActiveConfig != nil && !es.dirty[name] {
 		return time.Time{} // nothing that it is built from has changed
 	}
-	complete, again := waitExpired(t.kind.dependencies(name, e), now)
-	if complete && e.HeldBack != e.Received && t.activate(name, e, e.Received, c) {
+	complete, next := waitExpired(es.kind.dependencies(name, e), now)
+	if complete && e.HeldBack != e.Received && es.activate(name, e, e.Received, c) {
 		return time.Time{}
 	}
-	if e.Active != nil && e.Active != e.Received && t.dirty[name] {
-		t.activate(name, e, e.Active, c)
+	if e.Active != nil && e.Active != e.Received && es.dirty[name] {
+		es.activate(name, e, e.Active, c)
 	}
-	return again
+	return next
 }
 
 // activate makes version the active one. It returns false if a secret is missing.
-func (t *entries[R, C]) activate(name string, e *Entry[R, C], version *R, c *Change) bool {
-	made, ok := t.kind.resolve(name, version)
+func (es *entries[R, C]) activate(name string, e *Entry[R, C], version *R, c *Change) bool {
+	cfg, ok := es.kind.resolve(name, version)
 	if !ok {
 		return false
 	}
-	t.save(name, e)
-	another := e.Active != version
-	if another { // else its references are the same, as after an endpoint update
-		t.referrers.changed[name] = true
+	es.save(name, e)
+	versionChanged := e.Active != version
+	if versionChanged { // otherwise, as after an endpoint update, its references stay the same
+		es.referrers.changed[name] = true
 	}
-	e.Active, e.ActiveConfig = version, made
-	t.kind.activated(c, name, made, another)
+	e.Active, e.ActiveConfig = version, cfg
+	es.kind.activated(c, name, cfg, versionChanged)
 	return true
 }
 
@@ -185,7 +185,7 @@ func (s *State) clusterKind() kind[resource.Cluster, config.Cluster] {
 		secrets:      (*resource.Cluster).Secrets,
 		dependencies: s.clusterDependencies,
 		resolve:      s.resolveCluster,
-		activated:    func(c *Change, _ string, made *config.Cluster, _ bool) { c.Clusters = append(c.Clusters, made) },
+		activated:    func(c *Change, _ string, cfg *config.Cluster, _ bool) { c.Clusters = append(c.Clusters, cfg) },
 		removed:      func(c *Change, name string) { c.RemovedClusters = append(c.RemovedClusters, name) },
 	}
 }
@@ -198,9 +198,9 @@ func (s *State) listenerKind() kind[resource.Listener, config.Listener] {
 		resolve: func(_ string, version *resource.Listener) (*config.Listener, bool) {
 			return version.Resolve(s.secrets, s.extensions)
 		},
-		activated: func(c *Change, name string, _ *config.Listener, another bool) {
+		activated: func(c *Change, name string, _ *config.Listener, versionChanged bool) {
 			c.ListenersChanged = true
-			if another {
+			if versionChanged {
 				c.ActivatedListeners = append(c.ActivatedListeners, name)
 			}
 		},
@@ -228,7 +228,7 @@ func (s *State) HoldBack(listener string) {
 // Release undoes HoldBack.
 func (s *State) Release(listener string) { s.listeners.mutable(listener).HeldBack = nil }
 
-// releaseAll releases those of the listeners that are held back.
+// releaseAll releases the given listeners, if they are held back.
 func (s *State) releaseAll(listeners map[string]bool) {
 	for name := range listeners {
 		if e := s.listeners.byName[name]; e != nil && e.HeldBack != nil {
@@ -237,8 +237,8 @@ func (s *State) releaseAll(listeners map[string]bool) {
 	}
 }
 
-// RestartWait restarts the wait of a cluster that could not be applied for its missing
-// dependencies.
+// RestartWait restarts the wait of a cluster for its missing dependencies, because the cluster could
+// not be applied without them.
 func (s *State) RestartWait(cluster string, now time.Time) {
 	s.clusters.mutable(cluster).ReceivedAt = now
 	s.noteFailedCluster(cluster)
@@ -251,33 +251,33 @@ func (s *State) HasPrivateKey(typeURL, name string) bool {
 		contexts = e.Received.TLS
 	}
 	if e := s.clusters.byName[name]; typeURL == resource.ClusterType && e != nil && e.Received != nil {
-		for _, one := range e.Received.TransportSocketMatches {
-			contexts = append(contexts, one.TLS)
+		for _, match := range e.Received.TransportSocketMatches {
+			contexts = append(contexts, match.TLS)
 		}
 	}
 	return slices.ContainsFunc(contexts, func(t *resource.TLS) bool { return t != nil && t.Config.Key.Text != "" })
 }
 
-// resetSet returns an empty map. It replaces a large map, because iterating over it and clearing it
-// stays expensive after its entries are deleted: TestCost in test/xds.
+// resetSet returns an empty map: m, or a new one if m is large, because iterating over a large map and
+// clearing it stays expensive after its entries are deleted (TestCost in test/xds).
 func resetSet[K comparable](m map[K]bool) map[K]bool {
-	const few = 16
-	if len(m) > few {
+	const maxCleared = 16
+	if len(m) > maxCleared {
 		return map[K]bool{}
 	}
 	clear(m)
 	return m
 }
 
-// addDirty adds name to dirty. It keeps the value of a name that is there.
+// addDirty adds name to dirty. It keeps the value of a name that dirty contains.
 func addDirty(dirty map[string]bool, name string) {
 	if !dirty[name] {
 		dirty[name] = false
 	}
 }
 
-func addKeys[K comparable](to map[K]bool, names []K) {
-	for _, n := range names {
-		to[n] = true
+func addKeys[K comparable](set map[K]bool, keys []K) {
+	for _, k := range keys {
+		set[k] = true
 	}
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// referencedNames has the sorted names of the resources that clusters and listeners, active or
-// received, refer to.
+// referencedNames holds the sorted names of the resources to which active or received clusters and
+// listeners refer.
 type referencedNames struct {
 	assignments, tables, extensions []string
 	secrets                         []resource.SecretRef
 }
 
-// CheckInvariants returns an error if the reference counts are wrong, if resources are kept that
-// nothing refers to, or if an active configuration disagrees on what is on demand. It is for tests:
-// it visits all resources. The State has no pending subscription changes.
+// CheckInvariants returns an error if the reference counts are wrong, if the State keeps resources
+// without a reference, or if an active configuration contradicts the on-demand state. It is for
+// tests: it visits all resources. The caller has called TakeSubscriptionChanges.
 func (s *State) CheckInvariants() error {
 	want := s.referenced()
 	if got := s.references.countedNames(); !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("counted are %+v, want %+v", got, want)
+		return fmt.Errorf("names with a reference count: %+v, want %+v", got, want)
 	}
 	unsubscribed := 0
 	for name, e := range s.clusters.byName {
@@ -33,25 +33,25 @@ func (s *State) CheckInvariants() error {
 	if s.references.unsubscribed != unsubscribed {
 		return fmt.Errorf("%d clusters are counted as unsubscribed, want %d", s.references.unsubscribed, unsubscribed)
 	}
-	for _, kept := range []struct {
-		what           string
+	for _, check := range []struct {
+		label          string
 		names, allowed []string
 	}{
 		{"endpoints", slices.Collect(maps.Keys(s.assignments)), want.assignments},
 		{"routes", slices.Collect(maps.Keys(s.tables)), want.tables},
 		{"filters", slices.Collect(maps.Keys(s.extensions)), want.extensions},
-		{"users of endpoints", slices.Collect(maps.Keys(s.dependents.assignments)), want.assignments},
-		{"users of routes", slices.Collect(maps.Keys(s.dependents.tables)), want.tables},
-		{"users of filters", slices.Collect(maps.Keys(s.dependents.extensions)), want.extensions},
+		{"dependents of endpoints", slices.Collect(maps.Keys(s.dependents.assignments)), want.assignments},
+		{"dependents of routes", slices.Collect(maps.Keys(s.dependents.tables)), want.tables},
+		{"dependents of filters", slices.Collect(maps.Keys(s.dependents.extensions)), want.extensions},
 	} {
-		if err := checkSubset(kept.what, kept.names, kept.allowed); err != nil {
+		if err := checkSubset(check.label, check.names, check.allowed); err != nil {
 			return err
 		}
 	}
-	for _, users := range []map[resource.SecretRef]map[string]bool{s.dependents.clusterSecrets, s.dependents.listenerSecrets} {
-		for ref := range users {
+	for _, dependents := range []map[resource.SecretRef]map[string]bool{s.dependents.clusterSecrets, s.dependents.listenerSecrets} {
+		for ref := range dependents {
 			if !slices.Contains(want.secrets, ref) {
-				return fmt.Errorf("secret %v has users, but no resource refers to it", ref)
+				return fmt.Errorf("secret %v has dependents, but no resource refers to it", ref)
 			}
 		}
 	}
@@ -77,17 +77,18 @@ func (s *State) checkOnDemand(referenced referencedNames) error {
 	return checkSubset("subscribed tables", slices.Collect(maps.Keys(s.onDemand.tables.entries)), referenced.tables)
 }
 
-// checkSubset returns an error if names has one that is not in allowed.
-func checkSubset(what string, names, allowed []string) error {
+// checkSubset returns an error if names contains a name that is not in allowed.
+func checkSubset(label string, names, allowed []string) error {
 	for _, name := range names {
 		if !slices.Contains(allowed, name) {
-			return fmt.Errorf("of %s is kept %q, want at most %q", what, name, allowed)
+			return fmt.Errorf("the state keeps %q of the %s, want at most %q", name, label, allowed)
 		}
 	}
 	return nil
 }
 
-// referenced returns what clusters and listeners refer to. It does not use the reference counts.
+// referenced returns the names to which clusters and listeners refer. It does not use the reference
+// counts.
 func (s *State) referenced() referencedNames {
 	assignments, tables, secrets, extensions := map[string]bool{}, map[string]bool{}, map[resource.SecretRef]bool{}, map[string]bool{}
 	for name, e := range s.clusters.byName {

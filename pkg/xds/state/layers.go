@@ -35,19 +35,19 @@ func (r layeredRuntime) merge() layeredRuntime {
 	return r
 }
 
-// capabilitiesWith returns what resources may use with the runtime r.
+// capabilitiesWith returns the capabilities with the runtime r.
 func (s *State) capabilitiesWith(r layeredRuntime) resource.Capabilities {
-	k := s.capabilities
-	k.Runtime = r.merged
-	return k
+	capabilities := s.capabilities
+	capabilities.Runtime = r.merged
+	return capabilities
 }
 
 // setRuntime replaces the runtime and reevaluates the listeners that are not active in their
 // received version.
 func (s *State) setRuntime(r layeredRuntime) {
-	before := s.runtime
+	previous := s.runtime
 	s.undo.do(func(undo bool) {
-		s.runtime = chooseValue(undo, before, r)
+		s.runtime = chooseValue(undo, previous, r)
 		for name, e := range s.listeners.byName {
 			if e.Received != e.Active {
 				addDirty(s.listeners.dirty, name)
@@ -57,88 +57,88 @@ func (s *State) setRuntime(r layeredRuntime) {
 }
 
 // stageLayer is stageResource for a runtime layer. Listeners do not wait for a rejected layer.
-func (g *stage) stageLayer(n ads.Resource) error {
-	values, err := resource.ReadRuntime(n.Body, g.capabilitiesWith(g.runtime))
+func (st *stage) stageLayer(r ads.Resource) error {
+	values, err := resource.ReadRuntime(r.Body, st.capabilitiesWith(st.runtime))
 	if err == nil {
-		err = g.setLayer(n.Name, values)
+		err = st.setLayer(r.Name, values)
 	}
 	if err != nil {
-		g.endLayerWait(n.Name)
+		st.endLayerWait(r.Name)
 	}
 	return err
 }
 
 // setLayer replaces the values of a runtime layer and decodes again the resources that use changed
-// keys. If one of them is not valid any more, it returns an error and changes nothing.
-func (g *stage) setLayer(name string, values *resource.Layer) error {
-	before := g.runtime
-	after := before.withLayer(name, values)
-	k := g.capabilitiesWith(after)
-	changed := func(keys []string) bool { return after.merged.Differs(before.merged, keys) }
-	take := []func(){func() { g.setRuntime(after) }}
-	for name, held := range g.client.Resources(resource.RouteType) {
-		if t := g.tables[name]; t != nil && changed(t.RuntimeKeys) {
-			next, err := resource.ReadRoutes(held.Body, k)
+// keys. If one of them is no longer valid, it returns an error and changes nothing.
+func (st *stage) setLayer(name string, values *resource.Layer) error {
+	previous := st.runtime
+	merged := previous.withLayer(name, values)
+	capabilities := st.capabilitiesWith(merged)
+	keysChanged := func(keys []string) bool { return merged.merged.Differs(previous.merged, keys) }
+	changes := []func(){func() { st.setRuntime(merged) }}
+	for name, res := range st.client.Resources(resource.RouteType) {
+		if t := st.tables[name]; t != nil && keysChanged(t.RuntimeKeys) {
+			next, err := resource.ReadRoutes(res.Body, capabilities)
 			if err != nil {
 				return fmt.Errorf("route table %s is not valid with this layer: %w", name, err)
 			}
-			take = append(take, func() { g.setTable(name, next) })
+			changes = append(changes, func() { st.setTable(name, next) })
 		}
 	}
-	for name, held := range g.client.Resources(resource.DubboRouteType) {
-		if t := g.tables[resource.DubboTableName(name)]; t != nil && changed(t.RuntimeKeys) {
-			next, err := resource.ReadDubboRoutes(held.Body, k)
+	for name, res := range st.client.Resources(resource.DubboRouteType) {
+		if t := st.tables[resource.DubboTableName(name)]; t != nil && keysChanged(t.RuntimeKeys) {
+			next, err := resource.ReadDubboRoutes(res.Body, capabilities)
 			if err != nil {
 				return fmt.Errorf("route table %s is not valid with this layer: %w", name, err)
 			}
-			take = append(take, func() { g.setTable(resource.DubboTableName(name), next) })
+			changes = append(changes, func() { st.setTable(resource.DubboTableName(name), next) })
 		}
 	}
-	for name, held := range g.client.Resources(resource.ExtensionType) {
-		if e := g.extensions[name]; e != nil && changed(e.RuntimeKeys) {
-			next, err := resource.ReadExtension(held.Body, k)
+	for name, res := range st.client.Resources(resource.ExtensionType) {
+		if e := st.extensions[name]; e != nil && keysChanged(e.RuntimeKeys) {
+			next, err := resource.ReadExtension(res.Body, capabilities)
 			if err != nil {
 				return fmt.Errorf("filter %s is not valid with this layer: %w", name, err)
 			}
-			take = append(take, func() { g.setExtension(name, next) })
+			changes = append(changes, func() { st.setExtension(name, next) })
 		}
 	}
-	listener := func(of, name string, body []byte) error {
-		e := g.listeners.byName[name]
-		if e == nil || e.Received == nil || !changed(e.Received.RuntimeKeys) {
+	addListener := func(origin, name string, body []byte) error {
+		e := st.listeners.byName[name]
+		if e == nil || e.Received == nil || !keysChanged(e.Received.RuntimeKeys) {
 			return nil
 		}
-		next, err := resource.ReadListener(body, k)
+		next, err := resource.ReadListener(body, capabilities)
 		if err != nil {
-			return fmt.Errorf("listener %s%s is not valid with this layer: %w", name, of, err)
+			return fmt.Errorf("listener %s%s is not valid with this layer: %w", name, origin, err)
 		}
-		take = append(take, func() { g.replaceListener(name, next) })
+		changes = append(changes, func() { st.replaceListener(name, next) })
 		return nil
 	}
-	for name, held := range g.client.Resources(resource.ListenerType) {
-		if err := listener("", name, held.Body); err != nil {
+	for name, res := range st.client.Resources(resource.ListenerType) {
+		if err := addListener("", name, res.Body); err != nil {
 			return err
 		}
 	}
-	for _, one := range g.static.Listeners {
-		if err := listener(" of static_resources", one.Name, one.Body); err != nil {
+	for _, l := range st.static.Listeners {
+		if err := addListener(" of static_resources", l.Name, l.Body); err != nil {
 			return err
 		}
 	}
-	for _, do := range take {
-		do()
+	for _, change := range changes {
+		change()
 	}
 	return nil
 }
 
 // endLayerWait ends the wait for a layer that was rejected, unless it has values. The layer is
 // empty until a valid version arrives.
-func (g *stage) endLayerWait(name string) {
-	waits := slices.ContainsFunc(g.runtime.layers, func(l bootstrap.RuntimeLayer) bool { return l.Resource == name && l.Values == nil })
-	if !waits {
+func (st *stage) endLayerWait(name string) {
+	waiting := slices.ContainsFunc(st.runtime.layers, func(l bootstrap.RuntimeLayer) bool { return l.Resource == name && l.Values == nil })
+	if !waiting {
 		return
 	}
-	if err := g.setLayer(name, &resource.Layer{}); err != nil {
-		g.staged.AwaitedLayers = append(g.staged.AwaitedLayers, ads.ResourceError{Name: name, Reason: err.Error()})
+	if err := st.setLayer(name, &resource.Layer{}); err != nil {
+		st.staged.AwaitedLayers = append(st.staged.AwaitedLayers, ads.ResourceError{Name: name, Reason: err.Error()})
 	}
 }

@@ -12,18 +12,19 @@ import (
 // remove nor replace those resources.
 type staticNames struct{ clusters, listeners, secrets map[string]bool }
 
-// setStaticNames makes next the static resources, as far as their names are concerned.
+// setStaticNames replaces the static resources and their names with those of next. It stores no
+// resource.
 func (s *State) setStaticNames(next *bootstrap.StaticResources) {
-	name := func(g bootstrap.StaticResource) string { return g.Name }
-	before, names := s.static, s.staticNames
-	after := staticNames{clusters: namesOf(next.Clusters, name), listeners: namesOf(next.Listeners, name), secrets: namesOf(next.Secrets, name)}
+	name := func(r bootstrap.StaticResource) string { return r.Name }
+	previous, previousNames := s.static, s.staticNames
+	nextNames := staticNames{clusters: namesOf(next.Clusters, name), listeners: namesOf(next.Listeners, name), secrets: namesOf(next.Secrets, name)}
 	s.undo.do(func(undo bool) {
-		for _, secrets := range []map[string]bool{names.secrets, after.secrets} {
+		for _, secrets := range []map[string]bool{previousNames.secrets, nextNames.secrets} {
 			for name := range secrets {
 				s.references.secrets.recordPrevious([]resource.SecretRef{{Name: name}}) // before the names change
 			}
 		}
-		s.static, s.staticNames = chooseValue(undo, before, next), chooseValue(undo, names, after)
+		s.static, s.staticNames = chooseValue(undo, previous, next), chooseValue(undo, previousNames, nextNames)
 	})
 }
 
@@ -32,16 +33,16 @@ func (s *State) isStaticSecret(ref resource.SecretRef) bool {
 	return ref.From == (resource.SecretSource{}) && s.staticNames.secrets[ref.Name]
 }
 
-func namesOf[T any](all []T, name func(T) string) map[string]bool {
-	names := make(map[string]bool, len(all))
-	for _, one := range all {
-		names[name(one)] = true
+func namesOf[T any](values []T, nameOf func(T) string) map[string]bool {
+	names := make(map[string]bool, len(values))
+	for _, v := range values {
+		names[nameOf(v)] = true
 	}
 	return names
 }
 
-// reservedBy returns who defines a resource so that a control plane cannot: static_resources or
-// another source; "": nobody. For SecretType it covers only secrets without a source of their own.
+// reservedBy returns the owner that keeps the control plane from defining a resource:
+// static_resources or another layer; "": none. For SecretType it covers only secrets of ADS.
 func (s *State) reservedBy(typeURL, name string) string {
 	if s.isStatic(typeURL, name) {
 		return ownerStatic
@@ -68,8 +69,8 @@ func (s *State) isStatic(typeURL, name string) bool {
 	return false
 }
 
-// Owner returns who defines a cluster or a listener, active or not, or a route table that a listener
-// refers to: static_resources or the control plane; "": neither.
+// Owner returns the owner of a cluster or a listener, active or not, or of a route table that a
+// listener refers to: static_resources or the control plane; "": neither.
 func (s *State) Owner(typeURL, name string) string {
 	defined := false
 	switch typeURL {
@@ -101,7 +102,7 @@ func (s *State) refersToTable(name string) bool {
 	return false
 }
 
-// checkName returns an error if something else defines a resource of the control plane.
+// checkName returns an error if another owner defines a resource of the control plane.
 func (s *State) checkName(typeURL, name string) error {
 	if owner := s.reservedBy(typeURL, name); owner != "" {
 		return fmt.Errorf("%s also defines this name", owner)
@@ -109,7 +110,7 @@ func (s *State) checkName(typeURL, name string) error {
 	return nil
 }
 
-// checkTableNames returns an error if something else defines a route table that a listener refers to.
+// checkTableNames returns an error if another owner defines a route table that a listener refers to.
 func (s *State) checkTableNames(l *resource.Listener) error {
 	for _, name := range l.RouteConfigNames {
 		if err := s.checkName(resource.RouteType, name); err != nil {

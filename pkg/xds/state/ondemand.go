@@ -44,53 +44,53 @@ func newOnDemandState(o config.XDSOnDemand) *onDemandState {
 	if o.Idle == 0 {
 		return nil
 	}
-	none := func() onDemandSet { return onDemandSet{map[string]*onDemandEntry{}, map[string]time.Time{}} }
-	return &onDemandState{o, none(), none()}
+	empty := func() onDemandSet { return onDemandSet{map[string]*onDemandEntry{}, map[string]time.Time{}} }
+	return &onDemandState{o, empty(), empty()}
 }
 
-// subscribe makes an unsubscribed resource pending, and reports whether it did. limit is the
-// longest wait, 0 for no limit.
-func (f *onDemandSet) subscribe(name string, limit time.Duration, now time.Time) (began bool) {
-	if one := f.entries[name]; one != nil {
-		one.lastUsed = now
+// subscribe makes an unsubscribed resource pending, and reports whether it was unsubscribed. timeout
+// is the longest wait; 0: no limit.
+func (set *onDemandSet) subscribe(name string, timeout time.Duration, now time.Time) (added bool) {
+	if e := set.entries[name]; e != nil {
+		e.lastUsed = now
 		return false
 	}
-	f.entries[name] = &onDemandEntry{lastUsed: now}
-	if limit > 0 {
-		f.deadlines[name] = now.Add(limit)
+	set.entries[name] = &onDemandEntry{lastUsed: now}
+	if timeout > 0 {
+		set.deadlines[name] = now.Add(timeout)
 	}
 	return true
 }
 
 // unsubscribe makes a resource unsubscribed.
-func (f *onDemandSet) unsubscribe(name string) {
-	delete(f.entries, name)
-	delete(f.deadlines, name)
+func (set *onDemandSet) unsubscribe(name string) {
+	delete(set.entries, name)
+	delete(set.deadlines, name)
 }
 
 // isReady reports whether a resource is subscribed and no longer pending.
-func (f *onDemandSet) isReady(name string) bool {
-	one := f.entries[name]
-	return one != nil && one.ready
+func (set *onDemandSet) isReady(name string) bool {
+	e := set.entries[name]
+	return e != nil && e.ready
 }
 
 // markReady ends the wait for a pending resource, because it has arrived.
-func (s *State) markReady(f *onDemandSet, name string) {
-	if one := f.entries[name]; one != nil && !one.ready {
-		s.undo.do(func(undo bool) { one.ready = !undo })
+func (s *State) markReady(set *onDemandSet, name string) {
+	if e := set.entries[name]; e != nil && !e.ready {
+		s.undo.do(func(undo bool) { e.ready = !undo })
 	}
 }
 
 // expirePending ends the wait for resources whose deadline has passed, and returns those that were
 // pending.
-func (f *onDemandSet) expirePending(now time.Time) (names []string) {
-	for name, limit := range f.deadlines {
-		if now.Before(limit) {
+func (set *onDemandSet) expirePending(now time.Time) (names []string) {
+	for name, deadline := range set.deadlines {
+		if now.Before(deadline) {
 			continue
 		}
-		delete(f.deadlines, name)
-		if one := f.entries[name]; !one.ready {
-			one.ready = true
+		delete(set.deadlines, name)
+		if e := set.entries[name]; !e.ready {
+			e.ready = true
 			names = append(names, name)
 		}
 	}
@@ -108,10 +108,10 @@ func (s *State) SubscribeCluster(name string, now time.Time) bool {
 		return false
 	}
 	s.clusters.referrers.changed[name] = true
-	for _, one := range []*resource.Cluster{e.Received, e.Active} {
-		if one != nil && one.EDSServiceName != "" {
+	for _, version := range []*resource.Cluster{e.Received, e.Active} {
+		if version != nil && version.EDSServiceName != "" {
 			// TakeSubscriptionChanges drops the dependents of unsubscribed resources.
-			addDependent(s.dependents.assignments, &s.references.assignments, name, one.EDSServiceName)
+			addDependent(s.dependents.assignments, &s.references.assignments, name, version.EDSServiceName)
 		}
 	}
 	if s.assignments[e.Received.EDSServiceName] != nil { // another cluster has subscribed to them
@@ -126,21 +126,21 @@ func (s *State) SubscribeTable(name string, now time.Time) bool {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return false
 	}
-	var limits []time.Duration // of the listeners that refer to the table; 0: no limit
-	for user, e := range s.listeners.byName {
-		for _, one := range []*resource.Listener{e.Received, e.Active} {
-			if one != nil && slices.Contains(one.RouteConfigNames, name) {
-				limits = append(limits, one.RouteTimeouts[name])
-				addDependent(s.dependents.tables, &s.references.tables, user, name) // as in SubscribeCluster
-				s.listeners.referrers.changed[user] = true
+	var timeouts []time.Duration // of the listeners that refer to the table; 0: no limit
+	for listener, e := range s.listeners.byName {
+		for _, version := range []*resource.Listener{e.Received, e.Active} {
+			if version != nil && slices.Contains(version.RouteConfigNames, name) {
+				timeouts = append(timeouts, version.RouteTimeouts[name])
+				addDependent(s.dependents.tables, &s.references.tables, listener, name) // as in SubscribeCluster
+				s.listeners.referrers.changed[listener] = true
 			}
 		}
 	}
-	if len(limits) == 0 {
+	if len(timeouts) == 0 {
 		return false
 	}
-	longest := slices.Max(limits)
-	if slices.Contains(limits, 0) {
+	longest := slices.Max(timeouts)
+	if slices.Contains(timeouts, 0) {
 		longest = 0
 	}
 	return s.onDemand.tables.subscribe(name, longest, now)
@@ -164,8 +164,8 @@ func (s *State) SubscribeCached(u ads.Update, now time.Time) {
 		return
 	}
 	cached := map[string]bool{}
-	for _, n := range u.Changed {
-		cached[n.Name] = true
+	for _, r := range u.Changed {
+		cached[r.Name] = true
 	}
 	switch u.Type {
 	case resource.EndpointType:
@@ -201,12 +201,12 @@ func (s *State) UnsubscribeIdle(clusterInUse, tableInUse func(name string) bool,
 }
 
 // idleNames returns the names that have been unused for at least idle.
-func (f *onDemandSet) idleNames(used func(name string) bool, now time.Time, idle time.Duration) (names []string) {
-	for name, one := range f.entries {
+func (set *onDemandSet) idleNames(used func(name string) bool, now time.Time, idle time.Duration) (names []string) {
+	for name, e := range set.entries {
 		switch {
 		case used(name):
-			one.lastUsed = now
-		case now.Sub(one.lastUsed) >= idle:
+			e.lastUsed = now
+		case now.Sub(e.lastUsed) >= idle:
 			names = append(names, name)
 		}
 	}
@@ -253,7 +253,7 @@ func (s *State) requestsEndpoints(cluster string) bool {
 	return s.onDemand == nil || s.onDemand.clusters.entries[cluster] != nil
 }
 
-// requestedTables returns those of the tables that are subscribed.
+// requestedTables returns the names of the subscribed tables among names.
 func (s *State) requestedTables(names []string) []string {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return names
@@ -271,35 +271,35 @@ func (s *State) readyWithoutTable(name string) bool {
 	return s.onDemand != nil && s.onDemand.Routes && !s.onDemand.tables.isReady(name)
 }
 
-// resolveCluster returns the configuration of one with its secrets and, if they are subscribed, its
+// resolveCluster returns the configuration of c with its secrets and, if they are subscribed, its
 // endpoints. It returns false if a secret is missing.
-func (s *State) resolveCluster(name string, one *resource.Cluster) (*config.Cluster, bool) {
-	hosts := s.assignments[one.EDSServiceName]
-	if s.onDemand == nil || one.EDSServiceName == "" {
-		return one.Resolve(hosts, s.secrets)
+func (s *State) resolveCluster(name string, c *resource.Cluster) (*config.Cluster, bool) {
+	hosts := s.assignments[c.EDSServiceName]
+	if s.onDemand == nil || c.EDSServiceName == "" {
+		return c.Resolve(hosts, s.secrets)
 	}
 	if !s.requestsEndpoints(name) {
 		hosts = nil // another cluster has subscribed to them
 	}
-	made, ok := one.Resolve(hosts, s.secrets)
+	cfg, ok := c.Resolve(hosts, s.secrets)
 	if !ok {
 		return nil, false
 	}
 	if hosts != nil {
 		s.markReady(&s.onDemand.clusters, name)
 	}
-	made.OnDemand = config.OnDemand{Wait: s.onDemand.Wait, Unsubscribed: !s.onDemand.clusters.isReady(name)}
-	return made, true
+	cfg.OnDemand = config.OnDemand{Wait: s.onDemand.Wait, Unsubscribed: !s.onDemand.clusters.isReady(name)}
+	return cfg, true
 }
 
 // activeTable returns the active version of a table. It has no routes if the table has not arrived
 // or is not subscribed.
 func (s *State) activeTable(name string) *config.RouteTable {
 	t := s.tables[name]
-	demand := s.tableOnDemand()
-	demand.Unsubscribed = demand.Enabled() && !s.onDemand.tables.isReady(name)
-	if t == nil || demand.Unsubscribed {
-		return &config.RouteTable{Name: name, OnDemand: demand} // nothing matches
+	settings := s.tableOnDemand()
+	settings.Unsubscribed = settings.Enabled() && !s.onDemand.tables.isReady(name)
+	if t == nil || settings.Unsubscribed {
+		return &config.RouteTable{Name: name, OnDemand: settings} // nothing matches
 	}
 	return t.Config
 }

@@ -31,14 +31,14 @@ type reference struct {
 // refCounts counts the references to each resource of a type.
 type refCounts[K comparable] struct {
 	counts       map[K]int
-	wasRequested map[K]bool   // whether a resource was requested at the last takeChange, for those that may have changed since
-	isExcluded   func(K) bool // reports that a referenced resource is not requested; nil: none
+	wasRequested map[K]bool   // resources that may have changed since the last takeChange; true: requested at that time
+	isExcluded   func(K) bool // reports that a referenced resource is not requested; nil: none is excluded
 }
 
 // SubscriptionChange is the change of the subscription to one type.
 type SubscriptionChange[K comparable] struct {
 	Added []K // newly requested
-	// Removed are not requested. Some were not requested before either: their references were never
+	// Removed are not requested. Some of them were not requested before: their references were never
 	// counted, or they are excluded.
 	Removed []K
 }
@@ -60,65 +60,65 @@ func newReferences() references {
 func newRefCounts[K comparable]() refCounts[K] { return refCounts[K]{map[K]int{}, map[K]bool{}, nil} }
 
 // isRequested reports whether a resource must be subscribed.
-func (t *refCounts[K]) isRequested(k K) bool {
-	return t.counts[k] > 0 && (t.isExcluded == nil || !t.isExcluded(k))
+func (rc *refCounts[K]) isRequested(k K) bool {
+	return rc.counts[k] > 0 && (rc.isExcluded == nil || !rc.isExcluded(k))
 }
 
-// recordPrevious records whether resources are requested, for the next takeChange. The caller calls
-// it before a change.
-func (t *refCounts[K]) recordPrevious(all []K) {
-	for _, k := range all {
-		if _, known := t.wasRequested[k]; !known {
-			t.wasRequested[k] = t.isRequested(k)
+// recordPrevious records whether resources are requested, for the next takeChange. Call it before a
+// change.
+func (rc *refCounts[K]) recordPrevious(keys []K) {
+	for _, k := range keys {
+		if _, recorded := rc.wasRequested[k]; !recorded {
+			rc.wasRequested[k] = rc.isRequested(k)
 		}
 	}
 }
 
 // add adds n to the count of each resource.
-func (t *refCounts[K]) add(all []K, n int) {
-	t.recordPrevious(all)
-	for _, k := range all {
-		if t.counts[k] += n; t.counts[k] == 0 {
-			delete(t.counts, k)
+func (rc *refCounts[K]) add(keys []K, n int) {
+	rc.recordPrevious(keys)
+	for _, k := range keys {
+		if rc.counts[k] += n; rc.counts[k] == 0 {
+			delete(rc.counts, k)
 		}
 	}
 }
 
 // takeChange returns the changes since its last call.
-func (t *refCounts[K]) takeChange() (c SubscriptionChange[K]) {
-	for k, was := range t.wasRequested {
-		switch is := t.isRequested(k); {
-		case !is:
+func (rc *refCounts[K]) takeChange() (c SubscriptionChange[K]) {
+	for k, wasRequested := range rc.wasRequested {
+		switch isRequested := rc.isRequested(k); {
+		case !isRequested:
 			c.Removed = append(c.Removed, k)
-		case !was:
+		case !wasRequested:
 			c.Added = append(c.Added, k)
 		}
 	}
-	t.wasRequested = resetSet(t.wasRequested)
+	rc.wasRequested = resetSet(rc.wasRequested)
 	return c
 }
 
-// update counts the references of the changed names again.
-func (r *references) update(of *referrers, now func(name string) reference) {
-	for name := range of.changed {
-		before, after := of.current[name], now(name)
-		r.add(&after, 1)
-		r.add(&before, -1)
-		if after.isEmpty() {
-			delete(of.current, name)
+// update counts the references of the changed names again; countRefs returns those of a name.
+func (r *references) update(refs *referrers, countRefs func(name string) reference) {
+	for name := range refs.changed {
+		previous, current := refs.current[name], countRefs(name)
+		r.add(&current, 1)
+		r.add(&previous, -1)
+		if current.isEmpty() {
+			delete(refs.current, name)
 		} else {
-			of.current[name] = after
+			refs.current[name] = current
 		}
 	}
-	of.changed = resetSet(of.changed)
+	refs.changed = resetSet(refs.changed)
 }
 
-func (r *references) add(one *reference, n int) {
-	r.assignments.add(one.assignments, n)
-	r.tables.add(one.tables, n)
-	r.extensions.add(one.extensions, n)
-	r.secrets.add(one.secrets, n)
-	if one.unsubscribed {
+func (r *references) add(ref *reference, n int) {
+	r.assignments.add(ref.assignments, n)
+	r.tables.add(ref.tables, n)
+	r.extensions.add(ref.extensions, n)
+	r.secrets.add(ref.secrets, n)
+	if ref.unsubscribed {
 		r.unsubscribed += n
 	}
 }
@@ -127,23 +127,23 @@ func (r *reference) isEmpty() bool {
 	return len(r.assignments)+len(r.tables)+len(r.extensions)+len(r.secrets) == 0 && !r.unsubscribed
 }
 
-// clusterReference returns what a cluster refers to; nothing if it does not exist.
+// clusterReference returns the references of a cluster; none if it does not exist.
 func (s *State) clusterReference(name string) (r reference) {
 	e := s.clusters.byName[name]
 	if e == nil {
 		return r
 	}
-	asks := s.requestsEndpoints(name)
+	requested := s.requestsEndpoints(name)
 	for _, c := range slices.Compact([]*resource.Cluster{e.Received, e.Active}) {
 		if c == nil {
 			continue
 		}
-		if c.EDSServiceName != "" && asks {
+		if c.EDSServiceName != "" && requested {
 			r.assignments = append(r.assignments, c.EDSServiceName)
 		}
 		r.secrets = append(r.secrets, c.Secrets()...)
 	}
-	r.unsubscribed = !asks && e.Received != nil && e.Received.EDSServiceName != ""
+	r.unsubscribed = !requested && e.Received != nil && e.Received.EDSServiceName != ""
 	return r
 }
 
@@ -177,26 +177,26 @@ func (s *State) TakeSubscriptionChanges() SubscriptionChanges {
 		}
 	}
 	r := &s.references
-	listeners := len(s.listeners.referrers.changed) > 0
+	listenersChanged := len(s.listeners.referrers.changed) > 0
 	r.update(&s.clusters.referrers, s.clusterReference)
 	r.update(&s.listeners.referrers, s.listenerReference)
 	tables := r.tables.takeChange()
-	all := SubscriptionChanges{Assignments: r.assignments.takeChange(), Extensions: r.extensions.takeChange(), Secrets: r.secrets.takeChange(), ListenersChanged: listeners}
-	all.Routes.Added, all.DubboRoutes.Added = splitTables(tables.Added)
-	all.Routes.Removed, all.DubboRoutes.Removed = splitTables(tables.Removed)
-	slices.SortFunc(all.Secrets.Added, resource.SecretRef.Compare)
-	forgetResources(all.Assignments.Removed, s.assignments, s.dependents.assignments)
+	changes := SubscriptionChanges{Assignments: r.assignments.takeChange(), Extensions: r.extensions.takeChange(), Secrets: r.secrets.takeChange(), ListenersChanged: listenersChanged}
+	changes.Routes.Added, changes.DubboRoutes.Added = splitTables(tables.Added)
+	changes.Routes.Removed, changes.DubboRoutes.Removed = splitTables(tables.Removed)
+	slices.SortFunc(changes.Secrets.Added, resource.SecretRef.Compare)
+	forgetResources(changes.Assignments.Removed, s.assignments, s.dependents.assignments)
 	forgetResources(tables.Removed, s.tables, s.dependents.tables)
-	forgetResources(all.Extensions.Removed, s.extensions, s.dependents.extensions)
-	gone := slices.DeleteFunc(slices.Clone(all.Secrets.Removed), s.isStaticSecret) // static secrets stay
-	forgetResources(gone, s.secrets, s.dependents.clusterSecrets)
-	forgetResources(gone, s.secrets, s.dependents.listenerSecrets)
+	forgetResources(changes.Extensions.Removed, s.extensions, s.dependents.extensions)
+	removedSecrets := slices.DeleteFunc(slices.Clone(changes.Secrets.Removed), s.isStaticSecret) // static secrets stay
+	forgetResources(removedSecrets, s.secrets, s.dependents.clusterSecrets)
+	forgetResources(removedSecrets, s.secrets, s.dependents.listenerSecrets)
 	if s.onDemand != nil {
 		for _, name := range tables.Removed {
 			s.onDemand.tables.unsubscribe(name)
 		}
 	}
-	return all
+	return changes
 }
 
 // splitTables splits table names into the names of RouteType resources and of DubboRouteType
@@ -213,9 +213,9 @@ func splitTables(tables []string) (http, dubbo []string) {
 }
 
 // forgetResources deletes resources and their dependents.
-func forgetResources[K comparable, V any](all []K, held map[K]V, users map[K]map[string]bool) {
-	for _, k := range all {
-		delete(held, k)
-		delete(users, k)
+func forgetResources[K comparable, V any](keys []K, resources map[K]V, dependents map[K]map[string]bool) {
+	for _, k := range keys {
+		delete(resources, k)
+		delete(dependents, k)
 	}
 }

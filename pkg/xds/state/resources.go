@@ -25,7 +25,7 @@ func (s *State) setListener(name string, l *resource.Listener, now time.Time) {
 	}
 }
 
-// replaceListener replaces a listener by the same resource decoded with another runtime.
+// replaceListener replaces a listener with the same resource decoded with another runtime.
 func (s *State) replaceListener(name string, l *resource.Listener) {
 	e := s.listeners.mutable(name)
 	s.listeners.dirty[name] = true
@@ -35,23 +35,23 @@ func (s *State) replaceListener(name string, l *resource.Listener) {
 	e.Received, e.HeldBack = l, nil
 }
 
-// addDependent records that name refers to others. Entries of references that no longer exist stay;
+// addDependent records that name refers to keys. Entries of references that no longer exist stay;
 // they cause only an additional evaluation.
-func addDependent[K comparable](of map[K]map[string]bool, counted *refCounts[K], name string, others ...K) {
-	counted.recordPrevious(others)
-	for _, o := range others {
-		if of[o] == nil {
-			of[o] = map[string]bool{}
+func addDependent[K comparable](dependents map[K]map[string]bool, counts *refCounts[K], name string, keys ...K) {
+	counts.recordPrevious(keys)
+	for _, k := range keys {
+		if dependents[k] == nil {
+			dependents[k] = map[string]bool{}
 		}
-		of[o][name] = true
+		dependents[k][name] = true
 	}
 }
 
 // setAssignment stores the load assignment of a name; nil removes it.
 func (s *State) setAssignment(name string, a *resource.LoadAssignment) {
-	before := s.assignments[name]
+	previous := s.assignments[name]
 	s.undo.do(func(undo bool) {
-		setOrDelete(s.assignments, name, chooseValue(undo, before, a))
+		setOrDelete(s.assignments, name, chooseValue(undo, previous, a))
 		s.clusters.markDirty(s.dependents.assignments[name])
 	})
 }
@@ -65,23 +65,22 @@ func (s *State) setTable(name string, t *resource.RouteTable) {
 		s.markReady(&s.onDemand.tables, name)
 	}
 	s.releaseAll(s.dependents.tables[name])
-	before := s.tables[name]
+	previous := s.tables[name]
 	s.undo.do(func(undo bool) {
-		setOrDelete(s.tables, name, chooseValue(undo, before, t))
+		setOrDelete(s.tables, name, chooseValue(undo, previous, t))
 		s.dirtyTables[name] = true
-		for user := range s.dependents.tables[name] {
-			addDirty(s.listeners.dirty, user) // it may have waited for the table
+		for listener := range s.dependents.tables[name] {
+			addDirty(s.listeners.dirty, listener) // the listener may have waited for the table
 		}
 	})
 }
 
-// setSecret stores a secret. A removal by the control plane never gets here: the last version stays
-// in use.
+// setSecret stores a secret. The control plane cannot remove a secret: the last version stays in use.
 func (s *State) setSecret(ref resource.SecretRef, secret *resource.Secret) {
 	s.releaseAll(s.dependents.listenerSecrets[ref])
-	before := s.secrets[ref]
+	previous := s.secrets[ref]
 	s.undo.do(func(undo bool) {
-		setOrDelete(s.secrets, ref, chooseValue(undo, before, secret))
+		setOrDelete(s.secrets, ref, chooseValue(undo, previous, secret))
 		s.clusters.markDirty(s.dependents.clusterSecrets[ref])
 		s.listeners.markDirty(s.dependents.listenerSecrets[ref])
 	})
@@ -90,18 +89,18 @@ func (s *State) setSecret(ref resource.SecretRef, secret *resource.Secret) {
 // setExtension stores the configuration of an extension; nil removes it.
 func (s *State) setExtension(name string, e *resource.Extension) {
 	s.releaseAll(s.dependents.extensions[name])
-	before := s.extensions[name]
+	previous := s.extensions[name]
 	s.undo.do(func(undo bool) {
-		setOrDelete(s.extensions, name, chooseValue(undo, before, e))
+		setOrDelete(s.extensions, name, chooseValue(undo, previous, e))
 		s.listeners.markDirty(s.dependents.extensions[name])
 	})
 }
 
 // checkExtension returns an error if listeners refer to the extension and none of them can use the
 // configuration.
-func (s *State) checkExtension(name string, extension *resource.Extension) (wrong error) {
-	for _, user := range slices.Sorted(maps.Keys(s.dependents.extensions[name])) {
-		e := s.listeners.byName[user]
+func (s *State) checkExtension(name string, extension *resource.Extension) (err error) {
+	for _, listener := range slices.Sorted(maps.Keys(s.dependents.extensions[name])) {
+		e := s.listeners.byName[listener]
 		if e == nil {
 			continue
 		}
@@ -113,17 +112,17 @@ func (s *State) checkExtension(name string, extension *resource.Extension) (wron
 				if slot.Name != name {
 					continue
 				}
-				if wrong = slot.Check(extension); wrong == nil {
+				if err = slot.Check(extension); err == nil {
 					return nil
 				}
 			}
 		}
 	}
-	return wrong
+	return err
 }
 
 // endExtensionWait ends the wait for an extension whose configuration was rejected, unless an
-// earlier version is there.
+// earlier version exists.
 func (s *State) endExtensionWait(name string) {
 	if s.extensions[name] == nil {
 		s.setExtension(name, &resource.Extension{})
@@ -138,9 +137,9 @@ func setOrDelete[K comparable, T any](m map[K]*T, name K, v *T) {
 	}
 }
 
-func chooseValue[T any](undo bool, before, after T) T {
+func chooseValue[T any](undo bool, previous, next T) T {
 	if undo {
-		return before
+		return previous
 	}
-	return after
+	return next
 }

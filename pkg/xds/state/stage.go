@@ -12,11 +12,10 @@ import (
 // Staged is the result of Stage.
 type Staged struct {
 	Rejected []ads.ResourceError
-	// NameConflicts are the names of the rejected resources that something else defines.
+	// NameConflicts are the names of the rejected resources that have another owner.
 	NameConflicts []string
 	Unknown       []UnknownFields // of the accepted resources
-	// AwaitedLayers are rejected runtime layers that listeners still wait for, and the reasons why
-	// they do.
+	// AwaitedLayers are rejected runtime layers that listeners still wait for, with the reasons.
 	AwaitedLayers []ads.ResourceError
 }
 
@@ -30,136 +29,136 @@ type UnknownFields struct {
 type stage struct {
 	*State
 
-	client *ads.Client // has the resources that were accepted before
+	client *ads.Client // holds the resources that were accepted earlier
 	source resource.SecretSource
 	now    time.Time
 	staged Staged
 }
 
 // Stage stores the valid resources of an update for the next Reconcile. c is the client that
-// received the update, and source is what it serves: the zero value for ADS, else secrets.
+// received the update. source is the source of secrets that it serves; the zero value for ADS.
 func (s *State) Stage(c *ads.Client, source resource.SecretSource, u ads.Update, now time.Time) Staged {
-	g := &stage{State: s, client: c, source: source, now: now}
+	st := &stage{State: s, client: c, source: source, now: now}
 	if u.Type == resource.ClusterType {
 		s.noteCDSResponse()
 	}
 	if u.Type == resource.EndpointType {
-		for _, n := range u.Changed {
-			s.noteEDSResponse(n.Name)
+		for _, r := range u.Changed {
+			s.noteEDSResponse(r.Name)
 		}
 		for _, name := range u.Removed {
 			s.noteEDSResponse(name)
 		}
 	}
-	for _, n := range u.Changed {
-		g.reject(n.Name, g.stageResource(u.Type, n))
+	for _, r := range u.Changed {
+		st.reject(r.Name, st.stageResource(u.Type, r))
 	}
 	for _, name := range u.Removed {
 		if s.reservedBy(u.Type, name) == "" { // else the control plane cannot remove it
-			g.reject(name, g.stageRemoval(u.Type, name))
+			st.reject(name, st.stageRemoval(u.Type, name))
 		}
 	}
-	return g.staged
+	return st.staged
 }
 
 // reject records that a resource is rejected if err is not nil.
-func (g *stage) reject(name string, err error) {
+func (st *stage) reject(name string, err error) {
 	if err != nil {
-		g.staged.Rejected = append(g.staged.Rejected, ads.ResourceError{Name: name, Reason: err.Error()})
+		st.staged.Rejected = append(st.staged.Rejected, ads.ResourceError{Name: name, Reason: err.Error()})
 	}
 }
 
 // noteUnknown records the fields of an accepted resource that this build does not know. ignored are
 // its fields without effect.
-func (g *stage) noteUnknown(name string, ignored []string) {
+func (st *stage) noteUnknown(name string, ignored []string) {
 	if fields := resource.UnknownFields(ignored); fields != nil {
-		g.staged.Unknown = append(g.staged.Unknown, UnknownFields{Name: name, Fields: fields})
+		st.staged.Unknown = append(st.staged.Unknown, UnknownFields{Name: name, Fields: fields})
 	}
 }
 
 // stageRemoval removes a resource. Secrets stay.
-func (g *stage) stageRemoval(typeURL, name string) error {
+func (st *stage) stageRemoval(typeURL, name string) error {
 	switch typeURL {
 	case resource.ClusterType:
-		g.clusters.remove(name)
+		st.clusters.remove(name)
 	case resource.ListenerType:
-		g.listeners.remove(name)
+		st.listeners.remove(name)
 	case resource.EndpointType:
-		g.setAssignment(name, nil)
+		st.setAssignment(name, nil)
 	case resource.RouteType:
-		g.setTable(name, nil)
+		st.setTable(name, nil)
 	case resource.DubboRouteType:
-		g.setTable(resource.DubboTableName(name), nil)
+		st.setTable(resource.DubboTableName(name), nil)
 	case resource.ExtensionType:
-		g.setExtension(name, nil)
+		st.setExtension(name, nil)
 	case resource.RuntimeType:
-		return g.setLayer(name, &resource.Layer{})
+		return st.setLayer(name, &resource.Layer{})
 	}
 	return nil
 }
 
 // stageResource decodes a resource and stores it.
-func (g *stage) stageResource(typeURL string, n ads.Resource) error {
-	if n.DecodeError != "" {
-		return errors.New(n.DecodeError)
+func (st *stage) stageResource(typeURL string, r ads.Resource) error {
+	if r.DecodeError != "" {
+		return errors.New(r.DecodeError)
 	}
-	if name, err := resource.Name(n.Body); err != nil {
+	if name, err := resource.Name(r.Body); err != nil {
 		return err
-	} else if name != n.Name {
+	} else if name != r.Name {
 		return fmt.Errorf("the name inside the resource is %q", name)
 	}
-	if g.source == (resource.SecretSource{}) {
-		if err := g.checkName(typeURL, n.Name); err != nil {
-			g.staged.NameConflicts = append(g.staged.NameConflicts, n.Name)
+	if st.source == (resource.SecretSource{}) {
+		if err := st.checkName(typeURL, r.Name); err != nil {
+			st.staged.NameConflicts = append(st.staged.NameConflicts, r.Name)
 			return err
 		}
 	}
-	k := g.capabilitiesWith(g.runtime)
+	capabilities := st.capabilitiesWith(st.runtime)
 	switch typeURL {
 	case resource.ClusterType:
-		c, err := resource.ReadCluster(n.Body, k)
+		c, err := resource.ReadCluster(r.Body, capabilities)
 		if err == nil {
-			err = g.checkSecretSources(c.Secrets())
+			err = st.checkSecretSources(c.Secrets())
 		}
 		if err != nil {
 			return err
 		}
-		g.noteUnknown(n.Name, c.Ignored)
-		g.setCluster(n.Name, c, g.now)
+		st.noteUnknown(r.Name, c.Ignored)
+		st.setCluster(r.Name, c, st.now)
 	case resource.EndpointType:
-		a, err := resource.ReadLoadAssignment(n.Body, k)
+		a, err := resource.ReadLoadAssignment(r.Body, capabilities)
 		if err != nil {
 			return err
 		}
-		g.noteUnknown(n.Name, a.Ignored)
-		g.setAssignment(n.Name, a)
+		st.noteUnknown(r.Name, a.Ignored)
+		st.setAssignment(r.Name, a)
 	case resource.ListenerType:
-		return g.stageListener(n, k)
+		return st.stageListener(r, capabilities)
 	case resource.RouteType:
-		t, err := g.tables[n.Name].Update(n.Body, k)
+		t, err := st.tables[r.Name].Update(r.Body, capabilities)
 		if err != nil {
 			return err
 		}
-		g.noteUnknown(n.Name, t.Ignored)
-		g.setTable(n.Name, t)
+		st.noteUnknown(r.Name, t.Ignored)
+		st.setTable(r.Name, t)
 	case resource.DubboRouteType:
-		t, err := resource.ReadDubboRoutes(n.Body, k)
+		t, err := resource.ReadDubboRoutes(r.Body, capabilities)
 		if err != nil {
 			return err
 		}
-		g.noteUnknown(n.Name, t.Ignored)
-		g.setTable(resource.DubboTableName(n.Name), t)
+		st.noteUnknown(r.Name, t.Ignored)
+		st.setTable(resource.DubboTableName(r.Name), t)
 	case resource.RuntimeType:
-		return g.stageLayer(n)
+		return st.stageLayer(r)
 	case resource.ExtensionType:
-		return g.stageExtension(n, k)
+		return st.stageExtension(r, capabilities)
 	case resource.SecretType:
-		secret, err := resource.ReadSecret(n.Body, k)
+		secret, err := resource.ReadSecret(r.Body, capabilities)
 		if err != nil {
 			return err
 		}
-		g.noteUnknown(n.Name, secret.Ignored)
-		g.setSecret(resource.SecretRef{Name: n.Name, From: g.source}, secret)
+		st.noteUnknown(r.Name, secret.Ignored)
+		st.setSecret(resource.SecretRef{Name: r.Name, From: st.source}, secret)
 	default:
 		return fmt.Errorf("resource type %s is not supported", typeURL)
 	}
@@ -167,41 +166,41 @@ func (g *stage) stageResource(typeURL string, n ads.Resource) error {
 }
 
 // stageListener is stageResource for a listener.
-func (g *stage) stageListener(n ads.Resource, k resource.Capabilities) error {
-	l, err := resource.ReadListener(n.Body, k)
+func (st *stage) stageListener(r ads.Resource, capabilities resource.Capabilities) error {
+	l, err := resource.ReadListener(r.Body, capabilities)
 	if err != nil {
 		return err
 	}
-	if err := g.checkSecretSources(l.Secrets()); err != nil {
+	if err := st.checkSecretSources(l.Secrets()); err != nil {
 		return err
 	}
-	if err := g.checkTableNames(l); err != nil {
+	if err := st.checkTableNames(l); err != nil {
 		return err
 	}
-	g.noteUnknown(n.Name, l.Ignored)
-	g.setListener(n.Name, l, g.now)
+	st.noteUnknown(r.Name, l.Ignored)
+	st.setListener(r.Name, l, st.now)
 	return nil
 }
 
 // stageExtension is stageResource for an extension. Listeners do not wait for a rejected one.
-func (g *stage) stageExtension(n ads.Resource, k resource.Capabilities) error {
-	e, err := resource.ReadExtension(n.Body, k)
+func (st *stage) stageExtension(r ads.Resource, capabilities resource.Capabilities) error {
+	e, err := resource.ReadExtension(r.Body, capabilities)
 	if err == nil {
-		err = g.checkExtension(n.Name, e)
+		err = st.checkExtension(r.Name, e)
 	}
 	if err != nil {
-		g.endExtensionWait(n.Name)
+		st.endExtensionWait(r.Name)
 		return err
 	}
-	g.noteUnknown(n.Name, e.Ignored)
-	g.setExtension(n.Name, e)
+	st.noteUnknown(r.Name, e.Ignored)
+	st.setExtension(r.Name, e)
 	return nil
 }
 
 // checkSecretSources returns an error if a secret comes from a cluster that is not a known control
 // plane.
-func (s *State) checkSecretSources(all []resource.SecretRef) error {
-	for _, r := range all {
+func (s *State) checkSecretSources(refs []resource.SecretRef) error {
+	for _, r := range refs {
 		if _, ok := s.boot.Targets[r.From.Cluster]; !ok && r.From.Cluster != "" {
 			return unknownSecretSource(r)
 		}

@@ -2,12 +2,12 @@
 //
 //	Stage, SetStatic    stores resources of a control plane or the file    stage.go, static.go
 //	  │ entries to evaluate
-//	Reconcile           activates what is complete                         entries.go
+//	Reconcile           activates complete resources                       entries.go
 //	  │ Change
 //	AppendTo            the active resources as a configuration
 //
-// A cluster becomes active when its endpoints and secrets are there, a listener when its route
-// tables, filters and secrets are; until then the previous version stays active. The order in which
+// A cluster becomes active when its endpoints and secrets have arrived, a listener when its route
+// tables, filters and secrets have. Until then the previous version stays active. The order in which
 // resources arrive does not change the resulting configuration.
 //
 // The package is pure: it does no I/O, and the caller passes the time.
@@ -27,13 +27,13 @@ import (
 type Options struct {
 	Bootstrap *bootstrap.Bootstrap
 	OnDemand  config.XDSOnDemand
-	// Owner returns who else defines a resource of a type, so that the State rejects it; "": nobody.
-	// nil: there is nobody else.
+	// Owner returns the other layer that defines a resource of a type; the State then rejects the
+	// resource. "": none. nil: there is no other layer.
 	Owner func(typeURL, name string) string
 	// Capabilities are the features that resources may use. The State sets Node and Runtime.
 	Capabilities resource.Capabilities
-	// Started is when the process started; runtime layers are awaited from then on. The zero value
-	// does not wait for them, unless they have no timeout.
+	// Started is when the process started, and with it the wait for runtime layers. With the zero
+	// value, listeners wait only for layers without a timeout.
 	Started time.Time
 }
 
@@ -54,7 +54,7 @@ type State struct {
 	extensions  map[string]*resource.Extension
 	runtime     layeredRuntime
 
-	static      *bootstrap.StaticResources        // among the above
+	static      *bootstrap.StaticResources        // resources of the file; the fields above include them
 	staticNames staticNames                       // names in static
 	otherOwner  func(typeURL, name string) string // see Options.Owner
 
@@ -83,7 +83,7 @@ type Change struct {
 	Tables          []*config.RouteTable // changed tables that active listeners use, sorted by name
 	// ListenersChanged: the configuration of a listener changed, or a listener was removed.
 	ListenersChanged   bool
-	ActivatedListeners []string // listeners that have another active version now, sorted
+	ActivatedListeners []string // listeners whose active version changed, sorted
 }
 
 // IsEmpty reports whether the active configuration stayed the same.
@@ -131,7 +131,7 @@ func (s *State) Checkpoint() { s.undo.clear() }
 func (s *State) Rollback() { s.undo.rollback() }
 
 // undoLog holds the functions that undo the changes since the last checkpoint, in the order of the
-// changes. They keep the replaced resources reachable.
+// changes. The functions keep the replaced resources reachable.
 type undoLog struct{ functions []func() }
 
 func (l *undoLog) add(f func()) { l.functions = append(l.functions, f) }
@@ -150,8 +150,8 @@ func (l *undoLog) rollback() {
 }
 
 func (l *undoLog) clear() {
-	const few = 64
-	if cap(l.functions) > few { // do not keep the storage of one large update
+	const maxKept = 64
+	if cap(l.functions) > maxKept { // release the storage of a large update
 		l.functions = nil
 		return
 	}
@@ -163,7 +163,7 @@ func (l *undoLog) clear() {
 // caller must call it again because a timeout expires; zero: never.
 func (s *State) Reconcile(now time.Time) (c Change, next time.Time) {
 	s.expireOnDemand(now)
-	s.clusters.reconcile(now, &c, func(name string, again time.Time) time.Time { return s.updateWarmup(name, again, now) })
+	s.clusters.reconcile(now, &c, func(name string, due time.Time) time.Time { return s.updateWarmup(name, due, now) })
 	next = s.endWarmupIfDone(now)
 	s.listeners.reconcile(now, &c, nil)
 	for _, name := range slices.Sorted(maps.Keys(s.dirtyTables)) {
@@ -173,9 +173,9 @@ func (s *State) Reconcile(now time.Time) (c Change, next time.Time) {
 	}
 	s.dirtyTables = resetSet(s.dirtyTables)
 	for _, deadlines := range append(s.onDemandDeadlines(), s.clusters.deadlines, s.listeners.deadlines) {
-		for _, limit := range deadlines {
-			if next.IsZero() || limit.Before(next) {
-				next = limit
+		for _, deadline := range deadlines {
+			if next.IsZero() || deadline.Before(next) {
+				next = deadline
 			}
 		}
 	}
@@ -184,8 +184,8 @@ func (s *State) Reconcile(now time.Time) (c Change, next time.Time) {
 
 // usesTable reports whether an active listener refers to a route table.
 func (s *State) usesTable(table string) bool {
-	for user := range s.dependents.tables[table] {
-		if e := s.listeners.byName[user]; e != nil && e.ActiveConfig != nil && slices.Contains(e.Active.RouteConfigNames, table) {
+	for listener := range s.dependents.tables[table] {
+		if e := s.listeners.byName[listener]; e != nil && e.ActiveConfig != nil && slices.Contains(e.Active.RouteConfigNames, table) {
 			return true
 		}
 	}

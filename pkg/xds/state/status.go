@@ -15,7 +15,7 @@ type WarmingResource struct {
 	Since          time.Time `json:"since"`
 	Missing        []string  `json:"for"`
 	PreviousActive bool      `json:"in_force"` // the previous version is active
-	// Until is when the resource becomes active without the dependencies it waits for; zero: never.
+	// Until is when the resource becomes active without its missing dependencies; zero: never.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -37,22 +37,22 @@ func (s *State) Warming() []WarmingResource {
 	return append(warmingEntries(s, &s.clusters), warmingEntries(s, &s.listeners)...)
 }
 
-func warmingEntries[R, C any](s *State, t *entries[R, C]) []WarmingResource {
-	all := []WarmingResource{}
-	for _, name := range slices.Sorted(maps.Keys(t.byName)) {
-		e := t.byName[name]
+func warmingEntries[R, C any](s *State, es *entries[R, C]) []WarmingResource {
+	warming := []WarmingResource{}
+	for _, name := range slices.Sorted(maps.Keys(es.byName)) {
+		e := es.byName[name]
 		if e.Received == nil || e.Received == e.Active {
 			continue
 		}
-		one := WarmingResource{Type: t.kind.typeURL, Name: name, Since: e.ReceivedAt, PreviousActive: e.Active != nil, Missing: []string{}}
-		one.addMissing(t.kind.dependencies(name, e))
-		one.Missing = append(one.Missing, s.missingSecrets(t.kind.secrets(e.Received))...)
+		w := WarmingResource{Type: es.kind.typeURL, Name: name, Since: e.ReceivedAt, PreviousActive: e.Active != nil, Missing: []string{}}
+		w.addMissing(es.kind.dependencies(name, e))
+		w.Missing = append(w.Missing, s.missingSecrets(es.kind.secrets(e.Received))...)
 		if e.HeldBack == e.Received {
-			one.Missing = append(one.Missing, "a version that can be applied")
+			w.Missing = append(w.Missing, "a version that can be applied")
 		}
-		all = append(all, one)
+		warming = append(warming, w)
 	}
-	return all
+	return warming
 }
 
 // missingSecrets returns the names of the secrets that have not arrived.
@@ -71,11 +71,11 @@ func (s *State) missingSecrets(refs []resource.SecretRef) (names []string) {
 }
 
 // addMissing adds dependencies to w.Missing and sets w.Until.
-func (w *WarmingResource) addMissing(all []dependency) {
-	for _, l := range all {
-		w.Missing = append(w.Missing, l.kind+" "+l.name)
+func (w *WarmingResource) addMissing(missing []dependency) {
+	for _, d := range missing {
+		w.Missing = append(w.Missing, d.kind+" "+d.name)
 	}
-	_, w.Until = waitExpired(all, time.Time{})
+	_, w.Until = waitExpired(missing, time.Time{})
 }
 
 // OnDemandStatus returns the status; nil if on-demand loading is off.
@@ -83,17 +83,17 @@ func (s *State) OnDemandStatus() *OnDemandStatus {
 	if s.onDemand == nil {
 		return nil
 	}
-	l := &OnDemandStatus{SubscribedClusters: len(s.onDemand.clusters.entries), SubscribedRoutes: len(s.onDemand.tables.entries)}
+	status := &OnDemandStatus{SubscribedClusters: len(s.onDemand.clusters.entries), SubscribedRoutes: len(s.onDemand.tables.entries)}
 	for name, e := range s.clusters.byName {
 		if e.Received != nil && e.Received.EDSServiceName != "" && !s.requestsEndpoints(name) {
-			l.UnsubscribedClusters = append(l.UnsubscribedClusters, name)
+			status.UnsubscribedClusters = append(status.UnsubscribedClusters, name)
 		}
 	}
-	slices.Sort(l.UnsubscribedClusters)
+	slices.Sort(status.UnsubscribedClusters)
 	for _, name := range slices.Sorted(maps.Keys(s.unsubscribedTables())) {
-		l.UnsubscribedRoutes = append(l.UnsubscribedRoutes, displayTableName(name))
+		status.UnsubscribedRoutes = append(status.UnsubscribedRoutes, displayTableName(name))
 	}
-	return l
+	return status
 }
 
 // displayTableName returns the name of a table for logs and status output.
@@ -111,34 +111,35 @@ type ResourceKey struct {
 	Source resource.SecretSource // of a secret; else zero
 }
 
-// Ignored returns the fields without effect of each received resource, even if there are none.
+// Ignored returns the fields without effect of each received resource. Resources without such fields
+// are included.
 func (s *State) Ignored() map[ResourceKey][]string {
-	all := map[ResourceKey][]string{}
+	ignored := map[ResourceKey][]string{}
 	for name, e := range s.clusters.byName {
 		if e.Received != nil {
-			all[ResourceKey{Type: resource.ClusterType, Name: name}] = e.Received.Ignored
+			ignored[ResourceKey{Type: resource.ClusterType, Name: name}] = e.Received.Ignored
 		}
 	}
 	for name, e := range s.listeners.byName {
 		if e.Received != nil {
-			all[ResourceKey{Type: resource.ListenerType, Name: name}] = e.Received.Ignored
+			ignored[ResourceKey{Type: resource.ListenerType, Name: name}] = e.Received.Ignored
 		}
 	}
 	for name, a := range s.assignments {
-		all[ResourceKey{Type: resource.EndpointType, Name: name}] = a.Ignored
+		ignored[ResourceKey{Type: resource.EndpointType, Name: name}] = a.Ignored
 	}
 	for name, t := range s.tables {
-		if of, dubbo := resource.DubboResourceName(name); dubbo {
-			all[ResourceKey{Type: resource.DubboRouteType, Name: of}] = t.Ignored
+		if dubboName, dubbo := resource.DubboResourceName(name); dubbo {
+			ignored[ResourceKey{Type: resource.DubboRouteType, Name: dubboName}] = t.Ignored
 		} else {
-			all[ResourceKey{Type: resource.RouteType, Name: name}] = t.Ignored
+			ignored[ResourceKey{Type: resource.RouteType, Name: name}] = t.Ignored
 		}
 	}
 	for name, e := range s.extensions {
-		all[ResourceKey{Type: resource.ExtensionType, Name: name}] = e.Ignored
+		ignored[ResourceKey{Type: resource.ExtensionType, Name: name}] = e.Ignored
 	}
 	for ref, secret := range s.secrets {
-		all[ResourceKey{Type: resource.SecretType, Name: ref.Name, Source: ref.From}] = secret.Ignored
+		ignored[ResourceKey{Type: resource.SecretType, Name: ref.Name, Source: ref.From}] = secret.Ignored
 	}
-	return all
+	return ignored
 }

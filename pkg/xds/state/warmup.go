@@ -19,17 +19,17 @@ type warmup struct {
 	startedAt       time.Time       // when the process started
 	cdsTimeout      time.Duration   // longest wait for the first CDS response; 0: no limit
 	pendingClusters map[string]bool // clusters that the warm-up waits for, by name
-	answeredEDS     map[string]bool // EDS resources that the control plane sent, rejected ones too, or removed
+	answeredEDS     map[string]bool // EDS resources that the control plane sent (even if rejected) or removed
 	failedClusters  map[string]bool // clusters that could not be applied when their wait timed out
-	paused          bool            // an update is applied in parts: the warm-up does not end meanwhile
+	paused          bool            // an update is applied in parts; the warm-up does not end meanwhile
 }
 
 // StartWarmup starts the warm-up: until WarmingUp returns false, listeners of the control plane
 // stay inactive. It waits for the first CDS response if the bootstrap subscribes to clusters.
 func (s *State) StartWarmup(now time.Time) {
-	from := s.boot.Subscriptions
+	subscriptions := s.boot.Subscriptions
 	s.warmup = &warmup{
-		cdsReceived: !from.CDS, startedAt: now, cdsTimeout: from.CDSTimeout,
+		cdsReceived: !subscriptions.CDS, startedAt: now, cdsTimeout: subscriptions.CDSTimeout,
 		pendingClusters: map[string]bool{}, answeredEDS: map[string]bool{}, failedClusters: map[string]bool{},
 	}
 }
@@ -45,13 +45,13 @@ func (s *State) noteCDSResponse() {
 }
 
 // noteEDSResponse records that the control plane has sent or removed the endpoints of a name. The
-// warm-up waits no longer for clusters that need them, even if they were rejected.
+// warm-up no longer waits for clusters that need them, even if they were rejected.
 func (s *State) noteEDSResponse(name string) {
-	u := s.warmup
-	if u == nil || u.answeredEDS[name] {
+	w := s.warmup
+	if w == nil || w.answeredEDS[name] {
 		return
 	}
-	u.answeredEDS[name] = true
+	w.answeredEDS[name] = true
 	for cluster := range s.dependents.assignments[name] {
 		addDirty(s.clusters.dirty, cluster)
 	}
@@ -72,46 +72,46 @@ func (s *State) PauseWarmup(pause bool) {
 	}
 }
 
-// updateWarmup records whether the warm-up waits for a cluster that was just reconciled. again is
-// when the cluster is due for another reconcile; the result is that time with the warm-up taken
-// into account, zero for never.
-func (s *State) updateWarmup(name string, again, now time.Time) time.Time {
-	u := s.warmup
-	if u == nil {
-		return again
+// updateWarmup records whether the warm-up waits for a cluster that was just reconciled. next is the
+// time of the next evaluation of the cluster. The result is that time with the wait for secrets taken
+// into account; zero: never.
+func (s *State) updateWarmup(name string, next, now time.Time) time.Time {
+	w := s.warmup
+	if w == nil {
+		return next
 	}
-	delete(u.pendingClusters, name)
+	delete(w.pendingClusters, name)
 	e := s.clusters.byName[name]
-	if e == nil || e.Active != nil || u.failedClusters[name] {
-		return again
+	if e == nil || e.Active != nil || w.failedClusters[name] {
+		return next
 	}
-	switch enough, _ := waitExpired(s.clusterDependencies(name, e), now); {
-	case enough: // only its secrets are missing
-		if again = e.ReceivedAt.Add(secretTimeout); !now.Before(again) {
+	switch expired, _ := waitExpired(s.clusterDependencies(name, e), now); {
+	case expired: // only its secrets are missing
+		if next = e.ReceivedAt.Add(secretTimeout); !now.Before(next) {
 			return time.Time{}
 		}
-	case u.answeredEDS[e.Received.EDSServiceName]:
-		return again
+	case w.answeredEDS[e.Received.EDSServiceName]:
+		return next
 	}
-	u.pendingClusters[name] = true
-	return again
+	w.pendingClusters[name] = true
+	return next
 }
 
-// endWarmupIfDone ends the warm-up if it waits for nothing more; listeners are reconciled then. The
-// result is when to call it again although nothing has arrived, zero for never.
-func (s *State) endWarmupIfDone(now time.Time) (again time.Time) {
-	u := s.warmup
-	if u == nil {
+// endWarmupIfDone ends the warm-up if it no longer waits for clusters; the next reconcile then
+// evaluates the listeners. It returns when to call it again even if nothing arrives; zero: never.
+func (s *State) endWarmupIfDone(now time.Time) (next time.Time) {
+	w := s.warmup
+	if w == nil {
 		return time.Time{}
 	}
-	if !u.cdsReceived {
-		_, until := waitExpired([]dependency{{since: u.startedAt, timeout: u.cdsTimeout}}, now)
-		if u.cdsTimeout == 0 || !until.IsZero() {
+	if !w.cdsReceived {
+		_, until := waitExpired([]dependency{{since: w.startedAt, timeout: w.cdsTimeout}}, now)
+		if w.cdsTimeout == 0 || !until.IsZero() {
 			return until
 		}
-		u.cdsReceived = true // by timeout
+		w.cdsReceived = true // by timeout
 	}
-	if len(u.pendingClusters) == 0 && !u.paused {
+	if len(w.pendingClusters) == 0 && !w.paused {
 		s.SkipWarmup()
 	}
 	return time.Time{}
@@ -119,12 +119,12 @@ func (s *State) endWarmupIfDone(now time.Time) (again time.Time) {
 
 // SkipWarmup ends the warm-up even if clusters are pending. A rollback starts it again.
 func (s *State) SkipWarmup() {
-	u := s.warmup
-	if u == nil {
+	w := s.warmup
+	if w == nil {
 		return
 	}
 	s.warmup = nil
-	s.undo.add(func() { s.warmup = u })
+	s.undo.add(func() { s.warmup = w })
 	for name, e := range s.listeners.byName {
 		if e.Active == nil {
 			addDirty(s.listeners.dirty, name)
@@ -134,12 +134,12 @@ func (s *State) SkipWarmup() {
 
 // warmupDependencies returns the dependencies of a listener that the warm-up adds.
 func (s *State) warmupDependencies(name string, e *Listener) []dependency {
-	u := s.warmup
+	w := s.warmup
 	switch {
-	case u == nil || e.Active != nil || s.staticNames.listeners[name]:
+	case w == nil || e.Active != nil || s.staticNames.listeners[name]:
 		return nil
-	case !u.cdsReceived:
-		return []dependency{{"clusters", "of the first response", u.startedAt, u.cdsTimeout}}
+	case !w.cdsReceived:
+		return []dependency{{"clusters", "of the first response", w.startedAt, w.cdsTimeout}}
 	}
-	return []dependency{{"clusters", "of the first response", u.startedAt, 0}}
+	return []dependency{{"clusters", "of the first response", w.startedAt, 0}}
 }
