@@ -44,7 +44,7 @@ func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 	return nil
 }
 
-// sources returns what the admin port shows and the commands that it takes. pprof says whether it
+// sources returns the sources of the pages and commands of the admin port. pprof reports whether it
 // serves profiles.
 func (p *process) sources(pprof bool) inspect.Sources {
 	clusters := p.server.Clusters()
@@ -63,7 +63,7 @@ func (p *process) sources(pprof bool) inspect.Sources {
 		Samples:      p.adminSamples,
 		ReadMemory:   runtime.ReadMemStats,
 		Metrics:      p.metrics.Handler(),
-		Explain:      func(question url.Values) (*explain.Result, error) { return inspect.Explain(p.server, question) },
+		Explain:      func(query url.Values) (*explain.Result, error) { return inspect.Explain(p.server, query) },
 		Level:        func() string { return levelName(p.level.Level()) },
 		SetLevel:     p.setLevel,
 		Drain: func() {
@@ -125,7 +125,7 @@ func (p *process) adminSamples() iter.Seq[metrics.Sample] {
 	return samples
 }
 
-// fileClusters returns the names of the clusters that the file defines, also those in
+// fileClusters returns the names of the clusters that the file defines, including those in
 // static_resources.
 func (p *process) fileClusters() map[string]bool {
 	names := map[string]bool{}
@@ -141,18 +141,18 @@ func (p *process) fileClusters() map[string]bool {
 }
 
 func (p *process) setLevel(name string) error {
-	for _, l := range levels() {
-		if strings.EqualFold(string(l), name) {
-			p.level.Set(levelOf(l))
-			p.log.Info("log level changed", "level", l)
+	for _, level := range levels() {
+		if strings.EqualFold(string(level), name) {
+			p.level.Set(levelOf(level))
+			p.log.Info("log level changed", "level", level)
 			return nil
 		}
 	}
 	return fmt.Errorf("%q is not a valid log level: expected one of %v", name, levels())
 }
 
-// exportState exports the metrics of the process.
-func (p *process) exportState() {
+// registerMetrics registers the metrics of the process.
+func (p *process) registerMetrics() {
 	p.metrics.Func(metrics.ConfigTime, func() float64 {
 		if s := p.state.Load(); s != nil {
 			return float64(s.applied.UnixMilli()) / 1000

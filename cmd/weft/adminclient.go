@@ -23,14 +23,14 @@ type adminClient struct {
 	address string // ip:port, or the path of a unix socket
 	format  outputFormat
 
-	target, addressFlag string // name of the server, and the flag that has its address; "": the admin port, --admin
+	target, addressFlag string // name of the server and the flag with its address, for errors; "": the admin port, --admin
 	token               string // bearer token; "": none
 }
 
 // outputFormat is the output format of a command.
 type outputFormat string
 
-// The forms.
+// The output formats.
 const (
 	formatText outputFormat = "text"
 	formatJSON outputFormat = "json"
@@ -61,7 +61,7 @@ func (a *adminClient) check() error { return a.format.check() }
 // Limits of a request to the admin port.
 const (
 	requestTimeout   = 30 * time.Second
-	maxResponseBytes = 1 << 30 // bytes
+	maxResponseBytes = 1 << 30
 )
 
 // get reads a page of the admin port into v.
@@ -69,14 +69,14 @@ func (a *adminClient) get(ctx context.Context, page string, query url.Values, v 
 	return a.do(ctx, http.MethodGet, page, query, v)
 }
 
-// do is get with another method. It also reads a response with status 422 into v, because it says
-// what was rejected.
+// do is get with another method. It also reads a response with status 422 into v, because it contains
+// the reasons of a rejection.
 func (a *adminClient) do(ctx context.Context, method, page string, query url.Values, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	what, flag := a.target, a.addressFlag
-	if what == "" {
-		what, flag = "the admin port", "--admin"
+	server, flag := a.target, a.addressFlag
+	if server == "" {
+		server, flag = "the admin port", "--admin"
 	}
 	host, network := a.address, "tcp"
 	if strings.Contains(a.address, "/") || strings.HasPrefix(a.address, "@") {
@@ -95,31 +95,31 @@ func (a *adminClient) do(ctx context.Context, method, page string, query url.Val
 		return d.DialContext(ctx, network, a.address)
 	}}
 	defer transport.CloseIdleConnections()
-	answer, err := (&http.Client{Transport: transport}).Do(request)
+	resp, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return fmt.Errorf("%s does not respond (set its address with %s): %w", what, flag, err)
+		return fmt.Errorf("%s does not respond (set its address with %s): %w", server, flag, err)
 	}
-	defer func() { _ = answer.Body.Close() }() // the body was read as far as needed
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxResponseBytes))
+	defer func() { _ = resp.Body.Close() }() // the body was read as far as needed
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", server, err)
 	}
-	switch answer.StatusCode {
+	switch resp.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusUnprocessableEntity:
-		return json.Unmarshal(text, v)
+		return json.Unmarshal(body, v)
 	}
-	var problem struct {
+	var errBody struct {
 		admin.ErrorBody
-		Message string `json:"err_msg"` // of the API of Dubbo services
+		Message string `json:"err_msg"` // in responses of the API of Dubbo services
 	}
-	_ = json.Unmarshal(text, &problem) // for other bodies the status is reported
-	return errors.New(cmp.Or(problem.Error, problem.Message, answer.Status))
+	_ = json.Unmarshal(body, &errBody) // for other bodies the status is reported
+	return errors.New(cmp.Or(errBody.Error, errBody.Message, resp.Status))
 }
 
-// printable is a value that can be printed in both forms.
+// printable is a value that can be printed in both output formats.
 type printable interface{ Text() string }
 
-// print writes v in the form of the --output flag.
+// print writes v in the format of the --output flag.
 func (a *adminClient) print(w io.Writer, v printable) error {
 	if a.format == formatText {
 		_, err := io.WriteString(w, v.Text())

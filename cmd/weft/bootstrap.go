@@ -16,29 +16,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// mergeStatic reads the Envoy bootstrap of a file. whole is the file with its static_resources, as far
-// as they do not depend on a control plane; nil if the diagnostics contain errors.
-func mergeStatic(file *configjson.File) (whole *config.Snapshot, diagnostics document.Diagnostics) {
+// mergeStatic reads the Envoy bootstrap of a file. merged is the file with those of its
+// static_resources that do not depend on a control plane; nil if the diagnostics contain errors.
+func mergeStatic(file *configjson.File) (merged *config.Snapshot, diagnostics document.Diagnostics) {
 	if !hasBootstrap(file.Snapshot) {
 		return file.Snapshot, nil
 	}
-	whole, ignored, err := xds.MergeStatic(file.Snapshot, resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()})
-	var wrong bootstrap.FieldErrors
+	merged, ignored, err := xds.MergeStatic(file.Snapshot, resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()})
+	var fieldErrors bootstrap.FieldErrors
 	switch {
-	case errors.As(err, &wrong):
-		for _, p := range wrong {
-			diagnostics = append(diagnostics, file.Diagnose(document.Error, p.Field, p.Reason))
+	case errors.As(err, &fieldErrors):
+		for _, e := range fieldErrors {
+			diagnostics = append(diagnostics, file.Diagnose(document.Error, e.Field, e.Reason))
 		}
 	case err != nil:
 		diagnostics = append(diagnostics, file.Diagnose(document.Error, "", err.Error()))
 	}
-	for _, p := range ignored {
-		diagnostics = append(diagnostics, file.Diagnose(document.Warning, p.Field, cmp.Or(p.Reason, "has no effect")))
+	for _, e := range ignored {
+		diagnostics = append(diagnostics, file.Diagnose(document.Warning, e.Field, cmp.Or(e.Reason, "has no effect")))
 	}
 	slices.SortStableFunc(diagnostics, func(a, b document.Diagnostic) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return whole, diagnostics
+	return merged, diagnostics
 }
 
 // hasBootstrap reports whether a file has dynamic_resources or static_resources.

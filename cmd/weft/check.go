@@ -83,14 +83,14 @@ type checkResult struct {
 }
 
 func (f *checkFlags) check(ctx context.Context) checkResult {
-	file, whole, diagnostics := f.openMerged()
+	file, merged, diagnostics := f.openMerged()
 	r := checkResult{Check: inspect.Check{File: f.name(), Problems: []inspect.Problem{}}}
-	if whole != nil {
-		r.Listeners, r.RouteTables, r.Clusters = len(whole.Listeners), len(whole.Routes), len(whole.Clusters)
+	if merged != nil {
+		r.Listeners, r.RouteTables, r.Clusters = len(merged.Listeners), len(merged.Routes), len(merged.Clusters)
 		diagnostics = append(diagnostics, verify(ctx, startFlags{source: f.source, drain: -1}, file)...)
 	}
 	r.diagnostics = diagnostics
-	r.OK = whole != nil && !diagnostics.Failed() && (!f.strict || len(diagnostics) == 0)
+	r.OK = merged != nil && !diagnostics.Failed() && (!f.strict || len(diagnostics) == 0)
 	for _, d := range diagnostics {
 		r.Problems = append(r.Problems, inspect.Problem{
 			Severity: d.Severity.String(), File: d.File, Line: d.Line, Column: d.Column, Path: d.Path, Message: d.Text(),

@@ -14,10 +14,10 @@ const hasXDS = true
 // controlPlane receives configuration from control planes.
 type controlPlane = xds.Source
 
-// newControlPlane returns the control for the bootstrap of a file, or nil if the file has none.
+// newControlPlane returns the xDS client for the bootstrap of a file, or nil if the file has none.
 func (p *process) newControlPlane(file *config.Snapshot) (*controlPlane, error) {
 	if !hasBootstrap(file) {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // nil: no control plane
 	}
 	return xds.New(xds.Options{
 		Bootstrap:    file.Bootstrap,

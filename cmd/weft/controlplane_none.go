@@ -26,7 +26,7 @@ func warnNewBootstrap(*controlPlane, *config.Snapshot, *slog.Logger) error { ret
 type controlPlane struct{}
 
 func (*process) newControlPlane(*config.Snapshot) (*controlPlane, error) {
-	return nil, nil //nolint:nilnil // there is none
+	return nil, nil //nolint:nilnil // nil: no control plane
 }
 
 // Run is never called.

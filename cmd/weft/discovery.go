@@ -19,7 +19,7 @@ import (
 // clusters and routes are a layer above the file and below the control plane.
 type dubboServices struct {
 	p         *process
-	config    config.DubboRegistry // at the start
+	config    config.DubboRegistry // configuration at the start
 	discovery *dubbo.Discovery
 	api       *api.Server // nil before open
 	layer     *layers.Overlay
@@ -28,7 +28,7 @@ type dubboServices struct {
 // newServices returns the services if the file enables them, else nil.
 func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 	if !file.Dubbo.Enable {
-		return nil, nil //nolint:nilnil // there are none
+		return nil, nil //nolint:nilnil // nil: no services
 	}
 	s := &dubboServices{
 		p: p, config: file.Dubbo,
@@ -46,12 +46,12 @@ func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 		return nil, fmt.Errorf("%s: %w", "dubbo_registry", err)
 	}
 	s.layer.Reset(s.discovery.Resources())
-	s.exportMetrics()
+	s.registerMetrics()
 	return s, nil
 }
 
-// applySeparately applies the services of the last run again, one by one, and removes them from the
-// layer, so that they cannot keep the process from starting.
+// applySeparately removes the services of the last run from the layer, so that they cannot keep the
+// process from starting, and lets the discovery apply them again, one by one.
 func (s *dubboServices) applySeparately() {
 	s.discovery.ReapplyRestored()
 	s.layer.Reset(s.discovery.Resources())
@@ -99,8 +99,7 @@ func (s *dubboServices) close() {
 	}
 }
 
-// subscribe subscribes to a service. It rejects services whose name is that of a cluster of another
-// layer.
+// subscribe subscribes to a service. It rejects a service if another layer has a cluster of its name.
 func (s *dubboServices) subscribe(ctx context.Context, r dubbo.Request) error {
 	if err := s.layer.CheckName(r.Service.Key()); err != nil {
 		return &dubbo.FieldError{Field: "service.interface", Reason: err.Error()}
@@ -115,19 +114,19 @@ func (s *dubboServices) unregisterAll(ctx context.Context) {
 }
 
 // countRequest counts a request to the API.
-func (s *dubboServices) countRequest(path string, o api.Result) {
-	result := metrics.ResultFailed
-	switch o {
+func (s *dubboServices) countRequest(path string, result api.Result) {
+	label := metrics.ResultFailed
+	switch result {
 	case api.OK:
-		result = metrics.ResultOK
+		label = metrics.ResultOK
 	case api.Rejected:
-		result = metrics.ResultRefused
+		label = metrics.ResultRefused
 	case api.Failed:
 	}
-	s.p.metrics.Counter(metrics.DiscoveryCalls, path, result).Add(1)
+	s.p.metrics.Counter(metrics.DiscoveryCalls, path, label).Add(1)
 }
 
-// exportMetrics exports the metrics of Dubbo services.
-func (s *dubboServices) exportMetrics() {
+// registerMetrics registers the metrics of Dubbo services.
+func (s *dubboServices) registerMetrics() {
 	s.p.metrics.Discovery(func() metrics.Discovery { return metrics.Discovery(s.discovery.Totals()) })
 }

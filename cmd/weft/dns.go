@@ -16,16 +16,16 @@ func (p *process) discoveries() map[config.ClusterType]upstream.Discovery {
 }
 
 // countLookup counts a DNS lookup by its outcome.
-func (p *process) countLookup(o dns.Outcome) {
-	result := metrics.ResultFailed
-	switch o {
+func (p *process) countLookup(outcome dns.Outcome) {
+	label := metrics.ResultFailed
+	switch outcome {
 	case dns.Resolved:
-		result = metrics.ResultOK
+		label = metrics.ResultOK
 	case dns.NotFound:
-		result = metrics.ResultNoName
+		label = metrics.ResultNoName
 	case dns.TimedOut:
-		result = metrics.ResultTimeout
+		label = metrics.ResultTimeout
 	case dns.Failed:
 	}
-	p.metrics.Counter(metrics.DNSLookups, result).Add(1)
+	p.metrics.Counter(metrics.DNSLookups, label).Add(1)
 }

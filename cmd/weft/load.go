@@ -44,7 +44,7 @@ func (s source) open() (*configjson.File, document.Diagnostics) {
 	return file, diagnostics
 }
 
-// openMerged is open, and also returns the configuration including the resources of the Envoy
+// openMerged is open. It also returns the configuration including the resources of the Envoy
 // bootstrap.
 func (s source) openMerged() (*configjson.File, *config.Snapshot, document.Diagnostics) {
 	o := configjson.Options{Lenient: s.lenient, Lint: s.lint}
@@ -58,15 +58,15 @@ func (s source) openMerged() (*configjson.File, *config.Snapshot, document.Diagn
 	if file == nil {
 		return nil, nil, diagnostics
 	}
-	whole, more := mergeStatic(file)
-	diagnostics = append(diagnostics, more...)
-	if whole != nil {
-		diagnostics = append(diagnostics, bindConflicts(file, bindAddresses(file.Snapshot, whole))...)
+	merged, mergeDiagnostics := mergeStatic(file)
+	diagnostics = append(diagnostics, mergeDiagnostics...)
+	if merged != nil {
+		diagnostics = append(diagnostics, bindConflicts(file, bindAddresses(file.Snapshot, merged))...)
 	}
-	if whole == nil || diagnostics.Failed() {
+	if merged == nil || diagnostics.Failed() {
 		return nil, nil, diagnostics
 	}
-	return file, whole, diagnostics
+	return file, merged, diagnostics
 }
 
 // name returns the name of the source in diagnostics and on the admin port.
@@ -110,20 +110,20 @@ func (s source) isQuickstart() bool {
 }
 
 func capabilities() configjson.Capabilities {
-	k := configjson.Capabilities{
+	c := configjson.Capabilities{
 		NetworkFilters:    []string{configjson.ProxyFilter, configjson.TCPProxyFilter, configjson.UDPProxyFilter},
 		ConnectionFilters: connectionFilters(),
 		StreamFilters:     streamFilters(),
 		ClusterTypes:      []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS, config.ClusterOriginalDst},
 	}
-	k.XDS = hasXDS
-	k.DubboRegistries = slices.Sorted(maps.Keys(registries()))
+	c.XDS = hasXDS
+	c.DubboRegistries = slices.Sorted(maps.Keys(registries()))
 	for _, p := range protocols(nil, nil) {
-		k.Protocols = append(k.Protocols, p.Name)
+		c.Protocols = append(c.Protocols, p.Name)
 	}
-	k.Policies = slices.Sorted(maps.Keys(policies()))     // in one order, for the schema
-	k.Policies = append(k.Policies, config.LBOriginalDst) // has no balancer, because it chooses no host
-	return k
+	c.Policies = slices.Sorted(maps.Keys(policies()))     // a fixed order, for the schema
+	c.Policies = append(c.Policies, config.LBOriginalDst) // not in policies(): it has no balancer
+	return c
 }
 
 // reloadHint returns the command that reloads this process.
@@ -138,7 +138,7 @@ func (s source) reloadHint(c *config.Snapshot) string {
 	return fmt.Sprintf("weft reload --admin %s, or %s", c.Admin.Address, signal)
 }
 
-// banner returns the text that start prints: what runs and what to try.
+// banner returns the text that start prints: the listeners, and commands to try.
 func banner(s source, c *config.Snapshot) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "weft %s is ready: %s, %s\n", version, pluralize(len(c.Listeners), "listener"), pluralize(len(c.Clusters), "cluster"))

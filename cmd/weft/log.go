@@ -76,7 +76,7 @@ const stderrPath = "stderr"
 // logOutput is the destination of the process log. The zero value discards it. Safe for concurrent
 // use.
 type logOutput struct {
-	mu   sync.Mutex // held during writes, so that no line goes to a closed file
+	mu   sync.Mutex // held during a write, so that no line goes to a closed file
 	path string     // guarded by mu
 	out  *logfile.File
 }
@@ -91,7 +91,8 @@ func (o *logOutput) Write(line []byte) (int, error) {
 	return o.out.Write(line)
 }
 
-// redirect changes the destination of the log to that of c. On failure the destination stays the same.
+// redirect changes the destination of the log to that of c. On an error the destination stays the
+// same.
 func (o *logOutput) redirect(c config.Log) error {
 	path := cmp.Or(c.Path, stderrPath)
 	roller := logfile.Roller(c.Rotation)
@@ -139,8 +140,8 @@ func dropTimeAndLevel(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// replaceLevel writes levels by their names in the configuration. It checks the type of the value
-// because other attributes may be called "level" too.
+// replaceLevel writes levels by their names in the configuration. It checks the type of the value,
+// because other attributes may also have the key "level".
 func replaceLevel(_ []string, a slog.Attr) slog.Attr {
 	if l, ok := a.Value.Any().(slog.Level); ok && a.Key == slog.LevelKey {
 		return slog.String(slog.LevelKey, levelName(l))

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// verify returns the errors for which start would reject the file that open read, before start
-// binds an address. It creates the process that start creates, with logs that are only checked, and
-// applies the file to it without binding. The warnings are errors that start would only log.
+// verify returns the errors for which start would reject the file before it binds an address. It
+// creates the process that start creates, but only checks the logs, and applies the file without
+// binding. Its warnings are the errors that start would only log.
 func verify(ctx context.Context, f startFlags, file *configjson.File) (problems document.Diagnostics) {
 	p := &process{flags: f, checking: true}
 	if err := p.verify(ctx, file); err != nil {
@@ -27,7 +27,7 @@ func verify(ctx context.Context, f startFlags, file *configjson.File) (problems 
 }
 
 func (p *process) verify(ctx context.Context, file *configjson.File) error {
-	if _, err := makeProcess(p, file); err != nil {
+	if _, err := initProcess(p, file); err != nil {
 		return err
 	}
 	defer p.end()
@@ -43,11 +43,11 @@ func (p *process) verify(ctx context.Context, file *configjson.File) error {
 }
 
 // diagnosticsOf returns a diagnostic of the whole file for each line of text.
-func diagnosticsOf(severity document.Severity, name, text string) (all document.Diagnostics) {
+func diagnosticsOf(severity document.Severity, name, text string) (diagnostics document.Diagnostics) {
 	for line := range strings.SplitSeq(text, "\n") {
-		all = append(all, document.Diagnostic{Severity: severity, File: name, Problem: line})
+		diagnostics = append(diagnostics, document.Diagnostic{Severity: severity, File: name, Problem: line})
 	}
-	return all
+	return diagnostics
 }
 
 // bindAddress is an address that start binds.
@@ -56,12 +56,13 @@ type bindAddress struct {
 	path    string // path of the setting in the file; "": none
 	network string // "tcp", "udp" or "unix"
 	address string
-	shared  bool // with other shared claims (SO_REUSEPORT)
+	shared  bool // can be bound more than once (SO_REUSEPORT)
 }
 
-// bindAddresses returns the addresses that start binds. whole is the file with its static_resources.
-func bindAddresses(file, whole *config.Snapshot) (all []bindAddress) {
-	for i, l := range whole.Listeners {
+// bindAddresses returns the addresses that start binds. merged is the file with its
+// static_resources.
+func bindAddresses(file, merged *config.Snapshot) (addresses []bindAddress) {
+	for i, l := range merged.Listeners {
 		if !l.Bind {
 			continue
 		}
@@ -69,54 +70,54 @@ func bindAddresses(file, whole *config.Snapshot) (all []bindAddress) {
 		if i < len(file.Listeners) && file.Listeners[i] == l {
 			c.path = fmt.Sprintf("servers[0].listeners[%d].address", i)
 		}
-		all = append(all, c)
+		addresses = append(addresses, c)
 	}
-	add := func(what, path, address string) {
+	add := func(owner, path, address string) {
 		network := "tcp"
 		if strings.ContainsAny(address, "/@") {
 			network = "unix"
 		}
 		if address != "" {
-			all = append(all, bindAddress{owner: what, path: path, network: network, address: address})
+			addresses = append(addresses, bindAddress{owner: owner, path: path, network: network, address: address})
 		}
 	}
-	if whole.Admin != nil {
-		add("the admin port", "admin.address", whole.Admin.Address)
+	if merged.Admin != nil {
+		add("the admin port", "admin.address", merged.Admin.Address)
 	}
-	if p := whole.Metrics.Prometheus; p != nil {
+	if p := merged.Metrics.Prometheus; p != nil {
 		add("the Prometheus sink", "metrics.sinks", p.Address)
 	}
-	if d := whole.Dubbo; d.Enable {
+	if d := merged.Dubbo; d.Enable {
 		add("the API of Dubbo services", "dubbo_registry", d.API)
 		add("the socket of Dubbo services", "dubbo_registry", d.Socket)
 	}
-	return all
+	return addresses
 }
 
 // maxSocketPath is the maximum length in bytes of the path of a unix socket (unix(7)).
 const maxSocketPath = 107
 
-// bindConflicts reports the claims that cannot be bound, alone or together.
-func bindConflicts(file *configjson.File, all []bindAddress) (problems document.Diagnostics) {
-	for i, c := range all {
+// bindConflicts reports the addresses that cannot be bound, alone or together.
+func bindConflicts(file *configjson.File, addresses []bindAddress) (problems document.Diagnostics) {
+	for i, c := range addresses {
 		if c.network == "unix" && len(c.address) > maxSocketPath {
 			problems = append(problems, file.Diagnose(document.Error, c.path,
 				fmt.Sprintf("%s: the path of a unix socket has at most %d bytes, this one has %d", c.owner, maxSocketPath, len(c.address))))
 		}
-		for _, before := range all[:i] {
-			if !c.conflictsWith(before) {
+		for _, earlier := range addresses[:i] {
+			if !c.conflictsWith(earlier) {
 				continue
 			}
 			problems = append(problems, file.Diagnose(document.Error, c.path,
-				fmt.Sprintf("%s cannot bind %s: %s binds %s", c.owner, c.address, before.owner, before.address)))
+				fmt.Sprintf("%s cannot bind %s: %s binds %s", c.owner, c.address, earlier.owner, earlier.address)))
 			break
 		}
 	}
 	return problems
 }
 
-// conflictsWith reports whether the kernel would refuse to bind both claims: they have the same address, or
-// the same port with a wildcard address.
+// conflictsWith reports whether the kernel would refuse to bind both addresses: they are equal, or
+// have the same port and one of them is a wildcard address.
 func (c bindAddress) conflictsWith(other bindAddress) bool {
 	if c.network != other.network {
 		return false
@@ -140,7 +141,8 @@ func withWildcardHost(address string) string {
 	return address
 }
 
-// wildcardCovers reports whether binding a also binds b: a is a wildcard address, and [::] includes IPv4.
+// wildcardCovers reports whether binding a also binds b: a is a wildcard address of b's family, or
+// [::], which includes IPv4.
 func wildcardCovers(a, b netip.Addr) bool {
 	return a.IsUnspecified() && (a.Is6() || b.Unmap().Is4())
 }

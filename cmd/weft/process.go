@@ -32,7 +32,8 @@ import (
 // process holds everything that runs: the server, its logs and metrics, and the admin port.
 type process struct {
 	flags startFlags
-	// checking: the process only validates the configuration. It opens no file or port and does not connect.
+	// checking: the process only validates the configuration. It creates no file, opens no port and
+	// does not connect.
 	checking bool
 	errors   bytes.Buffer // log lines of level ERROR while checking; single-goroutine
 
@@ -47,7 +48,7 @@ type process struct {
 	server   *proxy.Server
 	layers   *layers.Stack
 	services *dubboServices // nil: Dubbo services are disabled
-	control  *controlPlane  // nil: the file has no bootstrap
+	control  *controlPlane  // client of the control planes; nil: the file has no bootstrap
 
 	state          atomic.Pointer[configState]
 	started        time.Time
@@ -55,7 +56,7 @@ type process struct {
 	// reloads has capacity 1: a pending request also covers later SIGHUPs.
 	reloads             chan reloadRequest
 	initialConfig       *config.Snapshot // the file at the start, with overrides of flags
-	pidFile             string           // as written; "": none; owned by the reloads
+	pidFile             string           // path of the written PID file; "": none; owned by serveReloads
 	drainReportInterval time.Duration    // interval between log lines during a drain
 	shuttingDown        atomic.Bool      // a shutdown has begun
 	ports               []*admin.Server  // admin and Prometheus ports
@@ -70,11 +71,11 @@ type configState struct {
 
 // newProcess creates a process that does not run yet.
 func newProcess(f startFlags, file *configjson.File) (*process, error) {
-	return makeProcess(&process{flags: f}, file)
+	return initProcess(&process{flags: f}, file)
 }
 
-// makeProcess initializes a process whose flags are set.
-func makeProcess(p *process, file *configjson.File) (*process, error) {
+// initProcess initializes a process whose flags are set.
+func initProcess(p *process, file *configjson.File) (*process, error) {
 	*p = process{
 		flags:               p.flags,
 		checking:            p.checking,
@@ -124,7 +125,7 @@ func makeProcess(p *process, file *configjson.File) (*process, error) {
 	if p.control, err = p.newControlPlane(file.Snapshot); err != nil {
 		return nil, err
 	}
-	p.exportState()
+	p.registerMetrics()
 	return p, nil
 }
 
@@ -156,7 +157,7 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	return p.movePIDFile(file.Snapshot.Server.PIDFile)
 }
 
-// applyDelta applies d to the server. While checking, it only returns the error that the server would
+// applyDelta applies d to the server. While checking, it only returns the error that Apply would
 // return.
 func (p *process) applyDelta(ctx context.Context, d config.Delta) error {
 	if p.checking {
@@ -213,7 +214,7 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	if err := warnNewBootstrap(p.control, file.Snapshot, p.log); err != nil {
 		return err
 	}
-	if was, is := p.initialConfig.Dubbo, file.Snapshot.Dubbo; (was.Enable || is.Enable) && !reflect.DeepEqual(was, is) {
+	if previous, next := p.initialConfig.Dubbo, file.Snapshot.Dubbo; (previous.Enable || next.Enable) && !reflect.DeepEqual(previous, next) {
 		p.warnRestart("dubbo_registry")
 	}
 	if err := p.layers.SetFile(ctx, file.Snapshot); err != nil {
@@ -244,7 +245,7 @@ func (p *process) end() {
 		_ = port.Close() // already closed if it ran
 	}
 	if p.pidFile != "" {
-		_ = os.Remove(p.pidFile) // it may already be removed
+		_ = os.Remove(p.pidFile) // the file may already be removed
 	}
 	p.output.close()
 }
@@ -258,7 +259,7 @@ func (p *process) reopenLogs() {
 	}
 }
 
-// movePIDFile writes the process ID to path and removes the previous pid file.
+// movePIDFile writes the process ID to path and removes the previous PID file.
 func (p *process) movePIDFile(path string) error {
 	if path == p.pidFile {
 		return nil
@@ -269,7 +270,7 @@ func (p *process) movePIDFile(path string) error {
 		}
 	}
 	if p.pidFile != "" {
-		_ = os.Remove(p.pidFile) // it may already be removed
+		_ = os.Remove(p.pidFile) // the file may already be removed
 	}
 	p.pidFile = path
 	return nil

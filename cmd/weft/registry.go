@@ -102,11 +102,11 @@ func connectionFilters() []filter.ConnectionFilterFactory {
 	}
 }
 
-func tcpProxy(cfg config.TCPProxy, carrier *proxy.TCPForwarder, log *slog.Logger) network.Handler {
-	return tcpproxy.New(cfg, carrier, log)
+func tcpProxy(cfg config.TCPProxy, forwarder *proxy.TCPForwarder, log *slog.Logger) network.Handler {
+	return tcpproxy.New(cfg, forwarder, log)
 }
 
-// registries returns the types of registries for Dubbo services.
+// registries returns the functions that open a registry for Dubbo services, by the type of registry.
 func registries() map[string]registry.OpenFunc {
 	return map[string]registry.OpenFunc{
 		"memory":    localregistry.NewServer().Open,

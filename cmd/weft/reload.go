@@ -30,8 +30,8 @@ func (p *process) serveReloads(ctx context.Context) {
 	}
 }
 
-// requestReload requests a reload without waiting for it. A pending reload reads the current file, so
-// one is enough.
+// requestReload requests a reload without waiting for it. It does nothing if a reload is pending,
+// because that one will read the current file.
 func (p *process) requestReload() {
 	select {
 	case p.reloads <- reloadRequest{}:
@@ -93,15 +93,15 @@ func (p *process) rejectReload(result inspect.Reload, reasons ...string) inspect
 	for _, r := range result.Problems {
 		p.log.Error("configuration rejected, the previous one stays active", "reason", r)
 	}
-	now := *p.state.Load()
-	now.rejected = &inspect.Rejection{At: time.Now(), Reasons: result.Problems}
-	p.state.Store(&now)
+	state := *p.state.Load()
+	state.rejected = &inspect.Rejection{At: time.Now(), Reasons: result.Problems}
+	p.state.Store(&state)
 	p.metrics.Counter(metrics.ConfigReloads, metrics.ResultRejected).Add(1)
 	return result
 }
 
-// applyProcessSettings applies the settings of the process rather than of the server. It returns the changed
-// keys that take effect after a restart.
+// applyProcessSettings applies the settings of the process, in contrast to those of the server. It
+// returns the changed keys that take effect after a restart.
 func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string) {
 	p.level.Set(levelOf(next.Server.Log.Level))
 	if err := p.output.redirect(next.Server.Log); err != nil {
@@ -115,9 +115,9 @@ func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string)
 	} else if p.initialConfig.Server.MaxProcs > 0 {
 		runtime.SetDefaultGOMAXPROCS()
 	}
-	for _, one := range restartOnly(p.initialConfig, next) {
-		p.warnRestart(one)
-		restart = append(restart, one)
+	for _, key := range restartOnly(p.initialConfig, next) {
+		p.warnRestart(key)
+		restart = append(restart, key)
 	}
 	return restart
 }
@@ -127,15 +127,15 @@ func (p *process) warnRestart(key string) {
 	p.log.Warn("a change takes effect after a restart", "key", key)
 }
 
-// restartOnly returns the keys that differ between the first file and the next and that take effect
+// restartOnly returns the keys that differ between the initial and the next file and that take effect
 // only at the start of a process.
-func restartOnly(began, next *config.Snapshot) (keys []string) {
-	a, b := began.Admin, next.Admin
+func restartOnly(initial, next *config.Snapshot) (keys []string) {
+	a, b := initial.Admin, next.Admin
 	switch {
 	case (a == nil) != (b == nil):
 		keys = append(keys, "admin")
 	case a != nil:
-		for _, one := range []struct {
+		for _, setting := range []struct {
 			key     string
 			changed bool
 		}{
@@ -143,15 +143,15 @@ func restartOnly(began, next *config.Snapshot) (keys []string) {
 			{"admin.allowed_hosts", !reflect.DeepEqual(a.Hosts, b.Hosts)},
 			{"pprof.debug", a.Pprof != b.Pprof},
 		} {
-			if one.changed {
-				keys = append(keys, one.key)
+			if setting.changed {
+				keys = append(keys, setting.key)
 			}
 		}
 	}
-	if !reflect.DeepEqual(began.Metrics.Prometheus, next.Metrics.Prometheus) {
+	if !reflect.DeepEqual(initial.Metrics.Prometheus, next.Metrics.Prometheus) {
 		keys = append(keys, "metrics.sinks")
 	}
-	if began.Server.Log.JSON != next.Server.Log.JSON {
+	if initial.Server.Log.JSON != next.Server.Log.JSON {
 		keys = append(keys, "servers[0].default_log_format")
 	}
 	return keys

@@ -81,7 +81,7 @@ func acceptLauncherFlags(cmd *cobra.Command) {
 // memory.
 const gcPercent = 50
 
-// start runs until a signal ends it.
+// start runs the configuration until a signal ends the process.
 func start(ctx context.Context, f startFlags) error {
 	file, diagnostics := f.open()
 	printDiagnostics(os.Stderr, diagnostics)
@@ -125,7 +125,7 @@ func (f *startFlags) check() error {
 	return fmt.Errorf("--log-level %s: expected one of %s", f.logLevel, strings.Join(names, ", "))
 }
 
-// level returns the level that --log-level names. Envoy's "warning" means WARN.
+// level returns the level of --log-level. Envoy's "warning" means WARN.
 func (f *startFlags) level() config.Level {
 	name := strings.ToUpper(f.logLevel)
 	if name == "WARNING" {
@@ -182,13 +182,13 @@ const defaultDrainReportInterval = 5 * time.Second
 
 // drain ends the process gracefully; another SIGTERM or SIGINT aborts the drain.
 func (p *process) drain(by string, signals <-chan os.Signal) error {
-	started, limit := time.Now(), p.drainTime()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	started, timeout := time.Now(), p.drainTime()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	p.shuttingDown.Store(true)
 	p.server.StopWaiting() // aborts a reload that waits for hosts
 	connections, requests := p.server.Remaining()
-	p.log.Info("draining", "by", by, "seconds", limit.Seconds(), "connections", connections, "requests", requests)
+	p.log.Info("draining", "by", by, "seconds", timeout.Seconds(), "connections", connections, "requests", requests)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -197,16 +197,16 @@ func (p *process) drain(by string, signals <-chan os.Signal) error {
 		}
 		p.server.Drain(ctx)
 	}()
-	report := time.NewTicker(p.drainReportInterval)
-	defer report.Stop()
+	ticker := time.NewTicker(p.drainReportInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-done:
 			p.log.Info("drained", "seconds", seconds(time.Since(started)))
 			return run.ErrDone
-		case <-report.C:
+		case <-ticker.C:
 			connections, requests := p.server.Remaining()
-			p.log.Info("still draining", "connections", connections, "requests", requests, "seconds_left", seconds(limit-time.Since(started)))
+			p.log.Info("still draining", "connections", connections, "requests", requests, "seconds_left", seconds(timeout-time.Since(started)))
 		case s := <-signals:
 			if s == syscall.SIGINT || s == syscall.SIGTERM {
 				p.log.Info("drain aborted", "signal", s.String())

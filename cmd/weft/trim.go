@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// minTrimInterval and maxTrimInterval bound the interval between checks for unneeded memory. The interval is
-	// minTrimInterval after a check that found none, and doubles up to maxTrimInterval while checks find some.
+	// minTrimInterval and maxTrimInterval bound the interval between checks for unneeded memory. The
+	// interval is minTrimInterval after a check that found none, and doubles up to maxTrimInterval
+	// while checks find some.
 	minTrimInterval = 5 * time.Second
 	maxTrimInterval = 2 * time.Minute
-	// minTrimBytes and minTrimDivisor define how much unneeded memory justifies a collection: at least
-	// minTrimBytes bytes, and at least 1/minTrimDivisor of the live memory, which determines the cost of a
-	// collection.
+	// minTrimBytes and minTrimDivisor define how much unneeded memory justifies a collection: more
+	// than minTrimBytes bytes, and more than 1/minTrimDivisor of the live memory, which determines the
+	// cost of a collection.
 	minTrimBytes   = 4 << 20
 	minTrimDivisor = 4
 )
@@ -24,14 +25,14 @@ const (
 // trim returns the memory of a traffic burst to the system. A proxy that hardly allocates triggers
 // so few collections that buffers and stacks of thousands of connections would stay for minutes.
 // trim collects only if the runtime has not done so since the last check. It unmaps the program's
-// pages after each of its collections, and always after the first check: most of them only the
-// start needed.
+// pages after each of its collections, and always after the first check, because most of those pages
+// are needed only during the start.
 func trim(ctx context.Context, log *slog.Logger) {
 	wait := minTrimInterval
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	var cycles, left uint64
-	started := false
+	var cycles, unfreed uint64
+	unmappedOnce := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -39,20 +40,20 @@ func trim(ctx context.Context, log *slog.Logger) {
 		case <-timer.C:
 		}
 		m := readMemory()
-		least, trimmed := max(minTrimBytes, m.live/minTrimDivisor), false
+		threshold, trimmed := max(minTrimBytes, m.live/minTrimDivisor), false
 		switch {
-		case m.cycles != cycles || m.unneeded <= least:
+		case m.cycles != cycles || m.unneeded <= threshold:
 			wait = minTrimInterval
-		case wait == maxTrimInterval && m.unneeded <= left+least:
-			// Earlier collections did not free it.
+		case wait == maxTrimInterval && m.unneeded <= unfreed+threshold:
+			// Earlier collections could not free this memory.
 		default:
 			runtime.GC() // empties pools that were not used between two collections
 			debug.FreeOSMemory()
 			wait, trimmed = min(2*wait, maxTrimInterval), true
-			left = readMemory().unneeded
+			unfreed = readMemory().unneeded
 		}
-		if trimmed || !started {
-			started = true
+		if trimmed || !unmappedOnce {
+			unmappedOnce = true
 			n, err := dropProgramPages()
 			log.Debug("unmapped pages of the program", "bytes", n, "error", err)
 		}

@@ -15,17 +15,17 @@ import (
 var version = "0.1.0-dev"
 
 func versionCommand() *cobra.Command {
-	var form outputFormat
+	var format outputFormat
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  weft version\n  weft version -o json\n  weft -v",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := form.check(); err != nil {
+			if err := format.check(); err != nil {
 				return err
 			}
-			if form == formatJSON {
+			if format == formatJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(inspect.Build{
 					Arch: runtime.GOARCH, Go: runtime.Version(), OS: runtime.GOOS, Revision: revision(), Version: version,
 				})
@@ -34,7 +34,7 @@ func versionCommand() *cobra.Command {
 			return err
 		},
 	}
-	form.flag(cmd.Flags())
+	format.flag(cmd.Flags())
 	return cmd
 }
 

@@ -39,7 +39,7 @@ func xdsStatusCommand() *cobra.Command {
 	return cmd
 }
 
-// xdsStatus is a status for printing.
+// xdsStatus is the status of the control planes, for printing.
 type xdsStatus struct {
 	inspect.XDS
 	now time.Time

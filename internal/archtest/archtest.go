@@ -28,7 +28,7 @@ type Violation struct {
 	File string // slash-separated, relative to the root of the tree
 	Line int
 	Rule string // name of the rule
-	Text string // what is wrong, and how to fix it
+	Text string // the problem, and how to fix it
 }
 
 // String returns the violation as "file:line: rule: text", which editors can jump to.
@@ -43,7 +43,7 @@ type rule struct {
 }
 
 // reporter records a violation at a position: the problem, then how to fix it.
-type reporter func(at token.Pos, problem, fix string)
+type reporter func(pos token.Pos, problem, fix string)
 
 // rules returns all rules, cheap ones first.
 func rules() []rule {

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// This file lists the packages of this module that the weft binary contains, as data. It must not
-// contain test support and tools.
+// This file lists the packages of this module that the weft binary contains, as data. The binary must
+// not contain test support and tools.
 
 // command is the directory of the weft command.
 const command = "cmd/weft"
@@ -55,7 +55,7 @@ const (
 
 // CheckBinary reads the Go module whose root is fsys. For the builds with and without xDS it returns
 // a problem for each package that command imports although it is not listed, and for each entry that
-// matches none.
+// matches no imported package.
 func CheckBinary(fsys fs.FS) (problems []string, err error) {
 	tree, err := load(fsys)
 	if err != nil {
@@ -83,7 +83,7 @@ func CheckBinary(fsys fs.FS) (problems []string, err error) {
 }
 
 // importsOf returns the directories of root and of the packages of this module that it imports,
-// directly or not, with one that imports each.
+// directly or not. The value is the directory of a package that imports the key.
 func (t *tree) importsOf(root, tag string) map[string]string {
 	byDir := map[string][]*pkg{}
 	for _, p := range t.packages {
@@ -97,8 +97,8 @@ func (t *tree) importsOf(root, tag string) map[string]string {
 					continue
 				}
 				f.imports(func(importPath string, _ token.Pos) bool {
-					dir, ours := p.moduleDir(importPath)
-					if _, seen := importers[dir]; ours && !seen {
+					dir, inModule := p.moduleDir(importPath)
+					if _, seen := importers[dir]; inModule && !seen {
 						importers[dir] = p.dir
 						queue = append(queue, dir)
 					}

@@ -75,8 +75,8 @@ func plugins() []string {
 	}
 }
 
-// purePackages lists the directories of packages without side effects. An entry does not cover a package
-// tree inside it (pkg/config/configjson).
+// purePackages lists the directories of packages without side effects. An entry does not cover a
+// package tree inside it (pkg/config/configjson).
 func purePackages() []string {
 	return []string{
 		"pkg/protocol",
@@ -107,9 +107,9 @@ type dependencyOwner struct {
 	reason string
 }
 
-// dependencyOwners lists the dependencies with owning packages. No package may import a module that is not
-// listed; of the standard library, only listed packages are restricted. The first matching entry
-// applies.
+// dependencyOwners lists the dependencies with owning packages. No package may import a module that
+// is not listed; of the standard library, only listed packages are restricted. The first matching
+// entry applies.
 func dependencyOwners() []dependencyOwner {
 	const oneOwner = "a dependency has one owning package, so that it can be replaced"
 	return []dependencyOwner{

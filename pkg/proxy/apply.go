@@ -12,14 +12,14 @@ import (
 
 var errDraining = errors.New("the server is draining")
 
-// Apply makes the next configuration the active one. It first creates and binds everything new; on
-// an error it undoes that and the previous configuration stays. Then the new one takes over, and
-// removed parts drain. ctx is the lifetime of new listeners. Apply is safe for concurrent use; calls
-// are serialized.
+// Apply makes the next configuration the active one. It first builds and binds its new parts; on an
+// error it undoes that and the previous configuration stays active. Then it activates the next
+// configuration and drains removed parts. ctx is the lifetime of new listeners. Apply is safe for
+// concurrent use; it serializes concurrent calls.
 //
-// If only clusters and route tables differ, the cost is that of the changed clusters and routes,
-// compared by address, plus little for each other route of those tables. Where that is not possible,
-// Apply applies the complete configuration.
+// If only clusters and route tables differ, the cost is proportional to the changed clusters and
+// routes, compared by address, plus a small cost for each other route of those tables. If a partial
+// change is not possible, Apply applies the complete configuration.
 func (s *Server) Apply(ctx context.Context, d config.Delta) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -43,7 +43,7 @@ func (s *Server) applyAll(ctx context.Context, next *config.Snapshot) error {
 		clusters.Rollback()
 		return err
 	}
-	watch, err := s.overload.Prepare(next.Overload)
+	overload, err := s.overload.Prepare(next.Overload)
 	if err != nil {
 		s.upstreamTLS.rollback(clients)
 		clusters.Rollback()
@@ -63,23 +63,23 @@ func (s *Server) applyAll(ctx context.Context, next *config.Snapshot) error {
 	}
 	s.upstreamTLS.commit(clients)
 	clusters.Commit()
-	before := s.activate(ctx, plan)
+	previous := s.activate(ctx, plan)
 	s.activateDatagrams(plan.datagrams)
 	s.running.Store(next)
 	s.onDemand.NotifyWaiters(next.Routes)
-	s.overload.Activate(watch)
-	s.retireClusters(clusters, clients, before)
+	s.overload.Activate(overload)
+	s.retireClusters(clusters, clients, previous)
 	return nil
 }
 
-// retireClusters retires the removed clusters when no exchange can reach them: neither one of the
-// replaced pipelines in before, nor one of an earlier configuration. The caller holds s.applying.
-func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, before []*pipeline.Pipeline) {
-	earlier, ended, grace := s.previousEnded, make(chan struct{}), s.gracePeriod()
+// retireClusters retires the removed clusters when no exchange can reach them: neither an exchange of
+// the previous pipelines, nor one of an earlier configuration. The caller holds s.applying.
+func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, previous []*pipeline.Pipeline) {
+	earlierEnded, ended, grace := s.previousEnded, make(chan struct{}), s.gracePeriod()
 	s.previousEnded = ended
 	s.tasks.Go(func() {
-		awaitPipelines(before, grace)
-		<-earlier
+		awaitPipelines(previous, grace)
+		<-earlierEnded
 		close(ended)
 		change.Retire()
 		s.upstreamTLS.retire(clients)
@@ -92,10 +92,10 @@ const warmTimeout = 5 * time.Second
 // warm waits up to warmTimeout until the hosts of new clusters are known. It returns an error if
 // the server starts to drain or ctx ends first; then the caller rolls the change back.
 func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
-	waiting, cancel := context.WithTimeout(ctx, warmTimeout)
+	warmCtx, cancel := context.WithTimeout(ctx, warmTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.applyCtx, cancel)()
-	err := clusters.Warm(waiting)
+	err := clusters.Warm(warmCtx)
 	switch {
 	case err == nil:
 	case s.applyCtx.Err() != nil:
@@ -112,13 +112,13 @@ func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 func (s *Server) StopWaiting() { s.cancelApply() }
 
 // awaitPipelines returns when no exchange uses the previous pipelines, or after grace.
-func awaitPipelines(before []*pipeline.Pipeline, grace time.Duration) {
-	late := time.NewTimer(grace)
-	defer late.Stop()
-	for _, c := range before {
+func awaitPipelines(previous []*pipeline.Pipeline, grace time.Duration) {
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for _, p := range previous {
 		select {
-		case <-c.Ended():
-		case <-late.C:
+		case <-p.Ended():
+		case <-timer.C:
 			return
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // canApplyPart reports whether the clusters and route tables of d can change without the rest of the
 // configuration. They cannot if the TLS settings of a cluster change, because the server owns the
-// credentials, or if listeners do not use a table yet.
+// credentials, or if no listener uses a table yet.
 func (s *Server) canApplyPart(d config.Delta) bool {
 	for _, next := range d.Clusters {
 		c := s.clusters.Find(next.Name)
@@ -56,8 +56,8 @@ func (s *Server) applyPart(ctx context.Context, d config.Delta) error {
 
 // tableChange is a change of live route tables that is ready to take over.
 type tableChange struct {
-	lives   []*liveTable
-	tables  []*router.Table // the next tables of lives
+	live    []*liveTable
+	next    []*router.Table // next[i] replaces the table of live[i]
 	updates []*service.RouteUpdate
 }
 
@@ -75,7 +75,7 @@ func (s *Server) prepareTables(changed []*config.RouteTable) (c tableChange, err
 		if err != nil {
 			return c, err
 		}
-		c.lives, c.tables = append(c.lives, live), append(c.tables, table)
+		c.live, c.next = append(c.live, live), append(c.next, table)
 		for _, r := range live.routers {
 			update, err := b.prepareRoutes(r, table, live.metrics)
 			if err != nil {
@@ -91,8 +91,8 @@ func (c *tableChange) activate() {
 	for _, u := range c.updates {
 		u.Activate()
 	}
-	for i, live := range c.lives {
-		live.table = c.tables[i]
+	for i, live := range c.live {
+		live.table = c.next[i]
 	}
 }
 
@@ -103,8 +103,8 @@ func (c *tableChange) rollback() {
 }
 
 // prepareRoutes prepares a change of r's routes to those of table.
-func (b *builder) prepareRoutes(r *liveRouter, table *router.Table, numbers *metrics.Routes) (*service.RouteUpdate, error) {
-	return r.Prepare(table, numbers, func(route *router.Route) (protocol.Service, error) {
+func (b *builder) prepareRoutes(r *liveRouter, table *router.Table, recorder *metrics.Routes) (*service.RouteUpdate, error) {
+	return r.Prepare(table, recorder, func(route *router.Route) (protocol.Service, error) {
 		return b.buildRoute(r.proxy, route, r.filters)
 	})
 }

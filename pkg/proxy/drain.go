@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Drain stops accepting, lets active requests finish until ctx ends, and returns when everything
-// has ended. After Drain, Apply fails and another Drain does nothing.
+// Drain stops accepting, lets active requests finish until ctx ends, and returns when all connections
+// and tasks have ended. After Drain, Apply fails and another Drain does nothing.
 func (s *Server) Drain(ctx context.Context) {
 	s.draining.Store(true)
 	s.StopWaiting()
@@ -23,17 +23,17 @@ func (s *Server) Drain(ctx context.Context) {
 	s.mu.Unlock()
 	defer context.AfterFunc(ctx, s.forceCloseRemoved)()
 	defer context.AfterFunc(ctx, s.cancelBackground)()
-	var ends sync.WaitGroup
+	var wg sync.WaitGroup
 	for _, live := range listeners {
-		ends.Go(func() {
+		wg.Go(func() {
 			s.drainListener(ctx, live)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			delete(s.drainingListeners, live)
 		})
 	}
-	ends.Go(func() { s.drainAllDatagrams(ctx) })
-	ends.Wait()
+	wg.Go(func() { s.drainAllDatagrams(ctx) })
+	wg.Wait()
 	s.overload.Activate(nil)
 	s.tasks.Wait()
 	s.cancelBackground()
@@ -63,8 +63,8 @@ func (s *Server) drainListener(ctx context.Context, live *liveListener) {
 	live.compiled.close()
 }
 
-// drainRemoved drains a removed listener. Its address is free when drainRemoved returns. s.mu is
-// held.
+// drainRemoved drains a removed listener. Its address is free when drainRemoved returns. The caller
+// holds s.mu.
 func (s *Server) drainRemoved(live *liveListener) {
 	live.ln.StopReplaced()
 	ctx, cancel := context.WithTimeout(context.Background(), s.gracePeriod())
@@ -82,8 +82,8 @@ func (s *Server) drainRemoved(live *liveListener) {
 func (s *Server) forceCloseRemoved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, cut := range s.removed {
-		cut()
+	for _, cancel := range s.removed {
+		cancel()
 	}
 }
 
@@ -100,12 +100,12 @@ func (s *Server) drainChain(live *liveListener, c *compiledChain) {
 
 // logForceClosed logs how many connections or sessions were closed with requests in flight. It does
 // not count idle ones.
-func (s *Server) logForceClosed(ctx context.Context, what, listener string, cut int) {
+func (s *Server) logForceClosed(ctx context.Context, what, listener string, count int) {
 	switch {
-	case cut == 0:
+	case count == 0:
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.o.Log.Warn("closed at the end of the drain time with requests in flight", "listener", listener, "what", what, "count", cut)
+		s.o.Log.Warn("closed at the end of the drain time with requests in flight", "listener", listener, "what", what, "count", count)
 	default:
-		s.o.Log.Warn("closed by an immediate shutdown with requests in flight", "listener", listener, "what", what, "count", cut)
+		s.o.Log.Warn("closed by an immediate shutdown with requests in flight", "listener", listener, "what", what, "count", count)
 	}
 }

@@ -18,8 +18,8 @@ type plan struct {
 	datagrams *datagramPlan
 }
 
-// listenerKey returns the key of a listener. A virtual listener may have an address that another
-// one is bound to.
+// listenerKey returns the key of a listener. A virtual listener may have the address of a bound
+// listener.
 func listenerKey(l *config.Listener) string {
 	if !l.Bind {
 		return "virtual|" + l.Network + "|" + l.Address
@@ -27,7 +27,7 @@ func listenerKey(l *config.Listener) string {
 	return l.Network + "|" + l.Address
 }
 
-// plan builds every entry and binds every new address, or does neither.
+// plan builds all listeners and binds all new addresses, or does neither.
 func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
 	p := &plan{
 		listeners: make(map[string]*compiledListener),
@@ -50,7 +50,7 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error)
 	return p, nil
 }
 
-// buildListeners builds every entry. On an error, the caller rolls p back.
+// buildListeners builds all listeners except those for UDP. On an error, the caller rolls p back.
 func (s *Server) buildListeners(p *plan, next *config.Snapshot) error {
 	b := newBuilder(s, next)
 	p.tables = b.tables
@@ -59,18 +59,18 @@ func (s *Server) buildListeners(p *plan, next *config.Snapshot) error {
 			continue // planDatagrams handles it
 		}
 		key := listenerKey(l)
-		if _, twice := p.configs[key]; twice {
+		if _, duplicate := p.configs[key]; duplicate {
 			return fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		}
-		var old *compiledListener
+		var previous *compiledListener
 		if live := s.listeners[key]; live != nil {
-			old = live.compiled
+			previous = live.compiled
 		}
-		e, err := b.buildListener(l, old)
+		compiled, err := b.buildListener(l, previous)
 		if err != nil {
 			return fmt.Errorf("listener %q: %w", l.Name, err)
 		}
-		p.configs[key], p.listeners[key] = l, e
+		p.configs[key], p.listeners[key] = l, compiled
 	}
 	return nil
 }
@@ -105,52 +105,52 @@ func (p *plan) rollbackListeners() {
 	for _, live := range p.bound {
 		live.ln.Stop()
 	}
-	for _, e := range p.listeners {
-		e.discard()
+	for _, compiled := range p.listeners {
+		compiled.discard()
 	}
 	releaseTables(p.tables)
 }
 
 // activate activates the plan and returns the previous pipelines. It cannot fail.
-func (s *Server) activate(ctx context.Context, p *plan) (before []*pipeline.Pipeline) {
-	var gone []*liveListener
-	var news []listenerChange
-	defer func() { s.logListenerChanges(news) }() // runs after the unlock
+func (s *Server) activate(ctx context.Context, p *plan) (previous []*pipeline.Pipeline) {
+	var removed []*liveListener
+	var changes []listenerChange
+	defer func() { s.logListenerChanges(changes) }() // runs after the unlock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, live := range s.listeners {
 		if p.configs[key] == nil {
 			delete(s.listeners, key)
-			before = append(before, live.compiled.activePipelines()...)
-			gone = append(gone, live)
-			news = append(news, listenerChange{false, live.compiled.config.Name, live.ln.Addr().String()})
+			previous = append(previous, live.compiled.activePipelines()...)
+			removed = append(removed, live)
+			changes = append(changes, listenerChange{false, live.compiled.config.Name, live.ln.Addr().String()})
 		}
 	}
-	for key, e := range p.listeners {
-		live, made := s.listeners[key], p.bound[key]
+	for key, compiled := range p.listeners {
+		live, bound := s.listeners[key], p.bound[key]
 		switch {
 		case live != nil:
-			before = append(before, live.reconfigure(s, e)...)
-			_ = s.setOriginalDst(live, e.config) // cannot fail after prepareOriginalDst
-		case made != nil:
-			e.activate()
-			s.listeners[key] = made
-			s.serveListener(ctx, made)
-			news = append(news, listenerChange{true, e.config.Name, made.ln.Addr().String()})
-		default: // no connection can reach it
-			e.discard()
+			previous = append(previous, live.reconfigure(s, compiled)...)
+			_ = s.setOriginalDst(live, compiled.config) // cannot fail after prepareOriginalDst
+		case bound != nil:
+			compiled.activate()
+			s.listeners[key] = bound
+			s.serveListener(ctx, bound)
+			changes = append(changes, listenerChange{true, compiled.config.Name, bound.ln.Addr().String()})
+		default: // no connection can reach the listener
+			compiled.discard()
 		}
 	}
 	s.virtualListeners.publish(s.listeners)
-	for _, live := range gone { // no listener passes connections to them now
+	for _, live := range removed { // no listener passes connections to them anymore
 		s.drainRemoved(live)
 	}
 	releaseTables(s.tables)
 	s.tables = p.tables
-	return before
+	return previous
 }
 
-// serveListener makes a listener accept.
+// serveListener starts accepting.
 func (s *Server) serveListener(ctx context.Context, live *liveListener) {
 	ctx, live.cancelHandlers = context.WithCancel(ctx)
 	live.ln.SetHandler(live.compiled.handler, live.compiled.initialGroup())
@@ -165,12 +165,12 @@ func (s *Server) serveListener(ctx context.Context, live *liveListener) {
 }
 
 // closeRecorder closes the recorder of a previous pipeline after its last exchange.
-func (s *Server) closeRecorder(before *pipeline.Pipeline) {
-	if before == nil {
+func (s *Server) closeRecorder(previous *pipeline.Pipeline) {
+	if previous == nil {
 		return
 	}
 	s.tasks.Go(func() {
-		<-before.Ended()
-		before.Close()
+		<-previous.Ended()
+		previous.Close()
 	})
 }

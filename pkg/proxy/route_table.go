@@ -10,12 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// liveTable is a route table in use. The plan of a configuration owns it, and the server after the
-// plan is applied.
+// liveTable is a route table in use. The plan of a configuration owns it until the plan is applied;
+// then the server owns it.
 type liveTable struct {
 	table   *router.Table
-	metrics *metrics.Routes // metrics of its routes
-	routers []*liveRouter   // routers that use it
+	metrics *metrics.Routes
+	routers []*liveRouter // routers that use the table
 }
 
 // buildTable compiles a route table once for all its listeners. It recompiles only the changes if a
@@ -37,15 +37,15 @@ func (b *builder) buildTable(name string) (*liveTable, error) {
 	return t, nil
 }
 
-// compileTable compiles source as the successor of now, which may be nil.
-func compileTable(now *liveTable, source *config.RouteTable) (table *router.Table, err error) {
+// compileTable compiles source as the successor of current, which may be nil.
+func compileTable(current *liveTable, source *config.RouteTable) (table *router.Table, err error) {
 	switch {
-	case now == nil:
+	case current == nil:
 		table, err = router.Compile(source)
-	case now.table.Config() == source:
-		return now.table, nil
+	case current.table.Config() == source:
+		return current.table, nil
 	default:
-		table, err = now.table.Recompile(source)
+		table, err = current.table.Recompile(source)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("route table %q: %w", source.Name, err)
@@ -66,5 +66,5 @@ func releaseTables(tables map[string]*liveTable) {
 type liveRouter struct {
 	*service.Router
 	proxy   *config.Proxy
-	filters []routeFilter // they run inside the routes
+	filters []routeFilter // filters that run inside the routes
 }

@@ -6,10 +6,10 @@
 //	build.go              composes the services of a filter chain and its routes
 //	compiled_listener.go  a listener with its filter chains (chain*.go, inspect.go, chain_tls.go)
 //	listener.go           a bound listener; its change to another configuration
-//	drain.go              removed listeners and chains, and the end of the process
+//	drain.go              drains removed listeners and chains, and the whole server
 //	datagram*.go          listeners and hosts of udp_proxy
 //	upstream_*.go         connections to hosts; tcp_forwarder.go relays bytes to them
-//	*_status.go           for the admin port
+//	*_status.go           views for the admin port
 //
 // It composes its subpackages:
 //
@@ -45,16 +45,16 @@ type Options struct {
 	Protocols         []stream.Protocol
 	StreamFilters     []filter.StreamFilterFactory
 	ConnectionFilters []filter.ConnectionFilterFactory
-	// TCPProxy makes the handler of a tcp_proxy filter.
-	TCPProxy func(cfg config.TCPProxy, carrier *TCPForwarder, log *slog.Logger) network.Handler
-	// UDPProxy makes the server of a socket for a udp_proxy filter; nil: not supported.
+	// TCPProxy returns the handler of a tcp_proxy filter.
+	TCPProxy func(cfg config.TCPProxy, forwarder *TCPForwarder, log *slog.Logger) network.Handler
+	// UDPProxy returns the server of a socket for a udp_proxy filter; nil: not supported.
 	UDPProxy func(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.HostLeaser, counts *filter.DatagramCounters, log *slog.Logger) (filter.PacketServer, error)
-	// Upstream contains the options that Server does not set itself: policies and discoveries.
+	// Upstream contains the options that the Server does not set, such as policies and discoveries.
 	Upstream upstream.Options
 	Logs     *logfile.Set
 	Metrics  *metrics.Registry
 	Log      *slog.Logger
-	// System contains proc and sys; nil: the system's root. For tests.
+	// System is the file system that contains proc and sys, for tests; nil: that of the machine.
 	System fs.FS
 }
 
@@ -65,25 +65,24 @@ type Server struct {
 	clusters         *upstream.Set
 	onDemand         *pipeline.OnDemandTables
 	virtualListeners virtualListeners
-	// TLS: certificates, and the clients of clusters.
-	reloader    *credential.Reloader
-	upstreamTLS *upstreamTLS
-	overload    *overload.Manager
-	datagrams   datagramListeners
+	reloader         *credential.Reloader // certificates of listeners and clusters
+	upstreamTLS      *upstreamTLS         // TLS clients of clusters
+	overload         *overload.Manager
+	datagrams        datagramListeners
 
 	running          atomic.Pointer[config.Snapshot]
 	draining         atomic.Bool
 	tasks            sync.WaitGroup     // drains of removed listeners, accept loops, background work of filters
 	backgroundCtx    context.Context    //nolint:containedctx // context of background tasks of filters; Drain cancels it
 	cancelBackground context.CancelFunc // cancels backgroundCtx
-	failed           chan error         // receives the error of an accept loop that ended
+	failed           chan error         // carries the error of an accept loop that ended
 
 	applyCtx    context.Context //nolint:containedctx // Apply stops waiting when it ends
 	cancelApply context.CancelFunc
 
 	applying      sync.Mutex            // serializes Apply and Drain
 	tables        map[string]*liveTable // the active tables; guarded by applying
-	previousEnded chan struct{}         // closed when the exchanges of earlier configurations have ended; guarded by applying
+	previousEnded chan struct{}         // closed after the exchanges of earlier configurations; guarded by applying
 
 	mu                sync.Mutex
 	listeners         map[string]*liveListener             // by network and address; guarded by mu, changed under applying
@@ -107,14 +106,14 @@ func NewServer(o Options) *Server {
 	s.virtualListeners.publish(nil)
 	s.backgroundCtx, s.cancelBackground = context.WithCancel(context.Background())
 	s.applyCtx, s.cancelApply = context.WithCancel(context.Background())
-	up := o.Upstream
+	upstreamOptions := o.Upstream
 	s.reloader = newCredentials(&s.o)
 	s.upstreamTLS = newUpstreamTLS(s.reloader, o.Metrics)
-	up.Connectors = connectors(o.Protocols, s.upstreamTLS)
-	up.Dial = func(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
+	upstreamOptions.Connectors = connectors(o.Protocols, s.upstreamTLS)
+	upstreamOptions.Dial = func(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
 		return s.upstreamTLS.dial(ctx, h, "", connOrigin{}, deadline)
 	}
-	s.clusters = upstream.NewSet(up)
+	s.clusters = upstream.NewSet(upstreamOptions)
 	return s
 }
 
