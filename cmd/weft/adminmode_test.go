@@ -9,13 +9,13 @@ import (
 )
 
 func TestAdminSocketModeNeedsRestart(t *testing.T) {
-	with := func(mode fs.FileMode) *config.Snapshot {
+	withMode := func(mode fs.FileMode) *config.Snapshot {
 		return &config.Snapshot{Admin: &config.Admin{Address: "/run/admin", Mode: mode}}
 	}
-	if keys := restartOnly(with(0o600), with(0o660)); !slices.Equal(keys, []string{"admin.address"}) {
+	if keys := restartOnly(withMode(0o600), withMode(0o660)); !slices.Equal(keys, []string{"admin.address"}) {
 		t.Errorf("a restart is needed for %q", keys)
 	}
-	if keys := restartOnly(with(0o600), with(0o600)); len(keys) != 0 {
+	if keys := restartOnly(withMode(0o600), withMode(0o600)); len(keys) != 0 {
 		t.Errorf("the same mode: a restart is needed for %q", keys)
 	}
 }

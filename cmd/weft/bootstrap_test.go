@@ -29,18 +29,18 @@ func TestEnvoyBootstrap(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, whole, diagnostics := source{path: filepath.Join("testdata", "envoy", name)}.openMerged()
-			if whole == nil || diagnostics.Failed() {
+			_, merged, diagnostics := source{path: filepath.Join("testdata", "envoy", name)}.openMerged()
+			if merged == nil || diagnostics.Failed() {
 				t.Fatal(diagnostics)
 			}
 			var listeners, clusters []string
-			for _, l := range whole.Listeners {
+			for _, l := range merged.Listeners {
 				listeners = append(listeners, l.Name)
 			}
-			for _, c := range whole.Clusters {
+			for _, c := range merged.Clusters {
 				clusters = append(clusters, c.Name)
 			}
-			if !slices.Equal(listeners, want.listeners) || !slices.Equal(clusters, want.clusters) || whole.Admin == nil {
+			if !slices.Equal(listeners, want.listeners) || !slices.Equal(clusters, want.clusters) || merged.Admin == nil {
 				t.Errorf("it has the listeners %v and clusters %v, want %v and %v, and an admin port", listeners, clusters, want.listeners, want.clusters)
 			}
 			for _, text := range want.warnings {
@@ -48,8 +48,8 @@ func TestEnvoyBootstrap(t *testing.T) {
 					t.Errorf("no warning has %q:\n%v", text, diagnostics)
 				}
 			}
-			if whole.Server.GracefulTimeout == 0 || whole.Server.Log.Level != config.LevelInfo {
-				t.Errorf("the server is %+v, want the defaults", whole.Server)
+			if merged.Server.GracefulTimeout == 0 || merged.Server.Log.Level != config.LevelInfo {
+				t.Errorf("the server is %+v, want the defaults", merged.Server)
 			}
 		})
 	}
@@ -58,12 +58,12 @@ func TestEnvoyBootstrap(t *testing.T) {
 // TestEnvoyBootstrapClusterWarnings verifies that an unknown cluster is a warning where Envoy
 // tolerates it, and that the diagnostics are in the order of the file.
 func TestEnvoyBootstrapClusterWarnings(t *testing.T) {
-	good, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
+	valid, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "envoy.yaml")
-	if err := os.WriteFile(path, bytes.ReplaceAll(good, []byte("cluster: g}"), []byte("cluster: h}")), 0o600); err != nil {
+	if err := os.WriteFile(path, bytes.ReplaceAll(valid, []byte("cluster: g}"), []byte("cluster: h}")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	file, _, diagnostics := source{path: path}.openMerged()
@@ -79,7 +79,7 @@ func TestEnvoyBootstrapClusterWarnings(t *testing.T) {
 // TestEnvoyBootstrapErrorPositions verifies that each mistake is reported with its
 // position and that the file is rejected.
 func TestEnvoyBootstrapErrorPositions(t *testing.T) {
-	good, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
+	valid, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,13 +90,13 @@ func TestEnvoyBootstrapErrorPositions(t *testing.T) {
 		{"cluster: service_envoyproxy_io,", "cluster: service_envoyproxi_io,"}:  `:25:75: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts[0].routes[0].route.cluster: unknown cluster "service_envoyproxi_io"; did you mean "service_envoyproxy_io"?`,
 		{"type: LOGICAL_DNS", "cluster_type: {name: envoy.clusters.aggregate}"}: ": static_resources.clusters[0].cluster_type: is not supported",
 	} {
-		text := strings.Replace(string(good), change[0], change[1], 1)
+		text := strings.Replace(string(valid), change[0], change[1], 1)
 		path := filepath.Join(t.TempDir(), "envoy.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		file, whole, diagnostics := source{path: path}.openMerged()
-		if file != nil || whole != nil || !strings.Contains(diagnostics.Errors().Error(), want) {
+		file, merged, diagnostics := source{path: path}.openMerged()
+		if file != nil || merged != nil || !strings.Contains(diagnostics.Errors().Error(), want) {
 			t.Errorf("%s: %v, want %s", change[1], diagnostics.Errors(), want)
 		}
 	}

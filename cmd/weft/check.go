@@ -87,7 +87,7 @@ func (f *checkFlags) check(ctx context.Context) checkResult {
 	r := checkResult{Check: inspect.Check{File: f.name(), Problems: []inspect.Problem{}}}
 	if merged != nil {
 		r.Listeners, r.RouteTables, r.Clusters = len(merged.Listeners), len(merged.Routes), len(merged.Clusters)
-		diagnostics = append(diagnostics, verify(ctx, startFlags{source: f.source, drain: -1}, file)...)
+		diagnostics = append(diagnostics, verify(ctx, startFlags{source: f.source, drainSeconds: -1}, file)...)
 	}
 	r.diagnostics = diagnostics
 	r.OK = merged != nil && !diagnostics.Failed() && (!f.strict || len(diagnostics) == 0)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// command runs weft with args and returns its exit status and output.
-func command(t *testing.T, args ...string) (status int, out, errs string) {
+// runWeft runs weft with args and returns its exit status and output.
+func runWeft(t *testing.T, args ...string) (status int, out, errs string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	root := newCommand()
@@ -40,83 +40,83 @@ func writeConfig(t *testing.T, text string) string {
 	return path
 }
 
-// configuredFile returns a configuration with a listener and a direct response. root and server are
+// configText returns a configuration with a listener and a direct response. root and server are
 // additional members of the root and of the server.
-func configuredFile(listener, root, server string) string {
+func configText(listener, root, server string) string {
 	return fmt.Sprintf(`{%s"servers": [{%s"default_log_level": "OFF", "listeners": [%s],
 		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"],
 			"routers": [{"direct_response": {"status": 200}}]}]}]}]}`, root, server, listener)
 }
 
-func listenerAt(name, address, more string) string {
+func listenerText(name, address, members string) string {
 	return fmt.Sprintf(`{"name": %q, "address": %q, %s
-		"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}`, name, address, more)
+		"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}`, name, address, members)
 }
 
-func adminAt(port int) string {
+func adminText(port int) string {
 	return fmt.Sprintf(`"admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}, `, port)
 }
 
-// TestCheckRejectsWhatStartRejects verifies that check and start reject the same files.
-func TestCheckRejectsWhatStartRejects(t *testing.T) {
+// TestCheckAndStartRejectSameFiles verifies that check and start reject the same files.
+func TestCheckAndStartRejectSameFiles(t *testing.T) {
 	dir := t.TempDir()
-	front := listenerAt("front", "127.0.0.1:1801", "")
-	notFolder := filepath.Join(dir, "file")
-	if err := os.WriteFile(notFolder, nil, 0o600); err != nil {
+	front := listenerText("front", "127.0.0.1:1801", "")
+	notDir := filepath.Join(dir, "file")
+	if err := os.WriteFile(notDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	long := "/tmp/" + strings.Repeat("s", 110)
+	longPath := "/tmp/" + strings.Repeat("s", 110)
 	for name, c := range map[string]struct{ text, want string }{
-		"the admin port is a listener's": {configuredFile(front, adminAt(1801), ""),
+		"admin port has the address of a listener": {configText(front, adminText(1801), ""),
 			`the admin port cannot bind 127.0.0.1:1801: listener "front" binds 127.0.0.1:1801`},
-		"the admin port is below a listener of every address": {configuredFile(listenerAt("front", "0.0.0.0:1801", ""), adminAt(1801), ""),
+		"admin port covered by a wildcard listener": {configText(listenerText("front", "0.0.0.0:1801", ""), adminText(1801), ""),
 			`the admin port cannot bind 127.0.0.1:1801: listener "front" binds 0.0.0.0:1801`},
-		"two listeners of one port": {configuredFile(front+","+listenerAt("all", "[::]:1801", ""), "", ""),
+		"two listeners on one port": {configText(front+","+listenerText("all", "[::]:1801", ""), "", ""),
 			`listener "all" cannot bind [::]:1801: listener "front" binds 127.0.0.1:1801`},
-		"metrics at the admin port": {configuredFile(front, adminAt(1802)+
+		"metrics on the admin port": {configText(front, adminText(1802)+
 			`"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 1802, "address": "127.0.0.1", "endpoint": "/metrics"}}]}, `, ""),
 			`the Prometheus sink cannot bind 127.0.0.1:1802: the admin port binds 127.0.0.1:1802`},
-		"the admin port is an abstract socket": {configuredFile(front, `"admin": {"address": {"pipe": {"path": "@weft"}}}, `, ""),
+		"admin port on an abstract socket": {configText(front, `"admin": {"address": {"pipe": {"path": "@weft"}}}, `, ""),
 			`an abstract socket`},
-		"the path of a socket is too long": {configuredFile(listenerAt("front", "unix://"+long, ""), "", ""),
+		"socket path too long": {configText(listenerText("front", "unix://"+longPath, ""), "", ""),
 			`the path of a unix socket has at most 107 bytes, this one has 115`},
-		"the access log is a folder": {configuredFile(listenerAt("front", "127.0.0.1:1801", fmt.Sprintf(`"access_logs": [{"log_path": %q}],`, dir)), "", ""),
+		"access log is a directory": {configText(listenerText("front", "127.0.0.1:1801", fmt.Sprintf(`"access_logs": [{"log_path": %q}],`, dir)), "", ""),
 			`is a directory`},
-		"the log's folder is a file": {configuredFile(front, "", fmt.Sprintf(`"default_log_path": %q, `, notFolder+"/log")),
+		"directory of the log is a file": {configText(front, "", fmt.Sprintf(`"default_log_path": %q, `, notDir+"/log")),
 			`not a directory`},
-		"the pid file's folder is a file": {configuredFile(front, fmt.Sprintf(`"pid": %q, `, notFolder+"/pid"), ""),
+		"directory of the PID file is a file": {configText(front, fmt.Sprintf(`"pid": %q, `, notDir+"/pid"), ""),
 			`pid file: `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := writeConfig(t, c.text)
-			status, out, errs := command(t, "check", path)
+			status, out, errs := runWeft(t, "check", path)
 			if status != 1 || !strings.Contains(errs, c.want) {
 				t.Errorf("check: status %d, %s%s\nwant 1 and %q", status, out, errs, c.want)
 			}
-			f := startFlags{source: source{path: path}, drain: -1}
+			f := startFlags{source: source{path: path}, drainSeconds: -1}
 			file, _ := f.open()
 			if file == nil {
-				return // open rejects it, for check and start alike
+				return // open has rejected the file, for check and start
 			}
 			p, err := newProcess(f, file)
 			if err == nil {
-				err = p.begin(t.Context(), file)
-				p.end()
+				err = p.start(t.Context(), file)
+				p.stop()
 			}
 			if err == nil {
-				t.Error("start runs it")
+				t.Error("start accepted the file")
 			}
 		})
 	}
 }
 
-func TestCheckAcceptsWhatStartRuns(t *testing.T) {
+func TestCheckAcceptsValidFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"ports that the kernel chooses": configuredFile(listenerAt("a", "127.0.0.1:0", ""), adminAt(0), ""),
-		"shared by reuseport": configuredFile(listenerAt("a", "0.0.0.0:0", `"reuseport": true,`)+","+
-			listenerAt("b", "127.0.0.1:0", `"reuseport": true,`), "", ""),
-		"files that do not exist yet": configuredFile(listenerAt("a", "127.0.0.1:0", fmt.Sprintf(`"access_logs": [{"log_path": %q}],`, dir+"/logs/a")),
+		"ports chosen by the kernel": configText(listenerText("a", "127.0.0.1:0", ""), adminText(0), ""),
+		"port shared by reuseport": configText(listenerText("a", "0.0.0.0:0", `"reuseport": true,`)+","+
+			listenerText("b", "127.0.0.1:0", `"reuseport": true,`), "", ""),
+		"missing files": configText(listenerText("a", "127.0.0.1:0", fmt.Sprintf(`"access_logs": [{"log_path": %q}],`, dir+"/logs/a")),
 			fmt.Sprintf(`"pid": %q, `, dir+"/pid"), fmt.Sprintf(`"default_log_path": %q, `, dir+"/logs/weft")),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,13 +125,13 @@ func TestCheckAcceptsWhatStartRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if status, _, errs := command(t, "check", path); status != 0 {
+			if status, _, errs := runWeft(t, "check", path); status != 0 {
 				t.Errorf("check: status %d: %s", status, errs)
 			}
-			if left, err := os.ReadDir(dir); err != nil || len(left) != len(before) {
-				t.Errorf("check left %v (%v)", left, err)
+			if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
+				t.Errorf("files after check: %v (%v)", after, err)
 			}
-			f := startFlags{source: source{path: path}, drain: -1}
+			f := startFlags{source: source{path: path}, drainSeconds: -1}
 			file, problems := f.open()
 			if file == nil {
 				t.Fatal(problems)
@@ -140,8 +140,8 @@ func TestCheckAcceptsWhatStartRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer p.end()
-			if err := p.begin(t.Context(), file); err != nil {
+			defer p.stop()
+			if err := p.start(t.Context(), file); err != nil {
 				t.Errorf("start: %v", err)
 			}
 		})
@@ -155,8 +155,8 @@ func TestCheckBindsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	path := writeConfig(t, configuredFile(listenerAt("front", ln.Addr().String(), ""), "", ""))
-	status, out, errs := command(t, "check", "-c", path)
+	path := writeConfig(t, configText(listenerText("front", ln.Addr().String(), ""), "", ""))
+	status, out, errs := runWeft(t, "check", "-c", path)
 	if want := path + ": ok: 1 listener, 1 route table, 0 clusters\n"; status != 0 || out != want {
 		t.Errorf("status %d, %q, %s; want 0 and %q", status, out, errs, want)
 	}
@@ -165,81 +165,81 @@ func TestCheckBindsNothing(t *testing.T) {
 func TestCheckPrintsJSON(t *testing.T) {
 	var got checkResult
 	path := writeConfig(t, `{"servers": [{"listeners": [{"name": "front"}]}]}`)
-	status, out, errs := command(t, "check", "-o", "json", path)
+	status, out, errs := runWeft(t, "check", "-o", "json", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 1 || errs != "" {
 		t.Fatalf("status %d, %q, %q (%v)", status, out, errs, err)
 	}
 	if got.OK || len(got.Problems) == 0 || got.Problems[0].Line != 1 || got.Problems[0].Severity != "error" || got.Problems[0].File != path ||
 		!strings.HasPrefix(got.Problems[0].Path, "servers[0].listeners[0]") || got.Problems[0].Message == "" {
-		t.Errorf("it found %+v", got)
+		t.Errorf("result %+v", got)
 	}
-	path = writeConfig(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+	path = writeConfig(t, configText(listenerText("front", "127.0.0.1:0", ""), "", ""))
 	got = checkResult{}
-	status, out, _ = command(t, "check", "-o", "json", path)
+	status, out, _ = runWeft(t, "check", "-o", "json", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || !got.OK || got.Listeners != 1 || got.RouteTables != 1 || got.Problems == nil || len(got.Problems) != 0 {
 		t.Errorf("status %d, %s (%v)", status, out, err)
 	}
-	if status, _, errs := command(t, "check", "-o", "xml", path); status != 1 || !strings.Contains(errs, "expected text or json") {
+	if status, _, errs := runWeft(t, "check", "-o", "xml", path); status != 1 || !strings.Contains(errs, "expected text or json") {
 		t.Errorf("-o xml: status %d, %s", status, errs)
 	}
 }
 
 func TestCheckReadsStandardInput(t *testing.T) {
-	in, err := os.Open(writeConfig(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", "")))
+	in, err := os.Open(writeConfig(t, configText(listenerText("front", "127.0.0.1:0", ""), "", "")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	before := os.Stdin
+	previous := os.Stdin
 	os.Stdin = in
-	defer func() { os.Stdin = before }()
-	if status, out, errs := command(t, "check", "-c", "-"); status != 0 || !strings.HasPrefix(out, "standard input: ok: 1 listener,") {
+	defer func() { os.Stdin = previous }()
+	if status, out, errs := runWeft(t, "check", "-c", "-"); status != 0 || !strings.HasPrefix(out, "standard input: ok: 1 listener,") {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 }
 
 func TestCheckRequiresOneFile(t *testing.T) {
 	for _, args := range [][]string{{"check"}, {"check", "a", "-c", "b"}, {"check", "a", "b"}} {
-		if status, _, errs := command(t, args...); status != 1 || errs == "" {
+		if status, _, errs := runWeft(t, args...); status != 1 || errs == "" {
 			t.Errorf("%v: status %d, %s", args, status, errs)
 		}
 	}
 }
 
-func TestWarningsFailAStrictCheck(t *testing.T) {
-	path := writeConfig(t, strings.Replace(configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""),
+func TestStrictCheckFailsOnWarnings(t *testing.T) {
+	path := writeConfig(t, strings.Replace(configText(listenerText("front", "127.0.0.1:0", ""), "", ""),
 		`{"direct_response"`, `{"match": {"prefix": "api"}, "direct_response"`, 1))
 	const want = `servers[0].routers[0].virtual_hosts[0].routers[0].match.prefix: found "api", which no path matches`
-	status, out, errs := command(t, "check", path)
+	status, out, errs := runWeft(t, "check", path)
 	if status != 0 || !strings.Contains(errs, want) || !strings.Contains(out, ": ok: ") {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
-	status, out, errs = command(t, "check", "--strict", path)
+	status, out, errs = runWeft(t, "check", "--strict", path)
 	if status != 1 || !strings.Contains(errs, want) || !strings.Contains(errs, ": 1 warning, and --strict was given") || out != "" {
 		t.Errorf("--strict: status %d, %s%s", status, out, errs)
 	}
 	var got checkResult
-	status, out, _ = command(t, "check", "--strict", "-o", "json", path)
+	status, out, _ = runWeft(t, "check", "--strict", "-o", "json", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 1 || got.OK || len(got.Problems) != 1 || got.Problems[0].Severity != "warning" {
 		t.Errorf("--strict -o json: status %d, %s", status, out)
 	}
 	if _, problems := (source{path: path}).open(); len(problems) != 0 {
-		t.Errorf("start warns, too: %v", problems)
+		t.Errorf("start has warnings: %v, want none", problems)
 	}
 }
 
 func TestVersionIsPrintedByFlagsAndAsJSON(t *testing.T) {
-	_, want, _ := command(t, "version")
+	_, want, _ := runWeft(t, "version")
 	if !strings.HasPrefix(want, "weft "+version+" ") {
 		t.Errorf("weft version: %q", want)
 	}
 	for _, flag := range []string{"-v", "--version"} {
-		if status, got, errs := command(t, flag); status != 0 || got != want {
+		if status, got, errs := runWeft(t, flag); status != 0 || got != want {
 			t.Errorf("weft %s: status %d, %q, %s; want %q", flag, status, got, errs, want)
 		}
 	}
 	var got map[string]string
-	status, out, _ := command(t, "version", "-o", "json")
+	status, out, _ := runWeft(t, "version", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || got["version"] != version || got["revision"] == "" || got["go"] == "" || got["os"] == "" || got["arch"] == "" {
 		t.Errorf("status %d, %s (%v)", status, out, err)
 	}
@@ -247,7 +247,7 @@ func TestVersionIsPrintedByFlagsAndAsJSON(t *testing.T) {
 
 func TestUnknownLogLevelIsRejected(t *testing.T) {
 	const want = "weft: --log-level FOO: expected one of TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL, OFF\n"
-	if status, _, errs := command(t, "start", "-l", "FOO"); status != 1 || errs != want {
+	if status, _, errs := runWeft(t, "start", "-l", "FOO"); status != 1 || errs != want {
 		t.Errorf("status %d, %q, want %q", status, errs, want)
 	}
 	for _, level := range []string{"", "debug", "WARN", "warning"} {

@@ -13,19 +13,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// otherClusterKeys returns the filter settings that mention clusters but need not name an existing
-// one, with the reason.
-func otherClusterKeys() map[string]string {
-	const own = "the cluster that this process is in, as other proxies are told"
+// untaggedClusterKeys returns the filter settings that mention clusters but need not name an existing
+// cluster, with the reason.
+func untaggedClusterKeys() map[string]string {
+	const ownCluster = "the cluster of this process, which it reports to other proxies"
 	return map[string]string{
 		"ext_authz: grpc_service.envoy_grpc.authority":    "a host",
-		"istio_stats of connections: workload.cluster":    own,
-		"istio_stats: workload.cluster":                   own,
+		"istio_stats of connections: workload.cluster":    ownCluster,
+		"istio_stats: workload.cluster":                   ownCluster,
 		"jwt_authn: providers.*.remote_jwks.http_uri.uri": "an address",
 		"mirror: more.*.upstream_protocol":                "a protocol",
 		"mirror: upstream_protocol":                       "a protocol",
-		"peer_metadata: skip_external_clusters":           "a switch",
-		"peer_metadata: workload.cluster":                 own,
+		"peer_metadata: skip_external_clusters":           "a boolean",
+		"peer_metadata: workload.cluster":                 ownCluster,
 	}
 }
 
@@ -65,37 +65,37 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 		}
 		count++
 		if name, _, _ := strings.Cut(path, ":"); !strings.Contains(text, name) {
-			t.Errorf("%s is not checked", path)
+			t.Errorf("the test does not cover %s", path)
 		}
 	}
-	for n, at := range []string{
+	for i, position := range []string{
 		"8:93: %s[0].config.http_service.server_uri.cluster", "9:58: %s[1].config.grpc_service.cluster",
 		"10:76: %s[2].config.grpc_service.envoy_grpc.cluster_name", "11:48: warning: %s[3].config.upstream_cluster",
 		"12:107: warning: %s[4].config.cluster_min_healthy_percentages.shop5", "13:111: %s[5].config.providers.a.remote_jwks.http_uri.cluster",
 		"14:40: %s[6].config.cluster", "14:81: %s[6].config.more[1].cluster",
 	} {
-		fmt.Fprintf(&want, "%s:"+at+": unknown cluster \"shop%d\"; did you mean \"shop\"?\n", path, "servers[0].listeners[0].stream_filters", n+1)
+		fmt.Fprintf(&want, "%s:"+position+": unknown cluster \"shop%d\"; did you mean \"shop\"?\n", path, "servers[0].listeners[0].stream_filters", i+1)
 	}
 	if got := diagnostics.Error() + "\n"; got != want.String() || strings.Count(got, "\n") != count {
-		t.Errorf("it prints\n%s, want %d lines\n%s", got, count, want.String())
+		t.Errorf("diagnostics\n%s, want %d lines\n%s", got, count, want.String())
 	}
 }
 
 // TestClusterKeysAreTagged verifies that each filter setting that may name a cluster either has
-// the tag refers:"cluster", which makes check validate it, or is in otherClusterKeys.
+// the tag refers:"cluster", which makes check validate it, or is in untaggedClusterKeys.
 func TestClusterKeysAreTagged(t *testing.T) {
-	found, other := clusterKeys(), otherClusterKeys()
-	for _, path := range slices.Sorted(maps.Keys(found)) {
-		switch _, listed := other[path]; {
-		case !found[path] && !listed:
+	tagged, untagged := clusterKeys(), untaggedClusterKeys()
+	for _, path := range slices.Sorted(maps.Keys(tagged)) {
+		switch _, listed := untagged[path]; {
+		case !tagged[path] && !listed:
 			t.Errorf("%s: if it names a cluster it needs the tag refers:\"cluster\", else a line here", path)
-		case found[path] && listed:
+		case tagged[path] && listed:
 			t.Errorf("%s has the tag refers:\"cluster\"", path)
 		}
 	}
-	for path := range other {
-		if _, ok := found[path]; !ok {
-			t.Errorf("%s is no setting of a filter", path)
+	for path := range untagged {
+		if _, ok := tagged[path]; !ok {
+			t.Errorf("%s is not a setting of a filter", path)
 		}
 	}
 }
@@ -107,30 +107,30 @@ func clusterKeys() map[string]bool {
 	for _, f := range streamFilters() {
 		settings[f.Name] = f.Config()
 	}
-	for _, g := range connectionFilters() {
-		settings[g.Name+" of connections"] = g.Config()
+	for _, cf := range connectionFilters() {
+		settings[cf.Name+" of connections"] = cf.Config()
 	}
-	found := map[string]bool{}
+	keys := map[string]bool{}
 	for name, prototype := range settings {
 		for path, refers := range clusterPaths(reflect.TypeOf(prototype), nil) {
-			found[name+": "+path] = refers
+			keys[name+": "+path] = refers
 		}
 	}
-	return found
+	return keys
 }
 
 // clusterPaths returns the paths of the keys of a type that concern clusters, judging by their
 // tags, their names or, for strings, by their documentation; true: they have the tag
 // refers:"cluster".
-func clusterPaths(in reflect.Type, outer []reflect.Type) map[string]bool {
-	all := map[string]bool{}
-	if in.Kind() == reflect.Pointer {
-		in = in.Elem()
+func clusterPaths(typ reflect.Type, outer []reflect.Type) map[string]bool {
+	paths := map[string]bool{}
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
 	}
-	if in.Kind() != reflect.Struct || slices.Contains(outer, in) || in == reflect.TypeFor[document.Node]() {
-		return all
+	if typ.Kind() != reflect.Struct || slices.Contains(outer, typ) || typ == reflect.TypeFor[document.Node]() {
+		return paths
 	}
-	for _, k := range document.Keys(reflect.New(in).Interface()) {
+	for _, k := range document.Keys(reflect.New(typ).Interface()) {
 		if k.Unsupported != "" || k.IgnoredReason != "" {
 			continue
 		}
@@ -149,11 +149,11 @@ func clusterPaths(in reflect.Type, outer []reflect.Type) map[string]bool {
 			inner = inner.Elem()
 		}
 		if k.Refers != "" || named || inner.Kind() == reflect.String && strings.Contains(strings.ToLower(k.Doc), "cluster") {
-			all[path] = k.Refers == "cluster"
+			paths[path] = k.Refers == "cluster"
 		}
-		for below, refers := range clusterPaths(inner, append(outer, in)) {
-			all[path+"."+below] = refers
+		for subpath, refers := range clusterPaths(inner, append(outer, typ)) {
+			paths[path+"."+subpath] = refers
 		}
 	}
-	return all
+	return paths
 }

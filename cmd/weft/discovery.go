@@ -18,7 +18,7 @@ import (
 // dubboServices manages the Dubbo services that the application publishes and subscribes to. Their
 // clusters and routes are a layer above the file and below the control plane.
 type dubboServices struct {
-	p         *process
+	process   *process
 	config    config.DubboRegistry // configuration at the start
 	discovery *dubbo.Discovery
 	api       *api.Server // nil before open
@@ -31,7 +31,7 @@ func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 		return nil, nil //nolint:nilnil // nil: no services
 	}
 	s := &dubboServices{
-		p: p, config: file.Dubbo,
+		process: p, config: file.Dubbo,
 		layer: layers.NewOverlay(p.layers, "a Dubbo service of the application", config.DubboRouteTable),
 	}
 	var err error
@@ -79,7 +79,7 @@ func (s *dubboServices) open(ctx context.Context) error {
 		Publish: s.discovery.Publish, Unpublish: s.discovery.Unpublish, Subscribe: s.subscribe, Unsubscribe: s.discovery.Unsubscribe,
 		Services: s.discovery.Status,
 		Count:    s.countRequest,
-		Log:      s.p.log,
+		Log:      s.process.log,
 	})
 	return err
 }
@@ -109,7 +109,7 @@ func (s *dubboServices) subscribe(ctx context.Context, r dubbo.Request) error {
 
 // unregisterAll unregisters the published services and waits for consumers to notice.
 func (s *dubboServices) unregisterAll(ctx context.Context) {
-	s.p.log.Info("unpublishing Dubbo services", "wait", s.config.UnregisterWait)
+	s.process.log.Info("unpublishing Dubbo services", "wait", s.config.UnregisterWait)
 	s.discovery.UnregisterAll(ctx)
 }
 
@@ -123,10 +123,10 @@ func (s *dubboServices) countRequest(path string, result api.Result) {
 		label = metrics.ResultRefused
 	case api.Failed:
 	}
-	s.p.metrics.Counter(metrics.DiscoveryCalls, path, label).Add(1)
+	s.process.metrics.Counter(metrics.DiscoveryCalls, path, label).Add(1)
 }
 
 // registerMetrics registers the metrics of Dubbo services.
 func (s *dubboServices) registerMetrics() {
-	s.p.metrics.Discovery(func() metrics.Discovery { return metrics.Discovery(s.discovery.Totals()) })
+	s.process.metrics.Discovery(func() metrics.Discovery { return metrics.Discovery(s.discovery.Totals()) })
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // TestServiceNamedLikeClusterIsRejected verifies that subscribe rejects a service whose
-// cluster would have the name of a cluster of the file, however the service is written.
+// cluster would have the name of a cluster of the file, for each spelling of the service.
 func TestServiceNamedLikeClusterIsRejected(t *testing.T) {
 	stack := layers.New(func(context.Context, config.Delta) error { return nil })
 	s := &dubboServices{layer: layers.NewOverlay(stack, "a service", config.DubboRouteTable)}
@@ -27,8 +27,8 @@ func TestServiceNamedLikeClusterIsRejected(t *testing.T) {
 		{Interface: "y"},
 		{Interface: "y", Version: "0.0.0"},
 	} {
-		var field *dubbo.FieldError
-		if err := s.subscribe(t.Context(), dubbo.Request{Service: service}); !errors.As(err, &field) {
+		var fieldErr *dubbo.FieldError
+		if err := s.subscribe(t.Context(), dubbo.Request{Service: service}); !errors.As(err, &fieldErr) {
 			t.Errorf("%+v: %v, want a name conflict", service, err)
 		}
 	}
@@ -47,15 +47,15 @@ func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = discovery.Run(ctx) })
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = discovery.Run(ctx) })
 	for _, name := range []string{"com.example.Hello", "com.example.Other"} {
 		if err := discovery.Subscribe(ctx, dubbo.Request{Service: dubbo.Service{Interface: name}}); err != nil {
 			t.Error(err)
 		}
 	}
 	cancel()
-	running.Wait() // Run has written the state file
+	wg.Wait() // Run has written the state file
 
 	text := `{"servers": [{"default_log_path": "stderr", "default_log_level": "OFF"}],
 		"cluster_manager": {"clusters": [{"name": "com.example.Hello", "type": "SIMPLE", "lb_type": "LB_RANDOM", "hosts": [{"address": "127.0.0.1:1"}]}]},
@@ -63,7 +63,7 @@ func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	flags := startFlags{source: source{path: path}, drain: -1}
+	flags := startFlags{source: source{path: path}, drainSeconds: -1}
 	file, problems := flags.open()
 	if file == nil {
 		t.Fatal(problems)
@@ -72,15 +72,15 @@ func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.end()
-	if err := p.begin(t.Context(), file); err != nil {
-		t.Fatalf("it does not start: %v", err)
+	defer p.stop()
+	if err := p.start(t.Context(), file); err != nil {
+		t.Fatalf("start: %v", err)
 	}
 	if c := p.server.Clusters().Find("com.example.Hello"); c == nil || len(c.Config().Hosts) != 1 {
 		t.Errorf("the cluster of the file is %v", c)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	running.Go(func() { _ = p.services.discovery.Run(ctx) })
+	wg.Go(func() { _ = p.services.discovery.Run(ctx) })
 	if err := p.services.subscribe(ctx, dubbo.Request{Service: dubbo.Service{Interface: "com.example.Other"}}); err != nil {
 		t.Errorf("the other service is not active: %v", err)
 	}
@@ -88,5 +88,5 @@ func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 		t.Error("the other service has no cluster")
 	}
 	cancel()
-	running.Wait()
+	wg.Wait()
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// configBlock matches a whole configuration on a page of the documentation.
+// configBlock matches a complete configuration on a page of the documentation.
 var configBlock = regexp.MustCompile("(?ms)^```(?:json|yaml) config=(\\S+)\n(.*?)^```$")
 
-// TestConfigurationsOfDocPages verifies that the whole configurations on the pages load with no
+// TestConfigurationsOfDocPages verifies that the complete configurations on the pages load with no
 // diagnostics except warnings about stat_prefix, which Envoy requires. A configuration that reads
 // certificates finds them in the directory that CERTS names.
 func TestConfigurationsOfDocPages(t *testing.T) {
@@ -39,9 +39,9 @@ func TestConfigurationsOfDocPages(t *testing.T) {
 	}
 	count := 0
 	for _, page := range append(pages, filters...) {
-		for _, found := range configBlock.FindAllStringSubmatch(readText(t, page), -1) {
+		for _, match := range configBlock.FindAllStringSubmatch(readText(t, page), -1) {
 			count++
-			checkConfiguration(t, filepath.Base(page), found[1], found[2])
+			checkConfiguration(t, filepath.Base(page), match[1], match[2])
 		}
 	}
 	if count < 12 {
@@ -55,8 +55,8 @@ func checkConfiguration(t *testing.T, page, name, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	file, whole, diagnostics := source{path: path}.openMerged()
-	if file == nil || whole == nil {
+	file, merged, diagnostics := source{path: path}.openMerged()
+	if file == nil || merged == nil {
 		t.Errorf("%s: %s is rejected", page, name)
 	}
 	for _, d := range diagnostics {

@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// waitFor calls is until it returns true.
-func waitFor(t *testing.T, what string, is func() bool) {
+// waitFor calls condition until it returns true.
+func waitFor(t *testing.T, label string, condition func() bool) {
 	t.Helper()
-	tick, late := time.NewTicker(time.Millisecond), time.NewTimer(10*time.Second)
+	tick, timeout := time.NewTicker(time.Millisecond), time.NewTimer(10*time.Second)
 	defer tick.Stop()
-	defer late.Stop()
-	for !is() {
+	defer timeout.Stop()
+	for !condition() {
 		select {
 		case <-tick.C:
-		case <-late.C:
-			t.Fatalf("waited in vain: %s", what)
+		case <-timeout.C:
+			t.Fatalf("timeout: %s", label)
 		}
 	}
 }
@@ -33,7 +33,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 // waitForLog waits until a log file contains want, and returns the content of the file.
 func waitForLog(t *testing.T, path, want string) (text string) {
 	t.Helper()
-	waitFor(t, fmt.Sprintf("the log says %q", want), func() bool {
+	waitFor(t, fmt.Sprintf("waiting for the log line %q", want), func() bool {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -48,19 +48,19 @@ func waitForLog(t *testing.T, path, want string) (text string) {
 // called.
 type drainTest struct {
 	*process
-	signals chan os.Signal
-	ended   chan error
-	answer  chan string
-	log     string
-	release func()
+	signals  chan os.Signal
+	ended    chan error
+	response chan string
+	log      string
+	release  func()
 }
 
 func newDrainTest(t *testing.T) *drainTest {
 	t.Helper()
-	entered, leave := make(chan struct{}, 1), make(chan struct{})
+	arrived, release := make(chan struct{}, 1), make(chan struct{})
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		entered <- struct{}{}
-		<-leave
+		arrived <- struct{}{}
+		<-release
 		io.WriteString(w, "at last")
 	}))
 	t.Cleanup(app.Close)
@@ -70,18 +70,18 @@ func newDrainTest(t *testing.T) *drainTest {
 	}
 	front := ln.Addr().String()
 	_ = ln.Close() // frees the port for the listener
-	d := &drainTest{signals: make(chan os.Signal, 4), ended: make(chan error, 1), answer: make(chan string, 1), log: filepath.Join(t.TempDir(), "log")}
+	d := &drainTest{signals: make(chan os.Signal, 4), ended: make(chan error, 1), response: make(chan string, 1), log: filepath.Join(t.TempDir(), "log")}
 	released := false
 	d.release = func() {
 		if !released {
 			released = true
-			close(leave)
+			close(release)
 		}
 	}
 	t.Cleanup(d.release)
 	d.process, _ = startProcess(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "graceful_timeout": "1m", "listeners": [%s],
 		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [{"match": {"prefix": "/"}, "route": {"cluster_name": "app"}}]}]}]}],
-		"cluster_manager": {"clusters": [{"name": "app", "hosts": [{"address": %q}]}]}}`, d.log, listenerAt("front", front, ""), app.Listener.Addr()))
+		"cluster_manager": {"clusters": [{"name": "app", "hosts": [{"address": %q}]}]}}`, d.log, listenerText("front", front, ""), app.Listener.Addr()))
 	d.drainReportInterval = 5 * time.Millisecond
 	go func() { d.ended <- d.run(t.Context(), d.signals) }()
 	idle, err := net.Dial("tcp", front) // an idle connection
@@ -92,17 +92,17 @@ func newDrainTest(t *testing.T) *drainTest {
 	go func() {
 		response, err := http.Get("http://" + front + "/")
 		if err != nil {
-			d.answer <- err.Error()
+			d.response <- err.Error()
 			return
 		}
 		defer response.Body.Close()
 		body, _ := io.ReadAll(response.Body)
-		d.answer <- string(body)
+		d.response <- string(body)
 	}()
 	select {
-	case <-entered:
+	case <-arrived:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the request does not reach the application")
+		t.Fatal("the request did not reach the application")
 	}
 	return d
 }
@@ -116,7 +116,7 @@ func TestDrainLogsProgress(t *testing.T) {
 		t.Errorf("/listeners shows %+v, want one that drains with its connection", listeners)
 	}
 	d.release()
-	if got := <-d.answer; got != "at last" {
+	if got := <-d.response; got != "at last" {
 		t.Errorf("the request got %q", got)
 	}
 	if err := <-d.ended; err != nil {
@@ -126,8 +126,8 @@ func TestDrainLogsProgress(t *testing.T) {
 	if !strings.Contains(text, "msg=draining by=SIGTERM seconds=60") || strings.Contains(text, "WARN") || strings.Contains(text, "ERROR") {
 		t.Errorf("the log is\n%s", text)
 	}
-	if left := d.server.Describe(); len(left) != 0 {
-		t.Errorf("after the drain /listeners shows %+v", left)
+	if after := d.server.Describe(); len(after) != 0 {
+		t.Errorf("after the drain /listeners shows %+v", after)
 	}
 }
 
@@ -147,10 +147,10 @@ func TestDrainWarnsAboutRequestsInFlight(t *testing.T) {
 func TestDrainClosesIdleConnectionsSilently(t *testing.T) {
 	d := newDrainTest(t)
 	d.release()
-	if got := <-d.answer; got != "at last" {
+	if got := <-d.response; got != "at last" {
 		t.Fatalf("the request got %q", got)
 	}
-	waitFor(t, "no request is under way", func() bool {
+	waitFor(t, "waiting until no request is in flight", func() bool {
 		_, requests := d.server.Remaining()
 		return requests == 0
 	})

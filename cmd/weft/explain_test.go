@@ -23,7 +23,7 @@ func startWeft(t *testing.T, text string) string {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	flags := startFlags{source: source{path: path}, drain: -1}
+	flags := startFlags{source: source{path: path}, drainSeconds: -1}
 	file, problems := flags.open()
 	if file == nil {
 		t.Fatal(problems)
@@ -33,8 +33,8 @@ func startWeft(t *testing.T, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.begin(t.Context(), file); err != nil {
-		p.end()
+	if err := p.start(t.Context(), file); err != nil {
+		p.stop()
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -43,13 +43,13 @@ func startWeft(t *testing.T, text string) string {
 		if err := <-ended; err != nil {
 			t.Errorf("run = %v", err)
 		}
-		p.end()
+		p.stop()
 	})
 	return address
 }
 
-// explainable is a file with a listener, two routes and a cluster.
-const explainable = `{
+// exampleConfig is a file with a listener, two routes and a cluster.
+const exampleConfig = `{
   "servers": [{"default_log_path": "stderr", "default_log_level": "OFF",
     "listeners": [{"name": "front", "address": "127.0.0.1:0",
       "filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
@@ -60,9 +60,9 @@ const explainable = `{
   "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}
 }`
 
-func TestExplainOfAFile(t *testing.T) {
+func TestExplainFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(path, []byte(explainable), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(exampleConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	stdout, stderr, status := execute(t, "explain", "-c", path, "-H", "end-user: bob", "http://shop.test/cart")
@@ -74,14 +74,14 @@ func TestExplainOfAFile(t *testing.T) {
 }
 
 func TestExplainRunningProcess(t *testing.T) {
-	address := startWeft(t, explainable)
+	address := startWeft(t, exampleConfig)
 	stdout, stderr, status := execute(t, "explain", "--admin", address, "-o", "json", "http://shop.test/cart", "-H", "end-user:jason")
-	var answer explain.Result
-	if err := json.Unmarshal([]byte(stdout), &answer); err != nil || status != 0 {
+	var result explain.Result
+	if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 0 {
 		t.Fatalf("status %d, printed %s%s: %v", status, stdout, stderr, err)
 	}
-	if len(answer.Routes) != 2 || answer.Routes[0].Outcome != explain.Chosen || answer.Routes[0].Action.Status != 200 || answer.Routes[1].Outcome != explain.Shadowed {
-		t.Errorf("routes are %+v", answer.Routes)
+	if len(result.Routes) != 2 || result.Routes[0].Outcome != explain.Chosen || result.Routes[0].Action.Status != 200 || result.Routes[1].Outcome != explain.Shadowed {
+		t.Errorf("routes are %+v", result.Routes)
 	}
 	text, _, _ := execute(t, "explain", "--admin", address, "http://shop.test/cart")
 	if !strings.Contains(text, `cluster "app"`) || !strings.Contains(text, "host 127.0.0.1:1") {

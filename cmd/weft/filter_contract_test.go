@@ -22,8 +22,8 @@ type filterCase struct {
 	settings filtertest.Settings
 	fields   []string                    // headers of the requests
 	clusters map[string]protocol.Service // clusters that the filter calls
-	body     string                      // of the requests
-	protocol string                      // of the requests; "": unset
+	body     string                      // body of the requests
+	protocol string                      // protocol of the requests; "": unset
 	zero     string                      // suffix of the name of a counter that must stay 0
 }
 
@@ -100,10 +100,10 @@ func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
 			t.Errorf("%s: the test has no case", factory.Name)
 		}
 		for _, c := range cases[factory.Name] {
-			for _, at := range filtertest.PanicPoints() {
-				t.Run(factory.Name+"/"+string(at), func(t *testing.T) {
+			for _, point := range filtertest.PanicPoints() {
+				t.Run(factory.Name+"/"+string(point), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						c.runOnce(t, streamFilters()[i], at) // filters from the same factory share their resources
+						c.runOnce(t, streamFilters()[i], point) // filters from the same factory share their resources
 					})
 				})
 			}
@@ -125,7 +125,7 @@ func TestFiltersKeepServiceContract(t *testing.T) {
 				}
 				for _, mode := range filtertest.Modes() {
 					got, counts := c.serveInMode(t, factory.Name, mode)
-					if mode == filtertest.Cancelled {
+					if mode == filtertest.Canceled {
 						if got.Reason != protocol.ReasonDownstreamDisconnect {
 							t.Errorf("%s: %+v, want the reason %v", mode, got, protocol.ReasonDownstreamDisconnect)
 						}
@@ -163,11 +163,11 @@ func (c *filterCase) serveInMode(t *testing.T, name string, mode filtertest.Mode
 	return result, counters
 }
 
-func (c *filterCase) runOnce(t *testing.T, factory filter.StreamFilterFactory, at filtertest.PanicPoint) {
+func (c *filterCase) runOnce(t *testing.T, factory filter.StreamFilterFactory, point filtertest.PanicPoint) {
 	calls := &filtertest.ClusterClient{Clusters: c.clusters}
 	f, counts := filtertest.BuildWith(t, factory, c.settings, calls)
 	for range 3 {
-		_ = filtertest.ServeLikeEngine(t, f, filtertest.PanickingApplication(at), c.request(at), counts) // a filter may have responded before
+		_ = filtertest.ServeLikeEngine(t, f, filtertest.PanickingApplication(point), c.request(point), counts) // a filter may have responded before
 		calls.Wait()
 		c.checkReleased(t, factory, counts)
 	}
@@ -203,11 +203,11 @@ func (c *filterCase) checkReleased(t *testing.T, factory filter.StreamFilterFact
 	}
 }
 
-func (c *filterCase) request(at filtertest.PanicPoint) *protocol.Exchange {
+func (c *filterCase) request(point filtertest.PanicPoint) *protocol.Exchange {
 	x := filtertest.NewRequest("/a", c.fields...)
 	x.Meta.Protocol = c.protocol
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.0.0.1:1")}
-	if at == filtertest.PanicInRequestRead {
+	if point == filtertest.PanicInRequestRead {
 		x.Request.Method, x.Request.ContentLength, x.Request.Body = "POST", -1, filtertest.PanickingBody()
 		return x
 	}

@@ -98,13 +98,13 @@ func TestFilterPages(t *testing.T) {
 		want[p.file()] = p.page(t, pages)
 	}
 	dir := filepath.Join(repositoryRoot, filterPagesDir)
-	found, err := filepath.Glob(filepath.Join(dir, "*"))
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range found {
+	for _, name := range files {
 		if want[filepath.Base(name)] == "" {
-			t.Errorf("%s is the page of no filter: remove it", name)
+			t.Errorf("%s does not belong to a filter: remove it", name)
 		}
 	}
 	for name, text := range want {
@@ -112,13 +112,13 @@ func TestFilterPages(t *testing.T) {
 	}
 }
 
-// TestEveryFilterHasAPage verifies that no filter's README is left out of docs/filters.
-func TestEveryFilterHasAPage(t *testing.T) {
-	found, err := filepath.Glob(filepath.Join(repositoryRoot, "pkg/filter/*/*/README.md"))
+// TestEveryFilterHasPage verifies that docs/filters has a page for each README of a filter.
+func TestEveryFilterHasPage(t *testing.T) {
+	readmes, err := filepath.Glob(filepath.Join(repositoryRoot, "pkg/filter/*/*/README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := len(filterPages()), len(found); got != want {
+	if got, want := len(filterPages()), len(readmes); got != want {
 		t.Errorf("%d pages from %d READMEs: list the filter in registry.go or filterPages", got, want)
 	}
 }
@@ -163,14 +163,14 @@ func (p *filterPage) readme(t *testing.T) map[string]string {
 	return sections
 }
 
-// protocols returns the protocols of the filter, which a line of its README names.
+// protocols returns the protocols of the filter, from a line of its README.
 func (p *filterPage) protocols(t *testing.T) string {
 	t.Helper()
-	found := regexp.MustCompile(`(?m)^Protocols: (.*)\.$`).FindStringSubmatch(p.readme(t)["What"])
-	if found == nil {
+	match := regexp.MustCompile(`(?m)^Protocols: (.*)\.$`).FindStringSubmatch(p.readme(t)["What"])
+	if match == nil {
 		t.Fatalf("%s/README.md has no line \"Protocols: ….\" in its section What", p.dir)
 	}
-	return found[1]
+	return match[1]
 }
 
 // purpose returns the first sentence of a text of the README, in one line.
@@ -180,29 +180,30 @@ func purpose(text string) string {
 	return strings.TrimRight(sentence, ".:") + "."
 }
 
-// indexRow returns the row of the filter among the filters of a kind, or "" if it is of another kind.
+// indexRow returns the row of the filter in the table of a kind, or "" if the filter is of another
+// kind.
 func (p *filterPage) indexRow(t *testing.T, kind string) string {
 	t.Helper()
 	i := slices.IndexFunc(p.kinds, func(k string) bool { return strings.HasPrefix(k, kind) })
 	if i < 0 {
 		return ""
 	}
-	what := p.readme(t)["What"]
+	text := p.readme(t)["What"]
 	requests, connections, _ := strings.Cut(p.protocols(t), "; ")
 	_, runs, isStream := strings.Cut(p.kinds[i], ", ")
-	_, ofConnections, _ := strings.Cut(what, "### Connections\n\n")
+	_, ofConnections, _ := strings.Cut(text, "### Connections\n\n")
 	switch {
 	case isStream:
-		return fmt.Sprintf("| [`%s`](%s) | %s | %s | %s |\n", p.name, p.file(), purpose(what), runs, requests)
+		return fmt.Sprintf("| [`%s`](%s) | %s | %s | %s |\n", p.name, p.file(), purpose(text), runs, requests)
 	case ofConnections != "":
 		return fmt.Sprintf("| [`%s`](%s#connections) | %s | %s |\n", p.name, p.file(), purpose(ofConnections), connections)
 	}
-	return fmt.Sprintf("| [`%s`](%s) | %s | %s |\n", p.name, p.file(), purpose(what), requests)
+	return fmt.Sprintf("| [`%s`](%s) | %s | %s |\n", p.name, p.file(), purpose(text), requests)
 }
 
 // page returns the text of the page: the README with the example before the keys, and with links
 // that work from docs/filters.
-func (p *filterPage) page(t *testing.T, all []*filterPage) string {
+func (p *filterPage) page(t *testing.T, pages []*filterPage) string {
 	t.Helper()
 	var b strings.Builder
 	kinds := strings.Join(p.kinds, "; ")
@@ -221,13 +222,13 @@ func (p *filterPage) page(t *testing.T, all []*filterPage) string {
 		if link == "](README.md" {
 			return link // the index
 		}
-		return "](" + filterPageLink(path.Join(p.dir, strings.TrimPrefix(link, "](")), all)
+		return "](" + filterPageLink(path.Join(p.dir, strings.TrimPrefix(link, "](")), pages)
 	})
 }
 
 // filterPageLink returns the link from docs/filters to a file, by its path from the root.
-func filterPageLink(target string, all []*filterPage) string {
-	for _, p := range all {
+func filterPageLink(target string, pages []*filterPage) string {
+	for _, p := range pages {
 		if target == p.dir+"/README.md" {
 			return p.file()
 		}

@@ -42,60 +42,60 @@ func eightFilters() [8][2]string {
 // filterChain puts filters with the given settings in front of a service that does nothing.
 func filterChain(t testing.TB, settings [][2]string) protocol.Service {
 	t.Helper()
-	kinds := streamFilters()
+	factories := streamFilters()
 	var s protocol.Service = protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
-	for _, one := range slices.Backward(settings) {
-		at := slices.IndexFunc(kinds, func(k filter.StreamFilterFactory) bool { return k.Name == one[0] })
-		if at < 0 {
-			t.Fatalf("filter %s is not known", one[0])
+	for _, setting := range slices.Backward(settings) {
+		i := slices.IndexFunc(factories, func(f filter.StreamFilterFactory) bool { return f.Name == setting[0] })
+		if i < 0 {
+			t.Fatalf("filter %s is not registered", setting[0])
 		}
 		report := new(document.Report)
-		cfg := kinds[at].Config()
-		document.NewDecoder(report).Decode(document.Parse(one[0], []byte(one[1]), document.Options{}, report), cfg)
+		cfg := factories[i].Config()
+		document.NewDecoder(report).Decode(document.Parse(setting[0], []byte(setting[1]), document.Options{}, report), cfg)
 		if err := report.Diagnostics().Err(); err != nil {
 			t.Fatal(err)
 		}
-		made, err := kinds[at].New(cfg, filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{})})
+		newService, err := factories[i].New(cfg, filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{})})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s = made(s)
+		s = newService(s)
 	}
 	return s
 }
 
-// post returns a request that all filters of eight accept.
-func post() *protocol.Exchange {
+// newPost returns a request that all filters of eightFilters accept.
+func newPost() *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.1.2.3:50000"), Local: netip.MustParseAddrPort("10.0.0.1:8080"), RemoteIP: "10.1.2.3"}
-	refill(x)
+	resetPost(x)
 	return x
 }
 
-func refill(x *protocol.Exchange) {
+func resetPost(x *protocol.Exchange) {
 	x.Reset()
 	r := &x.Request
 	r.Method, r.Scheme, r.Authority, r.Path = "POST", "http", "api.shop.test", "/items/1?quick=1"
 	r.ContentLength = 0
-	for _, f := range [...]protocol.Field{
+	for _, h := range [...]protocol.Field{
 		{Name: "User-Agent", Value: "Mozilla/5.0"}, {Name: "Accept", Value: "*/*"}, {Name: "Accept-Encoding", Value: "gzip, br"},
 		{Name: "Content-Type", Value: "application/json"}, {Name: "Origin", Value: "https://shop.test"}, {Name: "X-Version", Value: "v2"},
 		{Name: "X-Caller", Value: "forged"}, {Name: "X-Request-Id", Value: "4d1e3f00"},
 	} {
-		r.Header.Add(f.Name, f.Value)
+		r.Header.Add(h.Name, h.Value)
 	}
 }
 
 func TestEightFiltersDoNotAllocate(t *testing.T) {
 	settings := eightFilters()
-	s, x, ctx := filterChain(t, settings[:]), post(), t.Context()
+	s, x, ctx := filterChain(t, settings[:]), newPost(), t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		refill(x)
+		resetPost(x)
 		if err := x.Start(ctx, s); err != nil || x.Record.Reason != protocol.ReasonNone || x.Response.Header.Get("Access-Control-Allow-Origin") == "" {
 			t.Fatalf("%v, %v, %d fields", err, x.Record.Reason, x.Response.Header.Len())
 		}
 	}); n != 0 {
-		t.Errorf("eight filters allocate %v times a request, want 0", n)
+		t.Errorf("%v allocations per request, want 0", n)
 	}
 }
 
@@ -103,16 +103,16 @@ func TestEightFiltersDoNotAllocate(t *testing.T) {
 // "none", the cost of creating the request.
 func BenchmarkFilters(b *testing.B) {
 	settings := eightFilters()
-	run := func(name string, chosen [][2]string) {
+	run := func(name string, subset [][2]string) {
 		b.Run(name, func(b *testing.B) {
-			s, x, ctx := filterChain(b, chosen), post(), b.Context()
+			s, x, ctx := filterChain(b, subset), newPost(), b.Context()
 			b.ReportAllocs()
-			began := processorTime(b)
+			started := processorTime(b)
 			for b.Loop() {
-				refill(x)
+				resetPost(x)
 				_ = x.Start(ctx, s)
 			}
-			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(processorTime(b)-started)/float64(b.N), "cpu-ns/op")
 		})
 	}
 	run("none", nil)

@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-var updateMistakes = flag.Bool("update-mistakes", false, "write what is said of the files of testdata/mistakes")
+var updateMistakes = flag.Bool("update-mistakes", false, "write the expected output for the files of testdata/mistakes")
 
-// TestMistakesInFilesForEnvoy verifies that all mistakes of a file are reported, each once, with
+// TestMistakesInEnvoyFiles verifies that all mistakes of a file are reported, each once, with
 // line and column, in the terms of Envoy's documentation. The mistakes are in
 // testdata/mistakes/NAME.yaml, the expected output in NAME.txt.
-func TestMistakesInFilesForEnvoy(t *testing.T) {
+func TestMistakesInEnvoyFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/mistakes/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files found", err)
@@ -24,8 +24,8 @@ func TestMistakesInFilesForEnvoy(t *testing.T) {
 	goType := regexp.MustCompile(`\*?\b\w+v3\.\w+_|<nil>|map\[|proto:`)
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			file, whole, diagnostics := source{path: path}.openMerged()
-			if file != nil || whole != nil {
+			file, merged, diagnostics := source{path: path}.openMerged()
+			if file != nil || merged != nil {
 				t.Error("the file is accepted")
 			}
 			got := strings.ReplaceAll(diagnostics.Errors().Error(), path, filepath.Base(path)) + "\n"
@@ -36,7 +36,7 @@ func TestMistakesInFilesForEnvoy(t *testing.T) {
 				}
 				seen[d.Error()] = true
 				if goType.MatchString(d.Text()) {
-					t.Errorf("%s: the text has a type of Go", d.Error())
+					t.Errorf("%s: the text contains a Go type", d.Error())
 				}
 			}
 			golden := strings.TrimSuffix(path, ".yaml") + ".txt"

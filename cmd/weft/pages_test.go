@@ -31,23 +31,23 @@ Anonymous:           756 kB
 `
 
 func TestProgramMappings(t *testing.T) {
-	found, resident, err := programMappings([]byte(smaps), "/usr/bin/weft")
+	mappings, resident, err := programMappings([]byte(smaps), "/usr/bin/weft")
 	// Mappings that are writable, modified, shared or of another file are not included.
-	if want := []mapping{{0x400000, 0xb00000}, {0xb00000, 0x1400000}}; !slices.Equal(found, want) || err != nil {
-		t.Errorf("mappings %x, %v, want %x", found, err, want)
+	if want := []mapping{{0x400000, 0xb00000}, {0xb00000, 0x1400000}}; !slices.Equal(mappings, want) || err != nil {
+		t.Errorf("mappings %x, %v, want %x", mappings, err, want)
 	}
 	if want := int64(7064 << 10); resident != want {
 		t.Errorf("%d bytes are resident, want %d", resident, want)
 	}
-	if found, _, err := programMappings([]byte(smaps), "/usr/bin/other"); len(found) > 0 || err != nil {
-		t.Errorf("of another program: %x, %v", found, err)
+	if mappings, _, err := programMappings([]byte(smaps), "/usr/bin/other"); len(mappings) > 0 || err != nil {
+		t.Errorf("mappings of another program: %x, %v", mappings, err)
 	}
-	for _, broken := range []string{
+	for _, malformed := range []string{
 		"xyz-00b00000 r-xp 0 fe:00 12 /usr/bin/weft\n", "00b00000-00400000 r-xp 0 fe:00 12 /usr/bin/weft\n",
 		"00400000-00b00000 r-xp 0 fe:00 12 /usr/bin/weft\nRss: many kB\n",
 	} {
-		if _, _, err := programMappings([]byte(broken), "/usr/bin/weft"); err == nil {
-			t.Errorf("%q is accepted", broken)
+		if _, _, err := programMappings([]byte(malformed), "/usr/bin/weft"); err == nil {
+			t.Errorf("%q is accepted", malformed)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestDropProgramPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, left, err := programMappings(table, program); err != nil || left >= dropped {
-		t.Errorf("%d bytes are resident afterwards, of %d; %v", left, dropped, err)
+	if _, remaining, err := programMappings(table, program); err != nil || remaining >= dropped {
+		t.Errorf("%d bytes are resident afterwards, of %d; %v", remaining, dropped, err)
 	}
 }

@@ -30,7 +30,7 @@ func (p *process) verify(ctx context.Context, file *configjson.File) error {
 	if _, err := initProcess(p, file); err != nil {
 		return err
 	}
-	defer p.end()
+	defer p.stop()
 	if err := p.applyFirst(ctx, file); err != nil {
 		return err
 	}

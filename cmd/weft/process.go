@@ -37,18 +37,18 @@ type process struct {
 	checking bool
 	errors   bytes.Buffer // log lines of level ERROR while checking; single-goroutine
 
-	log      *slog.Logger
-	level    *slog.LevelVar
-	output   *logOutput
-	logs     *logfile.Set
-	metrics  *metrics.Registry
-	h2       *http2.Engine
-	rpc      *xprotocol.Engine
-	resolver *dns.Discovery
-	server   *proxy.Server
-	layers   *layers.Stack
-	services *dubboServices // nil: Dubbo services are disabled
-	control  *controlPlane  // client of the control planes; nil: the file has no bootstrap
+	log          *slog.Logger
+	level        *slog.LevelVar
+	output       *logOutput
+	logs         *logfile.Set
+	metrics      *metrics.Registry
+	h2           *http2.Engine
+	rpc          *xprotocol.Engine
+	resolver     *dns.Discovery
+	server       *proxy.Server
+	layers       *layers.Stack
+	services     *dubboServices // nil: Dubbo services are disabled
+	controlPlane *controlPlane  // client of the control planes; nil: the file has no bootstrap
 
 	state          atomic.Pointer[configState]
 	started        time.Time
@@ -122,7 +122,7 @@ func initProcess(p *process, file *configjson.File) (*process, error) {
 	if p.services, err = p.newServices(file.Snapshot); err != nil {
 		return nil, err
 	}
-	if p.control, err = p.newControlPlane(file.Snapshot); err != nil {
+	if p.controlPlane, err = p.newControlPlane(file.Snapshot); err != nil {
 		return nil, err
 	}
 	p.registerMetrics()
@@ -140,9 +140,9 @@ func newRegistry() *metrics.Registry {
 	return metrics.New(o)
 }
 
-// begin applies the first configuration and opens the admin and Prometheus ports, which respond
+// start applies the first configuration and opens the admin and Prometheus ports, which respond
 // once run is called.
-func (p *process) begin(ctx context.Context, file *configjson.File) error {
+func (p *process) start(ctx context.Context, file *configjson.File) error {
 	if err := p.applyFirst(ctx, file); err != nil {
 		return err
 	}
@@ -197,8 +197,8 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 		{Name: "memory", Run: func(ctx context.Context) error { trim(ctx, p.log); return nil }},
 		{Name: "certificates", Run: func(ctx context.Context) error { p.server.WatchCertificates(ctx); return nil }},
 	}
-	if p.control != nil {
-		tasks = append(tasks, run.Task{Name: "control plane", Run: p.control.Run})
+	if p.controlPlane != nil {
+		tasks = append(tasks, run.Task{Name: "control plane", Run: p.controlPlane.Run})
 	}
 	if p.services != nil {
 		tasks = append(tasks, p.services.tasks()...)
@@ -211,7 +211,7 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 
 // apply makes a configuration the active one.
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
-	if err := warnNewBootstrap(p.control, file.Snapshot, p.log); err != nil {
+	if err := warnNewBootstrap(p.controlPlane, file.Snapshot, p.log); err != nil {
 		return err
 	}
 	if previous, next := p.initialConfig.Dubbo, file.Snapshot.Dubbo; (previous.Enable || next.Enable) && !reflect.DeepEqual(previous, next) {
@@ -230,8 +230,8 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 // drainTime returns how long SIGTERM waits for requests in flight; 0: it does not wait.
 func (p *process) drainTime() time.Duration { return p.server.Running().Server.GracefulTimeout }
 
-// end stops everything that still runs and flushes the logs.
-func (p *process) end() {
+// stop stops everything that still runs and flushes the logs.
+func (p *process) stop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // a graceful drain has already ended
 	p.server.Drain(ctx)

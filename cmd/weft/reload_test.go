@@ -24,7 +24,7 @@ import (
 func startProcess(t *testing.T, text string) (p *process, rewrite func(text string)) {
 	t.Helper()
 	path := writeConfig(t, text)
-	f := startFlags{source: source{path: path}, drain: -1}
+	f := startFlags{source: source{path: path}, drainSeconds: -1}
 	file, problems := f.open()
 	if file == nil {
 		t.Fatal(problems)
@@ -33,8 +33,8 @@ func startProcess(t *testing.T, text string) (p *process, rewrite func(text stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.end)
-	if err := p.begin(t.Context(), file); err != nil {
+	t.Cleanup(p.stop)
+	if err := p.start(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
 	return p, func(text string) {
@@ -47,21 +47,21 @@ func startProcess(t *testing.T, text string) (p *process, rewrite func(text stri
 func TestReloadReportsRestart(t *testing.T) {
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first.log"), filepath.Join(dir, "second.log")
-	log := func(path, more string) string {
-		return fmt.Sprintf(`"default_log_path": %q, "default_log_level": "INFO", %s"listeners": [],`, path, more)
+	log := func(path, members string) string {
+		return fmt.Sprintf(`"default_log_path": %q, "default_log_level": "INFO", %s"listeners": [],`, path, members)
 	}
 	file := func(root, server string) string {
 		return fmt.Sprintf(`{%s"servers": [{%s "routers": []}]}`, root, server)
 	}
 	pid := func(name string) string { return fmt.Sprintf(`"pid": %q, `, filepath.Join(dir, name)) }
-	p, rewrite := startProcess(t, file(pid("a.pid")+adminAt(0), log(first, "")))
+	p, rewrite := startProcess(t, file(pid("a.pid")+adminText(0), log(first, "")))
 
 	rewrite(file(pid("b.pid")+`"admin": {"address": {"socket_address": {"address": "127.0.0.2", "port_value": 0}}, "allowed_hosts": ["weft.test"]}, "pprof": {"debug": true}, `+
 		`"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 1802, "address": "127.0.0.1", "endpoint": "/metrics"}}]}, `, log(second, `"default_log_format": "json", `)))
 	got := p.reload(t.Context())
 	want := []string{"admin.address", "admin.allowed_hosts", "pprof.debug", "metrics.sinks", "servers[0].default_log_format"}
 	if !got.Applied || !slices.Equal(got.Restart, want) {
-		t.Errorf("it is %+v, want it applied and %q", got, want)
+		t.Errorf("reload result %+v, want it applied and restart keys %q", got, want)
 	}
 	text, err := os.ReadFile(second)
 	if err != nil {
@@ -76,17 +76,17 @@ func TestReloadReportsRestart(t *testing.T) {
 		t.Errorf("the log did not move to the path in the file:\n%s", text)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "a.pid")); !os.IsNotExist(err) {
-		t.Errorf("the former pid file is there: %v", err)
+		t.Errorf("the previous PID file still exists: %v", err)
 	}
 	if number, err := os.ReadFile(filepath.Join(dir, "b.pid")); err != nil || strings.TrimSpace(string(number)) != strconv.Itoa(os.Getpid()) {
-		t.Errorf("the pid file holds %q (%v)", number, err)
+		t.Errorf("the PID file contains %q (%v)", number, err)
 	}
-	if again := p.reload(t.Context()); !slices.Equal(again.Restart, want) {
-		t.Errorf("the second reload returns %q, want the same keys", again.Restart)
+	if secondReload := p.reload(t.Context()); !slices.Equal(secondReload.Restart, want) {
+		t.Errorf("the second reload returns %q, want the same keys", secondReload.Restart)
 	}
-	rewrite(file(pid("b.pid")+adminAt(0), log(second, "")))
-	if back := p.reload(t.Context()); !back.Applied || len(back.Restart) > 0 {
-		t.Errorf("the first values again: %+v", back)
+	rewrite(file(pid("b.pid")+adminText(0), log(second, "")))
+	if restored := p.reload(t.Context()); !restored.Applied || len(restored.Restart) > 0 {
+		t.Errorf("reload with the initial values: %+v", restored)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestLogIsJSON(t *testing.T) {
 	if line["msg"] != "a message" || line["level"] != "WARN" || line["key"] != "value" || line["time"] == nil {
 		t.Errorf("the line is %v", line)
 	}
-	f := startFlags{logJSON: true, drain: -1}
+	f := startFlags{logJSON: true, drainSeconds: -1}
 	file, problems := source{path: writeConfig(t, `{"servers": [{"listeners": [], "routers": []}]}`)}.open()
 	if file == nil {
 		t.Fatal(problems)
@@ -118,59 +118,59 @@ func TestLogIsJSON(t *testing.T) {
 }
 
 func TestStandardInputCannotBeReloaded(t *testing.T) {
-	p, _ := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+	p, _ := startProcess(t, configText(listenerText("front", "127.0.0.1:0", ""), "", ""))
 	p.flags.path = stdin
 	if got := p.reload(t.Context()); got.Applied || !strings.Contains(strings.Join(got.Problems, "\n"), "standard input") {
-		t.Errorf("it is %+v", got)
+		t.Errorf("reload result %+v, want it rejected", got)
 	}
 }
 
 // TestShutdownAbortsReload verifies that SIGTERM aborts a reload that waits for the hosts of a
 // cluster whose name server does not respond.
 func TestShutdownAbortsReload(t *testing.T) {
-	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	nameServer, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close()
-	asked := make(chan struct{}, 1)
+	defer nameServer.Close()
+	queried := make(chan struct{}, 1)
 	go func() {
 		var b [512]byte
-		if _, _, err := silent.ReadFrom(b[:]); err == nil {
-			asked <- struct{}{}
+		if _, _, err := nameServer.ReadFrom(b[:]); err == nil {
+			queried <- struct{}{}
 		}
 	}()
-	p, rewrite := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", `"graceful_timeout": "1m", `))
+	p, rewrite := startProcess(t, configText(listenerText("front", "127.0.0.1:0", ""), "", `"graceful_timeout": "1m", `))
 	signals := make(chan os.Signal, 4)
 	ended := make(chan error, 1)
 	go func() { ended <- p.run(t.Context(), signals) }()
-	host, port, _ := net.SplitHostPort(silent.LocalAddr().String())
-	rewrite(strings.Replace(configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", `"graceful_timeout": "1m", `), "{", fmt.Sprintf(
+	host, port, _ := net.SplitHostPort(nameServer.LocalAddr().String())
+	rewrite(strings.Replace(configText(listenerText("front", "127.0.0.1:0", ""), "", `"graceful_timeout": "1m", `), "{", fmt.Sprintf(
 		`{"cluster_manager": {"clusters": [{"name": "named", "type": "STRICT_DNS", "hosts": [{"address": "slow.test:80"}],
 			"dns_resolvers": {"servers": [%q], "port": %q, "timeout": 4, "attempts": 1}}]}, `, host, port), 1))
 	signals <- syscall.SIGHUP
 	select {
-	case <-asked:
+	case <-queried:
 	case err := <-ended:
-		t.Fatalf("it ended: %v", err)
+		t.Fatalf("the process ended: %v", err)
 	case <-time.After(10 * time.Second):
 		t.Fatal("the reload does not wait for hosts")
 	}
-	begun := time.Now()
+	started := time.Now()
 	signals <- syscall.SIGTERM
 	select {
 	case err := <-ended:
 		if err != nil {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("run = %v", err)
 		}
 	case <-time.After(30 * time.Second):
 		t.Fatal("SIGTERM waits for the reload")
 	}
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("SIGTERM waited %s for the reload", took)
+	if elapsed := time.Since(started); elapsed > 3*time.Second {
+		t.Errorf("SIGTERM waited %s for the reload", elapsed)
 	}
 	if r := p.state.Load().rejected; r == nil || !slices.Contains(r.Reasons, errShuttingDown.Error()) {
-		t.Errorf("the reload was not given up: %+v", r)
+		t.Errorf("the reload was not aborted: %+v", r)
 	}
 }
 
@@ -185,8 +185,8 @@ func TestReloadCommand(t *testing.T) {
 	}{
 		"applied": {200, `{"source": "a.json", "applied": true, "problems": ["a.json:1:1: warning: w"], "restart": ["pprof.debug"]}`, 0,
 			"a.json:1:1: warning: w\nthe change of pprof.debug takes effect after a restart\na.json: applied\n"},
-		"refused": {422, `{"source": "a.json", "applied": false, "problems": ["a.json:3:4: wrong"]}`, 1,
-			"a.json:3:4: wrong\na.json: rejected, the previous configuration stays active\n"},
+		"rejected": {422, `{"source": "a.json", "applied": false, "problems": ["a.json:3:4: invalid"]}`, 1,
+			"a.json:3:4: invalid\na.json: rejected, the previous configuration stays active\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -198,12 +198,12 @@ func TestReloadCommand(t *testing.T) {
 			}))
 			defer port.Close()
 			address := port.Listener.Addr().String()
-			status, out, errs := command(t, "reload", "--admin", address)
+			status, out, errs := runWeft(t, "reload", "--admin", address)
 			if status != c.exit || out != c.out || errs != "" {
 				t.Errorf("status %d, %q, %q; want %d, %q", status, out, errs, c.exit, c.out)
 			}
 			var got inspect.Reload
-			status, out, _ = command(t, "reload", "--admin", address, "-o", "json")
+			status, out, _ = runWeft(t, "reload", "--admin", address, "-o", "json")
 			if err := json.Unmarshal([]byte(out), &got); err != nil || status != c.exit || got.Source != "a.json" {
 				t.Errorf("-o json: status %d, %s (%v)", status, out, err)
 			}
@@ -213,25 +213,25 @@ func TestReloadCommand(t *testing.T) {
 
 // TestAdminPortReloads verifies that weft reload makes a running process reload.
 func TestAdminPortReloads(t *testing.T) {
-	p, rewrite := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), adminAt(0), ""))
+	p, rewrite := startProcess(t, configText(listenerText("front", "127.0.0.1:0", ""), adminText(0), ""))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.run(ctx, nil) }()
 	defer func() { cancel(); <-ended }()
 	address := p.ports[0].Addr().String()
-	if status, out, errs := command(t, "reload", "--admin", address); status != 0 || !strings.HasSuffix(out, ": applied\n") {
+	if status, out, errs := runWeft(t, "reload", "--admin", address); status != 0 || !strings.HasSuffix(out, ": applied\n") {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 	rewrite(`{"servers": [{"listeners": [{"name": "front"}]}]}`)
-	if status, out, errs := command(t, "reload", "--admin", address); status != 1 || !strings.Contains(out, "config.json:1:") || !strings.HasSuffix(out, ": rejected, the previous configuration stays active\n") {
-		t.Errorf("a bad file: status %d, %s%s", status, out, errs)
+	if status, out, errs := runWeft(t, "reload", "--admin", address); status != 1 || !strings.Contains(out, "config.json:1:") || !strings.HasSuffix(out, ": rejected, the previous configuration stays active\n") {
+		t.Errorf("invalid file: status %d, %s%s", status, out, errs)
 	}
 }
 
 func TestBannerHasReloadCommand(t *testing.T) {
-	p, _ := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+	p, _ := startProcess(t, configText(listenerText("front", "127.0.0.1:0", ""), "", ""))
 	want := fmt.Sprintf("Reload with: kill -HUP %d\n", os.Getpid())
 	if got := banner(p.flags.source, p.server.Running()); !strings.Contains(got, want) || !strings.Contains(got, "is ready: 1 listener, 0 clusters") {
-		t.Errorf("the greeting is %q, want %q in it", got, want)
+		t.Errorf("banner %q, want a text with %q", got, want)
 	}
 }

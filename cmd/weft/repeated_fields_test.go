@@ -9,26 +9,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// requestOf returns a request as the engine of a protocol creates it, with one x-r header for each
+// newRequest returns a request as the engine of a protocol creates it, with one x-r header for each
 // value.
-func requestOf(p string, values []string) *protocol.Exchange {
+func newRequest(protocolName string, values []string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.1.2.3:50000"), RemoteIP: "10.1.2.3"}
 	r := &x.Request
-	switch p {
+	switch protocolName {
 	case "dubbo", "bolt":
-		x.Meta.Protocol = p
+		x.Meta.Protocol = protocolName
 		r.Authority, r.Path = "org.A", "/org.A/pay"
 		r.Header.Add("service", "org.A")
 		r.Header.Add("method", "pay")
 	default:
 		x.Meta.Protocol = string(config.HTTP2)
 		r.Method, r.Scheme, r.Authority, r.Path = "GET", "http", "shop.test", "/org.A/pay"
-		if p == "http1" {
+		if protocolName == "http1" {
 			x.Meta.Protocol = string(config.HTTP1)
 		}
-		if p == "grpc" {
+		if protocolName == "grpc" {
 			r.Method = "POST"
 			r.Header.Add("content-type", "application/grpc")
 		}
@@ -44,8 +44,8 @@ func requestOf(p string, values []string) *protocol.Exchange {
 // TestRepeatedHeadersDoNotEvadePolicies verifies that filters act on a header value even if other
 // values of the same header precede or follow it.
 func TestRepeatedHeadersDoNotEvadePolicies(t *testing.T) {
-	const admin = `{"name": "x-r", "string_match": {"exact": "admin"}}`
-	const other = `{"name": "x-r", "string_match": {"exact": "admin"}, "invert_match": true, "treat_missing_header_as_empty": true}`
+	const adminMatcher = `{"name": "x-r", "string_match": {"exact": "admin"}}`
+	const invertedMatcher = `{"name": "x-r", "string_match": {"exact": "admin"}, "invert_match": true, "treat_missing_header_as_empty": true}`
 	rules := func(action, principal string) [2]string {
 		return [2]string{"rbac", `{"rules": {"action": "` + action + `", "policies": {"p": {"permissions": [{"any": true}], "principals": [` + principal + `]}}}}`}
 	}
@@ -59,50 +59,50 @@ func TestRepeatedHeadersDoNotEvadePolicies(t *testing.T) {
 			rules(action, principal),
 		}
 	}
-	const role = `{"metadata": {"filter": "n", "path": [{"key": "role"}], "value": {"string_match": {"exact": "admin"}}}}`
+	const roleMatcher = `{"metadata": {"filter": "n", "path": [{"key": "role"}], "value": {"string_match": {"exact": "admin"}}}}`
 	for name, test := range map[string]struct {
-		filters [][2]string
-		spent   bool // the filter admits the first request
-		inHTTP  bool // only for HTTP
+		filters  [][2]string
+		limited  bool // the filter allows the first request
+		httpOnly bool
 	}{
-		"rbac":                     {filters: [][2]string{rules("DENY", `{"header": `+admin+`}`)}},
-		"rbac, not_id":             {filters: [][2]string{rules("ALLOW", `{"not_id": {"header": `+admin+`}}`)}},
-		"rbac, not_id twice":       {filters: [][2]string{rules("DENY", `{"not_id": {"not_id": {"header": `+admin+`}}}`)}},
-		"rbac, invert_match":       {filters: [][2]string{rules("ALLOW", `{"header": `+other+`}`)}},
-		"rbac, not_id of inverted": {filters: [][2]string{rules("DENY", `{"not_id": {"header": `+other+`}}`)}},
-		"rbac, a prefix":           {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "prefix_match": "adm"}}`)}},
-		"rbac, a suffix":           {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "suffix_match": "min"}}`)}},
-		"rbac, an expression":      {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "safe_regex_match": {"regex": "ad.*n"}}}`)}},
-		"rbac, metadata":           {filters: metadata("DENY", role)},
-		"rbac, no metadata":        {filters: metadata("ALLOW", `{"not_id": `+role+`}`)},
-		"fault":                    {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [` + admin + `]}`}}},
-		"fault, by value":          {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [{"name": "x-r", "value": "admin"}]}`}}},
-		"fault, by expression":     {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [{"name": "x-r", "value": "a.*n", "regex": true}]}`}}},
-		"healthcheck":              {filters: [][2]string{{"healthcheck", `{"endpoint": "/org.A/pay", "headers": [` + admin + `]}`}}, inHTTP: true},
-		"local_ratelimit":          {filters: [][2]string{limit(`{"request_headers": {"header_name": "x-r", "descriptor_key": "role"}}`, "role", "admin")}, spent: true},
-		"local_ratelimit, a bucket of each value": {filters: [][2]string{limit(`{"request_headers": {"header_name": "x-r", "descriptor_key": "role"}}`, "role", "")}, spent: true},
-		"local_ratelimit, by match":               {filters: [][2]string{limit(`{"header_value_match": {"descriptor_key": "k", "descriptor_value": "v", "headers": [`+admin+`]}}`, "k", "v")}, spent: true},
+		"rbac":                              {filters: [][2]string{rules("DENY", `{"header": `+adminMatcher+`}`)}},
+		"rbac, not_id":                      {filters: [][2]string{rules("ALLOW", `{"not_id": {"header": `+adminMatcher+`}}`)}},
+		"rbac, not_id twice":                {filters: [][2]string{rules("DENY", `{"not_id": {"not_id": {"header": `+adminMatcher+`}}}`)}},
+		"rbac, invert_match":                {filters: [][2]string{rules("ALLOW", `{"header": `+invertedMatcher+`}`)}},
+		"rbac, not_id of inverted":          {filters: [][2]string{rules("DENY", `{"not_id": {"header": `+invertedMatcher+`}}`)}},
+		"rbac, prefix":                      {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "prefix_match": "adm"}}`)}},
+		"rbac, suffix":                      {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "suffix_match": "min"}}`)}},
+		"rbac, regular expression":          {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "safe_regex_match": {"regex": "ad.*n"}}}`)}},
+		"rbac, metadata":                    {filters: metadata("DENY", roleMatcher)},
+		"rbac, not_id of metadata":          {filters: metadata("ALLOW", `{"not_id": `+roleMatcher+`}`)},
+		"fault":                             {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [` + adminMatcher + `]}`}}},
+		"fault, by value":                   {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [{"name": "x-r", "value": "admin"}]}`}}},
+		"fault, by regular expression":      {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [{"name": "x-r", "value": "a.*n", "regex": true}]}`}}},
+		"healthcheck":                       {filters: [][2]string{{"healthcheck", `{"endpoint": "/org.A/pay", "headers": [` + adminMatcher + `]}`}}, httpOnly: true},
+		"local_ratelimit":                   {filters: [][2]string{limit(`{"request_headers": {"header_name": "x-r", "descriptor_key": "role"}}`, "role", "admin")}, limited: true},
+		"local_ratelimit, bucket per value": {filters: [][2]string{limit(`{"request_headers": {"header_name": "x-r", "descriptor_key": "role"}}`, "role", "")}, limited: true},
+		"local_ratelimit, by match":         {filters: [][2]string{limit(`{"header_value_match": {"descriptor_key": "k", "descriptor_value": "v", "headers": [`+adminMatcher+`]}}`, "k", "v")}, limited: true},
 	} {
 		for _, p := range []string{"http1", "http2", "grpc", "dubbo", "bolt"} {
-			if test.inHTTP && p != "http1" && p != "http2" {
+			if test.httpOnly && p != "http1" && p != "http2" {
 				continue
 			}
 			for _, values := range [][]string{{"admin"}, {"user", "admin"}, {"admin", "user"}, {"", "admin", "guest"}, {"admin", "admin"}} {
 				t.Run(name+"/"+p, func(t *testing.T) {
 					s := filterChain(t, test.filters)
-					if test.spent {
-						if x := requestOf(p, []string{"admin"}); !isAllowed(t, s, x) {
-							t.Fatalf("the first request is not let in: %d", x.Response.Status)
+					if test.limited {
+						if x := newRequest(p, []string{"admin"}); !isAllowed(t, s, x) {
+							t.Fatalf("the first request is rejected: %d", x.Response.Status)
 						}
 					}
-					if isAllowed(t, s, requestOf(p, values)) {
-						t.Errorf("with the fields %q it is let in", values)
+					if isAllowed(t, s, newRequest(p, values)) {
+						t.Errorf("a request with the values %q is allowed", values)
 					}
 				})
 			}
 			t.Run(name+"/"+p+"/joined", func(t *testing.T) {
-				if s := filterChain(t, test.filters); !isAllowed(t, s, requestOf(p, []string{"user", "guest"})) {
-					t.Error("a request with other values is not let in")
+				if s := filterChain(t, test.filters); !isAllowed(t, s, newRequest(p, []string{"user", "guest"})) {
+					t.Error("a request with other values is rejected")
 				}
 			})
 		}
@@ -122,10 +122,10 @@ func TestRepeatedHeaderCombinationsAreLimited(t *testing.T) {
 	s := filterChain(t, [][2]string{{"local_ratelimit", `{
 		"rate_limits": [{"actions": [{"request_headers": {"header_name": "x-r", "descriptor_key": "r"}}, {"request_headers": {"header_name": "x-r", "descriptor_key": "s"}}]}],
 		"descriptors": [{"entries": [{"key": "r"}, {"key": "s"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`}})
-	if !isAllowed(t, s, requestOf("http1", []string{"a", "b", "c", "d"})) {
-		t.Error("16 combinations are not let in")
+	if !isAllowed(t, s, newRequest("http1", []string{"a", "b", "c", "d"})) {
+		t.Error("a request with 16 combinations is rejected")
 	}
-	if isAllowed(t, s, requestOf("http1", []string{"e", "f", "g", "h", "i"})) {
-		t.Error("25 combinations are let in")
+	if isAllowed(t, s, newRequest("http1", []string{"e", "f", "g", "h", "i"})) {
+		t.Error("a request with 25 combinations is allowed")
 	}
 }

@@ -51,11 +51,11 @@ func TestSchemaListsSupportedFeatures(t *testing.T) {
 		}
 		checked++
 		if err := validate(path, string(text)); err != nil {
-			t.Errorf("the schema refuses %s: %v", path, err)
+			t.Errorf("the schema rejects %s: %v", path, err)
 		}
 	}
 	if checked < 30 {
-		t.Errorf("%d files were checked", checked)
+		t.Errorf("%d files were checked, want at least 30", checked)
 	}
 	const file = `{"servers": [{"listeners": [{"name": "l", "address": "127.0.0.1:1", "listener_filters": [{"type": "original_dst"}],
 		"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1,Http2", "router_config_name": "t"}}]}],
@@ -78,14 +78,14 @@ func TestSchemaListsSupportedFeatures(t *testing.T) {
 		{`"LB_RANDOM"`, `"RANDOM"`},
 		{`"STATIC"`, `"STATICAL"`},
 	} {
-		if wrong := strings.Replace(file, c[0], c[1], 1); wrong == file || validate("file.json", wrong) == nil {
-			t.Errorf("the schema takes %s in the place of %s", c[1], c[0])
+		if invalid := strings.Replace(file, c[0], c[1], 1); invalid == file || validate("file.json", invalid) == nil {
+			t.Errorf("the schema accepts %s instead of %s", c[1], c[0])
 		}
 	}
 }
 
-// TestSchemaIsTheSameEachTime verifies that the schema does not depend on the order of a map.
-func TestSchemaIsTheSameEachTime(t *testing.T) {
+// TestSchemaIsDeterministic verifies that the schema does not depend on the order of a map.
+func TestSchemaIsDeterministic(t *testing.T) {
 	first := capabilities().Schema()
 	for range 20 {
 		if !bytes.Equal(capabilities().Schema(), first) {

@@ -12,9 +12,9 @@ import (
 // TestServicesUsesAddressOfFile verifies that services uses the API address and the token of the
 // file.
 func TestServicesUsesAddressOfFile(t *testing.T) {
-	asked := make(chan string, 1)
+	requests := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.URL.Path + " " + r.Header.Get("Authorization")
+		requests <- r.URL.Path + " " + r.Header.Get("Authorization")
 		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = w.Write([]byte(`{"err_no":1,"err_msg":"the token is wrong"}`))
 	}))
@@ -32,9 +32,9 @@ func TestServicesUsesAddressOfFile(t *testing.T) {
 	cmd.SetArgs([]string{"-c", path})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != "the token is wrong" {
-		t.Errorf("the command fails with %v, want what the API said", err)
+		t.Errorf("the command fails with %v, want the error of the API", err)
 	}
-	if got := <-asked; got != "/services Bearer t0ken" {
+	if got := <-requests; got != "/services Bearer t0ken" {
 		t.Errorf("the request is %q", got)
 	}
 	write("false")

@@ -21,10 +21,10 @@ import (
 // startFlags are the flags of start.
 type startFlags struct {
 	source
-	logLevel    string
-	logJSON     bool
-	drain       int // seconds; negative: the configuration's value
-	concurrency int
+	logLevel     string
+	logJSON      bool
+	drainSeconds int // seconds; negative: the configuration's value
+	concurrency  int
 }
 
 func startCommand() *cobra.Command {
@@ -56,7 +56,7 @@ func startCommand() *cobra.Command {
 	flags.BoolVar(&f.lenient, "lenient", false, "report unknown keys as warnings")
 	flags.StringVarP(&f.logLevel, "log-level", "l", "", "log `LEVEL`, overrides the configuration: TRACE DEBUG INFO WARN ERROR CRITICAL OFF")
 	flags.BoolVar(&f.logJSON, "log-json", false, "write the log as JSON, overrides default_log_format")
-	flags.IntVar(&f.drain, "drain-time-s", -1, "maximum `SECONDS` of the drain after SIGTERM, overrides graceful_timeout")
+	flags.IntVar(&f.drainSeconds, "drain-time-s", -1, "maximum `SECONDS` of the drain after SIGTERM, overrides graceful_timeout")
 	flags.IntVar(&f.concurrency, "concurrency", 0, "`NUMBER` of processors to use, overrides processor")
 	acceptLauncherFlags(cmd)
 	return cmd
@@ -103,8 +103,8 @@ func start(ctx context.Context, f startFlags) error {
 	if err != nil {
 		return err
 	}
-	defer p.end()
-	if err := p.begin(ctx, file); err != nil {
+	defer p.stop()
+	if err := p.start(ctx, file); err != nil {
 		return err
 	}
 	if _, err := os.Stdout.WriteString(banner(f.source, p.server.Running())); err != nil {
@@ -139,8 +139,8 @@ func (f *startFlags) override(c *config.Snapshot) {
 	if f.concurrency > 0 {
 		c.Server.MaxProcs = f.concurrency
 	}
-	if f.drain >= 0 {
-		c.Server.GracefulTimeout = time.Duration(f.drain) * time.Second
+	if f.drainSeconds >= 0 {
+		c.Server.GracefulTimeout = time.Duration(f.drainSeconds) * time.Second
 	}
 	if f.logJSON {
 		c.Server.Log.JSON = true

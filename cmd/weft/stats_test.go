@@ -12,7 +12,7 @@ import (
 // TestPilotAgentReadiness verifies the values that the readiness probe of Istio's agent
 // reads.
 func TestPilotAgentReadiness(t *testing.T) {
-	a := adminClient{address: startWeft(t, explainable)}
+	a := adminClient{address: startWeft(t, exampleConfig)}
 	var got inspect.Stats
 	if err := a.get(t.Context(), "/stats", url.Values{
 		"usedonly": {""}, "format": {"json"},

@@ -176,14 +176,14 @@ func TestBannerMatchesReadme(t *testing.T) {
 }
 
 func TestBannerHintsOnlyForQuickstart(t *testing.T) {
-	copied := filepath.Join(t.TempDir(), "mine.json")
+	sameContent := filepath.Join(t.TempDir(), "mine.json")
 	other := filepath.Join(t.TempDir(), "other.json")
-	for path, text := range map[string][]byte{copied: configs.Quickstart, other: append(slices.Clone(configs.Quickstart), '\n')} {
+	for path, text := range map[string][]byte{sameContent: configs.Quickstart, other: append(slices.Clone(configs.Quickstart), '\n')} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]bool{"": true, "../../configs/quickstart.json": true, copied: true, other: false, "missing.json": false} {
+	for path, want := range map[string]bool{"": true, "../../configs/quickstart.json": true, sameContent: true, other: false, "missing.json": false} {
 		if got := strings.Contains(banner(source{path: path}, &config.Snapshot{}), "Try:"); got != want {
 			t.Errorf("%q: prints hints: %t, want %t", path, got, want)
 		}
@@ -249,9 +249,9 @@ func TestFlagsOverrideFile(t *testing.T) {
 		flags startFlags
 		want  config.Server
 	}{
-		"none":          {startFlags{drain: -1}, file().Server},
-		"all":           {startFlags{drain: 5, concurrency: 3, logLevel: "debug"}, config.Server{MaxProcs: 3, GracefulTimeout: 5 * time.Second, Log: config.Log{Level: config.LevelDebug}}},
-		"no drain time": {startFlags{drain: 0}, config.Server{MaxProcs: 1, Log: config.Log{Level: config.LevelInfo}}},
+		"none":          {startFlags{drainSeconds: -1}, file().Server},
+		"all":           {startFlags{drainSeconds: 5, concurrency: 3, logLevel: "debug"}, config.Server{MaxProcs: 3, GracefulTimeout: 5 * time.Second, Log: config.Log{Level: config.LevelDebug}}},
+		"no drain time": {startFlags{drainSeconds: 0}, config.Server{MaxProcs: 1, Log: config.Log{Level: config.LevelInfo}}},
 	} {
 		c := file()
 		test.flags.override(c)
@@ -282,14 +282,14 @@ func execute(t *testing.T, args ...string) (stdout, stderr string, status int) {
 }
 
 func TestCheckReportsAllErrors(t *testing.T) {
-	bad := filepath.Join(t.TempDir(), "bad.json")
+	invalid := filepath.Join(t.TempDir(), "bad.json")
 	text := `{
   "servers": [{
     "listenrs": [],
     "graceful_timeout": "soon"
   }]
 }`
-	if err := os.WriteFile(bad, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(invalid, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -300,10 +300,10 @@ func TestCheckReportsAllErrors(t *testing.T) {
 		stderr []string
 	}{
 		{"valid file", []string{"check", "-c", "../../configs/quickstart.json"}, 0, "../../configs/quickstart.json: ok: 3 listeners, 3 route tables, 2 clusters\n", nil},
-		{"invalid file", []string{"check", "-c", bad}, 1, "", []string{bad + ":3:5: ", "listeners", bad + ":4:25: ", "graceful_timeout"}},
+		{"invalid file", []string{"check", "-c", invalid}, 1, "", []string{invalid + ":3:5: ", "listeners", invalid + ":4:25: ", "graceful_timeout"}},
 		{"missing file", []string{"check", "-c", "missing.json"}, 1, "", []string{"missing.json", "no such file"}},
 		{"no argument", []string{"check"}, 1, "", []string{"the file is missing", "weft check FILE"}},
-		{"two arguments", []string{"check", "-c", bad, "more"}, 1, "", []string{"more"}},
+		{"two arguments", []string{"check", "-c", invalid, "more"}, 1, "", []string{"more"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stdout, stderr, status := execute(t, test.args...)
@@ -317,7 +317,7 @@ func TestCheckReportsAllErrors(t *testing.T) {
 			}
 		})
 	}
-	if got := runCommand(t.Context(), []string{"check", "-c", bad}); got != 1 {
+	if got := runCommand(t.Context(), []string{"check", "-c", invalid}); got != 1 {
 		t.Errorf("the exit status for an invalid file is %d", got)
 	}
 	if got := runCommand(t.Context(), []string{"version"}); got != 0 {
@@ -341,13 +341,13 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const good = `{"servers": [{"default_log_path": "stderr", "default_log_level": "OFF",
+	const valid = `{"servers": [{"default_log_path": "stderr", "default_log_level": "OFF",
 		"listeners": [{"name": "front", "address": "127.0.0.1:0",
 			"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
 		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"],
 			"routers": [{"name": "%s", "direct_response": {"status": 200}}]}]}]}]}`
-	write(fmt.Sprintf(good, "first"))
-	flags := startFlags{source: source{path: path}, drain: -1}
+	write(fmt.Sprintf(valid, "first"))
+	flags := startFlags{source: source{path: path}, drainSeconds: -1}
 	file, problems := flags.open()
 	if file == nil {
 		t.Fatal(problems)
@@ -356,11 +356,11 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.end()
+	defer p.stop()
 	if got := p.adminState(); got != inspect.Starting {
 		t.Errorf("before: %s", got)
 	}
-	if err := p.begin(context.Background(), file); err != nil {
+	if err := p.start(context.Background(), file); err != nil {
 		t.Fatal(err)
 	}
 	route := func() string {
@@ -386,7 +386,7 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 			t.Errorf("after an Envoy file, which requires a restart: rejected %+v, %d listeners", c.Rejected, len(p.server.Running().Listeners))
 		}
 	}
-	write(fmt.Sprintf(good, "second"))
+	write(fmt.Sprintf(valid, "second"))
 	p.reload(context.Background())
 	if c := p.adminConfig(); c.Rejected != nil || route() != "second" {
 		t.Errorf("after a valid file: rejected %+v, the route %s", c.Rejected, route())

@@ -50,10 +50,10 @@ func (s *xdsStatus) Text() string { return inspect.XDSText(&s.XDS, s.now) }
 
 // adminXDS returns the content of /xds; nil if there is no control plane.
 func (p *process) adminXDS() *inspect.XDS {
-	if p.control == nil {
+	if p.controlPlane == nil {
 		return nil
 	}
-	s := p.control.Status()
+	s := p.controlPlane.Status()
 	if len(s.ControlPlanes) == 0 {
 		return nil // static resources only
 	}
@@ -63,10 +63,10 @@ func (p *process) adminXDS() *inspect.XDS {
 // adminDump returns the resources of the control planes in Envoy's format; nil if there is no
 // control plane.
 func (p *process) adminDump(part string, endpoints bool) ([]json.RawMessage, error) {
-	if p.control == nil {
+	if p.controlPlane == nil {
 		return nil, nil
 	}
-	messages, err := p.control.Dump(status.DumpOptions{Resource: part, Endpoints: endpoints})
+	messages, err := p.controlPlane.Dump(status.DumpOptions{Resource: part, Endpoints: endpoints})
 	if err != nil {
 		return nil, err
 	}
@@ -81,11 +81,11 @@ func (p *process) adminDump(part string, endpoints bool) ([]json.RawMessage, err
 
 // staticClusters returns the names of the clusters in static_resources.
 func (p *process) staticClusters() []string {
-	if p.control == nil {
+	if p.controlPlane == nil {
 		return nil
 	}
-	return p.control.StaticClusters()
+	return p.controlPlane.StaticClusters()
 }
 
 // xdsReady reports whether there is no control plane, or its first listeners are active.
-func (p *process) xdsReady() bool { return p.control == nil || p.control.Ready() }
+func (p *process) xdsReady() bool { return p.controlPlane == nil || p.controlPlane.Ready() }

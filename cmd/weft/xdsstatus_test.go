@@ -18,16 +18,16 @@ func TestXDSStatusOfRunningProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := ""
+	path := ""
 	port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = r.URL.Path
+		path = r.URL.Path
 		_, _ = w.Write(page)
 	}))
 	defer port.Close()
 	address := strings.TrimPrefix(port.URL, "http://")
 	stdout, stderr, code := execute(t, "xds-status", "--admin", address)
-	if code != 0 || asked != "/xds" || !strings.HasPrefix(stdout, "control plane istiod (delta, ): connected for ") {
-		t.Errorf("status %d, asked for %q, printed %s%s", code, asked, stdout, stderr)
+	if code != 0 || path != "/xds" || !strings.HasPrefix(stdout, "control plane istiod (delta, ): connected for ") {
+		t.Errorf("status %d, requested %q, printed %s%s", code, path, stdout, stderr)
 	}
 	stdout, _, _ = execute(t, "xds-status", "--admin", address, "-o", "json")
 	var got status.Status
@@ -39,7 +39,7 @@ func TestXDSStatusOfRunningProcess(t *testing.T) {
 // TestNoXDSStatusWithoutControlPlane verifies that xds-status fails and says that no control
 // plane is configured.
 func TestNoXDSStatusWithoutControlPlane(t *testing.T) {
-	_, stderr, status := execute(t, "xds-status", "--admin", startWeft(t, explainable))
+	_, stderr, status := execute(t, "xds-status", "--admin", startWeft(t, exampleConfig))
 	if status != 1 || !strings.Contains(stderr, "no control plane is configured") {
 		t.Errorf("status %d, printed %s", status, stderr)
 	}

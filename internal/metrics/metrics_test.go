@@ -233,7 +233,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.Overflow[0][LimitRetries].Add(7)
 	c.Hedges.Add(12)
 	c.HedgesWon.Add(11)
-	c.Cancelled.Add(10)
+	c.Canceled.Add(10)
 	c.Overflow[0][LimitRetryBudget].Add(3)
 	c.HostDown.Add(2)
 	c.HostUp.Add(1)

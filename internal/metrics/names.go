@@ -70,7 +70,7 @@ const (
 	nameClusterEjectionOverflow   = "weft_cluster_ejections_overflow_total"
 	nameClusterHedges             = "weft_cluster_hedges_total"
 	nameClusterHedgesWon          = "weft_cluster_hedges_won_total"
-	nameClusterCancelled          = "weft_cluster_attempts_cancelled_total"
+	nameClusterCanceled           = "weft_cluster_attempts_cancelled_total"
 
 	nameHostRequests      = "weft_host_requests_total"
 	nameHostFailures      = "weft_host_request_failures_total"
@@ -240,7 +240,7 @@ func clusterMetrics() scopeMetrics {
 			clusterEjectionOverflow: {nameClusterEjectionOverflow, "Ejections that were skipped because the maximum number of hosts of the cluster was ejected.", KindCounter, keys},
 			clusterHedges:           {nameClusterHedges, "Hedged attempts: attempts sent concurrently with others of the same request (hedge_policy).", KindCounter, keys},
 			clusterHedgesWon:        {nameClusterHedgesWon, "Hedged attempts whose response was sent to the client.", KindCounter, keys},
-			clusterCancelled:        {nameClusterCancelled, "Attempts that were canceled because the client disconnected or another host responded first.", KindCounter, keys},
+			clusterCanceled:         {nameClusterCanceled, "Attempts that were canceled because the client disconnected or another host responded first.", KindCounter, keys},
 		},
 	}
 }
@@ -265,7 +265,7 @@ const (
 	clusterEjectionOverflow
 	clusterHedges
 	clusterHedgesWon
-	clusterCancelled
+	clusterCanceled
 )
 
 func hostMetrics() scopeMetrics {

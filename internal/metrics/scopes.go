@@ -84,7 +84,7 @@ type Cluster struct {
 	EjectionOverflow   Counter // hosts not ejected because too many are ejected already
 	Hedges             Counter // hedged attempts
 	HedgesWon          Counter // hedged attempts whose response was sent to the client
-	Cancelled          Counter // attempts cancelled because the client disconnected or another attempt won
+	Canceled           Counter // attempts canceled because the client disconnected or another attempt won
 }
 
 // Listener returns the counters of the named listener. The caller must call release when the
@@ -288,5 +288,5 @@ func (c *scopeCollector) collectCluster(e *emitter, name string, cluster *Cluste
 	e.emitCounter(c.cluster[clusterEjectionOverflow], cluster.EjectionOverflow.Value(), name)
 	e.emitCounter(c.cluster[clusterHedges], cluster.Hedges.Value(), name)
 	e.emitCounter(c.cluster[clusterHedgesWon], cluster.HedgesWon.Value(), name)
-	e.emitCounter(c.cluster[clusterCancelled], cluster.Cancelled.Value(), name)
+	e.emitCounter(c.cluster[clusterCanceled], cluster.Canceled.Value(), name)
 }

@@ -52,7 +52,7 @@ const (
 	Retry4xx                                   // a response with status 409
 	RetryStatusCodes                           // a response with one of the policy's StatusCodes or RPCCodes
 	RetryHeaders                               // a response with one of the policy's Headers
-	RetryCancelled                             // grpc-status 1
+	RetryCanceled                              // grpc-status 1
 	RetryDeadlineExceeded                      // grpc-status 4
 	RetryResourceExhausted                     // grpc-status 8
 	RetryInternal                              // grpc-status 13

@@ -151,7 +151,7 @@ type Proxy struct {
 	RPC           RPCOptions
 	StreamFilters []Filter
 	Targets       TargetNormalization
-	CallerFields  ClientHeaders
+	ClientHeaders ClientHeaders
 	// ForwardedScheme takes the scheme of an HTTP/1.1 request from X-Forwarded-Proto if that is
 	// http or https. The reader of the configuration sets it where that header is trusted.
 	ForwardedScheme bool

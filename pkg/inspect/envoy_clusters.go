@@ -104,7 +104,7 @@ func newEnvoyHost(h *upstream.HostStatus) EnvoyHost {
 	counter("cx_connect_fail", h.ConnectFailures)
 	counter("cx_total", h.Connects)
 	counter("rq_error", h.Failures)
-	counter("rq_success", h.Attempts-min(h.Attempts, h.Failures+h.Cancelled))
+	counter("rq_success", h.Attempts-min(h.Attempts, h.Failures+h.Canceled))
 	counter("rq_total", h.Attempts)
 	gauge("cx_active", h.Open)
 	gauge("rq_active", h.InFlight)

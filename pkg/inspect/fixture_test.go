@@ -137,7 +137,7 @@ func fixtureClusters() []upstream.ClusterStatus {
 			Names:    []upstream.NameStatus{{Name: "b.test", Addresses: []string{"::1"}, Age: 1.5, Lookups: 2}},
 			Hosts: []upstream.HostStatus{
 				{Address: "10.0.0.1:80", Hostname: "a.test", Weight: 3, Metadata: map[string]string{"zone": "a"}, Locality: "eu/a/",
-					Health: upstream.HealthUp, InFlight: 1, Open: 2, Idle: 1, RoundTrip: 1.25, Attempts: 9, Failures: 2, Cancelled: 1, Connects: 4, ConnectFailures: 1,
+					Health: upstream.HealthUp, InFlight: 1, Open: 2, Idle: 1, RoundTrip: 1.25, Attempts: 9, Failures: 2, Canceled: 1, Connects: 4, ConnectFailures: 1,
 					Checks: 5, CheckFailures: 1},
 				{Address: "b.test:81", Target: "[::1]:81", Weight: 1, Priority: 1, Health: upstream.HealthDown,
 					DownReasons: hosthealth.FailedCheck | hosthealth.Ejected, CheckError: "status 500", Ejections: 1},

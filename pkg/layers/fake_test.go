@@ -15,8 +15,8 @@ import (
 type fakeServer struct {
 	t      *testing.T
 	active *config.Snapshot
-	err    error          // of the next calls of apply
-	deltas []config.Delta // applied successfully
+	err    error          // error that apply returns; nil: none
+	deltas []config.Delta // deltas that were applied
 }
 
 func (s *fakeServer) stack() *layers.Stack { return layers.New(s.apply) }
@@ -76,11 +76,11 @@ func describe(s *config.Snapshot) string {
 	return strings.Join(words, " ")
 }
 
-func clustersNamed(names ...string) (all []*config.Cluster) {
+func clustersNamed(names ...string) (clusters []*config.Cluster) {
 	for _, n := range names {
-		all = append(all, &config.Cluster{Name: n})
+		clusters = append(clusters, &config.Cluster{Name: n})
 	}
-	return all
+	return clusters
 }
 
 // tableOf returns the route table "services"; hosts have the form "domain: route route".
@@ -100,10 +100,10 @@ func tableOf(hosts ...string) *config.RouteTable {
 // fakeLayer is a layer that derives the cluster of its name from the file.
 type fakeLayer struct {
 	name    string
-	defines bool  // a cluster with its name
-	err     error // of SetFile
-	ended   []error
-	freed   int
+	defines bool    // the layer defines a cluster with its name
+	err     error   // error that SetFile returns; nil: none
+	ended   []error // arguments of end
+	freed   int     // calls of NamesFreed
 }
 
 func (l *fakeLayer) Owner(kind layers.Kind, name string) string {

@@ -9,9 +9,9 @@ import (
 )
 
 // TestSetFileRestoresLayers verifies that all layers return to their previous state if the file
-// cannot become active, whatever the reason.
+// cannot become active, for each possible reason.
 func TestSetFileRestoresLayers(t *testing.T) {
-	errWrong := errors.New("wrong")
+	errRejected := errors.New("rejected")
 	first := &config.Snapshot{}
 	next := &config.Snapshot{Admin: &config.Admin{}, Clusters: clustersNamed("c")}
 	tests := map[string]struct {
@@ -23,10 +23,10 @@ func TestSetFileRestoresLayers(t *testing.T) {
 		upperEnded int
 	}{
 		"applied":                  {file: next, upperEnded: 1},
-		"lower layer rejects":      {file: next, lowerErr: errWrong, want: "wrong"},
-		"upper layer rejects":      {file: next, upperErr: errWrong, want: "wrong", upperEnded: 1},
+		"lower layer rejects":      {file: next, lowerErr: errRejected, want: "rejected"},
+		"upper layer rejects":      {file: next, upperErr: errRejected, want: "rejected", upperEnded: 1},
 		"name of a layer":          {file: &config.Snapshot{Admin: &config.Admin{}, Clusters: clustersNamed("upper")}, want: `cluster "upper": layer upper also defines this name`, upperEnded: 1},
-		"server cannot apply":      {file: next, applyErr: errWrong, want: "wrong", upperEnded: 1},
+		"server cannot apply":      {file: next, applyErr: errRejected, want: "rejected", upperEnded: 1},
 		"file without other names": {file: first, upperEnded: 1},
 	}
 	for name, tt := range tests {
@@ -51,7 +51,7 @@ func TestSetFileRestoresLayers(t *testing.T) {
 				t.Errorf("SetFile = %v, want %s; active %s; NamesFreed was called %d times", err, tt.want, describe(server.active), upper.freed-freed)
 			}
 			if len(lower.ended) != 1 || len(upper.ended) != tt.upperEnded || !errors.Is(lower.ended[0], err) {
-				t.Errorf("the layers were told %v and %v", lower.ended, upper.ended)
+				t.Errorf("end was called with %v and %v", lower.ended, upper.ended)
 			}
 			stack.Lock()
 			defer stack.Unlock()
@@ -62,7 +62,7 @@ func TestSetFileRestoresLayers(t *testing.T) {
 	}
 }
 
-// TestOwner verifies that Owner finds the layer that defines a name and skips the one that asks.
+// TestOwner verifies that Owner finds the layer that defines a name and skips the calling layer.
 func TestOwner(t *testing.T) {
 	stack := (&fakeServer{t: t}).stack()
 	layer := &fakeLayer{name: "a"}
@@ -79,10 +79,10 @@ func TestOwner(t *testing.T) {
 	stack.Lock()
 	defer stack.Unlock()
 	for _, tt := range []struct {
-		by   layers.Layer
-		kind layers.Kind
-		name string
-		want string
+		caller layers.Layer
+		kind   layers.Kind
+		name   string
+		want   string
 	}{
 		{nil, layers.Cluster, "c", "the file"},
 		{nil, layers.Listener, "l", "the file"},
@@ -92,7 +92,7 @@ func TestOwner(t *testing.T) {
 		{layer, layers.Cluster, "a", ""},
 		{layer, layers.Cluster, "c", "the file"},
 	} {
-		if got := stack.Owner(tt.by, tt.kind, tt.name); got != tt.want {
+		if got := stack.Owner(tt.caller, tt.kind, tt.name); got != tt.want {
 			t.Errorf("the owner of %s %s is %q, want %q", tt.kind, tt.name, got, tt.want)
 		}
 	}

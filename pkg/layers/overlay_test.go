@@ -47,14 +47,14 @@ func TestOverlayExtendsFile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before := describe(tt.file)
 			server, stack, overlay := newOverlay(t)
-			for _, do := range []func() error{
+			for _, step := range []func() error{
 				func() error {
 					return overlay.Apply(t.Context(), layers.Change{Clusters: clustersNamed("B", "A", "C"), Routes: tableOf("*: r1 r2")})
 				},
 				func() error { return stack.SetFile(t.Context(), tt.file) },
 				func() error { return overlay.Apply(t.Context(), layers.Change{Removed: []string{"C"}}) },
 			} {
-				if err := do(); err != nil {
+				if err := step(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -99,7 +99,7 @@ func TestConflictChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := describe(server.active)
-	for want, do := range map[string]func() error{
+	for want, apply := range map[string]func() error{
 		`cluster "a": the file also defines this name`: func() error {
 			return overlay.Apply(t.Context(), layers.Change{Clusters: clustersNamed("B", "a"), Removed: []string{"A"}})
 		},
@@ -113,7 +113,7 @@ func TestConflictChangesNothing(t *testing.T) {
 			return stack.SetFile(t.Context(), &config.Snapshot{Routes: []*config.RouteTable{tableOf("*: r1")}})
 		},
 	} {
-		if err := do(); err == nil || err.Error() != want {
+		if err := apply(); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
 		stack.Lock()
@@ -144,8 +144,8 @@ func TestOverlayOwnsItsTable(t *testing.T) {
 	}
 }
 
-// TestRandomChanges verifies that after random files and changes, some of which cannot be applied,
-// the stack describes what is active.
+// TestRandomChanges verifies that the stack describes the active configuration after random files and
+// changes, some of which cannot be applied.
 func TestRandomChanges(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a fixed seed makes the test repeatable

@@ -35,13 +35,13 @@ func versionFilter() filter.StreamFilterFactory {
 
 // TestRequestSeesOneRouteVersion verifies that a request under load sees exactly one version of its
 // route: the version that is active when the request starts, or a later one. Meanwhile routes and
-// virtual hosts change and move, by a delta of the table or of everything.
+// virtual hosts change and move, by a delta of the table or of the complete configuration.
 func TestRequestSeesOneRouteVersion(t *testing.T) {
 	r, address := setup{filters: `{"type": "stamping"}`, routes: directRoute("old")}.run(t, versionFilter())
 	const hosts, paths = 3, 4
-	var inForce, made [hosts][paths]atomic.Int64 // route versions
+	var active, latest [hosts][paths]atomic.Int64 // route versions
 	version := func(h, p int) *config.Route {
-		text := strconv.FormatInt(made[h][p].Add(1), 10)
+		text := strconv.FormatInt(latest[h][p].Add(1), 10)
 		route := directRouteNamed(fmt.Sprintf("h%d/p%d", h, p), text)
 		route.Match.Path, route.Filters = fmt.Sprintf("/p%d", p), map[string]any{"stamping": text}
 		return route
@@ -70,11 +70,11 @@ func TestRequestSeesOneRouteVersion(t *testing.T) {
 			next.VirtualHosts = append(next.VirtualHosts, v)
 		}
 		table = &next
-		whole := *r.server.Running()
-		whole.Routes = []*config.RouteTable{table}
+		complete := *r.server.Running()
+		complete.Routes = []*config.RouteTable{table}
 		var err error
 		if random.IntN(5) == 0 {
-			err = r.server.Apply(context.Background(), config.FullDelta(&whole))
+			err = r.server.Apply(context.Background(), config.FullDelta(&complete))
 		} else {
 			err = r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot})
 		}
@@ -84,29 +84,29 @@ func TestRequestSeesOneRouteVersion(t *testing.T) {
 		for h := range hosts {
 			for p := range paths {
 				n, _ := strconv.ParseInt(routes[h][p].DirectResponse.Body, 10, 64)
-				inForce[h][p].Store(n)
+				active[h][p].Store(n)
 			}
 		}
 	}
 	change()
-	over := make(chan struct{})
-	var asking sync.WaitGroup
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
 	for i := range 4 {
-		asking.Go(func() {
+		clients.Go(func() {
 			c, random := dialClient(t, address), rand.New(rand.NewPCG(7, uint64(i))) //nolint:gosec // as above
 			for {
 				select {
-				case <-over:
+				case <-stop:
 					return
 				default:
 				}
 				h, p := random.IntN(hosts), random.IntN(paths)
-				least := inForce[h][p].Load()
+				minVersion := active[h][p].Load()
 				got := c.roundTrip(strings.Replace(get(fmt.Sprintf("/p%d", p)), "shop.test", fmt.Sprintf("h%d.test", h), 1))
-				most := made[h][p].Load()
+				maxVersion := latest[h][p].Load()
 				n, _ := strconv.ParseInt(got.body, 10, 64)
-				if got.StatusCode != 200 || got.Header.Get("X-Stamp") != got.body || n < least || n > most {
-					t.Errorf("response %d %q with x-stamp %q, want a version from %d to %d", got.StatusCode, got.body, got.Header.Get("X-Stamp"), least, most)
+				if got.StatusCode != 200 || got.Header.Get("X-Stamp") != got.body || n < minVersion || n > maxVersion {
+					t.Errorf("response %d %q with x-stamp %q, want a version from %d to %d", got.StatusCode, got.body, got.Header.Get("X-Stamp"), minVersion, maxVersion)
 					return
 				}
 			}
@@ -115,6 +115,6 @@ func TestRequestSeesOneRouteVersion(t *testing.T) {
 	for range 200 {
 		change()
 	}
-	close(over)
-	asking.Wait()
+	close(stop)
+	clients.Wait()
 }

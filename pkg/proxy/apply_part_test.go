@@ -32,12 +32,12 @@ func tableWith(t *config.RouteTable, routes ...*config.Route) *config.RouteTable
 func noSnapshot() *config.Snapshot { panic("the complete configuration was requested") }
 
 func TestTableDeltaChangesOnlyRoutes(t *testing.T) {
-	tally := make(map[string]int)
+	builds := make(map[string]int)
 	counting := filter.StreamFilterFactory{
 		Name: "counting", Stage: filter.AfterRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
-			tally[fmt.Sprint(cfg)]++
+			builds[fmt.Sprint(cfg)]++
 			return func(next protocol.Service) protocol.Service { return next }, nil
 		},
 	}
@@ -76,8 +76,8 @@ func TestTableDeltaChangesOnlyRoutes(t *testing.T) {
 			t.Errorf("%s: Running does not contain the new table, or more than the table has changed", step.name)
 		}
 	}
-	if tally["of a"] != 1 {
-		t.Errorf("the filter of an unchanged route was built %d times, want once", tally["of a"])
+	if builds["of a"] != 1 {
+		t.Errorf("the filter of an unchanged route was built %d times, want once", builds["of a"])
 	}
 	if n := r.value("weft_listener_connections_accepted_total", "front"); n != 1 {
 		t.Errorf("%v connections were accepted, want 1", n)
@@ -89,7 +89,7 @@ func TestTableDeltaChangesOnlyRoutes(t *testing.T) {
 func TestTableDeltaKeepsMetrics(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	table := r.server.Running().Routes[0]
-	asked := func(want float64, name string) {
+	checkRequests := func(want float64, name string) {
 		t.Helper()
 		roundTrip(t, address, get("/"+name))
 		r.await(want, "weft_route_requests_total", name)
@@ -104,8 +104,8 @@ func TestTableDeltaKeepsMetrics(t *testing.T) {
 		if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot}); err != nil {
 			t.Fatal(err)
 		}
-		asked(float64(i+1), "a")
-		asked(float64(i+1), "b")
+		checkRequests(float64(i+1), "a")
+		checkRequests(float64(i+1), "b")
 	}
 	if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{tableWith(table, a)}, Next: noSnapshot}); err != nil {
 		t.Fatal(err)
@@ -117,9 +117,9 @@ func TestTableDeltaKeepsMetrics(t *testing.T) {
 func TestInvalidTableChangesNothing(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	table := r.server.Running().Routes[0]
-	wrong := directRouteNamed("wrong", "")
-	wrong.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
-	for name, route := range map[string]*config.Route{"invalid expression": wrong, "no action": {Name: "nothing"}} {
+	invalid := directRouteNamed("wrong", "")
+	invalid.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
+	for name, route := range map[string]*config.Route{"invalid expression": invalid, "no action": {Name: "nothing"}} {
 		next := tableWith(table, directRouteNamed("a", "a"), route)
 		err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{next}, Next: noSnapshot})
 		if err == nil || !strings.Contains(err.Error(), `route table "table"`) {
@@ -138,7 +138,7 @@ func failingFilter() filter.StreamFilterFactory {
 		Name: "failing", Stage: filter.AfterRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
-			if _, own := cfg.(string); own {
+			if _, isString := cfg.(string); isString {
 				return nil, fmt.Errorf("cannot be %v", cfg)
 			}
 			return func(next protocol.Service) protocol.Service { return next }, nil
@@ -165,25 +165,25 @@ func TestChangeOfUnusedTableAppliesAll(t *testing.T) {
 	next := setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")}.snapshot(t)
 	other := &config.RouteTable{Name: "other"}
 	next.Routes = append(next.Routes, other)
-	asked := 0
-	if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{other}, Next: func() *config.Snapshot { asked++; return next }}); err != nil {
+	calls := 0
+	if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{other}, Next: func() *config.Snapshot { calls++; return next }}); err != nil {
 		t.Fatal(err)
 	}
-	if got := roundTrip(t, address, get("/")); got.body != "new" || asked != 1 {
-		t.Errorf("response %q, complete configuration requested %d times; want new and 1", got.body, asked)
+	if got := roundTrip(t, address, get("/")); got.body != "new" || calls != 1 {
+		t.Errorf("response %q, complete configuration requested %d times; want new and 1", got.body, calls)
 	}
 }
 
 // TestRequestKeepsItsRoute verifies that a request in flight finishes on its route after the route
 // is removed.
 func TestRequestKeepsItsRoute(t *testing.T) {
-	arrived, released := make(chan struct{}), make(chan struct{})
-	at := origin(t, func(w http.ResponseWriter, _ *http.Request) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	host := origin(t, func(w http.ResponseWriter, _ *http.Request) {
 		close(arrived)
-		<-released
+		<-release
 		_, _ = w.Write([]byte("late"))
 	})
-	r, address := setup{routes: to("c"), clusters: cluster("c", at)}.run(t)
+	r, address := setup{routes: to("c"), clusters: cluster("c", host)}.run(t)
 	c := dialClient(t, address)
 	c.send(get("/"))
 	<-arrived
@@ -194,7 +194,7 @@ func TestRequestKeepsItsRoute(t *testing.T) {
 	if got := roundTrip(t, address, get("/a")); got.body != "a" {
 		t.Errorf("response %q during the request in flight, want that of the new route", got.body)
 	}
-	close(released)
+	close(release)
 	if got := c.read(get("/")); got.body != "late" {
 		t.Errorf("response %q, want that of the cluster", got.body)
 	}
@@ -205,11 +205,11 @@ func TestRequestKeepsItsRoute(t *testing.T) {
 func TestNoRequestIsLostWhileRoutesChange(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	table := r.server.Running().Routes[0]
-	over, asked := make(chan struct{}), make(chan int)
+	stop, counts := make(chan struct{}), make(chan int)
 	for range 4 {
-		go func() { asked <- requestUntil(t, address, over) }()
+		go func() { counts <- requestUntil(t, address, stop) }()
 	}
-	rest := table.VirtualHosts[0].Routes
+	unchanged := table.VirtualHosts[0].Routes
 	var routes []*config.Route
 	for i := range 300 {
 		route := directRouteNamed(fmt.Sprintf("r%d", i%7), fmt.Sprint(i))
@@ -221,7 +221,7 @@ func TestNoRequestIsLostWhileRoutesChange(t *testing.T) {
 		default:
 			routes = slices.Delete(slices.Clone(routes), 0, len(routes)/2)
 		}
-		table = tableWith(table, slices.Concat(routes, rest)...)
+		table = tableWith(table, slices.Concat(routes, unchanged)...)
 		if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot}); err != nil {
 			t.Fatal(err)
 		}
@@ -229,17 +229,17 @@ func TestNoRequestIsLostWhileRoutesChange(t *testing.T) {
 			t.Fatalf("after change %d: response %q, want that of the unchanged route", i, got.body)
 		}
 	}
-	close(over)
+	close(stop)
 	for range 4 {
-		if <-asked == 0 {
+		if <-counts == 0 {
 			t.Error("a client completed no request")
 		}
 	}
 }
 
-// partOf returns the delta of clusters and the only route table between the active configuration and
-// that of s, which must be applied without the complete configuration.
-func (r *rig) partOf(s setup) config.Delta {
+// partialDelta returns a delta with the clusters of s, and with its virtual hosts in the only route
+// table of the active configuration. The server must not request the complete configuration.
+func (r *rig) partialDelta(s setup) config.Delta {
 	r.t.Helper()
 	next := s.snapshot(r.t)
 	table := *r.server.Running().Routes[0]
@@ -249,9 +249,9 @@ func (r *rig) partOf(s setup) config.Delta {
 
 // TestPartialApplyOfClustersAndRoutes verifies that one delta adds a cluster and the route to it.
 func TestPartialApplyOfClustersAndRoutes(t *testing.T) {
-	at := origin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("from c")) })
+	host := origin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("from c")) })
 	r, address := setup{routes: directRoute("old")}.run(t)
-	if err := r.server.Apply(t.Context(), r.partOf(setup{routes: to("c"), clusters: cluster("c", at)})); err != nil {
+	if err := r.server.Apply(t.Context(), r.partialDelta(setup{routes: to("c"), clusters: cluster("c", host)})); err != nil {
 		t.Fatal(err)
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "from c" {
@@ -263,11 +263,11 @@ func TestPartialApplyOfClustersAndRoutes(t *testing.T) {
 // active if one of them is rejected.
 func TestFailedPartialApplyChangesNothing(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
-	invalidTable := r.partOf(setup{routes: to("c"), clusters: cluster("c", "127.0.0.1:1")})
-	wrong := directRouteNamed("wrong", "")
-	wrong.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
-	invalidTable.Routes[0] = tableWith(invalidTable.Routes[0], wrong)
-	invalidCluster := r.partOf(setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")})
+	invalidTable := r.partialDelta(setup{routes: to("c"), clusters: cluster("c", "127.0.0.1:1")})
+	invalid := directRouteNamed("wrong", "")
+	invalid.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
+	invalidTable.Routes[0] = tableWith(invalidTable.Routes[0], invalid)
+	invalidCluster := r.partialDelta(setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")})
 	c := *invalidCluster.Clusters[0]
 	c.LBPolicy = "unknown"
 	invalidCluster.Clusters = []*config.Cluster{&c}
@@ -280,13 +280,13 @@ func TestFailedPartialApplyChangesNothing(t *testing.T) {
 			t.Errorf("invalid %s: response %q; cluster c: %v", name, got.body, r.server.Clusters().Find("c"))
 		}
 	}
-	if err := r.server.Apply(t.Context(), r.partOf(setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")})); err != nil {
+	if err := r.server.Apply(t.Context(), r.partialDelta(setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")})); err != nil {
 		t.Fatalf("a valid delta after the rejected ones: %v", err)
 	}
 }
 
 // TestClusterWithTLSNeedsAll verifies that a cluster with other TLS settings is applied with the
-// complete configuration, whose credentials the server owns.
+// complete configuration, because the server owns the credentials.
 func TestClusterWithTLSNeedsAll(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	next := setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")}.snapshot(t)

@@ -46,7 +46,7 @@ func openFiles(t *testing.T, path string) int {
 	}
 	n := 0
 	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == path {
+		if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && target == path {
 			n++
 		}
 	}
@@ -54,14 +54,14 @@ func openFiles(t *testing.T, path string) int {
 }
 
 func TestFailedBindRollsBack(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	blocker, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer blocker.Close()
 	r, address := setup{routes: directRoute("old")}.run(t)
-	open := dialClient(t, address)
-	open.roundTrip(get("/"))
+	conn := dialClient(t, address)
+	conn.roundTrip(get("/"))
 	before := r.server.Running()
 
 	log, other := filepath.Join(t.TempDir(), "access.log"), freeAddress(t)
@@ -72,7 +72,7 @@ func TestFailedBindRollsBack(t *testing.T) {
 		"listeners": [
 			{"name": "front", "address": "127.0.0.1:0", "access_logs": [{"log_path": "`+log+`"}], `+proxies("new")+`},
 			{"name": "other", "address": "`+other+`", "access_logs": [{"log_path": "`+log+`"}], `+proxies("new")+`},
-			{"name": "taken", "address": "`+taken.Addr().String()+`", `+proxies("new")+`},
+			{"name": "taken", "address": "`+blocker.Addr().String()+`", `+proxies("new")+`},
 			{"name": "bytes", "address": "`+freeAddress(t)+`", "filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}],
 		"routers": [{"router_config_name": "new", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+directRoute("new")+`]}]}]
 	}], "cluster_manager": {"clusters": [`+cluster("app", "127.0.0.1:1")+`]}}`)))
@@ -80,7 +80,7 @@ func TestFailedBindRollsBack(t *testing.T) {
 		t.Fatalf("Apply = %v, want %v for the listener taken", err, syscall.EADDRINUSE)
 	}
 
-	if got := open.roundTrip(get("/")); got.body != "old" || got.Close {
+	if got := conn.roundTrip(get("/")); got.body != "old" || got.Close {
 		t.Errorf("existing connection: response %q, Close %t", got.body, got.Close)
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "old" {
@@ -107,7 +107,7 @@ func TestFailedBindRollsBack(t *testing.T) {
 	}
 	if err := r.server.Apply(t.Context(), config.FullDelta(setup{routes: directRoute("newer")}.snapshot(t))); err != nil {
 		t.Errorf("the next Apply = %v", err)
-	} else if got := open.roundTrip(get("/")); got.body != "newer" {
+	} else if got := conn.roundTrip(get("/")); got.body != "newer" {
 		t.Errorf("after the next Apply: response %q", got.body)
 	}
 }
@@ -154,7 +154,7 @@ func TestApplyRejectsInvalidConfig(t *testing.T) {
 			c.Listeners[0].FilterChains = append(c.Listeners[0].FilterChains, c.Listeners[0].FilterChains[0])
 		}, "filter chains 0 and 1 match the same connections"},
 		"access log that cannot be opened": {func(c *config.Snapshot) {
-			c.Listeners[0].AccessLogs = []config.AccessLog{{Path: t.TempDir() + "/file-that-is-none/access.log", Format: "%no_such_variable%"}}
+			c.Listeners[0].AccessLogs = []config.AccessLog{{Path: t.TempDir() + "/missing-directory/access.log", Format: "%no_such_variable%"}}
 		}, "access log"},
 		"duplicate cluster name": {func(c *config.Snapshot) {
 			c.Clusters = []*config.Cluster{{Name: "a", LBPolicy: config.RoundRobin}, {Name: "a", LBPolicy: config.RoundRobin}}
@@ -176,7 +176,7 @@ func TestApplyRejectsInvalidConfig(t *testing.T) {
 	}
 }
 
-func TestRoutesChangeUnderAnOpenConnection(t *testing.T) {
+func TestOpenConnectionUsesNewRoutes(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	c := dialClient(t, address)
 	for _, text := range []string{"old", "new", "newer"} {
@@ -190,19 +190,19 @@ func TestRoutesChangeUnderAnOpenConnection(t *testing.T) {
 	}
 }
 
-// TestEngineOptionsChangeWithConnections verifies that open connections serve one more request,
+// TestChangedEngineOptionsCloseConnections verifies that open connections serve one more request,
 // with the new routes, and close, and that new connections use the new options.
-func TestEngineOptionsChangeWithConnections(t *testing.T) {
+func TestChangedEngineOptionsCloseConnections(t *testing.T) {
 	r, address := setup{routes: directRoute("old"), proxy: `"extend_config": {"max_header_count": 3}`}.run(t)
 	idle, used := dialClient(t, address), dialClient(t, address)
 	used.roundTrip(get("/"))
 	idle.roundTrip(get("/"))
-	fields := []string{"a: 1", "b: 2", "c: 3", "d: 4"}
-	if got := roundTrip(t, address, get("/", fields...)); got.StatusCode != 431 {
+	headers := []string{"a: 1", "b: 2", "c: 3", "d: 4"}
+	if got := roundTrip(t, address, get("/", headers...)); got.StatusCode != 431 {
 		t.Fatalf("with max_header_count 3: %d, want 431", got.StatusCode)
 	}
 	r.apply(setup{routes: directRoute("new"), proxy: `"extend_config": {"max_header_count": 10}`}.snapshot(t))
-	if got := roundTrip(t, address, get("/", fields...)); got.StatusCode != 200 || got.body != "new" {
+	if got := roundTrip(t, address, get("/", headers...)); got.StatusCode != 200 || got.body != "new" {
 		t.Errorf("new connection: %d %q", got.StatusCode, got.body)
 	}
 	for _, c := range []*testClient{idle, used} {
@@ -215,27 +215,27 @@ func TestEngineOptionsChangeWithConnections(t *testing.T) {
 	}
 }
 
-// pendingRequest is an upstream that responds when the test sends to release or closes it.
-type pendingRequest struct {
+// blockingUpstream is an upstream that responds when the test sends to release or closes it.
+type blockingUpstream struct {
 	address string
 	arrived chan struct{} // a request has arrived
 	release chan struct{}
 }
 
-func newPendingRequest(t *testing.T, text string) *pendingRequest {
-	h := &pendingRequest{arrived: make(chan struct{}, 100), release: make(chan struct{})}
-	h.address = origin(t, func(w http.ResponseWriter, r *http.Request) {
-		h.arrived <- struct{}{}
+func newBlockingUpstream(t *testing.T, text string) *blockingUpstream {
+	u := &blockingUpstream{arrived: make(chan struct{}, 100), release: make(chan struct{})}
+	u.address = origin(t, func(w http.ResponseWriter, r *http.Request) {
+		u.arrived <- struct{}{}
 		select {
-		case <-h.release:
+		case <-u.release:
 			_, _ = io.WriteString(w, text)
 		case <-r.Context().Done():
 		}
 	})
-	return h
+	return u
 }
 
-func TestAListenerMayBeRenamed(t *testing.T) {
+func TestRenamedListenerKeepsConnections(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	c := dialClient(t, address)
 	c.roundTrip(get("/"))
@@ -260,22 +260,22 @@ func TestAListenerMayBeRenamed(t *testing.T) {
 
 func TestListenerSwitchesBetweenTCPAndHTTP(t *testing.T) {
 	app := origin(t, respondText("from the application"))
-	requests := setup{routes: directRoute("from weft"), clusters: cluster("app", app)}
-	bytes := parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
+	httpSetup := setup{routes: directRoute("from weft"), clusters: cluster("app", app)}
+	tcpConfig := parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
 		"filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}]}],
 		"cluster_manager": {"clusters": [`+cluster("app", app)+`]}}`)
-	r, address := requests.run(t)
+	r, address := httpSetup.run(t)
 	c := dialClient(t, address)
 	c.roundTrip(get("/"))
 	for range 2 {
-		r.apply(bytes)
+		r.apply(tcpConfig)
 		if got := roundTrip(t, address, get("/")); got.body != "from the application" {
 			t.Errorf("relayed response %q", got.body)
 		}
 		if got := c.roundTrip(get("/")); got.body != "from weft" || !got.Close {
 			t.Errorf("existing connection: response %q, Close %t", got.body, got.Close)
 		}
-		r.apply(requests.snapshot(t))
+		r.apply(httpSetup.snapshot(t))
 		if got := roundTrip(t, address, get("/")); got.body != "from weft" {
 			t.Errorf("response %q", got.body)
 		}
@@ -286,13 +286,13 @@ func TestListenerSwitchesBetweenTCPAndHTTP(t *testing.T) {
 
 func TestAccessLogsCloseAfterLastExchange(t *testing.T) {
 	dir := t.TempDir()
-	logged := func(name string) setup {
+	withLog := func(name string) setup {
 		return setup{routes: directRoute(name), listener: `"access_logs": [{"log_path": "` + dir + "/" + name + `", "log_format": "%path%"}]`}
 	}
-	r, address := logged("a").run(t)
+	r, address := withLog("a").run(t)
 	c := dialClient(t, address)
 	c.roundTrip(get("/1"))
-	r.apply(logged("b").snapshot(t))
+	r.apply(withLog("b").snapshot(t))
 	c.roundTrip(get("/2"))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -320,16 +320,16 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 		{routes: to("two"), clusters: cluster("two", two), proxy: `"extend_config": {"max_header_count": 50}`},
 	}
 	r, address := configs[0].run(t)
-	over := make(chan struct{})
-	var callers, changers sync.WaitGroup
-	asked := make([]int, 8)
-	for i := range asked {
-		callers.Go(func() {
-			asked[i] = requestUntil(t, address, over)
+	stop := make(chan struct{})
+	var clients, appliers sync.WaitGroup
+	counts := make([]int, 8)
+	for i := range counts {
+		clients.Go(func() {
+			counts[i] = requestUntil(t, address, stop)
 		})
 	}
 	for i := range 2 {
-		changers.Go(func() {
+		appliers.Go(func() {
 			for n := range 40 {
 				if err := r.server.Apply(context.Background(), config.FullDelta(configs[(n+i)%len(configs)].snapshot(t))); err != nil {
 					t.Error(err)
@@ -337,10 +337,10 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 			}
 		})
 	}
-	changers.Wait()
-	close(over)
-	callers.Wait()
-	for i, n := range asked {
+	appliers.Wait()
+	close(stop)
+	clients.Wait()
+	for i, n := range counts {
 		if n == 0 {
 			t.Errorf("client %d got no response", i)
 		}
@@ -350,13 +350,13 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 	}
 }
 
-// requestUntil sends requests one at a time until over is closed and returns their number. It opens
+// requestUntil sends requests one at a time until stop is closed and returns their number. It opens
 // a new connection only after a response with Connection: close.
-func requestUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
+func requestUntil(t *testing.T, address string, stop <-chan struct{}) (n int) {
 	c := dialClient(t, address)
 	for {
 		select {
-		case <-over:
+		case <-stop:
 			_ = c.Close()
 			return n
 		default:
@@ -382,16 +382,16 @@ func newBlockingFilter() *blockingFilter {
 	return &blockingFilter{arrived: make(chan struct{}, 100), release: make(chan struct{})}
 }
 
-func (g *blockingFilter) factory() filter.StreamFilterFactory {
+func (f *blockingFilter) factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name: "gate", Stage: filter.BeforeRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(any, filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
 				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-					g.arrived <- struct{}{}
+					f.arrived <- struct{}{}
 					if x.Request.Path == "/held" {
-						<-g.release
+						<-f.release
 					}
 					return x.Serve(ctx, next)
 				})
@@ -404,20 +404,20 @@ func (g *blockingFilter) factory() filter.StreamFilterFactory {
 // three newer configurations remove, restore and remove the cluster.
 func TestInFlightRequestKeepsRemovedCluster(t *testing.T) {
 	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
-	g := newBlockingFilter()
+	f := newBlockingFilter()
 	first := setup{filters: `{"type": "gate"}`, routes: to("one"), clusters: cluster("one", one)}
 	second := setup{filters: `{"type": "gate"}`, routes: to("two"), clusters: cluster("two", two)}
-	r, address := first.run(t, g.factory())
+	r, address := first.run(t, f.factory())
 	c := dialClient(t, address)
 	c.send(get("/held"))
-	<-g.arrived
+	<-f.arrived
 	for _, s := range []setup{second, first, second} {
-		r.apply(s.snapshot(t, g.factory()))
+		r.apply(s.snapshot(t, f.factory()))
 		if got := roundTrip(t, address, get("/")); got.StatusCode != 200 {
 			t.Errorf("status %d, body %q; want 200", got.StatusCode, got.body)
 		}
 	}
-	close(g.release)
+	close(f.release)
 	if got := c.read("GET "); got.body != "one" {
 		t.Errorf("status %d, body %q; want body %q", got.StatusCode, got.body, "one")
 	}

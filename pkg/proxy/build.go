@@ -166,7 +166,7 @@ func unrouted(table string, filters []routeFilter) protocol.Service {
 // buildRoute composes the service of one route.
 func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []routeFilter) (protocol.Service, error) {
 	c := route.Config
-	if p.CallerFields.OverrideTimeouts {
+	if p.ClientHeaders.OverrideTimeouts {
 		route = route.WithTimeoutHeaders()
 	}
 	var s protocol.Service

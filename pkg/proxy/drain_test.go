@@ -11,7 +11,7 @@ import (
 )
 
 func TestRemovedListenerDrains(t *testing.T) {
-	app := newPendingRequest(t, "slow")
+	app := newBlockingUpstream(t, "slow")
 	s := setup{routes: to("app"), clusters: cluster("app", app.address)}
 	r, address := s.run(t)
 	busy, idle := dialClient(t, address), dialClient(t, address)
@@ -58,7 +58,7 @@ func TestRemovedListenerDrains(t *testing.T) {
 // TestAddressIsFreeAfterRemoval verifies that the next configuration can bind the address of a
 // removed listener that still drains.
 func TestAddressIsFreeAfterRemoval(t *testing.T) {
-	app := newPendingRequest(t, "slow")
+	app := newBlockingUpstream(t, "slow")
 	s := setup{address: freeAddress(t), routes: to("app"), clusters: cluster("app", app.address)}
 	r, address := s.run(t)
 	c := dialClient(t, address)
@@ -78,7 +78,7 @@ func TestAddressIsFreeAfterRemoval(t *testing.T) {
 }
 
 func TestDrainFinishesInFlightRequests(t *testing.T) {
-	app := newPendingRequest(t, "slow")
+	app := newBlockingUpstream(t, "slow")
 	r, address := setup{routes: to("app"), clusters: cluster("app", app.address)}.run(t)
 	busy, idle := dialClient(t, address), dialClient(t, address)
 	busy.send(get("/"))
@@ -138,7 +138,7 @@ func TestDrainForceClosesAtDeadline(t *testing.T) {
 			filter := newBlockingFilter()
 			s := test.setup
 			if s.routes == "" {
-				s.routes, s.clusters = to("app"), cluster("app", newPendingRequest(t, "never").address)
+				s.routes, s.clusters = to("app"), cluster("app", newBlockingUpstream(t, "never").address)
 			}
 			s.filters = strings.TrimSuffix(`{"type": "gate"}, `+s.filters, ", ")
 			r, address := s.run(t, filter.factory())

@@ -76,8 +76,8 @@ func (r clusterRecorder) Count(e upstream.Event) {
 		c.Hedges.Add(1)
 	case upstream.HedgeWon:
 		c.HedgesWon.Add(1)
-	case upstream.AttemptCancelled:
-		c.Cancelled.Add(1)
+	case upstream.AttemptCanceled:
+		c.Canceled.Add(1)
 	default: // an overflow, which LimitReached counts
 	}
 }

@@ -211,8 +211,8 @@ func (cp *ClusterPicker) finishAttempt(x *protocol.Exchange, err error) (tryNext
 	}
 	a.Reason = protocol.ReasonOf(err)
 	if a.Reason == protocol.ReasonDownstreamDisconnect { // a disconnect says nothing about the host
-		h.cancelled.Add(1)
-		cp.Cluster.count(AttemptCancelled)
+		h.canceled.Add(1)
+		cp.Cluster.count(AttemptCanceled)
 	} else {
 		h.failures.Add(1)
 		if a.Reason == protocol.Overflow {

@@ -48,7 +48,7 @@ type HostStatus struct {
 
 	Attempts        uint64 `json:"attempts_total"`
 	Failures        uint64 `json:"failures_total"`            // attempts without a response
-	Cancelled       uint64 `json:"cancelled_total,omitempty"` // attempts whose response was not needed: the client disconnected, or another host responded first
+	Canceled        uint64 `json:"cancelled_total,omitempty"` // attempts whose response was not needed: the client disconnected, or another host responded first
 	Connects        uint64 `json:"connects_total"`
 	ConnectFailures uint64 `json:"connect_failures_total"`
 
@@ -145,7 +145,7 @@ func (h *Host) describe() HostStatus {
 		InFlight:        h.load.InFlight(),
 		Attempts:        h.attempts.Load(),
 		Failures:        h.failures.Load(),
-		Cancelled:       h.cancelled.Load(),
+		Canceled:        h.canceled.Load(),
 		Connects:        h.connects.Load(),
 		ConnectFailures: h.connectFailures.Load(),
 	}

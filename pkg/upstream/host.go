@@ -35,7 +35,7 @@ type Host struct {
 
 	attempts        atomic.Uint64
 	failures        atomic.Uint64  // attempts without a response
-	cancelled       atomic.Uint64  // attempts whose response was not needed
+	canceled        atomic.Uint64  // attempts whose response was not needed
 	unsent          atomic.Uint64  // failures that a limit of the cluster caused
 	badResponses    atomic.Uint64  // responses whose head or end shows a failure of the host
 	dialing         atomic.Int64   // attempts of forwarded connections that are not in load yet

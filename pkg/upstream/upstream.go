@@ -122,7 +122,7 @@ const (
 	EjectionOverflow      // not ejected: too many hosts are ejected
 	Hedged                // an attempt was sent in addition to others of the same exchange
 	HedgeWon              // the client received the response of a hedged attempt
-	AttemptCancelled      // the response of an attempt was no longer needed
+	AttemptCanceled       // the response of an attempt was no longer needed
 )
 
 // Options are the dependencies of a Set. Immutable.

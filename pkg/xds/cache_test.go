@@ -24,28 +24,28 @@ import (
 )
 
 // newTestSource returns a Source that does not connect to its control plane, and the snapshot that
-// it applies. form is the api_type; cache is the directory of the xDS cache.
-func newTestSource(t testing.TB, form, cache string, log *slog.Logger) (*Source, *config.Snapshot) {
+// it applies. cache is the directory of the xDS cache.
+func newTestSource(t testing.TB, apiType, cache string, log *slog.Logger) (*Source, *config.Snapshot) {
 	t.Helper()
-	b := xdstest.Bootstrap(form)
+	b := xdstest.Bootstrap(apiType)
 	b.Cache = config.XDSCache{Path: cache, MaxAge: time.Hour}
-	return newTestSourceOf(t, b, log)
+	return newTestSourceFrom(t, b, log)
 }
 
-// newTestSourceOf is newTestSource with a given bootstrap.
-func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Source, *config.Snapshot) {
+// newTestSourceFrom is newTestSource with a given bootstrap.
+func newTestSourceFrom(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Source, *config.Snapshot) {
 	t.Helper()
 	return newTestSourceWith(t, b, log, func(*Options) {})
 }
 
-// newTestSourceWith is newTestSourceOf with options that change modifies.
+// newTestSourceWith is newTestSourceFrom with options that change modifies.
 func newTestSourceWith(t testing.TB, b config.Bootstrap, log *slog.Logger, change func(*Options)) (*Source, *config.Snapshot) {
 	t.Helper()
-	inForce := &config.Snapshot{}
+	active := &config.Snapshot{}
 	o := Options{
 		Bootstrap: b,
 		Layers: layers.New(func(_ context.Context, d config.Delta) error {
-			*inForce = *d.Next()
+			*active = *d.Next()
 			return nil
 		}),
 		Capabilities: xdstest.Capabilities(),
@@ -59,7 +59,7 @@ func newTestSourceWith(t testing.TB, b config.Bootstrap, log *slog.Logger, chang
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, inForce
+	return s, active
 }
 
 // clusterOf returns the state of a cluster; the zero value if there is none.
@@ -88,65 +88,66 @@ func checkInvariants(t *testing.T, s *Source, seed uint64) {
 	}
 }
 
-// respondWith makes s handle one response of the control plane for each resource of all.
-func respondWith(t testing.TB, s *Source, all ...xdstest.Resource) {
+// respondWith makes s handle one response of the control plane for each resource.
+func respondWith(t testing.TB, s *Source, resources ...xdstest.Resource) {
 	t.Helper()
-	for _, r := range all {
+	for _, r := range resources {
 		s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{
 			Type: r.URL, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: r.Name, Version: "1", Body: r.Body}},
 		}})
 	}
 }
 
-// respondNoClusters makes s handle a CDS response without clusters.
-func respondNoClusters(t testing.TB, s *Source) {
+// respondWithoutClusters makes s handle a CDS response without clusters.
+func respondWithoutClusters(t testing.TB, s *Source) {
 	t.Helper()
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}})
 }
 
-// TestCacheIsUsedWithoutSecrets verifies that the xDS cache has no private keys. A restarted
-// process applies the cached resources that need no secret, until the control plane responds.
+// TestCacheIsUsedWithoutSecrets verifies that the xDS cache contains no private keys, and that a
+// restarted process applies the cached resources that need no secret until the control plane
+// responds.
 func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	pki, dir := testpki.New(t), t.TempDir()
-	one, before := newTestSource(t, "DELTA_GRPC", dir, slog.New(slog.DiscardHandler))
-	end := one.startCache()
-	one.handleEvent(t.Context(), event{channel: one.channels[0], opened: true})
-	respondWith(t, one,
+	first, firstActive := newTestSource(t, "DELTA_GRPC", dir, slog.New(slog.DiscardHandler))
+	stop := first.startCache()
+	first.handleEvent(t.Context(), event{channel: first.channels[0], opened: true})
+	respondWith(t, first,
 		xdstest.Cluster("plain", "e", "", 0), xdstest.Cluster("secured", "e", "s", 0), xdstest.Endpoints("e", 1, 2),
 		xdstest.Listener("open", 80, "r", "", 0), xdstest.Listener("closed", 81, "r", "s", 0), xdstest.Routes("r", "one"),
 		xdstest.Secret("s", pki.Issue(testpki.Spec{})))
-	if len(before.Listeners) != 2 || len(before.Clusters) != 3 {
-		t.Fatalf("%d active listeners and %d clusters, want 2 and 3", len(before.Listeners), len(before.Clusters))
+	if len(firstActive.Listeners) != 2 || len(firstActive.Clusters) != 3 {
+		t.Fatalf("%d active listeners and %d clusters, want 2 and 3", len(firstActive.Listeners), len(firstActive.Clusters))
 	}
-	end()
-	file, err := os.ReadFile(one.cache.Status().Path)
-	if err != nil || bytes.Contains(file, []byte("PRIVATE KEY")) || one.cache.Status().Failure != "" {
-		t.Fatalf("cache status %+v, %v, or the cache has a private key", one.cache.Status(), err)
+	stop()
+	file, err := os.ReadFile(first.cache.Status().Path)
+	if err != nil || bytes.Contains(file, []byte("PRIVATE KEY")) || first.cache.Status().Failure != "" {
+		t.Fatalf("cache status %+v, %v, or the cache has a private key", first.cache.Status(), err)
 	}
 
 	var text bytes.Buffer
-	other, after := newTestSource(t, "DELTA_GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
-	other.applyCacheIfSilent(t.Context())
-	if len(after.Listeners) != 1 || after.Listeners[0].Name != "open" || len(after.Clusters) != 2 || len(after.Routes) != 1 {
-		t.Errorf("active after the restart: %+v, want the resources without secrets", after)
+	restarted, active := newTestSource(t, "DELTA_GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
+	restarted.applyCacheIfSilent(t.Context())
+	if len(active.Listeners) != 1 || active.Listeners[0].Name != "open" || len(active.Clusters) != 2 || len(active.Routes) != 1 {
+		t.Errorf("active after the restart: %+v, want the resources without secrets", active)
 	}
-	other.applyCacheIfSilent(t.Context())
-	if n := strings.Count(text.String(), "resources of the xDS cache are active"); n != 2 || !other.cache.Status().InUse || other.cache.Status().ReceivedAt.IsZero() {
-		t.Errorf("%d warnings, cache status %+v, want 2 warnings and a cache in use", n, other.cache.Status())
+	restarted.applyCacheIfSilent(t.Context())
+	if n := strings.Count(text.String(), "resources of the xDS cache are active"); n != 2 || !restarted.cache.Status().InUse || restarted.cache.Status().ReceivedAt.IsZero() {
+		t.Errorf("%d warnings, cache status %+v, want 2 warnings and a cache in use", n, restarted.cache.Status())
 	}
 	// The control plane connects: requests list the cached resources. A response ends their use.
-	f := other.channels[0]
-	other.handleEvent(t.Context(), event{channel: f, opened: true})
-	held := map[string]int{}
-	for _, r := range f.queue {
-		held[r.Type] = len(r.InitialVersions)
+	ch := restarted.channels[0]
+	restarted.handleEvent(t.Context(), event{channel: ch, opened: true})
+	accepted := map[string]int{}
+	for _, r := range ch.queue {
+		accepted[r.Type] = len(r.InitialVersions)
 	}
-	if want := map[string]int{resource.ClusterType: 2, resource.ListenerType: 2, resource.EndpointType: 1, resource.RouteType: 1, resource.SecretType: 0}; !reflect.DeepEqual(held, want) {
-		t.Errorf("the requests list %v accepted resources, want %v", held, want)
+	if want := map[string]int{resource.ClusterType: 2, resource.ListenerType: 2, resource.EndpointType: 1, resource.RouteType: 1, resource.SecretType: 0}; !reflect.DeepEqual(accepted, want) {
+		t.Errorf("the requests list %v accepted resources, want %v", accepted, want)
 	}
-	respondWith(t, other, xdstest.Secret("s", pki.Issue(testpki.Spec{})))
-	if other.cache.Status().InUse || len(after.Listeners) != 2 || len(after.Clusters) != 3 {
-		t.Errorf("after the secret: active %+v, cache status %+v", after, other.cache.Status())
+	respondWith(t, restarted, xdstest.Secret("s", pki.Issue(testpki.Spec{})))
+	if restarted.cache.Status().InUse || len(active.Listeners) != 2 || len(active.Clusters) != 3 {
+		t.Errorf("after the secret: active %+v, cache status %+v", active, restarted.cache.Status())
 	}
 }
 
@@ -158,9 +159,9 @@ func TestUnusableCacheIsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	s, inForce := newTestSource(t, "GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
+	s, active := newTestSource(t, "GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
 	s.applyCacheIfSilent(t.Context())
-	if len(inForce.Listeners) != 0 || s.cache.Status().InUse || !strings.Contains(s.cache.Status().Failure, "not an xDS cache of this version") || !strings.Contains(text.String(), "cannot use the xDS cache") {
+	if len(active.Listeners) != 0 || s.cache.Status().InUse || !strings.Contains(s.cache.Status().Failure, "not an xDS cache of this version") || !strings.Contains(text.String(), "cannot use the xDS cache") {
 		t.Errorf("cache status %+v, log %s", s.cache.Status(), text.String())
 	}
 }
@@ -169,11 +170,11 @@ func TestUnusableCacheIsIgnored(t *testing.T) {
 // saved, because it would replace a complete one.
 func TestIncompleteConfigurationIsNotCached(t *testing.T) {
 	s, _ := newTestSource(t, "GRPC", t.TempDir(), slog.New(slog.DiscardHandler))
-	end := s.startCache()
+	stop := s.startCache()
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, xdstest.Cluster("plain", "e", "", 0), xdstest.Endpoints("e", 1))
 	s.saveIfDue() // no listeners were received yet
-	end()
+	stop()
 	if _, err := os.Stat(s.cache.Status().Path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a configuration without listeners was saved: %v", err)
 	}

@@ -53,10 +53,10 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 			if clusterOf(s, "a").ActiveConfig == nil || listenerOf(s, "in").ActiveConfig == nil {
 				t.Fatal("the resources are not active")
 			}
-			watched := c.watch(s)
+			checks := c.watch(s)
 			respondWith(t, s, c.next)
-			for i, collectable := range watched {
-				if !collectable() {
+			for i, collected := range checks {
+				if !collected() {
 					t.Errorf("value %d is still referenced after its replacement is active", i)
 				}
 			}
@@ -65,9 +65,9 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	}
 }
 
-// TestUpdatesAreFinal verifies that the changes of an update are not undone by the rollback of a
-// later one, so that the state releases what they replaced.
-func TestUpdatesAreFinal(t *testing.T) {
+// TestRollbackKeepsPreviousUpdate verifies that a rollback does not undo the changes of an earlier
+// update, so that the state releases the replaced resources.
+func TestRollbackKeepsPreviousUpdate(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, xdstest.Cluster("c", "hosts", "", 0), xdstest.Listener("l", 80, "table", "", 0))
@@ -82,17 +82,17 @@ func TestUpdatesAreFinal(t *testing.T) {
 func TestStaticResourcesCanBeCollected(t *testing.T) {
 	b := xdstest.Bootstrap("GRPC")
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `{"clusters": [`, `{"clusters": [{"name": "more", "type": "STATIC", "connect_timeout": "1s"}, `, 1))
-	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	s, _ := newTestSourceFrom(t, b, slog.New(slog.DiscardHandler))
 	s.state.Rollback()
 	if clusterOf(s, "more").Active == nil {
 		t.Error("the static resources can be rolled back after the start")
 	}
-	collectable := watchCollected(clusterOf(s, "more").Active)
+	collected := watchCollected(clusterOf(s, "more").Active)
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `"1s"`, `"2s"`, 1))
 	if err := s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: b}); err != nil {
 		t.Fatal(err)
 	}
-	if !collectable() {
+	if !collected() {
 		t.Error("the previous static cluster is still referenced")
 	}
 	goruntime.KeepAlive(s)
@@ -100,6 +100,6 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 
 // watchCollected returns a function that reports whether the garbage collector frees *p.
 func watchCollected[T any](p *T) func() bool {
-	held := weak.Make(p)
-	return func() bool { return collectable(held) }
+	weakRef := weak.Make(p)
+	return func() bool { return collectable(weakRef) }
 }

@@ -28,15 +28,15 @@ func (l *lineLog) Write(p []byte) (int, error) {
 }
 
 // lines returns the lines that contain text.
-func (l *lineLog) lines(text string) (all []string) {
+func (l *lineLog) lines(text string) (matching []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for line := range strings.Lines(l.text.String()) {
 		if strings.Contains(line, text) {
-			all = append(all, line)
+			matching = append(matching, line)
 		}
 	}
-	return all
+	return matching
 }
 
 func (l *lineLog) expectLines(t *testing.T, text string, n int) {
@@ -89,8 +89,8 @@ func TestUnreadableCertificateIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lineLog{}
 		r := startWith(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
-		authorities := filepath.Join(t.TempDir(), "ca.pem")
-		r.source.channels[0].dialer.Target.TLS = &config.TLS{TrustedCA: config.PEM{Path: authorities}, ServerName: "control"}
+		caFile := filepath.Join(t.TempDir(), "ca.pem")
+		r.source.channels[0].dialer.Target.TLS = &config.TLS{TrustedCA: config.PEM{Path: caFile}, ServerName: "control"}
 		r.serve(controlAddress)
 		r.run() // fails the test if Run returns an error
 		time.Sleep(time.Minute)
@@ -99,19 +99,19 @@ func TestUnreadableCertificateIsRetried(t *testing.T) {
 			t.Fatalf("the log does not say which file is missing:\n%s", strings.Join(log.lines(""), ""))
 		}
 		r.mu.Lock()
-		dialled := len(r.dialled)
+		connects := len(r.dialTimes)
 		r.mu.Unlock()
-		if dialled > 0 {
-			t.Errorf("%d connects without a CA file, want none", dialled)
+		if connects > 0 {
+			t.Errorf("%d connects without a CA file, want none", connects)
 		}
-		if err := os.WriteFile(authorities, testpki.New(t).PEM, 0o600); err != nil {
+		if err := os.WriteFile(caFile, testpki.New(t).PEM, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if len(r.dialled) == 0 {
+		if len(r.dialTimes) == 0 {
 			t.Error("no connect after the CA file was created")
 		}
 	})

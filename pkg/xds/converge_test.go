@@ -37,26 +37,26 @@ type subscription struct {
 	pending      bool
 }
 
-func newFakeControlPlane(form ads.Mode) *fakeControlPlane {
-	return &fakeControlPlane{mode: form, resources: map[string]map[string]ads.Resource{}, everSet: map[string]bool{}, everRemoved: map[string]bool{}, subscriptions: map[string]*subscription{}}
+func newFakeControlPlane(mode ads.Mode) *fakeControlPlane {
+	return &fakeControlPlane{mode: mode, resources: map[string]map[string]ads.Resource{}, everSet: map[string]bool{}, everRemoved: map[string]bool{}, subscriptions: map[string]*subscription{}}
 }
 
 // set adds or replaces a resource; a nil body removes it.
 func (p *fakeControlPlane) set(r xdstest.Resource) {
-	of := p.resources[r.URL]
-	if of == nil {
-		of = map[string]ads.Resource{}
-		p.resources[r.URL] = of
+	byName := p.resources[r.URL]
+	if byName == nil {
+		byName = map[string]ads.Resource{}
+		p.resources[r.URL] = byName
 	}
-	if _, there := of[r.Name]; r.Body == nil && !there {
+	if _, exists := byName[r.Name]; r.Body == nil && !exists {
 		return
 	}
 	if r.Body == nil {
-		delete(of, r.Name)
+		delete(byName, r.Name)
 		p.everRemoved[r.URL+r.Name] = true
 	} else {
 		p.version++
-		of[r.Name] = ads.Resource{Name: r.Name, Version: strconv.Itoa(p.version), Body: r.Body}
+		byName[r.Name] = ads.Resource{Name: r.Name, Version: strconv.Itoa(p.version), Body: r.Body}
 		p.everSet[r.URL+r.Name] = true
 	}
 	if s := p.subscriptions[r.URL]; s != nil {
@@ -66,8 +66,8 @@ func (p *fakeControlPlane) set(r xdstest.Resource) {
 
 // readRequests handles the requests that s has queued.
 func (p *fakeControlPlane) readRequests(s *Source) {
-	f := s.channels[0]
-	for _, r := range f.queue {
+	ch := s.channels[0]
+	for _, r := range ch.queue {
 		sub := p.subscriptions[r.Type]
 		first := sub == nil
 		if first {
@@ -93,7 +93,7 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 			continue
 		}
 		if r.Nonce != sub.nonce {
-			continue // it is for an older response; the request for the latest one follows
+			continue // a request for an older response; the one for the latest response follows
 		}
 		sub.wildcard = r.Type == resource.ClusterType || r.Type == resource.ListenerType
 		next := map[string]bool{}
@@ -104,7 +104,7 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 			sub.names, sub.pending = next, true
 		}
 	}
-	f.queue = f.queue[:0]
+	ch.queue = ch.queue[:0]
 }
 
 // pendingTypes returns the types that need a response, sorted.
@@ -126,18 +126,18 @@ func (p *fakeControlPlane) nextResponse(url string) *ads.Response {
 	s.nonce = strconv.Itoa(p.nonce)
 	r := &ads.Response{Type: url, Version: strconv.Itoa(p.version), Nonce: s.nonce}
 	for _, name := range slices.Sorted(maps.Keys(p.resources[url])) {
-		n := p.resources[url][name]
-		if !s.wildcard && !s.names[name] || p.mode == ads.Delta && s.sentVersions[name] == n.Version {
+		res := p.resources[url][name]
+		if !s.wildcard && !s.names[name] || p.mode == ads.Delta && s.sentVersions[name] == res.Version {
 			continue
 		}
-		s.sentVersions[name] = n.Version
+		s.sentVersions[name] = res.Version
 		if p.mode == ads.StateOfTheWorld {
-			n.Version = ""
+			res.Version = ""
 		}
-		r.Resources = append(r.Resources, n)
+		r.Resources = append(r.Resources, res)
 	}
 	for name := range s.sentVersions {
-		if _, there := p.resources[url][name]; !there && p.mode == ads.Delta {
+		if _, exists := p.resources[url][name]; !exists && p.mode == ads.Delta {
 			delete(s.sentVersions, name)
 			r.Removed = append(r.Removed, name)
 		}
@@ -154,29 +154,29 @@ func withoutRace(t *testing.T) {
 	}
 }
 
-// TestRandomHistoriesConverge verifies that random updates end in the same configuration as a new
-// source has. Responses arrive in any order, twice, or not at all because the stream breaks.
-// Meanwhile, no resource is active before the control plane has sent its dependencies.
+// TestRandomHistoriesConverge verifies that random updates lead to the configuration of a new source.
+// Responses arrive in any order, twice, or not at all because the stream breaks. Meanwhile, no
+// resource is active before the control plane has sent its dependencies.
 func TestRandomHistoriesConverge(t *testing.T) {
 	withoutRace(t)
 	secrets := xdstest.Secrets(t)
-	for name, form := range modes() {
+	for name, mode := range modes() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(150) {
 				r := rand.New(rand.NewPCG(seed, 2))
-				p := newFakeControlPlane(form)
-				s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap(name), slog.New(slog.DiscardHandler))
+				p := newFakeControlPlane(mode)
+				s, active := newTestSourceFrom(t, xdstest.LayeredBootstrap(name), slog.New(slog.DiscardHandler))
 				s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 				p.readRequests(s)
 				for range 150 {
 					p.randomStep(t, s, r, secrets)
-					p.checkActive(t, s, inForce, seed)
+					p.checkActive(t, s, active, seed)
 				}
 				// Finally, set every resource that clusters and listeners can refer to.
-				p.setAll(r, secrets, []any{"nothing of use", 5}[r.IntN(2)])
+				p.setAll(r, secrets, []any{"not a number", 5}[r.IntN(2)])
 				p.deliverAll(t, s, r)
-				if want := p.freshSnapshot(t, name); !reflect.DeepEqual(inForce, want) {
-					t.Fatalf("seed %d: active:\n%+v\nwant the configuration of a new source:\n%+v", seed, inForce, want)
+				if want := p.freshSnapshot(t, name); !reflect.DeepEqual(active, want) {
+					t.Fatalf("seed %d: active:\n%+v\nwant the configuration of a new source:\n%+v", seed, active, want)
 				}
 			}
 		})
@@ -188,7 +188,7 @@ func modes() map[string]ads.Mode {
 	return map[string]ads.Mode{"GRPC": ads.StateOfTheWorld, "DELTA_GRPC": ads.Delta}
 }
 
-// setAll sets everything that clusters and listeners can refer to. two is the value of the later
+// setAll sets all resources to which clusters and listeners can refer. two is the value of the later
 // runtime layer.
 func (p *fakeControlPlane) setAll(r *rand.Rand, secrets []xdstest.Resource, two any) {
 	for i := range 3 {
@@ -204,24 +204,24 @@ func (p *fakeControlPlane) setAll(r *rand.Rand, secrets []xdstest.Resource, two 
 
 // deliverAll delivers the responses for all pending types, in random order.
 func (p *fakeControlPlane) deliverAll(t *testing.T, s *Source, r *rand.Rand) {
-	for due := p.pendingTypes(); len(due) > 0; due = p.pendingTypes() {
-		p.deliver(t, s, p.nextResponse(due[r.IntN(len(due))]))
+	for pending := p.pendingTypes(); len(pending) > 0; pending = p.pendingTypes() {
+		p.deliver(t, s, p.nextResponse(pending[r.IntN(len(pending))]))
 	}
 }
 
 // randomStep breaks the stream, sets a random resource, or delivers a response once or twice.
 func (p *fakeControlPlane) randomStep(t *testing.T, s *Source, r *rand.Rand, secrets []xdstest.Resource) {
-	due := p.pendingTypes()
+	pending := p.pendingTypes()
 	switch n := r.IntN(20); {
 	case n == 0: // the stream breaks, and perhaps a response is lost with it
-		if len(due) > 0 && r.IntN(2) == 0 {
-			p.nextResponse(due[0])
+		if len(pending) > 0 && r.IntN(2) == 0 {
+			p.nextResponse(pending[0])
 		}
 		p.subscriptions = map[string]*subscription{}
 		s.handleEvent(t.Context(), event{channel: s.channels[0]})
 		s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 		p.readRequests(s)
-	case n < 10 || len(due) == 0:
+	case n < 10 || len(pending) == 0:
 		switch r.IntN(8) {
 		case 0:
 			p.set(xdstest.RuntimeLayer([]string{"one", "two"}[r.IntN(2)], r.IntN(3)))
@@ -231,7 +231,7 @@ func (p *fakeControlPlane) randomStep(t *testing.T, s *Source, r *rand.Rand, sec
 			p.set(xdstest.Random(r, secrets))
 		}
 	default:
-		response := p.nextResponse(due[r.IntN(len(due))])
+		response := p.nextResponse(pending[r.IntN(len(pending))])
 		p.deliver(t, s, response)
 		if n == 19 {
 			p.deliver(t, s, response)
@@ -247,28 +247,28 @@ func (p *fakeControlPlane) deliver(t *testing.T, s *Source, r *ads.Response) {
 
 // checkActive fails t if an active cluster has no hosts although its endpoints were not removed, or
 // if an active listener refers to a filter or to routes that were never set.
-func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.Snapshot, seed uint64) {
-	for _, c := range inForce.Clusters {
+func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, active *config.Snapshot, seed uint64) {
+	for _, c := range active.Clusters {
 		if c.Name == "control" {
 			continue
 		}
-		from := clusterOf(s, c.Name).Active.EDSServiceName
-		if len(c.Hosts) == 0 && !(p.mode == ads.Delta && p.everRemoved[resource.EndpointType+from]) {
+		resourceName := clusterOf(s, c.Name).Active.EDSServiceName
+		if len(c.Hosts) == 0 && !(p.mode == ads.Delta && p.everRemoved[resource.EndpointType+resourceName]) {
 			t.Fatalf("seed %d: cluster %s is active without hosts although its endpoints were not removed", seed, c.Name)
 		}
 	}
-	for _, l := range inForce.Listeners {
+	for _, l := range active.Listeners {
 		for _, slot := range listenerOf(s, l.Name).Active.DynamicFilters {
 			if !p.everSet[resource.ExtensionType+slot.Name] {
 				t.Fatalf("seed %d: listener %s is active with a filter that was never set", seed, l.Name)
 			}
 		}
 		for _, table := range listenerOf(s, l.Name).Active.RouteConfigNames {
-			from := resource.RouteType + table
+			resourceName := resource.RouteType + table
 			if name, dubbo := resource.DubboResourceName(table); dubbo {
-				from = resource.DubboRouteType + name
+				resourceName = resource.DubboRouteType + name
 			}
-			if !p.everSet[from] {
+			if !p.everSet[resourceName] {
 				t.Fatalf("seed %d: listener %s is active with routes that were never set", seed, l.Name)
 			}
 		}
@@ -277,13 +277,13 @@ func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.
 
 // freshSnapshot returns the configuration that a new source applies. It resets the subscriptions of
 // p.
-func (p *fakeControlPlane) freshSnapshot(t *testing.T, form string) *config.Snapshot {
+func (p *fakeControlPlane) freshSnapshot(t *testing.T, apiType string) *config.Snapshot {
 	p.subscriptions = map[string]*subscription{}
-	s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap(form), slog.New(slog.DiscardHandler))
+	s, active := newTestSourceFrom(t, xdstest.LayeredBootstrap(apiType), slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	p.readRequests(s)
-	for due := p.pendingTypes(); len(due) > 0; due = p.pendingTypes() {
-		p.deliver(t, s, p.nextResponse(due[0]))
+	for pending := p.pendingTypes(); len(pending) > 0; pending = p.pendingTypes() {
+		p.deliver(t, s, p.nextResponse(pending[0]))
 	}
-	return inForce
+	return active
 }

@@ -29,11 +29,11 @@ import (
 
 // byName returns the resources of a response by short type and name.
 func byName(c *statusv3.ClientConfig) map[string]*statusv3.ClientConfig_GenericXdsConfig {
-	all := map[string]*statusv3.ClientConfig_GenericXdsConfig{}
+	resources := map[string]*statusv3.ClientConfig_GenericXdsConfig{}
 	for _, r := range c.GetGenericXdsConfigs() {
-		all[(&status.Type{Type: r.GetTypeUrl()}).Short()+" "+r.GetName()] = r
+		resources[(&status.Type{Type: r.GetTypeUrl()}).Short()+" "+r.GetName()] = r
 	}
-	return all
+	return resources
 }
 
 func TestCSDSClientStatus(t *testing.T) {
@@ -46,7 +46,7 @@ func TestCSDSClientStatus(t *testing.T) {
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.EndpointType, Nonce: "n", Removed: []string{"gone"}}})
 
 	got := s.statusSnapshot().ClientConfig(true)
-	all := byName(got)
+	resources := byName(got)
 	for name, want := range map[string]adminv3.ClientResourceStatus{
 		"Cluster a":                     adminv3.ClientResourceStatus_NACKED, // the second version
 		"Cluster b":                     adminv3.ClientResourceStatus_ACKED,
@@ -59,26 +59,26 @@ func TestCSDSClientStatus(t *testing.T) {
 		"ClusterLoadAssignment awaited": adminv3.ClientResourceStatus_REQUESTED,
 		"Secret mine":                   adminv3.ClientResourceStatus_ACKED,
 	} {
-		r := all[name]
+		r := resources[name]
 		if r == nil || r.GetClientStatus() != want {
 			t.Errorf("%s: %v, want %v", name, r, want)
 			continue
 		}
-		if isThere := want == adminv3.ClientResourceStatus_ACKED || name == "Cluster a"; isThere != (r.GetLastUpdated() != nil) || isThere != (r.GetVersionInfo() == "1") {
+		if received := want == adminv3.ClientResourceStatus_ACKED || name == "Cluster a"; received != (r.GetLastUpdated() != nil) || received != (r.GetVersionInfo() == "1") {
 			t.Errorf("%s: version %q, updated %v", name, r.GetVersionInfo(), r.GetLastUpdated())
 		}
-		if refused := want == adminv3.ClientResourceStatus_NACKED; refused != (r.GetErrorState().GetDetails() != "" && r.GetErrorState().GetLastUpdateAttempt() != nil) {
+		if rejected := want == adminv3.ClientResourceStatus_NACKED; rejected != (r.GetErrorState().GetDetails() != "" && r.GetErrorState().GetLastUpdateAttempt() != nil) {
 			t.Errorf("%s: error state %v", name, r.GetErrorState())
 		}
 	}
-	if len(all) != 11 { // including the cluster "later"
-		t.Errorf("%d resources, want 11", len(all))
+	if len(resources) != 11 { // including the cluster "later"
+		t.Errorf("%d resources, want 11", len(resources))
 	}
 	c := &clusterv3.Cluster{}
-	if err := all["Cluster a"].GetXdsConfig().UnmarshalTo(c); err != nil || c.GetEdsClusterConfig().GetServiceName() != "hosts" {
+	if err := resources["Cluster a"].GetXdsConfig().UnmarshalTo(c); err != nil || c.GetEdsClusterConfig().GetServiceName() != "hosts" {
 		t.Errorf("previous version of a rejected resource = %v, %v", c, err)
 	}
-	if all["Listener bad"].GetXdsConfig() != nil || !all["Cluster control"].GetIsStaticResource() || got.GetNode().GetId() != "test" {
+	if resources["Listener bad"].GetXdsConfig() != nil || !resources["Cluster control"].GetIsStaticResource() || got.GetNode().GetId() != "test" {
 		t.Errorf("client config = %v", got)
 	}
 	for name, r := range byName(s.statusSnapshot().ClientConfig(false)) {
@@ -105,7 +105,7 @@ func TestCSDSRedactsSecrets(t *testing.T) {
 	if chain := m.GetTlsCertificate().GetCertificateChain(); chain.GetInlineString()+string(chain.GetInlineBytes()) == "" {
 		t.Error("the certificate is missing")
 	}
-	if held := s.channels[0].client.Resources(resource.SecretType)["mine"].Body; !strings.Contains(string(held), "PRIVATE KEY") {
+	if body := s.channels[0].client.Resources(resource.SecretType)["mine"].Body; !strings.Contains(string(body), "PRIVATE KEY") {
 		t.Error("the redaction changed the resource of the client")
 	}
 }
@@ -122,8 +122,8 @@ func TestCSDSServer(t *testing.T) {
 	if _, err := status.Listen(t.Context(), path); err == nil {
 		t.Error("second Listen on one path = nil error, want an error")
 	}
-	if i, err := os.Stat(path); err != nil || i.Mode() != os.ModeSocket|0o600 {
-		t.Errorf("socket mode %v, %v", i, err)
+	if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("socket mode %v, %v", info, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -133,31 +133,31 @@ func TestCSDSServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }() // the server has stopped
-	tool := statusv3.NewClientStatusDiscoveryServiceClient(conn)
-	named := func(id string) *statusv3.ClientStatusRequest {
+	client := statusv3.NewClientStatusDiscoveryServiceClient(conn)
+	request := func(id string) *statusv3.ClientStatusRequest {
 		return &statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{
 			MatchPattern: &matcherv3.StringMatcher_Exact{Exact: id},
 		}}}}
 	}
-	if a, err := tool.FetchClientStatus(t.Context(), named("other")); err != nil || len(a.GetConfig()) != 0 {
-		t.Errorf("response for another node = %v, %v, want no config", a, err)
+	if resp, err := client.FetchClientStatus(t.Context(), request("other")); err != nil || len(resp.GetConfig()) != 0 {
+		t.Errorf("response for another node = %v, %v, want no config", resp, err)
 	}
-	if _, err := tool.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{}}}}); grpcstatus.Code(err) != codes.InvalidArgument {
+	if _, err := client.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{}}}}); grpcstatus.Code(err) != codes.InvalidArgument {
 		t.Errorf("empty matcher: error %v, want InvalidArgument", err)
 	}
-	if err := describes(t.Context(), conn, "envoy.service.status.v3.ClientStatusDiscoveryService"); err != nil {
+	if err := checkReflection(t.Context(), conn, "envoy.service.status.v3.ClientStatusDiscoveryService"); err != nil {
 		t.Error(err)
 	}
-	stream, err := tool.StreamClientStatus(t.Context())
+	stream, err := client.StreamClientStatus(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := stream.Send(named("test")); err != nil {
+		if err := stream.Send(request("test")); err != nil {
 			t.Fatal(err)
 		}
-		if a, err := stream.Recv(); err != nil || len(a.GetConfig()) != 1 || a.GetConfig()[0].GetNode().GetId() != "test" {
-			t.Errorf("response = %v, %v, want the config of node test", a, err)
+		if resp, err := stream.Recv(); err != nil || len(resp.GetConfig()) != 1 || resp.GetConfig()[0].GetNode().GetId() != "test" {
+			t.Errorf("response = %v, %v, want the config of node test", resp, err)
 		}
 	}
 	cancel() // the stream ends with the service
@@ -169,9 +169,9 @@ func TestCSDSServer(t *testing.T) {
 	}
 }
 
-// describes returns an error unless the server returns the descriptor of service by reflection,
-// which grpcurl uses.
-func describes(ctx context.Context, conn *grpc.ClientConn, service string) error {
+// checkReflection returns an error unless the server returns the descriptor of service by reflection,
+// as grpcurl requests it.
+func checkReflection(ctx context.Context, conn *grpc.ClientConn, service string) error {
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
 	if err != nil {
 		return err
@@ -179,9 +179,9 @@ func describes(ctx context.Context, conn *grpc.ClientConn, service string) error
 	if err := stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: service}}); err != nil {
 		return err
 	}
-	a, err := stream.Recv()
-	if err == nil && len(a.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-		err = errors.New(a.GetErrorResponse().GetErrorMessage())
+	resp, err := stream.Recv()
+	if err == nil && len(resp.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		err = errors.New(resp.GetErrorResponse().GetErrorMessage())
 	}
 	return errors.Join(err, stream.CloseSend())
 }

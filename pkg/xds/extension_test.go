@@ -18,29 +18,29 @@ import (
 // TestRejectedExtensions verifies that an extension of another type is rejected, that its listener
 // no longer waits for it, and that the last valid version stays active.
 func TestRejectedExtensions(t *testing.T) {
-	s, inForce := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s, active := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondNoClusters(t, s)
+	respondWithoutClusters(t, s)
 	respondWith(t, s, xdstest.FilteredListener("l", "r", 0, "x"), xdstest.Routes("r", "text"))
-	refusal := func(a *anypb.Any) string {
-		respondWith(t, s, xdstest.Resource{URL: resource.ExtensionType, Name: "x", Body: xdstest.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: a})})
+	nackDetail := func(settings *anypb.Any) string {
+		respondWith(t, s, xdstest.Resource{URL: resource.ExtensionType, Name: "x", Body: xdstest.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: settings})})
 		queue := s.channels[0].queue
 		return queue[len(queue)-1].ErrorDetail
 	}
-	if len(inForce.Listeners) != 0 {
+	if len(active.Listeners) != 0 {
 		t.Fatal("the listener is active before its filter")
 	}
-	if got := refusal(xdstest.PackAny(&corsv3.Cors{})); !strings.Contains(got, "is a type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors, expected one of type.") {
+	if got := nackDetail(xdstest.PackAny(&corsv3.Cors{})); !strings.Contains(got, "is a type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors, expected one of type.") {
 		t.Errorf("another type: rejected with %q", got)
 	}
-	if got := xdstest.ActiveFilters(inForce); !slices.Equal(got, []string{"MISSING"}) {
+	if got := xdstest.ActiveFilters(active); !slices.Equal(got, []string{"MISSING"}) {
 		t.Errorf("active: %q, want a missing filter", got)
 	}
 	respondWith(t, s, xdstest.Extension("x", "good"))
-	if got := refusal(xdstest.PackAny(&routerv3.Router{})); !strings.Contains(got, "Router is not supported") {
+	if got := nackDetail(xdstest.PackAny(&routerv3.Router{})); !strings.Contains(got, "Router is not supported") {
 		t.Errorf("no filter: rejected with %q", got)
 	}
-	if got := xdstest.ActiveFilters(inForce); !slices.Equal(got, []string{"good"}) {
+	if got := xdstest.ActiveFilters(active); !slices.Equal(got, []string{"good"}) {
 		t.Errorf("active: %q, want the last valid version", got)
 	}
 }

@@ -23,7 +23,7 @@ type rejectingApply struct{ check func(*config.Snapshot) error }
 
 // install gives s a stack that checks each new configuration and stores it in active. It fails t if
 // the reported changes alone do not lead to the new configuration.
-func (h *rejectingApply) install(t *testing.T, s *Source, active *config.Snapshot) {
+func (a *rejectingApply) install(t *testing.T, s *Source, active *config.Snapshot) {
 	t.Helper()
 	file := *active
 	file.Clusters, file.Listeners, file.Routes = nil, nil, nil
@@ -35,7 +35,7 @@ func (h *rejectingApply) install(t *testing.T, s *Source, active *config.Snapsho
 				t.Fatalf("the reported changes lead to\n%+v\nwant\n%+v", changed, next)
 			}
 		}
-		if err := h.check(next); err != nil {
+		if err := a.check(next); err != nil {
 			return err
 		}
 		*active = *next
@@ -51,14 +51,14 @@ func (h *rejectingApply) install(t *testing.T, s *Source, active *config.Snapsho
 // next.
 func withChanges(c *config.Snapshot, d config.Delta, next *config.Snapshot) *config.Snapshot {
 	changed, clusters := *c, map[string]*config.Cluster{}
-	for _, one := range slices.Concat(c.Clusters, d.Clusters) {
-		clusters[one.Name] = one
+	for _, cluster := range slices.Concat(c.Clusters, d.Clusters) {
+		clusters[cluster.Name] = cluster
 	}
 	changed.Clusters = nil
-	for _, one := range next.Clusters {
-		if known := clusters[one.Name]; known != nil {
-			changed.Clusters = append(changed.Clusters, known)
-			delete(clusters, one.Name)
+	for _, cluster := range next.Clusters {
+		if merged := clusters[cluster.Name]; merged != nil {
+			changed.Clusters = append(changed.Clusters, merged)
+			delete(clusters, cluster.Name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
@@ -102,17 +102,17 @@ func rejectSome(next *config.Snapshot) error {
 }
 
 // TestRandomHistoriesWithFailuresConverge is TestRandomHistoriesConverge with rejected
-// configurations and with changes of the file. During the updates, the active configuration is the
-// one that the Source assumes. After the rejected resources were sent again and accepted, the
-// configuration is that of a new source.
+// configurations and with changes of the file. During the updates, the active configuration is equal
+// to that of the Source's stack. After the rejected resources are sent again and accepted, it is that
+// of a new source.
 func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
 	withoutRace(t)
 	secrets := xdstest.Secrets(t)
-	for name, form := range modes() {
-		for _, lazy := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/lazy=%t", name, lazy), func(t *testing.T) {
+	for name, mode := range modes() {
+		for _, onDemand := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/on-demand=%t", name, onDemand), func(t *testing.T) {
 				for seed := range uint64(50) {
-					runFailures(t, name, form, lazy, seed, secrets)
+					runFailures(t, name, mode, onDemand, seed, secrets)
 				}
 			})
 		}
@@ -134,57 +134,57 @@ func randomFile(r *rand.Rand) *config.Snapshot {
 	return file
 }
 
-func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint64, secrets []xdstest.Resource) {
+func runFailures(t *testing.T, apiType string, mode ads.Mode, onDemand bool, seed uint64, secrets []xdstest.Resource) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 4))
-	p := newFakeControlPlane(form)
-	s, inForce, h := newHistorySource(t, p, name, lazy)
-	world := &rejectingApply{rejectSome}
-	world.install(t, s, inForce)
+	p := newFakeControlPlane(mode)
+	s, active, h := newHistorySource(t, p, apiType, onDemand)
+	apply := &rejectingApply{rejectSome}
+	apply.install(t, s, active)
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	p.readRequests(s)
-	sound := func(when string) {
+	checkConsistent := func(when string) {
 		t.Helper()
 		names := map[string]bool{}
-		for _, c := range inForce.Clusters {
+		for _, c := range active.Clusters {
 			names["cluster "+c.Name] = true
 		}
-		for _, l := range inForce.Listeners {
+		for _, l := range active.Listeners {
 			names["listener "+l.Name] = true
 		}
-		for _, table := range inForce.Routes {
+		for _, table := range active.Routes {
 			names["table "+table.Name] = true
 		}
-		if len(names) != len(inForce.Clusters)+len(inForce.Listeners)+len(inForce.Routes) {
+		if len(names) != len(active.Clusters)+len(active.Listeners)+len(active.Routes) {
 			t.Fatalf("seed %d, %s: two active resources have the same name", seed, when)
 		}
-		if want := s.stack.Snapshot(); !reflect.DeepEqual(inForce, want) {
-			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, inForce, want)
+		if want := s.stack.Snapshot(); !reflect.DeepEqual(active, want) {
+			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, active, want)
 		}
 		checkInvariants(t, s, seed)
 	}
-	based := 0
+	acceptedFiles := 0
 	for range 150 {
 		switch n := r.IntN(8); {
-		case n == 0 && lazy:
+		case n == 0 && onDemand:
 			h.subscribe(func() bool { return r.IntN(3) == 0 })
-		case n == 1 && lazy:
+		case n == 1 && onDemand:
 			h.unsubscribe(func() bool { return r.IntN(3) == 0 })
 		case n == 2:
 			file := randomFile(r)
 			file.Bootstrap.StaticResources = s.opts.Bootstrap.StaticResources
 			if s.stack.SetFile(t.Context(), file) == nil {
-				based++
+				acceptedFiles++
 			}
 		default:
 			p.randomStep(t, s, r, secrets)
 		}
-		sound("during the updates")
+		checkConsistent("during the updates")
 	}
-	if based == 0 {
+	if acceptedFiles == 0 {
 		t.Errorf("seed %d: no file was accepted", seed)
 	}
-	world.check = func(*config.Snapshot) error { return nil }
+	apply.check = func(*config.Snapshot) error { return nil }
 	if err := s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}}); err != nil {
 		t.Fatal(err)
 	}
@@ -192,18 +192,18 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		p.set(xdstest.Cluster(fmt.Sprint("c", i), fmt.Sprint("e", i), "", 0))
 	}
 	p.setAll(r, secrets, 5)
-	for name, l := range p.resources[resource.ListenerType] {
-		p.set(xdstest.Resource{URL: resource.ListenerType, Name: name, Body: l.Body})
+	for apiType, l := range p.resources[resource.ListenerType] {
+		p.set(xdstest.Resource{URL: resource.ListenerType, Name: apiType, Body: l.Body})
 	}
 	p.deliverAll(t, s, r)
-	got := inForce
-	if lazy {
+	got := active
+	if onDemand {
 		h.subscribe(func() bool { return true })
 		p.deliverAll(t, s, r)
-		got = withoutOnDemand(inForce)
+		got = withoutOnDemand(active)
 	}
-	sound("after the last update")
-	if want := p.freshSnapshot(t, name); !reflect.DeepEqual(got, want) {
+	checkConsistent("after the last update")
+	if want := p.freshSnapshot(t, apiType); !reflect.DeepEqual(got, want) {
 		t.Fatalf("seed %d: active:\n%+v\nwant the configuration of a new source:\n%+v", seed, got, want)
 	}
 }

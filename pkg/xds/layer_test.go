@@ -33,8 +33,8 @@ func (r *rig) activeClusters() string {
 	return strings.Join(names, " ")
 }
 
-// TestOtherLayers verifies that a lower layer changes clusters and routes next to the control plane.
-// They stay active after an update by the control plane and after rejected changes.
+// TestOtherLayers verifies that a lower layer can change clusters and routes in addition to the control
+// plane, and that they stay active after an update by the control plane and after rejected changes.
 func TestOtherLayers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -48,7 +48,7 @@ func TestOtherLayers(t *testing.T) {
 		if err := overlay.Apply(t.Context(), layers.Change{Clusters: []*config.Cluster{{Name: "a"}, {Name: "b"}}, Routes: table}); err != nil {
 			t.Fatal(err)
 		}
-		want := func(when string) {
+		checkActive := func(when string) {
 			t.Helper()
 			if got := r.activeClusters(); got != "a b c" {
 				t.Errorf("%s active clusters: %s, want a b c", when, got)
@@ -57,9 +57,9 @@ func TestOtherLayers(t *testing.T) {
 				t.Errorf("%s the table is not active", when)
 			}
 		}
-		want("immediately:")
+		checkActive("immediately:")
 		c.sendAccepted(xdstest.Listener("more", 81, "r", "", 0))
-		want("after a listener:")
+		checkActive("after a listener:")
 
 		r.applyErr = func(*config.Snapshot) error { return errors.New("no") }
 		if err := overlay.Apply(t.Context(), layers.Change{Clusters: []*config.Cluster{{Name: "d"}}, Routes: &config.RouteTable{}}); err == nil {
@@ -73,11 +73,11 @@ func TestOtherLayers(t *testing.T) {
 			t.Errorf("Apply with a name of the control plane = %v, want a name conflict", err)
 		}
 		got := c.send(resource.ListenerType, packResource(xdstest.Listener("l", 80, "t", "", 0))).GetErrorDetail().GetMessage()
-		if want := `l: route table "t": a service also defines this name`; got != want {
-			t.Errorf("NACK for a listener with the table of another layer = %q, want %q", got, want)
+		if checkActive := `l: route table "t": a service also defines this name`; got != checkActive {
+			t.Errorf("NACK for a listener with the table of another layer = %q, want %q", got, checkActive)
 		}
 		c.sendAccepted(xdstest.Listener("l", 82, "r", "", 0))
-		want("after rejected changes:")
+		checkActive("after rejected changes:")
 	})
 }
 
@@ -126,38 +126,38 @@ func TestSetFileDuringStart(t *testing.T) {
 func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		plane := r.serve(controlAddress)
+		controlPlane := r.serve(controlAddress)
 		r.run()
-		c := r.nextStream(plane)
+		c := r.nextStream(controlPlane)
 		r.sendInitial(c)
 		file := &config.Snapshot{Bootstrap: r.source.opts.Bootstrap}
-		taking := *file
-		taking.Bootstrap.StaticResources = []byte(strings.Replace(string(file.Bootstrap.StaticResources), `[`, `[{"name": "x"}, `, 1))
-		taking.Listeners = []*config.Listener{{Name: "m"}}
-		if err := r.source.stack.SetFile(t.Context(), &taking); err != nil {
+		conflicting := *file
+		conflicting.Bootstrap.StaticResources = []byte(strings.Replace(string(file.Bootstrap.StaticResources), `[`, `[{"name": "x"}, `, 1))
+		conflicting.Listeners = []*config.Listener{{Name: "m"}}
+		if err := r.source.stack.SetFile(t.Context(), &conflicting); err != nil {
 			t.Fatal(err)
 		}
 		x, m := xdstest.Cluster("x", "e", "", 0), xdstest.Listener("m", 81, "r", "", 0)
-		for _, all := range [][]xdstest.Resource{{xdstest.Cluster("c", "e", "", 0), x}, {xdstest.Listener("l", 80, "r", "", 0), m}} {
-			if answer := c.send(all[0].URL, &anypb.Any{TypeUrl: all[0].URL, Value: all[0].Body}, &anypb.Any{TypeUrl: all[1].URL, Value: all[1].Body}); answer.GetErrorDetail() == nil {
-				t.Errorf("%s of the control plane was accepted although the file defines the name", all[1].Name)
+		for _, resources := range [][]xdstest.Resource{{xdstest.Cluster("c", "e", "", 0), x}, {xdstest.Listener("l", 80, "r", "", 0), m}} {
+			if ack := c.send(resources[0].URL, &anypb.Any{TypeUrl: resources[0].URL, Value: resources[0].Body}, &anypb.Any{TypeUrl: resources[1].URL, Value: resources[1].Body}); ack.GetErrorDetail() == nil {
+				t.Errorf("%s of the control plane was accepted although the file defines the name", resources[1].Name)
 			}
 		}
-		more := taking
-		more.Clusters = []*config.Cluster{{Name: "more"}}
-		if err := r.source.stack.SetFile(t.Context(), &more); err != nil {
+		extended := conflicting
+		extended.Clusters = []*config.Cluster{{Name: "more"}}
+		if err := r.source.stack.SetFile(t.Context(), &extended); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if n := len(plane.streams); n != 0 {
+		if n := len(controlPlane.streams); n != 0 {
 			t.Errorf("%d streams started after a change that releases no name", n)
 		}
 		if err := r.source.stack.SetFile(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
-		again := r.nextStream(plane)
-		again.sendAccepted(xdstest.Cluster("c", "e", "", 0), x)
-		again.sendAccepted(xdstest.Listener("l", 80, "r", "", 0), m)
+		reconnected := r.nextStream(controlPlane)
+		reconnected.sendAccepted(xdstest.Cluster("c", "e", "", 0), x)
+		reconnected.sendAccepted(xdstest.Listener("l", 80, "r", "", 0), m)
 		if got := r.activeClusters(); got != "c x" || !slices.Equal(r.listeners(), []string{"l", "m"}) {
 			t.Errorf("active clusters: %s and listeners %v, want c x and l m", got, r.listeners())
 		}

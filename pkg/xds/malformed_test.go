@@ -44,8 +44,8 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 	}
 	invalid := protowire.AppendString(protowire.AppendTag(xdstest.Marshal(&clusterv3.Cluster{Name: "a"}), 28, protowire.BytesType), "\xff\xfe") // alt_stat_name
 	for name, c := range map[string]struct {
-		say    []xdstest.Resource
-		reason string
+		resources []xdstest.Resource
+		reason    string
 	}{
 		"malformed protobuf":            {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: append(xdstest.Marshal(&clusterv3.Cluster{Name: "a"}), 0x0f)}}, "cannot parse"},
 		"invalid UTF-8":                 {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: invalid}}, "UTF-8"},
@@ -64,15 +64,15 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 			if cluster == nil || table == nil {
 				t.Fatal("the cluster or the routes are not active")
 			}
-			r := &ads.Response{Type: c.say[0].URL, Version: "2", Nonce: "m"}
-			for _, one := range c.say {
-				r.Resources = append(r.Resources, ads.Resource{Name: one.Name, Version: "2", Body: one.Body})
+			r := &ads.Response{Type: c.resources[0].URL, Version: "2", Nonce: "m"}
+			for _, res := range c.resources {
+				r.Resources = append(r.Resources, ads.Resource{Name: res.Name, Version: "2", Body: res.Body})
 			}
 			s.handleEvent(t.Context(), event{channel: s.channels[0], response: r})
 			var reasons []string
-			for _, one := range s.Status().ControlPlanes[0].Types {
-				if one.Rejected != nil {
-					reasons = append(reasons, one.Rejected.Reason)
+			for _, res := range s.Status().ControlPlanes[0].Types {
+				if res.Rejected != nil {
+					reasons = append(reasons, res.Rejected.Reason)
 				}
 			}
 			if len(reasons) != 1 || !strings.Contains(reasons[0], c.reason) {
@@ -107,8 +107,8 @@ func TestRejectedLargeResourceMemory(t *testing.T) {
 	if err == nil || len(err.Error()) > 1<<20 {
 		t.Errorf("the error text has %d bytes, want at most 1 MiB", len(fmt.Sprint(err)))
 	}
-	if took := after.TotalAlloc - before.TotalAlloc; took > 20*size {
-		t.Errorf("%d bytes allocated %d bytes, want at most 20 times the size", len(body), took)
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 20*size {
+		t.Errorf("%d bytes allocated %d bytes, want at most 20 times the size", len(body), allocated)
 	}
 	goruntime.GC()
 	goruntime.ReadMemStats(&after)
@@ -121,7 +121,7 @@ func TestRejectedLargeResourceMemory(t *testing.T) {
 // TestLongReasonIsTruncated verifies that the error detail of a NACK has at most 8 KiB, because a
 // control plane may limit the size of messages.
 func TestLongReasonIsTruncated(t *testing.T) {
-	s, _ := newTestSourceOf(t, xdstest.Bootstrap("DELTA_GRPC"), slog.New(slog.DiscardHandler))
+	s, _ := newTestSourceFrom(t, xdstest.Bootstrap("DELTA_GRPC"), slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	m := &clusterv3.Cluster{Name: "a"}
 	for i := range 5000 {
@@ -132,8 +132,8 @@ func TestLongReasonIsTruncated(t *testing.T) {
 	if !ok {
 		t.Fatal("clusters are not subscribed")
 	}
-	answer, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, time.Now()))
-	if n := len(answer.ErrorDetail); n < 1000 || n > 8<<10 {
+	ack, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, time.Now()))
+	if n := len(ack.ErrorDetail); n < 1000 || n > 8<<10 {
 		t.Errorf("the NACK has %d bytes, want 1000 to 8192", n)
 	}
 }

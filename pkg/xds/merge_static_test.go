@@ -19,9 +19,9 @@ import (
 func TestConfigSourceFields(t *testing.T) {
 	const ads, service, cds = "dynamic_resources.ads_config", "dynamic_resources.ads_config.grpc_services[0]", "dynamic_resources.cds_config"
 	for name, c := range map[string]struct {
-		b       config.Bootstrap
-		wrong   bootstrap.FieldErrors
-		ignored []string
+		b        config.Bootstrap
+		rejected bootstrap.FieldErrors
+		ignored  []string
 	}{
 		"supported fields": {xdstest.BootstrapWith(`, "transport_api_version": "V3", "set_node_on_first_message_only": true`, "", `, "skip_envoy_headers": true`, `, "resource_api_version": "V3"`), nil, nil},
 		"ignored fields": {xdstest.BootstrapWith(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, ""), nil,
@@ -44,9 +44,9 @@ func TestConfigSourceFields(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: c.b}, xdstest.Capabilities())
-			var wrong bootstrap.FieldErrors
-			errors.As(err, &wrong)
-			if diff := cmp.Diff(c.wrong, wrong); diff != "" || (err != nil) != (c.wrong != nil) {
+			var rejected bootstrap.FieldErrors
+			errors.As(err, &rejected)
+			if diff := cmp.Diff(c.rejected, rejected); diff != "" || (err != nil) != (c.rejected != nil) {
 				t.Errorf("rejected with %v (-want +got):\n%s", err, diff)
 			}
 			var fields []string
@@ -69,9 +69,9 @@ func TestConfigSourceFields(t *testing.T) {
 // of a control plane and about a secret without a name.
 func TestUnusedAddressesAndSecretsAreReported(t *testing.T) {
 	b := xdstest.Bootstrap("GRPC")
-	const one = `{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}`
-	two := `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [{"lb_endpoints": [` + fmt.Sprintf(one, 1) + ", " + fmt.Sprintf(one, 2) + `]}]}}`
-	b.StaticResources = xdstest.StaticResourcesJSON([]string{two}, nil, []string{xdstest.SecretJSON(t, "")})
+	const endpointJSON = `{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}`
+	clusterJSON := `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [{"lb_endpoints": [` + fmt.Sprintf(endpointJSON, 1) + ", " + fmt.Sprintf(endpointJSON, 2) + `]}]}}`
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{clusterJSON}, nil, []string{xdstest.SecretJSON(t, "")})
 	_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
 	want := bootstrap.FieldErrors{
 		{Field: "dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name", Reason: `"control" has 2 addresses: only the first one is used`},
@@ -82,8 +82,8 @@ func TestUnusedAddressesAndSecretsAreReported(t *testing.T) {
 	}
 }
 
-// withLoadStats returns b with load reports to the control plane; envoy has additional JSON fields
-// of envoy_grpc.
+// withLoadStats returns b with load reports to the control plane; envoy contains additional JSON
+// fields of envoy_grpc.
 func withLoadStats(b config.Bootstrap, envoy string) config.Bootstrap {
 	b.LoadStats = fmt.Appendf(nil, `{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}}]}`, envoy)
 	return b

@@ -33,7 +33,7 @@ func TestMetrics(t *testing.T) {
 	s.channels[0].setConnected()
 	respondWith(t, s, xdstest.Cluster("c", "e", "", 0), xdstest.Endpoints("e", 1))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.ClusterType, Nonce: "n", Resources: []ads.Resource{
-		{Name: "c", Body: xdstest.Cluster("c", "e", "", 0).Body}, {Name: "?", DecodeError: "what is it?"},
+		{Name: "c", Body: xdstest.Cluster("c", "e", "", 0).Body}, {Name: "?", DecodeError: "malformed"},
 	}}})
 	got := map[string]float64{}
 	families, err := registry.Gather()
@@ -42,12 +42,12 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			words := []string{f.GetName()}
+			labels := []string{f.GetName()}
 			for _, l := range m.GetLabel() {
-				words = append(words, l.GetValue())
+				labels = append(labels, l.GetValue())
 			}
-			if strings.HasPrefix(words[0], "weft_xds_") {
-				got[strings.Join(words, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			if strings.HasPrefix(labels[0], "weft_xds_") {
+				got[strings.Join(labels, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
 	}

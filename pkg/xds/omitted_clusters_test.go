@@ -13,29 +13,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
-// TestStaticListenersServeWithoutControlPlaneCertificates verifies that static listeners are active
+// TestStaticListenersWithoutControlPlaneCertificates verifies that static listeners are active
 // although the certificates of the control plane cannot be read. Its cluster becomes active once it
 // is connected.
-func TestStaticListenersServeWithoutControlPlaneCertificates(t *testing.T) {
-	authorities := filepath.Join(t.TempDir(), "ca.pem")
-	secured := strings.TrimSuffix(xdstest.ControlPlaneJSON, "}") + `, "transport_socket": {"name": "tls", "typed_config": {
+func TestStaticListenersWithoutControlPlaneCertificates(t *testing.T) {
+	caFile := filepath.Join(t.TempDir(), "ca.pem")
+	clusterJSON := strings.TrimSuffix(xdstest.ControlPlaneJSON, "}") + `, "transport_socket": {"name": "tls", "typed_config": {
 		"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-		"common_tls_context": {"validation_context": {"trusted_ca": {"filename": "` + authorities + `"}}}}}}`
+		"common_tls_context": {"validation_context": {"trusted_ca": {"filename": "` + caFile + `"}}}}}}`
 	log := &lineLog{}
 	file := xdstest.Bootstrap("GRPC")
-	file.StaticResources = xdstest.StaticResourcesJSON([]string{secured}, []string{xdstest.DirectResponseListenerJSON("static", 80)}, nil)
-	s, inForce := newTestSourceOf(t, file, slog.New(slog.NewTextHandler(log, nil)))
-	if len(inForce.Listeners) != 1 || len(inForce.Clusters) != 0 {
-		t.Fatalf("%d active listeners and %d clusters, want the listener without the cluster", len(inForce.Listeners), len(inForce.Clusters))
+	file.StaticResources = xdstest.StaticResourcesJSON([]string{clusterJSON}, []string{xdstest.DirectResponseListenerJSON("static", 80)}, nil)
+	s, active := newTestSourceFrom(t, file, slog.New(slog.NewTextHandler(log, nil)))
+	if len(active.Listeners) != 1 || len(active.Clusters) != 0 {
+		t.Fatalf("%d active listeners and %d clusters, want the listener without the cluster", len(active.Listeners), len(active.Clusters))
 	}
 	if got := log.lines("level=ERROR"); len(got) != 1 || !strings.Contains(got[0], "ca.pem: no such file") || !strings.Contains(got[0], "control_plane=control") {
 		t.Errorf("the log has %q", got)
 	}
-	if err := os.WriteFile(authorities, testpki.New(t).PEM, 0o600); err != nil {
+	if err := os.WriteFile(caFile, testpki.New(t).PEM, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	if !slices.ContainsFunc(inForce.Clusters, func(c *config.Cluster) bool { return c.Name == "control" }) || len(inForce.Listeners) != 1 {
-		t.Errorf("after the connection: %d active listeners and %d clusters", len(inForce.Listeners), len(inForce.Clusters))
+	if !slices.ContainsFunc(active.Clusters, func(c *config.Cluster) bool { return c.Name == "control" }) || len(active.Listeners) != 1 {
+		t.Errorf("after the connection: %d active listeners and %d clusters", len(active.Listeners), len(active.Clusters))
 	}
 }

@@ -52,10 +52,10 @@ func (c *fakeOnDemand) request(names ...string) {
 }
 
 // setInUse sets whether name is in use.
-func (c *fakeOnDemand) setInUse(name string, using bool) {
+func (c *fakeOnDemand) setInUse(name string, inUse bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.inUse[name] = using
+	c.inUse[name] = inUse
 }
 
 const (
@@ -82,11 +82,11 @@ func (r *rig) hosts() (list []string) {
 		if !c.OnDemand.Enabled() {
 			continue // a static cluster
 		}
-		what := fmt.Sprint(len(c.Hosts))
+		state := fmt.Sprint(len(c.Hosts))
 		if c.OnDemand.Unsubscribed {
-			what = "unsubscribed"
+			state = "unsubscribed"
 		}
-		list = append(list, c.Name+" "+what)
+		list = append(list, c.Name+" "+state)
 	}
 	return list
 }
@@ -96,19 +96,19 @@ func (r *rig) hosts() (list []string) {
 func (r *rig) tables() (list []string) {
 	synctest.Wait()
 	for _, t := range r.active.Load().Routes {
-		what := fmt.Sprint(len(t.VirtualHosts))
+		state := fmt.Sprint(len(t.VirtualHosts))
 		if t.OnDemand.Unsubscribed {
-			what = "unsubscribed"
+			state = "unsubscribed"
 		}
-		list = append(list, t.Name+" "+what)
+		list = append(list, t.Name+" "+state)
 	}
 	return list
 }
 
-func checkList(t *testing.T, what string, got []string, want ...string) {
+func checkList(t *testing.T, label string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: %v, want %v", what, got, want)
+		t.Errorf("%s: %v, want %v", label, got, want)
 	}
 }
 
@@ -185,23 +185,23 @@ func TestChangedClusterKeepsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)
 		c := r.runAndAccept()
-		say := func(endpoints string) {
+		sendClusters := func(endpoints string) {
 			c.sendAccepted(xdstest.Cluster("asleep", endpoints, "", 0), xdstest.Cluster("waking", endpoints+"w", "", 0), xdstest.Cluster("awake", endpoints, "", 0))
 		}
-		say("e")
+		sendClusters("e")
 		clusters.request("awake", "waking")
 		clusters.setInUse("awake", true)
 		clusters.setInUse("waking", true)
 		c.sendAccepted(xdstest.Endpoints("e", 1))
 		checkList(t, "before", r.hosts(), "asleep unsubscribed", "awake 1", "waking unsubscribed")
-		say("f")
+		sendClusters("f")
 		checkList(t, "before the new endpoints", r.hosts(), "asleep unsubscribed", "awake 1", "waking unsubscribed")
 		c.sendAccepted(xdstest.Endpoints("f", 1, 2), xdstest.Endpoints("fw", 1, 2, 3))
 		checkList(t, "after", r.hosts(), "asleep unsubscribed", "awake 2", "waking 3")
 		c.sendAccepted(xdstest.Cluster("asleep", "f", "", 0))
 		checkList(t, "after the others are removed", r.hosts(), "asleep unsubscribed")
 		clusters.setInUse("awake", false)
-		say("f")
+		sendClusters("f")
 		checkList(t, "after the others return", r.hosts(), "asleep unsubscribed", "awake unsubscribed", "waking unsubscribed")
 		clusters.request("asleep")
 		c.sendAccepted(xdstest.Endpoints("f", 1))

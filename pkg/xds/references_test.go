@@ -17,24 +17,24 @@ import (
 // with and without on-demand resources.
 func TestReferencesAreCounted(t *testing.T) {
 	secrets := xdstest.Secrets(t)
-	for name, form := range modes() {
-		for _, leaves := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/lazy=%v", name, leaves), func(t *testing.T) {
+	for name, mode := range modes() {
+		for _, onDemand := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/on-demand=%v", name, onDemand), func(t *testing.T) {
 				for seed := range uint64(40) {
 					r := rand.New(rand.NewPCG(seed, 9))
-					p := newFakeControlPlane(form)
-					s, _, l := newHistorySource(t, p, name, leaves)
+					p := newFakeControlPlane(mode)
+					s, _, h := newHistorySource(t, p, name, onDemand)
 					s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 					p.readRequests(s)
 					for range 150 {
 						switch r.IntN(8) {
 						case 0:
-							if leaves {
-								l.subscribe(func() bool { return r.IntN(3) == 0 })
+							if onDemand {
+								h.subscribe(func() bool { return r.IntN(3) == 0 })
 							}
 						case 1:
-							if leaves {
-								l.unsubscribe(func() bool { return r.IntN(3) == 0 })
+							if onDemand {
+								h.unsubscribe(func() bool { return r.IntN(3) == 0 })
 							}
 						default:
 							p.randomStep(t, s, r, secrets)
@@ -54,7 +54,7 @@ func TestReplacedReferencesAreUnsubscribed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 		s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-		asked := func(when string, want ...string) {
+		checkSubscribed := func(when string, want ...string) {
 			t.Helper()
 			if _, names := s.channels[0].client.Subscription(resource.EndpointType); !slices.Equal(names, want) {
 				t.Errorf("%s: subscribed to endpoints %q, want %q", when, names, want)
@@ -62,13 +62,13 @@ func TestReplacedReferencesAreUnsubscribed(t *testing.T) {
 		}
 		respondWith(t, s, xdstest.Cluster("c", "e1", "", 0), xdstest.Endpoints("e1", 1))
 		respondWith(t, s, xdstest.Cluster("c", "e2", "", 0))
-		asked("before the new endpoints", "e1", "e2")
+		checkSubscribed("before the new endpoints", "e1", "e2")
 		respondWith(t, s, xdstest.Endpoints("e2", 1))
-		asked("after the new endpoints", "e2")
+		checkSubscribed("after the new endpoints", "e2")
 		respondWith(t, s, xdstest.Cluster("c", "e3", "", time.Second))
 		time.Sleep(time.Second)
 		s.onDeadline(t.Context())
-		asked("after the timeout", "e3")
+		checkSubscribed("after the timeout", "e3")
 		s.deadlineTimer.Stop()
 	})
 }

@@ -93,7 +93,7 @@ func TestNameConflictsWithFile(t *testing.T) {
 	})
 }
 
-// packResource returns r as it is in a response.
+// packResource returns r as a response contains it.
 func packResource(r xdstest.Resource) *anypb.Any { return &anypb.Any{TypeUrl: r.URL, Value: r.Body} }
 
 // TestRemovalAppliesWhenAdditionIsRejected verifies that a response removes a listener although its

@@ -14,28 +14,28 @@ import (
 )
 
 func TestRoutesUseRuntime(t *testing.T) {
-	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
-		t.Run(form, func(t *testing.T) {
-			s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap(form), slog.New(slog.DiscardHandler))
+	for _, apiType := range []string{"GRPC", "DELTA_GRPC"} {
+		t.Run(apiType, func(t *testing.T) {
+			s, active := newTestSourceFrom(t, xdstest.LayeredBootstrap(apiType), slog.New(slog.DiscardHandler))
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 			if first := s.channels[0].queue[0]; first.Type != resource.RuntimeType || !slices.Equal(slices.Concat(first.Names, first.Subscribe), []string{"one", "two"}) {
 				t.Errorf("first subscription: %+v, want the runtime layers", first)
 			}
-			step := func(want float64, refused string, all ...xdstest.Resource) {
+			step := func(want float64, reason string, resources ...xdstest.Resource) {
 				t.Helper()
-				respondWith(t, s, all...)
-				if got := xdstest.ActiveFraction(inForce); got != want {
+				respondWith(t, s, resources...)
+				if got := xdstest.ActiveFraction(active); got != want {
 					t.Errorf("runtime fraction = %v, want %v", got, want)
 				}
 				queue := s.channels[0].queue
-				if got := queue[len(queue)-1].ErrorDetail; !strings.Contains(got, refused) || refused == "" && got != "" {
-					t.Errorf("rejected with %q, want %q", got, refused)
+				if got := queue[len(queue)-1].ErrorDetail; !strings.Contains(got, reason) || reason == "" && got != "" {
+					t.Errorf("rejected with %q, want %q", got, reason)
 				}
 			}
-			respondNoClusters(t, s)
+			respondWithoutClusters(t, s)
 			step(-1, "", xdstest.Listener("l", 80, "r", "", 0), xdstest.FractionRoutes("r"))
-			if waits := s.state.Warming(); len(waits) != 1 || !slices.Equal(waits[0].Missing, []string{"runtime one", "runtime two"}) {
-				t.Errorf("Warming() = %+v, want the listener without its runtime layers", waits)
+			if warming := s.state.Warming(); len(warming) != 1 || !slices.Equal(warming[0].Missing, []string{"runtime one", "runtime two"}) {
+				t.Errorf("Warming() = %+v, want the listener without its runtime layers", warming)
 			}
 			step(-1, "", xdstest.RuntimeLayer("one", 20))
 			step(30, "", xdstest.RuntimeLayer("two", 30))
@@ -46,16 +46,16 @@ func TestRoutesUseRuntime(t *testing.T) {
 			step(30, "two: route table r is not valid with this layer: ", xdstest.Resource{URL: resource.RuntimeType, Name: "two", Body: xdstest.Marshal(&runtimev3.Runtime{Name: "two", Layer: &structpb.Struct{
 				Fields: map[string]*structpb.Value{"share": structpb.NewNumberValue(5), "weights.c0": structpb.NewNumberValue(0)},
 			}})})
-			step(50, "", xdstest.RuntimeLayer("two", "nothing of use"))
+			step(50, "", xdstest.RuntimeLayer("two", "not a number"))
 		})
 	}
 }
 
-// TestRejectedLayerIsNotWaitedFor verifies that listeners do not wait for a rejected runtime layer.
-func TestRejectedLayerIsNotWaitedFor(t *testing.T) {
-	s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap("GRPC"), slog.New(slog.DiscardHandler))
+// TestListenersDoNotWaitForRejectedLayer verifies that listeners do not wait for a rejected runtime layer.
+func TestListenersDoNotWaitForRejectedLayer(t *testing.T) {
+	s, active := newTestSourceFrom(t, xdstest.LayeredBootstrap("GRPC"), slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondNoClusters(t, s)
+	respondWithoutClusters(t, s)
 	respondWith(t, s, xdstest.Listener("l", 80, "r", "", 0), xdstest.FractionRoutes("r"), xdstest.RuntimeLayer("one", 20))
 	bad := xdstest.Resource{URL: resource.RuntimeType, Name: "two", Body: xdstest.Marshal(&runtimev3.Runtime{Name: "two", Layer: &structpb.Struct{
 		Fields: map[string]*structpb.Value{"share": structpb.NewNullValue()},
@@ -65,7 +65,7 @@ func TestRejectedLayerIsNotWaitedFor(t *testing.T) {
 		want  float64
 	}{{bad, 20}, {xdstest.RuntimeLayer("two", 30), 30}, {bad, 30}} {
 		respondWith(t, s, step.layer)
-		if got := xdstest.ActiveFraction(inForce); got != step.want {
+		if got := xdstest.ActiveFraction(active); got != step.want {
 			t.Errorf("runtime fraction = %v, want %v", got, step.want)
 		}
 	}

@@ -42,13 +42,13 @@ func edsCluster(i int, timeout time.Duration) []byte {
 }
 
 // newSourceWithClusters returns a Source that has received clusters with their endpoints, and the
-// number of applied changes of only clusters or routes. form is the api_type. If lazy is true, the clusters are
-// on demand and unsubscribed.
-func newSourceWithClusters(tb testing.TB, clusters int, form string, lazy bool) (s *Source, applied *int) {
+// number of applied changes of only clusters or routes. If onDemand is true, the clusters are on
+// demand and unsubscribed.
+func newSourceWithClusters(tb testing.TB, clusters int, apiType string, onDemand bool) (s *Source, applied *int) {
 	tb.Helper()
 	applied = new(int)
 	o := Options{
-		Bootstrap: xdstest.Bootstrap(form),
+		Bootstrap: xdstest.Bootstrap(apiType),
 		Layers: layers.New(func(_ context.Context, d config.Delta) error {
 			if !d.Full {
 				*applied++
@@ -57,7 +57,7 @@ func newSourceWithClusters(tb testing.TB, clusters int, form string, lazy bool) 
 		}),
 		Log: slog.New(slog.DiscardHandler),
 	}
-	if lazy {
+	if onDemand {
 		o.Bootstrap.OnDemand = config.XDSOnDemand{Idle: time.Hour, Wait: time.Second}
 		o.Clusters, o.Routes = newFakeOnDemand(), newFakeOnDemand()
 	}
@@ -69,69 +69,69 @@ func newSourceWithClusters(tb testing.TB, clusters int, form string, lazy bool) 
 		tb.Fatal(err)
 	}
 	s.handleEvent(tb.Context(), event{channel: s.channels[0], opened: true})
-	all := map[string][]ads.Resource{}
+	resources := map[string][]ads.Resource{}
 	for i := range clusters {
 		name := "c" + strconv.Itoa(i)
-		all[resource.ClusterType] = append(all[resource.ClusterType], ads.Resource{Name: name, Version: "1", Body: edsCluster(i, time.Second)})
-		all[resource.EndpointType] = append(all[resource.EndpointType], ads.Resource{Name: name, Version: "1", Body: assignment(i, 1)})
+		resources[resource.ClusterType] = append(resources[resource.ClusterType], ads.Resource{Name: name, Version: "1", Body: edsCluster(i, time.Second)})
+		resources[resource.EndpointType] = append(resources[resource.EndpointType], ads.Resource{Name: name, Version: "1", Body: assignment(i, 1)})
 	}
-	respondRaw(tb, s, resource.ClusterType, all[resource.ClusterType]...)
-	respondRaw(tb, s, resource.EndpointType, all[resource.EndpointType]...)
+	respondRaw(tb, s, resource.ClusterType, resources[resource.ClusterType]...)
+	respondRaw(tb, s, resource.EndpointType, resources[resource.EndpointType]...)
 	s.updateSubscriptions() // handles the changes of all clusters
 	*applied = 0
 	return s, applied
 }
 
 // respondRaw makes s handle a response and drops the requests that s queues.
-func respondRaw(tb testing.TB, s *Source, url string, all ...ads.Resource) {
-	f := s.channels[0]
-	s.handleEvent(tb.Context(), event{channel: f, response: &ads.Response{Type: url, Nonce: "n", Resources: all}})
-	f.queue = f.queue[:0]
+func respondRaw(tb testing.TB, s *Source, url string, resources ...ads.Resource) {
+	ch := s.channels[0]
+	s.handleEvent(tb.Context(), event{channel: ch, response: &ads.Response{Type: url, Nonce: "n", Resources: resources}})
+	ch.queue = ch.queue[:0]
 }
 
-// oneChange is a change of one cluster while others stay the same.
-type oneChange struct {
-	name, form string
+// clusterChange is a change of one cluster while others stay the same.
+type clusterChange struct {
+	name, mode string
 	onDemand   bool
 	apply      func(tb testing.TB, s *Source) func(i int) // returns a function that makes change number i
 }
 
-func oneChanges() []oneChange {
-	both := func(url string, bodies ...[]byte) func(testing.TB, *Source) func(int) {
+func clusterChanges() []clusterChange {
+	alternate := func(url string, bodies ...[]byte) func(testing.TB, *Source) func(int) {
 		return func(tb testing.TB, s *Source) func(int) {
 			return func(i int) {
 				respondRaw(tb, s, url, ads.Resource{Name: "c7", Version: strconv.Itoa(i), Body: bodies[i%2]})
 			}
 		}
 	}
-	wake := func(tb testing.TB, s *Source) func(int) {
-		callers := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // set by newSourceWithClusters
+	toggle := func(tb testing.TB, s *Source) func(int) {
+		requested := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // set by newSourceWithClusters
 		return func(int) {
-			callers.names = append(callers.names, "c7")
+			requested.names = append(requested.names, "c7")
 			s.subscribeRequested(tb.Context())
 			s.unsubscribeIdle(tb.Context(), time.Now().Add(s.opts.Bootstrap.OnDemand.Idle))
 			s.channels[0].queue = s.channels[0].queue[:0]
 		}
 	}
-	return []oneChange{
-		{"endpoints", "DELTA_GRPC", false, both(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
-		{"endpoints with state of the world", "GRPC", false, both(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
-		{"cluster", "DELTA_GRPC", false, both(resource.ClusterType, edsCluster(7, 2*time.Second), edsCluster(7, 3*time.Second))},
-		{"subscribe and unsubscribe", "DELTA_GRPC", true, wake},
+	return []clusterChange{
+		{"endpoints", "DELTA_GRPC", false, alternate(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
+		{"endpoints with state of the world", "GRPC", false, alternate(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
+		{"cluster", "DELTA_GRPC", false, alternate(resource.ClusterType, edsCluster(7, 2*time.Second), edsCluster(7, 3*time.Second))},
+		{"subscribe and unsubscribe", "DELTA_GRPC", true, toggle},
 	}
 }
 
 // BenchmarkOneChange measures a change of one cluster among others, up to the delta for the server.
 func BenchmarkOneChange(b *testing.B) {
-	for _, c := range oneChanges() {
+	for _, c := range clusterChanges() {
 		for _, others := range []int{100, 10_000} {
 			b.Run(fmt.Sprintf("%s/others=%d", c.name, others), func(b *testing.B) {
-				s, applied := newSourceWithClusters(b, others, c.form, c.onDemand)
-				again := c.apply(b, s)
+				s, applied := newSourceWithClusters(b, others, c.mode, c.onDemand)
+				change := c.apply(b, s)
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := range b.N {
-					again(i)
+					change(i)
 				}
 				if *applied < b.N {
 					b.Fatalf("%d changes were applied, want %d", *applied, b.N)
@@ -141,20 +141,20 @@ func BenchmarkOneChange(b *testing.B) {
 	}
 }
 
-// TestOneChangeCostsTheSame verifies that a change of one cluster allocates about as much among two
+// TestOneChangeCostIsConstant verifies that a change of one cluster allocates about as much among two
 // thousand clusters as among ten. Code that visits all clusters allocates memory for their names.
-func TestOneChangeCostsTheSame(t *testing.T) {
+func TestOneChangeCostIsConstant(t *testing.T) {
 	withoutRace(t)
 	const times = 50
-	for _, c := range oneChanges() {
+	for _, c := range clusterChanges() {
 		t.Run(c.name, func(t *testing.T) {
 			cost := func(others int) (bytes uint64) {
-				s, applied := newSourceWithClusters(t, others, c.form, c.onDemand)
-				again := c.apply(t, s)
+				s, applied := newSourceWithClusters(t, others, c.mode, c.onDemand)
+				change := c.apply(t, s)
 				var before, after goruntime.MemStats
 				goruntime.ReadMemStats(&before)
 				for i := range times {
-					again(i)
+					change(i)
 				}
 				goruntime.ReadMemStats(&after)
 				if *applied < times {

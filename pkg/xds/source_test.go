@@ -29,8 +29,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
-// server is a control plane and SDS server that a test controls.
-type server struct {
+// fakeServer is a control plane and SDS server that a test controls.
+type fakeServer struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 
@@ -45,15 +45,15 @@ type adsStream struct {
 	nonces   int
 }
 
-func (s *server) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+func (s *fakeServer) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	return s.serveStream(stream)
 }
 
-func (s *server) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
+func (s *fakeServer) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
 	return s.serveStream(stream)
 }
 
-func (s *server) serveStream(stream grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
+func (s *fakeServer) serveStream(stream grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
 	c := &adsStream{stream: stream, requests: make(chan *discoveryv3.DiscoveryRequest, 100)}
 	s.streams <- c
 	for {
@@ -76,11 +76,11 @@ func (c *adsStream) expectRequest(url string) *discoveryv3.DiscoveryRequest {
 }
 
 // send sends resources of a type and returns the ACK or NACK. It skips the requests before that.
-func (c *adsStream) send(url string, all ...*anypb.Any) *discoveryv3.DiscoveryRequest {
+func (c *adsStream) send(url string, resources ...*anypb.Any) *discoveryv3.DiscoveryRequest {
 	c.t.Helper()
 	c.nonces++
 	nonce := fmt.Sprint("n", c.nonces)
-	if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: "v" + nonce, Nonce: nonce, Resources: all}); err != nil {
+	if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: "v" + nonce, Nonce: nonce, Resources: resources}); err != nil {
 		c.t.Fatal(err)
 	}
 	for {
@@ -91,14 +91,14 @@ func (c *adsStream) send(url string, all ...*anypb.Any) *discoveryv3.DiscoveryRe
 }
 
 // sendAccepted is send for resources of one type. It fails the test on a NACK.
-func (c *adsStream) sendAccepted(all ...xdstest.Resource) {
+func (c *adsStream) sendAccepted(resources ...xdstest.Resource) {
 	c.t.Helper()
-	var list []*anypb.Any
-	for _, r := range all {
-		list = append(list, &anypb.Any{TypeUrl: r.URL, Value: r.Body})
+	var packed []*anypb.Any
+	for _, r := range resources {
+		packed = append(packed, &anypb.Any{TypeUrl: r.URL, Value: r.Body})
 	}
-	if r := c.send(all[0].URL, list...); r.GetErrorDetail() != nil {
-		c.t.Fatalf("%s is rejected: %s", all[0].Name, r.GetErrorDetail().GetMessage())
+	if r := c.send(resources[0].URL, packed...); r.GetErrorDetail() != nil {
+		c.t.Fatalf("%s is rejected: %s", resources[0].Name, r.GetErrorDetail().GetMessage())
 	}
 }
 
@@ -110,9 +110,9 @@ type rig struct {
 	applyErr func(next *config.Snapshot) error // returns the error of Apply; nil if Apply succeeds
 	stop     map[string]func()                 // by address; stops the server
 
-	mu      sync.Mutex
-	serving map[string]*bufconn.Listener // guarded by mu; by address; other addresses are unreachable
-	dialled []time.Time                  // guarded by mu
+	mu        sync.Mutex
+	serving   map[string]*bufconn.Listener // guarded by mu; by address; other addresses are unreachable
+	dialTimes []time.Time                  // guarded by mu
 }
 
 // start returns a rig whose Source has applied an empty file. run starts the Source.
@@ -178,7 +178,7 @@ func (r *rig) run() {
 
 func (r *rig) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	r.mu.Lock()
-	r.dialled = append(r.dialled, time.Now())
+	r.dialTimes = append(r.dialTimes, time.Now())
 	ln := r.serving[address]
 	r.mu.Unlock()
 	if ln != nil {
@@ -188,8 +188,8 @@ func (r *rig) dial(ctx context.Context, _, address string) (net.Conn, error) {
 }
 
 // serve starts a server at address.
-func (r *rig) serve(address string) *server {
-	s := &server{streams: make(chan *adsStream, 10)}
+func (r *rig) serve(address string) *fakeServer {
+	s := &fakeServer{streams: make(chan *adsStream, 10)}
 	g, ln := grpc.NewServer(), bufconn.Listen(1<<20)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
 	secretv3.RegisterSecretDiscoveryServiceServer(g, s)
@@ -215,7 +215,7 @@ func (r *rig) listenAt(address string, ln *bufconn.Listener) {
 }
 
 // nextStream returns the next stream of s.
-func (r *rig) nextStream(s *server) *adsStream {
+func (r *rig) nextStream(s *fakeServer) *adsStream {
 	c := <-s.streams
 	c.t = r.t
 	return c
@@ -262,31 +262,31 @@ func TestReconnectBackoff(t *testing.T) {
 		before := r.active.Load()
 		r.stop[controlAddress]()
 		r.mu.Lock()
-		r.dialled = nil
+		r.dialTimes = nil
 		r.mu.Unlock()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		var pauses []time.Duration
+		var backoffs []time.Duration
 		r.mu.Lock()
-		for i, at := range r.dialled[1:] {
-			pauses = append(pauses, at.Sub(r.dialled[i]))
+		for i, at := range r.dialTimes[1:] {
+			backoffs = append(backoffs, at.Sub(r.dialTimes[i]))
 		}
 		r.mu.Unlock()
-		if n := len(pauses); n < 100 || n > 300 {
+		if n := len(backoffs); n < 100 || n > 300 {
 			t.Errorf("%d connects in an hour, want one every 15 to 30 s", n)
 		}
-		for i, p := range pauses {
+		for i, p := range backoffs {
 			if i > 7 && (p < transport.MaxBackoff/2 || p > transport.MaxBackoff) || p > transport.MaxBackoff || p < transport.MinBackoff/2 {
 				t.Errorf("backoff %d = %v", i, p)
 			}
 		}
-		if slices.Equal(pauses[20:30], pauses[30:40]) {
+		if slices.Equal(backoffs[20:30], backoffs[30:40]) {
 			t.Error("the backoffs are not random")
 		}
 		if !slices.Equal(r.listeners(), []string{"l"}) || len(r.active.Load().Clusters) != len(before.Clusters) {
 			t.Errorf("active: %+v, want %+v", r.active.Load(), before)
 		}
-		// The control plane is back and knows nothing about the client.
+		// The control plane has restarted without state.
 		c := r.nextStream(r.serve(controlAddress))
 		if got := c.expectRequest(resource.ClusterType); got.GetNode().GetId() != "test" || got.GetVersionInfo() == "" || got.GetResponseNonce() != "" {
 			t.Errorf("first request = %v, want the node, the accepted version and no nonce", got)
@@ -313,7 +313,7 @@ func TestFlappingControlPlaneBackoff(t *testing.T) {
 		r := start(t)
 		s := r.serve(controlAddress)
 		r.run()
-		begun := time.Now()
+		started := time.Now()
 		for range 12 {
 			c := r.nextStream(s)
 			c.expectRequest(resource.ClusterType)
@@ -322,8 +322,8 @@ func TestFlappingControlPlaneBackoff(t *testing.T) {
 			s = r.serve(controlAddress)
 		}
 		// Eleven backoffs: 0.5, 1, 2, 4, 8, 16 and five times 30 s, each randomly up to half less.
-		if took := time.Since(begun); took < 90*time.Second || took > 4*time.Minute {
-			t.Errorf("12 broken streams took %v, want backoffs that reach 15 to 30 s", took)
+		if elapsed := time.Since(started); elapsed < 90*time.Second || elapsed > 4*time.Minute {
+			t.Errorf("12 broken streams took %v, want backoffs that reach 15 to 30 s", elapsed)
 		}
 	})
 }
@@ -350,18 +350,18 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := start(t)
-				talk := r.runAndAccept()
-				r.sendInitial(talk)
-				answer := talk.send(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].Body})
+				stream := r.runAndAccept()
+				r.sendInitial(stream)
+				ack := stream.send(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].Body})
 				for _, text := range c.want {
-					if !strings.Contains(answer.GetErrorDetail().GetMessage(), text) {
-						t.Errorf("rejected with %q, want a text with %q", answer.GetErrorDetail().GetMessage(), text)
+					if !strings.Contains(ack.GetErrorDetail().GetMessage(), text) {
+						t.Errorf("rejected with %q, want a text with %q", ack.GetErrorDetail().GetMessage(), text)
 					}
 				}
 				if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 					t.Errorf("active: %v, want only l", got)
 				}
-				talk.sendAccepted(good[resource.ListenerType], xdstest.Listener("m", 81, "r", "", 0))
+				stream.sendAccepted(good[resource.ListenerType], xdstest.Listener("m", 81, "r", "", 0))
 				if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
 					t.Errorf("after a valid listener, active: %v, want l and m", got)
 				}
@@ -395,8 +395,8 @@ func TestUnrequestedResponsesAreIgnored(t *testing.T) {
 		if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: resource.RouteType, Nonce: "y", Resources: []*anypb.Any{huge}}); err != nil {
 			t.Fatal(err)
 		}
-		again := r.nextStream(s)
-		again.expectRequest(resource.ClusterType)
+		reconnected := r.nextStream(s)
+		reconnected.expectRequest(resource.ClusterType)
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 			t.Errorf("active: %v, want only l", got)
 		}
@@ -423,11 +423,11 @@ func TestOnlyFailingListenerIsRejected(t *testing.T) {
 		r.applyErr = withoutPort(":99")
 		c := r.runAndAccept()
 		r.sendInitial(c)
-		var all []*anypb.Any
+		var packed []*anypb.Any
 		for _, l := range []xdstest.Resource{xdstest.Listener("a", 80, "r", "", 0), xdstest.Listener("b", 81, "r", "", 0), xdstest.Listener("bad", 99, "r", "", 0), xdstest.Listener("z", 82, "r", "", 0)} {
-			all = append(all, &anypb.Any{TypeUrl: l.URL, Value: l.Body})
+			packed = append(packed, &anypb.Any{TypeUrl: l.URL, Value: l.Body})
 		}
-		if got := c.send(resource.ListenerType, all...).GetErrorDetail().GetMessage(); got != "bad: listener bad: port :99 is in use" {
+		if got := c.send(resource.ListenerType, packed...).GetErrorDetail().GetMessage(); got != "bad: listener bad: port :99 is in use" {
 			t.Errorf("rejected with %q, want only bad", got)
 		}
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "b", "z"}) {
@@ -449,9 +449,9 @@ func TestRoutesAreAcceptedWhenListenerFails(t *testing.T) {
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "l"}) {
 			t.Errorf("active: %v, want a and l", got)
 		}
-		why := rejectReason(t, r.source, resource.ListenerType, "bad")
-		if !strings.Contains(why, "in use") {
-			t.Errorf("reject reason of the listener = %q, want the reason of Apply", why)
+		reason := rejectReason(t, r.source, resource.ListenerType, "bad")
+		if !strings.Contains(reason, "in use") {
+			t.Errorf("reject reason of the listener = %q, want the reason of Apply", reason)
 		}
 		c.sendAccepted(xdstest.Listener("a", 81, "late", "", 0), xdstest.Listener("bad", 98, "late", "", 0), xdstest.Listener("l", 80, "r", "", 0))
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "bad", "l"}) {

@@ -40,35 +40,35 @@ func filteredListenerJSON(message, settings, routes string) string {
 // field, with the nearest name. As in Envoy, they are errors in inline routes. Elsewhere, and with
 // validate_clusters: false, they are warnings.
 func TestUnknownClustersInStaticResources(t *testing.T) {
-	built := resource.Capabilities{Filters: []filter.StreamFilterFactory{extauthz.Factory(), fault.Factory(), jwtauthn.Factory(), mirror.Factory()}}
+	capabilities := resource.Capabilities{Filters: []filter.StreamFilterFactory{extauthz.Factory(), fault.Factory(), jwtauthn.Factory(), mirror.Factory()}}
 	const manager = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config."
 	const route = manager + "route_config.virtual_hosts[0].routes[0].route."
-	to := func(action string) string {
+	routeTo := func(action string) string {
 		return xdstest.HTTPListenerJSON("a", 80, fmt.Sprintf(xdstest.InlineRoutesJSON, action))
 	}
-	answer := fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)
+	directResponse := fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)
 	for name, c := range map[string]struct {
 		listener string
-		wrong    bootstrap.FieldErrors
-		warned   bootstrap.FieldErrors
+		rejected bootstrap.FieldErrors
+		warnings bootstrap.FieldErrors
 	}{
-		"route":               {to(`"route": {"cluster": "controll"}`), bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "controll"; did you mean "control"?`}}, nil},
-		"cluster of the file": {to(`"route": {"cluster": "own"}`), nil, nil},
-		"weighted_clusters": {to(`"route": {"weighted_clusters": {"clusters": [{"name": "control", "weight": 1}, {"name": "x", "weight": 1}]}}`),
+		"route":               {routeTo(`"route": {"cluster": "controll"}`), bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "controll"; did you mean "control"?`}}, nil},
+		"cluster of the file": {routeTo(`"route": {"cluster": "own"}`), nil, nil},
+		"weighted_clusters": {routeTo(`"route": {"weighted_clusters": {"clusters": [{"name": "control", "weight": 1}, {"name": "x", "weight": 1}]}}`),
 			bootstrap.FieldErrors{{Field: route + "weighted_clusters.clusters[1].name", Reason: `unknown cluster "x"`}}, nil},
-		"request_mirror_policies": {to(`"route": {"cluster": "control", "request_mirror_policies": [{"cluster": "x"}]}`),
+		"request_mirror_policies": {routeTo(`"route": {"cluster": "control", "request_mirror_policies": [{"cluster": "x"}]}`),
 			bootstrap.FieldErrors{{Field: route + "request_mirror_policies[0].cluster", Reason: `unknown cluster "x"`}}, nil},
-		"validate_clusters false": {strings.Replace(to(`"route": {"cluster": "x"}`), `"virtual_hosts"`, `"validate_clusters": false, "virtual_hosts"`, 1),
+		"validate_clusters false": {strings.Replace(routeTo(`"route": {"cluster": "x"}`), `"virtual_hosts"`, `"validate_clusters": false, "virtual_hosts"`, 1),
 			nil, bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "x"`}}},
-		"cluster_header": {to(`"route": {"cluster_header": "x"}`), nil, nil},
+		"cluster_header": {routeTo(`"route": {"cluster_header": "x"}`), nil, nil},
 		"tcp_proxy":      {xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, bootstrap.FieldErrors{{Field: manager + "cluster", Reason: `unknown cluster "x"`}}},
-		"ext_authz HTTP service": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, answer),
+		"ext_authz HTTP service": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, directResponse),
 			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.http_service.server_uri.cluster", Reason: `unknown cluster "x"`}}},
-		"ext_authz gRPC service": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, answer),
+		"ext_authz gRPC service": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, directResponse),
 			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.grpc_service.envoy_grpc.cluster_name", Reason: `unknown cluster "x"`}}},
-		"jwt_authn remote_jwks": {filteredListenerJSON("jwt_authn.v3.JwtAuthentication", `"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}}}`, answer),
+		"jwt_authn remote_jwks": {filteredListenerJSON("jwt_authn.v3.JwtAuthentication", `"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}}}`, directResponse),
 			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.providers[p].remote_jwks.http_uri.cluster", Reason: `unknown cluster "x"`}}},
-		"fault upstream_cluster": {filteredListenerJSON("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, answer),
+		"fault upstream_cluster": {filteredListenerJSON("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, directResponse),
 			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.upstream_cluster", Reason: `unknown cluster "x"`}}},
 		"dubbo_proxy route": {xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
 				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "x"}}]}]}}`, ""),
@@ -79,26 +79,26 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 				Bootstrap: config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{c.listener}, nil)},
 				Clusters:  []*config.Cluster{{Name: "own"}},
 			}
-			_, ignored, err := MergeStatic(file, built)
-			var wrong bootstrap.FieldErrors
-			errors.As(err, &wrong)
-			if diff := cmp.Diff(c.wrong, wrong); diff != "" {
+			_, ignored, err := MergeStatic(file, capabilities)
+			var rejected bootstrap.FieldErrors
+			errors.As(err, &rejected)
+			if diff := cmp.Diff(c.rejected, rejected); diff != "" {
 				t.Errorf("rejections (-want +got):\n%s%v", diff, err)
 			}
-			warned := slices.DeleteFunc(slices.Clone(ignored), func(p bootstrap.FieldError) bool { return p.Reason == "" })
-			if diff := cmp.Diff(c.warned, warned); diff != "" && !(len(warned) == 0 && len(c.warned) == 0) {
+			warnings := slices.DeleteFunc(slices.Clone(ignored), func(p bootstrap.FieldError) bool { return p.Reason == "" })
+			if diff := cmp.Diff(c.warnings, warnings); diff != "" && !(len(warnings) == 0 && len(c.warnings) == 0) {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
-			for from, change := range map[string]func(){
+			for origin, change := range map[string]func(){
 				"a control plane": func() {
 					file.Bootstrap.DynamicResources = []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "cds_config": {"ads": {}}}`)
 				},
 				"a registry": func() { file.Bootstrap.DynamicResources, file.Dubbo.Enable = nil, true },
 			} {
 				change()
-				_, ignored, err := MergeStatic(file, built)
+				_, ignored, err := MergeStatic(file, capabilities)
 				if err != nil || slices.ContainsFunc(ignored, func(p bootstrap.FieldError) bool { return p.Reason != "" }) {
-					t.Errorf("with %s: error %v, warnings %v, want none: the cluster may come from there", from, err, ignored)
+					t.Errorf("with %s: error %v, warnings %v, want none: the cluster may come from there", origin, err, ignored)
 				}
 			}
 		})

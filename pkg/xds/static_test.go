@@ -40,22 +40,22 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 		},
 		[]string{xdstest.SecretJSON(t, "mine")},
 	)}
-	s, inForce := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
+	s, active := newTestSourceFrom(t, file, slog.New(slog.DiscardHandler))
 	var names []string
-	for _, l := range inForce.Listeners {
+	for _, l := range active.Listeners {
 		names = append(names, l.Name)
 	}
-	if want := []string{"127.0.0.1:81", "dubbo", "inline", "secured"}; !slices.Equal(names, want) || len(inForce.Clusters) != 1 {
-		t.Errorf("active listeners: %v, want %v, and %d clusters", names, want, len(inForce.Clusters))
+	if want := []string{"127.0.0.1:81", "dubbo", "inline", "secured"}; !slices.Equal(names, want) || len(active.Clusters) != 1 {
+		t.Errorf("active listeners: %v, want %v, and %d clusters", names, want, len(active.Clusters))
 	}
-	if secured := inForce.Listeners[3].FilterChains[0].TLS; len(secured) != 1 || secured[0].Certificate.Text == "" {
+	if secured := active.Listeners[3].FilterChains[0].TLS; len(secured) != 1 || secured[0].Certificate.Text == "" {
 		t.Errorf("TLS of the secured listener = %+v, want one certificate", secured)
 	}
 	if st := s.Status(); len(st.ControlPlanes) != 0 || len(st.Warming) != 0 || !s.Ready() {
 		t.Errorf("status %+v, ready %t; want no control planes, ready", st, s.Ready())
 	}
 	synctest.Test(t, func(t *testing.T) { // Run ends with its context
-		s, _ := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
+		s, _ := newTestSourceFrom(t, file, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
@@ -71,16 +71,16 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 // cluster when there is no control plane.
 func TestSecretsWithoutControlPlane(t *testing.T) {
 	agent := strings.Replace(xdstest.SecretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
-	s, inForce := newTestSourceOf(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
+	s, active := newTestSourceFrom(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
 		xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+agent),
 	}, nil)}, slog.New(slog.DiscardHandler))
-	if len(s.channels) != 1 || len(inForce.Listeners) != 0 || s.Ready() {
-		t.Fatalf("%d channels, %d active listeners, ready %t; want 1, 0, false", len(s.channels), len(inForce.Listeners), s.Ready())
+	if len(s.channels) != 1 || len(active.Listeners) != 0 || s.Ready() {
+		t.Fatalf("%d channels, %d active listeners, ready %t; want 1, 0, false", len(s.channels), len(active.Listeners), s.Ready())
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, xdstest.Secret("mine", testpki.New(t).Issue(testpki.Spec{})))
-	if len(inForce.Listeners) != 1 || !s.Ready() {
-		t.Errorf("%d active listeners, ready %t; want 1, true", len(inForce.Listeners), s.Ready())
+	if len(active.Listeners) != 1 || !s.Ready() {
+		t.Errorf("%d active listeners, ready %t; want 1, true", len(active.Listeners), s.Ready())
 	}
 	if p := s.Status().ControlPlanes; len(p) != 1 || p[0].Serves != status.ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Resources != 1 {
 		t.Errorf("control planes in the status: %+v", p)
@@ -138,10 +138,10 @@ func TestBootstrapErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := config.Bootstrap{StaticResources: []byte(c.static), DynamicResources: []byte(c.dynamic)}
 			_, err := New(Options{Bootstrap: b, Layers: layers.New(nil), Capabilities: xdstest.Capabilities(), Log: slog.New(slog.DiscardHandler)})
-			_, _, other := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
+			_, _, mergeErr := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
 			var problems bootstrap.FieldErrors
-			if !errors.As(err, &problems) || other == nil || other.Error() != err.Error() {
-				t.Fatalf("New: %v; MergeStatic: %v; want the same errors", err, other)
+			if !errors.As(err, &problems) || mergeErr == nil || mergeErr.Error() != err.Error() {
+				t.Fatalf("New: %v; MergeStatic: %v; want the same errors", err, mergeErr)
 			}
 			if len(problems) != len(c.want) {
 				t.Errorf("%d errors, want %d: %v", len(problems), len(c.want), problems)
@@ -179,7 +179,7 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 	}
 	b = xdstest.Bootstrap("GRPC")
 	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
-	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	s, _ := newTestSourceFrom(t, b, slog.New(slog.DiscardHandler))
 	if dump := xdstest.CompactJSON(t, bootstrapDump(t, s)); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
 		t.Errorf("dump = %s, want ads_config without the secret", dump)
 	}
@@ -198,18 +198,18 @@ func bootstrapDump(t *testing.T, s *Source) []status.DumpObject {
 // TestMergeStaticReportsIgnoredFields verifies that MergeStatic reports ignored fields and merges
 // only the static resources that need no control plane.
 func TestMergeStaticReportsIgnoredFields(t *testing.T) {
-	foreign := `{"name": "log", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", "config": {"x": 1}}}`
+	unsupportedLog := `{"name": "log", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", "config": {"x": 1}}}`
 	b := xdstest.Bootstrap("GRPC")
 	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
-		xdstest.HTTPListenerJSON("now", 80, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)+`, "access_log": [`+foreign+`]`), xdstest.HTTPListenerJSON("later", 81, xdstest.ADSRoutesJSON),
+		xdstest.HTTPListenerJSON("now", 80, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)+`, "access_log": [`+unsupportedLog+`]`), xdstest.HTTPListenerJSON("later", 81, xdstest.ADSRoutesJSON),
 	}, nil)
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "a", "static_layer": {"overload": {"global_downstream_max_connections": 5}}}]}`)
-	whole, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b, Clusters: []*config.Cluster{{Name: "own"}}}, xdstest.Capabilities())
+	merged, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b, Clusters: []*config.Cluster{{Name: "own"}}}, xdstest.Capabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(whole.Listeners) != 1 || whole.Listeners[0].Name != "now" || len(whole.Routes) != 1 || len(whole.Clusters) != 2 {
-		t.Errorf("%d listeners, %d tables and %d clusters, want 1, 1 and 2", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
+	if len(merged.Listeners) != 1 || merged.Listeners[0].Name != "now" || len(merged.Routes) != 1 || len(merged.Clusters) != 2 {
+		t.Errorf("%d listeners, %d tables and %d clusters, want 1, 1 and 2", len(merged.Listeners), len(merged.Routes), len(merged.Clusters))
 	}
 	const filter = "static_resources.listeners[%d].filter_chains[0].filters[0].typed_config."
 	want := bootstrap.FieldErrors{
@@ -227,29 +227,29 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 // TestControlPlaneCannotChangeStaticResources verifies that static resources can refer to resources
 // of a control plane, which can neither replace nor remove them.
 func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
-	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
-		t.Run(form, func(t *testing.T) {
-			b := xdstest.Bootstrap(form)
+	for _, apiType := range []string{"GRPC", "DELTA_GRPC"} {
+		t.Run(apiType, func(t *testing.T) {
+			b := xdstest.Bootstrap(apiType)
 			b.StaticResources = xdstest.StaticResourcesJSON([]string{
 				xdstest.ControlPlaneJSON, `{"name": "fed", "type": "EDS", "eds_cluster_config": {"service_name": "e", "eds_config": {"ads": {}, "initial_fetch_timeout": "0s"}}}`,
 			}, []string{
 				xdstest.DirectResponseListenerJSON("own", 80), xdstest.HTTPListenerJSON("fed", 81, xdstest.ADSRoutesJSON),
 				xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON),
 			}, []string{xdstest.SecretJSON(t, "mine")})
-			s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
-			f := s.channels[0]
+			s, active := newTestSourceFrom(t, b, slog.New(slog.DiscardHandler))
+			ch := s.channels[0]
 			for url, want := range map[string][]string{resource.RouteType: {"r"}, resource.EndpointType: {"e"}, resource.SecretType: nil} {
-				if _, names := f.client.Subscription(url); !slices.Equal(names, want) {
+				if _, names := ch.client.Subscription(url); !slices.Equal(names, want) {
 					t.Errorf("subscribed to %s %v, want %v", url, names, want)
 				}
 			}
-			if len(inForce.Listeners) != 2 || s.Ready() {
-				t.Errorf("%d active listeners, want those without dependencies; ready %t", len(inForce.Listeners), s.Ready())
+			if len(active.Listeners) != 2 || s.Ready() {
+				t.Errorf("%d active listeners, want those without dependencies; ready %t", len(active.Listeners), s.Ready())
 			}
-			s.handleEvent(t.Context(), event{channel: f, opened: true})
+			s.handleEvent(t.Context(), event{channel: ch, opened: true})
 			respondWith(t, s, xdstest.Endpoints("e", 1), xdstest.Routes("r", "x"), xdstest.Cluster("c", "e", "", 0), xdstest.Listener("l", 90, "r", "mine", 0))
-			if len(inForce.Listeners) != 4 || len(inForce.Clusters) != 3 || !s.Ready() {
-				t.Errorf("%d active listeners and %d clusters, want 4 and 3; ready %t", len(inForce.Listeners), len(inForce.Clusters), s.Ready())
+			if len(active.Listeners) != 4 || len(active.Clusters) != 3 || !s.Ready() {
+				t.Errorf("%d active listeners and %d clusters, want 4 and 3; ready %t", len(active.Listeners), len(active.Clusters), s.Ready())
 			}
 			respondWith(t, s, xdstest.Listener("own", 99, "r", "", 0), xdstest.Cluster("fed", "others", "", 0))
 			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
@@ -257,20 +257,20 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 					t.Errorf("%s %s is rejected with %q", url, name, got)
 				}
 			}
-			none := &ads.Response{Nonce: "n", Version: "2"}
+			empty := &ads.Response{Nonce: "n", Version: "2"}
 			for _, url := range []string{resource.ListenerType, resource.ClusterType} {
-				gone := *none
-				gone.Type = url
-				if form == "DELTA_GRPC" {
-					gone.Removed = []string{"l", "c", "own", "fed", "secured", "control"}
+				removal := *empty
+				removal.Type = url
+				if apiType == "DELTA_GRPC" {
+					removal.Removed = []string{"l", "c", "own", "fed", "secured", "control"}
 				}
-				s.handleEvent(t.Context(), event{channel: f, response: &gone})
+				s.handleEvent(t.Context(), event{channel: ch, response: &removal})
 			}
-			if len(inForce.Listeners) != 3 || len(inForce.Clusters) != 2 {
-				t.Errorf("%d active listeners and %d clusters, want those of the file, 3 and 2", len(inForce.Listeners), len(inForce.Clusters))
+			if len(active.Listeners) != 3 || len(active.Clusters) != 2 {
+				t.Errorf("%d active listeners and %d clusters, want those of the file, 3 and 2", len(active.Listeners), len(active.Clusters))
 			}
 			respondWith(t, s, xdstest.Listener("again", 90, "r", "mine", 0))
-			if len(inForce.Listeners) != 4 {
+			if len(active.Listeners) != 4 {
 				t.Error("a new listener cannot use the static secret after the removal of the other listeners")
 			}
 		})
@@ -281,7 +281,7 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 // resources immediately, and that the previous ones stay active after an error.
 func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	b := config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80), xdstest.DirectResponseListenerJSON("b", 81)}, nil)}
-	var inForce config.Snapshot
+	var active config.Snapshot
 	var applyErr error
 	s, _ := newTestSourceWith(t, b, slog.New(slog.DiscardHandler), func(o *Options) {
 		o.Layers = layers.New(func(_ context.Context, d config.Delta) error {
@@ -289,12 +289,12 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 			if applyErr != nil && len(next.Listeners) == 1 {
 				return applyErr
 			}
-			inForce = *next
+			active = *next
 			return nil
 		})
 	})
 	before := map[string]*config.Listener{}
-	for _, l := range inForce.Listeners {
+	for _, l := range active.Listeners {
 		before[l.Name] = l
 	}
 	change := func(listeners ...string) error {
@@ -303,16 +303,16 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	if err := change(xdstest.DirectResponseListenerJSON("a", 80), xdstest.DirectResponseListenerJSON("b", 82), xdstest.DirectResponseListenerJSON("c", 83)); err != nil {
 		t.Fatal(err)
 	}
-	names := func() (all []string) {
-		for _, l := range inForce.Listeners {
-			all = append(all, l.Name+" "+l.Address)
+	names := func() (list []string) {
+		for _, l := range active.Listeners {
+			list = append(list, l.Name+" "+l.Address)
 		}
-		return all
+		return list
 	}
 	if want := []string{"a 127.0.0.1:80", "b 127.0.0.1:82", "c 127.0.0.1:83"}; !slices.Equal(names(), want) {
 		t.Errorf("active: %v, want %v", names(), want)
 	}
-	if inForce.Listeners[0] != before["a"] {
+	if active.Listeners[0] != before["a"] {
 		t.Error("an unchanged listener was recreated")
 	}
 	want := names()
@@ -335,7 +335,7 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	var log bytes.Buffer
 	b := xdstest.Bootstrap("DELTA_GRPC")
 	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("own", 80)}, nil)
-	s, inForce := newTestSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
+	s, active := newTestSourceFrom(t, b, slog.New(slog.NewTextHandler(&log, nil)))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, xdstest.Cluster("c", "e", "", 0), xdstest.Listener("l", 90, "r", "", 0), xdstest.Endpoints("e", 1), xdstest.Routes("r", "x"))
 	change := func(clusters, listeners []string) error {
@@ -351,8 +351,8 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 			t.Errorf("SetFile: %v, want %s", err, want)
 		}
 	}
-	if len(inForce.Listeners) != 2 || len(inForce.Clusters) != 2 || inForce.Listeners[1].Address != "127.0.0.1:80" {
-		t.Errorf("active: %+v, want the previous configuration", inForce)
+	if len(active.Listeners) != 2 || len(active.Clusters) != 2 || active.Listeners[1].Address != "127.0.0.1:80" {
+		t.Errorf("active: %+v, want the previous configuration", active)
 	}
 	if strings.Contains(log.String(), "after a restart") {
 		t.Errorf("the log mentions a restart: %s", &log)
@@ -365,14 +365,14 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	}
 }
 
-// TestStaticListenerInitialFetchTimeout verifies that a static listener waits for its routes no
-// longer than initial_fetch_timeout.
+// TestStaticListenerInitialFetchTimeout verifies that a static listener waits for its routes at most
+// initial_fetch_timeout.
 func TestStaticListenerInitialFetchTimeout(t *testing.T) {
 	b := xdstest.Bootstrap("GRPC")
 	b.DynamicResources = []byte(regexp.MustCompile(`,\s*"cds_config".*`).ReplaceAllString(string(b.DynamicResources), "}"))
 	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.HTTPListenerJSON("fed", 81, strings.Replace(xdstest.ADSRoutesJSON, `"0s"`, `"3s"`, 1))}, nil)
-	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
-	if len(inForce.Listeners) != 0 || s.Ready() {
+	s, active := newTestSourceFrom(t, b, slog.New(slog.DiscardHandler))
+	if len(active.Listeners) != 0 || s.Ready() {
 		t.Fatal("the listener does not wait for its routes")
 	}
 	s.state.Checkpoint()
@@ -384,7 +384,7 @@ func TestStaticListenerInitialFetchTimeout(t *testing.T) {
 // TestStaticResourcesInDumpAndCSDS verifies that the dump and CSDS report static resources, and
 // that the dump has no private keys.
 func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
-	s, _ := newTestSourceOf(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80)}, []string{xdstest.SecretJSON(t, "mine")})}, slog.New(slog.DiscardHandler))
+	s, _ := newTestSourceFrom(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80)}, []string{xdstest.SecretJSON(t, "mine")})}, slog.New(slog.DiscardHandler))
 	for part, want := range map[string]string{
 		"static_listeners": `"name":"a"`, "static_clusters": `"name":"control"`, "static_secrets": `"name":"mine"`, "bootstrap": `"listeners"`,
 	} {
@@ -415,10 +415,10 @@ func FuzzMergeStatic(f *testing.F) {
 	f.Add([]byte(`{"listeners": [{"name": "a", "no": 1}], "clusters": {}, "secrets": [{"name": "s"}]}`))
 	f.Add([]byte(`{"clusters": [{"typed_extension_protocol_options": {"a": {"@type": "x/y", "z": [1]}}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		whole, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, xdstest.Capabilities())
+		merged, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, xdstest.Capabilities())
 		var problems bootstrap.FieldErrors
-		if (whole == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
-			t.Errorf("MergeStatic = %v, %v", whole, err)
+		if (merged == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
+			t.Errorf("MergeStatic = %v, %v", merged, err)
 		}
 	})
 }

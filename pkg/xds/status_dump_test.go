@@ -47,8 +47,8 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 
 	m, text := dump(t, s, status.DumpOptions{Endpoints: true})
 	got := map[string]*anypb.Any{}
-	for _, one := range m.GetConfigs() {
-		got[strings.TrimPrefix(one.GetTypeUrl(), "type.googleapis.com/envoy.admin.v3.")] = one
+	for _, section := range m.GetConfigs() {
+		got[strings.TrimPrefix(section.GetTypeUrl(), "type.googleapis.com/envoy.admin.v3.")] = section
 	}
 	clusters := &adminv3.ClustersConfigDump{}
 	if err := got["ClustersConfigDump"].UnmarshalTo(clusters); err != nil {
@@ -58,8 +58,8 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 		t.Fatalf("clusters: %v, want one static, one active, one warming", clusters)
 	}
 	c := &clusterv3.Cluster{}
-	if one := clusters.GetDynamicActiveClusters()[0]; one.GetCluster().UnmarshalTo(c) != nil || c.GetName() != "a" || one.GetVersionInfo() != "1" || one.GetLastUpdated() == nil {
-		t.Errorf("active cluster = %v, want a in version 1", one)
+	if section := clusters.GetDynamicActiveClusters()[0]; section.GetCluster().UnmarshalTo(c) != nil || c.GetName() != "a" || section.GetVersionInfo() != "1" || section.GetLastUpdated() == nil {
+		t.Errorf("active cluster = %v, want a in version 1", section)
 	}
 	listeners := &adminv3.ListenersConfigDump{}
 	if err := got["ListenersConfigDump"].UnmarshalTo(listeners); err != nil {
@@ -69,9 +69,9 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 	for _, l := range listeners.GetDynamicListeners() {
 		states[l.GetName()+" active"] = l.GetActiveState() != nil
 		states[l.GetName()+" warming"] = l.GetWarmingState() != nil
-		states[l.GetName()+" refused"] = l.GetErrorState().GetDetails() != ""
+		states[l.GetName()+" rejected"] = l.GetErrorState().GetDetails() != ""
 	}
-	for _, want := range []string{"in active", "waits warming", "bad refused"} {
+	for _, want := range []string{"in active", "waits warming", "bad rejected"} {
 		if !states[want] {
 			t.Errorf("state %q is missing: %v", want, states)
 		}
@@ -113,7 +113,7 @@ func TestDumpOfOneResource(t *testing.T) {
 			t.Errorf("%s: %v", field, m)
 		}
 	}
-	if _, err := s.Dump(status.DumpOptions{Resource: "colours"}); err == nil || !strings.Contains(err.Error(), "dynamic_listeners") {
+	if _, err := s.Dump(status.DumpOptions{Resource: "colors"}); err == nil || !strings.Contains(err.Error(), "dynamic_listeners") {
 		t.Errorf("Dump of an unknown resource = %v", err)
 	}
 }

@@ -15,22 +15,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
-// activeSecrets returns the secrets in the dump of s, as "name version".
-func activeSecrets(t *testing.T, s *Source) (all []string) {
+// dumpedSecrets returns the secrets in the dump of s, as "name version".
+func dumpedSecrets(t *testing.T, s *Source) (secrets []string) {
 	t.Helper()
-	whole, _ := dump(t, s, status.DumpOptions{})
-	for _, one := range whole.GetConfigs() {
+	configDump, _ := dump(t, s, status.DumpOptions{})
+	for _, section := range configDump.GetConfigs() {
 		m := &adminv3.SecretsConfigDump{}
-		if one.MessageIs(m) && one.UnmarshalTo(m) == nil {
+		if section.MessageIs(m) && section.UnmarshalTo(m) == nil {
 			for _, secret := range m.GetDynamicActiveSecrets() {
-				all = append(all, secret.GetName()+" "+secret.GetVersionInfo())
+				secrets = append(secrets, secret.GetName()+" "+secret.GetVersionInfo())
 				if secret.GetSecret() == nil {
 					t.Errorf("secret %s has no body", secret.GetName())
 				}
 			}
 		}
 	}
-	return all
+	return secrets
 }
 
 // TestSecretsOfSeveralSourcesInStatus verifies that the status reports secrets with the same name
@@ -42,24 +42,24 @@ func TestSecretsOfSeveralSourcesInStatus(t *testing.T) {
 		clusters = append(clusters, strings.ReplaceAll(xdstest.ControlPlaneJSON, `"control"`, `"`+name+`"`))
 	}
 	b.StaticResources = xdstest.StaticResourcesJSON(clusters, nil, nil)
-	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	s, _ := newTestSourceFrom(t, b, slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondNoClusters(t, s)
+	respondWithoutClusters(t, s)
 	respondWith(t, s, xdstest.SecuredListener("l1", "own", "a"), xdstest.SecuredListener("l2", "own", "b"), xdstest.Routes("r", "text"))
 	if len(s.channels) != 3 {
 		t.Fatalf("%d channels, want those of the control plane, a and b", len(s.channels))
 	}
 	secret := xdstest.Secret("own", testpki.New(t).Issue(testpki.Spec{}))
-	respond := func(f *channel, version string, body []byte) {
-		s.handleEvent(t.Context(), event{channel: f, response: &ads.Response{
+	respond := func(ch *channel, version string, body []byte) {
+		s.handleEvent(t.Context(), event{channel: ch, response: &ads.Response{
 			Type: resource.SecretType, Version: version, Nonce: "n", Resources: []ads.Resource{{Name: secret.Name, Body: body}},
 		}})
 	}
-	for i, f := range s.channels[1:] {
-		s.handleEvent(t.Context(), event{channel: f, opened: true})
-		respond(f, []string{"1", "2"}[i], secret.Body)
+	for i, ch := range s.channels[1:] {
+		s.handleEvent(t.Context(), event{channel: ch, opened: true})
+		respond(ch, []string{"1", "2"}[i], secret.Body)
 	}
-	if got := activeSecrets(t, s); !slices.Equal(got, []string{"own 1", "own 2"}) {
+	if got := dumpedSecrets(t, s); !slices.Equal(got, []string{"own 1", "own 2"}) {
 		t.Errorf("the dump has the secrets %q, want both", got)
 	}
 	respond(s.channels[1], "3", append(slices.Clone(secret.Body), 0xff))
@@ -69,7 +69,7 @@ func TestSecretsOfSeveralSourcesInStatus(t *testing.T) {
 			t.Errorf("control plane %d: %d rejected secrets, want %d", i, got, want)
 		}
 	}
-	if got := activeSecrets(t, s); !slices.Equal(got, []string{"own 1", "own 2"}) {
+	if got := dumpedSecrets(t, s); !slices.Equal(got, []string{"own 1", "own 2"}) {
 		t.Errorf("the dump has the secrets %q, want both", got)
 	}
 }
@@ -79,20 +79,20 @@ func TestSecretsOfSeveralSourcesInStatus(t *testing.T) {
 func TestRemovedSecretStaysInStatus(t *testing.T) {
 	s, active := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondNoClusters(t, s)
+	respondWithoutClusters(t, s)
 	respondWith(t, s, xdstest.Listener("l", 80, "r", "s", 0), xdstest.Routes("r", "text"), xdstest.Secret("s", testpki.New(t).Issue(testpki.Spec{})))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.SecretType, Version: "2", Nonce: "n", Removed: []string{"s"}}})
 	if len(active.Listeners) != 1 {
 		t.Fatal("the listener is not active after the removal of its secret")
 	}
-	if got := activeSecrets(t, s); !slices.Equal(got, []string{"s 1"}) {
+	if got := dumpedSecrets(t, s); !slices.Equal(got, []string{"s 1"}) {
 		t.Errorf("the dump has the secrets %q, want the one in use", got)
 	}
 	if r := byName(s.statusSnapshot().ClientConfig(true))["Secret s"]; r.GetClientStatus() != adminv3.ClientResourceStatus_DOES_NOT_EXIST || r.GetVersionInfo() != "1" || r.GetXdsConfig() == nil {
 		t.Errorf("CSDS reports %v, want a removed secret with the version in use", r)
 	}
 	respondWith(t, s, xdstest.Listener("l", 80, "r", "", 0))
-	if got := activeSecrets(t, s); len(got) != 0 {
+	if got := dumpedSecrets(t, s); len(got) != 0 {
 		t.Errorf("the dump has the secrets %q, want none in use", got)
 	}
 }

@@ -18,16 +18,16 @@ import (
 func typeOf(t *testing.T, s status.Status, url string) *status.Type {
 	t.Helper()
 	for i := range s.ControlPlanes[0].Types {
-		if one := &s.ControlPlanes[0].Types[i]; one.Type == url {
-			return one
+		if typ := &s.ControlPlanes[0].Types[i]; typ.Type == url {
+			return typ
 		}
 	}
 	t.Fatalf("the status has no %s", url)
 	return nil
 }
 
-// rejectReason returns why the last version of a resource of the first control plane was rejected;
-// "" if it was accepted.
+// rejectReason returns the reason for which the last version of a resource of the first control plane
+// was rejected; "": it was accepted.
 func rejectReason(t *testing.T, s *Source, url, name string) string {
 	t.Helper()
 	for _, r := range typeOf(t, s.Status(), url).RejectedResources {
@@ -106,32 +106,32 @@ func TestRejectedResourceKeepsVersion(t *testing.T) {
 // TestRemovedRejectedResourceLeavesStatus verifies that the status no longer lists a rejected
 // resource once the control plane removes it.
 func TestRemovedRejectedResourceLeavesStatus(t *testing.T) {
-	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
-		t.Run(form, func(t *testing.T) {
-			s, _ := newTestSource(t, form, "", slog.New(slog.DiscardHandler))
+	for _, apiType := range []string{"GRPC", "DELTA_GRPC"} {
+		t.Run(apiType, func(t *testing.T) {
+			s, _ := newTestSource(t, apiType, "", slog.New(slog.DiscardHandler))
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-			bad := func(names ...string) {
+			respondInvalid := func(names ...string) {
 				r := &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}
 				for _, name := range names {
 					r.Resources = append(r.Resources, ads.Resource{Name: name, Version: "1", Body: []byte{0xff}})
 				}
 				for _, name := range []string{"a", "b"} {
-					if !slices.Contains(names, name) && form == "DELTA_GRPC" {
+					if !slices.Contains(names, name) && apiType == "DELTA_GRPC" {
 						r.Removed = append(r.Removed, name)
 					}
 				}
 				s.handleEvent(t.Context(), event{channel: s.channels[0], response: r})
 			}
-			told := func() (names []string) {
-				now := s.Status()
-				for _, one := range typeOf(t, now, resource.ClusterType).RejectedResources {
-					names = append(names, one.Name)
+			rejectedNames := func() (names []string) {
+				st := s.Status()
+				for _, res := range typeOf(t, st, resource.ClusterType).RejectedResources {
+					names = append(names, res.Name)
 				}
 				return names
 			}
 			for _, names := range [][]string{{"a", "b"}, {"b"}, nil} {
-				if bad(names...); !slices.Equal(told(), names) {
-					t.Errorf("reported as rejected: %v, want %v", told(), names)
+				if respondInvalid(names...); !slices.Equal(rejectedNames(), names) {
+					t.Errorf("reported as rejected: %v, want %v", rejectedNames(), names)
 				}
 			}
 		})
@@ -140,31 +140,31 @@ func TestRemovedRejectedResourceLeavesStatus(t *testing.T) {
 
 func TestReadyWhenFirstListenersAreActive(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
-	ready := func(want bool, when string) {
+	checkReady := func(want bool, when string) {
 		t.Helper()
 		if got := s.Ready(); got != want {
 			t.Errorf("%s: Ready() = %t, want %t", when, got, want)
 		}
 	}
-	ready(false, "before the connection")
+	checkReady(false, "before the connection")
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Endpoints("hosts", 80))
-	ready(false, "before listeners")
+	checkReady(false, "before listeners")
 	respondWith(t, s, xdstest.Listener("in", 2000, "table", "", 0))
-	ready(false, "while a listener waits for its routes")
+	checkReady(false, "while a listener waits for its routes")
 	s.stack.Lock()
-	ready(false, "while a configuration is applied")
+	checkReady(false, "while a configuration is applied")
 	s.stack.Unlock()
 	respondWith(t, s, xdstest.Routes("table", "x"))
-	ready(true, "with an active listener")
+	checkReady(true, "with an active listener")
 	respondWith(t, s, xdstest.Listener("more", 2001, "another table", "", 0))
-	ready(true, "with an additional warming listener")
+	checkReady(true, "with an additional warming listener")
 }
 
 func TestReadyWhenFirstListenerIsRejected(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondNoClusters(t, s)
+	respondWithoutClusters(t, s)
 	respondWith(t, s, xdstest.Resource{URL: resource.ListenerType, Name: "in", Body: []byte{0xff}})
 	if !s.Ready() {
 		t.Error("not ready because of a rejected listener")

@@ -25,9 +25,9 @@ func TestUnknownFields(t *testing.T) {
 	const reason = "unknown field 9999 of envoy.config.cluster.v3.Cluster"
 	for name, c := range map[string]struct {
 		policy   config.UnknownFields
-		refused  bool
-		counted  float64
-		inDetail string
+		rejected bool
+		count    float64
+		detail   string
 	}{
 		"reject": {config.RejectUnknownFields, true, 0, reason},
 		"warn":   {config.WarnUnknownFields, false, 1, ""},
@@ -36,27 +36,27 @@ func TestUnknownFields(t *testing.T) {
 			var log strings.Builder
 			b := xdstest.Bootstrap("DELTA_GRPC")
 			b.UnknownFields = c.policy
-			s, _ := newTestSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
+			s, _ := newTestSourceFrom(t, b, slog.New(slog.NewTextHandler(&log, nil)))
 			s.metrics.registry = metrics.New(metrics.Options{})
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 			respondWith(t, s, old)
 			before := clusterOf(s, "a").Active
 			respondWith(t, s, next)
-			if after := clusterOf(s, "a").Active; (after == before) != c.refused {
-				t.Errorf("rejected: %t, want %t", after == before, c.refused)
+			if after := clusterOf(s, "a").Active; (after == before) != c.rejected {
+				t.Errorf("rejected: %t, want %t", after == before, c.rejected)
 			}
 			if !strings.Contains(log.String(), reason) {
 				t.Errorf("the log has no line about the unknown field:\n%s", log.String())
 			}
-			var all strings.Builder
+			var reasons strings.Builder
 			for _, r := range s.Status().ControlPlanes[0].Types {
-				for _, one := range r.RejectedResources {
-					all.WriteString(one.Reason)
+				for _, rejected := range r.RejectedResources {
+					reasons.WriteString(rejected.Reason)
 				}
 			}
-			detail := all.String()
-			if !strings.Contains(detail, c.inDetail) || (detail == "") != (c.inDetail == "") {
-				t.Errorf("reject reason %q, want %q", detail, c.inDetail)
+			detail := reasons.String()
+			if !strings.Contains(detail, c.detail) || (detail == "") != (c.detail == "") {
+				t.Errorf("reject reason %q, want %q", detail, c.detail)
 			}
 			counted := 0.0
 			samples, err := s.metrics.registry.Samples()
@@ -68,8 +68,8 @@ func TestUnknownFields(t *testing.T) {
 					counted += sample.Value
 				}
 			}
-			if counted != c.counted {
-				t.Errorf("counted %v unknown fields, want %v", counted, c.counted)
+			if counted != c.count {
+				t.Errorf("counted %v unknown fields, want %v", counted, c.count)
 			}
 		})
 	}

@@ -44,7 +44,7 @@ func TestListenerActivatesWithItsCluster(t *testing.T) {
 // TestWarmupEndsWithoutUsableEndpoints verifies that the warm-up does not wait for endpoints that
 // were rejected or that the control plane has removed.
 func TestWarmupEndsWithoutUsableEndpoints(t *testing.T) {
-	for name, answer := range map[string]ads.Response{
+	for name, response := range map[string]ads.Response{
 		"rejected": {Resources: []ads.Resource{{Name: "e", Version: "1", Body: []byte{0xff}}}},
 		"removed":  {Removed: []string{"e"}},
 	} {
@@ -55,8 +55,8 @@ func TestWarmupEndsWithoutUsableEndpoints(t *testing.T) {
 			if len(active.Listeners) != 0 || s.Ready() {
 				t.Fatal("the listener does not wait for the endpoints")
 			}
-			answer.Type, answer.Version, answer.Nonce = resource.EndpointType, "1", "n"
-			s.handleEvent(t.Context(), event{channel: s.channels[0], response: &answer})
+			response.Type, response.Version, response.Nonce = resource.EndpointType, "1", "n"
+			s.handleEvent(t.Context(), event{channel: s.channels[0], response: &response})
 			if len(active.Listeners) != 1 || !s.Ready() {
 				t.Errorf("%d active listeners, ready %t; want 1, true", len(active.Listeners), s.Ready())
 			}
@@ -83,20 +83,20 @@ func withoutClusters(prefix string) func(*config.Snapshot) error {
 	}
 }
 
-// TestPartsOfAnUpdateDoNotEndTheWarmup verifies that listeners wait for all clusters of a response,
+// TestPartialUpdateDoesNotEndWarmup verifies that listeners wait for all clusters of a response,
 // even if one of its clusters cannot be applied and the others are applied separately.
-func TestPartsOfAnUpdateDoNotEndTheWarmup(t *testing.T) {
+func TestPartialUpdateDoesNotEndWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		r.applyErr = withoutClusters("bad")
 		c := r.runAndAccept()
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		c.sendAccepted(xdstest.Routes("r", "text"))
-		var all []*anypb.Any
-		for _, one := range []xdstest.Resource{staticCluster("a"), staticCluster("bad"), xdstest.Cluster("c", "e", "", 0), xdstest.Cluster("d", "f", "", 0)} {
-			all = append(all, &anypb.Any{TypeUrl: one.URL, Value: one.Body})
+		var packed []*anypb.Any
+		for _, res := range []xdstest.Resource{staticCluster("a"), staticCluster("bad"), xdstest.Cluster("c", "e", "", 0), xdstest.Cluster("d", "f", "", 0)} {
+			packed = append(packed, &anypb.Any{TypeUrl: res.URL, Value: res.Body})
 		}
-		if got := c.send(resource.ClusterType, all...).GetErrorDetail().GetMessage(); !strings.HasPrefix(got, "bad: ") {
+		if got := c.send(resource.ClusterType, packed...).GetErrorDetail().GetMessage(); !strings.HasPrefix(got, "bad: ") {
 			t.Errorf("rejected with %q, want bad", got)
 		}
 		if got := r.listeners(); len(got) != 0 || r.source.Ready() {
@@ -109,9 +109,9 @@ func TestPartsOfAnUpdateDoNotEndTheWarmup(t *testing.T) {
 	})
 }
 
-// TestClustersThatCannotBeAppliedDoNotKeepTheWarmup verifies that the warm-up ends although
+// TestFailedClustersDoNotProlongWarmup verifies that the warm-up ends although
 // clusters cannot be applied after their initial_fetch_timeout.
-func TestClustersThatCannotBeAppliedDoNotKeepTheWarmup(t *testing.T) {
+func TestFailedClustersDoNotProlongWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		r.applyErr = withoutClusters("bad")

@@ -115,7 +115,7 @@ func (r *listenerReader) proxy(j *proxyJSON) *config.Proxy {
 		HTTP2:         r.http2Options(e),
 		RPC:           rpcOptions(e),
 		DetectTimeout: e.DetectTimeout,
-		CallerFields:  config.ClientHeaders{OverrideTimeouts: e.TrustTimeoutFields},
+		ClientHeaders: config.ClientHeaders{OverrideTimeouts: e.TrustTimeoutFields},
 	}
 	if !e.UseRemoteAddress {
 		p.HTTP1.XFFClientIndex++

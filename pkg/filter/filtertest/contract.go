@@ -25,12 +25,12 @@ const (
 	PendingElsewhere Mode = "pending elsewhere" // another goroutine resumes the exchange, even before Start has returned
 	Forked           Mode = "forked"            // the exchange has a goroutine on which the next service may wait
 	Retried          Mode = "retried"           // the next service drops a response and waits for another one
-	Cancelled        Mode = "cancelled"         // the client disconnects while the exchange is pending
+	Canceled         Mode = "canceled"         // the client disconnects while the exchange is pending
 )
 
 // Modes returns all modes, Sync first.
 func Modes() []Mode {
-	return []Mode{Sync, Pending, PendingElsewhere, Forked, Retried, Cancelled}
+	return []Mode{Sync, Pending, PendingElsewhere, Forked, Retried, Canceled}
 }
 
 // Result holds the request that the application received and the response that the client
@@ -176,9 +176,9 @@ type contractApplication struct{ *contractEngine }
 func (a contractApplication) Start(ctx context.Context, x *protocol.Exchange) error {
 	a.calls++
 	switch {
-	case a.mode == Cancelled && a.ownsGoroutine:
+	case a.mode == Canceled && a.ownsGoroutine:
 		return errDisconnected()
-	case a.mode == Cancelled:
+	case a.mode == Canceled:
 		return a.pend(errDisconnected)
 	case a.mode == Retried:
 		x.PushFinisher(retriedApplication(a))

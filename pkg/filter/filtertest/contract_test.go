@@ -48,7 +48,7 @@ func TestServeInModeAcceptsCorrectFilters(t *testing.T) {
 					Request:  "GET shop.test/a a: 1",
 					Response: "Content-Type: text/plain, grpc-status: 0, b: 2\nresponse",
 				}
-				if mode == Cancelled {
+				if mode == Canceled {
 					want = Result{Reason: protocol.ReasonDownstreamDisconnect}
 				}
 				if got, err := ServeInMode(t.Context(), mode, f, NewRequest("/a"), nil); err != nil || got != want {
@@ -84,7 +84,7 @@ func TestServeInModeAcceptsBlockingFinishers(t *testing.T) {
 	for _, mode := range Modes() {
 		t.Run(string(mode), func(t *testing.T) {
 			want := Result{Status: 200, Request: "GET shop.test/a ", Response: "Content-Type: text/plain\nreplaced"}
-			if mode == Cancelled {
+			if mode == Canceled {
 				want = Result{Reason: protocol.ReasonDownstreamDisconnect}
 			}
 			f := func(next protocol.Service) protocol.Service { return &blockingFinisher{next} }

@@ -44,7 +44,7 @@ func (res *Result) findRoute(c *config.Snapshot, upstreams Upstreams, p *config.
 		result := Route{Name: r.Route.Config.Name, Outcome: outcomeOf(r.Outcome), Reasons: r.Reasons, Percent: r.Percent}
 		if r.Outcome == router.Chosen || r.Outcome == router.Sampled {
 			route := r.Route
-			if p.CallerFields.OverrideTimeouts {
+			if p.ClientHeaders.OverrideTimeouts {
 				route = route.WithTimeoutHeaders()
 			}
 			result.Action = describeAction(route, upstreams, newExchange())

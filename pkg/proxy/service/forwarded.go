@@ -18,7 +18,7 @@ import (
 // allows it. From RPC requests it removes only the headers that override timeouts.
 func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
 	o := &p.HTTP1
-	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.CallerFields, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
+	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.ClientHeaders, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
 	if o.XFFClientIndex > 0 {
 		client := match.NewClientAddr(forwardedFor, o.XFFClientIndex-1)
 		if o.XFFBareAddressOnly {

@@ -65,7 +65,7 @@ func hasRetriableHeader(rules []config.RetryHeader, h *protocol.Header) bool {
 }
 
 // retryOnAnyGRPC contains all conditions that a grpc-status can meet.
-const retryOnAnyGRPC = config.RetryCancelled | config.RetryDeadlineExceeded | config.RetryResourceExhausted |
+const retryOnAnyGRPC = config.RetryCanceled | config.RetryDeadlineExceeded | config.RetryResourceExhausted |
 	config.RetryInternal | config.RetryUnavailable
 
 // retryOnGRPCStatus returns the conditions that a grpc-status meets. At this point the status is
@@ -73,7 +73,7 @@ const retryOnAnyGRPC = config.RetryCancelled | config.RetryDeadlineExceeded | co
 func retryOnGRPCStatus(code int) config.RetryOn {
 	switch code {
 	case 1:
-		return config.RetryCancelled
+		return config.RetryCanceled
 	case 4:
 		return config.RetryDeadlineExceeded
 	case 8:

@@ -47,7 +47,7 @@ func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
 		{"Envoy rules", config.ClientHeaders{Envoy: &config.EnvoyHeaders{}}, "x-mosn-other-thing: 1\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := &config.Proxy{CallerFields: test.c}
+			p := &config.Proxy{ClientHeaders: test.c}
 			if got, _ := sanitizedHeaders(t, p, remote("192.0.2.1"), headers...); got != test.want {
 				t.Errorf("headers:\n%swant:\n%s", got, test.want)
 			}
@@ -122,7 +122,7 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 			if test.xff != "" {
 				headers = append(headers, "X-Forwarded-For: "+test.xff)
 			}
-			_, x := sanitizedHeaders(t, &config.Proxy{HTTP1: test.options, CallerFields: config.ClientHeaders{Envoy: &test.rules}}, test.conn, headers...)
+			_, x := sanitizedHeaders(t, &config.Proxy{HTTP1: test.options, ClientHeaders: config.ClientHeaders{Envoy: &test.rules}}, test.conn, headers...)
 			got, want := map[string]bool{}, map[string]bool{}
 			for name := range x.Request.Header.All() {
 				if name = strings.ToLower(name); strings.HasPrefix(name, "x-envoy-") || strings.HasPrefix(name, "x-mosn-") || name == "x-forwarded-host" {
@@ -158,7 +158,7 @@ func TestEdgeReplacesRequestID(t *testing.T) {
 		{"internal client", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true, InternalRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, false},
 		{"behind an edge", config.EnvoyHeaders{ReplaceRequestID: true}, false},
 	} {
-		p := &config.Proxy{HTTP1: edge, CallerFields: config.ClientHeaders{Envoy: &test.rules}}
+		p := &config.Proxy{HTTP1: edge, ClientHeaders: config.ClientHeaders{Envoy: &test.rules}}
 		_, x := sanitizedHeaders(t, p, remote("192.0.2.1"), "X-Request-Id: forged", "x-request-id: again")
 		got := x.Request.Header.Get("x-request-id")
 		x.Request.Header.Del("X-Envoy-External-Address")
@@ -195,8 +195,8 @@ func TestSanitizeDoesNotAllocate(t *testing.T) {
 	for name, c := range map[string]config.ClientHeaders{
 		"default": {}, "Envoy rules": {Envoy: &config.EnvoyHeaders{InternalRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 	} {
-		p := config.Proxy{CallerFields: c, HTTP1: config.HTTP1Options{XFFClientIndex: 1}}
-		sanitizer := newHeaderSanitizer(p.CallerFields, &p.HTTP1)
+		p := config.Proxy{ClientHeaders: c, HTTP1: config.HTTP1Options{XFFClientIndex: 1}}
+		sanitizer := newHeaderSanitizer(p.ClientHeaders, &p.HTTP1)
 		x := newTestExchange("x-forwarded-for: 8.8.8.8", "x-some-thing-as-long-as-they: 1")
 		if n := testing.AllocsPerRun(100, func() { sanitizer.sanitize(x) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)

@@ -278,7 +278,7 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	p.readForwarded(m, h)
 	h.XFFBareAddressOnly = true
 	out.ForwardedScheme = true // readForwarded replaces the header where it is not trusted
-	out.CallerFields.Envoy = p.readEnvoyHeaders(m)
+	out.ClientHeaders.Envoy = p.readEnvoyHeaders(m)
 	h.XFCC = p.readClientCert(m)
 }
 

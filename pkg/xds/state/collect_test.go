@@ -31,65 +31,65 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 		return xdstest.Secret("certificate", pki.Issue(testpki.Spec{CommonName: "a"}))
 	}
 	for name, c := range map[string]struct {
-		watch func(w *State) []func() bool
+		watch func(s *State) []func() bool
 		next  xdstest.Resource
 	}{
 		"cluster": {
-			func(w *State) []func() bool {
-				return []func() bool{watchCollected(w.clusters.byName["a"].Active), watchCollected(w.clusters.byName["a"].ActiveConfig)}
+			func(s *State) []func() bool {
+				return []func() bool{watchCollected(s.clusters.byName["a"].Active), watchCollected(s.clusters.byName["a"].ActiveConfig)}
 			},
 			xdstest.Cluster("a", "hosts", "", 1),
 		},
 		"listener": {
-			func(w *State) []func() bool {
-				return []func() bool{watchCollected(w.listeners.byName["in"].Active), watchCollected(w.listeners.byName["in"].ActiveConfig)}
+			func(s *State) []func() bool {
+				return []func() bool{watchCollected(s.listeners.byName["in"].Active), watchCollected(s.listeners.byName["in"].ActiveConfig)}
 			},
 			xdstest.Listener("in", 2001, "table", "certificate", 0),
 		},
-		"endpoints": {func(w *State) []func() bool { return []func() bool{watchCollected(w.assignments["hosts"])} }, xdstest.Endpoints("hosts", 81)},
-		"routes":    {func(w *State) []func() bool { return []func() bool{watchCollected(w.tables["table"])} }, xdstest.Routes("table", "two")},
-		"secret": {func(w *State) []func() bool {
-			return []func() bool{watchCollected(w.secrets[resource.SecretRef{Name: "certificate"}])}
+		"endpoints": {func(s *State) []func() bool { return []func() bool{watchCollected(s.assignments["hosts"])} }, xdstest.Endpoints("hosts", 81)},
+		"routes":    {func(s *State) []func() bool { return []func() bool{watchCollected(s.tables["table"])} }, xdstest.Routes("table", "two")},
+		"secret": {func(s *State) []func() bool {
+			return []func() bool{watchCollected(s.secrets[resource.SecretRef{Name: "certificate"}])}
 		}, secret()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			now, w := time.Now(), newState()
-			update := func(all ...xdstest.Resource) {
-				for _, r := range all {
-					applyResource(t, w, r, now)
+			now, s := time.Now(), newState()
+			update := func(resources ...xdstest.Resource) {
+				for _, r := range resources {
+					applyResource(t, s, r, now)
 				}
-				w.Reconcile(now)
-				w.TakeSubscriptionChanges()
-				w.Checkpoint()
+				s.Reconcile(now)
+				s.TakeSubscriptionChanges()
+				s.Checkpoint()
 			}
 			update(xdstest.Cluster("a", "hosts", "", 0), xdstest.Listener("in", 2000, "table", "certificate", 0))
 			update(xdstest.Endpoints("hosts", 80), xdstest.Routes("table", "one"), secret())
-			watched := c.watch(w)
+			checks := c.watch(s)
 			update(c.next)
-			for i, collectable := range watched {
-				if !collectable() {
+			for i, collected := range checks {
+				if !collected() {
 					t.Errorf("value %d is still referenced after its replacement is active", i)
 				}
 			}
-			goruntime.KeepAlive(w)
+			goruntime.KeepAlive(s)
 		})
 	}
 }
 
 // TestLargeUndoLogIsReleased verifies that Checkpoint releases the undo log of a large update.
 func TestLargeUndoLogIsReleased(t *testing.T) {
-	w := newState()
+	s := newState()
 	for i := range 1000 {
-		applyResource(t, w, xdstest.Cluster(fmt.Sprint("c", i), fmt.Sprint("hosts", i), "", 0), time.Now())
+		applyResource(t, s, xdstest.Cluster(fmt.Sprint("c", i), fmt.Sprint("hosts", i), "", 0), time.Now())
 	}
-	w.Checkpoint()
-	if n, c := len(w.undo.functions), cap(w.undo.functions); n != 0 || c > 64 {
+	s.Checkpoint()
+	if n, c := len(s.undo.functions), cap(s.undo.functions); n != 0 || c > 64 {
 		t.Errorf("undo log: length %d, capacity %d", n, c)
 	}
 }
 
 // watchCollected returns a function that reports whether the garbage collector frees *p.
 func watchCollected[T any](p *T) func() bool {
-	held := weak.Make(p)
-	return func() bool { return collectable(held) }
+	weakRef := weak.Make(p)
+	return func() bool { return collectable(weakRef) }
 }

@@ -12,11 +12,11 @@ import (
 // the same name.
 func TestDubboRoutesHaveTheirOwnNamespace(t *testing.T) {
 	now, s := time.Now(), newState()
-	names := func() (all []string) {
+	names := func() (list []string) {
 		for _, r := range xdstest.Snapshot(s).Routes {
-			all = append(all, displayTableName(r.Name))
+			list = append(list, displayTableName(r.Name))
 		}
-		return all
+		return list
 	}
 	applyResource(t, s, xdstest.Listener("http", 80, "r", "", 0), now)
 	applyResource(t, s, xdstest.DubboListener("dubbo", "r", 0), now)

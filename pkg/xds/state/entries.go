@@ -26,8 +26,8 @@ type Cluster = Entry[resource.Cluster, config.Cluster]
 // Listener is the state of a listener.
 type Listener = Entry[resource.Listener, config.Listener]
 
-// kind holds the functions that differ between clusters and listeners.
-type kind[R, C any] struct {
+// entryFuncs holds the functions that differ between clusters and listeners.
+type entryFuncs[R, C any] struct {
 	typeURL string
 	secrets func(version *R) []resource.SecretRef
 	// dependencies returns the missing dependencies of e.Received.
@@ -42,8 +42,8 @@ type kind[R, C any] struct {
 
 // entries are the clusters or the listeners of a State.
 type entries[R, C any] struct {
-	kind   kind[R, C] // immutable
-	undo   *undoLog   // undo log of the State
+	funcs  entryFuncs[R, C] // immutable
+	undo   *undoLog         // undo log of the State
 	byName map[string]*Entry[R, C]
 	// dirty are the names to evaluate in the next reconcile. The value is true if a resource that
 	// they refer to has changed, too.
@@ -52,9 +52,9 @@ type entries[R, C any] struct {
 	referrers referrers
 }
 
-func newEntries[R, C any](t kind[R, C], undo *undoLog) entries[R, C] {
+func newEntries[R, C any](t entryFuncs[R, C], undo *undoLog) entries[R, C] {
 	return entries[R, C]{
-		kind: t, undo: undo, byName: map[string]*Entry[R, C]{}, dirty: map[string]bool{}, deadlines: map[string]time.Time{},
+		funcs: t, undo: undo, byName: map[string]*Entry[R, C]{}, dirty: map[string]bool{}, deadlines: map[string]time.Time{},
 		referrers: referrers{map[string]reference{}, map[string]bool{}},
 	}
 }
@@ -145,7 +145,7 @@ func (es *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) t
 		es.save(name, e)
 		es.referrers.changed[name] = true
 		if e.ActiveConfig != nil {
-			es.kind.removed(c, name)
+			es.funcs.removed(c, name)
 		}
 		delete(es.byName, name)
 		return time.Time{}
@@ -153,7 +153,7 @@ func (es *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) t
 	if e.Active == e.Received && e.ActiveConfig != nil && !es.dirty[name] {
 		return time.Time{} // nothing that it is built from has changed
 	}
-	complete, next := waitExpired(es.kind.dependencies(name, e), now)
+	complete, next := waitExpired(es.funcs.dependencies(name, e), now)
 	if complete && e.HeldBack != e.Received && es.activate(name, e, e.Received, c) {
 		return time.Time{}
 	}
@@ -165,7 +165,7 @@ func (es *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) t
 
 // activate makes version the active one. It returns false if a secret is missing.
 func (es *entries[R, C]) activate(name string, e *Entry[R, C], version *R, c *Change) bool {
-	cfg, ok := es.kind.resolve(name, version)
+	cfg, ok := es.funcs.resolve(name, version)
 	if !ok {
 		return false
 	}
@@ -175,12 +175,12 @@ func (es *entries[R, C]) activate(name string, e *Entry[R, C], version *R, c *Ch
 		es.referrers.changed[name] = true
 	}
 	e.Active, e.ActiveConfig = version, cfg
-	es.kind.activated(c, name, cfg, versionChanged)
+	es.funcs.activated(c, name, cfg, versionChanged)
 	return true
 }
 
-func (s *State) clusterKind() kind[resource.Cluster, config.Cluster] {
-	return kind[resource.Cluster, config.Cluster]{
+func (s *State) clusterFuncs() entryFuncs[resource.Cluster, config.Cluster] {
+	return entryFuncs[resource.Cluster, config.Cluster]{
 		typeURL:      resource.ClusterType,
 		secrets:      (*resource.Cluster).Secrets,
 		dependencies: s.clusterDependencies,
@@ -190,8 +190,8 @@ func (s *State) clusterKind() kind[resource.Cluster, config.Cluster] {
 	}
 }
 
-func (s *State) listenerKind() kind[resource.Listener, config.Listener] {
-	return kind[resource.Listener, config.Listener]{
+func (s *State) listenerFuncs() entryFuncs[resource.Listener, config.Listener] {
+	return entryFuncs[resource.Listener, config.Listener]{
 		typeURL:      resource.ListenerType,
 		secrets:      (*resource.Listener).Secrets,
 		dependencies: s.listenerDependencies,

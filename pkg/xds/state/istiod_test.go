@@ -21,7 +21,7 @@ import (
 )
 
 // istiodResources returns the clusters and endpoints that an istiod sent.
-func istiodResources(t *testing.T) (all []xdstest.Resource) {
+func istiodResources(t *testing.T) (resources []xdstest.Resource) {
 	t.Helper()
 	files, err := filepath.Glob("../resource/testdata/istiod/*.pb")
 	if err != nil || len(files) != 4 {
@@ -44,10 +44,10 @@ func istiodResources(t *testing.T) (all []xdstest.Resource) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, xdstest.Resource{URL: m.GetTypeUrl(), Name: name, Body: r.GetValue()})
+			resources = append(resources, xdstest.Resource{URL: m.GetTypeUrl(), Name: name, Body: r.GetValue()})
 		}
 	}
-	return all
+	return resources
 }
 
 // summarizeCluster returns the settings that decide where and how a cluster sends requests.
@@ -61,11 +61,11 @@ func summarizeCluster(c *config.Cluster) string {
 		fmt.Fprintf(&out, " as %s", c.TLS.ServerName)
 	}
 	for _, h := range c.Hosts {
-		secured := "TLS"
+		transport := "TLS"
 		if h.NoTLS {
-			secured = "plain"
+			transport = "plain"
 		}
-		fmt.Fprintf(&out, " [%s x%d p%d %s]", h.Address, h.Weight, h.Priority, secured)
+		fmt.Fprintf(&out, " [%s x%d p%d %s]", h.Address, h.Weight, h.Priority, transport)
 	}
 	return out.String()
 }
@@ -94,36 +94,36 @@ func TestIstiodClustersInAnyOrder(t *testing.T) {
 		"outbound|9090|v3|reviews.default.svc.cluster.local": "STATIC LB_RINGHASH Http2 as outbound_.9090_.v3_.reviews.default.svc.cluster.local [127.0.0.1:18113 x1 p0 TLS]",
 		"outbound|9090||reviews.default.svc.cluster.local":   "STATIC LB_LEAST_REQUEST Http2 as outbound_.9090_._.reviews.default.svc.cluster.local [127.0.0.1:18111 x3 p0 plain] [127.0.0.1:18112 x1 p0 plain] [127.0.0.1:18113 x1 p1 TLS]",
 	}
-	all := istiodResources(t)
+	resources := istiodResources(t)
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{})
 	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		w, now := newState(), time.Unix(0, 0)
-		for _, r := range all {
-			applyResource(t, w, r, now)
-			w.Reconcile(now)
+		random.Shuffle(len(resources), func(i, j int) { resources[i], resources[j] = resources[j], resources[i] })
+		s, now := newState(), time.Unix(0, 0)
+		for _, r := range resources {
+			applyResource(t, s, r, now)
+			s.Reconcile(now)
 		}
-		for _, ref := range w.referenced().secrets {
-			w.setSecret(ref, &resource.Secret{
+		for _, ref := range s.referenced().secrets {
+			s.setSecret(ref, &resource.Secret{
 				Name: ref.Name, Certificate: config.PEM{Text: string(leaf.Cert)}, Key: config.PEM{Text: string(leaf.Key)}, TrustedCA: config.PEM{Text: string(ca.PEM)},
 			})
 		}
-		w.Reconcile(now)
-		made := xdstest.Snapshot(w).Clusters
-		for _, c := range made {
+		s.Reconcile(now)
+		clusters := xdstest.Snapshot(s).Clusters
+		for _, c := range clusters {
 			if got := summarizeCluster(c); got != want[c.Name] {
 				t.Errorf("%s is\n%s\nwant\n%s", c.Name, got, want[c.Name])
 			}
 		}
-		if len(made) != len(want) {
-			t.Errorf("%d active clusters, want %d", len(made), len(want))
+		if len(clusters) != len(want) {
+			t.Errorf("%d active clusters, want %d", len(clusters), len(want))
 		}
 		set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{
 			config.WeightedRoundRobin: balance.WeightedRoundRobin, config.LeastRequest: balance.LeastRequest, config.RingHash: balance.RingHash,
 		}})
-		change, err := set.Prepare(made)
+		change, err := set.Prepare(clusters)
 		if err != nil {
 			t.Fatal(err)
 		}

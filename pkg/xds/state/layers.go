@@ -139,6 +139,6 @@ func (st *stage) endLayerWait(name string) {
 		return
 	}
 	if err := st.setLayer(name, &resource.Layer{}); err != nil {
-		st.staged.AwaitedLayers = append(st.staged.AwaitedLayers, ads.ResourceError{Name: name, Reason: err.Error()})
+		st.result.AwaitedLayers = append(st.result.AwaitedLayers, ads.ResourceError{Name: name, Reason: err.Error()})
 	}
 }

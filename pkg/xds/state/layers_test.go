@@ -13,23 +13,23 @@ import (
 // TestListenersWaitForRuntime verifies that listeners wait for missing runtime layers until the
 // timeouts of the layers, which count from the start.
 func TestListenersWaitForRuntime(t *testing.T) {
-	now, w := time.Now(), newState()
-	w.runtime = layeredRuntime{layers: []bootstrap.RuntimeLayer{{Resource: "one", Timeout: time.Minute}, {Resource: "two", Timeout: time.Hour}}, startedAt: now}.merge()
-	applyResource(t, w, xdstest.Routes("r", "text"), now)
-	applyResource(t, w, xdstest.Listener("l", 80, "r", "", 0), now)
-	if _, next := w.Reconcile(now); !next.Equal(now.Add(time.Hour)) {
+	now, s := time.Now(), newState()
+	s.runtime = layeredRuntime{layers: []bootstrap.RuntimeLayer{{Resource: "one", Timeout: time.Minute}, {Resource: "two", Timeout: time.Hour}}, startedAt: now}.merge()
+	applyResource(t, s, xdstest.Routes("r", "text"), now)
+	applyResource(t, s, xdstest.Listener("l", 80, "r", "", 0), now)
+	if _, next := s.Reconcile(now); !next.Equal(now.Add(time.Hour)) {
 		t.Errorf("the next reconcile is after %v, want an hour", next.Sub(now))
 	}
-	w.Checkpoint()
-	w.setRuntime(w.runtime.withLayer("two", &resource.Layer{}))
-	if _, next := w.Reconcile(now); !next.Equal(now.Add(time.Minute)) {
+	s.Checkpoint()
+	s.setRuntime(s.runtime.withLayer("two", &resource.Layer{}))
+	if _, next := s.Reconcile(now); !next.Equal(now.Add(time.Minute)) {
 		t.Errorf("without the first layer, the next reconcile is after %v, want a minute", next.Sub(now))
 	}
-	w.Rollback()
-	if _, next := w.Reconcile(now); !next.Equal(now.Add(time.Hour)) {
+	s.Rollback()
+	if _, next := s.Reconcile(now); !next.Equal(now.Add(time.Hour)) {
 		t.Errorf("after the rollback, the next reconcile is after %v, want an hour", next.Sub(now))
 	}
-	if c, _ := w.Reconcile(now.Add(time.Hour)); len(c.ActivatedListeners) != 1 {
+	if c, _ := s.Reconcile(now.Add(time.Hour)); len(c.ActivatedListeners) != 1 {
 		t.Errorf("change after an hour = %+v, want the listener", c)
 	}
 }
@@ -38,7 +38,7 @@ func TestListenersWaitForRuntime(t *testing.T) {
 // is then applied again, and a listener whose routes were removed. A runtime change uses
 // replaceListener.
 func TestListenersUseRuntime(t *testing.T) {
-	now, w := time.Now(), newState()
+	now, s := time.Now(), newState()
 	read := func(port int) *resource.Listener {
 		l, err := resource.ReadListener(xdstest.Listener("l", port, "r", "", 0).Body, xdstest.Capabilities())
 		if err != nil {
@@ -47,31 +47,31 @@ func TestListenersUseRuntime(t *testing.T) {
 		return l
 	}
 	address := func() string {
-		s := xdstest.Snapshot(w)
-		if len(s.Listeners) == 0 {
+		snapshot := xdstest.Snapshot(s)
+		if len(snapshot.Listeners) == 0 {
 			return ""
 		}
-		return s.Listeners[0].Address
+		return snapshot.Listeners[0].Address
 	}
-	w.setListener("l", read(80), now)
-	w.setTable("r", &resource.RouteTable{Config: &config.RouteTable{Name: "r"}})
-	w.HoldBack("l")
-	if w.Reconcile(now); address() != "" {
+	s.setListener("l", read(80), now)
+	s.setTable("r", &resource.RouteTable{Config: &config.RouteTable{Name: "r"}})
+	s.HoldBack("l")
+	if s.Reconcile(now); address() != "" {
 		t.Errorf("a held-back listener is active at %s", address())
 	}
-	w.replaceListener("l", read(81))
-	if w.Reconcile(now); address() != "127.0.0.1:81" {
+	s.replaceListener("l", read(81))
+	if s.Reconcile(now); address() != "127.0.0.1:81" {
 		t.Errorf("listener at %q, want port 81", address())
 	}
-	w.setTable("r", nil)
-	w.Reconcile(now)
-	w.Checkpoint()
-	w.replaceListener("l", read(82))
-	if c, _ := w.Reconcile(now); address() != "127.0.0.1:82" || len(c.ActivatedListeners) != 0 {
+	s.setTable("r", nil)
+	s.Reconcile(now)
+	s.Checkpoint()
+	s.replaceListener("l", read(82))
+	if c, _ := s.Reconcile(now); address() != "127.0.0.1:82" || len(c.ActivatedListeners) != 0 {
 		t.Errorf("listener at %q, want port 82; activated %q", address(), c.ActivatedListeners)
 	}
-	w.Rollback()
-	if w.Reconcile(now); address() != "127.0.0.1:81" {
+	s.Rollback()
+	if s.Reconcile(now); address() != "127.0.0.1:81" {
 		t.Errorf("listener at %q, want port 81 again", address())
 	}
 }

@@ -13,42 +13,42 @@ import (
 // TestStaticSecretsAreNotRequested verifies that a secret is not requested while the file defines
 // it.
 func TestStaticSecretsAreNotRequested(t *testing.T) {
-	w, ref := newState(), resource.SecretRef{Name: "s"}
-	file := func(names ...string) {
-		x := &bootstrap.StaticResources{}
+	s, ref := newState(), resource.SecretRef{Name: "s"}
+	setFile := func(names ...string) {
+		static := &bootstrap.StaticResources{}
 		for _, name := range names {
-			x.Secrets = append(x.Secrets, bootstrap.StaticResource{Name: name})
+			static.Secrets = append(static.Secrets, bootstrap.StaticResource{Name: name})
 		}
-		w.setStaticNames(x)
+		s.setStaticNames(static)
 	}
-	asks := func(when string, want bool) {
+	checkRequested := func(when string, want bool) {
 		t.Helper()
-		w.TakeSubscriptionChanges()
-		if got := w.references.secrets.isRequested(ref); got != want {
+		s.TakeSubscriptionChanges()
+		if got := s.references.secrets.isRequested(ref); got != want {
 			t.Errorf("%s: subscribed = %t, want %t", when, got, want)
 		}
-		if w.dependents.clusterSecrets[ref] == nil {
+		if s.dependents.clusterSecrets[ref] == nil {
 			t.Errorf("%s: the references to the secret are not recorded", when)
 		}
 	}
-	says := func(when string, more, less bool) {
+	checkChange := func(when string, added, removed bool) {
 		t.Helper()
-		got := w.TakeSubscriptionChanges().Secrets
-		if slices.Contains(got.Added, ref) != more || slices.Contains(got.Removed, ref) != less {
-			t.Errorf("%s: subscription changes %+v, want added %t, removed %t", when, got, more, less)
+		got := s.TakeSubscriptionChanges().Secrets
+		if slices.Contains(got.Added, ref) != added || slices.Contains(got.Removed, ref) != removed {
+			t.Errorf("%s: subscription changes %+v, want added %t, removed %t", when, got, added, removed)
 		}
 	}
-	file("s")
-	applyResource(t, w, xdstest.Cluster("c", "", "s", 0), time.Now())
-	asks("the file has it", false)
-	file()
-	says("it has it no longer", true, false)
-	asks("from then on", true)
-	file("s", "other")
-	says("it has it again", false, true)
-	asks("from then on", false)
-	w.Checkpoint()
-	file()
-	w.Rollback()
-	asks("what is taken away is taken back", false)
+	setFile("s")
+	applyResource(t, s, xdstest.Cluster("c", "", "s", 0), time.Now())
+	checkRequested("secret in the file", false)
+	setFile()
+	checkChange("secret removed from the file", true, false)
+	checkRequested("after the removal", true)
+	setFile("s", "other")
+	checkChange("secret added to the file again", false, true)
+	checkRequested("after the addition", false)
+	s.Checkpoint()
+	setFile()
+	s.Rollback()
+	checkRequested("removal rolled back", false)
 }

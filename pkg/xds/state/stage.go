@@ -32,7 +32,7 @@ type stage struct {
 	client *ads.Client // holds the resources that were accepted earlier
 	source resource.SecretSource
 	now    time.Time
-	staged Staged
+	result Staged
 }
 
 // Stage stores the valid resources of an update for the next Reconcile. c is the client that
@@ -58,13 +58,13 @@ func (s *State) Stage(c *ads.Client, source resource.SecretSource, u ads.Update,
 			st.reject(name, st.stageRemoval(u.Type, name))
 		}
 	}
-	return st.staged
+	return st.result
 }
 
 // reject records that a resource is rejected if err is not nil.
 func (st *stage) reject(name string, err error) {
 	if err != nil {
-		st.staged.Rejected = append(st.staged.Rejected, ads.ResourceError{Name: name, Reason: err.Error()})
+		st.result.Rejected = append(st.result.Rejected, ads.ResourceError{Name: name, Reason: err.Error()})
 	}
 }
 
@@ -72,7 +72,7 @@ func (st *stage) reject(name string, err error) {
 // its fields without effect.
 func (st *stage) noteUnknown(name string, ignored []string) {
 	if fields := resource.UnknownFields(ignored); fields != nil {
-		st.staged.Unknown = append(st.staged.Unknown, UnknownFields{Name: name, Fields: fields})
+		st.result.Unknown = append(st.result.Unknown, UnknownFields{Name: name, Fields: fields})
 	}
 }
 
@@ -109,7 +109,7 @@ func (st *stage) stageResource(typeURL string, r ads.Resource) error {
 	}
 	if st.source == (resource.SecretSource{}) {
 		if err := st.checkName(typeURL, r.Name); err != nil {
-			st.staged.NameConflicts = append(st.staged.NameConflicts, r.Name)
+			st.result.NameConflicts = append(st.result.NameConflicts, r.Name)
 			return err
 		}
 	}

@@ -118,8 +118,8 @@ func New(o Options) *State {
 		s.otherOwner = func(string, string) string { return "" }
 	}
 	s.capabilities.Node = resource.NodeOf(o.Bootstrap.Node)
-	s.clusters = newEntries(s.clusterKind(), &s.undo)
-	s.listeners = newEntries(s.listenerKind(), &s.undo)
+	s.clusters = newEntries(s.clusterFuncs(), &s.undo)
+	s.listeners = newEntries(s.listenerFuncs(), &s.undo)
 	s.references.secrets.isExcluded = s.isStaticSecret
 	return s
 }

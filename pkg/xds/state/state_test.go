@@ -18,53 +18,53 @@ import (
 // newState returns a State without resources, warm-up and control plane.
 func newState() *State { return New(Options{Bootstrap: &bootstrap.Bootstrap{}}) }
 
-// applyResource sets a resource in w; a nil body removes it.
-func applyResource(t testing.TB, w *State, r xdstest.Resource, now time.Time) {
+// applyResource sets a resource in s; a nil body removes it.
+func applyResource(t testing.TB, s *State, r xdstest.Resource, now time.Time) {
 	t.Helper()
 	var err error
 	switch r.URL {
 	case resource.ClusterType:
 		var c *resource.Cluster
 		if r.Body == nil {
-			w.clusters.remove(r.Name)
+			s.clusters.remove(r.Name)
 		} else if c, err = resource.ReadCluster(r.Body, xdstest.Capabilities()); err == nil {
-			w.setCluster(r.Name, c, now)
+			s.setCluster(r.Name, c, now)
 		}
 	case resource.ListenerType:
 		var l *resource.Listener
 		if r.Body == nil {
-			w.listeners.remove(r.Name)
+			s.listeners.remove(r.Name)
 		} else if l, err = resource.ReadListener(r.Body, xdstest.Capabilities()); err == nil {
-			w.setListener(r.Name, l, now)
+			s.setListener(r.Name, l, now)
 		}
 	case resource.EndpointType:
 		var a *resource.LoadAssignment
 		if r.Body != nil {
 			a, err = resource.ReadLoadAssignment(r.Body, xdstest.Capabilities())
 		}
-		w.setAssignment(r.Name, a)
+		s.setAssignment(r.Name, a)
 	case resource.RouteType:
 		var table *resource.RouteTable
 		if r.Body != nil {
 			table, err = resource.ReadRoutes(r.Body, xdstest.Capabilities())
 		}
-		w.setTable(r.Name, table)
+		s.setTable(r.Name, table)
 	case resource.DubboRouteType:
 		var table *resource.RouteTable
 		if r.Body != nil {
 			table, err = resource.ReadDubboRoutes(r.Body, xdstest.Capabilities())
 		}
-		w.setTable(resource.DubboTableName(r.Name), table)
+		s.setTable(resource.DubboTableName(r.Name), table)
 	case resource.ExtensionType:
 		var e *resource.Extension
 		if r.Body != nil {
 			e, err = resource.ReadExtension(r.Body, xdstest.Capabilities())
 		}
-		w.setExtension(r.Name, e)
+		s.setExtension(r.Name, e)
 	case resource.SecretType:
-		s, failed := resource.ReadSecret(r.Body, xdstest.Capabilities())
-		err = failed
-		w.setSecret(resource.SecretRef{Name: r.Name}, s)
+		secret, readErr := resource.ReadSecret(r.Body, xdstest.Capabilities())
+		err = readErr
+		s.setSecret(resource.SecretRef{Name: r.Name}, secret)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", r.Name, err)
@@ -72,20 +72,20 @@ func applyResource(t testing.TB, w *State, r xdstest.Resource, now time.Time) {
 }
 
 // checkConsistent fails t if an active resource lacks its hosts, secret or routes.
-func checkConsistent(t testing.TB, w *State) {
+func checkConsistent(t testing.TB, s *State) {
 	t.Helper()
-	s := xdstest.Snapshot(w)
-	for _, c := range s.Clusters {
+	snapshot := xdstest.Snapshot(s)
+	for _, c := range snapshot.Clusters {
 		if len(c.Hosts) == 0 {
 			t.Fatalf("cluster %s is active without hosts", c.Name)
 		}
-		if live := w.clusters.byName[c.Name].Active; len(live.Secrets()) > 0 && c.TLS.Certificate.Text == "" {
+		if active := s.clusters.byName[c.Name].Active; len(active.Secrets()) > 0 && c.TLS.Certificate.Text == "" {
 			t.Fatalf("cluster %s is active without its secret", c.Name)
 		}
 	}
-	for _, l := range s.Listeners {
-		for _, table := range w.listeners.byName[l.Name].Active.RouteConfigNames {
-			if w.tables[table] == nil {
+	for _, l := range snapshot.Listeners {
+		for _, table := range s.listeners.byName[l.Name].Active.RouteConfigNames {
+			if s.tables[table] == nil {
 				t.Fatalf("listener %s is active without its routes", l.Name)
 			}
 		}
@@ -112,32 +112,32 @@ func TestEveryResourceOrderConverges(t *testing.T) {
 		xdstest.Listener("l", 81, "r2", "own2", 0), xdstest.Routes("r2", "two"), xdstest.Secret("own2", pki.Issue(testpki.Spec{CommonName: "d"})),
 	}
 	now := time.Now()
-	for name, start := range map[string][]xdstest.Resource{"from an empty state": nil, "from older versions": older} {
+	for name, initial := range map[string][]xdstest.Resource{"from an empty state": nil, "from older versions": older} {
 		t.Run(name, func(t *testing.T) {
 			var want *config.Snapshot
 			for order := range permutations(len(newer)) {
-				w := newState()
-				for _, r := range start {
-					applyResource(t, w, r, now)
+				s := newState()
+				for _, r := range initial {
+					applyResource(t, s, r, now)
 				}
-				w.Reconcile(now)
-				before := xdstest.Snapshot(w)
+				s.Reconcile(now)
+				before := xdstest.Snapshot(s)
 				for _, i := range order {
-					w.Checkpoint()
-					applyResource(t, w, newer[i], now)
-					w.Reconcile(now)
-					checkConsistent(t, w)
-					if got := xdstest.Snapshot(w); len(got.Clusters) < len(before.Clusters) || len(got.Listeners) < len(before.Listeners) {
+					s.Checkpoint()
+					applyResource(t, s, newer[i], now)
+					s.Reconcile(now)
+					checkConsistent(t, s)
+					if got := xdstest.Snapshot(s); len(got.Clusters) < len(before.Clusters) || len(got.Listeners) < len(before.Listeners) {
 						t.Fatalf("order %v: a resource was removed before its replacement was active", order)
 					}
 				}
-				w.TakeSubscriptionChanges()
-				got := xdstest.Snapshot(w)
+				s.TakeSubscriptionChanges()
+				got := xdstest.Snapshot(s)
 				if want == nil {
 					want = got
 				}
 				if !reflect.DeepEqual(got, want) {
-					t.Fatalf("order %v ends with another configuration:\n%+v\nwant\n%+v", order, got, want)
+					t.Fatalf("order %v leads to another configuration:\n%+v\nwant\n%+v", order, got, want)
 				}
 			}
 			if len(want.Clusters) != 1 || len(want.Listeners) != 1 || len(want.Routes) != 1 || len(want.Clusters[0].Hosts) != 1 {
@@ -161,9 +161,9 @@ func permutations(n int) func(yield func([]int) bool) {
 					continue
 				}
 				order = append(order, i)
-				more := next()
+				proceed := next()
 				order = order[:len(order)-1]
-				if !more {
+				if !proceed {
 					return false
 				}
 			}
@@ -176,28 +176,28 @@ func permutations(n int) func(yield func([]int) bool) {
 // TestActiveVersionFollowsItsResources verifies that an active version uses the updates of its
 // endpoints and routes while its replacement is warming.
 func TestActiveVersionFollowsItsResources(t *testing.T) {
-	now, w := time.Now(), newState()
-	hosts := func() int { return len(xdstest.Snapshot(w).Clusters[0].Hosts) }
+	now, s := time.Now(), newState()
+	hosts := func() int { return len(xdstest.Snapshot(s).Clusters[0].Hosts) }
 	for _, r := range []xdstest.Resource{xdstest.Cluster("c", "e1", "", 0), xdstest.Endpoints("e1", 1), xdstest.Listener("l", 80, "r1", "", 0), xdstest.Routes("r1", "one")} {
-		applyResource(t, w, r, now)
+		applyResource(t, s, r, now)
 	}
-	w.Reconcile(now)
-	applyResource(t, w, xdstest.Cluster("c", "e2", "", 0), now)
-	applyResource(t, w, xdstest.Listener("l", 81, "r2", "", 0), now)
-	if c, _ := w.Reconcile(now); !c.IsEmpty() {
+	s.Reconcile(now)
+	applyResource(t, s, xdstest.Cluster("c", "e2", "", 0), now)
+	applyResource(t, s, xdstest.Listener("l", 81, "r2", "", 0), now)
+	if c, _ := s.Reconcile(now); !c.IsEmpty() {
 		t.Errorf("change by a warming replacement = %+v, want none", c)
 	}
-	applyResource(t, w, xdstest.Endpoints("e1", 1, 2), now)
-	if c, _ := w.Reconcile(now); len(c.Clusters) != 1 || c.ListenersChanged || hosts() != 2 {
+	applyResource(t, s, xdstest.Endpoints("e1", 1, 2), now)
+	if c, _ := s.Reconcile(now); len(c.Clusters) != 1 || c.ListenersChanged || hosts() != 2 {
 		t.Errorf("change: %+v, %d hosts; want the changed cluster and 2 hosts", c, hosts())
 	}
-	applyResource(t, w, xdstest.Routes("r1", "other"), now)
-	if c, _ := w.Reconcile(now); c.ListenersChanged || len(c.ActivatedListeners)+len(c.Clusters) != 0 || len(c.Tables) != 1 {
+	applyResource(t, s, xdstest.Routes("r1", "other"), now)
+	if c, _ := s.Reconcile(now); c.ListenersChanged || len(c.ActivatedListeners)+len(c.Clusters) != 0 || len(c.Tables) != 1 {
 		t.Errorf("change: %+v, want only the changed table", c)
 	}
-	applyResource(t, w, xdstest.Endpoints("e2", 3, 4, 5), now)
-	applyResource(t, w, xdstest.Routes("r2", "two"), now)
-	if c, _ := w.Reconcile(now); hosts() != 3 || !slices.Equal(c.ActivatedListeners, []string{"l"}) {
+	applyResource(t, s, xdstest.Endpoints("e2", 3, 4, 5), now)
+	applyResource(t, s, xdstest.Routes("r2", "two"), now)
+	if c, _ := s.Reconcile(now); hosts() != 3 || !slices.Equal(c.ActivatedListeners, []string{"l"}) {
 		t.Errorf("change by the replacements: %+v, %d hosts; want the listener activated and 3 hosts", c, hosts())
 	}
 }
@@ -205,13 +205,13 @@ func TestActiveVersionFollowsItsResources(t *testing.T) {
 // TestInitialFetchTimeout verifies that clusters and listeners become active without endpoints and
 // routes after their timeout, but not without secrets.
 func TestInitialFetchTimeout(t *testing.T) {
-	start, w := time.Now(), newState()
-	applyResource(t, w, xdstest.Cluster("soon", "none", "", 2*time.Second), start)
-	applyResource(t, w, xdstest.Cluster("never", "none", "", 0), start)
-	applyResource(t, w, xdstest.Cluster("unready", "none", "no secret", time.Second), start)
-	applyResource(t, w, xdstest.Listener("late", 80, "none", "", 5*time.Second), start)
+	start, s := time.Now(), newState()
+	applyResource(t, s, xdstest.Cluster("soon", "none", "", 2*time.Second), start)
+	applyResource(t, s, xdstest.Cluster("never", "none", "", 0), start)
+	applyResource(t, s, xdstest.Cluster("unready", "none", "no secret", time.Second), start)
+	applyResource(t, s, xdstest.Listener("late", 80, "none", "", 5*time.Second), start)
 	for _, step := range []struct {
-		at                  time.Duration
+		elapsed             time.Duration // since start
 		clusters, listeners int
 		next                time.Duration // after start; 0 means never
 	}{
@@ -222,16 +222,16 @@ func TestInitialFetchTimeout(t *testing.T) {
 		{5 * time.Second, 1, 1, 0},
 		{time.Hour, 1, 1, 0},
 	} {
-		_, next := w.Reconcile(start.Add(step.at))
-		s := xdstest.Snapshot(w)
-		if len(s.Clusters) != step.clusters || len(s.Listeners) != step.listeners {
-			t.Errorf("after %v: %d active clusters and %d listeners, want %d and %d", step.at, len(s.Clusters), len(s.Listeners), step.clusters, step.listeners)
+		_, next := s.Reconcile(start.Add(step.elapsed))
+		snapshot := xdstest.Snapshot(s)
+		if len(snapshot.Clusters) != step.clusters || len(snapshot.Listeners) != step.listeners {
+			t.Errorf("after %v: %d active clusters and %d listeners, want %d and %d", step.elapsed, len(snapshot.Clusters), len(snapshot.Listeners), step.clusters, step.listeners)
 		}
 		if want := start.Add(step.next); step.next == 0 && !next.IsZero() || step.next != 0 && !next.Equal(want) {
-			t.Errorf("after %v: the next reconcile is after %v, want %v", step.at, next.Sub(start), step.next)
+			t.Errorf("after %v: the next reconcile is after %v, want %v", step.elapsed, next.Sub(start), step.next)
 		}
 	}
-	if routes := xdstest.Snapshot(w).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
+	if routes := xdstest.Snapshot(s).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
 		t.Errorf("routes of a listener without a route resource = %+v, want none", routes)
 	}
 }
@@ -247,32 +247,32 @@ func TestRollbackRestoresState(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		now := time.Now()
-		one, other := newState(), newState()
+		tested, reference := newState(), newState()
 		for range 30 {
 			now = now.Add(time.Duration(r.IntN(40)) * time.Minute)
-			one.Checkpoint()
-			other.Checkpoint()
+			tested.Checkpoint()
+			reference.Checkpoint()
 			common := xdstest.Random(r, secrets)
-			applyResource(t, one, common, now)
-			applyResource(t, other, common, now)
-			one.Reconcile(now)
-			other.Reconcile(now)
+			applyResource(t, tested, common, now)
+			applyResource(t, reference, common, now)
+			tested.Reconcile(now)
+			reference.Reconcile(now)
 			if r.IntN(2) == 0 {
-				one.Checkpoint()
+				tested.Checkpoint()
 				for range 1 + r.IntN(3) {
-					applyResource(t, one, xdstest.Random(r, secrets), now)
+					applyResource(t, tested, xdstest.Random(r, secrets), now)
 					if r.IntN(2) == 0 {
-						one.HoldBack(fmt.Sprint("l", r.IntN(3)))
+						tested.HoldBack(fmt.Sprint("l", r.IntN(3)))
 					}
-					one.Reconcile(now)
+					tested.Reconcile(now)
 				}
-				one.Rollback()
-				one.Reconcile(now)
+				tested.Rollback()
+				tested.Reconcile(now)
 			}
-			_, oneNext := one.Reconcile(now)
-			_, otherNext := other.Reconcile(now)
-			a, b := xdstest.Snapshot(one), xdstest.Snapshot(other)
-			if !reflect.DeepEqual(a, b) || !oneNext.Equal(otherNext) || !reflect.DeepEqual(one.referenced(), other.referenced()) {
+			_, testedNext := tested.Reconcile(now)
+			_, referenceNext := reference.Reconcile(now)
+			a, b := xdstest.Snapshot(tested), xdstest.Snapshot(reference)
+			if !reflect.DeepEqual(a, b) || !testedNext.Equal(referenceNext) || !reflect.DeepEqual(tested.referenced(), reference.referenced()) {
 				t.Fatalf("seed %d: the state differs after the rollback:\n%+v\nwant\n%+v", seed, a, b)
 			}
 		}

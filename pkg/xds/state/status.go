@@ -44,9 +44,9 @@ func warmingEntries[R, C any](s *State, es *entries[R, C]) []WarmingResource {
 		if e.Received == nil || e.Received == e.Active {
 			continue
 		}
-		w := WarmingResource{Type: es.kind.typeURL, Name: name, Since: e.ReceivedAt, PreviousActive: e.Active != nil, Missing: []string{}}
-		w.addMissing(es.kind.dependencies(name, e))
-		w.Missing = append(w.Missing, s.missingSecrets(es.kind.secrets(e.Received))...)
+		w := WarmingResource{Type: es.funcs.typeURL, Name: name, Since: e.ReceivedAt, PreviousActive: e.Active != nil, Missing: []string{}}
+		w.addMissing(es.funcs.dependencies(name, e))
+		w.Missing = append(w.Missing, s.missingSecrets(es.funcs.secrets(e.Received))...)
 		if e.HeldBack == e.Received {
 			w.Missing = append(w.Missing, "a version that can be applied")
 		}

@@ -14,15 +14,15 @@ import (
 // Reconcile returns the same deadline.
 func TestWarmingStatus(t *testing.T) {
 	now := time.Now()
-	lazily := config.XDSOnDemand{Idle: time.Hour, Wait: time.Second, Routes: true}
+	onDemand := config.XDSOnDemand{Idle: time.Hour, Wait: time.Second, Routes: true}
 	never := time.Time{}
 	for _, c := range []struct {
-		name  string
-		lazy  config.XDSOnDemand
-		layer time.Duration // timeout of the runtime layer; negative: no layer
-		said  xdstest.Resource
-		wants []string
-		until time.Time
+		name         string
+		onDemand     config.XDSOnDemand
+		layerTimeout time.Duration // timeout of the runtime layer; negative: no layer
+		resource     xdstest.Resource
+		missing      []string
+		until        time.Time
 	}{
 		{"routes with a timeout", config.XDSOnDemand{}, -1,
 			xdstest.Listener("l", 80, "r", "", time.Minute), []string{"routes r"}, now.Add(time.Minute)},
@@ -30,22 +30,22 @@ func TestWarmingStatus(t *testing.T) {
 			xdstest.FilteredListener("l", "r", time.Minute, "x"), []string{"routes r", "filter x", "runtime one"}, now.Add(time.Minute)},
 		{"several dependencies, one without a timeout", config.XDSOnDemand{}, time.Second,
 			xdstest.FilteredListener("l", "r", 0, "x"), []string{"routes r", "filter x", "runtime one"}, never},
-		{"no wait for on-demand routes", lazily, -1,
+		{"no wait for on-demand routes", onDemand, -1,
 			xdstest.FilteredListener("l", "r", time.Minute, "x"), []string{"filter x"}, now.Add(time.Minute)},
-		{"no wait for on-demand endpoints", lazily, -1,
+		{"no wait for on-demand endpoints", onDemand, -1,
 			xdstest.Cluster("c", "e", "s", time.Minute), []string{"secret s"}, never},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newState()
-			w.onDemand = newOnDemandState(c.lazy)
-			if c.layer >= 0 {
-				w.runtime = layeredRuntime{layers: []bootstrap.RuntimeLayer{{Resource: "one", Timeout: c.layer}}, startedAt: now}
+			s := newState()
+			s.onDemand = newOnDemandState(c.onDemand)
+			if c.layerTimeout >= 0 {
+				s.runtime = layeredRuntime{layers: []bootstrap.RuntimeLayer{{Resource: "one", Timeout: c.layerTimeout}}, startedAt: now}
 			}
-			applyResource(t, w, c.said, now)
-			_, next := w.Reconcile(now)
-			all := w.Warming()
-			if len(all) != 1 || !slices.Equal(all[0].Missing, c.wants) || !all[0].Until.Equal(c.until) {
-				t.Fatalf("Warming() = %+v, want missing %q until %v", all, c.wants, c.until)
+			applyResource(t, s, c.resource, now)
+			_, next := s.Reconcile(now)
+			warming := s.Warming()
+			if len(warming) != 1 || !slices.Equal(warming[0].Missing, c.missing) || !warming[0].Until.Equal(c.until) {
+				t.Fatalf("Warming() = %+v, want missing %q until %v", warming, c.missing, c.until)
 			}
 			if !next.Equal(c.until) {
 				t.Errorf("the next reconcile is at %v, want %v", next, c.until)

@@ -19,7 +19,7 @@ type warmup struct {
 	startedAt       time.Time       // when the process started
 	cdsTimeout      time.Duration   // longest wait for the first CDS response; 0: no limit
 	pendingClusters map[string]bool // clusters that the warm-up waits for, by name
-	answeredEDS     map[string]bool // EDS resources that the control plane sent (even if rejected) or removed
+	receivedEDS     map[string]bool // EDS resources that the control plane sent (even if rejected) or removed
 	failedClusters  map[string]bool // clusters that could not be applied when their wait timed out
 	paused          bool            // an update is applied in parts; the warm-up does not end meanwhile
 }
@@ -30,7 +30,7 @@ func (s *State) StartWarmup(now time.Time) {
 	subscriptions := s.boot.Subscriptions
 	s.warmup = &warmup{
 		cdsReceived: !subscriptions.CDS, startedAt: now, cdsTimeout: subscriptions.CDSTimeout,
-		pendingClusters: map[string]bool{}, answeredEDS: map[string]bool{}, failedClusters: map[string]bool{},
+		pendingClusters: map[string]bool{}, receivedEDS: map[string]bool{}, failedClusters: map[string]bool{},
 	}
 }
 
@@ -48,10 +48,10 @@ func (s *State) noteCDSResponse() {
 // warm-up no longer waits for clusters that need them, even if they were rejected.
 func (s *State) noteEDSResponse(name string) {
 	w := s.warmup
-	if w == nil || w.answeredEDS[name] {
+	if w == nil || w.receivedEDS[name] {
 		return
 	}
-	w.answeredEDS[name] = true
+	w.receivedEDS[name] = true
 	for cluster := range s.dependents.assignments[name] {
 		addDirty(s.clusters.dirty, cluster)
 	}
@@ -90,7 +90,7 @@ func (s *State) updateWarmup(name string, next, now time.Time) time.Time {
 		if next = e.ReceivedAt.Add(secretTimeout); !now.Before(next) {
 			return time.Time{}
 		}
-	case w.answeredEDS[e.Received.EDSServiceName]:
+	case w.receivedEDS[e.Received.EDSServiceName]:
 		return next
 	}
 	w.pendingClusters[name] = true

@@ -10,22 +10,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestListenersWaitForTheFirstClusters verifies that listeners wait until the first clusters are
+// TestListenersWaitForFirstClusters verifies that listeners wait until the first clusters are
 // active or their timeouts have passed.
-func TestListenersWaitForTheFirstClusters(t *testing.T) {
+func TestListenersWaitForFirstClusters(t *testing.T) {
 	type step struct {
-		at     time.Duration // after the start
-		hear   []xdstest.Resource
-		cds    bool          // a CDS response arrives at that time
-		active int           // number of active listeners afterwards
-		next   time.Duration // when to reconcile again, after the start; 0 means never
+		elapsed     time.Duration // since the start
+		resources   []xdstest.Resource
+		cdsResponse bool          // a CDS response arrives at that time
+		active      int           // number of active listeners afterwards
+		next        time.Duration // when to reconcile again, after the start; 0 means never
 	}
 	second := time.Second
 	listener, other := xdstest.Listener("l", 80, "r", "", 0), xdstest.Listener("other", 81, "r", "", 0)
 	for _, c := range []struct {
-		name  string
-		limit time.Duration // timeout of the first CDS response
-		steps []step
+		name       string
+		cdsTimeout time.Duration // timeout of the first CDS response
+		steps      []step
 	}{
 		{"response and endpoints arrive", 15 * second, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener}, false, 0, 15 * second},
@@ -69,23 +69,23 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			begin, w := time.Now(), newState()
-			w.boot.Subscriptions = bootstrap.InitialSubscriptions{CDS: true, CDSTimeout: c.limit}
-			w.StartWarmup(begin)
-			for _, s := range c.steps {
-				now := begin.Add(s.at)
-				for _, r := range s.hear {
-					applyResource(t, w, r, now)
+			started, s := time.Now(), newState()
+			s.boot.Subscriptions = bootstrap.InitialSubscriptions{CDS: true, CDSTimeout: c.cdsTimeout}
+			s.StartWarmup(started)
+			for _, st := range c.steps {
+				now := started.Add(st.elapsed)
+				for _, r := range st.resources {
+					applyResource(t, s, r, now)
 				}
-				if s.cds {
-					w.noteCDSResponse()
+				if st.cdsResponse {
+					s.noteCDSResponse()
 				}
-				_, next := w.Reconcile(now)
-				if got := len(xdstest.Snapshot(w).Listeners); got != s.active {
-					t.Errorf("after %v: %d active listeners, want %d", s.at, got, s.active)
+				_, next := s.Reconcile(now)
+				if got := len(xdstest.Snapshot(s).Listeners); got != st.active {
+					t.Errorf("after %v: %d active listeners, want %d", st.elapsed, got, st.active)
 				}
-				if s.next == 0 && !next.IsZero() || s.next != 0 && !next.Equal(begin.Add(s.next)) {
-					t.Errorf("after %v: the next reconcile is after %v, want %v", s.at, next.Sub(begin), s.next)
+				if st.next == 0 && !next.IsZero() || st.next != 0 && !next.Equal(started.Add(st.next)) {
+					t.Errorf("after %v: the next reconcile is after %v, want %v", st.elapsed, next.Sub(started), st.next)
 				}
 			}
 		})
@@ -95,47 +95,47 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 // TestStaticListenersDoNotWaitForClusters verifies that static listeners are active before the
 // clusters of the control plane.
 func TestStaticListenersDoNotWaitForClusters(t *testing.T) {
-	now, w := time.Now(), newState()
-	w.boot.Subscriptions = bootstrap.InitialSubscriptions{CDS: true, CDSTimeout: time.Minute}
-	w.StartWarmup(now)
-	w.staticNames.listeners = map[string]bool{"static": true}
+	now, s := time.Now(), newState()
+	s.boot.Subscriptions = bootstrap.InitialSubscriptions{CDS: true, CDSTimeout: time.Minute}
+	s.StartWarmup(now)
+	s.staticNames.listeners = map[string]bool{"static": true}
 	for _, r := range []xdstest.Resource{xdstest.Routes("r", "text"), xdstest.Listener("static", 80, "r", "", 0), xdstest.Listener("l", 81, "r", "", 0)} {
-		applyResource(t, w, r, now)
+		applyResource(t, s, r, now)
 	}
-	w.Reconcile(now)
+	s.Reconcile(now)
 	var names []string
-	for _, l := range xdstest.Snapshot(w).Listeners {
+	for _, l := range xdstest.Snapshot(s).Listeners {
 		names = append(names, l.Name)
 	}
 	if !slices.Equal(names, []string{"static"}) {
 		t.Errorf("active listeners: %v, want only the static one", names)
 	}
-	all := w.Warming()
-	if len(all) != 1 || !slices.Equal(all[0].Missing, []string{"clusters of the first response"}) || !all[0].Until.Equal(now.Add(time.Minute)) {
-		t.Errorf("Warming() = %+v, want l for a minute", all)
+	warming := s.Warming()
+	if len(warming) != 1 || !slices.Equal(warming[0].Missing, []string{"clusters of the first response"}) || !warming[0].Until.Equal(now.Add(time.Minute)) {
+		t.Errorf("Warming() = %+v, want l for a minute", warming)
 	}
 }
 
-// TestRejectedFileDoesNotEndTheWarmup verifies that the rollback of a file restores the warm-up
+// TestRejectedFileDoesNotEndWarmup verifies that the rollback of a file restores the warm-up
 // that the file would have ended.
-func TestRejectedFileDoesNotEndTheWarmup(t *testing.T) {
-	now, w := time.Now(), newState()
-	w.StartWarmup(now)
+func TestRejectedFileDoesNotEndWarmup(t *testing.T) {
+	now, s := time.Now(), newState()
+	s.StartWarmup(now)
 	for _, r := range []xdstest.Resource{xdstest.Cluster("static", "e", "", 0), xdstest.Listener("l", 80, "r", "", 0), xdstest.Routes("r", "text")} {
-		applyResource(t, w, r, now)
+		applyResource(t, s, r, now)
 	}
-	w.Reconcile(now)
-	w.Checkpoint()
-	w.clusters.remove("static")
-	if c, _ := w.Reconcile(now); len(c.ActivatedListeners) != 1 {
+	s.Reconcile(now)
+	s.Checkpoint()
+	s.clusters.remove("static")
+	if c, _ := s.Reconcile(now); len(c.ActivatedListeners) != 1 {
 		t.Fatal("the listener waits for a removed cluster")
 	}
-	w.Rollback()
-	if c, _ := w.Reconcile(now); len(c.ActivatedListeners) != 0 || w.warmup == nil {
-		t.Errorf("after the rollback: activated %v, warm-up %+v", c.ActivatedListeners, w.warmup)
+	s.Rollback()
+	if c, _ := s.Reconcile(now); len(c.ActivatedListeners) != 0 || s.warmup == nil {
+		t.Errorf("after the rollback: activated %v, warm-up %+v", c.ActivatedListeners, s.warmup)
 	}
-	applyResource(t, w, xdstest.Endpoints("e", 1), now)
-	if c, _ := w.Reconcile(now); len(c.ActivatedListeners) != 1 {
+	applyResource(t, s, xdstest.Endpoints("e", 1), now)
+	if c, _ := s.Reconcile(now); len(c.ActivatedListeners) != 1 {
 		t.Error("the listener is not activated after the endpoints")
 	}
 }
