@@ -13,6 +13,6 @@ func TestAdminClientReadsAcceptedCommands(t *testing.T) {
 	a := adminClient{address: startWeft(t, exampleConfig)}
 	var got inspect.Status
 	if err := a.do(t.Context(), http.MethodPost, "/drain", nil, &got); err != nil || got.State != inspect.Draining {
-		t.Errorf("the response is %+v, %v, want the state %q", got, err, inspect.Draining)
+		t.Errorf("response %+v, %v, want the state %q", got, err, inspect.Draining)
 	}
 }

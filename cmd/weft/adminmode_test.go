@@ -13,9 +13,9 @@ func TestAdminSocketModeNeedsRestart(t *testing.T) {
 		return &config.Snapshot{Admin: &config.Admin{Address: "/run/admin", Mode: mode}}
 	}
 	if keys := restartOnly(withMode(0o600), withMode(0o660)); !slices.Equal(keys, []string{"admin.address"}) {
-		t.Errorf("a restart is needed for %q", keys)
+		t.Errorf("restartOnly = %q, want admin.address", keys)
 	}
 	if keys := restartOnly(withMode(0o600), withMode(0o600)); len(keys) != 0 {
-		t.Errorf("the same mode: a restart is needed for %q", keys)
+		t.Errorf("restartOnly for the same mode = %q, want none", keys)
 	}
 }

@@ -41,11 +41,11 @@ func TestEnvoyBootstrap(t *testing.T) {
 				clusters = append(clusters, c.Name)
 			}
 			if !slices.Equal(listeners, want.listeners) || !slices.Equal(clusters, want.clusters) || merged.Admin == nil {
-				t.Errorf("it has the listeners %v and clusters %v, want %v and %v, and an admin port", listeners, clusters, want.listeners, want.clusters)
+				t.Errorf("listeners %v and clusters %v, want %v and %v, and an admin port", listeners, clusters, want.listeners, want.clusters)
 			}
 			for _, text := range want.warnings {
 				if !strings.Contains(diagnostics.Error(), text) {
-					t.Errorf("no warning has %q:\n%v", text, diagnostics)
+					t.Errorf("no warning contains %q:\n%v", text, diagnostics)
 				}
 			}
 			if merged.Server.GracefulTimeout == 0 || merged.Server.Log.Level != config.LevelInfo {
@@ -72,7 +72,7 @@ func TestEnvoyBootstrapClusterWarnings(t *testing.T) {
 	}
 	last := diagnostics[len(diagnostics)-1].Error()
 	if !strings.HasSuffix(last, `filters[0].typed_config.cluster: unknown cluster "h"; did you mean "g"?`) || !strings.Contains(last, ":42:") || !strings.Contains(last, "warning") {
-		t.Errorf("the last of %v, want a warning of the cluster h", diagnostics)
+		t.Errorf("diagnostics %v, want a warning about the cluster h at the end", diagnostics)
 	}
 }
 

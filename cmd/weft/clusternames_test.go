@@ -88,7 +88,7 @@ func TestClusterKeysAreTagged(t *testing.T) {
 	for _, path := range slices.Sorted(maps.Keys(tagged)) {
 		switch _, listed := untagged[path]; {
 		case !tagged[path] && !listed:
-			t.Errorf("%s: if it names a cluster it needs the tag refers:\"cluster\", else a line here", path)
+			t.Errorf("%s: add the tag refers:\"cluster\" if the setting names a cluster, else an entry in untaggedClusterKeys", path)
 		case tagged[path] && listed:
 			t.Errorf("%s has the tag refers:\"cluster\"", path)
 		}

@@ -144,7 +144,7 @@ func compareFile(t *testing.T, name, want string) {
 		return
 	}
 	if diff := cmp.Diff(want, readText(t, name)); diff != "" {
-		t.Errorf("%s is stale; write it with: go test ./cmd/weft -run Filter -update (-want +got):\n%s", name, diff)
+		t.Errorf("%s is stale; update it with: go test ./cmd/weft -run Filter -update (-want +got):\n%s", name, diff)
 	}
 }
 

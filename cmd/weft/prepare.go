@@ -42,7 +42,7 @@ func (p *process) verify(ctx context.Context, file *configjson.File) error {
 	return nil
 }
 
-// diagnosticsOf returns a diagnostic of the whole file for each line of text.
+// diagnosticsOf returns a diagnostic without a position for each line of text.
 func diagnosticsOf(severity document.Severity, name, text string) (diagnostics document.Diagnostics) {
 	for line := range strings.SplitSeq(text, "\n") {
 		diagnostics = append(diagnostics, document.Diagnostic{Severity: severity, File: name, Problem: line})

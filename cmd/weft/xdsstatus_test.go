@@ -36,7 +36,7 @@ func TestXDSStatusOfRunningProcess(t *testing.T) {
 	}
 }
 
-// TestNoXDSStatusWithoutControlPlane verifies that xds-status fails and says that no control
+// TestNoXDSStatusWithoutControlPlane verifies that xds-status fails with the reason that no control
 // plane is configured.
 func TestNoXDSStatusWithoutControlPlane(t *testing.T) {
 	_, stderr, status := execute(t, "xds-status", "--admin", startWeft(t, exampleConfig))

@@ -99,7 +99,7 @@ func TestCheckReturnsReadErrors(t *testing.T) {
 	}{
 		"no go.mod":      {fstest.MapFS{}, "not the root of a module"},
 		"no module line": {fstest.MapFS{"go.mod": &fstest.MapFile{Data: []byte("go 1.26\n")}}, "no module line"},
-		"bad syntax":     {fstest.MapFS{"go.mod": module, "cmd/a.go": &fstest.MapFile{Data: []byte("package\n")}}, "cmd/a.go:1:"},
+		"syntax error":   {fstest.MapFS{"go.mod": module, "cmd/a.go": &fstest.MapFile{Data: []byte("package\n")}}, "cmd/a.go:1:"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func TestBinarySize(t *testing.T) {
 		}
 		t.Logf("tag %q: %d bytes of %d", tag, built.Size(), budget)
 		if built.Size() > budget {
-			t.Errorf("the binary with tag %q has %d bytes, more than %d: find what it links (go tool nm -size -sort size), or raise the budget in internal/archtest/binary.go with the reason",
+			t.Errorf("the binary with tag %q has %d bytes, more than %d: find what the binary links (go tool nm -size -sort size), or raise the budget in internal/archtest/binary.go with the reason",
 				tag, built.Size(), budget)
 		}
 	}

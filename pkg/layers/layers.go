@@ -1,4 +1,4 @@
-// Package layers merges the configurations of several sources into the one that the server runs:
+// Package layers merges the configurations of several sources into the configuration of the server:
 //
 //	the file · Dubbo services (Overlay) · the control plane (xds.Source)
 //	      │ Stack: one lock, one owning layer for each name, rollback

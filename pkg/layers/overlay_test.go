@@ -62,7 +62,7 @@ func TestOverlayExtendsFile(t *testing.T) {
 				t.Errorf("active: %s, want %s", got, tt.want)
 			}
 			if after := describe(tt.file); after != before {
-				t.Errorf("the file has changed to %s, it was %s", after, before)
+				t.Errorf("Apply changed the file to %s, want %s", after, before)
 			}
 		})
 	}

@@ -100,8 +100,8 @@ func (s *Source) noteResponse(u ads.Update) {
 // allTypesReceived reports whether each subscribed type has had a response.
 func (s *Source) allTypesReceived() bool {
 	for _, url := range cachedTypes() {
-		all, names := s.channels[0].client.Subscription(url)
-		if (all || len(names) > 0) && !s.cache.received[url] {
+		wildcard, names := s.channels[0].client.Subscription(url)
+		if (wildcard || len(names) > 0) && !s.cache.received[url] {
 			return false
 		}
 	}
@@ -188,8 +188,8 @@ func (s *Source) applyCache(ctx context.Context) {
 // are rejected.
 func (s *Source) applyCachedType(ctx context.Context, ch *channel, u ads.Update, now time.Time) {
 	s.subscribeCached(u, now)
-	all, names := ch.client.Subscription(u.Type)
-	if !all {
+	wildcard, names := ch.client.Subscription(u.Type)
+	if !wildcard {
 		subscribed := map[string]bool{}
 		for _, name := range names {
 			subscribed[name] = true

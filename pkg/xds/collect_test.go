@@ -73,7 +73,7 @@ func TestRollbackKeepsPreviousUpdate(t *testing.T) {
 	respondWith(t, s, xdstest.Cluster("c", "hosts", "", 0), xdstest.Listener("l", 80, "table", "", 0))
 	s.state.Rollback()
 	if clusterOf(s, "c").Received == nil || listenerOf(s, "l").Received == nil {
-		t.Error("the last update can be rolled back after it ended")
+		t.Error("Rollback undid the changes of an earlier update")
 	}
 }
 
@@ -85,7 +85,7 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 	s, _ := newTestSourceFrom(t, b, slog.New(slog.DiscardHandler))
 	s.state.Rollback()
 	if clusterOf(s, "more").Active == nil {
-		t.Error("the static resources can be rolled back after the start")
+		t.Error("Rollback undid the static resources of the start")
 	}
 	collected := watchCollected(clusterOf(s, "more").Active)
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `"1s"`, `"2s"`, 1))

@@ -143,7 +143,7 @@ func runFailures(t *testing.T, apiType string, mode ads.Mode, onDemand bool, see
 	apply.install(t, s, active)
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	p.readRequests(s)
-	checkConsistent := func(when string) {
+	checkConsistent := func(label string) {
 		t.Helper()
 		names := map[string]bool{}
 		for _, c := range active.Clusters {
@@ -156,10 +156,10 @@ func runFailures(t *testing.T, apiType string, mode ads.Mode, onDemand bool, see
 			names["table "+table.Name] = true
 		}
 		if len(names) != len(active.Clusters)+len(active.Listeners)+len(active.Routes) {
-			t.Fatalf("seed %d, %s: two active resources have the same name", seed, when)
+			t.Fatalf("seed %d, %s: two active resources have the same name", seed, label)
 		}
 		if want := s.stack.Snapshot(); !reflect.DeepEqual(active, want) {
-			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, active, want)
+			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, label, active, want)
 		}
 		checkInvariants(t, s, seed)
 	}

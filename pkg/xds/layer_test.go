@@ -48,13 +48,13 @@ func TestOtherLayers(t *testing.T) {
 		if err := overlay.Apply(t.Context(), layers.Change{Clusters: []*config.Cluster{{Name: "a"}, {Name: "b"}}, Routes: table}); err != nil {
 			t.Fatal(err)
 		}
-		checkActive := func(when string) {
+		checkActive := func(label string) {
 			t.Helper()
 			if got := r.activeClusters(); got != "a b c" {
-				t.Errorf("%s active clusters: %s, want a b c", when, got)
+				t.Errorf("%s active clusters: %s, want a b c", label, got)
 			}
 			if !slices.ContainsFunc(r.active.Load().Routes, func(active *config.RouteTable) bool { return reflect.DeepEqual(active, table) }) {
-				t.Errorf("%s the table is not active", when)
+				t.Errorf("%s the table is not active", label)
 			}
 		}
 		checkActive("immediately:")

@@ -230,7 +230,7 @@ func TestOnDemandRoutes(t *testing.T) {
 		checkList(t, "in use", r.tables(), "q unsubscribed", "r 1")
 		for _, table := range r.active.Load().Routes {
 			if table.OnDemand.Wait != onDemandWait {
-				t.Errorf("table %s: OnDemand = %+v, want it on demand", table.Name, table.OnDemand)
+				t.Errorf("table %s: OnDemand = %+v, want Wait %v", table.Name, table.OnDemand, onDemandWait)
 			}
 		}
 		tables.request("q")

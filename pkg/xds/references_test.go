@@ -54,10 +54,10 @@ func TestReplacedReferencesAreUnsubscribed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 		s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-		checkSubscribed := func(when string, want ...string) {
+		checkSubscribed := func(label string, want ...string) {
 			t.Helper()
 			if _, names := s.channels[0].client.Subscription(resource.EndpointType); !slices.Equal(names, want) {
-				t.Errorf("%s: subscribed to endpoints %q, want %q", when, names, want)
+				t.Errorf("%s: subscribed to endpoints %q, want %q", label, names, want)
 			}
 		}
 		respondWith(t, s, xdstest.Cluster("c", "e1", "", 0), xdstest.Endpoints("e1", 1))

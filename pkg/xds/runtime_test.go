@@ -57,13 +57,13 @@ func TestListenersDoNotWaitForRejectedLayer(t *testing.T) {
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWithoutClusters(t, s)
 	respondWith(t, s, xdstest.Listener("l", 80, "r", "", 0), xdstest.FractionRoutes("r"), xdstest.RuntimeLayer("one", 20))
-	bad := xdstest.Resource{URL: resource.RuntimeType, Name: "two", Body: xdstest.Marshal(&runtimev3.Runtime{Name: "two", Layer: &structpb.Struct{
+	invalid := xdstest.Resource{URL: resource.RuntimeType, Name: "two", Body: xdstest.Marshal(&runtimev3.Runtime{Name: "two", Layer: &structpb.Struct{
 		Fields: map[string]*structpb.Value{"share": structpb.NewNullValue()},
 	}})}
 	for _, step := range []struct {
 		layer xdstest.Resource
 		want  float64
-	}{{bad, 20}, {xdstest.RuntimeLayer("two", 30), 30}, {bad, 30}} {
+	}{{invalid, 20}, {xdstest.RuntimeLayer("two", 30), 30}, {invalid, 30}} {
 		respondWith(t, s, step.layer)
 		if got := xdstest.ActiveFraction(active); got != step.want {
 			t.Errorf("runtime fraction = %v, want %v", got, step.want)

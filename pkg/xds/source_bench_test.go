@@ -145,7 +145,7 @@ func BenchmarkOneChange(b *testing.B) {
 // thousand clusters as among ten. Code that visits all clusters allocates memory for their names.
 func TestOneChangeCostIsConstant(t *testing.T) {
 	withoutRace(t)
-	const times = 50
+	const changes = 50
 	for _, c := range clusterChanges() {
 		t.Run(c.name, func(t *testing.T) {
 			cost := func(others int) (bytes uint64) {
@@ -153,17 +153,17 @@ func TestOneChangeCostIsConstant(t *testing.T) {
 				change := c.apply(t, s)
 				var before, after goruntime.MemStats
 				goruntime.ReadMemStats(&before)
-				for i := range times {
+				for i := range changes {
 					change(i)
 				}
 				goruntime.ReadMemStats(&after)
-				if *applied < times {
-					t.Fatalf("%d changes were applied, want %d", *applied, times)
+				if *applied < changes {
+					t.Fatalf("%d changes were applied, want %d", *applied, changes)
 				}
-				return (after.TotalAlloc - before.TotalAlloc) / times
+				return (after.TotalAlloc - before.TotalAlloc) / changes
 			}
-			if few, many := cost(10), cost(2000); many > few+few/4+2048 {
-				t.Errorf("%d bytes with 2000 clusters, %d bytes with 10", many, few)
+			if small, large := cost(10), cost(2000); large > small+small/4+2048 {
+				t.Errorf("%d bytes with 2000 clusters, %d bytes with 10", large, small)
 			}
 		})
 	}

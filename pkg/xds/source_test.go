@@ -331,7 +331,7 @@ func TestFlappingControlPlaneBackoff(t *testing.T) {
 // TestInvalidResourcesAreRejected verifies that a response with an invalid resource is rejected,
 // and that a valid response after it is accepted.
 func TestInvalidResourcesAreRejected(t *testing.T) {
-	good := map[string]xdstest.Resource{resource.ListenerType: xdstest.Listener("l", 80, "r", "", 0), resource.RouteType: xdstest.Routes("r", "one")}
+	valid := map[string]xdstest.Resource{resource.ListenerType: xdstest.Listener("l", 80, "r", "", 0), resource.RouteType: xdstest.Routes("r", "one")}
 	unsupported := &listenerv3.Listener{Name: "u", Address: xdstest.Address(81)}
 	for _, c := range []struct {
 		name string
@@ -352,7 +352,7 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 				r := start(t)
 				stream := r.runAndAccept()
 				r.sendInitial(stream)
-				ack := stream.send(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].Body})
+				ack := stream.send(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: valid[c.url].Body})
 				for _, text := range c.want {
 					if !strings.Contains(ack.GetErrorDetail().GetMessage(), text) {
 						t.Errorf("rejected with %q, want a text with %q", ack.GetErrorDetail().GetMessage(), text)
@@ -361,7 +361,7 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 				if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 					t.Errorf("active: %v, want only l", got)
 				}
-				stream.sendAccepted(good[resource.ListenerType], xdstest.Listener("m", 81, "r", "", 0))
+				stream.sendAccepted(valid[resource.ListenerType], xdstest.Listener("m", 81, "r", "", 0))
 				if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
 					t.Errorf("after a valid listener, active: %v, want l and m", got)
 				}
@@ -376,7 +376,8 @@ func securedListenerAny(secret, cluster string) *anypb.Any {
 }
 
 // TestUnrequestedResponsesAreIgnored verifies that a response of an unknown type gets no ACK or
-// NACK, and that one that is too large ends the stream. Neither changes the active configuration.
+// NACK, and that a response above the size limit ends the stream. Neither changes the active
+// configuration.
 func TestUnrequestedResponsesAreIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -523,7 +524,7 @@ func TestSecretsFromSDSCluster(t *testing.T) {
 			t.Errorf("active: %v, want both", got)
 		}
 		r.nextStream(r.serve(agentAddress)).expectRequest(resource.SecretType)
-		// No listener refers to a secret any more.
+		// No listener refers to a secret anymore.
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		if got := r.listeners(); len(got) != 1 {
 			t.Errorf("active: %v, want only l", got)

@@ -140,10 +140,10 @@ func TestRemovedRejectedResourceLeavesStatus(t *testing.T) {
 
 func TestReadyWhenFirstListenersAreActive(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
-	checkReady := func(want bool, when string) {
+	checkReady := func(want bool, label string) {
 		t.Helper()
 		if got := s.Ready(); got != want {
-			t.Errorf("%s: Ready() = %t, want %t", when, got, want)
+			t.Errorf("%s: Ready() = %t, want %t", label, got, want)
 		}
 	}
 	checkReady(false, "before the connection")

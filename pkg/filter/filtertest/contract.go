@@ -17,7 +17,7 @@ import (
 // ErrPending.
 type Mode string
 
-// The modes of an exchange. The result of Cancelled differs from that of the others: its reason is
+// The modes of an exchange. The result of Canceled differs from that of the others: its reason is
 // ReasonDownstreamDisconnect.
 const (
 	Sync             Mode = "sync"              // the next service responds in Start

@@ -45,16 +45,16 @@ type entries[R, C any] struct {
 	funcs  entryFuncs[R, C] // immutable
 	undo   *undoLog         // undo log of the State
 	byName map[string]*Entry[R, C]
-	// dirty are the names to evaluate in the next reconcile. The value is true if a resource that
-	// they refer to has changed, too.
+	// dirty are the names to evaluate in the next reconcile. The value is true if a resource to which
+	// they refer has also changed.
 	dirty     map[string]bool
 	deadlines map[string]time.Time // when to evaluate a name again even if nothing arrives
 	referrers referrers
 }
 
-func newEntries[R, C any](t entryFuncs[R, C], undo *undoLog) entries[R, C] {
+func newEntries[R, C any](funcs entryFuncs[R, C], undo *undoLog) entries[R, C] {
 	return entries[R, C]{
-		funcs: t, undo: undo, byName: map[string]*Entry[R, C]{}, dirty: map[string]bool{}, deadlines: map[string]time.Time{},
+		funcs: funcs, undo: undo, byName: map[string]*Entry[R, C]{}, dirty: map[string]bool{}, deadlines: map[string]time.Time{},
 		referrers: referrers{map[string]reference{}, map[string]bool{}},
 	}
 }

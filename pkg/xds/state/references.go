@@ -38,8 +38,7 @@ type refCounts[K comparable] struct {
 // SubscriptionChange is the change of the subscription to one type.
 type SubscriptionChange[K comparable] struct {
 	Added []K // newly requested
-	// Removed are not requested. Some of them were not requested before: their references were never
-	// counted, or they are excluded.
+	// Removed are the resources that may have been requested before and are not requested now.
 	Removed []K
 }
 
@@ -48,7 +47,7 @@ type SubscriptionChange[K comparable] struct {
 type SubscriptionChanges struct {
 	Assignments, Routes, DubboRoutes, Extensions SubscriptionChange[string]
 	Secrets                                      SubscriptionChange[resource.SecretRef]
-	ListenersChanged                             bool // the references of some listeners may have changed
+	ListenersChanged                             bool // the references of listeners may have changed
 }
 
 func newReferences() references {

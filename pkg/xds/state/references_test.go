@@ -21,21 +21,21 @@ func TestStaticSecretsAreNotRequested(t *testing.T) {
 		}
 		s.setStaticNames(static)
 	}
-	checkRequested := func(when string, want bool) {
+	checkRequested := func(label string, want bool) {
 		t.Helper()
 		s.TakeSubscriptionChanges()
 		if got := s.references.secrets.isRequested(ref); got != want {
-			t.Errorf("%s: subscribed = %t, want %t", when, got, want)
+			t.Errorf("%s: subscribed = %t, want %t", label, got, want)
 		}
 		if s.dependents.clusterSecrets[ref] == nil {
-			t.Errorf("%s: the references to the secret are not recorded", when)
+			t.Errorf("%s: the references to the secret are not recorded", label)
 		}
 	}
-	checkChange := func(when string, added, removed bool) {
+	checkChange := func(label string, added, removed bool) {
 		t.Helper()
 		got := s.TakeSubscriptionChanges().Secrets
 		if slices.Contains(got.Added, ref) != added || slices.Contains(got.Removed, ref) != removed {
-			t.Errorf("%s: subscription changes %+v, want added %t, removed %t", when, got, added, removed)
+			t.Errorf("%s: subscription changes %+v, want added %t, removed %t", label, got, added, removed)
 		}
 	}
 	setFile("s")

@@ -237,7 +237,7 @@ func TestInitialFetchTimeout(t *testing.T) {
 }
 
 // TestRollbackRestoresState verifies that a state that applies and rolls back additional resources
-// stays equal to one that never received them.
+// stays equal to a reference that never received them.
 func TestRollbackRestoresState(t *testing.T) {
 	pki := testpki.New(t)
 	var secrets []xdstest.Resource

@@ -15,7 +15,7 @@ import (
 func TestWarmingStatus(t *testing.T) {
 	now := time.Now()
 	onDemand := config.XDSOnDemand{Idle: time.Hour, Wait: time.Second, Routes: true}
-	never := time.Time{}
+	noDeadline := time.Time{}
 	for _, c := range []struct {
 		name         string
 		onDemand     config.XDSOnDemand
@@ -29,11 +29,11 @@ func TestWarmingStatus(t *testing.T) {
 		{"several dependencies with timeouts", config.XDSOnDemand{}, time.Second,
 			xdstest.FilteredListener("l", "r", time.Minute, "x"), []string{"routes r", "filter x", "runtime one"}, now.Add(time.Minute)},
 		{"several dependencies, one without a timeout", config.XDSOnDemand{}, time.Second,
-			xdstest.FilteredListener("l", "r", 0, "x"), []string{"routes r", "filter x", "runtime one"}, never},
+			xdstest.FilteredListener("l", "r", 0, "x"), []string{"routes r", "filter x", "runtime one"}, noDeadline},
 		{"no wait for on-demand routes", onDemand, -1,
 			xdstest.FilteredListener("l", "r", time.Minute, "x"), []string{"filter x"}, now.Add(time.Minute)},
 		{"no wait for on-demand endpoints", onDemand, -1,
-			xdstest.Cluster("c", "e", "s", time.Minute), []string{"secret s"}, never},
+			xdstest.Cluster("c", "e", "s", time.Minute), []string{"secret s"}, noDeadline},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newState()
