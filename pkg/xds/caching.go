@@ -79,8 +79,8 @@ func (s *Source) startCache() (stop func()) {
 	}
 }
 
-// noteResponse records a response of the control plane, which ends the use of the cache.
-func (s *Source) noteResponse(u ads.Update) {
+// recordResponse records a response of the control plane, which ends the use of the cache.
+func (s *Source) recordResponse(u ads.Update) {
 	c := &s.cache
 	if c.Cache == nil {
 		return

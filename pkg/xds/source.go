@@ -297,7 +297,7 @@ func (s *Source) handleResponse(ctx context.Context, ch *channel, r *ads.Respons
 	ch.history.ForgetRemoved(ch.client, ch.mode, r)
 	s.updateSubscriptions()
 	if ch == s.mainChannel() {
-		s.noteResponse(u)
+		s.recordResponse(u)
 		s.logFirstConfig()
 	}
 	s.updateResourceCounts()

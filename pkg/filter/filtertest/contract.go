@@ -25,7 +25,7 @@ const (
 	PendingElsewhere Mode = "pending elsewhere" // another goroutine resumes the exchange, even before Start has returned
 	Forked           Mode = "forked"            // the exchange has a goroutine on which the next service may wait
 	Retried          Mode = "retried"           // the next service drops a response and waits for another one
-	Canceled         Mode = "canceled"         // the client disconnects while the exchange is pending
+	Canceled         Mode = "canceled"          // the client disconnects while the exchange is pending
 )
 
 // Modes returns all modes, Sync first.

@@ -241,7 +241,7 @@ func (s *State) releaseAll(listeners map[string]bool) {
 // not be applied without them.
 func (s *State) RestartWait(cluster string, now time.Time) {
 	s.clusters.mutable(cluster).ReceivedAt = now
-	s.noteFailedCluster(cluster)
+	s.recordFailedCluster(cluster)
 }
 
 // HasPrivateKey reports whether the received version of a resource contains an inline private key.

@@ -40,14 +40,14 @@ type stage struct {
 func (s *State) Stage(c *ads.Client, source resource.SecretSource, u ads.Update, now time.Time) Staged {
 	st := &stage{State: s, client: c, source: source, now: now}
 	if u.Type == resource.ClusterType {
-		s.noteCDSResponse()
+		s.recordCDSResponse()
 	}
 	if u.Type == resource.EndpointType {
 		for _, r := range u.Changed {
-			s.noteEDSResponse(r.Name)
+			s.recordEDSResponse(r.Name)
 		}
 		for _, name := range u.Removed {
-			s.noteEDSResponse(name)
+			s.recordEDSResponse(name)
 		}
 	}
 	for _, r := range u.Changed {
@@ -68,9 +68,9 @@ func (st *stage) reject(name string, err error) {
 	}
 }
 
-// noteUnknown records the fields of an accepted resource that this build does not know. ignored are
+// recordUnknown records the fields of an accepted resource that this build does not know. ignored are
 // its fields without effect.
-func (st *stage) noteUnknown(name string, ignored []string) {
+func (st *stage) recordUnknown(name string, ignored []string) {
 	if fields := resource.UnknownFields(ignored); fields != nil {
 		st.result.Unknown = append(st.result.Unknown, UnknownFields{Name: name, Fields: fields})
 	}
@@ -123,14 +123,14 @@ func (st *stage) stageResource(typeURL string, r ads.Resource) error {
 		if err != nil {
 			return err
 		}
-		st.noteUnknown(r.Name, c.Ignored)
+		st.recordUnknown(r.Name, c.Ignored)
 		st.setCluster(r.Name, c, st.now)
 	case resource.EndpointType:
 		a, err := resource.ReadLoadAssignment(r.Body, capabilities)
 		if err != nil {
 			return err
 		}
-		st.noteUnknown(r.Name, a.Ignored)
+		st.recordUnknown(r.Name, a.Ignored)
 		st.setAssignment(r.Name, a)
 	case resource.ListenerType:
 		return st.stageListener(r, capabilities)
@@ -139,14 +139,14 @@ func (st *stage) stageResource(typeURL string, r ads.Resource) error {
 		if err != nil {
 			return err
 		}
-		st.noteUnknown(r.Name, t.Ignored)
+		st.recordUnknown(r.Name, t.Ignored)
 		st.setTable(r.Name, t)
 	case resource.DubboRouteType:
 		t, err := resource.ReadDubboRoutes(r.Body, capabilities)
 		if err != nil {
 			return err
 		}
-		st.noteUnknown(r.Name, t.Ignored)
+		st.recordUnknown(r.Name, t.Ignored)
 		st.setTable(resource.DubboTableName(r.Name), t)
 	case resource.RuntimeType:
 		return st.stageLayer(r)
@@ -157,7 +157,7 @@ func (st *stage) stageResource(typeURL string, r ads.Resource) error {
 		if err != nil {
 			return err
 		}
-		st.noteUnknown(r.Name, secret.Ignored)
+		st.recordUnknown(r.Name, secret.Ignored)
 		st.setSecret(resource.SecretRef{Name: r.Name, From: st.source}, secret)
 	default:
 		return fmt.Errorf("resource type %s is not supported", typeURL)
@@ -177,7 +177,7 @@ func (st *stage) stageListener(r ads.Resource, capabilities resource.Capabilitie
 	if err := st.checkTableNames(l); err != nil {
 		return err
 	}
-	st.noteUnknown(r.Name, l.Ignored)
+	st.recordUnknown(r.Name, l.Ignored)
 	st.setListener(r.Name, l, st.now)
 	return nil
 }
@@ -192,7 +192,7 @@ func (st *stage) stageExtension(r ads.Resource, capabilities resource.Capabiliti
 		st.endExtensionWait(r.Name)
 		return err
 	}
-	st.noteUnknown(r.Name, e.Ignored)
+	st.recordUnknown(r.Name, e.Ignored)
 	st.setExtension(r.Name, e)
 	return nil
 }

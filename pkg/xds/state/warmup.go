@@ -37,16 +37,16 @@ func (s *State) StartWarmup(now time.Time) {
 // WarmingUp reports whether the warm-up has started and not ended.
 func (s *State) WarmingUp() bool { return s.warmup != nil }
 
-// noteCDSResponse records that a CDS response has arrived.
-func (s *State) noteCDSResponse() {
+// recordCDSResponse records that a CDS response has arrived.
+func (s *State) recordCDSResponse() {
 	if s.warmup != nil {
 		s.warmup.cdsReceived = true
 	}
 }
 
-// noteEDSResponse records that the control plane has sent or removed the endpoints of a name. The
+// recordEDSResponse records that the control plane has sent or removed the endpoints of a name. The
 // warm-up no longer waits for clusters that need them, even if they were rejected.
-func (s *State) noteEDSResponse(name string) {
+func (s *State) recordEDSResponse(name string) {
 	w := s.warmup
 	if w == nil || w.receivedEDS[name] {
 		return
@@ -57,9 +57,9 @@ func (s *State) noteEDSResponse(name string) {
 	}
 }
 
-// noteFailedCluster records that a cluster could not be applied when its wait had timed out. The
+// recordFailedCluster records that a cluster could not be applied when its wait had timed out. The
 // warm-up does not wait for it again.
-func (s *State) noteFailedCluster(name string) {
+func (s *State) recordFailedCluster(name string) {
 	if s.warmup != nil {
 		s.warmup.failedClusters[name] = true
 	}

@@ -78,7 +78,7 @@ func TestListenersWaitForFirstClusters(t *testing.T) {
 					applyResource(t, s, r, now)
 				}
 				if st.cdsResponse {
-					s.noteCDSResponse()
+					s.recordCDSResponse()
 				}
 				_, next := s.Reconcile(now)
 				if got := len(xdstest.Snapshot(s).Listeners); got != st.active {
