@@ -84,17 +84,17 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 // TestClusterKeysAreTagged verifies that each filter setting that may name a cluster either has
 // the tag refers:"cluster", which makes check validate it, or is in untaggedClusterKeys.
 func TestClusterKeysAreTagged(t *testing.T) {
-	tagged, untagged := clusterKeys(), untaggedClusterKeys()
-	for _, path := range slices.Sorted(maps.Keys(tagged)) {
+	keys, untagged := clusterKeys(), untaggedClusterKeys()
+	for _, path := range slices.Sorted(maps.Keys(keys)) {
 		switch _, listed := untagged[path]; {
-		case !tagged[path] && !listed:
+		case !keys[path] && !listed:
 			t.Errorf("%s: add the tag refers:\"cluster\" if the setting names a cluster, else an entry in untaggedClusterKeys", path)
-		case tagged[path] && listed:
+		case keys[path] && listed:
 			t.Errorf("%s has the tag refers:\"cluster\"", path)
 		}
 	}
 	for path := range untagged {
-		if _, ok := tagged[path]; !ok {
+		if _, ok := keys[path]; !ok {
 			t.Errorf("%s is not a setting of a filter", path)
 		}
 	}

@@ -66,7 +66,7 @@ func withChanges(c *config.Snapshot, d config.Delta, next *config.Snapshot) *con
 	}
 	changed.Routes = slices.Clone(c.Routes)
 	for _, t := range d.Routes {
-		i := slices.IndexFunc(changed.Routes, func(old *config.RouteTable) bool { return old.Name == t.Name })
+		i := slices.IndexFunc(changed.Routes, func(table *config.RouteTable) bool { return table.Name == t.Name })
 		if i >= 0 {
 			changed.Routes[i] = t
 		}

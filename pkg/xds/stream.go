@@ -24,6 +24,7 @@ func adsService() discoveryService {
 	}
 }
 
+// sdsService returns the Secret Discovery Service.
 func sdsService() discoveryService {
 	return discoveryService{
 		"/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets",

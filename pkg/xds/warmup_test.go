@@ -109,8 +109,8 @@ func TestPartialUpdateDoesNotEndWarmup(t *testing.T) {
 	})
 }
 
-// TestFailedClustersDoNotProlongWarmup verifies that the warm-up ends although
-// clusters cannot be applied after their initial_fetch_timeout.
+// TestFailedClustersDoNotProlongWarmup verifies that the warm-up ends although clusters
+// cannot be applied after their initial_fetch_timeout.
 func TestFailedClustersDoNotProlongWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

@@ -72,10 +72,10 @@ func (st *stage) stageLayer(r ads.Resource) error {
 // keys. If one of them is no longer valid, it returns an error and changes nothing.
 func (st *stage) setLayer(name string, values *resource.Layer) error {
 	previous := st.runtime
-	merged := previous.withLayer(name, values)
-	capabilities := st.capabilitiesWith(merged)
-	keysChanged := func(keys []string) bool { return merged.merged.Differs(previous.merged, keys) }
-	changes := []func(){func() { st.setRuntime(merged) }}
+	nextRuntime := previous.withLayer(name, values)
+	capabilities := st.capabilitiesWith(nextRuntime)
+	keysChanged := func(keys []string) bool { return nextRuntime.merged.Differs(previous.merged, keys) }
+	changes := []func(){func() { st.setRuntime(nextRuntime) }}
 	for name, res := range st.client.Resources(resource.RouteType) {
 		if t := st.tables[name]; t != nil && keysChanged(t.RuntimeKeys) {
 			next, err := resource.ReadRoutes(res.Body, capabilities)
@@ -103,7 +103,7 @@ func (st *stage) setLayer(name string, values *resource.Layer) error {
 			changes = append(changes, func() { st.setExtension(name, next) })
 		}
 	}
-	addListener := func(origin, name string, body []byte) error {
+	redecodeListener := func(origin, name string, body []byte) error {
 		e := st.listeners.byName[name]
 		if e == nil || e.Received == nil || !keysChanged(e.Received.RuntimeKeys) {
 			return nil
@@ -116,12 +116,12 @@ func (st *stage) setLayer(name string, values *resource.Layer) error {
 		return nil
 	}
 	for name, res := range st.client.Resources(resource.ListenerType) {
-		if err := addListener("", name, res.Body); err != nil {
+		if err := redecodeListener("", name, res.Body); err != nil {
 			return err
 		}
 	}
 	for _, l := range st.static.Listeners {
-		if err := addListener(" of static_resources", l.Name, l.Body); err != nil {
+		if err := redecodeListener(" of static_resources", l.Name, l.Body); err != nil {
 			return err
 		}
 	}
