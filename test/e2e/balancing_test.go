@@ -89,7 +89,7 @@ func TestHashPolicyIsConsistent(t *testing.T) {
 					t.Errorf("%s: %d users go to %d applications", path, users, len(used))
 				}
 			}
-			apps[2].kill()
+			apps[2].killAndWait(t)
 			for path, previous := range before {
 				for user := range users {
 					if app := userHost(proxies[0], path, user); app != previous[user] && previous[user] != "2" || app == "2" {
@@ -299,13 +299,13 @@ func TestPrioritiesFailOver(t *testing.T) {
 	if seen := countByUpstream(t, url, 40); seen["0"] != 20 || seen["1"] != 20 {
 		t.Errorf("all hosts up: %v, want only the first priority, round robin", seen)
 	}
-	apps[0].kill()
+	apps[0].killAndWait(t)
 	// With an overprovisioning factor of 1.4, half of the hosts get 70% of the requests.
 	seen := countByUpstream(t, url, 400)
 	if spilled := seen["2"] + seen["3"]; seen["0"] > 0 || spilled < 70 || spilled > 170 {
 		t.Errorf("one of two hosts down: %v, want about 280 of 400 requests at the other", seen)
 	}
-	apps[1].kill()
+	apps[1].killAndWait(t)
 	if seen := countByUpstream(t, url, 40); seen["2"] != 20 || seen["3"] != 20 {
 		t.Errorf("first priority down: %v, want the second, round robin", seen)
 	}
@@ -342,7 +342,7 @@ func TestLocalitiesShareByWeight(t *testing.T) {
 	if seen := countByUpstream(t, "http://"+front, 400); seen["0"] < 250 || seen["0"] > 350 {
 		t.Errorf("%v, want about 300 of 400 in zone a", seen)
 	}
-	apps[0].kill()
+	apps[0].killAndWait(t)
 	if seen := countByUpstream(t, "http://"+front, 20); seen["1"] != 10 || seen["2"] != 10 {
 		t.Errorf("zone a down: %v, want zone b, round robin", seen)
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,6 +93,39 @@ func (o *origin) kill() {
 	}
 	o.mu.Unlock()
 	_ = o.server.Close() // may be closed already
+}
+
+// killAndWait kills o and waits until its connections are closed at the other end, too. On a busy
+// machine the kernel delivers resets late, and Weft cannot repeat a request that it has sent before.
+func (o *origin) killAndWait(t *testing.T) {
+	t.Helper()
+	o.kill()
+	_, port, err := net.SplitHostPort(o.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the connections of the killed upstream are closed", func() bool { return !hasConnectionTo(t, port) })
+}
+
+// hasConnectionTo reports whether a TCP connection to a port is established.
+func hasConnectionTo(t *testing.T, port string) bool {
+	t.Helper()
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("/proc/thread-self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const remote, state, established = 2, 3, "01"
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if strings.HasSuffix(fields[remote], fmt.Sprintf(":%04X", n)) && fields[state] == established {
+			return true
+		}
+	}
+	return false
 }
 
 // respondWith returns a handler that responds with text.
