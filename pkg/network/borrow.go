@@ -3,10 +3,10 @@ package network
 import "github.com/weft-proxy/weft/pkg/buffer"
 
 // AppendBorrowed appends prefix, which it copies, and payload, which it borrows: the caller must
-// not change payload before its next call of CopyBorrowed has returned. AppendBorrowed returns
-// false and adds nothing while a goroutine writes, after an error, on connections that are not
-// sockets, and over TLS, where frames that are not gathered need more records, which cost more than
-// the copy. The caller then uses BeginFrame and EndFrame.
+// not change payload before its next call of CopyBorrowed has returned. AppendBorrowed adds nothing
+// and returns false in these cases: a goroutine is writing, a write has failed, the connection is
+// not a socket, or it uses TLS, where separate records for borrowed payloads would cost more than a
+// copy. The caller then uses BeginFrame and EndFrame.
 func (q *WriteQueue) AppendBorrowed(prefix, payload []byte) bool {
 	if q.conn.raw == nil || q.conn.secure.Load() != nil {
 		return false
@@ -27,20 +27,20 @@ func (q *WriteQueue) AppendBorrowed(prefix, payload []byte) bool {
 	return true
 }
 
-// CopyBorrowed copies the borrowed bytes that are not yet written. It does not wait for the
-// peer.
+// CopyBorrowed copies the borrowed bytes that are not yet written. It does not wait until the peer
+// reads.
 func (q *WriteQueue) CopyBorrowed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.borrowed > 0 && q.writing { // only Flush holds borrowed pieces, and it does not wait
+	for q.borrowed > 0 && q.writing { // only Flush writes borrowed pieces, and it does not block
 		q.cond.Wait()
 	}
 	q.copyBorrowedLocked()
 }
 
-// copyBorrowedLocked is CopyBorrowed while no goroutine writes. The caller holds q.mu. It gathers
-// the copies as BeginFrame does: a separate buffer for each frame of the usual size would take four
-// times its size.
+// copyBorrowedLocked is CopyBorrowed for a caller that holds q.mu while no goroutine writes. Like
+// BeginFrame, it puts several copies into one buffer: a separate buffer for a frame of typical size
+// would be four times as large as the frame.
 func (q *WriteQueue) copyBorrowedLocked() {
 	if q.borrowed == 0 {
 		return

@@ -2,9 +2,9 @@ package network
 
 import "time"
 
-// CloseIdle drains connections because of overload: those that have been parked for at least d
-// according to the records of earlier calls. The first call drains none; the caller should call it
-// several times within d. Connections with unread bytes stay. CloseIdle returns how many
+// CloseIdle drains the connections that have been parked for at least d, because of overload. Each
+// call records which connections are parked, so the first call drains none, and the caller should
+// make several calls within d. Connections with unread bytes stay open. CloseIdle returns how many
 // connections it drains. ResetIdleTracking discards the records.
 func (l *Listener) CloseIdle(now time.Time, d time.Duration) (n int) {
 	l.mu.Lock()
@@ -20,7 +20,7 @@ func (l *Listener) CloseIdle(now time.Time, d time.Duration) (n int) {
 		}
 		since, tracked := l.idle[c]
 		switch {
-		case !tracked || state&stateIdleSeen == 0: // a new connection, or one that was busy meanwhile
+		case !tracked || state&stateIdleSeen == 0: // not recorded yet, or busy since it was recorded
 			c.state.apply(eventSeenIdle)
 			l.idle[c] = now
 		case now.Sub(since) >= d:

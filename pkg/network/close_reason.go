@@ -6,11 +6,11 @@ import (
 	"os"
 )
 
-// CloseReason says why an accepted connection ended. The set is closed; the names are label
-// values of a metric.
+// CloseReason is the reason why an accepted connection ended. The names are label values of a
+// metric.
 type CloseReason uint8
 
-// The close reasons. Their order is not part of any contract; their names are.
+// The close reasons. Their order may change, their names may not.
 const (
 	ClosedComplete           CloseReason = iota // its relay or tunnel is complete
 	ClosedByPeer                                // the peer closed or reset it, idle or not
@@ -28,7 +28,7 @@ const (
 	ClosedFloodLimit                            // the peer exceeded a flood limit
 	ClosedRequestTimeout                        // the peer took too long to send a request
 	ClosedWriteTimeout                          // the peer read nothing of a response for the write timeout
-	ClosedResponseTruncated                     // a response broke off, and only the close shows it
+	ClosedResponseTruncated                     // a response is incomplete, and only the close tells the client
 	ClosedRequestUnread                         // the rest of a request was too large or too slow to discard
 	ClosedOverload                              // overload protection ended it, idle or after its response
 	ClosedNoDestination                         // its original destination is not known
@@ -80,8 +80,8 @@ func CloseReasons() iter.Seq[CloseReason] {
 	}
 }
 
-// CloseReasonOf returns the close reason of a connection whose reader got err while it
-// waited between exchanges.
+// CloseReasonOf returns the close reason of a connection whose read failed with err between
+// exchanges.
 func CloseReasonOf(err error) CloseReason {
 	switch {
 	case errors.Is(err, ErrDraining):

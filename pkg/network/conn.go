@@ -12,18 +12,19 @@ import (
 	"time"
 )
 
-// Handler serves one connection. ServeConn returns when it is done with conn, which its
-// caller then closes. ctx ends when the connection must end immediately; Conn.Draining asks
-// for a graceful end.
+// Handler serves one connection. ServeConn returns when it is done with conn, which its caller then
+// closes. ctx ends when the connection must end immediately. Conn.Draining returns true when it
+// must end after its current exchange.
 //
-// A handler may return ErrPark when the connection is idle: the listener waits for bytes on
-// a new, small stack and calls ServeConn again.
+// A handler may return ErrPark when the connection is idle: the listener waits for bytes on a new
+// goroutine with a small stack, and then calls ServeConn again.
 type Handler interface {
 	ServeConn(ctx context.Context, conn *Conn) error
 }
 
 // ClientFirstHandler is a Handler of a protocol in which the client sends first. The listener calls
-// ServeConn once there are bytes, so that a silent connection costs only the smallest stack.
+// ServeConn only when bytes have arrived, so that the goroutine of a silent connection keeps its
+// small initial stack.
 type ClientFirstHandler interface {
 	Handler
 	// IdleTimeout returns how long a connection may be silent; 0: forever.
@@ -45,8 +46,8 @@ var (
 // take a buffer only once there is something to read, deadlines that are checked against the
 // clock only when a timer fires, and a way to tell an idle reader from a busy one.
 //
-// One goroutine reads and one writes at a time. Any goroutine may call Interrupt, Drain and
-// Close. connState draws the lifecycle; the methods are in these files:
+// One goroutine reads and one writes at a time. Any goroutine may call Interrupt, Drain and Close.
+// The comment of connState describes the lifecycle. These files contain the methods:
 //
 //	conn_read.go, peek.go      reading and waiting
 //	conn_write.go              writing; write_queue.go gathers the frames of many writers
@@ -60,7 +61,8 @@ type Conn struct {
 	raw   syscall.RawConn // of the socket; nil: nc is not a socket
 	state connLifecycle
 
-	// CloseReason is why the connection ends. The handler sets it before its last return.
+	// CloseReason is why the connection ends. The handler sets it before it returns for the last
+	// time.
 	CloseReason CloseReason
 
 	// secure is the connection's TLS; nil: the connection carries plaintext.
@@ -92,7 +94,7 @@ type Conn struct {
 
 // lastID is the ID of the newest Conn.
 //
-//nolint:gochecknoglobals // connections are numbered in the process: handlers and listeners come and go
+//nolint:gochecknoglobals // IDs are unique in the process, across listeners and handlers
 var lastID atomic.Uint64
 
 // NewConn returns a Conn over nc and takes ownership of nc.
@@ -107,7 +109,7 @@ func NewConn(nc net.Conn) *Conn {
 	return c
 }
 
-// shrink frees what a waiting connection does not need.
+// shrink frees the read and write state, which a waiting connection does not need.
 func (c *Conn) shrink() { c.reader.state, c.writer.state = nil, nil }
 
 // ID returns the connection's number. It is unique among all connections of the process,

@@ -12,8 +12,8 @@ type addrOverride struct {
 	redirected    bool // the kernel redirected the connection; remote is the socket's
 }
 
-// LocalAddr returns the proxied local address or the original destination if there is one,
-// and else the socket's local address.
+// LocalAddr returns the proxied local address or the original destination if there is one, or
+// otherwise the socket's local address.
 func (c *Conn) LocalAddr() net.Addr {
 	if c.addrOverride != nil {
 		return c.addrOverride.local
@@ -21,7 +21,8 @@ func (c *Conn) LocalAddr() net.Addr {
 	return c.nc.LocalAddr()
 }
 
-// RemoteAddr returns the proxied remote address if there is one, and else the socket's.
+// RemoteAddr returns the proxied remote address if there is one, or otherwise the socket's remote
+// address.
 func (c *Conn) RemoteAddr() net.Addr {
 	if c.addrOverride != nil {
 		return c.addrOverride.remote
@@ -29,11 +30,12 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return c.nc.RemoteAddr()
 }
 
-// Addrs returns a view of the connection's addresses apart from LocalAddr and RemoteAddr.
+// Addrs gives access to the addresses of the connection other than LocalAddr and RemoteAddr, and to
+// their setters.
 func (c *Conn) Addrs() Addrs { return Addrs{c} }
 
 // Addrs reads and replaces the addresses of a connection. The accepting or reading goroutine calls
-// the setters before any other goroutine knows the connection.
+// the setters before any other goroutine has access to the connection.
 type Addrs struct{ conn *Conn }
 
 // SetProxied makes LocalAddr and RemoteAddr return the proxied addresses, those in the PROXY header
@@ -48,8 +50,9 @@ func (a Addrs) SetOriginalDst(dst netip.AddrPort) {
 	a.conn.addrOverride = &addrOverride{local: net.TCPAddrFromAddrPort(dst), remote: a.conn.nc.RemoteAddr(), redirected: true}
 }
 
-// OriginalDst returns the address that the client connected to, if it is known and differs from the
-// address where the connection arrived: the original destination, or the proxied local address.
+// OriginalDst returns the address that the client connected to: the original destination, or the
+// proxied local address if it differs from the socket's. It returns false if there is no such
+// address.
 func (a Addrs) OriginalDst() (netip.AddrPort, bool) {
 	override := a.conn.addrOverride
 	if override == nil {

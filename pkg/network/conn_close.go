@@ -32,8 +32,8 @@ func (c *Conn) close() error {
 	return err
 }
 
-// Abort closes the connection so that the peer's reads fail instead of returning EOF, where
-// that is possible, so that the peer does not mistake truncated data for complete data.
+// Abort resets the connection where that is possible: the peer's reads fail instead of returning
+// EOF, and the peer does not mistake truncated data for complete data.
 func (c *Conn) Abort() error {
 	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
@@ -41,9 +41,9 @@ func (c *Conn) Abort() error {
 	return c.closeWithoutNotify()
 }
 
-// OnClose registers f to run once any goroutine has closed the connection at this side, or
-// immediately if it is already closed. f must not wait. The registration outlives handlers
-// that park the connection. stop removes f; f may already be running or have run.
+// OnClose registers f to run when any goroutine has closed this side of the connection, or
+// immediately if it is already closed. f must not block. f stays registered while the connection is
+// parked. stop removes f; f may already be running or have run.
 func (c *Conn) OnClose(f func()) (stop func()) {
 	c.closeHooks.CompareAndSwap(nil, new(closeHooks))
 	return c.closeHooks.Load().add(f)
@@ -55,7 +55,7 @@ type closeHooks struct {
 	mu     sync.Mutex
 	closed bool      // guarded by mu
 	hooks  []*func() // guarded by mu
-	panics error     // guarded by mu; panics of the functions in hooks
+	panics error     // guarded by mu; panics of hooks that have run
 }
 
 // add registers f, or calls it if the connection is closed. stop undoes the registration.
@@ -99,8 +99,8 @@ func runCloseHooks(p *atomic.Pointer[closeHooks]) (panics error) {
 	return panics
 }
 
-// panicked returns the panics of the functions that have run.
-func (h *closeHooks) panicked() error {
+// panicErr returns the joined panics of the hooks that have run, or nil.
+func (h *closeHooks) panicErr() error {
 	if h == nil {
 		return nil
 	}

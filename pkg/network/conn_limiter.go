@@ -14,12 +14,12 @@ import (
 type ConnLimiter struct {
 	open           atomic.Int64  // number of open connections
 	limit          atomic.Int64  // maximum number of open connections; 0: no limit
-	rejectFraction atomic.Uint64 // fraction of new connections that are closed immediately, of fractionScale
+	rejectFraction atomic.Uint64 // fraction of new connections that are closed immediately, in units of 1/fractionScale
 	refused        atomic.Uint64 // connections closed immediately because of rejectFraction
 
 	mu          sync.Mutex
 	resume      chan struct{} // guarded by mu; closed when accepting resumes; nil: not paused
-	maybePaused atomic.Bool   // accepting may be paused: only then is mu taken
+	maybePaused atomic.Bool   // false: accepting is not paused, and resumed need not lock mu
 }
 
 const fractionScale = 1 << 32
@@ -95,8 +95,8 @@ func (l *ConnLimiter) release() {
 	}
 }
 
-// AcceptRate is how many connections a listener accepts per second, and how many immediately
-// after a pause. PerSecond 0: no limit.
+// AcceptRate limits how many connections a listener accepts: PerSecond on average, and up to Burst
+// without a wait after a quiet time. If PerSecond is 0, there is no limit.
 type AcceptRate struct {
 	PerSecond float64
 	Burst     int // at least 1
@@ -110,8 +110,8 @@ type tokenBucket struct {
 	updated time.Time // time of the last update of tokens
 }
 
-// take takes a token and returns 0, or returns how long it takes until there is one. After a
-// change of the rate it starts with a full burst.
+// take takes a token and returns 0. If there is none, it returns the time until there is one. After
+// a change of the rate, the bucket is full.
 func (b *tokenBucket) take(now time.Time, rate AcceptRate) (wait time.Duration) {
 	if rate.PerSecond <= 0 {
 		b.rate = rate
@@ -131,7 +131,7 @@ func (b *tokenBucket) take(now time.Time, rate AcceptRate) (wait time.Duration) 
 	return 0
 }
 
-// maxRateWait bounds how long a listener waits for its rate before it checks whether the
+// maxRateWait is the maximum time that a listener waits for a token before it checks whether the
 // rate has changed.
 const maxRateWait = time.Second
 
@@ -167,8 +167,8 @@ func (l *Listener) awaitResume(ctx context.Context) bool {
 	}
 }
 
-// admit starts an accepted connection once accepting is not paused: the pause may have begun
-// during Accept. It returns false when the listener must stop accepting.
+// admit starts an accepted connection. If accepting was paused during Accept, admit first waits
+// until it resumes. It returns false when the listener must stop accepting.
 func (l *Listener) admit(ctx context.Context, nc net.Conn) bool {
 	if !l.awaitResume(ctx) {
 		_ = nc.Close() // no handler will serve it
@@ -192,5 +192,5 @@ func (l *Listener) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// SetAcceptRate changes the rate of ListenOptions. The change takes effect within a second.
+// SetAcceptRate replaces the AcceptRate of ListenOptions. The change takes effect within a second.
 func (l *Listener) SetAcceptRate(r AcceptRate) { l.rate.Store(&r) }

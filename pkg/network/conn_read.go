@@ -7,10 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// unreadBytes are bytes that the connection returns before those of the socket. The reading
-// goroutine owns them.
+// unreadBytes holds bytes that reads return before the bytes of the socket. The reading goroutine
+// owns it.
 type unreadBytes struct {
-	buf *buffer.IoBuffer // never fails: buf is not empty; nil: none
+	buf *buffer.IoBuffer // not empty; nil: there are no unread bytes
 }
 
 // take returns the buffer, which the caller owns from now on; nil: there are no unread bytes.
@@ -64,11 +64,11 @@ func (c *Conn) readState() *readState {
 // waiting connection holds none. It may do so even when it returns an error: the caller
 // always releases *buf. Fill grows a full *buf.
 //
-// Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted, ErrDraining
-// (only while idle), or the connection's.
+// Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted, ErrDraining (only
+// while idle), or the error of the connection.
 func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
 	for {
-		if c.reader.unread.buf != nil { // over TLS, readFailed may have read ahead
+		if c.reader.unread.buf != nil { // over TLS, handleReadError may have read ahead
 			return c.reader.unread.fill(buf), nil
 		}
 		if *buf != nil && len((*buf).Tail()) == 0 {
@@ -78,15 +78,16 @@ func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
 		if err == nil {
 			return n, nil
 		}
-		if err = c.readFailed(err); err != nil {
+		if err = c.handleReadError(err); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// FillOnWait is Fill that calls wait, on the same goroutine, each time it finds nothing to read,
-// before it waits. The caller can then send the frames that it has held back to send them with
-// others. On connections that are not sockets, it calls wait before each read. wait must not read.
+// FillOnWait is like Fill, but calls wait, on the same goroutine, each time before it waits because
+// there is nothing to read. wait can flush frames that the caller has gathered to write them
+// together. On connections that are not sockets, it calls wait before each read. wait must not
+// read.
 func (c *Conn) FillOnWait(buf **buffer.IoBuffer, size int, wait func()) (int, error) {
 	if c.raw == nil {
 		wait()
@@ -126,11 +127,10 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 // connection owns b from now on.
 func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread.buf = b }
 
-// WriteAndFill writes out and then reads as Fill does. It is for a protocol in which the
-// peer only responds, on a connection from which everything was read: it saves the read that
-// would find nothing, because no response can precede its request. sent is how many bytes of
-// out were written: less than all only if writing failed. The read deadline does not bound
-// the write.
+// WriteAndFill writes out and then reads as Fill does. It saves the read attempt with which Fill
+// begins. Use it only if the peer sends nothing but responses and all of them were read, so that
+// there is nothing to read before the write. sent is how many bytes of out were written: less than
+// all only if writing failed. The read deadline does not bound the write.
 func (c *Conn) WriteAndFill(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, err error) {
 	if c.raw == nil || c.secure.Load() != nil || c.reader.unread.buf != nil || *buf != nil {
 		if sent, err = c.Write(out); err != nil {
@@ -185,7 +185,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		if n > 0 || err == nil {
 			return n, nil
 		}
-		if err = c.readFailed(err); err != nil {
+		if err = c.handleReadError(err); err != nil {
 			return 0, err
 		}
 	}

@@ -85,7 +85,8 @@ const (
 	connEventCount
 )
 
-// connTransition is the effect of an event: it clears and sets bits, and its rule adds others.
+// connTransition is the effect of an event: it clears and sets bits, and its rule can change the
+// result.
 type connTransition struct {
 	clears, sets connState
 	rule         func(before, after connState) connState // nil: none
@@ -122,8 +123,8 @@ func (s connState) after(e connEvent) connState {
 	return next
 }
 
-// drainUnlessAwaiting makes the current exchange the last, or the next one of a fresh connection
-// whose first exchange a drain awaits.
+// drainUnlessAwaiting makes the current exchange the last. If a drain awaits the first exchange of
+// the connection, that exchange is the last.
 func drainUnlessAwaiting(_, after connState) connState {
 	if after.awaitsFirst() {
 		return after | stateDrainAfterNext
@@ -139,7 +140,7 @@ func beginAwaitedDrain(before, after connState) connState {
 	return after
 }
 
-// ifParked drops the change if the connection is no longer parked.
+// ifParked discards the change if the connection is not parked.
 func ifParked(before, after connState) connState {
 	if before&stateParked == 0 {
 		return before
@@ -147,11 +148,11 @@ func ifParked(before, after connState) connState {
 	return after
 }
 
-// legal reports whether e can happen in the state s. Only the goroutine that owns the reading side
-// could break the rules: the other events may come at any time.
+// legal reports whether e may occur in the state s. Only eventAccept, eventPark and eventUnpark
+// have conditions; every other event may occur at any time.
 func (s connState) legal(e connEvent) bool {
 	switch e {
-	case eventAccept: // before any other goroutine knows the connection
+	case eventAccept: // before any other goroutine has access to the connection
 		return s&^stateNoExchange == 0
 	case eventPark:
 		return s&stateParked == 0

@@ -15,9 +15,9 @@ func (c *Conn) writeState() *writeState {
 	return c.writer.state
 }
 
-// Write writes all of p. It fails with os.ErrDeadlineExceeded at the deadline of
-// SetWriteDeadline, or without progress for the time of SetWriteTimeout, or up to twice
-// that.
+// Write writes all of p. It fails with os.ErrDeadlineExceeded at the deadline of SetWriteDeadline,
+// or when it makes no progress for the time of SetWriteTimeout, which it detects after at most
+// twice that time.
 func (c *Conn) Write(p []byte) (int, error) {
 	if s := c.secure.Load(); s != nil {
 		return s.write(p)

@@ -24,8 +24,8 @@ type ConnectedUDP struct {
 
 // ReadHandler handles the event that a ConnectedUDP has a datagram or an error to receive.
 type ReadHandler interface {
-	// Poller.Run calls Readable, one call at a time. Readable may use buffer until it
-	// returns.
+	// Readable receives the datagram or the error. Poller.Run makes one call at a time, and lends
+	// buffer until the call returns.
 	Readable(buffer []byte)
 }
 
@@ -79,8 +79,8 @@ func socketAddress(a netip.AddrPort) unix.Sockaddr {
 	return sa
 }
 
-// Send sends b as one datagram, without waiting. Errors: ErrSendBufferFull, ErrConnRefused
-// for an earlier datagram, net.ErrClosed, and those of the system.
+// Send sends b as one datagram, without blocking. Errors: ErrSendBufferFull, ErrConnRefused for an
+// earlier datagram, net.ErrClosed, and errors of the system call.
 func (u *ConnectedUDP) Send(b []byte) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -91,8 +91,8 @@ func (u *ConnectedUDP) Send(b []byte) error {
 	return packetError("send", errno)
 }
 
-// Receive puts the next datagram into b, without waiting. Errors: ErrWouldBlock,
-// ErrConnRefused, net.ErrClosed, and those of the system.
+// Receive copies the next datagram to b, without blocking. Errors: ErrWouldBlock, ErrConnRefused,
+// net.ErrClosed, and errors of the system call.
 func (u *ConnectedUDP) Receive(b []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -116,7 +116,7 @@ var (
 	ErrSendBufferFull = errors.New("the send buffer of the socket is full")
 	// ErrWouldBlock means that there is nothing to receive.
 	ErrWouldBlock = errors.New("nothing to receive")
-	// ErrConnRefused means that the peer's machine reports no receiver at the address.
+	// ErrConnRefused means that the peer's machine reports that no socket receives at the address.
 	ErrConnRefused = errors.New("connection refused: nothing receives at the address")
 )
 
@@ -150,8 +150,7 @@ func (u *ConnectedUDP) LocalAddr() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Close frees the socket. A call in progress may still notify the owner once. A second Close
-// does nothing.
+// Close frees the socket. Poller.Run may still call Readable once. A second Close does nothing.
 func (u *ConnectedUDP) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -50,8 +50,8 @@ func (i instant) time() time.Time {
 	return epoch.Add(time.Duration(i))
 }
 
-// SetReadDeadline sets how long Fill and Read wait; the zero time means forever. It costs
-// nothing while the deadline only moves later. The reading goroutine calls it.
+// SetReadDeadline sets how long Fill and Read wait; the zero time means forever. It costs nothing
+// while the deadline only moves later. Only the reading goroutine may call it.
 func (c *Conn) SetReadDeadline(t time.Time) {
 	if c.reader.deadline.set(t) {
 		c.armRead(t)
@@ -67,9 +67,9 @@ func (c *Conn) armRead(t time.Time) {
 	}
 }
 
-// readFailed turns an error of the socket into the error for the reader; nil means that the
+// handleReadError converts an error of the socket to the error for the reader; nil means that the
 // reader must read again.
-func (c *Conn) readFailed(err error) error {
+func (c *Conn) handleReadError(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
@@ -80,7 +80,7 @@ func (c *Conn) readFailed(err error) error {
 		d.armed = 0
 		return ErrInterrupted
 	case state.endsIdle():
-		if err := c.drained(); err != nil {
+		if err := c.checkDrained(); err != nil {
 			d.armed = 0
 			return err
 		}
@@ -99,12 +99,12 @@ type writeTimer struct {
 	deadline deadline      // armed may belong to an earlier write
 }
 
-// SetWriteTimeout sets how long a write may make no progress; 0 means forever. The writing
-// goroutine calls it.
+// SetWriteTimeout sets how long a write may make no progress; 0 means forever. Only the writing
+// goroutine may call it.
 func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.timer.timeout = d }
 
-// SetWriteDeadline sets when writes end, whatever their progress; the zero time means never.
-// It costs nothing while the deadline only moves later. The writing goroutine calls it.
+// SetWriteDeadline sets when writes end, whatever their progress; the zero time means never. It
+// costs nothing while the deadline only moves later. Only the writing goroutine may call it.
 func (c *Conn) SetWriteDeadline(t time.Time) {
 	if c.writer.timer.deadline.set(t) {
 		_ = c.nc.SetWriteDeadline(t) // fails only on a closed connection, as the write will
@@ -141,5 +141,5 @@ func (w *writeTimer) arm(nc net.Conn, now time.Time) {
 	_ = nc.SetWriteDeadline(d.armed.time()) // fails only on a closed connection, as the write will
 }
 
-// aLongTimeAgo returns a deadline that has passed, also on the fake clock of a test.
+// aLongTimeAgo returns a deadline that has passed, even on the fake clock of a test.
 func aLongTimeAgo() time.Time { return time.Unix(1, 0) }

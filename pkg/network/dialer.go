@@ -28,8 +28,8 @@ type Dialer struct {
 	Mark uint32
 }
 
-// Dial connects before the deadline; if it is zero, ctx alone bounds the dial. IsTimeout
-// distinguishes a timeout from a refused connection.
+// Dial connects to address. It fails at the deadline, or when ctx ends; a zero deadline sets no
+// limit. IsTimeout reports whether an error is a timeout.
 func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (*Conn, error) {
 	nd := net.Dialer{Deadline: deadline, LocalAddr: d.sourceAddr(network, address)}
 	if d.KeepAlive.Enabled {
@@ -39,7 +39,7 @@ func (d Dialer) Dial(ctx context.Context, network, address string, deadline time
 		nd.Control = func(_, _ string, raw syscall.RawConn) error {
 			err := mark(raw, d.Mark)
 			if nd.LocalAddr != nil {
-				err = errors.Join(err, deferPortBinding(raw, nd.LocalAddr))
+				err = errors.Join(err, allowPortSharing(raw, nd.LocalAddr))
 			}
 			return err
 		}

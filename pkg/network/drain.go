@@ -50,14 +50,14 @@ func (c *Conn) SetIdle(idle bool) error {
 		e = eventIdleAfterExchange
 	}
 	if c.state.apply(e).endsIdle() {
-		return c.drained()
+		return c.checkDrained()
 	}
 	return nil
 }
 
-// drained returns ErrDraining for an idle connection that must end. If the peer has begun
-// another exchange meanwhile, the connection is no longer idle and drained returns nil.
-func (c *Conn) drained() error {
+// checkDrained returns ErrDraining for an idle connection that must end. If bytes of another
+// exchange have arrived meanwhile, it marks the connection as busy and returns nil.
+func (c *Conn) checkDrained() error {
 	if c.reader.unread.buf == nil && !c.hasBytes() {
 		return ErrDraining
 	}

@@ -12,7 +12,7 @@ type ConnGroup struct {
 	mu    sync.Mutex
 	size  int           // guarded by mu; number of connections
 	ended bool          // guarded by mu; no connection may join any more
-	empty chan struct{} // guarded by mu; closed once ended is set and the last connection has left; nil: not needed
+	empty chan struct{} // guarded by mu; closed when the last connection leaves after end; nil before end and after the close
 }
 
 // Join moves c from its group to g. It returns false and changes nothing if g has ended. The
@@ -32,9 +32,8 @@ func leaveGroup(c *Conn) {
 	}
 }
 
-// add puts c into g unless g has ended, and returns the previous group of c; nil: none. It
-// does so under mu, so that the goroutine that ends g finds all connections that have
-// joined.
+// add puts c into g unless g has ended, and returns the previous group of c; nil: none. It does
+// both under mu, so that a goroutine that has called end finds all connections of g.
 func (g *ConnGroup) add(c *Conn) (previous *ConnGroup, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,8 +59,8 @@ func (g *ConnGroup) closeIfEmpty() {
 	}
 }
 
-// end lets no more connections join, and returns a channel that is closed when the last one
-// has left.
+// end prevents further connections from joining, and returns a channel that is closed when the last
+// one has left.
 func (g *ConnGroup) end() (empty <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,7 +100,7 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, awaitFirst b
 			}
 		})
 	}
-	if ctx.Err() != nil { // no time is left to drain
+	if ctx.Err() != nil { // the drain time is over
 		forEach(func(c *Conn) {
 			if !c.state.load().idle() {
 				forceClosed++

@@ -9,8 +9,8 @@ import (
 
 // TLS is the result of a handshake. It is immutable.
 type TLS struct {
-	Version          uint16              // tls.VersionTLS13
-	Cipher           uint16              // tls.TLS_AES_128_GCM_SHA256
+	Version          uint16              // for example tls.VersionTLS13
+	Cipher           uint16              // for example tls.TLS_AES_128_GCM_SHA256
 	ServerName       string              // requested by the client (SNI); "" for none
 	Protocol         string              // chosen by ALPN; "" for none
 	Resumed          bool                // an earlier session was resumed
@@ -28,19 +28,18 @@ func (c *Conn) TLS() *TLS {
 	return nil
 }
 
-// ServerHandshake starts TLS on the connection as the server: once it has returned nil, the
-// methods of c read and write plaintext. The handshake consumes the unread bytes. It fails at the
-// deadline (os.ErrDeadlineExceeded), which is not zero. After an error, the alert has been
-// sent if there is one, and the connection can only be closed. The goroutine that reads and
-// writes calls it, once.
+// ServerHandshake starts TLS on the connection as the server: once it has returned nil, the methods
+// of c read and write plaintext. The handshake consumes the unread bytes. At the deadline it fails
+// with os.ErrDeadlineExceeded. If it fails, it has sent the alert if there is one, and the caller
+// must close the connection. The goroutine that reads and writes calls it once.
 func (c *Conn) ServerHandshake(config *tls.Config, deadline time.Time) error {
 	s := newTLSLayer(c)
 	s.tls = tls.Server((*tlsTransport)(s), config)
 	return s.handshake(deadline)
 }
 
-// ClientHandshake is ServerHandshake for the client side. Close, from any goroutine, ends it
-// early. A config with a VerifyConnection counts as one that verifies the peer.
+// ClientHandshake is ServerHandshake for the client side. Any goroutine can end it early with
+// Close. If config has a VerifyConnection, TLS.Verified is true.
 func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 	s := newTLSLayer(c)
 	s.tls = tls.Client((*tlsTransport)(s), config)
@@ -51,8 +50,8 @@ func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 	return s.handshake(deadline)
 }
 
-// SetLocalCertificate sets TLS.LocalCertificate. tls.Config.GetConfigForClient calls it on
-// its hello.Conn.
+// SetLocalCertificate sets TLS.LocalCertificate. The GetConfigForClient function of the server's
+// tls.Config calls it on hello.Conn.
 func (t *tlsTransport) SetLocalCertificate(cert *x509.Certificate) { t.info.LocalCertificate = cert }
 
 // newTLSLayer returns a TLS layer for c, which takes over the unread bytes of c.

@@ -18,9 +18,9 @@ const (
 	maxLingerBytes = 256 << 10
 )
 
-// linger closes the write direction and waits until the peer has closed its own. Otherwise bytes
-// that the peer still sends could make the kernel discard the written bytes. linger runs on a small
-// stack, which does not grow while nothing arrives.
+// linger closes the write direction and waits until the peer has closed its own. Without this,
+// bytes that the peer still sends could make the kernel reset the connection and discard the
+// written bytes. linger needs little stack, because its goroutine runs with a small one.
 func linger(c *Conn) {
 	_ = c.SetIdle(false) // never fails
 	if c.CloseWrite() != nil {
@@ -40,6 +40,6 @@ func linger(c *Conn) {
 // the end.
 func discardRead(c *Conn) int {
 	var buf [512]byte
-	n, _ := c.Read(buf[:]) // an error is an end as well
+	n, _ := c.Read(buf[:]) // n is 0 after an error
 	return n
 }

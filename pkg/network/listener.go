@@ -36,7 +36,7 @@ type ListenOptions struct {
 // ListenerCounter counts the events of a listener. Safe for concurrent use.
 type ListenerCounter interface {
 	Accepted()
-	Refused()           // over MaxConnections, or rejected by the Limiter
+	Refused()           // MaxConnections reached, or rejected by the Limiter
 	AcceptError()       // for example EMFILE
 	Closed(CloseReason) // an accepted connection has ended
 }
@@ -68,7 +68,7 @@ type Listener struct {
 
 // Listen binds the address. Connections queue in the kernel until Serve runs.
 func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) {
-	config := net.ListenConfig{KeepAlive: -1} // set per cluster and listener; unnecessary for peers on this machine
+	config := net.ListenConfig{KeepAlive: -1} // no keepalive by default: startConn applies that of SetKeepAlive
 	if o.ReusePort || o.Mark != 0 {
 		config.Control = func(_, _ string, raw syscall.RawConn) error {
 			var sockErr error
@@ -162,7 +162,7 @@ func (l *Listener) Serve(ctx context.Context) error {
 	return nil
 }
 
-// temporary reports whether accepting may succeed later: the connection died in the queue,
+// temporary reports whether accepting may succeed later: the connection was aborted in the queue,
 // or the process or machine is out of a resource.
 func temporary(err error) bool {
 	for _, errno := range []syscall.Errno{
@@ -276,7 +276,7 @@ func (l *Listener) serveRecovered(ctx context.Context, c *Conn, h Handler) (err 
 	return h.ServeConn(ctx, c)
 }
 
-// sendGoAway calls SendGoAway. A panic there costs only the connection, which ends anyway.
+// sendGoAway calls p.SendGoAway and recovers a panic, which it logs and returns as an error.
 func (l *Listener) sendGoAway(c *Conn, p GoAwayHandler) error {
 	err := recoverPanic(func() error { p.SendGoAway(); return nil })
 	if err != nil {
@@ -311,7 +311,7 @@ func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 
 func (l *Listener) endConn(c *Conn) {
 	_ = c.Close() // a handler may have closed it
-	if err := c.closeHooks.Load().panicked(); err != nil {
+	if err := c.closeHooks.Load().panicErr(); err != nil {
 		l.opts.Log.Error("panic after the close of a connection; this is a defect, please report it", "listener", l.opts.Name, "panic", err)
 	}
 	c.reader.unread.release()
@@ -366,8 +366,8 @@ func (l *Listener) Stop() {
 	}
 }
 
-// drainExpiryLead is how long before the end of a drain connections stop reading requests; a
-// quarter of the drain time if that is shorter.
+// drainExpiryLead is how long before the drain deadline connections stop reading requests, unless a
+// quarter of the remaining time is shorter.
 const drainExpiryLead = 5 * time.Second
 
 // Drain stops accepting, ends idle connections, and waits until the busy ones have ended after

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NotReceived reports whether the peer is known to have closed the connection before it
-// received all written bytes: then its application has not read them. err is the error of
-// the failed read. It costs a system call.
+// NotReceived reports whether the peer is known to have closed the connection before it received
+// all written bytes, so that its application cannot have read all of them. err is the error of the
+// failed read. NotReceived costs a system call.
 //
 // A FIN shows this, because it acknowledges everything that its sender had received. A reset
-// acknowledges nothing, and may come from an application that has read the bytes. The kernel
-// keeps its counters after the reset that answers bytes to a closed socket. NotReceived
-// returns false for connections that are not TCP, and where the kernel does not count
-// (before Linux 4.19).
+// acknowledges nothing, and may come from an application that has read the bytes. If bytes arrive
+// after the peer closed its socket, it sends a reset after the FIN; the counters of this kernel
+// stay valid. NotReceived returns false for connections that are not TCP, and where the kernel does
+// not count (before Linux 4.19).
 func (c *Conn) NotReceived(err error) bool {
 	if c.raw == nil || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return false
@@ -23,7 +23,7 @@ func (c *Conn) NotReceived(err error) bool {
 	unacknowledged := false
 	_ = c.raw.Control(func(fd uintptr) { // fails only on a closed socket
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		// The SYN counts among the bytes acknowledged.
+		// Bytes_acked includes the SYN.
 		unacknowledged = err == nil && info.Bytes_sent > info.Bytes_retrans+info.Bytes_acked
 	})
 	return unacknowledged

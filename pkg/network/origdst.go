@@ -24,8 +24,8 @@ const (
 )
 
 // ListenerLookup returns the listener for a destination; nil: the listener that accepted the
-// connection. That listener's Serve calls it. It must not wait. Several listeners may call
-// it concurrently.
+// connection. That listener's Serve calls it. It must not block. Several listeners may call it
+// concurrently.
 type ListenerLookup func(destination netip.AddrPort) *Listener
 
 // originalDstConfig says how a listener treats connections that clients made to other addresses.
@@ -35,11 +35,11 @@ type originalDstConfig struct {
 	lookup ListenerLookup
 }
 
-// UseOriginalDst makes the listener look up the original destination of every connection
-// that it accepts from now on; it becomes the connection's LocalAddr. If lookup returns
-// another listener, that listener takes over the connection as if it had accepted it;
-// lookup may be nil. OriginalDstTProxy makes the socket transparent, which needs
-// CAP_NET_ADMIN: that can fail, and then nothing has changed.
+// UseOriginalDst makes the listener look up the original destination of every connection that it
+// accepts from now on; it becomes the connection's LocalAddr. If lookup returns another listener,
+// that listener takes over the connection as if it had accepted it; lookup may be nil.
+// OriginalDstTProxy makes the socket transparent, which needs CAP_NET_ADMIN. If that fails,
+// UseOriginalDst changes nothing.
 func (l *Listener) UseOriginalDst(mode OriginalDstMode, lookup ListenerLookup) error {
 	if mode == OriginalDstOff {
 		l.originalDst.Store(nil)
@@ -74,7 +74,7 @@ func (l *Listener) SetTransparent() error {
 // redirect sets c's original destination and passes c to the listener for it. It reports
 // whether it passed c to another listener or closed c.
 func (l *Listener) redirect(d *originalDstConfig, c *Conn) (handled bool) {
-	dst, ok := destination(d.mode, c, l.ln.Addr())
+	dst, ok := originalDst(d.mode, c, l.ln.Addr())
 	if !ok {
 		return false
 	}
@@ -91,13 +91,13 @@ func (l *Listener) redirect(d *originalDstConfig, c *Conn) (handled bool) {
 			return true
 		}
 	}
-	l.refuseConn(c) // every listener has stopped
+	l.refuseConn(c) // both lookups returned a listener that had stopped
 	return true
 }
 
-// destination returns the original destination of a connection; false: the client connected
-// to the listener's own address, or the destination is not known.
-func destination(mode OriginalDstMode, c *Conn, listenAddr net.Addr) (netip.AddrPort, bool) {
+// originalDst returns the original destination of a connection; false: the client connected to the
+// listener's own address, or the destination is not known.
+func originalDst(mode OriginalDstMode, c *Conn, listenAddr net.Addr) (netip.AddrPort, bool) {
 	local, ok := addrPortOf(c.nc.LocalAddr())
 	if !ok {
 		return netip.AddrPort{}, false
@@ -109,7 +109,7 @@ func destination(mode OriginalDstMode, c *Conn, listenAddr net.Addr) (netip.Addr
 		}
 		return local, true
 	}
-	dst, ok := originalDestination(c, local.Addr().Is4())
+	dst, ok := queryOriginalDst(c, local.Addr().Is4())
 	// The kernel reports every connection that it tracks, rewritten or not.
 	if !ok || dst == local {
 		return netip.AddrPort{}, false
@@ -135,8 +135,8 @@ type virtualSocket struct {
 	ctx     context.Context //nolint:containedctx // Serve's; written before serving is closed
 }
 
-// NewVirtualListener returns a listener without a socket. Other listeners pass connections
-// to it, through UseOriginalDst. address is the address that it stands for. The socket and
+// NewVirtualListener returns a listener without a socket. Other listeners pass connections to it,
+// through UseOriginalDst. address is its address, which no socket is bound to. The socket and
 // accept options in o have no effect.
 func NewVirtualListener(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
 	l := newListener(o, nil, h)
@@ -165,9 +165,9 @@ func (l *Listener) serveVirtual(ctx context.Context) {
 	<-l.stopping
 }
 
-// StopReplaced is Stop for a listener that ends while others continue. If it is virtual, its
-// address is served without a break. Drain then lets connections without an exchange end after
-// their first one.
+// StopReplaced is Stop for a listener that is removed while Weft continues. If it is virtual,
+// another listener serves its address without a gap. So Drain then closes a connection that has not
+// had an exchange only after its first one.
 func (l *Listener) StopReplaced() {
 	l.Stop()
 	if l.virtual != nil {

@@ -11,26 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// originalDestination asks the kernel for the destination of a connection before the
-// rewrite. ipv4 says that the connection is IPv4, on a socket of either family. ok is false
-// if the kernel does not know the connection.
-func originalDestination(c *Conn, ipv4 bool) (dst netip.AddrPort, ok bool) {
+// queryOriginalDst asks the kernel for the destination of a connection before the rewrite. ipv4
+// says that the connection is IPv4, on a socket of either family. ok is false if the kernel does
+// not know the connection.
+func queryOriginalDst(c *Conn, ipv4 bool) (dst netip.AddrPort, ok bool) {
 	if c.raw == nil {
 		return dst, false
 	}
 	err := c.raw.Control(func(fd uintptr) {
 		if ipv4 {
-			dst, ok = originalDestination4(int(fd))
+			dst, ok = queryOriginalDst4(int(fd))
 		} else {
-			dst, ok = originalDestination6(int(fd))
+			dst, ok = queryOriginalDst6(int(fd))
 		}
 	})
 	return dst, ok && err == nil
 }
 
-// originalDestination4 reads a struct sockaddr_in: family, port, address. Of the getters in
-// package unix, it calls the one whose struct is nearest in size.
-func originalDestination4(fd int) (netip.AddrPort, bool) {
+// queryOriginalDst4 reads a struct sockaddr_in: family, port, address. Of the getters in package
+// unix, it calls the one whose struct is nearest in size.
+func queryOriginalDst4(fd int) (netip.AddrPort, bool) {
 	m, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
 	if err != nil {
 		return netip.AddrPort{}, false
@@ -39,9 +39,9 @@ func originalDestination4(fd int) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:4])), true
 }
 
-// originalDestination6 reads a struct sockaddr_in6. IP6T_SO_ORIGINAL_DST has the number
-// of SO_ORIGINAL_DST.
-func originalDestination6(fd int) (netip.AddrPort, bool) {
+// queryOriginalDst6 reads a struct sockaddr_in6. IP6T_SO_ORIGINAL_DST has the number of
+// SO_ORIGINAL_DST.
+func queryOriginalDst6(fd int) (netip.AddrPort, bool) {
 	m, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
 	if err != nil {
 		return netip.AddrPort{}, false

@@ -124,7 +124,7 @@ func TestTProxyDestination(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			accepted, _ := net.Pipe()
 			c := NewConn(&redirectedConn{accepted, tcpAddr(tt.local)})
-			dst, ok := destination(OriginalDstTProxy, c, tcpAddr(tt.listener))
+			dst, ok := originalDst(OriginalDstTProxy, c, tcpAddr(tt.listener))
 			if got := dst.String(); ok && got != tt.want || ok != (tt.want != "") {
 				t.Errorf("destination = %v, %v; want %q", dst, ok, tt.want)
 			}

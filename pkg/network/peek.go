@@ -30,9 +30,9 @@ func (c *Conn) hasBytes() bool {
 }
 
 // AwaitReadable waits, without a buffer, until a read would not block, under the deadline of
-// SetReadDeadline. io.EOF means that the peer has ended its direction. It leaves bytes
-// unread; over TLS it reads them and keeps them for the next read. On a connection that is
-// not a socket it returns immediately.
+// SetReadDeadline. io.EOF means that the peer has closed its direction. It leaves bytes unread;
+// over TLS it reads them and keeps them for the next read. On a connection that is not a socket it
+// returns immediately.
 func (c *Conn) AwaitReadable() error {
 	if c.raw == nil || c.reader.unread.buf != nil {
 		return nil
@@ -57,7 +57,7 @@ func (c *Conn) AwaitReadable() error {
 		if err == nil {
 			return result
 		}
-		if err = c.readFailed(err); err != nil {
+		if err = c.handleReadError(err); err != nil {
 			return err
 		}
 	}
@@ -78,11 +78,10 @@ func (c *Conn) readAhead() error {
 	return err
 }
 
-// AwaitPeerClose waits until the peer has closed, reset or half-closed the connection, or
-// until Interrupt ends the wait (ErrInterrupted). It leaves bytes that arrive meanwhile
-// unread. With halfClose, the end of the peer's direction alone does not end the wait. A
-// connection that is not a socket cannot be watched without reading: AwaitPeerClose returns
-// ErrInterrupted immediately.
+// AwaitPeerClose waits until the peer has closed, reset or half-closed the connection, or until
+// Interrupt ends the wait (ErrInterrupted). It leaves bytes that arrive meanwhile unread. With
+// halfClose, a half-close by the peer does not end the wait. A connection that is not a socket
+// cannot be watched without reading: AwaitPeerClose returns ErrInterrupted immediately.
 func (c *Conn) AwaitPeerClose(halfClose bool) error {
 	if c.raw == nil {
 		return ErrInterrupted
@@ -96,7 +95,7 @@ func (c *Conn) AwaitPeerClose(halfClose bool) error {
 		if err == nil {
 			return result
 		}
-		if err = c.readFailed(err); err != nil {
+		if err = c.handleReadError(err); err != nil {
 			return err
 		}
 	}

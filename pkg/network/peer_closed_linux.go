@@ -9,7 +9,7 @@ import (
 )
 
 // peerClosed returns why the peer of fd has closed the connection; nil if it has not. With
-// halfClose, the end of the peer's direction alone does not count.
+// halfClose, a half-close by the peer does not count.
 func peerClosed(fd uintptr, halfClose bool) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	for {

@@ -17,7 +17,7 @@ type readState struct {
 	peek              func(fd uintptr)      // tryPeek
 	secure            *tlsLayer             // the connection's TLS; nil: none
 
-	waiting bool             // tryReadTLS asked the poller to wait; the poller will call it again
+	waiting bool             // tryReadTLS returned false, and the poller will call it again
 	onWait  func()           // callback of FillOnWait; nil: none
 	buf     *buffer.IoBuffer // destination; nil: the read takes a buffer from the pool
 	size    int              // of a buffer taken from the pool, in bytes
@@ -68,8 +68,8 @@ func (r *readState) tryRead(fd uintptr) bool {
 }
 
 // tryWriteAndRead writes out, then waits and reads like tryRead. It returns early when the socket
-// is full. The poller discards earlier events just before the first call, so that the arrival of
-// the response cannot be missed.
+// is full. The poller discards earlier readiness events before its first call, and so before the
+// write: the response always causes a new event.
 func (r *readState) tryWriteAndRead(fd uintptr) bool {
 	if len(r.out) == 0 {
 		return r.tryRead(fd)
@@ -78,8 +78,8 @@ func (r *readState) tryWriteAndRead(fd uintptr) bool {
 	return r.err != nil || len(r.out) > 0
 }
 
-// tryReadTLS is tryRead for readPlaintext. The TLS layer remembers that its last read found
-// nothing, so that a connection with nothing to read takes no buffer to find that out.
+// tryReadTLS is tryRead over TLS. The TLS layer records that its last read found nothing, so that a
+// read of an idle connection need not take a buffer.
 func (r *readState) tryReadTLS(fd uintptr) bool {
 	if !r.waiting && r.secure.noData(fd) {
 		return r.await()

@@ -12,7 +12,7 @@ import (
 )
 
 // Poller waits for many ConnectedUDP sockets on the goroutine of Run. A socket costs an entry in
-// the kernel and an entry in a map; a goroutine for each socket would cost a stack.
+// the kernel and an entry in a map; a goroutine for each socket would also cost a stack.
 //
 // A Poller is an epoll instance that the runtime's poller watches: when one of its sockets
 // is readable, Run wakes up.
@@ -75,7 +75,7 @@ func (p *Poller) remove(fd int) {
 	delete(p.sockets, int32(fd))
 }
 
-// maxEvents is how many sockets one system call reports at most.
+// maxEvents is the maximum number of sockets that one system call reports.
 const maxEvents = 128
 
 // Run calls the handlers of readable sockets until Close; then it returns nil.
@@ -85,7 +85,7 @@ func (p *Poller) Run() error {
 	n, waitErr := 0, error(nil)
 	wait := func(fd uintptr) bool {
 		n, waitErr = unix.EpollWait(int(fd), events, 0)
-		return n != 0 // an error, too: -1
+		return n != 0 // n is -1 after an error
 	}
 	for {
 		err := p.raw.Read(wait)

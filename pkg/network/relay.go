@@ -22,9 +22,9 @@ type Stream interface {
 // RelayCounters counts the bytes that Relay copies between two connections. Other goroutines may
 // read Out and In during the call. The zero value is ready. Each value serves one call of Relay.
 type RelayCounters struct {
-	Out, In atomic.Int64 // bytes from conn to its peer, and back
+	Out, In atomic.Int64 // bytes from conn to peer, and from peer to conn
 
-	lastMoved atomic.Int64 // when a byte last moved, since Relay began
+	lastMoved atomic.Int64 // when a byte last moved, in nanoseconds since Relay began
 	idle      bool         // owned by the goroutine that calls Relay
 }
 
@@ -126,8 +126,8 @@ func copyOneWay(src io.Reader, dst io.Writer, start time.Time, idleTimeout time.
 	}
 }
 
-// copyOnce copies some bytes: within the kernel between two sockets, and else the bytes of
-// one read. A socket holds no buffer while it waits.
+// copyOnce copies some bytes: within the kernel between two plain sockets, and otherwise the bytes
+// of one read. While a Conn waits for bytes, it holds no buffer.
 func copyOnce(src io.Reader, dst io.Writer, count *atomic.Int64) (int64, error) {
 	if srcConn, ok := src.(*Conn); ok {
 		if dstConn, ok := dst.(*Conn); ok {

@@ -84,9 +84,10 @@ func (d *Dialer) sourceAddr(network, address string) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, port))
 }
 
-// deferPortBinding lets a bound socket share its port with sockets that connect to other peers. A
-// socket that is bound to no port gets one when it connects.
-func deferPortBinding(raw syscall.RawConn, source net.Addr) error {
+// allowPortSharing lets a socket share its source port with sockets that connect to other peers: a
+// configured port through SO_REUSEADDR; otherwise the kernel chooses the port only when the socket
+// connects.
+func allowPortSharing(raw syscall.RawConn, source net.Addr) error {
 	level, option := unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT
 	if tcp, ok := source.(*net.TCPAddr); ok && tcp.Port != 0 {
 		level, option = unix.SOL_SOCKET, unix.SO_REUSEADDR

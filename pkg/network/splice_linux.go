@@ -140,7 +140,7 @@ func spliceIn(src *Conn, limit int64) (p *pipe, n int64, err error) {
 		if err == nil {
 			return p, n, result
 		}
-		if err = src.readFailed(err); err != nil {
+		if err = src.handleReadError(err); err != nil {
 			return nil, 0, err
 		}
 	}

@@ -19,11 +19,10 @@ import (
 //	reading  poller -> tryRead -> tls.Conn.Read -> tlsTransport.Read -> the socket, never waiting
 //	writing  Write -> tls.Conn.Write -> tlsTransport.Write: sealed grows; then flush -> the socket
 //
-// Reading waits in the poller, outside of tls.Conn, which stops in the middle of a
-// record and continues when there is more: a socket that holds half a record has
-// nothing to read. Writing gathers the records of one call, and those that the reader
-// sends (alerts, responses to key updates), in the order in which they were sealed;
-// one system call sends them.
+// A reader waits in the poller, not in tls.Conn: if the socket holds only part of a record,
+// tls.Conn.Read returns errNoData, and its next call continues with the record. A writer gathers
+// the records of one call, and those that the reader seals (alerts, responses to key updates), in
+// the order in which they were sealed, and sends them with one system call.
 type tlsLayer struct {
 	conn *Conn     // immutable
 	tls  *tls.Conn // immutable
@@ -31,8 +30,8 @@ type tlsLayer struct {
 
 	in struct { // owned by the reading goroutine
 		unread    *buffer.IoBuffer // read before TLS began; nil: none
-		fd        uintptr          // while polling
-		polling   bool             // reads must not wait
+		fd        uintptr          // the socket; only valid while polling
+		polling   bool             // reads must not block
 		socketEOF bool             // the peer has ended its direction of the socket
 		// socketEmpty: the reader has consumed all bytes of the socket, so that there is nothing to
 		// read before the socket is readable again.
@@ -49,8 +48,8 @@ type tlsLayer struct {
 // tlsTransport is the net.Conn that tls.Conn uses as its socket.
 type tlsTransport tlsLayer
 
-// errNoData is the error for tls.Conn when the socket has nothing to read. tls.Conn
-// continues after it as if nothing had happened, because it is Temporary.
+// errNoData is what tls.Conn gets when the socket has nothing to read. Because it is Temporary,
+// tls.Conn does not fail, and a later Read continues.
 var errNoData net.Error = noDataError{}
 
 type noDataError struct{}
@@ -71,7 +70,7 @@ func (*resumableError) Temporary() bool { return true }
 func (t *tlsTransport) Read(p []byte) (int, error) {
 	s := (*tlsLayer)(t)
 	if unread := s.in.unread; unread != nil {
-		n, _ := unread.Read(p) // never empty
+		n, _ := unread.Read(p) // never fails: unread is not empty
 		if unread.Len() == 0 {
 			s.in.unread = nil
 			unread.Release()
@@ -105,7 +104,7 @@ func (t *tlsTransport) Read(p []byte) (int, error) {
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return 0, err
 		}
-		if err = s.conn.readFailed(err); err != nil {
+		if err = s.conn.handleReadError(err); err != nil {
 			return 0, &resumableError{err}
 		}
 	}
@@ -119,7 +118,7 @@ const maxSealed = 1 << 20
 // errPeerNotReading ends writing to a peer that exceeds maxSealed.
 var errPeerNotReading = errors.New("network: the peer does not read the TLS responses that it requests")
 
-// Write implements net.Conn. tls.Conn calls it; it never waits.
+// Write implements net.Conn. tls.Conn calls it; it never blocks.
 func (t *tlsTransport) Write(p []byte) (int, error) {
 	o := &(*tlsLayer)(t).out
 	o.mu.Lock()
@@ -127,7 +126,8 @@ func (t *tlsTransport) Write(p []byte) (int, error) {
 	if o.sealed == nil {
 		o.sealed = buffer.Get(len(p))
 	}
-	// Without a socket, the reader may send while the writer continues.
+	// Without a socket, tryFlush sends nothing, so pending records do not show that the peer is
+	// slow.
 	if t.conn.raw != nil && o.sealed.Len()+len(p) > maxSealed+o.maxFrame {
 		return 0, errPeerNotReading
 	}
@@ -160,11 +160,11 @@ func (s *tlsLayer) read(p []byte) (int, error) {
 	if n > 0 {
 		return n, nil // the next read returns the error again
 	}
-	return 0, s.readFailed(err)
+	return 0, s.convertReadError(err)
 }
 
-// readFailed turns an error of tls.Conn into the error that the reader of a socket expects.
-func (s *tlsLayer) readFailed(err error) error {
+// convertReadError converts an error of tls.Conn to the error that the reader of a socket expects.
+func (s *tlsLayer) convertReadError(err error) error {
 	if err == io.EOF && s.in.socketEOF {
 		// No close_notify: an attacker may have truncated the data (RFC 8446 6.1, RFC
 		// 9112 9.8).
@@ -177,8 +177,8 @@ func (s *tlsLayer) readFailed(err error) error {
 	return err
 }
 
-// poll reads from the socket fd without waiting. It returns errNoData when there is nothing
-// to read.
+// poll reads plaintext from the socket fd without blocking. It returns errNoData when there is
+// nothing to read.
 func (s *tlsLayer) poll(fd uintptr, p []byte) (int, error) {
 	s.in.fd, s.in.polling = fd, true
 	n, err := s.read(p)
@@ -186,8 +186,8 @@ func (s *tlsLayer) poll(fd uintptr, p []byte) (int, error) {
 	return n, err
 }
 
-// noData reports whether there is nothing to read. It costs one system call, but
-// no buffer and no larger stack.
+// noData reports whether there is nothing to read. It costs at most one system call, and neither a
+// buffer nor the stack that tls.Conn needs.
 func (s *tlsLayer) noData(fd uintptr) bool {
 	if !s.in.socketEmpty {
 		return false
@@ -196,7 +196,7 @@ func (s *tlsLayer) noData(fd uintptr) bool {
 	return errno == syscall.EAGAIN
 }
 
-// peekPlaintext reads ahead without waiting. Its result is that of readState.peeked.
+// peekPlaintext reads ahead without blocking. For its result, see readState.peeked.
 func (s *tlsLayer) peekPlaintext(fd uintptr) int {
 	if unread := s.conn.reader.unread.buf; unread != nil {
 		return unread.Len()
@@ -246,7 +246,7 @@ func (s *tlsLayer) flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.writing {
-		return nil // only the reader gets here, and the writer sends its records
+		return nil // the caller is the reader; the writer also sends the records of the reader
 	}
 	o.writing = true
 	defer func() { o.writing = false }()
@@ -264,8 +264,8 @@ func (s *tlsLayer) flush() error {
 	return nil
 }
 
-// tryFlush sends as many sealed bytes as the socket takes immediately, unless a writer does
-// so, and reports whether bytes are still pending. Safe from any goroutine.
+// tryFlush sends as many sealed bytes as the socket takes immediately, unless a writer sends them,
+// and reports whether bytes are still pending that no writer sends. Safe from any goroutine.
 func (s *tlsLayer) tryFlush() (pending bool) {
 	o := &s.out
 	o.mu.Lock()
@@ -304,15 +304,15 @@ func (s *tlsLayer) encrypt(p []byte) (pending bool, err error) {
 	return s.tryFlush(), nil
 }
 
-// sendCloseNotify sends close_notify before the socket is closed, if that is possible
-// without waiting. Safe from any goroutine.
+// sendCloseNotify sends close_notify before the socket is closed, if that is possible without
+// blocking. Safe from any goroutine.
 func (s *tlsLayer) sendCloseNotify() {
-	_ = s.tls.CloseWrite() // before the end of the handshake there is nothing to end
+	_ = s.tls.CloseWrite() // fails before the end of the handshake, when the peer expects no close_notify
 	s.tryFlush()
 	s.dropSealed()
 }
 
-// dropSealed discards the sealed records: the socket will not take them any more.
+// dropSealed discards the sealed records, because the caller closes the socket.
 func (s *tlsLayer) dropSealed() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()

@@ -28,7 +28,7 @@ type PacketOptions struct {
 type PacketConn struct {
 	conn *net.UDPConn
 	// wildcard: the socket has a wildcard address. The kernel reports the local address of each
-	// datagram, and the response leaves from there.
+	// datagram, and the response is sent from that address.
 	wildcard bool
 }
 
@@ -47,7 +47,7 @@ func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
 	}
 	config := net.ListenConfig{Control: func(family, _ string, raw syscall.RawConn) error {
 		var sockErr error
-		err := raw.Control(func(fd uintptr) { sockErr = packetOptions(int(fd), o.ReusePort, wildcard, family == "udp4") })
+		err := raw.Control(func(fd uintptr) { sockErr = setPacketOptions(int(fd), o.ReusePort, wildcard, family == "udp4") })
 		return errors.Join(err, sockErr, mark(raw, o.Mark))
 	}}
 	pc, err := config.ListenPacket(ctx, network, o.Address)
@@ -59,7 +59,7 @@ func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
 	return &PacketConn{conn: conn, wildcard: wildcard}, nil
 }
 
-func packetOptions(fd int, reusePort, wildcard, v4 bool) error {
+func setPacketOptions(fd int, reusePort, wildcard, v4 bool) error {
 	if reusePort {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 			return err
@@ -88,9 +88,9 @@ type Flow struct {
 	Local  netip.Addr
 }
 
-// Receive waits for a datagram and puts its payload into b. Bytes that do not fit are lost;
-// a buffer of MaxDatagram bytes loses none. The error is net.ErrClosed after Close; others
-// concern one datagram, or are temporary.
+// Receive waits for a datagram and copies its payload to b. Bytes that do not fit are lost; a
+// buffer of MaxDatagram bytes loses none. The error is net.ErrClosed after Close; others concern
+// one datagram, or are temporary.
 func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
 	if !p.wildcard {
 		n, f.Source, err = p.conn.ReadFromUDPAddrPort(b)
@@ -101,11 +101,11 @@ func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
 	if err != nil {
 		return 0, Flow{}, err
 	}
-	return n, Flow{source, packetInfo(oob[:oobn])}, nil
+	return n, Flow{source, parsePacketInfo(oob[:oobn])}, nil
 }
 
-// Send sends b to the source of f, from the local address of f. It waits while the kernel
-// has no space to send, until Close at most.
+// Send sends b to the source of f, from the local address of f. While the send buffer of the kernel
+// is full, it blocks, until Close at the latest.
 func (p *PacketConn) Send(b []byte, f Flow) error {
 	if !f.Local.IsValid() {
 		_, err := p.conn.WriteToUDPAddrPort(b, f.Source)
@@ -126,9 +126,9 @@ const (
 	controlBufferSize = 64
 )
 
-// packetInfo returns the address that a datagram was sent to; the zero Addr if its ancillary
+// parsePacketInfo returns the address that a datagram was sent to; the zero Addr if its ancillary
 // data does not contain it.
-func packetInfo(control []byte) netip.Addr {
+func parsePacketInfo(control []byte) netip.Addr {
 	for len(control) >= controlHeaderSize {
 		length := int(binary.NativeEndian.Uint64(control))
 		if length < controlHeaderSize || length > len(control) {
@@ -147,7 +147,7 @@ func packetInfo(control []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// appendPacketInfo appends the ancillary data that makes a datagram come from local.
+// appendPacketInfo appends the ancillary data that makes local the source address of a datagram.
 func appendPacketInfo(dst []byte, local netip.Addr) []byte {
 	if local.Is4() {
 		ip := local.As4()

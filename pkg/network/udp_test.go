@@ -75,20 +75,20 @@ func TestPacketConnEndsWithClose(t *testing.T) {
 
 func TestPacketInfoIgnoresMalformedData(t *testing.T) {
 	v4, v6 := appendPacketInfo(nil, netip.MustParseAddr("192.0.2.1")), appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1"))
-	if got := packetInfo(v4); got != netip.MustParseAddr("192.0.2.1") {
+	if got := parsePacketInfo(v4); got != netip.MustParseAddr("192.0.2.1") {
 		t.Errorf("packetInfo of IPv4 data = %v", got)
 	}
-	if got := packetInfo(v6); got != netip.MustParseAddr("2001:db8::1") {
+	if got := parsePacketInfo(v6); got != netip.MustParseAddr("2001:db8::1") {
 		t.Errorf("packetInfo of IPv6 data = %v", got)
 	}
 	for n := range controlHeaderSize + 4 {
-		if got := packetInfo(v6[:n]); got.IsValid() {
+		if got := parsePacketInfo(v6[:n]); got.IsValid() {
 			t.Errorf("packetInfo of %d bytes = %v, want none", n, got)
 		}
 	}
 	message := appendControlHeader(nil, 4, 1, 29)
 	message = append(message, 1, 2, 3, 4, 0, 0, 0, 0)
-	if got := packetInfo(append(message, v6...)); got != netip.MustParseAddr("2001:db8::1") {
+	if got := parsePacketInfo(append(message, v6...)); got != netip.MustParseAddr("2001:db8::1") {
 		t.Errorf("packetInfo after another message = %v", got)
 	}
 }
@@ -243,12 +243,12 @@ func FuzzPacketInfo(f *testing.F) {
 	f.Add(appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1")))
 	f.Add(appendControlHeader(nil, 1<<63, 0, 8))
 	f.Fuzz(func(t *testing.T, control []byte) {
-		addr := packetInfo(control)
+		addr := parsePacketInfo(control)
 		if !addr.IsValid() {
 			return
 		}
-		if decoded := packetInfo(appendPacketInfo(nil, addr)); decoded != addr {
-			t.Errorf("packetInfo(appendPacketInfo(%v)) = %v", addr, decoded)
+		if decoded := parsePacketInfo(appendPacketInfo(nil, addr)); decoded != addr {
+			t.Errorf("parsePacketInfo(appendPacketInfo(%v)) = %v", addr, decoded)
 		}
 	})
 }

@@ -14,35 +14,35 @@ import (
 
 // Sizes of a WriteQueue, in bytes.
 const (
-	// maxPieceSize is how much one buffer gathers, except for a larger frame. One write takes
-	// up to maxIovecs buffers.
+	// maxPieceSize is the maximum size of a buffer that gathers frames; a larger frame has its own
+	// buffer. One write sends up to maxIovecs buffers.
 	maxPieceSize = 64 << 10
-	// HighWatermark is how much may be pending before senders that can stop should do so:
-	// see AwaitCapacity.
+	// HighWatermark is how much may be pending before senders should pause, if they can: see
+	// AwaitCapacity.
 	HighWatermark = 1 << 20
-	// MaxQueued is how many bytes may be pending before AppendFrame refuses more, unless
-	// Limit changes it. A peer that reads nothing costs this and one frame, for all senders
-	// together. Readers of requests stop at HighWatermark. Responses to requests that were
-	// read before, and requests of many clients to one host, continue up to MaxQueued.
+	// MaxQueued is how many bytes may be pending before AppendFrame rejects more, unless SetLimit
+	// changes it. It bounds the memory that a peer that reads nothing costs, apart from one more
+	// frame. Engines stop reading requests at HighWatermark, but the responses to earlier requests,
+	// and the requests of many clients to one host, may reach MaxQueued.
 	MaxQueued = 64 << 20
 )
 
-// ErrWriteQueueFull means that AppendFrame refused a frame, because the maximum number of bytes
+// ErrWriteQueueFull means that AppendFrame rejected a frame, because the maximum number of bytes
 // is pending. The connection continues.
 var ErrWriteQueueFull = errors.New("network: write queue full: the peer reads too slowly")
 
-// WriteQueue gathers the frames that many exchanges send on one connection, so that pending
-// frames leave in one write, in the order of their arrival. A sender calls Flush once it has
-// no more frames to append; the first sender writes for all. No sender waits for the peer: a
-// goroutine, which lives only that long, writes what the socket does not take.
+// WriteQueue gathers the frames that many exchanges send on one connection, so that one write sends
+// all pending frames, in the order in which they were appended. A sender calls Flush when it has no
+// more frames to append; one sender writes the frames of all. No sender waits for the peer: if the
+// socket is full, Flush starts a goroutine that writes the rest and then ends.
 //
 // A WriteQueue is the only writer of its connection. Safe for concurrent use.
 type WriteQueue struct {
 	conn *Conn // immutable
-	// run starts the goroutine that waits for a slow peer; immutable.
+	// run starts the goroutine that writes to a slow peer; immutable.
 	run    func(func())
-	yields bool // immutable; there is one processor: see FlushAfterYield
-	limit  int  // immutable; bytes that may be queued before AppendFrame refuses more
+	yields bool // immutable; GOMAXPROCS is 1: see FlushAfterYield
+	limit  int  // immutable; bytes that may be queued before AppendFrame rejects more
 
 	mu       sync.Mutex
 	cond     sync.Cond          // on mu: queued fell, writing ended, or err was set
@@ -54,14 +54,15 @@ type WriteQueue struct {
 
 	// The writing goroutine owns these fields.
 	onWritable func(fd uintptr) bool // tryWritev as a func value, created once
-	out        []*buffer.IoBuffer    // being written, oldest first; they are not queued
+	out        []*buffer.IoBuffer    // being written, oldest first; not counted in queued
 	// borrowedWritten is how many borrowed pieces have been written.
 	borrowedWritten int
 	writeErr        error
 }
 
-// NewWriteQueue returns the write queue of conn. run starts a goroutine and makes its owner wait
-// for the goroutine's end; the goroutine ends when the connection is closed.
+// NewWriteQueue returns the write queue of conn. run must call its argument in a new goroutine, and
+// make the owner of the queue wait for that goroutine, which ends at the latest when the connection
+// is closed.
 func NewWriteQueue(conn *Conn, run func(func())) *WriteQueue {
 	q := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
 	q.cond.L = &q.mu
@@ -69,16 +70,16 @@ func NewWriteQueue(conn *Conn, run func(func())) *WriteQueue {
 	return q
 }
 
-// Limit sets how many bytes may be queued before AppendFrame refuses more; 0 leaves it at
+// SetLimit sets how many bytes may be queued before AppendFrame rejects more; 0 leaves it at
 // MaxQueued. The owner calls it before it uses the queue.
-func (q *WriteQueue) Limit(n int) {
+func (q *WriteQueue) SetLimit(n int) {
 	if n > 0 {
 		q.limit = n
 	}
 }
 
-// BeginFrame returns the slice to which the caller appends a frame of about size bytes. It
-// locks q.mu until EndFrame, so that no other frame gets in between.
+// BeginFrame returns the slice to which the caller appends a frame of about size bytes. It locks
+// q.mu until EndFrame, so that no other frame is appended meanwhile.
 func (q *WriteQueue) BeginFrame(size int) (dst []byte) {
 	q.mu.Lock()
 	n := len(q.pieces)
@@ -90,8 +91,8 @@ func (q *WriteQueue) BeginFrame(size int) (dst []byte) {
 	return q.pieces[n-1].Storage()
 }
 
-// EndFrame stores dst, the extended slice of BeginFrame. An error means that the connection
-// is lost and the frame was dropped.
+// EndFrame stores dst, the slice of BeginFrame with the appended frame. An error means that the
+// connection is lost and the frame was dropped.
 func (q *WriteQueue) EndFrame(dst []byte) error {
 	piece := q.pieces[len(q.pieces)-1]
 	q.queued.Add(int64(len(dst) - len(piece.Storage())))
@@ -129,7 +130,7 @@ func (q *WriteQueue) AppendFrame(size int, encode func(dst []byte) ([]byte, erro
 	return len(encoded) - start, nil, nil
 }
 
-// Full reports whether AppendFrame refuses more because of the pending bytes.
+// Full reports whether AppendFrame rejects more because of the pending bytes.
 func (q *WriteQueue) Full() bool { return q.Queued() >= q.limit }
 
 // Queued returns the number of pending bytes.
@@ -150,8 +151,8 @@ func (q *WriteQueue) AwaitCapacityBelow(limit int) {
 }
 
 // Flush writes the pending bytes, unless another goroutine already does. It returns before
-// everything is written if the socket is full. An error means that the connection is lost;
-// the goroutine that reads from it finds out as well.
+// everything is written if the socket is full. An error means that the connection is lost; its
+// reader gets an error as well.
 func (q *WriteQueue) Flush() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -170,7 +171,7 @@ func (q *WriteQueue) Flush() error {
 		if len(q.out) > 0 && q.err == nil {
 			q.requeue()
 			q.copyBorrowedLocked()
-			q.cond.Broadcast() // CopyBorrowed waits for Flush, and must not wait for the peer
+			q.cond.Broadcast() // wakes CopyBorrowed, which must not wait for the peer
 			q.run(q.writeBlocking)
 			return nil // writeBlocking continues to write
 		}
@@ -190,9 +191,8 @@ func (q *WriteQueue) stopWriting() {
 	q.cond.Broadcast()
 }
 
-// FlushAfterYield is Flush for a goroutine that has appended one frame while others may be
-// about to do so. Where there is one processor, it lets them run first, so that all frames
-// leave in one write.
+// FlushAfterYield is Flush for a goroutine that has appended one frame while others may be about to
+// do so. If GOMAXPROCS is 1, it lets them run first, so that one write sends all frames.
 func (q *WriteQueue) FlushAfterYield() error {
 	if q.yields {
 		runtime.Gosched()
@@ -223,9 +223,9 @@ func (q *WriteQueue) requeue() {
 	q.out = q.out[:0]
 }
 
-// writeBlocking writes until nothing is pending, on a goroutine that Flush starts. It
-// closes the connection of a peer that reads nothing: the goroutine that reads from it would
-// wait forever.
+// writeBlocking writes until nothing is pending, on a goroutine that Flush starts. If writing
+// fails, for example because the peer reads nothing, it closes the connection; otherwise the reader
+// could wait forever.
 func (q *WriteQueue) writeBlocking() {
 	if q.writeAll() != nil {
 		_ = q.conn.Close() // its owner may have closed it
@@ -277,7 +277,7 @@ func (q *WriteQueue) Shrink() {
 	}
 }
 
-// Fail discards the pending bytes and refuses new frames. The owner closes the connection,
+// Fail discards the pending bytes and rejects new frames. The owner closes the connection,
 // which ends a write that is in progress.
 func (q *WriteQueue) Fail(err error) {
 	q.mu.Lock()
@@ -289,7 +289,7 @@ func (q *WriteQueue) Fail(err error) {
 	q.cond.Broadcast()
 }
 
-// Close writes the pending bytes and refuses new frames. It returns when the socket has
+// Close writes the pending bytes and rejects new frames. It returns when the socket has
 // taken everything, or when writing has failed.
 func (q *WriteQueue) Close() {
 	_ = q.Flush() // after an error there is nothing to wait for
@@ -321,8 +321,9 @@ func (q *WriteQueue) tryWrite() error {
 	return err
 }
 
-// seal is tryWrite over TLS: it turns pieces into records. While the socket does not take
-// the records, the last piece stays, empty: writing it writes the records.
+// seal is tryWrite over TLS: it encrypts pieces and sends the records. If the socket does not take
+// all records, the current piece stays in out, empty: a write of the empty piece sends the pending
+// records.
 func (q *WriteQueue) seal(s *tlsLayer) error {
 	for len(q.out) > 0 {
 		piece := q.out[0]
@@ -353,7 +354,7 @@ func (q *WriteQueue) tryWritev(fd uintptr) bool {
 }
 
 // discardWritten discards the first n bytes of out, which were written, and releases the pieces
-// that are empty then.
+// that become empty.
 func (q *WriteQueue) discardWritten(n int) {
 	written := 0
 	for _, piece := range q.out {

@@ -7,11 +7,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// maxIovecs is how many pieces of a write queue one system call writes at most.
+// maxIovecs is the maximum number of pieces of a write queue that one system call writes.
 const maxIovecs = 16
 
-// writev writes what the socket takes of the first pieces, and returns the number of bytes:
-// at most maxSend, of at most maxIovecs pieces. pieces is not empty.
+// writev writes as much of the first pieces as the socket takes, and returns the number of bytes
+// written: at most maxSend, of at most maxIovecs pieces. pieces is not empty.
 func writev(fd uintptr, pieces []*buffer.IoBuffer) (int, syscall.Errno) {
 	if len(pieces) == 1 {
 		return writeFD(fd, pieces[0].Bytes())

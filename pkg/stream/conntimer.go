@@ -7,7 +7,7 @@ import (
 
 // ConnTimer is the single timer of a multiplexed connection, which fires at its earliest deadline
 // or before. Most deadlines never pass, so the timer is reset only if it moves to an earlier time.
-// A lock of the connection guards all methods but Done and Wait.
+// The owner calls all methods except Done and Wait under a lock of its connection.
 type ConnTimer struct {
 	fire    func()         // immutable after Init
 	timer   *time.Timer    // nil until first set
@@ -15,8 +15,8 @@ type ConnTimer struct {
 	firing  sync.WaitGroup // runs of fire that Fired has started
 }
 
-// Init sets the function that runs, on a goroutine of its own, when the timer fires. It calls Fired
-// first, and then arms the timer again.
+// Init sets the function that runs, in a new goroutine, when the timer fires. fire must call Fired
+// first, and arm the timer again if deadlines remain.
 func (t *ConnTimer) Init(fire func()) { t.fire = fire }
 
 // Arm makes fire run at the given time or earlier. The zero time has no effect.
@@ -33,8 +33,8 @@ func (t *ConnTimer) Arm(at time.Time) {
 	}
 }
 
-// Fired records that the timer has fired. If the connection has ended, fire returns immediately,
-// else it calls Done before it returns.
+// Fired records that the timer has fired. If the connection has ended, fire must return
+// immediately. Otherwise fire must call Done before it returns.
 func (t *ConnTimer) Fired(ended bool) {
 	t.firesAt = time.Time{}
 	if !ended {
@@ -45,7 +45,7 @@ func (t *ConnTimer) Fired(ended bool) {
 // Done ends a run of fire.
 func (t *ConnTimer) Done() { t.firing.Done() }
 
-// Stop stops the timer. A run of fire may have begun before.
+// Stop stops the timer. fire may already be running.
 func (t *ConnTimer) Stop() {
 	if t.timer != nil && t.timer.Stop() {
 		t.firesAt = time.Time{}
@@ -59,5 +59,6 @@ func (t *ConnTimer) Shrink() {
 	}
 }
 
-// Wait waits for the runs of fire. The connection has ended, so that no run starts any more.
+// Wait waits until no fire runs. It is called after the connection has ended, so no further run
+// starts.
 func (t *ConnTimer) Wait() { t.firing.Wait() }

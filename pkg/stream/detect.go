@@ -54,7 +54,7 @@ func NewDetector(o DetectOptions) *Detector { return &Detector{o} }
 func (d *Detector) IdleTimeout() time.Duration { return d.opts.IdleTimeout }
 
 // ServeConn implements network.Handler. It reads only as many bytes as it needs to detect the
-// protocol, unreads them, and lets the matching server serve conn, also after conn was parked. A
+// protocol, unreads them, and lets the matching server serve conn, even after conn was parked. A
 // connection that matches no candidate ends with ClosedUnknownProtocol, one that is too slow with
 // ClosedRequestTimeout.
 func (d *Detector) ServeConn(ctx context.Context, conn *network.Conn) error {
@@ -91,7 +91,8 @@ func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 	return h, nil
 }
 
-// readUntilDetected reads until the protocol is known.
+// readUntilDetected reads until it has detected the protocol, and returns the handler for it, or
+// nil if conn must be closed.
 func (d *Detector) readUntilDetected(conn *network.Conn, b **buffer.IoBuffer) (network.Handler, error) {
 	h, final := d.matchCandidates((*b).Bytes())
 	if !final && d.opts.Timeout > 0 {
@@ -145,7 +146,7 @@ func (d *Detector) matchCandidates(b []byte) (h network.Handler, final bool) {
 // http2Preface is the part of the HTTP/2 connection preface (RFC 9113 3.4) that identifies it.
 const http2Preface = "PRI * HTTP/2"
 
-// Reasons for the log why a connection ended without a protocol.
+// Errors, for the log, of connections whose protocol was not detected.
 var (
 	errUnknownProtocol = errors.New("the first bytes of the connection belong to no protocol that the listener supports")
 	errHTTP2NotServed  = errors.New("the connection uses HTTP/2, which the listener does not support")

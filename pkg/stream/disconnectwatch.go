@@ -10,11 +10,11 @@ type DisconnectWatch[W any] struct {
 	disconnected bool          // guarded by mu; the client disconnected
 	pending      W             // guarded by mu; the current or last wait of the exchange
 	onDisconnect func()        // guarded by mu; nil: not watched
-	done         chan struct{} // guarded by mu; closed when onDisconnect has returned; nil: it was not called
+	done         chan struct{} // guarded by mu; closed when onDisconnect has returned; nil: it has not been called
 }
 
 // Start implements Downstream.OnDisconnect of package protocol: it calls onDisconnect once the
-// client has disconnected. run starts a goroutine for whose end the engine waits.
+// client has disconnected. run calls its argument in a new goroutine, for which the engine waits.
 func (w *DisconnectWatch[W]) Start(run func(func()), onDisconnect func()) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

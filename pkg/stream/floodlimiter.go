@@ -16,8 +16,8 @@ import (
 // safe for concurrent use.
 //
 // Only connections that misbehave charge it, and only they are closed: a connection that charges
-// nothing is never closed because other connections of its address or its listener have exhausted
-// the budget.
+// nothing is never closed because other connections of its address or its listener have exceeded a
+// limit.
 type FloodLimiter struct {
 	seed       maphash.Seed
 	logLimiter logLimiter // for log lines about closed connections
@@ -49,21 +49,21 @@ func rateOrDefault(b, defaults config.TokenBucket) config.TokenBucket {
 }
 
 // numSourceSets and sourcesPerSet define the table of source addresses: 4,096 entries, 128 KiB per
-// listener that is attacked. When a set is full, a new address evicts the one with the smallest
-// debt.
+// listener that is attacked. When a set is full, a new address evicts the one whose tokens are all
+// refunded first.
 const (
 	numSourceSets = 1024
 	sourcesPerSet = 4
 )
 
-// TakeResult is the result of a charge.
+// TakeResult is the result of Take.
 type TakeResult uint8
 
-// Results of a charge.
+// Results of Take.
 const (
 	WithinLimits     TakeResult = iota
-	SourceExceeded              // the source address has exhausted its budget
-	ListenerExceeded            // the clients of the listener have exhausted its budget
+	SourceExceeded              // the source address has exceeded its limit
+	ListenerExceeded            // the clients of the listener have exceeded its limit
 )
 
 type sourceSet [sourcesPerSet]sourceEntry
@@ -73,11 +73,11 @@ type sourceEntry struct {
 	bucket  tokenBucket
 }
 
-// tokenBucket is the time, since FloodLimiter.start, at which all charges are refunded: a token
-// bucket in one word.
+// tokenBucket is a token bucket in one word: the time, since FloodLimiter.start, at which all
+// tokens are refunded.
 type tokenBucket time.Duration
 
-// take charges n, and reports whether the debt exceeds limit. The debt is capped at the limit.
+// take takes n tokens. It reports whether the bucket had fewer; then it takes all of them.
 func (b *tokenBucket) take(n int, limit config.TokenBucket, elapsed time.Duration) (exceeded bool) {
 	perToken := time.Second / time.Duration(limit.PerSecond)
 	maxDebt := elapsed + time.Duration(limit.Burst)*perToken
@@ -87,12 +87,13 @@ func (b *tokenBucket) take(n int, limit config.TokenBucket, elapsed time.Duratio
 	return exceeded
 }
 
-// NewFloodLimiter returns a FloodLimiter without charges.
+// NewFloodLimiter returns a FloodLimiter whose token buckets are full.
 func NewFloodLimiter() *FloodLimiter { return &FloodLimiter{seed: maphash.MakeSeed()} }
 
-// Take charges n to the budget of the listener and to that of a source address. The zero Addr is a
-// client without an address. Servers of one listener may have different limits, as before and after
-// a reload; a debt is stored as a time, so it takes equally long to refund under any limits.
+// Take takes n tokens from the bucket of the listener and from that of a source address; the zero
+// Addr means that the client has no address. Servers of one listener may have different limits, for
+// example before and after a reload. A bucket stores a time, so other limits do not change when its
+// tokens are refunded.
 func (l *FloodLimiter) Take(limits *FloodRateLimits, source netip.Addr, n int, now time.Time) TakeResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +111,8 @@ func (l *FloodLimiter) Take(limits *FloodRateLimits, source netip.Addr, n int, n
 	return result
 }
 
-// SourceExceeded reports whether a source address has exhausted its budget: whether a charge of 1
-// would return SourceExceeded. It charges nothing.
+// SourceExceeded reports whether a source address has exceeded its limit: whether Take of one token
+// would return SourceExceeded. It takes nothing.
 func (l *FloodLimiter) SourceExceeded(limits *FloodRateLimits, source netip.Addr, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +133,8 @@ func (l *FloodLimiter) AllowLog(now time.Time) (skipped int64, ok bool) {
 	return l.logLimiter.allow(now)
 }
 
-// sourceBucket returns the debt of an address. A new address replaces the address with the
-// smallest debt in its set. The caller holds l.mu.
+// sourceBucket returns the token bucket of an address. A new address replaces the address in its
+// set whose tokens are all refunded first. The caller holds l.mu.
 func (l *FloodLimiter) sourceBucket(source netip.Addr) *tokenBucket {
 	if l.sources == nil {
 		l.sources = new([numSourceSets]sourceSet)

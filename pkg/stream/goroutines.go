@@ -8,7 +8,7 @@ import (
 )
 
 // Goroutines are the goroutines that the connections of an engine start. A panic ends only the
-// goroutine. Set Log before the first use.
+// goroutine in which it occurs. Set Log before the first use.
 type Goroutines struct {
 	Log     *slog.Logger // for recovered panics
 	running sync.WaitGroup
@@ -31,10 +31,11 @@ func (g *Goroutines) Contain(operation string) {
 }
 
 // LogPanic logs a recovered panic. The deferred function that recovers the panic calls it, so that
-// the stack is known.
+// the log contains the stack of the panic.
 func (g *Goroutines) LogPanic(operation string, value any) {
 	protocol.NewPanic(value).Log(g.Log, operation)
 }
 
-// Wait waits for the goroutines. None starts another one after the last connection has ended.
+// Wait waits for the goroutines. The engine calls it after the last connection has ended, when no
+// goroutine starts another one.
 func (g *Goroutines) Wait() { g.running.Wait() }

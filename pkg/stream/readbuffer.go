@@ -12,7 +12,7 @@ const (
 	// returns no more than MinReadSize.
 	MaxReadSize = 64 << 10
 	// MaxReadPerFlush is how many bytes a reader of a multiplexed connection reads before it
-	// flushes its WriteBatch although there is more to read.
+	// flushes its WriteBatch even if there is more to read.
 	MaxReadPerFlush = 256 << 10
 )
 

@@ -105,7 +105,7 @@ type Upgrade struct {
 //
 // Start sends x.Request; the service is done once the head of the final response is in x.Response.
 // The connection, or the stream on it, belongs to the exchange until x.Response.Body (or Tunnel) is
-// closed: one of them is set even if the response has no body, because its headers are views of the
+// closed: one of them is set even if the response has no body, because its headers borrow the
 // connection's buffer. After the close, or when the service fails, the connection calls OnRelease,
 // exactly once per Start.
 type UpstreamConn interface {

@@ -16,14 +16,14 @@ type Workers[T any] struct {
 	reserved atomic.Int64
 
 	mu            sync.Mutex
-	idle          []*worker[T] // guarded by mu; last in, first out: its stack is warm
-	minIdle       int          // guarded by mu; minimum of len(idle) since scheduleTrim
+	idle          []*worker[T] // guarded by mu; the worker that became idle last is used first
+	minIdle       int          // guarded by mu; minimum of len(idle) since scheduleStopUnused
 	running       int          // guarded by mu; workers, idle ones included
 	queue         []T          // guarded by mu; a ring: length is its capacity
 	head          int          // guarded by mu; index of the oldest in queue
 	queueLen      int          // guarded by mu
-	trimTimer     *time.Timer  // guarded by mu; calls stopUnused; nil until first armed
-	trimScheduled bool         // guarded by mu
+	stopTimer     *time.Timer  // guarded by mu; calls stopUnused; nil until first armed
+	stopScheduled bool         // guarded by mu
 	closed        bool         // guarded by mu
 	wg            sync.WaitGroup
 }
@@ -34,7 +34,7 @@ type WorkerLimits struct {
 	MaxReserved int // maximum number of slots: exchanges that run, are queued, or may need a worker
 }
 
-// worker is a goroutine that runs one T after another.
+// worker is a goroutine that runs one T at a time.
 type worker[T any] struct{ tasks chan T }
 
 // workerIdleTimeout is how long an idle worker keeps its stack.
@@ -107,7 +107,7 @@ func (w *Workers[T]) dequeue() T {
 	w.queue[w.head] = zero
 	w.head = (w.head + 1) % len(w.queue)
 	if w.queueLen--; w.queueLen == 0 {
-		w.queue, w.head = nil, 0 // it is used only under overload
+		w.queue, w.head = nil, 0 // free the storage, which is needed only under overload
 	}
 	return t
 }
@@ -121,7 +121,7 @@ func (w *Workers[T]) runWorker(wk *worker[T], t T) {
 	}
 }
 
-// nextTask waits for the T that k runs next and returns it. It returns false if k must end.
+// nextTask waits for the T that wk runs next and returns it. It returns false if wk must end.
 func (w *Workers[T]) nextTask(wk *worker[T]) (t T, ok bool) {
 	w.mu.Lock()
 	if w.queueLen > 0 {
@@ -135,36 +135,36 @@ func (w *Workers[T]) nextTask(wk *worker[T]) (t T, ok bool) {
 		return t, false
 	}
 	w.idle = append(w.idle, wk)
-	if !w.trimScheduled {
-		w.scheduleTrim()
+	if !w.stopScheduled {
+		w.scheduleStopUnused()
 	}
 	w.mu.Unlock()
 	t, ok = <-wk.tasks
 	return t, ok
 }
 
-// scheduleTrim schedules stopUnused after workerIdleTimeout. The caller holds mu.
-func (w *Workers[T]) scheduleTrim() {
-	w.trimScheduled, w.minIdle = true, len(w.idle)
-	if w.trimTimer == nil {
-		w.trimTimer = time.AfterFunc(workerIdleTimeout, w.stopUnused)
+// scheduleStopUnused schedules stopUnused after workerIdleTimeout. The caller holds mu.
+func (w *Workers[T]) scheduleStopUnused() {
+	w.stopScheduled, w.minIdle = true, len(w.idle)
+	if w.stopTimer == nil {
+		w.stopTimer = time.AfterFunc(workerIdleTimeout, w.stopUnused)
 	} else {
-		w.trimTimer.Reset(workerIdleTimeout)
+		w.stopTimer.Reset(workerIdleTimeout)
 	}
 }
 
-// stopUnused ends the workers that have been idle since the last scheduleTrim: those at the bottom
+// stopUnused ends the workers that have been idle since the last scheduleStopUnused: those at the bottom
 // of w.idle.
 func (w *Workers[T]) stopUnused() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.trimScheduled = false
+	w.stopScheduled = false
 	n := min(w.minIdle, len(w.idle))
 	w.stopWorkers(w.idle[:n])
 	w.idle = append(w.idle[:0], w.idle[n:]...)
 	clear(w.idle[len(w.idle):cap(w.idle)])
 	if !w.closed && len(w.idle) > 0 {
-		w.scheduleTrim()
+		w.scheduleStopUnused()
 	}
 }
 
@@ -180,8 +180,8 @@ func (w *Workers[T]) stopWorkers(idle []*worker[T]) {
 func (w *Workers[T]) Close() {
 	w.mu.Lock()
 	w.closed = true
-	if w.trimTimer != nil {
-		w.trimTimer.Stop()
+	if w.stopTimer != nil {
+		w.stopTimer.Stop()
 	}
 	w.stopWorkers(w.idle)
 	w.idle = nil

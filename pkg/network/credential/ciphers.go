@@ -8,7 +8,7 @@ import (
 )
 
 // SafeCiphers returns the default cipher suites for TLS 1.2: those with forward secrecy and
-// authenticated encryption (RFC 9325 4.2). All suites of TLS 1.3 are of this kind and cannot be
+// authenticated encryption (RFC 9325 4.2). All suites of TLS 1.3 have both and cannot be
 // configured.
 func SafeCiphers() []uint16 {
 	return []uint16{
@@ -21,7 +21,7 @@ func SafeCiphers() []uint16 {
 // Cipher returns a cipher suite by its IANA or OpenSSL name, and whether it is one of SafeCiphers.
 func Cipher(name string) (id uint16, safe, ok bool) {
 	for s := range ciphers() {
-		if strings.EqualFold(name, s.Name) || strings.EqualFold(name, openSSL(s.Name)) {
+		if strings.EqualFold(name, s.Name) || strings.EqualFold(name, openSSLName(s.Name)) {
 			return s.ID, slices.Contains(SafeCiphers(), s.ID), true
 		}
 	}
@@ -32,7 +32,7 @@ func Cipher(name string) (id uint16, safe, ok bool) {
 func CipherNames() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for s := range ciphers() {
-			if !yield(openSSL(s.Name)) {
+			if !yield(openSSLName(s.Name)) {
 				return
 			}
 		}
@@ -50,8 +50,9 @@ func ciphers() iter.Seq[*tls.CipherSuite] {
 	}
 }
 
-// openSSL converts TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 into ECDHE-RSA-AES128-GCM-SHA256.
-func openSSL(name string) string {
+// openSSLName converts an IANA name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 to the OpenSSL
+// name, ECDHE-RSA-AES128-GCM-SHA256.
+func openSSLName(name string) string {
 	exchange, cipher, _ := strings.Cut(strings.TrimPrefix(name, "TLS_"), "_WITH_")
 	cipher = strings.NewReplacer("AES_128", "AES128", "AES_256", "AES256", "_CBC_SHA", "_SHA",
 		"3DES_EDE", "DES-CBC3", "RC4_128", "RC4").Replace(cipher)

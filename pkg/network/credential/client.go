@@ -15,14 +15,15 @@ type Client struct {
 	current  atomic.Pointer[clientState]
 }
 
-// clientState is immutable. Its sessions were verified with its configuration.
+// clientState is a TLS configuration and the sessions that were established with it. It is
+// immutable.
 type clientState struct {
 	config       *tls.Config
 	sessionCache tls.ClientSessionCache
 }
 
-// maxSessionHosts is the maximum number of sessions that a Client caches, for all hosts together.
-const maxSessionHosts = 256
+// maxCachedSessions is the maximum number of sessions that a Client caches, for all hosts together.
+const maxCachedSessions = 256
 
 // NewClient returns a client of the context. r watches the context's files until Close.
 func (r *Reloader) NewClient(c *Context) (*Client, error) {
@@ -43,7 +44,7 @@ func (c *Client) reload() error {
 	if err != nil {
 		return err
 	}
-	c.reloader.warn(m)
+	c.reloader.warnIfInvalid(m)
 	out := c.context.baseConfig(m)
 	out.RootCAs = m.authorities
 	out.InsecureSkipVerify = c.context.SkipVerify
@@ -56,7 +57,7 @@ func (c *Client) reload() error {
 			return verifySAN(peers, &state)
 		}
 	}
-	c.current.Store(&clientState{config: out, sessionCache: tls.NewLRUClientSessionCache(maxSessionHosts)})
+	c.current.Store(&clientState{config: out, sessionCache: tls.NewLRUClientSessionCache(maxCachedSessions)})
 	return nil
 }
 
@@ -131,8 +132,8 @@ func (c *Client) ConfigForHostname(override HostnameOverride, name, address stri
 	return out
 }
 
-// hostSessionCache is the part of a session cache for one host. Other hosts with the same name may
-// not know its sessions.
+// hostSessionCache is the part of a session cache for one host. crypto/tls looks up sessions by
+// server name, but another host with this name may not be able to resume them.
 type hostSessionCache struct {
 	cache   tls.ClientSessionCache
 	address string

@@ -23,7 +23,7 @@ type Context struct {
 
 	Certificate, Key PEM // local certificate; optional for a client
 	// TrustedCA has the CA certificates that verify peer certificates. If it is the zero value, a
-	// server has none and a client uses those of the system.
+	// client uses the CAs of the system, and a server cannot verify certificates.
 	TrustedCA PEM
 
 	// ClientAuth says whether a server requests client certificates: tls.NoClientCert,
@@ -107,8 +107,8 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 	return m, nil
 }
 
-// withoutPath returns err without the path of a file. If the configuration has a key without its
-// PEM header in the place of a path, the path is the key.
+// withoutPath returns err without the path of a file. If the configuration contains a key without
+// its PEM header, Weft takes the key for a path, and the path in the error would disclose it.
 func withoutPath(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -117,8 +117,8 @@ func withoutPath(err error) error {
 	return err
 }
 
-// Check reads the files of c with read and returns the reason that a server, or a client, cannot
-// use them. A nil read means PEM.Read.
+// Check reads the files of c with read and returns an error if a server, or otherwise a client,
+// cannot use them. A nil read means PEM.Read.
 func (c *Context) Check(server bool, read func(PEM) ([]byte, error)) error {
 	if read == nil {
 		read = PEM.Read
@@ -159,13 +159,13 @@ func (m *material) checkValidity(now time.Time) error {
 
 // baseConfig returns the configuration that servers and clients share.
 func (c *Context) baseConfig(m material) *tls.Config {
-	out := &tls.Config{ //nolint:gosec // older versions only if the configuration asks for them
+	out := &tls.Config{ //nolint:gosec // older versions only if the configuration allows them
 		MinVersion:       max(c.MinVersion, tls.VersionTLS10),
 		MaxVersion:       c.MaxVersion,
 		CipherSuites:     c.Ciphers,
 		CurvePreferences: slices.Clone(c.Curves),
 		NextProtos:       slices.Clone(c.ALPN),
-		// Records as large as the writes, so that a response is not split.
+		// crypto/tls would otherwise split the first responses of a connection into small records.
 		DynamicRecordSizingDisabled: true,
 	}
 	if c.MinVersion == 0 {

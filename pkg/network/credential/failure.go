@@ -10,11 +10,10 @@ import (
 	"syscall"
 )
 
-// HandshakeFailure is why a handshake failed. The set is closed; its names are label values
-// of a metric.
+// HandshakeFailure is the reason why a handshake failed. The names are label values of a metric.
 type HandshakeFailure uint8
 
-// The handshake failures. Their order is not part of any contract; their names are.
+// The handshake failures. Their order may change, their names may not.
 const (
 	OtherFailure  HandshakeFailure = iota // none of the failures below
 	Timeout                               // the handshake timed out

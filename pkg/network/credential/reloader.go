@@ -92,8 +92,8 @@ func (r *Reloader) Run(ctx context.Context) {
 	}
 }
 
-// ReloadChanged reloads changed files. If they cannot be loaded, for example because only one of
-// several files has been replaced yet, the previous certificates stay active and the next call
+// ReloadChanged reloads changed files. If they cannot be loaded, for example because only some of
+// the files have been replaced so far, the previous certificates stay active and the next call
 // tries again.
 func (r *Reloader) ReloadChanged() {
 	r.mu.Lock()
@@ -137,7 +137,8 @@ func (r *Reloader) Rotate() {
 	}
 }
 
-// watch registers reload, which is called when one of the files no longer has its stamp.
+// watch makes ReloadChanged call reload when the stamp of one of the files differs from the one in
+// stamps.
 func (r *Reloader) watch(owner any, files []string, stamps []fileStamp, reload func() error) {
 	if len(files) == 0 {
 		return
@@ -161,8 +162,9 @@ func (r *Reloader) remove(owner any) {
 	r.servers = slices.DeleteFunc(r.servers, func(server *Server) bool { return any(server) == owner })
 }
 
-// warn logs that peers will reject a local certificate that is not valid now.
-func (r *Reloader) warn(m material) {
+// warnIfInvalid logs a warning if the local certificate has expired or is not yet valid, because
+// peers will reject it.
+func (r *Reloader) warnIfInvalid(m material) {
 	if err := m.checkValidity(time.Now()); err != nil {
 		r.log.Warn("peers will reject a local certificate", "error", err)
 	}

@@ -61,7 +61,7 @@ func (m *SANMatcher) matches(name string) bool {
 func (m *SANMatcher) matchesCertificate(cert *x509.Certificate) bool {
 	switch m.Kind {
 	case DNS:
-		if m.Exact != "" { // like TLS clients: one-label wildcards, case-insensitive (RFC 6125 6.4)
+		if m.Exact != "" { // matches like a TLS client: one-label wildcards, case-insensitive (RFC 6125 6.4)
 			names := x509.Certificate{DNSNames: cert.DNSNames}
 			return names.VerifyHostname(m.Exact) == nil
 		}

@@ -12,12 +12,12 @@ import (
 )
 
 // Server provides the configuration of server handshakes. Each ClientHello selects one of several
-// contexts by its SNI; an exact name precedes a wildcard, and a longer wildcard a shorter one. If
-// several contexts or none match, ALPN decides, else the order of the contexts. Safe for concurrent
-// use.
+// contexts by its SNI; an exact name takes precedence over a wildcard, and a longer wildcard over a
+// shorter one. If several contexts match, or none, the first one with a common ALPN protocol is
+// used, or otherwise the first one. Safe for concurrent use.
 type Server struct {
 	reloader *Reloader
-	contexts []*serverContext // in order
+	contexts []*serverContext // in the order of NewServer
 	selector atomic.Pointer[contextSelector]
 	config   *tls.Config // selects the context of each handshake
 }
@@ -29,7 +29,7 @@ type serverContext struct {
 	material     material
 	config       *tls.Config
 	configNoALPN *tls.Config // config without ALPN, for clients that offer no matching protocol; nil: they are rejected
-	ticketKeys   [][32]byte  // newest first
+	ticketKeys   [][32]byte  // newest first, at most two
 }
 
 // contextSelector selects the configuration for a ClientHello. It is immutable.
@@ -40,8 +40,8 @@ type contextSelector struct {
 	noALPN    map[*tls.Config]*tls.Config // config to configNoALPN
 }
 
-// NewServer returns a server of the contexts, of which there is at least one. r watches their files
-// until Close.
+// NewServer returns a Server for contexts, which must not be empty. r watches their files until
+// Close.
 func (r *Reloader) NewServer(contexts []*Context) (*Server, error) {
 	server := &Server{reloader: r}
 	for i, c := range contexts {
@@ -50,7 +50,7 @@ func (r *Reloader) NewServer(contexts []*Context) (*Server, error) {
 			return nil, fmt.Errorf("tls_context %d: %w", i, err)
 		}
 		server.contexts = append(server.contexts, sc)
-		r.warn(sc.material)
+		r.warnIfInvalid(sc.material)
 	}
 	server.rebuildSelector()
 	server.config = &tls.Config{ //nolint:gosec // GetConfigForClient returns the effective configuration
@@ -68,7 +68,7 @@ func (r *Reloader) NewServer(contexts []*Context) (*Server, error) {
 				return err
 			}
 			server.rebuildSelector()
-			r.warn(sc.material)
+			r.warnIfInvalid(sc.material)
 			return nil
 		})
 	}
@@ -76,7 +76,7 @@ func (r *Reloader) NewServer(contexts []*Context) (*Server, error) {
 	return server, nil
 }
 
-// Config returns the configuration for handshakes. It is always the same.
+// Config returns the configuration for handshakes. It stays the same when contexts are reloaded.
 func (s *Server) Config() *tls.Config { return s.config }
 
 // Close stops watching the files. Handshakes continue to work.
@@ -143,7 +143,7 @@ func (s *Server) rebuildSelector() {
 	s.selector.Store(selector)
 }
 
-// names returns the server names of o, in lowercase.
+// names returns the server names of sc in lowercase, sorted and without duplicates.
 func (sc *serverContext) names() []string {
 	leaf := sc.material.certificate.Leaf
 	names := append(slices.Clone(sc.context.ServerNames), leaf.DNSNames...)
@@ -158,7 +158,7 @@ func (sc *serverContext) names() []string {
 }
 
 func (s *contextSelector) find(hello *tls.ClientHelloInfo) *tls.Config {
-	candidates := s.named(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
+	candidates := s.configsForName(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
 	if len(candidates) == 0 {
 		candidates = s.all
 	}
@@ -173,8 +173,8 @@ func (s *contextSelector) find(hello *tls.ClientHelloInfo) *tls.Config {
 	return candidates[0]
 }
 
-// named returns the configurations for a server name.
-func (s *contextSelector) named(name string) []*tls.Config {
+// configsForName returns the configurations for a server name; nil if no context matches.
+func (s *contextSelector) configsForName(name string) []*tls.Config {
 	if name == "" {
 		return nil
 	}

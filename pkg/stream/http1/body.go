@@ -13,11 +13,11 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// pieceSize is how many bytes of a large body are in memory at a time.
+// pieceSize is the maximum number of bytes of a large body that are in memory at a time.
 const pieceSize = 64 << 10
 
 // connReader is the receive side of a connection: the unconsumed bytes, and the buffer with the
-// current message's head. The head's strings are views of that buffer, so it is neither moved nor
+// current message's head. The head's strings borrow that buffer, so it is neither moved nor
 // released during a message; further body bytes go to another buffer.
 type connReader struct {
 	conn *network.Conn
@@ -92,16 +92,16 @@ type bodyReader struct {
 	kind         syntax.BodyKind
 	remaining    int64        // bytes still to come, if kind is Length
 	read         atomic.Int64 // bytes returned to the reader
-	bufferedSize int          // size of a body that was complete before the first read, else -1
+	bufferedSize int          // size of a body that was complete before the first read; otherwise -1
 	limit        int64        // maximum size in bytes; 0: no limit
 	chunks       syntax.ChunkReader
-	pending      []byte // decoded and not yet returned; a view of in.rest
+	pending      []byte // decoded and not yet returned; borrows in.rest
 	undecoded    int    // unconsumed bytes that need more bytes to decode: part of a trailer section
 	limits       syntax.Limits
 	trailer      *protocol.Header
 	done         bool
 	closed       atomic.Bool
-	state        atomic.Uint32 // bodyUntouched and so on
+	state        atomic.Uint32 // one of the states below
 }
 
 // States of a body. The goroutine that writes the response reads the state while an upload may be
@@ -252,8 +252,8 @@ func (c *bodyReader) nextChunk(p []byte) (int, error) {
 	}
 }
 
-// decode returns a view of the next body bytes among the unconsumed ones; it is empty if there are
-// none.
+// decode decodes unconsumed bytes and returns the next bytes of the body, which borrow in.rest. The
+// result is empty if decode needs more bytes from the connection.
 func (c *bodyReader) decode() ([]byte, error) {
 	for {
 		b := c.in.unread()
@@ -277,7 +277,7 @@ func orEOF(err error, n int) error {
 	return err
 }
 
-// unexpectedEOF turns io.EOF within a message into io.ErrUnexpectedEOF.
+// unexpectedEOF converts io.EOF within a message to io.ErrUnexpectedEOF.
 func unexpectedEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -312,7 +312,7 @@ func readFault(err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	var f *protocol.Fault // escapes
+	var f *protocol.Fault // allocates, so only errors reach it
 	switch {
 	case errors.As(err, &f):
 		return err

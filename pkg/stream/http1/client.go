@@ -49,7 +49,7 @@ type UpstreamConn struct {
 	key     string // Sec-WebSocket-Key sent for a client without one; almost always ""
 
 	disconnected     atomic.Bool // the client disconnected, which interrupted the read
-	requestTruncated bool        // the upstream did not accept the whole request
+	requestTruncated bool        // the upstream did not accept the complete request
 }
 
 // NewClient returns an upstream connection on conn.
@@ -104,8 +104,8 @@ func (c *UpstreamConn) abandon() {
 	c.finish(false)
 }
 
-// send writes the request. It sends a small, buffered body with the head, and any other body on a
-// goroutine of its own. When it returns nil, response bytes may have arrived.
+// send writes the request. It sends a small, buffered body with the head, and any other body from a
+// separate goroutine. When it returns nil, response bytes may have arrived.
 func (c *UpstreamConn) send() error {
 	req := &c.x.Request
 	out := buffer.Get(requestBufferSize)
@@ -278,7 +278,7 @@ func (c *UpstreamConn) fill() error {
 	return c.retryHeadRead(c.in.readMore())
 }
 
-// retryHeadRead continues after a read of the head that may have failed with err.
+// retryHeadRead continues after a read of the head that returned err, which may be nil.
 func (c *UpstreamConn) retryHeadRead(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = c.readWatchingDownstream(c.in.readMore)

@@ -22,7 +22,7 @@ const maxInlineBody = 32 << 10
 func (c *downstreamConn) writeResponse() (keep bool, err error) {
 	x := &c.x
 	if x.Response.Tunnel != nil {
-		return false, c.tunnel()
+		return false, c.relayTunnel()
 	}
 	if x.Response.Source == protocol.LocalReply && protocol.IsGRPC(&x.Request.Header) {
 		protocol.ReplyGRPC(x, x.Request.Header.Get("content-type"))
@@ -74,7 +74,7 @@ func (c *downstreamConn) responseBodyKind() syntax.BodyKind {
 	case c.x.Request.Method == "HEAD", r.Status == 204, r.Status == 304, r.Status < 200:
 		return syntax.NoBody
 	case r.Body == nil:
-		r.ContentLength = 0 // else the client reads the next response as this body
+		r.ContentLength = 0 // otherwise the client reads the next response as this body
 		return syntax.Length
 	case r.ContentLength >= 0:
 		return syntax.Length

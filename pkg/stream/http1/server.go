@@ -1,4 +1,4 @@
-// Package http1 owns the HTTP/1.1 engine: downstream and upstream connections, each with one
+// Package http1 implements the HTTP/1.1 engine: downstream and upstream connections, each with one
 // exchange at a time (RFC 9112).
 //
 // A request passes through the server side as follows:
@@ -55,7 +55,7 @@ func Protocol() stream.Protocol {
 type Server struct {
 	opts   stream.ServerOptions // immutable
 	limits syntax.Limits        // immutable
-	yields bool                 // immutable; GOMAXPROCS is 1: idle yields the processor
+	yields bool                 // immutable; GOMAXPROCS is 1: see awaitNextRequest
 	conns  sync.Pool            // of *downstreamConn
 	clock  stream.DateCache
 }
@@ -119,7 +119,7 @@ type downstreamConn struct {
 	body            requestBody
 	targetNotServed bool            // the listener does not serve the target
 	responseStarted bool            // the head of the final response was written, or the write was tried
-	progress        atomic.Int64    // time since x.Meta.Start of the last response write while the request body was incomplete
+	progress        atomic.Int64    // when the response was last written while the request body was incomplete, in ns since x.Meta.Start
 	next            network.Handler // takes over the connection; almost always nil
 	// State of the last exchange.
 	forwarded bool // the response was not a local reply
@@ -153,7 +153,7 @@ func (s *Server) putConn(c *downstreamConn) {
 func (c *downstreamConn) run(ctx context.Context) error {
 	ended := false
 	defer func() {
-		if !ended { // a panic, which the listener contains
+		if !ended { // a panic, which the listener recovers
 			c.resetExchange()
 			c.in.release()
 		}
@@ -173,15 +173,15 @@ func (c *downstreamConn) serveExchanges(ctx context.Context) error {
 			c.x.Meta.Start = c.endedAt
 			continue
 		}
-		if ready, err := c.idle(); !ready {
+		if ready, err := c.awaitNextRequest(); !ready {
 			return err
 		}
 	}
 }
 
-// idle waits for the next request, for parkAfter at most before the connection is parked. ready is
-// false if the connection must end or be parked.
-func (c *downstreamConn) idle() (ready bool, err error) {
+// awaitNextRequest waits for the next request, for at most parkAfter. ready is false if the
+// connection must end or be parked.
+func (c *downstreamConn) awaitNextRequest() (ready bool, err error) {
 	if err := c.conn.SetIdle(true); err != nil {
 		return false, setIdleCloseReason(c.conn, err)
 	}
@@ -194,10 +194,10 @@ func (c *downstreamConn) idle() (ready bool, err error) {
 		c.conn.SetReadDeadline(idleDeadline)
 	}
 	if c.server.yields && c.forwarded {
-		// On a busy processor, the turn of the other goroutines takes about as long as a client
-		// takes to send its next request, which is then found without a wait in the poller. After a
-		// local reply this could starve goroutines that only the poller can wake: only waits for
-		// upstreams run the poller.
+		// While other goroutines run on a busy processor, the client often sends its next request,
+		// which Fill then reads without a wait in the poller. After a local reply there is no
+		// yield: without waits for upstreams the poller might not run, and goroutines that only it
+		// can wake would starve.
 		runtime.Gosched()
 	}
 	_, err = c.conn.Fill(&c.in.rest, requestBufferSize)
@@ -277,7 +277,7 @@ func (c *downstreamConn) serveExchange(ctx context.Context) (keep bool) {
 // disconnected.
 func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	defer protocol.RecoverPanic(&err)
-	if err := c.callService(ctx); err != nil { // the chain has no service.Respond
+	if err := c.callService(ctx); err != nil { // only if the chain has no service.Respond, which handles errors
 		if protocol.PanicIn(err) != nil {
 			return false, err
 		}
@@ -343,7 +343,7 @@ func (c *downstreamConn) readHead() error {
 // reject sends the local reply for err and ends the connection.
 func (c *downstreamConn) reject(err error) { c.rejectWithStatus(0, err) }
 
-// rejectWithStatus is reject with the given status; 0 means that of err's Reason.
+// rejectWithStatus is like reject, but with the given status; 0 means that of err's Reason.
 func (c *downstreamConn) rejectWithStatus(status int, err error) {
 	x := &c.x
 	c.framing.KeepAlive = false
@@ -378,16 +378,17 @@ func (c *downstreamConn) finish(err error) {
 	if c.server.opts.Observe != nil {
 		c.observe()
 	}
-	c.resetExchange() // after observe: the response headers are views
+	c.resetExchange() // after observe, because the response headers borrow its memory
 }
 
-// observe calls Observe and contains its panic.
+// observe calls Observe. A panic is logged and has no other effect.
 func (c *downstreamConn) observe() {
 	defer c.contain("recording a request")
 	c.server.opts.Observe(&c.x)
 }
 
-// resetExchange resets the exchange and contains a panic of closing the response.
+// resetExchange resets the exchange. A panic while the response is closed is logged and has no
+// other effect.
 func (c *downstreamConn) resetExchange() {
 	defer c.x.Reset()
 	defer c.contain("closing a response")
@@ -413,7 +414,7 @@ func (c *downstreamConn) contain(operation string) {
 	}
 }
 
-// logPanic logs a contained panic. p is the value of recover, or a *protocol.PanicError. The
+// logPanic logs a recovered panic. p is the value of recover, or a *protocol.PanicError. The
 // deferred function that recovers calls logPanic.
 func (c *downstreamConn) logPanic(operation string, p any) {
 	protocol.NewPanic(p).Log(c.server.opts.Log, operation, "listener", c.server.opts.Listener)

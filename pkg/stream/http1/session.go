@@ -14,11 +14,11 @@ import (
 
 // Bounds on discarded body bytes.
 const (
-	// maxDiscardBytes is how many bytes of an unread request body are read and discarded to keep
-	// the connection.
+	// maxDiscardBytes is the maximum number of bytes of an unread request body that are read and
+	// discarded to keep the connection.
 	maxDiscardBytes = 256 << 10
-	// maxLingerBytes and lingerTimeout bound the read after the last written byte. It lets the
-	// client read that byte before a reset (RFC 9112 9.6).
+	// maxLingerBytes and lingerTimeout limit how much the server reads after its last write. It
+	// reads so that the client can receive that write before a reset (RFC 9112 9.6).
 	maxLingerBytes = 1 << 20
 	lingerTimeout  = time.Second
 )
@@ -136,7 +136,7 @@ func (c *downstreamConn) OnDisconnect(onDisconnect func()) (stop func()) {
 }
 
 // discardChunkedBody reads and discards an untouched chunked body that has arrived or arrives
-// promptly. Its size shows only at its end, and the response head must say before whether the
+// promptly. Its size is not known before its end, but the response head must say whether the
 // connection persists.
 func (c *downstreamConn) discardChunkedBody() {
 	b := &c.body.reader

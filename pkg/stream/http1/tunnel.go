@@ -68,8 +68,8 @@ func (t *tunnel) Close() error {
 	return err
 }
 
-// tunnel switches the downstream side: it relays bytes until both directions have ended.
-func (c *downstreamConn) tunnel() error {
+// relayTunnel sends the response head and relays bytes until both directions have ended.
+func (c *downstreamConn) relayTunnel() error {
 	x := &c.x
 	peer := x.Response.TakeTunnel()
 	c.conn.SetWriteDeadline(time.Time{}) // clear the previous exchange's deadline
@@ -110,7 +110,7 @@ func (c *downstreamConn) tunnel() error {
 const minSpliceBytes = 16 << 10
 
 // splice lets the kernel move body bytes from the upstream's socket to the client's, if both are
-// sockets and the body has no coding. ok is false when the caller must copy the body.
+// sockets and the body has no coding. If ok is false, the caller must copy the body.
 func (c *downstreamConn) splice(body protocol.Body, limit int64) (n int64, ok bool, err error) {
 	source, isUpstreamBody := body.(*responseBody)
 	if !isUpstreamBody || limit < minSpliceBytes {

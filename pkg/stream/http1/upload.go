@@ -15,7 +15,7 @@ import (
 type upload struct {
 	c     *UpstreamConn
 	req   *protocol.Request
-	state atomic.Uint32 // uploadRunning and so on
+	state atomic.Uint32 // one of the states below
 	done  chan struct{}
 	// bodyRead is true once all of the body has been read. The last bytes may still have to be
 	// written.

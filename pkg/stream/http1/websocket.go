@@ -8,12 +8,13 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// If client and host both speak HTTP/1.1, they perform the WebSocket handshake themselves: its key
-// and proof pass as any header does. HTTP/2 has neither (RFC 8441 5). The engine then performs the
-// handshake on its HTTP/1.1 side: UpstreamConn with a host, Server with a client.
+// If client and host both speak HTTP/1.1, they perform the WebSocket handshake themselves: Weft
+// forwards its key and its proof (Sec-WebSocket-Accept) like other headers. HTTP/2 has neither (RFC
+// 8441 5). The engine then performs the handshake on its HTTP/1.1 side: UpstreamConn with a host,
+// Server with a client.
 
-// newWebSocketKey returns a key for the handshake on behalf of a client that has none, "" if none
-// is needed.
+// newWebSocketKey returns a key for the handshake on behalf of a client that sent none, or "" if
+// none is needed.
 func newWebSocketKey(x *protocol.Exchange) string {
 	if !syntax.IsWebSocket(x.Request.Upgrade) || isHTTP1(x.Meta.Version) {
 		return ""
@@ -36,8 +37,8 @@ func verifyWebSocketAccept(header *protocol.Header, key string) bool {
 }
 
 // completeUpgrade completes the 101 of an upstream that speaks another version. It sets the new
-// protocol (RFC 9110 7.8) and proves to a WebSocket client that its key was understood. It returns
-// a Fault if the client's key is invalid.
+// protocol (RFC 9110 7.8) and, for a WebSocket client, the proof for its key. It returns a Fault if
+// the client's key is invalid.
 func completeUpgrade(x *protocol.Exchange) error {
 	r := &x.Response
 	if r.Status != 101 || isHTTP1(r.Version) {

@@ -146,7 +146,7 @@ func TestFullWriteQueueOverflows(t *testing.T) {
 		p.next()
 	}), nil)
 	u.mu.Lock() // keeps the queue unflushed until the request
-	u.writeQueue.Limit(1)
+	u.writeQueue.SetLimit(1)
 	err := u.writeQueue.EndFrame(syntax.AppendPing(u.writeQueue.BeginFrame(17), false, [8]byte{}))
 	c := &call{x: &protocol.Exchange{}}
 	c.x.Request.Method, c.x.Request.Path, c.x.Request.Scheme, c.x.Request.Authority = "GET", "/", "http", "shop.test"

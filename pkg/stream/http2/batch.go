@@ -30,8 +30,8 @@ func (b *batch) addBorrower(q *network.WriteQueue) {
 	}
 }
 
-// holdBuffer keeps a buffer of the reader until its borrowed parts are reclaimed. It flushes b if
-// the maximum is reached.
+// holdBuffer keeps a buffer of the reader until its borrowed parts are reclaimed. If b then holds
+// maxHeldBuffers, it flushes b.
 func (b *batch) holdBuffer(buf *buffer.IoBuffer) {
 	b.heldBuffers = append(b.heldBuffers, buf)
 	if len(b.heldBuffers) >= maxHeldBuffers {
@@ -58,7 +58,8 @@ func (b *batch) reclaimBorrowed() {
 // (TestNoDeadlockWithHostThatWritesBeforeReading).
 const maxPendingWrites = 4 * network.HighWatermark
 
-// scheduleFlush schedules a flush of q: with the batch b, or soon if b is nil.
+// scheduleFlush adds q to b, so that the next flush of b flushes q. If b is nil, it flushes q
+// immediately.
 func (b *batch) scheduleFlush(q *network.WriteQueue) {
 	if b == nil {
 		_ = q.FlushAfterYield() // the connection's reader handles the error

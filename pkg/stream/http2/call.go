@@ -14,8 +14,8 @@ import (
 // sooner.
 const disconnectWatchDelay = 250 * time.Millisecond
 
-// maxInterims is the maximum number of interim responses from a host before the final one. Each is
-// forwarded to a client that may not read.
+// maxInterims is the maximum number of interim responses from a host before the final one. Weft
+// forwards each of them, even if the client does not read.
 const maxInterims = 32
 
 // call is an exchange on an upstream connection. Its callState says which goroutine owns it.
@@ -23,7 +23,7 @@ type call struct {
 	muxStream
 	upstream   *UpstreamConn
 	x          *protocol.Exchange
-	downstream *exchange     // x.Downstream if it is an exchange of this engine, else nil
+	downstream *exchange     // x.Downstream if it is an exchange of this engine, otherwise nil
 	id         atomic.Uint64 // unique in the engine; 0: the call is not in use
 
 	// async: x resumes on the goroutine that owns the call. If false, the call is blocking: a
@@ -31,10 +31,10 @@ type call struct {
 	async bool
 	wake  chan struct{}
 
-	// Guarded by u.mu.
+	// Guarded by upstream.mu.
 	state        callState
 	pendingLinks links[call] // in upstream.pending
-	err          error       // a Fault: why there is no response
+	err          error       // a Fault: the reason that there is no response
 	requestEnded bool        // the head ended the request
 	interimCount int         // number of interim responses received
 	headReadAt   time.Time   // when the final head was read
@@ -90,7 +90,7 @@ func (c *call) yield() (waits bool) {
 }
 
 // resolve records that c has a response, or that it failed with err. If it returns true, the caller
-// owns c and has to resume the exchange after it releases u.mu. u.mu is held.
+// owns c and has to resume the exchange after it releases u.mu. The caller holds c.upstream.mu.
 func (c *call) resolve(err error) (owned bool) {
 	c.err = err
 	owned = c.state.resolve()
@@ -132,7 +132,7 @@ func (c *call) continueInterims(b *batch) {
 	}
 }
 
-// handleHead processes the head of a response, which is the session's last event. u.mu is held.
+// handleHead processes the head of a response, which is the session's last event. The caller holds c.upstream.mu.
 func (c *call) handleHead(event *syntax.Event, b *batch, fx *effects) {
 	if c.state.resolved() {
 		return // the call has failed: the response is discarded
@@ -154,7 +154,7 @@ func (c *call) handleHead(event *syntax.Event, b *batch, fx *effects) {
 			c.signal()
 		case c.state.claim():
 			fx.interims = c
-		} // else the goroutine that owns the call forwards them
+		} // otherwise the goroutine that owns the call forwards them
 		return
 	}
 	r.Version = "HTTP/2.0"
@@ -173,7 +173,7 @@ func (c *call) handleHead(event *syntax.Event, b *batch, fx *effects) {
 }
 
 // takeHead stores the head that has arrived in x.Response. The error is nil or the Fault of a
-// recovered panic. u.mu is held.
+// recovered panic. The caller holds c.upstream.mu.
 func (c *call) takeHead(event *syntax.Event) (err error) {
 	defer protocol.RecoverPanic(&err)
 	c.text = c.upstream.state.TakeResponse(event.Stream, &c.x.Response, c.text[:0])
@@ -215,7 +215,7 @@ func (c *call) await() error {
 		case <-watch:
 			watch = nil
 			if c.uploader != nil {
-				uploaded = c.uploader.done // until the upload ends, it notices a disconnect
+				uploaded = c.uploader.done // the upload detects a disconnect until it ends
 				continue
 			}
 			defer c.x.Downstream.OnDisconnect(pending.abandon)()
@@ -296,7 +296,7 @@ func (c *call) batch() *batch {
 	return c.downstream.batch
 }
 
-// free releases the stream and puts c back into the pool. Nothing reads the request any more.
+// free releases the stream and puts c back into the pool. No goroutine may still read the request.
 func (c *call) free() {
 	u, b := c.upstream, c.batch()
 	_ = c.in.Close()

@@ -2,7 +2,7 @@ package http2
 
 import "fmt"
 
-// callState is the state of a call, guarded by UpstreamConn.mu. It defines which goroutine
+// callState is the state of a call, guarded by UpstreamConn.mu. It determines which goroutine
 // continues the call.
 //
 // The goroutine that works on a call owns it: first the one that opens its stream and sends its
@@ -16,8 +16,9 @@ import "fmt"
 //	   └── enqueue ──▶ queued ── open ──▶ working
 //
 // An asynchronous call resumes its exchange on the goroutine that owns the call. A blocking call
-// has a goroutine in await, which continues it in every state. So no other goroutine claims it, and
-// when it leaves the queue, it is opened until that goroutine uploads the request's body.
+// has a goroutine in await, which continues it in every state. So no other goroutine claims it.
+// When it leaves the queue, it is in callOpened until that goroutine starts to upload the request's
+// body.
 type callState uint8
 
 // States of a call.
@@ -40,7 +41,7 @@ const (
 	callEnqueue      callEvent = iota // no stream may be opened yet
 	callOpen                          // asynchronous: its stream was opened from the queue
 	callOpenBlocking                  // blocking: its stream was opened from the queue
-	callYield                         // its goroutine waits for an event
+	callYield                         // its goroutine begins to wait for an event
 	callClaim                         // an event needs a goroutine, which then owns the call
 	callUpload                        // its goroutine starts the upload
 	callResolve                       // a final head has arrived, or the call has failed

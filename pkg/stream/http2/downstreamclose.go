@@ -59,7 +59,8 @@ func (c *downstreamConn) SendGoAway() {
 	_ = c.writeQueue.Flush() // the connection ends anyway
 }
 
-// setCloseReason sets the close reason. It returns nil if the connection ended regularly, else err.
+// setCloseReason sets the close reason. It returns nil if the connection ended regularly, and
+// otherwise err.
 func (c *downstreamConn) setCloseReason(err error) error {
 	reason := &c.conn.CloseReason
 	var connErr *syntax.ConnectionError

@@ -10,7 +10,7 @@ import "github.com/weft-proxy/weft/pkg/network"
 // request reports why the request ended before the call is abandoned.
 type effects struct {
 	received  []*pump       // pumps whose source got bytes, its end or an error: kick them
-	borrower  *recvBody     // borrows bytes of the reader: it copies those that its pump has not sent
+	borrower  *recvBody     // borrows bytes of the reader: copy those that its pump has not sent
 	interims  *call         // claimed: forward its interim responses
 	opened    []*call       // asynchronous calls that left the queue: send their bodies
 	resumed   []*call       // asynchronous calls that are resolved: resume their exchanges

@@ -21,7 +21,7 @@
 // Exchange.RunBlocking.
 //
 // Code that holds the lock of a connection records what has to be done without it in effects
-// (effects.go). Which goroutine continues a call is its callState (callstate.go).
+// (effects.go). The callState of a call determines which goroutine continues it (callstate.go).
 //
 // The files, in the order that data passes them: muxconn.go and frames.go (a connection, either
 // side), server.go, exchange.go and response.go (downstream), upstreamconn.go, openstream.go and
@@ -50,7 +50,7 @@ type Engine struct {
 	goroutines stream.Goroutines  // of connections
 	exchanges  sync.Pool          // of *exchange
 	calls      sync.Pool          // of *call
-	lastCallID atomic.Uint64      // of calls
+	lastCallID atomic.Uint64      // ID of the newest call
 	onFlood    func(syntax.Flood) // nil: floods are not reported
 
 	mu sync.Mutex

@@ -29,7 +29,7 @@ type exchange struct {
 	// canceled: the client has disconnected or a deadline has passed. It is set before watchers are
 	// called.
 	canceled   atomic.Bool
-	expiredErr error // guarded by muxConn.mu; a Fault: why a deadline canceled the exchange
+	expiredErr error // guarded by muxConn.mu; a Fault: the deadline that canceled the exchange
 
 	text            []byte // storage of the strings in x.Request
 	acceptsTrailers bool   // the client accepts trailers (TE: trailers)
@@ -242,7 +242,7 @@ func (e *exchange) finish(code syntax.Code) {
 	x.Record.End = b.time()
 	e.observe()
 	_ = e.in.Close() // discards unread bytes
-	e.dropResponse() // ends readers of the request
+	e.dropResponse() // makes readers of the request body return
 	if e.detach(code, b.time()) {
 		b.scheduleFlush(e.conn.writeQueue)
 	}
@@ -284,7 +284,7 @@ func (e *exchange) fail(fault error, fx *effects) {
 }
 
 // expire implements owner. If no response head was sent, the client gets a local reply (504, or 408
-// if its request is incomplete): the goroutine that works on the exchange gives up as after a
+// if its request is incomplete): the goroutine that works on the exchange stops as after a
 // disconnect, and respond sends the local reply. A second expiry resets the stream.
 func (e *exchange) expire(fault error, fx *effects) {
 	complete, _ := e.in.Complete()
@@ -300,7 +300,7 @@ func (e *exchange) expire(fault error, fx *effects) {
 	e.cancel(fault, fx)
 }
 
-// cancel makes the goroutine that works on the exchange give up. muxConn.mu is held.
+// cancel makes the goroutine that works on the exchange stop. muxConn.mu is held.
 func (e *exchange) cancel(fault error, fx *effects) {
 	e.canceled.Store(true)
 	fx.kickReceived(e.in.fail(fault))

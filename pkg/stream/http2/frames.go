@@ -81,13 +81,13 @@ func (mc *muxConn) reserveRead(n int, b *batch) {
 	switch {
 	case len(b.borrowers) == 0:
 		mc.read.Buf.Reserve(n)
-	case len(mc.read.Buf.Tail()) < n: // borrowed bytes are not moved
+	case len(mc.read.Buf.Tail()) < n: // Reserve would move the borrowed bytes
 		mc.replaceReadBuf(mc.read.Buf.Bytes(), n, b)
 	}
 }
 
-// replaceReadBuf is like reserveRead, but replaces the unprocessed bytes by unprocessed, which may
-// point into the buffer only if parts of the buffer are borrowed.
+// replaceReadBuf is like reserveRead, but replaces the unprocessed bytes with unprocessed, which
+// may point into the buffer only if parts of the buffer are borrowed.
 func (mc *muxConn) replaceReadBuf(unprocessed []byte, n int, b *batch) {
 	if len(b.borrowers) == 0 {
 		mc.read.Buf.Reset()
@@ -113,7 +113,7 @@ func (mc *muxConn) processFrame(f syntax.Frame, b *batch) error {
 	return err
 }
 
-// handleFrame is the part of processFrame with mu held. A panic in the decoder leaves the
+// handleFrame is the part of processFrame that holds mu. A panic in the decoder leaves the
 // compression table in an unknown state (RFC 9113 4.3), so the reader recovers and closes the
 // connection.
 func (mc *muxConn) handleFrame(f syntax.Frame, b *batch, fx *effects) (err error) {
@@ -127,7 +127,7 @@ func (mc *muxConn) handleFrame(f syntax.Frame, b *batch, fx *effects) (err error
 	}
 	mc.enqueueBatched(out, b)
 	switch {
-	case err != nil || event.Kind == syntax.NoEvent: // also after a StreamError
+	case err != nil || event.Kind == syntax.NoEvent: // Kind is NoEvent after a StreamError
 	case event.Kind == syntax.DataArrived:
 		mc.handleData(event, b, fx)
 	default:

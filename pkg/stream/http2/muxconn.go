@@ -34,7 +34,7 @@ type muxConn struct {
 	creditThreshold   int                 // immutable; consumed bytes of a stream that are credited together
 
 	mu               sync.Mutex
-	state            *syntax.Session  // guarded by mu; appended frames are queued with mu held
+	state            *syntax.Session  // guarded by mu; the frames that it appends are queued before mu is released
 	lostErr          error            // guarded by mu; a Fault: why the connection ended
 	blockedStreams   fifo[muxStream]  // guarded by mu; streams blocked by the connection's window
 	waitingPumps     fifo[pump]       // guarded by mu; pumps that wait for space in writeQueue
@@ -92,8 +92,8 @@ func (mc *muxConn) enqueue(frames []byte) (queued bool) {
 	return len(frames) > 0
 }
 
-// enqueueFrames queues frames that state has appended to scratch. It returns an error if the
-// connection is lost. mu is held.
+// enqueueFrames queues frames that state has appended to scratch. It returns an error if nothing
+// can be sent any more. mu is held.
 func (mc *muxConn) enqueueFrames(frames []byte) error {
 	mc.scratch = frames[:0]
 	if cap(frames) > maxScratch {
@@ -169,7 +169,7 @@ func (mc *muxConn) unblock(ms *muxStream) {
 	ms.sendCond.Broadcast()
 }
 
-// onWindowUpdate unblocks l, whose window has grown. ms may be nil. mu is held.
+// onWindowUpdate unblocks ms, whose window has grown. ms may be nil. mu is held.
 func (mc *muxConn) onWindowUpdate(ms *muxStream, fx *effects) {
 	if ms != nil && ms.blocked {
 		mc.unblock(ms)

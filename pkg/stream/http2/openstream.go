@@ -14,7 +14,7 @@ import (
 // has not processed the request and the request can be sent again.
 func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	e, ok := x.Downstream.(*exchange)
-	async := ok && !e.ownsGoroutine // else this goroutine may block
+	async := ok && !e.ownsGoroutine // otherwise this goroutine may block
 	c, err := u.send(x, async)
 	switch {
 	case c == nil:
@@ -64,7 +64,8 @@ func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	return c, nil
 }
 
-// admit locks mu and calls openOrEnqueue. It reports whether c waits for a stream, or has one.
+// admit calls openOrEnqueue with mu held. queued means that c waits for a stream, opened that it
+// has one.
 func (u *UpstreamConn) admit(c *call, now time.Time) (queued, opened bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -101,8 +101,8 @@ func (p *pump) run(b *batch) (owner pumper, to *muxConn, callID uint64, ended bo
 // move queues as many bytes as possible. credit is the number of bytes to credit the source with.
 // ended reports whether the end was queued too. p.mu is held.
 func (p *pump) move(b *batch) (credit int, ended bool, err error) {
-	from, l := p.from, p.to
-	mc := l.conn
+	from, to := p.from, p.to
+	mc := to.conn
 	mc.mu.Lock()
 	defer func() {
 		if ended || err != nil {
@@ -111,10 +111,10 @@ func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 		mc.mu.Unlock()
 	}()
 	defer protocol.RecoverPanic(&err)
-	if l.sendErr != nil {
-		return 0, false, l.sendErr
+	if to.sendErr != nil {
+		return 0, false, to.sendErr
 	}
-	l.touch(b.time())
+	to.touch(b.time())
 	from.mu.Lock()
 	defer from.mu.Unlock()
 	for {
@@ -126,19 +126,19 @@ func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 		case from.unread == 0 && !from.complete:
 			return from.takeCredit(), false, nil
 		case from.unread == 0:
-			if err = mc.appendEnd(l, &from.trailer); err == nil {
+			if err = mc.appendEnd(to, &from.trailer); err == nil {
 				from.addTrailers()
 			}
 			return from.takeCredit(), err == nil, err
 		case mc.waitIfQueueFull(p):
 			return from.takeCredit(), false, nil
 		}
-		n, sentEnd, err := mc.appendPiece(b, l, from)
+		n, sentEnd, err := mc.appendPiece(b, to, from)
 		if err != nil {
 			return from.takeCredit(), false, err
 		}
 		if n == 0 {
-			mc.block(l)
+			mc.block(to)
 			return from.takeCredit(), false, nil
 		}
 		if sentEnd {

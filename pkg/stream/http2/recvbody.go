@@ -31,9 +31,9 @@ type recvBody struct {
 	mu                sync.Mutex         // acquired after a stream's muxConn.mu
 	changed           sync.Cond          // on mu: a field below changed
 	pieces            []*buffer.IoBuffer // guarded by mu; pieces[first:] are unread and not empty
-	borrowed          buffer.IoBuffer    // guarded by mu; bytes of the reader; in use, the last piece
+	borrowed          buffer.IoBuffer    // guarded by mu; bytes of the reader; while not empty, &borrowed is the last of pieces
 	borrowedHeaderLen int                // guarded by mu; bytes of the frame header in borrowed, or 0
-	borrowedFrom      *batch             // guarded by mu; of the reader; nil once a write queue borrows
+	borrowedFrom      *batch             // guarded by mu; batch of the reader that owns borrowed; nil once a write queue borrows the frame
 	first             int                // guarded by mu; pieces before it have been read and are kept
 	keepsRead         bool               // guarded by mu; read bytes are kept for Rewind
 	unread            int                // guarded by mu; unread bytes in pieces
@@ -48,8 +48,8 @@ type recvBody struct {
 
 type header = protocol.Header
 
-// start makes rb the body that arrives on ms. It needs no lock: the reader of rb's previous stream
-// may still be in copyBorrowed, which uses none of these fields.
+// start makes rb the body that arrives on ms. It needs no lock: only the reader of rb's previous
+// stream may still use rb, in copyBorrowed, which uses none of these fields.
 func (rb *recvBody) start(ms *muxStream, trailerDst *header, maxBytes int64) {
 	rb.stream, rb.trailerDst, rb.maxBytes = ms, trailerDst, maxBytes
 	rb.changed.L = &rb.mu
@@ -89,9 +89,9 @@ func (rb *recvBody) releasePiece(piece *buffer.IoBuffer) {
 }
 
 // add appends received bytes, and returns the pump to kick. discarded is the number of bytes that
-// nothing will read. add copies p unless borrows is true: then the caller calls copyBorrowed after
-// the kick, before it reuses p. frame is the frame header followed by p if the frame holds nothing
-// else, or nil. b is the batch of the reader. The stream's muxConn.mu is held.
+// are dropped unread. add copies p unless borrows is true: then the caller calls copyBorrowed after
+// the kick, before it reuses p. frame is the frame header followed by p, or nil if the frame also
+// has padding. b is the batch of the reader. The stream's muxConn.mu is held.
 func (rb *recvBody) add(p, frame []byte, b *batch) (consumer *pump, borrows bool, discarded int) {
 	rb.mu.Lock()
 	defer rb.mu.Unlock()
@@ -108,7 +108,7 @@ func (rb *recvBody) add(p, frame []byte, b *batch) (consumer *pump, borrows bool
 	if len(p) == 0 {
 		return nil, false, 0
 	}
-	borrows = rb.pump != nil && rb.unread == 0 // else nothing consumes it immediately
+	borrows = rb.pump != nil && rb.unread == 0 // otherwise nothing consumes p immediately
 	rb.unread += len(p)
 	if n := len(rb.pieces); borrows {
 		rb.borrow(p, frame, b)
@@ -227,9 +227,9 @@ func (rb *recvBody) Complete() (complete, empty bool) {
 	return complete, complete && rb.isEmpty()
 }
 
-// awaitsReader reports whether the consumer can continue before the peer sends more: the body is
-// complete, or some of it is unread.
-func (rb *recvBody) awaitsReader() bool {
+// consumerCanContinue reports whether the consumer can continue before the peer sends more: the
+// body is complete, or some of it is unread.
+func (rb *recvBody) consumerCanContinue() bool {
 	rb.mu.Lock()
 	defer rb.mu.Unlock()
 	return rb.complete || rb.unread > 0

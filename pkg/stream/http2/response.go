@@ -103,7 +103,7 @@ func (e *exchange) sendHead(end bool) error {
 }
 
 // sendBody sends a body that does not arrive on a stream: immediately if it is small, buffered and
-// fits the window, else from a goroutine that may block.
+// fits the window, and otherwise from a goroutine that may block.
 func (e *exchange) sendBody(body protocol.Body) {
 	length := e.x.Response.ContentLength
 	if n := int(min(length, bodyReadSize+1)); !e.ownsGoroutine && n >= 0 && n <= bodyReadSize && body.Buffered() >= n && e.sendCapacity() >= n {

@@ -124,14 +124,14 @@ type downstreamConn struct {
 	inflightCond sync.Cond // on mu: inflight decreased
 }
 
-// unstartedExchange is an exchange that begins once everything that arrived with its head has been
+// unstartedExchange is an exchange that starts once everything that arrived with its head has been
 // processed. rejectErr is the error if the request was rejected.
 type unstartedExchange struct {
 	e         *exchange
 	rejectErr error
 }
 
-// ServeConn implements network.Handler, also after the connection was parked.
+// ServeConn implements network.Handler, for the first call and after the connection was parked.
 func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -198,10 +198,10 @@ func (c *downstreamConn) run() error {
 	}
 }
 
-// startAndFlush begins the requests that have arrived and flushes the batch, because there is
+// startAndFlush starts the requests that have arrived and flushes the batch, because there is
 // nothing to read. Services must not close the connection on this goroutine, which is inside a read
-// of it. With one processor, the readers of other connections run before the flush, so that their
-// frames to the same hosts are sent in the same writes.
+// of it. If GOMAXPROCS is 1, startAndFlush lets the readers of other connections run before the
+// flush, so that their frames to the same hosts are sent in the same writes.
 func (c *downstreamConn) startAndFlush() {
 	c.startExchanges()
 	if c.server.yieldsBeforeFlush && len(c.batch.dirty.Queues()) > 0 {
@@ -267,7 +267,7 @@ func (c *downstreamConn) handleReadTimeout() error {
 	return stream.Park(c.conn, c.server.opts.IdleTimeout)
 }
 
-// processRead processes every complete frame in the buffer. It begins the requests if at least
+// processRead processes every complete frame in the buffer. It starts the requests if at least
 // maxUnstartedRead bytes were read since the last flush.
 func (c *downstreamConn) processRead() error {
 	if !c.prefaceRead {
@@ -285,12 +285,12 @@ func (c *downstreamConn) processRead() error {
 	return err
 }
 
-// maxUnstartedRead is how much is read, in bytes, before requests begin even if there is more to
-// read. A request is not served if its RST_STREAM or the end of the connection has arrived before
-// it begins (CVE-2023-44487).
+// maxUnstartedRead is the number of bytes after which the reader starts the requests that it has
+// read, even if there is more to read. The delay serves a purpose: a request whose RST_STREAM
+// arrives before it starts is not served (CVE-2023-44487).
 const maxUnstartedRead = 64 << 10
 
-// startExchanges begins the unstarted exchanges.
+// startExchanges starts the unstarted exchanges.
 func (c *downstreamConn) startExchanges() {
 	for _, u := range c.unstarted {
 		u.e.start(&c.batch, u.rejectErr)

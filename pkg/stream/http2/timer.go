@@ -91,7 +91,7 @@ func (ms *muxStream) responseIdleDeadline(now time.Time) time.Time {
 	if ms.responseIdleTimeout <= 0 {
 		return time.Time{}
 	}
-	if ms.in.awaitsReader() {
+	if ms.in.consumerCanContinue() {
 		ms.lastActive = now
 	}
 	return ms.lastActive.Add(ms.responseIdleTimeout)

@@ -29,7 +29,7 @@ func (s *server) Upgrade(conn *network.Conn, u stream.Upgrade) network.Handler {
 	return upgradedConn{c}
 }
 
-// adoptUpgrade makes u's request an exchange that begins when the connection is served.
+// adoptUpgrade makes u's request an exchange that starts when the connection is served.
 func (c *downstreamConn) adoptUpgrade(u stream.Upgrade, settings []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

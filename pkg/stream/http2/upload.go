@@ -47,14 +47,14 @@ func (c *call) upload(b *batch) {
 		readErr, writeErr := c.copyFrom(body, length, &x.Request.Trailer)
 		c.uploadEnded(c.id.Load())
 		c.pumpEnded(b, &u.muxConn, c.id.Load(), readErr)
-		_ = writeErr // fail or failSends has recorded why sending failed
+		_ = writeErr // fail or failSends has recorded the write error
 		return
 	}
 	s := &uploader{body, make(chan struct{})}
 	c.uploader = s
 	trailer, callID := &x.Request.Trailer, c.id.Load()
 	u.engine.goroutines.Start(func() {
-		// The write error is ignored: fail or failSends has recorded why sending failed.
+		// The write error is ignored: fail or failSends has recorded it.
 		readErr, _ := c.copyFrom(body, length, trailer)
 		_ = u.writeQueue.Flush() // the connection's reader handles the error
 		protocol.PanicIn(readErr).Log(u.engine.goroutines.Log, "reading a request body")
@@ -84,8 +84,8 @@ func (c *call) uploadEnded(callID uint64) {
 	}
 }
 
-// startResponseIdleTimeout starts the idle timeout of the response, if the exchange has one. u.mu
-// is held.
+// startResponseIdleTimeout starts the idle timeout of the response, if the exchange has one. The
+// caller holds c.upstream.mu.
 func (c *call) startResponseIdleTimeout(now time.Time) {
 	if d := c.x.IdleTimeout; d > 0 && c.stream != nil {
 		c.responseIdleTimeout, c.lastActive = d, now

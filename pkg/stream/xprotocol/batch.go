@@ -9,8 +9,8 @@ import (
 )
 
 // batch collects the work of a reader between two waits for input: the time of the last read, the
-// write queues to flush and the exchanges to account for. The reader goroutine and the fibers that
-// run on it own the batch.
+// write queues to flush and the exchanges to record. The reader goroutine and the fibers that run
+// on it own the batch.
 type batch struct {
 	now       time.Time
 	dirty     stream.WriteBatch
@@ -23,11 +23,11 @@ type serverObserver struct {
 	observer stream.BatchObserver
 }
 
-// maxObservers is how many listeners' observers a connection keeps: a listener may have no more
-// exchanges.
+// maxObservers is the maximum number of observers that a batch keeps after a flush. Those of
+// listeners without further exchanges would otherwise accumulate.
 const maxObservers = 4
 
-// observe accounts for an exchange of s, no later than flush.
+// observe passes an exchange of s to its observer, which records it in flush at the latest.
 func (b *batch) observe(s *server, x *protocol.Exchange) { b.observer(s).Observe(x) }
 
 // observer returns the observer for exchanges of s.
@@ -44,14 +44,14 @@ func (b *batch) observer(s *server) stream.BatchObserver {
 	return b.observers[0].observer
 }
 
-// flush accounts for the observed exchanges and contains panics.
+// flush records the observed exchanges. A panic is logged and has no other effect.
 func (o *serverObserver) flush() {
 	defer o.server.engine.goroutines.Contain("recording requests")
 	o.observer.Flush()
 }
 
-// flush accounts for the exchanges and flushes the write queues. If a connection is lost, its
-// reader gets the error.
+// flush records the exchanges and flushes the write queues. If a connection is lost, its reader
+// gets the error.
 func (b *batch) flush() {
 	for i := range b.observers {
 		b.observers[i].flush()

@@ -9,7 +9,7 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// waiter waits for a response: a request, or a blocked goroutine.
+// waiter is what waits for a response: a request, or a blocked goroutine.
 type waiter interface {
 	// park blocks until one wake. It is not called for a pending request, which holds no goroutine.
 	park()
@@ -35,9 +35,9 @@ type call struct {
 	deadline time.Time // zero: none
 
 	body    responseBody     // its Frame is the response
-	err     error            // why there is no response
-	sendErr error            // why the request was not sent; set by the sender
-	buf     *buffer.IoBuffer // holds the response; nil: the reader's input does
+	err     error            // the reason that there is no response
+	sendErr error            // the reason that the request was not sent; set by the sender
+	buf     *buffer.IoBuffer // holds the response; nil: the reader's input holds it
 	readAt  time.Time        // when the response was read
 }
 
@@ -89,7 +89,7 @@ func (k *call) Finish(_ context.Context, x *protocol.Exchange, _ error) error { 
 // receive sets x.Response from k, or returns k's error.
 func (k *call) receive(x *protocol.Exchange) (err error) {
 	defer func() {
-		if x.Response.Body == nil { // also after a panic of the codec
+		if x.Response.Body == nil { // after an error, or a panic of the codec
 			x.ResetResponse()
 			k.release()
 		}

@@ -14,7 +14,7 @@ import (
 var (
 	// errIdleAfterGoAway ends a connection that has drained.
 	errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
-	// errResponseNotSent ends a connection on which a response could not be sent.
+	// errResponseNotSent ends a connection whose client misses a response.
 	errResponseNotSent = errors.New("a response could not be sent")
 )
 
@@ -25,13 +25,13 @@ func (c *downstreamConn) sendGoAway() {
 	}
 	c.goAwaySentAt = time.Now()
 	if c.server.traits.OptInGoAway && !c.server.opts.RPC.SendGoAway {
-		return // silent connections close after the close grace, others when the drain ends
+		return // without the frame, silent connections still close after the close grace, others when the drain ends
 	}
-	c.send(func(dst []byte) []byte { return c.server.codec.AppendGoAway(dst, 0) })
+	c.sendFrame(func(dst []byte) []byte { return c.server.codec.AppendGoAway(dst, 0) })
 	c.batch.flush()
 }
 
-// rejectAndClose waits for the requests in flight although the client keeps sending, and lingers.
+// rejectAndClose waits for the requests in flight, even if the client keeps sending, and lingers.
 // It rejects requests that have not started; no host has received them.
 func (c *downstreamConn) rejectAndClose() error {
 	c.rejecting = true
@@ -76,7 +76,7 @@ func (c *downstreamConn) setCloseReason(err error) error {
 	case errors.Is(err, errIdleAfterGoAway):
 		*reason = network.ClosedDrained
 		return nil
-	case err == io.EOF && !c.in.partial():
+	case err == io.EOF && !c.in.hasPartialFrame():
 		*reason = network.ClosedByPeer
 		return nil
 	}

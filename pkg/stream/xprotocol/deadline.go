@@ -20,14 +20,14 @@ func (u *UpstreamConn) expire() {
 		return
 	}
 	defer u.timer.Done()
-	expired, next := u.calls.expired(b.now)
-	ping, unresponsive := u.keepaliveDue(b.now)
+	expired, next := u.calls.removeExpired(b.now)
+	heartbeatDue, unresponsive := u.keepaliveDue(b.now)
 	if d := u.opts.RPC.HeartbeatInterval; d > 0 {
 		u.timer.Arm(u.nextHeartbeat(d))
 	}
 	u.timer.Arm(next)
 	id := uint64(0)
-	if ping {
+	if heartbeatDue {
 		id = u.calls.reserveID()
 		u.closeIfExhausted()
 	}
@@ -36,9 +36,9 @@ func (u *UpstreamConn) expire() {
 		u.wake(k, protocol.Faultf(protocol.UpstreamTimeout, "no response in time"), b)
 	}
 	err := error(nil)
-	if ping {
-		err = u.ping(id, b)
-		u.engine.report("sending a heartbeat to a host", err)
+	if heartbeatDue {
+		err = u.sendHeartbeat(id, b)
+		u.engine.logPanicIn("sending a heartbeat to a host", err)
 	}
 	b.flush()
 	if unresponsive {
@@ -49,16 +49,16 @@ func (u *UpstreamConn) expire() {
 	}
 }
 
-// ping sends a heartbeat. It returns a panic of the codec as an error.
-func (u *UpstreamConn) ping(id uint64, b *batch) (err error) {
+// sendHeartbeat sends a heartbeat. It returns a panic of the codec as an error.
+func (u *UpstreamConn) sendHeartbeat(id uint64, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
-	u.reply(b, func(dst []byte) []byte { return u.codec.AppendHeartbeat(dst, id) })
+	u.sendFrame(b, func(dst []byte) []byte { return u.codec.AppendHeartbeat(dst, id) })
 	return nil
 }
 
-// keepaliveDue reports whether a heartbeat is due, or the host has not responded to too many. The
+// keepaliveDue reports whether a heartbeat is due, or the host has missed too many of them. The
 // caller holds u.mu.
-func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, unresponsive bool) {
+func (u *UpstreamConn) keepaliveDue(now time.Time) (heartbeatDue, unresponsive bool) {
 	interval := u.opts.RPC.HeartbeatInterval
 	if interval <= 0 {
 		return false, false

@@ -16,10 +16,10 @@
 //	                                           request.sendResponse old id, write queue
 //	                                         batch.flush     one write
 //
-// A pending request holds no stack and is not passed between goroutines. The responses to requests
-// that were read together are sent together. Exchange.RunBlocking runs a service that has to wait
-// for something else, or is not asynchronous, on a coroutine (fiber.go). The coroutine moves to a
-// worker when the service calls Exchange.Detach. See docs/decisions/0008.
+// A pending request holds no goroutine. The responses to requests that were read together are sent
+// together. Exchange.RunBlocking runs a service that has to wait for something else, or is not
+// asynchronous, on a coroutine (fiber.go). The coroutine moves to a worker when the service calls
+// Exchange.Detach. See docs/decisions/0008.
 //
 // The files, in the order that data passes them: input.go and batch.go (both sides), server.go,
 // inflight.go, request.go, fiber.go and close.go (downstream), upstreamconn.go, send.go, table.go,
@@ -40,17 +40,17 @@ import (
 )
 
 const (
-	// maxIdleFibers is the maximum number of idle fibers; each has a stack of some KiB. After
-	// trimAfter, the engine stops the fibers that were not needed in that time, down to
+	// maxIdleFibers is the maximum number of idle fibers; each has a stack of some KiB. Every
+	// fiberIdleTimeout, the engine stops the fibers that were not needed in that time, down to
 	// minIdleFibers.
-	maxIdleFibers = 4096
-	minIdleFibers = 64
-	trimAfter     = time.Second
+	maxIdleFibers    = 4096
+	minIdleFibers    = 64
+	fiberIdleTimeout = time.Second
 	// maxWorkers is the maximum number of exchanges that wait, each on a goroutine, for something
 	// other than an upstream's response.
 	maxWorkers = 10_000
-	// maxForked is the maximum number of exchanges with a stack of their own, on which they wait
-	// for a worker or a response. Further ones fail with protocol.Overloaded.
+	// maxForked is the maximum number of exchanges that run on a fiber, where they wait for a
+	// worker or a response. Further ones fail with protocol.Overloaded.
 	maxForked = 50_000
 )
 
@@ -61,13 +61,13 @@ type Engine struct {
 	workers    *stream.Workers[*request]
 	requests   sync.Pool // of *request
 
-	mu      sync.Mutex
-	fibers  []*fiber       // guarded by mu; idle ones, last in, first out: the last has a warm stack
-	minIdle int            // guarded by mu; the smallest len(fibers) since arm
-	timer   *time.Timer    // guarded by mu; calls trim; nil until first armed
-	armed   bool           // guarded by mu; timer is set, or trim runs
-	trims   sync.WaitGroup // counts a trim that is due or runs
-	closed  bool           // guarded by mu
+	mu             sync.Mutex
+	fibers         []*fiber       // guarded by mu; idle fibers; the one that became idle last is used first
+	minIdle        int            // guarded by mu; the smallest len(fibers) since scheduleStopUnused
+	stopTimer      *time.Timer    // guarded by mu; calls stopUnusedFibers; nil until first armed
+	stopScheduled  bool           // guarded by mu; stopTimer is set, or stopUnusedFibers runs
+	scheduledStops sync.WaitGroup // counts the call of stopUnusedFibers that is scheduled or runs
+	closed         bool           // guarded by mu
 }
 
 // New returns an engine that logs defects to log.
@@ -98,19 +98,19 @@ func (e *Engine) Close() {
 	e.closed = true
 	fibers := e.fibers
 	e.fibers = nil
-	if e.armed && e.timer.Stop() {
-		e.trims.Done()
+	if e.stopScheduled && e.stopTimer.Stop() {
+		e.scheduledStops.Done()
 	}
 	e.mu.Unlock()
-	e.trims.Wait()
+	e.scheduledStops.Wait()
 	for _, f := range fibers {
 		f.stop()
 	}
 	e.workers.Close()
 }
 
-// report logs err if it is a recovered panic.
-func (e *Engine) report(operation string, err error) {
+// logPanicIn logs err if it is a recovered panic.
+func (e *Engine) logPanicIn(operation string, err error) {
 	protocol.PanicIn(err).Log(e.goroutines.Log, operation)
 }
 
@@ -122,7 +122,7 @@ func (e *Engine) getRequest() *request {
 	return newRequest(e)
 }
 
-// putRequest puts a request that has ended into the free list.
+// putRequest puts a request that has ended into the pool.
 func (e *Engine) putRequest(r *request) {
 	r.c, r.next = nil, nil
 	r.sentCall = pendingCall{}
@@ -154,8 +154,8 @@ func (e *Engine) putFiber(f *fiber) {
 	keep := !e.closed && len(e.fibers) < maxIdleFibers
 	if keep {
 		e.fibers = append(e.fibers, f)
-		if !e.armed && len(e.fibers) > minIdleFibers {
-			e.arm()
+		if !e.stopScheduled && len(e.fibers) > minIdleFibers {
+			e.scheduleStopUnused()
 		}
 	}
 	e.mu.Unlock()
@@ -164,29 +164,30 @@ func (e *Engine) putFiber(f *fiber) {
 	}
 }
 
-// arm schedules trim. The caller holds e.mu.
-func (e *Engine) arm() {
-	e.armed, e.minIdle = true, len(e.fibers)
-	e.trims.Add(1)
-	if e.timer == nil {
-		e.timer = time.AfterFunc(trimAfter, e.trim)
+// scheduleStopUnused schedules stopUnusedFibers. The caller holds e.mu.
+func (e *Engine) scheduleStopUnused() {
+	e.stopScheduled, e.minIdle = true, len(e.fibers)
+	e.scheduledStops.Add(1)
+	if e.stopTimer == nil {
+		e.stopTimer = time.AfterFunc(fiberIdleTimeout, e.stopUnusedFibers)
 	} else {
-		e.timer.Reset(trimAfter)
+		e.stopTimer.Reset(fiberIdleTimeout)
 	}
 }
 
-// trim stops the fibers that were not needed since arm: those at the bottom of fibers.
-func (e *Engine) trim() {
-	defer e.trims.Done()
+// stopUnusedFibers stops the fibers that were not needed since scheduleStopUnused: the first ones
+// in fibers.
+func (e *Engine) stopUnusedFibers() {
+	defer e.scheduledStops.Done()
 	e.mu.Lock()
 	var idle []*fiber
 	if n := min(e.minIdle, len(e.fibers)) - minIdleFibers; n > 0 {
 		idle = slices.Clone(e.fibers[:n])
 		e.fibers = slices.Delete(e.fibers, 0, n)
 	}
-	e.armed = false
+	e.stopScheduled = false
 	if !e.closed && len(e.fibers) > minIdleFibers {
-		e.arm()
+		e.scheduleStopUnused()
 	}
 	e.mu.Unlock()
 	for _, f := range idle {

@@ -8,12 +8,12 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// faultSize is space for an error response with its text, in bytes; most need less.
-const faultSize = 512
+// errorResponseSize is the number of bytes to reserve for an error response; most need less.
+const errorResponseSize = 512
 
-// fault returns the reason and text of the client's error response: what failed, and where. The
-// cause appears only in the log.
-func (r *request) fault() (protocol.Reason, string) {
+// errorReasonAndText returns the reason and the text of the error response to the client: what
+// failed, and where. The cause appears only in the log.
+func (r *request) errorReasonAndText() (protocol.Reason, string) {
 	x := &r.x
 	reason := x.Record.Reason
 	detail := ""
@@ -52,7 +52,7 @@ func (r *request) fault() (protocol.Reason, string) {
 // reasonOf returns the reason closest to the status of a local reply that has none: RPC cannot
 // carry an HTTP status.
 func reasonOf(status int) protocol.Reason {
-	if status < 400 { // a redirect, or a body
+	if status < 400 { // a redirect, or a response with a body
 		return protocol.NotImplemented
 	}
 	switch status {

@@ -22,8 +22,8 @@ const (
 	stateWoken
 )
 
-// suspend gives up the request until wake. It returns false if wake came first; the caller still
-// owns the request then.
+// suspend gives up the ownership of the request until wake. If wake was called first, suspend
+// returns false, and the caller still owns the request.
 func (s *waitState) suspend() bool {
 	if s.value.CompareAndSwap(stateRunning, stateWaiting) {
 		return true
@@ -57,15 +57,15 @@ type fiber struct {
 	yield func(struct{}) bool     // called by the fiber to return from next
 
 	// The goroutine that runs the fiber owns the fields below.
-	moving  bool // the fiber asks to continue on a worker
-	idle    bool // the fiber serves no request
-	r       *request
-	ctx     context.Context //nolint:containedctx // the context for service
-	service protocol.BlockingService
-	err     error // the result of service
+	needsWorker bool // the fiber asks to continue on a worker
+	idle        bool // the fiber serves no request
+	r           *request
+	ctx         context.Context //nolint:containedctx // the context for service
+	service     protocol.BlockingService
+	err         error // the result of service
 }
 
-// outcome is why resume returned.
+// outcome is the reason why resume returned.
 type outcome uint8
 
 const (
@@ -100,8 +100,8 @@ func (f *fiber) resume(b *batch) outcome {
 		switch {
 		case f.idle:
 			return outcomeServed
-		case f.moving:
-			f.moving = false
+		case f.needsWorker:
+			f.needsWorker = false
 			return outcomeNeedsWorker
 		case f.r.state.suspend():
 			return outcomeParked
@@ -112,10 +112,10 @@ func (f *fiber) resume(b *batch) outcome {
 // park waits until the request is woken. Only the fiber calls it.
 func (f *fiber) park() { f.yield(struct{}{}) }
 
-// move continues on a worker, unless f already runs on one. Only the fiber calls it.
-func (f *fiber) move() {
+// moveToWorker continues on a worker, unless f already runs on one. Only the fiber calls it.
+func (f *fiber) moveToWorker() {
 	if f.r.batch != nil {
-		f.moving = true
+		f.needsWorker = true
 		f.yield(struct{}{})
 	}
 }

@@ -16,7 +16,7 @@ import (
 //
 // mu is a leaf lock: its holder acquires no other lock.
 type inflight struct {
-	engine *Engine // immutable; has the storage that no connection needs
+	engine *Engine // immutable; keeps the requests that no connection uses
 	limit  int64   // immutable; the maximum number of requests in flight; 0: none
 
 	// The reader owns these fields.
@@ -34,7 +34,7 @@ type inflight struct {
 	disconnected bool      // guarded by mu; wait returns immediately
 }
 
-// maxIdleRequests is how many idle requests a busy connection keeps.
+// maxIdleRequests is the maximum number of idle requests that a busy connection keeps.
 const maxIdleRequests = 64
 
 func (f *inflight) init(e *Engine, limit int) {
@@ -81,7 +81,7 @@ func (f *inflight) count() int64 { return f.acquired - f.released.Load() }
 // atLimit reports whether the limit is reached. Only the reader calls it.
 func (f *inflight) atLimit() bool {
 	if f.limit <= 0 || f.acquired-f.seenReleased < f.limit {
-		return false // does not touch what other goroutines write
+		return false // without reading released, which other goroutines write
 	}
 	f.seenReleased = f.released.Load()
 	return f.acquired-f.seenReleased >= f.limit
@@ -114,7 +114,7 @@ func (f *inflight) isDisconnected() bool {
 	return f.disconnected
 }
 
-// drain waits until no request is in flight, also after disconnect. Only the reader calls it.
+// drain waits until no request is in flight, even after disconnect. Only the reader calls it.
 func (f *inflight) drain() {
 	f.waiting.Store(true)
 	defer f.waiting.Store(false)
@@ -147,7 +147,7 @@ func (f *inflight) active() []*request {
 // caller has found free empty.
 func (f *inflight) reclaim() {
 	if f.returned.Load() == nil {
-		return // a burst calls this for each of its requests
+		return // the common case during a burst, in which every acquire calls reclaim
 	}
 	f.free = f.returned.Swap(nil)
 	if len(f.requests)-int(f.count()) <= maxIdleRequests {

@@ -12,8 +12,8 @@ type input struct {
 	skip int // bytes to discard of a frame that was too large
 }
 
-// partial reports whether there is an incomplete frame.
-func (in *input) partial() bool { return in.Buf != nil || in.skip > 0 }
+// hasPartialFrame reports whether there is an incomplete frame.
+func (in *input) hasPartialFrame() bool { return in.Buf != nil || in.skip > 0 }
 
 // fill reads once. It calls wait before it blocks.
 func (in *input) fill(conn *network.Conn, wait func()) error {
@@ -36,9 +36,9 @@ func (in *input) drop() {
 	}
 }
 
-// next returns the first frame, or nil if it is incomplete. Of a frame beyond the limit it returns
-// the beginning, which has at least the frame header and is shorter than the frame. The frame is
-// valid until consume.
+// next returns the first frame, or nil if it is incomplete. If the frame is larger than limit, next
+// returns only its beginning, which has at least the frame header and is shorter than the frame.
+// The frame is valid until consume.
 func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 	b := in.Buf.Bytes()
 	head, err := c.ParseFrame(b)

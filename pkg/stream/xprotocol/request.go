@@ -25,12 +25,12 @@ type request struct {
 	fork     *fiber // runs the service, which may block; nil for none
 	call     call   // the call on a host's connection
 	c        *downstreamConn
-	frame    *buffer.IoBuffer // the complete frame; x.Request is a view of it; nil: no buffer yet
+	frame    *buffer.IoBuffer // the complete frame, which x.Request borrows; nil: no buffer yet
 	head     codec.Frame
 	sentCall pendingCall   // owned by the connection's reader: the call it sent without a fork
 	message  codec.Message // x.Request.Body
 
-	watch stream.DisconnectWatch[pendingCall] // a connection never reuses an id
+	watch stream.DisconnectWatch[pendingCall] // a late abandon is harmless: a connection never reuses an id
 }
 
 func newRequest(e *Engine) *request {
@@ -51,7 +51,7 @@ func (r *request) serve(b *batch) {
 	r.respondIfDone(err)
 }
 
-// reject rejects a request that arrived too late in the drain.
+// reject rejects a request that was read when the drain deadline was near.
 func (r *request) reject(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
@@ -75,8 +75,8 @@ func (r *request) cancel(b *batch) {
 const disconnectedBeforeStart = "client disconnected: the client closed its connection before the request started"
 
 // enter describes a request that does not start and binds its exchange to the listener's
-// configuration. It reports whether an observer needs the request's fields. It contains panics,
-// including those of the codec.
+// configuration. It reports whether an observer needs the request's fields. It recovers and logs
+// panics, including those of the codec.
 func (r *request) enter() (readsRequest bool) {
 	defer r.engine.goroutines.Contain("recording a request")
 	r.describe()
@@ -107,14 +107,14 @@ func (r *request) respondIfDone(err error) {
 	// A panic of a body's Read or Close becomes a fault, which the next attempt sends. The first
 	// panic may come from the body that the second attempt closes; the third attempt has no body.
 	if err != nil {
-		r.engine.report("serving a request", err)
+		r.engine.logPanicIn("serving a request", err)
 	}
-	for tries := 0; ; tries++ {
+	for attempts := 0; ; attempts++ {
 		if err = r.respond(err); err == nil {
 			break
 		}
-		r.engine.report("responding to a request", err)
-		if tries == 2 {
+		r.engine.logPanicIn("responding to a request", err)
+		if attempts == 2 {
 			r.c.abort(r.batch)
 			break
 		}
@@ -194,7 +194,7 @@ func (r *request) resumeFork(b *batch) {
 func (r *request) park() { r.fork.park() }
 
 // doneOnWake implements waiter. A request that is pending and has no fork is done with the response
-// when wake returns. A service that forks then has dropped the response before.
+// when wake returns. If a service then calls RunBlocking, the response was dropped before.
 func (r *request) doneOnWake() bool { return r.state.value.Load() == stateWaiting && r.fork == nil }
 
 // wake implements waiter.
@@ -229,7 +229,7 @@ func (r *request) flush(q *network.WriteQueue) {
 // Detach implements protocol.Detacher.
 func (r *request) Detach() {
 	if r.fork != nil { // without a fork nothing blocks
-		r.fork.move()
+		r.fork.moveToWorker()
 	}
 }
 
@@ -281,15 +281,15 @@ func (r *request) describe() {
 // none or the codec cannot write it.
 func (r *request) sendResponse() {
 	if m := codec.MessageOf(r.x.Response.Body); m != nil {
-		err := r.enqueue(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) { return r.appendResponse(dst, m) })
+		err := r.enqueue(len(m.Frame)+errorResponseSize, func(dst []byte) ([]byte, error) { return r.appendResponse(dst, m) })
 		if err == nil {
 			return
 		}
 		r.x.LocalReplyError(err) // the codec cannot write the response
 	}
-	reason, text := r.fault()
+	reason, text := r.errorReasonAndText()
 	clientCodec := r.c.server.codec
-	_ = r.enqueue(faultSize, func(dst []byte) ([]byte, error) { // never fails
+	_ = r.enqueue(errorResponseSize, func(dst []byte) ([]byte, error) { // never fails
 		start := len(dst)
 		dst = clientCodec.AppendErrorResponse(dst, r.frame.Bytes(), reason, text)
 		var resp protocol.Response
@@ -311,7 +311,8 @@ func (r *request) appendResponse(dst []byte, m *codec.Message) ([]byte, error) {
 	return out, err
 }
 
-// enqueue enqueues a frame for the client. It records why the client does not get it.
+// enqueue enqueues a frame for the client. If the queue does not accept the frame, enqueue records
+// the reason.
 func (r *request) enqueue(size int, encode func(dst []byte) ([]byte, error)) error {
 	x, q := &r.x, r.c.writeQueue
 	n, err, queueErr := q.AppendFrame(size, encode)
@@ -345,7 +346,7 @@ func (r *request) finish() {
 	x := &r.x
 	x.Record.End = r.now()
 	r.observe()
-	r.resetExchange() // after observe: the response's fields are views
+	r.resetExchange() // after observe, because the fields of the response borrow its memory
 	r.message.Reset()
 	if r.frame.Cap() > maxKeptFrame {
 		r.frame.Release()
@@ -360,14 +361,15 @@ func (r *request) finish() {
 	r.c.inflight.release(r)
 }
 
-// resetExchange resets the exchange. It contains a panic of the response's Close.
+// resetExchange resets the exchange. A panic in the Close of the response is logged and has no
+// other effect.
 func (r *request) resetExchange() {
 	defer r.x.Reset()
 	defer r.engine.goroutines.Contain("closing a response")
 	r.x.ResetResponse()
 }
 
-// observe reports the exchange to the observer and contains its panics.
+// observe reports the exchange to the observer. A panic is logged and has no other effect.
 func (r *request) observe() {
 	defer r.engine.goroutines.Contain("recording a request")
 	s := r.c.server

@@ -107,7 +107,7 @@ func (u *UpstreamConn) sendTwoWay(x *protocol.Exchange, m *codec.Message, r *req
 	return k, nil
 }
 
-// register gives k an id.
+// register adds k to the calls that wait for a response, and returns its id.
 func (u *UpstreamConn) register(k *call) (id uint64, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -129,7 +129,7 @@ func (u *UpstreamConn) enqueue(x *protocol.Exchange, m *codec.Message, r *reques
 			return protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
 		}
 	}
-	_, err, queueErr := u.writeQueue.AppendFrame(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) {
+	_, err, queueErr := u.writeQueue.AppendFrame(len(m.Frame)+errorResponseSize, func(dst []byte) ([]byte, error) {
 		start := len(dst)
 		out, err := u.codec.AppendRequest(dst, m.Frame, &x.Request, &m.View, timeout)
 		if err == nil {
@@ -178,9 +178,9 @@ func (u *UpstreamConn) sendOneWay(x *protocol.Exchange, m *codec.Message, r *req
 	return err
 }
 
-// enqueue adds a frame that Weft generates to a write queue, and reports success. On failure the
-// connection's reader gets the error.
-func enqueue(q *network.WriteQueue, encode func(dst []byte) []byte) bool {
-	_, err, queueErr := q.AppendFrame(faultSize, func(dst []byte) ([]byte, error) { return encode(dst), nil })
+// enqueueFrame adds a frame that Weft generates to a write queue, and reports success. On failure
+// the connection's reader gets the error.
+func enqueueFrame(q *network.WriteQueue, encode func(dst []byte) []byte) bool {
+	_, err, queueErr := q.AppendFrame(errorResponseSize, func(dst []byte) ([]byte, error) { return encode(dst), nil })
 	return err == nil && queueErr == nil
 }

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// maxUnstartedRead is how many bytes the reader reads before it starts the requests in them
-	// although there may be more to read. It exceeds the bursts of clients that connect, send and
-	// disconnect.
+	// maxUnstartedRead is the number of bytes after which the reader starts the requests that it
+	// has read, even if there is more to read. It is larger than the bursts of clients that
+	// connect, send and disconnect immediately, whose requests need not start.
 	maxUnstartedRead = 1 << 20
-	// startsPerYield is how many requests of one connection start before the reader yields to the
-	// readers of other connections, if there is one processor.
+	// startsPerYield is the number of requests of one connection that start before the reader
+	// yields to the readers of other connections, if GOMAXPROCS is 1.
 	startsPerYield = 32
 )
 
@@ -51,7 +51,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c.inflight.init(s.engine, s.opts.RPC.MaxInFlight)
 	c.onWait = c.startAndFlush
 	c.writeQueue = network.NewWriteQueue(conn, s.engine.goroutines.Start)
-	c.writeQueue.Limit(s.opts.RPC.MaxPendingBytes)
+	c.writeQueue.SetLimit(s.opts.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(s.opts.RPC.WriteTimeout)
 	err := c.serve()
 	c.close(cancel)
@@ -70,26 +70,26 @@ type downstreamConn struct {
 
 	in         input
 	batch      batch
-	onWait     func()                // startAndFlush, bound once
+	onWait     func()                // startAndFlush as a func value, created once
 	fullQueues []*network.WriteQueue // write queues at the high watermark
-	unstarted  requestQueue          // requests that were read
-	inflight   inflight              // safe for concurrent use as its comments say
+	unstarted  requestQueue          // requests that were read and have not started
+	inflight   inflight              // its comments say which goroutines may call each method
 	// maxInFlightReached: read stopped at MaxInFlight and left frames in the input.
 	maxInFlightReached bool
 
-	abortErr error // why the reader must end the connection, or nil
+	abortErr error // the reason for which the reader must end the connection, or nil
 	// goAwaySentAt is when GOAWAY was due; zero: not yet. Weft may not have sent the frame: see
 	// Traits.OptInGoAway.
 	goAwaySentAt time.Time
 	rejecting    bool // new requests are rejected because the drain deadline is near
 }
 
-// serve calls run and turns a panic into an error: the connection ends as after any error, its
-// requests are notified and its batch is flushed.
+// serve calls run and returns a recovered panic as an error: ServeConn then closes the connection
+// as after any other error.
 func (c *downstreamConn) serve() (err error) {
 	defer func() {
 		if protocol.ReasonOf(err) == protocol.Internal {
-			c.server.engine.report("reading requests", err)
+			c.server.engine.logPanicIn("reading requests", err)
 			c.conn.CloseReason = network.ClosedInternalError
 		}
 	}()
@@ -125,7 +125,7 @@ func (c *downstreamConn) run() error {
 		case err == nil:
 		case errors.Is(err, network.ErrDraining):
 			c.sendGoAway()
-		case err == io.EOF && c.server.opts.HTTP1.AllowHalfClose && !c.in.partial():
+		case err == io.EOF && c.server.opts.HTTP1.AllowHalfClose && !c.in.hasPartialFrame():
 			c.respondToAll()
 			return err
 		default:
@@ -152,15 +152,15 @@ func (c *downstreamConn) flushAndAwaitCapacity() bool {
 
 // fill reads once. A connection that waits for input holds no buffer.
 func (c *downstreamConn) fill() error {
-	wait := stream.ParkAfter // a busy connection checks as often whether it is idle
+	wait := stream.ParkAfter // if the connection is busy, the interval of checks whether it is idle
 	switch {
-	case c.in.partial():
+	case c.in.hasPartialFrame():
 		wait = c.server.opts.RPC.FrameTimeout
 	case !c.goAwaySentAt.IsZero():
 		wait = stream.CloseGrace
 	}
 	stream.SetReadTimeout(c.conn, wait)
-	if c.goAwaySentAt.IsZero() && !c.in.partial() {
+	if c.goAwaySentAt.IsZero() && !c.in.hasPartialFrame() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
 		}
@@ -199,14 +199,14 @@ func (c *downstreamConn) read() error {
 	return err
 }
 
-// handleFrame handles one frame. Of a frame that is too large, it may get only the beginning.
+// handleFrame handles one frame. If the frame is too large, frame holds only its beginning.
 func (c *downstreamConn) handleFrame(head codec.Frame, frame []byte) {
 	switch head.Kind {
 	case codec.Request, codec.OneWay:
 		c.addRequest(head, frame)
 	case codec.Heartbeat:
 		if head.Size == len(frame) {
-			c.send(func(dst []byte) []byte { return c.server.codec.AppendHeartbeatAck(dst, frame) })
+			c.sendFrame(func(dst []byte) []byte { return c.server.codec.AppendHeartbeatAck(dst, frame) })
 		}
 	case codec.Response, codec.HeartbeatAck, codec.GoAway, codec.Ignored:
 		// Weft sent no request on this connection, and a client that sends GOAWAY closes it.
@@ -226,9 +226,9 @@ func (c *downstreamConn) addRequest(head codec.Frame, frame []byte) {
 }
 
 // startAndFlush starts the requests that were read and flushes the batch, because there is nothing
-// to read. It runs inside a read of the connection and must not close the connection: see abort.
-// With one processor it first yields to the readers of other connections, whose frames to the same
-// hosts then leave in the same writes.
+// to read. It runs inside a read of the connection and must not close the connection: see abort. If
+// GOMAXPROCS is 1, it first yields to the readers of other connections, so that their frames to the
+// same hosts are sent in the same writes.
 func (c *downstreamConn) startAndFlush() {
 	c.startAll()
 	if c.server.yields && len(c.batch.dirty.Queues()) > 0 {
@@ -237,8 +237,8 @@ func (c *downstreamConn) startAndFlush() {
 	c.flush()
 }
 
-// startAll serves or rejects the requests that were read. The end of the connection was not read
-// after them.
+// startAll serves or rejects the requests that were read. It must not be called once the reader has
+// read the end of the connection, because dropUnstarted ends these requests then.
 func (c *downstreamConn) startAll() {
 	for n := 1; ; n++ {
 		r := c.unstarted.pop()
@@ -273,7 +273,7 @@ func (c *downstreamConn) flush() {
 func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
 	switch {
-	case c.in.partial():
+	case c.in.hasPartialFrame():
 		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.server.opts.RPC.FrameTimeout)
 	case c.inflight.count() > 0:
 		return nil
@@ -283,15 +283,15 @@ func (c *downstreamConn) handleReadTimeout() error {
 	return stream.Park(c.conn, c.server.opts.IdleTimeout)
 }
 
-// send enqueues a frame that Weft generates.
-func (c *downstreamConn) send(encode func(dst []byte) []byte) {
-	if enqueue(c.writeQueue, encode) {
+// sendFrame enqueues a frame that Weft generates.
+func (c *downstreamConn) sendFrame(encode func(dst []byte) []byte) {
+	if enqueueFrame(c.writeQueue, encode) {
 		c.batch.dirty.Add(c.writeQueue)
 	}
 }
 
 // await waits until done returns true, and calls it each time a request ends. It returns false if
-// the client disconnected before. Only the reader calls it, so nothing else watches the connection.
+// the client disconnects first. Only the reader calls it, so nothing else watches the connection.
 func (c *downstreamConn) await(done func() bool) bool {
 	if done() {
 		return true

@@ -33,8 +33,8 @@ const (
 	// maxKeptSlots is the maximum size of a table that is kept when nothing is in flight, which
 	// also happens between two bursts.
 	maxKeptSlots = 4096
-	// minFreeIDs is how many ids a connection still has when the pool replaces it, for exchanges
-	// that have already chosen it.
+	// minFreeIDs is the number of ids that remain when the pool replaces a connection. Exchanges
+	// that have already selected the connection use them.
 	minFreeIDs = 1 << 20
 )
 
@@ -104,14 +104,14 @@ func (t *callTable) free(s *slot) {
 	}
 }
 
-// expired removes the calls whose deadline has passed, and returns when to call it next; zero: no
+// removeExpired removes the calls whose deadline has passed, and returns when to call it next; zero: no
 // call has a deadline. Its cost depends on the expired calls, not on the size of the table.
-func (t *callTable) expired(now time.Time) (late []*call, next time.Time) {
-	late = t.wheel.expired(t.slots, now)
-	for _, k := range late {
+func (t *callTable) removeExpired(now time.Time) (expiredCalls []*call, next time.Time) {
+	expiredCalls = t.wheel.removeExpired(t.slots, now)
+	for _, k := range expiredCalls {
 		t.free(t.slots.lookup(k.id))
 	}
-	return late, t.wheel.next(t.slots, now)
+	return expiredCalls, t.wheel.nextExpiry(t.slots, now)
 }
 
 // clear removes and returns all calls.

@@ -30,21 +30,21 @@ func TestUnusedFibersAreStopped(t *testing.T) {
 		if n := idleFibers(); n != 1000 {
 			t.Fatalf("%d idle fibers after the burst, want 1000", n)
 		}
-		time.Sleep(trimAfter + trimAfter/2)
+		time.Sleep(fiberIdleTimeout + fiberIdleTimeout/2)
 		useFibers(300)
-		time.Sleep(trimAfter/2 + 1)
+		time.Sleep(fiberIdleTimeout/2 + 1)
 		synctest.Wait()
 		if n := idleFibers(); n > 301+minIdleFibers || n < 300 {
 			t.Errorf("%d idle fibers, want 300 to 300+%d", n, minIdleFibers+1)
 		}
-		time.Sleep(2 * trimAfter)
+		time.Sleep(2 * fiberIdleTimeout)
 		synctest.Wait()
 		if n := idleFibers(); n != minIdleFibers {
 			t.Errorf("%d idle fibers without load, want %d", n, minIdleFibers)
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.armed {
+		if e.stopScheduled {
 			t.Error("the trim timer is armed, but no fiber can be stopped")
 		}
 	})

@@ -32,11 +32,11 @@ type UpstreamConn struct {
 
 	mu        sync.Mutex
 	calls     callTable        // guarded by mu; calls that wait for a response
-	err       error            // guarded by mu; why the connection was lost
+	err       error            // guarded by mu; the reason that the connection was lost
 	timer     stream.ConnTimer // guarded by mu; calls expire
 	keepalive keepalive        // guarded by mu
 
-	lastReadAt atomic.Int64 // time of the last read, in ns of the Unix epoch
+	lastReadAt atomic.Int64 // time of the last read, in ns since the Unix epoch
 }
 
 // keepalive is the state of the heartbeats.
@@ -48,7 +48,7 @@ type keepalive struct {
 func newUpstreamConn(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
 	u := &UpstreamConn{engine: e, codec: c, traits: c.Traits(), conn: conn, opts: o, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
 	u.writeQueue = network.NewWriteQueue(conn, e.goroutines.Start)
-	u.writeQueue.Limit(o.RPC.MaxPendingBytes)
+	u.writeQueue.SetLimit(o.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
 	now := time.Now()
 	u.lastReadAt.Store(now.UnixNano())
@@ -77,7 +77,7 @@ func (u *UpstreamConn) Close() error {
 	u.mu.Lock()
 	flushFirst := u.err == nil && u.hasOneWay.Load()
 	if flushFirst {
-		u.engine.goroutines.Start(u.closeAfterFlush) // with mu held: run, and so the engine, has not ended
+		u.engine.goroutines.Start(u.closeAfterFlush) // with mu held: u.err is nil, so run has not ended, and the engine still accepts goroutines
 	}
 	u.mu.Unlock()
 	if flushFirst {
@@ -99,7 +99,7 @@ func (u *UpstreamConn) run() {
 	var in input
 	var b batch
 	err := u.readAll(&in, &b)
-	u.engine.report("reading responses", err)
+	u.engine.logPanicIn("reading responses", err)
 	in.Release()
 	u.fail(err, &b)
 	u.timer.Wait()
@@ -159,11 +159,12 @@ func (u *UpstreamConn) handleFrame(head codec.Frame, frame []byte, b *batch) {
 		k.waiter.wake(b)
 	case codec.Heartbeat:
 		if head.Size == len(frame) {
-			u.reply(b, func(dst []byte) []byte { return u.codec.AppendHeartbeatAck(dst, frame) })
+			u.sendFrame(b, func(dst []byte) []byte { return u.codec.AppendHeartbeatAck(dst, frame) })
 		}
 	case codec.Request:
-		// The host calls back over the connection. Weft has no client to pass that to.
-		u.reply(b, func(dst []byte) []byte {
+		// The host calls back over the connection. Weft has no client to which it could pass the
+		// request.
+		u.sendFrame(b, func(dst []byte) []byte {
 			return u.codec.AppendErrorResponse(dst, frame, protocol.ReasonNoRoute, "weft: callbacks over an upstream connection are not supported")
 		})
 	case codec.GoAway:
@@ -172,9 +173,9 @@ func (u *UpstreamConn) handleFrame(head codec.Frame, frame []byte, b *batch) {
 	}
 }
 
-// reply enqueues a frame that Weft generates.
-func (u *UpstreamConn) reply(b *batch, encode func(dst []byte) []byte) {
-	if enqueue(u.writeQueue, encode) {
+// sendFrame enqueues a frame that Weft generates.
+func (u *UpstreamConn) sendFrame(b *batch, encode func(dst []byte) []byte) {
+	if enqueueFrame(u.writeQueue, encode) {
 		b.dirty.Add(u.writeQueue)
 	}
 }
@@ -228,8 +229,8 @@ func (u *UpstreamConn) fail(err error, b *batch) {
 	b.flush()
 }
 
-// wake ends the wait of k, which has no response. It contains panics, so that the other calls are
-// woken.
+// wake ends the wait of k, which has no response. It recovers and logs panics, so that the caller
+// can wake the other calls.
 func (u *UpstreamConn) wake(k *call, err error, b *batch) {
 	defer u.engine.goroutines.Contain("ending a request")
 	k.err = err

@@ -12,14 +12,14 @@ const (
 	// wheelSize is the number of buckets. Deadlines within about a second have a bucket per tick;
 	// later ones share them.
 	wheelSize = 64
-	// minExpireInterval is the minimum time between two calls of expired, so that calls with close
+	// minExpireInterval is the minimum time between two calls of removeExpired, so that calls with close
 	// deadlines expire together.
 	minExpireInterval = time.Millisecond
 )
 
 // wheel is a timing wheel: it holds the calls of a table in buckets, one per tick of their
-// deadlines. expired visits only the buckets that are due, not every call. The zero value is empty;
-// its first call sets the origin of the ticks. Every method except expired and next takes constant
+// deadlines. removeExpired visits only the buckets that are due, not every call. The zero value is empty;
+// its first call sets the origin of the ticks. Every method except removeExpired and nextExpiry takes constant
 // time; add and remove do not allocate.
 //
 // A bucket links ids in the table's slots instead of calls. Neighbors were added one after another,
@@ -74,8 +74,8 @@ func (w *wheel) remove(table slots, s *slot) {
 	w.size--
 }
 
-// expired removes and returns the calls whose deadline has passed.
-func (w *wheel) expired(table slots, now time.Time) (late []*call) {
+// removeExpired removes and returns the calls whose deadline has passed.
+func (w *wheel) removeExpired(table slots, now time.Time) (expiredCalls []*call) {
 	if w.size == 0 {
 		return nil
 	}
@@ -86,17 +86,17 @@ func (w *wheel) expired(table slots, now time.Time) (late []*call) {
 			id = s.next
 			if s.deadline <= elapsed {
 				w.remove(table, s)
-				late = append(late, s.call)
+				expiredCalls = append(expiredCalls, s.call)
 			}
 		}
 	}
 	w.nextTick = max(w.nextTick, last)
-	return late
+	return expiredCalls
 }
 
-// next returns when to call expired next; the zero time if the wheel is empty. If no call expires
+// nextExpiry returns when to call removeExpired next; the zero time if the wheel is empty. If no call expires
 // within one turn of the wheel, it returns the end of the turn.
-func (w *wheel) next(table slots, now time.Time) time.Time {
+func (w *wheel) nextExpiry(table slots, now time.Time) time.Time {
 	if w.size == 0 {
 		return time.Time{}
 	}

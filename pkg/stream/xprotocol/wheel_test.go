@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestExpiredReturnsOnlyExpiredCalls verifies callTable.expired against a linear list, for random
+// TestExpiredReturnsOnlyExpiredCalls verifies callTable.removeExpired against a linear list, for random
 // deadlines and random sequences of add, remove and expired.
 func TestExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 	for seed := range uint64(50) {
@@ -40,7 +40,7 @@ func TestExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 				}
 			case 3:
 				now = now.Add(time.Duration(rng.Int64N(int64(rng.IntN(5)+1) * int64(300*time.Millisecond))))
-				expired, next := table.expired(now)
+				expired, next := table.removeExpired(now)
 				want := 0
 				var earliest time.Time
 				pending = slices.DeleteFunc(pending, func(k *call) bool {
@@ -87,7 +87,7 @@ func TestExpiredSkipsPendingBuckets(t *testing.T) {
 				visits++
 			}
 		}
-		calls, next := table.expired(at)
+		calls, next := table.removeExpired(at)
 		expired += len(calls)
 		at = next
 	}
@@ -109,7 +109,7 @@ func BenchmarkHungHost(b *testing.B) {
 			table.add(&calls[i])
 		}
 		for at := now; table.used > 0; {
-			_, next := table.expired(at)
+			_, next := table.removeExpired(at)
 			at = next
 		}
 	}
