@@ -1,5 +1,4 @@
-// Package buffer owns the pooled byte buffers that the hot path reads into and
-// writes from.
+// Package buffer provides the pooled byte buffers that the hot path reads into and writes from.
 package buffer
 
 import (
@@ -15,8 +14,8 @@ import (
 type IoBuffer struct {
 	store    []byte // store[head:] is unread
 	head     int
-	class    int8 // index into classes; -1: larger than every class; see also borrowed
-	released bool // released; maintained only when invariants are on
+	class    int8 // index into classes; -1: larger than every class; or classBorrowed
+	released bool // Release was called; maintained only when invariants are on
 }
 
 // Bytes returns the unread bytes.
@@ -69,8 +68,8 @@ func (b *IoBuffer) Compact() {
 	b.head = 0
 }
 
-// Reserve makes Tail at least n bytes long. It compacts if that is enough, and else grows
-// into a larger size class.
+// Reserve makes Tail at least n bytes long. It compacts if that is enough; otherwise it grows into
+// a larger size class.
 func (b *IoBuffer) Reserve(n int) {
 	if cap(b.store)-len(b.store) >= n {
 		return
@@ -127,7 +126,7 @@ func (b *IoBuffer) poison() {
 	for i := range storage[:min(len(storage), 64)] {
 		storage[i] = 0xdb
 	}
-	for n := 64; n < len(storage); n *= 2 { // a copy is one access to the race detector
+	for n := 64; n < len(storage); n *= 2 { // the race detector records a copy as one access
 		copy(storage[n:], storage[:n])
 	}
 }

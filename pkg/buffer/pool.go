@@ -5,15 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// classes are the pooled storage sizes, in bytes. Sizes up to 2 KiB hold one RPC frame each,
-// of which a hundred thousand may wait for their responses. 4 KiB holds nearly every head
-// with a small body, and 16 KiB a large head. Bodies stream in pieces of 64 KiB. Larger
-// storage is allocated to measure and left to the garbage collector.
+// classes are the pooled storage sizes, in bytes. Sizes up to 2 KiB hold one RPC frame each, of
+// which a hundred thousand may wait for their responses. 4 KiB holds nearly every head with a small
+// body, and 16 KiB a large head. Bodies stream in pieces of 64 KiB. Larger storage is allocated
+// with the requested size and left to the garbage collector.
 //
 //nolint:gochecknoglobals // a constant table; Go has no constant arrays
 var classes = [...]int{512, 1 << 10, 1408, 2 << 10, 4 << 10, 16 << 10, 64 << 10}
 
-//nolint:gochecknoglobals // process-wide by nature: storage is shared by all connections
+//nolint:gochecknoglobals // all connections of the process share the storage
 var pools [classBorrowed + 1]sync.Pool
 
 // outstanding counts buffers between Get and Release when invariants are on.
@@ -85,7 +85,7 @@ func (b *IoBuffer) Release() {
 	}
 	b.Reset()
 	if b.class < 0 || cap(b.store) != classes[b.class] {
-		return // not of the class's size: left to the garbage collector
+		return // not the size of a class: left to the garbage collector
 	}
 	pools[b.class].Put(b)
 }

@@ -1,6 +1,6 @@
-// Package protocol owns what every wire protocol has in common: one request with its response
-// (Exchange), the code that produces the response (Service), and why it failed (Reason, Fault). It
-// is pure: no sockets, no locks, no clock.
+// Package protocol defines what all wire protocols have in common: one request with its response
+// (Exchange), the code that produces the response (Service), and the reasons of failures (Reason,
+// Fault). It is pure: no sockets, no locks, no clock.
 package protocol
 
 import (
@@ -16,7 +16,7 @@ import (
 // the goroutine that called Start, Finish or Serve, and keeps no part of it. The one exception is a
 // streamed upload, which may read Request.Body until Response.Body is closed.
 //
-// Every string in an Exchange may be a view of an engine's buffer, valid only as long as the
+// Every string in an Exchange may borrow an engine's buffer, and is valid only as long as the
 // exchange. Code that keeps a string clones it with strings.Clone. See docs/ownership.md.
 //
 // A field belongs here only if both an engine and a filter need it.
@@ -33,9 +33,9 @@ type Exchange struct {
 	// PerTryDeadline is when the current attempt times out; the zero time means at Deadline. Retry
 	// sets it.
 	PerTryDeadline time.Time
-	// IdleTimeout bounds the time without a byte: of the request, unless bytes of the response move
-	// meanwhile, then of the response, then of the tunnel; 0 means no limit. The engine that read
-	// the request sets it.
+	// IdleTimeout is the maximum time without a byte: first of the request body, during which bytes
+	// of the response count too, then of the response, then of the tunnel; 0 means no limit. The
+	// engine that read the request sets it.
 	IdleTimeout time.Duration
 
 	// Downstream is the engine's side of the exchange. An engine always sets it; it may be nil in a
@@ -49,7 +49,7 @@ type Exchange struct {
 // Downstream is the engine that read the request, as services use it.
 type Downstream interface {
 	// SendInterim sends an interim (1xx) response immediately. It does not use header, whose fields
-	// are views, after it returns. An error means that the client disconnected.
+	// may borrow memory, after it returns. An error means that the client disconnected.
 	SendInterim(status int, header *Header) error
 
 	// OnDisconnect calls f, from another goroutine and at most once, when the client disconnects
@@ -177,8 +177,8 @@ type ResponseSource uint8
 
 // Sources of a response.
 const (
-	// LocalReply is a response that Weft generates: a fault, a filter's reply, a redirect. It is
-	// the source of a Response until an upstream has responded.
+	// LocalReply is a response that Weft generates: an error, the response of a filter, a redirect.
+	// It is the source of a Response until an upstream has responded.
 	LocalReply ResponseSource = iota
 	// UpstreamResponse is the response of a host, even if filters changed it.
 	UpstreamResponse
@@ -196,7 +196,7 @@ type Message struct {
 	// match; the engine decides whether to send it (RFC 9110 10.1.4).
 	Header Header
 
-	// Body is the body; nil if there is none. The engine closes a Response.Body exactly once, also
+	// Body is the body; nil if there is none. The engine closes a Response.Body exactly once, even
 	// if the response has no body on the wire (to HEAD, 204, 304): Close releases the upstream
 	// resources of the response.
 	Body Body
@@ -362,8 +362,8 @@ type Record struct {
 	Flags  Flags  // further events
 	Detail string // one line for operators, from the fault
 
-	// Listener is the listener that serves the exchange. The first service sets it; its engine has
-	// each exchange that it serves observed once. nil: no service has received the exchange.
+	// Listener is the listener that serves the exchange. The first service sets it; nil: no service
+	// has received the exchange. The engine calls Observe once for each exchange with a listener.
 	Listener Named
 
 	Method  Named // method of an RPC request, as the client named it; nil: unknown
@@ -375,8 +375,8 @@ type Record struct {
 
 	// WeightedIndex is the index of the selected entry in the route's weighted clusters.
 	WeightedIndex int
-	// Hash is equal for exchanges that consistent hashing sends to the same host, according to the
-	// route; 0: there is no input to hash.
+	// Hash is the hash of the values that the route's hash policies select; 0: there are none.
+	// Consistent hashing sends exchanges with equal hashes to the same host.
 	Hash uint64
 
 	// Attempts lists the attempts in order; the last one got the response, or failed last. Reused

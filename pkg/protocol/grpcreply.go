@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// ReplyGRPC turns a local reply for an error into a trailers-only gRPC response: status 200, the
+// ReplyGRPC converts a local reply for an error to a trailers-only gRPC response: status 200, the
 // error in grpc-status and grpc-message, no body. It keeps headers that filters and routes set,
-// including grpc-status and grpc-message. contentType is the request's. It does not change
-// successes and responses of the upstream.
+// including grpc-status and grpc-message. contentType is the request's. It changes neither
+// successful local replies nor upstream responses.
 func ReplyGRPC(x *Exchange, contentType string) {
 	r := &x.Response
 	if r.Source != LocalReply || x.Record.Reason == ReasonNone && r.Status == 200 {

@@ -62,8 +62,8 @@ func (h *Header) All() iter.Seq2[string, string] {
 	}
 }
 
-// CloneFields returns the fields in order, for code that keeps them: no string is a view of the
-// buffer that a message was read from.
+// CloneFields returns the fields in order, for code that keeps them: no string borrows the buffer
+// from which a message was read.
 func (h *Header) CloneFields() []Field {
 	fields := make([]Field, 0, h.Len())
 	for name, value := range h.All() {

@@ -26,8 +26,9 @@ func MetadataKey(path ...string) string { return strings.Join(path, "\x00") }
 // costs nothing while it is empty, and keeps its storage. Lookups are linear, because there are few
 // entries.
 //
-// Strings may be views, valid as long as the exchange. Namespace returns the namespaces, and
-// MetadataKey the keys.
+// Strings may borrow memory of the exchange, and are valid only as long as the exchange. Callers
+// pass namespaces in the spelling that Namespace returns, and keys of nested values as MetadataKey
+// returns them.
 type Metadata struct {
 	entries []metadataEntry
 }
@@ -57,8 +58,8 @@ func (m *Metadata) Add(namespace, key, value string) {
 	m.entries = append(m.entries, metadataEntry{namespace: namespace, key: key, value: value})
 }
 
-// AddRepeated appends another value of a key that stands for a repeated header. The values are not
-// a list: a condition on the key evaluates each of them separately, as a condition on the header
+// AddRepeated appends a value to a key that represents a repeated header. The values are not a
+// list: a condition on the key evaluates each of them separately, as a condition on the header
 // does.
 func (m *Metadata) AddRepeated(namespace, key, value string) {
 	m.entries = append(m.entries, metadataEntry{namespace: namespace, key: key, value: value, kind: kindRepeated})
@@ -137,7 +138,7 @@ func (m *Metadata) All(namespace string) iter.Seq2[string, string] {
 	}
 }
 
-// Clone returns a copy whose strings are not views.
+// Clone returns a copy that owns its strings.
 func (m *Metadata) Clone() Metadata {
 	c := Metadata{entries: make([]metadataEntry, len(m.entries))}
 	for i, e := range m.entries {

@@ -32,7 +32,7 @@ func PanicIn(err error) *PanicError {
 // Error implements error.
 func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
-// PanicLog is the method of a slog.Logger that logs panics.
+// PanicLog is the part of slog.Logger that PanicError.Log uses.
 type PanicLog interface {
 	Error(msg string, args ...any)
 }
@@ -53,7 +53,8 @@ func ServeRecovered(ctx context.Context, service BlockingService, x *Exchange) (
 	return service.Serve(ctx, x)
 }
 
-// RecoverPanic sets *err to a Fault with a *PanicError if the function that defers it panics.
+// RecoverPanic recovers a panic of the function that defers it, and sets *err to a Fault with a
+// *PanicError.
 func RecoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = NewFault(Internal, NewPanic(p))

@@ -200,9 +200,9 @@ func parseHello(body []byte) (h ClientHello, err error) {
 		seen[extension] = true
 		switch extension {
 		case extensionName:
-			h.ServerName, err = serverName(data)
+			h.ServerName, err = readServerName(data)
 		case extensionALPN:
-			h.Protocols, err = protocols(data)
+			h.Protocols, err = readProtocols(data)
 		}
 		if err != nil {
 			return ClientHello{}, err
@@ -211,8 +211,8 @@ func parseHello(body []byte) (h ClientHello, err error) {
 	return h, nil
 }
 
-// serverName reads the list of server names. Only host names are defined (RFC 6066 3).
-func serverName(data reader) (name string, err error) {
+// readServerName reads the list of server names. Only host names are defined (RFC 6066 3).
+func readServerName(data reader) (name string, err error) {
 	names := data.vector(2)
 	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {
 		return "", ErrMalformed
@@ -233,8 +233,8 @@ func serverName(data reader) (name string, err error) {
 	return name, nil
 }
 
-// protocols reads the list of ALPN protocols.
-func protocols(data reader) (list []string, err error) {
+// readProtocols reads the list of ALPN protocols.
+func readProtocols(data reader) (list []string, err error) {
 	names := data.vector(2)
 	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {
 		return nil, ErrMalformed

@@ -30,12 +30,12 @@ type Decoder struct {
 	found  int   // its offset; -1: not found yet
 
 	entries entries
-	text    []byte // text that cannot be a view of b
+	text    []byte // storage of texts that cannot borrow b
 }
 
 // Reset prepares d to read the body b from its first byte. b must not change until the next Reset,
-// because results may be views of it. A body that exceeds Limits.Size is an error once d reads
-// beyond the limit.
+// because results may borrow it. A body that exceeds Limits.Size is an error once d reads beyond
+// the limit.
 func (d *Decoder) Reset(b []byte) {
 	d.tags = &tags[d.Dialect]
 	d.limits = Limits{

@@ -9,7 +9,7 @@ package hessian
 // with Refers may follow a removed or changed entry with Defines. Strings and scalars have no
 // numbers: you can always change or add them.
 type Entry struct {
-	Key   []byte // the text of a key that is a string, else nil: see Decoder.Text
+	Key   []byte // the text of a key that is a string, otherwise nil: see Decoder.Text
 	Value []byte // the text of the value, as Decoder.Text returns it; nil if it has none
 	Kind  Kind   // kind of the value; Null, Date, Binary and the containers have no text
 	// Start and End are the offsets of the entry in the body. ValueStart is the offset of its
@@ -23,8 +23,8 @@ type Entry struct {
 // entries is the position of a Decoder in a map.
 type entries struct {
 	inMap bool
-	// resume is the offset after the reference if the map is a reference, else 0. containers, types
-	// and classes are the counts at that offset.
+	// resume is the offset after the reference if the map is a reference, otherwise 0. containers,
+	// types and classes are the counts at that offset.
 	resume                     int
 	containers, types, classes int
 }
@@ -34,8 +34,8 @@ type entries struct {
 // moves back to the map, and after its last entry to the end of the reference. To find the map, the
 // Decoder reads the body again from its start, because it stores no positions.
 //
-// head is a view of the bytes at the start of the map, including its type; a map that replaces it
-// must start with them. It is empty for a null.
+// head borrows the bytes at the start of the map, including its type; a map that replaces it must
+// start with them. It is empty for a null.
 func (d *Decoder) Map() (head []byte, err error) {
 	d.entries = entries{}
 	switch d.next() {
@@ -66,7 +66,7 @@ func (d *Decoder) Map() (head []byte, err error) {
 // followReference consumes a reference and goes to the map that it refers to.
 func (d *Decoder) followReference() error {
 	start := d.pos
-	number, err := d.reference()
+	number, err := d.readReference()
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,8 @@ func (d *Decoder) shortEntry(e *Entry) bool {
 		return false
 	}
 	value, end := d.shortAt(middle)
-	// If the key is not ASCII, the value has another offset, but then isASCII returns false, too.
+	// If the key is not ASCII, the value has another offset, but then isASCII returns false as
+	// well.
 	if value == nil || !isASCII(d.b[start:end]) || d.values+2 > d.limits.Values {
 		return false
 	}

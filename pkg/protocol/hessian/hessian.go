@@ -9,7 +9,7 @@
 //
 //	var d hessian.Decoder
 //	d.Reset(body)
-//	version, err := d.Text()   // strings are views of body if possible
+//	version, err := d.Text()   // strings borrow body if possible
 //	path, err := d.Text()
 //	…
 //	err = d.Skip()             // an argument of any kind
@@ -28,7 +28,7 @@
 //
 // Bodies are untrusted. The time to read a body is proportional to its actual size, not to declared
 // sizes. A Decoder allocates only 4 bytes for each open container and class definition, both of
-// which are limited. Texts that are not views of the body are about as long as their encoding. No
+// which are limited. Texts that do not borrow the body are about as long as their encoding. No
 // function is recursive. References are not followed, unless the attachments are a reference.
 // Reference numbers are not checked, because only receivers that build objects use them.
 //

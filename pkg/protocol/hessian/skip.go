@@ -12,8 +12,8 @@ const (
 
 // Skip consumes a value of any kind, including nested values and the class definitions before it.
 //
-// The nesting of containers is on a stack of numbers instead of the goroutine stack: each number is
-// what one container expects next.
+// Skip tracks the nesting of containers in d.levels, and not by recursion: each number says what
+// one of the open containers expects next.
 func (d *Decoder) Skip() error {
 	d.levels.n = 0
 	for expected := int32(1); ; {
@@ -29,7 +29,7 @@ func (d *Decoder) Skip() error {
 		t := &d.tags[d.b[d.pos]]
 		if t.form >= formClass {
 			if t.form != formEnd {
-				if err := d.classDefinition(t); err != nil {
+				if err := d.readClassDefinition(t); err != nil {
 					return err
 				}
 				continue
@@ -54,7 +54,7 @@ func (d *Decoder) Skip() error {
 			expected--
 		}
 		if t.kind < List || t.kind == Ref {
-			if err := d.leaf(t); err != nil {
+			if err := d.skipLeaf(t); err != nil {
 				return err
 			}
 			continue
@@ -76,11 +76,11 @@ func (d *Decoder) Skip() error {
 	}
 }
 
-// leaf consumes a value without nested values; t is its tag.
-func (d *Decoder) leaf(t *tag) error {
+// skipLeaf consumes a value without nested values; t is its tag.
+func (d *Decoder) skipLeaf(t *tag) error {
 	switch {
 	case t.kind == Ref:
-		_, err := d.reference()
+		_, err := d.readReference()
 		return err
 	case t.form == formScalar:
 		if len(d.b)-d.pos < int(t.size) {
@@ -95,15 +95,15 @@ func (d *Decoder) leaf(t *tag) error {
 	}
 }
 
-// reference consumes a reference and returns its number (Hessian 2.0
+// readReference consumes a reference and returns its number (Hessian 2.0
 // serialization 4.11).
-func (d *Decoder) reference() (int, error) {
+func (d *Decoder) readReference() (int, error) {
 	d.refers = true
 	rest := d.b[d.pos:]
 	t := &d.tags[rest[0]]
 	if t.form == formRef {
 		d.pos++
-		return d.count()
+		return d.readCount()
 	}
 	if len(rest) < int(t.size) {
 		return 0, d.truncatedError()
@@ -119,7 +119,7 @@ func (d *Decoder) reference() (int, error) {
 // skipChunks consumes a string or binary.
 func (d *Decoder) skipChunks(kind Kind) error {
 	for length := 0; ; {
-		c, err := d.chunk(kind, length)
+		c, err := d.readChunk(kind, length)
 		if err != nil || c.last {
 			return err
 		}
@@ -134,16 +134,16 @@ func (d *Decoder) open(t *tag) (int32, error) {
 	d.pos++
 	switch t.form {
 	case formDirectTyped, formFixedTyped, formOpenTyped:
-		if err := d.typeName(); err != nil {
+		if err := d.skipType(); err != nil {
 			return 0, err
 		}
 	case formDraftFixed:
 		d.refers = true
-		if _, err := d.count(); err != nil {
+		if _, err := d.readCount(); err != nil {
 			return 0, err
 		}
 	case formDraftList, formDraftMap:
-		if err := d.draftType(); err != nil {
+		if err := d.skipDraftType(); err != nil {
 			return 0, err
 		}
 	default:
@@ -155,11 +155,11 @@ func (d *Decoder) open(t *tag) (int32, error) {
 		}
 		return valueOrEnd, nil
 	case formDraftList:
-		return valueOrEnd, d.draftLength()
+		return valueOrEnd, d.skipDraftLength()
 	case formDirect, formDirectTyped, formObjectDirect:
 	default:
 		var err error
-		if number, err = d.count(); err != nil {
+		if number, err = d.readCount(); err != nil {
 			return 0, err
 		}
 	}
@@ -179,21 +179,21 @@ func (d *Decoder) open(t *tag) (int32, error) {
 	return int32(number), nil
 }
 
-// classDefinition consumes a class definition: a name, the number of fields, and their names
+// readClassDefinition consumes a class definition: a name, the number of fields, and their names
 // (Hessian 2.0 serialization 4.10.1).
-func (d *Decoder) classDefinition(t *tag) error {
+func (d *Decoder) readClassDefinition(t *tag) error {
 	if d.classes.n >= d.limits.Classes {
 		return d.limitError(limitClasses, d.limits.Classes)
 	}
 	d.pos++
-	name := d.name
+	name := d.skipName
 	if t.form == formDraftClass {
-		name = d.draftName
+		name = d.skipDraftName
 	}
 	if err := name(); err != nil {
 		return err
 	}
-	fields, err := d.count()
+	fields, err := d.readCount()
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (d *Decoder) classDefinition(t *tag) error {
 		return d.limitError(limitFields, d.limits.Fields)
 	}
 	for range fields {
-		if err := d.name(); err != nil {
+		if err := d.skipName(); err != nil {
 			return err
 		}
 	}
@@ -209,32 +209,32 @@ func (d *Decoder) classDefinition(t *tag) error {
 	return nil
 }
 
-// name consumes the name of a class or field.
-func (d *Decoder) name() error {
+// skipName consumes the name of a class or field.
+func (d *Decoder) skipName() error {
 	if kind := d.next(); kind != String && kind != End {
 		return d.ruleError(ruleName)
 	}
 	return d.skipChunks(String)
 }
 
-// typeName consumes a type: its name, or the number of an earlier type name (Hessian 2.0
+// skipType consumes a type: its name, or the number of an earlier type name (Hessian 2.0
 // serialization 4.13, 4.14).
-func (d *Decoder) typeName() error {
+func (d *Decoder) skipType() error {
 	switch d.next() {
 	case String:
 		d.types++
 		return d.skipChunks(String)
 	case Int, End:
 		d.refers = true
-		_, err := d.count()
+		_, err := d.readCount()
 		return err
 	default:
 		return d.ruleError(ruleType)
 	}
 }
 
-// count consumes an int that is a count or an index.
-func (d *Decoder) count() (int, error) {
+// readCount consumes an int that is a count or an index.
+func (d *Decoder) readCount() (int, error) {
 	if d.pos >= len(d.b) {
 		return 0, d.truncatedError()
 	}
@@ -254,8 +254,8 @@ func (d *Decoder) count() (int, error) {
 	return int(n), nil
 }
 
-// draftType consumes the optional type of a list or map in the Draft dialect.
-func (d *Decoder) draftType() error {
+// skipDraftType consumes the optional type of a list or map in the Draft dialect.
+func (d *Decoder) skipDraftType() error {
 	if d.pos >= len(d.b) {
 		return nil // the next read reports the end of the body
 	}
@@ -265,20 +265,20 @@ func (d *Decoder) draftType() error {
 			return d.truncatedError()
 		}
 		d.types++
-		return d.units(3, int(binary.BigEndian.Uint16(rest[1:])))
+		return d.skipUnits(3, int(binary.BigEndian.Uint16(rest[1:])))
 	case draftTypeNumber, draftTypeOld:
 		d.pos++
 		d.refers = true
-		_, err := d.count()
+		_, err := d.readCount()
 		return err
 	default:
 		return nil
 	}
 }
 
-// draftLength consumes the optional length of a list in the Draft dialect. It is only a hint: the
+// skipDraftLength consumes the optional length of a list in the Draft dialect. It is only a hint: the
 // list continues until its end.
-func (d *Decoder) draftLength() error {
+func (d *Decoder) skipDraftLength() error {
 	if d.pos >= len(d.b) {
 		return nil
 	}
@@ -296,17 +296,17 @@ func (d *Decoder) draftLength() error {
 	return nil
 }
 
-// draftName consumes the name of a class in the Draft dialect.
-func (d *Decoder) draftName() error {
-	n, err := d.count()
+// skipDraftName consumes the name of a class in the Draft dialect.
+func (d *Decoder) skipDraftName() error {
+	n, err := d.readCount()
 	if err != nil {
 		return err
 	}
-	return d.units(0, n)
+	return d.skipUnits(0, n)
 }
 
-// units consumes n code units after head bytes.
-func (d *Decoder) units(head, n int) error {
+// skipUnits consumes n code units after head bytes.
+func (d *Decoder) skipUnits(head, n int) error {
 	if n > d.limits.Length {
 		return d.limitError(limitLength, d.limits.Length)
 	}

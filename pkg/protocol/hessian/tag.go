@@ -63,11 +63,11 @@ var tags = [...][256]tag{Final: finalTags(), Draft: draftTags()}
 // without an entry are reserved.
 func finalTags() (t [256]tag) {
 	commonTags(&t)
-	span(&t, 0x30, 0x33, tag{kind: String, form: formLengthShort, base: 0x30})
-	span(&t, 0x34, 0x37, tag{kind: Binary, form: formLengthShort, base: 0x34})
-	span(&t, 0x60, 0x6f, tag{kind: Object, form: formObjectDirect, base: 0x60})
-	span(&t, 0x70, 0x77, tag{kind: List, form: formDirectTyped, base: 0x70})
-	span(&t, 0x78, 0x7f, tag{kind: List, form: formDirect, base: 0x78})
+	setRange(&t, 0x30, 0x33, tag{kind: String, form: formLengthShort, base: 0x30})
+	setRange(&t, 0x34, 0x37, tag{kind: Binary, form: formLengthShort, base: 0x34})
+	setRange(&t, 0x60, 0x6f, tag{kind: Object, form: formObjectDirect, base: 0x60})
+	setRange(&t, 0x70, 0x77, tag{kind: List, form: formDirectTyped, base: 0x70})
+	setRange(&t, 0x78, 0x7f, tag{kind: List, form: formDirect, base: 0x78})
 	t['A'] = tag{kind: Binary, form: formLengthChunk}
 	t['C'] = tag{kind: Object, form: formClass}
 	t['H'] = tag{kind: Map, form: formOpen}
@@ -117,14 +117,14 @@ func draftTags() (t [256]tag) {
 
 // commonTags sets the tags that both dialects share.
 func commonTags(t *[256]tag) {
-	span(t, 0x00, 0x1f, tag{kind: String, form: formLengthInTag, base: 0x00})
-	span(t, 0x20, 0x2f, tag{kind: Binary, form: formLengthInTag, base: 0x20})
-	span(t, 0x38, 0x3f, tag{kind: Long, form: formScalar, size: 3, base: 0x3c})
-	span(t, 0x80, 0xbf, tag{kind: Int, form: formScalar, size: 1, base: 0x90})
-	span(t, 0xc0, 0xcf, tag{kind: Int, form: formScalar, size: 2, base: 0xc8})
-	span(t, 0xd0, 0xd7, tag{kind: Int, form: formScalar, size: 3, base: 0xd4})
-	span(t, 0xd8, 0xef, tag{kind: Long, form: formScalar, size: 1, base: 0xe0})
-	span(t, 0xf0, 0xff, tag{kind: Long, form: formScalar, size: 2, base: 0xf8})
+	setRange(t, 0x00, 0x1f, tag{kind: String, form: formLengthInTag, base: 0x00})
+	setRange(t, 0x20, 0x2f, tag{kind: Binary, form: formLengthInTag, base: 0x20})
+	setRange(t, 0x38, 0x3f, tag{kind: Long, form: formScalar, size: 3, base: 0x3c})
+	setRange(t, 0x80, 0xbf, tag{kind: Int, form: formScalar, size: 1, base: 0x90})
+	setRange(t, 0xc0, 0xcf, tag{kind: Int, form: formScalar, size: 2, base: 0xc8})
+	setRange(t, 0xd0, 0xd7, tag{kind: Int, form: formScalar, size: 3, base: 0xd4})
+	setRange(t, 0xd8, 0xef, tag{kind: Long, form: formScalar, size: 1, base: 0xe0})
+	setRange(t, 0xf0, 0xff, tag{kind: Long, form: formScalar, size: 2, base: 0xf8})
 	t['B'] = tag{kind: Binary, form: formLengthFinal}
 	t['D'] = tag{kind: Double, form: formScalar, size: 9}
 	t['F'] = tag{kind: Bool, form: formScalar, size: 1, base: 0}
@@ -135,7 +135,7 @@ func commonTags(t *[256]tag) {
 	t['T'] = tag{kind: Bool, form: formScalar, size: 1, base: 1}
 }
 
-func span(t *[256]tag, first, last int, entry tag) {
+func setRange(t *[256]tag, first, last int, entry tag) {
 	for c := first; c <= last; c++ {
 		t[c] = entry
 	}

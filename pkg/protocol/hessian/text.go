@@ -17,11 +17,11 @@ import (
 // The text of a string is valid UTF-8 and never nil. It is encoded in UTF-16, with one to three
 // bytes for each code unit (Hessian 2.0 serialization 4.12); a character beyond U+FFFF is two
 // surrogates of three bytes each. Text combines surrogate pairs, even across two chunks, and
-// replaces an unpaired surrogate by U+FFFD. It accepts overlong code units, like the common
+// replaces an unpaired surrogate with U+FFFD. It accepts overlong code units, like the common
 // readers, so that filters compare the text that the receiver gets. Like those readers, it rejects
 // four-byte sequences.
 //
-// The text is a view of the body if its bytes are contiguous there, else of storage of d. Both are
+// The text borrows the body if its bytes are contiguous there, and otherwise storage of d. It is
 // valid until Reset.
 func (d *Decoder) Text() ([]byte, error) {
 	if d.next() == String {
@@ -57,7 +57,7 @@ func (d *Decoder) stringText() ([]byte, error) {
 	if text := d.shortString(); text != nil {
 		return text, nil
 	}
-	c, err := d.chunk(String, 0)
+	c, err := d.readChunk(String, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (d *Decoder) stringText() ([]byte, error) {
 		if c.last {
 			break
 		}
-		if c, err = d.chunk(String, c.length); err != nil {
+		if c, err = d.readChunk(String, c.length); err != nil {
 			return nil, err
 		}
 	}
@@ -111,15 +111,15 @@ func (d *Decoder) shortAt(offset int) (text []byte, end int) {
 
 // chunk is a piece of a string or binary.
 type chunk struct {
-	data   []byte // a view of the body
+	data   []byte // borrows the body
 	length int    // in code units or bytes, including previous chunks
 	ascii  bool   // every code unit of a string is one byte
 	last   bool
 }
 
-// chunk consumes a chunk of a string or binary. previousLength is the length of the previous
+// readChunk consumes a chunk of a string or binary. previousLength is the length of the previous
 // chunks.
-func (d *Decoder) chunk(kind Kind, previousLength int) (chunk, error) {
+func (d *Decoder) readChunk(kind Kind, previousLength int) (chunk, error) {
 	if d.pos >= len(d.b) {
 		return chunk{}, d.truncatedError()
 	}
@@ -234,7 +234,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 	return i, false, ""
 }
 
-// bytestring is bytes or a string; generic functions on it are compiled for each.
+// bytestring is the constraint of functions for byte slices and strings.
 type bytestring interface{ []byte | string }
 
 // load32 loads the first four bytes of b.

@@ -3,8 +3,9 @@ package hessian
 // Throwable is a Java exception that Weft generates: the value of a Dubbo response of kind 0 or 3.
 type Throwable struct {
 	// Class is the full name of the class, which the client must have, such as
-	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException". An unknown class becomes
-	// a map there. Dubbo clients in Go have the exceptions of java.lang, but not RpcException.
+	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException". The client reads an
+	// object of an unknown class as a map. Dubbo clients in Go have the exceptions of java.lang,
+	// but not RpcException.
 	Class string
 	// Message is the result of getMessage.
 	Message string

@@ -41,10 +41,10 @@ func makeClasses() (t [256]uint8) {
 	return t
 }
 
-// view returns a string that shares b's bytes. The string is valid only while the bytes are neither
-// changed nor reused. view and bytesOf are the package's only unsafe code; they save the
-// allocations of a head.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// unsafeString returns a string that shares b's bytes. The string is valid only while the bytes are
+// neither changed nor reused. unsafeString and bytesOf are the package's only unsafe code; without
+// them, each head would cost allocations.
+func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // bytesOf returns the bytes of s, which the caller must not change.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -58,13 +58,13 @@ type ChunkReader struct {
 func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
 
 // Next consumes n bytes from the start of b, which begins with the first byte that the previous
-// call did not consume. data is a view of the body bytes among them; it may be empty. Call Next
+// call did not consume. data is the body bytes among them; it borrows b and may be empty. Call Next
 // until n is 0, then again with more bytes.
 //
 // done reports that Next consumed the last chunk and the trailer section; data is then empty. Next
-// consumes a trailer section only when b holds all of it, which lim.Head bounds. It adds the fields
-// to trailer as views of b, unless trailer is nil, and drops fields that are not allowed in a
-// trailer section (RFC 9110 6.5.1).
+// consumes a trailer section only when b holds all of it, which lim.Head bounds. It adds the
+// fields, which borrow b, to trailer, unless trailer is nil, and drops fields that are not allowed
+// in a trailer section (RFC 9110 6.5.1).
 //
 // Next skips chunk extensions, which may exceed the body by lim.Head bytes. Errors are Faults; the
 // connection cannot be reused after one.
@@ -88,7 +88,7 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 			data = b[n : n+size]
 			return n + size + c.consumeData(b[n+size:], size), data, nil
 		case chunkTrailer:
-			size, v := c.trailers(b[n:], lim, trailer)
+			size, v := c.readTrailers(b[n:], lim, trailer)
 			if v != nil {
 				v.offset += c.read + n
 			}
@@ -108,8 +108,8 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 	return n, nil, nil
 }
 
-// consumeData accounts for size bytes of data. If rest starts with the CRLF that ends the chunk,
-// took consumes it and returns 2, else 0.
+// consumeData records that size bytes of data were consumed. If rest starts with the CRLF that ends
+// the chunk, it consumes the CRLF too and returns 2, and otherwise 0.
 func (c *ChunkReader) consumeData(rest []byte, size int) int {
 	c.remaining -= int64(size)
 	c.excess = max(0, c.excess-int64(size))
@@ -170,7 +170,7 @@ func (c *ChunkReader) step(b byte) (rule string) {
 			return "chunk is longer than its size, or ends without CRLF (RFC 9112 7.1)"
 		}
 		c.state = chunkDataLF
-	default: // chunkDataLF: next handles the other states
+	default: // chunkDataLF, because next handles the other states
 		if b != '\n' {
 			return "bare CR (RFC 9112 7.1)"
 		}
@@ -212,13 +212,13 @@ func hexValue(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-// trailers consumes the trailer section at the start of b if it is complete (RFC 9112 7.1.2).
-func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (int, *syntaxError) {
+// readTrailers consumes the trailer section at the start of b if it is complete (RFC 9112 7.1.2).
+func (c *ChunkReader) readTrailers(b []byte, lim Limits, trailer *protocol.Header) (int, *syntaxError) {
 	window, truncated := clip(b, 0, lim.Head, lim.Head)
 	response := c.Reason == protocol.UpstreamMalformed
 	end := 0
 	for count := 0; ; count++ {
-		l, v := fieldLine(window, end, response)
+		l, v := readFieldLine(window, end, response)
 		switch {
 		case v != nil:
 			return 0, v
@@ -237,7 +237,7 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 		return end, nil
 	}
 	for i := 0; ; {
-		l, _ := fieldLine(b, i, response) // the loop above validated it
+		l, _ := readFieldLine(b, i, response) // the loop above validated it
 		if l.name == "" {
 			return end, nil
 		}
@@ -248,7 +248,7 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 	}
 }
 
-// nominates reports whether the head's Connection names the field.
+// nominates reports whether the Connection header of the message names the field.
 func (c *ChunkReader) nominates(name string) bool {
 	return slices.ContainsFunc(c.Nominated, func(n string) bool { return protocol.EqualFold(n, name) })
 }

@@ -73,7 +73,7 @@ func kindOf(name string) fieldKind {
 // incomplete.
 func readFields(b []byte, i, limit int, h *protocol.Header, m *head) (int, *syntaxError) {
 	for count := 1; ; count++ {
-		l, v := fieldLine(b, i, m.response)
+		l, v := readFieldLine(b, i, m.response)
 		if v != nil || l.next == 0 {
 			return 0, v
 		}
@@ -102,11 +102,11 @@ type line struct {
 	next        int // offset of the next line
 }
 
-// fieldLine reads the field line that starts at b[i]. If the line is incomplete, next is 0 and v is
-// nil. The empty line that ends the section has an empty name. If lenient is true, fieldLine drops
+// readFieldLine reads the field line that starts at b[i]. If the line is incomplete, next is 0 and v is
+// nil. The empty line that ends the section has an empty name. If lenient is true, readFieldLine drops
 // whitespace between name and colon, as a proxy must in a response; otherwise it returns an error,
 // as is required for a request (RFC 9112 5.1).
-func fieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
+func readFieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 	nameEnd := i + tokenLen(b[i:])
 	colon := nameEnd
 	if lenient && nameEnd > i {
@@ -118,7 +118,7 @@ func fieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 		return line{}, nil
 	}
 	if b[colon] != ':' || colon == i {
-		return sectionEnd(b, i, nameEnd)
+		return readSectionEnd(b, i, nameEnd)
 	}
 	start := colon + 1
 	for start < len(b) && isBlank(b[start]) {
@@ -132,11 +132,11 @@ func fieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 	for end > start && isBlank(b[end-1]) {
 		end--
 	}
-	return line{view(b[i:nameEnd]), view(b[start:end]), cr + 2}, nil
+	return line{unsafeString(b[i:nameEnd]), unsafeString(b[start:end]), cr + 2}, nil
 }
 
-// sectionEnd reads the line that starts at b[i] and is not a field line because of b[offset].
-func sectionEnd(b []byte, i, offset int) (line, *syntaxError) {
+// readSectionEnd reads the line that starts at b[i] and is not a field line because of b[offset].
+func readSectionEnd(b []byte, i, offset int) (line, *syntaxError) {
 	switch c := b[offset]; {
 	case c == '\r' && offset == i:
 		if offset+1 == len(b) {

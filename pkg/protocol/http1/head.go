@@ -15,7 +15,7 @@ const (
 	flagLength
 	flagCoding       // Transfer-Encoding
 	flagChunked      // chunked is among the codings
-	flagChunkedFinal // and it is the last
+	flagChunkedFinal // chunked is the last coding
 	flagOtherCoding
 	flagClose     // Connection: close
 	flagKeepAlive // Connection: keep-alive
@@ -171,7 +171,7 @@ const maxNominated = 32
 func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framing) *syntaxError {
 	count := 0
 	for i := start; ; {
-		l, _ := fieldLine(head, i, true) // readFields validated it
+		l, _ := readFieldLine(head, i, true) // readFields validated it
 		if l.name == "" {
 			return nil
 		}

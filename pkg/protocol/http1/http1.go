@@ -1,5 +1,6 @@
-// Package http1 owns the syntax of HTTP/1.0 and HTTP/1.1 messages: heads, their framing and the
-// chunked coding. It parses strictly and writes canonically (RFC 9112, RFC 9110). It does no I/O.
+// Package http1 implements the syntax of HTTP/1.0 and HTTP/1.1 messages: heads, their framing and
+// the chunked coding. It parses strictly and writes canonically (RFC 9112, RFC 9110). It does no
+// I/O.
 //
 // Parsers return only values that an intermediary may use. They convert headers of one connection
 // (RFC 9110 7.6.1) and framing headers to Framing and members of the message. Header keeps the
@@ -38,7 +39,7 @@ const (
 // Framing describes the message's body and the connection, as the head declares them.
 type Framing struct {
 	Body   BodyKind
-	Length int64 // bytes of the body if Body is Length, else 0
+	Length int64 // bytes of the body if Body is Length, otherwise 0
 	// KeepAlive: the sender lets the connection persist after this message
 	// (RFC 9112 9.3).
 	KeepAlive bool
@@ -48,14 +49,14 @@ type Framing struct {
 	// Upgrade: the connection is a tunnel after this response: 101, or 2xx to CONNECT.
 	Upgrade bool
 	// ConnectionOptions lists, if Body is Chunked, the headers that Connection names and that could
-	// be end to end, as views of the head. Header does not contain them, and a ChunkReader drops
-	// them from the trailer section (RFC 9110 7.6.1). Almost always nil.
+	// be end to end. The strings borrow the head. Header does not contain them, and a ChunkReader
+	// drops them from the trailer section (RFC 9110 7.6.1). Almost always nil.
 	ConnectionOptions []string
 	// Trailers: a request whose sender wants trailer fields (TE: trailers, RFC
 	// 9110 10.1.4).
 	Trailers bool
 	// HTTP2Settings is the HTTP2-Settings of a request that asks for HTTP/2 in clear text (Upgrade:
-	// h2c, RFC 7540 3.2), a view of the head. It is "" if the request does not ask for HTTP/2 as
+	// h2c, RFC 7540 3.2); it borrows the head. It is "" if the request does not ask for HTTP/2 as
 	// the RFC requires.
 	HTTP2Settings string
 }

@@ -15,13 +15,13 @@ import (
 // Each call parses from the start: see Scanner for heads that arrive in many pieces. Limits apply
 // to an incomplete head too.
 //
-// Strings in req are views of b. ParseRequest sets only Method, Scheme, Authority, Path, Header,
+// Strings in req borrow b. ParseRequest sets only Method, Scheme, Authority, Path, Header,
 // ContentLength, Upgrade and ExpectContinue. They and f are valid only if n > 0.
 //
-//   - Scheme is that of an absolute-form target in lower case, else "" (the connection decides).
-//   - Authority is the target's if it has one, else Host; "" only for HTTP/1.0.
+//   - Scheme is that of an absolute-form target in lower case, or "" (the connection decides).
+//   - Authority is the target's if it has one, or Host; "" only for HTTP/1.0.
 //   - Path is the path and query of an absolute-form target ("/" for an empty path; "*" for OPTIONS
-//     without path and query, RFC 9112 3.2.4), else the target unchanged.
+//     without path and query, RFC 9112 3.2.4), or otherwise the target unchanged.
 //   - Upgrade is set if Connection lists it too, the request has no body, is HTTP/1.1 and not a
 //     CONNECT, and the protocol does not carry HTTP (h2c does).
 //   - ExpectContinue is set only if the request has a body.
@@ -55,7 +55,7 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 		if truncated {
 			return 0, lineTooLong(window, start)
 		}
-		return 0, headLimit(b, lim)
+		return 0, checkHeadLimit(b, lim)
 	}
 	window, truncated = clip(b, 0, lim.Head, lim.Head)
 	req.Header.Reset()
@@ -96,7 +96,7 @@ const maxEmptyLines = 16
 
 // skipEmptyLines returns the start of the request line, after the CRLFs that some clients send
 // after the previous request (RFC 9112 2.2). It skips a CR at the end of b: its LF may still
-// arrive.
+// arrive. The result is then the end of b.
 func skipEmptyLines(b []byte) (int, *syntaxError) {
 	for i := 0; ; i += 2 {
 		switch {
@@ -123,7 +123,7 @@ func clip(b []byte, start, size, limit int) (window []byte, truncated bool) {
 	return b[:start+size], true
 }
 
-func headLimit(b []byte, lim Limits) *syntaxError {
+func checkHeadLimit(b []byte, lim Limits) *syntaxError {
 	if lim.Head > 0 && len(b) >= lim.Head {
 		return headTooLarge(lim.Head)
 	}
@@ -172,10 +172,10 @@ func readRequestLine(b []byte, i int) (l requestLine, v *syntaxError) {
 	if v != nil || next == 0 {
 		return l, v
 	}
-	if next, v = lineEnd(b, next); v != nil || next == 0 {
+	if next, v = readLineEnd(b, next); v != nil || next == 0 {
 		return l, v
 	}
-	return requestLine{view(b[i:space]), view(b[target:end]), target, minor, next}, nil
+	return requestLine{unsafeString(b[i:space]), unsafeString(b[target:end]), target, minor, next}, nil
 }
 
 func targetError(b []byte, start, i int) *syntaxError {
@@ -214,8 +214,8 @@ func readVersion(b []byte, i int) (minor, next int, v *syntaxError) {
 	return 0, 0, &syntaxError{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)"}
 }
 
-// lineEnd reads CRLF at b[i]. next is the start of the next line, or 0 if the CRLF is incomplete.
-func lineEnd(b []byte, i int) (next int, v *syntaxError) {
+// readLineEnd reads CRLF at b[i]. next is the start of the next line, or 0 if the CRLF is incomplete.
+func readLineEnd(b []byte, i int) (next int, v *syntaxError) {
 	switch {
 	case i < len(b) && b[i] == '\n':
 		return 0, malformed(i, "bare LF (RFC 9112 2.2)")

@@ -3,8 +3,8 @@ package http1
 import "github.com/weft-proxy/weft/pkg/protocol"
 
 // ParseResponse reads one response head from the start of b (RFC 9112 2, 4). method is the
-// request's method: HEAD and CONNECT change the meaning of the response. Sizes, views, incomplete
-// heads and limits are as in ParseRequest; Limits.Line bounds the status line.
+// request's method: HEAD and CONNECT change the meaning of the response. The result, borrowed
+// strings, incomplete heads and limits are as in ParseRequest; Limits.Line bounds the status line.
 //
 // ParseResponse sets only Status, Header and ContentLength of resp, and drops the reason phrase.
 // ContentLength is the declared length, even where there is no body (HEAD, 304); it is -1 for a
@@ -41,7 +41,7 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 		if truncated {
 			return 0, malformed(len(window), "status line exceeds its limit")
 		}
-		return 0, headLimit(b, lim)
+		return 0, checkHeadLimit(b, lim)
 	}
 	window, truncated = clip(b, 0, lim.Head, lim.Head)
 	resp.Header.Reset()
@@ -105,7 +105,7 @@ func readStatusLine(b []byte, m *head) (next int, v *syntaxError) {
 	if i < len(b) && b[i] != '\r' && b[i] != '\n' {
 		return 0, malformed(i, "status line is not version, status and phrase (RFC 9112 4)")
 	}
-	return lineEnd(b, i)
+	return readLineEnd(b, i)
 }
 
 // frameResponse sets the framing of the body and whether the connection persists (RFC 9112 6.3,

@@ -46,7 +46,7 @@ type Event struct {
 	Stream *Stream
 	// End: the peer's message is complete, which may close the stream.
 	End bool
-	// Data is a view of the frame's payload.
+	// Data borrows the frame's payload.
 	Data         []byte
 	Code         Code
 	LastStreamID uint32

@@ -83,8 +83,8 @@ func knownFieldKind(name string) fieldKind {
 
 // The flags of a field.
 const (
-	nameOwned    = 1 << iota // name is not a view of the decoder's text
-	valueOwned               // value is not a view of the decoder's text
+	nameOwned    = 1 << iota // name does not borrow the decoder's text
+	valueOwned               // value does not borrow the decoder's text
 	invalidValue             // value holds forbidden bytes (RFC 9113 8.2.1)
 )
 

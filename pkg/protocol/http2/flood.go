@@ -182,7 +182,7 @@ type resetSlots struct {
 // average than they are released.
 const resetSlotHoldTime = 100 * time.Millisecond
 
-// acquire takes one of slots slots.
+// acquire takes a slot. slots is the total number of slots.
 func (r *resetSlots) acquire(slots uint32, now time.Time) {
 	if r.start.IsZero() {
 		r.start = now

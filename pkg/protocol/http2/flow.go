@@ -9,10 +9,10 @@ func (s *Session) initialRecvWindow() int64 {
 	return max(DefaultWindow, int64(s.cfg.StreamWindow))
 }
 
-// ReportConsumed records that the engine has consumed or dropped n bytes of a stream's body. This
-// opens windows again, so that a slow reader slows its sender down. It appends a WINDOW_UPDATE once
-// half of a window was consumed, except for bytes that ReserveData has reported. It panics if the
-// engine consumes more bytes than events delivered.
+// ReportConsumed records that the engine has consumed or dropped n bytes of a stream's body. Only
+// this opens the windows again, so that a slow reader slows its sender down. It appends a
+// WINDOW_UPDATE once half of a window was consumed, except for bytes that ReserveData has reported.
+// It panics if the engine consumes more bytes than events delivered.
 func (s *Session) ReportConsumed(dst []byte, st *Stream, n int) []byte {
 	st.unconsumed -= int64(n)
 	if st.unconsumed < 0 {
@@ -54,8 +54,8 @@ func (s *Session) creditConnection(dst []byte, n int64) []byte {
 func (s *Session) SendWindow() int64 { return s.sendWindow }
 
 // minWindowUpdate is the minimum increment of a WINDOW_UPDATE, in bytes, that takes no token: peers
-// that read large bodies in small pieces send such increments. A DATA frame that is smaller,
-// although more bytes follow, is limited by the windows.
+// that read large bodies in small pieces send such increments. A smaller DATA frame that does not
+// end its data shows that the windows limit the sender.
 const minWindowUpdate = 1 << 8
 
 // Writable returns how many bytes of the body may be sent on st now.

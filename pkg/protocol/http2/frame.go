@@ -83,7 +83,7 @@ type Frame struct {
 	Type    FrameType
 	Flags   Flags
 	Stream  uint32 // without the reserved bit; 0: the connection
-	Payload []byte // a view of ParseFrame's input, padding included
+	Payload []byte // borrows ParseFrame's input; includes padding
 }
 
 // ParseFrame parses the frame that b starts with. n is its length in bytes, or 0 if it is

@@ -3,7 +3,7 @@ package http2
 import "github.com/weft-proxy/weft/pkg/protocol"
 
 // head holds the pseudo-header fields of a message and the other fields that this package acts on.
-// Its strings are views of the decoder's text, or belong to a table.
+// Its strings borrow the decoder's text, or belong to a table.
 type head struct {
 	method, scheme, authority, path, protocol field
 	host                                      *field
@@ -98,8 +98,8 @@ func parseLength(s string) (int64, bool) {
 }
 
 // appendHeader adds the kept fields to h. cookies is the number of Cookie fields; more than one
-// become one field (RFC 9113 8.2.3). appendHeader appends copies of strings that are views of the
-// decoder's text to text, and returns text.
+// become one field (RFC 9113 8.2.3). appendHeader copies strings that borrow the decoder's text to
+// text, and returns the extended text.
 func (s *Session) appendHeader(text []byte, h *protocol.Header, cookies int) []byte {
 	for i := range s.dec.fields {
 		f := &s.dec.fields[i]
@@ -137,8 +137,8 @@ func (s *Session) joinCookies(text []byte, h *protocol.Header) []byte {
 	return text
 }
 
-// retain returns a string that is valid as long as the exchange: s itself if owned is set, else a
-// view of a copy that retain appends to text.
+// retain returns a string that is valid as long as the exchange: s itself if owned is set, or
+// otherwise the copy of s that retain appends to text.
 func retain(text []byte, s string, owned bool) ([]byte, string) {
 	if owned {
 		return text, s

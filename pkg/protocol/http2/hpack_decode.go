@@ -6,9 +6,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// decoder decodes header blocks (RFC 7541). It also decodes fields beyond its limits, because all
-// later blocks share the table, but does not keep them. It uses the Huffman decoder of x/net, but
-// not hpack.Decoder, which allocates each string: docs/decisions/0009.
+// decoder decodes header blocks (RFC 7541). It decodes all fields, because later blocks depend on
+// the table, but keeps only those within its limits. It uses the Huffman decoder of x/net, but not
+// hpack.Decoder, which allocates each string: docs/decisions/0009.
 type decoder struct {
 	table        decoderTable
 	maxTableSize uint32 // the maximum that the peer may set table.max to
@@ -162,7 +162,7 @@ func (d *decoder) readLiteral(block []byte, prefix uint8) (f field, rest []byte,
 	return f, block, nil
 }
 
-// readString decodes a string literal (RFC 7541 5.2) into a view of d.text.
+// readString decodes a string literal (RFC 7541 5.2). The string borrows d.text.
 func (d *decoder) readString(block []byte) (string, []byte, error) {
 	if len(block) == 0 {
 		return "", nil, errTruncated

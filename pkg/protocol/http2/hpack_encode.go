@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/internal/swar"
 )
 
-// encoder encodes header blocks (RFC 7541). The strings of fields are views that do not outlive the
+// encoder encodes header blocks (RFC 7541). The strings of fields may borrow memory of the
 // exchange, so it copies those that it adds to the table. It adds a field only if it has encoded it
 // recently: identifiers and dates that never recur cost neither memory nor table space. It does not
 // use the Huffman code, which costs both sides more time than the saved bytes are worth on the
@@ -79,7 +79,8 @@ func (e *encoder) resetTable() {
 func appendIndex(dst []byte, i uint32) []byte { return appendInteger(dst, 0x80, 7, i) }
 
 // appendLiteral appends a field without adding it to the table. name is the index of its name in
-// the static table. never: intermediaries must not index it either (RFC 7541 6.2.3).
+// the static table. never means that intermediaries must not index the field either (RFC 7541
+// 6.2.3).
 func appendLiteral(dst []byte, name uint32, value string, never bool) []byte {
 	var firstByte byte
 	if never {

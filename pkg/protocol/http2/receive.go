@@ -18,8 +18,8 @@ type headerBlock struct {
 // return to dst: acknowledgements, window updates, and resets of refused streams. now comes from
 // any clock that does not go backwards.
 //
-// Handle stores the meaning of the frame in e, whose views are valid as long as f's payload is. The
-// error is nil, a *StreamError or a *ConnectionError. With an error, e is empty.
+// Handle stores the meaning of the frame in e, which borrows f's payload. The error is nil, a
+// *StreamError or a *ConnectionError. With an error, e is empty.
 func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	*e = Event{}
 	if !s.settingsReceived && (f.Type != FrameSettings || f.Flags.Has(FlagAck)) {
@@ -66,7 +66,7 @@ func (s *Session) takeToken(f Flood, now time.Time, reason string) error {
 }
 
 // isIdle reports whether stream id is idle: the side that may open it has neither opened nor
-// skipped it, or no side may (RFC 9113 5.1.1).
+// skipped it, or neither side may open it (RFC 9113 5.1.1).
 func (s *Session) isIdle(id uint32) bool {
 	odd := id%2 == 1
 	if s.cfg.Role == Server {
@@ -258,8 +258,8 @@ func (s *Session) resizeWindows(delta int64) error {
 	return nil
 }
 
-// applySettingsAck applies our settings that are below the defaults, because the peer now complies
-// with them. The error is nil or a *ConnectionError.
+// applySettingsAck enforces our settings that are below the defaults, because the peer has now
+// applied them. The error is nil or a *ConnectionError.
 func (s *Session) applySettingsAck(f Frame) error {
 	if len(f.Payload) != 0 {
 		return connectionError(FrameSizeError, "SETTINGS ACK with a payload (RFC 9113 6.5)")

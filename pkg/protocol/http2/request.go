@@ -5,7 +5,7 @@ import (
 )
 
 // parseRequest checks a request's header section (RFC 9113 8.3.1; RFC 8441 4). It returns "" or the
-// violated rule. connect means that the server allows extended CONNECT. If the section is too
+// violated rule. If connect is set, the server allows extended CONNECT. If the section is too
 // large, parseRequest checks only the fields that the decoder kept.
 func (h *head) parseRequest(d *decoder, connect bool) string {
 	*h = head{length: -1}
@@ -121,8 +121,8 @@ func (h *head) checkHost() string {
 func isPath(s string) bool { return s != "" && s[0] == '/' && allInClass(s, targetByte) }
 
 // TakeRequest fills req with the request of the last HeadersArrived event, except for Body and
-// Trailer. Strings are immutable or views of storage that it appends to text. It returns text,
-// which the caller keeps as long as the exchange (docs/ownership.md).
+// Trailer. Strings are immutable or borrow the storage that it appends to text. It returns the
+// extended text, which the caller keeps as long as the exchange (docs/ownership.md).
 //
 // Extended CONNECT becomes GET with Upgrade, as in HTTP/1.1. CONNECT has no Path and no Scheme.
 // Cookies are joined. If the request has te: trailers, it is the last field and occurs once (RFC

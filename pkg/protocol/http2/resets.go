@@ -26,19 +26,19 @@ func (r *skippedRanges) contains(id uint32) bool {
 	return false
 }
 
-// closedBy is how a closed stream was closed (RFC 9113 5.1).
+// closedBy is the way in which a stream was closed (RFC 9113 5.1).
 type closedBy uint8
 
 const (
 	byEnd  closedBy = iota // both sides ended it; DATA and HEADERS on it are errors
-	byUs                   // we reset it; frames on it are ignored, as the peer may not know yet
+	byUs                   // we reset it; frames on it are ignored, because the peer may not have received the reset
 	byPeer                 // the peer reset it
 )
 
 // recentResets stores the streams that were reset recently. Streams that both sides ended need no
 // entry.
 type recentResets struct {
-	ring []reset // nil: no stream was reset; else its length is maxRecentResets
+	ring []reset // nil: no stream was reset; otherwise its length is maxRecentResets
 	next int
 	// maxEvictedID is the highest stream that we reset and that is no longer in ring: frames of
 	// closed streams up to it are ignored.

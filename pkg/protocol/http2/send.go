@@ -287,7 +287,8 @@ func (s *Session) startBlock(dst []byte) []byte {
 	return s.enc.appendSizeUpdates(dst)
 }
 
-// endBlock turns the block after the frame header at start into one or more frames.
+// endBlock completes the frame header at start. If the block is too large for one frame, it splits
+// the block into several.
 func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
 	s.inBlock = false
 	n := len(dst) - start - FrameHeaderLen
@@ -297,7 +298,7 @@ func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
 	}
 	s.scratch = append(s.scratch[:0], dst[start+FrameHeaderLen:]...)
 	dst = AppendHeaders(dst[:start], id, s.scratch, end, s.peerSettings.MaxFrameSize)
-	s.scratch = nil // such a block is rare
+	s.scratch = nil // such a block is rare, so its storage is not kept
 	return dst
 }
 
@@ -351,8 +352,8 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 	return dst, ""
 }
 
-// sanitizeField returns name in lowercase, and value trimmed and with forbidden bytes replaced by
-// spaces. The results are views of s.scratch, or of value. It returns false if name is not a token.
+// sanitizeField returns name in lowercase, and value trimmed, with spaces in place of forbidden
+// bytes. The results borrow s.scratch, or value. It returns false if name is not a token.
 func (s *Session) sanitizeField(name, value string) (lower, cleaned string, ok bool) {
 	if !isToken(name) {
 		return "", "", false

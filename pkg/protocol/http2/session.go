@@ -227,11 +227,11 @@ func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	return st, nil
 }
 
-// TakeCharges returns the charges since it last returned them if there are at least threshold, else
-// 0. These cost one charge each: a RST_STREAM of the peer within 50 ms of the stream's head or on a
-// closed stream, a stream that Fail had to reset, a refused stream, and a CONTINUATION frame. Fail
-// and RST_STREAM charge nothing for open streams that the session opened. Each stream that both
-// sides ended refunds one. The engine adds up the charges of many connections.
+// TakeCharges returns the charges since it last returned them if there are at least threshold, and
+// otherwise 0. These cost one charge each: a RST_STREAM of the peer within 50 ms of the stream's
+// head or on a closed stream, a stream that Fail had to reset, a refused stream, and a CONTINUATION
+// frame. Fail and RST_STREAM charge nothing for open streams that the session opened. Each stream
+// that both sides ended refunds one. The engine adds up the charges of many connections.
 func (s *Session) TakeCharges(threshold int) int {
 	n := s.charges
 	if n < threshold {
@@ -254,7 +254,7 @@ func (s *Session) PeerSettings() Settings { return s.peerSettings }
 // MaxFrameSize returns the limit for ParseFrame.
 func (s *Session) MaxFrameSize() uint32 { return s.cfg.MaxFrameSize }
 
-// Stream returns the stream with identifier id if it is open or half-closed, else nil.
+// Stream returns the stream with identifier id if it is open or half-closed, and otherwise nil.
 func (s *Session) Stream(id uint32) *Stream { return s.streams[id] }
 
 // Streams yields the streams that are open or half-closed, in no particular order. The loop may
@@ -287,8 +287,8 @@ func (s *Session) AvailableStreams() int {
 // connection.
 func (s *Session) Exhausted() bool { return s.goingAway || s.nextStreamID > MaxStreamID }
 
-// Unprocessed reports whether, according to the peer's GOAWAY, it did not process a stream of ours:
-// the request may be sent elsewhere, with any method (RFC 9113 6.8).
+// Unprocessed reports whether the session opened st and the peer's GOAWAY shows that the peer did
+// not process it: the request may be sent elsewhere, whatever its method (RFC 9113 6.8).
 func (s *Session) Unprocessed(st *Stream) bool { return st.openedByUs && st.ID > s.goAwayReceivedID }
 
 // newStream returns an open stream and adds it to s.streams.

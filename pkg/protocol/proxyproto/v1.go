@@ -40,10 +40,10 @@ func parse1(b []byte) (h Header, n int, err error) {
 	if !hasArgs || len(words) != 4 {
 		return Header{}, 0, malformed("%s requires two addresses and two ports", family)
 	}
-	if h.Source.Address, err = endpoint1(words[0], words[2]); err != nil {
+	if h.Source.Address, err = parseEndpoint1(words[0], words[2]); err != nil {
 		return Header{}, 0, err
 	}
-	if h.Destination.Address, err = endpoint1(words[1], words[3]); err != nil {
+	if h.Destination.Address, err = parseEndpoint1(words[1], words[3]); err != nil {
 		return Header{}, 0, err
 	}
 	if err = checkFamily(h.Source.Address.Addr(), h.Destination.Address.Addr(), family == "TCP4"); err != nil {
@@ -52,9 +52,9 @@ func parse1(b []byte) (h Header, n int, err error) {
 	return h, end + 1, nil
 }
 
-// endpoint1 parses an address, which has no zone, and a port, which has no leading
+// parseEndpoint1 parses an address, which has no zone, and a port, which has no leading
 // zeros.
-func endpoint1(address, port string) (netip.AddrPort, error) {
+func parseEndpoint1(address, port string) (netip.AddrPort, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil || ip.Zone() != "" {
 		return netip.AddrPort{}, malformed("%q is not a valid address", address)

@@ -62,7 +62,7 @@ func parse2(b []byte) (h Header, n int, err error) {
 		return Header{}, 0, nil
 	}
 	if !h.Local {
-		err = h.addresses(family, b[fixedSize:fixedSize+size])
+		err = h.setAddresses(family, b[fixedSize:fixedSize+size])
 	}
 	if err != nil {
 		return Header{}, 0, err
@@ -80,8 +80,8 @@ func addressSize(family byte) int {
 	return sizeUnix
 }
 
-// addresses sets the endpoints from b, which is large enough.
-func (h *Header) addresses(family byte, b []byte) error {
+// setAddresses sets the endpoints from b, which is large enough.
+func (h *Header) setAddresses(family byte, b []byte) error {
 	if family == familyUnix {
 		h.Source.Path, h.Destination.Path = unixPath(b[:pathSize]), unixPath(b[pathSize:sizeUnix])
 		if !printable(h.Source.Path) || !printable(h.Destination.Path) {

@@ -1,7 +1,7 @@
-// Package urlpath owns the normalization of request paths: it converts equivalent paths to one
-// form, so that code that matches paths and code that serves them interpret them in the same way.
-// It does no I/O. All functions take a request target in origin form (RFC 9112 3.2.1),
-// "/path?query", do not change its query, and return an unchanged target without an allocation.
+// Package urlpath normalizes request paths: it converts equivalent paths to one form, so that code
+// that matches paths and code that serves them interpret them in the same way. It does no I/O. All
+// functions take a request target in origin form (RFC 9112 3.2.1), "/path?query", do not change its
+// query, and return an unchanged target without an allocation.
 package urlpath
 
 import (
@@ -16,7 +16,7 @@ var ErrNUL = errors.New("the path has an encoded NUL")
 
 // Normalize converts equivalent paths to one form, as Envoy's normalize_path does. It decodes
 // percent-encoded unreserved characters (RFC 3986 6.2.2.2), encodes characters that a path must not
-// contain (3.3), replaces backslashes by slashes, as browsers do, and removes dot segments
+// contain (3.3), replaces backslashes with slashes, as browsers do, and removes dot segments
 // (6.2.2.3) with their parameters. Dot segments do not lead above the root. Normalize is
 // idempotent. It does not change the case of the hexadecimal digits in an encoding. It keeps a
 // percent sign that begins no encoding, unless a decoded character would complete an encoding: then
@@ -36,8 +36,8 @@ func Normalize(target string) (string, error) {
 	return normalized + query, nil
 }
 
-// MergeSlashes replaces consecutive slashes by one slash. A path of two or more slashes and nothing
-// else becomes "//", as with Envoy's merge_slashes.
+// MergeSlashes replaces consecutive slashes with one slash. A path of two or more slashes and
+// nothing else becomes "//", as with Envoy's merge_slashes.
 func MergeSlashes(target string) string {
 	path, query := splitQuery(target)
 	if !strings.Contains(path, "//") {
@@ -93,7 +93,7 @@ func splitQuery(target string) (path, query string) {
 // the percent sign, the characters that end a path, and brackets, which are common.
 const illegalChars = "\"<>^`{|}"
 
-// decode decodes unreserved characters, encodes illegal characters, and replaces backslashes by
+// decode decodes unreserved characters, encodes illegal characters, and replaces backslashes with
 // slashes.
 func decode(path string) (string, error) {
 	const hex = "0123456789ABCDEF"

@@ -121,7 +121,7 @@ func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 
 // Text returns what Append appends, as a string, and false if the template is a single variable
 // that x does not have. If the template is constant, or a single variable whose value is text
-// without control characters, the string is a view of the template or the exchange, and nothing is
+// without control characters, the string borrows the template or the exchange, and nothing is
 // allocated.
 func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	if text, ok := t.Constant(); ok {

@@ -1,6 +1,6 @@
-// Package variable owns the named values of an exchange, and the %name% templates in which access
-// logs, header mutations and route conditions use them. It is pure: every value, time included,
-// comes from the exchange.
+// Package variable defines the named values of an exchange, and the %name% templates in which
+// access logs, header mutations and route conditions use them. It is pure: every value, time
+// included, comes from the exchange.
 package variable
 
 import (
@@ -22,7 +22,7 @@ type definition struct {
 	name string // a family's name ends in "_", and its argument follows
 	doc  string
 
-	// text returns a view of the exchange, and false if it has no such value.
+	// text returns a string that may borrow the exchange, and false if there is no such value.
 	text func(x *protocol.Exchange, arg string) (string, bool)
 	// write appends a value that is not text in the exchange, or returns false if there is none.
 	write func(dst []byte, x *protocol.Exchange) ([]byte, bool)
@@ -78,8 +78,8 @@ func Names() iter.Seq2[string, string] {
 // Name returns the variable's name as documented, its argument included.
 func (v Variable) Name() string { return v.def.name + v.arg }
 
-// Text returns the raw value of v, and whether x has one. A value that is text in the exchange is a
-// view of it, valid as long as x; numbers and times are formatted into a new string.
+// Text returns the raw value of v, and whether x has one. A value that is text in the exchange
+// borrows it, and is valid only as long as x; numbers and times are formatted into a new string.
 func (v Variable) Text(x *protocol.Exchange) (string, bool) {
 	if v.def.text != nil {
 		return v.def.text(x, v.arg)

@@ -59,7 +59,7 @@ func (w *Workload) Text() string {
 // maxPartLen is the maximum length of a part in bytes. Kubernetes names have at most 253.
 const maxPartLen = 256
 
-// validPart returns s if it can be a part of a workload, else "".
+// validPart returns s if it can be a part of a workload, and otherwise "".
 func validPart(s string) string {
 	if len(s) > maxPartLen || strings.IndexByte(s, ';') >= 0 || !utf8.ValidString(s) {
 		return ""

@@ -6,9 +6,9 @@
 //
 //	Match           detects the protocol by its first bytes
 //	ParseFrame      finds the end and the kind of the first frame
-//	ReadRequest     reads a frame into a routing view
+//	ReadRequest     reads the routing fields and attachments of a request
 //	AppendRequest   writes the frame for the host; SetID sets the new id
-//	ReadResponse    reads a response into a view
+//	ReadResponse    reads the status and attachments of a response
 //	AppendResponse  writes the frame for the client; SetID sets the old id
 //	AppendErrorResponse …   write the frames that Weft generates
 package xprotocol
@@ -53,23 +53,23 @@ type Messages interface {
 	// Authority and Path as protocol.Request says; Header with "service", "method", "version" and
 	// "group" (those that the request has, in this order, before everything else), then the
 	// attachments in wire order; OneWay, Serialization and ContentLength. It calls
-	// Header.MarkUnchanged. Strings are views of the frame. It skips the arguments. A body with an
+	// Header.MarkUnchanged. Strings borrow the frame. It skips the arguments. A body with an
 	// unknown serialization is not an error: r then holds only the values of the frame header.
 	// Errors are Faults of MalformedRequest.
 	ReadRequest(frame []byte, r *protocol.Request, v *FrameView) error
 
 	// AppendRequest appends the request with the changes in r. If r.Header is unchanged
-	// (protocol.Header.Changed), that is the frame byte for byte. Otherwise it encodes the frame
-	// again around the same arguments: the attachments as in the fields, and service, method,
-	// version and group where the protocol has them. remaining, if not 0, is the client's remaining
-	// time, to which AppendRequest lowers the timeout in the frame. The caller calls SetID next,
-	// which may compute the checksum. Errors are Faults: the frame cannot contain a change, because
-	// its serialization is unknown or a length would overflow.
+	// (protocol.Header.Changed), that is the frame byte for byte. Otherwise it keeps the arguments
+	// and encodes the rest of the frame again: the attachments from r.Header, and service, method,
+	// version and group at their places in the protocol. remaining, if not 0, is the client's
+	// remaining time, to which AppendRequest lowers the timeout in the frame. The caller calls
+	// SetID next, which may compute the checksum. Errors are Faults: the frame cannot contain a
+	// change, because its serialization is unknown or a length would overflow.
 	AppendRequest(dst, frame []byte, r *protocol.Request, v *FrameView, remaining time.Duration) ([]byte, error)
 
 	// ReadResponse fills r, which is empty, from a complete frame of kind Response: Status (the
 	// HTTP equivalent of the code), Code, Header with the attachments, marked unchanged, and
-	// ContentLength. Strings are views of the frame. It may defer attachments that are expensive to
+	// ContentLength. Strings borrow the frame. It may defer attachments that are expensive to
 	// find: see protocol.Header.SetLazy. An unknown serialization is not an error, as for
 	// ReadRequest. Errors are Faults of UpstreamMalformed.
 	ReadResponse(frame []byte, r *protocol.Response, v *FrameView) error
@@ -88,8 +88,8 @@ type ControlFrames interface {
 	// AppendHeartbeat appends a heartbeat request.
 	AppendHeartbeat(dst []byte, id uint64) []byte
 
-	// AppendHeartbeatAck appends the response to ping, a complete frame of kind Heartbeat.
-	AppendHeartbeatAck(dst, ping []byte) []byte
+	// AppendHeartbeatAck appends the response to heartbeat, a complete frame of kind Heartbeat.
+	AppendHeartbeatAck(dst, heartbeat []byte) []byte
 
 	// AppendGoAway appends a notice that asks the other side to send no more requests.
 	AppendGoAway(dst []byte, id uint64) []byte
@@ -104,11 +104,12 @@ type Traits struct {
 	// OptInGoAway: many peers do not know the frame of AppendGoAway, so Weft sends it only if the
 	// configuration enables it.
 	OptInGoAway bool
-	// FrameHeaderLen is how many bytes ParseFrame needs at most to determine a frame's size.
+	// FrameHeaderLen is the maximum number of bytes that ParseFrame needs to determine a frame's
+	// size.
 	FrameHeaderLen int
 }
 
-// Names of the fields of the routing view.
+// Names of the routing fields, which ReadRequest adds to the header of a request.
 const (
 	FieldService = "service"
 	FieldMethod  = "method"

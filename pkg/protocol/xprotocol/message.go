@@ -8,7 +8,7 @@ import (
 
 // Message is a complete frame as the Body of a request or a response. Filters read its body;
 // engines forward the frame. An RPC engine cannot send an exchange in which a service replaced the
-// Message by another Body.
+// Message with another Body.
 //
 // The creator of the Message owns the frame. Close does nothing; engines embed Message.
 type Message struct {
@@ -41,7 +41,7 @@ func MessageOf(body protocol.Body) *Message {
 
 func (m *Message) message() *Message { return m }
 
-// Content returns the body, a part of Frame. It does not count as read.
+// Content returns the body, a part of Frame. The bytes do not count as read.
 func (m *Message) Content() []byte {
 	return m.Frame[m.View.ContentOffset : len(m.Frame)-int(m.View.TrailerLen)]
 }

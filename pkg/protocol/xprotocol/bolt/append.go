@@ -60,7 +60,7 @@ func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 
 // newRequestWriter returns a writer for a request with header and the fields h.
 func newRequestWriter(header []byte, h *protocol.Header) (writer, error) {
-	old, _ := read(header) // ReadRequest has already validated it
+	old, _ := readRoutingNames(header) // ReadRequest has already validated it
 	service, method, group := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod), h.Get(xprotocol.FieldGroup)
 	if version := h.Get(xprotocol.FieldVersion); version != versionOf(old.service) {
 		switch {
@@ -72,16 +72,16 @@ func newRequestWriter(header []byte, h *protocol.Header) (writer, error) {
 		service = withVersion(service, version)
 	}
 	return writer{
-		header:  h,
-		routes:  true,
-		service: route{value: service, changed: service != old.service},
-		method:  route{value: method, changed: method != old.method},
-		group:   route{value: group, changed: group != old.group},
+		header:    h,
+		isRequest: true,
+		service:   routingField{value: service, changed: service != old.service},
+		method:    routingField{value: method, changed: method != old.method},
+		group:     routingField{value: group, changed: group != old.group},
 	}, nil
 }
 
-// route is a routing field.
-type route struct {
+// routingField is a routing field and its state while a header is written.
+type routingField struct {
 	value   string
 	changed bool
 	written bool
@@ -91,13 +91,13 @@ type route struct {
 type writer struct {
 	header *protocol.Header
 
-	routes                 bool // the header is that of a request
-	service, method, group route
+	isRequest              bool // the header is that of a request
+	service, method, group routingField
 }
 
-// routeOf returns the routing field of an entry name, or nil.
-func (w *writer) routeOf(name string) *route {
-	if !w.routes {
+// routingFieldOf returns the routing field of an entry name, or nil.
+func (w *writer) routingFieldOf(name string) *routingField {
+	if !w.isRequest {
 		return nil
 	}
 	switch name {
@@ -116,19 +116,19 @@ func (w *writer) append(dst, header []byte) []byte {
 	var e entry
 	for rest := header; len(rest) > 0; {
 		rest, _ = e.next(rest)
-		if e.isField(w.routes) {
+		if e.isField(w.isRequest) {
 			continue
 		}
-		if r := w.routeOf(e.key); r != nil && !e.nullKey && r.changed {
+		if r := w.routingFieldOf(e.key); r != nil && !e.nullKey && r.changed {
 			dst = r.append(dst, e.key)
 		} else {
 			dst = append(dst, e.bytes...)
 		}
 	}
 	for name, value := range w.header.All() {
-		r := w.routeOf(name)
+		r := w.routingFieldOf(name)
 		switch {
-		case w.routes && isRouting(name):
+		case w.isRequest && isRouting(name):
 		case r != nil && r.changed:
 			dst = r.append(dst, name)
 		case value == "" && hasNullValue(header, name):
@@ -138,7 +138,7 @@ func (w *writer) append(dst, header []byte) []byte {
 		}
 	}
 	for _, name := range [...]string{keyService, keyMethod, keyGroup} {
-		if r := w.routeOf(name); r != nil && r.changed && !r.written {
+		if r := w.routingFieldOf(name); r != nil && r.changed && !r.written {
 			dst = r.append(dst, name)
 		}
 	}
@@ -146,7 +146,7 @@ func (w *writer) append(dst, header []byte) []byte {
 }
 
 // append appends an entry with the field's value. It omits an empty one.
-func (r *route) append(dst []byte, name string) []byte {
+func (r *routingField) append(dst []byte, name string) []byte {
 	r.written = true
 	if r.value == "" {
 		return dst

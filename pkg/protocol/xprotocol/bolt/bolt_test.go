@@ -192,7 +192,7 @@ func TestErrorTextIsLimited(t *testing.T) {
 	for version, c := range codecs() {
 		request := c.AppendHeartbeat(nil, 5)
 		for name, text := range map[string]string{
-			"long": strings.Repeat("ä", maxFault), "not UTF-8": "a\xffb", "none": "",
+			"long": strings.Repeat("ä", maxErrorText), "not UTF-8": "a\xffb", "none": "",
 		} {
 			frame := c.AppendErrorResponse(nil, request, protocol.ReasonNoRoute, text)
 			var r protocol.Response
@@ -200,8 +200,8 @@ func TestErrorTextIsLimited(t *testing.T) {
 			if err := c.ReadResponse(frame, &r, &v); err != nil {
 				t.Fatal(err)
 			}
-			got := r.Header.Get(keyFault)
-			if len(got) > maxFault || strings.ContainsRune(got, '\uFFFD') || text != "" && got == "" {
+			got := r.Header.Get(keyErrorText)
+			if len(got) > maxErrorText || strings.ContainsRune(got, '\uFFFD') || text != "" && got == "" {
 				t.Errorf("%s, %s: %d bytes: %.20q", version, name, len(got), got)
 			}
 		}
@@ -229,11 +229,11 @@ func TestErrorResponseContainsException(t *testing.T) {
 				if got := string(frame[v.ContentOffset:]); got != content {
 					t.Errorf("%s, serialization %d, %v:\n got %q\nwant %q", version, code, reason, got, content)
 				}
-				if got := r.Header.Get(keyFault); got != "no ä€😀" {
+				if got := r.Header.Get(keyErrorText); got != "no ä€😀" {
 					t.Errorf("%s, serialization %d, %v: the header has %q", version, code, reason, got)
 				}
 				class, _, _ := c.lengths(frame)
-				if name := string(frame[c.responseHeadSize:][:class]); (name == faultClass) != (content != "") {
+				if name := string(frame[c.responseHeadSize:][:class]); (name == exceptionClass) != (content != "") {
 					t.Errorf("%s, serialization %d, %v: class %q", version, code, reason, name)
 				}
 			}
@@ -294,5 +294,5 @@ func BenchmarkForwardChanged(b *testing.B) {
 func addChecksum(c Codec, frame []byte) []byte {
 	frame[1] = withChecksums
 	frame[c.switchesOffset] |= checksumBit
-	return c.finish(frame, 0)
+	return c.appendChecksum(frame, 0)
 }

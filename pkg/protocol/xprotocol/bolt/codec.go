@@ -1,7 +1,7 @@
 // Package bolt implements the frames of SOFA Bolt, versions 1 and 2. The versions differ only in
 // the positions of the numbers in the head and in the optional checksum of version 2. So one codec
-// has two layouts, V1 and V2, which config.json names bolt and boltv2. README.md describes the view
-// of filters.
+// has two layouts, V1 and V2, which config.json names bolt and boltv2. README.md describes the
+// requests and responses that filters see.
 //
 // The files in the order of the data flow: codec.go (size and kind of a frame), layout.go
 // (positions in the head), read.go (reading), append.go (writing), controlframes.go (frames that
@@ -87,7 +87,7 @@ func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 		}
 		return xprotocol.Frame{}, fmt.Errorf("bolt: a frame of version %d does not begin with % x", c.version, b[:min(len(b), 2)])
 	}
-	if len(b) <= c.typeOffset || len(b) < c.head(b) {
+	if len(b) <= c.typeOffset || len(b) < c.headSize(b) {
 		return xprotocol.Frame{}, nil
 	}
 	class, header, content := c.lengths(b)
@@ -97,7 +97,7 @@ func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	return xprotocol.Frame{
 		Kind: c.kind(b),
 		ID:   uint64(c.id(b)),
-		Size: c.head(b) + class + header + content + c.checksumSize(b),
+		Size: c.headSize(b) + class + header + content + c.checksumSize(b),
 	}, nil
 }
 

@@ -139,7 +139,7 @@ func faultText(c Codec, fault []byte) (string, error) {
 	if err := c.ReadResponse(fault, &r, &v); err != nil {
 		return "", err
 	}
-	text, ok := r.Header.Lookup(keyFault)
+	text, ok := r.Header.Lookup(keyErrorText)
 	if !ok {
 		return "", errors.New("the header has no text")
 	}

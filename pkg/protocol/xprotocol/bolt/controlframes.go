@@ -10,12 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// keyFault is the header entry of the error text in a response that Weft generates, with any
+// keyErrorText is the header entry of the error text in a response that Weft generates, with any
 // serialization.
-const keyFault = "weft-fault"
+const keyErrorText = "weft-fault"
 
-// maxFault is the maximum size of the error text, in bytes.
-const maxFault = 4 << 10
+// maxErrorText is the maximum size of the error text, in bytes.
+const maxErrorText = 4 << 10
 
 // heartbeatTimeout is the timeout that peers declare in a heartbeat, in ms.
 const heartbeatTimeout = 3000
@@ -28,31 +28,31 @@ const hessian2 = 1
 // clients throw it as the cause of a server exception and otherwise use the status; Node clients
 // show it with any status.
 func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
-	if len(text) > maxFault || !utf8.ValidString(text) {
+	if len(text) > maxErrorText || !utf8.ValidString(text) {
 		text = truncateUTF8(text)
 	}
 	start := len(dst)
-	dst = c.appendResponseHead(dst, frame, commandResponse, reason.Spec().Bolt, 4+len(keyFault)+4+len(text))
+	dst = c.appendResponseHead(dst, frame, commandResponse, reason.Spec().Bolt, 4+len(keyErrorText)+4+len(text))
 	if frame[c.serializationOffset] != hessian2 {
-		return c.finish(appendEntry(dst, keyFault, text), start)
+		return c.appendChecksum(appendEntry(dst, keyErrorText, text), start)
 	}
-	c.setClassLength(dst[start:], len(faultClass))
-	dst = appendEntry(append(dst, faultClass...), keyFault, text)
+	c.setClassLength(dst[start:], len(exceptionClass))
+	dst = appendEntry(append(dst, exceptionClass...), keyErrorText, text)
 	content := len(dst)
 	dst = appendException(dst, text)
 	c.setContentLength(dst[start:], len(dst)-content)
-	return c.finish(dst, start)
+	return c.appendChecksum(dst, start)
 }
 
-// faultClass is the exception that servers send in error responses.
-const faultClass = "com.alipay.remoting.rpc.exception.RpcServerException"
+// exceptionClass is the exception that servers send in error responses.
+const exceptionClass = "com.alipay.remoting.rpc.exception.RpcServerException"
 
-// appendException appends a faultClass with a message in the Hessian of SOFA's peers, a draft of
+// appendException appends an exceptionClass with a message in the Hessian of SOFA's peers, a draft of
 // Hessian 2: 'O' defines a class, 'o' creates an object of it. The message is UTF-8 and shorter
 // than 64 Ki. Clients initialize the fields that are not written. An empty stack trace is written,
 // so that clients do not show their own stack trace.
 func appendException(dst []byte, message string) []byte {
-	dst = append(dst, "O\xc8\x34"+faultClass+"\x92\x0ddetailMessage\x0astackTrace"+"o\x90"+"S\x00\x00"...)
+	dst = append(dst, "O\xc8\x34"+exceptionClass+"\x92\x0ddetailMessage\x0astackTrace"+"o\x90"+"S\x00\x00"...)
 	lengthOffset, units := len(dst)-2, 0
 	for _, r := range message {
 		if r > '\uffff' { // two units of UTF-16, each written like a rune
@@ -73,10 +73,10 @@ func appendUnit(dst []byte, u rune) []byte {
 	return append(dst, 0xe0|byte(u>>12), 0x80|byte(u>>6)&0x3f, 0x80|byte(u)&0x3f)
 }
 
-// truncateUTF8 returns the valid UTF-8 in text, truncated to maxFault bytes.
+// truncateUTF8 returns the valid UTF-8 in text, truncated to maxErrorText bytes.
 func truncateUTF8(text string) string {
 	text = strings.ToValidUTF8(text, "")
-	for n := maxFault; n < len(text); n-- {
+	for n := maxErrorText; n < len(text); n-- {
 		if utf8.RuneStart(text[n]) {
 			return text[:n]
 		}
@@ -85,8 +85,8 @@ func truncateUTF8(text string) string {
 }
 
 // AppendHeartbeatAck implements xprotocol.ControlFrames.
-func (c Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
-	return c.finish(c.appendResponseHead(dst, ping, commandHeartbeat, statusSuccess, 0), len(dst))
+func (c Codec) AppendHeartbeatAck(dst, heartbeat []byte) []byte {
+	return c.appendChecksum(c.appendResponseHead(dst, heartbeat, commandHeartbeat, statusSuccess, 0), len(dst))
 }
 
 // appendResponseHead appends the head of a response in the version and serialization of the
@@ -127,11 +127,11 @@ func (c Codec) appendControlFrame(dst []byte, command, frameType byte, id uint64
 	}
 	dst = binary.BigEndian.AppendUint32(dst, heartbeatTimeout)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
-	return c.finish(dst, start)
+	return c.appendChecksum(dst, start)
 }
 
-// finish appends the checksum of the frame that begins at start, if it has one.
-func (c Codec) finish(dst []byte, start int) []byte {
+// appendChecksum appends the checksum of the frame that begins at start, if it has one.
+func (c Codec) appendChecksum(dst []byte, start int) []byte {
 	if c.checksumSize(dst[start:]) > 0 {
 		dst = binary.BigEndian.AppendUint32(dst, crc32.ChecksumIEEE(dst[start:]))
 	}

@@ -66,8 +66,8 @@ func (l *layout) setTimeout(b []byte, n int) {
 }
 func (l *layout) status(b []byte) int { return int(binary.BigEndian.Uint16(b[l.statusOffset:])) }
 
-// head returns the size of a frame's head. b contains at least the type.
-func (l *layout) head(b []byte) int {
+// headSize returns the size of a frame's head. b contains at least the type.
+func (l *layout) headSize(b []byte) int {
 	if b[l.typeOffset] == typeResponse {
 		return l.responseHeadSize
 	}
@@ -76,20 +76,20 @@ func (l *layout) head(b []byte) int {
 
 // lengths returns the lengths that the head declares.
 func (l *layout) lengths(b []byte) (class, header, content int) {
-	end := b[l.head(b)-8:]
+	end := b[l.headSize(b)-8:]
 	return int(binary.BigEndian.Uint16(end)), int(binary.BigEndian.Uint16(end[2:])), int(binary.BigEndian.Uint32(end[4:]))
 }
 
 func (l *layout) setClassLength(b []byte, n int) {
-	binary.BigEndian.PutUint16(b[l.head(b)-8:], uint16(n))
+	binary.BigEndian.PutUint16(b[l.headSize(b)-8:], uint16(n))
 }
 
 func (l *layout) setContentLength(b []byte, n int) {
-	binary.BigEndian.PutUint32(b[l.head(b)-4:], uint32(n))
+	binary.BigEndian.PutUint32(b[l.headSize(b)-4:], uint32(n))
 }
 
 func (l *layout) setHeaderLength(b []byte, n int) {
-	binary.BigEndian.PutUint16(b[l.head(b)-6:], uint16(n))
+	binary.BigEndian.PutUint16(b[l.headSize(b)-6:], uint16(n))
 }
 
 // checksumSize returns the size of a frame's checksum, or 0 if it has none.

@@ -43,22 +43,22 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.Frame
 	if ms := c.timeout(frame); ms > 0 {
 		v.Timeout = time.Duration(ms) * time.Millisecond
 	}
-	routing, ok := read(header)
+	routing, ok := readRoutingNames(header)
 	if !ok {
 		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", errHeader)
 	}
 	h := &r.Header
-	add(h, xprotocol.FieldService, routing.service)
-	add(h, xprotocol.FieldMethod, routing.method)
-	add(h, xprotocol.FieldVersion, versionOf(routing.service))
-	add(h, xprotocol.FieldGroup, routing.group)
+	addNonEmpty(h, xprotocol.FieldService, routing.service)
+	addNonEmpty(h, xprotocol.FieldMethod, routing.method)
+	addNonEmpty(h, xprotocol.FieldVersion, versionOf(routing.service))
+	addNonEmpty(h, xprotocol.FieldGroup, routing.group)
 	addEntries(h, header, true)
 	r.Authority, _, _ = strings.Cut(routing.service, ":")
 	v.Text = append(append(v.Text[:0], '/'), routing.service...)
 	if routing.service != "" || routing.method != "" {
 		v.Text = append(append(v.Text, '/'), routing.method...)
 	}
-	r.Path = view(v.Text)
+	r.Path = unsafeString(v.Text)
 	h.MarkUnchanged()
 	return nil
 }
@@ -84,15 +84,16 @@ func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Fra
 // split returns the header of a complete frame and the offset of its content.
 func (c Codec) split(frame []byte) (header []byte, content int) {
 	class, size, _ := c.lengths(frame)
-	start := c.head(frame) + class
+	start := c.headSize(frame) + class
 	return frame[start : start+size : start+size], start + size
 }
 
-// names are the routing names in a header.
-type names struct{ service, method, group string }
+// routingNames are the routing names in a header.
+type routingNames struct{ service, method, group string }
 
-// read reads the names in a complete header, or returns false if an entry exceeds it.
-func read(header []byte) (s names, ok bool) {
+// readRoutingNames reads the names in a complete header, or returns false if an entry extends past
+// its end.
+func readRoutingNames(header []byte) (s routingNames, ok bool) {
 	target := ""
 	for len(header) > 0 {
 		key, ok := textSize(header)
@@ -106,13 +107,13 @@ func read(header []byte) (s names, ok bool) {
 		text := header[key+4 : key+value]
 		switch string(header[4:key]) {
 		case keyService:
-			s.service = view(text)
+			s.service = unsafeString(text)
 		case keyTarget:
-			target = view(text)
+			target = unsafeString(text)
 		case keyMethod:
-			s.method = view(text)
+			s.method = unsafeString(text)
 		case keyGroup:
-			s.group = view(text)
+			s.group = unsafeString(text)
 		}
 		header = header[key+value:]
 	}
@@ -135,12 +136,12 @@ func (e *entry) next(header []byte) (rest []byte, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	e.key, e.nullKey = textOf(header[:key])
+	e.key, e.nullKey = decodeText(header[:key])
 	value, ok := textSize(header[key:])
 	if !ok {
 		return nil, false
 	}
-	e.value, e.nullValue = textOf(header[key : key+value])
+	e.value, e.nullValue = decodeText(header[key : key+value])
 	e.bytes = header[:key+value]
 	return header[key+value:], true
 }
@@ -157,8 +158,8 @@ func textSize(b []byte) (size int, ok bool) {
 	return 4 + n, n >= 0 && n <= len(b)-4
 }
 
-// textOf decodes a text that textSize has measured. A length of -1 is null.
-func textOf(b []byte) (s string, null bool) { return view(b[4:]), b[0] > 0x7f }
+// decodeText decodes a text that textSize has measured. A length of -1 is null.
+func decodeText(b []byte) (s string, null bool) { return unsafeString(b[4:]), b[0] > 0x7f }
 
 // isField reports whether filters see an entry under its name. They do not if it has no name, or in
 // a request if a routing field has that name.
@@ -178,8 +179,8 @@ func isRouting(name string) bool {
 	return false
 }
 
-// addEntries adds the entries of a header that are fields. It returns false at an entry that
-// exceeds the header.
+// addEntries adds the entries of a header that are fields. It returns false if an entry extends
+// past the end of the header.
 func addEntries(h *protocol.Header, header []byte, inRequest bool) bool {
 	var e entry
 	for len(header) > 0 {
@@ -195,7 +196,7 @@ func addEntries(h *protocol.Header, header []byte, inRequest bool) bool {
 	return true
 }
 
-func add(h *protocol.Header, name, value string) {
+func addNonEmpty(h *protocol.Header, name, value string) {
 	if value != "" {
 		h.Add(name, value)
 	}
@@ -262,7 +263,7 @@ func httpStatus(status int) int {
 	return 500
 }
 
-// view returns b as a string that shares its memory. The string is valid only until b is changed or
+// unsafeString returns b as a string that shares its memory. The string is valid only until b is changed or
 // reused. This is the package's only unsafe code; it saves an allocation for each string of a
 // frame.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -51,7 +51,7 @@ type Suite struct {
 	Authority func(service string) string
 
 	// SpecialFields are other fields with a meaning for the codec: fields that repeat a routing
-	// field, and timeouts. The tests change them only by the routing field or by the remaining
+	// field, and timeouts. The tests change them only through the routing field or the remaining
 	// argument of AppendRequest.
 	SpecialFields []string
 
@@ -110,7 +110,7 @@ func checks() []check {
 		{"changed responses arrive", checkResponseChanges},
 		{"routing fields arrive", checkRouting},
 		{"timeouts are lowered and never raised", checkTimeouts},
-		{"faults become responses", checkFaults},
+		{"faults become responses", checkErrorResponses},
 		{"heartbeats are acknowledged", checkHeartbeats},
 		{"GOAWAY is recognized", checkGoAway},
 		{"the hot path does not allocate", checkAllocations},
@@ -152,18 +152,18 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		tb.Errorf("Suite.Oversize is empty")
 	}
 	names := map[string]bool{}
-	open := map[xprotocol.Kind]int{}
+	changeable := map[xprotocol.Kind]int{}
 	for _, f := range s.Frames {
 		if f.Name == "" || names[f.Name] {
 			tb.Errorf("frame name %q is empty or not unique", f.Name)
 		}
 		names[f.Name] = true
 		if head, _ := c.ParseFrame(f.Bytes); !f.Unchangeable {
-			open[head.Kind]++
+			changeable[head.Kind]++
 		}
 	}
 	for _, kind := range []xprotocol.Kind{xprotocol.Request, xprotocol.Response} {
-		if open[kind] == 0 {
+		if changeable[kind] == 0 {
 			tb.Errorf("Suite.Frames has no %s whose fields can be changed", kindName(kind))
 		}
 	}
@@ -187,12 +187,12 @@ func View(c xprotocol.Codec, frame []byte) string {
 		}
 		r := &m.request
 		fmt.Fprintf(&b, "authority %s\npath %s\n", r.Authority, r.Path)
-		line(&b, "serialization", r.Serialization)
+		writeLine(&b, "serialization", r.Serialization)
 		if m.view.Timeout != 0 {
-			line(&b, "timeout", m.view.Timeout.String())
+			writeLine(&b, "timeout", m.view.Timeout.String())
 		}
 		fmt.Fprintf(&b, "content %d bytes\n", r.ContentLength)
-		fields(&b, &r.Header)
+		writeFields(&b, &r.Header)
 	case xprotocol.Response:
 		if err := m.readResponse(c, frame); err != nil {
 			fmt.Fprintf(&b, "error: %v\n", err)
@@ -200,20 +200,20 @@ func View(c xprotocol.Codec, frame []byte) string {
 		}
 		r := &m.response
 		fmt.Fprintf(&b, "status %d, code %d\ncontent %d bytes\n", r.Status, r.Code, r.ContentLength)
-		fields(&b, &r.Header)
+		writeFields(&b, &r.Header)
 	default: // other kinds have only a head
 	}
 	return b.String()
 }
 
-// line writes a line unless value is empty.
-func line(b *strings.Builder, name, value string) {
+// writeLine writes a line unless value is empty.
+func writeLine(b *strings.Builder, name, value string) {
 	if value != "" {
 		fmt.Fprintf(b, "%s %s\n", name, value)
 	}
 }
 
-func fields(b *strings.Builder, h *protocol.Header) {
+func writeFields(b *strings.Builder, h *protocol.Header) {
 	for name, value := range h.All() {
 		fmt.Fprintf(b, "  %s: %s\n", name, value)
 	}

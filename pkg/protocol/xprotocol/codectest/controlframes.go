@@ -10,15 +10,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Error texts. Both contain non-ASCII characters; the second has a character that UTF-16, and
-// protocols that count in it, represent by two units.
+// Error texts. Both contain non-ASCII characters; the second has a character of two UTF-16 code
+// units, which some protocols count.
 const (
-	faultText     = "no hôst available"
-	faultTextWide = "no 🏠 at «a»"
+	errorText     = "no hôst available"
+	errorTextWide = "no 🏠 at «a»"
 )
 
-// checkFaults checks that each reason has an error response, with its code and the text.
-func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
+// checkErrorResponses checks that each reason has an error response, with its code and the text.
+func checkErrorResponses(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		head, _ := c.ParseFrame(f.Bytes)
 		if !isRequest(head.Kind) {
@@ -26,10 +26,10 @@ func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		for reason := range protocol.Reasons() {
 			name := fmt.Sprintf("%s, %v", f.Name, reason)
-			frame := cutBefore(tb, name, c.AppendErrorResponse([]byte(before), f.Bytes, reason, faultText))
+			frame := cutBefore(tb, name, c.AppendErrorResponse([]byte(before), f.Bytes, reason, errorText))
 			checkControlFrame(tb, c, s, name, frame, xprotocol.Frame{Kind: xprotocol.Response, ID: head.ID, Size: len(frame)})
 			short := f.Bytes[:min(len(f.Bytes), c.Traits().FrameHeaderLen)]
-			if got := c.AppendErrorResponse([]byte(before), short, reason, faultText); string(got) != before+string(frame) {
+			if got := c.AppendErrorResponse([]byte(before), short, reason, errorText); string(got) != before+string(frame) {
 				tb.Errorf("%s: error response for the request's head %x, for the complete request %x", name, got, frame)
 			}
 			var m message
@@ -40,20 +40,20 @@ func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			if want := s.Code(reason.Spec()); m.response.Code != want || m.response.Status < 400 {
 				tb.Errorf("%s: code %d, status %d, want the code %d", name, m.response.Code, m.response.Status, want)
 			}
-			checkFaultText(tb, c, s, name, f.Bytes, reason)
+			checkErrorText(tb, c, s, name, f.Bytes, reason)
 		}
 	}
 }
 
-// checkFaultText checks that a peer finds the text in an error response.
-func checkFaultText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, request []byte, reason protocol.Reason) {
+// checkErrorText checks that a peer finds the text in an error response.
+func checkErrorText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, request []byte, reason protocol.Reason) {
 	if s.FaultText == nil {
-		if frame := c.AppendErrorResponse(nil, request, reason, faultText); !strings.Contains(string(frame), faultText) {
+		if frame := c.AppendErrorResponse(nil, request, reason, errorText); !strings.Contains(string(frame), errorText) {
 			tb.Errorf("%s: the text is not in %q", name, frame)
 		}
 		return
 	}
-	for _, want := range []string{"", faultText, faultTextWide} {
+	for _, want := range []string{"", errorText, errorTextWide} {
 		if got, err := s.FaultText(c.AppendErrorResponse(nil, request, reason, want)); err != nil || got != want {
 			tb.Errorf("%s: the text %q is received as %q, %v", name, want, got, err)
 		}
@@ -81,9 +81,9 @@ func checkControlFrame(tb testing.TB, c xprotocol.Codec, s *Suite, name string, 
 // checkHeartbeats checks that AppendHeartbeat appends a heartbeat, and that its acknowledgement has
 // its id.
 func checkHeartbeats(tb testing.TB, c xprotocol.Codec, s *Suite) {
-	checkAck := func(name string, ping []byte) {
-		head, _ := c.ParseFrame(ping)
-		ack := cutBefore(tb, name, c.AppendHeartbeatAck([]byte(before), ping))
+	checkAck := func(name string, heartbeat []byte) {
+		head, _ := c.ParseFrame(heartbeat)
+		ack := cutBefore(tb, name, c.AppendHeartbeatAck([]byte(before), heartbeat))
 		checkControlFrame(tb, c, s, name+", its acknowledgement", ack, xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(ack)})
 	}
 	for _, f := range s.Frames {
@@ -92,13 +92,13 @@ func checkHeartbeats(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 	}
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
-		ping := cutBefore(tb, "a heartbeat", c.AppendHeartbeat([]byte(before), id))
-		if len(ping) == 0 {
+		heartbeat := cutBefore(tb, "a heartbeat", c.AppendHeartbeat([]byte(before), id))
+		if len(heartbeat) == 0 {
 			return // the protocol has no such frame
 		}
 		name := fmt.Sprintf("a heartbeat with the id %d", id)
-		checkControlFrame(tb, c, s, name, ping, xprotocol.Frame{Kind: xprotocol.Heartbeat, ID: id, Size: len(ping)})
-		checkAck(name, ping)
+		checkControlFrame(tb, c, s, name, heartbeat, xprotocol.Frame{Kind: xprotocol.Heartbeat, ID: id, Size: len(heartbeat)})
+		checkAck(name, heartbeat)
 	}
 }
 

@@ -18,14 +18,14 @@ const before = "before"
 // checkViews checks that golden frames have the views of the suite.
 func checkViews(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
-		if got := View(c, f.Bytes); trimmed(got) != trimmed(f.View) {
+		if got := View(c, f.Bytes); trimLines(got) != trimLines(f.View) {
 			tb.Errorf("%s parses as\n%swant\n%s", f.Name, got, f.View)
 		}
 	}
 }
 
-// trimmed returns text without the white space around its lines, and without empty lines.
-func trimmed(text string) string {
+// trimLines returns text without the white space around its lines, and without empty lines.
+func trimLines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -206,7 +206,7 @@ func checkForwarded(tb testing.TB, c xprotocol.Codec, name string, kind xprotoco
 	}
 }
 
-// checkUnchanged checks that an unchanged message keeps all bytes, also after a field is set to its
+// checkUnchanged checks that an unchanged message keeps all bytes, even after a field is set to its
 // current value.
 func checkUnchanged(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {

@@ -62,7 +62,7 @@ func appendChangedRequest(dst, frame []byte, h *protocol.Header, maxTimeout int6
 		offset = v.end
 	}
 	if q.service.changed() {
-		replace(q.call.path, q.service.in(view(q.call.path.text)))
+		replace(q.call.path, q.service.replaceService(unsafeString(q.call.path.text)))
 	}
 	if q.version.changed() {
 		replace(q.call.version, q.version.after)
@@ -103,8 +103,9 @@ type change struct{ before, after string }
 
 func (c *change) changed() bool { return c.before != c.after }
 
-// in returns the path text with the new service; it keeps a context before the service.
-func (c *change) in(text string) string {
+// replaceService returns the path text with the new service; it keeps the context before the
+// service, if there is one.
+func (c *change) replaceService(text string) string {
 	if context, ok := strings.CutSuffix(text, c.before); ok && strings.HasSuffix(context, "/") {
 		return context + c.after
 	}
@@ -143,10 +144,10 @@ func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 		}
 		c.applyAttachment(&e)
 	}
-	q.service = change{view(c.service()), h.Get(xprotocol.FieldService)}
-	q.method = change{view(c.method.text), h.Get(xprotocol.FieldMethod)}
-	q.version = change{view(c.version.text), h.Get(xprotocol.FieldVersion)}
-	q.group = change{view(c.group), h.Get(xprotocol.FieldGroup)}
+	q.service = change{unsafeString(c.service()), h.Get(xprotocol.FieldService)}
+	q.method = change{unsafeString(c.method.text), h.Get(xprotocol.FieldMethod)}
+	q.version = change{unsafeString(c.version.text), h.Get(xprotocol.FieldVersion)}
+	q.group = change{unsafeString(c.group), h.Get(xprotocol.FieldGroup)}
 	if q.service.changed() && q.service.after == "" || q.method.changed() && q.method.after == "" {
 		return protocol.NewFault(protocol.Internal, errNoName)
 	}
@@ -197,13 +198,13 @@ func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 		switch {
 		case f == nil:
 			return dst
-		case q.service.changed() && f.Value == view(e.Value):
-			return q.set(dst, e, q.service.in(f.Value))
+		case q.service.changed() && f.Value == unsafeString(e.Value):
+			return q.set(dst, e, q.service.replaceService(f.Value))
 		default:
 			return q.set(dst, e, f.Value)
 		}
 	}
-	if isRouting(view(e.Key)) {
+	if isRouting(unsafeString(e.Key)) {
 		return q.keep(dst, e)
 	}
 	return q.rewriter.appendEntry(dst, e)

@@ -77,7 +77,7 @@ func (w *rewriter) field(e *hessian.Entry) *protocol.Field {
 		if i >= n {
 			i -= n
 		}
-		if f := w.header.At(i); f.Name == view(e.Key) && !w.isUsed(i) {
+		if f := w.header.At(i); f.Name == unsafeString(e.Key) && !w.isUsed(i) {
 			w.use(i)
 			w.next = i + 1
 			return f
@@ -144,13 +144,13 @@ func (w *rewriter) keep(dst []byte, e *hessian.Entry) []byte {
 // set appends an attachment with a value, which may be unchanged.
 func (w *rewriter) set(dst []byte, e *hessian.Entry, value string) []byte {
 	valueStart := len(dst) + e.ValueStart - e.Start
-	if value == view(e.Value) {
+	if value == unsafeString(e.Value) {
 		dst = w.keep(dst, e)
 	} else {
 		dst = append(dst, w.body[e.Start:e.ValueStart]...)
 		dst = hessian.AppendString(dst, value)
 	}
-	w.lower(view(e.Key), dst[valueStart:])
+	w.lowerIfTimeout(unsafeString(e.Key), dst[valueStart:])
 	return dst
 }
 
@@ -159,12 +159,12 @@ func (w *rewriter) add(dst []byte, name, value string) []byte {
 	dst = hessian.AppendString(dst, name)
 	valueStart := len(dst)
 	dst = hessian.AppendString(dst, value)
-	w.lower(name, dst[valueStart:])
+	w.lowerIfTimeout(name, dst[valueStart:])
 	return dst
 }
 
-// lower lowers the Hessian value of an attachment if the attachment is a timeout.
-func (w *rewriter) lower(name string, value []byte) {
+// lowerIfTimeout lowers the Hessian value of an attachment if the attachment is a timeout.
+func (w *rewriter) lowerIfTimeout(name string, value []byte) {
 	if w.maxTimeout > 0 && isTimeout(name) {
 		lowerTimeout(value, w.maxTimeout)
 	}

@@ -1,6 +1,6 @@
 // Package dubbo implements the frames of Dubbo 2: a head of 16 bytes and a body. It reads and
-// changes bodies in Hessian 2, and forwards others unchanged. README.md describes the view of
-// filters.
+// changes bodies in Hessian 2, and forwards others unchanged. README.md describes the requests and
+// responses that filters see.
 //
 // The files in the order of the data flow: codec.go (size and kind of a frame), request.go and
 // response.go (reading), attachments.go and timeout.go (shared code), append.go (writing),

@@ -27,17 +27,17 @@ func (Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
 	return patchBodyLength(hessian.AppendNull(dst), start)
 }
 
-// AppendHeartbeatAck implements xprotocol.ControlFrames. The body is a null in the serialization of
-// the ping. If Weft does not support that serialization, it is the ping's body.
-func (Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
+// AppendHeartbeatAck implements xprotocol.ControlFrames. The body is a null in Hessian 2. If the
+// heartbeat has a body in another serialization, the acknowledgement repeats that body.
+func (Codec) AppendHeartbeatAck(dst, heartbeat []byte) []byte {
 	start := len(dst)
-	id := binary.BigEndian.Uint64(ping[idOffset:])
-	body := ping[headSize:]
-	if isHessian(ping) || len(body) == 0 || len(body) > maxEvent {
+	id := binary.BigEndian.Uint64(heartbeat[idOffset:])
+	body := heartbeat[headSize:]
+	if isHessian(heartbeat) || len(body) == 0 || len(body) > maxEvent {
 		dst = appendHead(dst, flagEvent|serializationHessian, statusOK, id)
 		return patchBodyLength(hessian.AppendNull(dst), start)
 	}
-	dst = appendHead(dst, flagEvent|ping[flagsOffset]&maskSerialization, statusOK, id)
+	dst = appendHead(dst, flagEvent|heartbeat[flagsOffset]&maskSerialization, statusOK, id)
 	return patchBodyLength(append(dst, body...), start)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // ReadRequest implements xprotocol.Messages. If the body has a value twice, such as the version,
-// the view has the value that a provider uses: the attachment, if there is one. So Header does not
+// Header has the value that a provider uses: the attachment, if there is one. So Header does not
 // repeat "version" and "group" among the attachments, and omits attachments that have the name of a
 // routing field but another meaning. The path of a request in another serialization is "/".
 func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
@@ -34,16 +34,16 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameVi
 	}
 	v.Ambiguous = c.isAmbiguous()
 	service, method := c.service(), c.method.text
-	r.Authority = view(service)
+	r.Authority = unsafeString(service)
 	v.Text = append(append(v.Text[:0], '/'), service...)
 	v.Text = append(append(v.Text, '/'), method...)
-	r.Path = view(v.Text)
+	r.Path = unsafeString(v.Text)
 	r.Header.MarkUnchanged()
 	return nil
 }
 
 // readAttachments consumes the attachments of a call and fills the fields. The routing fields come
-// first, although the attachments may change them.
+// first, although their values are known only after the attachments.
 func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Header, v *xprotocol.FrameView) error {
 	h.Add(xprotocol.FieldService, "")
 	h.Add(xprotocol.FieldMethod, "")
@@ -62,16 +62,16 @@ func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Head
 			break
 		}
 		c.applyAttachment(&e)
-		if !isField(&e) || isRouting(view(e.Key)) {
+		if !isField(&e) || isRouting(unsafeString(e.Key)) {
 			continue
 		}
-		h.Add(view(e.Key), view(e.Value))
-		if isTimeout(view(e.Key)) {
+		h.Add(unsafeString(e.Key), unsafeString(e.Value))
+		if isTimeout(unsafeString(e.Key)) {
 			recordTimeout(v, &e, body, c.attachments)
 		}
 	}
 	for i, text := range [...][]byte{c.service(), c.method.text, c.version.text, c.group} {
-		h.At(i).Value = view(text)
+		h.At(i).Value = unsafeString(text)
 	}
 	for i := 3; i >= 0; i-- {
 		if f := h.At(i); f.Value == "" {
@@ -223,8 +223,8 @@ func (c *call) applyAttachment(e *hessian.Entry) {
 	}
 }
 
-// service returns the called interface: the attachment "interface" or "path", or else the path of
-// the body.
+// service returns the called interface: the attachment "interface" or "path", or otherwise the path
+// of the body.
 func (c *call) service() []byte {
 	switch {
 	case len(c.iface) > 0:
@@ -236,10 +236,10 @@ func (c *call) service() []byte {
 	}
 }
 
-// isAmbiguous reports whether providers may interpret a call as another call than the fields
-// describe. Providers look up the service by the path of the attachment or the body, not by the
-// interface. Old providers treat a call of a generic method as generic with any declared types. A
-// path with a context ("shop/org.example.Shop") is not ambiguous.
+// isAmbiguous reports whether providers may interpret a call as a call other than the one that the
+// fields describe. Providers look up the service by the path of the attachment or the body, not by
+// the interface. Old providers treat a call of a generic method as generic with any declared types.
+// A path with a context ("shop/org.example.Shop") is not ambiguous.
 func (c *call) isAmbiguous() bool {
 	service := c.service()
 	for _, path := range [...][]byte{c.target, c.path.text} {
@@ -264,7 +264,7 @@ func isRouting(name string) bool {
 	}
 }
 
-// view returns b as a string that shares its memory. The string is valid only until b is changed or
+// unsafeString returns b as a string that shares its memory. The string is valid only until b is changed or
 // reused. This is the package's only unsafe code; it saves an allocation for each string of a
 // frame.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -10,15 +10,15 @@ import (
 
 // Statuses of responses.
 const (
-	statusOK                = 20
-	statusClientTimeout     = 30
-	statusServerTimeout     = 31
-	statusChannelInactive   = 35
-	statusBadRequest        = 40
-	statusBadResponse       = 50
-	statusServiceNotFound   = 60
-	statusClientError       = 90
-	statusThreadPoolIsEmpty = 100
+	statusOK                  = 20
+	statusClientTimeout       = 30
+	statusServerTimeout       = 31
+	statusChannelInactive     = 35
+	statusBadRequest          = 40
+	statusBadResponse         = 50
+	statusServiceNotFound     = 60
+	statusClientError         = 90
+	statusThreadPoolExhausted = 100
 )
 
 // httpStatus returns the HTTP equivalent of a status. An exception that a service throws has
@@ -33,7 +33,7 @@ func httpStatus(status byte) int {
 		return 404
 	case statusChannelInactive, statusBadResponse:
 		return 502
-	case statusThreadPoolIsEmpty:
+	case statusThreadPoolExhausted:
 		return 503
 	case statusClientTimeout, statusServerTimeout:
 		return 504
@@ -42,8 +42,8 @@ func httpStatus(status byte) int {
 	}
 }
 
-// Kinds of results: the first value of a response with statusOK. The kinds with attachments exist
-// since Dubbo 2.6.3 (protocol 2.0.2).
+// Kinds of results: the first value of a response with statusOK. The kinds with attachments require
+// Dubbo 2.6.3 or later (protocol 2.0.2).
 const (
 	resultException = iota
 	resultValue
@@ -66,7 +66,7 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Frame
 	if !isHessian(frame) || frame[statusOffset] != statusOK {
 		return nil
 	}
-	kind, err := resultOf(frame[headSize:])
+	kind, err := resultKindOf(frame[headSize:])
 	if err != nil {
 		return malformedResponse(err)
 	}
@@ -78,7 +78,7 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Frame
 	return nil
 }
 
-// attachments loads the attachments of a response from its view.
+// attachments is the FieldLoader of a response: it loads the attachments from FrameView.LazyFields.
 type attachments xprotocol.FrameView
 
 // LoadFields implements protocol.FieldLoader. If the attachments are malformed, it adds those
@@ -98,7 +98,7 @@ func (v *attachments) LoadFields(h *protocol.Header) {
 			return
 		}
 		if isField(&e) {
-			h.Add(view(e.Key), view(e.Value))
+			h.Add(unsafeString(e.Key), unsafeString(e.Value))
 		}
 	}
 }
@@ -114,8 +114,8 @@ type result struct {
 	value int // offset in the body
 }
 
-// resultOf returns the kind of the result in a body, which is nearly always an int of one byte.
-func resultOf(body []byte) (int32, error) {
+// resultKindOf returns the kind of the result in a body, which is nearly always an int of one byte.
+func resultKindOf(body []byte) (int32, error) {
 	if len(body) > 0 && shortZero+resultException <= body[0] && body[0] <= shortZero+resultNullAttached {
 		return int32(body[0] - shortZero), nil
 	}

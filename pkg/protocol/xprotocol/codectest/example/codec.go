@@ -1,5 +1,5 @@
-// Package example is the codec of Memo, a protocol that exists only as an example. It is the shortest
-// codec that fulfills the codec contract. Read or copy it to add a protocol: see
+// Package example is the codec of Memo, a protocol that exists only as an example. It implements
+// the codec contract in as little code as possible. Read or copy it to add a protocol: see
 // docs/add-a-protocol.md.
 package example
 
@@ -35,12 +35,12 @@ const (
 
 // Kinds of frames on the wire.
 const (
-	kindRequest  = '?'
-	kindOneWay   = '!'
-	kindResponse = '='
-	kindPing     = 'p'
-	kindPong     = 'P'
-	kindGoAway   = 'G'
+	kindRequest      = '?'
+	kindOneWay       = '!'
+	kindResponse     = '='
+	kindHeartbeat    = 'p'
+	kindHeartbeatAck = 'P'
+	kindGoAway       = 'G'
 )
 
 //nolint:gochecknoglobals // a constant
@@ -86,9 +86,9 @@ func kindOf(kind byte) xprotocol.Kind {
 		return xprotocol.OneWay
 	case kindResponse:
 		return xprotocol.Response
-	case kindPing:
+	case kindHeartbeat:
 		return xprotocol.Heartbeat
-	case kindPong:
+	case kindHeartbeatAck:
 		return xprotocol.HeartbeatAck
 	case kindGoAway:
 		return xprotocol.GoAway
@@ -110,7 +110,7 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameVi
 	}
 	v.Timeout = time.Duration(binary.BigEndian.Uint32(frame[8:])) * time.Millisecond
 	v.Text = append(append(append(append(v.Text[:0], '/'), service...), '/'), method...)
-	r.Authority, r.Path = service, view(v.Text)
+	r.Authority, r.Path = service, unsafeString(v.Text)
 	r.OneWay = frame[2] == kindOneWay
 	r.ContentLength = int64(len(frame) - v.ContentOffset)
 	return nil
@@ -152,12 +152,12 @@ func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text
 
 // AppendHeartbeat implements xprotocol.ControlFrames.
 func (Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
-	return appendHead(dst, kindPing, 0, uint32(id), 0)
+	return appendHead(dst, kindHeartbeat, 0, uint32(id), 0)
 }
 
 // AppendHeartbeatAck implements xprotocol.ControlFrames.
-func (Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
-	return appendHead(dst, kindPong, 0, binary.BigEndian.Uint32(ping[4:]), 0)
+func (Codec) AppendHeartbeatAck(dst, heartbeat []byte) []byte {
+	return appendHead(dst, kindHeartbeatAck, 0, binary.BigEndian.Uint32(heartbeat[4:]), 0)
 }
 
 // AppendGoAway implements xprotocol.ControlFrames.

@@ -72,8 +72,8 @@ func frames() []codectest.Frame {
 				status 500, code 9
 				content 2 bytes`,
 		},
-		{Name: "heartbeat", Bytes: frame(kindPing, 0, 0, ""), View: "heartbeat 7 of 20 bytes"},
-		{Name: "heartbeat ack", Bytes: frame(kindPong, 0, 0, ""), View: "heartbeat ack 7 of 20 bytes"},
+		{Name: "heartbeat", Bytes: frame(kindHeartbeat, 0, 0, ""), View: "heartbeat 7 of 20 bytes"},
+		{Name: "heartbeat ack", Bytes: frame(kindHeartbeatAck, 0, 0, ""), View: "heartbeat ack 7 of 20 bytes"},
 		{Name: "GOAWAY", Bytes: frame(kindGoAway, 0, 0, ""), View: "GOAWAY 7 of 20 bytes"},
 		{Name: "unknown kind", Bytes: frame('x', 0, 0, ""), View: "ignored frame 7 of 20 bytes"},
 	}

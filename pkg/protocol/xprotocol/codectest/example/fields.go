@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// routing lists the fields that come first in the view, wherever they are in the frame. An empty
+// routing lists the fields that come first in Header, wherever they are in the frame. An empty
 // field is the same as none.
 //
 //nolint:gochecknoglobals // a constant table
@@ -56,7 +56,7 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 		return "", nil, false
 	}
 	end := 4 + int(binary.BigEndian.Uint32(b))
-	return view(b[4:end]), b[end:], true
+	return unsafeString(b[4:end]), b[end:], true
 }
 
 // appendMessage appends frame, with the fields of h if they have changed.
@@ -78,5 +78,5 @@ func appendMessage(dst, frame []byte, h *protocol.Header, v *xprotocol.FrameView
 	return append(dst, frame[v.ContentOffset:]...), nil
 }
 
-// view returns a string that shares the bytes of b, so that reading a frame does not copy.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// unsafeString returns a string that shares the bytes of b, so that reading a frame does not copy.
+func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

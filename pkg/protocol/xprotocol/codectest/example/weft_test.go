@@ -177,7 +177,7 @@ func TestMemoThroughWeft(t *testing.T) {
 	}
 	send(100, frame(kindRequest, 0, 0, "", "service", "org.weft.Other", "method", "echo"))
 	send(101, frame(kindOneWay, 0, 0, "", "service", "org.weft.Memo", "method", "echo"))
-	send(102, frame(kindPing, 0, 0, ""))
+	send(102, frame(kindHeartbeat, 0, 0, ""))
 	if _, err := conn.Write(sent); err != nil {
 		t.Fatal(err)
 	}
@@ -219,10 +219,10 @@ func TestGarbageAfterFrameClosesConnection(t *testing.T) {
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(append(frame(kindPing, 0, 0, ""), "not a frame"...)); err != nil {
+	if _, err := conn.Write(append(frame(kindHeartbeat, 0, 0, ""), "not a frame"...)); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := readFrame(conn); err != nil || b[2] != kindPong {
+	if b, err := readFrame(conn); err != nil || b[2] != kindHeartbeatAck {
 		t.Errorf("response to a heartbeat: %q, %v", b, err)
 	}
 	if b, err := readFrame(conn); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
