@@ -8,8 +8,8 @@ import (
 const (
 	// MinReadSize is the usual size of one read of a ReadBuffer, in bytes.
 	MinReadSize = 4 << 10
-	// MaxReadSize is the size, in bytes, of the reads after one that filled its buffer, until a read
-	// returns no more than MinReadSize.
+	// MaxReadSize is the size, in bytes, of the reads after one that filled its buffer, until a
+	// read returns no more than MinReadSize.
 	MaxReadSize = 64 << 10
 	// MaxReadPerFlush is how many bytes a reader of a multiplexed connection reads before it
 	// flushes its WriteBatch even if there is more to read.

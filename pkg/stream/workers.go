@@ -153,8 +153,8 @@ func (w *Workers[T]) scheduleStopUnused() {
 	}
 }
 
-// stopUnused ends the workers that have been idle since the last scheduleStopUnused: those at the bottom
-// of w.idle.
+// stopUnused ends the workers that have been idle since the last scheduleStopUnused: those at the
+// bottom of w.idle.
 func (w *Workers[T]) stopUnused() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

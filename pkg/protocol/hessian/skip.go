@@ -276,8 +276,8 @@ func (d *Decoder) skipDraftType() error {
 	}
 }
 
-// skipDraftLength consumes the optional length of a list in the Draft dialect. It is only a hint: the
-// list continues until its end.
+// skipDraftLength consumes the optional length of a list in the Draft dialect. It is only a hint:
+// the list continues until its end.
 func (d *Decoder) skipDraftLength() error {
 	if d.pos >= len(d.b) {
 		return nil

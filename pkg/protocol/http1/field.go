@@ -102,10 +102,10 @@ type line struct {
 	next        int // offset of the next line
 }
 
-// readFieldLine reads the field line that starts at b[i]. If the line is incomplete, next is 0 and v is
-// nil. The empty line that ends the section has an empty name. If lenient is true, readFieldLine drops
-// whitespace between name and colon, as a proxy must in a response; otherwise it returns an error,
-// as is required for a request (RFC 9112 5.1).
+// readFieldLine reads the field line that starts at b[i]. If the line is incomplete, next is 0 and
+// v is nil. The empty line that ends the section has an empty name. If lenient is true,
+// readFieldLine drops whitespace between name and colon, as a proxy must in a response; otherwise
+// it returns an error, as is required for a request (RFC 9112 5.1).
 func readFieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 	nameEnd := i + tokenLen(b[i:])
 	colon := nameEnd

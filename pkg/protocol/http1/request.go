@@ -214,7 +214,8 @@ func readVersion(b []byte, i int) (minor, next int, v *syntaxError) {
 	return 0, 0, &syntaxError{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)"}
 }
 
-// readLineEnd reads CRLF at b[i]. next is the start of the next line, or 0 if the CRLF is incomplete.
+// readLineEnd reads CRLF at b[i]. next is the start of the next line, or 0 if the CRLF is
+// incomplete.
 func readLineEnd(b []byte, i int) (next int, v *syntaxError) {
 	switch {
 	case i < len(b) && b[i] == '\n':

@@ -90,7 +90,7 @@ func (c *call) yield() (waits bool) {
 }
 
 // resolve records that c has a response, or that it failed with err. If it returns true, the caller
-// owns c and has to resume the exchange after it releases u.mu. The caller holds c.upstream.mu.
+// owns c and has to resume the exchange after it releases c.upstream.mu, which it holds.
 func (c *call) resolve(err error) (owned bool) {
 	c.err = err
 	owned = c.state.resolve()
@@ -132,7 +132,8 @@ func (c *call) continueInterims(b *batch) {
 	}
 }
 
-// handleHead processes the head of a response, which is the session's last event. The caller holds c.upstream.mu.
+// handleHead processes the head of a response, which is the session's last event. The caller holds
+// c.upstream.mu.
 func (c *call) handleHead(event *syntax.Event, b *batch, fx *effects) {
 	if c.state.resolved() {
 		return // the call has failed: the response is discarded

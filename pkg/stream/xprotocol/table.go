@@ -104,8 +104,9 @@ func (t *callTable) free(s *slot) {
 	}
 }
 
-// removeExpired removes the calls whose deadline has passed, and returns when to call it next; zero: no
-// call has a deadline. Its cost depends on the expired calls, not on the size of the table.
+// removeExpired removes the calls whose deadline has passed, and returns when to call it next;
+// zero: no call has a deadline. Its cost depends on the expired calls, not on the size of the
+// table.
 func (t *callTable) removeExpired(now time.Time) (expiredCalls []*call, next time.Time) {
 	expiredCalls = t.wheel.removeExpired(t.slots, now)
 	for _, k := range expiredCalls {

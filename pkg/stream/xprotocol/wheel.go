@@ -12,15 +12,15 @@ const (
 	// wheelSize is the number of buckets. Deadlines within about a second have a bucket per tick;
 	// later ones share them.
 	wheelSize = 64
-	// minExpireInterval is the minimum time between two calls of removeExpired, so that calls with close
-	// deadlines expire together.
+	// minExpireInterval is the minimum time between two calls of removeExpired, so that calls with
+	// close deadlines expire together.
 	minExpireInterval = time.Millisecond
 )
 
 // wheel is a timing wheel: it holds the calls of a table in buckets, one per tick of their
-// deadlines. removeExpired visits only the buckets that are due, not every call. The zero value is empty;
-// its first call sets the origin of the ticks. Every method except removeExpired and nextExpiry takes constant
-// time; add and remove do not allocate.
+// deadlines. removeExpired visits only the buckets that are due, not every call. The zero value is
+// empty; its first call sets the origin of the ticks. Every method except removeExpired and
+// nextExpiry takes constant time; add and remove do not allocate.
 //
 // A bucket links ids in the table's slots instead of calls. Neighbors were added one after another,
 // so their slots share cache lines, and no other call is touched.
@@ -94,8 +94,8 @@ func (w *wheel) removeExpired(table slots, now time.Time) (expiredCalls []*call)
 	return expiredCalls
 }
 
-// nextExpiry returns when to call removeExpired next; the zero time if the wheel is empty. If no call expires
-// within one turn of the wheel, it returns the end of the turn.
+// nextExpiry returns when to call removeExpired next; the zero time if the wheel is empty. If no
+// call expires within one turn of the wheel, it returns the end of the turn.
 func (w *wheel) nextExpiry(table slots, now time.Time) time.Time {
 	if w.size == 0 {
 		return time.Time{}

@@ -47,8 +47,8 @@ func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, te
 // exceptionClass is the exception that servers send in error responses.
 const exceptionClass = "com.alipay.remoting.rpc.exception.RpcServerException"
 
-// appendException appends an exceptionClass with a message in the Hessian of SOFA's peers, a draft of
-// Hessian 2: 'O' defines a class, 'o' creates an object of it. The message is UTF-8 and shorter
+// appendException appends an exceptionClass with a message in the Hessian of SOFA's peers, a draft
+// of Hessian 2: 'O' defines a class, 'o' creates an object of it. The message is UTF-8 and shorter
 // than 64 Ki. Clients initialize the fields that are not written. An empty stack trace is written,
 // so that clients do not show their own stack trace.
 func appendException(dst []byte, message string) []byte {

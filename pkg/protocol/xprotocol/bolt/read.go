@@ -263,7 +263,7 @@ func httpStatus(status int) int {
 	return 500
 }
 
-// unsafeString returns b as a string that shares its memory. The string is valid only until b is changed or
-// reused. This is the package's only unsafe code; it saves an allocation for each string of a
-// frame.
+// unsafeString returns b as a string that shares its memory. The string is valid only until b is
+// changed or reused. This is the package's only unsafe code; it saves an allocation for each string
+// of a frame.
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
