@@ -28,8 +28,8 @@ type Dialer struct {
 	Mark uint32
 }
 
-// Dial connects to address. It fails at the deadline, or when ctx ends; a zero deadline sets no
-// limit. IsTimeout reports whether an error is a timeout.
+// Dial connects to address. It fails at the deadline or when ctx ends; if the deadline is zero,
+// only ctx limits it. IsTimeout reports whether an error is a timeout.
 func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (*Conn, error) {
 	nd := net.Dialer{Deadline: deadline, LocalAddr: d.sourceAddr(network, address)}
 	if d.KeepAlive.Enabled {

@@ -20,7 +20,7 @@ const (
 
 // linger closes the write direction and waits until the peer has closed its own. Without this,
 // bytes that the peer still sends could make the kernel reset the connection and discard the
-// written bytes. linger needs little stack, because its goroutine runs with a small one.
+// written bytes. It needs little stack, so that a parked goroutine keeps its small stack.
 func linger(c *Conn) {
 	_ = c.SetIdle(false) // never fails
 	if c.CloseWrite() != nil {

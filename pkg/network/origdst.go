@@ -136,8 +136,8 @@ type virtualSocket struct {
 }
 
 // NewVirtualListener returns a listener without a socket. Other listeners pass connections to it,
-// through UseOriginalDst. address is its address, which no socket is bound to. The socket and
-// accept options in o have no effect.
+// through UseOriginalDst. Addr returns address, to which no socket is bound. The socket and accept
+// options in o have no effect.
 func NewVirtualListener(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
 	l := newListener(o, nil, h)
 	l.virtual = &virtualSocket{addr: net.TCPAddrFromAddrPort(address), serving: make(chan struct{})}

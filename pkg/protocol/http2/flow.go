@@ -54,8 +54,8 @@ func (s *Session) creditConnection(dst []byte, n int64) []byte {
 func (s *Session) SendWindow() int64 { return s.sendWindow }
 
 // minWindowUpdate is the minimum increment of a WINDOW_UPDATE, in bytes, that takes no token: peers
-// that read large bodies in small pieces send such increments. A smaller DATA frame that does not
-// end its data shows that the windows limit the sender.
+// that read large bodies in small pieces send such increments. A smaller DATA frame, although more
+// bytes could be sent, shows that the windows limit the session.
 const minWindowUpdate = 1 << 8
 
 // Writable returns how many bytes of the body may be sent on st now.

@@ -62,7 +62,7 @@ func NewClient(conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
 }
 
 // Usable implements stream.UpstreamConn. It checks the socket after even a short idle time: bytes
-// that a server sends after its response, in a separate packet, must not become the response to
+// that a host sends after its response, in a separate packet, must not become the response to
 // another client's request.
 func (c *UpstreamConn) Usable(time.Duration) bool { return c.conn.IsReusable() }
 

@@ -286,8 +286,8 @@ func (c *downstreamConn) processRead() error {
 }
 
 // maxUnstartedRead is the number of bytes after which the reader starts the requests that it has
-// read, even if there is more to read. The delay serves a purpose: a request whose RST_STREAM
-// arrives before it starts is not served (CVE-2023-44487).
+// read, even if there is more to read. A request whose RST_STREAM, or the end of whose connection,
+// has arrived before it starts is not served (CVE-2023-44487).
 const maxUnstartedRead = 64 << 10
 
 // startExchanges starts the unstarted exchanges.

@@ -237,8 +237,8 @@ func (c *downstreamConn) startAndFlush() {
 	c.flush()
 }
 
-// startAll serves or rejects the requests that were read. It must not be called once the reader has
-// read the end of the connection, because dropUnstarted ends these requests then.
+// startAll serves or rejects the requests that were read. If the end of the connection follows
+// them, it is called only with AllowHalfClose; otherwise dropUnstarted ends them.
 func (c *downstreamConn) startAll() {
 	for n := 1; ; n++ {
 		r := c.unstarted.pop()
