@@ -73,23 +73,23 @@ func TestPacketConnEndsWithClose(t *testing.T) {
 	}
 }
 
-func TestPacketInfoIgnoresMalformedData(t *testing.T) {
+func TestParsePacketInfoIgnoresMalformedData(t *testing.T) {
 	v4, v6 := appendPacketInfo(nil, netip.MustParseAddr("192.0.2.1")), appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1"))
 	if got := parsePacketInfo(v4); got != netip.MustParseAddr("192.0.2.1") {
-		t.Errorf("packetInfo of IPv4 data = %v", got)
+		t.Errorf("parsePacketInfo of IPv4 data = %v", got)
 	}
 	if got := parsePacketInfo(v6); got != netip.MustParseAddr("2001:db8::1") {
-		t.Errorf("packetInfo of IPv6 data = %v", got)
+		t.Errorf("parsePacketInfo of IPv6 data = %v", got)
 	}
 	for n := range controlHeaderSize + 4 {
 		if got := parsePacketInfo(v6[:n]); got.IsValid() {
-			t.Errorf("packetInfo of %d bytes = %v, want none", n, got)
+			t.Errorf("parsePacketInfo of %d bytes = %v, want none", n, got)
 		}
 	}
 	message := appendControlHeader(nil, 4, 1, 29)
 	message = append(message, 1, 2, 3, 4, 0, 0, 0, 0)
 	if got := parsePacketInfo(append(message, v6...)); got != netip.MustParseAddr("2001:db8::1") {
-		t.Errorf("packetInfo after another message = %v", got)
+		t.Errorf("parsePacketInfo after another message = %v", got)
 	}
 }
 
