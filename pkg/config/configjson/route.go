@@ -213,7 +213,7 @@ func (r *routeReader) route(t *table, virtualHost string, index int, j *routeJSO
 	actions := 0
 	if j.Route != nil && (j.Redirect == nil && j.DirectResponse == nil || !j.Route.Node.IsDisabled()) { // MOSN writes an empty route next to the others
 		actions++
-		out.Forward = r.forward(j.Route, &out.Match)
+		out.Forward = r.readForward(j.Route, &out.Match)
 	}
 	if j.Redirect != nil {
 		actions++

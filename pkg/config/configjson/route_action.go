@@ -77,7 +77,7 @@ type hashJSON struct {
 		Name string        `key:"name" doc:"Name of the cookie." required:"true" example:"\"session\""`
 		Path string        `key:"path" doc:"Path of the generated cookie." example:"\"/\""`
 		TTL  time.Duration `key:"ttl" doc:"Lifetime of the generated cookie. 0s: a session cookie." default:"0s" example:"\"1h\""`
-		// Attributes follows Envoy.
+		// Envoy has attributes; MOSN does not.
 		Attributes []struct {
 			Name  string `key:"name" doc:"Name of the attribute." required:"true" example:"\"SameSite\""`
 			Value string `key:"value" doc:"Value of the attribute. Empty: none." example:"\"Strict\""`
@@ -96,8 +96,8 @@ type metadataMatchJSON struct {
 	} `key:"filter_metadata" doc:"Labels by namespace."`
 }
 
-// forward converts the action "route".
-func (r *routeReader) forward(j *actionJSON, m *config.RouteMatch) *config.Forward {
+// readForward converts the action "route".
+func (r *routeReader) readForward(j *actionJSON, m *config.RouteMatch) *config.Forward {
 	f := &config.Forward{
 		ClusterVariable:       j.ClusterVariable,
 		Priority:              priority(j.Priority),
@@ -109,7 +109,7 @@ func (r *routeReader) forward(j *actionJSON, m *config.RouteMatch) *config.Forwa
 		AutoHostRewriteHeader: j.AutoHostRewriteHeader,
 	}
 	f.Request, f.Response = r.mutations(j.Node, &j.mutationJSON)
-	r.target(j, f)
+	r.readTarget(j, f)
 	if j.Upstream != "" && !strings.EqualFold(j.Upstream, string(config.Auto)) {
 		f.Upstream, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Upstream, r.capabilities.Protocols, knownProtocols())
 	}
@@ -120,16 +120,16 @@ func (r *routeReader) forward(j *actionJSON, m *config.RouteMatch) *config.Forwa
 		f.Hedge = r.hedgePolicy(h, f.Retry)
 	}
 	for i := range j.Hash {
-		f.HashPolicies = append(f.HashPolicies, r.hash(&j.Hash[i]))
+		f.HashPolicies = append(f.HashPolicies, r.readHashPolicy(&j.Hash[i]))
 	}
 	r.warnUnusedHashPolicy(j.Node, f)
 	f.Metadata = r.labels(j.Node, &j.MetadataMatch, f.Cluster)
-	r.rewrites(j, m, f)
+	r.readRewrites(j, m, f)
 	return f
 }
 
-// target sets the cluster picker of a route.
-func (r *routeReader) target(j *actionJSON, f *config.Forward) {
+// readTarget sets the cluster, the weighted clusters or the variable that selects the cluster.
+func (r *routeReader) readTarget(j *actionJSON, f *config.Forward) {
 	targets := 0
 	if j.Cluster != "" {
 		targets++
@@ -159,9 +159,10 @@ func (r *routeReader) target(j *actionJSON, f *config.Forward) {
 	}
 }
 
-// rewrites converts path and host rewrites. If several conflict, MOSN uses the first; a warning
-// names the others.
-func (r *routeReader) rewrites(j *actionJSON, m *config.RouteMatch, f *config.Forward) {
+// readRewrites converts path and host rewrites. The router applies prefix_rewrite rather than
+// regex_rewrite, and of several host rewrites the first in the list below. readRewrites warns about
+// the others.
+func (r *routeReader) readRewrites(j *actionJSON, m *config.RouteMatch, f *config.Forward) {
 	if j.PrefixRewrite != "" && m.PathKind != config.PathPrefix && m.PathKind != config.PathExact {
 		r.report.Errorf(j.Node.Get("prefix_rewrite"), "prefix_rewrite requires \"prefix\" or \"path\" in match")
 	}
@@ -178,25 +179,26 @@ func (r *routeReader) rewrites(j *actionJSON, m *config.RouteMatch, f *config.Fo
 		f.HostRewritePath = &config.RegexRewrite{Pattern: w.Pattern.Regex, Substitution: w.Substitution}
 	}
 	active := ""
-	for _, host := range []struct {
+	for _, rewrite := range []struct {
 		key string
 		set bool
 	}{
 		{"host_rewrite", j.HostRewrite != ""},
-		{"auto_host_rewrite", j.AutoHostRewrite},
 		{"auto_host_rewrite_header", j.AutoHostRewriteHeader != ""},
+		{"auto_host_rewrite", j.AutoHostRewrite},
 		{"host_rewrite_path_regex", j.HostRewritePath != nil},
 	} {
 		switch {
-		case host.set && active != "":
-			r.report.Warnf(j.Node.Get(host.key), "%s has no effect together with %s", host.key, active)
-		case host.set:
-			active = host.key
+		case rewrite.set && active != "":
+			r.report.Warnf(j.Node.Get(rewrite.key), "%s has no effect together with %s", rewrite.key, active)
+		case rewrite.set:
+			active = rewrite.key
 		}
 	}
 }
 
-func (r *routeReader) hash(j *hashJSON) config.HashPolicy {
+// readHashPolicy converts an entry of hash_policy.
+func (r *routeReader) readHashPolicy(j *hashJSON) config.HashPolicy {
 	var out config.HashPolicy
 	sources := 0
 	if j.Header != nil {
@@ -233,7 +235,9 @@ func (r *routeReader) labels(n document.Node, m *metadataMatchJSON, cluster stri
 	return labels
 }
 
-// warnUnusedHashPolicy warns of a hash_policy if none of the route's known clusters hashes.
+// warnUnusedHashPolicy warns about a hash_policy if the load balancer of no cluster of the route
+// uses a hash. It does not warn if a cluster is unknown: the file is rejected because of that
+// cluster, and the one that the user meant may use a hash.
 func (r *routeReader) warnUnusedHashPolicy(n document.Node, f *config.Forward) {
 	if len(f.HashPolicies) == 0 || f.ClusterVariable != "" {
 		return
@@ -246,7 +250,7 @@ func (r *routeReader) warnUnusedHashPolicy(n document.Node, f *config.Forward) {
 		names = append(names, f.WeightedClusters[i].Cluster)
 	}
 	for _, name := range names {
-		if c := r.clusters.byName[name]; c == nil || c.LBPolicy.UsesHash() { // nil: reported
+		if c := r.clusters.byName[name]; c == nil || c.LBPolicy.UsesHash() {
 			return
 		}
 	}
