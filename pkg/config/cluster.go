@@ -48,32 +48,32 @@ type Cluster struct {
 	MaglevTableSize   int     // size of the maglev table, a prime; 0: 65,537, or 655,373 for many hosts
 
 	Subsets         Subsets
-	HostRules       HostRules // select hosts by request content; nil: none; never configured
+	HostRules       HostRules // select hosts by request content; only discovery sets them; nil: none
 	SlowStart       SlowStart
 	Failover        Failover
 	LocalityWeights []LocalityWeight // localities that get load; empty: load is not split by locality
 
 	ConnectTimeout      time.Duration // default 10 s
 	IdleTimeout         time.Duration // of a pooled connection; default 60 s
-	MaxRequestsPerConn  int           // maximum requests on a connection that carries one at a time; then it is closed; 0: no limit; default 1024; Pool limits other connections
+	MaxRequestsPerConn  int           // maximum requests on a connection that carries one request at a time (for others see Pool); 0: no limit; default 1024
 	Pool                Pool
 	Heartbeat           Heartbeat
 	CircuitBreakers     CircuitBreakers // for requests of DefaultPriority
 	HighCircuitBreakers CircuitBreakers // for requests of HighPriority
 	TLS                 *TLS            // to the hosts; nil: plaintext
-	AlternateTLS        []*TLS          // to the hosts that select one by Host.TLSIndex; never configured
+	AlternateTLS        []*TLS          // to the hosts that select one by Host.TLSIndex; only a control plane sets it
 	AutoSNI             AutoSNI
 	ProxyProtocol       int // version (1 or 2) of the PROXY header that Weft sends on each connection, which then serves one client connection; 0: none
 	Mark                int // SO_MARK of the sockets to the hosts, for kernel rules; 0: none
 	OriginalDst         OriginalDst
 	Socket              Socket
 	Hosts               []Host
-	DropOverloads       []DropOverload // fractions of requests to drop, applied in order; never configured
+	DropOverloads       []DropOverload // fractions of requests to drop, applied in order; only a control plane sets them
 	DNS                 DNS
 	HealthCheck         *HealthCheck      // nil: no active checks
 	OutlierDetection    *OutlierDetection // nil: no passive health checks
 	Mesh                Mesh
-	OnDemand            OnDemand // for Hosts; never configured
+	OnDemand            OnDemand // for Hosts; only a control plane sets it
 }
 
 // PoolMode is how requests share the connections to a host, if the protocol can multiplex. Other
@@ -205,6 +205,6 @@ type Host struct {
 	Metadata        map[string]string
 	Priority        uint32 // 0 is used first; higher ones if the hosts of lower ones fail
 	Locality        Locality
-	Health          HostHealth // health that discovery reports; never configured
-	Workload        string     // workload of the host, as workload.Parse reads it; "": unknown; never configured
+	Health          HostHealth // health that discovery reports
+	Workload        string     // workload of the host, as workload.Parse reads it; "": unknown; only a control plane sets it
 }

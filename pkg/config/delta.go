@@ -1,8 +1,9 @@
 package config
 
-// Delta is the difference between the active configuration and the next one. Immutable.
+// Delta is the difference between the active configuration and the next one. It is immutable.
 type Delta struct {
-	// Full: anything may differ, and Clusters and Routes are not set. Otherwise only they differ.
+	// Full means that anything may differ; Clusters and Routes are then not set. If Full is false,
+	// the configurations differ only in Clusters and Routes.
 	Full bool
 	// Clusters and Routes are the new and changed clusters and the changed route tables.
 	Clusters []*Cluster

@@ -112,10 +112,10 @@ type OutlierDetection struct {
 	ConsecutiveLocal   Consecutive // with SplitLocalOriginErrors
 
 	SuccessRate             SuccessRate
-	EnforceLocalSuccessRate int // Enforce of the success rate of local failures, with SplitLocalOriginErrors
+	EnforceLocalSuccessRate int // with SplitLocalOriginErrors: SuccessRate.Enforce for local failures
 
 	FailurePercentage             FailurePercentage
-	EnforceLocalFailurePercentage int // as EnforceLocalSuccessRate, for the failure percentage
+	EnforceLocalFailurePercentage int // with SplitLocalOriginErrors: FailurePercentage.Enforce for local failures
 
 	FailureMultiple FailureMultiple
 	// FailureStatuses are the statuses that the rates count as failures; empty: 500 and above.

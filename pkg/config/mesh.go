@@ -1,7 +1,7 @@
 package config
 
-// Mesh is the service mesh metadata of a cluster that a control plane sends. It is never
-// configured; the zero value means no metadata.
+// Mesh is the service mesh metadata of a cluster. Only a control plane sends it; the zero value
+// means no metadata.
 type Mesh struct {
 	Host, Name     string // the service of the hosts: the host name that clients request, and the service name
 	External       bool   // the hosts are outside the mesh

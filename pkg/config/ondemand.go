@@ -6,7 +6,7 @@ import "time"
 // when it is unused. The zero value describes a resource that is always subscribed.
 type OnDemand struct {
 	Wait         time.Duration // maximum time that a request waits for the resource; 0: it is not on demand
-	Unsubscribed bool          // the resource is unsubscribed: it is empty
+	Unsubscribed bool          // Weft is not subscribed to the resource, which is therefore empty
 }
 
 // Enabled reports whether the resource is on demand.

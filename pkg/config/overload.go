@@ -45,13 +45,13 @@ const (
 // ActionName is the name of an overload action.
 type ActionName string
 
-// The actions. Each has a value from 0 to 1; those without a degree take effect at 1.
+// The actions. Each has a value from 0 to 1. An action that can only be on or off is on at 1.
 const (
 	ActionStopAccepting     ActionName = "stop_accepting_connections"  // new connections wait in the kernel backlog
 	ActionRejectConnections ActionName = "reject_incoming_connections" // a fraction is closed immediately
 	ActionStopRequests      ActionName = "stop_accepting_requests"     // a fraction is rejected
 	ActionDisableKeepAlive  ActionName = "disable_http_keepalive"      // a fraction of the responses closes the connection
-	ActionReduceTimeouts    ActionName = "reduce_timeouts"             // of idle downstream connections
+	ActionReduceTimeouts    ActionName = "reduce_timeouts"             // shortens the idle timeouts of downstream connections
 	ActionShrinkIdle        ActionName = "shrink_idle"                 // closes idle connections, downstream and upstream
 	ActionShrinkHeap        ActionName = "shrink_heap"                 // returns free memory to the system
 )

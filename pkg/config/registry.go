@@ -17,8 +17,8 @@ type DubboRegistry struct {
 	StrictStatus bool
 
 	// Host and ServerPort are the address that Weft registers for the application's services. If
-	// Host is "", it is the environment variable DUBBO_IP_TO_REGISTRY, else the first global IPv4
-	// address of the machine, else 127.0.0.1.
+	// Host is "", Weft uses the environment variable DUBBO_IP_TO_REGISTRY, or else the first global
+	// IPv4 address of the machine, or else 127.0.0.1.
 	Host       string
 	ServerPort uint16 // 0: nothing can be registered
 	// Application is the application name in registry URLs; "": "weft".
@@ -45,7 +45,7 @@ type RegistrySettings struct {
 	Type               string // such as "zookeeper"
 	Address            string
 	Username, Password string        // for requests without credentials
-	Root               string        // the parent znode or group of everything; "": the default of the type
+	Root               string        // ZooKeeper: parent of all znodes; Nacos: group; "": the default of the type
 	SessionTimeout     time.Duration // 0: the default of the type
 	RegisterMode       RegisterMode  // of registrations that set none; "": RegisterInterface
 	TLS                *TLS          // nil: plaintext

@@ -44,11 +44,11 @@ type RetryOn uint32
 
 // The elements of the set, after Envoy's retry_on.
 const (
-	Retry5xx               RetryOn = 1 << iota // a response with status 500 to 599, or none
-	RetryGatewayError                          // a response with status 502, 503 or 504, or none
+	Retry5xx               RetryOn = 1 << iota // a response with status 500 to 599, or no response
+	RetryGatewayError                          // a response with status 502, 503 or 504, or no response
 	RetryReset                                 // no response: a lost connection, a timeout, or no connection to a host
 	RetryConnectFailure                        // the host cannot have processed the request
-	RetryRefusedStream                         // the same: REFUSED_STREAM in HTTP/2
+	RetryRefusedStream                         // the host refused the request unprocessed, such as with REFUSED_STREAM in HTTP/2
 	Retry4xx                                   // a response with status 409
 	RetryStatusCodes                           // a response with one of the policy's StatusCodes or RPCCodes
 	RetryHeaders                               // a response with one of the policy's Headers

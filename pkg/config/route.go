@@ -2,7 +2,7 @@ package config
 
 import "time"
 
-// RouteTable is the target of router_config_name.
+// RouteTable contains virtual hosts. Proxies refer to it by its name.
 type RouteTable struct {
 	Name         string
 	VirtualHosts []*VirtualHost
@@ -14,7 +14,7 @@ type RouteTable struct {
 	LiteralDomains bool
 	Request        HeaderMutation // applied to requests, after the route's and the virtual host's
 	Response       HeaderMutation
-	OnDemand       OnDemand // for the whole table; never configured
+	OnDemand       OnDemand // for the whole table; only a control plane sets it
 }
 
 // VirtualHost is a set of domains with routes. The first route that matches is used.
@@ -134,10 +134,13 @@ type VariableMatch struct {
 
 // Forward sends the request to a cluster.
 type Forward struct {
-	Cluster          string            // one of Cluster,
-	ClusterVariable  string            // ClusterVariable (the variable with the cluster name) and
-	WeightedClusters []WeightedCluster // WeightedClusters is set
-	Upstream         Protocol          // "": as the cluster sets, or the proxy
+	// Exactly one of Cluster, ClusterVariable and WeightedClusters is set. ClusterVariable is the
+	// name of a variable whose value is the name of the cluster.
+	Cluster          string
+	ClusterVariable  string
+	WeightedClusters []WeightedCluster
+
+	Upstream Protocol // protocol to the hosts; "": the protocol that the cluster sets, or else the proxy
 	// ClusterNotFoundStatus is the status of the response if there is no cluster: the name is
 	// unknown, or ClusterVariable has no value; 0: 404, as in MOSN.
 	ClusterNotFoundStatus int
@@ -159,7 +162,7 @@ type Forward struct {
 	RegexRewrite          *RegexRewrite
 	HostRewrite           string
 	AutoHostRewrite       bool   // the authority becomes the hostname of the selected host
-	AutoHostRewriteHeader string // the authority becomes the value of this header
+	AutoHostRewriteHeader string // the authority becomes the value of this header; it takes precedence over AutoHostRewrite
 	// HostRewritePath computes the authority from the original path without its query, if the
 	// pattern matches and the result is a valid host; nil: no rewrite.
 	HostRewritePath *RegexRewrite

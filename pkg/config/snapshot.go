@@ -1,5 +1,5 @@
-// Package config owns the validated model of a configuration: plain structs that configjson and xds
-// build and that are immutable afterwards.
+// Package config defines the model of a validated configuration. Packages configjson and xds build
+// it; afterwards it is immutable.
 package config
 
 import (
@@ -128,7 +128,7 @@ type LogField struct{ Name, Format string }
 // FilterChain processes the connections that match it: with Proxy, with TCPProxy, or with both if
 // Proxy.Fallback passes connections of an unknown protocol to TCPProxy.
 type FilterChain struct {
-	// Name identifies the chain within the listener, also when its match changes; "": the match
+	// Name identifies the chain within the listener, even if its match changes; "": the match
 	// identifies it.
 	Name              string
 	Match             ChainMatch
@@ -153,7 +153,7 @@ type Proxy struct {
 	Targets       TargetNormalization
 	ClientHeaders ClientHeaders
 	// ForwardedScheme takes the scheme of an HTTP/1.1 request from X-Forwarded-Proto if that is
-	// http or https. The reader of the configuration sets it where that header is trusted.
+	// http or https. Package configjson sets it if the settings mean that the header is trusted.
 	ForwardedScheme bool
 
 	DetectTimeout time.Duration // until the protocol of a connection is detected, if Downstream has several; default 10 s
@@ -222,7 +222,7 @@ type HTTP1Accept struct {
 	RejectMissingHost  bool   // reject HTTP/1.0 without Host, and without DefaultHost, with 400
 	DefaultHost        string // authority of HTTP/1.0 without Host; "": none
 	RejectAbsoluteForm bool   // reject a request target in absolute form (RFC 9112 3.2.2) with 404
-	KnownMethodsOnly   bool   // reject a method that Envoy's parser does not know with 400
+	KnownMethodsOnly   bool   // reject with 400 a method that Envoy's parser does not know
 }
 
 // ForwardedMode says how requests get X-Forwarded-* headers.
@@ -282,7 +282,7 @@ type PortRange struct{ First, Last uint16 }
 // Filter is a stream filter with its validated configuration.
 type Filter struct {
 	Name   string
-	Config any // the value that the registered Config function returned, filled; or FilterConfigMissing
+	Config any // the decoded settings, in the type that the filter factory's Config returns; or FilterConfigMissing
 	// Disabled disables the filter on all routes except those that have settings for it or
 	// FilterEnabled. A filter that runs before route selection cannot be disabled.
 	Disabled bool

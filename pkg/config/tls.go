@@ -12,7 +12,7 @@ type TLS struct {
 	// that the host's certificate must match; "": the hostname of each host.
 	ServerName string
 
-	Certificate, Key PEM // local; a cluster may have none
+	Certificate, Key PEM // local certificate; a cluster may have none
 	TrustedCA        PEM // CAs that verify peer certificates; on a cluster, the zero value means the system's
 
 	ClientAuth ClientAuth // on a listener
@@ -29,10 +29,10 @@ type TLS struct {
 	MinVersion, MaxVersion TLSVersion // default TLS 1.2 and the newest version
 	ALPN                   []string   // empty: the protocols of the connection
 	// ALPNFor, on a cluster, replaces ALPN for connections of one protocol; the key is the ALPN
-	// name of the protocol: "h2", "http/1.1". Never configured.
+	// name of the protocol: "h2", "http/1.1". Only a control plane sets it.
 	ALPNFor map[string][]string
 	// ALPNOptional, on a listener, accepts clients whose offers contain no protocol of ALPN as if they
-	// used no ALPN. Never configured.
+	// used no ALPN. Only a control plane sets it.
 	ALPNOptional bool
 
 	HandshakeTimeout time.Duration // of a listener; default 10 s. A cluster uses connect_timeout

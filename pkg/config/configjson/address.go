@@ -22,7 +22,7 @@ func socketPath(address string) string {
 	return address
 }
 
-// numericHost replaces localhost by 127.0.0.1, without DNS.
+// numericHost replaces localhost with 127.0.0.1, without a DNS lookup.
 func numericHost(address string) string {
 	if port, ok := strings.CutPrefix(address, localhost+":"); ok {
 		return "127.0.0.1:" + port
@@ -57,7 +57,7 @@ func listenAddress(address string) (string, error) {
 	return address, nil
 }
 
-// dialAddress validates an address to connect to; named reports whether its host is a DNS name.
+// dialAddress validates an address to connect to; isName reports whether its host is a DNS name.
 func dialAddress(address string) (out string, isName bool, err error) {
 	address = socketPath(address)
 	if config.IsUnixSocket(address) {
@@ -82,8 +82,8 @@ func dialAddress(address string) (out string, isName bool, err error) {
 	return address, true, nil
 }
 
-// hostName reports whether s has the form of a DNS name. A name of digits and dots only is a
-// mistyped address.
+// hostName reports whether s has the form of a DNS name. It rejects text that consists of digits
+// and dots only, which is a mistyped IP address.
 func hostName(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > 253 || strings.Trim(s, "0123456789.") == "" {
@@ -102,8 +102,8 @@ func hostName(s string) bool {
 	return true
 }
 
-// ranges parses address ranges. objectText converts the object form to text; it returns false after
-// it has reported an error.
+// ranges parses address ranges, each a string or an object. objectText returns the text of an
+// object, or false if it has reported an error.
 func (in *input) ranges(list []document.Node, objectText func(document.Node) (string, bool)) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range list {
@@ -115,7 +115,7 @@ func (in *input) ranges(list []document.Node, objectText func(document.Node) (st
 			}
 		}
 		if !n.Exists() {
-			continue // reported
+			continue // already reported
 		}
 		if p, err := addressRange(text); err != nil {
 			in.report.Errorf(n, "%v", err)

@@ -74,7 +74,7 @@ func (r *clusterReader) readBalancing(j *clusterJSON, c *config.Cluster) {
 		PanicThreshold:   j.Common.PanicThreshold,
 	}
 	if c.Failover.PanicThreshold == 0 {
-		c.Failover.PanicThreshold = -1 // never, in the model
+		c.Failover.PanicThreshold = -1 // the model's value for "never"
 	}
 	r.checkHashTables(j.Node.Get("lbconfig"), c)
 	r.checkSubsets(j.Node.Get("lb_subset_config"), c)
@@ -102,7 +102,7 @@ func (r *clusterReader) checkHashTables(n document.Node, c *config.Cluster) {
 	}
 }
 
-// checkSubsets warns of subset settings without effect.
+// checkSubsets warns about subset settings without effect.
 func (r *clusterReader) checkSubsets(n document.Node, c *config.Cluster) {
 	s := &c.Subsets
 	switch {

@@ -53,7 +53,7 @@ type resolversJSON struct {
 func (r *clusterReader) convertToStrictDNS(h *hostJSON, c *config.Cluster) {
 	node := h.Node.Get("address")
 	switch {
-	case c.Type != config.ClusterStatic: // the type resolves names, has no hosts, or has been reported
+	case c.Type != config.ClusterStatic: // the type resolves names itself, has no hosts, or has been reported as invalid
 	case !slices.Contains(r.capabilities.ClusterTypes, config.ClusterStrictDNS):
 		r.report.Errorf(node, "found a host name, expected an IP address: DNS names are not supported yet")
 	default:
@@ -112,7 +112,7 @@ func (r *clusterReader) readResolvers(n document.Node, d *config.DNS) {
 		address := j.Servers[i]
 		i++
 		if node.Kind() != document.String {
-			continue // reported
+			continue // already reported
 		}
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			address = net.JoinHostPort(address, j.Port)
@@ -193,7 +193,7 @@ func parseResolvConf(text, port string, d *config.DNS) {
 			if _, err := listenAddress(address); err == nil {
 				d.Resolvers = append(d.Resolvers, address)
 			}
-		case "search", "domain": // the last one is used
+		case "search", "domain": // the last line applies
 			d.Search = nil
 			for _, domain := range fields[1:] {
 				if domain = strings.Trim(domain, "."); hostName(domain) {

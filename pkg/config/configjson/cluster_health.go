@@ -121,7 +121,7 @@ func (r *clusterReader) healthCheck(node document.Node, j *healthCheckJSON) *con
 	return h
 }
 
-// checkHealthSettings warns of settings that the protocol of the check ignores, and reports an
+// checkHealthSettings warns about settings that the protocol of the check ignores, and reports an
 // unsupported protocol.
 func (r *clusterReader) checkHealthSettings(node document.Node, h *config.HealthCheck) {
 	hostProtocol := config.Protocol(h.Protocol)

@@ -13,7 +13,7 @@ import (
 // clusterReader fills it.
 type clusterSet struct {
 	report *document.Report
-	list   []*config.Cluster // of cluster_manager, in the order of the file
+	list   []*config.Cluster // clusters of cluster_manager, in the order of the file
 	byName map[string]*config.Cluster
 	static map[string]bool // names in static_resources
 	// dynamic says that a control plane or a registry may add clusters.
@@ -28,7 +28,7 @@ func newClusterSet(report *document.Report) *clusterSet {
 // all references share one string.
 func (s *clusterSet) resolve(n document.Node, key, name string) string {
 	if name == "" {
-		return "" // reported
+		return "" // already reported
 	}
 	if c := s.byName[name]; c != nil {
 		return c.Name
@@ -46,7 +46,8 @@ func (s *clusterSet) names() []string {
 	return names
 }
 
-// checkName reports name if it is not a known cluster; "" means no cluster.
+// checkName reports name, with the given severity, if cluster_manager and static_resources do not
+// define it. "" means no cluster.
 func (s *clusterSet) checkName(node document.Node, name string, severity document.Severity) {
 	if name == "" || s.byName[name] != nil || s.static[name] {
 		return

@@ -1,5 +1,4 @@
-// Package configjson owns config.json: it reads and checks the file and builds the model of package
-// config.
+// Package configjson reads and checks config.json, and builds the model of package config from it.
 //
 // # How a document becomes the model
 //

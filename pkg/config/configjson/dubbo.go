@@ -63,7 +63,7 @@ type dubboReader struct {
 	tls tlsReader
 }
 
-// read converts extends; the zero DubboRegistry if it is absent or disabled.
+// read converts extends. It returns the zero DubboRegistry if the extension is absent or disabled.
 func (r *dubboReader) read(list []extensionJSON) (out config.DubboRegistry) {
 	var supported []string
 	if len(r.capabilities.DubboRegistries) > 0 {
@@ -74,7 +74,7 @@ func (r *dubboReader) read(list []extensionJSON) (out config.DubboRegistry) {
 		e := &list[i]
 		node := e.Node.Get("type").Or(e.Node)
 		if e.Type == "" {
-			continue // reported
+			continue // already reported
 		}
 		if _, ok := choose(r.report, node, "extension", e.Type, supported, knownExtensions()); !ok {
 			continue
@@ -148,7 +148,7 @@ func (r *dubboReader) token(j *dubboRegistryJSON) string {
 // registry converts the settings of one registry and reports a duplicate of a registry in earlier.
 func (r *dubboReader) registry(j *registryJSON, earlier []config.RegistrySettings) (config.RegistrySettings, bool) {
 	if j.Type == "" || j.Address == "" {
-		return config.RegistrySettings{}, false // reported
+		return config.RegistrySettings{}, false // already reported
 	}
 	registryType, ok := choose(r.report, j.Node.Get("type"), "registry", j.Type, r.capabilities.DubboRegistries, knownRegistries())
 	if !ok {

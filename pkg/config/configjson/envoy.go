@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// envoyJSON contains the other top-level keys of Envoy's bootstrap. A key that can be ignored
-// without harm is accepted with a warning. A key is rejected if ignoring it would send requests
-// elsewhere or let other requests pass.
+// envoyJSON contains the top-level keys of Envoy's bootstrap that rootJSON does not read. A key is
+// rejected if ignoring it would route requests differently or let more requests pass. Any other key
+// is accepted with a warning.
 type envoyJSON struct {
 	StatsFlush      document.Node   `key:"stats_flush_interval,statsFlushInterval" doc:"Envoy bootstrap: interval of writing metrics to sinks." accept:"number|string" noeffect:"Weft's metrics are scraped, not pushed" example:"\"5s\""`
 	StatsFlushAdmin bool            `key:"stats_flush_on_admin,statsFlushOnAdmin" doc:"Envoy bootstrap: write metrics to sinks when the admin port is queried." noeffect:"Weft's metrics are scraped, not pushed" example:"true"`
@@ -49,7 +49,8 @@ type envoyJSON struct {
 	ConfigSource  document.Node   `key:"default_config_source,defaultConfigSource" doc:"Envoy bootstrap: control plane of resources without an authority." accept:"object" unbuilt:"default_config_source" example:"{\"initial_fetch_timeout\": \"15s\"}"`
 }
 
-// checkEnvoyBootstrap reports settings of Envoy's bootstrap that select unavailable alternatives.
+// checkEnvoyBootstrap reports settings of Envoy's bootstrap that select extensions that Weft does not
+// have.
 func (r *reader) checkEnvoyBootstrap(j *envoyJSON) {
 	for _, setting := range []struct {
 		value    document.Node

@@ -53,7 +53,7 @@ type networkFilterJSON struct {
 func (r *listenerReader) readChains(j *listenerJSON, l *config.Listener) {
 	node := j.Node.Get("filter_chains")
 	if node.Kind() != document.Array {
-		return // reported
+		return // already reported
 	}
 	if len(j.FilterChains) == 0 {
 		r.report.Errorf(node, "the list is empty: a listener needs at least one filter chain")
@@ -87,7 +87,8 @@ func (r *listenerReader) defaultChain(j *listenerJSON, l *config.Listener, filte
 	}
 }
 
-// checkFilters reports stream filters of a listener without HTTP or RPC requests.
+// checkFilters reports an error if a listener has stream filters and none of its chains has the
+// network filter "proxy", which runs them.
 func (r *listenerReader) checkFilters(j *listenerJSON, l *config.Listener) {
 	if len(j.StreamFilters) == 0 {
 		return
@@ -139,7 +140,7 @@ func chainName(l *config.Listener, index int) string {
 	return fmt.Sprintf("filter_chains[%d]", index)
 }
 
-// checkInspectors warns of listener filters without effect. Weft also inspects connections without
+// checkInspectors warns about listener filters without effect. Weft also inspects connections without
 // these filters if the matches need it.
 func (r *listenerReader) checkInspectors(j *listenerJSON, l *config.Listener, needs chainmatch.Needs) {
 	for i := range j.ListenerFilter {
@@ -156,7 +157,7 @@ func (r *listenerReader) checkInspectors(j *listenerJSON, l *config.Listener, ne
 	}
 }
 
-// chainMatch converts a match; nil matches all connections.
+// chainMatch converts a match. If j is nil, the result matches all connections.
 func (r *listenerReader) chainMatch(j *chainMatchJSON) config.ChainMatch {
 	if j == nil {
 		return config.ChainMatch{}
@@ -186,7 +187,7 @@ func (r *listenerReader) chainMatch(j *chainMatchJSON) config.ChainMatch {
 	return m
 }
 
-// serverName normalizes a name of server_names.
+// serverName normalizes a name in server_names and reports whether it is valid.
 func serverName(text string) (name string, ok bool) {
 	name = strings.ToLower(strings.TrimSuffix(text, "."))
 	return name, hostName(strings.TrimPrefix(name, "*."))
@@ -210,7 +211,7 @@ func (r *listenerReader) filterChain(j *filterChainJSON, filters []config.Filter
 		f := &j.Filters[i]
 		node := f.Node.Get("type").Or(f.Node)
 		if f.Type == "" {
-			continue // reported
+			continue // already reported
 		}
 		if f.Type == connectionManager {
 			manager = r.routes.connectionManager(f)

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// input is shared by the readers of all sections: the file, the supported features, and the report.
-// A reader reports a problem and continues; the caller of newInput uses the result only if the
-// report contains no error.
+// input contains what the readers of all sections share: the file, the supported features, and the
+// report. A reader reports a problem and continues; the caller of newInput uses the result only if
+// the report contains no error.
 type input struct {
 	file         string // name of the file
 	capabilities Capabilities

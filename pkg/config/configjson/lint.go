@@ -8,18 +8,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// maxComparedRoutes limits how many earlier routes each route is compared with. A route is compared
-// with the first routes, where a catch-all route affects most routes.
+// maxComparedRoutes limits how many earlier routes each route is compared with. The linter compares
+// it with the first routes of the virtual host, because a catch-all route there hides the most
+// routes.
 const maxComparedRoutes = 1000
 
-// linter warns of settings that are probably mistakes.
+// linter warns about settings that are probably mistakes.
 type linter struct {
 	*input
 	clusters *clusterSet
 	routes   *routeReader
 }
 
-// lint warns of valid settings that are probably mistakes. It runs after all sections have been
+// lint warns about valid settings that are probably mistakes. It runs after all sections have been
 // converted.
 func (l *linter) lint(root document.Node) {
 	for _, model := range l.routes.out {
@@ -51,7 +52,7 @@ func (l *linter) lintTable(t *table) {
 	}
 }
 
-// lintRoute warns of one route; earlier contains the routes before it in its virtual host.
+// lintRoute warns about one route; earlier contains the routes before it in its virtual host.
 func (l *linter) lintRoute(node document.Node, earlier []*config.Route, route *config.Route) {
 	match := node.Get("match")
 	for _, other := range earlier[:min(len(earlier), maxComparedRoutes)] {
@@ -72,7 +73,7 @@ func (l *linter) lintRoute(node document.Node, earlier []*config.Route, route *c
 	l.report.Warnf(timeoutNode.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.PerTryTimeout, f.Timeout)
 }
 
-// lintCluster warns of a cluster. mentions counts the strings of the file, including the cluster's
+// lintCluster warns about a cluster. mentions counts the strings of the file, including the cluster's
 // own name.
 func (l *linter) lintCluster(node document.Node, mentions map[string]int) {
 	c := l.clusters.byName[node.Get("name").Text()]

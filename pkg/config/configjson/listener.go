@@ -65,7 +65,7 @@ type listenerReader struct {
 // rotation of access logs.
 func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON, roller config.Roller) {
 	names := map[string]bool{}
-	addresses := map[string]string{} // of those that bind, with the name of the listener
+	addresses := map[string]string{} // names of the listeners that bind, by address
 	for i := range list {
 		j := &list[i]
 		l := r.listener(j, roller)
@@ -103,8 +103,8 @@ func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON,
 	}
 }
 
-// checkTimeoutFields rejects trust_timeout_fields on ingress listeners, because any client could
-// then occupy an upstream for a day.
+// checkTimeoutFields rejects trust_timeout_fields on ingress listeners: with it any client could
+// set a very long timeout and occupy an upstream.
 func (r *listenerReader) checkTimeoutFields(l *config.Listener) {
 	if !l.Ingress {
 		return
@@ -155,7 +155,7 @@ func (r *listenerReader) listener(j *listenerJSON, roller config.Roller) *config
 func (r *listenerReader) setAddress(j *listenerJSON, l *config.Listener) {
 	node := j.Node.Get("address")
 	if node.Kind() != document.String {
-		return // reported
+		return // already reported
 	}
 	l.Address = socketPath(l.Address)
 	switch {

@@ -48,7 +48,7 @@ func (r *listenerReader) listenerFilters(j *listenerJSON, l *config.Listener) {
 		f := &j.ListenerFilter[i]
 		node := f.Node.Get("type").Or(f.Node)
 		if f.Type == "" {
-			continue // reported
+			continue // already reported
 		}
 		filterType, ok := choose(r.report, node, "listener filter", f.Type, supportedListenerFilters(), knownListenerFilters())
 		if !ok {

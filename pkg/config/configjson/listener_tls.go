@@ -37,7 +37,7 @@ func sameClientAuth(a, b *config.TLS) bool {
 		(a.ClientAuth == config.NoClientCert || a.TrustedCA == b.TrustedCA && slices.Equal(a.MatchSANs, b.MatchSANs))
 }
 
-// checkALPN warns of ALPN protocols that p does not support.
+// checkALPN warns about ALPN protocols that p does not support.
 func (r *listenerReader) checkALPN(j *filterChainJSON, p *config.Proxy) {
 	if slices.Contains(p.Downstream, config.Auto) {
 		return

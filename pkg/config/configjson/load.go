@@ -34,7 +34,7 @@ type File struct {
 	documents []source
 }
 
-// source is one document of a File.
+// source is a document: the main file, or a file of a directory that it refers to.
 type source struct {
 	name string
 	root document.Node
@@ -63,8 +63,9 @@ func Load(path string, caps Capabilities, o Options) (*config.Snapshot, document
 	return f.snapshot(), diags
 }
 
-// Parse converts the contents of a file. Directories that it refers to are read from o.Files,
-// relative to the working directory, else to the directory of name.
+// Parse converts data, the contents of the file name. It reads the directories that the file refers
+// to from o.Files, relative to the working directory or, if they do not exist there, to the
+// directory of name.
 func Parse(name string, data []byte, caps Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
 	r := newReader(name, caps, o)
 	f := r.read(data)
@@ -90,7 +91,7 @@ func (f *File) snapshot() *config.Snapshot {
 	return f.Snapshot
 }
 
-// read converts the main document to a File; nil after an error.
+// read converts the main document to a File. It returns nil if it has reported an error.
 func (r *reader) read(data []byte) *File {
 	root := r.document(r.file, data)
 	if root.Exists() {

@@ -15,7 +15,7 @@ const minTimerScale = 0.1
 // envoyConnectionsMonitor is Envoy's name of config.MonitorConnections.
 const envoyConnectionsMonitor = "global_downstream_max_connections"
 
-// Prefixes of Envoy's names, which Weft's names do not have.
+// Prefixes of Envoy's names of monitors and actions. Weft's names have no prefix.
 const (
 	monitorPrefix = "envoy.resource_monitors."
 	actionPrefix  = "envoy.overload_actions."
@@ -132,7 +132,7 @@ func (r *overloadReader) readMonitor(o *config.Overload, j *monitorJSON) {
 		name = string(config.MonitorConnections)
 	}
 	if name == "" {
-		return // reported
+		return // already reported
 	}
 	monitor, ok := choose(r.report, node, "resource monitor", name, monitorNames(), []string{"injected_resource"})
 	if !ok {
@@ -163,7 +163,7 @@ func (r *overloadReader) readMonitor(o *config.Overload, j *monitorJSON) {
 	o.Monitors = append(o.Monitors, m)
 }
 
-// warnUnused warns of all settings other than usedKey.
+// warnUnused warns about every key in settings other than usedKey.
 func (r *overloadReader) warnUnused(settings document.Node, usedKey, label, name string) {
 	for member := range settings.All() {
 		if key := member.Key(); key != usedKey && key != lowerCamel(usedKey) && key != "@type" && !member.IsDisabled() {
@@ -176,7 +176,7 @@ func (r *overloadReader) readAction(o *config.Overload, j *overloadActionJSON) {
 	node := j.Node.Get("name").Or(j.Node)
 	name := strings.TrimPrefix(j.Name, actionPrefix)
 	if name == "" {
-		return // reported
+		return // already reported
 	}
 	action, ok := choose(r.report, node, "overload action", name, actionNames(), []string{"reset_high_memory_stream"})
 	if !ok {

@@ -62,8 +62,8 @@ type serverJSON struct {
 	NetPoll         bool           `key:"use_netpoll_mode" doc:"Event loop mode of MOSN." noeffect:"true" example:"true"`
 }
 
-// reader reads one file: it runs the readers of the sections, in the order in which they refer to
-// each other. One goroutine uses it.
+// reader reads one file: it runs the readers of the sections so that each runs after the readers
+// whose results it needs. One goroutine uses it.
 type reader struct {
 	*input
 	tls      tlsReader

@@ -60,16 +60,16 @@ type directJSON struct {
 // table is a route table with the state for checks that run after the listeners are converted.
 type table struct {
 	model            *config.RouteTable
-	routeNames       map[string]bool          // of the routes
-	virtualHostNames map[string]bool          // of the virtual hosts
+	routeNames       map[string]bool
+	virtualHostNames map[string]bool
 	domains          map[string]document.Node // node of each domain
 	filters          []routeFilter
 	node             document.Node
-	routes           []document.Node // of all virtual hosts in order
+	routes           []document.Node // nodes of the routes of all virtual hosts, in order
 	failed           bool            // an error was reported
 
 	// The following fields come from the listeners that use the table.
-	usedFilters map[string]bool // stream filters
+	usedFilters map[string]bool // names of the stream filters
 	protocols   []config.Protocol
 }
 
@@ -92,7 +92,7 @@ func (r *routeReader) read(list []routerJSON) {
 // readTable converts a table and adds it to tables. It returns nil if the table has no name.
 func (r *routeReader) readTable(j *routerJSON) *table {
 	if j.Name == "" {
-		return nil // reported
+		return nil // already reported
 	}
 	errorsBefore := r.report.Errors()
 	t := &table{
@@ -125,8 +125,8 @@ func (r *routeReader) readTable(j *routerJSON) *table {
 	return t
 }
 
-// connectionManager converts the network filter that contains a route table in older files. A
-// filter without virtual hosts refers to a table that is defined elsewhere.
+// connectionManager converts the network filter connection_manager, which contains a route table in
+// older files. Without virtual hosts it refers to a table that the file defines elsewhere.
 func (r *routeReader) connectionManager(f *networkFilterJSON) *table {
 	var j routerJSON
 	if !r.decoder.Decode(f.Node.Member("config"), &j) && j.Name == "" {
@@ -155,7 +155,7 @@ func (r *routeReader) readVirtualHost(t *table, j *virtualHostJSON) {
 	nodes := slices.Collect(list.All())
 	for i, text := range j.Domains {
 		if nodes[i].Kind() != document.String {
-			continue // reported
+			continue // already reported
 		}
 		domain := strings.ToLower(text)
 		if problem := domainProblem(domain); problem != "" {

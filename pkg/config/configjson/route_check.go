@@ -34,7 +34,7 @@ type routeChecker struct {
 }
 
 // check runs after all tables are converted. It checks that the tables of the proxies exist
-// and fit their protocols, and warns of per-route settings for filters that no listener of the
+// and fit their protocols, and warns about per-route settings for filters that no listener of the
 // table has.
 func (r *routeChecker) check() {
 	names := slices.Sorted(maps.Keys(r.routes.tables))

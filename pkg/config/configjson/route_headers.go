@@ -47,7 +47,7 @@ func (r *routeReader) mutation(n document.Node, removeKey string, add []headerAd
 	for i := range add {
 		h := &add[i].Header
 		if h.Key == "" {
-			continue // reported
+			continue // already reported
 		}
 		value := config.HeaderValue{Name: h.Key, Value: h.Value, Append: add[i].Append}
 		if err := check(config.HeaderMutation{Add: []config.HeaderValue{value}}); err != nil {
@@ -59,7 +59,7 @@ func (r *routeReader) mutation(n document.Node, removeKey string, add []headerAd
 	nodes := slices.Collect(n.Get(removeKey).All())
 	for i, name := range remove {
 		if nodes[i].Kind() != document.String {
-			continue // reported
+			continue // already reported
 		}
 		if err := check(config.HeaderMutation{Remove: []string{name}}); err != nil {
 			r.report.Errorf(nodes[i], "%s", joinLines(err.Error()))

@@ -27,7 +27,7 @@ func (r *routeChecker) enableOutlierDetection() {
 	for _, pn := range r.proxies {
 		t := r.routes.tables[pn.proxy.RouteTable]
 		if t == nil {
-			continue // reported
+			continue // already reported
 		}
 		for _, f := range pn.proxy.StreamFilters {
 			d, ok := f.Config.(filter.OutlierPolicy)
@@ -47,7 +47,7 @@ func (r *routeChecker) setOutlierDetection(t *table, f *outlierFilter, explicit 
 	for _, name := range names {
 		c := r.clusters.byName[name]
 		switch first := setBy[c]; {
-		case c == nil: // reported
+		case c == nil: // already reported
 		case explicit[c]:
 			r.report.Warnf(f.listener.node, "cluster %q has its own outlier_detection: the stream filter %q has no effect on it", name, f.filter)
 		case first == nil:

@@ -50,7 +50,7 @@ type chanceJSON struct {
 	Denominator string `key:"denominator" doc:"Denominator of the fraction." enum:"HUNDRED|TEN_THOUSAND|MILLION" default:"HUNDRED" example:"\"MILLION\""`
 }
 
-// retryPolicy converts a retry_policy, and warns of lists without effect.
+// retryPolicy converts a retry_policy, and warns about lists without effect.
 func (r *routeReader) retryPolicy(j *retryJSON) *config.RetryPolicy {
 	p := &config.RetryPolicy{
 		On: r.retryOn(j.On), PerTryTimeout: j.TryTimeout, NumRetries: j.NumRetries,
@@ -153,7 +153,7 @@ func knownRetryOnNames() []string {
 	return append(slices.Clone(config.RetryOnNames()), "envoy-ratelimited", "reset-before-request", "http3-post-connect-failure")
 }
 
-// hedgePolicy converts a hedge_policy, and warns of settings that have no effect with the retry
+// hedgePolicy converts a hedge_policy, and warns about settings that have no effect with the retry
 // policy of the route.
 func (r *routeReader) hedgePolicy(j *hedgeJSON, retry *config.RetryPolicy) *config.HedgePolicy {
 	p := &config.HedgePolicy{InitialRequests: j.Initial, OnPerTryTimeout: j.OnTryTimeout}

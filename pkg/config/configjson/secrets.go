@@ -18,7 +18,8 @@ type secretFieldsJSON struct {
 	CallCredential document.Node `key:"call_credentials,callCredentials" doc:"Credentials of gRPC requests." secret:"true"`
 }
 
-// markSecrets marks the secrets in a copied part of the file, so that they are not printed.
+// markSecrets marks the secrets in a part of the file that other packages parse, so that Redacted
+// omits them.
 func markSecrets(n document.Node) { (&secretMarker{keys: document.Keys(secretFieldsJSON{})}).mark(n) }
 
 // secretMarker marks the keys of secretFieldsJSON as secret.

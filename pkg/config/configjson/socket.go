@@ -99,7 +99,7 @@ func (r *clusterReader) readSourceAddress(node document.Node, s *config.Socket) 
 	*addressField, *portField = ip.String(), uint16(port) //nolint:gosec // the key has a maximum
 }
 
-// checkSources warns of hosts without a source address of their IP family.
+// checkSources warns about hosts without a source address of their IP family.
 func (r *clusterReader) checkSources(node document.Node, c *config.Cluster) {
 	s := &c.Socket
 	if s.SourceIPv4 == "" && s.SourceIPv6 == "" || c.Type.UsesDNS() {

@@ -50,7 +50,7 @@ func (r *filterReader) streamFilters(list []streamFilterJSON) []config.Filter {
 	for i := range list {
 		j := &list[i]
 		if j.Type == "" {
-			continue // reported
+			continue // already reported
 		}
 		if cfg, ok := r.filterConfig(j.Node.Get("type"), j.Type, j.Node.Member("config")); ok {
 			out = append(out, config.Filter{Name: j.Type, Config: cfg})
@@ -69,7 +69,7 @@ func (r *filterReader) filterConfig(node document.Node, name string, settings do
 	return cfg, r.decode(settings, cfg)
 }
 
-// streamFilterFactory returns the factory of a stream filter; nil after it has reported an error.
+// streamFilterFactory returns the factory of a stream filter, or nil if it has reported an error.
 func (r *filterReader) streamFilterFactory(node document.Node, name string) *filter.StreamFilterFactory {
 	if f := r.factories[name]; f != nil {
 		return f
@@ -79,7 +79,7 @@ func (r *filterReader) streamFilterFactory(node document.Node, name string) *fil
 	if !ok {
 		return nil
 	}
-	r.report.Unknown(node, "stream filter", name, []string{supportedName}) // the names differ in case
+	r.report.Unknown(node, "stream filter", name, []string{supportedName}) // name differs from it in case only
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (r *tlsReader) context(j *tlsJSON, side tlsSide) *config.TLS {
 	return t
 }
 
-// warnMissingStatus warns of a tls_context that has settings but no status.
+// warnMissingStatus warns about a tls_context that has settings but no status.
 func (r *tlsReader) warnMissingStatus(j *tlsJSON) {
 	if j == nil || j.Node.Get("status").Exists() {
 		return
@@ -216,7 +216,7 @@ func (r *tlsReader) readSANMatcher(j *peerNameJSON, t *config.TLS) {
 	t.MatchSANs = append(t.MatchSANs, p)
 }
 
-// warnIneffective warns of settings that have no effect on this side, or without other settings.
+// warnIneffective warns about settings that have no effect on this side, or without other settings.
 func (r *tlsReader) warnIneffective(j *tlsJSON, side tlsSide) {
 	keys, context := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "on connections to hosts"
 	if side == listenerTLS {

@@ -58,7 +58,7 @@ func (r *listenerReader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster
 	}
 }
 
-// checkUDP checks that a listener's filters fit its network.
+// checkUDP reports filters that do not work on the network of the listener.
 func (r *listenerReader) checkUDP(j *listenerJSON, l *config.Listener) {
 	isUDP := l.Network == networkUDP
 	if n := len(l.FilterChains); isUDP && (n > 1 || l.DefaultChain != nil) {
