@@ -153,7 +153,8 @@ type Proxy struct {
 	Targets       TargetNormalization
 	ClientHeaders ClientHeaders
 	// ForwardedScheme takes the scheme of an HTTP/1.1 request from X-Forwarded-Proto if that is
-	// http or https. Package configjson sets it if the settings mean that the header is trusted.
+	// http or https. The reader of the configuration sets it if the HTTP/1.1 engine trusts or
+	// replaces that header.
 	ForwardedScheme bool
 
 	DetectTimeout time.Duration // until the protocol of a connection is detected, if Downstream has several; default 10 s

@@ -42,8 +42,8 @@ func splitPort(address string) (host, port string, err error) {
 	return host, port, nil
 }
 
-// listenAddress validates an ip:port to listen on. An empty IP means all addresses.
-func listenAddress(address string) (string, error) {
+// parseListenAddress validates an ip:port to listen on. An empty IP means all addresses.
+func parseListenAddress(address string) (string, error) {
 	address = numericHost(address)
 	host, _, err := splitPort(address)
 	if err != nil {
@@ -57,8 +57,9 @@ func listenAddress(address string) (string, error) {
 	return address, nil
 }
 
-// dialAddress validates an address to connect to; isName reports whether its host is a DNS name.
-func dialAddress(address string) (out string, isName bool, err error) {
+// parseDialAddress validates an address to connect to; isName reports whether its host is a DNS
+// name.
+func parseDialAddress(address string) (out string, isName bool, err error) {
 	address = socketPath(address)
 	if config.IsUnixSocket(address) {
 		return address, false, nil
@@ -76,15 +77,15 @@ func dialAddress(address string) (out string, isName bool, err error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return address, false, nil
 	}
-	if !hostName(host) {
+	if !isHostName(host) {
 		return "", false, fmt.Errorf("found %q, expected an IP address or a host name before the port", host)
 	}
 	return address, true, nil
 }
 
-// hostName reports whether s has the form of a DNS name. It rejects text that consists of digits
+// isHostName reports whether s has the form of a DNS name. It rejects text that consists of digits
 // and dots only, which is a mistyped IP address.
-func hostName(s string) bool {
+func isHostName(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > 253 || strings.Trim(s, "0123456789.") == "" {
 		return false
@@ -102,9 +103,9 @@ func hostName(s string) bool {
 	return true
 }
 
-// ranges parses address ranges, each a string or an object. objectText returns the text of an
+// parseRanges parses address ranges, each a string or an object. objectText returns the text of an
 // object, or false if it has reported an error.
-func (in *input) ranges(list []document.Node, objectText func(document.Node) (string, bool)) []netip.Prefix {
+func (in *input) parseRanges(list []document.Node, objectText func(document.Node) (string, bool)) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range list {
 		text := n.Text()
@@ -117,7 +118,7 @@ func (in *input) ranges(list []document.Node, objectText func(document.Node) (st
 		if !n.Exists() {
 			continue // already reported
 		}
-		if p, err := addressRange(text); err != nil {
+		if p, err := parseAddressRange(text); err != nil {
 			in.report.Errorf(n, "%v", err)
 		} else {
 			out = append(out, p)
@@ -126,7 +127,7 @@ func (in *input) ranges(list []document.Node, objectText func(document.Node) (st
 	return out
 }
 
-func addressRange(text string) (netip.Prefix, error) {
+func parseAddressRange(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}

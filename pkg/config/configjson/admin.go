@@ -82,7 +82,7 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 			r.out = &config.Admin{Address: numericHost(address)}
 		}
 	}
-	r.allowedHosts(j)
+	r.readAllowedHosts(j)
 	if !j.Pprof.Debug {
 		return r.out
 	}
@@ -98,8 +98,8 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 	return r.out
 }
 
-// allowedHosts converts the host names that the admin port accepts.
-func (r *adminReader) allowedHosts(j *rootJSON) {
+// readAllowedHosts converts the host names that the admin port accepts.
+func (r *adminReader) readAllowedHosts(j *rootJSON) {
 	if j.Admin == nil {
 		return
 	}

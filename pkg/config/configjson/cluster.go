@@ -113,7 +113,7 @@ type clusterReader struct {
 
 // read adds the clusters of the file to r.clusters.
 func (r *clusterReader) read(j *clusterManagerJSON) {
-	r.managerTLS = r.tls.context(j.TLS, clusterTLS)
+	r.managerTLS = r.tls.readContext(j.TLS, clusterTLS)
 	total := j.Clusters.Len()
 	r.clusters.list = make([]*config.Cluster, 0, total)
 	for c := range j.Clusters.All() {
@@ -126,7 +126,7 @@ func (r *clusterReader) read(j *clusterManagerJSON) {
 	if total > 0 {
 		r.report.Errorf(node, "clusters_configs and clusters are mutually exclusive")
 	}
-	for _, root := range r.directory(node, j.Directory) {
+	for _, root := range r.parseDirectory(node, j.Directory) {
 		var c clusterJSON
 		r.decoder.Decode(root, &c)
 		r.readCluster(&c)
@@ -150,9 +150,9 @@ func (r *clusterReader) readCluster(j *clusterJSON) {
 		ProxyProtocol: proxyVersion(j.ProxyHeader),
 	}
 	r.readTypeAndPolicy(j, c)
-	c.Protocol = r.protocol(j)
+	c.Protocol = r.readProtocol(j)
 	r.readCircuitBreakers(j, c)
-	c.TLS = r.tlsContext(j)
+	c.TLS = r.readTLSContext(j)
 	if j.Node.Get("max_request_per_conn").Exists() { // its default does not apply to multiplexed connections
 		c.Pool.MaxRequests = j.MaxRequestPerConn
 	}
@@ -211,8 +211,8 @@ func (r *clusterReader) readTypeAndPolicy(j *clusterJSON, c *config.Cluster) {
 	}
 }
 
-// protocol returns the protocol of the hosts, or "" if the cluster sets none.
-func (r *clusterReader) protocol(j *clusterJSON) config.Protocol {
+// readProtocol returns the protocol of the hosts, or "" if the cluster sets none.
+func (r *clusterReader) readProtocol(j *clusterJSON) config.Protocol {
 	var p config.Protocol
 	if j.Protocol != "" && !strings.EqualFold(j.Protocol, string(config.Auto)) {
 		p, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Protocol, r.capabilities.Protocols, knownProtocols())
@@ -231,7 +231,7 @@ func (r *clusterReader) readHosts(j *clusterJSON, c *config.Cluster) {
 	clear(r.addresses)
 	for i := range j.Hosts {
 		h := &j.Hosts[i]
-		address, isName, err := dialAddress(h.Address)
+		address, isName, err := parseDialAddress(h.Address)
 		if err != nil {
 			if node := h.Node.Get("address"); node.Kind() == document.String {
 				r.report.Errorf(node, "%v", err)
@@ -253,9 +253,9 @@ func (r *clusterReader) readHosts(j *clusterJSON, c *config.Cluster) {
 	}
 }
 
-// tlsContext converts the TLS settings of a cluster.
-func (r *clusterReader) tlsContext(j *clusterJSON) *config.TLS {
-	tlsConfig := r.tls.context(j.TLS, clusterTLS)
+// readTLSContext converts the TLS settings of a cluster.
+func (r *clusterReader) readTLSContext(j *clusterJSON) *config.TLS {
+	tlsConfig := r.tls.readContext(j.TLS, clusterTLS)
 	if !j.ManagerTLS {
 		return tlsConfig
 	}
@@ -300,26 +300,26 @@ func (r *clusterReader) readCircuitBreakers(j *clusterJSON, c *config.Cluster) {
 	var seen [config.NumPriorities]bool
 	for i := range j.Breakers {
 		b := &j.Breakers[i]
-		p := priority(b.Priority)
+		p := parsePriority(b.Priority)
 		if seen[p] {
 			r.report.Errorf(b.Node, "duplicate priority %v: a cluster has one set of limits for each priority", p)
 			continue
 		}
 		seen[p] = true
-		*c.Limits(p) = circuitBreakers(b)
+		*c.Limits(p) = convertCircuitBreakers(b)
 	}
 }
 
-// priority converts a priority. An invalid one has been reported.
-func priority(text string) config.Priority {
+// parsePriority converts a priority. An invalid one has been reported.
+func parsePriority(text string) config.Priority {
 	if strings.EqualFold(text, config.HighPriority.String()) {
 		return config.HighPriority
 	}
 	return config.DefaultPriority
 }
 
-// circuitBreakers converts an element of circuit_breakers.
-func circuitBreakers(j *breakersJSON) config.CircuitBreakers {
+// convertCircuitBreakers converts an element of circuit_breakers.
+func convertCircuitBreakers(j *breakersJSON) config.CircuitBreakers {
 	b := config.CircuitBreakers{
 		MaxConnections: j.MaxConnections, MaxPendingRequests: j.MaxPendingRequests,
 		MaxRequests: j.MaxRequests, MaxRetries: j.MaxRetries,

@@ -117,7 +117,7 @@ func (r *clusterReader) readResolvers(n document.Node, d *config.DNS) {
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			address = net.JoinHostPort(address, j.Port)
 		}
-		if _, err := listenAddress(address); err != nil {
+		if _, err := parseListenAddress(address); err != nil {
 			r.report.Errorf(node, "found %q, expected the IP address of a DNS server", node.Text())
 			continue
 		}
@@ -131,7 +131,7 @@ func (r *clusterReader) readResolverOptions(j *resolversJSON, d *config.DNS) {
 	d.Ndots, d.Timeout, d.Attempts = j.Ndots, time.Duration(j.Timeout)*time.Second, j.Attempts
 	for node := range j.Node.Get("search").All() {
 		domain := strings.Trim(node.Text(), ".")
-		if !hostName(domain) {
+		if !isHostName(domain) {
 			r.report.Errorf(node, "found %q, expected a domain name", node.Text())
 			continue
 		}
@@ -158,7 +158,7 @@ func (r *clusterReader) readResolverFile(j *clusterJSON, d *config.DNS) {
 	}
 	data, err := r.files.ReadFile(j.ResolverFile)
 	if err != nil {
-		r.report.Errorf(node, "the file %q %s", j.ResolverFile, readProblem(err))
+		r.report.Errorf(node, "the file %q %s", j.ResolverFile, fileProblem(err))
 		return
 	}
 	portNumber := "53"
@@ -190,13 +190,13 @@ func parseResolvConf(text, port string, d *config.DNS) {
 		switch fields[0] {
 		case "nameserver":
 			address := net.JoinHostPort(fields[1], port)
-			if _, err := listenAddress(address); err == nil {
+			if _, err := parseListenAddress(address); err == nil {
 				d.Resolvers = append(d.Resolvers, address)
 			}
 		case "search", "domain": // the last line applies
 			d.Search = nil
 			for _, domain := range fields[1:] {
-				if domain = strings.Trim(domain, "."); hostName(domain) {
+				if domain = strings.Trim(domain, "."); isHostName(domain) {
 					d.Search = append(d.Search, domain)
 				}
 			}

@@ -86,7 +86,7 @@ func FuzzResolvConf(f *testing.F) {
 			}
 		}
 		for _, domain := range d.Search {
-			if !hostName(domain) {
+			if !isHostName(domain) {
 				t.Errorf("invalid domain %q", domain)
 			}
 		}

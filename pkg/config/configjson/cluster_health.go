@@ -84,20 +84,20 @@ type outlierJSON struct {
 // readHealth converts the health checks and the outlier detection of c.
 func (r *clusterReader) readHealth(j *clusterJSON, c *config.Cluster) {
 	if node := j.Node.Get("health_check"); !node.IsDisabled() {
-		c.HealthCheck = r.healthCheck(node, j.HealthCheck)
+		c.HealthCheck = r.readHealthCheck(node, j.HealthCheck)
 	}
 	if node := j.Node.Get("outlier_detection"); node.Exists() {
-		c.OutlierDetection = r.outlierDetection(node, j.Outlier, len(c.Hosts))
+		c.OutlierDetection = r.readOutlierDetection(node, j.Outlier, len(c.Hosts))
 	}
 }
 
-func (r *clusterReader) healthCheck(node document.Node, j *healthCheckJSON) *config.HealthCheck {
+func (r *clusterReader) readHealthCheck(node document.Node, j *healthCheckJSON) *config.HealthCheck {
 	h := &config.HealthCheck{
 		Protocol:           config.CheckProtocol(j.Protocol),
 		Timeout:            orDefault(j.Timeout, checkTimeout),
 		Interval:           orDefault(j.Interval, checkInterval),
 		Jitter:             j.IntervalJitter,
-		Delay:              r.delay(j.InitialDelay),
+		Delay:              r.parseDelay(j.InitialDelay),
 		HealthyThreshold:   int(orDefault(j.HealthyThreshold, checkThreshold)),
 		UnhealthyThreshold: int(orDefault(j.UnhealthyThreshold, checkThreshold)),
 		Service:            j.ServiceName,
@@ -160,8 +160,8 @@ func isHTTPCheck(p config.CheckProtocol) bool {
 	return p == config.CheckHTTP1 || p == config.CheckHTTP2
 }
 
-// delay converts a duration or a number of seconds; absent: 0.
-func (r *clusterReader) delay(n document.Node) time.Duration {
+// parseDelay converts a duration or a number of seconds; absent: 0.
+func (r *clusterReader) parseDelay(n document.Node) time.Duration {
 	var d time.Duration
 	switch n.Kind() {
 	case document.Number:
@@ -189,7 +189,7 @@ func orDefault[T time.Duration | uint32](v, fallback T) T {
 	return v
 }
 
-func (r *clusterReader) outlierDetection(node document.Node, j *outlierJSON, hosts int) *config.OutlierDetection {
+func (r *clusterReader) readOutlierDetection(node document.Node, j *outlierJSON, hosts int) *config.OutlierDetection {
 	o := &config.OutlierDetection{
 		Interval:               j.Interval,
 		BaseEjectionTime:       j.BaseTime,

@@ -26,7 +26,7 @@ type originalDstLBJSON struct {
 // readOriginalDst converts the settings of a ClusterOriginalDst. It runs last, after the other keys
 // have set the hosts.
 func (r *clusterReader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
-	c.Mark = r.mark(j.Mark)
+	c.Mark = r.parseMark(j.Mark)
 	policy := j.Node.Get("lb_type")
 	if c.Type != config.ClusterOriginalDst {
 		if c.LBPolicy == config.LBOriginalDst {

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// connectionFilter returns the factory of a connection filter, or nil if name is not a supported
-// connection filter.
-func (r *filterReader) connectionFilter(name string) *filter.ConnectionFilterFactory {
+// connectionFilterFactory returns the factory of a connection filter, or nil if name is not a
+// supported connection filter.
+func (r *filterReader) connectionFilterFactory(name string) *filter.ConnectionFilterFactory {
 	for i := range r.capabilities.ConnectionFilters {
 		if factory := &r.capabilities.ConnectionFilters[i]; strings.EqualFold(factory.Name, name) {
 			return factory
@@ -18,8 +18,8 @@ func (r *filterReader) connectionFilter(name string) *filter.ConnectionFilterFac
 	return nil
 }
 
-// networkFilters returns all network filter names that a file may contain, supported or not.
-func (r *filterReader) networkFilters() []string {
+// networkFilterNames returns all network filter names that a file may contain, supported or not.
+func (r *filterReader) networkFilterNames() []string {
 	names := knownNetworkFilters()
 	for i := range r.capabilities.ConnectionFilters {
 		names = append(names, r.capabilities.ConnectionFilters[i].Name)
@@ -48,7 +48,7 @@ func (r *listenerReader) checkConnectionFilters(j *filterChainJSON, out *config.
 		r.report.Errorf(j.Node.Get("filters"), "the network filter %q serves no connections: expected a %q or %q after it", out.ConnectionFilters[0].Name, ProxyFilter, TCPProxyFilter)
 	case out.TCPProxy == nil:
 		for _, f := range out.ConnectionFilters {
-			if r.filters.connectionFilter(f.Name).NewObserver != nil {
+			if r.filters.connectionFilterFactory(f.Name).NewObserver != nil {
 				r.report.Errorf(j.Node.Get("filters"), "the network filter %q observes the bytes that a %q forwards: it requires one after it", f.Name, TCPProxyFilter)
 			}
 		}

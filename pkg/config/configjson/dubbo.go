@@ -86,13 +86,13 @@ func (r *dubboReader) read(list []extensionJSON) (out config.DubboRegistry) {
 		first = e
 		var j dubboRegistryJSON
 		if r.decoder.Decode(e.Node.Member("config"), &j) {
-			out = r.dubboRegistry(&j)
+			out = r.readDubboRegistry(&j)
 		}
 	}
 	return out
 }
 
-func (r *dubboReader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
+func (r *dubboReader) readDubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 	if !j.Enable {
 		return config.DubboRegistry{}
 	}
@@ -117,18 +117,18 @@ func (r *dubboReader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 		r.report.Errorf(j.Node.Get("host"), "found %q, expected an address without a port", d.Host)
 	}
 	if j.TokenFile != "" {
-		d.Token = r.token(j)
+		d.Token = r.readToken(j)
 	}
 	for i := range j.Registries {
-		if s, ok := r.registry(&j.Registries[i], d.Registries); ok {
+		if s, ok := r.readRegistry(&j.Registries[i], d.Registries); ok {
 			d.Registries = append(d.Registries, s)
 		}
 	}
 	return d
 }
 
-// token reads the token from token_file.
-func (r *dubboReader) token(j *dubboRegistryJSON) string {
+// readToken reads the token from token_file.
+func (r *dubboReader) readToken(j *dubboRegistryJSON) string {
 	node := j.Node.Get("token_file")
 	if j.Token != "" {
 		r.report.Errorf(node, "token_file and token are mutually exclusive")
@@ -138,15 +138,16 @@ func (r *dubboReader) token(j *dubboRegistryJSON) string {
 	token := strings.TrimSpace(string(text))
 	switch {
 	case err != nil:
-		r.report.Errorf(node, "the file %q %s", j.TokenFile, readProblem(err))
+		r.report.Errorf(node, "the file %q %s", j.TokenFile, fileProblem(err))
 	case token == "":
 		r.report.Errorf(node, "the file %q is empty: without a token any client could use the API", j.TokenFile)
 	}
 	return token
 }
 
-// registry converts the settings of one registry and reports a duplicate of a registry in earlier.
-func (r *dubboReader) registry(j *registryJSON, earlier []config.RegistrySettings) (config.RegistrySettings, bool) {
+// readRegistry converts the settings of one registry and reports a duplicate of a registry in
+// earlier.
+func (r *dubboReader) readRegistry(j *registryJSON, earlier []config.RegistrySettings) (config.RegistrySettings, bool) {
 	if j.Type == "" || j.Address == "" {
 		return config.RegistrySettings{}, false // already reported
 	}
@@ -165,7 +166,7 @@ func (r *dubboReader) registry(j *registryJSON, earlier []config.RegistrySetting
 	}
 	return config.RegistrySettings{
 		Type: registryType, Address: j.Address, Username: j.Username, Password: j.Password,
-		Root: j.Root, SessionTimeout: j.SessionTimeout, RegisterMode: config.RegisterMode(j.RegisterMode), TLS: r.tls.context(j.TLS, clusterTLS),
+		Root: j.Root, SessionTimeout: j.SessionTimeout, RegisterMode: config.RegisterMode(j.RegisterMode), TLS: r.tls.readContext(j.TLS, clusterTLS),
 	}, true
 }
 

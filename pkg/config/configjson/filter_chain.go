@@ -58,25 +58,25 @@ func (r *listenerReader) readChains(j *listenerJSON, l *config.Listener) {
 	if len(j.FilterChains) == 0 {
 		r.report.Errorf(node, "the list is empty: a listener needs at least one filter chain")
 	}
-	filters := r.filters.streamFilters(j.StreamFilters)
+	filters := r.filters.readStreamFilters(j.StreamFilters)
 	for i := range j.FilterChains {
-		l.FilterChains = append(l.FilterChains, r.filterChain(&j.FilterChains[i], filters))
+		l.FilterChains = append(l.FilterChains, r.readFilterChain(&j.FilterChains[i], filters))
 	}
 	if j.DefaultChain.Exists() {
-		r.defaultChain(j, l, filters)
+		r.readDefaultChain(j, l, filters)
 	}
 	r.readPlaintextInspector(j, l)
 	r.checkFilters(j, l)
 	r.checkChains(j, l)
 }
 
-// defaultChain converts the chain for connections that match no other chain.
-func (r *listenerReader) defaultChain(j *listenerJSON, l *config.Listener, filters []config.Filter) {
+// readDefaultChain converts the chain for connections that match no other chain.
+func (r *listenerReader) readDefaultChain(j *listenerJSON, l *config.Listener, filters []config.Filter) {
 	var c filterChainJSON
 	if !r.decoder.Decode(j.DefaultChain, &c) {
 		return
 	}
-	l.DefaultChain = r.filterChain(&c, filters)
+	l.DefaultChain = r.readFilterChain(&c, filters)
 	switch {
 	case l.DefaultChain.UDPProxy != nil && l.Network != networkUDP:
 		r.report.Errorf(c.Node.Get("filters"), "the network filter %q requires a listener with the network udp", UDPProxyFilter)
@@ -157,25 +157,25 @@ func (r *listenerReader) checkInspectors(j *listenerJSON, l *config.Listener, ne
 	}
 }
 
-// chainMatch converts a match. If j is nil, the result matches all connections.
-func (r *listenerReader) chainMatch(j *chainMatchJSON) config.ChainMatch {
+// readChainMatch converts a match. If j is nil, the result matches all connections.
+func (r *listenerReader) readChainMatch(j *chainMatchJSON) config.ChainMatch {
 	if j == nil {
 		return config.ChainMatch{}
 	}
 	m := config.ChainMatch{
 		DestinationPort:      j.DestinationPort,
-		DestinationRanges:    r.cidrRanges(j.PrefixRanges),
+		DestinationRanges:    r.parseCIDRRanges(j.PrefixRanges),
 		TransportProtocol:    config.TransportProtocol(j.TransportProtocol),
 		ApplicationProtocols: j.ApplicationProtocols,
-		DirectSourceRanges:   r.cidrRanges(j.DirectSourceRanges),
-		SourceRanges:         r.cidrRanges(j.SourceRanges),
+		DirectSourceRanges:   r.parseCIDRRanges(j.DirectSourceRanges),
+		SourceRanges:         r.parseCIDRRanges(j.SourceRanges),
 		SourcePorts:          j.SourcePorts,
 	}
 	if j.SourceType != "ANY" {
 		m.SourceType = config.SourceType(j.SourceType)
 	}
 	for n := range j.Node.Get("server_names").All() {
-		if name, ok := serverName(n.Text()); ok {
+		if name, ok := normalizeServerName(n.Text()); ok {
 			m.ServerNames = append(m.ServerNames, name)
 		} else if n.Kind() == document.String {
 			r.report.Errorf(n, "found %q, expected a name, or \"*.\" followed by a name", n.Text())
@@ -187,24 +187,24 @@ func (r *listenerReader) chainMatch(j *chainMatchJSON) config.ChainMatch {
 	return m
 }
 
-// serverName normalizes a name in server_names and reports whether it is valid.
-func serverName(text string) (name string, ok bool) {
+// normalizeServerName normalizes a name in server_names and reports whether it is valid.
+func normalizeServerName(text string) (name string, ok bool) {
 	name = strings.ToLower(strings.TrimSuffix(text, "."))
-	return name, hostName(strings.TrimPrefix(name, "*."))
+	return name, isHostName(strings.TrimPrefix(name, "*."))
 }
 
-// cidrRanges parses address ranges: "10.0.0.0/8", "10.1.2.3", or objects.
-func (r *listenerReader) cidrRanges(list []document.Node) []netip.Prefix {
-	return r.ranges(list, func(n document.Node) (string, bool) {
+// parseCIDRRanges parses address ranges: "10.0.0.0/8", "10.1.2.3", or objects.
+func (r *listenerReader) parseCIDRRanges(list []document.Node) []netip.Prefix {
+	return r.parseRanges(list, func(n document.Node) (string, bool) {
 		var j cidrRangeJSON
 		ok := r.decoder.Decode(n, &j)
 		return j.Address + "/" + strconv.Itoa(j.Length), ok
 	})
 }
 
-// filterChain converts one chain from its network filters.
-func (r *listenerReader) filterChain(j *filterChainJSON, filters []config.Filter) *config.FilterChain {
-	out := &config.FilterChain{Name: j.Name, Match: r.chainMatch(j.Match), TLS: r.tlsContexts(j)}
+// readFilterChain converts one chain from its network filters.
+func (r *listenerReader) readFilterChain(j *filterChainJSON, filters []config.Filter) *config.FilterChain {
+	out := &config.FilterChain{Name: j.Name, Match: r.readChainMatch(j.Match), TLS: r.readTLSContexts(j)}
 	var proxy *proxyJSON
 	var manager *table // of the connection_manager in this chain
 	for i := range j.Filters {
@@ -214,14 +214,14 @@ func (r *listenerReader) filterChain(j *filterChainJSON, filters []config.Filter
 			continue // already reported
 		}
 		if f.Type == connectionManager {
-			manager = r.routes.connectionManager(f)
+			manager = r.routes.readConnectionManager(f)
 			continue
 		}
-		if factory := r.filters.connectionFilter(f.Type); factory != nil {
+		if factory := r.filters.connectionFilterFactory(f.Type); factory != nil {
 			r.filters.readConnectionFilter(f, factory, out)
 			continue
 		}
-		filterType, ok := choose(r.report, node, "network filter", f.Type, r.capabilities.NetworkFilters, r.filters.networkFilters())
+		filterType, ok := choose(r.report, node, "network filter", f.Type, r.capabilities.NetworkFilters, r.filters.networkFilterNames())
 		if !ok {
 			continue
 		}
@@ -234,11 +234,11 @@ func (r *listenerReader) filterChain(j *filterChainJSON, filters []config.Filter
 		case ProxyFilter:
 			proxy = &proxyJSON{}
 			r.decoder.Decode(f.Node.Member("config"), proxy)
-			out.Proxy = r.proxy(proxy)
+			out.Proxy = r.readProxy(proxy)
 		case TCPProxyFilter:
-			out.TCPProxy = r.tcpProxy(f.Node.Member("config"))
+			out.TCPProxy = r.readTCPProxy(f.Node.Member("config"))
 		case UDPProxyFilter:
-			out.UDPProxy = r.udpProxy(f.Node.Member("config"))
+			out.UDPProxy = r.readUDPProxy(f.Node.Member("config"))
 		}
 	}
 	if out.Proxy != nil {

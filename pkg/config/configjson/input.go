@@ -39,8 +39,8 @@ func newInput(file string, caps Capabilities, o Options) *input {
 	return in
 }
 
-// document parses one document. It reports an error if it returns an absent node.
-func (in *input) document(name string, data []byte) document.Node {
+// parseDocument parses one document. It reports an error if it returns an absent node.
+func (in *input) parseDocument(name string, data []byte) document.Node {
 	errorsBefore := in.report.Errors()
 	root := document.Parse(name, data, document.Options{Env: in.env}, in.report)
 	if !root.Exists() && in.report.Errors() == errorsBefore {
@@ -50,12 +50,12 @@ func (in *input) document(name string, data []byte) document.Node {
 	return root
 }
 
-// directory parses the documents of a directory in the order of their names. node contains the name
-// of the directory.
-func (in *input) directory(node document.Node, dir string) []document.Node {
+// parseDirectory parses the documents of a directory in the order of their names. node contains the
+// name of the directory.
+func (in *input) parseDirectory(node document.Node, dir string) []document.Node {
 	dir, entries, err := readRelative(in.file, dir, in.files.ReadDir)
 	if err != nil {
-		in.report.Errorf(node, "the directory %q %s", dir, readProblem(err))
+		in.report.Errorf(node, "the directory %q %s", dir, fileProblem(err))
 		return nil
 	}
 	var roots []document.Node
@@ -68,10 +68,10 @@ func (in *input) directory(node document.Node, dir string) []document.Node {
 		name := filepath.Join(dir, e.Name())
 		data, err := in.files.ReadFile(name)
 		if err != nil {
-			in.report.Add(document.Diagnostic{File: name, Problem: readProblem(err)})
+			in.report.Add(document.Diagnostic{File: name, Problem: fileProblem(err)})
 			continue
 		}
-		if root := in.document(name, data); root.Exists() {
+		if root := in.parseDocument(name, data); root.Exists() {
 			roots = append(roots, root)
 		}
 	}
@@ -96,9 +96,9 @@ func readRelative[T any](file, path string, read func(name string) (T, error)) (
 	return path, content, err
 }
 
-// readProblem returns the reason why a file cannot be read, without the file name, which the
+// fileProblem returns the reason why a file cannot be read, without the file name, which the
 // diagnostic contains.
-func readProblem(err error) string {
+func fileProblem(err error) string {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		err = pathErr.Err

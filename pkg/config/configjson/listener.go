@@ -68,7 +68,7 @@ func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON,
 	addresses := map[string]string{} // names of the listeners that bind, by address
 	for i := range list {
 		j := &list[i]
-		l := r.listener(j, roller)
+		l := r.readListener(j, roller)
 		if c := chains[l.Name]; c != nil {
 			delete(chains, l.Name)
 			if len(j.StreamFilters) > 0 {
@@ -98,7 +98,7 @@ func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON,
 	r.checkVirtualListeners(list)
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		c := chains[name]
-		r.filters.streamFilters(c.Filters)
+		r.filters.readStreamFilters(c.Filters)
 		r.report.Warnf(c.Node, "no listener is named %q: the chain is not used", name)
 	}
 }
@@ -125,7 +125,7 @@ func hasEphemeralPort(l *config.Listener) bool {
 	return err == nil && port == "0"
 }
 
-func (r *listenerReader) listener(j *listenerJSON, roller config.Roller) *config.Listener {
+func (r *listenerReader) readListener(j *listenerJSON, roller config.Roller) *config.Listener {
 	l := &config.Listener{
 		Name:           j.Name,
 		Ingress:        j.Type == "ingress",
@@ -134,8 +134,8 @@ func (r *listenerReader) listener(j *listenerJSON, roller config.Roller) *config
 		Bind:           j.Bind,
 		ReusePort:      j.ReusePort,
 		MaxConnections: j.MaxConnections,
-		AcceptRate:     acceptRate(j.AcceptRate),
-		KeepAlive:      tcpKeepAlive(j.KeepAlive),
+		AcceptRate:     convertAcceptRate(j.AcceptRate),
+		KeepAlive:      convertTCPKeepAlive(j.KeepAlive),
 		IdleTimeout:    j.IdleTimeout,
 	}
 	if l.Name == "" {
@@ -145,9 +145,9 @@ func (r *listenerReader) listener(j *listenerJSON, roller config.Roller) *config
 	for i := range j.AccessLogs {
 		r.readAccessLog(&j.AccessLogs[i], l, roller)
 	}
-	r.listenerFilters(j, l)
-	r.originalDst(j, l)
-	l.Mark = r.mark(j.Mark)
+	r.readListenerFilters(j, l)
+	r.readOriginalDst(j, l)
+	l.Mark = r.parseMark(j.Mark)
 	return l
 }
 
@@ -170,7 +170,7 @@ func (r *listenerReader) setAddress(j *listenerJSON, l *config.Listener) {
 			r.report.Errorf(node, "found \"\", expected the path of a unix socket")
 		}
 	default:
-		address, err := listenAddress(l.Address)
+		address, err := parseListenAddress(l.Address)
 		if err != nil {
 			r.report.Errorf(node, "%v", err)
 			return
@@ -201,8 +201,8 @@ func (r *listenerReader) readAccessLog(j *accessLogJSON, l *config.Listener, rol
 	l.AccessLogs = append(l.AccessLogs, a)
 }
 
-// acceptRate converts a listener's accept_rate.
-func acceptRate(j *acceptRateJSON) config.AcceptRate {
+// convertAcceptRate converts a listener's accept_rate.
+func convertAcceptRate(j *acceptRateJSON) config.AcceptRate {
 	if j == nil || j.PerSecond <= 0 {
 		return config.AcceptRate{}
 	}

@@ -42,8 +42,8 @@ func supportedListenerFilters() []string {
 	return []string{ProxyProtocolFilter, OriginalDstFilter, TLSInspectorFilter, HTTPInspectorFilter}
 }
 
-// listenerFilters converts the listener filters.
-func (r *listenerReader) listenerFilters(j *listenerJSON, l *config.Listener) {
+// readListenerFilters converts the listener filters.
+func (r *listenerReader) readListenerFilters(j *listenerJSON, l *config.Listener) {
 	for i := range j.ListenerFilter {
 		f := &j.ListenerFilter[i]
 		node := f.Node.Get("type").Or(f.Node)
@@ -67,11 +67,11 @@ func (r *listenerReader) listenerFilters(j *listenerJSON, l *config.Listener) {
 			r.report.Errorf(node, "duplicate listener filter %q: a connection has one PROXY protocol header", ProxyProtocolFilter)
 			continue
 		}
-		l.ProxyProtocol = r.proxyProtocol(f, j.FiltersTimeout)
+		l.ProxyProtocol = r.readProxyProtocol(f, j.FiltersTimeout)
 	}
 }
 
-func (r *listenerReader) proxyProtocol(f *listenerFilterJSON, timeout time.Duration) *config.ProxyProtocol {
+func (r *listenerReader) readProxyProtocol(f *listenerFilterJSON, timeout time.Duration) *config.ProxyProtocol {
 	var j proxyProtocolJSON
 	r.decoder.Decode(f.Node.Member("config"), &j)
 	out := &config.ProxyProtocol{AllowMissing: j.AllowMissing, Timeout: timeout}

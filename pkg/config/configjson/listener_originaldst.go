@@ -16,14 +16,14 @@ type originalDstFilterJSON struct {
 	Node document.Node `key:"."`
 }
 
-// originalDst sets the redirection mode of a listener: the value of the key, else
+// readOriginalDst sets the redirection mode of a listener: the value of the key, else
 // OriginalDstRedirect if there is the listener filter.
-func (r *listenerReader) originalDst(j *listenerJSON, l *config.Listener) {
+func (r *listenerReader) readOriginalDst(j *listenerJSON, l *config.Listener) {
 	node := j.OriginalDst
 	if !node.Exists() {
 		node = j.Node.Get("listener_filters")
 	} else {
-		l.OriginalDst = r.originalDstMode(node)
+		l.OriginalDst = r.parseOriginalDstMode(node)
 	}
 	switch {
 	case l.OriginalDst == "":
@@ -35,8 +35,8 @@ func (r *listenerReader) originalDst(j *listenerJSON, l *config.Listener) {
 	}
 }
 
-// originalDstMode parses true, false, "redirect" or "tproxy".
-func (r *listenerReader) originalDstMode(node document.Node) config.OriginalDstMode {
+// parseOriginalDstMode parses true, false, "redirect" or "tproxy".
+func (r *listenerReader) parseOriginalDstMode(node document.Node) config.OriginalDstMode {
 	if node.Kind() == document.Bool {
 		if node.IsDisabled() {
 			return ""

@@ -7,15 +7,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// tlsContexts converts tls_context or tls_context_set of a filter chain and skips disabled
+// readTLSContexts converts tls_context or tls_context_set of a filter chain and skips disabled
 // contexts.
-func (r *listenerReader) tlsContexts(j *filterChainJSON) []*config.TLS {
+func (r *listenerReader) readTLSContexts(j *filterChainJSON) []*config.TLS {
 	var out []*config.TLS
-	if t := r.tls.context(j.TLSContext, listenerTLS); t != nil {
+	if t := r.tls.readContext(j.TLSContext, listenerTLS); t != nil {
 		out = append(out, t)
 	}
 	for i := range j.TLSContextSet {
-		t := r.tls.context(&j.TLSContextSet[i], listenerTLS)
+		t := r.tls.readContext(&j.TLSContextSet[i], listenerTLS)
 		if t == nil {
 			continue
 		}

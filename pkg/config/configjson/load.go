@@ -77,7 +77,7 @@ func Open(path string, caps Capabilities, o Options) (*File, document.Diagnostic
 	r := newReader(path, caps, o)
 	data, err := r.files.ReadFile(path)
 	if err != nil {
-		r.report.Add(document.Diagnostic{File: path, Problem: readProblem(err)})
+		r.report.Add(document.Diagnostic{File: path, Problem: fileProblem(err)})
 		return nil, r.report.Diagnostics()
 	}
 	f := r.read(data)
@@ -93,7 +93,7 @@ func (f *File) snapshot() *config.Snapshot {
 
 // read converts the main document to a File. It returns nil if it has reported an error.
 func (r *reader) read(data []byte) *File {
-	root := r.document(r.file, data)
+	root := r.parseDocument(r.file, data)
 	if root.Exists() {
 		var j rootJSON
 		r.decoder.Decode(root, &j)

@@ -188,7 +188,7 @@ func (r *overloadReader) readAction(o *config.Overload, j *overloadActionJSON) {
 	}
 	a := config.OverloadAction{Name: action}
 	for i := range j.Triggers {
-		if t, ok := r.trigger(o, &j.Triggers[i]); ok {
+		if t, ok := r.readTrigger(o, &j.Triggers[i]); ok {
 			a.Triggers = append(a.Triggers, t)
 		}
 	}
@@ -222,7 +222,7 @@ func (r *overloadReader) readTimers(a *config.OverloadAction, timers []timerJSON
 	}
 }
 
-func (r *overloadReader) trigger(o *config.Overload, j *triggerJSON) (config.Trigger, bool) {
+func (r *overloadReader) readTrigger(o *config.Overload, j *triggerJSON) (config.Trigger, bool) {
 	name, prefixed := strings.CutPrefix(j.Name, monitorPrefix)
 	if name == envoyConnectionsMonitor && prefixed {
 		name = string(config.MonitorConnections)

@@ -89,7 +89,7 @@ type certificateDetails struct {
 	URI     bool `key:"uri" doc:"Add the first URI of the certificate." default:"false" example:"true"`
 }
 
-func (r *listenerReader) proxy(j *proxyJSON) *config.Proxy {
+func (r *listenerReader) readProxy(j *proxyJSON) *config.Proxy {
 	e := &j.Extend
 	p := &config.Proxy{
 		Fallback: j.Fallback,
@@ -107,13 +107,13 @@ func (r *listenerReader) proxy(j *proxyJSON) *config.Proxy {
 			XForwarded:               e.XForwarded,
 			XForwardedHost:           e.XForwarded == config.ForwardedAppend || e.XForwarded == config.ForwardedSet,
 			XFFClientIndex:           e.TrustedHops,
-			XFCC:                     r.clientCert(e),
+			XFCC:                     r.readClientCert(e),
 			AllowHalfClose:           e.AllowHalfClose,
 			AllowConnect:             e.AllowConnect,
 			ServerName:               e.ServerName,
 		},
-		HTTP2:         r.http2Options(e),
-		RPC:           rpcOptions(e),
+		HTTP2:         r.readHTTP2Options(e),
+		RPC:           readRPCOptions(e),
 		DetectTimeout: e.DetectTimeout,
 		ClientHeaders: config.ClientHeaders{OverrideTimeouts: e.TrustTimeoutFields},
 	}
@@ -130,8 +130,8 @@ func (r *listenerReader) proxy(j *proxyJSON) *config.Proxy {
 			r.report.Errorf(e.Node.Get(value.key), "found a line break or NUL, which a header value cannot contain")
 		}
 	}
-	p.Downstream = r.protocols(j, "downstream_protocol", j.Downstream)
-	upstream := r.protocols(j, "upstream_protocol", j.Upstream)
+	p.Downstream = r.readProtocols(j, "downstream_protocol", j.Downstream)
+	upstream := r.readProtocols(j, "upstream_protocol", j.Upstream)
 	if len(upstream) == 1 && upstream[0] == config.Auto {
 		upstream = nil
 	}
@@ -152,8 +152,8 @@ func (r *listenerReader) proxy(j *proxyJSON) *config.Proxy {
 	return p
 }
 
-// http2Options returns the HTTP/2 limits of extend_config.
-func (r *listenerReader) http2Options(e *extendJSON) config.HTTP2Options {
+// readHTTP2Options returns the HTTP/2 limits of extend_config.
+func (r *listenerReader) readHTTP2Options(e *extendJSON) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
 	o.MaxConcurrentStreams, o.StreamIdleTimeout = e.HTTP2MaxStreams, e.HTTP2StreamIdle
 	o.StreamWindow, o.ConnectionWindow = e.HTTP2StreamWindow, e.HTTP2ConnectionWindow
@@ -178,8 +178,8 @@ func (r *listenerReader) http2Options(e *extendJSON) config.HTTP2Options {
 	return o
 }
 
-// rpcOptions returns the RPC limits of extend_config.
-func rpcOptions(e *extendJSON) config.RPCOptions {
+// readRPCOptions returns the RPC limits of extend_config.
+func readRPCOptions(e *extendJSON) config.RPCOptions {
 	o := config.DefaultRPCOptions()
 	if e.Node.Get("max_request_body_size").Exists() {
 		o.MaxFrameSize = int(e.MaxRequestBodySize)
@@ -190,8 +190,8 @@ func rpcOptions(e *extendJSON) config.RPCOptions {
 	return o
 }
 
-// clientCert converts the keys of clientCertJSON.
-func (r *listenerReader) clientCert(e *extendJSON) config.XFCC {
+// readClientCert converts the keys of clientCertJSON.
+func (r *listenerReader) readClientCert(e *extendJSON) config.XFCC {
 	c := config.XFCC{Mode: config.XFCCMode(e.ForwardClientCert)}
 	if c.Mode == "SANITIZE" {
 		c.Mode = config.XFCCSanitize
@@ -205,9 +205,9 @@ func (r *listenerReader) clientCert(e *extendJSON) config.XFCC {
 	return c
 }
 
-// protocols parses a comma-separated list of protocol names and resolves "X". Auto must be the only
-// element.
-func (r *listenerReader) protocols(j *proxyJSON, key, text string) []config.Protocol {
+// readProtocols parses a comma-separated list of protocol names and resolves "X". Auto must be the
+// only element.
+func (r *listenerReader) readProtocols(j *proxyJSON, key, text string) []config.Protocol {
 	node := j.Node.Get(key)
 	if node.Kind() != document.String {
 		return nil // absent, or reported

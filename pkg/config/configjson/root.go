@@ -117,7 +117,7 @@ func (r *reader) readRoot(j *rootJSON) {
 // readServer reads a server: its route tables, then its listeners, which refer to the tables.
 // chains contains the named chains of stream filters.
 func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
-	roller := r.logRotation(j)
+	roller := r.parseLogRotation(j)
 	r.snapshot.Server = config.Server{
 		Name:            j.Name,
 		Log:             config.Log{Path: j.LogPath, Level: j.LogLevel, JSON: j.LogFormat == "json", Rotation: roller},
@@ -145,8 +145,8 @@ func (r *reader) findExternalClusters(j *rootJSON) {
 	}
 }
 
-// logRotation parses "size=100 age=10 keep=10 compress=off" or "time=24".
-func (r *reader) logRotation(j *serverJSON) config.Roller {
+// parseLogRotation parses "size=100 age=10 keep=10 compress=off" or "time=24".
+func (r *reader) parseLogRotation(j *serverJSON) config.Roller {
 	var out config.Roller
 	reportf := func(format string, args ...any) {
 		r.report.Errorf(j.Node.Get("global_log_roller"), format, args...)

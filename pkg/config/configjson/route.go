@@ -100,7 +100,7 @@ func (r *routeReader) readTable(j *routerJSON) *table {
 		model:      &config.RouteTable{Name: j.Name, VirtualHosts: make([]*config.VirtualHost, 0, len(j.VirtualHosts))},
 		routeNames: map[string]bool{}, virtualHostNames: map[string]bool{}, domains: map[string]document.Node{}, usedFilters: map[string]bool{},
 	}
-	t.model.Request, t.model.Response = r.mutations(j.Node, &j.mutationJSON)
+	t.model.Request, t.model.Response = r.readMutations(j.Node, &j.mutationJSON)
 	for i := range j.VirtualHosts {
 		r.readVirtualHost(t, &j.VirtualHosts[i])
 	}
@@ -109,7 +109,7 @@ func (r *routeReader) readTable(j *routerJSON) *table {
 		if len(j.VirtualHosts) > 0 {
 			r.report.Errorf(node, "router_configs and virtual_hosts are mutually exclusive")
 		}
-		for _, root := range r.directory(node, j.Directory) {
+		for _, root := range r.parseDirectory(node, j.Directory) {
 			var v virtualHostJSON
 			r.decoder.Decode(root, &v)
 			r.readVirtualHost(t, &v)
@@ -125,9 +125,9 @@ func (r *routeReader) readTable(j *routerJSON) *table {
 	return t
 }
 
-// connectionManager converts the network filter connection_manager, which contains a route table in
-// older files. Without virtual hosts it refers to a table that the file defines elsewhere.
-func (r *routeReader) connectionManager(f *networkFilterJSON) *table {
+// readConnectionManager converts the network filter connection_manager, which contains a route
+// table in older files. Without virtual hosts it refers to a table that the file defines elsewhere.
+func (r *routeReader) readConnectionManager(f *networkFilterJSON) *table {
 	var j routerJSON
 	if !r.decoder.Decode(f.Node.Member("config"), &j) && j.Name == "" {
 		return nil
@@ -147,7 +147,7 @@ func (r *routeReader) readVirtualHost(t *table, j *virtualHostJSON) {
 		v.Name = base + "#" + strconv.Itoa(n)
 	}
 	t.virtualHostNames[v.Name] = true
-	v.Request, v.Response = r.mutations(j.Node, &j.mutationJSON)
+	v.Request, v.Response = r.readMutations(j.Node, &j.mutationJSON)
 	list := j.Node.Get("domains")
 	if list.Kind() == document.Array && len(j.Domains) == 0 {
 		r.report.Errorf(list, "the list is empty: a virtual host requires a domain; \"*\" matches all")
@@ -170,7 +170,7 @@ func (r *routeReader) readVirtualHost(t *table, j *virtualHostJSON) {
 		v.Domains = append(v.Domains, domain)
 	}
 	for route := range j.Routes.All() {
-		v.Routes = append(v.Routes, r.route(t, v.Name, len(v.Routes), route))
+		v.Routes = append(v.Routes, r.readRoute(t, v.Name, len(v.Routes), route))
 	}
 	t.model.VirtualHosts = append(t.model.VirtualHosts, v)
 }
@@ -198,8 +198,8 @@ func domainProblem(domain string) string {
 	return ""
 }
 
-// route converts one route.
-func (r *routeReader) route(t *table, virtualHost string, index int, j *routeJSON) *config.Route {
+// readRoute converts one route.
+func (r *routeReader) readRoute(t *table, virtualHost string, index int, j *routeJSON) *config.Route {
 	out := &config.Route{Name: j.Name, Metadata: j.Metadata}
 	if out.Name == "" {
 		out.Name = virtualHost + "/" + strconv.Itoa(index)
@@ -209,7 +209,7 @@ func (r *routeReader) route(t *table, virtualHost string, index int, j *routeJSO
 	}
 	t.routeNames[out.Name] = true
 	t.routes = append(t.routes, j.Node)
-	r.match(&j.Match, &out.Match)
+	r.readMatch(&j.Match, &out.Match)
 	actions := 0
 	if j.Route != nil && (j.Redirect == nil && j.DirectResponse == nil || !j.Route.Node.IsDisabled()) { // MOSN writes an empty route next to the others
 		actions++
@@ -226,7 +226,7 @@ func (r *routeReader) route(t *table, virtualHost string, index int, j *routeJSO
 	if actions != 1 && j.Node.Kind() == document.Object {
 		r.report.Errorf(j.Node, "expected exactly one of \"route\", \"redirect\" and \"direct_response\", found %d", actions)
 	}
-	out.Filters = r.filters.routeFilters(j)
+	out.Filters = r.filters.readRouteFilters(j)
 	for _, name := range slices.Sorted(maps.Keys(out.Filters)) {
 		t.filters = append(t.filters, routeFilter{name, j.Node.Get("per_filter_config").Get(name)})
 	}

@@ -15,7 +15,7 @@ type actionJSON struct {
 	ClusterVariable       string            `key:"cluster_variable" doc:"Variable with the name of the cluster." example:"\"request_header_x-cluster\""`
 	ClusterHeader         string            `key:"cluster_header" doc:"Older form: header with the name of the cluster. Use cluster_variable." unbuilt:"cluster_header" example:"\"x-cluster\""`
 	Weighted              []weightedJSON    `key:"weighted_clusters" doc:"Clusters by weight."`
-	Upstream              string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol to the cluster. Absent: as the cluster sets, else the proxy." example:"\"Http1\""`
+	UpstreamProtocol      string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol to the cluster. Absent: as the cluster sets, else the proxy." example:"\"Http1\""`
 	Priority              string            `key:"priority" doc:"Priority of the requests: it selects the circuit_breakers of the cluster. HIGH has limits and connections of its own. It does not affect the order of requests." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
 	Timeout               time.Duration     `key:"timeout" doc:"Timeout of the whole request, including retries. 0s: none." default:"60s" example:"\"5s\""`
 	IgnoreGRPCTimeout     bool              `key:"ignore_grpc_timeout" doc:"true: ignore the grpc-timeout header of gRPC requests. false: the request ends at the earlier of grpc-timeout and timeout." default:"false" example:"true"`
@@ -55,7 +55,7 @@ func (*weightedJSON) DetectMistake(n document.Node) string {
 	if weight.Exists() {
 		text = append(append(text, `, "weight": `...), weight.Text()...)
 	}
-	return `name and weight belong into an object "cluster": write {"cluster": {"name": ` + string(text) + `}}`
+	return `name and weight belong in an object "cluster": write {"cluster": {"name": ` + string(text) + `}}`
 }
 
 type regexRewriteJSON struct {
@@ -100,7 +100,7 @@ type metadataMatchJSON struct {
 func (r *routeReader) readForward(j *actionJSON, m *config.RouteMatch) *config.Forward {
 	f := &config.Forward{
 		ClusterVariable:       j.ClusterVariable,
-		Priority:              priority(j.Priority),
+		Priority:              parsePriority(j.Priority),
 		Timeout:               j.Timeout,
 		GRPCTimeout:           config.GRPCTimeout{Ignore: j.IgnoreGRPCTimeout},
 		PrefixRewrite:         j.PrefixRewrite,
@@ -108,22 +108,22 @@ func (r *routeReader) readForward(j *actionJSON, m *config.RouteMatch) *config.F
 		AutoHostRewrite:       j.AutoHostRewrite,
 		AutoHostRewriteHeader: j.AutoHostRewriteHeader,
 	}
-	f.Request, f.Response = r.mutations(j.Node, &j.mutationJSON)
+	f.Request, f.Response = r.readMutations(j.Node, &j.mutationJSON)
 	r.readTarget(j, f)
-	if j.Upstream != "" && !strings.EqualFold(j.Upstream, string(config.Auto)) {
-		f.Upstream, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Upstream, r.capabilities.Protocols, knownProtocols())
+	if j.UpstreamProtocol != "" && !strings.EqualFold(j.UpstreamProtocol, string(config.Auto)) {
+		f.Upstream, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.UpstreamProtocol, r.capabilities.Protocols, knownProtocols())
 	}
 	if p := j.Retry; p != nil {
-		f.Retry = r.retryPolicy(p)
+		f.Retry = r.readRetryPolicy(p)
 	}
 	if h := j.Hedge; h != nil {
-		f.Hedge = r.hedgePolicy(h, f.Retry)
+		f.Hedge = r.readHedgePolicy(h, f.Retry)
 	}
 	for i := range j.Hash {
 		f.HashPolicies = append(f.HashPolicies, r.readHashPolicy(&j.Hash[i]))
 	}
 	r.warnUnusedHashPolicy(j.Node, f)
-	f.Metadata = r.labels(j.Node, &j.MetadataMatch, f.Cluster)
+	f.Metadata = r.readLabels(j.Node, &j.MetadataMatch, f.Cluster)
 	r.readRewrites(j, m, f)
 	return f
 }
@@ -150,7 +150,7 @@ func (r *routeReader) readTarget(j *actionJSON, f *config.Forward) {
 		w := &j.Weighted[i].Cluster
 		sum += uint64(w.Weight)
 		f.WeightedClusters = append(f.WeightedClusters, config.WeightedCluster{
-			Cluster: r.clusters.resolve(w.Node, "name", w.Name), Weight: w.Weight, Metadata: r.labels(w.Node, &w.Metadata, w.Name),
+			Cluster: r.clusters.resolve(w.Node, "name", w.Name), Weight: w.Weight, Metadata: r.readLabels(w.Node, &w.Metadata, w.Name),
 		})
 	}
 	allPresent := !slices.ContainsFunc(j.Weighted, func(w weightedJSON) bool { return !w.Cluster.Node.Exists() })
@@ -226,8 +226,8 @@ func (r *routeReader) readHashPolicy(j *hashJSON) config.HashPolicy {
 	return out
 }
 
-// labels returns the labels of a metadata_match, and warns if the cluster has no subsets.
-func (r *routeReader) labels(n document.Node, m *metadataMatchJSON, cluster string) map[string]string {
+// readLabels returns the labels of a metadata_match, and warns if the cluster has no subsets.
+func (r *routeReader) readLabels(n document.Node, m *metadataMatchJSON, cluster string) map[string]string {
 	labels := m.FilterMetadata.Labels
 	if c := r.clusters.byName[cluster]; len(labels) > 0 && c != nil && len(c.Subsets.Selectors) == 0 {
 		r.report.Warnf(n.Get("metadata_match"), "metadata_match has no effect: cluster %q has no subset_selectors", cluster)

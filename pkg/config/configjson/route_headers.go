@@ -25,24 +25,24 @@ type headerAddJSON struct {
 	Append bool `key:"append" doc:"true: keep existing headers with the name; false: replace them. The RPC headers service, method, version and group occur once: use false." example:"false" default:"true"`
 }
 
-// mutations converts the header mutations in the object n.
-func (r *routeReader) mutations(n document.Node, j *mutationJSON) (request, response config.HeaderMutation) {
+// readMutations converts the header mutations in the object n.
+func (r *routeReader) readMutations(n document.Node, j *mutationJSON) (request, response config.HeaderMutation) {
 	if j.RequestAdd == nil && j.RequestRemove == nil && j.ResponseAdd == nil && j.ResponseRemove == nil {
 		return request, response
 	}
-	request = r.mutation(n, "request_headers_to_remove", j.RequestAdd, j.RequestRemove, func(m config.HeaderMutation) error {
+	request = r.readMutation(n, "request_headers_to_remove", j.RequestAdd, j.RequestRemove, func(m config.HeaderMutation) error {
 		_, err := router.Compile(&config.RouteTable{Request: m})
 		return err
 	})
-	response = r.mutation(n, "response_headers_to_remove", j.ResponseAdd, j.ResponseRemove, func(m config.HeaderMutation) error {
+	response = r.readMutation(n, "response_headers_to_remove", j.ResponseAdd, j.ResponseRemove, func(m config.HeaderMutation) error {
 		_, err := router.Compile(&config.RouteTable{Response: m})
 		return err
 	})
 	return request, response
 }
 
-// mutation converts the mutations of one direction and checks each separately.
-func (r *routeReader) mutation(n document.Node, removeKey string, add []headerAddJSON, remove []string, check func(config.HeaderMutation) error) config.HeaderMutation {
+// readMutation converts the mutations of one direction and checks each separately.
+func (r *routeReader) readMutation(n document.Node, removeKey string, add []headerAddJSON, remove []string, check func(config.HeaderMutation) error) config.HeaderMutation {
 	var out config.HeaderMutation
 	for i := range add {
 		h := &add[i].Header

@@ -30,8 +30,8 @@ type variableMatchJSON struct {
 	Model string        `key:"model" doc:"How the condition combines with those before it." enum:"and|or" default:"and" example:"\"or\""`
 }
 
-// match converts the condition of a route.
-func (r *routeReader) match(j *matchJSON, m *config.RouteMatch) {
+// readMatch converts the condition of a route.
+func (r *routeReader) readMatch(j *matchJSON, m *config.RouteMatch) {
 	paths := 0
 	for _, path := range []struct {
 		kind config.PathKind

@@ -50,10 +50,10 @@ type chanceJSON struct {
 	Denominator string `key:"denominator" doc:"Denominator of the fraction." enum:"HUNDRED|TEN_THOUSAND|MILLION" default:"HUNDRED" example:"\"MILLION\""`
 }
 
-// retryPolicy converts a retry_policy, and warns about lists without effect.
-func (r *routeReader) retryPolicy(j *retryJSON) *config.RetryPolicy {
+// readRetryPolicy converts a retry_policy, and warns about lists without effect.
+func (r *routeReader) readRetryPolicy(j *retryJSON) *config.RetryPolicy {
 	p := &config.RetryPolicy{
-		On: r.retryOn(j.On), PerTryTimeout: j.TryTimeout, NumRetries: j.NumRetries,
+		On: r.parseRetryOn(j.On), PerTryTimeout: j.TryTimeout, NumRetries: j.NumRetries,
 		StatusCodes: j.StatusCodes, RPCCodes: j.RPCCodes,
 		Backoff: config.Backoff{Base: j.BackOff.Base, Max: j.BackOff.Max},
 	}
@@ -131,9 +131,9 @@ func containsRetryOn(text string, on config.RetryOn) bool {
 	return false
 }
 
-// retryOn parses a boolean, or names separated by commas. A boolean from an environment variable is
-// a string.
-func (r *routeReader) retryOn(n document.Node) config.RetryOn {
+// parseRetryOn parses a boolean, or names separated by commas. A boolean from an environment
+// variable is a string.
+func (r *routeReader) parseRetryOn(n document.Node) config.RetryOn {
 	var on config.RetryOn
 	for word := range strings.SplitSeq(n.Text(), ",") {
 		switch word = strings.TrimSpace(word); word {
@@ -153,9 +153,9 @@ func knownRetryOnNames() []string {
 	return append(slices.Clone(config.RetryOnNames()), "envoy-ratelimited", "reset-before-request", "http3-post-connect-failure")
 }
 
-// hedgePolicy converts a hedge_policy, and warns about settings that have no effect with the retry
-// policy of the route.
-func (r *routeReader) hedgePolicy(j *hedgeJSON, retry *config.RetryPolicy) *config.HedgePolicy {
+// readHedgePolicy converts a hedge_policy, and warns about settings that have no effect with the
+// retry policy of the route.
+func (r *routeReader) readHedgePolicy(j *hedgeJSON, retry *config.RetryPolicy) *config.HedgePolicy {
 	p := &config.HedgePolicy{InitialRequests: j.Initial, OnPerTryTimeout: j.OnTryTimeout}
 	if c := j.Chance; c != nil {
 		denominator := map[string]uint32{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": config.Millionths}[c.Denominator]

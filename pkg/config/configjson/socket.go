@@ -38,8 +38,8 @@ type tcpKeepAliveJSON struct {
 	Interval int `key:"keepalive_interval" doc:"Time between two probes. Absent: the system's value." unit:"seconds" min:"1" max:"32767" example:"10"`
 }
 
-// mark parses a socket mark: a number, or a string such as "0x77".
-func (in *input) mark(node document.Node) int {
+// parseMark parses a socket mark: a number, or a string such as "0x77".
+func (in *input) parseMark(node document.Node) int {
 	if kind := node.Kind(); kind != document.Number && kind != document.String {
 		return 0 // absent, or reported
 	}
@@ -53,7 +53,7 @@ func (in *input) mark(node document.Node) int {
 
 // readSocket converts the socket options of a cluster. Its hosts have been converted.
 func (r *clusterReader) readSocket(j *clusterJSON, c *config.Cluster) {
-	c.Socket.KeepAlive = tcpKeepAlive(j.Connections.KeepAlive)
+	c.Socket.KeepAlive = convertTCPKeepAlive(j.Connections.KeepAlive)
 	source := j.BindConfig.Source
 	switch source.Kind() {
 	case document.Array:
@@ -117,8 +117,8 @@ func (r *clusterReader) checkSources(node document.Node, c *config.Cluster) {
 	}
 }
 
-// tcpKeepAlive converts tcp_keepalive; nil means absent.
-func tcpKeepAlive(j *tcpKeepAliveJSON) config.TCPKeepAlive {
+// convertTCPKeepAlive converts tcp_keepalive; nil means absent.
+func convertTCPKeepAlive(j *tcpKeepAliveJSON) config.TCPKeepAlive {
 	if j == nil {
 		return config.TCPKeepAlive{}
 	}

@@ -44,23 +44,23 @@ func newFilterReader(in *input, clusters *clusterSet) *filterReader {
 	return r
 }
 
-// streamFilters converts a chain of stream filters.
-func (r *filterReader) streamFilters(list []streamFilterJSON) []config.Filter {
+// readStreamFilters converts a chain of stream filters.
+func (r *filterReader) readStreamFilters(list []streamFilterJSON) []config.Filter {
 	var out []config.Filter
 	for i := range list {
 		j := &list[i]
 		if j.Type == "" {
 			continue // already reported
 		}
-		if cfg, ok := r.filterConfig(j.Node.Get("type"), j.Type, j.Node.Member("config")); ok {
+		if cfg, ok := r.readFilterConfig(j.Node.Get("type"), j.Type, j.Node.Member("config")); ok {
 			out = append(out, config.Filter{Name: j.Type, Config: cfg})
 		}
 	}
 	return out
 }
 
-// filterConfig decodes the settings of a stream filter; node contains its name.
-func (r *filterReader) filterConfig(node document.Node, name string, settings document.Node) (any, bool) {
+// readFilterConfig decodes the settings of a stream filter; node contains its name.
+func (r *filterReader) readFilterConfig(node document.Node, name string, settings document.Node) (any, bool) {
 	f := r.streamFilterFactory(node, name)
 	if f == nil {
 		return nil, false
@@ -83,9 +83,9 @@ func (r *filterReader) streamFilterFactory(node document.Node, name string) *fil
 	return nil
 }
 
-// routeFilters converts per_filter_config. A filter that runs before route selection cannot have
-// settings per route. null keeps the settings of the listener.
-func (r *filterReader) routeFilters(j *routeJSON) map[string]any {
+// readRouteFilters converts per_filter_config. A filter that runs before route selection cannot
+// have settings per route. null keeps the settings of the listener.
+func (r *filterReader) readRouteFilters(j *routeJSON) map[string]any {
 	if len(j.PerFilter) == 0 {
 		return nil
 	}

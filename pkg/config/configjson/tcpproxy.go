@@ -38,7 +38,7 @@ type cidrJSON struct {
 	Length  int           `key:"length" doc:"Prefix length." unit:"bits" min:"0" max:"128" required:"true" example:"8"`
 }
 
-func (r *listenerReader) tcpProxy(n document.Node) *config.TCPProxy {
+func (r *listenerReader) readTCPProxy(n document.Node) *config.TCPProxy {
 	var j tcpProxyJSON
 	r.decoder.Decode(n, &j)
 	p := &config.TCPProxy{Cluster: j.Cluster, IdleTimeout: j.IdleTimeout, MaxConnectAttempts: j.MaxAttempts}
@@ -48,14 +48,14 @@ func (r *listenerReader) tcpProxy(n document.Node) *config.TCPProxy {
 		r.report.Errorf(j.Node, "expected \"cluster\" or \"routes\"")
 	}
 	for i := range j.Routes {
-		p.Routes = append(p.Routes, r.tcpRoute(&j.Routes[i]))
+		p.Routes = append(p.Routes, r.readTCPRoute(&j.Routes[i]))
 	}
 	return p
 }
 
-func (r *listenerReader) tcpRoute(j *tcpRouteJSON) config.TCPRoute {
+func (r *listenerReader) readTCPRoute(j *tcpRouteJSON) config.TCPRoute {
 	ports := func(key, text string) []config.PortRange {
-		list, err := portRanges(text)
+		list, err := parsePortRanges(text)
 		if err != nil {
 			r.report.Errorf(j.Node.Get(key), "%v", err)
 		}
@@ -63,24 +63,24 @@ func (r *listenerReader) tcpRoute(j *tcpRouteJSON) config.TCPRoute {
 	}
 	return config.TCPRoute{
 		Cluster:          r.clusters.resolve(j.Node, "cluster", j.Cluster),
-		SourceAddrs:      r.prefixes(j.SourceAddrs),
-		DestinationAddrs: r.prefixes(j.DestinationAddrs),
+		SourceAddrs:      r.parsePrefixes(j.SourceAddrs),
+		DestinationAddrs: r.parsePrefixes(j.DestinationAddrs),
 		SourcePorts:      ports("source_port", j.SourcePort),
 		DestinationPorts: ports("destination_port", j.DestinationPort),
 	}
 }
 
-// prefixes parses address ranges: "10.0.0.0/8", "10.1.2.3", or objects.
-func (r *listenerReader) prefixes(list []document.Node) []netip.Prefix {
-	return r.ranges(list, func(n document.Node) (string, bool) {
+// parsePrefixes parses address ranges: "10.0.0.0/8", "10.1.2.3", or objects.
+func (r *listenerReader) parsePrefixes(list []document.Node) []netip.Prefix {
+	return r.parseRanges(list, func(n document.Node) (string, bool) {
 		var j cidrJSON
 		ok := r.decoder.Decode(n, &j)
 		return j.Address + "/" + strconv.Itoa(j.Length), ok
 	})
 }
 
-// portRanges parses "80,8000-8999".
-func portRanges(text string) ([]config.PortRange, error) {
+// parsePortRanges parses "80,8000-8999".
+func parsePortRanges(text string) ([]config.PortRange, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}

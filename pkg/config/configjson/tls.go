@@ -70,17 +70,17 @@ const (
 // tlsReader reads every tls_context.
 type tlsReader struct{ *input }
 
-// context converts a tls_context; nil if it is absent or disabled.
-func (r *tlsReader) context(j *tlsJSON, side tlsSide) *config.TLS {
+// readContext converts a tls_context; nil if it is absent or disabled.
+func (r *tlsReader) readContext(j *tlsJSON, side tlsSide) *config.TLS {
 	if j == nil || !j.Status {
 		r.warnMissingStatus(j)
 		return nil
 	}
 	t := &config.TLS{
 		ServerName:  j.ServerName,
-		Certificate: r.pem(j.CertChain), Key: r.pem(j.PrivateKey), TrustedCA: r.pem(j.CACert),
+		Certificate: r.parsePEM(j.CertChain), Key: r.parsePEM(j.PrivateKey), TrustedCA: r.parsePEM(j.CACert),
 		InsecureSkipVerify: j.InsecureSkip,
-		MinVersion:         tlsVersion(j.MinVersion), MaxVersion: tlsVersion(j.MaxVersion),
+		MinVersion:         convertTLSVersion(j.MinVersion), MaxVersion: convertTLSVersion(j.MaxVersion),
 		ALPN:              splitList(j.ALPN, ","),
 		HandshakeTimeout:  j.HandshakeTimeout,
 		PlaintextFallback: j.FallBack,
@@ -92,7 +92,7 @@ func (r *tlsReader) context(j *tlsJSON, side tlsSide) *config.TLS {
 		t.ClientAuth = config.VerifyClientCertIfGiven
 	}
 	errorsBefore := r.report.Errors()
-	r.cipherSuites(j, t)
+	r.readCipherSuites(j, t)
 	r.checkVersions(j, t)
 	for i := range j.Peers {
 		r.readSANMatcher(&j.Peers[i], t)
@@ -115,8 +115,8 @@ func (r *tlsReader) warnMissingStatus(j *tlsJSON) {
 	}
 }
 
-// pem converts a path or PEM text.
-func (r *tlsReader) pem(text string) config.PEM {
+// parsePEM converts a path or PEM text.
+func (r *tlsReader) parsePEM(text string) config.PEM {
 	switch {
 	case strings.TrimSpace(text) == "":
 		return config.PEM{}
@@ -140,15 +140,15 @@ func splitList(text, separator string) []string {
 	return out
 }
 
-func tlsVersion(text string) config.TLSVersion {
+func convertTLSVersion(text string) config.TLSVersion {
 	if text == "tls_auto" {
 		return ""
 	}
 	return config.TLSVersion(text)
 }
 
-// cipherSuites converts cipher_suites and ecdh_curves.
-func (r *tlsReader) cipherSuites(j *tlsJSON, t *config.TLS) {
+// readCipherSuites converts cipher_suites and ecdh_curves.
+func (r *tlsReader) readCipherSuites(j *tlsJSON, t *config.TLS) {
 	node := j.Node.Get("cipher_suites")
 	for _, name := range splitList(j.CipherSuites, ":") {
 		_, safe, ok := credential.Cipher(name)

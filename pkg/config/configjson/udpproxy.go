@@ -24,7 +24,7 @@ type udpHashPolicyJSON struct {
 	SourceIP bool `key:"source_ip" doc:"Hash the source IP address." required:"true" example:"true"`
 }
 
-func (r *listenerReader) udpProxy(n document.Node) *config.UDPProxy {
+func (r *listenerReader) readUDPProxy(n document.Node) *config.UDPProxy {
 	var j udpProxyJSON
 	r.decoder.Decode(n, &j)
 	p := &config.UDPProxy{IdleTimeout: j.IdleTimeout, MaxSessions: j.MaxSessions}

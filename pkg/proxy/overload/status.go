@@ -100,7 +100,7 @@ func (l *Loop) registerMetrics() {
 			}
 			return 0
 		}, string(a.Name)))
-		counter := actionCounter{counter: registry.Counter(metrics.OverloadDone, string(a.Name))}
+		counter := actionCounter{counter: registry.Counter(metrics.OverloadEffects, string(a.Name))}
 		if n := manager.policy.Counter(a.Name); n != nil {
 			counter.source = n.Load
 		} else if a.Name == config.ActionRejectConnections {

@@ -67,7 +67,7 @@ func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.F
 // readConnectionFilter reads a network filter that allows or denies connections. name is its name
 // in Weft.
 func (p fieldReader) readConnectionFilter(name string, packed *anypb.Any, out *config.FilterChain) {
-	factory := p.report.capabilities.connectionFilter(name)
+	factory := p.report.capabilities.connectionFilterFactory(name)
 	if factory == nil {
 		p.rejectUnsupported()
 		return
@@ -89,7 +89,7 @@ func (p fieldReader) readTCP(m *tcpv3.TcpProxy, l *Listener) *config.TCPProxy {
 	}
 	out := &config.TCPProxy{
 		Cluster:            m.GetCluster(),
-		IdleTimeout:        p.field("idle_timeout").duration(m.GetIdleTimeout(), time.Hour),
+		IdleTimeout:        p.field("idle_timeout").readDuration(m.GetIdleTimeout(), time.Hour),
 		MaxConnectAttempts: max(1, uint32Or(m.GetMaxConnectAttempts(), 1)),
 	}
 	if out.Cluster == "" {
@@ -220,7 +220,7 @@ func (p fieldReader) addRouteConfig(table string, source *corev3.ConfigSource, l
 	at := p.field("config_source")
 	at.checkConfigSource(source)
 	l.RouteConfigNames = append(l.RouteConfigNames, table)
-	timeout := at.field("initial_fetch_timeout").duration(source.GetInitialFetchTimeout(), DefaultFetchTimeout)
+	timeout := at.field("initial_fetch_timeout").readDuration(source.GetInitialFetchTimeout(), DefaultFetchTimeout)
 	if l.RouteTimeouts == nil {
 		l.RouteTimeouts = map[string]time.Duration{}
 	}
@@ -235,15 +235,15 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	h.MaxHeaderSize = uint32Or(m.GetMaxRequestHeadersKb(), 60) << 10
 	h.MaxRequestLineSize = h.MaxHeaderSize
 	h.MaxHeaderCount = uint32Or(m.GetCommonHttpProtocolOptions().GetMaxHeadersCount(), 100)
-	h.HeadTimeout = p.field("request_headers_timeout").duration(m.GetRequestHeadersTimeout(), h.HeadTimeout)
+	h.HeadTimeout = p.field("request_headers_timeout").readDuration(m.GetRequestHeadersTimeout(), h.HeadTimeout)
 	h.Via = m.GetVia()
-	out.HTTP2.StreamIdleTimeout = p.field("stream_idle_timeout").duration(m.GetStreamIdleTimeout(), 5*time.Minute)
+	out.HTTP2.StreamIdleTimeout = p.field("stream_idle_timeout").readDuration(m.GetStreamIdleTimeout(), 5*time.Minute)
 	h.StreamIdleTimeout = out.HTTP2.StreamIdleTimeout
-	h.BodyTimeout = 0 // Envoy has only the stream idle timeout
+	h.BodyTimeout = 0 // Envoy has no body timeout, only the stream idle timeout
 	if o := m.GetCommonHttpProtocolOptions(); o != nil {
 		at := p.field("common_http_protocol_options")
 		at.checkFields(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)
-		l.Config.IdleTimeout = at.field("idle_timeout").duration(o.GetIdleTimeout(), time.Hour)
+		l.Config.IdleTimeout = at.field("idle_timeout").readDuration(o.GetIdleTimeout(), time.Hour)
 		h.MaxRequestsPerConnection = uint32Or(o.GetMaxRequestsPerConnection(), 0)
 		if o.GetHeadersWithUnderscoresAction() != corev3.HttpProtocolOptions_ALLOW {
 			at.field("headers_with_underscores_action").rejectUnsupported()
@@ -277,7 +277,7 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	}
 	p.readForwarded(m, h)
 	h.XFFBareAddressOnly = true
-	out.ForwardedScheme = true // readForwarded replaces the header where it is not trusted
+	out.ForwardedScheme = true // readForwarded makes the engine replace the header if it is not trusted
 	out.ClientHeaders.Envoy = p.readEnvoyHeaders(m)
 	h.XFCC = p.readClientCert(m)
 }
@@ -317,7 +317,7 @@ func (p fieldReader) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTT
 func (p fieldReader) readEnvoyHeaders(m *hcmv3.HttpConnectionManager) *config.EnvoyHeaders {
 	return &config.EnvoyHeaders{
 		UseRemoteAddress:   m.GetUseRemoteAddress().GetValue(),
-		InternalRanges:     p.field("internal_address_config").field("cidr_ranges").prefixes(m.GetInternalAddressConfig().GetCidrRanges()),
+		InternalRanges:     p.field("internal_address_config").field("cidr_ranges").readPrefixes(m.GetInternalAddressConfig().GetCidrRanges()),
 		InternalUnixSocket: m.GetInternalAddressConfig().GetUnixSockets(),
 		ReplaceRequestID:   boolOr(m.GetGenerateRequestId(), true) && !m.GetPreserveExternalRequestId(),
 	}
