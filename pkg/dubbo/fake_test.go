@@ -59,7 +59,7 @@ func (f *fakeRegistry) open(o registry.Options) (registry.Registry, error) {
 		return nil, f.openErr
 	}
 	f.opened++
-	f.changed = o.Changed
+	f.changed = o.OnChange
 	return f, nil
 }
 

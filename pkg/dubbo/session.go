@@ -80,7 +80,7 @@ func (ss *sessions) open(key sessionKey) (registry.Registry, error) {
 		Address:  key.address,
 		Username: key.username,
 		Password: key.password,
-		Changed:  ss.sessionChanged,
+		OnChange: ss.sessionChanged,
 		Log:      options.Log.With(logRegistry, key.String()),
 	}
 	if s := ss.settings.registry(key.registryType, key.address); s != nil {
@@ -98,7 +98,7 @@ func (ss *sessions) open(key sessionKey) (registry.Registry, error) {
 	return open(o)
 }
 
-// sessionChanged is registry.Options.Changed of all sessions.
+// sessionChanged is registry.Options.OnChange of all sessions.
 func (ss *sessions) sessionChanged() {
 	ss.changed.Store(true)
 	ss.wake()

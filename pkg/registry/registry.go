@@ -29,9 +29,10 @@ type Options struct {
 	// SessionTimeout is how long the registry keeps the registrations of a process that sends no
 	// heartbeats; 0: the default of the type.
 	SessionTimeout time.Duration
-	// Changed is called after State has changed, on a goroutine of the Registry. It must not block.
-	Changed func()
-	Log     *slog.Logger // with the attributes of the registry; nil: no log
+	// OnChange is called after State has changed, on a goroutine of the Registry. It must not
+	// block.
+	OnChange func()
+	Log      *slog.Logger // a logger whose attributes identify the registry; nil: no log
 }
 
 // Registry is a session with one registry, for all services at that address. It replaces a lost
@@ -44,10 +45,10 @@ type Registry interface {
 	// registry has stored the URL. An error says why the registry has not stored it yet: ctx ended,
 	// or the registry rejected it. The URL stays desired, and is retried until Unregister.
 	Register(ctx context.Context, u URL) error
-	// Unregister reverts Register. The URL is no longer desired from then on. An error says why the
-	// registry may still have the URL, which then ends with the session. To change the parameters
-	// of a URL, the caller registers the new URL before it unregisters the old one; a registry that
-	// has one entry for both keeps the entry.
+	// Unregister reverts Register: the URL is no longer desired. An error says why the registry may
+	// still have the URL, which then ends with the session. To change the parameters of a URL, the
+	// caller registers the new URL before it unregisters the old one. A registry that stores both
+	// as the same entry keeps the entry.
 	Unregister(ctx context.Context, u URL) error
 	// Subscribe subscribes to a service until the caller calls stop. stop returns when notify is
 	// not running and will not be called again. The Registry calls notify when the service has

@@ -6,18 +6,18 @@ import (
 )
 
 // StateTracker keeps the State of a session and reports its changes, as Registry and
-// Options.Changed require. It is safe for concurrent use.
+// Options.OnChange require. It is safe for concurrent use.
 type StateTracker struct {
-	changed func() // immutable; may be nil
+	onChange func() // immutable; may be nil
 
 	mu    sync.Mutex
 	state State // guarded by mu
 }
 
-// NewStateTracker returns a StateTracker with an initial state. It calls changed after each change,
-// on the goroutine that made the change; changed may be nil.
-func NewStateTracker(state State, changed func()) *StateTracker {
-	return &StateTracker{changed: changed, state: state}
+// NewStateTracker returns a StateTracker with an initial state. It calls onChange after each
+// change, on the goroutine that made the change; onChange may be nil.
+func NewStateTracker(state State, onChange func()) *StateTracker {
+	return &StateTracker{onChange: onChange, state: state}
 }
 
 // State returns the state of the session.
@@ -34,8 +34,8 @@ func (s *StateTracker) Update(f func(*State)) {
 	f(&s.state)
 	unchanged := previous == s.state
 	s.mu.Unlock()
-	if !unchanged && s.changed != nil {
-		s.changed()
+	if !unchanged && s.onChange != nil {
+		s.onChange()
 	}
 }
 

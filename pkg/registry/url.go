@@ -128,7 +128,7 @@ func isBracketed(text string) bool {
 // parseQuery parses parameters as Java does: of several parameters with one name the last wins, and
 // the value of a parameter without "=" is its name.
 func parseQuery(query string) (Parameters, error) {
-	const usual = 32 // initial capacity
+	const usual = 32 // usual number of parameters
 	pairs := make([]pair, 0, min(strings.Count(query, "&")+1, usual))
 	for part := range strings.SplitSeq(query, "&") {
 		if part == "" {

@@ -55,7 +55,7 @@ func newRegistrationText(text string, reg *registry.InstanceRegistration) regist
 	return registrationText{text, string(sum[:]), reg}
 }
 
-// setInstance replaces the registration of an instance by reg, whose JSON is text; a nil reg
+// setInstance replaces the registration of an instance with reg, whose JSON is text; a nil reg
 // removes it. It returns the number of the change.
 func (s *session) setInstance(name, text string, reg *registry.InstanceRegistration) uint64 {
 	s.updateMu.Lock()

@@ -64,8 +64,8 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 		sess.store = newStore()
 		sess.dir = newSharedDir(path, sess.store, o.Log)
 		sess.name = sess.dir.id // before another goroutine uses the session
-		sess.changed = o.Changed
-		sess.state = registry.State{Since: time.Now()} // until the first exchange with the directory
+		sess.onChange = o.OnChange
+		sess.state = registry.State{Since: time.Now()} // disconnected until syncDir has used the directory
 	} else {
 		var err error
 		if sess.store, err = s.acquireStore(o.Address); err != nil {
@@ -106,18 +106,18 @@ func (s *Server) releaseStore(address string) {
 
 // session is a registry.Registry. Its goroutine calls notify, and reads and writes the directory.
 type session struct {
-	name    string     // immutable; owner of the session's registrations in the store
-	store   *store     // immutable
-	dir     *sharedDir // owned by run; nil: the store is of this process
-	changed func()     // immutable; only with a directory
-	release func()     // immutable; releases the store; nil: the session owns the store
+	name     string     // immutable; owner of the session's registrations in the store
+	store    *store     // immutable
+	dir      *sharedDir // owned by run; nil: the store is of this process
+	onChange func()     // immutable; only with a directory
+	release  func()     // immutable; releases the store; nil: the session owns the store
 
 	wake  chan struct{} // run has work
 	done  chan struct{} // closed by Close
 	ended chan struct{} // closed when run has returned
 	close sync.Once
 
-	updateMu sync.Mutex // held while registrations of this session change
+	updateMu sync.Mutex // serializes changes of this session's registrations
 
 	mu             sync.Mutex
 	state          registry.State  // guarded by mu
@@ -317,8 +317,8 @@ func (s *session) syncDir() {
 		}
 	}
 	s.mu.Unlock()
-	if connectedChanged && s.changed != nil {
-		s.changed()
+	if connectedChanged && s.onChange != nil {
+		s.onChange()
 	}
 }
 

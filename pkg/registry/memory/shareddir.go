@@ -65,9 +65,9 @@ func (d *sharedDir) hasLock() bool { return d.lock != nil }
 
 func (d *sharedDir) file(id, suffix string) string { return filepath.Join(d.path, id+suffix) }
 
-// write replaces the content of the session's urls file by lines; nil lines leave it unchanged. It
-// returns an error if the lock file was deleted; the next call with lines creates the directory and
-// the files again.
+// write replaces the content of the session's urls file with lines; nil lines leave it unchanged.
+// It returns an error if the lock file was deleted; the next call with lines creates the directory
+// and the files again.
 func (d *sharedDir) write(lines []string) error {
 	if d.lock != nil {
 		if _, err := os.Stat(d.file(d.id, lockSuffix)); errors.Is(err, fs.ErrNotExist) {

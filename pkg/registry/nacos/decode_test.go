@@ -24,7 +24,7 @@ func TestURLRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		i := instance{IP: u.Host, Port: int64(u.Port)}
-		if err := json.Unmarshal([]byte(metadataOf(u, consumerSession)), &i.Metadata); err != nil {
+		if err := json.Unmarshal([]byte(metadataOf(u, minConsumerSessionTimeout)), &i.Metadata); err != nil {
 			t.Fatal(err)
 		}
 		if got, ok := i.url(); !ok || got.String() != u.String() {

@@ -84,16 +84,19 @@ func parseAddress(address string, useTLS bool) ([]string, error) {
 	return servers, nil
 }
 
-// separator separates the parts of a service name in Nacos: category:interface:version:group. All
-// four exist since Dubbo 2.7.6; earlier versions omit empty parts.
+// separator separates the parts of a service name in Nacos: category:interface:version:group. Dubbo
+// 2.7.6 and later write all four; earlier versions omit empty parts.
 const separator = ":"
 
-// listName returns a name as Dubbo writes it in service names. It replaces the $ of inner classes:
-// a.B$C becomes a.B___C.
-func listName(name string) string { return strings.ReplaceAll(name, "$", "___") }
+// escapeServiceName returns a name as Dubbo writes it in service names. It replaces the $ of inner
+// classes: a.B$C becomes a.B___C.
+func escapeServiceName(name string) string { return strings.ReplaceAll(name, "$", "___") }
 
-// configName returns a name as Dubbo writes it in the names of configurations and their groups.
-func configName(name string) string { return strings.ReplaceAll(listName(name), "/", "-") }
+// escapeConfigName returns a name as Dubbo writes it in the names of configurations and their
+// groups.
+func escapeConfigName(name string) string {
+	return strings.ReplaceAll(escapeServiceName(name), "/", "-")
+}
 
 // serviceName returns the service name under which a URL is registered.
 func serviceName(u registry.URL) (string, error) {
@@ -109,7 +112,7 @@ func serviceName(u registry.URL) (string, error) {
 	if n := len(u.String()); n > registry.MaxURL {
 		return "", fmt.Errorf("a URL of %s has %d bytes; the maximum is %d", s, n, registry.MaxURL)
 	}
-	return listName(strings.Join([]string{u.Category(), s.Interface, s.Version, s.Group}, separator)), nil
+	return escapeServiceName(strings.Join([]string{u.Category(), s.Interface, s.Version, s.Group}, separator)), nil
 }
 
 // splitName returns the category and the interface of a service name. ok is false if the service
@@ -129,11 +132,11 @@ func splitName(name string) (category, iface string, ok bool) {
 // mayContain reports whether the Nacos service with this name, of the requested interface, can
 // contain URLs that requested accepts.
 func mayContain(name string, requested registry.Service) bool {
-	parts := strings.Split(listName(name), separator)
+	parts := strings.Split(escapeServiceName(name), separator)
 	if len(parts) != 4 {
 		return true // old format: the URLs contain the group and version
 	}
-	requested = registry.Service{Interface: listName(requested.Interface), Group: listName(requested.Group), Version: listName(requested.Version)}
+	requested = registry.Service{Interface: escapeServiceName(requested.Interface), Group: escapeServiceName(requested.Group), Version: escapeServiceName(requested.Version)}
 	return requested.Accepts(registry.URL{Path: parts[1], Parameters: registry.ParametersOf(map[string]string{
 		registry.ParameterCategory: parts[0], registry.ParameterInterface: parts[1], registry.ParameterVersion: parts[2], registry.ParameterGroup: parts[3],
 	})})
@@ -145,7 +148,7 @@ type configKey struct{ id, group string }
 // mappingKey returns the configuration with the applications that provide an interface. ok is false
 // if its name is not valid in Nacos.
 func mappingKey(iface string) (d configKey, ok bool) {
-	d = configKey{configName(iface), mappingGroup}
+	d = configKey{escapeConfigName(iface), mappingGroup}
 	return d, d.isValid()
 }
 
@@ -158,7 +161,7 @@ func revisionOf(reg *registry.InstanceRegistration) revision {
 
 // metadata returns the configuration with the metadata of the revision.
 func (r revision) metadata() configKey {
-	return configKey{configName(r.application), configName(r.name)}
+	return configKey{escapeConfigName(r.application), escapeConfigName(r.name)}
 }
 
 func (d configKey) isValid() bool {
@@ -196,9 +199,9 @@ type rule struct {
 func rulesFor(s registry.Service, applications []string) []rule {
 	var rules []rule
 	add := func(key, scope string) {
-		id := configName(key)
+		id := escapeConfigName(key)
 		if id == "" || !isName(id) {
-			return // Nacos has no such name
+			return // not a valid name in Nacos, so there are no rules
 		}
 		rules = append(rules,
 			rule{configKey{id + ".configurators", ruleGroup}, key, scope, "override", registry.Configurators},

@@ -17,8 +17,9 @@ import (
 const (
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 10 * time.Second
-	// forgottenWindow is the period within which several forgotten instances count as one loss.
-	forgottenWindow = 5 * time.Second
+	// instanceLossWindow is the period within which the loss of several instances counts as one
+	// loss.
+	instanceLossWindow = 5 * time.Second
 )
 
 // errSuperseded is the error of a request that a later request replaced.
@@ -36,10 +37,10 @@ type entry struct {
 
 	instance        *instanceState // state of an application instance; nil: the entry registers a URL
 	url             registry.URL   // desired
-	desired         string         // text of the desired state; "": unregister
+	desired         string         // text of the desired URL or instance; "": unregister
 	confirmed       string         // text of the state that the server has confirmed; "": none
 	mayBeRegistered bool           // the server may have the instance
-	working         bool           // a worker reconciles the entry
+	reconciling     bool           // a worker reconciles the entry
 	dueAt           time.Time      // when the next reconcile is due
 	failures        int            // consecutive failures
 	waiters         []waiter
@@ -84,7 +85,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) 
 	result := e.setDesired(text)
 	r.mu.Unlock()
 	if u.Category() == registry.Consumers {
-		signal(r.wakeWatcher) // the rules of the consumer's application apply from now on
+		signal(r.wakeWatcher) // the rules of the consumer's application now apply
 	}
 	return r.await(ctx, result, u.Service().String())
 }
@@ -120,8 +121,8 @@ func (r *Registry) await(ctx context.Context, result chan error, name string) (e
 	return nil
 }
 
-// completeWaiters completes the waiters whose desired state is reached or superseded. A non-nil err
-// also completes all others. mu is held.
+// completeWaiters sends results to the waiters whose desired state is confirmed or superseded. If
+// err is not nil, all other waiters get err. mu is held.
 func (e *entry) completeWaiters(err error) {
 	var remaining []waiter
 	for _, w := range e.waiters {
@@ -179,22 +180,22 @@ func (r *Registry) registrationLoop() {
 	}
 }
 
-// dueEntries returns the entries that are due, marks them as working, and returns the time until
-// the next entry is due.
+// dueEntries returns the entries that are due, marks them as reconciling, and returns the time
+// until the next entry is due.
 func (r *Registry) dueEntries() (due []*entry, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	next = time.Hour
 	for _, e := range r.entries {
-		if e.working {
+		if e.reconciling {
 			continue
 		}
 		if wait := e.dueAt.Sub(now); wait > 0 {
 			next = min(next, wait)
 			continue
 		}
-		e.working = true
+		e.reconciling = true
 		due = append(due, e)
 	}
 	return due, next
@@ -260,7 +261,7 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 		}
 	}
 	if !registered {
-		r.onForgotten(e)
+		r.onInstanceLoss(e)
 		if inst != nil {
 			inst.configs.interval = 0 // the server may have lost the configurations, too
 		}
@@ -274,7 +275,7 @@ const instancePath = "/v1/ns/instance"
 
 // recordStep records the result of a step whose desired state was text. mu is held.
 func (r *Registry) recordStep(e *entry, text string, registered bool, err error) {
-	e.working = false
+	e.reconciling = false
 	now := time.Now()
 	switch {
 	case err == nil && text == "":
@@ -343,17 +344,17 @@ func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (registered bool
 	return registered, nil
 }
 
-// onForgotten handles an instance that the server has lost although no connection was lost. The
-// server may have lost all instances, so onForgotten makes all entries due, and counts one new
+// onInstanceLoss handles an instance that the server has lost although no connection was lost. The
+// server may have lost all instances, so onInstanceLoss makes all entries due, and counts one new
 // session.
-func (r *Registry) onForgotten(e *entry) {
+func (r *Registry) onInstanceLoss(e *entry) {
 	r.mu.Lock()
-	newLoss := e.desired != "" && time.Since(r.forgottenAt) > forgottenWindow
+	newLoss := e.desired != "" && time.Since(r.lastInstanceLoss) > instanceLossWindow
 	if newLoss {
-		r.forgottenAt = time.Now()
+		r.lastInstanceLoss = time.Now()
 		for _, other := range r.entries {
 			if other != e && other.retired == nil {
-				other.dueAt = r.forgottenAt
+				other.dueAt = r.lastInstanceLoss
 			}
 		}
 	}
@@ -373,13 +374,13 @@ func (r *Registry) sessionTimeout(u registry.URL) time.Duration {
 	if d := r.requestedTimeout(u); d != 0 {
 		return d
 	}
-	return defaultSession
+	return defaultSessionTimeout
 }
 
 // requestedTimeout returns the session timeout that the instance must request; 0: none.
 func (r *Registry) requestedTimeout(u registry.URL) time.Duration {
 	if u.Category() == registry.Consumers {
-		return max(consumerSession, r.options.SessionTimeout)
+		return max(minConsumerSessionTimeout, r.options.SessionTimeout)
 	}
 	return r.options.SessionTimeout
 }
@@ -389,7 +390,7 @@ func (r *Registry) unregisterAll() {
 	r.mu.Lock()
 	var entries []*entry
 	for _, e := range r.entries {
-		if e.desired, e.working = "", true; e.mayBeRegistered {
+		if e.desired, e.reconciling = "", true; e.mayBeRegistered {
 			entries = append(entries, e)
 		}
 	}

@@ -2,7 +2,7 @@ package nacos
 
 import (
 	"context"
-	"crypto/md5" //nolint:gosec // Nacos's own mark of what a document says
+	"crypto/md5" //nolint:gosec // Nacos identifies the content of a configuration by its MD5
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -40,8 +40,9 @@ const (
 	// comparisons.
 	minCompareInterval = 2 * time.Second
 	maxCompareInterval = time.Minute
-	// maxMetadata bounds the metadata of a revision, in bytes, by the size of a request to Nacos.
-	maxMetadata = 2 << 20
+	// maxMetadataBytes is the maximum size of a revision's metadata. It must fit in a request to
+	// Nacos.
+	maxMetadataBytes = 2 << 20
 )
 
 // errInvalidName is the error for names that Nacos does not accept.
@@ -84,7 +85,7 @@ func (r *Registry) RegisterInstance(ctx context.Context, reg *registry.InstanceR
 	r.mu.Lock()
 	e := r.entries[key]
 	if e == nil {
-		e = &entry{key: key, service: listName(reg.Instance.Application), host: reg.Instance.Host, port: reg.Instance.Port}
+		e = &entry{key: key, service: escapeServiceName(reg.Instance.Application), host: reg.Instance.Host, port: reg.Instance.Port}
 		r.entries[key] = e
 	}
 	if e.instance == nil {
@@ -144,8 +145,8 @@ func checkRegistration(reg *registry.InstanceRegistration) error {
 	if d := revisionOf(reg).metadata(); !d.isValid() {
 		return fmt.Errorf("revision %q of %q: %w", reg.Revision, reg.Instance.Application, errInvalidName)
 	}
-	if n := len(reg.MetadataInfo); n > maxMetadata {
-		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", reg.Instance.Application, n, maxMetadata)
+	if n := len(reg.MetadataInfo); n > maxMetadataBytes {
+		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", reg.Instance.Application, n, maxMetadataBytes)
 	}
 	return nil
 }
@@ -324,7 +325,7 @@ func (r *Registry) isRevisionInUse(ctx context.Context, rev revision) (bool, err
 	}
 	r.mu.Unlock()
 	form := r.namespaceForm()
-	form.Set("serviceName", listName(rev.application))
+	form.Set("serviceName", escapeServiceName(rev.application))
 	form.Set("healthyOnly", "false")
 	body, err := r.client.call(ctx, request{method: http.MethodGet, path: instancePath + "/list", form: form})
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package nacos implements a registry on Nacos as Dubbo uses it, over the HTTP API. It registers
 // URLs as ephemeral instances, which it keeps alive by heartbeats, and polls for changes of
-// services. README.md lists what is written where, the effects of each kind of loss, and why the
-// package uses this API.
+// services. README.md describes the data in Nacos, the effects of failures, and why the package
+// uses this API.
 //
 //	Register, Unregister   the desired state                         register.go
 //	RegisterInstance       the instances of applications             registerinstance.go
 //	registrationLoop       reconciles the state, sends heartbeats    register.go
 //	Subscribe              the subscriptions                         subscribe.go
-//	watcher                polls the server once a second            watch.go
+//	watcher                polls the server, see pollInterval        watch.go
 //	client                 requests, failover, tokens                client.go
 //	layout, decode         names and formats; no I/O                 layout.go, decode.go
 package nacos
@@ -28,19 +28,21 @@ import (
 const (
 	// maxWorkers bounds the concurrent requests of registrationLoop, and those of the watcher.
 	maxWorkers = 16
-	// defaultSession is how long Nacos treats an instance without heartbeats as healthy. It removes
-	// the instance after twice that time.
-	defaultSession = 15 * time.Second
-	minSession     = 3 * time.Second
-	maxSession     = time.Hour
-	// consumerSession is the minimum session timeout of consumers, which get no calls.
-	consumerSession = 90 * time.Second
+	// defaultSessionTimeout is how long Nacos treats an instance without heartbeats as healthy. It
+	// removes the instance after twice that time.
+	defaultSessionTimeout = 15 * time.Second
+	minSessionTimeout     = 3 * time.Second
+	maxSessionTimeout     = time.Hour
+	// minConsumerSessionTimeout is the minimum session timeout of consumers. It is long, because
+	// consumers get no calls: a dead one does no harm.
+	minConsumerSessionTimeout = 90 * time.Second
 	// heartbeatsPerSession is the number of heartbeats per session timeout.
 	heartbeatsPerSession = 3
 	// pollInterval is the interval between polls of the watcher.
 	pollInterval = time.Second
-	// pollIntervalPerList is added to pollInterval for each list, to limit the load on the server.
-	pollIntervalPerList = 2 * time.Millisecond
+	// pollIntervalPerService is added to pollInterval for each service that the watcher polls, to
+	// limit the load on the server.
+	pollIntervalPerService = 2 * time.Millisecond
 )
 
 // ErrClosed is the error of calls after Close.
@@ -62,12 +64,12 @@ type Registry struct {
 	wakeRegistrations chan struct{}      // wakes registrationLoop; capacity 1
 	wakeWatcher       chan struct{}      // wakes the watcher; capacity 1
 
-	mu            sync.Mutex
-	entries       map[string]*entry          // guarded by mu; by key
-	subscriptions map[*subscription]struct{} // guarded by mu
-	lastErrors    map[string]string          // guarded by mu; the last logged error, by operation
-	retiredCount  uint64                     // guarded by mu; number of retired revisions
-	forgottenAt   time.Time                  // guarded by mu; when the server last lost instances
+	mu               sync.Mutex
+	entries          map[string]*entry          // guarded by mu; by key
+	subscriptions    map[*subscription]struct{} // guarded by mu
+	lastErrors       map[string]string          // guarded by mu; the last logged error, by operation
+	retiredCount     uint64                     // guarded by mu; number of retired revisions
+	lastInstanceLoss time.Time                  // guarded by mu; when the server last lost instances
 }
 
 // New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/context",
@@ -85,8 +87,8 @@ func open(options registry.Options) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d := options.SessionTimeout; d != 0 && (d < minSession || d > maxSession) {
-		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, minSession, maxSession)
+	if d := options.SessionTimeout; d != 0 && (d < minSessionTimeout || d > maxSessionTimeout) {
+		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, minSessionTimeout, maxSessionTimeout)
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -105,7 +107,7 @@ func open(options registry.Options) (*Registry, error) {
 		ended:             make(chan struct{}),
 		wakeRegistrations: make(chan struct{}, 1),
 		wakeWatcher:       make(chan struct{}, 1),
-		stateTracker:      registry.NewStateTracker(registry.State{Since: time.Now()}, options.Changed),
+		stateTracker:      registry.NewStateTracker(registry.State{Since: time.Now()}, options.OnChange),
 		entries:           map[string]*entry{},
 		subscriptions:     map[*subscription]struct{}{},
 		lastErrors:        map[string]string{},

@@ -31,14 +31,14 @@ const (
 type watcher struct {
 	owner       *Registry
 	names       map[string]bool            // existing services
-	byInterface map[string][]string        // service names by interface, as listName writes it
-	lists       map[string]*serviceList    // services in use, by name
+	byInterface map[string][]string        // service names by interface, as escapeServiceName writes it
+	services    map[string]*serviceEntry   // services in use, by name
 	configs     map[configKey]*configEntry // configurations in use
-	lastVersion uint64                     // last version of lists and configs
+	lastVersion uint64                     // last version of services and configs
 }
 
-// serviceList is a service of the server.
-type serviceList struct {
+// serviceEntry is a service of the server.
+type serviceEntry struct {
 	name      string
 	version   uint64 // changes with the content; 0: not read yet
 	raw       []byte
@@ -56,7 +56,7 @@ type configEntry struct {
 }
 
 func newWatcher(r *Registry) *watcher {
-	return &watcher{owner: r, lists: map[string]*serviceList{}, configs: map[configKey]*configEntry{}}
+	return &watcher{owner: r, services: map[string]*serviceEntry{}, configs: map[configKey]*configEntry{}}
 }
 
 // run polls until ctx ends.
@@ -85,7 +85,7 @@ func (w *watcher) run(ctx context.Context) {
 			w.notify(subscriptions)
 		}
 		if refresh {
-			timer.Reset(pollInterval + time.Duration(len(w.lists))*pollIntervalPerList)
+			timer.Reset(pollInterval + time.Duration(len(w.services))*pollIntervalPerService)
 		}
 	}
 }
@@ -96,12 +96,12 @@ func (r *Registry) listSubscriptions() []*subscription {
 	return slices.Collect(maps.Keys(r.subscriptions))
 }
 
-// poll reads the lists and configurations that the subscriptions need and that were not read
+// poll reads the services and configurations that the subscriptions need and that were not read
 // before; if refresh is set, it also refreshes the others. It returns an error if the registry is
 // unavailable, or the list of services cannot be read.
 func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, refresh bool) error {
 	if len(subscriptions) == 0 {
-		clear(w.lists)
+		clear(w.services)
 		clear(w.configs)
 		_, _, err := w.readPage(ctx, 1, 1) // only to check the server
 		return err
@@ -115,14 +115,14 @@ func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, refre
 		}
 	}
 	for range maxSteps {
-		lists, configs := w.updateNeeded(subscriptions)
-		if len(lists) == 0 && len(configs) == 0 {
+		services, configs := w.updateNeeded(subscriptions)
+		if len(services) == 0 && len(configs) == 0 {
 			return nil
 		}
 		if err := w.readChangedConfigs(ctx, configs); err != nil {
 			return err
 		}
-		if err := w.readLists(ctx, lists); err != nil {
+		if err := w.readServices(ctx, services); err != nil {
 			return err
 		}
 	}
@@ -165,7 +165,7 @@ func (w *watcher) readServiceNames(ctx context.Context) error {
 	w.names, w.byInterface = found, map[string][]string{}
 	for name := range found {
 		if _, iface, ok := splitName(name); ok {
-			iface = listName(iface)
+			iface = escapeServiceName(iface)
 			w.byInterface[iface] = append(w.byInterface[iface], name)
 		}
 	}
@@ -175,30 +175,30 @@ func (w *watcher) readServiceNames(ctx context.Context) error {
 	return nil
 }
 
-// refresh reads again the lists and configurations that have changed since they were read.
+// refresh reads again the services and configurations that have changed since they were read.
 func (w *watcher) refresh(ctx context.Context) error {
 	if err := w.readChangedConfigs(ctx, slices.Collect(maps.Values(w.configs))); err != nil {
 		return err
 	}
-	var lists []*serviceList
-	for name, l := range w.lists {
+	var services []*serviceEntry
+	for name, l := range w.services {
 		if w.names[name] {
-			lists = append(lists, l)
+			services = append(services, l)
 		}
 	}
-	return w.readLists(ctx, lists)
+	return w.readServices(ctx, services)
 }
 
-// updateNeeded drops lists and configurations that no subscription needs, and returns those that
+// updateNeeded drops services and configurations that no subscription needs, and returns those that
 // are needed and were never read.
-func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceList, configs []*configEntry) {
+func (w *watcher) updateNeeded(subscriptions []*subscription) (services []*serviceEntry, configs []*configEntry) {
 	names, keys := map[string]bool{}, map[configKey]bool{}
 	consumers := w.owner.consumerApplications()
 	for _, sub := range subscriptions {
 		for _, name := range w.serviceNamesOf(sub.service) {
-			if names[name] = true; w.lists[name] == nil {
-				w.lists[name] = &serviceList{name: name}
-				lists = append(lists, w.lists[name])
+			if names[name] = true; w.services[name] == nil {
+				w.services[name] = &serviceEntry{name: name}
+				services = append(services, w.services[name])
 			}
 		}
 		addConfig := func(key configKey) {
@@ -214,9 +214,9 @@ func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceL
 			addConfig(rule.configKey)
 		}
 	}
-	maps.DeleteFunc(w.lists, func(name string, _ *serviceList) bool { return !names[name] })
+	maps.DeleteFunc(w.services, func(name string, _ *serviceEntry) bool { return !names[name] })
 	maps.DeleteFunc(w.configs, func(key configKey, _ *configEntry) bool { return !keys[key] })
-	return lists, configs
+	return services, configs
 }
 
 // consumerApplications returns the applications that this process has registered as consumers, by
@@ -237,13 +237,13 @@ func (r *Registry) consumerApplications() map[string][]string {
 // serviceNamesOf returns the Nacos services that belong to a Dubbo service.
 func (w *watcher) serviceNamesOf(s registry.Service) []string {
 	var names []string
-	for _, name := range w.byInterface[listName(s.Interface)] {
+	for _, name := range w.byInterface[escapeServiceName(s.Interface)] {
 		if mayContain(name, s) {
 			names = append(names, name)
 		}
 	}
 	for _, name := range w.applications(s) {
-		if name = listName(name); w.names[name] {
+		if name = escapeServiceName(name); w.names[name] {
 			names = append(names, name)
 		}
 	}
@@ -263,8 +263,8 @@ func (w *watcher) applications(s registry.Service) []string {
 // consumers in this process.
 func (w *watcher) ruleApplications(s registry.Service, consumers map[string][]string) []string {
 	names := slices.Concat(w.applications(s), consumers[s.Interface])
-	for _, name := range w.byInterface[listName(s.Interface)] {
-		if l := w.lists[name]; l != nil {
+	for _, name := range w.byInterface[escapeServiceName(s.Interface)] {
+		if l := w.services[name]; l != nil {
 			for _, u := range l.urls {
 				names = append(names, u.Get("application"))
 			}
@@ -274,10 +274,10 @@ func (w *watcher) ruleApplications(s registry.Service, consumers map[string][]st
 	return slices.Compact(names)
 }
 
-// readLists reads services. A service that cannot be read keeps its previous content.
-func (w *watcher) readLists(ctx context.Context, lists []*serviceList) error {
+// readServices reads services. A service that cannot be read keeps its previous content.
+func (w *watcher) readServices(ctx context.Context, services []*serviceEntry) error {
 	var mu sync.Mutex
-	return forEach(ctx, lists, func(ctx context.Context, l *serviceList) error {
+	return forEach(ctx, services, func(ctx context.Context, l *serviceEntry) error {
 		form := w.owner.namespaceForm()
 		form.Set("serviceName", l.name)
 		form.Set("healthyOnly", "false")
@@ -342,7 +342,7 @@ func (w *watcher) readChangedConfigs(ctx context.Context, configs []*configEntry
 		}
 		for _, c := range unchanged {
 			if c.version == 0 {
-				c.version = w.nextVersion() // the configuration does not exist, as assumed
+				c.version = w.nextVersion() // the server confirms that the configuration does not exist
 			}
 		}
 		if err := w.fetchConfigs(ctx, differing); err != nil {
@@ -427,7 +427,7 @@ func (w *watcher) fingerprint(s registry.Service, rules []rule) (text string, co
 	var b strings.Builder
 	b.WriteByte('.') // "" means that there was no snapshot yet
 	for _, name := range w.serviceNamesOf(s) {
-		l := w.lists[name]
+		l := w.services[name]
 		if l == nil || l.version == 0 {
 			return "", false
 		}
@@ -456,12 +456,12 @@ func (w *watcher) snapshot(s registry.Service, rules []rule) (snap registry.Snap
 	for _, name := range w.serviceNamesOf(s) {
 		category, _, ok := splitName(name)
 		if !ok {
-			for i := range w.lists[name].instances {
-				snap.Instances = append(snap.Instances, w.lists[name].instances[i].toInstance(name))
+			for i := range w.services[name].instances {
+				snap.Instances = append(snap.Instances, w.services[name].instances[i].toInstance(name))
 			}
 			continue
 		}
-		for _, u := range w.lists[name].urls {
+		for _, u := range w.services[name].urls {
 			text := u.String()
 			if !s.Accepts(u) || seen[text] {
 				continue

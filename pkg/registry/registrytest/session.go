@@ -27,7 +27,7 @@ type Session struct {
 	newStates chan struct{}    // signaled when states grew; capacity 1
 }
 
-// Open opens a session that closes when the test ends. It sets the option Changed and, if it is
+// Open opens a session that closes when the test ends. It sets the option OnChange and, if it is
 // nil, Log.
 func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Session {
 	t.Helper()
@@ -35,7 +35,7 @@ func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Sessi
 	if options.Log == nil {
 		options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	options.Changed = s.recordState
+	options.OnChange = s.recordState
 	s.mu.Lock()
 	r, err := open(options)
 	s.Registry = r

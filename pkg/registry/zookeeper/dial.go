@@ -26,7 +26,7 @@ type hostProvider struct {
 	timeout   time.Duration // timeout to connect, and again for the connect response
 	onFailure func(error)   // called for each failed attempt; must not block
 
-	closed atomic.Bool // the client is closing, which the library must notice
+	closed atomic.Bool // the client is closing; Next then tells the library to stop dialing
 
 	mu        sync.Mutex
 	servers   []string // guarded by mu
@@ -50,8 +50,8 @@ func (p *hostProvider) Len() int {
 	return len(p.servers)
 }
 
-// Next returns the next server. lookUp normally makes the library wait. Next returns true only if
-// the client is closed, so that the library detects the close; dial waits instead of the library.
+// Next returns the next server. If lookUp is true, the library waits, and checks whether the client
+// was closed. Next returns true only after the close, because dial does the waiting between rounds.
 func (p *hostProvider) Next() (server string, lookUp bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

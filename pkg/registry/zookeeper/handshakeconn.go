@@ -15,7 +15,7 @@ const (
 	// maxConnectResponse bounds a server's first message. A longer one is not from ZooKeeper.
 	maxConnectResponse = 4 << 10
 	// watchRestoreTimeout bounds how long requests wait until the library has restored its watches.
-	// The library restores them immediately, or has none.
+	// If the library has watches, it restores them immediately after the connect response.
 	watchRestoreTimeout = 250 * time.Millisecond
 )
 
@@ -38,16 +38,17 @@ const (
 // It bounds the wait for the connect response. The library waits ten times as long as for other
 // responses, which lets the session expire although other servers would have kept it.
 //
-// In a resumed session it lets the library restore its watches before other requests. When the
-// library restores them, it sends the last transaction ID that it has seen in any response. A
-// response before that would advance the ID, and the watches would miss the changes in between.
+// In a resumed session it holds other requests back until the library has restored its watches. To
+// restore them, the library sends the last transaction ID that it has seen in any response. If it
+// had received another response before, the ID would be later, and the watches would miss the
+// changes up to that ID.
 type handshakeConn struct {
 	net.Conn
 	address     string
 	timeout     time.Duration
 	onFailure   func(error)
 	connected   bool        // owned by the reader
-	passThrough atomic.Bool // requests are written immediately
+	passThrough atomic.Bool // Write no longer holds requests back
 
 	mu          sync.Mutex // serializes writes until passThrough
 	connectSent bool       // guarded by mu; the connect request was written

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// curatorInstance is an instance in the format of Curator's service discovery, with the payload of
-// Dubbo 3 or Spring Cloud, which is the same.
+// curatorInstance is an instance in the format of Curator's service discovery. Dubbo 3 and Spring
+// Cloud use the same payload.
 type curatorInstance struct {
 	Name    string `json:"name"`
 	ID      string `json:"id"`
@@ -43,7 +43,7 @@ func readInstance(text string) (*registry.Instance, error) {
 		ID:          raw.ID,
 		Host:        raw.Address,
 		Weight:      1,
-		Healthy:     true, // the znode ends with the session of the instance
+		Healthy:     true, // ZooKeeper removes the znode of a dead instance when its session ends
 		Enabled:     raw.Enabled == nil || *raw.Enabled,
 		Metadata:    raw.Payload.Metadata,
 	}

@@ -60,7 +60,7 @@ func checkElement(name string) error {
 	return nil
 }
 
-// layout contains paths in ZooKeeper's tree, including the chroot.
+// layout returns the paths of znodes, including the chroot.
 type layout struct {
 	root     string // parent of interfaces, rules, mappings and metadata
 	services string // parent of instances

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// After a read of a node, the next read waits for an interval that grows with the number of its
-// children, so that 10,000 children that arrive one by one do not cause 10,000 reads.
+// The next read of a node waits for an interval that grows with the number of its children, so that
+// 10,000 children that are added one by one do not cause 10,000 reads.
 const (
 	readPause      = 20 * time.Millisecond
 	readPauseChild = 20 * time.Microsecond
@@ -46,23 +46,23 @@ func (c *content) equal(d *content) bool {
 
 // node is a path that the Registry reads and watches for services. The loop owns it.
 //
-// A watch reports one change, and the next read sets it again. The node is dirty from the event
-// until a read that began after the event has ended, so that no change is missed.
+// A watch reports one change, and the next read sets it again. The node is dirty from the watch
+// event until a read that began after the event has finished, so that no change is missed.
 type node struct {
 	path  string
 	kind  kind
-	users map[*service]struct{} // services that use the node; without users, the node remains because of its watch
+	users map[*service]struct{} // services that use the node; a node without users exists because of its watch
 
 	content *content // nil: not read yet; may be from an earlier session
 	readErr error    // why the server rejects reads
 	readAt  time.Time
 
-	watched   bool // the server watches the node in this session
-	dirty     bool // the node may have changed
-	reading   bool
-	waiting   bool // for a timer, before the next read
-	comparing bool // the current read is a comparison
-	failures  int  // consecutive failures
+	watched     bool // the server watches the node in this session
+	dirty       bool // the node may have changed
+	reading     bool
+	readDelayed bool // a timer delays the next read
+	comparing   bool // the current read is a comparison
+	failures    int  // consecutive failures
 }
 
 // useNode returns the node of a path for a service.
@@ -116,7 +116,7 @@ func (r *Registry) clearWatches() {
 
 // readIfDirty reads a node if it is dirty.
 func (r *Registry) readIfDirty(n *node) {
-	if !n.dirty || n.reading || n.waiting || !r.session.ready || len(n.users) == 0 {
+	if !n.dirty || n.reading || n.readDelayed || !r.session.ready || len(n.users) == 0 {
 		return
 	}
 	if n.content != nil {
@@ -143,9 +143,9 @@ func (r *Registry) readIfDirty(n *node) {
 
 // readAfter reads the node after d.
 func (r *Registry) readAfter(n *node, d time.Duration) {
-	n.waiting = true
+	n.readDelayed = true
 	r.afterFunc(d, func() {
-		n.waiting = false
+		n.readDelayed = false
 		r.readIfDirty(n)
 	})
 }
@@ -180,7 +180,8 @@ func (r *Registry) finishRead(n *node, epoch int, read *content, err error) {
 	r.readIfDirty(n)
 }
 
-// setContent stores the new content of a node.
+// setContent stores the content of a node. If it has changed, the services that use it are
+// refreshed.
 func (r *Registry) setContent(n *node, found *content, changed bool) {
 	previous := n.content
 	n.content, n.readErr = found, nil
@@ -227,7 +228,7 @@ func (r *Registry) resync() {
 	}
 	for _, e := range r.entries {
 		r.pendingComparisons = append(r.pendingComparisons, func() {
-			e.markUnverified()
+			e.markUnconfirmed()
 			r.startReconcile(e)
 		})
 	}
@@ -259,7 +260,7 @@ func (q query) read(conn *zk.Conn) (*content, error) {
 		if !exists {
 			return &content{}, nil
 		}
-		// The node was created in the meantime.
+		// The node was created after the first request: try again.
 	}
 	return nil, errors.New("the node is created and deleted repeatedly")
 }
@@ -302,8 +303,8 @@ func (q query) get(conn *zk.Conn) (*content, error) {
 }
 
 // parse decodes names as URLs, and skips invalid ones. It reuses URLs of previous, which usually
-// has most of them. It keeps hashes instead of the names, which are as long as the URLs and serve
-// only for comparison.
+// contains most of them. It replaces the names with hashes, because the names are as long as the
+// URLs and are only compared.
 func (c *content) parse(previous *content) {
 	names := c.names
 	c.names, c.urls = make([]string, 0, len(names)), make([]registry.URL, 0, len(names))

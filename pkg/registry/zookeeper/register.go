@@ -24,11 +24,11 @@ var errSuperseded = errors.New("superseded by a later request")
 type registration struct {
 	path        string
 	url         registry.URL
-	instance    *registeredInstance // of an instance; nil: the znode of a URL
-	desired     bool
-	confirmed   bool // confirmed in this session
-	reconciling bool
-	backingOff  bool // for a timer, to retry
+	instance    *registeredInstance // nil: the znode is a URL, not an instance
+	desired     bool                // the znode should exist
+	confirmed   bool                // the server has confirmed the desired state in this session
+	reconciling bool                // a worker has the registration, or it is queued for one
+	backingOff  bool                // a timer will retry
 	// failures is the number of consecutive failures; failureLogged means that the current error
 	// was logged.
 	failures      int
@@ -55,7 +55,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, desired bool)
 	return r.await(ctx, u.Service().String(), func(done chan error) { r.noteDesired(path, u, desired, done) })
 }
 
-// await runs record on the loop, and waits for the result in done.
+// await runs record on the loop, and waits for the result, which record sends to done now or later.
 func (r *Registry) await(ctx context.Context, name string, record func(done chan error)) (err error) {
 	done := make(chan error, 1)
 	r.callbacks.post(func() { record(done) })
@@ -91,13 +91,14 @@ func (r *Registry) noteDesired(path string, u registry.URL, desired bool, done c
 	r.reconcile(e, done)
 }
 
-// setDesired changes the desired state.
+// setDesired changes the desired state. Callers that wait for the previous one get errSuperseded.
 func (e *registration) setDesired(desired bool) {
 	e.completeWaiters(errSuperseded)
 	e.desired, e.confirmed, e.backingOff, e.failures = desired, false, false, 0
 }
 
-// reconcile reconciles e, and sends the result to done.
+// reconcile starts to reconcile e. done gets the result when the server has confirmed or rejected
+// it.
 func (r *Registry) reconcile(e *registration, done chan error) {
 	if e.confirmed {
 		done <- nil
@@ -107,30 +108,30 @@ func (r *Registry) reconcile(e *registration, done chan error) {
 	r.startReconcile(e)
 }
 
-// markUnverified schedules a comparison of e with the server.
-func (e *registration) markUnverified() {
+// markUnconfirmed makes the next reconcile compare e with the server.
+func (e *registration) markUnconfirmed() {
 	e.confirmed = false
 	if e.instance != nil {
 		e.instance.recheckMappings = true
 	}
 }
 
-// target is the desired state of a registration.
-type target struct {
+// desiredState is what a registration should be at the server.
+type desiredState struct {
 	desired  bool
-	instance *registry.InstanceRegistration // of an instance
+	instance *registry.InstanceRegistration // nil: the registration is a URL
 }
 
-func (e *registration) target() target {
-	t := target{desired: e.desired}
+func (e *registration) desiredState() desiredState {
+	t := desiredState{desired: e.desired}
 	if e.instance != nil {
 		t.instance = e.instance.InstanceRegistration
 	}
 	return t
 }
 
-// addRegistration stores a registration. If it is a consumer, the rules of its application apply
-// from now on.
+// addRegistration stores a registration. If it is a consumer, its service is refreshed, because the
+// rules of the consumer's application now apply.
 func (r *Registry) addRegistration(e *registration) {
 	r.entries[e.path] = e
 	if e.url.Category() != registry.Consumers {
@@ -144,7 +145,7 @@ func (r *Registry) addRegistration(e *registration) {
 	r.markStale(name)
 }
 
-// removeRegistration removes a registration.
+// removeRegistration reverts addRegistration.
 func (r *Registry) removeRegistration(e *registration) {
 	delete(r.entries, e.path)
 	if e.url.Category() != registry.Consumers {
@@ -158,7 +159,7 @@ func (r *Registry) removeRegistration(e *registration) {
 	r.markStale(name)
 }
 
-// completeWaiters completes all waiters.
+// completeWaiters sends err to all callers that wait for e.
 func (e *registration) completeWaiters(err error) {
 	for _, waiter := range e.waiters {
 		waiter <- err
@@ -166,17 +167,18 @@ func (e *registration) completeWaiters(err error) {
 	e.waiters = nil
 }
 
-// startReconcile starts a worker for e unless e is confirmed or in progress.
+// startReconcile queues e for a worker, unless e is confirmed, already queued or backing off. It
+// does nothing while requests cannot be sent; startRequests calls it again.
 func (r *Registry) startReconcile(e *registration) {
 	if e.confirmed || e.reconciling || e.backingOff || !r.session.ready || r.entries[e.path] != e {
 		return
 	}
 	e.reconciling = true
 	r.enqueue(func() work {
-		epoch, goal, node := r.session.epoch, e.target(), ephemeralNode{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
+		epoch, goal, node := r.session.epoch, e.desiredState(), ephemeralNode{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
 		ensure := ephemeralNode.ensure
 		if e.instance != nil {
-			ensure = e.instance.work(r.layout)
+			ensure = e.instance.registerFunc(r.layout)
 		}
 		return func(conn *zk.Conn) func() {
 			node.conn = conn
@@ -191,11 +193,12 @@ func (r *Registry) startReconcile(e *registration) {
 	})
 }
 
-// finishReconcile processes the result of a worker that began in epoch.
-func (r *Registry) finishReconcile(e *registration, epoch int, goal target, err error) {
+// finishReconcile processes the result of a worker that began in epoch and reconciled goal. If the
+// session or the desired state has changed since, it starts again.
+func (r *Registry) finishReconcile(e *registration, epoch int, goal desiredState, err error) {
 	e.reconciling = false
 	switch {
-	case epoch != r.session.epoch || goal != e.target():
+	case epoch != r.session.epoch || goal != e.desiredState():
 	case err == nil:
 		e.confirmed, e.failures, e.failureLogged = true, 0, false
 		e.completeWaiters(nil)
@@ -210,7 +213,8 @@ func (r *Registry) finishReconcile(e *registration, epoch int, goal target, err 
 	r.startReconcile(e)
 }
 
-// scheduleRetry records a failure, and schedules a retry.
+// scheduleRetry retries e after a backoff. Callers that wait for e get err, unless it is one of the
+// first lost connections.
 func (r *Registry) scheduleRetry(e *registration, err error) {
 	e.failures++
 	switch lost := isLost(err); {

@@ -18,16 +18,18 @@ import (
 
 // Registering an instance takes four steps, in this order:
 //
-//	/dubbo/metadata/<application>/<revision>   write the metadata, unless it exists
+//	/dubbo/metadata/<application>/<revision>   write the metadata, unless the znode contains it
 //	/dubbo/mapping/<interface>                 add the application, by compare and set
 //	/services/<application>/<host:port>        create the instance, ephemeral
-//	/dubbo/metadata/<application>/<revision>   check that it still exists
+//	/dubbo/metadata/<application>/<revision>   write the metadata again if another process removed it
 //
-// Every few minutes, and in each new session, the loop compares all of these znodes.
+// Every few minutes, and in each new session, the loop repeats these steps, which restore missing
+// or changed znodes.
 
 const (
-	// maxMetadata bounds the metadata of a revision, in bytes, by the size of a request.
-	maxMetadata = maxRequestSize - 32<<10
+	// maxMetadataBytes is the maximum size of a revision's metadata. It must fit in a request,
+	// together with the path.
+	maxMetadataBytes = maxRequestSize - 32<<10
 	// revisionRetention is how long metadata is retained after the last instance of this process
 	// has changed to another revision: consumers may still be about to read it.
 	revisionRetention = time.Minute
@@ -42,7 +44,7 @@ type registeredInstance struct {
 	*registry.InstanceRegistration
 
 	mapped          map[string]bool // interfaces with a confirmed mapping; a worker may use the map
-	recheckMappings bool            // replace mapped by an empty map before the next use
+	recheckMappings bool            // replace mapped with an empty map before the next use
 }
 
 // RegisterInstance registers an instance: see registry.InstanceRegistry. It rejects an instance
@@ -74,8 +76,8 @@ func checkRegistration(reg *registry.InstanceRegistration) error {
 			return fmt.Errorf("the instance of %q: %w", reg.Instance.Application, err)
 		}
 	}
-	if n := len(reg.MetadataInfo); n > maxMetadata {
-		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", reg.Instance.Application, n, maxMetadata)
+	if n := len(reg.MetadataInfo); n > maxMetadataBytes {
+		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", reg.Instance.Application, n, maxMetadataBytes)
 	}
 	return nil
 }
@@ -109,8 +111,8 @@ func sameRegistration(a, b *registry.InstanceRegistration) bool {
 	return a.Revision == b.Revision && maps.Equal(a.Instance.Metadata, b.Instance.Metadata)
 }
 
-// work returns a function that registers the instance. It runs on a worker.
-func (s *registeredInstance) work(l layout) func(ephemeralNode) error {
+// registerFunc returns a function that registers the instance. It runs on a worker.
+func (s *registeredInstance) registerFunc(l layout) func(ephemeralNode) error {
 	if s.recheckMappings {
 		s.mapped, s.recheckMappings = map[string]bool{}, false
 	}
@@ -215,7 +217,7 @@ type curatorInstanceData struct {
 	Payload    payload `json:"payload"`
 	Registered int64   `json:"registrationTimeUTC"` // ms
 	Kind       string  `json:"serviceType"`
-	Form       *string `json:"uriSpec"`
+	URISpec    *string `json:"uriSpec"`
 	Enabled    bool    `json:"enabled"`
 }
 

@@ -1,9 +1,9 @@
 // Package zookeeper implements a registry on ZooKeeper as Dubbo uses it. It registers URLs as
-// ephemeral znodes, and watches services. README.md lists what is written where, and the effects of
-// each kind of loss.
+// ephemeral znodes, and watches services. README.md describes the data in ZooKeeper and the effects
+// of failures.
 //
-// One goroutine, the loop, owns the desired state and the known state. It runs callbacks from a
-// queue, to which callers, the library's events, timers and workers post:
+// One goroutine, the loop, owns the desired state and what is known about the server. It runs
+// callbacks from a queue, to which callers, the library's events, timers and workers post:
 //
 //	Register, Subscribe …   a change of the desired state      register.go, subscribe.go
 //	a watch event           the znode must be read again       nodes.go
@@ -33,15 +33,14 @@ import (
 const (
 	// maxWorkers bounds the requests in flight.
 	maxWorkers = 64
-	// defaultSession is shorter than Java's minute, so that consumers stop calling a dead process
-	// sooner.
-	defaultSession = 30 * time.Second
-	minSession     = time.Second
-	maxSession     = time.Hour
+	// defaultSessionTimeout is shorter than the minute of Dubbo for Java, so that consumers stop
+	// calling a dead process sooner.
+	defaultSessionTimeout = 30 * time.Second
+	minSessionTimeout     = time.Second
+	maxSessionTimeout     = time.Hour
 	// sweepInterval is the interval of full comparisons with the server. They detect changes that
 	// no watch reports, such as a deleted znode of this process. They cost one request per znode:
-	// about
-	// 5,000 per second for 10,000 processes with 20 services each.
+	// about 5,000 per second for 10,000 processes with 20 services each.
 	sweepInterval = 5 * time.Minute
 	// sweepDelay is the delay of a full comparison after a session was resumed.
 	sweepDelay = time.Second
@@ -101,10 +100,10 @@ func New(options registry.Options) (registry.Registry, error) {
 		return nil, fmt.Errorf("the username %q contains a colon", options.Username)
 	}
 	if options.SessionTimeout == 0 {
-		options.SessionTimeout = defaultSession
+		options.SessionTimeout = defaultSessionTimeout
 	}
-	if d := options.SessionTimeout; d < minSession || d > maxSession {
-		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, minSession, maxSession)
+	if d := options.SessionTimeout; d < minSessionTimeout || d > maxSessionTimeout {
+		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, minSessionTimeout, maxSessionTimeout)
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -126,7 +125,7 @@ func New(options registry.Options) (registry.Registry, error) {
 		stale:         map[*service]struct{}{},
 		metadataReads: map[*metadataRead]struct{}{},
 		subscriptions: map[*subscription]struct{}{},
-		stateTracker:  registry.NewStateTracker(registry.State{Since: time.Now()}, options.Changed),
+		stateTracker:  registry.NewStateTracker(registry.State{Since: time.Now()}, options.OnChange),
 		nextSweep:     time.Now().Add(jitter(sweepInterval)),
 	}
 	r.close = sync.OnceFunc(func() { close(r.closing) })
@@ -225,8 +224,8 @@ func (r *Registry) runAfterCallbacks() {
 	r.startWorkers()
 }
 
-// The loop calls a job when a worker is available. The job returns the work for the worker, whose
-// result runs on the loop.
+// The loop calls a job when a worker is available. The job returns the work for the worker. The
+// work returns a function that the loop then calls with the result.
 type (
 	job  func() work
 	work func(*zk.Conn) (result func())

@@ -25,7 +25,7 @@ const (
 	ScopeApplication = "application"
 )
 
-// suffix is the suffix of a rule's name, with the protocol and category that it implies.
+// suffix is the suffix of a rule's name. It determines the protocol and the category of the URL.
 type suffix struct {
 	text, protocol, category string
 }

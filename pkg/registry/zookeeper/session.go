@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// Sizes of the library's buffers: for a request (an encoded URL has up to three times its
-	// length), and for the largest response (80,000 children of 800 bytes).
+	// Sizes of the library's buffers. A request must hold a URL, whose encoding is up to three
+	// times as long; the largest response holds 80,000 children of 800 bytes.
 	maxRequestSize  = 512 << 10
 	maxResponseSize = 64 << 20
 
 	// closeTimeout bounds the wait for a server to end a session.
 	closeTimeout = time.Second
 
-	// Bounds of the timeout for a connection, and for the connect response: a third of the session
-	// timeout.
+	// Bounds of the timeout to connect, and of the timeout for the connect response. Both timeouts
+	// are a third of the session timeout.
 	minConnectTimeout = time.Second
 	maxConnectTimeout = 10 * time.Second
 )
@@ -37,14 +37,15 @@ type session struct {
 	earlier []int64
 	isNew   bool // startRequests has not run for this session
 	ready   bool // requests may be sent
-	// epoch counts the sessions: results from an earlier session are obsolete.
+	// epoch counts the sessions. The loop ignores results of workers that began in an earlier one.
 	epoch         int
 	failureLogged bool // a failure to connect was logged since the last connection
 }
 
 // client is a client of the library. It may have several sessions in sequence. The Registry
-// replaces a client that has been disconnected for a session timeout: the library insists that the
-// server knows the last transaction it saw, which a restored server does not.
+// replaces a client that has been disconnected for a session timeout: the library connects only to
+// a server that knows the last transaction that the client has seen. A server that was restored
+// from a backup does not know it.
 type client struct {
 	conn         *zk.Conn
 	hostProvider *hostProvider
@@ -87,8 +88,8 @@ func (r *Registry) connectClient() {
 	r.session.client = c
 }
 
-// end ends the session, if there is one, and returns when the client has ended. It does not wait
-// for the server once abort is closed.
+// end ends the session, if there is one, and returns when the client has ended. After abort is
+// closed, it no longer waits for the server.
 func (c *client) end(abort <-chan struct{}) {
 	c.hostProvider.closed.Store(true)
 	c.stop()
@@ -205,7 +206,7 @@ func (r *Registry) startRequests() {
 	}
 	for _, e := range r.entries {
 		if newSession {
-			e.markUnverified()
+			e.markUnconfirmed()
 		}
 		r.startReconcile(e)
 	}
@@ -214,7 +215,7 @@ func (r *Registry) startRequests() {
 	}
 }
 
-// maxEarlierSessions bounds session.earlier: the server ends these sessions soon.
+// maxEarlierSessions bounds session.earlier. The server has usually ended older sessions.
 const maxEarlierSessions = 8
 
 // retire moves the session to earlier.

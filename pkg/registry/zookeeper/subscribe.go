@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// service is a subscribed interface, with all groups and versions, which share its znodes. The loop
-// owns it.
+// service is a subscribed interface. Subscriptions to all of its groups and versions share its
+// znodes. The loop owns it.
 type service struct {
 	name          string
 	subscriptions map[*subscription]struct{}
@@ -88,8 +88,8 @@ func (r *Registry) markStale(name string) {
 	}
 }
 
-// refresh computes the additional nodes that a service needs, and notifies its subscriptions when
-// all nodes were read.
+// refresh computes the additional nodes that a service needs, and notifies its subscriptions once
+// all nodes have been read.
 func (r *Registry) refresh(s *service) {
 	for _, n := range s.baseNodes() {
 		if n.content == nil && !(n == s.mapping && n.readErr != nil) {
@@ -163,7 +163,7 @@ func (r *Registry) snapshot(s *service, requested registry.Service) (snap regist
 			}
 		}
 		fingerprint = append(fingerprint, "")
-		return slices.Clone(accepted) // retained for long, so without spare capacity
+		return slices.Clone(accepted) // copied, because the snapshot is retained and append may have allocated more
 	}
 	snap.Providers = accept(s.providers)
 	snap.Configurators = accept(s.configurators)
@@ -198,7 +198,7 @@ func (r *Registry) snapshot(s *service, requested registry.Service) (snap regist
 	return snap, fingerprint
 }
 
-// acceptsOrWildcard is requested.Accepts, but also accepts rules for every interface.
+// acceptsOrWildcard is like requested.Accepts, but also accepts rules for every interface.
 func acceptsOrWildcard(requested registry.Service, u registry.URL) bool {
 	if u.Category() != registry.Providers && u.Service().Interface == "*" {
 		requested.Interface = "*"
