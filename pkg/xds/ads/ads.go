@@ -22,9 +22,9 @@ const (
 // Type is a type of resources.
 type Type struct {
 	URL string // type URL, as in google.protobuf.Any
-	// AllResourcesRequiredInSotW: a StateOfTheWorld response lists all resources of the type, and
-	// removes those that it omits. A resource of another type is removed only when it is
-	// unsubscribed.
+	// AllResourcesRequiredInSotW means that a StateOfTheWorld response lists all resources of the
+	// type and removes those that it omits. Resources of other types are removed only when the
+	// client unsubscribes from them.
 	AllResourcesRequiredInSotW bool
 }
 
@@ -33,8 +33,8 @@ type Resource struct {
 	Name    string
 	Version string // version of the resource; "" in StateOfTheWorld
 	Body    []byte // serialized; immutable, retained with the resource
-	// Heartbeat: there is no Body, and the accepted resource stays (refresh of a resource with a
-	// time to live).
+	// Heartbeat means that the resource only refreshes the time to live of the accepted one: it has
+	// no Body, and the accepted resource stays.
 	Heartbeat bool
 	// DecodeError is why the resource cannot be identified, so that it is rejected; "": no error.
 	// If it is set, Name may be a placeholder.
@@ -44,7 +44,7 @@ type Resource struct {
 // Request is a DiscoveryRequest or DeltaDiscoveryRequest without the node.
 type Request struct {
 	Type    string   // type URL
-	First   bool     // first request of the stream: identifies the node
+	First   bool     // first request of the stream, to which the sender adds the node
 	Version string   // last accepted version; StateOfTheWorld
 	Nonce   string   // of the response that this request acknowledges, or of the last one; "": none
 	Names   []string // immutable

@@ -170,7 +170,7 @@ func (c *jsonChecker) checkMessageValue(path string, v any, d protoreflect.Messa
 		}
 	default:
 		if d.ParentFile().Path() == "google/protobuf/wrappers.proto" {
-			if _, isObject := v.(map[string]any); isObject { // an easy mistake after reading Envoy's documentation
+			if _, isObject := v.(map[string]any); isObject { // Envoy's documentation describes the message with its field, not its JSON form
 				c.reject(path, "found an object, expected only its value")
 				return false
 			}

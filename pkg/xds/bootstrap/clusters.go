@@ -61,7 +61,7 @@ func (s *StaticResources) CheckClusters(file *config.Snapshot) (warnings FieldEr
 // checkResources checks resources of the type of m.
 func (c *clusterNameChecker) checkResources(resources []StaticResource, m proto.Message) {
 	for _, r := range resources {
-		if proto.Unmarshal(r.Body, m) == nil { // always: body was marshaled from such a message
+		if proto.Unmarshal(r.Body, m) == nil { // never fails: Body was marshaled from such a message
 			c.checkMessage(r.Field, m.ProtoReflect(), false)
 		}
 	}

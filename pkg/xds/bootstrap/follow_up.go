@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// dropFollowUpErrors returns those of late that are not consequences of early. A consequence is an
-// error of a field that contains a field of early, or of a missing field next to one. isSet reports
-// whether the file sets a field.
+// dropFollowUpErrors returns the errors in late that are not consequences of errors in early. A
+// consequence is an error of a field that contains a field in early, or of a missing field in the
+// same object as a field in early. isSet reports whether the file sets a field.
 func dropFollowUpErrors(early, late FieldErrors, isSet func(field string) bool) (kept FieldErrors) {
 	affected := map[string]bool{}
 	for _, e := range early {

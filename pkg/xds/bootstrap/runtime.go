@@ -74,7 +74,7 @@ func (b *Bootstrap) readRuntimeLayer(field string, members map[string]json.RawMe
 		layer, err := b.readRTDS(field+".rtds_layer", text)
 		return []RuntimeLayer{layer}, err
 	}
-	_, err := splitObject(field+".admin_layer", members["admin_layer"]) // there is no way to write to it
+	_, err := splitObject(field+".admin_layer", members["admin_layer"]) // Weft has no admin endpoint that writes to the layer
 	return nil, err
 }
 

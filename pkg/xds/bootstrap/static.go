@@ -28,7 +28,8 @@ type StaticResource struct {
 	rawJSON json.RawMessage // JSON of a resource with errors; nil: no errors
 }
 
-// FieldErrors returns err as errors of the resource, without consequences of errors in the JSON.
+// FieldErrors returns err as errors of the resource. It omits errors that are only consequences of
+// errors in the JSON, whose invalid members Body lacks.
 func (r *StaticResource) FieldErrors(err error) FieldErrors {
 	if err == nil {
 		return nil

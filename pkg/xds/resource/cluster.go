@@ -177,7 +177,7 @@ func (p fieldReader) readDiscoveryType(m *clusterv3.Cluster, c *Cluster) {
 		}
 		at := p.field("eds_cluster_config").field("eds_config")
 		at.checkConfigSource(eds.GetEdsConfig())
-		c.InitialFetchTimeout = at.field("initial_fetch_timeout").duration(eds.GetEdsConfig().GetInitialFetchTimeout(), DefaultFetchTimeout)
+		c.InitialFetchTimeout = at.field("initial_fetch_timeout").readDuration(eds.GetEdsConfig().GetInitialFetchTimeout(), DefaultFetchTimeout)
 		return
 	default:
 		p.field("type").reject("%v is not supported", m.GetType())
@@ -211,7 +211,7 @@ func (p fieldReader) checkConfigSourceFields(s *corev3.ConfigSource) {
 func (p fieldReader) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) {
 	out.LBPolicy = config.LBOriginalDst
 	interval := p.field("cleanup_interval")
-	if out.OriginalDst.CleanupInterval = interval.duration(m.GetCleanupInterval(), config.DefaultCleanupInterval); out.OriginalDst.CleanupInterval <= 0 {
+	if out.OriginalDst.CleanupInterval = interval.readDuration(m.GetCleanupInterval(), config.DefaultCleanupInterval); out.OriginalDst.CleanupInterval <= 0 {
 		interval.reject("expected a duration greater than 0")
 	}
 	o := m.GetOriginalDstLbConfig()

@@ -20,7 +20,7 @@ import (
 // upstream connections.
 func (p fieldReader) readConnections(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
-	out.ConnectTimeout = p.field("connect_timeout").duration(m.GetConnectTimeout(), 5*time.Second)
+	out.ConnectTimeout = p.field("connect_timeout").readDuration(m.GetConnectTimeout(), 5*time.Second)
 	out.IdleTimeout = time.Hour
 	out.Heartbeat = config.Heartbeat{Interval: 15 * time.Second, Timeout: 90 * time.Second}
 	out.MaxRequestsPerConn = uint32Or(m.GetMaxRequestsPerConnection(), 0)
@@ -43,7 +43,7 @@ func (p fieldReader) readCommonHTTP(o *corev3.HttpProtocolOptions, out *config.C
 		return
 	}
 	p.checkFields(o, []string{"idle_timeout", "max_requests_per_connection"}, nil)
-	out.IdleTimeout = p.field("idle_timeout").duration(o.GetIdleTimeout(), out.IdleTimeout)
+	out.IdleTimeout = p.field("idle_timeout").readDuration(o.GetIdleTimeout(), out.IdleTimeout)
 	out.MaxRequestsPerConn = uint32Or(o.GetMaxRequestsPerConnection(), out.MaxRequestsPerConn)
 }
 
@@ -146,7 +146,7 @@ func (p fieldReader) readCircuitBreakers(b *clusterv3.CircuitBreakers, out *conf
 	for i, t := range b.GetThresholds() {
 		at := p.field("thresholds").index(i)
 		at.checkFields(t, []string{"priority", "max_connections", "max_pending_requests", "max_requests", "max_retries", "retry_budget", "track_remaining"}, nil)
-		priority := at.field("priority").priority(t.GetPriority())
+		priority := at.field("priority").readPriority(t.GetPriority())
 		if seen[priority] { // the first threshold of a priority applies
 			at.ignore()
 			continue
@@ -240,15 +240,15 @@ func (p fieldReader) readKeepAlive(o *clusterv3.UpstreamConnectionOptions, out *
 	p = p.field("tcp_keepalive")
 	out.Socket.KeepAlive = config.TCPKeepAlive{
 		Enabled:  true,
-		Idle:     time.Duration(p.field("keepalive_time").boundedCount(k.GetKeepaliveTime(), maxKeepAliveSeconds)) * time.Second,
-		Interval: time.Duration(p.field("keepalive_interval").boundedCount(k.GetKeepaliveInterval(), maxKeepAliveSeconds)) * time.Second,
-		Probes:   p.field("keepalive_probes").boundedCount(k.GetKeepaliveProbes(), maxKeepAliveProbes),
+		Idle:     time.Duration(p.field("keepalive_time").readBoundedCount(k.GetKeepaliveTime(), maxKeepAliveSeconds)) * time.Second,
+		Interval: time.Duration(p.field("keepalive_interval").readBoundedCount(k.GetKeepaliveInterval(), maxKeepAliveSeconds)) * time.Second,
+		Probes:   p.field("keepalive_probes").readBoundedCount(k.GetKeepaliveProbes(), maxKeepAliveProbes),
 	}
 }
 
-// boundedCount returns the value of w and rejects a value greater than limit. 0 selects the kernel
-// default.
-func (p fieldReader) boundedCount(w *wrapperspb.UInt32Value, limit int) int {
+// readBoundedCount returns the value of w and rejects a value greater than limit. 0 selects the
+// kernel default.
+func (p fieldReader) readBoundedCount(w *wrapperspb.UInt32Value, limit int) int {
 	n := uint32Or(w, 0)
 	if n > limit {
 		p.reject("is %d, expected at most %d", n, limit)

@@ -15,13 +15,13 @@ import (
 )
 
 func (p fieldReader) readDNS(m *clusterv3.Cluster, d *config.DNS) {
-	d.RefreshRate = p.field("dns_refresh_rate").duration(m.GetDnsRefreshRate(), 0)
+	d.RefreshRate = p.field("dns_refresh_rate").readDuration(m.GetDnsRefreshRate(), 0)
 	d.RespectTTL = m.GetRespectDnsTtl()
-	d.Jitter = p.field("dns_jitter").duration(m.GetDnsJitter(), 0)
+	d.Jitter = p.field("dns_jitter").readDuration(m.GetDnsJitter(), 0)
 	if f := m.GetDnsFailureRefreshRate(); f != nil {
 		at := p.field("dns_failure_refresh_rate")
-		d.FailureBackoffBase = at.field("base_interval").duration(f.GetBaseInterval(), 0)
-		d.FailureBackoffMax = at.field("max_interval").duration(f.GetMaxInterval(), 10*d.FailureBackoffBase)
+		d.FailureBackoffBase = at.field("base_interval").readDuration(f.GetBaseInterval(), 0)
+		d.FailureBackoffMax = at.field("max_interval").readDuration(f.GetMaxInterval(), 10*d.FailureBackoffBase)
 	}
 	p.readResolvers(m, d)
 	switch m.GetDnsLookupFamily() {

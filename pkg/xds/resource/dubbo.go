@@ -105,7 +105,7 @@ func (p fieldReader) readDubboTable(name string, list []*dubbov3.RouteConfigurat
 // first route that matches a request applies.
 func (p fieldReader) readDubboRoutes(m *dubbov3.RouteConfiguration, vh *config.VirtualHost) {
 	var conditions []config.HeaderMatch
-	if matcher, ok := p.field("interface").wildcardMatch(m.GetInterface()); ok {
+	if matcher, ok := p.field("interface").readWildcard(m.GetInterface()); ok {
 		conditions = append(conditions, config.HeaderMatch{Name: dubboService, Matcher: matcher})
 	}
 	for _, c := range []struct{ name, value string }{{dubboGroup, m.GetGroup()}, {dubboVersion, m.GetVersion()}} {
@@ -124,9 +124,9 @@ func (p fieldReader) readDubboRoutes(m *dubbov3.RouteConfiguration, vh *config.V
 	}
 }
 
-// wildcardMatch reads a name that may begin or end with "*". ok is false if the name matches
+// readWildcard reads a name that may begin or end with "*". ok is false if the name matches
 // everything or is rejected.
-func (p fieldReader) wildcardMatch(text string) (match *config.ValueMatch, ok bool) {
+func (p fieldReader) readWildcard(text string) (match *config.ValueMatch, ok bool) {
 	prefix, isPrefix := strings.CutSuffix(text, "*")
 	suffix, isSuffix := strings.CutPrefix(text, "*")
 	switch {

@@ -130,7 +130,7 @@ func TestEmptyFilterMessagesAreNotAbsent(t *testing.T) {
 func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 	count := 0
 	for i := range filterMappings {
-		factory := allCapabilities().streamFilter(filterMappings[i].name)
+		factory := allCapabilities().streamFilterFactory(filterMappings[i].name)
 		for _, u := range unsupportedObjects(reflect.TypeOf(factory.Config()).Elem(), "%s", nil) {
 			count++
 			r := &report{capabilities: allCapabilities()}

@@ -98,7 +98,7 @@ func (p fieldReader) readDrops(list []*endpointv3.ClusterLoadAssignment_Policy_D
 		if d.GetCategory() == "" {
 			at.field("category").reject("is missing")
 		}
-		if perMillion := at.field("drop_percentage").fractionPerMillion(d.GetDropPercentage()); perMillion > 0 {
+		if perMillion := at.field("drop_percentage").readFractionPerMillion(d.GetDropPercentage()); perMillion > 0 {
 			drops = append(drops, config.DropOverload{Category: d.GetCategory(), PerMillion: perMillion})
 		}
 	}
@@ -127,7 +127,7 @@ func (p fieldReader) readEndpoint(m *endpointv3.LbEndpoint, allowNames bool) (h 
 	}
 	h.Metadata = labels(m.GetMetadata().GetFilterMetadata()[lbNamespace])
 	h.Labels = labels(m.GetMetadata().GetFilterMetadata()[transportSocketNamespace])
-	h.Workload = workloadName(m.GetMetadata())
+	h.Workload = workloadText(m.GetMetadata())
 	h.Health = p.field("health_status").readHealthStatus(m.GetHealthStatus())
 	return h, true
 }

@@ -45,7 +45,7 @@ func ReadExtension(body []byte, caps Capabilities) (*Extension, error) {
 func (p fieldReader) readExtension(packed *anypb.Any) *Extension {
 	e := &Extension{typeURL: packed.GetTypeUrl()}
 	t := filterMappingOf(packed)
-	if t == nil || p.report.capabilities.streamFilter(t.name) == nil {
+	if t == nil || p.report.capabilities.streamFilterFactory(t.name) == nil {
 		p.reject("%s is not supported", packed.GetTypeUrl())
 		return e
 	}
@@ -143,7 +143,7 @@ func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out 
 	dynamic = &DynamicFilter{Name: f.GetName(), SkipWarming: m.GetApplyDefaultConfigWithoutWarming() && m.GetDefaultConfig() != nil, typeURLs: m.GetTypeUrls()}
 	source := at.field("config_source")
 	source.checkConfigSource(m.GetConfigSource())
-	dynamic.InitialFetchTimeout = source.field("initial_fetch_timeout").duration(m.GetConfigSource().GetInitialFetchTimeout(), DefaultFetchTimeout)
+	dynamic.InitialFetchTimeout = source.field("initial_fetch_timeout").readDuration(m.GetConfigSource().GetInitialFetchTimeout(), DefaultFetchTimeout)
 	if dynamic.Name == "" {
 		p.field("name").reject("is missing")
 	}
@@ -173,7 +173,7 @@ func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out 
 func (p fieldReader) filterNames(urls []string) (names []string) {
 	for _, url := range urls {
 		t := filterMappingOf(&anypb.Any{TypeUrl: url})
-		if t != nil && p.report.capabilities.streamFilter(t.name) != nil && !slices.Contains(names, t.name) {
+		if t != nil && p.report.capabilities.streamFilterFactory(t.name) != nil && !slices.Contains(names, t.name) {
 			names = append(names, t.name)
 		}
 	}
@@ -182,7 +182,7 @@ func (p fieldReader) filterNames(urls []string) (names []string) {
 
 // checkDisabled rejects a disabled filter that runs before a route is selected.
 func (p fieldReader) checkDisabled(name string) {
-	if p.report.capabilities.streamFilter(name).Stage == filter.BeforeRoute {
+	if p.report.capabilities.streamFilterFactory(name).Stage == filter.BeforeRoute {
 		p.field("disabled").reject("the filter %s runs before a route is selected: no route could enable it", name)
 	}
 }

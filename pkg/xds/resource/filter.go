@@ -36,7 +36,7 @@ type Capabilities struct {
 	UnknownFields     config.UnknownFields // policy for unknown fields
 }
 
-func (c Capabilities) connectionFilter(name string) *filter.ConnectionFilterFactory {
+func (c Capabilities) connectionFilterFactory(name string) *filter.ConnectionFilterFactory {
 	for i := range c.ConnectionFilters {
 		if c.ConnectionFilters[i].Name == name {
 			return &c.ConnectionFilters[i]
@@ -45,7 +45,7 @@ func (c Capabilities) connectionFilter(name string) *filter.ConnectionFilterFact
 	return nil
 }
 
-func (c Capabilities) streamFilter(name string) *filter.StreamFilterFactory {
+func (c Capabilities) streamFilterFactory(name string) *filter.StreamFilterFactory {
 	for i := range c.Filters {
 		if c.Filters[i].Name == name {
 			return &c.Filters[i]
@@ -130,7 +130,7 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 			continue
 		}
 		t := filterMappingOf(packed)
-		if t == nil || p.report.capabilities.streamFilter(t.name) == nil {
+		if t == nil || p.report.capabilities.streamFilterFactory(t.name) == nil {
 			if f.GetIsOptional() {
 				at.key(f.GetName()).ignore()
 				continue
@@ -185,7 +185,7 @@ const mirrorFilter = "mirror"
 
 // addMirror appends the mirror filter, which routes configure by request_mirror_policies.
 func (p fieldReader) addMirror(filters []config.Filter) []config.Filter {
-	if factory := p.report.capabilities.streamFilter(mirrorFilter); factory != nil {
+	if factory := p.report.capabilities.streamFilterFactory(mirrorFilter); factory != nil {
 		filters = append(filters, config.Filter{Name: mirrorFilter, Config: factory.Config()})
 	}
 	return filters
@@ -217,7 +217,7 @@ func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 			at.readRouteJWT(packed, out)
 		case slices.Contains(ignorableFilters(), name), t == nil && optional:
 			at.ignore()
-		case t == nil || p.report.capabilities.streamFilter(t.name) == nil:
+		case t == nil || p.report.capabilities.streamFilterFactory(t.name) == nil:
 			at.reject("%s is not supported", packed.GetTypeUrl())
 		default:
 			if settings := at.readSettings(t, packed); settings != nil {
@@ -241,7 +241,7 @@ func (p fieldReader) readFilterConfig(name string, m *routev3.FilterConfig, out 
 	if t != nil {
 		filterName = t.name
 	}
-	factory := p.report.capabilities.streamFilter(filterName)
+	factory := p.report.capabilities.streamFilterFactory(filterName)
 	switch {
 	case factory != nil && factory.Stage != filter.BeforeRoute && slices.ContainsFunc(filterMappings, func(t filterMapping) bool { return t.name == filterName }):
 		out[filterName] = config.FilterEnabled{}
@@ -263,7 +263,7 @@ func (p fieldReader) readSettings(t *filterMapping, packed *anypb.Any) any {
 	if !ok {
 		return nil
 	}
-	return p.decodeFilter(p.report.capabilities.streamFilter(t.name).Config(), m, t.adapt)
+	return p.decodeFilter(p.report.capabilities.streamFilterFactory(t.name).Config(), m, t.adapt)
 }
 
 // readRouteJWT reads the jwt_authn settings of a route. Only disabled is supported.
@@ -271,7 +271,7 @@ func (p fieldReader) readRouteJWT(packed *anypb.Any, out map[string]any) {
 	m := &jwtv3.PerRouteConfig{}
 	switch {
 	case !p.unpack(packed, m):
-	case p.report.capabilities.streamFilter("jwt_authn") == nil:
+	case p.report.capabilities.streamFilterFactory("jwt_authn") == nil:
 		p.rejectUnsupported()
 	case m.GetDisabled():
 		out["jwt_authn"] = config.FilterDisabled{}
@@ -287,7 +287,7 @@ func (p fieldReader) readMirrors(m *routev3.RouteAction, inherited inheritedSett
 		list = inherited.mirrors
 	}
 	at := p.field("request_mirror_policies")
-	factory := p.report.capabilities.streamFilter(mirrorFilter)
+	factory := p.report.capabilities.streamFilterFactory(mirrorFilter)
 	switch {
 	case len(list) == 0:
 		return

@@ -34,7 +34,7 @@ func adaptRBAC(settings *document.Value) error {
 
 // adaptFault converts percentages to numbers and renames http_status to status.
 func adaptFault(settings *document.Value) error {
-	settings.Delete("disable_downstream_cluster_stats") // Weft has no such statistics
+	settings.Delete("disable_downstream_cluster_stats") // Weft does not have these statistics
 	if delay := settings.Get("delay"); delay != nil {
 		delay.Set("percentage", floatValue(percentOf(delay.Get("percentage")), 64))
 	}

@@ -33,10 +33,10 @@ func (p fieldReader) readHealthCheck(h *corev3.HealthCheck, cluster string) *con
 		"http_health_check", "tcp_health_check", "grpc_health_check", "custom_health_check",
 	}, []string{"tls_options", "transport_socket_match_criteria"})
 	out := &config.HealthCheck{
-		Timeout:            p.field("timeout").duration(h.GetTimeout(), time.Second),
-		Interval:           p.field("interval").duration(h.GetInterval(), 15*time.Second),
-		Jitter:             p.field("interval_jitter").duration(h.GetIntervalJitter(), 0),
-		Delay:              p.field("initial_jitter").duration(h.GetInitialJitter(), 0),
+		Timeout:            p.field("timeout").readDuration(h.GetTimeout(), time.Second),
+		Interval:           p.field("interval").readDuration(h.GetInterval(), 15*time.Second),
+		Jitter:             p.field("interval_jitter").readDuration(h.GetIntervalJitter(), 0),
+		Delay:              p.field("initial_jitter").readDuration(h.GetInitialJitter(), 0),
 		HealthyThreshold:   max(1, uint32Or(h.GetHealthyThreshold(), 1)),
 		UnhealthyThreshold: max(1, uint32Or(h.GetUnhealthyThreshold(), 1)),
 	}
@@ -115,10 +115,10 @@ func (p fieldReader) readOutlierDetection(o *clusterv3.OutlierDetection) *config
 	}
 	p.checkFields(o, supportedOutlierFields(), nil)
 	out := &config.OutlierDetection{
-		Interval:               p.field("interval").duration(o.GetInterval(), 10*time.Second),
-		BaseEjectionTime:       p.field("base_ejection_time").duration(o.GetBaseEjectionTime(), 30*time.Second),
-		MaxEjectionTime:        p.field("max_ejection_time").duration(o.GetMaxEjectionTime(), 300*time.Second),
-		MaxEjectionTimeJitter:  p.field("max_ejection_time_jitter").duration(o.GetMaxEjectionTimeJitter(), 0),
+		Interval:               p.field("interval").readDuration(o.GetInterval(), 10*time.Second),
+		BaseEjectionTime:       p.field("base_ejection_time").readDuration(o.GetBaseEjectionTime(), 30*time.Second),
+		MaxEjectionTime:        p.field("max_ejection_time").readDuration(o.GetMaxEjectionTime(), 300*time.Second),
+		MaxEjectionTimeJitter:  p.field("max_ejection_time_jitter").readDuration(o.GetMaxEjectionTimeJitter(), 0),
 		MaxEjectionPercent:     percent("max_ejection_percent", uint32Or(o.GetMaxEjectionPercent(), 10)),
 		AlwaysEjectOne:         boolOr(o.GetAlwaysEjectOneHost(), false),
 		SplitLocalOriginErrors: o.GetSplitExternalLocalOriginErrors(),

@@ -24,7 +24,7 @@ func (p fieldReader) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 	}
 	h := &config.HedgePolicy{
 		InitialRequests:         initial,
-		AdditionalRequestChance: p.field("additional_request_chance").fractionPerMillion(m.GetAdditionalRequestChance()),
+		AdditionalRequestChance: p.field("additional_request_chance").readFractionPerMillion(m.GetAdditionalRequestChance()),
 		OnPerTryTimeout:         m.GetHedgeOnPerTryTimeout(),
 	}
 	if h.Enabled() {
@@ -32,8 +32,9 @@ func (p fieldReader) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 	}
 }
 
-// fractionPerMillion returns a fraction in millionths, at most config.Millionths; 0 if f is nil.
-func (p fieldReader) fractionPerMillion(f *typev3.FractionalPercent) uint32 {
+// readFractionPerMillion returns a fraction in millionths, at most config.Millionths; 0 if f is
+// nil.
+func (p fieldReader) readFractionPerMillion(f *typev3.FractionalPercent) uint32 {
 	var unit uint32
 	switch f.GetDenominator() {
 	case typev3.FractionalPercent_HUNDRED:
@@ -49,8 +50,8 @@ func (p fieldReader) fractionPerMillion(f *typev3.FractionalPercent) uint32 {
 	return min(f.GetNumerator(), config.Millionths/unit) * unit
 }
 
-// priority converts a routing priority, which selects the circuit breakers of a cluster.
-func (p fieldReader) priority(m corev3.RoutingPriority) config.Priority {
+// readPriority converts a routing priority, which selects the circuit breakers of a cluster.
+func (p fieldReader) readPriority(m corev3.RoutingPriority) config.Priority {
 	switch m {
 	case corev3.RoutingPriority_DEFAULT:
 		return config.DefaultPriority

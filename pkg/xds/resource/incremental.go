@@ -240,7 +240,8 @@ func unpackHost(part string) (m *routev3.VirtualHost, routes []string, err error
 	return m, parts.values, nil
 }
 
-// errMalformed is never returned: a message that cannot be split cannot be unmarshaled either.
+// errMalformed is the error for a message that cannot be split. Callers never see it: unmarshaling
+// the message fails first.
 var errMalformed = RejectedError{"malformed message"}
 
 // previousHost is the previous version of a virtual host. The zero value means that there is none.

@@ -121,7 +121,7 @@ func (p fieldReader) readListener(m *listenerv3.Listener, l *Listener) {
 		Bind:      boolOr(m.GetBindToPort(), boolOr(m.GetDeprecatedV1().GetBindToPort(), true)),
 		ReusePort: m.GetEnableReusePort().GetValue(),
 		// A timeout of 0 means no limit.
-		InspectTimeout: p.field("listener_filters_timeout").duration(m.GetListenerFiltersTimeout(), 15*time.Second),
+		InspectTimeout: p.field("listener_filters_timeout").readDuration(m.GetListenerFiltersTimeout(), 15*time.Second),
 	}
 	out.Inspection.NoTimeout = m.GetListenerFiltersTimeout() != nil && out.InspectTimeout == 0
 	out.Inspection.ContinueOnTimeout = m.GetContinueOnListenerFiltersTimeout()
@@ -166,7 +166,7 @@ func (p fieldReader) readListenerFilters(m *listenerv3.Listener, out *config.Lis
 		packed := f.GetTypedConfig()
 		var excluded []config.PortRange // ports that the filter skips
 		if d := f.GetFilterDisabled(); d != nil {
-			excluded = at.field("filter_disabled").excludedPorts(d)
+			excluded = at.field("filter_disabled").readExcludedPorts(d)
 		}
 		tls, http, original := &tlsinspectorv3.TlsInspector{}, &httpinspectorv3.HttpInspector{}, &originaldstv3.OriginalDst{}
 		settings := at.field("typed_config")
@@ -206,9 +206,9 @@ func (p fieldReader) readListenerFilters(m *listenerv3.Listener, out *config.Lis
 	}
 }
 
-// excludedPorts returns the ports that a listener filter skips. On all other ports Weft inspects
-// what the filter chains need, even without a listener filter.
-func (p fieldReader) excludedPorts(m *listenerv3.ListenerFilterChainMatchPredicate) (out []config.PortRange) {
+// readExcludedPorts returns the ports that a listener filter skips. On all other ports Weft
+// inspects what the filter chains need, even without a listener filter.
+func (p fieldReader) readExcludedPorts(m *listenerv3.ListenerFilterChainMatchPredicate) (out []config.PortRange) {
 	switch r := m.GetRule().(type) {
 	case *listenerv3.ListenerFilterChainMatchPredicate_AnyMatch:
 		if r.AnyMatch {
@@ -224,7 +224,7 @@ func (p fieldReader) excludedPorts(m *listenerv3.ListenerFilterChainMatchPredica
 		out = append(out, config.PortRange{First: uint16(start), Last: uint16(end - 1)}) //nolint:gosec // checked above
 	case *listenerv3.ListenerFilterChainMatchPredicate_OrMatch:
 		for i, rule := range r.OrMatch.GetRules() {
-			out = append(out, p.field("or_match").field("rules").index(i).excludedPorts(rule)...)
+			out = append(out, p.field("or_match").field("rules").index(i).readExcludedPorts(rule)...)
 		}
 	default:
 		p.rejectOneof(m, "rule", "destination_port_range", "or_match", "any_match")
@@ -238,7 +238,7 @@ func (p fieldReader) readChain(m *listenerv3.FilterChain, l *Listener) *config.F
 	out := &config.FilterChain{Name: m.GetName(), Match: p.field("filter_chain_match").readChainMatch(m.GetFilterChainMatch())}
 	t := p.field("transport_socket").readDownstreamTLS(m.GetTransportSocket())
 	if d := m.GetTransportSocketConnectTimeout(); t != nil && d != nil {
-		t.Config.HandshakeTimeout = p.field("transport_socket_connect_timeout").duration(d, t.Config.HandshakeTimeout)
+		t.Config.HandshakeTimeout = p.field("transport_socket_connect_timeout").readDuration(d, t.Config.HandshakeTimeout)
 	}
 	if t != nil {
 		out.TLS = []*config.TLS{t.Config}
@@ -256,10 +256,10 @@ func (p fieldReader) readChainMatch(m *listenerv3.FilterChainMatch) (out config.
 		"destination_port", "prefix_ranges", "server_names", "transport_protocol", "application_protocols",
 		"direct_source_prefix_ranges", "source_type", "source_prefix_ranges", "source_ports",
 	}, []string{"address_suffix", "suffix_len"})
-	out.DestinationPort = p.field("destination_port").port(m.GetDestinationPort().GetValue())
-	out.DestinationRanges = p.field("prefix_ranges").prefixes(m.GetPrefixRanges())
-	out.DirectSourceRanges = p.field("direct_source_prefix_ranges").prefixes(m.GetDirectSourcePrefixRanges())
-	out.SourceRanges = p.field("source_prefix_ranges").prefixes(m.GetSourcePrefixRanges())
+	out.DestinationPort = p.field("destination_port").readPort(m.GetDestinationPort().GetValue())
+	out.DestinationRanges = p.field("prefix_ranges").readPrefixes(m.GetPrefixRanges())
+	out.DirectSourceRanges = p.field("direct_source_prefix_ranges").readPrefixes(m.GetDirectSourcePrefixRanges())
+	out.SourceRanges = p.field("source_prefix_ranges").readPrefixes(m.GetSourcePrefixRanges())
 	for i, n := range m.GetServerNames() {
 		if strings.Contains(strings.TrimPrefix(n, "*."), "*") || n == "" {
 			p.field("server_names").index(i).reject("%q: a wildcard is supported only as the first label", n)
@@ -284,12 +284,12 @@ func (p fieldReader) readChainMatch(m *listenerv3.FilterChainMatch) (out config.
 		p.field("source_type").reject("%v is not supported", m.GetSourceType())
 	}
 	for i, n := range m.GetSourcePorts() {
-		out.SourcePorts = append(out.SourcePorts, p.field("source_ports").index(i).port(n))
+		out.SourcePorts = append(out.SourcePorts, p.field("source_ports").index(i).readPort(n))
 	}
 	return out
 }
 
-func (p fieldReader) port(n uint32) uint16 {
+func (p fieldReader) readPort(n uint32) uint16 {
 	if n > math.MaxUint16 {
 		p.reject("is %d, expected a port", n)
 		return 0
@@ -297,7 +297,7 @@ func (p fieldReader) port(n uint32) uint16 {
 	return uint16(n)
 }
 
-func (p fieldReader) prefixes(list []*corev3.CidrRange) (out []netip.Prefix) {
+func (p fieldReader) readPrefixes(list []*corev3.CidrRange) (out []netip.Prefix) {
 	for i, r := range list {
 		address, err := netip.ParseAddr(r.GetAddressPrefix())
 		if err != nil {

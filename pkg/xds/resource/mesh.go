@@ -22,7 +22,7 @@ import (
 // that there is no mesh.
 type Node struct {
 	ID       string
-	Workload workload.Workload // behind this sidecar
+	Workload workload.Workload // the workload that this sidecar serves
 }
 
 // NodeOf returns the Node of a bootstrap node whose metadata Istio has injected.
@@ -56,8 +56,8 @@ const (
 	statsFilter        = "istio_stats"
 )
 
-// readIstioFilter adds the Weft filter for an Istio HTTP filter, and reports whether f is one that
-// Weft supports. A second filter of the same type is ignored.
+// readIstioFilter adds the Weft filter that implements f, if f is an Istio HTTP filter that Weft
+// supports, and reports whether it is. It ignores a second filter of the same type.
 func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) bool {
 	if f.GetDisabled() {
 		return false
@@ -74,7 +74,7 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 	case typeName == statsType:
 		name, settings = statsFilter, at.readRequestStats(input, l.Config.Ingress)
 	}
-	factory := p.report.capabilities.streamFilter(name)
+	factory := p.report.capabilities.streamFilterFactory(name)
 	if factory == nil || settings == nil {
 		return false
 	}
@@ -91,7 +91,7 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 // readIstioNetworkFilter is readIstioFilter for a network filter of a tcp_proxy chain.
 func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.FilterChain, l *Listener) bool {
 	typeName, input, err := unpackStruct(f.GetTypedConfig())
-	factory := p.report.capabilities.connectionFilter(statsFilter)
+	factory := p.report.capabilities.connectionFilterFactory(statsFilter)
 	if err != nil || typeName != statsType || factory == nil {
 		return false
 	}
@@ -291,8 +291,9 @@ func meshOf(m *corev3.Metadata) (out config.Mesh) {
 	return out
 }
 
-// workloadName returns the workload of an endpoint, or "" if its metadata has no valid one.
-func workloadName(m *corev3.Metadata) string {
+// workloadText returns the workload in the metadata of an endpoint, in the format of
+// workload.Parse, or "" if there is no valid one.
+func workloadText(m *corev3.Metadata) string {
 	text := m.GetFilterMetadata()[istioNamespace].GetFields()["workload"].GetStringValue()
 	if _, ok := workload.Parse(text); !ok {
 		return ""

@@ -262,7 +262,7 @@ func TestIstioWorkloadMetadata(t *testing.T) {
 			}
 		}
 	}
-	if got := workloadName(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+	if got := workloadText(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 		istioNamespace: {Fields: map[string]*structpb.Value{"workload": structpb.NewStringValue("a;b")}},
 	}}); got != "" {
 		t.Errorf("workloadName of an invalid workload = %q", got)

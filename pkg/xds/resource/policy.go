@@ -191,7 +191,7 @@ func (p fieldReader) readCommonPolicy(o *clusterv3.Cluster_CommonLbConfig, c *Cl
 	}
 	p.checkFields(o, []string{"healthy_panic_threshold", "zone_aware_lb_config", "locality_weighted_lb_config"}, []string{"override_host_status"})
 	c.localityWeighted = o.GetLocalityWeightedLbConfig() != nil
-	if z := o.GetZoneAwareLbConfig(); z != nil { // no effect: the proxy has no local cluster
+	if z := o.GetZoneAwareLbConfig(); z != nil { // ignored: zone awareness requires the proxy's own cluster, which Weft does not know
 		p.field("zone_aware_lb_config").checkFields(z, nil, []string{"fail_traffic_on_panic"})
 	}
 	if t := o.GetHealthyPanicThreshold(); t != nil {
@@ -214,7 +214,7 @@ func (p fieldReader) readSlowStart(s slowStart, out *config.SlowStart) {
 	if s.GetSlowStartWindow() == nil {
 		return
 	}
-	out.Duration = p.field("slow_start_window").duration(s.GetSlowStartWindow(), 0)
+	out.Duration = p.field("slow_start_window").readDuration(s.GetSlowStartWindow(), 0)
 	out.Aggression = runtimeDefault(s.GetAggression())
 	out.MinWeightPercent = 10
 	if s.GetMinWeightPercent() != nil {
@@ -260,8 +260,8 @@ func newSet(names []string) map[string]bool {
 	return set
 }
 
-// fractionPercent returns a fraction as a percentage of at most 100.
-func (p fieldReader) fractionPercent(f *typev3.FractionalPercent) float64 {
+// readFractionPercent returns a fraction as a percentage of at most 100.
+func (p fieldReader) readFractionPercent(f *typev3.FractionalPercent) float64 {
 	n := float64(f.GetNumerator())
 	switch f.GetDenominator() {
 	case typev3.FractionalPercent_HUNDRED:

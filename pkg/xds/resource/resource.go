@@ -242,8 +242,8 @@ func isType(a *anypb.Any, m proto.Message) bool {
 	return a != nil && a.MessageName() == m.ProtoReflect().Descriptor().FullName()
 }
 
-// duration returns d, at most maxDuration, or fallback if d is nil or rejected.
-func (p fieldReader) duration(d *durationpb.Duration, fallback time.Duration) time.Duration {
+// readDuration returns d, at most maxDuration, or fallback if d is nil or rejected.
+func (p fieldReader) readDuration(d *durationpb.Duration, fallback time.Duration) time.Duration {
 	if d == nil {
 		return fallback
 	}

@@ -306,7 +306,7 @@ const defaultRouteTimeout = 15 * time.Second
 
 func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatch, inherited inheritedSettings) *config.Forward {
 	p.checkFields(m, supportedForwardFields(), rejectedForwardFields())
-	out := &config.Forward{Timeout: p.field("timeout").duration(m.GetTimeout(), defaultRouteTimeout)}
+	out := &config.Forward{Timeout: p.field("timeout").readDuration(m.GetTimeout(), defaultRouteTimeout)}
 	switch c := m.GetClusterSpecifier().(type) {
 	case *routev3.RouteAction_Cluster:
 		out.Cluster = c.Cluster
@@ -340,10 +340,10 @@ func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatc
 		at.checkFields(u, []string{"upgrade_type", "enabled", "connect_config"}, nil)
 		at.readUpgrade(u)
 	}
-	out.Priority = p.field("priority").priority(m.GetPriority())
+	out.Priority = p.field("priority").readPriority(m.GetPriority())
 	p.field("max_stream_duration").checkOptionalFields(m.GetMaxStreamDuration(), nil, "max_stream_duration", "grpc_timeout_header_max")
 	if d := m.GetMaxStreamDuration(); d.GetMaxStreamDuration() != nil {
-		if limit := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); limit > 0 && (out.Timeout == 0 || limit < out.Timeout) {
+		if limit := p.field("max_stream_duration").readDuration(d.GetMaxStreamDuration(), 0); limit > 0 && (out.Timeout == 0 || limit < out.Timeout) {
 			out.Timeout = limit
 		}
 	}
@@ -486,7 +486,7 @@ func (p fieldReader) readHashPolicy(m *routev3.RouteAction_HashPolicy) (out conf
 	case *routev3.RouteAction_HashPolicy_Cookie_:
 		p.field("cookie").checkFields(s.Cookie, []string{"name", "path", "ttl", "attributes"}, nil)
 		out.Cookie, out.CookiePath = s.Cookie.GetName(), s.Cookie.GetPath()
-		out.CookieTTL = p.field("cookie").field("ttl").duration(s.Cookie.GetTtl(), 0)
+		out.CookieTTL = p.field("cookie").field("ttl").readDuration(s.Cookie.GetTtl(), 0)
 		for i, a := range s.Cookie.GetAttributes() {
 			p.field("cookie").field("attributes").index(i).checkFields(a, []string{"name", "value"}, nil)
 			out.CookieAttributes = append(out.CookieAttributes, config.CookieAttribute{Name: a.GetName(), Value: a.GetValue()})
@@ -517,7 +517,7 @@ func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 	}
 	out := &config.RetryPolicy{
 		NumRetries:    uint32Or(m.GetNumRetries(), 1),
-		PerTryTimeout: p.field("per_try_timeout").duration(m.GetPerTryTimeout(), 0),
+		PerTryTimeout: p.field("per_try_timeout").readDuration(m.GetPerTryTimeout(), 0),
 		Backoff:       config.Backoff{Base: 25 * time.Millisecond, Max: 250 * time.Millisecond},
 	}
 	for word := range strings.SplitSeq(m.GetRetryOn(), ",") {
@@ -546,8 +546,8 @@ func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 		out.Headers = append(out.Headers, config.RetryHeader{Name: header.Name, Value: header.Matcher.Text})
 	}
 	if b := m.GetRetryBackOff(); b != nil {
-		out.Backoff.Base = p.field("retry_back_off").field("base_interval").duration(b.GetBaseInterval(), out.Backoff.Base)
-		out.Backoff.Max = p.field("retry_back_off").field("max_interval").duration(b.GetMaxInterval(), 10*out.Backoff.Base)
+		out.Backoff.Base = p.field("retry_back_off").field("base_interval").readDuration(b.GetBaseInterval(), out.Backoff.Base)
+		out.Backoff.Max = p.field("retry_back_off").field("max_interval").readDuration(b.GetMaxInterval(), 10*out.Backoff.Base)
 		if out.Backoff.Max < out.Backoff.Base {
 			p.field("retry_back_off").reject("max_interval is less than base_interval")
 		}

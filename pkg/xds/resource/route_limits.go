@@ -13,9 +13,9 @@ import (
 func (p fieldReader) readGRPCTimeout(m *routev3.RouteAction, out *config.GRPCTimeout) {
 	switch d := m.GetMaxStreamDuration(); {
 	case d.GetGrpcTimeoutHeaderMax() != nil:
-		out.Max = p.field("max_stream_duration").field("grpc_timeout_header_max").duration(d.GetGrpcTimeoutHeaderMax(), 0)
+		out.Max = p.field("max_stream_duration").field("grpc_timeout_header_max").readDuration(d.GetGrpcTimeoutHeaderMax(), 0)
 	case m.GetMaxGrpcTimeout() != nil:
-		out.Max, out.Replace = p.field("max_grpc_timeout").duration(m.GetMaxGrpcTimeout(), 0), true
+		out.Max, out.Replace = p.field("max_grpc_timeout").readDuration(m.GetMaxGrpcTimeout(), 0), true
 	}
 }
 

@@ -169,7 +169,7 @@ func (p fieldReader) readFraction(s *structpb.Struct) setting {
 		}
 		f.Denominator = typev3.FractionalPercent_DenominatorType(value)
 	}
-	return setting{isPercent: true, percentValue: p.fractionPercent(f)}
+	return setting{isPercent: true, percentValue: p.readFractionPercent(f)}
 }
 
 // runtimeSetting records key as used and returns its value. ok is false if it has none.
@@ -190,7 +190,7 @@ func (r *report) runtimeKeys() []string {
 
 // runtimeFractionPercent returns a percentage that the runtime may override.
 func (p fieldReader) runtimeFractionPercent(m *corev3.RuntimeFractionalPercent) float64 {
-	percent := p.field("default_value").fractionPercent(m.GetDefaultValue())
+	percent := p.field("default_value").readFractionPercent(m.GetDefaultValue())
 	if s, ok := p.runtimeSetting(m.GetRuntimeKey()); ok && s.isPercent {
 		return s.percentValue
 	}

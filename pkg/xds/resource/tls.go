@@ -261,7 +261,7 @@ func (p fieldReader) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 	if out.MinVersion != "" && out.MaxVersion != "" && m.GetTlsMinimumProtocolVersion() > m.GetTlsMaximumProtocolVersion() {
 		p.reject("the minimum version %s is later than the maximum version %s", out.MinVersion, out.MaxVersion)
 	}
-	out.CipherSuites, out.Curves = p.field("cipher_suites").ciphers(m.GetCipherSuites()), m.GetEcdhCurves()
+	out.CipherSuites, out.Curves = p.field("cipher_suites").readCiphers(m.GetCipherSuites()), m.GetEcdhCurves()
 	for i, name := range out.Curves {
 		if _, ok := credential.Curve(name); !ok {
 			p.field("ecdh_curves").index(i).reject("%q is not a supported curve", name)
@@ -269,9 +269,9 @@ func (p fieldReader) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 	}
 }
 
-// ciphers returns the names of cipher suites. Suites that BoringSSL prefers equally, in brackets,
-// are preferred in order.
-func (p fieldReader) ciphers(list []string) (names []string) {
+// readCiphers returns the names of cipher suites. Suites that BoringSSL prefers equally, in
+// brackets, are preferred in order.
+func (p fieldReader) readCiphers(list []string) (names []string) {
 	for i, entry := range list {
 		for name := range strings.SplitSeq(strings.Trim(entry, "[]"), "|") {
 			if _, _, ok := credential.Cipher(name); !ok {
@@ -342,20 +342,20 @@ func (p fieldReader) readValidation(m *tlsv3.CertificateValidationContext, out *
 		at.checkFields(s, []string{"san_type", "matcher"}, []string{"oid"})
 		switch s.GetSanType() {
 		case tlsv3.SubjectAltNameMatcher_DNS:
-			out.MatchSANs = append(out.MatchSANs, at.field("matcher").sanMatchers(s.GetMatcher(), config.SANTypeDNS)...)
+			out.MatchSANs = append(out.MatchSANs, at.field("matcher").readSANMatchers(s.GetMatcher(), config.SANTypeDNS)...)
 		case tlsv3.SubjectAltNameMatcher_URI:
-			out.MatchSANs = append(out.MatchSANs, at.field("matcher").sanMatchers(s.GetMatcher(), config.SANTypeURI)...)
+			out.MatchSANs = append(out.MatchSANs, at.field("matcher").readSANMatchers(s.GetMatcher(), config.SANTypeURI)...)
 		case tlsv3.SubjectAltNameMatcher_IP_ADDRESS:
-			out.MatchSANs = append(out.MatchSANs, at.field("matcher").sanMatchers(s.GetMatcher(), config.SANTypeIP)...)
+			out.MatchSANs = append(out.MatchSANs, at.field("matcher").readSANMatchers(s.GetMatcher(), config.SANTypeIP)...)
 		case tlsv3.SubjectAltNameMatcher_EMAIL:
-			out.MatchSANs = append(out.MatchSANs, at.field("matcher").sanMatchers(s.GetMatcher(), config.SANTypeEmail)...)
+			out.MatchSANs = append(out.MatchSANs, at.field("matcher").readSANMatchers(s.GetMatcher(), config.SANTypeEmail)...)
 		default:
 			at.field("san_type").reject("%v is not supported", s.GetSanType())
 		}
 	}
 	for i, s := range m.GetMatchSubjectAltNames() {
 		at := p.field("match_subject_alt_names").index(i)
-		out.MatchSANs = append(out.MatchSANs, at.sanMatchers(s, config.SANTypeDNS, config.SANTypeURI, config.SANTypeIP, config.SANTypeEmail)...)
+		out.MatchSANs = append(out.MatchSANs, at.readSANMatchers(s, config.SANTypeDNS, config.SANTypeURI, config.SANTypeIP, config.SANTypeEmail)...)
 	}
 }
 
@@ -367,8 +367,8 @@ func (p fieldReader) checkCertificate(c *credential.Context) {
 	}
 }
 
-// sanMatchers returns one matcher for each of types.
-func (p fieldReader) sanMatchers(m *matcherv3.StringMatcher, types ...config.SANType) (out []config.SANMatcher) {
+// readSANMatchers returns one matcher for each of types.
+func (p fieldReader) readSANMatchers(m *matcherv3.StringMatcher, types ...config.SANType) (out []config.SANMatcher) {
 	matcher := config.SANMatcher{IgnoreCase: m.GetIgnoreCase()}
 	switch t := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:

@@ -19,7 +19,7 @@ import (
 
 // unknownField is a field or an enum value that the API version of this build does not have.
 type unknownField struct {
-	path        string // of the message that has the field, or of the field that has the enum value
+	path        string // path of the message that has the field, or of the field that has the enum value
 	reason      string
 	mustReject  bool // config.WarnUnknownFields does not apply
 	isEnumValue bool // an enum value, not a field
@@ -42,7 +42,7 @@ func UnknownFields(ignored []string) (unknown []string) {
 }
 
 // resolveUnknown rejects or ignores the unknown fields that were found since the last call. It
-// skips those inside a field that is ignored at index from or later.
+// skips those inside a field in r.ignored[from:].
 func (r *report) resolveUnknown(from int) {
 	if len(r.unknown) == 0 {
 		return
@@ -72,7 +72,8 @@ func isWithin(path, field string) bool {
 }
 
 // mustRejectUnknown reports whether a message decides which connections or requests are allowed, or
-// how they are processed: transport sockets, filters, conditions of routes and filter chains.
+// how they are processed: transport sockets, filters, conditions of routes and filter chains. The
+// proxy filters are exceptions, because most of their fields are options, not restrictions.
 func mustRejectUnknown(message protoreflect.FullName) bool {
 	switch message {
 	case "envoy.config.listener.v3.FilterChainMatch", "envoy.config.route.v3.RouteMatch",
@@ -156,7 +157,7 @@ func (f *unknownFinder) visitValue(field protoreflect.FieldDescriptor, v protore
 	f.steps = f.steps[:len(f.steps)-1]
 }
 
-// currentPath returns the path of the current message.
+// currentPath returns the path of the message or enum field that the finder visits.
 func (f *unknownFinder) currentPath() string {
 	p := f.reader
 	for _, s := range f.steps {

@@ -132,7 +132,7 @@ func (s *Snapshot) ClientConfig(contents bool) *statusv3.ClientConfig {
 }
 
 // genericConfig returns a resource and its status.
-func (r viewResource) genericConfig(url string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
+func (r channelResource) genericConfig(url string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
 	history := r.history[r.name]
 	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: r.name, VersionInfo: history.version}
 	_, accepted := r.accepted[r.name]

@@ -149,7 +149,7 @@ func (s *Snapshot) listenerEntries() (entries []DumpObject) {
 }
 
 // resourceEntry returns the entry of a resource with its version, update time and ignored fields.
-func (s *Snapshot) resourceEntry(url string, r viewResource, field string) DumpObject {
+func (s *Snapshot) resourceEntry(url string, r channelResource, field string) DumpObject {
 	e := DumpObject{}
 	history := r.history[r.name]
 	if history.version != "" {
@@ -168,7 +168,7 @@ func (s *Snapshot) resourceEntry(url string, r viewResource, field string) DumpO
 }
 
 // addErrorState adds the reason why the last version of the resource was rejected, if it was.
-func (r viewResource) addErrorState(e DumpObject) {
+func (r channelResource) addErrorState(e DumpObject) {
 	if history := r.history[r.name]; history.rejectReason != "" {
 		e["error_state"] = DumpObject{"details": r.name + ": " + history.rejectReason, "last_update_attempt": history.rejectedAt.UTC().Format(time.RFC3339Nano)}
 	}
@@ -204,7 +204,7 @@ func (s *Snapshot) bootstrapDump() DumpObject {
 		list := []json.RawMessage{}
 		for _, r := range s.static.OfType(url) {
 			m := section.message()
-			if proto.Unmarshal(r.Body, m) == nil { // always: body was marshaled from such a message
+			if proto.Unmarshal(r.Body, m) == nil { // never fails: Body was marshaled from such a message
 				list = append(list, redactedJSON(m))
 			}
 		}

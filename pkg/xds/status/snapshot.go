@@ -15,13 +15,13 @@ import (
 type Snapshot struct {
 	boot    *bootstrap.Bootstrap
 	static  *bootstrap.StaticResources
-	views   map[string][]*view // by type; for secrets one per channel, else one
+	types   map[string][]*typeSnapshot // by type; for secrets one per channel, else one
 	ignored map[state.ResourceKey][]string
 	warming map[string]map[string]bool // resources that are not active yet, by type and name
 }
 
-// view has the resources of one type from one channel.
-type view struct {
+// typeSnapshot has the resources of one type from one channel.
+type typeSnapshot struct {
 	source   resource.SecretSource // of the channel
 	version  string
 	accepted map[string]ads.Resource
@@ -34,12 +34,12 @@ type view struct {
 // NewSnapshot copies the state of a client.
 func NewSnapshot(boot *bootstrap.Bootstrap, st *state.State, channels []Channel) *Snapshot {
 	s := &Snapshot{
-		boot: boot, static: st.Static(), views: map[string][]*view{}, ignored: st.Ignored(),
+		boot: boot, static: st.Static(), types: map[string][]*typeSnapshot{}, ignored: st.Ignored(),
 		warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
 	}
 	for i := range channels {
 		for _, url := range channels[i].types() {
-			s.views[url] = append(s.views[url], newView(&channels[i], url))
+			s.types[url] = append(s.types[url], newTypeSnapshot(&channels[i], url))
 		}
 	}
 	for _, w := range st.Warming() {
@@ -48,8 +48,8 @@ func NewSnapshot(boot *bootstrap.Bootstrap, st *state.State, channels []Channel)
 	return s
 }
 
-func newView(c *Channel, url string) *view {
-	v := &view{source: c.Source, accepted: maps.Clone(c.Client.Resources(url))}
+func newTypeSnapshot(c *Channel, url string) *typeSnapshot {
+	v := &typeSnapshot{source: c.Source, accepted: maps.Clone(c.Client.Resources(url))}
 	v.version, _ = c.Client.Version(url)
 	v.history = c.History.copyOf(url, v.accepted)
 	if wildcard, names := c.Client.Subscription(url); !wildcard {
@@ -62,7 +62,7 @@ func newView(c *Channel, url string) *view {
 }
 
 // body returns the serialized version of a resource that is in use; ok is false if there is none.
-func (v *view) body(name string) (body []byte, ok bool) {
+func (v *typeSnapshot) body(name string) (body []byte, ok bool) {
 	if res, ok := v.accepted[name]; ok {
 		return res.Body, true
 	}
@@ -72,18 +72,18 @@ func (v *view) body(name string) (body []byte, ok bool) {
 	return nil, false
 }
 
-// viewResource is a resource of a view.
-type viewResource struct {
-	*view
+// channelResource is a resource that one channel received or subscribed to by name.
+type channelResource struct {
+	*typeSnapshot
 
 	name string
 }
 
 // received returns the resources of a type that were accepted or rejected, sorted by name.
-func (s *Snapshot) received(url string) (out []viewResource) {
-	for _, v := range s.views[url] {
+func (s *Snapshot) received(url string) (out []channelResource) {
+	for _, v := range s.types[url] {
 		for name := range v.history {
-			out = append(out, viewResource{v, name})
+			out = append(out, channelResource{v, name})
 		}
 	}
 	slices.SortFunc(out, compareResources)
@@ -92,14 +92,14 @@ func (s *Snapshot) received(url string) (out []viewResource) {
 
 // subscribed returns the resources of a type that are subscribed by name, or for a wildcard type
 // the received ones, sorted by name.
-func (s *Snapshot) subscribed(url string) (out []viewResource) {
-	for _, v := range s.views[url] {
+func (s *Snapshot) subscribed(url string) (out []channelResource) {
+	for _, v := range s.types[url] {
 		for name := range v.requested {
-			out = append(out, viewResource{v, name})
+			out = append(out, channelResource{v, name})
 		}
 		if v.requested == nil {
 			for name := range v.history {
-				out = append(out, viewResource{v, name})
+				out = append(out, channelResource{v, name})
 			}
 		}
 	}
@@ -107,20 +107,20 @@ func (s *Snapshot) subscribed(url string) (out []viewResource) {
 	return out
 }
 
-func compareResources(a, b viewResource) int {
+func compareResources(a, b channelResource) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), a.source.Compare(b.source))
 }
 
 // version returns the version of the last response of a type that was accepted as a whole; "":
 // none.
 func (s *Snapshot) version(url string) string {
-	for _, v := range s.views[url] {
+	for _, v := range s.types[url] {
 		return v.version
 	}
 	return ""
 }
 
 // ignoredFields returns the fields of a resource that have no effect.
-func (s *Snapshot) ignoredFields(url string, r viewResource) []string {
+func (s *Snapshot) ignoredFields(url string, r channelResource) []string {
 	return s.ignored[state.ResourceKey{Type: url, Name: r.name, Source: r.source}]
 }
