@@ -38,7 +38,7 @@ type localInstance struct {
 	members      map[identity]*publication // services that the instance provides
 	changes      int                       // number of changes of members
 
-	unmapped *registry.UnmappedError // why consumers do not find some members; nil: they find all of them of them
+	unmapped *registry.UnmappedError // why consumers do not find some members; nil: they find all of them
 }
 
 // registrableInstance is an immutable copy of a localInstance at one change.
@@ -119,21 +119,21 @@ func (p *publisher) joinInstance(pub *publication, desired bool) {
 	}
 	s, info := pub.urlRegistration.session, serviceInfoOf(pub.spec, u)
 	if reg := i.registration; reg != nil && reg.session == s && reg.isDesired() && i.members[pub.spec.id] == pub && maps.Equal(pub.serviceInfo.Parameters, info.Parameters) {
-		return // unchanged
+		return // the membership has not changed
 	}
 	if reg := i.registration; reg == nil || reg.session != s || !reg.revive() {
 		if reg != nil && reg.isEnding() {
 			reg = nil // it ends by itself
 		}
-		i.registration = newRegistration(s, reg, p.instanceRegistration(i))
+		i.registration = newRegistration(s, reg, p.instanceOptions(i))
 	}
 	pub.instance, pub.serviceInfo = i, info
 	i.members[pub.spec.id] = pub
 	p.updateInstance(i)
 }
 
-// instanceRegistration returns the options of a registration of an instance.
-func (p *publisher) instanceRegistration(i *localInstance) registrationOptions {
+// instanceOptions returns the options for the registration of i.
+func (p *publisher) instanceOptions(i *localInstance) registrationOptions {
 	o := p.registrations
 	o.onRegistered = func(reg *registration) { p.endReplaced(i, reg) }
 	o.onEnd = func(reg *registration) { p.dropInstance(i, reg) }
@@ -174,7 +174,7 @@ func (p *publisher) updateInstance(i *localInstance) {
 func (p *publisher) endReplaced(i *localInstance, reg *registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i.registration != reg || !reg.isRegistered() { // the next change follows
+	if i.registration != reg || !reg.isRegistered() { // endReplaced runs again after the newer change
 		return
 	}
 	for _, pub := range i.members {

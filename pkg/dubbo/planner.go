@@ -16,9 +16,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// planner converts the input of services to clusters and routes, and applies all pending changes
-// together (apply.go). The loop calls reconcile; the methods that other goroutines call are safe
-// for concurrent use. With mu held, the planner calls only wake.
+// planner computes the clusters and routes of services, and applies all pending changes together
+// (apply.go). Only the loop calls reconcile; the methods that other goroutines call are safe for
+// concurrent use. With mu held, the planner calls only wake.
 type planner struct {
 	input    planSource                                 // immutable
 	activate func(context.Context, layers.Change) error // immutable; Options.Apply
@@ -30,9 +30,9 @@ type planner struct {
 	nextApply time.Time              // earliest time of the next change
 
 	mu       sync.Mutex
-	services map[registry.Service]*service // guarded by mu; those with subscriptions, or still applied
-	dirty    map[*service]struct{}         // guarded by mu; to be planned
-	progress chan struct{}                 // guarded by mu; closed and replaced when services were applied, or have failed
+	services map[registry.Service]*service // guarded by mu; services with subscriptions, or with active resources
+	dirty    map[*service]struct{}         // guarded by mu; services to plan
+	progress chan struct{}                 // guarded by mu; closed and replaced when changes became active, or have failed
 	applied  uint64                        // guarded by mu; changes that were applied
 	failures uint64                        // guarded by mu; attempts to apply that failed
 }
@@ -132,7 +132,7 @@ func (p *planner) requestLocked(s *service) pendingChange {
 func (p *planner) markDirty(key registry.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.services[key]; s != nil { // else request follows
+	if s := p.services[key]; s != nil { // otherwise a request will plan the service
 		p.dirty[s] = struct{}{}
 		p.wake()
 	}
@@ -173,7 +173,7 @@ func (p *planner) await(ctx context.Context, c pendingChange, ended <-chan struc
 
 const (
 	idleWait         = time.Hour             // how long the loop waits when nothing is due
-	unthrottledBelow = 10 * time.Millisecond // changes faster than this are not throttled
+	unthrottledBelow = 10 * time.Millisecond // changes that are applied faster than this are not throttled
 	maxThrottle      = 20 * time.Millisecond // maximum wait after a change
 )
 

@@ -16,7 +16,7 @@ import (
 
 // publisher registers the services that the local application provides: each by its URL, by the
 // instance of its application (instance.go), or by both. Its methods are safe for concurrent use.
-// They call registrations and the state writer with mu held, and no other part.
+// With mu held, they call only registrations and the state writer.
 type publisher struct {
 	settings      *settings           // immutable
 	state         *stateWriter        // immutable
@@ -27,7 +27,7 @@ type publisher struct {
 	published map[identity]*publication
 	instances map[instanceKey]*localInstance
 	withdrawn bool // UnregisterAll was called
-	closed    bool // no more requests: the state file is about to be written
+	closed    bool // publish and unpublish return errClosing, because the state file is about to be written
 }
 
 // publication is a service that is provided on this machine. All fields are guarded by
@@ -35,7 +35,7 @@ type publisher struct {
 type publication struct {
 	spec            *spec
 	since           time.Time
-	urlRegistration *registration            // of its URL; desires nothing in the mode RegisterInstance
+	urlRegistration *registration            // registration of its URL; nothing is desired in the mode RegisterInstance
 	instance        *localInstance           // nil: no instance registers the service
 	serviceInfo     *application.ServiceInfo // element of the instance's metadata
 }
@@ -81,7 +81,7 @@ func (p *publisher) publish(sp *spec, s *session) ([]goal, error) {
 	if old == nil || old.spec.session != sp.session {
 		var predecessor *registration
 		pub = &publication{since: p.stamps.next()}
-		if old != nil { // with other credentials
+		if old != nil { // the request has other credentials
 			predecessor, pub.instance = old.urlRegistration, old.instance
 		}
 		pub.urlRegistration = newRegistration(s, predecessor, p.registrations)
@@ -105,7 +105,7 @@ func (p *publisher) register(pub *publication) {
 	p.joinInstance(pub, mode != config.RegisterInterface)
 	if mode == config.RegisterInstance {
 		pub.urlRegistration.set(nil)
-		if pub.instance.registration.isRegistered() { // else endReplaced follows
+		if pub.instance.registration.isRegistered() { // otherwise endReplaced does this after the registration
 			pub.urlRegistration.endPredecessor()
 		}
 		return

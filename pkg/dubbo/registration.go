@@ -18,8 +18,8 @@ import (
 //	stale is not empty         unregister each element
 //
 // A replacement is therefore registered before its predecessor is unregistered. The methods are
-// safe for concurrent use. They call only tasks and sessions with mu held, and the functions of
-// registrationOptions without it.
+// safe for concurrent use. With mu held, they call only tasks and sessions. They call the functions
+// of registrationOptions without mu.
 type registration struct {
 	session *session // immutable; end releases it
 	registrationOptions
@@ -97,7 +97,7 @@ func (reg *registration) setLocked(entry registrable) {
 	if entry != nil && reg.desired != nil && entry.String() == reg.desired.String() {
 		return
 	}
-	if reg.cancel != nil && (entry != nil || reg.desired != nil) { // otherwise the current step is still needed
+	if reg.cancel != nil && (entry != nil || reg.desired != nil) { // the current step is obsolete
 		reg.cancel()
 	}
 	if reg.mayBeRegistered {
@@ -131,7 +131,7 @@ func (reg *registration) startLocked() {
 }
 
 // end unregisters everything, and then releases the session. It reports whether that is already
-// done; otherwise, onEnd follows, unless Discovery ends first.
+// done. Otherwise the goroutine calls onEnd when it is done, unless Discovery ends first.
 func (reg *registration) end() (ended bool) {
 	reg.endPredecessor()
 	reg.mu.Lock()

@@ -22,7 +22,7 @@ type stateWriter struct {
 	path     string        // immutable; "": no state file
 	log      *slog.Logger  // immutable
 	contents func() *state // immutable; called with no lock held
-	wake     chan struct{} // receives after dueAt has become earlier
+	wake     chan struct{} // gets a value after dueAt has become earlier
 	failures atomic.Uint64 // failed attempts to write the file
 
 	mu        sync.Mutex

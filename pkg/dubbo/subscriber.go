@@ -12,17 +12,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// subscriber owns the subscriptions to the services that the local consumer calls, and the reports
-// of registries about them: providers, and instances of applications (resolve.go). The planner
-// reads the result. The methods are safe for concurrent use. They call registrations, the metadata
-// cache, the state writer and onChange with mu held. They call registries without mu, because
-// registries may call back: the loop calls Subscribe and stop, and the goroutine of a notification
-// calls State.
+// subscriber owns the subscriptions to the services that the local consumer calls, and the
+// snapshots of registries about them: providers, and instances of applications (resolve.go). The
+// planner reads the result. The methods are safe for concurrent use. They call registrations, the
+// metadata cache, the state writer and onChange with mu held. They call registries without mu,
+// because registries may call back: the loop calls Subscribe and the stop functions, and the
+// goroutine that delivers a snapshot calls State.
 type subscriber struct {
 	settings *settings              // immutable
 	state    *stateWriter           // immutable
 	tasks    *tasks                 // immutable
-	onChange func(registry.Service) // immutable; the planner must plan a service again
+	onChange func(registry.Service) // immutable; makes the planner plan a service again
 	wake     func()                 // immutable; wakes the loop, which calls startAndStop
 	metadata *metadataCache         // immutable
 
@@ -86,7 +86,7 @@ func (s *subscriber) subscribe(sp *spec, ses *session) error {
 		return nil
 	}
 	sub := s.newSubscription(sp, ses)
-	if old != nil { // with other credentials: the snapshot stays
+	if old != nil { // the request has other credentials; the snapshot stays
 		sub.current, sub.retained, sub.removed, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.current, old.retained, old.removed, old.evaluatedAt, true, time.Now(), old.emptySince
 		s.end(old)
 	}
@@ -139,7 +139,7 @@ func (s *subscriber) end(sub *subscription) {
 	if len(s.sources[key]) == 0 {
 		delete(s.sources, key)
 	}
-	stop := sub.stop // nil: startAndStop checks ended
+	stop := sub.stop // nil: not started; startAndStop skips ended subscriptions
 	s.pendingStops = append(s.pendingStops, func() {
 		if stop != nil {
 			stop()
@@ -163,11 +163,11 @@ func (s *subscriber) restore(sp *spec, ses *session, snapshot *registry.Snapshot
 		sub.current = *snapshot
 		sub.evaluatedAt, sub.restored, sub.validUntil = evaluatedAt, true, saved
 	}
-	sub.deadline = time.Now() // no call waits for it
+	sub.deadline = time.Now() // no request waits for the first snapshot
 	s.add(sub)
 }
 
-// start starts everything whose session is open and that has not started.
+// start starts the subscriptions whose session is open, and their registrations as consumers.
 func (s *subscriber) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +284,7 @@ type planInput struct {
 	snapshots []plan.RegistrySnapshot // one for each subscription
 	expiry    time.Time               // when the next retained provider expires; zero: none
 
-	awaitUntil time.Time // not zero: wait until then for the first snapshot; nothing else is set
+	awaitUntil time.Time // if not zero, the planner waits until then for the first snapshot, and no other field is set
 }
 
 // planInput evaluates the pending snapshots of a service, and returns the result. If awaitFirst is

@@ -108,7 +108,7 @@ type PublishedStatus struct {
 	Methods    []string  `json:"methods,omitempty"`
 	URL        string    `json:"url"`                     // without secrets
 	Mode       string    `json:"register_mode,omitempty"` // "": only the URL
-	Registered bool      `json:"registered"`              // the registry has it, and is connected
+	Registered bool      `json:"registered"`              // the registry has the service, and is connected
 	Since      time.Time `json:"since"`                   // when it was requested
 	Error      string    `json:"error,omitempty"`
 }

@@ -18,7 +18,7 @@ import (
 //   - requests that a browser sends for a web page, because Weft serves none;
 //   - requests without the token, if one is configured.
 //
-// Rejections always have a 4xx status: they affect no existing client.
+// Rejections have a 4xx status even without StrictStatus: existing clients never cause one.
 type accessControl struct {
 	token         [sha256.Size]byte // SHA-256 of the token
 	tokenRequired bool              // the token is required

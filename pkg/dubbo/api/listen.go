@@ -65,7 +65,7 @@ func (l *limitListener) Close() error {
 // limitListenerConn releases its slot when it is closed.
 type limitListenerConn struct {
 	net.Conn
-	release func() // once
+	release func() // frees the slot; later calls do nothing
 }
 
 // Close closes the connection.

@@ -47,8 +47,8 @@ const maxClockSkew = time.Minute
 // by rank, so that the best match for the reference comes first.
 type providers struct {
 	list       []Provider
-	excluded   []bool // parallel to all: the provider cannot be called, whatever rules say
-	weights    []int  // parallel to all: current weight
+	excluded   []bool // by index in list: the provider cannot be called, even if rules allow it
+	weights    []int  // by index in list: current weight
 	nextChange time.Time
 
 	hasTags bool // a provider has, or had, a tag
@@ -283,7 +283,7 @@ func (p *providers) usedIndexes() (members []int) {
 	return members
 }
 
-// usableIndexes returns the indexes of the providers that can be called, whatever rules say.
+// usableIndexes returns the indexes of the providers that are not excluded.
 func (p *providers) usableIndexes() (indexes []int) {
 	for i, excluded := range p.excluded {
 		if !excluded {
@@ -309,8 +309,8 @@ func (p *providers) byIndexes(indexes []int) (selected []*Provider) {
 	return selected
 }
 
-// cluster returns a cluster of the members that get calls, with the subsets that routes to it use.
-// With rules it contains all members: the rules decide for each call.
+// cluster returns a cluster of the members that get calls, with the subsets that its routes use. If
+// rules is not nil, the cluster contains all members, because the rules decide for each call.
 func (p *providers) cluster(name string, policy config.LBPolicy, members []int, routes []*config.Route, rules config.HostRules) *config.Cluster {
 	c := newCluster(name, policy)
 	c.HostRules = rules

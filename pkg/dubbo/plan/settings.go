@@ -193,7 +193,7 @@ func (r *settingsReader) number(p *Provider, method, key string) int64 {
 	return n
 }
 
-// setLoadBalance selects the load balancing policy.
+// setLoadBalance sets the most common load balancing policy of the providers.
 func (r *settingsReader) setLoadBalance(s *settings) {
 	policies := make([]string, 0, len(r.providers))
 	for _, p := range r.providers {

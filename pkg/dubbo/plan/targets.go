@@ -226,10 +226,10 @@ func fieldValue(u registry.URL, key string) string {
 	return u.Get(key)
 }
 
-// forUnnamed returns the matches for a consumer without a value. A call with a value goes to the
-// providers that have it. A call that matches one of emptyMatches goes to providers without a
-// value, or to all providers if each has one.
-func (n names) forUnnamed(field string, emptyMatches ...config.HeaderMatch) (matches []routeMatch) {
+// unnamedMatches returns the matches for a consumer that has no value of the field. A call with a
+// value goes to the providers that have it. A call that matches one of emptyMatches goes to the
+// providers without a value, or to all providers if each has one.
+func (n names) unnamedMatches(field string, emptyMatches ...config.HeaderMatch) (matches []routeMatch) {
 	for _, name := range n.values {
 		matches = append(matches, matchName(field, name))
 	}
@@ -243,17 +243,17 @@ func (n names) forUnnamed(field string, emptyMatches ...config.HeaderMatch) (mat
 	return matches
 }
 
-// forWildcard returns the matches for a consumer that accepts any value. A call with a value goes
-// to the providers that have it; a call that matches one of emptyMatches goes to providers without
-// a value. Every other call goes to all providers.
-func (n names) forWildcard(field string, emptyMatches ...config.HeaderMatch) []routeMatch {
+// wildcardMatches returns the matches for a consumer that accepts any value. A call with a value
+// goes to the providers that have it; a call that matches one of emptyMatches goes to providers
+// without a value. Every other call goes to all providers.
+func (n names) wildcardMatches(field string, emptyMatches ...config.HeaderMatch) []routeMatch {
 	switch {
 	case len(n.values) == 0:
 		return []routeMatch{{}}
 	case !n.hasUnnamed:
 		emptyMatches = nil
 	}
-	return append(n.forUnnamed(field, emptyMatches...), routeMatch{})
+	return append(n.unnamedMatches(field, emptyMatches...), routeMatch{})
 }
 
 // matchName matches calls that name a group or version, and selects the hosts that have it.
@@ -266,9 +266,9 @@ func matchName(field, name string) routeMatch {
 func groupMatches(group string, provided names) (matches []routeMatch) {
 	switch {
 	case group == "":
-		return provided.forUnnamed(fieldGroup, matchEmpty(fieldGroup))
+		return provided.unnamedMatches(fieldGroup, matchEmpty(fieldGroup))
 	case group == wildcard:
-		return provided.forWildcard(fieldGroup, matchEmpty(fieldGroup))
+		return provided.wildcardMatches(fieldGroup, matchEmpty(fieldGroup))
 	case !strings.Contains(group, ","):
 		return []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
 	}
@@ -283,9 +283,9 @@ func versionMatches(version string, provided names) (matches []routeMatch) {
 	noVersion := config.HeaderMatch{Name: fieldVersion, Value: registry.NoVersion}
 	switch version {
 	case wildcard:
-		return provided.forWildcard(fieldVersion, noVersion, matchEmpty(fieldVersion))
+		return provided.wildcardMatches(fieldVersion, noVersion, matchEmpty(fieldVersion))
 	case "", registry.NoVersion:
-		return provided.forUnnamed(fieldVersion, noVersion, matchEmpty(fieldVersion))
+		return provided.unnamedMatches(fieldVersion, noVersion, matchEmpty(fieldVersion))
 	}
 	return []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldVersion, Value: version}}}}
 }
