@@ -62,7 +62,7 @@ type Item struct {
 	used atomic.Bool
 
 	mu    sync.Mutex
-	ready chan struct{} // guarded by mu; shared by all waiters; nil: no waiters
+	ready chan struct{} // guarded by mu; all waiters share it; nil: no waiters
 }
 
 // MarkUsed marks the item as used.

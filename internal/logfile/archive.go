@@ -152,8 +152,8 @@ func (a *archive) compress() {
 	}
 }
 
-// compressFile replaces the file at path by a compressed file. One of the two is complete at any
-// time.
+// compressFile replaces the file at path with a compressed file. At any time, at least one of the
+// two is complete.
 func (a *archive) compressFile(path string) (err error) {
 	in, err := os.Open(path)
 	if err != nil {

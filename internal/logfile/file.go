@@ -140,7 +140,7 @@ func period(t time.Time, length time.Duration) int64 {
 
 func (f *File) rotate() error {
 	if err := f.archive.add(time.Now()); err != nil {
-		f.size = 0 // retry after MaxSizeMB more, not at every line
+		f.size = 0 // if the rotation fails, retry it after MaxSizeMB more, not at every line
 		return err
 	}
 	if err := f.open(); err != nil {

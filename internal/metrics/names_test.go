@@ -74,7 +74,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r.Func(OverloadPressure, func() float64 { return 0 }, "memory")
 	r.Func(OverloadValue, func() float64 { return 0 }, "shrink_heap")
 	r.Counter(OverloadFailures, "memory")
-	r.Counter(OverloadDone, "shrink_heap")
+	r.Counter(OverloadEffects, "shrink_heap")
 
 	families, err := r.Gather()
 	if err != nil {

@@ -19,11 +19,11 @@ var (
 	// OverloadValue is the strength of an action, from 0 to 1.
 	OverloadValue = Metric{"weft_overload_action_value", "Strength of the action, from 0 (inactive) to 1 (full).",
 		KindGauge, []string{LabelAction}}
-	// OverloadDone counts what actions did.
-	OverloadDone = Metric{"weft_overload_action_done_total", "Effects of the action: requests rejected, responses that closed their connection, connections closed or rejected, pauses of accepting, or releases of memory.",
+	// OverloadEffects counts the effects of actions, such as rejected requests.
+	OverloadEffects = Metric{"weft_overload_action_done_total", "Effects of the action: requests rejected, responses that closed their connection, connections closed or rejected, pauses of accepting, or releases of memory.",
 		KindCounter, []string{LabelAction}}
 )
 
 func overloadMetrics() []Metric {
-	return []Metric{OverloadPressure, OverloadFailures, OverloadValue, OverloadDone}
+	return []Metric{OverloadPressure, OverloadFailures, OverloadValue, OverloadEffects}
 }

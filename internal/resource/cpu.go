@@ -15,7 +15,7 @@ const smoothingTime = 5 * time.Second
 type CPU struct {
 	// measure returns the used and the available processor time, in the same unit and since the same
 	// arbitrary time.
-	measure func(now time.Time) (used, could float64, err error)
+	measure func(now time.Time) (used, available float64, err error)
 
 	started                 bool
 	lastTime                time.Time
