@@ -41,7 +41,8 @@ func writePage(w io.Writer, endpoints []Endpoint) error {
 	return err
 }
 
-// index lists the endpoints, as HTML for browsers and else as text.
+// index returns a handler that lists the endpoints: as HTML for browsers, as text for other
+// clients.
 func index(endpoints []Endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept"), "text/html") {

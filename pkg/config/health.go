@@ -43,7 +43,7 @@ type HTTPCheck struct {
 	Port             uint16 // 0: the port of the host
 	Path             string // "" is "/"
 	Method           string // "" is GET
-	Authority        string // authority of the request; "": the hostname of the host, else its address
+	Authority        string // authority of the request; "": the hostname of the host, or its address if it has none
 	ExpectedStatuses []StatusRange
 	// HeaderMutation modifies the headers of the request, Remove first. Values are literal: Weft does
 	// not replace %variables%.

@@ -132,7 +132,7 @@ type FilterChain struct {
 	// identifies it.
 	Name              string
 	Match             ChainMatch
-	TLS               []*TLS   // selected by SNI, then ALPN, else the first; empty: plaintext
+	TLS               []*TLS   // selected by SNI, then by ALPN; if none matches, the first is used; empty: plaintext
 	AllowPlaintext    bool     // with TLS: connections that do not begin with a TLS handshake use plaintext
 	ConnectionFilters []Filter // network filters that allow or deny connections, or observe their bytes, in order
 	Proxy             *Proxy
@@ -168,7 +168,7 @@ type RPCOptions struct {
 	MaxPendingBytes int           // pending bytes for a peer that does not read; above it a client connection is closed, and requests to a host fail; default 64 MiB
 	FrameTimeout    time.Duration // between two reads of an incomplete frame; default 30 s
 	WriteTimeout    time.Duration // between two writes that make progress; default 30 s
-	// SendGoAway sends clients a drain notice also in protocols whose implementations often do not
+	// SendGoAway sends clients a drain notice even in protocols whose implementations often do not
 	// understand it; default false.
 	SendGoAway bool
 	// HeartbeatInterval is the idle time of an upstream connection before Weft sends a heartbeat;

@@ -76,7 +76,7 @@ func (r *resources) cluster(name string) *config.Cluster {
 	return nil
 }
 
-// reuseEqual replaces values by equal values of previous, so that a comparison of pointers finds
+// reuseEqual replaces values with equal values of previous, so that a comparison of pointers finds
 // them unchanged.
 func (r *resources) reuseEqual(previous resources) {
 	for i, c := range r.clusters {

@@ -75,8 +75,9 @@ func knownSinks() []string { return []string{prometheusSink, "console"} }
 const prometheusSink = "prometheus"
 
 // choose finds a name in supported, ignoring case, and returns it with the spelling of supported.
-// Otherwise it reports an error at node: not supported yet if known contains the name, else unknown
-// with the nearest known name.
+// Otherwise it reports an error at node. If known contains the name, the error says that the
+// feature is not supported yet; if not, it says that the name is unknown and suggests the nearest
+// known name.
 func choose[T ~string](r *document.Report, node document.Node, label, name string, supported []T, known []string) (T, bool) {
 	for _, b := range supported {
 		if strings.EqualFold(string(b), name) {

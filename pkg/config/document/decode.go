@@ -12,7 +12,7 @@ import (
 type Decoder struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool
-	// EmptyIsSet reports an unsupported key also if its value is an empty object. It is for
+	// EmptyIsSet reports an unsupported key even if its value is an empty object. It is for
 	// documents that contain a key only if it was set, such as those converted from protobuf
 	// messages. Without it, such a key counts as absent.
 	EmptyIsSet bool

@@ -41,7 +41,7 @@ type Key struct {
 
 	index    []int // of the field, through embedded structs
 	bytes    bool  // accepts sizes such as "64KB"
-	object   bool  // a struct that exists also if the key is absent
+	object   bool  // the field is a struct, not a pointer, so it exists even if the key is absent
 	minBound bound
 	maxBound bound
 }

@@ -43,7 +43,7 @@ func parseJSON(d *Document, env Lookup, r *Report) Node {
 }
 
 // estimateEntries estimates how many values a JSON document has. Commas and brackets in strings
-// make the estimate too large; it is bounded for files with many commas.
+// make the estimate too large, so it is limited in proportion to the size of the document.
 func estimateEntries(src []byte) int {
 	count := 1 + bytes.Count(src, []byte{','}) + bytes.Count(src, []byte{'{'}) + bytes.Count(src, []byte{'['})
 	return min(count, 16+len(src)/8)

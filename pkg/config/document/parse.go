@@ -13,7 +13,7 @@ type Format uint8
 
 // The formats. JSON includes comments (// and /* */) and trailing commas.
 const (
-	AutoDetect Format = iota // by the extension, else by the first character
+	AutoDetect Format = iota // by the extension or, if it is not known, by the first character
 	JSON
 	YAML
 )
@@ -68,8 +68,8 @@ func firstInvalid(src []byte) int {
 	return len(src)
 }
 
-// detectFormat selects the format by the extension of name, else by the first character that is not
-// white space.
+// detectFormat selects the format by the extension of name or, if it is not known, by the first
+// character that is not white space.
 func detectFormat(name string, src []byte) Format {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".json", ".jsonc", ".hujson":

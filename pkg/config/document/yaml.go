@@ -122,7 +122,8 @@ func (p *yamlParser) parseValue(parent uint32, e entry, y *yaml.Node, depth int)
 	}
 }
 
-// expandAlias calls use with the target of an alias.
+// expandAlias calls visit with the target of an alias. It reports an alias inside its own target
+// and stops the parser.
 func (p *yamlParser) expandAlias(y *yaml.Node, visit func(anchor *yaml.Node)) {
 	if slices.Contains(p.activeAliases, y.Alias) {
 		p.errorf(y, "the alias *%s contains itself", y.Value)
@@ -135,7 +136,7 @@ func (p *yamlParser) expandAlias(y *yaml.Node, visit func(anchor *yaml.Node)) {
 }
 
 // parseMembers appends the members of a mapping, then those of its merge keys ("<<") that neither
-// the mapping nor written contains.
+// the mapping nor existing contains.
 func (p *yamlParser) parseMembers(parent uint32, y *yaml.Node, depth int, existing map[string]bool) {
 	var merged []*yaml.Node
 	skipExisting := existing != nil // only then are keys skipped

@@ -82,7 +82,7 @@ type tagMembers struct {
 // Tag is the tag that the parameters of a consumer request.
 type Tag struct {
 	Name  string // "": no tag
-	Force bool   // for every call, whatever its tag
+	Force bool   // calls do not fall back to untagged providers, even calls with another tag
 }
 
 // TagOf reads the tag from a consumer's parameters.

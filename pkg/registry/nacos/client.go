@@ -115,7 +115,7 @@ func (e *responseError) Unwrap() error { return e.error }
 // request is a request to a server.
 type request struct {
 	method, path string
-	form         url.Values  // in the body of a POST, else in the query
+	form         url.Values  // sent in the body of a POST, and in the query of other requests
 	header       http.Header // additional headers; may be nil
 }
 

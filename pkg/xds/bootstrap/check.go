@@ -146,7 +146,7 @@ func (c *jsonChecker) checkValue(path string, v any, f protoreflect.FieldDescrip
 	}
 }
 
-// checkMessageValue checks a message, also one with a JSON form of its own.
+// checkMessageValue checks a message, including types with a special JSON form, such as Duration.
 func (c *jsonChecker) checkMessageValue(path string, v any, d protoreflect.MessageDescriptor) bool {
 	object, isObject := v.(map[string]any)
 	expected := "an object"

@@ -51,7 +51,8 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// expectedScalar returns what is expected if v is not a value of the kind, else "".
+// expectedScalar returns "" if v is a value of the kind, and otherwise a description of such a
+// value.
 func expectedScalar(v any, kind protoreflect.Kind) string {
 	text, isText := v.(string)
 	number, isNumber := v.(json.Number)

@@ -70,7 +70,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// session opens one stream on a connection of its own and reports on it until it ends.
+// session opens a connection with one stream, and reports on the stream until it ends.
 func (r *Reporter) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, err := r.Dialer.Dial()

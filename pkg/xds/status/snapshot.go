@@ -15,7 +15,7 @@ import (
 type Snapshot struct {
 	boot    *bootstrap.Bootstrap
 	static  *bootstrap.StaticResources
-	types   map[string][]*typeSnapshot // by type; for secrets one per channel, else one
+	types   map[string][]*typeSnapshot // by type; secrets have one for each channel, other types one
 	ignored map[state.ResourceKey][]string
 	warming map[string]map[string]bool // resources that are not active yet, by type and name
 }
