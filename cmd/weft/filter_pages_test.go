@@ -166,7 +166,7 @@ func (p *filterPage) readme(t *testing.T) map[string]string {
 // protocols returns the protocols of the filter, from a line of its README.
 func (p *filterPage) protocols(t *testing.T) string {
 	t.Helper()
-	match := regexp.MustCompile(`(?m)^Protocols: (.*)\.$`).FindStringSubmatch(p.readme(t)["What"])
+	match := regexp.MustCompile(`(?m)^Protocols: (.*)\.$`).FindStringSubmatch(p.readme(t)["What it does"])
 	if match == nil {
 		t.Fatalf("%s/README.md has no line \"Protocols: ….\" in its section What", p.dir)
 	}
@@ -188,7 +188,7 @@ func (p *filterPage) indexRow(t *testing.T, kind string) string {
 	if i < 0 {
 		return ""
 	}
-	text := p.readme(t)["What"]
+	text := p.readme(t)["What it does"]
 	requests, connections, _ := strings.Cut(p.protocols(t), "; ")
 	_, runs, isStream := strings.Cut(p.kinds[i], ", ")
 	_, ofConnections, _ := strings.Cut(text, "### Connections\n\n")
@@ -210,7 +210,7 @@ func (p *filterPage) page(t *testing.T, pages []*filterPage) string {
 	fmt.Fprintf(&b, "<!-- Generated from %s/README.md by go test ./cmd/weft -run Filter -update: change that file. -->\n\n# %s\n\n%s. [All filters](README.md)\n",
 		p.dir, p.name, strings.ToUpper(kinds[:1])+kinds[1:])
 	sections := p.readme(t)
-	for _, heading := range []string{"What", "Example", "Configuration", "Metrics", "Errors"} {
+	for _, heading := range []string{"What it does", "Example", "Configuration", "Metrics", "Errors"} {
 		if sections[heading] == "" {
 			t.Errorf("%s/README.md has no section %s", p.dir, heading)
 		}

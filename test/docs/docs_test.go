@@ -67,7 +67,7 @@ func TestAddAFilter(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the tests of the page: %v\n%s", err, out)
 	}
-	if !strings.Contains(string(out), "--- PASS: TestRequestsNeedTheHeader ") {
+	if !strings.Contains(string(out), "--- PASS: TestRequireHeader ") {
 		t.Errorf("the test of the page did not run:\n%s", out)
 	}
 }

@@ -65,7 +65,7 @@ type breakersJSON struct {
 
 type retryBudgetJSON struct {
 	Percent        float64 `key:"budget_percent" doc:"Maximum retries in flight, as a percentage of the requests in flight." unit:"percent" min:"0" max:"100" default:"20" example:"25"`
-	MinConcurrency int     `key:"min_retry_concurrency" doc:"Retries that may always be in flight, however few requests there are." unit:"retries" min:"1" default:"3" example:"5"`
+	MinConcurrency int     `key:"min_retry_concurrency" doc:"Number of retries that may always be in flight, even with few requests in flight." unit:"retries" min:"1" default:"3" example:"5"`
 }
 
 type hostJSON struct {
@@ -90,8 +90,8 @@ type poolJSON struct {
 }
 
 type keepAliveJSON struct {
-	Interval time.Duration `key:"interval" doc:"Idle time of a connection before Weft sends a heartbeat. 0s: no heartbeats." default:"15s" example:"\"5s\""`
-	Timeout  time.Duration `key:"timeout" doc:"Time from the first unanswered heartbeat to the close of the connection, in whole intervals, at least one. A value below interval means interval." default:"90s" example:"\"10s\""`
+	Interval time.Duration `key:"interval" doc:"Time without traffic on a connection before Weft sends a heartbeat. 0s: no heartbeats." default:"15s" example:"\"5s\""`
+	Timeout  time.Duration `key:"timeout" doc:"Time from the first heartbeat without a response until Weft closes the connection, rounded to whole intervals. A value below interval means interval." default:"90s" example:"\"10s\""`
 }
 
 // requestNameJSON contains the cluster keys that derive SNI and verification from the request's

@@ -33,8 +33,8 @@ func dnsKeys() []string {
 
 type dnsFailureJSON struct {
 	Node document.Node `key:"."`
-	Base time.Duration `key:"base_interval" doc:"Wait after the first failure." min:"1ms" required:"true" example:"\"1s\""`
-	Max  time.Duration `key:"max_interval" doc:"Maximum wait. Absent: ten times base_interval." min:"1ms" example:"\"10s\""`
+	Base time.Duration `key:"base_interval" doc:"Delay after the first failure." min:"1ms" required:"true" example:"\"1s\""`
+	Max  time.Duration `key:"max_interval" doc:"Maximum delay. Absent: ten times base_interval." min:"1ms" example:"\"10s\""`
 }
 
 // resolversJSON is the object form of dns_resolvers.

@@ -70,7 +70,7 @@ type outlierJSON struct {
 
 	SuccessMinHosts     int `key:"success_rate_minimum_hosts" doc:"Minimum number of hosts with success_rate_request_volume; with fewer, success rates are not evaluated." unit:"hosts" min:"1" default:"5" example:"3"`
 	SuccessVolume       int `key:"success_rate_request_volume" doc:"Minimum number of requests in an interval for the success rate of a host to be evaluated." unit:"requests" min:"1" default:"100" example:"50"`
-	SuccessStdevFactor  int `key:"success_rate_stdev_factor" doc:"Eject hosts whose success rate is below the mean by this many thousandths of the standard deviation." min:"0" default:"1900" example:"1500"`
+	SuccessStdevFactor  int `key:"success_rate_stdev_factor" doc:"Eject hosts whose success rate is below the mean by more than this number of thousandths of the standard deviation." min:"0" default:"1900" example:"1500"`
 	EnforceSuccess      int `key:"enforcing_success_rate" doc:"Percentage of detections by success rate that eject the host." unit:"percent" min:"0" max:"100" default:"100" example:"0"`
 	EnforceLocalSuccess int `key:"enforcing_local_origin_success_rate" doc:"Percentage of detections by success rate of local failures that eject the host. Requires split_external_local_origin_errors." unit:"percent" min:"0" max:"100" default:"100" example:"0"`
 

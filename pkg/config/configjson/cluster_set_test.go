@@ -95,7 +95,7 @@ type nestedClusters struct {
 
 type nestedEntry struct {
 	Cluster string `key:"cluster" doc:"One." refers:"cluster" example:"\"a\""`
-	Region  string `key:"region" doc:"Its region." example:"\"eu\""`
+	Region  string `key:"region" doc:"The region." example:"\"eu\""`
 }
 
 func (n *nestedClusters) Validate() error {

@@ -49,7 +49,7 @@ type registryJSON struct {
 	Address        string        `key:"address" doc:"Address of the registry, as in API requests: host:port, or a comma-separated list. For memory: a name, or file:/path for several Weft processes on one machine." required:"true" example:"\"file:/tmp/dubbo\""`
 	Username       string        `key:"username" doc:"User name if an API request has none." example:"\"dubbo\""`
 	Password       string        `key:"password" doc:"Password of the user." secret:"true" example:"\"${DUBBO_PASSWORD:-p}\""`
-	Root           string        `key:"root" doc:"Parent znode or group of everything. Empty: the default of the registry type." example:"\"/dubbo-test\""`
+	Root           string        `key:"root" doc:"Parent znode (ZooKeeper), or namespace/group (Nacos), of all data. Empty: the default of the registry type." example:"\"/dubbo-test\""`
 	SessionTimeout time.Duration `key:"session_timeout" doc:"How long the registry keeps the registrations of a process that it has lost contact with. 0: the default of the registry type." default:"0s" example:"\"20s\""`
 	RegisterMode   string        `key:"register_mode" doc:"How services are registered. interface: each interface separately. instance: as one application instance, which Dubbo 3 consumers discover. all: both. An API request can override it with the parameter register-mode." enum:"interface|instance|all" default:"interface" example:"\"all\""`
 	TLS            *tlsJSON      `key:"tls_context" doc:"TLS on connections to the registry."`

@@ -12,20 +12,20 @@ import (
 
 type listenerJSON struct {
 	Node           document.Node        `key:"."`
-	Name           string               `key:"name" doc:"Name of the listener, unique. Absent: its address." example:"\"ingress\""`
+	Name           string               `key:"name" doc:"Unique name of the listener. Absent: its address." example:"\"ingress\""`
 	Type           string               `key:"type" doc:"ingress: requests to the local application. egress: requests of the local application to other services." enum:"ingress|egress" default:"egress" example:"\"ingress\""`
 	Address        string               `key:"address" doc:"ip:port, [ipv6]:port, or the path of a unix socket." required:"true" example:"\"127.0.0.1:2046\""`
 	Network        string               `key:"network" doc:"Network of the address. Absent: unix for a path, else tcp." enum:"tcp|udp|unix" example:"\"tcp\""`
 	Bind           bool                 `key:"bind_port" doc:"Whether Weft listens on the address. false: connections to it come from a listener with use_original_dst." default:"true" example:"false"`
 	ReusePort      bool                 `key:"reuseport" doc:"Allow other processes to listen on the same port (SO_REUSEPORT)." example:"true"`
-	OriginalDst    document.Node        `key:"use_original_dst" doc:"The listener receives redirected connections: true or \"redirect\" for REDIRECT of iptables or nftables; \"tproxy\" for TPROXY. A connection is handed to the listener with bind_port false whose address is the original destination; if there is none, this listener serves it." accept:"bool|string" example:"\"redirect\""`
+	OriginalDst    document.Node        `key:"use_original_dst" doc:"The listener receives redirected connections: true or \"redirect\" for REDIRECT of iptables or nftables; \"tproxy\" for TPROXY. Weft passes a connection to the listener with bind_port false whose address is the original destination; if there is none, this listener serves it." accept:"bool|string" example:"\"redirect\""`
 	MaxConnections int                  `key:"max_connections" doc:"Maximum number of open connections; further connections are closed immediately. 0: no limit." unit:"connections" min:"0" default:"0" example:"10000"`
 	AcceptRate     *acceptRateJSON      `key:"accept_rate" doc:"Limit on the rate of accepted connections. Connections beyond it are not refused; they wait in the kernel backlog. Absent: no limit."`
 	KeepAlive      *tcpKeepAliveJSON    `key:"tcp_keepalive" doc:"TCP keepalive of idle client connections; {}: with the system's values. Absent: none."`
 	IdleTimeout    time.Duration        `key:"connection_idle_timeout" doc:"Maximum time that a connection may stay without a request. 0s: no limit." default:"90s" example:"\"60s\""`
 	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"Initial read buffer size of a connection." unit:"bytes" min:"0" noeffect:"buffers are allocated on demand and grow as needed" example:"16384"`
 	AccessLogs     []accessLogJSON      `key:"access_logs" doc:"Access logs of requests."`
-	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"Filters that process a connection first, before TLS."`
+	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"Filters that process a connection before TLS."`
 	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"Maximum time from accepting a connection until the listener filters and the matches of filter_chains have read what they need; then the connection is closed." min:"1ms" default:"15s" example:"\"5s\""`
 	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"Filter chains: one for all connections, or several, of which each connection uses the one with the most specific match." required:"true"`
 	DefaultChain   document.Node        `key:"default_filter_chain" doc:"Filter chain without a match, for connections that match none of filter_chains. Absent: such connections are closed." accept:"object" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`

@@ -16,7 +16,7 @@ type metricsJSON struct {
 		RejectAll       bool     `key:"reject_all" doc:"Export no request metrics." example:"true"`
 		ExclusionLabels []string `key:"exclusion_labels" doc:"Labels to exclude." example:"[\"host\"]"`
 		ExclusionKeys   []string `key:"exclusion_keys" doc:"Metrics to exclude." example:"[\"weft_request_bytes_total\"]"`
-	} `key:"stats_matcher" doc:"What to exclude."`
+	} `key:"stats_matcher" doc:"Metrics to exclude."`
 	ShmZone string        `key:"shm_zone" doc:"Shared memory zone of MOSN." noeffect:"true" example:"\"zone\""`
 	Flush   document.Node `key:"flush_interval" doc:"Interval of writing to sinks." accept:"number|string" noeffect:"Weft's metrics are scraped, not pushed" example:"\"500ms\""`
 	ShmSize document.Node `key:"shm_size" doc:"Size of shm_zone." accept:"number|string" noeffect:"true" example:"\"64M\""`

@@ -24,7 +24,7 @@ const (
 // overloadJSON is overload_manager, with Envoy's structure.
 type overloadJSON struct {
 	Node     document.Node        `key:"."`
-	Interval time.Duration        `key:"refresh_interval,refreshInterval" doc:"Interval of reading the monitors." min:"10ms" default:"250ms" example:"\"1s\""`
+	Interval time.Duration        `key:"refresh_interval,refreshInterval" doc:"How often Weft reads the monitors." min:"10ms" default:"250ms" example:"\"1s\""`
 	Monitors []monitorJSON        `key:"resource_monitors,resourceMonitors" doc:"Monitored resources. The pressure of a monitor is the used fraction of its limit; see docs/overload.md."`
 	Actions  []overloadActionJSON `key:"actions" doc:"Overload actions and their triggers; see docs/overload.md."`
 
@@ -45,7 +45,7 @@ type monitorConfigJSON struct {
 	MaxMemory      int64          `key:"max_memory_bytes,maxMemoryBytes" doc:"memory, cgroup_memory: limit of memory, if lower than the system's limit. 0: the system's limit." unit:"bytes" min:"0" numeral:"true" default:"0" example:"268435456"`
 	MaxDescriptors int64          `key:"max_file_descriptors,maxFileDescriptors" doc:"file_descriptors: limit of open file descriptors, if lower than RLIMIT_NOFILE. 0: RLIMIT_NOFILE." unit:"descriptors" min:"0" numeral:"true" default:"0" example:"1000"`
 	MaxConnections int64          `key:"max_active_downstream_connections,maxActiveDownstreamConnections" doc:"downstream_connections: maximum number of client connections; further connections are closed immediately. Required for downstream_connections." unit:"connections" min:"1" numeral:"true" example:"10000"`
-	Mode           config.CPUMode `key:"mode" doc:"cpu_utilization: measured CPU time, smoothed over about 5 s. HOST: CPU time of the machine, of all CPUs. CONTAINER: CPU time of the control group, of its quota (without a quota, of the CPUs that Weft may use). PROCESS: CPU time of Weft, of the same limit." enum:"HOST|CONTAINER|PROCESS" default:"HOST" example:"\"CONTAINER\""`
+	Mode           config.CPUMode `key:"mode" doc:"cpu_utilization: which CPU time to measure; the result is smoothed over about 5 s. HOST: the CPU time of the machine, as a fraction of all CPUs. CONTAINER: the CPU time of the control group, as a fraction of its quota (without a quota, of the CPUs that Weft may use). PROCESS: the CPU time of Weft, as a fraction of the same limit." enum:"HOST|CONTAINER|PROCESS" default:"HOST" example:"\"CONTAINER\""`
 }
 
 type overloadActionJSON struct {

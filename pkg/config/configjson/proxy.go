@@ -48,7 +48,7 @@ type extendJSON struct {
 	TrustTimeoutFields       bool                 `key:"trust_timeout_fields" doc:"Let clients override timeout and retry_timeout of routes with the headers x-mosn-global-timeout and x-mosn-try-timeout, in milliseconds (RPC: attachments with these names). Use it only in the sidecar of a trusted application; on a listener of type ingress it is an error. false: Weft removes the headers." default:"false" example:"true"`
 	AllowHalfClose           bool                 `key:"allow_half_close" doc:"Send the response to clients that have half-closed the connection." example:"true"`
 	AllowConnect             bool                 `key:"allow_connect" doc:"Allow routes to match CONNECT. false: CONNECT gets 405." example:"true"`
-	ServerName               string               `key:"server_name" doc:"Server header of Weft's local replies. Empty: none." example:"\"weft\""`
+	ServerName               string               `key:"server_name" doc:"Value of the Server header in Weft's local replies. Empty: no header." example:"\"weft\""`
 
 	clientCertJSON
 
@@ -62,7 +62,7 @@ type extendJSON struct {
 	HTTP2ListenerResetBudget *budgetJSON `key:"http2_listener_reset_budget" doc:"HTTP/2: same as http2_reset_budget, for all connections of the listener. Absent: burst 20000, 2000 per second."`
 	MaxQueued                int         `key:"max_queued_bytes" doc:"RPC: maximum number of bytes queued for a client that does not read. From 1 MiB on, Weft stops reading its requests; responses to requests in flight may still be queued up to this limit. Then the connection is closed." unit:"bytes" min:"1048576" max:"2147483647" default:"67108864" example:"16777216"`
 
-	SubProtocol    string `key:"sub_protocol" doc:"Older files: protocols that \"X\" stands for, separated by commas." example:"\"dubbo\""`
+	SubProtocol    string `key:"sub_protocol" doc:"Older files: the protocols that \"X\" means, separated by commas." example:"\"dubbo\""`
 	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 bodies." noeffect:"bodies are always streamed" example:"true"`
 	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Send Bolt clients a GOAWAY frame before closing their connection. Many clients do not know the frame and close the connection immediately when they receive it." default:"false" example:"true"`
 }

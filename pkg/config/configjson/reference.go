@@ -126,8 +126,8 @@ These pages list every key of the configuration file. [configuration.md](../conf
 explains how the file is put together. ` + "`weft schema`" + ` prints the same as a JSON Schema for editors.
 The settings of stream filters are on [their own pages](../filters/README.md).
 
-A heading such as ` + "`servers[].listeners[]`" + ` is the place of the keys: ` + "`[]`" + ` stands for every element of a
-list. A name in parentheses is the ` + "`type`" + ` next to a ` + "`config`" + `. Objects that may stand in several
+A heading such as ` + "`servers[].listeners[]`" + ` is the path of the keys: ` + "`[]`" + ` stands for every element of a
+list. A name in parentheses is the ` + "`type`" + ` next to a ` + "`config`" + `. Objects that can occur in several
 places, such as ` + "`tls_context`" + `, have one table; the column "value" links to it.
 
 - **Required.** Weft rejects a file without the key.

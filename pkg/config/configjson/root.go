@@ -21,7 +21,7 @@ type rootJSON struct {
 	Metrics        metricsJSON        `key:"metrics" doc:"Metrics export."`
 	Tracing        tracingJSON        `key:"tracing" doc:"Tracing of requests."`
 	StreamFilters  []chainJSON        `key:"stream_filters" doc:"Named chains of stream filters. A chain with the name of a listener applies to that listener if the listener has no stream_filters."`
-	Overload       *overloadJSON      `key:"overload_manager,overloadManager" doc:"Actions of Weft when memory, file descriptors, CPU time or connections run short. Absent: none. See docs/overload.md."`
+	Overload       *overloadJSON      `key:"overload_manager,overloadManager" doc:"What Weft does when memory, file descriptors, CPU time or connections run short. Absent: nothing. See docs/overload.md."`
 	PIDFile        string             `key:"pid" doc:"File with the process ID while Weft runs. Empty: none." example:"\"/run/weft.pid\""`
 	Pprof          pprofJSON          `key:"pprof" doc:"Profiler of the Go runtime."`
 
@@ -34,7 +34,7 @@ type rootJSON struct {
 	XDSStatus        *xdsStatusJSON `key:"xds_status" doc:"gRPC service envoy.service.status.v3.ClientStatusDiscoveryService, where tools query the received xDS resources. Absent: none."`
 	EnvoyNode        document.Node  `key:"node" doc:"Envoy bootstrap: node identity in xDS requests." accept:"object" example:"{\"id\": \"sidecar~10.0.0.1\"}"`
 
-	Extends []extensionJSON `key:"extends" doc:"Extensions with settings of their own: the Dubbo registry."`
+	Extends []extensionJSON `key:"extends" doc:"Extensions with separate settings: the Dubbo registry."`
 	envoyJSON
 
 	Plugin         document.Node   `key:"plugin" doc:"Plugins that run as processes." accept:"object" unbuilt:"plugin" example:"{\"log_base\": \"/var/log\"}"`
@@ -57,7 +57,7 @@ type serverJSON struct {
 	GracefulTimeout time.Duration  `key:"graceful_timeout" doc:"Maximum time that connections may take to drain when Weft stops or a listener is removed." default:"30s" example:"\"10s\""`
 	Processor       int            `key:"processor" doc:"Maximum number of threads that run Go code; \"auto\" or 0: the CPUs that the process may use." enum:"auto=0" numeral:"true" min:"0" max:"4096" default:"auto" example:"4"`
 	Listeners       []listenerJSON `key:"listeners" doc:"Listeners of the server."`
-	Overload        *overloadJSON  `key:"overload_manager" doc:"Actions of Weft when memory, file descriptors, CPU time or connections run short. Absent: none. See docs/overload.md. Either here or at the top level."`
+	Overload        *overloadJSON  `key:"overload_manager" doc:"What Weft does when memory, file descriptors, CPU time or connections run short. Absent: nothing. See docs/overload.md. Set it either here or at the top level."`
 	Routers         []routerJSON   `key:"routers" doc:"Route tables."`
 	NetPoll         bool           `key:"use_netpoll_mode" doc:"Event loop mode of MOSN." noeffect:"true" example:"true"`
 }

@@ -19,7 +19,7 @@ type headerMatchJSON struct {
 	Node  document.Node `key:"."`
 	Name  string        `key:"name" doc:"Name of the header, case-insensitive." required:"true" example:"\"service\""`
 	Value string        `key:"value" doc:"Required value." example:"\"v2\""`
-	Regex bool          `key:"regex" doc:"Treat value as a regular expression (RE2). The value \".*\" always is one." example:"true"`
+	Regex bool          `key:"regex" doc:"Treat value as a regular expression (RE2). The value \".*\" is always treated as one." example:"true"`
 }
 
 type variableMatchJSON struct {

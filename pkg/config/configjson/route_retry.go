@@ -33,15 +33,15 @@ type retryHeaderJSON struct {
 
 type backOffJSON struct {
 	Node document.Node `key:"."`
-	Base time.Duration `key:"base_interval" doc:"Bound of the first retry delay. The bound of the second retry is three times as long, that of the third seven times. 0s: no delay." max:"1h" default:"25ms" example:"\"100ms\""`
-	Max  time.Duration `key:"max_interval" doc:"Maximum bound. 0s: ten times base_interval." max:"1h" default:"0s" example:"\"1s\""`
+	Base time.Duration `key:"base_interval" doc:"Upper bound of the delay before the first retry. The bound for the second retry is three times as long, and for the third seven times. 0s: no delay." max:"1h" default:"25ms" example:"\"100ms\""`
+	Max  time.Duration `key:"max_interval" doc:"Maximum value of the upper bound. 0s: ten times base_interval." max:"1h" default:"0s" example:"\"1s\""`
 }
 
 // hedgeJSON is a route's hedge_policy, with Envoy's keys.
 type hedgeJSON struct {
 	Node         document.Node `key:"."`
-	Initial      int           `key:"initial_requests" doc:"Number of requests sent immediately, each to a different host; at most the number of hosts of the cluster." unit:"requests" min:"1" max:"10" default:"1" example:"2"`
-	Chance       *chanceJSON   `key:"additional_request_chance" doc:"Fraction of requests for which one more request is sent immediately. Absent: none."`
+	Initial      int           `key:"initial_requests" doc:"Number of attempts that Weft sends immediately, each to a different host; at most the number of hosts of the cluster." unit:"requests" min:"1" max:"10" default:"1" example:"2"`
+	Chance       *chanceJSON   `key:"additional_request_chance" doc:"Fraction of requests for which Weft immediately sends one more attempt. Absent: none."`
 	OnTryTimeout bool          `key:"hedge_on_per_try_timeout" doc:"true: an attempt that exceeds retry_timeout continues, and another host is tried concurrently, if retry_policy retries timeouts and has retries left. false: the attempt ends." example:"true"`
 }
 

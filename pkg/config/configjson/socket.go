@@ -33,7 +33,7 @@ type connectionOptionsJSON struct {
 }
 
 type tcpKeepAliveJSON struct {
-	Probes   int `key:"keepalive_probes" doc:"Unanswered probes after which the connection is closed. Absent: the system's value." unit:"probes" min:"1" max:"127" example:"3"`
+	Probes   int `key:"keepalive_probes" doc:"Number of probes without a response after which the connection is closed. Absent: the system's value." unit:"probes" min:"1" max:"127" example:"3"`
 	Time     int `key:"keepalive_time" doc:"Idle time before the first probe. Absent: the system's value." unit:"seconds" min:"1" max:"32767" example:"60"`
 	Interval int `key:"keepalive_interval" doc:"Time between two probes. Absent: the system's value." unit:"seconds" min:"1" max:"32767" example:"10"`
 }

@@ -17,7 +17,7 @@ type xdsCacheJSON struct {
 
 type xdsStatusJSON struct {
 	Node    document.Node `key:"."`
-	Address string        `key:"address" doc:"Loopback ip:port, or the path of a unix socket. Clients that can connect to it can read the configuration, without its secrets." required:"true" example:"\"127.0.0.1:34902\""`
+	Address string        `key:"address" doc:"Loopback ip:port, or the path of a unix socket. Clients that can connect to it can read the configuration without the secrets." required:"true" example:"\"127.0.0.1:34902\""`
 }
 
 type xdsLazyJSON struct {

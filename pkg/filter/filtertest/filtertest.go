@@ -122,7 +122,7 @@ func CheckReadme(t testing.TB, factory filter.StreamFilterFactory, update bool) 
 	}
 	text := string(page)
 	sections := regexp.MustCompile(`(?m)^## .*$`).FindAllString(text, -1)
-	if got, want := strings.Join(sections, ", "), "## What, ## Configuration, ## Example, ## Errors, ## Metrics"; got != want {
+	if got, want := strings.Join(sections, ", "), "## What it does, ## Configuration, ## Example, ## Errors, ## Metrics"; got != want {
 		t.Errorf("%s has the sections %s, want %s", name, got, want)
 	}
 	want := replaceSection(t, text, "keys", "\n"+document.Markdown(3, "`config`", factory.Config(), nil))

@@ -51,7 +51,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := regexp.MustCompile(`(?m)^## .*$`).FindAllString(string(page), -1),
-		[]string{"## What", "## Configuration", "## Example", "## Errors", "## Metrics"}; !slices.Equal(got, want) {
+		[]string{"## What it does", "## Configuration", "## Example", "## Errors", "## Metrics"}; !slices.Equal(got, want) {
 		t.Errorf("sections %q, want %q", got, want)
 	}
 	defined := map[string]bool{}

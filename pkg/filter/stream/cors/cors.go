@@ -21,7 +21,7 @@ type Config struct {
 	Headers        string                      `key:"allow_headers" doc:"Request headers to allow." example:"\"content-type, x-tenant\""`
 	Expose         string                      `key:"expose_headers" doc:"Response headers that pages of these origins may read." example:"\"x-request-id\""`
 	MaxAge         string                      `key:"max_age" doc:"Number of seconds for which browsers may cache the response to a preflight." example:"\"600\""`
-	Credentials    bool                        `key:"allow_credentials" doc:"Allows credentials, such as cookies; not supported with any origin." default:"false" example:"true"`
+	Credentials    bool                        `key:"allow_credentials" doc:"Allows credentials, such as cookies; cannot be combined with the origin \"*\"." default:"false" example:"true"`
 	PrivateNetwork bool                        `key:"allow_private_network_access" doc:"Allows pages of public networks (Private Network Access)." default:"false" example:"true"`
 	Forward        bool                        `key:"forward_not_matching_preflights" doc:"true: preflights from other origins go to the application; false: they get a response that does not allow the request." default:"true" example:"false"`
 
