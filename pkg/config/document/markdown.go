@@ -173,10 +173,10 @@ func describeValues(k *Key) string {
 	}
 	text := list + strings.TrimPrefix(strings.TrimPrefix(k.expected(base), "a "), "an ")
 	if k.Unit != "" && !k.bytes {
-		text += ", " + k.Unit
+		text += "; unit: " + k.Unit
 	}
 	if k.AllowString {
-		text += ", also as a string"
+		text += "; also accepted as a string"
 	}
 	return text
 }
