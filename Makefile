@@ -1,4 +1,4 @@
-# Weft. "make help" lists what there is; CONTRIBUTING.md says when to use it.
+# Weft. "make help" lists the targets; CONTRIBUTING.md says when to use it.
 
 GO       ?= go
 FUZZTIME ?= 30s
@@ -54,14 +54,14 @@ cover: ## unit tests with coverage into coverage.out and coverage.html
 	$(GO) tool cover -html=coverage.out -o coverage.html
 	$(GO) tool cover -func=coverage.out | tail -n 1
 
-bench: build ## Weft beside nginx and haproxy, interleaved; figures for docs/performance.md
+bench: build ## Weft compared with nginx and haproxy, interleaved; figures for docs/performance.md
 	$(GO) run ./test/bench $(BENCH)
 ifeq ($(BENCH),)
 	$(GO) run ./test/xds/scale -bin bin/weft -updates 1000 -every 10ms
 	$(GO) run ./test/dubbo/scale -bin bin/weft
 endif
 
-flood: build ## what floods cost Weft, HAProxy and nginx, and an honest client next to them
+flood: build ## what floods cost Weft, haproxy and nginx, and a well-behaved client of each
 	$(GO) run ./test/flood -weft bin/weft $(FLOOD)
 
 fuzz: ## every fuzz target for FUZZTIME each
