@@ -34,9 +34,20 @@ func TestServiceNamedLikeClusterIsRejected(t *testing.T) {
 	}
 }
 
-// TestRestoredServicesDoNotPreventStart verifies that a process starts although the
-// file now has a cluster with the name of a service of the last run.
+// TestRestoredServicesDoNotPreventStart verifies that a process starts although the file now has a
+// cluster, its own or in static_resources, with the name of a service of the last run.
 func TestRestoredServicesDoNotPreventStart(t *testing.T) {
+	for name, clusters := range map[string]string{
+		"cluster_manager": `"cluster_manager": {"clusters": [{"name": "com.example.Hello", "type": "SIMPLE", "lb_type": "LB_RANDOM", "hosts": [{"address": "127.0.0.1:1"}]}]}`,
+		"static_resources": `"node": {"id": "n", "cluster": "c"}, "static_resources": {"clusters": [{"name": "com.example.Hello", "connect_timeout": "1s", "load_assignment": {
+			"cluster_name": "com.example.Hello", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}]}]}}]}`,
+	} {
+		t.Run(name, func(t *testing.T) { testRestoredServicesDoNotPreventStart(t, clusters) })
+	}
+}
+
+func testRestoredServicesDoNotPreventStart(t *testing.T, clusters string) {
+	t.Helper()
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "config.json"), filepath.Join(dir, "state.json")
 	discovery, err := dubbo.New(dubbo.Options{
@@ -58,7 +69,7 @@ func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 	wg.Wait() // Run has written the state file
 
 	text := `{"servers": [{"default_log_path": "stderr", "default_log_level": "OFF"}],
-		"cluster_manager": {"clusters": [{"name": "com.example.Hello", "type": "SIMPLE", "lb_type": "LB_RANDOM", "hosts": [{"address": "127.0.0.1:1"}]}]},
+		` + clusters + `,
 		"extends": [{"type": "dubbo_registry", "config": {"enable": true, "api_port": 0, "api_socket": "` + filepath.Join(dir, "api.sock") + `", "state_file": "` + state + `"}}]}`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ type Overlay struct {
 // NewOverlay adds an empty Overlay to s. owner is the owner of its resources in errors; table is the
 // name of its route table.
 func NewOverlay(s *Stack, owner, table string) *Overlay {
-	o := &Overlay{stack: s, owner: owner, table: table, clusters: map[string]*config.Cluster{}}
+	o := &Overlay{stack: s, owner: owner, table: table, clusters: map[string]*config.Cluster{}, merged: &config.RouteTable{Name: table}}
 	s.Add(o)
 	return o
 }

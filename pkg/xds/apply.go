@@ -46,8 +46,8 @@ func (s *Source) applyUpdate(ctx context.Context, ch *channel, u ads.Update, now
 // reports the fields that this build does not know.
 func (s *Source) stage(ch *channel, u ads.Update, now time.Time) (rejected []ads.ResourceError) {
 	staged := s.state.Stage(ch.client, ch.secretSource, u, now)
-	for _, name := range staged.NameConflicts {
-		s.nameConflicts[resourceKey{u.Type, name}] = true
+	for _, c := range staged.NameConflicts {
+		s.nameConflicts[resourceKey{u.Type, c.Rejected}] = resourceKey{c.Type, c.Name}
 	}
 	for _, unknown := range staged.Unknown {
 		s.reportUnknownFields(u.Type, unknown)

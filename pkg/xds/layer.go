@@ -18,6 +18,9 @@ import (
 // Those, and the rest of the bootstrap, take effect after a restart.
 func (s *Source) SetFile(file *config.Snapshot) (end func(context.Context, error), err error) {
 	next, err := s.updateStaticResources(file.Bootstrap)
+	if s.file == nil {
+		err = s.state.CheckStaticNames() // New adds the static resources without looking at other layers
+	}
 	return func(ctx context.Context, reason error) {
 		defer s.state.Checkpoint()
 		switch {
@@ -52,12 +55,12 @@ type resourceKey struct{ url, name string }
 // a name that is free now, so that the control plane sends the resource again.
 func (s *Source) NamesFreed() {
 	reconnect := false
-	for r := range s.nameConflicts {
-		if s.otherOwner(r.url, r.name) != "" {
+	for rejected, conflict := range s.nameConflicts {
+		if s.state.ReservedBy(conflict.url, conflict.name) != "" {
 			continue
 		}
-		delete(s.nameConflicts, r)
-		reconnect = reconnect || s.mainChannel().history.IsRejected(r.url, r.name)
+		delete(s.nameConflicts, rejected)
+		reconnect = reconnect || s.mainChannel().history.IsRejected(rejected.url, rejected.name)
 	}
 	if reconnect {
 		s.mainChannel().reconnect()
@@ -71,14 +74,15 @@ func (s *Source) Owner(kind layers.Kind, name string) string {
 
 // AppendTo implements layers.Layer.AppendTo.
 func (s *Source) AppendTo(next *config.Snapshot) {
+	lower := len(next.Clusters)
 	s.state.AppendTo(next)
-	next.Clusters = s.withoutOmitted(next.Clusters)
+	next.Clusters = append(next.Clusters[:lower:lower], s.withoutOmitted(next.Clusters[lower:])...)
 }
 
 // otherOwner returns the other layer that defines a resource; "": none.
 func (s *Source) otherOwner(typeURL, name string) string {
 	kind := kindOf(typeURL)
-	if kind == "" {
+	if !s.added || kind == "" {
 		return ""
 	}
 	return s.stack.Owner(s, kind, name)
@@ -91,9 +95,10 @@ func typeURLOf(kind layers.Kind) string {
 		return resource.ClusterType
 	case layers.Listener:
 		return resource.ListenerType
-	default:
+	case layers.RouteTable:
 		return resource.RouteType
 	}
+	return ""
 }
 
 // kindOf returns the kind of a resource type; "": other layers have no such resources.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -161,5 +162,61 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 		if got := r.activeClusters(); got != "c x" || !slices.Equal(r.listeners(), []string{"l", "m"}) {
 			t.Errorf("active clusters: %s and listeners %v, want c x and l m", got, r.listeners())
 		}
+	})
+}
+
+// TestOwnedNamesDoNotReconnect verifies that a change of the file does not reconnect while the file
+// still defines, in static_resources, the name of a rejected resource.
+func TestOwnedNamesDoNotReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		plane := r.serve(controlAddress)
+		r.run()
+		c := r.nextStream(plane)
+		r.sendInitial(c)
+		file := config.Snapshot{Bootstrap: r.source.opts.Bootstrap}
+		file.Bootstrap.StaticResources = []byte(strings.Replace(string(file.Bootstrap.StaticResources), `[`, `[{"name": "x"}, `, 1))
+		if err := r.source.stack.SetFile(t.Context(), &file); err != nil {
+			t.Fatal(err)
+		}
+		response := c.send(resource.ClusterType, packResource(xdstest.Cluster("c", "e", "", 0)), packResource(xdstest.Cluster("x", "e", "", 0)))
+		if got := response.GetErrorDetail().GetMessage(); !strings.Contains(got, "static_resources also defines this name") {
+			t.Fatalf("cluster x is rejected with %q, want a name conflict", got)
+		}
+		other := file
+		if err := r.source.stack.SetFile(t.Context(), &other); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // longer than the delay before a new stream
+		if n := len(plane.streams); n != 0 {
+			t.Errorf("%d streams started, want none", n)
+		}
+	})
+}
+
+// TestFreedTableIsRequestedAgain verifies that the Source requests a listener again that was
+// rejected for a route table of the file, when the file defines the table no longer.
+func TestFreedTableIsRequestedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		plane := r.serve(controlAddress)
+		r.run()
+		c := r.nextStream(plane)
+		r.sendInitial(c)
+		file := config.Snapshot{Bootstrap: r.source.opts.Bootstrap}
+		withTable := file
+		withTable.Routes = []*config.RouteTable{{Name: "mine"}}
+		if err := r.source.stack.SetFile(t.Context(), &withTable); err != nil {
+			t.Fatal(err)
+		}
+		listener := xdstest.Listener("m", 81, "mine", "", 0)
+		response := c.send(resource.ListenerType, packResource(xdstest.Listener("l", 80, "r", "", 0)), packResource(listener))
+		if got := response.GetErrorDetail().GetMessage(); !strings.Contains(got, "the file also defines this name") {
+			t.Fatalf("listener m is rejected with %q, want a name conflict", got)
+		}
+		if err := r.source.stack.SetFile(t.Context(), &file); err != nil {
+			t.Fatal(err)
+		}
+		r.nextStream(plane).sendAccepted(xdstest.Listener("l", 80, "r", "", 0), listener)
 	})
 }

@@ -66,10 +66,11 @@ type Source struct {
 	// guards state, file, staticJSON, nameConflicts and the channels' ads.Clients.
 	stack         *layers.Stack
 	state         *state.State
-	file          *config.Bootstrap    // bootstrap of the active file; nil before the first SetFile
-	staticJSON    []byte               // static_resources of the file, as stored in state
-	nameConflicts map[resourceKey]bool // resources rejected because another layer defines the name
-	deadlineTimer *time.Timer          // fires when a reconcile is due although nothing has arrived
+	file          *config.Bootstrap           // bootstrap of the active file; nil before the first SetFile
+	added         bool                        // the Source is a layer of stack; immutable once New returns
+	staticJSON    []byte                      // static_resources of the file, as stored in state
+	nameConflicts map[resourceKey]resourceKey // rejected resources, and the resource that something else defines
+	deadlineTimer *time.Timer                 // fires when a reconcile is due although nothing has arrived
 
 	cache    cacheLoop
 	onDemand onDemandLoop
@@ -99,7 +100,7 @@ func New(o Options) (*Source, error) {
 		events:        make(chan event),
 		stack:         o.Layers,
 		staticJSON:    o.Bootstrap.StaticResources,
-		nameConflicts: map[resourceKey]bool{},
+		nameConflicts: map[resourceKey]resourceKey{},
 	}
 	started := time.Now()
 	capabilities := o.Capabilities
@@ -110,14 +111,12 @@ func New(o Options) (*Source, error) {
 	s.initCache()
 	s.registerMetrics()
 	s.startOnDemand()
-	s.stack.Lock()
-	err = s.addStaticResources(static)
-	s.stack.Unlock()
-	if err != nil {
+	if err := s.addStaticResources(static); err != nil {
 		return nil, err
 	}
 	s.activeStatic.Store(static)
 	s.stack.Add(s)
+	s.added = true
 	if boot.ADSCluster == "" {
 		s.updateSubscriptions()
 		return s, nil

@@ -41,9 +41,9 @@ func namesOf[T any](values []T, nameOf func(T) string) map[string]bool {
 	return names
 }
 
-// reservedBy returns the owner that keeps the control plane from defining a resource:
+// ReservedBy returns the owner that keeps the control plane from defining a resource:
 // static_resources or another layer; "": none. For SecretType it covers only secrets of ADS.
-func (s *State) reservedBy(typeURL, name string) string {
+func (s *State) ReservedBy(typeURL, name string) string {
 	if s.isStatic(typeURL, name) {
 		return ownerStatic
 	}
@@ -104,18 +104,19 @@ func (s *State) refersToTable(name string) bool {
 
 // checkName returns an error if another owner defines a resource of the control plane.
 func (s *State) checkName(typeURL, name string) error {
-	if owner := s.reservedBy(typeURL, name); owner != "" {
+	if owner := s.ReservedBy(typeURL, name); owner != "" {
 		return fmt.Errorf("%s also defines this name", owner)
 	}
 	return nil
 }
 
-// checkTableNames returns an error if another owner defines a route table that a listener refers to.
-func (s *State) checkTableNames(l *resource.Listener) error {
+// checkTableNames returns an error and the name of a route table that a listener refers to and
+// another owner defines.
+func (s *State) checkTableNames(l *resource.Listener) (table string, err error) {
 	for _, name := range l.RouteConfigNames {
 		if err := s.checkName(resource.RouteType, name); err != nil {
-			return fmt.Errorf("route table %q: %w", name, err)
+			return name, fmt.Errorf("route table %q: %w", name, err)
 		}
 	}
-	return nil
+	return "", nil
 }

@@ -11,13 +11,16 @@ import (
 
 // Staged is the result of Stage.
 type Staged struct {
-	Rejected []ads.ResourceError
-	// NameConflicts are the names of the rejected resources that have another owner.
-	NameConflicts []string
+	Rejected      []ads.ResourceError
+	NameConflicts []NameConflict
 	Unknown       []UnknownFields // of the accepted resources
 	// AwaitedLayers are rejected runtime layers that listeners still wait for, with the reasons.
 	AwaitedLayers []ads.ResourceError
 }
+
+// NameConflict is a resource that was rejected because something else defines the resource Name of
+// Type: itself, or a route table that it refers to.
+type NameConflict struct{ Rejected, Type, Name string }
 
 // UnknownFields are the fields of one resource that this build does not know.
 type UnknownFields struct {
@@ -54,7 +57,7 @@ func (s *State) Stage(c *ads.Client, source resource.SecretSource, u ads.Update,
 		st.reject(r.Name, st.stageResource(u.Type, r))
 	}
 	for _, name := range u.Removed {
-		if s.reservedBy(u.Type, name) == "" { // else the control plane cannot remove it
+		if s.ReservedBy(u.Type, name) == "" { // else the control plane cannot remove it
 			st.reject(name, st.stageRemoval(u.Type, name))
 		}
 	}
@@ -109,7 +112,7 @@ func (st *stage) stageResource(typeURL string, r ads.Resource) error {
 	}
 	if st.source == (resource.SecretSource{}) {
 		if err := st.checkName(typeURL, r.Name); err != nil {
-			st.result.NameConflicts = append(st.result.NameConflicts, r.Name)
+			st.result.NameConflicts = append(st.result.NameConflicts, NameConflict{r.Name, typeURL, r.Name})
 			return err
 		}
 	}
@@ -174,7 +177,8 @@ func (st *stage) stageListener(r ads.Resource, capabilities resource.Capabilitie
 	if err := st.checkSecretSources(l.Secrets()); err != nil {
 		return err
 	}
-	if err := st.checkTableNames(l); err != nil {
+	if table, err := st.checkTableNames(l); err != nil {
+		st.result.NameConflicts = append(st.result.NameConflicts, NameConflict{r.Name, resource.RouteType, table})
 		return err
 	}
 	st.recordUnknown(r.Name, l.Ignored)

@@ -29,10 +29,7 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 		if _, isStatic := previousBodies[prefix+name]; exists && !isStatic {
 			owner = ownerControlPlane
 		}
-		if owner == "" {
-			return nil
-		}
-		return fmt.Errorf("%s also defines the name %q", owner, name)
+		return nameConflict(owner, name)
 	}
 	s.setStaticNames(next)
 	for _, r := range next.Secrets {
@@ -56,7 +53,8 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 			err = s.checkReferences(len(l.RouteConfigNames)+len(l.DynamicFilters) > 0, l.Secrets())
 		}
 		if err == nil {
-			err = cmp.Or(bootstrap.CompileRoutes(l.InlineTables), checkName(resource.ListenerType, "listener/", r.Name, s.listeners.byName[r.Name] != nil), s.checkTableNames(l))
+			_, tableErr := s.checkTableNames(l)
+			err = cmp.Or(bootstrap.CompileRoutes(l.InlineTables), checkName(resource.ListenerType, "listener/", r.Name, s.listeners.byName[r.Name] != nil), tableErr)
 		}
 		if err != nil {
 			fieldErrors = append(fieldErrors, r.FieldErrors(err)...)
@@ -65,6 +63,38 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 		}
 	}
 	s.removeStatic(previous)
+	if fieldErrors != nil {
+		return fieldErrors
+	}
+	return nil
+}
+
+// nameConflict returns the error for a static resource that owner also defines; "": nil.
+func nameConflict(owner, name string) error {
+	if owner == "" {
+		return nil
+	}
+	return fmt.Errorf("%s also defines the name %q", owner, name)
+}
+
+// CheckStaticNames returns an error if another layer defines a static resource, or a route table
+// that a static listener refers to. It is of type bootstrap.FieldErrors.
+func (s *State) CheckStaticNames() error {
+	var fieldErrors bootstrap.FieldErrors
+	for _, r := range s.static.Clusters {
+		if err := nameConflict(s.otherOwner(resource.ClusterType, r.Name), r.Name); err != nil {
+			fieldErrors = append(fieldErrors, bootstrap.FieldError{Field: r.Field, Reason: err.Error()})
+		}
+	}
+	for _, r := range s.static.Listeners {
+		err := nameConflict(s.otherOwner(resource.ListenerType, r.Name), r.Name)
+		if e := s.listeners.byName[r.Name]; err == nil && e != nil && e.Received != nil {
+			_, err = s.checkTableNames(e.Received)
+		}
+		if err != nil {
+			fieldErrors = append(fieldErrors, bootstrap.FieldError{Field: r.Field, Reason: err.Error()})
+		}
+	}
 	if fieldErrors != nil {
 		return fieldErrors
 	}
