@@ -12,7 +12,7 @@ import (
 // event. All bits are in one word, so that a reader that begins to wait and a goroutine that drains
 // the connection at the same moment cannot miss each other.
 //
-// The bits are four independent parts. First, what the reader does. The reading goroutine changes
+// The bits form four groups. First, what the reader does. The reading goroutine changes
 // it; CloseIdle of the listener marks the parked connections that it records:
 //
 //	          eventIdle           eventPark            eventSeenIdle

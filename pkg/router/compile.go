@@ -64,7 +64,7 @@ func newBuilder(previous *Table, c *config.RouteTable) *builder {
 		b.table.domains = previous.domains
 	}
 	if previous == nil {
-		// Large tables that never change get one allocation for each type.
+		// A first compile allocates all routes at once, and all links.
 		b.routePool, b.linkPool = make([]Route, 0, total), make([]link, total)
 	} else {
 		b.table.Random = previous.Random

@@ -41,9 +41,9 @@ func (e *env) validate(cfg *config.Cluster) error {
 	return e.validateChecks(cfg)
 }
 
-// install applies cfg and these hosts to the cluster. It keeps hosts whose address is unchanged,
-// with their health, connections and counts. It returns the removed hosts, which the caller retires
-// when it holds no lock.
+// install applies cfg and these hosts to the cluster. It keeps hosts whose address and way to
+// connect are unchanged, with their health, connections and counts. It returns the removed hosts,
+// which the caller retires when it holds no lock.
 func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (removed []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 // it: swapped, missing, doubled or wrong letters, other separators, or only the beginning or end of
 // it.
 func Suggest(name string, known []string) string {
-	const maxLen = 64 // all known names are shorter
+	const maxLen = 64 // longer names get no suggestion: the time is quadratic
 	if len(name) == 0 || len(name) > maxLen {
 		return ""
 	}

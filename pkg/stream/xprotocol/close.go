@@ -111,7 +111,7 @@ func (c *downstreamConn) observeMalformed(err error) {
 }
 
 // close abandons the requests in flight, because the client has disconnected, and waits for them to
-// end. One-way requests run to their end. Responses already in the batch are still sent.
+// end. One-way requests continue until oneWayCtx ends. Responses already in the batch are still sent.
 func (c *downstreamConn) close(cancel context.CancelFunc) {
 	c.in.Release()
 	c.dropUnstarted()
@@ -127,8 +127,8 @@ func (c *downstreamConn) close(cancel context.CancelFunc) {
 	c.writeQueue.Close()
 }
 
-// dropUnstarted ends the requests that have not started. It starts one-way requests, because their
-// client expects no response.
+// dropUnstarted cancels the requests that have not started. Unless the connection rejects requests,
+// it starts one-way requests instead, because their client expects no response.
 func (c *downstreamConn) dropUnstarted() {
 	for r := c.unstarted.pop(); r != nil; r = c.unstarted.pop() {
 		if r.oneWay() && !c.rejecting {
@@ -139,8 +139,8 @@ func (c *downstreamConn) dropUnstarted() {
 	}
 }
 
-// abandonAll notifies every request in flight that its client has disconnected, but one-way
-// requests only once the drain deadline is near or their context has ended. stop cancels that.
+// abandonAll notifies every request in flight that its client has disconnected: one-way requests at
+// once if the drain deadline is near, otherwise when oneWayCtx ends. stop cancels that.
 func (c *downstreamConn) abandonAll() (stop func()) {
 	includeOneWay := c.oneWayCtx.Err() != nil || c.conn.DrainExpiring()
 	if !c.abandon(includeOneWay) {

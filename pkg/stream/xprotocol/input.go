@@ -55,7 +55,7 @@ func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 	return head, nil, nil
 }
 
-// consume drops the frame that next returned; n of its bytes are buffered.
+// consume drops a frame; head and n are what next returned.
 func (in *input) consume(head codec.Frame, n int) {
 	in.Buf.Discard(n)
 	in.skip = head.Size - n

@@ -149,7 +149,8 @@ func (s *State) SubscribeTable(name string, now time.Time) bool {
 // UnsubscribedClusters returns how many clusters are without their endpoints.
 func (s *State) UnsubscribedClusters() int { return s.references.unsubscribed }
 
-// UnsubscribedTables returns how many route tables were not fetched.
+// UnsubscribedTables returns the number of route tables that listeners refer to and that are not
+// subscribed.
 func (s *State) UnsubscribedTables() int { return len(s.unsubscribedTables()) }
 
 // HasOnDemand reports whether a resource is subscribed on demand.

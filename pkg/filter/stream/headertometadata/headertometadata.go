@@ -248,9 +248,9 @@ func (r *rule) value(x *protocol.Exchange, n int) (value string, ok, more bool) 
 // maxValueBytes is the maximum length of a value in bytes, which is Envoy's limit.
 const maxValueBytes = 8 << 10
 
-// write writes p to m and reports whether it did. value is the value of the header. It writes
-// nothing if value is too long, cannot be decoded, is not a number as required, or is empty after
-// the rewrite.
+// write writes p to m and reports whether it did. A fixed p.Value is always written. Otherwise write
+// writes value, the value of the header, unless it is too long, cannot be decoded, is not a number
+// as required, or is empty after the rewrite.
 func (p *compiledPair) write(m *protocol.Metadata, value string, write func(m *protocol.Metadata, namespace, key, value string)) bool {
 	switch {
 	case p.Value != "":
