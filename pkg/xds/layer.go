@@ -18,8 +18,8 @@ import (
 // Those, and the rest of the bootstrap, take effect after a restart.
 func (s *Source) SetFile(file *config.Snapshot) (end func(context.Context, error), err error) {
 	next, err := s.updateStaticResources(file.Bootstrap)
-	if s.file == nil {
-		err = s.state.CheckStaticNames() // New adds the static resources without looking at other layers
+	if err == nil {
+		err = s.state.CheckStaticNames()
 	}
 	return func(ctx context.Context, reason error) {
 		defer s.state.Checkpoint()
@@ -82,7 +82,7 @@ func (s *Source) AppendTo(next *config.Snapshot) {
 // otherOwner returns the other layer that defines a resource; "": none.
 func (s *Source) otherOwner(typeURL, name string) string {
 	kind := kindOf(typeURL)
-	if !s.added || kind == "" {
+	if kind == "" {
 		return ""
 	}
 	return s.stack.Owner(s, kind, name)

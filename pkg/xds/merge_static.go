@@ -27,6 +27,9 @@ func MergeStatic(file *config.Snapshot, capabilities resource.Capabilities) (mer
 	if err := s.SetStatic(static, now); err != nil {
 		return nil, nil, err
 	}
+	if err := s.CheckStaticNames(); err != nil {
+		return nil, nil, err
+	}
 	if !boot.Subscriptions.CDS && !file.Dubbo.Enable { // otherwise further clusters can appear
 		if ignored, err = static.CheckClusters(file); err != nil {
 			return nil, nil, err

@@ -67,7 +67,6 @@ type Source struct {
 	stack         *layers.Stack
 	state         *state.State
 	file          *config.Bootstrap           // bootstrap of the active file; nil before the first SetFile
-	added         bool                        // the Source is a layer of stack; immutable once New returns
 	staticJSON    []byte                      // static_resources of the file, as stored in state
 	nameConflicts map[resourceKey]resourceKey // rejected resources, and the resource that something else defines
 	deadlineTimer *time.Timer                 // fires when a reconcile is due although nothing has arrived
@@ -116,7 +115,6 @@ func New(o Options) (*Source, error) {
 	}
 	s.activeStatic.Store(static)
 	s.stack.Add(s)
-	s.added = true
 	if boot.ADSCluster == "" {
 		s.updateSubscriptions()
 		return s, nil

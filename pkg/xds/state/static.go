@@ -14,7 +14,8 @@ import (
 func (s *State) Static() *bootstrap.StaticResources { return s.static }
 
 // SetStatic stores static_resources for the next Reconcile, in place of the previous ones.
-// Unchanged resources stay. An error is of type bootstrap.FieldErrors; the caller rolls back then.
+// Unchanged resources stay. An error is of type bootstrap.FieldErrors; the caller rolls back then. It
+// does not look at other layers: see CheckStaticNames.
 func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error {
 	var fieldErrors bootstrap.FieldErrors
 	previous := s.static
@@ -24,12 +25,11 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 		return !ok || body != string(r.Body)
 	}
 	// exists: the State has a resource of that name; the control plane owns it unless previous has it.
-	checkName := func(typeURL, prefix, name string, exists bool) error {
-		owner := s.otherOwner(typeURL, name)
+	checkName := func(prefix, name string, exists bool) error {
 		if _, isStatic := previousBodies[prefix+name]; exists && !isStatic {
-			owner = ownerControlPlane
+			return nameConflict(ownerControlPlane, name)
 		}
-		return nameConflict(owner, name)
+		return nil
 	}
 	s.setStaticNames(next)
 	for _, r := range next.Secrets {
@@ -39,7 +39,7 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 	}
 	for _, r := range next.Clusters {
 		c := next.ParsedClusters[r.Name]
-		err := cmp.Or(checkName(resource.ClusterType, "cluster/", r.Name, s.clusters.byName[r.Name] != nil), s.checkReferences(c.EDSServiceName != "", c.Secrets()))
+		err := cmp.Or(checkName("cluster/", r.Name, s.clusters.byName[r.Name] != nil), s.checkReferences(c.EDSServiceName != "", c.Secrets()))
 		if err != nil {
 			fieldErrors = append(fieldErrors, bootstrap.FieldError{Field: r.Field, Reason: err.Error()})
 		} else if differs("cluster/", r) {
@@ -53,8 +53,7 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 			err = s.checkReferences(len(l.RouteConfigNames)+len(l.DynamicFilters) > 0, l.Secrets())
 		}
 		if err == nil {
-			_, tableErr := s.checkTableNames(l)
-			err = cmp.Or(bootstrap.CompileRoutes(l.InlineTables), checkName(resource.ListenerType, "listener/", r.Name, s.listeners.byName[r.Name] != nil), tableErr)
+			err = cmp.Or(bootstrap.CompileRoutes(l.InlineTables), checkName("listener/", r.Name, s.listeners.byName[r.Name] != nil))
 		}
 		if err != nil {
 			fieldErrors = append(fieldErrors, r.FieldErrors(err)...)
@@ -69,11 +68,16 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 	return nil
 }
 
-// nameConflict returns the error for a static resource that owner also defines; "": nil.
-func nameConflict(owner, name string) error {
-	if owner == "" {
-		return nil
+// checkStaticName returns an error if another layer defines a static resource.
+func (s *State) checkStaticName(typeURL, name string) error {
+	if owner := s.otherOwner(typeURL, name); owner != "" {
+		return nameConflict(owner, name)
 	}
+	return nil
+}
+
+// nameConflict returns the error for a static resource that owner also defines.
+func nameConflict(owner, name string) error {
 	return fmt.Errorf("%s also defines the name %q", owner, name)
 }
 
@@ -82,12 +86,12 @@ func nameConflict(owner, name string) error {
 func (s *State) CheckStaticNames() error {
 	var fieldErrors bootstrap.FieldErrors
 	for _, r := range s.static.Clusters {
-		if err := nameConflict(s.otherOwner(resource.ClusterType, r.Name), r.Name); err != nil {
+		if err := s.checkStaticName(resource.ClusterType, r.Name); err != nil {
 			fieldErrors = append(fieldErrors, bootstrap.FieldError{Field: r.Field, Reason: err.Error()})
 		}
 	}
 	for _, r := range s.static.Listeners {
-		err := nameConflict(s.otherOwner(resource.ListenerType, r.Name), r.Name)
+		err := s.checkStaticName(resource.ListenerType, r.Name)
 		if e := s.listeners.byName[r.Name]; err == nil && e != nil && e.Received != nil {
 			_, err = s.checkTableNames(e.Received)
 		}
