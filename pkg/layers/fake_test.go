@@ -36,7 +36,7 @@ func (s *fakeServer) apply(_ context.Context, d config.Delta) error {
 	return nil
 }
 
-// withDelta returns c with the clusters and route tables of d, clusters sorted by name.
+// withDelta returns c with the clusters and route tables of d. New clusters come last.
 func withDelta(c *config.Snapshot, d config.Delta) *config.Snapshot {
 	next := *c
 	next.Clusters, next.Routes = slices.Clone(c.Clusters), slices.Clone(c.Routes)

@@ -98,7 +98,8 @@ func (o *Overlay) Apply(ctx context.Context, c Change) error {
 	return nil
 }
 
-// replaceClusters changes the clusters and returns the previous ones by name; nil: there was none.
+// replaceClusters changes the clusters. It returns the previous cluster of each changed name; nil:
+// there was none.
 func (o *Overlay) replaceClusters(c Change) map[string]*config.Cluster {
 	previous := make(map[string]*config.Cluster, len(c.Removed)+len(c.Clusters))
 	for _, name := range c.Removed {

@@ -22,7 +22,7 @@ type builder struct {
 	server      *Server
 	overload    *service.OverloadPolicy // of the overload manager; nil: none
 	routeTables map[string]*config.RouteTable
-	tables      map[string]*liveTable // tables in use, by name; owned by the plan
+	tables      map[string]*liveTable // tables in use; keys are their names; owned by the plan
 }
 
 func newBuilder(s *Server, next *config.Snapshot) *builder {

@@ -5,23 +5,11 @@ import (
 	goruntime "runtime"
 	"strings"
 	"testing"
-	"weak"
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
-
-// collectable reports whether the garbage collector frees the value that p points to.
-func collectable[T any](p weak.Pointer[T]) bool {
-	for range 3 { // a value in a pool or with a finalizer needs more than one collection
-		goruntime.GC()
-		if p.Value() == nil {
-			return true
-		}
-	}
-	return false
-}
 
 // TestReplacedResourcesCanBeCollected verifies that nothing references a resource once its
 // replacement is active, without a further update.
@@ -33,17 +21,17 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	}{
 		"cluster": {
 			func(s *Source) []func() bool {
-				return []func() bool{watchCollected(clusterOf(s, "a").Active), watchCollected(clusterOf(s, "a").ActiveConfig)}
+				return []func() bool{xdstest.WatchCollected(clusterOf(s, "a").Active), xdstest.WatchCollected(clusterOf(s, "a").ActiveConfig)}
 			},
 			xdstest.Cluster("a", "hosts", "", 1),
 		},
 		"listener": {
 			func(s *Source) []func() bool {
-				return []func() bool{watchCollected(listenerOf(s, "in").Active), watchCollected(listenerOf(s, "in").ActiveConfig)}
+				return []func() bool{xdstest.WatchCollected(listenerOf(s, "in").Active), xdstest.WatchCollected(listenerOf(s, "in").ActiveConfig)}
 			},
 			xdstest.Listener("in", 2001, "table", "certificate", 0),
 		},
-		"routes": {func(s *Source) []func() bool { return []func() bool{watchCollected(activeTable(s, "table"))} }, xdstest.Routes("table", "two")},
+		"routes": {func(s *Source) []func() bool { return []func() bool{xdstest.WatchCollected(activeTable(s, "table"))} }, xdstest.Routes("table", "two")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
@@ -87,7 +75,7 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 	if clusterOf(s, "more").Active == nil {
 		t.Error("Rollback undid the static resources of the start")
 	}
-	collected := watchCollected(clusterOf(s, "more").Active)
+	collected := xdstest.WatchCollected(clusterOf(s, "more").Active)
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `"1s"`, `"2s"`, 1))
 	if err := s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: b}); err != nil {
 		t.Fatal(err)
@@ -96,10 +84,4 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 		t.Error("the previous static cluster is still referenced")
 	}
 	goruntime.KeepAlive(s)
-}
-
-// watchCollected returns a function that reports whether the garbage collector frees *p.
-func watchCollected[T any](p *T) func() bool {
-	weakRef := weak.Make(p)
-	return func() bool { return collectable(weakRef) }
 }

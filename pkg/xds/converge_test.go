@@ -33,7 +33,7 @@ type subscription struct {
 	wildcard     bool
 	names        map[string]bool
 	nonce        string
-	sentVersions map[string]string // by name; compared in Delta mode only
+	sentVersions map[string]string // keys are resource names; compared in Delta mode only
 	pending      bool
 }
 

@@ -64,7 +64,7 @@ type cell struct {
 	Note     string             `json:"note,omitempty"` // reason if nothing was measured
 	Rounds   []sample           `json:"rounds"`
 	Half     []sample           `json:"half,omitempty"`
-	Syscalls map[string]float64 `json:"syscalls,omitempty"` // per request, by name; "all" is the total
+	Syscalls map[string]float64 `json:"syscalls,omitempty"` // per request; keys are the names of the calls; "all" is the total
 	Tool     string             `json:"syscalls_by,omitempty"`
 }
 

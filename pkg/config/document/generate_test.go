@@ -14,7 +14,7 @@ type plugin struct {
 
 type outer struct {
 	Plugins []plugin        `key:"plugins" doc:"The plugins."`
-	ByKey   map[string]Node `key:"by_key" doc:"Settings by name." variant:"plugin" accept:"object"`
+	ByKey   map[string]Node `key:"by_key" doc:"Settings; the keys are names." variant:"plugin" accept:"object"`
 	Inner   *portRange      `key:"inner" doc:"A range; a|b."`
 	Port    uint16          `key:"port,portValue" doc:"A port." default:"80" example:"8080"`
 	Old     string          `key:"old" doc:"Old." noeffect:"no component reads it"`
@@ -46,7 +46,7 @@ func TestMarkdown(t *testing.T) {
 		"## `o`\n\n" +
 		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
 		"| `plugins` | The plugins. | list: object |  |  |\n" +
-		"| `by_key` | Settings by name. | object, each member: object |  |  |\n" +
+		"| `by_key` | Settings; the keys are names. | object, each member: object |  |  |\n" +
 		"| `inner` | A range; a\\|b. | object |  |  |\n" +
 		"| `port`, `portValue` | A port. | integer from 0 to 65535 | `80` | `8080` |\n" +
 		"| `old` | Old. **Accepted, no effect: no component reads it.** | string |  |  |\n" +

@@ -109,7 +109,7 @@ type tableReader struct {
 	previousConfig *config.RouteTable // nil if nothing can be reused
 	previousParts  messageParts       // of the previous resource
 	previous       previousTable
-	hostIndexes    map[string]int // indexes in previousConfig by name; nil until needed
+	hostIndexes    map[string]int // keys are host names, values are indexes in previousConfig; nil until needed
 }
 
 // usePrevious lets r reuse parts of t, unless the head or the value of a used runtime key has

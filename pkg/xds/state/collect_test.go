@@ -5,23 +5,11 @@ import (
 	goruntime "runtime"
 	"testing"
 	"time"
-	"weak"
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
-
-// collectable reports whether the garbage collector frees the value that p points to.
-func collectable[T any](p weak.Pointer[T]) bool {
-	for range 3 { // a value in a pool or with a finalizer needs more than one collection
-		goruntime.GC()
-		if p.Value() == nil {
-			return true
-		}
-	}
-	return false
-}
 
 // TestReplacedResourcesCanBeCollected verifies that a State does not reference a resource once its
 // replacement is active and final.
@@ -36,20 +24,20 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	}{
 		"cluster": {
 			func(s *State) []func() bool {
-				return []func() bool{watchCollected(s.clusters.byName["a"].Active), watchCollected(s.clusters.byName["a"].ActiveConfig)}
+				return []func() bool{xdstest.WatchCollected(s.clusters.byName["a"].Active), xdstest.WatchCollected(s.clusters.byName["a"].ActiveConfig)}
 			},
 			xdstest.Cluster("a", "hosts", "", 1),
 		},
 		"listener": {
 			func(s *State) []func() bool {
-				return []func() bool{watchCollected(s.listeners.byName["in"].Active), watchCollected(s.listeners.byName["in"].ActiveConfig)}
+				return []func() bool{xdstest.WatchCollected(s.listeners.byName["in"].Active), xdstest.WatchCollected(s.listeners.byName["in"].ActiveConfig)}
 			},
 			xdstest.Listener("in", 2001, "table", "certificate", 0),
 		},
-		"endpoints": {func(s *State) []func() bool { return []func() bool{watchCollected(s.assignments["hosts"])} }, xdstest.Endpoints("hosts", 81)},
-		"routes":    {func(s *State) []func() bool { return []func() bool{watchCollected(s.tables["table"])} }, xdstest.Routes("table", "two")},
+		"endpoints": {func(s *State) []func() bool { return []func() bool{xdstest.WatchCollected(s.assignments["hosts"])} }, xdstest.Endpoints("hosts", 81)},
+		"routes":    {func(s *State) []func() bool { return []func() bool{xdstest.WatchCollected(s.tables["table"])} }, xdstest.Routes("table", "two")},
 		"secret": {func(s *State) []func() bool {
-			return []func() bool{watchCollected(s.secrets[resource.SecretRef{Name: "certificate"}])}
+			return []func() bool{xdstest.WatchCollected(s.secrets[resource.SecretRef{Name: "certificate"}])}
 		}, secret()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,10 +74,4 @@ func TestLargeUndoLogIsReleased(t *testing.T) {
 	if n, c := len(s.undo.functions), cap(s.undo.functions); n != 0 || c > 64 {
 		t.Errorf("undo log: length %d, capacity %d", n, c)
 	}
-}
-
-// watchCollected returns a function that reports whether the garbage collector frees *p.
-func watchCollected[T any](p *T) func() bool {
-	weakRef := weak.Make(p)
-	return func() bool { return collectable(weakRef) }
 }

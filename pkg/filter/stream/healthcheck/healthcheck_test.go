@@ -123,7 +123,7 @@ func TestFirstProblemIsStable(t *testing.T) {
 	settings := filtertest.Settings(`{"endpoint": "/a", "cluster_min_healthy_percentages": {"c": -1, "b": -1, "a": -1, "d": -1}}`)
 	for range 100 {
 		if got := filtertest.DecodeErrors(t, Factory(), settings); !strings.Contains(got, `of "a"`) {
-			t.Fatalf("rejected with %q, want an error of cluster a, the first by name", got)
+			t.Fatalf("rejected with %q, want an error of cluster a, whose name comes first", got)
 		}
 	}
 }

@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "rewrite testdata/*-views.txt")
 // codecs returns the versions with the names of their captures.
 func codecs() map[string]Codec { return map[string]Codec{"v1": V1(), "v2": V2()} }
 
-// captures returns captured frames of peers by name. version is v1 or v2.
+// captures returns the captured frames of peers. The keys are their names; version is v1 or v2.
 func captures(t testing.TB, version string) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + version + "*.hex")
