@@ -2,6 +2,7 @@ package zookeeper_test
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,22 @@ func TestExpiredSessionIsReplaced(t *testing.T) {
 	})
 	pair.a.MustUnregister(registrytest.Provider(t, user, addressA))
 	pair.seenByB.Await("only its provider, by a watch of the new session", registrytest.At(addressB))
+}
+
+// TestExpireAfterRejectedSession verifies that expire ends the last session, although the server
+// has rejected a client that wanted to resume an older one.
+func TestExpireAfterRejectedSession(t *testing.T) {
+	t.Parallel()
+	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
+	session := open(t, registry.Options{Address: proxy.address(), SessionTimeout: longSession})
+	before := session.Await("connected", registrytest.Connected)
+	unknown := slices.Concat([]byte{0, 0, 0, 0, 0, 0, 0x27, 0x10}, []byte("unknown!"), []byte{0, 0, 0, 16}, make([]byte, 16))
+	responses, err := call(proxy.address(), resumeRequest(unknown))
+	if err != nil || sessionOf(responses[0]) != 0 {
+		t.Fatalf("the response to an unknown session is %x, %v; want session 0", responses, err)
+	}
+	proxy.expire()
+	session.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before.Session })
 }
 
 func TestLostConnectionKeepsSession(t *testing.T) {

@@ -25,7 +25,7 @@ type tcpProxy struct {
 	conns           []net.Conn  // guarded by mu
 	closed          bool        // guarded by mu; rejects connections
 	tls             *tls.Config // guarded by mu; nil: plaintext
-	connectResponse []byte      // guarded by mu; the last connect response: protocol, timeout, session, password
+	connectResponse []byte      // guarded by mu; of the last session: protocol, timeout, session, password
 }
 
 // startProxy proxies a server until the end of the test.
@@ -109,7 +109,13 @@ func (p *tcpProxy) reject(closed bool) {
 	}
 }
 
-// relayResponses forwards data of the server, and records the connect response.
+// sessionOf returns the session of a connect response, or 0 if the server did not resume the session
+// because it has expired.
+func sessionOf(connectResponse []byte) uint64 {
+	return binary.BigEndian.Uint64(connectResponse[8:16])
+}
+
+// relayResponses forwards data of the server, and records the connect response if it has a session.
 func (p *tcpProxy) relayResponses(client io.Writer, server io.Reader) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(server, head); err != nil {
@@ -119,9 +125,11 @@ func (p *tcpProxy) relayResponses(client io.Writer, server io.Reader) {
 	if _, err := io.ReadFull(server, body); err != nil {
 		return
 	}
-	p.mu.Lock()
-	p.connectResponse = body
-	p.mu.Unlock()
+	if sessionOf(body) != 0 {
+		p.mu.Lock()
+		p.connectResponse = body
+		p.mu.Unlock()
+	}
 	if _, err := client.Write(slices.Concat(head, body)); err != nil {
 		return
 	}
@@ -146,24 +154,29 @@ func (p *tcpProxy) expire() {
 	p.mu.Lock()
 	connectResponse := p.connectResponse
 	p.mu.Unlock()
-	// protocol, last transaction ID, timeout, session, password
-	connectRequest := slices.Concat(connectResponse[:4], make([]byte, 8), connectResponse[4:36])
+	connectRequest := resumeRequest(connectResponse)
 	closeRequest := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // request 1: close
 	var err error
 	for deadline := time.Now().Add(registrytest.Timeout); time.Now().Before(deadline); {
 		var responses [][]byte
-		if responses, err = p.call(connectRequest); err == nil && binary.BigEndian.Uint64(responses[0][8:16]) == 0 {
+		if responses, err = call(p.server, connectRequest); err == nil && sessionOf(responses[0]) == 0 {
 			return // the session does not exist
 		}
 		// The last requests of the owner may arrive in between.
-		_, err = p.call(connectRequest, closeRequest)
+		_, err = call(p.server, connectRequest, closeRequest)
 	}
 	p.t.Fatalf("the session did not end: %v", err)
 }
 
-// call sends messages to the server, and returns its responses.
-func (p *tcpProxy) call(messages ...[]byte) (responses [][]byte, err error) {
-	conn, err := net.Dial("tcp", p.server)
+// resumeRequest returns a connect request for the session of a connect response: protocol, last
+// transaction ID, timeout, session, password.
+func resumeRequest(connectResponse []byte) []byte {
+	return slices.Concat(connectResponse[:4], make([]byte, 8), connectResponse[4:36])
+}
+
+// call sends messages to a server, and returns its responses.
+func call(address string, messages ...[]byte) (responses [][]byte, err error) {
+	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, err
 	}
