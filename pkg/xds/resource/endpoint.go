@@ -155,10 +155,15 @@ func (p fieldReader) readAddress(a *corev3.Address, allowNames bool) (address st
 	case *corev3.Address_SocketAddress:
 		return p.field("socket_address").readSocketAddress(a.SocketAddress, allowNames)
 	case *corev3.Address_Pipe:
-		if a.Pipe.GetPath() == "" {
+		path := a.Pipe.GetPath()
+		if path == "" {
 			p.field("pipe").field("path").reject("is missing")
+			return "", false
 		}
-		return a.Pipe.GetPath(), a.Pipe.GetPath() != ""
+		if !config.IsUnixSocket(path) { // relative to the working directory
+			path = "./" + path
+		}
+		return path, true
 	default:
 		p.reject("expected socket_address or pipe")
 		return "", false
