@@ -10,7 +10,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -130,10 +129,11 @@ func (p fieldReader) readAutoSNI(o *corev3.UpstreamHttpProtocolOptions, out *con
 
 // ignoreProtocolOptions reports the fields of HTTP/1.1 and HTTP/2 options as ignored.
 func (p fieldReader) ignoreProtocolOptions(name string, http1 *corev3.Http1ProtocolOptions, http2 *corev3.Http2ProtocolOptions) {
-	for field, m := range map[string]proto.Message{"http_protocol_options": http1, "http2_protocol_options": http2} {
-		if m.ProtoReflect().IsValid() {
-			p.field(name).field(field).checkFields(m, nil, nil)
-		}
+	if http1 != nil {
+		p.field(name).field("http_protocol_options").checkFields(http1, nil, nil)
+	}
+	if http2 != nil {
+		p.field(name).field("http2_protocol_options").checkFields(http2, nil, nil)
 	}
 }
 
