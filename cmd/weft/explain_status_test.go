@@ -16,7 +16,7 @@ func TestExplainExitStatusWithoutRoute(t *testing.T) {
 		"an unknown listener":                        {[]string{"http://127.0.0.1:1801/", "--listener", "fornt"}, 1, `result: listener "fornt" is not defined; did you mean "front"?`},
 		"an unknown listener without a similar name": {[]string{"http://127.0.0.1:1801/", "--listener", "zzz"}, 1, "result: listener \"zzz\" is not defined\n"},
 		"a port without a listener":                  {[]string{"http://127.0.0.1:9999/"}, 1, "result: "},
-		"a port without a listener, as JSON":         {[]string{"http://127.0.0.1:9999/", "-o", "json"}, 1, `"end": "`},
+		"a port without a listener, as JSON":         {[]string{"http://127.0.0.1:9999/", "-o", "json"}, 1, `"end_reason": "`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errs := runWeft(t, append([]string{"explain", "-c", path}, c.args...)...)

@@ -41,7 +41,7 @@ func filterCases() map[string][]filterCase {
 	mirrorTo := func(cluster string) filterCase {
 		return filterCase{
 			settings: filtertest.Settings(`{"cluster": "` + cluster + `", "percent": 100, "max_in_flight": 1}`),
-			clusters: upstreams(), body: "abc", zero: "left_total",
+			clusters: upstreams(), body: "abc", zero: "skipped_total",
 		}
 	}
 	keysFrom := func(cluster string) filterCase {

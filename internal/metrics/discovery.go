@@ -35,7 +35,7 @@ var (
 		KindGauge, nil}
 	// DiscoveryNoSnapshot is the number of subscribed services without a snapshot from any
 	// registry.
-	DiscoveryNoSnapshot = Metric{"weft_discovery_subscribed_unanswered", "Subscribed services without a snapshot from any registry.",
+	DiscoveryNoSnapshot = Metric{"weft_discovery_subscribed_pending", "Subscribed services without a snapshot from any registry.",
 		KindGauge, nil}
 	// DiscoveryRestored is the number of subscribed services whose snapshot is older than the
 	// start, or than the registry session.
@@ -43,7 +43,7 @@ var (
 		KindGauge, nil}
 	// DiscoveryEmptyProtected is the number of subscribed services that use retained providers,
 	// because the registry reports none.
-	DiscoveryEmptyProtected = Metric{"weft_discovery_subscribed_doubted", "Subscribed services that use retained providers until empty_after, because the registry reports none.",
+	DiscoveryEmptyProtected = Metric{"weft_discovery_subscribed_retained", "Subscribed services that use retained providers until empty_after, because the registry reports none.",
 		KindGauge, nil}
 	// DiscoveryProviders is the number of provider addresses of all subscribed services.
 	DiscoveryProviders = Metric{"weft_discovery_providers", "Provider addresses of the subscribed services. An address counts once for each service.",

@@ -29,9 +29,9 @@ func TestScrapeReadsDiscoveryOnce(t *testing.T) {
 		`discovery_registries_connected 2`,
 		`discovery_state_file_failures_total 12`,
 		`discovery_subscribed 5`,
-		`discovery_subscribed_doubted 9`,
+		`discovery_subscribed_pending 7`,
 		`discovery_subscribed_restored 8`,
-		`discovery_subscribed_unanswered 7`,
+		`discovery_subscribed_retained 9`,
 	)
 	if reads != 1 {
 		t.Errorf("the scrape called the function %d times, want 1", reads)

@@ -55,7 +55,7 @@ const (
 
 	nameClusterOpened             = "weft_cluster_connections_opened_total"
 	nameClusterClosed             = "weft_cluster_connections_closed_total"
-	nameClusterMaxRequestsReached = "weft_cluster_connections_spent_total"
+	nameClusterMaxRequestsReached = "weft_cluster_connections_max_requests_total"
 	nameClusterConnections        = "weft_cluster_connections_active"
 	nameClusterConnectFailures    = "weft_cluster_connect_failures_total"
 	nameClusterRetries            = "weft_cluster_retries_total"

@@ -20,7 +20,7 @@ var (
 	OverloadValue = Metric{"weft_overload_action_value", "Strength of the action, from 0 (inactive) to 1 (full).",
 		KindGauge, []string{LabelAction}}
 	// OverloadEffects counts the effects of actions, such as rejected requests.
-	OverloadEffects = Metric{"weft_overload_action_done_total", "Effects of the action: requests rejected, responses that closed their connection, connections closed or rejected, pauses of accepting, or releases of memory.",
+	OverloadEffects = Metric{"weft_overload_action_effects_total", "Effects of the action: requests rejected, responses that closed their connection, connections closed or rejected, pauses of accepting, or releases of memory.",
 		KindCounter, []string{LabelAction}}
 )
 

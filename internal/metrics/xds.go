@@ -29,11 +29,11 @@ var (
 	XDSResources = Metric{"weft_xds_resources", "Accepted resources of the current subscriptions, by type.",
 		KindGauge, []string{LabelType}}
 	// XDSCacheAge is the age of the active resources that came from the xDS cache.
-	XDSCacheAge = Metric{"weft_xds_kept_age_seconds", "Age of the active resources from xds_cache, which are used until the first response of the control plane; 0 if none are used.",
+	XDSCacheAge = Metric{"weft_xds_cache_age_seconds", "Age of the active resources from xds_cache, which are used until the first response of the control plane; 0 if none are used.",
 		KindGauge, nil}
 	// XDSUnsubscribed is the number of on-demand resources that are not subscribed. Its LabelType is
 	// cluster or route.
-	XDSUnsubscribed = Metric{"weft_xds_asleep", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
+	XDSUnsubscribed = Metric{"weft_xds_unsubscribed", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
 		KindGauge, []string{LabelType}}
 	// XDSUnknownFields counts the fields of accepted resources that this build's version of Envoy's
 	// API does not have.

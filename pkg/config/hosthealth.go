@@ -15,10 +15,10 @@ const (
 func (h HostHealth) String() string {
 	switch h {
 	case HostUnhealthy:
-		return "unfit"
+		return "unhealthy"
 	case HostDraining:
-		return "leaving"
+		return "draining"
 	case HostHealthy:
 	}
-	return "fit"
+	return "healthy"
 }

@@ -133,15 +133,15 @@ type SubscriptionStatus struct {
 	Registry   string    `json:"registry"`
 	Registered bool      `json:"registered"`      // as a consumer
 	Since      time.Time `json:"since"`           // when it was requested
-	Received   bool      `json:"known"`           // there is a snapshot
-	ReceivedAt time.Time `json:"listed,omitzero"` // when the snapshot in use was received
+	Received   bool      `json:"received"`           // there is a snapshot
+	ReceivedAt time.Time `json:"received_at,omitzero"` // when the snapshot in use was received
 	Age        string    `json:"age,omitempty"`
 	// Restored means that the snapshot is older than the session, and the registry has not
 	// responded yet.
 	Restored bool `json:"restored,omitempty"`
 	// EmptySince is when the registry began to report no provider, while Weft uses retained ones;
 	// zero: it does not.
-	EmptySince time.Time `json:"emptied,omitzero"`
+	EmptySince time.Time `json:"empty_since,omitzero"`
 	Error      string    `json:"error,omitempty"`
 }
 
@@ -155,10 +155,10 @@ type Provider struct {
 	Group        string `json:"group,omitempty"`
 	Version      string `json:"version,omitempty"`
 	Registry     string `json:"registry"`         // the first registry that reported it
-	UnusedReason string `json:"unused,omitempty"` // why it gets no calls; "": it gets some
-	Retained     bool   `json:"kept,omitempty"`   // the registry no longer reports it, which may be a loss
+	UnusedReason string `json:"unused_reason,omitempty"` // why it gets no calls; "": it gets some
+	Retained     bool   `json:"retained,omitempty"`   // the registry no longer reports it, which may be a loss
 	// Variants are the other groups and versions at the same address.
-	Variants []Provider `json:"beside,omitempty"`
+	Variants []Provider `json:"variants,omitempty"`
 }
 
 // Totals are numbers for gauges and counters.

@@ -30,7 +30,7 @@ func fullProcess() *process {
 	p.overload = &overload.Status{
 		Interval: "250ms",
 		Monitors: []overload.MonitorStatus{{Name: "memory", Pressure: 0.5, Used: 50, Limit: 100}},
-		Actions:  []overload.ActionStatus{{Name: "shrink_heap", State: "saturated", Value: 1, Monitor: "memory", Since: &since, Done: 3}},
+		Actions:  []overload.ActionStatus{{Name: "shrink_heap", State: "saturated", Value: 1, Monitor: "memory", Since: &since, Effects: 3}},
 	}
 	p.dubbo = &dubbo.Status{
 		Host: "10.0.0.7", Port: 20080,

@@ -48,7 +48,7 @@ func envoyStatNames() map[string][]statName {
 		"weft_cluster_requests_active":             {cluster("upstream_rq_active", true)},
 		"weft_cluster_connections_opened_total":    {cluster("upstream_cx_total", false)},
 		"weft_cluster_connections_closed_total":    {cluster("upstream_cx_destroy", false)},
-		"weft_cluster_connections_spent_total":     {cluster("upstream_cx_max_requests", false)},
+		"weft_cluster_connections_max_requests_total":     {cluster("upstream_cx_max_requests", false)},
 		"weft_cluster_connections_active":          {cluster("upstream_cx_active", true)},
 		"weft_cluster_connect_failures_total":      {cluster("upstream_cx_connect_fail", false)},
 		"weft_cluster_retries_total":               {cluster("upstream_rq_retry", false)},

@@ -56,7 +56,7 @@ var closeReasons = [closeReasonCount]struct{ name, text string }{
 	ClosedFloodLimit:         {"flood", "The client exceeded a flood limit of HTTP/2: weft_http2_floods_total says which."},
 	ClosedRequestTimeout:     {"request_timeout", "The client sent the head or the body of a request too slowly."},
 	ClosedWriteTimeout:       {"write_timeout", "The client read nothing of a response for the write timeout."},
-	ClosedResponseTruncated:  {"answer_cut", "A response was truncated, because the upstream failed or timed out."},
+	ClosedResponseTruncated:  {"response_truncated", "A response was truncated, because the upstream failed or timed out."},
 	ClosedRequestUnread:      {"request_unread", "A request got its response before its body was complete, and the rest of the body was too large or too slow."},
 	ClosedOverload:           {"overload", "An action of overload_manager closed the connection while it was idle or after a response."},
 	ClosedNoDestination:      {"no_destination", "The connection was to be forwarded to its original destination, but it was not redirected: the client connected to the listener directly."},

@@ -122,7 +122,7 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 		t.Error("the connection was closed, but no action closes it")
 	}
 	r.await(1, "weft_listener_request_failures_total", "overloaded")
-	r.await(1, "weft_overload_action_done_total", "stop_accepting_requests")
+	r.await(1, "weft_overload_action_effects_total", "stop_accepting_requests")
 	r.await(1, "weft_overload_action_value", "stop_accepting_requests")
 	if p := r.value("weft_overload_pressure", "memory"); p < 0.94 || p > 0.96 {
 		t.Errorf("weft_overload_pressure = %v", p)
@@ -133,7 +133,7 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 		t.Errorf("after the pressure: status %d", got.StatusCode)
 	}
 	status := r.server.Overload()
-	if a := status.Actions[0]; a.Done != 1 || a.Value != 0 || a.Since == nil || status.Monitors[0].Limit != machineMemory {
+	if a := status.Actions[0]; a.Effects != 1 || a.Value != 0 || a.Since == nil || status.Monitors[0].Limit != machineMemory {
 		t.Errorf("status %+v", status)
 	}
 	if text := r.log.String(); strings.Count(text, "msg=overload ") != 1 {
@@ -170,7 +170,7 @@ func TestDisableKeepAliveClosesAfterResponse(t *testing.T) {
 		t.Errorf("under pressure: status %d, Close %v", got.StatusCode, got.Close)
 	}
 	r.await(1, "weft_listener_connections_closed_total", "overload")
-	r.await(1, "weft_overload_action_done_total", "disable_http_keepalive")
+	r.await(1, "weft_overload_action_effects_total", "disable_http_keepalive")
 }
 
 func TestStopAcceptingQueuesConnections(t *testing.T) {
@@ -191,7 +191,7 @@ func TestStopAcceptingQueuesConnections(t *testing.T) {
 	if got := queued.read(get("/")); got.StatusCode != 200 {
 		t.Errorf("connection from the accept queue: status %d", got.StatusCode)
 	}
-	r.await(1, "weft_overload_action_done_total", "stop_accepting_connections")
+	r.await(1, "weft_overload_action_effects_total", "stop_accepting_connections")
 }
 
 func TestNewConnectionsAreRejected(t *testing.T) {
@@ -206,7 +206,7 @@ func TestNewConnectionsAreRejected(t *testing.T) {
 	if got := established.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Errorf("open connection: status %d", got.StatusCode)
 	}
-	r.await(1, "weft_overload_action_done_total", "reject_incoming_connections")
+	r.await(1, "weft_overload_action_effects_total", "reject_incoming_connections")
 	r.await(1, "weft_listener_connections_refused_total")
 }
 
@@ -220,7 +220,7 @@ func TestShrinkIdleClosesConnections(t *testing.T) {
 	}
 	r.await(1, "weft_listener_connections_closed_total", "overload")
 	r.await(1, "weft_cluster_connections_closed_total")
-	r.await(2, "weft_overload_action_done_total", "shrink_idle")
+	r.await(2, "weft_overload_action_effects_total", "shrink_idle")
 	// New clients are served, and active connections stay open.
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
 		t.Errorf("new client: status %d", got.StatusCode)
@@ -236,7 +236,7 @@ func TestIdleTimeoutsAreReduced(t *testing.T) {
 	if !c.ended() { // its idle timeout is 90 s
 		t.Error("the idle client connection was not closed")
 	}
-	r.await(1, "weft_overload_action_done_total", "reduce_timeouts")
+	r.await(1, "weft_overload_action_effects_total", "reduce_timeouts")
 }
 
 // TestReloadUnderMemoryPressure verifies that an unchanged overload manager keeps its state across

@@ -79,8 +79,8 @@ type ValueStatus struct {
 	Suffix     string `json:"suffix,omitempty"`
 	Contains   string `json:"contains,omitempty"`
 	Present    bool   `json:"present,omitempty"`
-	RangeStart *int64 `json:"from,omitempty"`
-	RangeEnd   *int64 `json:"below,omitempty"`
+	RangeStart *int64 `json:"range_start,omitempty"`
+	RangeEnd   *int64 `json:"range_end,omitempty"`
 
 	Not        bool `json:"not,omitempty"` // the condition is inverted
 	IgnoreCase bool `json:"ignore_case,omitempty"`

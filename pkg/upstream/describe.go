@@ -25,7 +25,7 @@ type ClusterStatus struct {
 	Panic        bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is ignored
 	Subsets      int                `json:"subsets,omitempty"`
 	Names        []NameStatus       `json:"names,omitempty"`  // names that resolve to the hosts
-	Unsubscribed bool               `json:"asleep,omitempty"` // the hosts are on demand and not subscribed
+	Unsubscribed bool               `json:"unsubscribed,omitempty"` // the hosts are on demand and not subscribed
 	Hosts        []HostStatus       `json:"hosts"`
 }
 

@@ -13,7 +13,7 @@ import (
 func TestHostStatusJSON(t *testing.T) {
 	for want, h := range map[string]HostStatus{
 		`"health":"up","in_flight":0`:                                {Health: HealthUp},
-		`"health":"down","why":"unreachable, leaving","in_flight":0`: {Health: HealthDown, DownReasons: hosthealth.Unreachable | hosthealth.ReportedDraining},
+		`"health":"down","why":"unreachable, reported draining","in_flight":0`: {Health: HealthDown, DownReasons: hosthealth.Unreachable | hosthealth.ReportedDraining},
 	} {
 		text, err := json.Marshal(h)
 		if err != nil || !strings.Contains(string(text), want) {

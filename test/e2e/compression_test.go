@@ -133,7 +133,7 @@ func TestResponsesAreCompressed(t *testing.T) {
 				}
 			}
 		}
-		if got := w.metric("weft_filter_compressor_answers_total", `encoding="zstd"`); got != 16 {
+		if got := w.metric("weft_filter_compressor_responses_total", `encoding="zstd"`); got != 16 {
 			t.Errorf("%v responses compressed with zstd, want 16", got)
 		}
 	}

@@ -90,7 +90,7 @@ func TestMaxRequestsPerHTTP2Connection(t *testing.T) {
 		}
 	}
 	app.checkCounts(t, 7, 7, 7, 2)
-	if got := w.metric("weft_cluster_connections_spent_total"); got != 3 {
+	if got := w.metric("weft_cluster_connections_max_requests_total"); got != 3 {
 		t.Errorf("%v connections counted as closed by max_request_per_conn, want 3", got)
 	}
 	eventually(t, "connections that reached the limit are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })

@@ -68,7 +68,7 @@ func TestRequestsAreMirrored(t *testing.T) {
 			}
 		}
 		eventually(t, "the copies are counted", func() bool {
-			return w.metric("weft_filter_mirror_copies_total", `result="answered"`) == 6 && w.metric("weft_filter_mirror_left_total", `reason="too_large"`) == 2
+			return w.metric("weft_filter_mirror_copies_total", `result="succeeded"`) == 6 && w.metric("weft_filter_mirror_skipped_total", `reason="too_large"`) == 2
 		})
 	}
 }
@@ -91,7 +91,7 @@ func TestHangingMirrorDelaysNoRequest(t *testing.T) {
 		}
 	}
 	eventually(t, "every copy is counted", func() bool {
-		return w.metric("weft_filter_mirror_copies_total", `result="failed"`)+w.metric("weft_filter_mirror_left_total", `reason="overflow"`) == 10
+		return w.metric("weft_filter_mirror_copies_total", `result="failed"`)+w.metric("weft_filter_mirror_skipped_total", `reason="overflow"`) == 10
 	})
 	if n := w.metric("weft_filter_mirror_copies_total", `result="failed"`); n < 3 {
 		t.Errorf("%v copies failed, want at least the first 3", n)

@@ -94,7 +94,7 @@ func TestOverloadByMemory(t *testing.T) {
 	if response, body := conn.send(get).readResponse("GET"); response.StatusCode != 200 || body != "served" {
 		t.Errorf("after the overload: %d %q", response.StatusCode, body)
 	}
-	if n := w.metric("weft_overload_action_done_total", `action="stop_accepting_requests"`); n != 1 {
+	if n := w.metric("weft_overload_action_effects_total", `action="stop_accepting_requests"`); n != 1 {
 		t.Errorf("%v requests counted, want 1", n)
 	}
 }

@@ -57,7 +57,7 @@ func TestTwoVersionsInOneProcess(t *testing.T) {
 	if text := pair.services(pair.consumerExample, "22223"); !strings.Contains(text, first.address) {
 		t.Errorf("weft services lacks %s:\n%s", first.address, text)
 	}
-	if page := sendRequest(t, newClient(t), "GET", "http://"+pair.consumerExample.address("22223")+"/services/"+helloService, "").body; !strings.Contains(page, "beside") {
+	if page := sendRequest(t, newClient(t), "GET", "http://"+pair.consumerExample.address("22223")+"/services/"+helloService, "").body; !strings.Contains(page, "variants") {
 		t.Errorf("the API lists only the first version:\n%s", page)
 	}
 	if t.Failed() {

@@ -31,10 +31,10 @@ type Result struct {
 	OtherVirtualHosts []Alternative `json:"other_virtual_hosts,omitempty"`
 	Routes            []Route       `json:"routes,omitempty"` // of VirtualHost, in configuration order
 	// RelayedTo lists the clusters of a chain that relays bytes.
-	RelayedTo []Cluster `json:"carried_to,omitempty"`
+	RelayedTo []Cluster `json:"relayed_to,omitempty"`
 
 	// EndReason is the reason why the request goes no further; empty if it reaches a route.
-	EndReason string `json:"end,omitempty"`
+	EndReason string `json:"end_reason,omitempty"`
 }
 
 // Selected is the candidate that was chosen, with the reason.

@@ -29,9 +29,9 @@ type ActionStatus struct {
 	Name    string     `json:"name"`
 	State   string     `json:"state"` // "inactive", "scaling" or "saturated"
 	Value   float64    `json:"value"`
-	Monitor string     `json:"because,omitempty"` // the monitor with the highest value
+	Monitor string     `json:"monitor,omitempty"` // the monitor with the highest value
 	Since   *time.Time `json:"since,omitempty"`   // time of the last state change; absent: never changed
-	Done    uint64     `json:"done_total"`
+	Effects uint64     `json:"effects_total"`
 }
 
 // Status returns the state of the manager, or nil if it has no configuration.
@@ -52,7 +52,7 @@ func (l *Loop) publish(now time.Time, decisions []trigger.Decision) {
 			l.logChange(a.Name, d)
 		}
 		status := ActionStatus{
-			Name: string(a.Name), State: d.State.String(), Value: d.Value, Monitor: string(d.Monitor), Done: l.counters[i].counter.Value(),
+			Name: string(a.Name), State: d.State.String(), Value: d.Value, Monitor: string(d.Monitor), Effects: l.counters[i].counter.Value(),
 		}
 		if !l.changedAt[i].IsZero() {
 			changedAt := l.changedAt[i]

@@ -191,7 +191,7 @@ func (r *Registry) logOnce(operation string, err error) {
 	r.lastErrors[operation] = err.Error()
 	r.mu.Unlock()
 	if previous != err.Error() {
-		r.log.Warn("problem with Nacos", "matter", operation, "error", err)
+		r.log.Warn("problem with Nacos", "operation", operation, "error", err)
 	}
 }
 

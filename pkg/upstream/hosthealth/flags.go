@@ -22,7 +22,7 @@ const (
 
 // flagNames returns the names of the flags, by bit.
 func flagNames() [5]string {
-	return [...]string{"unreachable", "failing checks", "ejected", "reported unfit", "leaving"}
+	return [...]string{"unreachable", "failing checks", "ejected", "reported unhealthy", "reported draining"}
 }
 
 const flagSeparator = ", "

@@ -10,8 +10,8 @@ func TestFlagsText(t *testing.T) {
 		0:                     "",
 		Unreachable:           "unreachable",
 		FailedCheck | Ejected: "failing checks, ejected",
-		ReportedUnhealthy:     "reported unfit",
-		ReportedDraining:      "leaving",
+		ReportedUnhealthy:     "reported unhealthy",
+		ReportedDraining:      "reported draining",
 	} {
 		if got := flags.String(); got != want {
 			t.Errorf("Flags(%d) = %q, want %q", flags, got, want)

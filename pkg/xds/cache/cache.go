@@ -20,7 +20,7 @@ const (
 // Status is the status of a Cache.
 type Status struct {
 	Path       string    `json:"path"`          // of the file; "": no cache
-	ReceivedAt time.Time `json:"said,omitzero"` // when the contents of the file arrived
+	ReceivedAt time.Time `json:"received_at,omitzero"` // when the contents of the file arrived
 	InUse      bool      `json:"in_use"`        // active because the control plane does not respond
 	Failure    string    `json:"failure,omitempty"`
 }

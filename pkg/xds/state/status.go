@@ -13,8 +13,8 @@ type WarmingResource struct {
 	Type           string    `json:"type"` // its URL
 	Name           string    `json:"name"`
 	Since          time.Time `json:"since"`
-	Missing        []string  `json:"for"`
-	PreviousActive bool      `json:"in_force"` // the previous version is active
+	Missing        []string  `json:"missing"`
+	PreviousActive bool      `json:"previous_active"` // the previous version is active
 	// Until is when the resource becomes active without its missing dependencies; zero: never.
 	Until time.Time `json:"until,omitzero"`
 }
@@ -23,12 +23,12 @@ type WarmingResource struct {
 type OnDemandStatus struct {
 	// SubscribedClusters and SubscribedRoutes count the resources in use, or used within the idle
 	// timeout.
-	SubscribedClusters int `json:"awake_clusters"`
-	SubscribedRoutes   int `json:"awake_routes"`
+	SubscribedClusters int `json:"subscribed_clusters"`
+	SubscribedRoutes   int `json:"subscribed_routes"`
 	// UnsubscribedClusters are clusters without their endpoints; UnsubscribedRoutes are tables that
 	// were not fetched. Neither is an error.
-	UnsubscribedClusters []string `json:"asleep_clusters,omitempty"`
-	UnsubscribedRoutes   []string `json:"asleep_routes,omitempty"`
+	UnsubscribedClusters []string `json:"unsubscribed_clusters,omitempty"`
+	UnsubscribedRoutes   []string `json:"unsubscribed_routes,omitempty"`
 }
 
 // Warming returns the accepted clusters and listeners that are not active, clusters first, each

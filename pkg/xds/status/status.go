@@ -18,17 +18,17 @@ type Status struct {
 	Node          string         `json:"node"` // node ID
 	ControlPlanes []ControlPlane `json:"control_planes"`
 	// Warming are the accepted resources that are not active yet.
-	Warming []state.WarmingResource `json:"waiting"`
-	Cache   cache.Status            `json:"kept"` // xDS cache on disk
+	Warming []state.WarmingResource `json:"warming"`
+	Cache   cache.Status            `json:"cache"` // xDS cache on disk
 	// OnDemand is the status of resources that are fetched on demand; nil: on-demand loading is
 	// off.
-	OnDemand *state.OnDemandStatus `json:"lazy,omitempty"`
+	OnDemand *state.OnDemandStatus `json:"on_demand,omitempty"`
 }
 
 // ControlPlane is the status of the connection to one control plane.
 type ControlPlane struct {
 	Name      string    `json:"name"` // of the cluster of the control plane
-	Mode      string    `json:"form"` // ModeDelta or ModeSotW
+	Mode      string    `json:"mode"` // ModeDelta or ModeSotW
 	Serves    string    `json:"serves"`
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since,omitzero"` // when Connected last changed; zero: no attempt yet
@@ -50,14 +50,14 @@ const (
 type Type struct {
 	Type      string   `json:"type"`              // its URL
 	Version   string   `json:"version,omitempty"` // of the last response that was accepted as a whole
-	Wildcard  bool     `json:"all"`               // subscribed to all resources of the type
-	Requested int      `json:"wanted"`            // resources subscribed by name
-	Resources int      `json:"held"`              // accepted resources
+	Wildcard  bool     `json:"wildcard"`               // subscribed to all resources of the type
+	Requested int      `json:"requested"`            // resources subscribed by name
+	Resources int      `json:"resources"`              // accepted resources
 	Missing   []string `json:"missing,omitempty"` // subscribed by name, but not accepted
 
 	Accepted          *Ack               `json:"accepted,omitempty"` // last ACK; nil: none
-	Rejected          *Ack               `json:"refused,omitempty"`  // last NACK; nil: none
-	RejectedResources []RejectedResource `json:"refused_resources,omitempty"`
+	Rejected          *Ack               `json:"rejected,omitempty"`  // last NACK; nil: none
+	RejectedResources []RejectedResource `json:"rejected_resources,omitempty"`
 	Changed           time.Time          `json:"changed,omitzero"` // when a resource was last accepted
 }
 

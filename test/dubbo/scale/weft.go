@@ -134,7 +134,7 @@ func (w *weft) awaitConverged(ctx context.Context, s sizes) error {
 			return err
 		}
 		registered, subscribed := gauge(text, "published_registered"), gauge(text, "subscribed")
-		unconfirmed := gauge(text, "subscribed_unanswered") + gauge(text, "subscribed_restored")
+		unconfirmed := gauge(text, "subscribed_pending") + gauge(text, "subscribed_restored")
 		if registered >= s.published && subscribed >= s.subscribed && unconfirmed == 0 && gauge(text, "providers") >= s.subscribed*s.providers {
 			return nil
 		}

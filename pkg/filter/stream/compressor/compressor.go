@@ -71,7 +71,7 @@ func Factory() filter.StreamFilterFactory {
 const labelEncoding = "encoding"
 
 func responsesMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_compressor_answers_total", Help: "Responses that the compressor filter compressed, by coding.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
+	return metrics.Metric{Name: "weft_filter_compressor_responses_total", Help: "Responses that the compressor filter compressed, by coding.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
 }
 
 func uncompressedBytesMetric() metrics.Metric {

@@ -27,7 +27,7 @@ func Factory() filter.StreamFilterFactory {
 }
 
 func responsesMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_gzip_answers_total", Help: "Responses that the gzip filter compressed.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_gzip_responses_total", Help: "Responses that the gzip filter compressed.", Kind: metrics.KindCounter}
 }
 
 func uncompressedBytesMetric() metrics.Metric {

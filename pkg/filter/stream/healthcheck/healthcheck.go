@@ -69,7 +69,7 @@ func newFactory(now func() time.Time) filter.StreamFilterFactory {
 }
 
 func respondedMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_healthcheck_answered_total", Help: "Health checks that the healthcheck filter responded to, by itself or with the last status of the application.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_healthcheck_responses_total", Help: "Health checks that the healthcheck filter responded to, by itself or with the last status of the application.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error) {

@@ -60,11 +60,11 @@ func Factory() filter.StreamFilterFactory {
 }
 
 func copiesMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_mirror_copies_total", Help: "Copies that the mirror filter sent, by result: answered or failed.", Kind: metrics.KindCounter, Labels: []string{"result"}}
+	return metrics.Metric{Name: "weft_filter_mirror_copies_total", Help: "Copies that the mirror filter sent, by result: succeeded or failed.", Kind: metrics.KindCounter, Labels: []string{"result"}}
 }
 
 func skippedMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_mirror_left_total", Help: "Requests that were selected but not copied, by reason: too_large (the body), overflow (too many copies in flight to a cluster) or unfit (cannot be copied).", Kind: metrics.KindCounter, Labels: []string{"reason"}}
+	return metrics.Metric{Name: "weft_filter_mirror_skipped_total", Help: "Requests that were selected but not copied, by reason: too_large (the body), overflow (too many copies in flight to a cluster) or unsupported (cannot be copied).", Kind: metrics.KindCounter, Labels: []string{"reason"}}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -77,8 +77,8 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	m := mirror{
 		config: c, client: env.ClusterClient, targets: targets,
 		randomPercent: func() float64 { return rand.Float64() * 100 },
-		succeeded:     counter(copiesMetric(), "answered"), failed: counter(copiesMetric(), "failed"),
-		tooLarge: counter(skippedMetric(), "too_large"), overflow: counter(skippedMetric(), "overflow"), notCopyable: counter(skippedMetric(), "unfit"),
+		succeeded:     counter(copiesMetric(), "succeeded"), failed: counter(copiesMetric(), "failed"),
+		tooLarge: counter(skippedMetric(), "too_large"), overflow: counter(skippedMetric(), "overflow"), notCopyable: counter(skippedMetric(), "unsupported"),
 	}
 	return m.wrap, nil
 }
