@@ -93,6 +93,7 @@ func manualSupport() map[protoreflect.FullName]string {
 		"envoy.config.listener.v3.ListenerFilterChainMatchPredicate.not_match": "**rejected**",
 		"envoy.config.route.v3.RouteAction.HashPolicy.terminal":                "ignored, not reported",
 		"envoy.config.route.v3.RouteAction.UpgradeConfig.connect_config":       "ignored, not reported",
+		"envoy.config.route.v3.RouteConfiguration.validate_clusters":           staticOnly,
 		"envoy.extensions.filters.network.dubbo_proxy.v3.DubboFilter.config":   "ignored, not reported",
 		"envoy.type.matcher.v3.RegexMatcher.google_re2":                        "ignored, not reported",
 		"envoy.config.core.v3.SocketAddress.network_namespace_filepath":        "**rejected**",

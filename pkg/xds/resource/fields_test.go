@@ -279,10 +279,9 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 // set them on every route.
 func unreportedFields() []string {
 	return []string{
-		"envoy.config.route.v3.RouteConfiguration.validate_clusters", "envoy.config.route.v3.RouteConfiguration.metadata",
-		"envoy.config.route.v3.RouteConfiguration.max_direct_response_body_size_bytes", "envoy.config.route.v3.VirtualHost.metadata",
-		"envoy.config.route.v3.Route.metadata", "envoy.config.route.v3.Route.decorator", "envoy.config.route.v3.RouteAction.max_grpc_timeout",
-		"envoy.config.route.v3.RouteAction.cluster_not_found_response_code",
+		"envoy.config.route.v3.RouteConfiguration.metadata", "envoy.config.route.v3.RouteConfiguration.max_direct_response_body_size_bytes",
+		"envoy.config.route.v3.VirtualHost.metadata", "envoy.config.route.v3.Route.metadata", "envoy.config.route.v3.Route.decorator",
+		"envoy.extensions.filters.http.fault.v3.HTTPFault.disable_downstream_cluster_stats",
 	}
 }
 
@@ -312,13 +311,17 @@ func (m apiMessage) support(f protoreflect.FieldDescriptor) string {
 	return "supported"
 }
 
+// staticOnly is the support of a field that the readers ignore without a report, and that package
+// bootstrap evaluates in static resources.
+const staticOnly = "supported in `static_resources`; otherwise ignored, not reported"
+
 // nestedHeading precedes the nested messages.
 const nestedHeading = `
 # Nested messages
 
-These messages are fields of the messages above. Each table describes a message at the first place
-where it occurs. If Weft does not support a member of a oneof, it rejects or ignores the message that
-contains the member.
+These messages are fields of the messages above. A message may be a field of several messages: its table
+describes the first of them. If Weft does not support a member of a oneof, it rejects or ignores the
+message that contains the member.
 `
 
 // TestEveryFieldIsDocumented verifies that the page documents every field of the API. A new API
@@ -328,14 +331,14 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Fields of xDS
 
-This page lists every field of the messages that Weft reads, and how Weft handles it, by
-[this rule](xds.md#what-weft-supports):
+This page lists every field of the xDS messages that Weft reads, and how Weft handles it.
+[The rule](xds.md#what-weft-supports) decides between *ignored* and **rejected**:
 
 - *supported*: the field takes effect. Weft may reject some of its values; the NACK has the reason.
 - *ignored*: the field has no effect. ` + "`/config_dump`" + ` lists it, unless it is *not reported*.
 - **rejected**: Weft rejects a resource with the field, whatever its value is.
 
-` + "`go test ./pkg/xds/resource -run EveryFieldIsDocumented -update`" + ` writes this page.
+` + "Run `go test ./pkg/xds/resource -run EveryFieldIsDocumented -update` to write this page." + `
 `)
 	top := apiMessages(t)
 	outer := slices.Concat(top, httpFilterMessages(t))
@@ -354,7 +357,7 @@ This page lists every field of the messages that Weft reads, and how Weft handle
 			continue
 		}
 		fmt.Fprintf(&out, "\n## %s\n\n| fields | support |\n|---|---|\n", strings.TrimPrefix(string(d.FullName()), "envoy."))
-		for _, support := range []string{"supported", "ignored", "ignored, not reported", "**rejected** in listeners", "**rejected**"} {
+		for _, support := range []string{"supported", staticOnly, "ignored", "ignored, not reported", "**rejected** in listeners", "**rejected**"} {
 			if names := bySupport[support]; len(names) > 0 {
 				slices.Sort(names)
 				fmt.Fprintf(&out, "| %s | %s |\n", strings.Join(names, ", "), support)
