@@ -7,10 +7,9 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// IoBuffer is a byte queue: bytes are appended at the tail and consumed from the head. It
-// has one owner at a time, from Get to Release. A slice of its bytes is valid until the next
-// call that appends, consumes or releases. The zero value is an empty buffer that is not
-// pooled.
+// IoBuffer is a byte queue: bytes are appended at the tail and consumed from the head. It has one
+// owner at a time, from Get to Release. A slice of its bytes is valid until the next call that
+// appends, consumes or releases. The zero value is an empty buffer that is not pooled.
 type IoBuffer struct {
 	store    []byte // store[head:] is unread
 	head     int
@@ -27,15 +26,15 @@ func (b *IoBuffer) Len() int { return len(b.store) - b.head }
 // Cap returns the size of the storage in bytes.
 func (b *IoBuffer) Cap() int { return cap(b.store) }
 
-// Tail returns the free storage behind the unread bytes. The caller reads into it and then
-// calls Extend. It may be empty: see Reserve.
+// Tail returns the free storage behind the unread bytes. The caller reads into it and then calls
+// Extend. It may be empty: see Reserve.
 func (b *IoBuffer) Tail() []byte { return b.store[len(b.store):cap(b.store)] }
 
 // Extend makes the first n bytes of Tail part of the unread bytes.
 func (b *IoBuffer) Extend(n int) { b.store = b.store[:len(b.store)+n] }
 
-// Discard consumes n unread bytes. Storage is not moved: slices of the bytes
-// that were consumed stay valid until the next append.
+// Discard consumes n unread bytes. Storage is not moved: slices of the bytes that were consumed
+// stay valid until the next append.
 func (b *IoBuffer) Discard(n int) {
 	b.head += n
 	if b.head > len(b.store) {
@@ -43,8 +42,8 @@ func (b *IoBuffer) Discard(n int) {
 	}
 }
 
-// Undiscard undoes the Discard of the last n bytes. Nothing may have been appended, reserved
-// or compacted since.
+// Undiscard undoes the Discard of the last n bytes. Nothing may have been appended, reserved or
+// compacted since.
 func (b *IoBuffer) Undiscard(n int) {
 	b.head -= n
 	if b.head < 0 {

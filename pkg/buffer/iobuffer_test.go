@@ -17,15 +17,15 @@ func TestBytesKeepOrder(t *testing.T) {
 	b.Extend(copy(b.Tail(), "four"))
 	p := make([]byte, 6)
 	if n, err := b.Read(p); n != 6 || err != nil || string(p) != "one tw" {
-		t.Fatalf("Read = %d, %v, %q", n, err, p)
+		t.Fatalf("Read = %d, %v, %q; want 6, nil, \"one tw\"", n, err, p)
 	}
 	b.Discard(2)
 	if got := string(b.Bytes()); got != "three four" || b.Len() != len(got) {
-		t.Errorf("Bytes = %q, Len = %d", got, b.Len())
+		t.Errorf("Bytes = %q, Len = %d; want \"three four\", 10", got, b.Len())
 	}
 	b.Undiscard(2)
 	if got := string(b.Bytes()); got != "o three four" {
-		t.Errorf("after Undiscard: %q", got)
+		t.Errorf("after Undiscard: %q, want \"o three four\"", got)
 	}
 	b.Reset()
 	if _, err := b.Read(p); err != io.EOF || b.Len() != 0 {
@@ -144,7 +144,7 @@ func TestReuseIsReleaseForTheSameOwner(t *testing.T) {
 	}
 	_, _ = b.WriteString("the next")
 	if got := string(b.Bytes()); got != "the next" {
-		t.Errorf("Bytes = %q after Reuse", got)
+		t.Errorf("Bytes = %q after Reuse, want \"the next\"", got)
 	}
 }
 
@@ -154,15 +154,15 @@ func TestBorrowedStorageIsNotPooled(t *testing.T) {
 	b := Borrow(storage[:5])
 	b.Discard(2)
 	if got := string(b.Bytes()); got != "234" || !b.IsBorrowed() || len(b.Tail()) > 0 {
-		t.Errorf("%q is borrowed, with room for %d bytes", got, len(b.Tail()))
+		t.Errorf("%q is borrowed, with room for %d bytes; want \"234\", 0", got, len(b.Tail()))
 	}
 	b.Release()
 	if string(storage) != "0123456789" || Outstanding() != before {
-		t.Errorf("the storage has %q, %d buffers are out", storage, Outstanding()-before)
+		t.Errorf("the storage has %q, %d buffers are out; want \"0123456789\", 0", storage, Outstanding()-before)
 	}
 	again := Get(len(storage))
 	defer again.Release()
 	if again.IsBorrowed() || again.Cap() < len(storage) {
-		t.Errorf("Get gives a borrowed buffer of %d bytes", again.Cap())
+		t.Errorf("Get returned a borrowed buffer or one of %d bytes, want a larger one", again.Cap())
 	}
 }

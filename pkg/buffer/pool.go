@@ -21,8 +21,8 @@ var pools [classBorrowed + 1]sync.Pool
 //nolint:gochecknoglobals // the leak check of tests; untouched in production builds
 var outstanding atomic.Int64
 
-// Get returns an empty buffer with at least size bytes of storage. The caller
-// owns it until Release.
+// Get returns an empty buffer with at least size bytes of storage. The caller owns it until
+// Release.
 func Get(size int) *IoBuffer {
 	if checkInvariants {
 		outstanding.Add(1)
@@ -46,9 +46,8 @@ func newBuffer(size int, class int8) *IoBuffer {
 // classBorrowed is the class of buffers whose storage another owner keeps.
 const classBorrowed = len(classes)
 
-// Borrow returns a buffer that holds p without a copy. The owner of p keeps the storage and
-// must not change it until Release, which frees only the buffer. Nothing may be appended to
-// the buffer.
+// Borrow returns a buffer that holds p without a copy. The owner of p keeps the storage and must
+// not change it until Release, which frees only the buffer. Nothing may be appended to the buffer.
 func Borrow(p []byte) *IoBuffer {
 	b, ok := pools[classBorrowed].Get().(*IoBuffer)
 	if !ok {
@@ -65,8 +64,8 @@ func Borrow(p []byte) *IoBuffer {
 // IsBorrowed reports whether the buffer comes from Borrow.
 func (b *IoBuffer) IsBorrowed() bool { return int(b.class) == classBorrowed }
 
-// Release returns the buffer to its pool. The caller must not use it, or a slice or string
-// of it, afterwards: builds with invariants overwrite the storage.
+// Release returns the buffer to its pool. The caller must not use it, or a slice or string of it,
+// afterwards: builds with invariants overwrite the storage.
 func (b *IoBuffer) Release() {
 	if checkInvariants {
 		if b.released {
@@ -90,9 +89,8 @@ func (b *IoBuffer) Release() {
 	pools[b.class].Put(b)
 }
 
-// Reuse drops all bytes and keeps the storage, like Release followed by Get. It is for an
-// owner that needs a buffer of that size again. Slices of the old bytes become invalid, as
-// after Release.
+// Reuse drops all bytes and keeps the storage, like Release followed by Get. It is for an owner
+// that needs a buffer of that size again. Slices of the old bytes become invalid, as after Release.
 func (b *IoBuffer) Reuse() {
 	if checkInvariants {
 		b.poison()
@@ -100,6 +98,6 @@ func (b *IoBuffer) Reuse() {
 	b.Reset()
 }
 
-// Outstanding returns how many buffers are between Get and Release. It counts
-// only when invariants are on, and is 0 otherwise.
+// Outstanding returns how many buffers are between Get and Release. It counts only when invariants
+// are on, and is 0 otherwise.
 func Outstanding() int64 { return outstanding.Load() }
