@@ -29,9 +29,9 @@ type Context struct {
 	// ClientAuth says whether a server requests client certificates: tls.NoClientCert,
 	// tls.VerifyClientCertIfGiven or tls.RequireAndVerifyClientCert.
 	ClientAuth tls.ClientAuthType
-	// PeerSANs match the subject alternative names of the peer certificate, one of which must
-	// match; empty: any name is accepted. For a client they replace the verification of the server
-	// name, as in Envoy, but not that of the chain.
+	// PeerSANs: one of them must match a subject alternative name of the peer certificate; empty:
+	// any name is accepted. For a client they replace the verification of the server name, as in
+	// Envoy, but not the verification of the chain.
 	PeerSANs []SANMatcher
 	// SkipVerify makes a client accept any certificate. SkipNameVerify makes it accept any
 	// certificate that TrustedCA has signed.
@@ -73,7 +73,7 @@ func (p PEM) Read() ([]byte, error) {
 type material struct {
 	certificate *tls.Certificate // nil: none
 	authorities *x509.CertPool   // nil: none
-	// The source of authorities, to detect changes.
+	// authoritiesPEM is the PEM text of authorities. reload compares it to detect a change.
 	authoritiesPEM []byte
 }
 

@@ -164,7 +164,7 @@ func TestCipherNames(t *testing.T) {
 		{"TLS_AES_128_GCM_SHA256", 0, false, false}, // TLS 1.3: not configurable
 	} {
 		if id, safe, ok := Cipher(test.name); id != test.id || safe != test.safe || ok != test.ok {
-			t.Errorf("Cipher(%q) = %#x, %v, %v, want %#x, %v, %v", test.name, id, safe, ok, test.id, test.safe, test.ok)
+			t.Errorf("Cipher(%q) = %#x, %v, %v; want %#x, %v, %v", test.name, id, safe, ok, test.id, test.safe, test.ok)
 		}
 	}
 }
@@ -362,7 +362,7 @@ func TestChangedFilesAreReloaded(t *testing.T) {
 		s := newMountedServer(t)
 		s.reloader.ReloadChanged()
 		if len(s.reloadErrors) > 0 {
-			t.Fatalf("reload without a change: %v", s.reloadErrors)
+			t.Fatalf("reload without a change: errors %v, want none", s.reloadErrors)
 		}
 		s.swap(t, "v2", "two")
 		s.reloader.ReloadChanged()

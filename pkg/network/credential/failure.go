@@ -52,7 +52,7 @@ func (f HandshakeFailure) String() string { return failures[f].name }
 // Text explains f to an operator.
 func (f HandshakeFailure) Text() string { return failures[f].text }
 
-// HandshakeFailureOf returns the failure for the error of a handshake, which is not nil.
+// HandshakeFailureOf returns the failure for err, the error of a handshake. err must not be nil.
 func HandshakeFailureOf(err error) HandshakeFailure {
 	if f, ok := certificateFailure(err); ok {
 		return f

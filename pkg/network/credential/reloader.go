@@ -28,13 +28,13 @@ type Reloader struct {
 	onReload func(err error)
 
 	mu      sync.Mutex
-	watched []*watchedFiles // guarded by mu, like the state that reload changes
-	servers []*Server       // guarded by mu, like their ticket keys
+	watched []*watchedFiles // guarded by mu, as is the state that their reload functions change
+	servers []*Server       // guarded by mu, as are their ticket keys
 }
 
 // watchedFiles is a set of files that are reloaded together.
 type watchedFiles struct {
-	owner     any
+	owner     any // the *Server or *Client that uses the files
 	files     []string
 	stamps    []fileStamp
 	reload    func() error
@@ -61,9 +61,9 @@ func (s fileStamp) same(other fileStamp) bool {
 	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
 }
 
-// NewReloader returns a Reloader. It logs reloads to log. After each reload it calls onReload with
-// the error, or nil. Both may be nil. If a reload keeps failing with the same error, the error is
-// reported once.
+// NewReloader returns a Reloader. The Reloader logs reloads to log, and after each reload it calls
+// onReload with the error, or nil. log and onReload may be nil. If a reload keeps failing with the
+// same error, the Reloader reports the error once.
 func NewReloader(log *slog.Logger, onReload func(err error)) *Reloader {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -80,7 +80,7 @@ func (m *SANMatcher) matchesCertificate(cert *x509.Certificate) bool {
 var errSANMismatch = errors.New("none of the names in the peer's certificate is among match_typed_subject_alt_names")
 
 // verifySAN returns an error if no name in the peer's certificate matches one of peers. It returns
-// nil if the peer sent no certificate: ClientAuth decides about that.
+// nil if the peer sent no certificate: ClientAuth decides whether that is allowed.
 func verifySAN(peers []SANMatcher, state *tls.ConnectionState) error {
 	if len(peers) == 0 || len(state.PeerCertificates) == 0 {
 		return nil
