@@ -21,7 +21,7 @@ func (l *Listener) CloseIdle(now time.Time, d time.Duration) (n int) {
 		since, tracked := l.idle[c]
 		switch {
 		case !tracked || state&stateIdleSeen == 0: // not recorded yet, or busy since it was recorded
-			c.state.apply(eventSeenIdle)
+			c.state.apply(eventIdleSeen)
 			l.idle[c] = now
 		case now.Sub(since) >= d:
 			delete(l.idle, c)

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Handler serves one connection. ServeConn returns when it is done with conn, which its caller then
-// closes. ctx ends when the connection must end immediately. Conn.Draining returns true when it
-// must end after its current exchange.
+// Handler serves connections. ServeConn returns when it is done with conn, and its caller closes
+// conn. ctx ends when the connection must end immediately. Conn.Draining returns true when the
+// connection must end after its current exchange.
 //
 // A handler may return ErrPark when the connection is idle: the listener waits for bytes on a new
 // goroutine with a small stack, and then calls ServeConn again.
@@ -35,16 +35,17 @@ type ClientFirstHandler interface {
 var (
 	// ErrInterrupted means that Interrupt was called.
 	ErrInterrupted = errors.New("network: read interrupted")
-	// ErrDraining means that the connection is idle, Drain was called, and no byte of
-	// another exchange has arrived.
+	// ErrDraining means that the connection is idle, Drain was called, and no byte of another
+	// exchange has arrived.
 	ErrDraining = errors.New("network: draining")
-	// ErrPark asks the listener to wait for bytes in place of the handler.
+	// ErrPark, returned by a handler, makes the listener wait for bytes and then call the handler
+	// again.
 	ErrPark = errors.New("network: park the idle connection")
 )
 
-// Conn is a connection with three features that a proxy needs and net.Conn lacks: reads that
-// take a buffer only once there is something to read, deadlines that are checked against the
-// clock only when a timer fires, and a way to tell an idle reader from a busy one.
+// Conn is a connection with three features that a proxy needs and net.Conn lacks: reads that take a
+// buffer only once there is something to read, deadlines that are checked against the clock only
+// when a timer fires, and a way to tell an idle reader from a busy one.
 //
 // One goroutine reads and one writes at a time. Any goroutine may call Interrupt, Drain and Close.
 // The comment of connState describes the lifecycle. These files contain the methods:
@@ -59,7 +60,7 @@ type Conn struct {
 	id    uint64 // immutable
 	nc    net.Conn
 	raw   syscall.RawConn // of the socket; nil: nc is not a socket
-	state connLifecycle
+	state atomicConnState
 
 	// CloseReason is why the connection ends. The handler sets it before it returns for the last
 	// time.
@@ -78,8 +79,8 @@ type Conn struct {
 		state *writeState // nil until the first write
 	}
 
-	// Handler serves the connection after it was parked; nil: the handler that the listener
-	// called. A handler sets it before it passes the connection to another handler permanently.
+	// Handler serves the connection after it was parked; nil: the handler that the listener called.
+	// A handler sets it before it passes the connection to another handler permanently.
 	Handler Handler
 
 	// Requests counts exchanges across all calls of ServeConn. The handler owns it.
@@ -112,8 +113,8 @@ func NewConn(nc net.Conn) *Conn {
 // shrink frees the read and write state, which a waiting connection does not need.
 func (c *Conn) shrink() { c.reader.state, c.writer.state = nil, nil }
 
-// ID returns the connection's number. It is unique among all connections of the process,
-// downstream and upstream, and stays the same when handlers change.
+// ID returns the connection's number. It is unique among all connections of the process, downstream
+// and upstream, and stays the same when handlers change.
 func (c *Conn) ID() uint64 { return c.id }
 
 // NetConn returns the underlying connection.

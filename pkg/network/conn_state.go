@@ -12,18 +12,18 @@ import (
 // event. All bits are in one word, so that a reader that begins to wait and a goroutine that drains
 // the connection at the same moment cannot miss each other.
 //
-// The bits form four groups. First, what the reader does. The reading goroutine changes
-// it; CloseIdle of the listener marks the parked connections that it records:
+// The bits form four groups. First, what the reader does. The reading goroutine changes these bits.
+// Listener.CloseIdle sets stateIdleSeen for the parked connections that it records:
 //
-//	          eventIdle           eventPark            eventSeenIdle
+//	          eventIdle           eventPark            eventIdleSeen
 //	busy ──────────────────▶ idle ──────────▶ parked ──────────────────▶ parked, seen idle
 //	 ▲ ▲      eventBusy       │                 │                               │
 //	 │ └──────────────────────┘                 │ eventUnpark                   │
 //	 └──────────────────────────────────────────┴───────────────────────────────┘
 //
 // Second, how the connection ends. Any goroutine may cause a transition. No transition goes back,
-// and states may be skipped. A reader that is idle while the connection drains wakes up and gets
-// ErrDraining, unless bytes of another exchange have arrived; a busy one finishes its exchange:
+// and states may be skipped. When the connection drains, an idle reader wakes up and gets
+// ErrDraining, unless bytes of another exchange have arrived; a busy reader finishes its exchange:
 //
 //	open ──▶ draining after the next exchange ──▶ draining ──▶ drain expiring ──▶ force-closed
 //	      eventDrainAfterNext          eventDrain     eventDrainExpiring   eventForceClose
@@ -32,11 +32,11 @@ import (
 // stateShed is set next to these bits when overload is the reason. A closed connection has no bit:
 // see closeHooks.
 //
-// Third, the first exchange. A drain that waits for it (eventDrainAwaitFirst) ends a fresh
-// connection only after that exchange, because its client does not expect the end:
+// Third, the first exchange of an accepted connection. A drain with eventDrainAwaitFirst ends a
+// fresh connection only after that exchange, because the client does not expect a new connection to
+// close. A dialed connection has none of these bits:
 //
-//	dialed
-//	eventAccept ──▶ no exchange ── eventIdleAfterExchange ──▶ (an awaited drain begins)
+//	accepted ── eventAccept ──▶ no exchange ── eventIdleAfterExchange ──▶ (an awaited drain begins)
 //
 // Fourth, stateInterrupted, from eventInterrupt to eventResume: the reader gets ErrInterrupted.
 type connState uint32
@@ -47,8 +47,8 @@ const (
 	stateIdleSeen                             // the connection has stayed parked since CloseIdle recorded it
 	stateDrainAfterNext                       // like stateDraining, but an idle connection may have one more exchange
 	stateDraining                             // the connection ends after its current exchange
-	stateDrainExpiring                        // the drain time is nearly over
-	stateForceClosed                          // the connection did not drain in time
+	stateDrainExpiring                        // the drain deadline is near
+	stateForceClosed                          // the connection did not end before the drain deadline
 	stateShed                                 // the connection ends because of overload
 	stateNoExchange                           // a listener accepted the connection, and it has had no exchange yet
 	stateAwaitFirst                           // a drain waits for the first exchange of a fresh connection
@@ -70,13 +70,13 @@ const (
 	eventBusy                               // the reader has bytes of an exchange, or no longer waits for one
 	eventPark                               // the listener begins to wait for bytes
 	eventUnpark                             // the listener stops waiting
-	eventSeenIdle                           // CloseIdle has recorded the connection
+	eventIdleSeen                           // CloseIdle has recorded the connection
 	eventDrainAfterNext                     // the connection must end after its current or next exchange
 	eventDrain                              // the connection must end after its current exchange, or now if it is idle
 	eventDrainAwaitFirst                    // eventDrain that lets a fresh connection have its first exchange
 	eventDrainNow                           // eventDrain without a first exchange, even if an earlier drain allowed it
-	eventDrainExpiring                      // eventDrainNow when the drain time is nearly over
-	eventForceClose                         // the drain time has ended
+	eventDrainExpiring                      // eventDrainNow when the drain deadline is near
+	eventForceClose                         // the drain deadline has passed
 	eventShed                               // eventDrainAfterNext because of overload
 	eventShedIdle                           // eventDrain because of overload
 	eventInterrupt                          // the reader must return
@@ -85,11 +85,11 @@ const (
 	connEventCount
 )
 
-// connTransition is the effect of an event: it clears and sets bits, and its rule can change the
-// result.
+// connTransition is the effect of an event: which bits it clears and sets. rule, if not nil,
+// returns the state that replaces after.
 type connTransition struct {
 	clears, sets connState
-	rule         func(before, after connState) connState // nil: none
+	rule         func(before, after connState) connState
 }
 
 //nolint:gochecknoglobals // a constant table
@@ -100,7 +100,7 @@ var connTransitions = [connEventCount]connTransition{
 	eventBusy:              {clears: stateIdle},
 	eventPark:              {sets: stateParked},
 	eventUnpark:            {clears: stateParked | stateIdleSeen},
-	eventSeenIdle:          {sets: stateIdleSeen, rule: ifParked},
+	eventIdleSeen:          {sets: stateIdleSeen, rule: ifParked},
 	eventDrainAfterNext:    {sets: stateDrainAfterNext},
 	eventDrain:             {rule: drainUnlessAwaiting},
 	eventDrainAwaitFirst:   {sets: stateAwaitFirst, rule: drainUnlessAwaiting},
@@ -123,8 +123,8 @@ func (s connState) after(e connEvent) connState {
 	return next
 }
 
-// drainUnlessAwaiting makes the current exchange the last. If a drain awaits the first exchange of
-// the connection, that exchange is the last.
+// drainUnlessAwaiting makes the current exchange the last one. If the first exchange is awaited,
+// that exchange will be the last one.
 func drainUnlessAwaiting(_, after connState) connState {
 	if after.awaitsFirst() {
 		return after | stateDrainAfterNext
@@ -165,29 +165,31 @@ func (s connState) legal(e connEvent) bool {
 
 // awaitsFirst reports whether a drain waits for the first exchange.
 func (s connState) awaitsFirst() bool {
-	const first = stateNoExchange | stateAwaitFirst
-	return s&first == first
+	const bits = stateNoExchange | stateAwaitFirst
+	return s&bits == bits
 }
 
 // idle reports whether the reader waits between exchanges.
 func (s connState) idle() bool { return s&stateIdle != 0 }
 
-// lastExchange reports whether the current exchange is the last.
-func (s connState) lastExchange() bool { return s&(stateDraining|stateDrainAfterNext) != 0 }
+// endsAfterExchange reports whether the connection ends after its current exchange.
+func (s connState) endsAfterExchange() bool { return s&(stateDraining|stateDrainAfterNext) != 0 }
 
-// endsIdle reports whether the reader must stop waiting because the connection drains.
-func (s connState) endsIdle() bool {
-	const both = stateDraining | stateIdle
-	return s&both == both
+// drainingWhileIdle reports whether the connection drains while its reader waits between exchanges:
+// the reader must stop waiting.
+func (s connState) drainingWhileIdle() bool {
+	const bits = stateDraining | stateIdle
+	return s&bits == bits
 }
 
 // interrupted reports whether the reader must return ErrInterrupted.
 func (s connState) interrupted() bool { return s&stateInterrupted != 0 }
 
-// wakesReader reports whether a reader must return without bytes.
-func (s connState) wakesReader() bool { return s.interrupted() || s.endsIdle() }
+// wakesReader reports whether a waiting reader must wake up although no bytes have arrived.
+func (s connState) wakesReader() bool { return s.interrupted() || s.drainingWhileIdle() }
 
-// closeReason returns the close reason of a connection whose handler has set the given one.
+// closeReason returns the close reason of a connection whose handler has set reason: a forced close
+// or overload replaces it.
 func (s connState) closeReason(reason CloseReason) CloseReason {
 	switch {
 	case s&stateForceClosed != 0:
@@ -209,20 +211,20 @@ func (s connState) String() string {
 	return "{" + strings.Join(names, ", ") + "}"
 }
 
-// connLifecycle is the current connState of a Conn. Safe for concurrent use.
-type connLifecycle struct{ bits atomic.Uint32 }
+// atomicConnState holds the current connState of a Conn. Safe for concurrent use.
+type atomicConnState struct{ bits atomic.Uint32 }
 
-func (l *connLifecycle) load() connState { return connState(l.bits.Load()) }
+func (a *atomicConnState) load() connState { return connState(a.bits.Load()) }
 
 // apply applies e and returns the state after it.
-func (l *connLifecycle) apply(e connEvent) connState {
+func (a *atomicConnState) apply(e connEvent) connState {
 	for {
-		before := l.load()
+		before := a.load()
 		if invariants.Enabled && !before.legal(e) {
 			panic(fmt.Sprintf("network: event %d of a connection in state %v", e, before))
 		}
 		after := before.after(e)
-		if after == before || l.bits.CompareAndSwap(uint32(before), uint32(after)) {
+		if after == before || a.bits.CompareAndSwap(uint32(before), uint32(after)) {
 			return after
 		}
 	}

@@ -22,8 +22,8 @@ func reachableStates() map[connState]bool {
 	return reachable
 }
 
-// TestConnStateInvariants verifies that legal events reach exactly the states without
-// contradictory bits.
+// TestConnStateInvariants verifies that legal events reach exactly the states without contradictory
+// bits.
 func TestConnStateInvariants(t *testing.T) {
 	consistent := func(s connState) bool {
 		ends := s&(stateDraining|stateDrainAfterNext) != 0
@@ -57,7 +57,7 @@ func TestConnStateTransitions(t *testing.T) {
 		eventBusy:              {clears: stateIdle},
 		eventPark:              {sets: stateParked},
 		eventUnpark:            {clears: stateParked | stateIdleSeen},
-		eventSeenIdle:          {optional: stateIdleSeen},
+		eventIdleSeen:          {optional: stateIdleSeen},
 		eventDrainAfterNext:    {sets: stateDrainAfterNext},
 		eventDrain:             {optional: drainBits},
 		eventDrainAwaitFirst:   {sets: stateAwaitFirst, optional: drainBits},
@@ -81,19 +81,19 @@ func TestConnStateTransitions(t *testing.T) {
 // TestConnStateLifecycles verifies the states of typical connection lifecycles.
 func TestConnStateLifecycles(t *testing.T) {
 	for name, test := range map[string]struct {
-		events       []connEvent
-		want         connState
-		lastExchange bool
-		wakesReader  bool
-		reason       CloseReason // closeReason(ClosedDrained)
+		events            []connEvent
+		want              connState
+		endsAfterExchange bool
+		wakesReader       bool
+		reason            CloseReason // result of closeReason(ClosedDrained)
 	}{
 		"new":                       {[]connEvent{}, 0, false, false, ClosedDrained},
 		"idle":                      {[]connEvent{eventAccept, eventIdle}, stateNoExchange | stateIdle, false, false, ClosedDrained},
 		"idle again":                {[]connEvent{eventAccept, eventIdle, eventBusy, eventIdleAfterExchange}, stateIdle, false, false, ClosedDrained},
 		"parked":                    {[]connEvent{eventPark, eventIdle}, stateParked | stateIdle, false, false, ClosedDrained},
-		"parked, seen by CloseIdle": {[]connEvent{eventPark, eventIdle, eventSeenIdle}, stateParked | stateIdle | stateIdleSeen, false, false, ClosedDrained},
+		"parked, seen by CloseIdle": {[]connEvent{eventPark, eventIdle, eventIdleSeen}, stateParked | stateIdle | stateIdleSeen, false, false, ClosedDrained},
 		"seen by CloseIdle after it was unparked": {
-			[]connEvent{eventPark, eventIdle, eventUnpark, eventBusy, eventSeenIdle}, 0, false, false, ClosedDrained,
+			[]connEvent{eventPark, eventIdle, eventUnpark, eventBusy, eventIdleSeen}, 0, false, false, ClosedDrained,
 		},
 		"idle, drained": {[]connEvent{eventIdle, eventDrain}, stateIdle | stateDraining, true, true, ClosedDrained},
 		"busy, drained": {[]connEvent{eventDrain}, stateDraining, true, false, ClosedDrained},
@@ -132,20 +132,20 @@ func TestConnStateLifecycles(t *testing.T) {
 		var s connState
 		for _, e := range test.events {
 			if !s.legal(e) {
-				t.Errorf("%s: event %d is illegal in %v", name, e, s)
+				t.Errorf("%s: event %d is illegal in %v, want a legal event", name, e, s)
 			}
 			s = s.after(e)
 		}
-		if s != test.want || s.lastExchange() != test.lastExchange || s.wakesReader() != test.wakesReader || s.closeReason(ClosedDrained) != test.reason {
+		if s != test.want || s.endsAfterExchange() != test.endsAfterExchange || s.wakesReader() != test.wakesReader || s.closeReason(ClosedDrained) != test.reason {
 			t.Errorf("%s: %v, last exchange %t, wakes the reader %t, reason %v; want %v, %t, %t, %v",
-				name, s, s.lastExchange(), s.wakesReader(), s.closeReason(ClosedDrained), test.want, test.lastExchange, test.wakesReader, test.reason)
+				name, s, s.endsAfterExchange(), s.wakesReader(), s.closeReason(ClosedDrained), test.want, test.endsAfterExchange, test.wakesReader, test.reason)
 		}
 	}
 	if got := stateForceClosed.closeReason(ClosedByPeer); got != ClosedDrainTimeout {
-		t.Errorf("closeReason of a force-closed connection = %v", got)
+		t.Errorf("closeReason of a force-closed connection = %v, want %v", got, ClosedDrainTimeout)
 	}
 	if got := stateShed.closeReason(ClosedByPeer); got != ClosedByPeer {
-		t.Errorf("closeReason of a connection closed by its peer = %v", got)
+		t.Errorf("closeReason of a connection closed by its peer = %v, want %v", got, ClosedByPeer)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestConnStateIllegal(t *testing.T) {
 
 func TestConnStateString(t *testing.T) {
 	if got := (stateIdle | stateDraining | stateInterrupted).String(); got != "{idle, draining, interrupted}" {
-		t.Errorf("String = %s", got)
+		t.Errorf("String = %s, want {idle, draining, interrupted}", got)
 	}
 	want := "{" + strings.ReplaceAll(stateNames, ",", ", ") + "}"
 	if got := connState(1<<connStateBits - 1).String(); got != want {

@@ -17,7 +17,7 @@ type deadline struct {
 }
 
 // set stores t and reports whether the caller must arm the runtime's timer.
-func (d *deadline) set(t time.Time) (arm bool) {
+func (d *deadline) set(t time.Time) (mustArm bool) {
 	d.want = instantOf(t)
 	if d.want == 0 || d.armed != 0 && d.armed <= d.want {
 		return false
@@ -26,8 +26,8 @@ func (d *deadline) set(t time.Time) (arm bool) {
 	return true
 }
 
-// instant is a time as nanoseconds since epoch; 0 is the zero time. It takes one word,
-// a time.Time three. An idle connection keeps four instants.
+// instant is a time as nanoseconds since epoch; 0 is the zero time. It takes one word, a time.Time
+// three. An idle connection keeps four instants.
 type instant int64
 
 // epoch is an arbitrary time of the process.
@@ -58,8 +58,8 @@ func (c *Conn) SetReadDeadline(t time.Time) {
 	}
 }
 
-// armRead sets the deadline in the runtime. Interrupt and Drain set their bit before they
-// change the deadline: either armRead sees the bit, or their deadline replaces t.
+// armRead sets the deadline in the runtime. Interrupt and Drain set their bit before they change
+// the deadline: either armRead sees the bit, or their deadline replaces t.
 func (c *Conn) armRead(t time.Time) {
 	_ = c.nc.SetReadDeadline(t) // fails only on a closed connection, as the read will
 	if c.state.load().wakesReader() {
@@ -79,7 +79,7 @@ func (c *Conn) handleReadError(err error) error {
 	case state.interrupted():
 		d.armed = 0
 		return ErrInterrupted
-	case state.endsIdle():
+	case state.drainingWhileIdle():
 		if err := c.checkDrained(); err != nil {
 			d.armed = 0
 			return err
@@ -118,8 +118,8 @@ func (w *writeTimer) start(nc net.Conn) {
 	}
 }
 
-// timedOut reports whether a write that the timer ended must fail; if not, it arms the timer
-// again. stuck says that the write made no progress since it armed the timer itself.
+// timedOut reports whether a write that the timer ended must fail; if not, it arms the timer again.
+// stuck: this write armed the timer, and has made no progress since.
 func (w *writeTimer) timedOut(nc net.Conn, stuck bool) bool {
 	now, want := time.Now(), w.deadline.want
 	if stuck || want != 0 && instantOf(now) >= want {
@@ -129,9 +129,9 @@ func (w *writeTimer) timedOut(nc net.Conn, stuck bool) bool {
 	return false
 }
 
-// arm arms the timer. It keeps running from one write to the next, because it costs too much to
-// arm it for each small write. So a timer that fires may belong to an earlier write; only one that
-// was armed in the same write means that the peer is slow.
+// arm arms the timer. The timer keeps running from one write to the next, because arming it for
+// each small write would cost too much. So a timer that fires may belong to an earlier write. Only
+// a timer that the current write armed shows that the peer is slow.
 func (w *writeTimer) arm(nc net.Conn, now time.Time) {
 	d := &w.deadline
 	d.armed = d.want

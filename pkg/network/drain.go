@@ -1,9 +1,8 @@
 package network
 
-// Drain asks the connection to end after its current exchange. With closeIdle, an idle
-// connection ends now, unless bytes of an exchange have arrived or a drain waits for its
-// first exchange. Otherwise an idle connection ends after its next exchange. Safe from any
-// goroutine.
+// Drain asks the connection to end after its current exchange. With closeIdle, an idle connection
+// ends now, unless bytes of an exchange have arrived or a drain waits for the first exchange.
+// Without closeIdle, an idle connection ends after its next exchange. Safe from any goroutine.
 func (c *Conn) Drain(closeIdle bool) {
 	if !closeIdle {
 		c.state.apply(eventDrainAfterNext)
@@ -14,32 +13,33 @@ func (c *Conn) Drain(closeIdle bool) {
 
 // drainOn applies an event that drains the connection, and wakes its reader if it is idle.
 func (c *Conn) drainOn(e connEvent) {
-	if c.state.apply(e).endsIdle() {
+	if c.state.apply(e).drainingWhileIdle() {
 		_ = c.nc.SetReadDeadline(aLongTimeAgo())
 	}
 }
 
-// Shed asks the connection to end after its current exchange, or its next one, because of
-// overload. Safe from any goroutine.
+// Shed asks the connection to end after its current exchange, or its next one, because of overload.
+// Safe from any goroutine.
 func (c *Conn) Shed() { c.state.apply(eventShed) }
 
-// Draining reports whether the current exchange is the last.
-func (c *Conn) Draining() bool { return c.state.load().lastExchange() }
+// Draining reports whether the connection ends after its current exchange.
+func (c *Conn) Draining() bool { return c.state.load().endsAfterExchange() }
 
-// ListenerDraining reports whether the current exchange is the last because the listener or
-// the filter chain drains, and not because of Shed or CloseIdle. Safe from any goroutine.
+// ListenerDraining reports whether the connection ends after its current exchange because the
+// listener or the filter chain drains, and not because of Shed or CloseIdle. Safe from any
+// goroutine.
 func (c *Conn) ListenerDraining() bool {
 	state := c.state.load()
-	return state.lastExchange() && state&stateShed == 0
+	return state.endsAfterExchange() && state&stateShed == 0
 }
 
-// DrainExpiring reports whether the drain time is nearly over: a handler with exchanges in
-// flight then reads no more requests.
+// DrainExpiring reports whether the drain deadline is near: a handler with exchanges in flight then
+// reads no more requests.
 func (c *Conn) DrainExpiring() bool { return c.state.load()&stateDrainExpiring != 0 }
 
-// SetIdle sets whether the reader waits between exchanges, where Drain may wake it. It
-// returns ErrDraining when the connection must end instead of waiting. The reading goroutine
-// calls it.
+// SetIdle sets whether the reader waits between exchanges. Drain wakes a reader that does. SetIdle
+// returns ErrDraining when the connection must end instead of waiting. The reading goroutine calls
+// it.
 func (c *Conn) SetIdle(idle bool) error {
 	if !idle {
 		c.state.apply(eventBusy)
@@ -49,7 +49,7 @@ func (c *Conn) SetIdle(idle bool) error {
 	if c.Requests > 0 {
 		e = eventIdleAfterExchange
 	}
-	if c.state.apply(e).endsIdle() {
+	if c.state.apply(e).drainingWhileIdle() {
 		return c.checkDrained()
 	}
 	return nil
@@ -65,8 +65,8 @@ func (c *Conn) checkDrained() error {
 	return nil
 }
 
-// Interrupt makes the reader return ErrInterrupted, now or when it next waits,
-// until Resume. Safe from any goroutine.
+// Interrupt makes the reader return ErrInterrupted, now or when it next waits, until Resume. Safe
+// from any goroutine.
 func (c *Conn) Interrupt() {
 	c.state.apply(eventInterrupt)
 	_ = c.nc.SetReadDeadline(aLongTimeAgo())

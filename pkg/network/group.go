@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ConnGroup is a set of connections that end together while their listener continues: those
-// of one filter chain. The zero value accepts connections. Safe for concurrent use.
+// ConnGroup is a set of connections that end together while their listener continues: those of one
+// filter chain. The zero value accepts connections. Safe for concurrent use.
 type ConnGroup struct {
 	mu    sync.Mutex
 	size  int           // guarded by mu; number of connections
@@ -80,18 +80,18 @@ func (l *Listener) DrainGroupAfterNext(g *ConnGroup) {
 	})
 }
 
-// DrainGroup ends g as Drain ends all connections: idle ones now, busy ones after their
-// current exchange. Connections without an exchange end after their first one, because a
-// client does not expect a new connection to be idle. When ctx ends, DrainGroup force-closes
-// the remaining connections. Once all have ended, it returns how many of the force-closed
-// connections were not idle.
+// DrainGroup ends g as Drain ends all connections: idle ones now, busy ones after their current
+// exchange. Connections without an exchange end after their first one, because the client does not
+// expect a new connection to close. When ctx ends, DrainGroup force-closes the remaining
+// connections. Once all have ended, it returns how many of the force-closed connections were not
+// idle.
 func (l *Listener) DrainGroup(ctx context.Context, g *ConnGroup) (forceClosed int) {
 	return l.drain(ctx, g.end(), true, func(c *Conn) bool { return c.group.Load() == g })
 }
 
-// drain ends the connections for which matches returns true; done is closed when all of them
-// have ended. With awaitFirst, connections without an exchange end after their first one, unless
-// ctx is about to end.
+// drain ends the connections for which matches returns true; done is closed when all of them have
+// ended. With awaitFirst, connections without an exchange end after their first one, unless ctx is
+// about to end.
 func (l *Listener) drain(ctx context.Context, done <-chan struct{}, awaitFirst bool, matches func(*Conn) bool) (forceClosed int) {
 	forEach := func(f func(*Conn)) {
 		l.forEachConn(func(c *Conn) {
@@ -100,7 +100,7 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, awaitFirst b
 			}
 		})
 	}
-	if ctx.Err() != nil { // the drain time is over
+	if ctx.Err() != nil { // the drain deadline has passed
 		forEach(func(c *Conn) {
 			if !c.state.load().idle() {
 				forceClosed++
