@@ -46,7 +46,7 @@ func TestUnsentBorrowedBytesAreCopied(t *testing.T) {
 	_ = q.Flush()
 	got := make([]byte, len(storage))
 	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "DATA" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want \"DATA\"", got, err)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestLostConnectionRejectsBorrow(t *testing.T) {
 		t.Error("AppendBorrowed = true on a lost connection")
 	}
 	if n := q.Queued(); n != 0 {
-		t.Errorf("%d bytes are queued on a lost connection", n)
+		t.Errorf("%d bytes are queued on a lost connection, want 0", n)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestAppendBorrowedNeedsPlainSocket(t *testing.T) {
 	for name, conn := range map[string]*Conn{"over TLS": tlsConn, "in memory": NewConn(local)} {
 		q := NewWriteQueue(conn, func(func()) { t.Error("a goroutine waits for the peer") })
 		if q.AppendBorrowed([]byte("head"), []byte("body")) || q.Queued() > 0 {
-			t.Errorf("%s: AppendBorrowed added bytes or returned true; %d bytes are queued", name, q.Queued())
+			t.Errorf("%s: AppendBorrowed added bytes or returned true; %d bytes are queued; want false and 0 bytes", name, q.Queued())
 		}
 	}
 }

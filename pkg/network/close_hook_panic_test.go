@@ -48,16 +48,16 @@ func TestCloseHookPanicIsRecovered(t *testing.T) {
 	}
 	defer conn.Close()
 	if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {
-		t.Errorf("read %q, %v, want EOF", rest, err)
+		t.Errorf("read %q, %v; want EOF", rest, err)
 	}
 	<-handler.called
 	if forceClosed := l.Drain(t.Context()); forceClosed != 0 {
 		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 	if n := l.Connections(); n != 0 {
-		t.Errorf("%d connections are open", n)
+		t.Errorf("%d connections are open, want 0", n)
 	}
 	if !strings.Contains(log.String(), "close hook") {
-		t.Errorf("the panic was not logged: %q", log)
+		t.Errorf("log %q, want the panic of the close hook", log)
 	}
 }

@@ -36,7 +36,7 @@ func TestTokenBucketRate(t *testing.T) {
 		t.Errorf("wait after the burst: %v, want 100ms", d)
 	}
 	if d := b.take(now, AcceptRate{}); d > 0 {
-		t.Errorf("wait without a rate: %v", d)
+		t.Errorf("wait without a rate: %v, want 0", d)
 	}
 	if d := b.take(now, AcceptRate{PerSecond: 0.5}); d > 0 {
 		t.Errorf("wait after a change of the rate: %v, want none", d)
@@ -110,11 +110,11 @@ func TestAcceptRateQueuesConnections(t *testing.T) {
 		<-time.After(maxRateWait)
 		synctest.Wait()
 		if n := counter.accepted.Load(); n != 1000 {
-			t.Errorf("without a rate: %d of 1000 connections accepted", n)
+			t.Errorf("without a rate: %d of 1000 connections accepted, want all", n)
 		}
 		l.Stop()
 		if err := <-serveErr; err != nil {
-			t.Errorf("Serve = %v", err)
+			t.Errorf("Serve = %v, want nil", err)
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestStopEndsRateWait(t *testing.T) {
 		started := time.Now()
 		l.Stop()
 		if err := <-serveErr; err != nil || time.Since(started) > 0 {
-			t.Errorf("Serve = %v after %v", err, time.Since(started))
+			t.Errorf("Serve = %v after %v, want nil immediately", err, time.Since(started))
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestPauseAcceptQueuesConnections(t *testing.T) {
 		expect("before the pause", 1)
 		limiter.PauseAccept()
 		limiter.PauseAccept()
-		ln.arrive() // Accept was already waiting for it when the pause began
+		ln.arrive() // Accept was already waiting for this connection when the pause began
 		ln.arrive()
 		expect("paused", 1)
 		if queued := len(ln.conns); queued != 1 {
@@ -167,7 +167,7 @@ func TestPauseAcceptQueuesConnections(t *testing.T) {
 		expect("paused again", 3)
 		l.Stop()
 		if err := <-serveErr; err != nil {
-			t.Errorf("Serve = %v", err)
+			t.Errorf("Serve = %v, want nil", err)
 		}
 		if _, err := lastConn.Read(make([]byte, 1)); err == nil {
 			t.Error("Stop did not close a connection that waited for the end of the pause")
@@ -188,7 +188,7 @@ func TestConnLimiterRejectsFraction(t *testing.T) {
 			}
 		}
 		if refused < want[0] || refused > want[1] || limiter.Refused()-before != refused {
-			t.Errorf("reject fraction %v: %d of 10,000 refused, %d counted", fraction, refused, limiter.Refused()-before)
+			t.Errorf("reject fraction %v: %d of 10,000 refused, %d counted; want %d to %d refused, all counted", fraction, refused, limiter.Refused()-before, want[0], want[1])
 		}
 		if limiter.Active() != 0 {
 			t.Errorf("Active = %d, want 0", limiter.Active())

@@ -45,7 +45,7 @@ func TestFillAllocatesBufferOnData(t *testing.T) {
 	go peer.Write([]byte("hello"))
 	n, err := c.Fill(&b, 100)
 	if err != nil || string(b.Bytes()) != "hello" {
-		t.Fatalf("Fill = %d, %v, %q", n, err, b.Bytes())
+		t.Fatalf("Fill = %d, %v, %q; want 5, nil, \"hello\"", n, err, b.Bytes())
 	}
 	b.Release()
 }
@@ -171,7 +171,7 @@ func TestSlowReaderDoesNotTimeOut(t *testing.T) {
 			}
 		}()
 		if n, err := c.Write(make([]byte, 20)); err != nil {
-			t.Fatalf("Write = %d, %v", n, err)
+			t.Fatalf("Write = %d, %v; want no error", n, err)
 		}
 	})
 }
@@ -191,7 +191,7 @@ func TestWriteAndFillReadsResponse(t *testing.T) {
 		var b *buffer.IoBuffer
 		sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 		if sent != 4 || n != 4 || err != nil || string(b.Bytes()) != "pong" {
-			t.Fatalf("WriteAndFill = %d, %d, %v", sent, n, err)
+			t.Fatalf("WriteAndFill = %d, %d, %v; want 4, 4, nil and \"pong\"", sent, n, err)
 		}
 		b.Release()
 	}
@@ -215,7 +215,7 @@ func TestWriteAndFillIgnoresStaleTimer(t *testing.T) {
 	}()
 	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 4 || n != 4 || err != nil {
-		t.Fatalf("WriteAndFill = %d, %d, %v", sent, n, err)
+		t.Fatalf("WriteAndFill = %d, %d, %v; want 4, 4, nil", sent, n, err)
 	}
 	b.Release()
 }
@@ -232,7 +232,7 @@ func TestWriteAndFillWritesPartially(t *testing.T) {
 	var b *buffer.IoBuffer
 	sent, n, err := c.WriteAndFill(request, &b, 100)
 	if sent != len(request) || n != 3 || err != nil {
-		t.Fatalf("WriteAndFill = %d, %d, %v", sent, n, err)
+		t.Fatalf("WriteAndFill = %d, %d, %v; want %d, 3, nil", sent, n, err, len(request))
 	}
 	b.Release()
 }
@@ -257,7 +257,7 @@ func TestInterruptEndsReadsUntilResume(t *testing.T) {
 	go read()
 	peer.Write([]byte("x"))
 	if err := <-errs; err != nil {
-		t.Fatalf("Fill after Resume = %v", err)
+		t.Fatalf("Fill after Resume = %v, want nil", err)
 	}
 }
 
@@ -320,11 +320,11 @@ func TestDrainKeepsConnectionWithUnreadBytes(t *testing.T) {
 			}
 			defer func() { b.Release() }()
 			if got := string(b.Bytes()); got != "x" || !c.Draining() {
-				t.Errorf("read %q, draining %v", got, c.Draining())
+				t.Errorf("read %q, draining %v; want \"x\" and true", got, c.Draining())
 			}
 			go peer.Write([]byte("y")) // the connection is busy: the drain no longer wakes its reader
 			if _, err := c.Fill(&b, 10); err != nil {
-				t.Errorf("the next read got %v", err)
+				t.Errorf("the next read got %v, want nil", err)
 			}
 		})
 	}
@@ -373,7 +373,7 @@ func TestSpliceStopsAtEOF(t *testing.T) {
 	}()
 	n, ok, rerr, werr := Splice(dst, src, int64(len(data)))
 	if n != int64(len(data)) || !ok || rerr != nil || werr != nil {
-		t.Fatalf("Splice = %d, %v, %v, %v", n, ok, rerr, werr)
+		t.Fatalf("Splice = %d, %v, %v, %v; want %d, true, nil, nil", n, ok, rerr, werr, len(data))
 	}
 	if string(<-got) != string(data) {
 		t.Error("the bytes differ from those sent")
@@ -429,7 +429,7 @@ func TestWriteAndFillWritesAfterReadDeadline(t *testing.T) {
 	}
 	got := make([]byte, 4)
 	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "ping" {
-		t.Fatalf("the peer received %q, %v", got, err)
+		t.Fatalf("the peer received %q, %v; want \"ping\"", got, err)
 	}
 }
 
@@ -444,12 +444,12 @@ func TestWriteAndFillWithoutSocket(t *testing.T) {
 	}()
 	var b *buffer.IoBuffer
 	if sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100); sent != 4 || n != 4 || err != nil {
-		t.Errorf("WriteAndFill = %d, %d, %v", sent, n, err)
+		t.Errorf("WriteAndFill = %d, %d, %v; want 4, 4, nil", sent, n, err)
 	}
 	b.Release()
 	b = nil
 	if sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100); sent != 0 || n != 0 || err != io.ErrClosedPipe {
-		t.Errorf("WriteAndFill on a closed pipe = %d, %d, %v", sent, n, err)
+		t.Errorf("WriteAndFill on a closed pipe = %d, %d, %v; want 0, 0, io.ErrClosedPipe", sent, n, err)
 	}
 	if !c.IsReusable() || c.AwaitReadable() != nil || c.AwaitPeerClose(false) != ErrInterrupted || c.CloseWrite() != nil {
 		t.Error("net.Pipe: want IsReusable = true, AwaitReadable = nil, AwaitPeerClose = ErrInterrupted, CloseWrite = nil")
@@ -466,7 +466,7 @@ func TestWriteAndFillReportsSent(t *testing.T) {
 	var b *buffer.IoBuffer
 	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 0 || n != 0 || err == nil || b != nil {
-		t.Errorf("WriteAndFill after a reset = %d, %d, %v, buffer %v", sent, n, err, b)
+		t.Errorf("WriteAndFill after a reset = %d, %d, %v, buffer %v; want 0, 0, an error, no buffer", sent, n, err, b)
 	}
 }
 
@@ -492,7 +492,7 @@ func TestUnreadBytesAreReadFirst(t *testing.T) {
 			}
 		}
 		if got := string(b.Bytes()); got != "> hello world" {
-			t.Errorf("filled %q", got)
+			t.Errorf("filled %q, want \"> hello world\"", got)
 		}
 	})
 	t.Run("Fill without a buffer", func(t *testing.T) {
@@ -524,7 +524,7 @@ func TestStaleWriteTimerDoesNotEndWrite(t *testing.T) {
 		<-time.After(time.Minute) // the timer fires between the writes
 		time.AfterFunc(900*time.Millisecond, read)
 		if _, err := c.Write([]byte("b")); err != nil {
-			t.Errorf("Write after the timer of an earlier write fired = %v", err)
+			t.Errorf("Write after the timer of an earlier write fired = %v, want nil", err)
 		}
 	})
 }
@@ -546,7 +546,7 @@ func TestDrainKeepsBusyConnection(t *testing.T) {
 	peer.Write([]byte("x"))
 	var b *buffer.IoBuffer
 	if _, err := c.Fill(&b, 10); err != nil {
-		t.Errorf("Fill while busy = %v", err)
+		t.Errorf("Fill while busy = %v, want nil", err)
 	}
 	b.Release()
 	if err := c.SetIdle(true); err != ErrDraining {

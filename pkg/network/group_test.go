@@ -163,14 +163,14 @@ func TestJoinEndedGroupFails(t *testing.T) {
 	if !openGroup.Join(conn) || endedGroup.Join(conn) || conn.group.Load() != &openGroup {
 		t.Error("a failed Join moved the connection to another group")
 	}
-	emptied := openGroup.end()
+	groupEmpty := openGroup.end()
 	select {
-	case <-emptied:
+	case <-groupEmpty:
 		t.Error("the channel of end was closed, but the group has a connection")
 	default:
 	}
 	leaveGroup(conn)
-	<-emptied
+	<-groupEmpty
 }
 
 // TestJoinedConnectionIsDrained verifies that a connection that joins a group concurrently with its
@@ -236,7 +236,7 @@ func TestEndedGroupFallsThroughToNextHandler(t *testing.T) {
 		l.SetHandler(nextHandler, &nextGroup)
 	}()
 	if h := l.handlerFor(conn); h != Handler(nextHandler) || conn.group.Load() != &nextGroup || !replacing.Load() {
-		t.Errorf("served by %v, in the group %p", h, conn.group.Load())
+		t.Errorf("served by %v, in the group %p; want the new handler and its group", h, conn.group.Load())
 	}
 }
 

@@ -35,7 +35,7 @@ func TestServeContinuesAfterDescriptorExhaustion(t *testing.T) {
 		<-served
 		l.Stop()
 		if err := <-serveErr; err != nil {
-			t.Errorf("Serve = %v", err)
+			t.Errorf("Serve = %v, want nil", err)
 		}
 		l.Drain(t.Context())
 	})
@@ -59,7 +59,7 @@ func listen(t *testing.T, opts ListenOptions, h Handler) *Listener {
 		cancel()
 		l.Drain(ctx)
 		if err := <-serveErr; err != nil {
-			t.Errorf("Serve = %v", err)
+			t.Errorf("Serve = %v, want nil", err)
 		}
 	})
 	return l
@@ -256,7 +256,7 @@ func TestParkedConnectionSendsGoAway(t *testing.T) {
 			}
 			rest, err := io.ReadAll(conn)
 			if got := string(first) + string(rest); got != "bye" || err != nil {
-				t.Errorf("read %q, %v", got, err)
+				t.Errorf("read %q, %v; want \"bye\"", got, err)
 			}
 			_ = conn.Close()
 			if n := <-forceClosed; n != 0 {

@@ -91,7 +91,7 @@ func serveUntilEnd(t *testing.T, l *Listener) {
 	t.Cleanup(func() {
 		l.Drain(context.Background())
 		if err := <-serveErr; err != nil {
-			t.Errorf("Serve = %v", err)
+			t.Errorf("Serve = %v, want nil", err)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestUnredirectedConnectionIsServed(t *testing.T) {
 	defer conn.Close()
 	c := <-served
 	if dst, ok := c.Addrs().OriginalDst(); ok {
-		t.Errorf("OriginalDst = %v of a connection to the listener's address", dst)
+		t.Errorf("OriginalDst = %v of a connection to the listener's address, want none", dst)
 	}
 	if got := c.LocalAddr().String(); got != l.Addr().String() {
 		t.Errorf("LocalAddr = %s, want %s", got, l.Addr())
@@ -171,7 +171,7 @@ func TestRedirectedConnectionIsTakenOver(t *testing.T) {
 	bound.arrive(t, "198.51.100.7:80")
 	c := <-got
 	if dst, ok := c.Addrs().OriginalDst(); !ok || dst.String() != "198.51.100.7:80" {
-		t.Errorf("OriginalDst = %v, %v", dst, ok)
+		t.Errorf("OriginalDst = %v, %v; want 198.51.100.7:80, true", dst, ok)
 	}
 	if addr, proxied := c.Addrs().DirectRemote(); proxied || addr.String() != "192.0.2.1:40000" {
 		t.Errorf("DirectRemote = %v, %v; want the socket's address and false", addr, proxied)
@@ -249,7 +249,7 @@ func TestVirtualListenerHasNoSocket(t *testing.T) {
 	v := NewVirtualListener(ListenOptions{Name: "v"}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
 	defer v.Stop()
 	if got := v.Addr().String(); got != "198.51.100.7:80" {
-		t.Errorf("Addr = %s", got)
+		t.Errorf("Addr = %s, want 198.51.100.7:80", got)
 	}
 	if err := v.UseOriginalDst(OriginalDstTProxy, nil); err == nil {
 		t.Error("UseOriginalDst(OriginalDstTProxy) of a listener without a socket succeeded")
@@ -261,11 +261,11 @@ func TestSocketAddressIsNotOriginalDst(t *testing.T) {
 	c := NewConn(&redirectedConn{local, tcpAddr("127.0.0.1:15001")})
 	c.Addrs().SetProxied(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
 	if dst, ok := c.Addrs().OriginalDst(); ok {
-		t.Errorf("OriginalDst = %v, although the proxied address is that of the socket", dst)
+		t.Errorf("OriginalDst = %v, want none: the proxied address is that of the socket", dst)
 	}
 	c.Addrs().SetProxied(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
 	if dst, ok := c.Addrs().OriginalDst(); !ok || dst.String() != "198.51.100.7:80" {
-		t.Errorf("OriginalDst = %v, %v, want the proxied address", dst, ok)
+		t.Errorf("OriginalDst = %v, %v; want the proxied address", dst, ok)
 	}
 }
 
@@ -361,7 +361,7 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 				<-drained // the handler would serve bytes that arrive before it wakes
 			}
 			if err := exchange(newConn); (err == nil) != tt.servesNew {
-				t.Errorf("first exchange of a connection: %v", err)
+				t.Errorf("first exchange of a connection: %v, want success: %t", err, tt.servesNew)
 			}
 			<-drained
 		})

@@ -32,12 +32,12 @@ func TestRelayForwardsHalfClose(t *testing.T) {
 	io.WriteString(client, "requests")
 	client.(*net.TCPConn).CloseWrite()
 	if got, err := io.ReadAll(host); string(got) != "requests" || err != nil {
-		t.Fatalf("the host read %q, %v", got, err)
+		t.Fatalf("the host read %q, %v; want \"requests\"", got, err)
 	}
 	io.WriteString(host, "a response after the client's EOF")
 	host.Close()
 	if got, err := io.ReadAll(client); string(got) != "a response after the client's EOF" || err != nil {
-		t.Fatalf("the client read %q, %v", got, err)
+		t.Fatalf("the client read %q, %v; want the response after the client's EOF", got, err)
 	}
 	if got := <-counts; got != [2]int64{8, 33} {
 		t.Errorf("Relay = %v, want 8 out and 33 in", got)
@@ -52,7 +52,7 @@ func TestRelaySendsUnreadBytesFirst(t *testing.T) {
 	io.WriteString(client, "late")
 	client.(*net.TCPConn).CloseWrite()
 	if got, _ := io.ReadAll(host); string(got) != "early late" {
-		t.Errorf("the host read %q", got)
+		t.Errorf("the host read %q, want \"early late\"", got)
 	}
 	host.Close()
 	<-counts
@@ -183,7 +183,7 @@ func TestSpliceWithoutPipeMovesNothing(t *testing.T) {
 		pipes.put(p)
 	}
 	if n, ok, rerr, werr = Splice(dst, src, 1); n != 1 || !ok || rerr != nil || werr != nil {
-		t.Errorf("Splice with descriptors = %d, %v, %v, %v", n, ok, rerr, werr)
+		t.Errorf("Splice with descriptors = %d, %v, %v, %v; want 1, true, nil, nil", n, ok, rerr, werr)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestAbortIsNotEOF(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(peer); err == nil {
-		t.Errorf("the peer read %q, then EOF", got)
+		t.Errorf("the peer read %q, then EOF; want an error, because the bytes are incomplete", got)
 	}
 }
 

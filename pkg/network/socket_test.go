@@ -197,7 +197,7 @@ func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
 		return <-options
 	}
 	if got := dial(); got[0] != 0 {
-		t.Errorf("default: keepalive options %v", got)
+		t.Errorf("default: keepalive options %v, want keepalive disabled", got)
 	}
 	l.SetKeepAlive(KeepAlive{Enabled: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Probes: 4})
 	if got, want := dial(), [4]int{1, 30, 5, 4}; got != want {
@@ -205,7 +205,7 @@ func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
 	}
 	l.SetKeepAlive(KeepAlive{})
 	if got := dial(); got[0] != 0 {
-		t.Errorf("after SetKeepAlive of the zero value: keepalive options %v", got)
+		t.Errorf("after SetKeepAlive of the zero value: keepalive options %v, want keepalive disabled", got)
 	}
 	l.Drain(context.Background())
 	if err := <-serveErr; err != nil {

@@ -85,6 +85,6 @@ func TestIdlePipesAreBounded(t *testing.T) {
 		p.close()
 	}
 	if n := openPipes(t) - before; n != 0 {
-		t.Errorf("%d pipe ends are open after all pipes were closed", n)
+		t.Errorf("%d pipe ends are open after all pipes were closed, want 0", n)
 	}
 }

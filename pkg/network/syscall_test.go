@@ -55,7 +55,7 @@ func TestSystemCallsAreBounded(t *testing.T) {
 	for range maxIovecs {
 		pieces = append(pieces, buffer.Borrow(make([]byte, maxPieceSize)))
 	}
-	small := []*buffer.IoBuffer{buffer.Borrow(make([]byte, 5)), buffer.Borrow(make([]byte, 7))}
+	smallPieces := []*buffer.IoBuffer{buffer.Borrow(make([]byte, 5)), buffer.Borrow(make([]byte, 7))}
 	p := make([]byte, 1<<20)
 	for _, test := range []struct {
 		name string
@@ -66,7 +66,7 @@ func TestSystemCallsAreBounded(t *testing.T) {
 		{"send one piece", func() (int, syscall.Errno) { return writev(uintptr(fds[0]), pieces[:1]) }, maxSend},
 		{"send pieces", func() (int, syscall.Errno) { return writev(uintptr(fds[0]), pieces) }, maxSend},
 		{"send small pieces and a part of a large one", func() (int, syscall.Errno) {
-			return writev(uintptr(fds[0]), append(small, pieces...))
+			return writev(uintptr(fds[0]), append(smallPieces, pieces...))
 		}, maxSend},
 		{"receive", func() (int, syscall.Errno) { return readFD(uintptr(fds[1]), p) }, maxRecv},
 	} {

@@ -117,12 +117,12 @@ func TestTLSTransfersBytesAndReportsState(t *testing.T) {
 			text := bytes.Repeat([]byte("weft"), 50_000)
 			go peer.Write(text)
 			if got := readPlaintext(t, c, len(text)); !bytes.Equal(got, text) {
-				t.Errorf("read %d bytes, which differ from those sent", len(got))
+				t.Errorf("read %d bytes, want the %d bytes that were sent", len(got), len(text))
 			}
 			go c.Write(text)
 			got := bytes.Repeat([]byte{0}, len(text))
 			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, text) {
-				t.Errorf("the peer's read: %v, or its bytes differ from those sent", err)
+				t.Errorf("the peer's read: %v; want the bytes that were sent", err)
 			}
 			if info := c.TLS(); info == nil || info.Version != tls.VersionTLS13 || info.Protocol != "http/1.1" {
 				t.Errorf("TLS() = %+v, want TLS 1.3 and http/1.1", info)
@@ -174,7 +174,7 @@ func TestAwaitReadableSeesDecryptedBytes(t *testing.T) {
 	}
 	p := make([]byte, 1)
 	if n, err := c.Read(p); n != 1 || err != nil || p[0] != 'o' {
-		t.Fatalf("Read = %d, %v, %q", n, err, p)
+		t.Fatalf("Read = %d, %v, %q; want 1, nil, \"o\"", n, err, p)
 	}
 	for _, want := range []string{"ne", "two"} {
 		if c.IsReusable() || !c.hasBytes() {
@@ -199,7 +199,7 @@ func TestSessionTicketsAreNotReadable(t *testing.T) {
 	}
 	peer.Write([]byte("unsolicited"))
 	if err := c.AwaitReadable(); err != nil || c.IsReusable() {
-		t.Errorf("AwaitReadable = %v, or IsReusable = true with unread bytes", err)
+		t.Errorf("AwaitReadable = %v, want nil, and IsReusable = false because of unread bytes", err)
 	}
 }
 
@@ -229,11 +229,12 @@ func TestTLSCloseNotify(t *testing.T) {
 			if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
 				t.Errorf("the peer's read returned %v, want EOF", err)
 			}
-			// The peer has read everything, so the EOF above was caused by the alert.
+			// The peer has now read the alert, which caused the EOF. After CloseWrite, the socket is
+			// still open.
 			peer.NetConn().SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 			_, err := peer.NetConn().Read(make([]byte, 1))
 			if closed := err == io.EOF; closed != (name == "Close") {
-				t.Errorf("then the read of the socket returned %v", err)
+				t.Errorf("then the read of the socket returned %v, want io.EOF only after Close", err)
 			}
 		})
 	}
@@ -242,7 +243,7 @@ func TestTLSCloseNotify(t *testing.T) {
 		c.CloseWrite()
 		go peer.Write([]byte("late"))
 		if got := readPlaintext(t, c, 4); string(got) != "late" {
-			t.Errorf("read %q", got)
+			t.Errorf("read %q, want \"late\"", got)
 		}
 	})
 	t.Run("Abort sends nothing", func(t *testing.T) {
@@ -334,7 +335,7 @@ func TestTLSReadInterruptAndResume(t *testing.T) {
 			c.Resume()
 			go peer.Write([]byte("more"))
 			if got := readPlaintext(t, c, 4); string(got) != "more" {
-				t.Errorf("after Resume: %q", got)
+				t.Errorf("after Resume: read %q, want \"more\"", got)
 			}
 		})
 	}
@@ -390,8 +391,8 @@ func TestTLSTruncationIsNotEOF(t *testing.T) {
 }
 
 // TestDrainKeepsTLSConnectionWithUnreadBytes verifies that a drain keeps an idle TLS connection
-// that has unread bytes. The drain checks for bytes with a read, so that the woken reader already
-// has its bytes.
+// that has unread bytes. Over TLS the check for unread bytes decrypts them, so the woken reader must
+// return these bytes and not wait.
 func TestDrainKeepsTLSConnectionWithUnreadBytes(t *testing.T) {
 	for name, read := range map[string]func(c *Conn) (string, error){
 		"Fill": func(c *Conn) (string, error) {
@@ -427,7 +428,7 @@ func TestDrainKeepsTLSConnectionWithUnreadBytes(t *testing.T) {
 			}
 			go peer.Write([]byte("y")) // the connection is busy: the drain no longer wakes its reader
 			if got, err := read(c); got != "y" || err != nil {
-				t.Errorf("the next read got %q, %v", got, err)
+				t.Errorf("the next read got %q, %v; want \"y\"", got, err)
 			}
 		})
 	}
@@ -436,7 +437,7 @@ func TestDrainKeepsTLSConnectionWithUnreadBytes(t *testing.T) {
 func TestSealedRecordsAreBounded(t *testing.T) {
 	t.Run("responses to key updates", func(t *testing.T) {
 		c, _ := tlsPair(t, nil)
-		w := (*tlsTransport)(c.secure.Load()) // as tls.Conn responds to key updates
+		w := (*tlsTransport)(c.secure.Load()) // tls.Conn sends its KeyUpdate messages with Write
 		total := 0
 		for record := make([]byte, 27); total < 2*maxSealed; total += len(record) {
 			if _, err := w.Write(record); err != nil {
@@ -520,7 +521,7 @@ func TestHandshakeConsumesUnreadBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.Bytes()[0] != 0x16 {
-		t.Fatalf("the ClientHello begins with %#x", b.Bytes()[0])
+		t.Fatalf("the ClientHello begins with %#x, want 0x16", b.Bytes()[0])
 	}
 	c.Unread(b)
 	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {

@@ -47,14 +47,14 @@ func TestResponseSourceIsRequestDestination(t *testing.T) {
 			b := make([]byte, MaxDatagram)
 			n, flow, err := p.Receive(b)
 			if err != nil || string(b[:n]) != "request" || flow.Source.Port() != conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() {
-				t.Fatalf("Receive = %q from %v, %v", b[:n], flow, err)
+				t.Fatalf("Receive = %q from %v, %v; want \"request\" from the client", b[:n], flow, err)
 			}
 			if err := p.Send([]byte("response"), flow); err != nil {
 				t.Fatal(err)
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // fails only on a closed socket
 			if n, err := conn.Read(b); err != nil || string(b[:n]) != "response" {
-				t.Errorf("the client received %q, %v", b[:n], err)
+				t.Errorf("the client received %q, %v; want \"response\"", b[:n], err)
 			}
 		})
 	}
@@ -69,17 +69,17 @@ func TestPacketConnEndsWithClose(t *testing.T) {
 	}()
 	_ = p.Close() // Receive returns the error
 	if err := <-receiveErr; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Receive after Close = %v", err)
+		t.Errorf("Receive after Close = %v, want net.ErrClosed", err)
 	}
 }
 
 func TestParsePacketInfoIgnoresMalformedData(t *testing.T) {
 	v4, v6 := appendPacketInfo(nil, netip.MustParseAddr("192.0.2.1")), appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1"))
 	if got := parsePacketInfo(v4); got != netip.MustParseAddr("192.0.2.1") {
-		t.Errorf("parsePacketInfo of IPv4 data = %v", got)
+		t.Errorf("parsePacketInfo of IPv4 data = %v, want 192.0.2.1", got)
 	}
 	if got := parsePacketInfo(v6); got != netip.MustParseAddr("2001:db8::1") {
-		t.Errorf("parsePacketInfo of IPv6 data = %v", got)
+		t.Errorf("parsePacketInfo of IPv6 data = %v, want 2001:db8::1", got)
 	}
 	for n := range controlHeaderSize + 4 {
 		if got := parsePacketInfo(v6[:n]); got.IsValid() {
@@ -89,7 +89,7 @@ func TestParsePacketInfoIgnoresMalformedData(t *testing.T) {
 	message := appendControlHeader(nil, 4, 1, 29)
 	message = append(message, 1, 2, 3, 4, 0, 0, 0, 0)
 	if got := parsePacketInfo(append(message, v6...)); got != netip.MustParseAddr("2001:db8::1") {
-		t.Errorf("parsePacketInfo after another message = %v", got)
+		t.Errorf("parsePacketInfo after another message = %v, want 2001:db8::1", got)
 	}
 }
 
@@ -166,16 +166,16 @@ func TestPollerCallsEachHandler(t *testing.T) {
 	for i := range collectors {
 		local := collectors[i].peer.LocalAddr().String()
 		if got := <-collectors[i].received + " " + <-collectors[i].received; got != local+"one "+local+"two" {
-			t.Errorf("peer %d received %q", i, got)
+			t.Errorf("peer %d received %q, want %q", i, got, local+"one "+local+"two")
 		}
 		collectors[i].peer.Close()
 		collectors[i].peer.Close()
 		if err := collectors[i].peer.Send([]byte("late")); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Send after Close = %v", err)
+			t.Errorf("Send after Close = %v, want net.ErrClosed", err)
 		}
 	}
 	if len(poll.sockets) != 0 {
-		t.Errorf("%d sockets remain in the poller", len(poll.sockets))
+		t.Errorf("%d sockets remain in the poller, want 0", len(poll.sockets))
 	}
 }
 
@@ -219,7 +219,7 @@ func TestErrConnRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-c.received; got != "error: "+ErrConnRefused.Error() {
-		t.Errorf("received %q", got)
+		t.Errorf("received %q, want %v", got, ErrConnRefused)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestDialPacketSource(t *testing.T) {
 	}
 	defer peer.Close()
 	if got := peer.LocalAddr().Addr().String(); got != "127.0.0.9" {
-		t.Errorf("LocalAddr = %s", got)
+		t.Errorf("LocalAddr = %s, want 127.0.0.9", got)
 	}
 	if _, err := (Dialer{}).DialPacket("name:80"); err == nil {
 		t.Error("DialPacket accepted a host name")
@@ -248,7 +248,7 @@ func FuzzPacketInfo(f *testing.F) {
 			return
 		}
 		if decoded := parsePacketInfo(appendPacketInfo(nil, addr)); decoded != addr {
-			t.Errorf("parsePacketInfo(appendPacketInfo(%v)) = %v", addr, decoded)
+			t.Errorf("parsePacketInfo(appendPacketInfo(%v)) = %v, want the same address", addr, decoded)
 		}
 	})
 }

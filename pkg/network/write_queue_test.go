@@ -82,7 +82,7 @@ func TestFullSocketDoesNotBlockSenders(t *testing.T) {
 	go func() { q.AwaitCapacity(); close(capacity) }()
 	got, err := io.ReadAll(io.LimitReader(peer, int64(n*len(frame))))
 	if err != nil || len(got) != n*len(frame) {
-		t.Fatalf("received %d bytes, %v", len(got), err)
+		t.Fatalf("received %d bytes, %v, want %d bytes", len(got), err, n*len(frame))
 	}
 	for i := range n {
 		if string(got[i*len(frame):(i+1)*len(frame)]) != frame {
@@ -92,7 +92,7 @@ func TestFullSocketDoesNotBlockSenders(t *testing.T) {
 	<-capacity
 	q.Close()
 	if q.Queued() != 0 {
-		t.Errorf("%d bytes are queued", q.Queued())
+		t.Errorf("%d bytes are queued, want 0", q.Queued())
 	}
 }
 
@@ -142,7 +142,7 @@ func TestStalledPeerFailsQueue(t *testing.T) {
 	}
 	running.Wait()
 	if q.Queued() != 0 {
-		t.Errorf("%d bytes are queued", q.Queued())
+		t.Errorf("%d bytes are queued, want 0", q.Queued())
 	}
 }
 
@@ -154,7 +154,7 @@ func TestLostConnectionRejectsFrames(t *testing.T) {
 		_ = appendFrame(q, "x")
 		if err := q.Flush(); err != nil {
 			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("Flush = %v", err)
+				t.Errorf("Flush = %v, want EPIPE or ECONNRESET", err)
 			}
 			break
 		}
@@ -169,11 +169,11 @@ func TestFramesAfterCloseAreRejected(t *testing.T) {
 	_ = appendFrame(q, "last")
 	q.Close()
 	if err := appendFrame(q, "more"); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("appendFrame = %v", err)
+		t.Errorf("appendFrame = %v, want os.ErrClosed", err)
 	}
 	_ = q.conn.Close()
 	if got, _ := io.ReadAll(peer); string(got) != "last" {
-		t.Errorf("the peer received %q", got)
+		t.Errorf("the peer received %q, want \"last\"", got)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestFailEndsAwaitCapacity(t *testing.T) {
 	go q.Fail(failure)
 	q.AwaitCapacity()
 	if err := appendFrame(q, "x"); !errors.Is(err, failure) {
-		t.Errorf("appendFrame = %v", err)
+		t.Errorf("appendFrame = %v, want %v", err, failure)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 		return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	}
 	if n, err, connErr := q.AppendFrame(10, frame("before ")); n != 7 || err != nil || connErr != nil {
-		t.Fatalf("AppendFrame = %d, %v, %v", n, err, connErr)
+		t.Fatalf("AppendFrame = %d, %v, %v; want 7, nil, nil", n, err, connErr)
 	}
 	frameErr := errors.New("broken")
 	if n, err, connErr := q.AppendFrame(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), frameErr }); n != 0 || err != frameErr || connErr != nil {
@@ -223,11 +223,11 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 	}
 	got := make([]byte, len("before after"))
 	if _, err := io.ReadFull(b, got); err != nil || string(got) != "before after" {
-		t.Errorf("sent %q, %v", got, err)
+		t.Errorf("sent %q, %v; want \"before after\"", got, err)
 	}
 	q.Fail(io.EOF)
 	if _, err, connErr := q.AppendFrame(10, frame("x")); err != nil || connErr == nil {
-		t.Errorf("AppendFrame on a lost connection = %v, %v", err, connErr)
+		t.Errorf("AppendFrame on a lost connection = %v, %v; want nil and an error", err, connErr)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestPartialWritesKeepPieces(t *testing.T) {
 	}
 	q.Close()
 	if n := q.Queued(); n != 0 {
-		t.Errorf("%d bytes are queued", n)
+		t.Errorf("%d bytes are queued, want 0", n)
 	}
 }
 
@@ -271,13 +271,13 @@ func TestStalledPeerIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := local.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("Read = %d, %v", n, err)
+			t.Errorf("Read = %d, %v; want 0, io.ErrClosedPipe", n, err)
 		}
 		if elapsed := time.Since(start); elapsed < 30*time.Second || elapsed > time.Minute {
 			t.Errorf("closed after %v, want 30 s to twice that: see SetWriteTimeout", elapsed)
 		}
 		if err := appendFrame(q, "another"); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("appendFrame after the close: %v", err)
+			t.Errorf("appendFrame after the close: %v, want os.ErrDeadlineExceeded", err)
 		}
 	})
 }
