@@ -63,8 +63,7 @@ func (a Addrs) OriginalDst() (netip.AddrPort, bool) {
 	return dst, ok && (override.redirected || dst != socketAddr)
 }
 
-// DirectRemote returns the remote address of the socket, and whether a proxied address replaces
-// it.
+// DirectRemote returns the remote address of the socket, and whether a proxied address replaces it.
 func (a Addrs) DirectRemote() (addr net.Addr, proxied bool) {
 	override := a.conn.addrOverride
 	return a.conn.nc.RemoteAddr(), override != nil && !override.redirected

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ConnLimiter limits the open connections of several listeners together, and pauses
-// accepting. The zero value sets no limit. Safe for concurrent use.
+// ConnLimiter limits the open connections of several listeners together, and pauses accepting. The
+// zero value sets no limit. Safe for concurrent use.
 type ConnLimiter struct {
 	open           atomic.Int64  // number of open connections
 	limit          atomic.Int64  // maximum number of open connections; 0: no limit
@@ -27,12 +27,12 @@ const fractionScale = 1 << 32
 // Active returns how many connections are open.
 func (l *ConnLimiter) Active() int64 { return l.open.Load() }
 
-// SetLimit sets the maximum number of open connections; 0: no limit. Listeners accept
-// further connections and close them immediately. A lower limit closes no open connection.
+// SetLimit sets the maximum number of open connections; 0: no limit. Listeners accept further
+// connections and close them immediately. A lower limit closes no open connection.
 func (l *ConnLimiter) SetLimit(n int64) { l.limit.Store(n) }
 
-// SetRejectFraction makes the listeners close a fraction of the new connections immediately,
-// from 0 to 1.
+// SetRejectFraction makes the listeners close a fraction of the new connections immediately, from 0
+// to 1.
 func (l *ConnLimiter) SetRejectFraction(fraction float64) {
 	l.rejectFraction.Store(uint64(min(1, max(0, fraction)) * fractionScale))
 }
@@ -40,8 +40,7 @@ func (l *ConnLimiter) SetRejectFraction(fraction float64) {
 // Refused returns how many connections were closed immediately because of SetRejectFraction.
 func (l *ConnLimiter) Refused() uint64 { return l.refused.Load() }
 
-// PauseAccept leaves new connections in the kernel, up to the backlog. A second call does
-// nothing.
+// PauseAccept leaves new connections in the kernel, up to the backlog. A second call does nothing.
 func (l *ConnLimiter) PauseAccept() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +61,7 @@ func (l *ConnLimiter) ResumeAccept() {
 	}
 }
 
-// resumed returns a channel that is closed when accepting resumes; nil: accepting is not
-// paused.
+// resumed returns a channel that is closed when accepting resumes; nil: accepting is not paused.
 func (l *ConnLimiter) resumed() <-chan struct{} {
 	if l == nil || !l.maybePaused.Load() {
 		return nil
@@ -102,8 +100,8 @@ type AcceptRate struct {
 	Burst     int // at least 1
 }
 
-// tokenBucket is a token bucket: each accepted connection takes one token. The accepting
-// goroutine owns it.
+// tokenBucket is a token bucket: each accepted connection takes one token. The accepting goroutine
+// owns it.
 type tokenBucket struct {
 	rate    AcceptRate
 	tokens  float64
@@ -135,8 +133,8 @@ func (b *tokenBucket) take(now time.Time, rate AcceptRate) (wait time.Duration) 
 // rate has changed.
 const maxRateWait = time.Second
 
-// awaitAccept waits until the listener may accept. It returns false when the listener must
-// stop accepting.
+// awaitAccept waits until the listener may accept. It returns false when the listener must stop
+// accepting.
 func (l *Listener) awaitAccept(ctx context.Context, b *tokenBucket) bool {
 	for {
 		wait := b.take(time.Now(), *l.rate.Load())

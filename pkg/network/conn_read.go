@@ -59,10 +59,10 @@ func (c *Conn) readState() *readState {
 	return c.reader.state
 }
 
-// Fill waits until there are bytes and appends the bytes of one read to *buf. If *buf is
-// nil, Fill takes a buffer of the given size only once there is something to read, so that a
-// waiting connection holds none. It may do so even when it returns an error: the caller
-// always releases *buf. Fill grows a full *buf.
+// Fill waits until there are bytes and appends the bytes of one read to *buf. If *buf is nil, Fill
+// takes a buffer of the given size only once there is something to read, so that a waiting
+// connection holds none. *buf may be set even if Fill returns an error: the caller always releases
+// it. Fill grows a full *buf.
 //
 // Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted, ErrDraining (only
 // while idle), or the error of the connection.
@@ -123,8 +123,8 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 	return r.n, err
 }
 
-// Unread makes the next Fill return the bytes of b before those of the socket. The
-// connection owns b from now on.
+// Unread makes the next Fill return the bytes of b before those of the socket. The connection owns
+// b from now on.
 func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread.buf = b }
 
 // WriteAndFill writes out and then reads as Fill does. It saves the read attempt with which Fill
@@ -150,8 +150,7 @@ func (c *Conn) WriteAndFill(out []byte, buf **buffer.IoBuffer, size int) (sent, 
 	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
 		return sent, 0, err
 	}
-	// The socket is full, or the read timer has fired: in both cases the rest can be
-	// written.
+	// The socket is full, or the read timer has fired: Write sends the rest.
 	if len(rest) > 0 {
 		m, err := c.Write(rest)
 		sent += m

@@ -28,7 +28,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 // writePlain writes all of p to the socket.
 func (c *Conn) writePlain(p []byte) (int, error) {
 	c.writer.timer.start(c.nc)
-	written, rearmed := 0, false // rearmed: the timer was started in this call
+	written, rearmed := 0, false // rearmed: this call has armed the timer
 	for {
 		n, err := c.writeOnce(p[written:])
 		written += n

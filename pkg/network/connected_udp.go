@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ConnectedUDP is a UDP socket that is connected to one address: it sends only there and
-// receives only from there. It holds a descriptor, but no goroutine and no buffer: a Poller
-// reports when there is something to receive. Safe for concurrent use.
+// ConnectedUDP is a UDP socket that is connected to one address: it sends only there and receives
+// only from there. It holds a descriptor, but no goroutine and no buffer: a Poller reports when
+// there is something to receive. Safe for concurrent use.
 type ConnectedUDP struct {
 	mu      sync.Mutex
 	fd      int // guarded by mu; -1: closed
@@ -24,8 +24,8 @@ type ConnectedUDP struct {
 
 // ReadHandler handles the event that a ConnectedUDP has a datagram or an error to receive.
 type ReadHandler interface {
-	// Readable receives the datagram or the error. Poller.Run makes one call at a time, and lends
-	// buffer until the call returns.
+	// Readable receives the datagram or the error. Poller.Run makes one call at a time. Readable
+	// may use buffer until it returns.
 	Readable(buffer []byte)
 }
 
@@ -111,8 +111,7 @@ func (u *ConnectedUDP) Receive(b []byte) (int, error) {
 
 // Errors of ConnectedUDP.
 var (
-	// ErrSendBufferFull means that the kernel has no space for the datagram, which was not
-	// sent.
+	// ErrSendBufferFull means that the kernel has no space for the datagram, which was not sent.
 	ErrSendBufferFull = errors.New("the send buffer of the socket is full")
 	// ErrWouldBlock means that there is nothing to receive.
 	ErrWouldBlock = errors.New("nothing to receive")

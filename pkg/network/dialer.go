@@ -12,19 +12,18 @@ import (
 
 // Dialer connects to upstream hosts. The zero value is ready.
 type Dialer struct {
-	// KeepAlive configures TCP keepalive. The zero value sends the first probe after 15 s,
-	// and nine probes 15 s apart.
+	// KeepAlive configures TCP keepalive. The zero value sends the first probe after 15 s, and nine
+	// probes 15 s apart.
 	KeepAlive KeepAlive
 
-	// Source4 and Source6 are the source addresses of connections to IPv4 and IPv6 hosts;
-	// the zero Addr: the system chooses. They have no effect on unix sockets.
+	// Source4 and Source6 are the source addresses of connections to IPv4 and IPv6 hosts; the zero
+	// Addr: the system chooses. They have no effect on unix sockets.
 	Source4, Source6 netip.Addr
-	// Port4 and Port6 are the source ports, whatever the address; 0: the system chooses.
-	// They apply to TCP only.
+	// Port4 and Port6 are the source ports, whatever the address; 0: the system chooses. They apply
+	// to TCP only.
 	Port4, Port6 uint16
 
-	// Mark is the socket mark (SO_MARK) that kernel rules match; 0: none. It needs
-	// CAP_NET_ADMIN.
+	// Mark is the socket mark (SO_MARK) that kernel rules match; 0: none. It needs CAP_NET_ADMIN.
 	Mark uint32
 }
 

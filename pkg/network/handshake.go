@@ -30,8 +30,8 @@ func (c *Conn) TLS() *TLS {
 
 // ServerHandshake starts TLS on the connection as the server: once it has returned nil, the methods
 // of c read and write plaintext. The handshake consumes the unread bytes. At the deadline it fails
-// with os.ErrDeadlineExceeded. If it fails, it has sent the alert if there is one, and the caller
-// must close the connection. The goroutine that reads and writes calls it once.
+// with os.ErrDeadlineExceeded. If the handshake fails, ServerHandshake tries to send the TLS alert,
+// and the caller must close the connection. The goroutine that reads and writes calls it once.
 func (c *Conn) ServerHandshake(config *tls.Config, deadline time.Time) error {
 	s := newTLSLayer(c)
 	s.tls = tls.Server((*tlsTransport)(s), config)

@@ -6,8 +6,8 @@ import "time"
 type GoAwayHandler interface {
 	Handler
 	// SendGoAway announces the end. The listener calls it, instead of ServeConn, when the
-	// connection must end while it is parked, and closes the connection after a short
-	// linger. SendGoAway must neither wait nor read.
+	// connection must end while it is parked, and closes the connection after a short linger.
+	// SendGoAway must neither wait nor read.
 	SendGoAway()
 }
 

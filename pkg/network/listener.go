@@ -41,8 +41,8 @@ type ListenerCounter interface {
 	Closed(CloseReason) // an accepted connection has ended
 }
 
-// Listener accepts connections and passes each one, on its own goroutine, to the handler
-// that is active at that moment.
+// Listener accepts connections and passes each one, on its own goroutine, to the handler that is
+// active at that moment.
 type Listener struct {
 	opts    ListenOptions  // immutable
 	ln      net.Listener   // immutable; nil: the listener is virtual
@@ -61,7 +61,7 @@ type Listener struct {
 	stopped bool               // guarded by mu
 	// replaced: the listener has stopped, but another one serves its address.
 	replaced bool                // guarded by mu
-	idle     map[*Conn]time.Time // guarded by mu; when CloseIdle first saw them idle; nil: not tracked
+	idle     map[*Conn]time.Time // guarded by mu; when CloseIdle recorded each parked connection; nil: not tracked
 
 	stopping chan struct{} // closed by Stop
 }
@@ -118,16 +118,16 @@ type activeHandler struct {
 }
 
 // SetHandler makes h serve the connections accepted from now on. They belong to g from the
-// beginning; nil: to no group. The previous group ends only when DrainGroupAfterNext or
-// DrainGroup ends it.
+// beginning; nil: to no group. The previous group ends only when DrainGroupAfterNext or DrainGroup
+// ends it.
 func (l *Listener) SetHandler(h Handler, g *ConnGroup) { l.active.Store(&activeHandler{h, g}) }
 
-// SetMaxConnections changes the limit of ListenOptions; 0: no limit. A lower limit closes no
-// open connection.
+// SetMaxConnections changes the limit of ListenOptions; 0: no limit. A lower limit closes no open
+// connection.
 func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 
-// Serve accepts until Stop or a failure of the socket. When the process runs out of
-// descriptors, Serve backs off and continues.
+// Serve accepts until Stop or a failure of the socket. When the process runs out of descriptors,
+// Serve backs off and continues.
 func (l *Listener) Serve(ctx context.Context) error {
 	if l.virtual != nil {
 		l.serveVirtual(ctx)
@@ -187,8 +187,8 @@ func (l *Listener) startConn(ctx context.Context, nc net.Conn) {
 	}
 }
 
-// addConn adds c to the listener, or closes c if a connection limit is reached. It returns
-// false, and leaves c open, if the listener has stopped.
+// addConn adds c to the listener, or closes c if a connection limit is reached. It returns false,
+// and leaves c open, if the listener has stopped.
 func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
 	c.state.apply(eventAccept)
@@ -225,8 +225,7 @@ func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 	return true
 }
 
-// refuseConn counts and closes a connection that will not be served, without running close
-// hooks.
+// refuseConn counts and closes a connection that will not be served, without running close hooks.
 func (l *Listener) refuseConn(c *Conn) {
 	if l.opts.Counter != nil {
 		l.opts.Counter.Refused()
@@ -241,7 +240,7 @@ func (l *Listener) handlerFor(c *Conn) Handler {
 		if active.group == nil || active.group.Join(c) {
 			return active.handler
 		}
-		// The handler was just replaced, and its group ended.
+		// The group has ended, because SetHandler has just replaced the handler: load again.
 	}
 }
 
@@ -262,13 +261,13 @@ func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
 	l.endConn(c)
 }
 
-// serveRecovered limits a panic of the handler to its connection.
+// serveRecovered calls the handler. A panic of the handler ends only its connection.
 func (l *Listener) serveRecovered(ctx context.Context, c *Conn, h Handler) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 			c.CloseReason = ClosedInternalError
-			_ = c.closeWithoutNotify() // its data is incomplete; the handler may have closed it
+			_ = c.closeWithoutNotify() // the data is incomplete; the handler may have closed c
 			l.opts.Log.Error("panic while serving a connection, which was closed; this is a defect, please report it",
 				"listener", l.opts.Name, "panic", p, "stack", string(debug.Stack()))
 		}
@@ -286,7 +285,8 @@ func (l *Listener) sendGoAway(c *Conn, p GoAwayHandler) error {
 	return err
 }
 
-// park waits for bytes of an idle connection in place of its handler.
+// park waits for bytes of an idle connection, and then calls serve, or ends the connection if it
+// must end before bytes arrive.
 func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 	c.shrink()
 	c.state.apply(eventPark)

@@ -13,9 +13,9 @@ import (
 //
 // A FIN shows this, because it acknowledges everything that its sender had received. A reset
 // acknowledges nothing, and may come from an application that has read the bytes. If bytes arrive
-// after the peer closed its socket, it sends a reset after the FIN; the counters of this kernel
-// stay valid. NotReceived returns false for connections that are not TCP, and where the kernel does
-// not count (before Linux 4.19).
+// after the peer closed its socket, the peer sends a reset after the FIN; the counters of the local
+// kernel stay valid. NotReceived returns false for connections that are not TCP, and on kernels
+// without these counters (before Linux 4.19).
 func (c *Conn) NotReceived(err error) bool {
 	if c.raw == nil || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return false

@@ -15,11 +15,11 @@ type OriginalDstMode uint8
 const (
 	// OriginalDstOff means that clients connect to the listener's address.
 	OriginalDstOff OriginalDstMode = iota
-	// OriginalDstRedirect means that the kernel has rewritten the destination (REDIRECT or
-	// DNAT of iptables and nftables on this machine), and reports the original one.
+	// OriginalDstRedirect means that the kernel has rewritten the destination (REDIRECT or DNAT of
+	// iptables and nftables on this machine), and reports the original one.
 	OriginalDstRedirect
-	// OriginalDstTProxy means that the kernel has rewritten nothing (TPROXY): the destination
-	// is the socket's local address, which may belong to another machine.
+	// OriginalDstTProxy means that the kernel has rewritten nothing (TPROXY): the destination is
+	// the socket's local address, which may belong to another machine.
 	OriginalDstTProxy
 )
 
@@ -54,8 +54,8 @@ func (l *Listener) UseOriginalDst(mode OriginalDstMode, lookup ListenerLookup) e
 	return nil
 }
 
-// SetTransparent makes the listener's socket transparent, as OriginalDstTProxy requires. It
-// is the part of UseOriginalDst that can fail, and changes nothing else.
+// SetTransparent makes the listener's socket transparent, as OriginalDstTProxy requires. It is the
+// part of UseOriginalDst that can fail, and changes nothing else.
 func (l *Listener) SetTransparent() error {
 	s, ok := l.ln.(syscall.Conn)
 	if !ok {
@@ -71,8 +71,8 @@ func (l *Listener) SetTransparent() error {
 	return nil
 }
 
-// redirect sets c's original destination and passes c to the listener for it. It reports
-// whether it passed c to another listener or closed c.
+// redirect sets c's original destination and passes c to the listener for it. It reports whether it
+// passed c to another listener or closed c.
 func (l *Listener) redirect(d *originalDstConfig, c *Conn) (handled bool) {
 	dst, ok := originalDst(d.mode, c, l.ln.Addr())
 	if !ok {
@@ -117,8 +117,8 @@ func originalDst(mode OriginalDstMode, c *Conn, listenAddr net.Addr) (netip.Addr
 	return dst, true
 }
 
-// addrPortOf returns the address of a TCP socket, without a zone. It turns an IPv4-mapped
-// address into an IPv4 address.
+// addrPortOf returns the address of a TCP socket, without a zone. It turns an IPv4-mapped address
+// into an IPv4 address.
 func addrPortOf(a net.Addr) (netip.AddrPort, bool) {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -132,7 +132,7 @@ func addrPortOf(a net.Addr) (netip.AddrPort, bool) {
 type virtualSocket struct {
 	addr    net.Addr
 	serving chan struct{}   // closed when Serve runs
-	ctx     context.Context //nolint:containedctx // Serve's; written before serving is closed
+	ctx     context.Context //nolint:containedctx // the context of Serve; written before serving is closed
 }
 
 // NewVirtualListener returns a listener without a socket. Other listeners pass connections to it,
@@ -165,9 +165,9 @@ func (l *Listener) serveVirtual(ctx context.Context) {
 	<-l.stopping
 }
 
-// StopReplaced is Stop for a listener that is removed while Weft continues. If it is virtual,
-// another listener serves its address without a gap. So Drain then closes a connection that has not
-// had an exchange only after its first one.
+// StopReplaced is Stop for a listener that is removed while Weft continues. If the listener is
+// virtual, another listener serves its address without a gap, so clients do not expect new
+// connections to close. Drain then closes a connection without an exchange only after its first one.
 func (l *Listener) StopReplaced() {
 	l.Stop()
 	if l.virtual != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // IsReusable reports whether the connection is open and its peer has sent nothing, as a pool
-// requires before it reuses a connection. It costs a system call and never waits. It returns
-// true for connections that are not sockets.
+// requires before it reuses a connection. It costs a system call and never waits. It returns true
+// for connections that are not sockets.
 func (c *Conn) IsReusable() bool {
 	if c.raw == nil {
 		return true
@@ -19,8 +19,8 @@ func (c *Conn) IsReusable() bool {
 	return c.raw.Control(r.peek) == nil && r.peeked < 0
 }
 
-// hasBytes reports whether there are bytes to read. It returns false for connections that
-// are not sockets.
+// hasBytes reports whether there are bytes to read. It returns false for connections that are not
+// sockets.
 func (c *Conn) hasBytes() bool {
 	if c.raw == nil {
 		return false
@@ -63,8 +63,8 @@ func (c *Conn) AwaitReadable() error {
 	}
 }
 
-// readAhead waits until there is plaintext and keeps it for the next read: only reading
-// shows whether the socket holds a complete record.
+// readAhead waits until there is plaintext and keeps it for the next read: only reading shows
+// whether the socket holds a complete record.
 func (c *Conn) readAhead() error {
 	var b *buffer.IoBuffer
 	_, err := c.Fill(&b, readAheadSize)
@@ -80,16 +80,16 @@ func (c *Conn) readAhead() error {
 
 // AwaitPeerClose waits until the peer has closed, reset or half-closed the connection, or until
 // Interrupt ends the wait (ErrInterrupted). It leaves bytes that arrive meanwhile unread. With
-// halfClose, a half-close by the peer does not end the wait. A connection that is not a socket
+// allowHalfClose, a half-close by the peer does not end the wait. A connection that is not a socket
 // cannot be watched without reading: AwaitPeerClose returns ErrInterrupted immediately.
-func (c *Conn) AwaitPeerClose(halfClose bool) error {
+func (c *Conn) AwaitPeerClose(allowHalfClose bool) error {
 	if c.raw == nil {
 		return ErrInterrupted
 	}
 	for {
 		var result error
 		err := c.raw.Read(func(fd uintptr) bool {
-			result = peerClosed(fd, halfClose)
+			result = peerClosed(fd, allowHalfClose)
 			return result != nil
 		})
 		if err == nil {

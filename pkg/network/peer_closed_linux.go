@@ -9,8 +9,8 @@ import (
 )
 
 // peerClosed returns why the peer of fd has closed the connection; nil if it has not. With
-// halfClose, a half-close by the peer does not count.
-func peerClosed(fd uintptr, halfClose bool) error {
+// allowHalfClose, a half-close by the peer does not count.
+func peerClosed(fd uintptr, allowHalfClose bool) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	for {
 		_, err := unix.Poll(fds[:], 0)
@@ -26,7 +26,7 @@ func peerClosed(fd uintptr, halfClose bool) error {
 		return os.NewSyscallError("poll", unix.ECONNRESET)
 	case events&(unix.POLLHUP|unix.POLLRDHUP) == 0:
 		return nil
-	case events&unix.POLLHUP == 0 && halfClose:
+	case events&unix.POLLHUP == 0 && allowHalfClose:
 		return nil
 	}
 	return io.EOF

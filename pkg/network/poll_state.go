@@ -34,8 +34,8 @@ type writeState struct {
 	err error
 }
 
-// tryRead reads once. The runtime's poller calls it with the read side locked: once at
-// first, then whenever the socket became readable, until it returns true.
+// tryRead reads once. The runtime's poller calls it with the read side locked: once at first, then
+// whenever the socket became readable, until it returns true.
 func (r *readState) tryRead(fd uintptr) bool {
 	if r.secure != nil {
 		return r.tryReadTLS(fd)

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller waits for many ConnectedUDP sockets on the goroutine of Run. A socket costs an entry in
-// the kernel and an entry in a map; a goroutine for each socket would also cost a stack.
+// Poller waits for many ConnectedUDP sockets on the goroutine of Run, so that a socket costs no
+// goroutine of its own.
 //
-// A Poller is an epoll instance that the runtime's poller watches: when one of its sockets
-// is readable, Run wakes up.
+// A Poller is an epoll instance that the runtime's poller watches: when one of its sockets is
+// readable, Run wakes up.
 type Poller struct {
 	file *os.File        // of the epoll
 	raw  syscall.RawConn // of file
@@ -46,8 +46,8 @@ func NewPoller() (*Poller, error) {
 	return &Poller{file: file, raw: raw, fd: fd, sockets: make(map[int32]*ConnectedUDP)}, nil
 }
 
-// Add makes Run call handler when u has something to receive, until u is closed. The caller
-// adds a socket only once.
+// Add makes Run call handler when u has something to receive, until u is closed. The caller adds a
+// socket only once.
 func (p *Poller) Add(u *ConnectedUDP, handler ReadHandler) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// Stream is one side of Relay: a byte stream in both directions, each of which ends
-// separately.
+// Stream is one side of Relay: a byte stream in both directions, each of which ends separately.
 type Stream interface {
 	io.ReadWriteCloser
 	CloseWrite() error
@@ -28,8 +27,8 @@ type RelayCounters struct {
 	idle      bool         // owned by the goroutine that calls Relay
 }
 
-// Idle reports whether Relay has ended because no byte moved for the idle time. The goroutine
-// that called Relay may call it afterwards.
+// Idle reports whether Relay has ended because no byte moved for the idle time. The goroutine that
+// called Relay may call it afterwards.
 func (c *RelayCounters) Idle() bool { return c.idle }
 
 // Relay copies bytes between conn and peer until both directions have ended, either failed, or
@@ -102,8 +101,8 @@ func recoverPanic(f func() error) (err error) {
 // deadliner is a stream with a read deadline.
 type deadliner interface{ SetReadDeadline(t time.Time) }
 
-// copyOneWay copies from src to dst and returns nil when src ends. It adds the bytes that
-// dst has taken to count.
+// copyOneWay copies from src to dst and returns nil when src ends. It adds the bytes that dst has
+// taken to count.
 func copyOneWay(src io.Reader, dst io.Writer, start time.Time, idleTimeout time.Duration, lastMoved, count *atomic.Int64) error {
 	withDeadline, _ := src.(deadliner)
 	for {
@@ -161,8 +160,9 @@ func copyOnce(src io.Reader, dst io.Writer, count *atomic.Int64) (int64, error) 
 }
 
 const (
-	// relayBufferSize is the maximum number of bytes that one copy moves.
+	// relayBufferSize is the maximum number of bytes that one copy moves through a buffer.
 	relayBufferSize = 64 << 10
-	// maxSpliceRound is the number of spliced bytes after which the idle time starts again.
+	// maxSpliceRound is the maximum number of bytes that one copy splices. The idle time starts
+	// again after each copy.
 	maxSpliceRound = 1 << 20
 )

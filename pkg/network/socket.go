@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepAlive configures TCP keepalive probes. The field or function that takes it defines the
-// zero value.
+// KeepAlive configures TCP keepalive probes. The field or function that takes a KeepAlive says what
+// its zero value means.
 type KeepAlive struct {
 	Enabled  bool
 	Idle     time.Duration // before the first probe; 0: the system's default
@@ -20,8 +20,8 @@ type KeepAlive struct {
 	Probes   int           // without a response; 0: the system's default
 }
 
-// config returns k in the form of package net, where 0 means the defaults of that package
-// and a negative value those of the system.
+// config returns k in the form of package net, where 0 means the defaults of that package and a
+// negative value those of the system.
 func (k KeepAlive) config() net.KeepAliveConfig {
 	c := net.KeepAliveConfig{Enable: k.Enabled, Idle: k.Idle, Interval: k.Interval, Count: k.Probes}
 	if c.Idle == 0 {
@@ -39,8 +39,8 @@ func (k KeepAlive) config() net.KeepAliveConfig {
 // keepAliveSetting holds a listener's KeepAlive, which may change while the listener accepts.
 type keepAliveSetting struct{ current atomic.Pointer[KeepAlive] }
 
-// SetKeepAlive configures keepalive for the connections that are accepted from now on; the
-// zero value disables it.
+// SetKeepAlive configures keepalive for the connections that are accepted from now on; the zero
+// value disables it.
 func (l *Listener) SetKeepAlive(k KeepAlive) {
 	if !k.Enabled {
 		l.keepAlive.current.Store(nil)
@@ -49,8 +49,7 @@ func (l *Listener) SetKeepAlive(k KeepAlive) {
 	l.keepAlive.current.Store(&k)
 }
 
-// apply sets the options of an accepted connection. They fail only on a connection that has
-// ended.
+// apply sets the options of an accepted connection. They fail only on a connection that has ended.
 func (k *keepAliveSetting) apply(nc net.Conn) {
 	options := k.current.Load()
 	if options == nil {

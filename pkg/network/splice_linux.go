@@ -14,15 +14,16 @@ import (
 // pipeSize is the capacity of a pipe, in bytes (pipe(7)).
 const pipeSize = 64 << 10
 
-// maxIdlePipes is how many idle pipes are kept for reuse. Each has two descriptors.
+// maxIdlePipes is the maximum number of idle pipes that the process keeps for reuse. Each has two
+// descriptors.
 const maxIdlePipes = 32
 
-// pipe is the kernel's buffer between two sockets. It is empty between uses. A connection
-// has one only while bytes are in it.
+// pipe is the kernel's buffer between two sockets. It is empty between uses. A connection has a
+// pipe only while bytes are in the pipe.
 type pipe struct{ r, w int }
 
-// pipes holds the pipes that no connection uses, at most maxIdlePipes. The garbage collector
-// must not decide when descriptors are closed: see TestPipesDoNotOutliveTheirConnections.
+// pipes holds the pipes that no connection uses, at most maxIdlePipes. The garbage collector must
+// not decide when descriptors are closed: see TestPipesDoNotOutliveTheirConnections.
 //
 //nolint:gochecknoglobals // descriptors are the process's; pipes are shared by all connections
 var pipes idlePipes
@@ -84,11 +85,11 @@ func (p *pipe) close() {
 	_ = unix.Close(p.w)
 }
 
-// Splice moves limit bytes from src to dst within the kernel (splice(2)), under src's read
-// deadline and dst's write timeout and deadline. ok is false, and nothing has moved, if one
-// of them is not a plain socket or there is no pipe. If pipes run out later, it returns
-// early. After a read error, dst has all moved bytes; after a write error, the connection is
-// lost. The caller is the reading goroutine of src and the writing goroutine of dst.
+// Splice moves limit bytes from src to dst within the kernel (splice(2)), under src's read deadline
+// and dst's write timeout and deadline. ok is false, and nothing has moved, if dst or src is not a
+// plain socket, src has unread bytes, or there is no pipe. If pipes run out later, Splice returns
+// early. After a read error, dst has all moved bytes; after a write error, dst is lost. The caller
+// is the reading goroutine of src and the writing goroutine of dst.
 func Splice(dst, src *Conn, limit int64) (moved int64, ok bool, readErr, writeErr error) {
 	return spliceCounted(dst, src, limit, new(atomic.Int64))
 }

@@ -29,7 +29,7 @@ type tlsLayer struct {
 	info TLS       // immutable once the handshake is done
 
 	in struct { // owned by the reading goroutine
-		unread    *buffer.IoBuffer // read before TLS began; nil: none
+		unread    *buffer.IoBuffer // bytes that were read before TLS began; nil: none
 		fd        uintptr          // the socket; only valid while polling
 		polling   bool             // reads must not block
 		socketEOF bool             // the peer has ended its direction of the socket
@@ -48,8 +48,8 @@ type tlsLayer struct {
 // tlsTransport is the net.Conn that tls.Conn uses as its socket.
 type tlsTransport tlsLayer
 
-// errNoData is what tls.Conn gets when the socket has nothing to read. Because it is Temporary,
-// tls.Conn does not fail, and a later Read continues.
+// errNoData means that the socket has nothing to read. Because it is Temporary, tls.Conn does not
+// fail, and its next Read continues.
 var errNoData net.Error = noDataError{}
 
 type noDataError struct{}
@@ -58,7 +58,8 @@ func (noDataError) Error() string   { return "network: nothing to read" }
 func (noDataError) Timeout() bool   { return true }
 func (noDataError) Temporary() bool { return true }
 
-// resumableError is an error of the socket after which reading may continue.
+// resumableError is an error after which the next Read of tls.Conn continues, such as
+// ErrInterrupted or a passed deadline.
 type resumableError struct{ err error }
 
 func (e *resumableError) Error() string { return e.err.Error() }
@@ -110,9 +111,9 @@ func (t *tlsTransport) Read(p []byte) (int, error) {
 	}
 }
 
-// maxSealed is how many bytes of records may wait for a socket, in addition to those of one larger
-// frame. Writers do not reach it. The responses to a peer that keeps requesting key updates, and
-// reads nothing, would exceed it.
+// maxSealed is the maximum number of bytes of records that wait for one socket, in addition to
+// those of the largest frame. Writers do not reach it. Without it, a peer that keeps requesting key
+// updates and reads nothing could make the responses fill the memory.
 const maxSealed = 1 << 20
 
 // errPeerNotReading ends writing to a peer that exceeds maxSealed.
@@ -166,8 +167,7 @@ func (s *tlsLayer) read(p []byte) (int, error) {
 // convertReadError converts an error of tls.Conn to the error that the reader of a socket expects.
 func (s *tlsLayer) convertReadError(err error) error {
 	if err == io.EOF && s.in.socketEOF {
-		// No close_notify: an attacker may have truncated the data (RFC 8446 6.1, RFC
-		// 9112 9.8).
+		// No close_notify: an attacker may have truncated the data (RFC 8446 6.1, RFC 9112 9.8).
 		return io.ErrUnexpectedEOF
 	}
 	var resumable *resumableError

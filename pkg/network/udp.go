@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxDatagram is the largest payload of a UDP datagram, in bytes: a buffer of this size
-// loses nothing.
+// MaxDatagram is the largest payload of a UDP datagram, in bytes: a buffer of this size loses
+// nothing.
 const MaxDatagram = 1<<16 - 1
 
 // PacketOptions describe a UDP socket that clients send to.
@@ -59,7 +59,7 @@ func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
 	return &PacketConn{conn: conn, wildcard: wildcard}, nil
 }
 
-func setPacketOptions(fd int, reusePort, wildcard, v4 bool) error {
+func setPacketOptions(fd int, reusePort, wildcard, ipv4 bool) error {
 	if reusePort {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 			return err
@@ -68,7 +68,7 @@ func setPacketOptions(fd int, reusePort, wildcard, v4 bool) error {
 	switch {
 	case !wildcard:
 		return nil
-	case v4:
+	case ipv4:
 		return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_PKTINFO, 1)
 	default:
 		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVPKTINFO, 1)
@@ -81,16 +81,16 @@ func (p *PacketConn) Addr() net.Addr { return p.conn.LocalAddr() }
 // Close frees the address and ends Receive.
 func (p *PacketConn) Close() error { return p.conn.Close() }
 
-// Flow is the source of a datagram and the local address that it was sent to. Local is the
-// zero Addr if the socket is bound to one address.
+// Flow is the source of a datagram and the local address that it was sent to. Local is the zero
+// Addr if the socket is bound to a single address.
 type Flow struct {
 	Source netip.AddrPort
 	Local  netip.Addr
 }
 
 // Receive waits for a datagram and copies its payload to b. Bytes that do not fit are lost; a
-// buffer of MaxDatagram bytes loses none. The error is net.ErrClosed after Close; others concern
-// one datagram, or are temporary.
+// buffer of MaxDatagram bytes loses none. The error is net.ErrClosed after Close. Any other error
+// concerns one datagram or is temporary: the caller may call Receive again.
 func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
 	if !p.wildcard {
 		n, f.Source, err = p.conn.ReadFromUDPAddrPort(b)
@@ -116,9 +116,9 @@ func (p *PacketConn) Send(b []byte, f Flow) error {
 	return err
 }
 
-// The ancillary data of a datagram in Linux (cmsg(3), ip(7), ipv6(7)) is a header with its length,
-// level and type. For IPv4, an interface index, the local address and the destination address of
-// the header follow; for IPv6, the address and an interface index.
+// The ancillary data of a datagram in Linux (cmsg(3)) is a header with length, level and type, and
+// then, for IPv4, a struct in_pktinfo (ip(7)): interface index, local address, destination address
+// in the IP header. For IPv6 it is a struct in6_pktinfo (ipv6(7)): address, interface index.
 const (
 	controlHeaderSize = 16
 	packetInfo4Size   = 12

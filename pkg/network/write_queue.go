@@ -14,21 +14,21 @@ import (
 
 // Sizes of a WriteQueue, in bytes.
 const (
-	// maxPieceSize is the maximum size of a buffer that gathers frames; a larger frame has its own
-	// buffer. One write sends up to maxIovecs buffers.
+	// maxPieceSize is the maximum size of a piece: a buffer that gathers frames. A larger frame has
+	// a piece of its own. One write sends up to maxIovecs pieces.
 	maxPieceSize = 64 << 10
-	// HighWatermark is how much may be pending before senders should pause, if they can: see
-	// AwaitCapacity.
+	// HighWatermark is the number of pending bytes of a queue at which senders should pause, if
+	// they can: see AwaitCapacity.
 	HighWatermark = 1 << 20
-	// MaxQueued is how many bytes may be pending before AppendFrame rejects more, unless SetLimit
-	// changes it. It bounds the memory that a peer that reads nothing costs, apart from one more
-	// frame. Engines stop reading requests at HighWatermark, but the responses to earlier requests,
-	// and the requests of many clients to one host, may reach MaxQueued.
+	// MaxQueued is the number of pending bytes of a queue at which AppendFrame rejects frames,
+	// unless SetLimit changes it. It bounds the memory that a peer that reads nothing costs.
+	// Engines stop reading requests at HighWatermark, but the responses to earlier requests, and
+	// the requests of many clients to one host, may reach MaxQueued.
 	MaxQueued = 64 << 20
 )
 
-// ErrWriteQueueFull means that AppendFrame rejected a frame, because the maximum number of bytes
-// is pending. The connection continues.
+// ErrWriteQueueFull means that AppendFrame rejected a frame because of the pending bytes. The
+// connection stays usable.
 var ErrWriteQueueFull = errors.New("network: write queue full: the peer reads too slowly")
 
 // WriteQueue gathers the frames that many exchanges send on one connection, so that one write sends
@@ -42,22 +42,22 @@ type WriteQueue struct {
 	// run starts the goroutine that writes to a slow peer; immutable.
 	run    func(func())
 	yields bool // immutable; GOMAXPROCS is 1: see FlushAfterYield
-	limit  int  // immutable; bytes that may be queued before AppendFrame rejects more
+	limit  int  // immutable; number of pending bytes at which AppendFrame rejects frames
 
 	mu       sync.Mutex
 	cond     sync.Cond          // on mu: queued fell, writing ended, or err was set
-	pieces   []*buffer.IoBuffer // guarded by mu; pending, oldest first; the last is being filled
-	queued   atomic.Int64       // bytes not yet taken by the socket; changes with mu held
+	pieces   []*buffer.IoBuffer // guarded by mu; pending, oldest first; BeginFrame appends to the last
+	queued   atomic.Int64       // pending bytes that are not in out; changes with mu held
 	borrowed int                // guarded by mu; number of borrowed pieces in pieces and out
 	writing  bool               // guarded by mu; a goroutine writes
-	err      error              // guarded by mu; nothing can be written any more
+	err      error              // guarded by mu; why nothing can be written any more; nil: no error
 
 	// The writing goroutine owns these fields.
 	onWritable func(fd uintptr) bool // tryWritev as a func value, created once
 	out        []*buffer.IoBuffer    // being written, oldest first; not counted in queued
 	// borrowedWritten is how many borrowed pieces have been written.
 	borrowedWritten int
-	writeErr        error
+	writeErr        error // the error of tryWritev
 }
 
 // NewWriteQueue returns the write queue of conn. run must call its argument in a new goroutine, and
@@ -70,8 +70,8 @@ func NewWriteQueue(conn *Conn, run func(func())) *WriteQueue {
 	return q
 }
 
-// SetLimit sets how many bytes may be queued before AppendFrame rejects more; 0 leaves it at
-// MaxQueued. The owner calls it before it uses the queue.
+// SetLimit sets the number of pending bytes at which AppendFrame rejects frames; 0: MaxQueued. The
+// owner calls it before it uses the queue.
 func (q *WriteQueue) SetLimit(n int) {
 	if n > 0 {
 		q.limit = n
@@ -91,8 +91,8 @@ func (q *WriteQueue) BeginFrame(size int) (dst []byte) {
 	return q.pieces[n-1].Storage()
 }
 
-// EndFrame stores dst, the slice of BeginFrame with the appended frame. An error means that the
-// connection is lost and the frame was dropped.
+// EndFrame stores dst, the slice of BeginFrame with the appended frame, and unlocks q.mu. An error
+// means that the connection is lost and the frame was dropped.
 func (q *WriteQueue) EndFrame(dst []byte) error {
 	piece := q.pieces[len(q.pieces)-1]
 	q.queued.Add(int64(len(dst) - len(piece.Storage())))
@@ -107,19 +107,19 @@ func (q *WriteQueue) EndFrame(dst []byte) error {
 
 // AppendFrame calls encode, which appends a frame of about size bytes to dst, and returns the
 // length of the frame in bytes. If encode returns an error or panics, the queue drops the partial
-// frame and continues; err is the error of encode. queueErr is ErrWriteQueueFull, and then encode
-// was not called, or means that the connection is lost.
+// frame and continues; err is the error of encode. If queueErr is ErrWriteQueueFull, AppendFrame
+// has not called encode. Any other queueErr means that the connection is lost.
 func (q *WriteQueue) AppendFrame(size int, encode func(dst []byte) ([]byte, error)) (n int, err, queueErr error) {
 	dst := q.BeginFrame(size)
 	start := len(dst)
 	stored := dst
-	full := q.Full() // q.mu is locked until EndFrame
+	isFull := q.Full() // q.mu is locked until EndFrame
 	defer func() {
-		if queueErr = q.EndFrame(stored); queueErr == nil && full {
+		if queueErr = q.EndFrame(stored); queueErr == nil && isFull {
 			queueErr = ErrWriteQueueFull
 		}
 	}()
-	if full {
+	if isFull {
 		return 0, nil, nil
 	}
 	encoded, err := encode(dst)
@@ -130,18 +130,17 @@ func (q *WriteQueue) AppendFrame(size int, encode func(dst []byte) ([]byte, erro
 	return len(encoded) - start, nil, nil
 }
 
-// Full reports whether AppendFrame rejects more because of the pending bytes.
+// Full reports whether AppendFrame rejects frames because of the pending bytes.
 func (q *WriteQueue) Full() bool { return q.Queued() >= q.limit }
 
 // Queued returns the number of pending bytes.
 func (q *WriteQueue) Queued() int { return int(q.queued.Load()) }
 
-// AwaitCapacity waits until less than HighWatermark is queued, or the connection is
-// lost.
+// AwaitCapacity waits until fewer than HighWatermark bytes are pending, or the connection is lost.
 func (q *WriteQueue) AwaitCapacity() { q.AwaitCapacityBelow(HighWatermark) }
 
-// AwaitCapacityBelow is AwaitCapacity with a limit other than HighWatermark, in bytes; limit
-// is not below HighWatermark.
+// AwaitCapacityBelow is AwaitCapacity with a limit in bytes instead of HighWatermark. limit must
+// not be below HighWatermark.
 func (q *WriteQueue) AwaitCapacityBelow(limit int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -191,8 +190,9 @@ func (q *WriteQueue) stopWriting() {
 	q.cond.Broadcast()
 }
 
-// FlushAfterYield is Flush for a goroutine that has appended one frame while others may be about to
-// do so. If GOMAXPROCS is 1, it lets them run first, so that one write sends all frames.
+// FlushAfterYield is Flush for a goroutine that has appended one frame while other goroutines may
+// be about to append theirs. If GOMAXPROCS is 1, it yields to them, so that one write sends all
+// frames.
 func (q *WriteQueue) FlushAfterYield() error {
 	if q.yields {
 		runtime.Gosched()
@@ -212,8 +212,7 @@ func (q *WriteQueue) dequeue() {
 	q.queued.Add(-int64(size))
 }
 
-// requeue moves the pieces in out, which are not written, back to pieces. The caller holds
-// q.mu.
+// requeue moves the pieces in out, which were not written, back to pieces. The caller holds q.mu.
 func (q *WriteQueue) requeue() {
 	for _, piece := range q.out {
 		q.queued.Add(int64(piece.Len()))
@@ -268,7 +267,7 @@ func (q *WriteQueue) dropPieces() {
 	q.cond.Broadcast()
 }
 
-// Shrink frees the storage that only a busy connection needs.
+// Shrink frees the slices that only a busy connection needs, if nothing is pending.
 func (q *WriteQueue) Shrink() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -277,8 +276,8 @@ func (q *WriteQueue) Shrink() {
 	}
 }
 
-// Fail discards the pending bytes and rejects new frames. The owner closes the connection,
-// which ends a write that is in progress.
+// Fail discards the pending bytes and rejects new frames. The owner closes the connection, which
+// ends a write that is in progress.
 func (q *WriteQueue) Fail(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -289,8 +288,8 @@ func (q *WriteQueue) Fail(err error) {
 	q.cond.Broadcast()
 }
 
-// Close writes the pending bytes and rejects new frames. It returns when the socket has
-// taken everything, or when writing has failed.
+// Close writes the pending bytes and rejects new frames. It returns when the socket has taken
+// everything, or when writing has failed.
 func (q *WriteQueue) Close() {
 	_ = q.Flush() // after an error there is nothing to wait for
 	q.mu.Lock()
@@ -301,8 +300,8 @@ func (q *WriteQueue) Close() {
 	q.err = errors.Join(q.err, os.ErrClosed)
 }
 
-// tryWrite writes as much of out as the socket takes immediately. Connections that are not
-// sockets take nothing immediately.
+// tryWrite writes as much of out as the socket takes immediately. It writes nothing to a connection
+// that is not a socket: writeBlocking does.
 func (q *WriteQueue) tryWrite() error {
 	if q.conn.raw == nil {
 		return nil
@@ -316,7 +315,7 @@ func (q *WriteQueue) tryWrite() error {
 	}
 	q.writeErr = nil
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil // the timer of an earlier, slow write: writeBlocking arms its own
+		return nil // the write timer of an earlier write has fired; writeBlocking arms it again
 	}
 	return err
 }
@@ -338,6 +337,8 @@ func (q *WriteQueue) seal(s *tlsLayer) error {
 	return nil
 }
 
+// tryWritev writes as much of out as the socket takes. It returns true, because the runtime's
+// poller must not wait for the socket.
 func (q *WriteQueue) tryWritev(fd uintptr) bool {
 	for len(q.out) > 0 {
 		n, errno := writev(fd, q.out)
