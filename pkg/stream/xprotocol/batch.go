@@ -10,7 +10,7 @@ import (
 
 // batch collects the work of a reader between two waits for input: the time of the last read, the
 // write queues to flush and the exchanges to record. The reader goroutine and the fibers that run
-// on it own the batch.
+// on it own the batch. UpstreamConn.expire has a batch of its own.
 type batch struct {
 	now       time.Time
 	dirty     stream.WriteBatch

@@ -9,21 +9,22 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// waiter is what waits for a response: a request, or a blocked goroutine.
+// waiter waits for the response of a call: a request of this engine, or a blocked goroutine of
+// another engine.
 type waiter interface {
-	// park blocks until one wake. It is not called for a pending request, which holds no goroutine.
+	// park blocks until wake is called. A pending request, which holds no goroutine, does not park.
 	park()
-	// wake ends the wait. The continuation runs on the goroutine that owns b.
+	// wake ends the wait. A request continues inside wake, on the goroutine that owns b.
 	wake(b *batch)
-	// doneOnWake reports whether the waiter is done with the response when wake returns.
+	// doneOnWake reports whether the waiter no longer needs the response when wake returns.
 	doneOnWake() bool
 }
 
-// blockingWaiter is the waiter of an exchange that another engine serves.
+// blockingWaiter is the waiter of an exchange whose client uses another engine.
 type blockingWaiter chan struct{}
 
-func (s blockingWaiter) park()          { <-s }
-func (s blockingWaiter) wake(*batch)    { s <- struct{}{} }
+func (w blockingWaiter) park()          { <-w }
+func (w blockingWaiter) wake(*batch)    { w <- struct{}{} }
 func (blockingWaiter) doneOnWake() bool { return false }
 
 // call is an exchange that waits for its response. The goroutine that removes it from the table
@@ -41,14 +42,14 @@ type call struct {
 	readAt  time.Time        // when the response was read
 }
 
-// responseBody is the body of a response; closing it ends the exchange on the connection.
+// responseBody is the body of a response. Its Close ends the exchange on the connection.
 type responseBody struct {
 	codec.Message
 	call     *call
 	response *protocol.Response // the response that has this body; nil: none
 }
 
-// Close implements protocol.Body. It removes itself from the response, so that nothing closes it
+// Close implements protocol.Body. It removes the body from the response, so that nothing closes it
 // again.
 func (b *responseBody) Close() error {
 	b.response.BodyClosed(b)
@@ -56,18 +57,18 @@ func (b *responseBody) Close() error {
 	return nil
 }
 
-// release ends the exchange on the connection.
+// release ends the exchange on the connection and calls OnRelease.
 func (k *call) release() {
 	u := k.conn
 	if k.buf != nil {
 		k.buf.Release()
 	}
-	k.free()
+	k.reset()
 	u.opts.OnRelease(!u.closing.Load())
 }
 
-// free makes k ready for another exchange.
-func (k *call) free() {
+// reset makes k ready for another exchange.
+func (k *call) reset() {
 	k.body.Reset()
 	k.body.response = nil
 	k.conn, k.waiter, k.err, k.sendErr, k.buf = nil, nil, nil, nil, nil
@@ -83,7 +84,7 @@ func (k *call) setResponse(frame []byte) {
 	}
 }
 
-// Finish implements protocol.Finisher; the call has its response.
+// Finish implements protocol.Finisher. It runs after wake, when k has its response or an error.
 func (k *call) Finish(_ context.Context, x *protocol.Exchange, _ error) error { return k.receive(x) }
 
 // receive sets x.Response from k, or returns k's error.

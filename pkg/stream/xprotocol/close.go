@@ -12,27 +12,27 @@ import (
 )
 
 var (
-	// errIdleAfterGoAway ends a connection that has drained.
-	errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
-	// errResponseNotSent ends a connection whose client misses a response.
+	// errDrained ends a connection that has drained.
+	errDrained = errors.New("the connection has drained")
+	// errResponseNotSent ends a connection whose client did not get a response.
 	errResponseNotSent = errors.New("a response could not be sent")
 )
 
 // sendGoAway asks the client to send no more requests on this connection.
 func (c *downstreamConn) sendGoAway() {
-	if !c.goAwaySentAt.IsZero() {
+	if !c.goAwayAt.IsZero() {
 		return
 	}
-	c.goAwaySentAt = time.Now()
+	c.goAwayAt = time.Now()
 	if c.server.traits.OptInGoAway && !c.server.opts.RPC.SendGoAway {
-		return // without the frame, silent connections still close after the close grace, others when the drain ends
+		return // a silent connection closes after the close grace, others when the drain deadline is near
 	}
 	c.sendFrame(func(dst []byte) []byte { return c.server.codec.AppendGoAway(dst, 0) })
 	c.batch.flush()
 }
 
-// rejectAndClose waits for the requests in flight, even if the client keeps sending, and lingers.
-// It rejects requests that have not started; no host has received them.
+// rejectAndClose rejects the requests that have not started, waits for those in flight, and
+// lingers. It reads no more input, so a client that keeps sending cannot delay the close.
 func (c *downstreamConn) rejectAndClose() error {
 	c.rejecting = true
 	err := c.read()
@@ -44,19 +44,20 @@ func (c *downstreamConn) rejectAndClose() error {
 			stream.Linger(c.conn, stream.CloseGrace, 0)
 		}
 	}
-	return errIdleAfterGoAway
+	return errDrained
 }
 
 // respondToAll serves the requests that were read and waits for their responses. The client has
-// closed its direction or the connection.
+// half-closed or closed the connection.
 func (c *downstreamConn) respondToAll() {
 	c.flush()
 	c.await(func() bool { return c.inflight.count() == 0 })
 }
 
-// abort ends the connection, because its client would wait for a response forever. b is the batch
-// of the calling goroutine. The reader may be inside a read of the connection, for which Close
-// would wait, so abort interrupts that read and run closes the connection.
+// abort ends the connection, because the client would wait for a response forever. b is the batch
+// of the calling goroutine. The reader may call abort inside a read, for which Close would wait
+// forever: then abort interrupts the read, and run returns abortErr. On any other goroutine, abort
+// closes the connection.
 func (c *downstreamConn) abort(b *batch) {
 	if b != &c.batch {
 		_ = c.conn.Close() // the listener closes it again
@@ -73,7 +74,7 @@ func (c *downstreamConn) setCloseReason(err error) error {
 	switch {
 	case errors.Is(err, network.ErrPark):
 		return err
-	case errors.Is(err, errIdleAfterGoAway):
+	case errors.Is(err, errDrained):
 		*reason = network.ClosedDrained
 		return nil
 	case err == io.EOF && !c.in.hasPartialFrame():
@@ -110,8 +111,9 @@ func (c *downstreamConn) observeMalformed(err error) {
 	s.opts.Observe(&x)
 }
 
-// close abandons the requests in flight, because the client has disconnected, and waits for them to
-// end. One-way requests continue until oneWayCtx ends. Responses already in the batch are still sent.
+// close abandons the requests in flight, whose client has disconnected, and waits for them to end.
+// One-way requests continue until they end or abandonAll notifies them. close still sends the
+// responses in the batch.
 func (c *downstreamConn) close(cancel context.CancelFunc) {
 	c.in.Release()
 	c.dropUnstarted()
@@ -128,7 +130,7 @@ func (c *downstreamConn) close(cancel context.CancelFunc) {
 }
 
 // dropUnstarted cancels the requests that have not started. Unless the connection rejects requests,
-// it starts one-way requests instead, because their client expects no response.
+// it serves one-way requests instead, because their client does not wait for a response.
 func (c *downstreamConn) dropUnstarted() {
 	for r := c.unstarted.pop(); r != nil; r = c.unstarted.pop() {
 		if r.oneWay() && !c.rejecting {
@@ -139,8 +141,9 @@ func (c *downstreamConn) dropUnstarted() {
 	}
 }
 
-// abandonAll notifies every request in flight that its client has disconnected: one-way requests at
-// once if the drain deadline is near, otherwise when oneWayCtx ends. stop cancels that.
+// abandonAll notifies every request in flight that its client has disconnected. It notifies one-way
+// requests immediately if the drain deadline is near, and otherwise when oneWayCtx ends. stop
+// cancels the later notification.
 func (c *downstreamConn) abandonAll() (stop func()) {
 	includeOneWay := c.oneWayCtx.Err() != nil || c.conn.DrainExpiring()
 	if !c.abandon(includeOneWay) {
@@ -160,8 +163,8 @@ func (c *downstreamConn) abandonAll() (stop func()) {
 }
 
 // abandon notifies every request in flight that its client has disconnected, but one-way requests
-// only if includeOneWay is true. It reports whether it skipped any. The reader calls it, or
-// another goroutine while the reader waits for the requests to end.
+// only if includeOneWay is true. It reports whether it skipped any. The reader calls it, or another
+// goroutine while the reader waits for the requests to end.
 func (c *downstreamConn) abandon(includeOneWay bool) (skipped bool) {
 	var pending []pendingCall
 	for _, r := range c.inflight.active() {

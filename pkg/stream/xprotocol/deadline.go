@@ -33,7 +33,7 @@ func (u *UpstreamConn) expire() {
 	}
 	u.mu.Unlock()
 	for _, k := range expired {
-		u.wake(k, protocol.Faultf(protocol.UpstreamTimeout, "no response in time"), b)
+		u.failCall(k, protocol.Faultf(protocol.UpstreamTimeout, "no response in time"), b)
 	}
 	err := error(nil)
 	if heartbeatDue {

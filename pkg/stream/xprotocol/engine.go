@@ -1,27 +1,27 @@
-// Package xprotocol implements the engine of framed RPC protocols. Its connections, downstream and
-// upstream, carry many concurrent exchanges. A codec of pkg/protocol/xprotocol defines the frames
-// of a protocol.
+// Package xprotocol implements the stream engine of framed RPC protocols, such as Dubbo and Bolt.
+// Each connection, downstream or upstream, carries many concurrent exchanges. A codec of
+// pkg/protocol/xprotocol defines the frames of a protocol.
 //
 // The path of a request and its response; each column is a goroutine:
 //
 //	reader of the client's connection      reader of the host's connection
 //	downstreamConn.read   complete frames
-//	downstreamConn.addRequest  a request each
+//	downstreamConn.addRequest  one request per frame
 //	downstreamConn.startAll
 //	  request.serve       service's Start
 //	    UpstreamConn.Start new id, write queue
 //	    … pending …                        UpstreamConn.read complete frames
-//	batch.flush           one write          call.setResponse the call of this id
-//	                                           request.wake   the Finishers
-//	                                           request.sendResponse old id, write queue
+//	batch.flush           one write          call.setResponse the call with this id
+//	                                           request.wake   runs the Finishers
+//	                                           request.sendResponse client's id, write queue
 //	                                         batch.flush     one write
 //
-// A pending request holds no goroutine. The responses to requests that were read together are sent
-// together. Exchange.RunBlocking runs a service that has to wait for something else, or is not
-// asynchronous, on a coroutine (fiber.go). The coroutine moves to a worker when the service calls
-// Exchange.Detach. See docs/decisions/0008.
+// A pending request holds no goroutine. A reader gathers outgoing frames in a batch and writes them
+// before it waits for input. Exchange.RunBlocking runs a blocking service on a coroutine
+// (fiber.go). When the service calls Exchange.Detach, the coroutine moves to a worker goroutine.
+// See docs/decisions/0008.
 //
-// The files, in the order that data passes them: input.go and batch.go (both sides), server.go,
+// The files, in the order in which data passes them: input.go and batch.go (both sides), server.go,
 // inflight.go, request.go, fiber.go and close.go (downstream), upstreamconn.go, send.go, table.go,
 // wheel.go, deadline.go and call.go (upstream), explain.go (error responses).
 package xprotocol
@@ -40,44 +40,44 @@ import (
 )
 
 const (
-	// maxIdleFibers is the maximum number of idle fibers; each has a stack of some KiB. Every
-	// fiberIdleTimeout, the engine stops the fibers that were not needed in that time, down to
-	// minIdleFibers.
+	// maxIdleFibers is the maximum number of idle fibers of the engine; each has a stack of a few
+	// KiB. Every fiberIdleTimeout, the engine stops the fibers that no request needed in that time,
+	// but keeps minIdleFibers.
 	maxIdleFibers    = 4096
 	minIdleFibers    = 64
 	fiberIdleTimeout = time.Second
-	// maxWorkers is the maximum number of exchanges that wait, each on a goroutine, for something
-	// other than an upstream's response.
+	// maxWorkers is the maximum number of worker goroutines of the engine. A worker runs an
+	// exchange that waits for something other than an upstream's response.
 	maxWorkers = 10_000
-	// maxForked is the maximum number of exchanges that run on a fiber, where they wait for a
-	// worker or a response. Further ones fail with protocol.Overloaded.
-	maxForked = 50_000
+	// maxBusyFibers is the maximum number of exchanges of the engine whose service runs on a fiber,
+	// on a worker or not. Further exchanges fail with protocol.Overloaded.
+	maxBusyFibers = 50_000
 )
 
-// Engine holds what all connections of all framed protocols share. Close it after the last of them
-// has ended.
+// Engine holds the state that all connections of all framed protocols share. The owner calls Close
+// after the last connection has ended.
 type Engine struct {
-	goroutines stream.Goroutines // of connections
+	goroutines stream.Goroutines // started by connections
 	workers    *stream.Workers[*request]
 	requests   sync.Pool // of *request
 
 	mu             sync.Mutex
-	fibers         []*fiber       // guarded by mu; idle fibers; the one that became idle last is used first
+	fibers         []*fiber       // guarded by mu; idle fibers; getFiber uses the last one
 	minIdle        int            // guarded by mu; the smallest len(fibers) since scheduleStopUnused
 	stopTimer      *time.Timer    // guarded by mu; calls stopUnusedFibers; nil until first armed
-	stopScheduled  bool           // guarded by mu; stopTimer is set, or stopUnusedFibers runs
-	scheduledStops sync.WaitGroup // counts the call of stopUnusedFibers that is scheduled or runs
+	stopScheduled  bool           // guarded by mu; stopUnusedFibers will run
+	scheduledStops sync.WaitGroup // Close waits for a stopUnusedFibers that is scheduled or runs
 	closed         bool           // guarded by mu
 }
 
-// New returns an engine that logs defects to log.
+// New returns an engine that logs recovered panics to log.
 func New(log *slog.Logger) *Engine {
 	e := &Engine{goroutines: stream.Goroutines{Log: log}}
-	e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: maxWorkers, MaxReserved: maxForked}, (*request).resumeForkOnWorker)
+	e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: maxWorkers, MaxReserved: maxBusyFibers}, (*request).resumeFiberOnWorker)
 	return e
 }
 
-// Protocol returns the registry's entry for a codec.
+// Protocol returns the stream.Protocol that serves the codec's protocol with this engine.
 func (e *Engine) Protocol(c codec.Codec) stream.Protocol {
 	return stream.Protocol{
 		Name:      config.Protocol(c.Traits().Name),
@@ -90,8 +90,8 @@ func (e *Engine) Protocol(c codec.Codec) stream.Protocol {
 	}
 }
 
-// Close stops the idle fibers and the workers after it has waited for the goroutines of the
-// engine's connections. The caller closes the connections first.
+// Close waits for the goroutines of all connections, and then stops the idle fibers and the
+// workers. The caller closes the connections first.
 func (e *Engine) Close() {
 	e.goroutines.Wait()
 	e.mu.Lock()
@@ -114,7 +114,7 @@ func (e *Engine) logPanicIn(operation string, err error) {
 	protocol.PanicIn(err).Log(e.goroutines.Log, operation)
 }
 
-// getRequest returns an idle request.
+// getRequest returns a request from the pool, or a new one.
 func (e *Engine) getRequest() *request {
 	if r, ok := e.requests.Get().(*request); ok {
 		return r
@@ -126,7 +126,7 @@ func (e *Engine) getRequest() *request {
 func (e *Engine) putRequest(r *request) {
 	r.c, r.next = nil, nil
 	r.sentCall = pendingCall{}
-	r.watch.Reset() // its client may have disconnected just as it ended
+	r.watch.Reset() // the client may have disconnected just as the request ended
 	if r.frame != nil {
 		r.frame.Release()
 		r.frame = nil
@@ -134,7 +134,7 @@ func (e *Engine) putRequest(r *request) {
 	e.requests.Put(r)
 }
 
-// getFiber returns an idle fiber.
+// getFiber returns a fiber from the free list, or a new one.
 func (e *Engine) getFiber() *fiber {
 	e.mu.Lock()
 	if n := len(e.fibers) - 1; n >= 0 {
@@ -148,7 +148,8 @@ func (e *Engine) getFiber() *fiber {
 	return newFiber()
 }
 
-// putFiber puts an idle fiber into the free list, or stops it if the list is full.
+// putFiber puts an idle fiber into the free list. If the list is full or the engine is closed,
+// putFiber stops the fiber.
 func (e *Engine) putFiber(f *fiber) {
 	e.mu.Lock()
 	keep := !e.closed && len(e.fibers) < maxIdleFibers
@@ -175,8 +176,8 @@ func (e *Engine) scheduleStopUnused() {
 	}
 }
 
-// stopUnusedFibers stops the fibers that were not needed since scheduleStopUnused: the first ones
-// in fibers.
+// stopUnusedFibers stops the fibers that no request has used since scheduleStopUnused, but keeps
+// minIdleFibers. The unused fibers are the first minIdle elements of e.fibers.
 func (e *Engine) stopUnusedFibers() {
 	defer e.scheduledStops.Done()
 	e.mu.Lock()

@@ -49,8 +49,8 @@ func (r *request) errorReasonAndText() (protocol.Reason, string) {
 	return reason, b.String()
 }
 
-// reasonOf returns the reason closest to the status of a local reply that has none: RPC cannot
-// carry an HTTP status.
+// reasonOf returns the reason closest to the HTTP status of a local reply without a reason. RPC
+// frames carry no HTTP status.
 func reasonOf(status int) protocol.Reason {
 	if status < 400 { // a redirect, or a response with a body
 		return protocol.NotImplemented
@@ -85,6 +85,6 @@ func bodyText(body protocol.Body) string {
 		return ""
 	}
 	var b [256]byte
-	n, _ := body.Read(b[:]) // the buffered part is enough
+	n, _ := body.Read(b[:]) // the bytes of one read are enough
 	return strings.TrimSpace(string(b[:n]))
 }

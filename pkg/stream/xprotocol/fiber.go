@@ -57,7 +57,7 @@ type fiber struct {
 	yield func(struct{}) bool     // called by the fiber to return from next
 
 	// The goroutine that runs the fiber owns the fields below.
-	needsWorker bool // the fiber asks to continue on a worker
+	needsWorker bool // the fiber has yielded to continue on a worker
 	idle        bool // the fiber serves no request
 	r           *request
 	ctx         context.Context //nolint:containedctx // the context for service
@@ -69,7 +69,7 @@ type fiber struct {
 type outcome uint8
 
 const (
-	outcomeParked      outcome = iota // wake will continue the request
+	outcomeParked      outcome = iota // the fiber waits; request.wake resumes it
 	outcomeNeedsWorker                // the fiber asks for a worker
 	outcomeServed                     // the fiber is idle
 )
@@ -91,8 +91,8 @@ func newFiber() *fiber {
 	return f
 }
 
-// resume runs f until it waits or the service has returned. Afterwards another goroutine may
-// already own f, unless f asks for a worker or is idle.
+// resume runs f until it waits, asks for a worker, or the service has returned. After
+// outcomeParked, another goroutine may already own f.
 func (f *fiber) resume(b *batch) outcome {
 	for {
 		f.r.batch = b

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// inflight is a semaphore for the requests of one connection, which also keeps their storage. The
-// connection's reader acquires, and any goroutine releases. Neither takes a lock unless the reader
-// waits.
+// inflight is a semaphore for the requests of one connection, and a free list of their storage. The
+// connection's reader acquires, and any goroutine releases. release locks mu only while the reader
+// waits, acquire never.
 //
 // A request is in flight between acquire and release. Otherwise it is idle, in one of two lists:
 //
@@ -17,7 +17,7 @@ import (
 // mu is a leaf lock: its holder acquires no other lock.
 type inflight struct {
 	engine *Engine // immutable; keeps the requests that no connection uses
-	limit  int64   // immutable; the maximum number of requests in flight; 0: none
+	limit  int64   // immutable; the maximum number of requests in flight; 0: no limit
 
 	// The reader owns these fields.
 	requests     []*request // requests taken from the engine and not returned to it
@@ -34,7 +34,7 @@ type inflight struct {
 	disconnected bool      // guarded by mu; wait returns immediately
 }
 
-// maxIdleRequests is the maximum number of idle requests that a busy connection keeps.
+// maxIdleRequests is the maximum number of idle requests that a connection keeps.
 const maxIdleRequests = 64
 
 func (f *inflight) init(e *Engine, limit int) {
@@ -59,7 +59,7 @@ func (f *inflight) acquire() *request {
 	return r
 }
 
-// release ends a request. The caller must not use it afterwards.
+// release ends r. The caller must not use r afterwards.
 func (f *inflight) release(r *request) {
 	for {
 		r.next = f.returned.Load()
@@ -90,7 +90,7 @@ func (f *inflight) atLimit() bool {
 // wait waits until done returns true or disconnect was called. It calls done with mu held, and
 // again each time a request ends. Only the reader calls it.
 func (f *inflight) wait(done func() bool) {
-	f.waiting.Store(true) // a request that ends now either sees waiting, or done sees its end
+	f.waiting.Store(true) // a concurrent release either sees waiting and broadcasts, or done sees its effect
 	defer f.waiting.Store(false)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +99,7 @@ func (f *inflight) wait(done func() bool) {
 	}
 }
 
-// disconnect ends wait, now and later, because the client has disconnected.
+// disconnect records that the client has disconnected: current and later calls of wait return.
 func (f *inflight) disconnect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,8 +143,8 @@ func (f *inflight) active() []*request {
 	return active
 }
 
-// reclaim moves the returned requests to free, and those beyond maxIdleRequests to the engine. The
-// caller has found free empty.
+// reclaim moves the returned requests to free, and those beyond maxIdleRequests to the engine. free
+// is empty.
 func (f *inflight) reclaim() {
 	if f.returned.Load() == nil {
 		return // the common case during a burst, in which every acquire calls reclaim
@@ -158,7 +158,7 @@ func (f *inflight) reclaim() {
 		last = last.next
 	}
 	if last == nil {
-		return // the others were released after the swap
+		return // the other idle requests were released after the swap
 	}
 	extra := last.next
 	last.next = nil
@@ -173,7 +173,7 @@ func (f *inflight) reclaim() {
 	}
 }
 
-// close returns all requests to the engine. None is in flight.
+// close returns all requests to the engine. No request is in flight.
 func (f *inflight) close() {
 	for _, r := range f.requests {
 		f.engine.putRequest(r)

@@ -12,25 +12,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// request is a client's request in flight, and the Downstream of its exchange.
+// request is a request of a client, and the protocol.Downstream of its exchange. Connections reuse
+// requests.
 type request struct {
 	engine *Engine  // immutable
-	next   *request // link in a list of inflight, or in a requestQueue
+	next   *request // the next request in a list of inflight or in a requestQueue
 	x      protocol.Exchange
 	state  waitState
 
-	// The fields below belong to the request in flight.
-	watched  bool   // watch was used; next to state to save padding
-	batch    *batch // of the goroutine that runs the request; nil on a worker
-	fork     *fiber // runs the service, which may block; nil for none
-	call     call   // the call on a host's connection
+	// The fields below describe the current request.
+	watched  bool   // watch was used; placed next to state to save padding
+	batch    *batch // the batch of the goroutine that runs the request; nil on a worker
+	fiber    *fiber // runs a blocking service; nil: none
+	call     call   // the call on an upstream connection
 	c        *downstreamConn
-	frame    *buffer.IoBuffer // the complete frame, which x.Request borrows; nil: no buffer yet
+	frame    *buffer.IoBuffer // the frame, from which x.Request borrows; nil: no buffer yet
 	head     codec.Frame
-	sentCall pendingCall   // owned by the connection's reader: the call it sent without a fork
+	sentCall pendingCall   // owned by the reader of c: the call that it sent without a fiber
 	message  codec.Message // x.Request.Body
 
-	watch stream.DisconnectWatch[pendingCall] // a late abandon is harmless: a connection never reuses an id
+	// watch may name a call that has ended. To abandon that call is harmless, because a connection
+	// never reuses an id.
+	watch stream.DisconnectWatch[pendingCall]
 }
 
 func newRequest(e *Engine) *request {
@@ -40,7 +43,7 @@ func newRequest(e *Engine) *request {
 	return r
 }
 
-// serve starts the service on the goroutine that owns b.
+// serve parses the request and starts the service on the goroutine that owns b.
 func (r *request) serve(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
@@ -51,21 +54,22 @@ func (r *request) serve(b *batch) {
 	r.respondIfDone(err)
 }
 
-// reject rejects a request that was read when the drain deadline was near.
+// reject responds with protocol.Draining to a request that has not started.
 func (r *request) reject(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
-	_ = r.read() // for the log; the request ends in any case
+	_ = r.read() // fills x.Request for the access log; the request ends in any case
 	r.respondIfDone(protocol.Faultf(protocol.Draining, "the drain deadline is near"))
 }
 
-// cancel ends a request whose client disconnected before it started. Floods consist of such
-// requests, so cancel makes no response and reads the frame only if an observer needs it.
+// cancel ends a request whose client disconnected before the request started. A flood of such
+// requests must be cheap, so cancel makes no response and parses the frame only if the observer
+// needs the request's fields.
 func (r *request) cancel(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
-	if r.enter() {
-		_ = r.read() // for the log; the request ends in any case
+	if r.enterObserver() {
+		_ = r.read() // fills x.Request for the access log; the request ends in any case
 	}
 	r.x.Abandon(disconnectedBeforeStart)
 	r.finish()
@@ -74,12 +78,12 @@ func (r *request) cancel(b *batch) {
 // disconnectedBeforeStart is the detail that cancel records.
 const disconnectedBeforeStart = "client disconnected: the client closed its connection before the request started"
 
-// enter describes a request that does not start and binds its exchange to the listener's
-// configuration. It reports whether an observer needs the request's fields. It recovers and logs
-// panics, including those of the codec.
-func (r *request) enter() (readsRequest bool) {
+// enterObserver binds the exchange of a request that does not start to the active configuration:
+// see BatchObserver.Enter. It reports whether the observer needs the request's fields. It recovers
+// and logs a panic of the observer.
+func (r *request) enterObserver() (readsRequest bool) {
 	defer r.engine.goroutines.Contain("recording a request")
-	r.describe()
+	r.setMetadata()
 	s := r.c.server
 	return s.opts.Observe != nil && r.batch.observer(s).Enter(&r.x)
 }
@@ -87,7 +91,7 @@ func (r *request) enter() (readsRequest bool) {
 // oneWay reports whether the client expects no response.
 func (r *request) oneWay() bool { return r.head.Kind == codec.OneWay }
 
-// context returns the context for r's services.
+// context returns the context for the services of r.
 func (r *request) context() context.Context {
 	if r.oneWay() {
 		return r.c.oneWayCtx
@@ -95,17 +99,19 @@ func (r *request) context() context.Context {
 	return r.c.ctx
 }
 
-// resume continues the exchange. err is the result of the service that r was pending in.
+// resume continues the exchange. err is the result of the service for which r was pending.
 func (r *request) resume(err error) { r.respondIfDone(r.x.Resume(r.context(), err)) }
 
-// respondIfDone sends the response unless r is pending. Afterwards r may serve another request. The
-// request ends even after a panic, because its connection waits for the end.
+// respondIfDone sends the response and ends the request, unless err is ErrPending. The caller must
+// not use r afterwards: another goroutine may own r, or r may serve another request. The request
+// ends even after a panic, because the reader of its connection waits for the end.
 func (r *request) respondIfDone(err error) {
 	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
-		return // another goroutine may own r now
+		return
 	}
-	// A panic of a body's Read or Close becomes a fault, which the next attempt sends. The first
-	// panic may come from the body that the second attempt closes; the third attempt has no body.
+	// If an attempt panics, the next one sends an error response for the panic, and first closes
+	// the response body. That Close may panic too, so the second attempt may fail. The third has no
+	// body to close.
 	if err != nil {
 		r.engine.logPanicIn("serving a request", err)
 	}
@@ -138,28 +144,28 @@ func (r *request) respond(err error) (panicErr error) {
 
 // RunBlocking implements protocol.BlockingRunner.
 func (r *request) RunBlocking(ctx context.Context, s protocol.BlockingService) error {
-	if r.fork != nil {
+	if r.fiber != nil {
 		return s.Serve(ctx, &r.x)
 	}
 	if r.x.Response.Body != nil {
-		r.x.ResetResponse() // the caller of RunBlocking should have reset it: see doneOnWake
+		r.x.ResetResponse() // the response is valid only until wake returns: see doneOnWake
 	}
 	if !r.engine.workers.Reserve() {
-		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines of their own is reached", maxForked)
+		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines of their own is reached", maxBusyFibers)
 	}
 	f := r.engine.getFiber()
 	f.r, f.ctx, f.service = r, ctx, s
-	r.fork = f
-	if !r.runFork(r.batch) {
+	r.fiber = f
+	if !r.runFiber(r.batch) {
 		return protocol.ErrPending
 	}
-	return r.joinFork()
+	return r.releaseFiber()
 }
 
-// runFork resumes the fork on the goroutine that owns b, or passes it to a worker. It reports
-// whether the service has returned.
-func (r *request) runFork(b *batch) bool {
-	switch r.fork.resume(b) {
+// runFiber resumes the fiber on the goroutine that owns b. If the fiber asks for a worker, runFiber
+// passes r to a worker. It reports whether the service has returned.
+func (r *request) runFiber(b *batch) bool {
+	switch r.fiber.resume(b) {
 	case outcomeNeedsWorker:
 		r.engine.workers.Go(r)
 	case outcomeServed:
@@ -169,47 +175,49 @@ func (r *request) runFork(b *batch) bool {
 	return false
 }
 
-// joinFork releases the fork and returns the service's error.
-func (r *request) joinFork() error {
-	f := r.fork
+// releaseFiber puts the fiber into the engine's free list and returns the service's error.
+func (r *request) releaseFiber() error {
+	f := r.fiber
 	err := f.err
 	f.r, f.ctx, f.service, f.err = nil, nil, nil, nil
-	r.fork = nil
+	r.fiber = nil
 	r.engine.putFiber(f)
 	r.engine.workers.Release()
 	return err
 }
 
-// resumeForkOnWorker calls resumeFork on a worker.
-func (r *request) resumeForkOnWorker() { r.resumeFork(nil) }
+// resumeFiberOnWorker is resumeFiber for a worker, which has no batch.
+func (r *request) resumeFiberOnWorker() { r.resumeFiber(nil) }
 
-// resumeFork resumes the fork. Once the service has returned, resumeFork continues without it.
-func (r *request) resumeFork(b *batch) {
-	if r.runFork(b) {
-		r.resume(r.joinFork())
+// resumeFiber resumes the fiber. If the service returns, resumeFiber releases the fiber and
+// continues the exchange on this goroutine.
+func (r *request) resumeFiber(b *batch) {
+	if r.runFiber(b) {
+		r.resume(r.releaseFiber())
 	}
 }
 
-// park implements waiter; only a fork waits.
-func (r *request) park() { r.fork.park() }
+// park implements waiter. Only a request on a fiber parks.
+func (r *request) park() { r.fiber.park() }
 
-// doneOnWake implements waiter. A request that is pending and has no fork is done with the response
-// when wake returns. If a service then calls RunBlocking, the response was dropped before.
-func (r *request) doneOnWake() bool { return r.state.value.Load() == stateWaiting && r.fork == nil }
+// doneOnWake implements waiter. A pending request without a fiber no longer needs the response when
+// wake returns: it has copied the response to the write queue, or dropped it. RunBlocking drops it
+// too.
+func (r *request) doneOnWake() bool { return r.state.value.Load() == stateWaiting && r.fiber == nil }
 
 // wake implements waiter.
 func (r *request) wake(b *batch) {
 	switch {
 	case !r.state.wake():
-	case r.fork != nil:
-		r.resumeFork(b)
+	case r.fiber != nil:
+		r.resumeFiber(b)
 	default:
 		r.batch = b
 		r.resume(nil)
 	}
 }
 
-// now returns the time at which the current input was read; on a worker, the current time.
+// now returns the time of the batch; on a worker, the current time.
 func (r *request) now() time.Time {
 	if r.batch == nil {
 		return time.Now()
@@ -217,7 +225,8 @@ func (r *request) now() time.Time {
 	return r.batch.now
 }
 
-// flush adds q to the batch, which flushes it; on a worker, flush flushes q after a yield.
+// flush adds q to the write queues that the batch flushes. On a worker, which has no batch, it
+// flushes q itself.
 func (r *request) flush(q *network.WriteQueue) {
 	if r.batch == nil {
 		_ = q.FlushAfterYield() // the connection's reader gets the error
@@ -228,8 +237,8 @@ func (r *request) flush(q *network.WriteQueue) {
 
 // Detach implements protocol.Detacher.
 func (r *request) Detach() {
-	if r.fork != nil { // without a fork nothing blocks
-		r.fork.moveToWorker()
+	if r.fiber != nil { // only services on a fiber may block
+		r.fiber.moveToWorker()
 	}
 }
 
@@ -245,18 +254,18 @@ func (r *request) OnDisconnect(onDisconnect func()) (stop func()) {
 // Canceled implements protocol.Cancellable.
 func (r *request) Canceled() bool { return r.watch.Disconnected() }
 
-// read fills x.Request from the frame. It returns a panic of the codec as an error: the end of the
-// frame is known, so only this request fails.
+// read fills x.Request from the frame. It returns a panic of the codec as an error: the reader
+// knows where the frame ends, so the connection continues and only this request fails.
 func (r *request) read() (err error) {
 	defer protocol.RecoverPanic(&err)
 	x, s := &r.x, r.c.server
-	r.describe()
+	r.setMetadata()
 	frame := r.frame.Bytes()
 	x.Request.Scheme = "http"
 	x.Request.OneWay = r.oneWay()
 	r.message.Set(s.codec, frame)
 	x.Request.Body = &r.message
-	if r.head.Size > len(frame) { // only the beginning of the frame was kept
+	if r.head.Size > len(frame) { // the frame is too large, and addRequest stored only its beginning
 		return protocol.Faultf(protocol.BodyTooLarge, "a frame of %d bytes; max_request_body_size is %d", r.head.Size, s.opts.RPC.MaxFrameSize)
 	}
 	if err := s.codec.ReadRequest(frame, &x.Request, &r.message.View); err != nil {
@@ -268,8 +277,8 @@ func (r *request) read() (err error) {
 	return nil
 }
 
-// describe sets the metadata that the codec's traits and the frame's size determine.
-func (r *request) describe() {
+// setMetadata sets the fields of the exchange that do not depend on the content of the frame.
+func (r *request) setMetadata() {
 	x, traits := &r.x, r.c.server.traits
 	x.Meta.Conn = &r.c.meta
 	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
@@ -277,8 +286,8 @@ func (r *request) describe() {
 	x.Record.RequestBytes = int64(r.frame.Len())
 }
 
-// sendResponse enqueues the response for the client: the host's, or an error response if there is
-// none or the codec cannot write it.
+// sendResponse enqueues the response for the client. If the exchange has no host's response, or the
+// codec cannot write it, sendResponse enqueues an error response.
 func (r *request) sendResponse() {
 	if m := codec.MessageOf(r.x.Response.Body); m != nil {
 		err := r.enqueue(len(m.Frame)+errorResponseSize, func(dst []byte) ([]byte, error) { return r.appendResponse(dst, m) })
@@ -311,8 +320,8 @@ func (r *request) appendResponse(dst []byte, m *codec.Message) ([]byte, error) {
 	return out, err
 }
 
-// enqueue enqueues a frame for the client. If the queue does not accept the frame, enqueue records
-// the reason.
+// enqueue enqueues a frame for the client and returns the error of encode. If the write queue does
+// not accept the frame, enqueue records the reason and returns nil.
 func (r *request) enqueue(size int, encode func(dst []byte) ([]byte, error)) error {
 	x, q := &r.x, r.c.writeQueue
 	n, err, queueErr := q.AppendFrame(size, encode)
@@ -327,10 +336,10 @@ func (r *request) enqueue(size int, encode func(dst []byte) ([]byte, error)) err
 	return nil
 }
 
-// recordSendError records why the client does not get its response.
+// recordSendError records why the client does not get its response. If the write queue is full, it
+// ends the connection, because the client would wait for this response forever.
 func (r *request) recordSendError(err error) {
 	if errors.Is(err, network.ErrWriteQueueFull) {
-		// The client does not read its responses and will miss this one.
 		r.c.abort(r.batch)
 	}
 	if record := &r.x.Record; record.Reason == protocol.ReasonNone {
@@ -346,7 +355,7 @@ func (r *request) finish() {
 	x := &r.x
 	x.Record.End = r.now()
 	r.observe()
-	r.resetExchange() // after observe, because the fields of the response borrow its memory
+	r.resetExchange() // after observe: the fields of the response borrow memory of the body
 	r.message.Reset()
 	if r.frame.Cap() > maxKeptFrame {
 		r.frame.Release()
@@ -361,7 +370,7 @@ func (r *request) finish() {
 	r.c.inflight.release(r)
 }
 
-// resetExchange resets the exchange. A panic in the Close of the response is logged and has no
+// resetExchange resets the exchange. A panic when the response body is closed is logged and has no
 // other effect.
 func (r *request) resetExchange() {
 	defer r.x.Reset()
@@ -382,10 +391,11 @@ func (r *request) observe() {
 	}
 }
 
-// setPending records what r waits for, and returns false if the client has disconnected. The
-// connection's reader detects disconnects, so a call that the reader sends needs no lock for that.
+// setPending records the call that r waits for, so that the call can be abandoned. It returns false
+// if the client has already disconnected. downstreamConn.abandon runs on the connection's reader,
+// or while the reader waits, so the reader records its own calls without a lock.
 func (r *request) setPending(call pendingCall) bool {
-	if r.fork == nil && r.batch == &r.c.batch {
+	if r.fiber == nil && r.batch == &r.c.batch {
 		r.sentCall = call
 		return true
 	}

@@ -18,7 +18,7 @@ func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	if k == nil {
 		return err
 	}
-	if r == nil || r.fork != nil {
+	if r == nil || r.fiber != nil {
 		return u.await(x, k)
 	}
 	x.PushFinisher(k)
@@ -28,7 +28,7 @@ func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// await waits for the response on the goroutine or the fork of the caller.
+// await blocks the calling goroutine or fiber until the response has arrived.
 func (u *UpstreamConn) await(x *protocol.Exchange, k *call) error {
 	if _, ok := x.Downstream.(*request); !ok && x.Downstream != nil {
 		defer x.Downstream.OnDisconnect(func() { u.abandon(k.id, nil) })()
@@ -87,20 +87,20 @@ func (u *UpstreamConn) sendTwoWay(x *protocol.Exchange, m *codec.Message, r *req
 	k.conn, k.deadline = u, x.EffectiveDeadline()
 	id, err := u.register(k)
 	if err != nil {
-		k.free()
+		k.reset()
 		return nil, err
 	}
 	if err := u.enqueue(x, m, r, id, now); err != nil {
 		if u.remove(id) != nil {
-			k.free()
+			k.reset()
 			return nil, err
 		}
-		k.sendErr = err // another goroutine removed k, because the connection was lost, and wakes it
+		k.sendErr = err // another goroutine has removed k from the table and will wake its waiter
 		return k, nil
 	}
 	if r != nil && !r.setPending(pendingCall{u, id}) {
 		if u.remove(id) != nil {
-			k.free()
+			k.reset()
 			return nil, protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 		}
 	}
@@ -142,7 +142,7 @@ func (u *UpstreamConn) enqueue(x *protocol.Exchange, m *codec.Message, r *reques
 		return err
 	case queueErr == nil:
 	case errors.Is(queueErr, network.ErrWriteQueueFull):
-		return protocol.NewFault(protocol.Overflow, queueErr) // the host reads no requests
+		return protocol.NewFault(protocol.Overflow, queueErr) // the host reads requests too slowly
 	default:
 		return protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", queueErr)
 	}

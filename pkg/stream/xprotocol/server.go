@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxUnstartedRead is the number of bytes after which the reader starts the requests that it
-	// has read, even if there is more to read. It is larger than the bursts of clients that
-	// connect, send and disconnect immediately, whose requests need not start.
+	// maxUnstartedRead is the number of bytes after which a reader starts the requests in them,
+	// even if it can read more. The requests of a client that sends less and disconnects
+	// immediately need not start, so a flood of such clients is cheap.
 	maxUnstartedRead = 1 << 20
 	// startsPerYield is the number of requests of one connection that start before the reader
 	// yields to the readers of other connections, if GOMAXPROCS is 1.
@@ -29,7 +29,7 @@ const (
 type server struct {
 	engine  *Engine
 	codec   codec.Codec
-	traits  *codec.Traits // codec's
+	traits  *codec.Traits // of codec
 	opts    stream.ServerOptions
 	service protocol.Service // opts.Service
 	yields  bool             // GOMAXPROCS is 1: see startAndFlush
@@ -63,8 +63,8 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 type downstreamConn struct {
 	server     *server
 	conn       *network.Conn
-	ctx        context.Context //nolint:containedctx // the connection's context, for its requests
-	oneWayCtx  context.Context //nolint:containedctx // of one-way requests, which outlive the connection
+	ctx        context.Context //nolint:containedctx // for requests; canceled when the connection ends
+	oneWayCtx  context.Context //nolint:containedctx // for one-way requests, which outlive the connection
 	meta       protocol.ConnMeta
 	writeQueue *network.WriteQueue
 
@@ -74,18 +74,18 @@ type downstreamConn struct {
 	fullQueues []*network.WriteQueue // write queues at the high watermark
 	unstarted  requestQueue          // requests that were read and have not started
 	inflight   inflight              // its comments say which goroutines may call each method
-	// maxInFlightReached: read stopped at MaxInFlight and left frames in the input.
+	// maxInFlightReached: read stopped at MaxInFlight and left bytes in the input.
 	maxInFlightReached bool
 
-	abortErr error // the reason for which the reader must end the connection, or nil
-	// goAwaySentAt is when GOAWAY was due; zero: not yet. Weft may not have sent the frame: see
-	// Traits.OptInGoAway.
-	goAwaySentAt time.Time
-	rejecting    bool // new requests are rejected because the drain deadline is near
+	abortErr error // the error with which the reader must end the connection; nil: none
+	// goAwayAt is the time of the first sendGoAway; zero: not called yet. For some protocols
+	// sendGoAway sends no frame: see Traits.OptInGoAway.
+	goAwayAt  time.Time
+	rejecting bool // requests that have not started are rejected, because the drain deadline is near
 }
 
-// serve calls run and returns a recovered panic as an error: ServeConn then closes the connection
-// as after any other error.
+// serve calls run and sets the close reason. It returns a recovered panic as an error, so that
+// ServeConn closes the connection as after any other error.
 func (c *downstreamConn) serve() (err error) {
 	defer func() {
 		if protocol.ReasonOf(err) == protocol.Internal {
@@ -97,7 +97,7 @@ func (c *downstreamConn) serve() (err error) {
 	return c.setCloseReason(c.run())
 }
 
-// run reads until the connection has to end or be parked.
+// run reads frames and handles them until the connection has to end or be parked.
 func (c *downstreamConn) run() error {
 	for {
 		if c.conn.Draining() {
@@ -135,8 +135,9 @@ func (c *downstreamConn) run() error {
 }
 
 // flushAndAwaitCapacity flushes if MaxInFlight, maxUnstartedRead or the high watermark is reached.
-// Then it waits until the client's and the hosts' write queues have capacity and fewer than
-// MaxInFlight requests are in flight. It returns false if the client disconnected meanwhile.
+// Then it waits until the client's and the hosts' write queues have capacity, and until fewer than
+// MaxInFlight requests are in flight or the drain deadline is near. It returns false if the client
+// disconnects while MaxInFlight requests are in flight.
 func (c *downstreamConn) flushAndAwaitCapacity() bool {
 	if c.maxInFlightReached || c.in.Unflushed >= maxUnstartedRead || c.writeQueue.Queued() >= network.HighWatermark || c.inflight.atLimit() {
 		c.flush()
@@ -150,17 +151,18 @@ func (c *downstreamConn) flushAndAwaitCapacity() bool {
 	return c.await(func() bool { return !c.inflight.atLimit() || c.conn.DrainExpiring() })
 }
 
-// fill reads once. A connection that waits for input holds no buffer.
+// fill waits for input and reads once. It chooses the read timeout by the state of the connection.
+// Before GOAWAY, it marks the connection as idle while it waits for the first byte of a frame.
 func (c *downstreamConn) fill() error {
-	wait := stream.ParkAfter // if the connection is busy, the interval of checks whether it is idle
+	wait := stream.ParkAfter // afterwards handleReadTimeout parks a connection without requests
 	switch {
 	case c.in.hasPartialFrame():
 		wait = c.server.opts.RPC.FrameTimeout
-	case !c.goAwaySentAt.IsZero():
+	case !c.goAwayAt.IsZero():
 		wait = stream.CloseGrace
 	}
 	stream.SetReadTimeout(c.conn, wait)
-	if c.goAwaySentAt.IsZero() && !c.in.hasPartialFrame() {
+	if c.goAwayAt.IsZero() && !c.in.hasPartialFrame() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
 		}
@@ -171,10 +173,10 @@ func (c *downstreamConn) fill() error {
 	return err
 }
 
-// read handles every complete frame until MaxInFlight is reached. flush starts the requests and
-// sends the responses to other frames, once there is nothing more to read or maxUnstartedRead bytes
-// were read. If the end of the connection comes next, only one-way requests start, unless
-// AllowHalfClose is set.
+// read handles the complete frames in the input until MaxInFlight requests are in flight. It starts
+// no request: flush does, once there is nothing more to read or maxUnstartedRead bytes were read.
+// If the client disconnects before the flush, only one-way requests start, unless AllowHalfClose is
+// set.
 func (c *downstreamConn) read() error {
 	var err error
 	for c.maxInFlightReached = false; c.in.HasBytes(); {
@@ -209,11 +211,12 @@ func (c *downstreamConn) handleFrame(head codec.Frame, frame []byte) {
 			c.sendFrame(func(dst []byte) []byte { return c.server.codec.AppendHeartbeatAck(dst, frame) })
 		}
 	case codec.Response, codec.HeartbeatAck, codec.GoAway, codec.Ignored:
-		// Weft sent no request on this connection, and a client that sends GOAWAY closes it.
+		// Weft sends no requests or heartbeats to clients. After GOAWAY, the client closes the
+		// connection.
 	}
 }
 
-// addRequest adds a request for the frame; startAll starts it.
+// addRequest adds a request for the frame to unstarted.
 func (c *downstreamConn) addRequest(head codec.Frame, frame []byte) {
 	r := c.inflight.acquire()
 	r.c, r.head, r.sentCall = c, head, pendingCall{}
@@ -225,10 +228,10 @@ func (c *downstreamConn) addRequest(head codec.Frame, frame []byte) {
 	c.unstarted.push(r)
 }
 
-// startAndFlush starts the requests that were read and flushes the batch, because there is nothing
-// to read. It runs inside a read of the connection and must not close the connection: see abort. If
-// GOMAXPROCS is 1, it first yields to the readers of other connections, so that their frames to the
-// same hosts are sent in the same writes.
+// startAndFlush starts the requests that were read and flushes the batch. FillOnWait calls it when
+// there is nothing to read, inside a read of the connection, so it must not close the connection:
+// see abort. If GOMAXPROCS is 1, it yields to the readers of other connections before the flush, so
+// that their frames to the same hosts are sent in the same writes.
 func (c *downstreamConn) startAndFlush() {
 	c.startAll()
 	if c.server.yields && len(c.batch.dirty.Queues()) > 0 {
@@ -237,8 +240,8 @@ func (c *downstreamConn) startAndFlush() {
 	c.flush()
 }
 
-// startAll serves or rejects the requests that were read. If the end of the connection follows
-// them, it is called only with AllowHalfClose; otherwise dropUnstarted ends them.
+// startAll serves or rejects the requests that were read. If the client disconnects before they
+// start, the reader calls startAll only with AllowHalfClose, and otherwise dropUnstarted.
 func (c *downstreamConn) startAll() {
 	for n := 1; ; n++ {
 		r := c.unstarted.pop()
@@ -256,7 +259,8 @@ func (c *downstreamConn) startAll() {
 	}
 }
 
-// flush starts the requests that were read and flushes the batch.
+// flush starts the requests that were read and flushes the batch. It records the write queues at
+// the high watermark, for which flushAndAwaitCapacity waits.
 func (c *downstreamConn) flush() {
 	c.startAll()
 	for _, q := range c.batch.dirty.Queues() {
@@ -268,7 +272,7 @@ func (c *downstreamConn) flush() {
 	c.in.Unflushed = 0
 }
 
-// handleReadTimeout handles a client that sent nothing for the time that fill set. The error ends
+// handleReadTimeout handles a client that sent nothing for the read timeout of fill. An error ends
 // or parks the connection.
 func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
@@ -277,8 +281,8 @@ func (c *downstreamConn) handleReadTimeout() error {
 		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.server.opts.RPC.FrameTimeout)
 	case c.inflight.count() > 0:
 		return nil
-	case !c.goAwaySentAt.IsZero():
-		return errIdleAfterGoAway
+	case !c.goAwayAt.IsZero():
+		return errDrained
 	}
 	return stream.Park(c.conn, c.server.opts.IdleTimeout)
 }
@@ -290,25 +294,27 @@ func (c *downstreamConn) sendFrame(encode func(dst []byte) []byte) {
 	}
 }
 
-// await waits until done returns true, and calls it each time a request ends. It returns false if
-// the client disconnects first. Only the reader calls it, so nothing else watches the connection.
+// await waits until done returns true, and calls done each time a request ends. It returns false if
+// the client disconnects first. The reader calls it and so does not read meanwhile: another
+// goroutine watches for the disconnect.
 func (c *downstreamConn) await(done func() bool) bool {
 	if done() {
 		return true
 	}
-	// AwaitPeerClose cannot watch connections that are not sockets: OnClose does.
+	// AwaitPeerClose cannot watch a connection that is not a socket. OnClose at least detects that
+	// this side has closed it.
 	defer c.conn.OnClose(c.inflight.disconnect)()
 	c.conn.SetReadDeadline(time.Time{})
-	watched := make(chan struct{})
+	watchEnded := make(chan struct{})
 	c.server.engine.goroutines.Start(func() {
-		defer close(watched)
+		defer close(watchEnded)
 		if err := c.conn.AwaitPeerClose(c.server.opts.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) {
 			c.inflight.disconnect()
 		}
 	})
 	c.inflight.wait(done)
 	c.conn.Interrupt()
-	<-watched
+	<-watchEnded
 	c.conn.Resume()
 	return !c.inflight.isDisconnected()
 }

@@ -3,11 +3,11 @@ package xprotocol
 import "time"
 
 // callTable holds the calls that wait for a response, by id. It assigns ids in ascending order and
-// never twice. The lowest bits of an id are its slot; add skips an id whose slot is taken. So a
-// lookup is one access without hashing.
+// never twice. The lowest bits of an id are the index of its slot, so a lookup is one array access
+// without hashing. add skips an id whose slot is taken.
 type callTable struct {
-	slots slots // at least half are free
-	used  int
+	slots slots  // at least half are free
+	used  int    // number of slots that hold a call
 	last  uint64 // the last assigned id
 	max   uint64 // the largest id of the protocol
 	wheel wheel  // the calls that have a deadline
@@ -30,8 +30,7 @@ func (s slots) lookup(id uint64) *slot { return &s[id&uint64(len(s)-1)] }
 
 const (
 	minSlots = 16
-	// maxKeptSlots is the maximum size of a table that is kept when nothing is in flight, which
-	// also happens between two bursts.
+	// maxKeptSlots is the maximum number of slots that an empty table keeps for the next burst.
 	maxKeptSlots = 4096
 	// minFreeIDs is the number of ids that remain when the pool replaces a connection. Exchanges
 	// that have already selected the connection use them.
@@ -57,7 +56,7 @@ func (t *callTable) add(k *call) uint64 {
 	}
 }
 
-// reserveID returns an id for a frame without a response.
+// reserveID returns an id for a frame that is not a call: a one-way request or a heartbeat.
 func (t *callTable) reserveID() uint64 {
 	t.last++
 	return t.last
@@ -66,8 +65,8 @@ func (t *callTable) reserveID() uint64 {
 // exhausted reports whether fewer than minFreeIDs ids remain.
 func (t *callTable) exhausted() bool { return t.last+minFreeIDs > t.max }
 
-// grow doubles the table. Ids that differ in their lowest bits still differ with one bit more, so
-// no two collide.
+// grow doubles the number of slots. Ids with different slots in the old table have different slots
+// in the new one.
 func (t *callTable) grow() {
 	old := t.slots
 	t.slots = make(slots, max(2*len(old), minSlots))
@@ -78,7 +77,7 @@ func (t *callTable) grow() {
 	}
 }
 
-// remove removes and returns the call with an id; nil if there is none.
+// remove removes and returns the call with the id; nil: there is none.
 func (t *callTable) remove(id uint64) *call {
 	if len(t.slots) == 0 {
 		return nil
@@ -95,18 +94,17 @@ func (t *callTable) remove(id uint64) *call {
 	return k
 }
 
-// free frees a slot.
+// free marks s as free. When the table becomes empty, free releases the memory of a peak.
 func (t *callTable) free(s *slot) {
 	s.call = nil
 	t.used--
 	if t.used == 0 && len(t.slots) > maxKeptSlots {
-		t.slots = nil // releases the memory of a peak
+		t.slots = nil
 	}
 }
 
-// removeExpired removes the calls whose deadline has passed, and returns when to call it next;
-// zero: no call has a deadline. Its cost depends on the expired calls, not on the size of the
-// table.
+// removeExpired removes and returns the calls whose deadline has passed. next is when to call
+// removeExpired again; zero: no call has a deadline.
 func (t *callTable) removeExpired(now time.Time) (expiredCalls []*call, next time.Time) {
 	expiredCalls = t.wheel.removeExpired(t.slots, now)
 	for _, k := range expiredCalls {

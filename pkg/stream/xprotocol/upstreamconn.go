@@ -18,22 +18,20 @@ import (
 type UpstreamConn struct {
 	engine     *Engine                    // immutable
 	codec      codec.Codec                // immutable
-	traits     *codec.Traits              // immutable; the codec's
+	traits     *codec.Traits              // immutable; of codec
 	conn       *network.Conn              // immutable
 	writeQueue *network.WriteQueue        // immutable
 	opts       stream.UpstreamConnOptions // immutable
 	local      string                     // immutable; the local address
 	tls        *protocol.TLS              // immutable; nil: plaintext
 
-	// closing: the connection takes no new exchange. Written with mu held, read without.
-	closing atomic.Bool
-	// hasOneWay: the connection was given a one-way request.
-	hasOneWay atomic.Bool
+	closing   atomic.Bool // the connection takes no new exchange
+	hasOneWay atomic.Bool // the connection has carried a one-way request
 
 	mu        sync.Mutex
 	calls     callTable        // guarded by mu; calls that wait for a response
-	err       error            // guarded by mu; the reason that the connection was lost
-	timer     stream.ConnTimer // guarded by mu; calls expire
+	err       error            // guarded by mu; why the connection was lost; nil: it is not lost
+	timer     stream.ConnTimer // guarded by mu; runs UpstreamConn.expire
 	keepalive keepalive        // guarded by mu
 
 	lastReadAt atomic.Int64 // time of the last read, in ns since the Unix epoch
@@ -66,12 +64,12 @@ func newUpstreamConn(e *Engine, c codec.Codec, conn *network.Conn, o stream.Upst
 // Usable implements stream.UpstreamConn.
 func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
 
-// upstreamCloseGrace is how long a closed connection keeps sending one-way requests.
+// upstreamCloseGrace is how long Close keeps the socket open to send queued one-way requests.
 const upstreamCloseGrace = 5 * time.Second
 
-// Close implements stream.UpstreamConn. It first sends the queued one-way requests, for at most
-// upstreamCloseGrace: TestCloseSendsOneWayRequest. The connection's goroutine ends soon
-// after; Engine.Close waits for it.
+// Close implements stream.UpstreamConn. If the connection has carried one-way requests, a new
+// goroutine sends those that are still queued, for at most upstreamCloseGrace, before it closes the
+// socket. Engine.Close waits for that goroutine, Close does not.
 func (u *UpstreamConn) Close() error {
 	u.closing.Store(true)
 	u.mu.Lock()
@@ -83,10 +81,11 @@ func (u *UpstreamConn) Close() error {
 	if flushFirst {
 		return nil
 	}
-	return u.conn.Close() // without mu: it calls the connection's OnClose functions
+	return u.conn.Close() // without mu: Close calls the connection's OnClose functions
 }
 
-// closeAfterFlush closes the connection once the socket has taken the write queue.
+// closeAfterFlush closes the connection once the socket has taken the bytes of the write queue, or
+// after upstreamCloseGrace.
 func (u *UpstreamConn) closeAfterFlush() {
 	timer := time.AfterFunc(upstreamCloseGrace, func() { _ = u.conn.Close() })
 	defer timer.Stop()
@@ -105,7 +104,7 @@ func (u *UpstreamConn) run() {
 	u.timer.Wait()
 }
 
-// readAll reads until the connection fails; a panic of the codec fails it too.
+// readAll reads until the connection fails. It returns a panic of the codec as an error.
 func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	flush := func() {
@@ -125,7 +124,7 @@ func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 	return err
 }
 
-// read handles every complete frame.
+// read handles the complete frames in the input.
 func (u *UpstreamConn) read(in *input, b *batch) (err error) {
 	for in.HasBytes() {
 		head, frame, err := in.next(u.codec, u.opts.RPC.MaxFrameSize)
@@ -142,7 +141,7 @@ func (u *UpstreamConn) read(in *input, b *batch) (err error) {
 	return nil
 }
 
-// handleFrame handles one frame.
+// handleFrame handles one frame. If the frame is too large, frame holds only its beginning.
 func (u *UpstreamConn) handleFrame(head codec.Frame, frame []byte, b *batch) {
 	switch head.Kind {
 	case codec.Response:
@@ -180,7 +179,7 @@ func (u *UpstreamConn) sendFrame(b *batch, encode func(dst []byte) []byte) {
 	}
 }
 
-// remove removes and returns a call; nil if it is no longer in the table.
+// remove removes the call with the id from the table and returns it; nil: the call has ended.
 func (u *UpstreamConn) remove(id uint64) *call {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -198,7 +197,7 @@ func (u *UpstreamConn) closeIfExhausted() {
 // errAbandoned ends a call whose client has disconnected.
 var errAbandoned = protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection before the upstream response was complete")
 
-// abandon ends the wait of a call whose client has disconnected.
+// abandon ends the call with the id, whose client has disconnected, unless it has already ended.
 func (u *UpstreamConn) abandon(id uint64, b *batch) {
 	if k := u.remove(id); k != nil {
 		k.err = errAbandoned
@@ -224,14 +223,13 @@ func (u *UpstreamConn) fail(err error, b *batch) {
 	fault := connFault(err)
 	b.now = time.Now()
 	for _, k := range calls {
-		u.wake(k, fault, b)
+		u.failCall(k, fault, b)
 	}
 	b.flush()
 }
 
-// wake ends the wait of k, which has no response. It recovers and logs panics, so that the caller
-// can wake the other calls.
-func (u *UpstreamConn) wake(k *call, err error, b *batch) {
+// failCall ends k with err. It recovers and logs panics, so that the caller can end other calls.
+func (u *UpstreamConn) failCall(k *call, err error, b *batch) {
 	defer u.engine.goroutines.Contain("ending a request")
 	k.err = err
 	k.waiter.wake(b)

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// wheelTick is the time span of one bucket, about 17 ms.
+	// wheelTick is the time span of one bucket: 2^wheelShift ns, about 17 ms.
 	wheelShift = 24
 	wheelTick  = 1 << wheelShift * time.Nanosecond
 	// wheelSize is the number of buckets. Deadlines within about a second have a bucket per tick;
@@ -19,11 +19,11 @@ const (
 
 // wheel is a timing wheel: it holds the calls of a table in buckets, one per tick of their
 // deadlines. removeExpired visits only the buckets that are due, not every call. The zero value is
-// empty; its first call sets the origin of the ticks. Every method except removeExpired and
-// nextExpiry takes constant time; add and remove do not allocate.
+// empty; the deadline of the first added call becomes the origin of the ticks. Every method except
+// removeExpired and nextExpiry takes constant time; add and remove do not allocate.
 //
-// A bucket links ids in the table's slots instead of calls. Neighbors were added one after another,
-// so their slots share cache lines, and no other call is touched.
+// A bucket is a list of ids, linked through the slots of the table and not through the calls.
+// Neighbors in a list were usually added one after another, so their slots share cache lines.
 type wheel struct {
 	origin   time.Time
 	nextTick int64 // the first tick that may still hold calls
@@ -46,10 +46,10 @@ func (w *wheel) add(table slots, id uint64) {
 		w.origin = s.call.deadline
 	}
 	if w.size == 0 {
-		w.nextTick = math.MinInt64 // every bucket is empty, so none can be skipped
+		w.nextTick = math.MinInt64 // every bucket is empty, so the call may have any tick
 	}
 	s.deadline = s.call.deadline.Sub(w.origin)
-	if int64(s.deadline)>>wheelShift < w.nextTick { // the deadline has passed
+	if int64(s.deadline)>>wheelShift < w.nextTick { // removeExpired will not visit the tick of the deadline again
 		s.deadline = time.Duration(w.nextTick << wheelShift)
 	}
 	first := w.bucket(s)
@@ -61,7 +61,7 @@ func (w *wheel) add(table slots, id uint64) {
 	w.size++
 }
 
-// remove removes the call of a slot. The caller knows that it is in the wheel.
+// remove removes the call of a slot, which must be in the wheel.
 func (w *wheel) remove(table slots, s *slot) {
 	if s.next != 0 {
 		table.lookup(s.next).previous = s.previous

@@ -30,7 +30,7 @@ func TestExchangesBeyondWorkersAreRejected(t *testing.T) {
 	const running, reserved = 2, 5
 	service := blockingService{make(chan struct{}, 100), make(chan struct{})}
 	proxy := newTestProxyWithEngine(t, toyCodec{}, service, nil, func(e *Engine) {
-		e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: running, MaxReserved: reserved}, (*request).resumeForkOnWorker)
+		e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: running, MaxReserved: reserved}, (*request).resumeFiberOnWorker)
 	})
 	p := proxy.dial()
 	for id := range uint64(reserved) {
