@@ -114,7 +114,7 @@ func BenchmarkFiber(b *testing.B) {
 	f.stop()
 }
 
-// BenchmarkGoroutine measures the same with one goroutine per request.
+// BenchmarkGoroutine measures the same work as BenchmarkFiber on one goroutine per request.
 func BenchmarkGoroutine(b *testing.B) {
 	var service protocol.BlockingService = protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 	done, wake := make(chan struct{}), make(chan struct{}, 1)

@@ -23,8 +23,8 @@ func (m *panicPointMessage) Close() error {
 	return m.inner.Close()
 }
 
-// TestClosePanicReleasesUpstreamConn verifies that the response reaches the client and
-// that OnRelease runs exactly once when Close of a filter's body panics.
+// TestClosePanicReleasesUpstreamConn verifies that the response reaches the client and that
+// OnRelease runs exactly once when Close of a filter's body panics.
 func TestClosePanicReleasesUpstreamConn(t *testing.T) {
 	for _, blocking := range []bool{false, true} {
 		t.Run(fmt.Sprintf("blocking: %t", blocking), func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestClosePanicReleasesUpstreamConn(t *testing.T) {
 			for id := range uint64(2) {
 				p.write(requestFrame(id+1, "x"))
 				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
-					t.Errorf("request %d: response %q", id+1, frame)
+					t.Errorf("request %d: response %q, want no error", id+1, frame)
 				}
 				select {
 				case reusable := <-released:
@@ -53,7 +53,7 @@ func TestClosePanicReleasesUpstreamConn(t *testing.T) {
 				}
 			}
 			if !proxy.panicked() || len(released) > 0 {
-				t.Errorf("panicked: %v; %d extra calls of OnRelease", proxy.panicked(), len(released))
+				t.Errorf("panicked: %v; %d extra calls of OnRelease; want true, 0", proxy.panicked(), len(released))
 			}
 		})
 	}

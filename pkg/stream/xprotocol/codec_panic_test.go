@@ -65,7 +65,7 @@ func TestCodecPanicEndsOnlyItsRequest(t *testing.T) {
 				for _, q := range []*peer{p, proxy.dial()} {
 					q.write(requestFrame(2, "ok"))
 					if head, frame = q.read(); head.ID != 2 || frame == nil || string(frame[toyBody:]) != "ok" {
-						t.Errorf("next request: response %[2]q with id %[1]d", head.ID, frame)
+						t.Errorf("next request: response %[2]q with id %[1]d, want \"ok\" with id 2", head.ID, frame)
 					}
 				}
 			})

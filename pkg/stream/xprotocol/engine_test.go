@@ -242,7 +242,7 @@ func testOneWayRequestsGetNoResponse(t *testing.T, upstream *forwardService) {
 		t.Errorf("the first response has id %d, want 5", head.ID)
 	}
 	if a, b := <-got, <-got; a != codec.OneWay || b != codec.Request {
-		t.Errorf("the host received %v and %v", a, b)
+		t.Errorf("the host received %v and %v, want %v and %v", a, b, codec.OneWay, codec.Request)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestMalformedInputClosesConnectionAndIsRecorded(t *testing.T) {
 	p := proxy.dial()
 	p.write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	if _, frame := p.read(); frame != nil {
-		t.Errorf("response %q to malformed input", frame)
+		t.Errorf("response %q to malformed input, want EOF", frame)
 	}
 	proxy.await(func() bool { return len(proxy.observed) == 1 })
 	if got := proxy.observed[0].reason; got != protocol.MalformedRequest {

@@ -72,7 +72,7 @@ func (p *testProxy) newBufferedServer(service protocol.Service, change func(o *s
 	return p.engine.Protocol(p.codec).NewServer(o)
 }
 
-// serveBuffered is dialBuffered that then serves the connection.
+// serveBuffered calls dialBuffered and then serves the connection.
 func (p *testProxy) serveBuffered(service protocol.Service, frames []byte, closeClient func(conn *net.TCPConn) error, change func(o *stream.ServerOptions)) *bufferedClient {
 	p.t.Helper()
 	c := p.dialBuffered(p.newBufferedServer(service, change), frames, closeClient)

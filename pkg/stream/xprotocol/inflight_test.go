@@ -43,11 +43,11 @@ func TestInflightLimit(t *testing.T) {
 	}
 	second := acquireN(f, c, 1)
 	if !f.atLimit() || f.count() != 2 {
-		t.Errorf("atLimit() = %t, count() = %d with 2 of 2 requests in flight", f.atLimit(), f.count())
+		t.Errorf("atLimit() = %t, count() = %d with 2 of 2 requests in flight, want true, 2", f.atLimit(), f.count())
 	}
 	releaseAll(f, first)
 	if f.atLimit() || f.count() != 1 {
-		t.Errorf("atLimit() = %t, count() = %d after one of 2 requests ended", f.atLimit(), f.count())
+		t.Errorf("atLimit() = %t, count() = %d after one of 2 requests ended, want false, 1", f.atLimit(), f.count())
 	}
 	releaseAll(f, second)
 	f.close()
@@ -67,7 +67,7 @@ func TestInflightReusesReleasedRequests(t *testing.T) {
 	releaseAll(f, requests)
 	reused := acquireN(f, c, 10)
 	if len(f.requests) != 10 {
-		t.Errorf("%d requests for 10 in flight", len(f.requests))
+		t.Errorf("%d requests were created for 10 in flight, want 10", len(f.requests))
 	}
 	releaseAll(f, reused)
 	f.close()
@@ -155,7 +155,7 @@ func TestInflightDisconnectEndsWaitButNotDrain(t *testing.T) {
 func TestRequestQueue(t *testing.T) {
 	var q requestQueue
 	if r := q.pop(); r != nil {
-		t.Errorf("pop() of an empty queue = %p", r)
+		t.Errorf("pop() of an empty queue = %p, want nil", r)
 	}
 	requests := []*request{{}, {}, {}}
 	q.push(requests[0])
@@ -214,7 +214,7 @@ func TestInflightStress(t *testing.T) {
 		})
 		f.drain()
 		if n := f.count(); n != 0 {
-			t.Errorf("count() = %d after drain", n)
+			t.Errorf("count() = %d after drain, want 0", n)
 		}
 		close(work)
 		workers.Wait()

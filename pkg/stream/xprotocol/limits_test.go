@@ -39,7 +39,7 @@ func testFramesAreIdenticalAtEverySplit(t *testing.T, upstream *forwardService) 
 			got[head.ID] = string(frame[toyBody:])
 		}
 		if got[1] != "first" || got[2] != "second" {
-			t.Fatalf("split at %d: responses %v", split, got)
+			t.Fatalf("split at %d: responses %v, want \"first\" and \"second\"", split, got)
 		}
 		_ = p.conn.Close()
 	}
@@ -51,12 +51,12 @@ func TestTooLargeFrameFailsImmediately(t *testing.T) {
 	large := requestFrame(1, strings.Repeat("x", 5000))
 	p.write(large[:100]) // enough for the response
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.BodyTooLarge {
-		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
+		t.Errorf("response to id %d: %v, want %v to id 1", head.ID, protocol.Reason(frame[2]), protocol.BodyTooLarge)
 	}
 	p.write(large[100:])
 	p.write(requestFrame(2, "")) // the connection continues
 	if head, frame := p.read(); head.ID != 2 || protocol.Reason(frame[2]) != protocol.ReasonDenied {
-		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
+		t.Errorf("response to id %d: %v, want %v to id 2", head.ID, protocol.Reason(frame[2]), protocol.ReasonDenied)
 	}
 }
 
@@ -97,10 +97,10 @@ func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, upstream *forwardServ
 	p.write(requestFrame(1, ""))
 	p.write(requestFrame(2, ""))
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamMalformed {
-		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
+		t.Errorf("response to id %d: %v, want %v to id 1", head.ID, protocol.Reason(frame[2]), protocol.UpstreamMalformed)
 	}
 	if head, frame := p.read(); head.ID != 2 || string(frame[toyBody:]) != "ok" {
-		t.Errorf("response to id %d: %q", head.ID, frame)
+		t.Errorf("response to id %d: %q, want \"ok\" to id 2", head.ID, frame)
 	}
 }
 
@@ -172,14 +172,14 @@ func TestLateResponseIsDropped(t *testing.T) { inBothModes(t, testLateResponseIs
 
 func testLateResponseIsDropped(t *testing.T, upstream *forwardService) {
 	proxy := newTestProxy(t, upstream.service(), nil)
-	late := make(chan codec.Frame, 1)
+	lateFrames := make(chan codec.Frame, 1)
 	upstream.client.Store(proxy.client(startHost(t, func(p *peer) {
 		first, _ := p.read()
 		second, _ := p.read()
 		p.write(responseFrame(first, "late"))
 		p.write(responseFrame(first, "twice"))
 		p.write(responseFrame(second, "second"))
-		late <- first
+		lateFrames <- first
 		p.read()
 	}), nil))
 	p := proxy.dial()
@@ -187,13 +187,13 @@ func testLateResponseIsDropped(t *testing.T, upstream *forwardService) {
 	toyCodec{}.SetID(b, 1)
 	p.write(b)
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamTimeout {
-		t.Fatalf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
+		t.Fatalf("response to id %d: %v, want %v to id 1", head.ID, protocol.Reason(frame[2]), protocol.UpstreamTimeout)
 	}
 	p.write(requestFrame(2, ""))
 	if head, frame := p.read(); head.ID != 2 || string(frame[toyBody:]) != "second" {
-		t.Errorf("response to id %d: %q", head.ID, frame)
+		t.Errorf("response to id %d: %q, want \"second\" to id 2", head.ID, frame)
 	}
-	<-late
+	<-lateFrames
 }
 
 func TestSilentHostGetsHeartbeatsAndIsClosed(t *testing.T) {
@@ -219,7 +219,7 @@ func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, upstream *forwardServ
 	p := proxy.dial()
 	p.write(requestFrame(1, ""))
 	if _, frame := p.read(); protocol.Reason(frame[2]) != protocol.UpstreamClosed {
-		t.Errorf("response %v", protocol.Reason(frame[2]))
+		t.Errorf("response %v, want %v", protocol.Reason(frame[2]), protocol.UpstreamClosed)
 	}
 	if n := len(heartbeats); n != 3 {
 		t.Errorf("%d heartbeats, want 3", n)
@@ -275,7 +275,7 @@ func testHostGoAwayStopsNewRequests(t *testing.T, upstream *forwardService) {
 	p := proxy.dial()
 	p.write(requestFrame(1, ""))
 	if _, frame := p.read(); string(frame[toyBody:]) != "last response" {
-		t.Errorf("response %q", frame)
+		t.Errorf("response %q, want \"last response\"", frame)
 	}
 	<-done
 	if reusable.Load() || upstream.client.Load().Usable(0) {
@@ -312,10 +312,10 @@ func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, upstream *forwardServ
 	}
 	close(response)
 	if _, frame := p.read(); string(frame[toyBody:]) != "complete" {
-		t.Errorf("response %q", frame)
+		t.Errorf("response %q, want \"complete\"", frame)
 	}
 	if _, frame := p.read(); frame != nil {
-		t.Errorf("another frame after the response: %q", frame)
+		t.Errorf("another frame after the response: %q, want EOF", frame)
 	}
 	if forceClosed := <-drained; forceClosed != 0 {
 		t.Errorf("%d connections were force-closed", forceClosed)
@@ -394,7 +394,7 @@ func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
 		responded = id
 	}
 	if forceClosed := <-drained; forceClosed != 0 || responded < 10 {
-		t.Errorf("%d connections were force-closed, %d responses", forceClosed, responded)
+		t.Errorf("%d connections were force-closed, %d responses; want 0 and at least 10", forceClosed, responded)
 	}
 }
 
@@ -467,8 +467,8 @@ func TestErrorResponseText(t *testing.T) {
 	}
 }
 
-// TestIDsAreNotReused verifies that the table skips the slots of pending
-// calls, and is exhausted before its ids run out.
+// TestIDsAreNotReused verifies that the table skips the slots of pending calls, and is exhausted
+// before its ids run out.
 func TestIDsAreNotReused(t *testing.T) {
 	var table callTable
 	table.max = minFreeIDs + 1000
@@ -492,7 +492,7 @@ func TestIDsAreNotReused(t *testing.T) {
 		}
 	}
 	if table.used != 0 || table.last > table.max {
-		t.Errorf("%d calls remain, last id %d of %d", table.used, table.last, table.max)
+		t.Errorf("%d calls remain, last id %d of %d, want 0 calls", table.used, table.last, table.max)
 	}
 }
 
@@ -529,7 +529,7 @@ func TestInFlightRequestsComplete(t *testing.T) {
 	for _, p := range peers {
 		for range requestsPerConn {
 			if _, frame := p.read(); string(frame[toyBody:]) != "done" {
-				t.Fatalf("response %q", frame)
+				t.Fatalf("response %q, want \"done\"", frame)
 			}
 		}
 	}

@@ -257,11 +257,11 @@ func testPanicAt(t *testing.T, point, want string, blocking bool) {
 				close(sent)
 				go func() {
 					<-release
-					p.conn.Write(responseFrame(head, "bystander")) // the client checks the response
+					p.conn.Write(responseFrame(head, "bystander")) // a failed write makes the client's read fail
 				}()
 				continue
 			}
-			p.conn.Write(responseFrame(head, "boom")) // the client checks the response
+			p.conn.Write(responseFrame(head, "boom")) // a failed write makes the client's read fail
 		}
 	}, nil)
 	bystander := proxy.dial()
@@ -297,7 +297,7 @@ func testPanicAt(t *testing.T, point, want string, blocking bool) {
 	next := proxy.dial()
 	next.write(requestFrame(2, "ok"))
 	if _, frame = next.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
-		t.Errorf("next request: response %q", frame)
+		t.Errorf("next request: response %q, want no error", frame)
 	}
 	for _, p := range []*peer{bystander, p, next} {
 		_ = p.conn.Close()
@@ -308,7 +308,7 @@ func testPanicAt(t *testing.T, point, want string, blocking bool) {
 		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 	if sent, released := proxy.sent.Load(), proxy.released.Load(); sent != released {
-		t.Errorf("%d exchanges started on host connections, %d calls of OnRelease", sent, released)
+		t.Errorf("%d exchanges started on host connections, %d calls of OnRelease, want equal numbers", sent, released)
 	}
 }
 
@@ -394,7 +394,7 @@ func TestOnDisconnectPanicIsContained(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 || !proxy.panicked() {
-		t.Errorf("%d connections were force-closed (panicked: %v)", forceClosed, proxy.panicked())
+		t.Errorf("%d connections were force-closed (panicked: %v); want 0 and true", forceClosed, proxy.panicked())
 	}
 }
 
@@ -424,7 +424,7 @@ func TestDeadlinePanicEndsOneExchange(t *testing.T) {
 			p.write(b)
 			_, frame := p.read()
 			if frame == nil || !proxy.panicked() {
-				t.Errorf("response %q (panicked: %v)", frame, proxy.panicked())
+				t.Errorf("response %q (panicked: %v); want a response and true", frame, proxy.panicked())
 			}
 			_ = p.conn.Close()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -32,7 +32,7 @@ type testProxy struct {
 	served  chan struct{} // closed when Serve has returned
 
 	dropObservations atomic.Bool
-	readsUnstarted   atomic.Bool // Enter asks the engine to read requests that do not start
+	readsUnstarted   atomic.Bool // the result of batchRecorder.Enter
 	mu               sync.Mutex
 	observed         []observation
 }
@@ -55,8 +55,8 @@ func newTestProxyWithCodec(t testing.TB, c codec.Codec, service protocol.Service
 	return newTestProxyWithEngine(t, c, service, change, func(*Engine) {})
 }
 
-// newTestProxyWithEngine is newTestProxyWithCodec that calls prepare with the engine before it
-// serves.
+// newTestProxyWithEngine is like newTestProxyWithCodec, and calls prepare with the engine before the
+// listener serves.
 func newTestProxyWithEngine(t testing.TB, c codec.Codec, service protocol.Service, change func(o *stream.ServerOptions), prepare func(e *Engine)) *testProxy {
 	t.Helper()
 	before := buffer.Outstanding()
@@ -90,7 +90,7 @@ func newTestProxyWithEngine(t testing.TB, c codec.Codec, service protocol.Servic
 		<-p.served
 		engine.Close()
 		if outstanding := buffer.Outstanding(); invariants.Enabled && outstanding != before {
-			t.Errorf("%d buffers are in use, %d before the test", outstanding, before)
+			t.Errorf("%d buffers are in use, want %d as before the test", outstanding, before)
 		}
 	})
 	return p

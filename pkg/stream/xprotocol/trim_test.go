@@ -45,7 +45,7 @@ func TestUnusedFibersAreStopped(t *testing.T) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.stopScheduled {
-			t.Error("the trim timer is armed, but no fiber can be stopped")
+			t.Error("stopTimer is armed, but no fiber can be stopped")
 		}
 	})
 }

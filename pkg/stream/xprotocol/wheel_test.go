@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestExpiredReturnsOnlyExpiredCalls verifies callTable.removeExpired against a linear list, for random
-// deadlines and random sequences of add, remove and expired.
-func TestExpiredReturnsOnlyExpiredCalls(t *testing.T) {
+// TestRemoveExpiredReturnsOnlyExpiredCalls verifies callTable.removeExpired against a linear list, for
+// random deadlines and random sequences of add, remove and removeExpired.
+func TestRemoveExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		table := callTable{max: 1 << 60}
@@ -59,9 +59,9 @@ func TestExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 				case len(expired) != want:
 					t.Fatalf("seed %d, step %d: %d calls expired, want %d", seed, step, len(expired), want)
 				case earliest.IsZero() != next.IsZero():
-					t.Fatalf("seed %d, step %d: next is %v, the first deadline %v", seed, step, next, earliest)
+					t.Fatalf("seed %d, step %d: next is %v, want a time at or before the first deadline %v", seed, step, next, earliest)
 				case !next.IsZero() && (next.Before(now.Add(minExpireInterval)) || next.After(earliest) && next.After(now.Add(minExpireInterval))):
-					t.Fatalf("seed %d, step %d: next is %v after now, the first deadline %v", seed, step, next.Sub(now), earliest.Sub(now))
+					t.Fatalf("seed %d, step %d: next is %v after now, want at least minExpireInterval and at most the first deadline %v", seed, step, next.Sub(now), earliest.Sub(now))
 				}
 			}
 			if table.used != len(pending) {
@@ -71,9 +71,9 @@ func TestExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 	}
 }
 
-// TestExpiredSkipsPendingBuckets verifies that the cost of expiry does not depend on the number
-// of other calls. It counts the calls in the buckets that expired visits.
-func TestExpiredSkipsPendingBuckets(t *testing.T) {
+// TestRemoveExpiredSkipsPendingBuckets verifies that the cost of expiry does not depend on the number of
+// other calls. It counts the calls in the buckets that removeExpired visits.
+func TestRemoveExpiredSkipsPendingBuckets(t *testing.T) {
 	const count = 10_000
 	table := callTable{max: 1 << 60}
 	now := time.Now()
@@ -92,7 +92,7 @@ func TestExpiredSkipsPendingBuckets(t *testing.T) {
 		at = next
 	}
 	if expired != count || visits > 100*count || rounds > int(time.Second/minExpireInterval)+wheelSize {
-		t.Errorf("%d of %d calls expired after %d visits in %d rounds", expired, count, visits, rounds)
+		t.Errorf("%d of %d calls expired after %d visits in %d rounds; want all, with few visits and rounds", expired, count, visits, rounds)
 	}
 }
 
