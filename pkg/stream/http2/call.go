@@ -29,13 +29,13 @@ type call struct {
 	// async: x resumes on the goroutine that owns the call. If false, the call is blocking: a
 	// goroutine waits for wake.
 	async bool
-	wake  chan struct{}
+	wake  chan struct{} // signaled by signal
 
 	// Guarded by upstream.mu.
 	state        callState
-	pendingLinks links[call] // in upstream.pending
+	pendingLinks links[call] // links in upstream.pending
 	err          error       // a Fault: the reason that there is no response
-	requestEnded bool        // the head ended the request
+	requestEnded bool        // the request head had END_STREAM
 	interimCount int         // number of interim responses received
 	headReadAt   time.Time   // when the final head was read
 	interims     []interim   // interim responses to forward
@@ -89,16 +89,16 @@ func (c *call) yield() (waits bool) {
 	return c.state.yield()
 }
 
-// resolve records that c has a response, or that it failed with err. If it returns true, the caller
-// owns c and has to resume the exchange after it releases c.upstream.mu, which it holds.
-func (c *call) resolve(err error) (owned bool) {
+// resolve records that c has a response, or that c failed with err. The caller holds c.upstream.mu.
+// If resolve returns true, the caller now owns c and must resume the exchange after it unlocks mu.
+func (c *call) resolve(err error) (nowOwner bool) {
 	c.err = err
-	owned = c.state.resolve()
+	nowOwner = c.state.resolve()
 	if !c.async {
 		c.signal()
 		return false
 	}
-	return owned
+	return nowOwner
 }
 
 // signal wakes the goroutine in await.

@@ -15,21 +15,21 @@ import "fmt"
 //	   ├───── resolve ──▶ resolved (the owner continues instead of waiting)
 //	   └── enqueue ──▶ queued ── open ──▶ working
 //
-// An asynchronous call resumes its exchange on the goroutine that owns the call. A blocking call
-// has a goroutine in await, which continues it in every state. So no other goroutine claims it.
-// When it leaves the queue, it is in callOpened until that goroutine starts to upload the request's
-// body.
+// An asynchronous call resumes its exchange on the goroutine that owns the call. A blocking call is
+// never claimed, because its own goroutine waits in await and continues the call in every state.
+// After a blocking call leaves the queue, it is in callOpened until its goroutine starts to upload
+// the request's body.
 type callState uint8
 
 // States of a call.
 const (
-	callUnused         callState = iota // in the pool
-	callWorking                         // a goroutine owns the call, which has no result yet
-	callQueued                          // in UpstreamConn.pending, until a stream may be opened
-	callOpened                          // blocking: left the queue, its goroutine has to upload
-	callWaiting                         // waits for the response
-	callResolved                        // has a result: a final response head, or an error
-	callResolvedOpened                  // resolved in callOpened: its goroutine has to upload
+	callUnused               callState = iota // in the pool
+	callWorking                               // a goroutine owns the call, which has no result yet
+	callQueued                                // in UpstreamConn.pending, until a stream may be opened
+	callOpened                                // blocking: left the queue; its goroutine has to upload the body
+	callWaiting                               // waits for the response
+	callResolved                              // has a result: a final response head, or an error
+	callResolvedBeforeUpload                  // resolved in callOpened: its goroutine has to start the upload first
 	numCallStates
 )
 
@@ -53,11 +53,11 @@ const (
 //
 //nolint:gochecknoglobals // a constant table
 var callTransitions = [numCallStates][numCallEvents]callState{
-	callWorking:        {callEnqueue: callQueued, callYield: callWaiting, callResolve: callResolved},
-	callQueued:         {callOpen: callWorking, callOpenBlocking: callOpened, callResolve: callResolved},
-	callOpened:         {callUpload: callWaiting, callResolve: callResolvedOpened},
-	callWaiting:        {callClaim: callWorking, callResolve: callResolved},
-	callResolvedOpened: {callUpload: callResolved},
+	callWorking:              {callEnqueue: callQueued, callYield: callWaiting, callResolve: callResolved},
+	callQueued:               {callOpen: callWorking, callOpenBlocking: callOpened, callResolve: callResolved},
+	callOpened:               {callUpload: callWaiting, callResolve: callResolvedBeforeUpload},
+	callWaiting:              {callClaim: callWorking, callResolve: callResolved},
+	callResolvedBeforeUpload: {callUpload: callResolved},
 }
 
 // transition changes the state because of an event. It panics if the event must not happen in the
@@ -71,9 +71,9 @@ func (s *callState) transition(e callEvent) {
 }
 
 // resolved reports whether the call has a result.
-func (s callState) resolved() bool { return s == callResolved || s == callResolvedOpened }
+func (s callState) resolved() bool { return s == callResolved || s == callResolvedBeforeUpload }
 
-// yield makes a call without a result wait, and reports whether it waits.
+// yield changes a call that has no result to callWaiting, and reports whether it did.
 func (s *callState) yield() (waits bool) {
 	if s.resolved() {
 		return false
@@ -95,17 +95,17 @@ func (s *callState) claim() (claimed bool) {
 // startUpload reports whether the goroutine of a blocking call has to upload now. It returns true
 // once.
 func (s *callState) startUpload() bool {
-	if *s != callOpened && *s != callResolvedOpened {
+	if *s != callOpened && *s != callResolvedBeforeUpload {
 		return false
 	}
 	s.transition(callUpload)
 	return true
 }
 
-// resolve records that the call has a result. It reports whether no goroutine owns the call, so
-// that the caller owns an asynchronous call now.
-func (s *callState) resolve() (owned bool) {
-	owned = *s == callWaiting || *s == callQueued
+// resolve records that the call has a result. It reports whether the caller now owns the call,
+// because no other goroutine owned it. A blocking call continues on its own goroutine in any case.
+func (s *callState) resolve() (nowOwner bool) {
+	nowOwner = *s == callWaiting || *s == callQueued
 	s.transition(callResolve)
-	return owned
+	return nowOwner
 }

@@ -6,13 +6,13 @@ func TestCallTransitions(t *testing.T) {
 	const none = callUnused
 	for state, want := range map[callState][numCallEvents]callState{
 		// enqueue, open, open blocking, yield, claim, upload, resolve
-		callUnused:         {none, none, none, none, none, none, none},
-		callWorking:        {callQueued, none, none, callWaiting, none, none, callResolved},
-		callQueued:         {none, callWorking, callOpened, none, none, none, callResolved},
-		callOpened:         {none, none, none, none, none, callWaiting, callResolvedOpened},
-		callWaiting:        {none, none, none, none, callWorking, none, callResolved},
-		callResolved:       {none, none, none, none, none, none, none},
-		callResolvedOpened: {none, none, none, none, none, callResolved, none},
+		callUnused:               {none, none, none, none, none, none, none},
+		callWorking:              {callQueued, none, none, callWaiting, none, none, callResolved},
+		callQueued:               {none, callWorking, callOpened, none, none, none, callResolved},
+		callOpened:               {none, none, none, none, none, callWaiting, callResolvedBeforeUpload},
+		callWaiting:              {none, none, none, none, callWorking, none, callResolved},
+		callResolved:             {none, none, none, none, none, none, none},
+		callResolvedBeforeUpload: {none, none, none, none, none, callResolved, none},
 	} {
 		for event := range numCallEvents {
 			if got := stateAfter(state, event); got != want[event] {
@@ -47,13 +47,13 @@ func TestCallState(t *testing.T) {
 		{"claim of a working call", callWorking, (*callState).claim, false, callWorking},
 		{"claim of a resolved call", callResolved, (*callState).claim, false, callResolved},
 		{"startUpload of an opened call", callOpened, (*callState).startUpload, true, callWaiting},
-		{"startUpload of a resolved opened call", callResolvedOpened, (*callState).startUpload, true, callResolved},
+		{"startUpload of a resolved opened call", callResolvedBeforeUpload, (*callState).startUpload, true, callResolved},
 		{"startUpload of a waiting call", callWaiting, (*callState).startUpload, false, callWaiting},
 		{"startUpload of a resolved call", callResolved, (*callState).startUpload, false, callResolved},
 		{"resolve of a working call", callWorking, (*callState).resolve, false, callResolved},
 		{"resolve of a waiting call", callWaiting, (*callState).resolve, true, callResolved},
 		{"resolve of a queued call", callQueued, (*callState).resolve, true, callResolved},
-		{"resolve of an opened call", callOpened, (*callState).resolve, false, callResolvedOpened},
+		{"resolve of an opened call", callOpened, (*callState).resolve, false, callResolvedBeforeUpload},
 	}
 	for _, tt := range tests {
 		s := tt.state

@@ -65,7 +65,7 @@ func (c *downstreamConn) setCloseReason(err error) error {
 	reason := &c.conn.CloseReason
 	var connErr *syntax.ConnectionError
 	switch {
-	case errors.Is(err, errIdleAfterGoAway):
+	case errors.Is(err, errDrained):
 		*reason = c.drainCloseReason()
 		return nil
 	case err == io.EOF && !c.hasPartialFrame():

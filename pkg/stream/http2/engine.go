@@ -16,14 +16,15 @@
 //	                                         batch.flush         one write
 //
 // A complete message needs no separate goroutine, and neither does a body that streams from one
-// HTTP/2 connection to another: a pump (pump.go) moves it on the goroutine that delivers more of
-// it, or that opens the window. A service that waits for anything else gets a goroutine from
-// Exchange.RunBlocking.
+// HTTP/2 connection to another: a pump (pump.go) moves the body on the goroutine that reads more of
+// it, or that reads a WINDOW_UPDATE of its destination. A service that waits for anything else gets
+// a goroutine from Exchange.RunBlocking.
 //
-// Code that holds the lock of a connection records what has to be done without it in effects
-// (effects.go). The callState of a call determines which goroutine continues it (callstate.go).
+// Code that holds the lock of a connection records work that must be done without the lock in
+// effects (effects.go). The callState of a call determines which goroutine continues the call
+// (callstate.go).
 //
-// The files, in the order that data passes them: muxconn.go and frames.go (a connection, either
+// The files, in the order in which data passes them: muxconn.go and frames.go (a connection, either
 // side), server.go, exchange.go and response.go (downstream), upstreamconn.go, openstream.go and
 // call.go (upstream), recvbody.go, pump.go and upload.go (streaming bodies), tunnel.go, grpc.go,
 // upgrade.go (connections that began in HTTP/1.1).
@@ -47,14 +48,15 @@ import (
 // connection has ended.
 type Engine struct {
 	workers    *stream.Workers[*exchange]
-	goroutines stream.Goroutines  // of connections
+	goroutines stream.Goroutines  // started by connections
 	exchanges  sync.Pool          // of *exchange
 	calls      sync.Pool          // of *call
 	lastCallID atomic.Uint64      // ID of the newest call
 	onFlood    func(syntax.Flood) // nil: floods are not reported
 
 	mu sync.Mutex
-	// Guarded by mu; key: listener. The servers of a listener hold the strong references.
+	// floodLimiters holds the limiter of each listener, by name; guarded by mu. The servers of a
+	// listener hold the strong references.
 	floodLimiters map[string]weak.Pointer[stream.FloodLimiter]
 
 	// FirstStream is the identifier of the first stream of each upstream connection; 0 means 1.
@@ -75,11 +77,11 @@ const (
 	// maxWorkers is the maximum number of exchanges that run on worker goroutines concurrently.
 	maxWorkers = 10_000
 	// maxReservedWorkers is the maximum number of exchanges that run on a worker or wait for one.
-	// More are rejected as protocol.Overloaded.
+	// Further exchanges fail with protocol.Overloaded.
 	maxReservedWorkers = 20_000
 )
 
-// Protocol returns the engine's entry for the registry.
+// Protocol returns the stream.Protocol that serves HTTP/2 with this engine.
 func (e *Engine) Protocol() stream.Protocol {
 	return stream.Protocol{
 		Name:      config.HTTP2,

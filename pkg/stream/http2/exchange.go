@@ -24,17 +24,17 @@ type exchange struct {
 	batch         *batch // of that goroutine; nil: the goroutine belongs to the exchange
 	ownsGoroutine bool   // the exchange has its own goroutine, which may block
 	workerTask
-	holdsWorkerSlot bool // it holds one of the engine's reservations for workers
+	holdsWorkerSlot bool // the exchange holds a slot of the engine's workers
 
 	// canceled: the client has disconnected or a deadline has passed. It is set before watchers are
 	// called.
 	canceled   atomic.Bool
 	expiredErr error // guarded by muxConn.mu; a Fault: the deadline that canceled the exchange
 
-	text            []byte // storage of the strings in x.Request
-	acceptsTrailers bool   // the client accepts trailers (TE: trailers)
-	grpcContentType string // the content-type of a gRPC request; "": not gRPC
-	inlineText      [512]byte
+	text            []byte    // storage of the strings in x.Request
+	acceptsTrailers bool      // the client accepts trailers (TE: trailers)
+	grpcContentType string    // the content-type of a gRPC request; "": not gRPC
+	inlineText      [512]byte // the initial storage of text
 }
 
 func (e *Engine) newExchange() *exchange {
@@ -174,8 +174,8 @@ func (e *exchange) RunBlocking(ctx context.Context, service protocol.BlockingSer
 	return protocol.ErrPending
 }
 
-// reserveWorker takes one of the engine's reservations for workers, or returns a Fault. The caller
-// then runs e on a worker.
+// reserveWorker reserves a slot of the engine's workers, or returns a Fault. The caller then runs e
+// on a worker.
 func (e *exchange) reserveWorker() error {
 	if !e.engine.workers.Reserve() {
 		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines is reached", maxReservedWorkers)

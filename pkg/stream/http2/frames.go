@@ -7,7 +7,7 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// fill reads once. It calls wait before it blocks.
+// fill reads once. It calls onWait before it blocks.
 func (mc *muxConn) fill(onWait func(), b *batch) error {
 	if mc.read.Buf != nil {
 		mc.reserveRead(mc.read.Room(), b)

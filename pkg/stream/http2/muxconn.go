@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// minPartialData is the minimum number of bytes of an incomplete DATA frame that are processed
-	// before the rest arrives. Less is not worth a separate frame.
+	// minPartialData is the minimum number of payload bytes of an incomplete DATA frame that the
+	// reader processes before the rest arrives. Fewer bytes are not worth a frame of their own on
+	// the other connection.
 	minPartialData = 4 << 10
-	// maxScratch is the maximum capacity of scratch that is kept for the next frames, in bytes.
+	// maxScratch is the maximum capacity, in bytes, of the scratch that a connection keeps.
 	maxScratch = 16 << 10
-	// minCharges is the minimum number of charges of a connection that are charged to its source
-	// address and its listener. A connection with fewer charges is not closed because of the
-	// charges of others, unless none of its requests got a complete response and its address
-	// exceeds its flood limit.
+	// minCharges is the number of charges (see syntax.Session.TakeCharges) at which a connection
+	// charges its source address and its listener. A connection with fewer charges continues even
+	// if other connections have exceeded these limits. If none of its requests got a complete
+	// response and its source address exceeds the flood limit, one charge is enough.
 	minCharges = 16
 )
 
@@ -31,7 +32,7 @@ type muxConn struct {
 	writeQueue        *network.WriteQueue // immutable
 	side              connSide            // immutable
 	streamIdleTimeout time.Duration       // immutable; idle timeout of a stream; 0: none
-	creditThreshold   int                 // immutable; consumed bytes of a stream that are credited together
+	creditThreshold   int                 // immutable; number of consumed bytes at which a stream credits its peer
 
 	mu               sync.Mutex
 	state            *syntax.Session  // guarded by mu; the frames that it appends are queued before mu is released
@@ -40,12 +41,12 @@ type muxConn struct {
 	waitingPumps     fifo[pump]       // guarded by mu; pumps that wait for space in writeQueue
 	awaitingCapacity bool             // guarded by mu; kickWhenWritable is running
 	scratch          []byte           // guarded by mu; storage for frames that state appends
-	timer            stream.ConnTimer // guarded by mu; calls onTimer
+	timer            stream.ConnTimer // guarded by mu; runs onTimer
 
 	// The reader goroutine owns these fields.
 	read    stream.ReadBuffer
 	event   syntax.Event // event of the last frame
-	effects *effects     // of the last frame; nil: none since the connection was parked
+	effects *effects     // effects of the last frame; nil: no frame since the connection was parked
 }
 
 // connSide is the side that embeds a muxConn: a downstreamConn or an UpstreamConn.
@@ -69,8 +70,8 @@ type connSide interface {
 type timeoutSide interface {
 	// idleReason returns the reason of a stream that ends because it is idle.
 	idleReason() protocol.Reason
-	// expireSide is called when the timer fires, with muxConn.mu held. next is when it has to be
-	// called again, or zero.
+	// expireSide is called when the timer fires, with muxConn.mu held. next is the latest time for
+	// the next call; zero: none is needed.
 	expireSide(b *batch, fx *effects) (next time.Time)
 }
 
@@ -102,11 +103,10 @@ func (mc *muxConn) enqueueFrames(frames []byte) error {
 	return mc.writeQueue.EndFrame(append(mc.writeQueue.BeginFrame(len(frames)), frames...))
 }
 
-// startHead returns scratch for the frames of a header section, which the caller passes to endHead.
-// If appending panics, nothing is sent: the caller recovers and resets the stream, and the
-// connection continues. The error is ErrWriteQueueFull. startHead checks the queue before anything
-// is encoded, because the peer has to receive each section that was encoded (RFC 9113 4.3). mu is
-// held.
+// startHead returns scratch. The caller appends the frames of a header section and passes the
+// result to endHead. If the encoder panics, nothing is sent: the caller recovers and resets the
+// stream, and the connection continues. The error is ErrWriteQueueFull: startHead checks the queue,
+// because the peer must receive every section that was encoded (RFC 9113 4.3). mu is held.
 func (mc *muxConn) startHead() ([]byte, error) {
 	if mc.writeQueue.Full() {
 		return nil, network.ErrWriteQueueFull
@@ -117,9 +117,8 @@ func (mc *muxConn) startHead() ([]byte, error) {
 	return mc.scratch[:0], nil
 }
 
-// endHead queues the frames that were appended to startHead's scratch. err is the error of
-// appending them: endHead returns syntax.ErrNotOpen as a Fault, and other errors unchanged. mu is
-// held.
+// endHead queues the frames that were appended to startHead's scratch. err is the error of the
+// encoder: endHead returns syntax.ErrNotOpen as a Fault, and other errors unchanged. mu is held.
 func (mc *muxConn) endHead(frames []byte, err error) error {
 	switch {
 	case err == nil:
@@ -162,7 +161,7 @@ func (mc *muxConn) block(ms *muxStream) {
 	}
 }
 
-// unblock marks ms as unblocked. mu is held.
+// unblock marks ms as unblocked and wakes a goroutine that waits to send. mu is held.
 func (mc *muxConn) unblock(ms *muxStream) {
 	ms.blocked = false
 	mc.blockedStreams.remove(ms)

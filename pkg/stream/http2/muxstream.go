@@ -23,8 +23,8 @@ type muxStream struct {
 	stream       *syntax.Stream   // nil: not opened, or released
 	owner        owner            // set with stream
 	sendErr      error            // a Fault: nothing more can be sent
-	blocked      bool             // blocked by its window, or, if in muxConn.blockedStreams, the connection's
-	blockedLinks links[muxStream] // in muxConn.blockedStreams
+	blocked      bool             // blocked by its own window or, if in muxConn.blockedStreams, by the connection's
+	blockedLinks links[muxStream] // links in muxConn.blockedStreams
 	sendCond     sync.Cond        // wakes a goroutine that sends: blocked or sendErr changed
 	bytesSent    int64            // bytes of the body sent
 	lastActive   time.Time        // when bytes were last sent or received
@@ -106,13 +106,13 @@ func (ms *muxStream) release(code syntax.Code) (queued bool) {
 	return queued
 }
 
-// write sends p, and blocks until the windows allow all of it. end marks the end of the message.
+// write sends p, and blocks until the windows allow all of it. With endStream, it ends the message.
 // Errors are Faults.
-func (ms *muxStream) write(p []byte, end bool) error {
+func (ms *muxStream) write(p []byte, endStream bool) error {
 	mc := ms.conn
 	for {
 		mc.mu.Lock()
-		n, err := mc.appendData(ms, p, end)
+		n, err := mc.appendData(ms, p, endStream)
 		p = p[n:]
 		if err != nil || len(p) == 0 {
 			mc.mu.Unlock()
@@ -166,14 +166,14 @@ func (ms *muxStream) copyFrom(body protocol.Body, length int64, trailer *protoco
 		if err != nil && err != io.EOF {
 			return err, nil
 		}
-		end := err == io.EOF && trailer.Len() == 0
+		endStream := err == io.EOF && trailer.Len() == 0
 		if n > 0 {
-			if err := ms.write(buf.Tail()[:n], end); err != nil {
+			if err := ms.write(buf.Tail()[:n], endStream); err != nil {
 				return nil, err
 			}
 		}
 		switch {
-		case end && n > 0:
+		case endStream && n > 0:
 			return nil, nil
 		case err == io.EOF:
 			return nil, ms.writeEnd(trailer)
@@ -185,23 +185,23 @@ func (ms *muxStream) copyFrom(body protocol.Body, length int64, trailer *protoco
 	}
 }
 
-// appendData queues as much of p as may be sent now, and returns that number of bytes. end marks
-// the end of the message if all of p is queued. mc.mu is held.
-func (mc *muxConn) appendData(ms *muxStream, p []byte, end bool) (n int, err error) {
+// appendData queues as much of p as may be sent now, and returns that number of bytes. With
+// endStream, it ends the message if all of p is queued. mc.mu is held.
+func (mc *muxConn) appendData(ms *muxStream, p []byte, endStream bool) (n int, err error) {
 	if ms.sendErr != nil {
 		return 0, ms.sendErr
 	}
 	defer protocol.RecoverPanic(&err)
 	_, err, lost := mc.writeQueue.AppendFrame(min(len(p), network.HighWatermark)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
 		var err error
-		dst, n, err = mc.state.AppendData(dst, ms.stream, p, end)
+		dst, n, err = mc.state.AppendData(dst, ms.stream, p, endStream)
 		return dst, err
 	})
 	if lost != nil || errors.Is(err, syntax.ErrNotOpen) {
 		err = disconnectFault(errors.Join(lost, err))
 	}
 	ms.bytesSent += int64(n)
-	if n > 0 && !(end && n == len(p)) { // no idle timeout is needed after the end
+	if n > 0 && !(endStream && n == len(p)) { // no idle timeout is needed after the end
 		ms.touch(time.Now())
 	}
 	return n, err

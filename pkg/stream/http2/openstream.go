@@ -25,8 +25,9 @@ func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	return c.await()
 }
 
-// send opens a stream for x, or queues it. The returned call is in flight; if async is set, it
-// owns x. The call is nil if async is set and it was resolved meanwhile, or if x could not be sent.
+// send opens a stream for x, or queues x. The returned call is in flight; if async is set, the call
+// owns x. send returns a nil call if x could not be sent, or if async is set and the call has already
+// been resolved.
 func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	e, _ := x.Downstream.(*exchange)
 	var b *batch
@@ -49,7 +50,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	}
 	queued, opened := u.admit(c, now)
 	if queued {
-		b.scheduleFlush(u.writeQueue) // the host may wait for our SETTINGS before it sends its own
+		b.scheduleFlush(u.writeQueue) // the host may wait for Weft's SETTINGS before it sends its own
 		return c, nil                 // openPending opens a stream for it
 	}
 	if opened {
@@ -198,7 +199,7 @@ func openFault(err error) error {
 	case errors.Is(err, syntax.ErrNoExtendedConnect):
 		return protocol.NewFault(protocol.NotImplemented, err)
 	case errors.Is(err, network.ErrWriteQueueFull):
-		return protocol.NewFault(protocol.Overflow, err) // the host reads no requests
+		return protocol.NewFault(protocol.Overflow, err) // the host reads requests too slowly
 	}
 	return protocol.NewFault(protocol.ConnectFailure, err)
 }

@@ -8,10 +8,10 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// pump moves a received body to a stream of another connection, as bytes arrive and windows open.
-// It has no goroutine: a goroutine that changes the state of either stream kicks it, and moves
-// bytes until the pump has to wait for either side. A late kick is harmless, even if the pump moves
-// another body by now.
+// pump moves a received body to a stream of another connection, as bytes arrive and windows open. A
+// pump has no goroutine: a goroutine that changes the state of either stream calls kick, which
+// moves bytes until the pump has to wait for either stream. A late kick is harmless, even if the
+// pump moves another body by now.
 //
 // Lock order: mu, then muxConn.mu of the destination, then recvBody.mu. The pump credits the source
 // with only mu held.
@@ -23,7 +23,7 @@ type pump struct {
 	owner  pumper
 	callID uint64
 
-	waitLinks links[pump] // in muxConn.waitingPumps; guarded by the mu of that muxConn
+	waitLinks links[pump] // links in muxConn.waitingPumps; guarded by the mu of that muxConn
 }
 
 // pumper is notified when a pump ends.

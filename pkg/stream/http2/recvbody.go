@@ -13,37 +13,36 @@ import (
 
 // recvBody holds the bytes that a peer has sent on one stream and the consumer has not read: the
 // body of a request on the downstream side, of a response on the upstream side. It implements
-// protocol.Body. The window opens only as bytes are consumed, so a body never holds more than a
-// window.
+// protocol.Body. The stream's window opens only as bytes are consumed, so a body never holds more
+// bytes than the window.
 //
 //	reader of the connection:  add … add, markComplete or fail
 //	consumer:                  Read … Read, Close   or   a pump, which is kicked
 //
-// While a pump consumes the body, it borrows the reader's bytes: they are copied at most once, from
-// the reader's buffer to their destination. Only the bytes that the pump could not send immediately
-// are copied into the body.
+// While a pump consumes the body, the body borrows the bytes in the reader's buffer instead of
+// copying them. Only the bytes that the pump could not send immediately are copied into the body.
 type recvBody struct {
 	stream     *muxStream   // the stream on which the body arrives; set by start
 	trailerDst *header      // receives the trailers when io.EOF is returned; set by start
-	maxBytes   int64        // maximum bytes; more are an error; 0: no limit; set by start
+	maxBytes   int64        // maximum size in bytes; a larger body fails; 0: no limit; set by start
 	received   atomic.Int64 // bytes received
 
 	mu                sync.Mutex         // acquired after a stream's muxConn.mu
 	changed           sync.Cond          // on mu: a field below changed
 	pieces            []*buffer.IoBuffer // guarded by mu; pieces[first:] are unread and not empty
-	borrowed          buffer.IoBuffer    // guarded by mu; bytes of the reader; while not empty, &borrowed is the last of pieces
+	borrowed          buffer.IoBuffer    // guarded by mu; borrows the reader's bytes; while not empty, &borrowed is the last of pieces
 	borrowedHeaderLen int                // guarded by mu; bytes of the frame header in borrowed, or 0
 	borrowedFrom      *batch             // guarded by mu; batch of the reader that owns borrowed; nil once a write queue borrows the frame
-	first             int                // guarded by mu; pieces before it have been read and are kept
+	first             int                // guarded by mu; index of the first unread piece; those before it are kept for Rewind
 	keepsRead         bool               // guarded by mu; read bytes are kept for Rewind
 	unread            int                // guarded by mu; unread bytes in pieces
 	pendingCredit     int                // guarded by mu; consumed bytes not yet credited to the peer
 	complete          bool               // guarded by mu; the body is complete
-	closed            bool               // guarded by mu; the consumer has closed it
+	closed            bool               // guarded by mu; the consumer has closed the body
 	err               error              // guarded by mu; why the body ended early
 	trailer           header             // guarded by mu; final once complete is set
 	text              []byte             // guarded by mu; storage of the strings in trailer
-	pump              *pump              // guarded by mu; the pump that consumes it; nil: none
+	pump              *pump              // guarded by mu; the pump that consumes the body; nil: none
 }
 
 type header = protocol.Header
@@ -122,7 +121,7 @@ func (rb *recvBody) add(p, frame []byte, b *batch) (consumer *pump, borrows bool
 	return rb.pump, borrows, 0
 }
 
-// borrow makes rb borrow p, or frame, which ends with p, if it is not nil. rb.mu is held.
+// borrow makes rb borrow frame, which ends with p, or only p if frame is nil. rb.mu is held.
 func (rb *recvBody) borrow(p, frame []byte, b *batch) {
 	if frame == nil {
 		frame = p
@@ -154,8 +153,9 @@ func copyOf(p []byte) *buffer.IoBuffer {
 	return buf
 }
 
-// copyBorrowed copies the borrowed bytes that were not consumed or are kept. rb may belong to
-// another stream by now; then it copies bytes that this stream borrows, earlier than necessary.
+// copyBorrowed copies the borrowed bytes that were not consumed or are kept. If rb belongs to
+// another stream by now, copyBorrowed copies that stream's borrowed bytes earlier than necessary,
+// which is harmless.
 func (rb *recvBody) copyBorrowed() {
 	rb.mu.Lock()
 	defer rb.mu.Unlock()
@@ -265,7 +265,7 @@ func (rb *recvBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// awaitReadable waits at most d until Read would not block, and returns the value of ready.
+// awaitReadable waits at most d until Read would not block, and returns the result of ready.
 func (rb *recvBody) awaitReadable(d time.Duration) bool {
 	rb.mu.Lock()
 	defer rb.mu.Unlock()
@@ -349,8 +349,8 @@ func (rb *recvBody) Rewind() bool {
 	return int64(rb.unread) == rb.received.Load()
 }
 
-// takeCredit returns the number of consumed bytes to credit the peer with, or 0 while they are few.
-// rb.mu is held.
+// takeCredit returns the number of consumed bytes to credit the peer with, or 0 while they are
+// fewer than creditThreshold. rb.mu is held.
 func (rb *recvBody) takeCredit() int {
 	if rb.pendingCredit < rb.stream.conn.creditThreshold {
 		return 0

@@ -29,13 +29,13 @@ func (e *exchange) sendResponse() {
 	} else if body == nil && (e.grpcContentType == "" || !local) && r.ContentLength < 0 {
 		r.ContentLength = 0
 	}
-	end := body == nil || isEmpty(body)
-	if err := e.sendHead(end); err != nil {
+	endStream := body == nil || isEmpty(body)
+	if err := e.sendHead(endStream); err != nil {
 		e.failResponse(err)
 		return
 	}
 	switch from := recvBodyOf(body); {
-	case end:
+	case endStream:
 		e.flush()
 		e.finish(syntax.NoError)
 	case from != nil:
@@ -73,9 +73,9 @@ func recvBodyOf(body protocol.Body) *recvBody {
 }
 
 // sendHead queues the head of the response. Errors are Faults.
-func (e *exchange) sendHead(end bool) error {
+func (e *exchange) sendHead(endStream bool) error {
 	mc, x := e.conn, &e.x
-	opts := syntax.ResponseOptions{End: end, Server: e.downstream.server.opts.HTTP1.ServerName}
+	opts := syntax.ResponseOptions{End: endStream, Server: e.downstream.server.opts.HTTP1.ServerName}
 	local := x.Response.Source == protocol.LocalReply
 	date := x.Record.UpstreamFirstByte
 	if local {
@@ -92,7 +92,7 @@ func (e *exchange) sendHead(end bool) error {
 	if local {
 		e.deadline = time.Time{}
 	} else {
-		e.deadline = x.Deadline // a slow client occupies an upstream stream
+		e.deadline = x.Deadline // bounds how long a slow client occupies an upstream stream
 	}
 	mc.arm(e.deadline)
 	dst, err := mc.startHead()

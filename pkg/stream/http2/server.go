@@ -29,7 +29,7 @@ const (
 	// 5.1.1).
 	shutdownNoticeStreamID = syntax.MaxStreamID - 1<<16
 	// drainPing is the data of the PING whose acknowledgement shows that a client has seen the
-	// first GOAWAY.
+	// shutdown notice.
 	drainPing = 0x77656674_64726e00
 )
 
@@ -90,7 +90,7 @@ func (s *server) newDownstreamConn(conn *network.Conn) *downstreamConn {
 	return c
 }
 
-// start queues the server's first frames.
+// start queues the server's connection preface.
 func (c *downstreamConn) start() {
 	c.conn.SetWriteTimeout(c.server.opts.HTTP1.WriteTimeout)
 	c.conn.Handler = c // serves the connection again after it was parked
@@ -242,7 +242,8 @@ func (c *downstreamConn) fill() error {
 	return err
 }
 
-var errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
+// errDrained ends a connection that has drained.
+var errDrained = errors.New("the connection has drained")
 
 // handleReadTimeout handles a client that has sent nothing until the read deadline. The error ends
 // or parks the connection.
@@ -257,7 +258,7 @@ func (c *downstreamConn) handleReadTimeout() error {
 		if hasInflight {
 			return nil
 		}
-		return errIdleAfterGoAway
+		return errDrained
 	case hasInflight:
 		return nil
 	}
@@ -285,9 +286,9 @@ func (c *downstreamConn) processRead() error {
 	return err
 }
 
-// maxUnstartedRead is the number of bytes after which the reader starts the requests that it has
-// read, even if there is more to read. A request whose RST_STREAM, or the end of whose connection,
-// has arrived before it starts is not served (CVE-2023-44487).
+// maxUnstartedRead is the number of bytes after which the reader starts the requests in them, even
+// if there is more to read. A request is not served if its RST_STREAM or a disconnect arrives
+// before the request starts (CVE-2023-44487).
 const maxUnstartedRead = 64 << 10
 
 // startExchanges starts the unstarted exchanges.
@@ -319,7 +320,7 @@ func (c *downstreamConn) handleSideEvent(event *syntax.Event, b *batch, fx *effe
 		if event.Ping == drainPing {
 			fx.goAway = c
 		}
-	default: // the session handles the client's settings; its GOAWAY has no effect
+	default: // the session handles the client's settings; a client's GOAWAY has no effect
 	}
 }
 

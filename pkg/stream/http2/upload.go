@@ -103,9 +103,9 @@ func (ms *muxStream) sendCapacity() int {
 	return ms.conn.state.Writable(ms.stream)
 }
 
-// pumpEnded implements pumper: the request was sent, or failed with err. It fails the call, unless
-// failSends was called: then a response may still arrive, or the call has already failed. c may
-// belong to another exchange by now.
+// pumpEnded implements pumper. If err is not nil, pumpEnded fails the call, unless failSends was
+// called: then a response may still arrive, or the call has already failed. c may belong to another
+// exchange by now.
 func (c *call) pumpEnded(b *batch, to *muxConn, callID uint64, err error) {
 	u, ok := to.side.(*UpstreamConn)
 	if !ok || err == nil || c.id.Load() != callID {

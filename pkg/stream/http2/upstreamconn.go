@@ -29,7 +29,7 @@ type UpstreamConn struct {
 	localAddr string                     // immutable; the connection's local address
 	tls       *protocol.TLS              // immutable; nil: plaintext
 
-	// closing: the connection accepts no new exchange. Changed with mu held, read without it.
+	// closing: the connection accepts no new exchange.
 	closing atomic.Bool
 	// maxStreams is the number of concurrent streams that the host allows, or defaultMaxStreams
 	// until its settings arrive. Changed with mu held, read without it.
@@ -62,8 +62,9 @@ func newUpstreamConn(e *Engine, conn *network.Conn, opts stream.UpstreamConnOpti
 		FirstStream:      e.FirstStream,
 		StreamWindow:     uint32(h2.StreamWindow),
 		ConnectionWindow: upstreamConnWindow,
-		// Hosts are configured and trusted. Some send small WINDOW_UPDATE frames, and reset a
-		// closed stream for each frame that they get on it (TestHostMayResetClosedStreams).
+		// No flood limits, because hosts are configured and trusted. Some send small WINDOW_UPDATE
+		// frames, or reset a closed stream for each frame that they get on it
+		// (TestHostMayResetClosedStreams).
 		FloodLimits: syntax.FloodLimits{WindowUpdate: syntax.RateLimit{Burst: -1}, Reset: syntax.RateLimit{Burst: -1}},
 	})
 	conn.SetWriteTimeout(opts.HTTP1.WriteTimeout)
