@@ -12,8 +12,8 @@ import (
 
 // TestNoDeadlockWithHostThatWritesBeforeReading verifies that the engine reads from a host that
 // reads nothing before it has written its responses, although more bytes are in flight in both
-// directions than the sockets hold. Two adjacent proxies are such hosts for each other,
-// and would otherwise wait forever.
+// directions than the sockets hold. Two adjacent proxies are such hosts for each other, and would
+// otherwise wait forever.
 func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 	const (
 		streams         = 60

@@ -29,10 +29,10 @@ func (s slowReader) Read(p []byte) (int, error) {
 	return s.src.Read(p[:min(len(p), 1+s.rand.IntN(60_000))])
 }
 
-// TestBorrowedBodiesArriveIntact verifies that large bodies arrive intact, while many are in
-// flight concurrently in both directions on one connection to the host. Borrowed bytes are then
-// written by several goroutines, split within frames, and copied for slow peers. Some clients
-// disconnect before the end.
+// TestBorrowedBodiesArriveIntact verifies that large bodies arrive intact, while many are in flight
+// concurrently in both directions on one connection to the host. Borrowed bytes are then written by
+// several goroutines, split within frames, and copied for slow peers. Some clients disconnect
+// before the end.
 func TestBorrowedBodiesArriveIntact(t *testing.T) {
 	origin := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full-duplex

@@ -36,7 +36,7 @@ func TestBufferedBodyLargerThanWriteQueueIsSent(t *testing.T) {
 		n, err := io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || n != int64(len(body)) {
-			t.Fatalf("%d bytes of %d, %v", n, len(body), err)
+			t.Fatalf("received %d bytes, want %d; error %v", n, len(body), err)
 		}
 	}
 }

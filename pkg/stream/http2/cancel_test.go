@@ -27,8 +27,8 @@ func (s *countingService) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// TestStreamResetInSameReadIsNotServed sends several hundred requests, each followed by
-// its RST_STREAM, and one that is not reset, in one write. It verifies that only the last one is
+// TestStreamResetInSameReadIsNotServed sends several hundred requests, each followed by its
+// RST_STREAM, and one that is not reset, in one write. It verifies that only the last one is
 // served, and that the others are recorded as disconnects.
 func TestStreamResetInSameReadIsNotServed(t *testing.T) {
 	const resets = 400 // too few to end the connection
@@ -93,12 +93,11 @@ func TestConnectionEndsWhenClientDisconnects(t *testing.T) {
 	_ = p.conn.(*net.TCPConn).SetLinger(0)
 	_ = p.conn.Close()
 	if !eventually(func() bool { return r.ln.Connections() == 0 }) {
-		t.Errorf("%d connections are still open", r.ln.Connections())
+		t.Errorf("%d connections are still open, want 0", r.ln.Connections())
 	}
 }
 
-// TestCanceledAfterReset verifies that Canceled returns true once the client has
-// reset the stream.
+// TestCanceledAfterReset verifies that Canceled returns true once the client has reset the stream.
 func TestCanceledAfterReset(t *testing.T) {
 	started, canceled := make(chan struct{}), make(chan bool, 2)
 	r := newRig(t, serviceFunc(func(x *protocol.Exchange) error {
@@ -115,7 +114,7 @@ func TestCanceledAfterReset(t *testing.T) {
 	awaitClosed(t, started, "start of the request")
 	p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
 	if before, after := <-canceled, <-canceled; before || !after {
-		t.Errorf("Canceled = %v before the reset, %v after it", before, after)
+		t.Errorf("Canceled = %v before the reset, %v after it; want false, true", before, after)
 	}
 	r.awaitRecord()
 }
@@ -128,8 +127,8 @@ func (f serviceFunc) Start(ctx context.Context, x *protocol.Exchange) error {
 
 func (f serviceFunc) Serve(_ context.Context, x *protocol.Exchange) error { return f(x) }
 
-// TestExchangeBeyondWorkersGets503 verifies that an exchange gets 503 immediately when all
-// worker slots are reserved, and that the connection continues.
+// TestExchangeBeyondWorkersGets503 verifies that an exchange gets 503 immediately when all worker
+// slots are reserved, and that the connection continues.
 func TestExchangeBeyondWorkersGets503(t *testing.T) {
 	h := newHeldService()
 	r := newRigOn(t, h, nil, func(e *Engine) {
@@ -161,11 +160,11 @@ func TestExchangeBeyondWorkersGets503(t *testing.T) {
 	r.awaitRecord()
 	r.awaitRecord()
 	if n := len(h.started); n != 0 {
-		t.Errorf("%d more requests were served", n)
+		t.Errorf("%d more requests were served, want 0", n)
 	}
 	// A worker releases its slot after it has recorded the exchange.
 	if !eventually(func() bool { return r.engine.workers.Reserved() == 0 }) {
-		t.Fatalf("%d slots are reserved at the end", r.engine.workers.Reserved())
+		t.Fatalf("%d slots are reserved at the end, want 0", r.engine.workers.Reserved())
 	}
 }
 
@@ -202,8 +201,8 @@ func TestEndlessInterimResponsesFail(t *testing.T) {
 	}
 }
 
-// TestIdleStreamGetsLocalReply verifies that a client whose stream is idle without a
-// response gets 504, or 408 if its request is incomplete.
+// TestIdleStreamGetsLocalReply verifies that a client whose stream is idle without a response gets
+// 504, or 408 if its request is incomplete.
 func TestIdleStreamGetsLocalReply(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -43,14 +43,14 @@ func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	}
 	fx.apply(b)
 	if len(owner.ended) != 2 || !strings.HasSuffix(owner.ended[0], "source") || !strings.HasSuffix(owner.ended[1], "destination") {
-		t.Errorf("pumps ended in the order %q", owner.ended)
+		t.Errorf("pumps ended in the order %q, want the source before the destination", owner.ended)
 	}
 	if !fx.empty() {
 		t.Error("empty() = false after apply")
 	}
 	fx.apply(b)
 	if len(owner.ended) != 2 {
-		t.Errorf("a second apply ended %d pumps", len(owner.ended)-2)
+		t.Errorf("a second apply ended %d pumps, want 0", len(owner.ended)-2)
 	}
 }
 

@@ -46,10 +46,10 @@ func TestGET(t *testing.T) {
 	r := newRig(t, reply(200, "hello"), nil)
 	status, body := get(t, newHTTP2Client(t), "http://"+r.address+"/a?b")
 	if status != 200 || body != "hello" {
-		t.Errorf("response %d %q", status, body)
+		t.Errorf("response %d %q, want 200 \"hello\"", status, body)
 	}
 	if o := r.awaitRecord(); o.status != 200 || o.reason != protocol.ReasonNone || o.out != 5 {
-		t.Errorf("recorded %+v", o)
+		t.Errorf("recorded %+v, want status 200, no reason, 5 bytes", o)
 	}
 }
 
@@ -72,10 +72,10 @@ func TestRequestIsForwarded(t *testing.T) {
 	body, _ := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if resp.StatusCode != 201 || string(body) != "created" || resp.Header.Get("X-Response") != "yes" {
-		t.Errorf("response %d %q %v", resp.StatusCode, body, resp.Header)
+		t.Errorf("response %d %q %v, want 201 \"created\" with X-Response: yes", resp.StatusCode, body, resp.Header)
 	}
 	if received.Host != "shop.test" || received.RequestURI != "/path?q=1" || received.Header.Get("X-Request") != "this" || received.Proto != "HTTP/2.0" {
-		t.Errorf("the origin received %s %s %v", received.Host, received.RequestURI, received.Header)
+		t.Errorf("the origin received %s %s %v, want shop.test /path?q=1 over HTTP/2 with X-Request: this", received.Host, received.RequestURI, received.Header)
 	}
 }
 
@@ -100,13 +100,13 @@ func TestBodiesOfAnySizeAreForwarded(t *testing.T) {
 				body, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if err != nil || string(body) != text {
-					t.Fatalf("body of %d bytes: received %d bytes, %v", size, len(body), err)
+					t.Fatalf("body of %d bytes: received %d bytes, %v; want the same body", size, len(body), err)
 				}
 				if got := resp.Trailer.Get("X-Sum"); got != fmt.Sprint(size) {
-					t.Errorf("%d bytes: trailer %q", size, got)
+					t.Errorf("%d bytes: trailer %q, want the size", size, got)
 				}
 				if o := r.awaitRecord(); o.in != int64(size) || o.out != int64(size) || o.reason != protocol.ReasonNone {
-					t.Errorf("%d bytes: recorded %+v", size, o)
+					t.Errorf("%d bytes: recorded %+v, want this size in both directions", size, o)
 				}
 			}
 		})
@@ -131,7 +131,7 @@ func TestManyExchangesShareOneConnection(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if got, err := io.ReadAll(resp.Body); err != nil || string(got) != path+text {
-				t.Errorf("%s: %d bytes, %v", path, len(got), err)
+				t.Errorf("%s: %d bytes, %v; want %d", path, len(got), err, len(path+text))
 			}
 		})
 	}

@@ -50,13 +50,13 @@ func TestShutdownNoticeBeforeStreamIDsRunOut(t *testing.T) {
 	}
 	for _, id := range []uint32{1, shutdownNoticeStreamID - 2, shutdownNoticeStreamID, shutdownNoticeStreamID + 2} {
 		if statuses[id] != "200" {
-			t.Errorf("stream %d: status %q", id, statuses[id])
+			t.Errorf("stream %d: status %q, want 200", id, statuses[id])
 		}
 	}
 }
 
-// TestUpstreamStreamIDExhaustion verifies that the exchange with the last stream
-// identifier gets its response, and the next one fails as not sent.
+// TestUpstreamStreamIDExhaustion verifies that the exchange with the last stream identifier gets
+// its response, and the next one fails as not sent.
 func TestUpstreamStreamIDExhaustion(t *testing.T) {
 	r := newRig(t, newHeldService(), nil)
 	r.engine.FirstStream = syntax.MaxStreamID - 2
@@ -66,7 +66,7 @@ func TestUpstreamStreamIDExhaustion(t *testing.T) {
 			t.Fatalf("Usable = false after %d of 2 exchanges", i)
 		}
 		if status, body, err := sendRequest(u, nil); status != 200 || body != "/" || err != nil {
-			t.Fatalf("exchange %d: %d %q, %v", i, status, body, err)
+			t.Fatalf("exchange %d: %d %q, %v; want 200 \"/\"", i, status, body, err)
 		}
 	}
 	if u.Usable(0) {

@@ -20,7 +20,7 @@ var defaultLimits = stream.FloodRateLimitsOf(new(config.HTTP2Options))
 // listener. It verifies that a connection that resets streams then ends with GOAWAY, and is counted
 // and logged, while a connection with few resets continues.
 func TestSharedFloodLimitClosesConnections(t *testing.T) {
-	for flood, exhaust := range map[syntax.Flood]func(limiter *stream.FloodLimiter){
+	for flood, exhaustLimit := range map[syntax.Flood]func(limiter *stream.FloodLimiter){
 		syntax.FloodSource: func(limiter *stream.FloodLimiter) {
 			// The time is in the future, so that no tokens are added during the test.
 			limiter.Take(&defaultLimits, netip.MustParseAddr("127.0.0.1"), defaultLimits.Source.Burst, time.Now().Add(time.Hour))
@@ -36,17 +36,17 @@ func TestSharedFloodLimitClosesConnections(t *testing.T) {
 			})
 			limiter := r.engine.floodLimiter("test")
 			limiter.Take(&defaultLimits, netip.Addr{}, 0, time.Now())
-			exhaust(limiter)
+			exhaustLimit(limiter)
 
-			honest := r.dial()
+			wellBehaved := r.dial()
 			id := uint32(3)
-			honest.request(1, true)
-			if got := honest.awaitFields(1)[":status"]; got != "200" {
-				t.Errorf("a new connection of the address: status %s", got)
+			wellBehaved.request(1, true)
+			if got := wellBehaved.awaitFields(1)[":status"]; got != "200" {
+				t.Errorf("a new connection of the address: status %s, want 200", got)
 			}
 			for range minCharges - 1 {
-				honest.request(id, true, ":path", "/held")
-				honest.must(honest.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+				wellBehaved.request(id, true, ":path", "/held")
+				wellBehaved.must(wellBehaved.fr.WriteRSTStream(id, http2.ErrCodeCancel))
 				id += 2
 			}
 			p := r.dial()
@@ -78,9 +78,9 @@ func TestSharedFloodLimitClosesConnections(t *testing.T) {
 			if !log.contains("because of a flood") || !log.contains("flood="+flood.String()) {
 				t.Error("the close was not logged")
 			}
-			honest.request(id, true)
-			if got := honest.awaitFields(id)[":status"]; got != "200" {
-				t.Errorf("the connection with few resets: status %s", got)
+			wellBehaved.request(id, true)
+			if got := wellBehaved.awaitFields(id)[":status"]; got != "200" {
+				t.Errorf("the connection with few resets: status %s, want 200", got)
 			}
 		})
 	}

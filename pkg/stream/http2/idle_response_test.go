@@ -60,9 +60,9 @@ func (b *trickle) Close() error {
 	return nil
 }
 
-// TestResponseIdleTimeoutOfOtherProtocol verifies that an exchange fails if the host sends
-// nothing for the idle timeout after it has the request, and that slow responses and slow requests
-// do not fail.
+// TestResponseIdleTimeoutOfOtherProtocol verifies that an exchange fails if the host sends nothing
+// for the idle timeout after it has the request, and that slow responses and slow requests do not
+// fail.
 func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -137,7 +137,7 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 					t.Errorf("body %q, error %v; want %q, %v", body, err, tt.body, tt.reason)
 				}
 				if isIdle := tt.idle == 90*time.Second && err != nil; isIdle && !strings.Contains(err.Error(), "stream_idle_timeout") {
-					t.Errorf("the error %v does not contain stream_idle_timeout", err)
+					t.Errorf("error %v, want it to contain stream_idle_timeout", err)
 				}
 				x.ResetResponse()
 				_ = b.upstream.Close()
@@ -147,8 +147,8 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 	}
 }
 
-// TestSlowResponseOfOtherProtocolIsNotIdle verifies that the idle timeout of a stream does
-// not end a slow body of another protocol, but ends one that hangs.
+// TestSlowResponseOfOtherProtocolIsNotIdle verifies that the idle timeout of a stream does not end
+// a slow body of another protocol, but ends one that hangs.
 func TestSlowResponseOfOtherProtocolIsNotIdle(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -204,8 +204,8 @@ func TestSlowResponseOfOtherProtocolIsNotIdle(t *testing.T) {
 	}
 }
 
-// TestIdleTunnelEnds verifies that a tunnel without bytes in either direction for the idle
-// timeout is reset.
+// TestIdleTunnelEnds verifies that a tunnel without bytes in either direction for the idle timeout
+// is reset.
 func TestIdleTunnelEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -235,7 +235,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 				p := b.dial()
 				p.headers(1, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":path", "/", ":authority", "shop.test")
 				if head := p.awaitFields(1); head[":status"] != "200" {
-					t.Fatalf("response %v to CONNECT", head)
+					t.Fatalf("response %v to CONNECT, want status 200", head)
 				}
 				go func() {
 					for range tt.client {

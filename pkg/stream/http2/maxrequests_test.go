@@ -81,7 +81,7 @@ func TestMaxRequestsLosesNoRequest(t *testing.T) {
 	for range 12 {
 		status, conn := get(t, c, "http://"+r.address)
 		if status != 200 {
-			t.Errorf("status %d", status)
+			t.Errorf("status %d, want 200", status)
 		}
 		requests[conn]++
 	}
@@ -102,7 +102,7 @@ func TestMaxRequestsLosesNoRequest(t *testing.T) {
 				}
 				_ = resp.Body.Close()
 				if resp.StatusCode != http.StatusOK {
-					t.Errorf("status %d", resp.StatusCode)
+					t.Errorf("status %d, want 200", resp.StatusCode)
 				}
 			}
 		})

@@ -214,7 +214,7 @@ func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *ato
 	h.conn.Store(r.dialUpstream(address, func(o *stream.UpstreamConnOptions) {
 		o.OnRelease = func(bool) {
 			calls.Add(-1)
-			h.panicIfAt("Released")
+			h.panicIfAt("OnRelease")
 		}
 	}))
 	return r, calls, log
@@ -254,7 +254,7 @@ func TestPanicFailsOneExchange(t *testing.T) {
 		"response body Read": 0, "response body Buffered": 0, "response body Complete": 0,
 		"response body Close": unaffected,
 		"Observe":             unaffected,
-		"Released":            unaffected,
+		"OnRelease":           unaffected,
 	} {
 		for _, onWorker := range []bool{false, true} {
 			name := point
@@ -338,7 +338,7 @@ func TestPanicInTunnelEndsTunnel(t *testing.T) {
 			for _, id := range []uint32{1, 3} {
 				p.headers(id, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "shop.test", ":path", "/panic")
 				if got := p.awaitFields(id)[":status"]; got != "200" {
-					t.Fatalf("the tunnel: status %s", got)
+					t.Fatalf("the tunnel: status %s, want 200", got)
 				}
 				p.must(p.fr.WriteData(id, true, []byte("up")))
 				p.awaitReset(id)
@@ -351,9 +351,9 @@ func TestPanicInTunnelEndsTunnel(t *testing.T) {
 	}
 }
 
-// TestPanicInReaderClosesConnection makes the reader of a connection panic within a frame,
-// with the lock held. It verifies that the connection ends with INTERNAL_ERROR, and that other
-// connections are served.
+// TestPanicInReaderClosesConnection makes the reader of a connection panic within a frame, with the
+// lock held. It verifies that the connection ends with INTERNAL_ERROR, and that other connections
+// are served.
 func TestPanicInReaderClosesConnection(t *testing.T) {
 	var panics atomic.Bool
 	panics.Store(true)
@@ -381,6 +381,6 @@ func TestPanicInReaderClosesConnection(t *testing.T) {
 	p2 := r.dial()
 	p2.request(1, true)
 	if got := p2.awaitFields(1)[":status"]; got != "200" {
-		t.Errorf("another connection: status %s", got)
+		t.Errorf("another connection: status %s, want 200", got)
 	}
 }

@@ -92,7 +92,7 @@ func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.Serv
 		r.engine.Close()
 		// Connections of other rigs may still be ending.
 		if invariants.Enabled && !eventually(func() bool { return buffer.Outstanding() == buffersBefore }) {
-			t.Errorf("%d buffers are in use, %d before the test", buffer.Outstanding(), buffersBefore)
+			t.Errorf("%d buffers are in use, want %d as before the test", buffer.Outstanding(), buffersBefore)
 		}
 	})
 	return r

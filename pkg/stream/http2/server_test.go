@@ -84,7 +84,7 @@ func TestStreamsAboveLimitAreRefused(t *testing.T) {
 	}
 	close(h.release)
 	if got := p.awaitFields(1)[":status"]; got != "200" {
-		t.Errorf("stream 1: status %q", got)
+		t.Errorf("stream 1: status %q, want 200", got)
 	}
 }
 
@@ -101,13 +101,13 @@ func TestClientResetIsDisconnect(t *testing.T) {
 		t.Fatal("OnDisconnect was not called")
 	}
 	if o := r.awaitRecord(); o.reason != protocol.ReasonDownstreamDisconnect {
-		t.Errorf("recorded %+v", o)
+		t.Errorf("recorded %+v, want %v", o, protocol.ReasonDownstreamDisconnect)
 	}
 	p.request(3, true) // the connection continues
 	<-h.started
 	close(h.release)
 	if got := p.awaitFields(3)[":status"]; got != "200" {
-		t.Errorf("stream 3: status %q", got)
+		t.Errorf("stream 3: status %q, want 200", got)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestDisconnectCancelsUpstream(t *testing.T) {
 			disconnect(p)
 			awaitClosed(t, ended, "cancellation at the origin")
 			if o := r.awaitRecord(); o.reason != protocol.ReasonDownstreamDisconnect {
-				t.Errorf("recorded %+v", o)
+				t.Errorf("recorded %+v, want %v", o, protocol.ReasonDownstreamDisconnect)
 			}
 		})
 	}
@@ -170,7 +170,7 @@ func TestSlowClientBlocksOnlyItsStreams(t *testing.T) {
 	}
 	for range 20 {
 		if status, body := get(t, newHTTP2Client(t), "http://"+r.address+"/small"); status != 200 || body != "small" {
-			t.Fatalf("another client: response %d %q", status, body)
+			t.Fatalf("another client: response %d %q, want 200 \"small\"", status, body)
 		}
 	}
 	// Per stream: a window on each side, and the buffers of sockets and the origin.
@@ -216,7 +216,7 @@ func TestUploadIsFlowControlled(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if n := sent.Load(); n > 4<<20 {
-		t.Errorf("%d bytes were sent to an origin that reads nothing", n)
+		t.Errorf("%d bytes were sent to an origin that reads nothing, want at most 4 MiB", n)
 	}
 	close(release)
 	if n := <-received; n != all {
@@ -242,7 +242,7 @@ func TestGRPCFaultsAreTrailersOnly(t *testing.T) {
 				t.Errorf("%v, want a head with grpc-status %s that ends the stream", head, want)
 			}
 			if head["grpc-message"] == "" || head["content-length"] != "" {
-				t.Errorf("response %v", head)
+				t.Errorf("response %v, want grpc-message and no content-length", head)
 			}
 		})
 	}
@@ -269,7 +269,7 @@ func TestGRPCTimeoutIsForwardedReduced(t *testing.T) {
 		b.checkElapsed(time.Second, "the response arrived")
 		b.host.awaitReset(id)
 		if o := <-b.records; o.reason != protocol.UpstreamTimeout {
-			t.Errorf("recorded %+v", o)
+			t.Errorf("recorded %+v, want %v", o, protocol.UpstreamTimeout)
 		}
 	})
 }
@@ -309,7 +309,7 @@ func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
 		case *http2.MetaHeadersFrame:
 			heads++
 			if got := f.PseudoValue("status"); got != "200" {
-				t.Errorf("stream %d: status %q", f.StreamID, got)
+				t.Errorf("stream %d: status %q, want 200", f.StreamID, got)
 			}
 		}
 	}
@@ -346,7 +346,7 @@ func TestDrainSendsGoAwayToIdleConnections(t *testing.T) {
 				case *http2.GoAwayFrame:
 					lastStreamID = f.LastStreamID
 					if f.ErrCode != http2.ErrCodeNo {
-						t.Errorf("GOAWAY with %v", f.ErrCode)
+						t.Errorf("GOAWAY with %v, want NO_ERROR", f.ErrCode)
 					}
 				}
 			}
@@ -370,7 +370,7 @@ func TestHeaderAboveLimitGets431(t *testing.T) {
 	}
 	p.request(3, true)
 	if got := p.awaitFields(3)[":status"]; got != "200" {
-		t.Errorf("the next request: status %q", got)
+		t.Errorf("the next request: status %q, want 200", got)
 	}
 }
 
@@ -442,7 +442,7 @@ func TestPanicInServiceFailsOneStream(t *testing.T) {
 	}
 	p.request(3, true)
 	if got := p.awaitFields(3)[":status"]; got != "200" {
-		t.Errorf("the next request: status %q", got)
+		t.Errorf("the next request: status %q, want 200", got)
 	}
 }
 
@@ -453,7 +453,7 @@ func TestIdleStreamIsReset(t *testing.T) {
 	p.request(1, false, ":method", "POST")
 	p.awaitReset(1)
 	if o := r.awaitRecord(); o.reason == protocol.ReasonNone {
-		t.Errorf("recorded %+v", o)
+		t.Errorf("recorded %+v, want a reason", o)
 	}
 }
 
@@ -468,12 +468,12 @@ func TestConnectionErrorSendsGoAway(t *testing.T) {
 		}
 		if goAway, ok := f.(*http2.GoAwayFrame); ok {
 			if goAway.ErrCode != http2.ErrCodeProtocol {
-				t.Errorf("GOAWAY with %v", goAway.ErrCode)
+				t.Errorf("GOAWAY with %v, want PROTOCOL_ERROR", goAway.ErrCode)
 			}
 			break
 		}
 	}
 	if f := p.next(); f != nil {
-		t.Errorf("got %v after GOAWAY", f)
+		t.Errorf("got %v after GOAWAY, want the end of the connection", f)
 	}
 }

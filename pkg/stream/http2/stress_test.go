@@ -74,6 +74,6 @@ func TestStress(t *testing.T) {
 	// The connection to the host still works.
 	status, respBody := get(t, newHTTP2Client(t), "http://"+r2.address+"/echo")
 	if status != 200 || respBody != "" {
-		t.Errorf("after the load: response %d %q, %+v", status, respBody, r2.observed[len(r2.observed)-1])
+		t.Errorf("after the load: response %d %q, %+v; want 200 without a body", status, respBody, r2.observed[len(r2.observed)-1])
 	}
 }

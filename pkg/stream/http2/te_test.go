@@ -23,10 +23,10 @@ func TestTEOfOtherProtocolIsForwarded(t *testing.T) {
 			}
 		})
 		if err != nil || status != 204 {
-			t.Fatalf("TE %q: %d, %v", te, status, err)
+			t.Fatalf("TE %q: %d, %v; want 204", te, status, err)
 		}
 		if got := (<-heads)["te"]; got != te {
-			t.Errorf("TE %q: the host received te %q", te, got)
+			t.Errorf("TE %q: the host received te %q, want the same", te, got)
 		}
 	}
 }

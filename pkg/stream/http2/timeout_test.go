@@ -150,10 +150,10 @@ func TestStreamIdleTimeoutIsExact(t *testing.T) {
 		p.awaitReset(1)
 		b.checkElapsed(100*time.Second, "the client's stream was reset")
 		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
-			t.Errorf("the host's stream was reset with %v", code)
+			t.Errorf("the host's stream was reset with %v, want CANCEL", code)
 		}
 		if o := <-b.records; o.reason != protocol.RequestIdle {
-			t.Errorf("recorded %+v", o)
+			t.Errorf("recorded %+v, want %v", o, protocol.RequestIdle)
 		}
 	})
 }
@@ -168,10 +168,10 @@ func TestDeadlineResetsHostStream(t *testing.T) {
 		}
 		b.checkElapsed(90*time.Second, "the response arrived")
 		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
-			t.Errorf("the host's stream was reset with %v", code)
+			t.Errorf("the host's stream was reset with %v, want CANCEL", code)
 		}
 		if o := <-b.records; o.reason != protocol.UpstreamTimeout {
-			t.Errorf("recorded %+v", o)
+			t.Errorf("recorded %+v, want %v", o, protocol.UpstreamTimeout)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestPerTryTimeoutEndsWithHead(t *testing.T) {
 				b.host.headers(id, false, ":status", "200")
 				if tt.reset > 0 {
 					if err := <-done; protocol.ReasonOf(err) != protocol.UpstreamTimeout {
-						t.Errorf("ended with %v", err)
+						t.Errorf("ended with %v, want %v", err, protocol.UpstreamTimeout)
 					}
 					b.checkElapsed(tt.reset, "the response was reset")
 					return
@@ -322,7 +322,7 @@ func TestBlockedStreamIdleTimeout(t *testing.T) {
 			t.Error(err)
 		}
 		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
-			t.Errorf("the host's stream was reset with %v", code)
+			t.Errorf("the host's stream was reset with %v, want CANCEL", code)
 		}
 	})
 }
@@ -347,7 +347,7 @@ func TestResetIsForwardedAndHoldsSlot(t *testing.T) {
 		for i := range uint32(maxStreams) {
 			p.must(p.fr.WriteRSTStream(1+2*i, http2.ErrCodeCancel))
 			if code := b.host.awaitReset(ids[i]); code != http2.ErrCodeCancel {
-				t.Errorf("the host's stream was reset with %v", code)
+				t.Errorf("the host's stream was reset with %v, want CANCEL", code)
 			}
 		}
 		sendRequests(9)
@@ -365,7 +365,7 @@ func TestResetIsForwardedAndHoldsSlot(t *testing.T) {
 		}
 		for range maxStreams {
 			if o := <-b.records; o.reason != protocol.ReasonDownstreamDisconnect {
-				t.Errorf("recorded %+v", o)
+				t.Errorf("recorded %+v, want %v", o, protocol.ReasonDownstreamDisconnect)
 			}
 		}
 	})

@@ -42,7 +42,7 @@ func TestPanicInTunnelHeadClosesTunnel(t *testing.T) {
 // host and client have ended the tunnel, and after the client has reset it while the host is still
 // sending. It verifies that no call stays on the host's connection, and that another tunnel works.
 func TestPanicInTunnelCloseReleasesCall(t *testing.T) {
-	for _, point := range []string{"tunnel Close", "Released"} {
+	for _, point := range []string{"tunnel Close", "OnRelease"} {
 		for _, resets := range []bool{false, true} {
 			name := point + " after the end"
 			if resets {
@@ -63,7 +63,7 @@ func TestPanicInTunnelCloseReleasesCall(t *testing.T) {
 				for _, id := range []uint32{1, 3} {
 					p.headers(id, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "shop.test", ":path", "/panic")
 					if got := p.awaitFields(id)[":status"]; got != "200" {
-						t.Fatalf("the tunnel: status %s", got)
+						t.Fatalf("the tunnel: status %s, want 200", got)
 					}
 					if resets {
 						p.must(p.fr.WriteRSTStream(id, http2.ErrCodeCancel))

@@ -40,7 +40,7 @@ func checkEcho(t *testing.T, tunnel protocol.Tunnel, text string) {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(tunnel, got); err != nil || string(got) != text {
-		t.Fatalf("sent %q, received %q, %v", text, got, err)
+		t.Fatalf("sent %q, received %q, %v; want the same", text, got, err)
 	}
 }
 
@@ -62,24 +62,24 @@ func TestClosedTunnelDoesNotAffectNext(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := closed.Close(); err != nil {
-			t.Errorf("the second Close = %v", err)
+			t.Errorf("the second Close = %v, want nil", err)
 		}
 		if n, err := closed.Write([]byte("stray")); n != 0 || err == nil {
-			t.Errorf("Write after Close = %d, %v", n, err)
+			t.Errorf("Write after Close = %d, %v; want 0 and an error", n, err)
 		}
 		if err := closed.CloseWrite(); err == nil {
 			t.Error("CloseWrite after Close = nil")
 		}
 		if n, err := closed.Read(make([]byte, 1)); n != 0 || err == nil {
-			t.Errorf("Read after Close = %d, %v", n, err)
+			t.Errorf("Read after Close = %d, %v; want 0 and an error", n, err)
 		}
 		checkEcho(t, next.Response.Tunnel, "second")
 		next.ResetResponse()
 	}
 }
 
-// TestTunnelCloseUnblocksRead verifies that closing a tunnel unblocks a concurrent Read, and
-// that the call is released exactly once.
+// TestTunnelCloseUnblocksRead verifies that closing a tunnel unblocks a concurrent Read, and that
+// the call is released exactly once.
 func TestTunnelCloseUnblocksRead(t *testing.T) {
 	r := newRig(t, nil, nil)
 	released := make(chan struct{}, 10)
@@ -104,7 +104,7 @@ func TestTunnelCloseUnblocksRead(t *testing.T) {
 		x.ResetResponse()
 	}
 	if n := len(released); n > 0 {
-		t.Errorf("OnRelease was called %d more times than Start", n)
+		t.Errorf("OnRelease was called %d more times than Start, want 0", n)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestTunnelReadDeadline(t *testing.T) {
 	}
 	deadliner.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	if n, err := tunnel.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Read = %d, %v, want 0, %v", n, err, os.ErrDeadlineExceeded)
+		t.Errorf("Read = %d, %v; want 0, %v", n, err, os.ErrDeadlineExceeded)
 	}
 	deadliner.SetReadDeadline(time.Time{})
 	checkEcho(t, tunnel, "later")
@@ -169,7 +169,7 @@ func TestDisconnectAfterHalfCloseEndsTunnel(t *testing.T) {
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
 			if fields := p.awaitFields(1); fields[":status"] != "200" {
-				t.Fatalf("response %v to CONNECT", fields)
+				t.Fatalf("response %v to CONNECT, want status 200", fields)
 			}
 			p.must(p.fr.WriteData(1, true, nil))
 			awaitClosed(t, tunnel.writeClosed, "end of the client's direction")
@@ -186,7 +186,7 @@ func TestTunnelOfHTTPIsRejected(t *testing.T) {
 	for _, name := range []string{"h2c", "h2", "http", "HTTP", "TLS"} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-				t.Errorf("the service got the upgrade %q", x.Request.Upgrade)
+				t.Errorf("the service got the upgrade %q, want no call", x.Request.Upgrade)
 				return nil
 			}), nil)
 			p := r.dial()

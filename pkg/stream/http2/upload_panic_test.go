@@ -107,7 +107,7 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 			p.request(1, false, fields...)
 			if tt.responded {
 				if got := p.awaitFields(1)[":status"]; got != "200" {
-					t.Errorf("the request: status %s", got)
+					t.Errorf("the request: status %s, want 200", got)
 				}
 			}
 			p.must(p.fr.WriteData(1, false, []byte("a part")))
@@ -128,7 +128,7 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if !log.contains(injected) && !slices.ContainsFunc(r.observed, func(o observation) bool { return strings.Contains(o.detail, injected) }) {
-				t.Errorf("neither logged nor recorded: %+v", r.observed)
+				t.Errorf("the panic was not logged; records %+v, want it in one of them", r.observed)
 			}
 		})
 	}
@@ -148,6 +148,6 @@ func receiveOrFail[T any](t *testing.T, c <-chan T) {
 func awaitNoCalls(t *testing.T, calls *atomic.Int64) {
 	t.Helper()
 	if !eventually(func() bool { return calls.Load() == 0 }) {
-		t.Errorf("%d calls are on the host's connection", calls.Load())
+		t.Errorf("%d calls are on the host's connection, want 0", calls.Load())
 	}
 }

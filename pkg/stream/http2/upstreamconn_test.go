@@ -50,7 +50,7 @@ func TestUnprocessedRequestIsSafeToRetry(t *testing.T) {
 				t.Error("the body was not rewound")
 			}
 			if want := name == "REFUSED_STREAM"; u.Usable(0) != want || reusable.Load() == 1 != want {
-				t.Errorf("Usable = %v, OnRelease(true) was called %d times", u.Usable(0), reusable.Load())
+				t.Errorf("Usable = %v, OnRelease(true) was called %d times; want a usable connection: %t", u.Usable(0), reusable.Load(), want)
 			}
 		})
 	}
@@ -138,7 +138,7 @@ func TestConnectionLossFailsExchanges(t *testing.T) {
 	for range 5 {
 		exchanges.Go(func() {
 			if _, _, err := sendRequest(u, nil); protocol.ReasonOf(err) != protocol.UpstreamClosed && protocol.ReasonOf(err) != protocol.UpstreamReset {
-				t.Errorf("ended with %v", err)
+				t.Errorf("ended with %v, want %v or %v", err, protocol.UpstreamClosed, protocol.UpstreamReset)
 			}
 		})
 	}
@@ -151,18 +151,19 @@ func TestConnectionLossFailsExchanges(t *testing.T) {
 		t.Error("the connection is still usable")
 	}
 	if _, _, err := sendRequest(u, nil); !protocol.ReasonOf(err).Spec().SafeToRetry {
-		t.Errorf("the next exchange ended with %v", err)
+		t.Errorf("the next exchange ended with %v, want an error after which a retry is safe", err)
 	}
 }
 
-// TestExchangesWaitForStream verifies that no more requests are in flight at the host than its limit
-// of concurrent streams.
+// TestExchangesWaitForStream verifies that no more requests are in flight at the host than its
+// limit of concurrent streams.
 func TestExchangesWaitForStream(t *testing.T) {
 	const requests = 50
 	var inflight, maxInflight atomic.Int64
 	address := startHost(t, func(p *peer) {
 		p.headers(p.awaitHead(), true, ":status", "204")
-		// Another goroutine responds, so that a request that does not wait is read before the response.
+		// Another goroutine responds, so that a request that does not wait is read before the
+		// response.
 		ids := make(chan uint32, requests)
 		var responder sync.WaitGroup
 		responder.Go(func() {
@@ -189,13 +190,13 @@ func TestExchangesWaitForStream(t *testing.T) {
 	for range requests {
 		exchanges.Go(func() {
 			if status, _, err := sendRequest(u, nil); status != 204 || err != nil {
-				t.Errorf("%d, %v", status, err)
+				t.Errorf("response %d, %v; want 204", status, err)
 			}
 		})
 	}
 	exchanges.Wait()
 	if got := maxInflight.Load(); got != 1 {
-		t.Errorf("%d requests in flight", got)
+		t.Errorf("up to %d requests were in flight, want 1", got)
 	}
 }
 
@@ -208,7 +209,7 @@ func TestDeadlineAppliesToPendingRequest(t *testing.T) {
 	start := time.Now()
 	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Deadline = time.Now().Add(50 * time.Millisecond) })
 	if protocol.ReasonOf(err) != protocol.UpstreamTimeout || time.Since(start) > eventTimeout {
-		t.Errorf("ended with %v after %v", err, time.Since(start))
+		t.Errorf("ended with %v after %v, want %v within %v", err, time.Since(start), protocol.UpstreamTimeout, eventTimeout)
 	}
 }
 
@@ -223,7 +224,7 @@ func TestDeadlineAppliesToResponse(t *testing.T) {
 	u := newUpstreamRig(t).dialUpstream(address, nil)
 	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Deadline = time.Now().Add(30 * time.Millisecond) })
 	if protocol.ReasonOf(err) != protocol.UpstreamTimeout {
-		t.Errorf("ended with %v", err)
+		t.Errorf("ended with %v, want %v", err, protocol.UpstreamTimeout)
 	}
 	awaitClosed(t, reset, "reset at the host")
 }
@@ -240,12 +241,12 @@ func TestOtherProtocolDisconnectCancelsPending(t *testing.T) {
 	go func() { (<-c.callbacks)() }()
 	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Downstream = c })
 	if protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
-		t.Errorf("ended with %v", err)
+		t.Errorf("ended with %v, want %v", err, protocol.ReasonDownstreamDisconnect)
 	}
 	awaitClosed(t, reset, "reset at the host")
 }
 
-// disconnectingClient is a client that disconnects as soon as it is watched.
+// disconnectingClient is a client that disconnects as soon as OnDisconnect is called.
 type disconnectingClient struct{ callbacks chan func() }
 
 func (*disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
@@ -267,11 +268,11 @@ func TestInterimResponsesAreForwarded(t *testing.T) {
 	p.request(1, true)
 	for i := range 2 {
 		if fields := p.awaitFields(1); fields[":status"] != "103" || fields["link"] != "</style.css>" {
-			t.Errorf("interim response %d: %v", i, fields)
+			t.Errorf("interim response %d: %v, want status 103 with link", i, fields)
 		}
 	}
 	if fields := p.awaitFields(1); fields[":status"] != "200" || fields["link"] != "" {
-		t.Errorf("final response: %v", fields)
+		t.Errorf("final response: %v, want status 200 without link", fields)
 	}
 }
 
@@ -293,10 +294,10 @@ func TestTrailersAreForwarded(t *testing.T) {
 	}
 	p.awaitFields(1)
 	if fields := p.awaitFields(1); fields["x-answer-sum"] != "2" || fields["END"] == "" {
-		t.Errorf("the client received the trailers %v", fields)
+		t.Errorf("the client received the trailers %v, want x-answer-sum: 2", fields)
 	}
 	if o := r.awaitRecord(); o.trailers != 1 {
-		t.Errorf("recorded %+v", o)
+		t.Errorf("recorded %+v, want one trailer", o)
 	}
 }
 
@@ -320,7 +321,7 @@ func TestExtendedConnectOpensTunnel(t *testing.T) {
 	p.awaitFields(1)
 	p.request(3, false, ":method", "CONNECT", ":protocol", "websocket")
 	if fields := p.awaitFields(3); fields[":status"] != "200" {
-		t.Fatalf("response %v to CONNECT", fields)
+		t.Fatalf("response %v to CONNECT, want status 200", fields)
 	}
 	p.must(p.fr.WriteData(3, false, []byte("ping")))
 	for {
@@ -329,7 +330,7 @@ func TestExtendedConnectOpensTunnel(t *testing.T) {
 			continue
 		}
 		if string(f.Data()) != "ping" {
-			t.Errorf("the tunnel echoed %q", f.Data())
+			t.Errorf("the tunnel echoed %q, want \"ping\"", f.Data())
 		}
 		break
 	}
@@ -357,7 +358,7 @@ func TestPingTimeoutFailsExchange(t *testing.T) {
 	start := time.Now()
 	_, _, err := sendRequest(u, nil)
 	if err == nil || time.Since(start) > eventTimeout {
-		t.Errorf("ended with %v after %v", err, time.Since(start))
+		t.Errorf("ended with %v after %v, want an error within %v", err, time.Since(start), eventTimeout)
 	}
 }
 
@@ -376,7 +377,7 @@ func TestOtherProtocolDisconnectCancelsBody(t *testing.T) {
 	go func() { (<-c.callbacks)() }()
 	status, body, err := sendRequest(u, func(x *protocol.Exchange) { x.Downstream = c })
 	if status != 200 || body != "partial" || protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
-		t.Errorf("response %d %q, error %v", status, body, err)
+		t.Errorf("response %d %q, error %v; want 200 \"partial\", %v", status, body, err, protocol.ReasonDownstreamDisconnect)
 	}
 	awaitClosed(t, reset, "reset at the host")
 }

@@ -85,7 +85,7 @@ func TestFirstUpgradeAwaitsHostSettings(t *testing.T) { // RFC 8441 3
 func TestUpgradeWithoutExtendedConnectFails(t *testing.T) { // RFC 8441 3
 	address := startHost(t, func(p *peer) {
 		if id, fields := p.awaitRequest(); id != 0 {
-			t.Errorf("the host received the request %v", fields)
+			t.Errorf("the host received the request %v, want none", fields)
 		}
 	})
 	r := newRig(t, nil, nil)
@@ -137,7 +137,7 @@ func TestTunnelHasNoDeadline(t *testing.T) {
 		p := b.dial()
 		p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
 		if fields := p.awaitFields(1); fields[":status"] != "200" {
-			t.Fatalf("response %v to CONNECT", fields)
+			t.Fatalf("response %v to CONNECT, want status 200", fields)
 		}
 		time.Sleep(2 * timeout)
 		p.must(p.fr.WriteData(1, true, []byte("late")))
@@ -148,7 +148,7 @@ func TestTunnelHasNoDeadline(t *testing.T) {
 			}
 			if got += string(f.Data()); f.StreamEnded() {
 				if got != "late" {
-					t.Errorf("the tunnel echoed %q", got)
+					t.Errorf("the tunnel echoed %q, want \"late\"", got)
 				}
 				break
 			}
@@ -156,8 +156,8 @@ func TestTunnelHasNoDeadline(t *testing.T) {
 	})
 }
 
-// TestResponseWithoutTunnelIsNot2xx verifies that a 2xx response without a tunnel is not sent
-// in response to an extended CONNECT: the client would interpret it as the start of a tunnel.
+// TestResponseWithoutTunnelIsNot2xx verifies that a 2xx response without a tunnel is not sent in
+// response to an extended CONNECT: the client would interpret it as the start of a tunnel.
 func TestResponseWithoutTunnelIsNot2xx(t *testing.T) { // RFC 8441 4
 	for status, want := range map[int]string{200: "501", 204: "501", 404: "404", 302: "302"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

@@ -112,7 +112,7 @@ func TestBlockedStreamsShareConnWindow(t *testing.T) {
 			}
 		}
 		if received > n {
-			t.Fatalf("received %d bytes with a window of %d", received, n)
+			t.Fatalf("received %d bytes, want at most the window of %d", received, n)
 		}
 	}
 	window := 1<<16 - 1
