@@ -13,7 +13,7 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// pieceSize is the maximum number of bytes of a large body that are in memory at a time.
+// pieceSize is the size, in bytes, of the buffers through which a large body streams.
 const pieceSize = 64 << 10
 
 // connReader is the receive side of a connection: the unconsumed bytes, and the buffer with the
@@ -100,7 +100,7 @@ type bodyReader struct {
 	limits       syntax.Limits
 	trailer      *protocol.Header
 	done         bool
-	closed       atomic.Bool
+	closed       atomic.Bool   // requestBody.Close was called before the body was read completely
 	state        atomic.Uint32 // one of the states below
 }
 
@@ -113,8 +113,8 @@ const (
 	bodyFailed
 )
 
-// start prepares c for the body that f describes. Its bytes that arrived with the head are in
-// in.rest.
+// start prepares c for the body that f describes. Bytes of the body that arrived with the head are
+// in in.rest.
 func (c *bodyReader) start(in *connReader, f *syntax.Framing, trailer *protocol.Header, limits syntax.Limits, limit int64) {
 	c.in, c.kind, c.trailer, c.limits, c.limit = in, f.Body, trailer, limits, limit
 	c.remaining, c.bufferedSize = f.Length, -1
@@ -286,8 +286,8 @@ func unexpectedEOF(err error) error {
 }
 
 // rewind restarts the body and reports whether it could: nothing was read, or the body was complete
-// before the first read. Then its bytes are still in the buffer, because nothing more was read into
-// it.
+// before the first read. In that case the buffer still holds all bytes of the body, because nothing
+// has been read into the buffer since.
 func (c *bodyReader) rewind() bool {
 	read := c.read.Load()
 	switch {
@@ -312,7 +312,7 @@ func readFault(err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	var f *protocol.Fault // allocates, so only errors reach it
+	var f *protocol.Fault // escapes to the heap, so it is declared only after an error
 	switch {
 	case errors.As(err, &f):
 		return err

@@ -41,12 +41,12 @@ type UpstreamConn struct {
 	onRelease func(bool)    // immutable
 
 	// State of the current exchange; nil and zero between exchanges.
-	x       *protocol.Exchange
-	in      connReader
-	framing syntax.Framing
-	body    *responseBody // reused, but see newResponseBody
-	upload  *upload
-	key     string // Sec-WebSocket-Key sent for a client without one; almost always ""
+	x            *protocol.Exchange
+	in           connReader
+	framing      syntax.Framing
+	body         *responseBody // reused, but see newResponseBody
+	upload       *upload
+	webSocketKey string // the Sec-WebSocket-Key that newWebSocketKey made for the request; "": none
 
 	disconnected     atomic.Bool // the client disconnected, which interrupted the read
 	requestTruncated bool        // the upstream did not accept the complete request
@@ -83,7 +83,7 @@ func (c *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	}
 	responded := false
 	defer func() {
-		if !responded { // it failed or panics
+		if !responded { // an error or a panic
 			c.abandon()
 		}
 	}()
@@ -111,8 +111,8 @@ func (c *UpstreamConn) send() error {
 	out := buffer.Get(requestBufferSize)
 	defer out.Release()
 	chunked := req.Body != nil && req.ContentLength < 0
-	c.key = newWebSocketKey(c.x)
-	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.key, Trailers: translatesGRPC(c.x)})
+	c.webSocketKey = newWebSocketKey(c.x)
+	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.webSocketKey, Trailers: isGRPCOverHTTP2(c.x)})
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (c *UpstreamConn) send() error {
 		if sent, err := c.conn.Write(out.Bytes()); err != nil {
 			return c.writeFault(sent, err, "sending the request head")
 		}
-		c.conn.SetWriteDeadline(time.Time{}) // the deadline may move; the reader of the response ends the upload
+		c.conn.SetWriteDeadline(time.Time{}) // the goroutine that reads the response enforces the deadline, which may move
 		c.upload = startUpload(c, chunked)
 		return nil
 	}
@@ -137,14 +137,14 @@ func (c *UpstreamConn) send() error {
 	return c.retryHeadRead(err)
 }
 
-// translatesGRPC reports whether x is a gRPC call over HTTP/2. Its status is in trailer fields,
+// isGRPCOverHTTP2 reports whether x is a gRPC call over HTTP/2. The gRPC status is in the trailers,
 // which an HTTP/1.1 server sends only on request.
-func translatesGRPC(x *protocol.Exchange) bool {
+func isGRPCOverHTTP2(x *protocol.Exchange) bool {
 	return x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// receiveAfterFailedWrite continues after a failed write. Bytes that arrive now are the response to
-// the part that was sent. If no byte was sent, it reads no response.
+// receiveAfterFailedWrite continues after a failed write of which the kernel accepted sent bytes.
+// If sent is not 0, the host may still respond to the part that it received.
 func (c *UpstreamConn) receiveAfterFailedWrite(sent int, err error) error {
 	c.requestTruncated = true
 	if sent > 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -156,8 +156,9 @@ func (c *UpstreamConn) receiveAfterFailedWrite(sent int, err error) error {
 	return c.writeFault(sent, err, "sending the request")
 }
 
-// writeFault is upstreamFault for a write of which the kernel accepted sent bytes. If sent is 0,
-// the connection had ended before the write; with TLS this is not certain.
+// writeFault is upstreamFault for a write of which the kernel accepted sent bytes. If sent is 0 and
+// the connection had ended, the Fault wraps ErrNotSent. Over TLS it does not, because bytes may
+// have been sent although sent is 0.
 func (c *UpstreamConn) writeFault(sent int, err error, operation string) error {
 	if sent == 0 && c.tls == nil && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
 		err = fmt.Errorf("%w: %w", protocol.ErrNotSent, err)
@@ -231,7 +232,7 @@ func (c *UpstreamConn) acceptResponse() error {
 		if x.Response.Status == 101 && !upgradeRequested(x) {
 			return protocol.Faultf(protocol.UpstreamMalformed, "101 switches to a protocol that the request did not ask for (RFC 9110 7.8)")
 		}
-		if c.key != "" && !verifyWebSocketAccept(&x.Response.Header, c.key) {
+		if c.webSocketKey != "" && !verifyWebSocketAccept(&x.Response.Header, c.webSocketKey) {
 			return protocol.Faultf(protocol.UpstreamMalformed, "%s does not match the request key (RFC 6455 4.1)", syntax.WebSocketAcceptField)
 		}
 		x.Response.SetTunnel(newTunnel(c))
@@ -272,13 +273,13 @@ func (c *UpstreamConn) capDeadline(t time.Time) time.Time {
 	return t
 }
 
-// fill reads more bytes of the head.
+// fill reads more bytes of the response head.
 func (c *UpstreamConn) fill() error {
 	c.conn.SetReadDeadline(c.capDeadline(c.x.Record.UpstreamStart.Add(disconnectWatchDelay)))
 	return c.retryHeadRead(c.in.readMore())
 }
 
-// retryHeadRead continues after a read of the head that returned err, which may be nil.
+// retryHeadRead continues after a read of the response head that returned err, which may be nil.
 func (c *UpstreamConn) retryHeadRead(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = c.readWatchingDownstream(c.in.readMore)
@@ -293,7 +294,7 @@ func (c *UpstreamConn) retryHeadRead(err error) error {
 }
 
 // readWatchingDownstream reads until the exchange's deadline and watches for a client disconnect.
-// While an upload runs, the upload detects it.
+// While an upload runs, the upload detects the disconnect.
 func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	if u := c.upload; u != nil {
 		if u.awaitEnd() {
@@ -319,7 +320,7 @@ func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	}
 	err := read()
 	if limitedByIdle && errors.Is(err, os.ErrDeadlineExceeded) {
-		c.x.PerTryDeadline = time.Time{} // the whole exchange is idle, not just this attempt
+		c.x.PerTryDeadline = time.Time{} // the exchange is idle, not only this attempt: no retry
 		return protocol.Faultf(protocol.StreamIdle, "no byte of the response for %v (stream_idle_timeout)", c.x.IdleTimeout)
 	}
 	return err
@@ -382,8 +383,8 @@ func upstreamFault(err error, operation string) error {
 	return protocol.Faultf(reason, "%s: %w", operation, err)
 }
 
-// finish ends the exchange and releases the connection to its pool. The connection is reusable if
-// complete is true and the upload finished.
+// finish ends the exchange and releases the connection to its pool. complete means that the
+// response was read to its end, which the pool requires before it reuses the connection.
 func (c *UpstreamConn) finish(complete bool) {
 	var panicked *protocol.PanicError
 	if c.upload != nil {
@@ -396,7 +397,7 @@ func (c *UpstreamConn) finish(complete bool) {
 	c.in.release()
 	c.onRelease(reusable) // c may serve another exchange from here on
 	if panicked != nil {
-		panic(panicked) // its stack is that of the body's panic
+		panic(panicked) // contains the stack of the original panic
 	}
 }
 
@@ -407,8 +408,9 @@ type responseBody struct {
 	closed bool
 }
 
-// newResponseBody returns the body for responses on c. All responses on c share one, so nothing may
-// use it after Close. Builds with invariants create one per response to detect such use.
+// newResponseBody returns the body for responses on c. All responses on c share one body, so
+// nothing may use it after Close. Builds with invariants create one body per response to detect
+// such use.
 func newResponseBody(c *UpstreamConn) *responseBody {
 	b := &responseBody{c: c, closed: true}
 	b.reader.chunks.Reason = protocol.UpstreamMalformed
@@ -441,8 +443,8 @@ func (b *responseBody) Read(p []byte) (int, error) {
 // Buffered implements protocol.Body.
 func (b *responseBody) Buffered() int { return b.reader.buffered() }
 
-// Close implements protocol.Body. It removes itself from the exchange so that the engine does not
-// close it again.
+// Close implements protocol.Body. It removes the body from the exchange, so that the engine does
+// not close it again.
 func (b *responseBody) Close() error {
 	if b.closed {
 		if invariants.Enabled {

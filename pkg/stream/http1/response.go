@@ -40,12 +40,12 @@ func (c *downstreamConn) writeResponse() (keep bool, err error) {
 		Minor:   c.framing.Minor,
 	}
 	if c.isLocalReply() {
-		opts.Date = c.server.clock.Date(time.Now())
+		opts.Date = c.server.dateCache.Date(time.Now())
 		opts.Server = c.server.opts.HTTP1.ServerName
 		c.conn.SetWriteDeadline(time.Time{})
 	} else {
-		opts.Date = c.server.clock.Date(x.Record.UpstreamFirstByte)
-		c.conn.SetWriteDeadline(x.Deadline) // a slow client occupies an upstream
+		opts.Date = c.server.dateCache.Date(x.Record.UpstreamFirstByte)
+		c.conn.SetWriteDeadline(x.Deadline) // bounds how long a slow client occupies an upstream
 	}
 	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, opts))
 	body := x.Response.Body
@@ -91,8 +91,6 @@ func (c *downstreamConn) shouldKeepAlive(kind syntax.BodyKind) bool {
 	if !c.framing.KeepAlive || kind == syntax.UntilClose || c.conn.Draining() || c.maxRequestsReached() {
 		return false
 	}
-	// An untouched request body is discarded if it is small and the client is not waiting for a 100
-	// before it sends the body.
 	b := &c.body.reader
 	if b.closed.Load() { // an upload was aborted
 		return false
@@ -100,10 +98,12 @@ func (c *downstreamConn) shouldKeepAlive(kind syntax.BodyKind) bool {
 	switch b.state.Load() {
 	case bodyFailed:
 		return false
-	case bodyStarted: // the response precedes the end of the body, which may be aborted
+	case bodyStarted: // an upload may still be reading the body, and may be aborted
 		return b.bufferedSize >= 0
 	case bodyUntouched:
-		// After a response of an upstream an upload may be about to start.
+		// After a local reply, afterResponse discards a small body, unless the client waits for 100
+		// (Continue) before it sends the body. After a response of an upstream, an upload may be
+		// about to start.
 		return c.isLocalReply() && !c.x.Request.ExpectContinue && b.kind == syntax.Length && c.framing.Length <= maxDiscardBytes
 	}
 	return true
@@ -148,7 +148,7 @@ func (c *downstreamConn) maxRequestsReached() bool {
 	return limit > 0 && c.conn.Requests >= limit
 }
 
-// write sends p. Its last bodyBytes bytes belong to the body.
+// write sends p. The last bodyBytes bytes of p belong to the body.
 func (c *downstreamConn) write(p []byte, bodyBytes int) error {
 	c.responseStarted = true
 	n, err := c.conn.Write(p)

@@ -37,11 +37,11 @@ import (
 const (
 	// requestBufferSize is the initial size of a request buffer in bytes; larger heads grow it.
 	requestBufferSize = 4 << 10
-	// parkAfter is how long an idle connection keeps its goroutine.
+	// parkAfter is how long an idle connection keeps its goroutine before it is parked.
 	parkAfter = 2 * time.Second
 )
 
-// Protocol returns the engine's entry for the registry.
+// Protocol returns the stream.Protocol of HTTP/1.1.
 func Protocol() stream.Protocol {
 	return stream.Protocol{
 		Name:            config.HTTP1,
@@ -53,11 +53,11 @@ func Protocol() stream.Protocol {
 
 // Server is the downstream side. NewServer creates one. It is safe for concurrent use.
 type Server struct {
-	opts   stream.ServerOptions // immutable
-	limits syntax.Limits        // immutable
-	yields bool                 // immutable; GOMAXPROCS is 1: see awaitNextRequest
-	conns  sync.Pool            // of *downstreamConn
-	clock  stream.DateCache
+	opts      stream.ServerOptions // immutable
+	limits    syntax.Limits        // immutable
+	yields    bool                 // immutable; GOMAXPROCS is 1: see awaitNextRequest
+	conns     sync.Pool            // of *downstreamConn
+	dateCache stream.DateCache
 }
 
 // NewServer returns a server for the connections of one listener.
@@ -118,12 +118,12 @@ type downstreamConn struct {
 	framing         syntax.Framing
 	body            requestBody
 	targetNotServed bool            // the listener does not serve the target
-	responseStarted bool            // the head of the final response was written, or the write was tried
+	responseStarted bool            // the engine has tried to write the head of the final response
 	progress        atomic.Int64    // when the response was last written while the request body was incomplete, in ns since x.Meta.Start
 	next            network.Handler // takes over the connection; almost always nil
 	// State of the last exchange.
-	forwarded bool // the response was not a local reply
-	endedAt   time.Time
+	responseForwarded bool // the response was not a local reply
+	endedAt           time.Time
 }
 
 func (s *Server) getConn(conn *network.Conn, in connReader) *downstreamConn {
@@ -148,8 +148,8 @@ func (s *Server) putConn(c *downstreamConn) {
 	s.conns.Put(c)
 }
 
-// run serves one exchange after another. On entry there are unread bytes. On a panic it releases
-// what the exchange holds.
+// run serves one exchange after another. c.in.rest holds the first bytes of the first request. If a
+// panic escapes, run releases the exchange and the buffers.
 func (c *downstreamConn) run(ctx context.Context) error {
 	ended := false
 	defer func() {
@@ -193,11 +193,11 @@ func (c *downstreamConn) awaitNextRequest() (ready bool, err error) {
 	} else {
 		c.conn.SetReadDeadline(idleDeadline)
 	}
-	if c.server.yields && c.forwarded {
-		// While other goroutines run on a busy processor, the client often sends its next request,
-		// which Fill then reads without a wait in the poller. After a local reply there is no
-		// yield: without waits for upstreams the poller might not run, and goroutines that only it
-		// can wake would starve.
+	if c.server.yields && c.responseForwarded {
+		// While other goroutines run, the client often sends its next request, which Fill then
+		// reads without a wait in the poller. Do not yield after a local reply: if no goroutine
+		// waits for an upstream, the poller might not run, and goroutines that only the poller can
+		// wake would starve.
 		runtime.Gosched()
 	}
 	_, err = c.conn.Fill(&c.in.rest, requestBufferSize)
@@ -258,9 +258,9 @@ func (c *downstreamConn) serveExchange(ctx context.Context) (keep bool) {
 	if err != nil && !c.responseStarted {
 		c.framing.KeepAlive = false
 		c.setLocalReply(err)
-		_, _ = c.writeResponse() // the first error is recorded
+		_, _ = c.writeResponse() // finish records the first error
 	}
-	c.forwarded = !c.isLocalReply()
+	c.responseForwarded = !c.isLocalReply()
 	disconnected := protocol.ReasonOf(err) == protocol.ReasonDownstreamDisconnect || x.Record.Reason == protocol.ReasonDownstreamDisconnect
 	if keep = keep && err == nil; !keep {
 		c.conn.CloseReason = c.closeReason(err)
@@ -289,8 +289,9 @@ func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	return c.writeResponse()
 }
 
-// afterResponse advances the connection to the first byte of the next request, if it can. A client
-// that expected to send more requests may be sending one: it gets time to read its response.
+// afterResponse discards the rest of the request body, so that the connection can take another
+// request, and reports whether it can. If the connection must end although the client may still be
+// sending, afterResponse lingers, so that the client can read its response.
 func (c *downstreamConn) afterResponse(keep bool) bool {
 	b := &c.body.reader
 	if b.closed.Load() { // an upload was aborted: the end of its request is unknown
@@ -299,7 +300,7 @@ func (c *downstreamConn) afterResponse(keep bool) bool {
 	}
 	if keep && !b.done {
 		keep = c.discardBody()
-		c.conn.CloseReason = network.ClosedRequestUnread // if the connection ends
+		c.conn.CloseReason = network.ClosedRequestUnread // applies only if keep is false
 	}
 	if !keep && (!b.done || c.framing.KeepAlive) {
 		stream.Linger(c.conn, lingerTimeout, maxLingerBytes)
@@ -364,7 +365,7 @@ func (c *downstreamConn) rejectWithStatus(status int, err error) {
 	stream.Linger(c.conn, lingerTimeout, maxLingerBytes)
 }
 
-// finish records the exchange and resets x for the next one. The body's state stays for
+// finish records the exchange and resets c.x for the next one. It leaves the state of c.body to
 // discardBody.
 func (c *downstreamConn) finish(err error) {
 	x := &c.x
@@ -378,7 +379,7 @@ func (c *downstreamConn) finish(err error) {
 	if c.server.opts.Observe != nil {
 		c.observe()
 	}
-	c.resetExchange() // after observe, because the response headers borrow its memory
+	c.resetExchange() // after observe, which reads headers that borrow memory of the response
 }
 
 // observe calls Observe. A panic is logged and has no other effect.
@@ -415,7 +416,7 @@ func (c *downstreamConn) contain(operation string) {
 }
 
 // logPanic logs a recovered panic. p is the value of recover, or a *protocol.PanicError. The
-// deferred function that recovers calls logPanic.
+// deferred function that recovers a panic calls logPanic, so that the log contains the stack.
 func (c *downstreamConn) logPanic(operation string, p any) {
 	protocol.NewPanic(p).Log(c.server.opts.Log, operation, "listener", c.server.opts.Listener)
 }

@@ -17,8 +17,8 @@ const (
 	// maxDiscardBytes is the maximum number of bytes of an unread request body that are read and
 	// discarded to keep the connection.
 	maxDiscardBytes = 256 << 10
-	// maxLingerBytes and lingerTimeout limit how much the server reads after its last write. It
-	// reads so that the client can receive that write before a reset (RFC 9112 9.6).
+	// maxLingerBytes and lingerTimeout limit how much and how long the server reads after its last
+	// write, so that the client can receive that write before a reset (RFC 9112 9.6).
 	maxLingerBytes = 1 << 20
 	lingerTimeout  = time.Second
 )
@@ -27,9 +27,9 @@ const (
 // the two separately. The body of a slower client is streamed.
 const smallBodyTimeout = 5 * time.Millisecond
 
-// awaitSmallBody waits briefly for the rest of a small request body, unless the client waits for a
-// 100. A complete body goes upstream in one write with the head, needs no goroutine, and can be
-// sent again.
+// awaitSmallBody waits briefly for the rest of a small request body, unless the client waits for
+// 100 (Continue). A complete body goes upstream in one write with the head, needs no goroutine, and
+// can be sent again.
 func (c *downstreamConn) awaitSmallBody() {
 	b := &c.body.reader
 	if b.kind != syntax.Length || b.bufferedSize >= 0 || b.remaining > maxInlineBody || c.x.Request.ExpectContinue {
@@ -116,8 +116,8 @@ func (c *downstreamConn) SendInterim(status int, header *protocol.Header) error 
 	return nil
 }
 
-// OnDisconnect implements protocol.Downstream. The request body has been read, so there is no other
-// reader.
+// OnDisconnect implements protocol.Downstream. The request body has been read, so no other
+// goroutine reads the connection.
 func (c *downstreamConn) OnDisconnect(onDisconnect func()) (stop func()) {
 	done := make(chan struct{})
 	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline applies
@@ -135,9 +135,9 @@ func (c *downstreamConn) OnDisconnect(onDisconnect func()) (stop func()) {
 	}
 }
 
-// discardChunkedBody reads and discards an untouched chunked body that has arrived or arrives
-// promptly. Its size is not known before its end, but the response head must say whether the
-// connection persists.
+// discardChunkedBody reads and discards a chunked body that nothing has read, if it arrives within
+// smallBodyTimeout. The response head must say whether the connection persists, and the size of a
+// chunked body is not known before its end.
 func (c *downstreamConn) discardChunkedBody() {
 	b := &c.body.reader
 	if b.kind != syntax.Chunked || b.state.Load() != bodyUntouched || c.x.Request.ExpectContinue || !c.framing.KeepAlive {

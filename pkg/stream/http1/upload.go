@@ -10,15 +10,15 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// upload sends a request body upstream while the exchange's goroutine reads the response. A
-// response may come before the body is complete (RFC 9112 9.5), and both may stream.
+// upload sends a request body upstream, on its own goroutine, while the exchange's goroutine reads
+// the response. The response may begin before the body is complete (RFC 9112 9.5).
 type upload struct {
 	c     *UpstreamConn
 	req   *protocol.Request
 	state atomic.Uint32 // one of the states below
 	done  chan struct{}
-	// bodyRead is true once all of the body has been read. The last bytes may still have to be
-	// written.
+	// bodyRead is true once the complete body has been read. The upload may still have to write the
+	// last bytes.
 	bodyRead atomic.Bool
 
 	panicked *protocol.PanicError // panic of closing the body, or nil; owned by the goroutine that reads the response
@@ -31,8 +31,8 @@ type upload struct {
 // States of an upload and who changes them:
 //
 //	running <-> awaited  the goroutine that reads the response
-//	either -> ended    the upload; it then interrupts that goroutine if it awaits
-//	                   the end, or if the request body failed
+//	either -> ended      the upload, which then interrupts that goroutine if the
+//	                     goroutine awaits the end or the request body failed
 const (
 	uploadRunning = iota
 	uploadAwaited
@@ -157,7 +157,7 @@ func (u *upload) stop() bool {
 	return u.readErr == nil && u.writeErr == nil
 }
 
-// fault waits for the end and returns the error of the request body, or nil.
+// fault waits for the end of the upload and returns the error of the request body, or nil.
 func (u *upload) fault() error {
 	<-u.done
 	return u.readErr

@@ -8,10 +8,10 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// If client and host both speak HTTP/1.1, they perform the WebSocket handshake themselves: Weft
-// forwards its key and its proof (Sec-WebSocket-Accept) like other headers. HTTP/2 has neither (RFC
-// 8441 5). The engine then performs the handshake on its HTTP/1.1 side: UpstreamConn with a host,
-// Server with a client.
+// If client and host both use HTTP/1.1, they perform the WebSocket handshake themselves: Weft
+// forwards the key (Sec-WebSocket-Key) and the proof (Sec-WebSocket-Accept) like other headers.
+// HTTP/2 has neither (RFC 8441 5). If one of the two uses HTTP/2, this engine performs the
+// handshake with the other: UpstreamConn with a host, Server with a client.
 
 // newWebSocketKey returns a key for the handshake on behalf of a client that sent none, or "" if
 // none is needed.
