@@ -63,8 +63,8 @@ func TestHTTP1Accept(t *testing.T) {
 	}
 }
 
-// TestTargetNotServedPreventsUpgrade verifies that a rejected target does not switch the
-// connection to HTTP/2, which would serve the request.
+// TestTargetNotServedPreventsUpgrade verifies that a rejected target does not switch the connection
+// to HTTP/2, which would serve the request.
 func TestTargetNotServedPreventsUpgrade(t *testing.T) {
 	upgrader := &echoUpgrader{upgrades: make(chan string, 1)}
 	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
@@ -78,6 +78,6 @@ func TestTargetNotServedPreventsUpgrade(t *testing.T) {
 	}
 	_ = c.Close()
 	if len(upgrader.upgrades) > 0 {
-		t.Errorf("the HTTP/2 engine got %q", <-upgrader.upgrades)
+		t.Errorf("the HTTP/2 engine got %q, want nothing", <-upgrader.upgrades)
 	}
 }

@@ -152,7 +152,7 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var armed atomic.Bool
 			armed.Store(true)
-			released := make(chan bool, 10)
+			reusable := make(chan bool, 10)
 			upstream := newTestProxy(t, nil)
 			upstream.serve(func(c *peer) {
 				for head := c.head(); head != ""; head = c.head() {
@@ -160,7 +160,7 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 				}
 			})
 			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
-				next := &perClientService{address: upstream.host.Addr().String(), released: released}
+				next := &perClientService{address: upstream.host.Addr().String(), reusable: reusable}
 				faultyService := wrapService(next, test.before, test.after)
 				o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if x.Request.Path == "/ok" {
@@ -191,7 +191,7 @@ func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 			}
 			for range releases {
 				select {
-				case <-released:
+				case <-reusable:
 				case <-time.After(20 * time.Second):
 					t.Fatal("the upstream connection was not released to its pool")
 				}

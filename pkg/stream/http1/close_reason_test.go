@@ -101,7 +101,7 @@ func TestStalledClientIsWriteTimeout(t *testing.T) {
 		go io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		err := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo}).ServeConn(context.Background(), conn)
 		if err != nil || conn.CloseReason != network.ClosedWriteTimeout {
-			t.Errorf("ServeConn = %v, close reason %v, want nil and write_timeout", err, conn.CloseReason)
+			t.Errorf("ServeConn = %v, close reason %v; want nil and write_timeout", err, conn.CloseReason)
 		}
 	})
 }
@@ -119,9 +119,9 @@ func TestTunnelCloseReason(t *testing.T) {
 	downstream.CloseWrite()
 	s := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client})
 	if err := s.ServeConn(context.Background(), conn); err != nil || conn.CloseReason != network.ClosedComplete {
-		t.Errorf("ServeConn = %v, close reason %v, want nil and complete", err, conn.CloseReason)
+		t.Errorf("ServeConn = %v, close reason %v; want nil and complete", err, conn.CloseReason)
 	}
 	if head := downstream.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") {
-		t.Errorf("the client got %q", head)
+		t.Errorf("the client got %q, want status 101", head)
 	}
 }

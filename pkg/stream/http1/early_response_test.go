@@ -35,22 +35,22 @@ func TestResponseIsForwardedIfHostStopsReading(t *testing.T) {
 			defer c.Close()
 			go io.WriteString(c.TCPConn, "POST / HTTP/1.1\r\nHost: h\r\n"+test.framing+"\r\n\r\n"+test.body)
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 413 ") {
-				t.Fatalf("the client got %q", head)
+				t.Fatalf("the client got %q, want status 413", head)
 			}
 			c.expect("big")
-			if <-proxy.released && test.truncated {
+			if <-proxy.reusable && test.truncated {
 				t.Error("the upstream connection was considered reusable")
 			}
 			if r := <-proxy.records; r.Reason != protocol.ReasonNone {
-				t.Errorf("recorded %v (%s)", r.Reason, r.Detail)
+				t.Errorf("recorded %v (%s), want no reason", r.Reason, r.Detail)
 			}
 		})
 	}
 }
 
-// TestResponseToPartiallyWrittenRequest verifies that the engine reads the response to a
-// partially written request. The request exceeds the socket buffers, and the host closes while the
-// rest of it is unwritten.
+// TestResponseToPartiallyWrittenRequest verifies that the engine reads the response to a partially
+// written request. The request exceeds the socket buffers, and the host closes while the rest of it
+// is unwritten.
 func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 	for _, test := range []struct {
 		name, response string
@@ -65,7 +65,7 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 			local, peer := tcpPair(t)
 			local.NetConn().(*net.TCPConn).SetWriteBuffer(1) // the kernel takes its minimum
 			peer.SetReadBuffer(1)
-			c, released := newClient(local)
+			c, reusable := newClient(local)
 			go func() {
 				peer.r.ReadByte() // the write has started; the host never reads the rest, so closing resets
 				peer.send(test.response)
@@ -83,22 +83,22 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 			}
 			if err == nil {
 				if body, err := io.ReadAll(x.Response.Body); string(body) != "big" || err != nil {
-					t.Errorf("body = %q, %v", body, err)
+					t.Errorf("body = %q, %v; want \"big\"", body, err)
 				}
 			}
 			x.ResetResponse()
-			if <-released {
+			if <-reusable {
 				t.Error("the connection was considered reusable")
 			}
 		})
 	}
 }
 
-// TestBytesBeforeRequestAreNoResponse verifies that bytes from the host before the request are
-// not used as a response.
+// TestBytesBeforeRequestAreNoResponse verifies that bytes from the host before the request are not
+// used as a response.
 func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
 	local, peer := tcpPair(t)
-	c, released := newClient(local)
+	c, reusable := newClient(local)
 	peer.send(tooLargeResponse)
 	if err := local.AwaitReadable(); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
 	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.UpstreamReset || x.Response.Status != 0 {
 		t.Errorf("Serve = %v with status %d, want upstream_reset", err, x.Response.Status)
 	}
-	if <-released {
+	if <-reusable {
 		t.Error("the connection was considered reusable")
 	}
 }
@@ -134,7 +134,7 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			local, peer := tcpPair(t)
-			c, released := newClient(local)
+			c, reusable := newClient(local)
 			go func() {
 				peer.head()
 				peer.send(test.response)
@@ -147,7 +147,7 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 				t.Fatal(err)
 			}
 			x.ResetResponse()
-			if !<-released {
+			if !<-reusable {
 				t.Fatal("the connection was not reusable")
 			}
 			peer.send(tooLargeResponse)
@@ -174,11 +174,11 @@ func TestResponseBeforeBodyHasConnectionClose(t *testing.T) {
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n")
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 413 ") || !strings.Contains(head, "Connection: close\r\n") {
-		t.Errorf("the client got %q", head)
+		t.Errorf("the client got %q, want status 413 and Connection: close", head)
 	}
 	c.expect("big")
 	if rest := c.rest(); rest != "" {
-		t.Errorf("the client then got %q", rest)
+		t.Errorf("the client then got %q, want EOF", rest)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestDisconnectDuringRequestIsRecorded(t *testing.T) {
 			c.send(test.request)
 			c.CloseWrite()
 			if got := c.rest(); got != "" {
-				t.Errorf("the client got %q", got)
+				t.Errorf("the client got %q, want nothing", got)
 			}
 			if r := <-proxy.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %v (%s), want the client disconnect", r.Reason, r.Detail)
@@ -219,7 +219,7 @@ func TestTruncatedResponseWithoutLengthIsAborted(t *testing.T) { // RFC 9112 8
 	defer c.Close()
 	c.send("GET / HTTP/1.0\r\n\r\n")
 	if got, err := io.ReadAll(c.r); err == nil {
-		t.Errorf("the client got %q and a FIN, as if the body were complete", got)
+		t.Errorf("the client got %q and a FIN, as if the body were complete, want a reset, because the body is incomplete", got)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestContentLengthWithoutBodyIsZero(t *testing.T) {
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.Contains(head, "Content-Length: 0\r\n") {
-		t.Errorf("the client got %q", head)
+		t.Errorf("the client got %q, want Content-Length: 0", head)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestObserverSeesResponse(t *testing.T) {
 			c.expect("ok")
 			c.CloseWrite()
 			if got := <-seen; got != "first" {
-				t.Errorf("the observer saw %q", got)
+				t.Errorf("the observer saw %q, want \"first\"", got)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func TestInterimResponsesAreForwarded(t *testing.T) { // RFC 9110 15.2
 	defer http10Client.Close()
 	http10Client.send("GET / HTTP/1.0\r\n\r\n")
 	if got := http10Client.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\nDate: d\r\n") {
-		t.Errorf("an HTTP/1.0 client got %q", got)
+		t.Errorf("an HTTP/1.0 client got %q, want only the final response", got)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestExpectContinueIsForwarded(t *testing.T) { // RFC 9110 10.1.1
 	proxy := newTestProxy(t, nil)
 	proxy.serve(func(c *peer) {
 		if head := c.head(); !strings.Contains(head, "Expect: 100-continue\r\n") {
-			t.Errorf("the host got %q", head)
+			t.Errorf("the host got %q, want Expect: 100-continue", head)
 		}
 		c.send("HTTP/1.1 100 Continue\r\n\r\n")
 		c.expect("hello")
@@ -49,7 +49,7 @@ func TestExpectContinueIsForwarded(t *testing.T) { // RFC 9110 10.1.1
 	c.expect("HTTP/1.1 100 Continue\r\n\r\n")
 	c.send("hello")
 	c.expect("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n")
-	if !<-proxy.released {
+	if !<-proxy.reusable {
 		t.Error("the upstream connection was not reusable")
 	}
 }
@@ -60,7 +60,7 @@ func TestEarlyFinalResponseSkipsBody(t *testing.T) {
 		c.head()
 		c.send("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\n\r\nno")
 		if rest := c.rest(); rest != "" {
-			t.Errorf("the host then got %q", rest)
+			t.Errorf("the host then got %q, want EOF", rest)
 		}
 	})
 	c := proxy.dial()
@@ -68,14 +68,14 @@ func TestEarlyFinalResponseSkipsBody(t *testing.T) {
 	c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\nExpect: 100-continue\r\n\r\n")
 	head := c.head()
 	if !strings.HasPrefix(head, "HTTP/1.1 417 ") {
-		t.Errorf("the client got %q", head)
+		t.Errorf("the client got %q, want status 417", head)
 	}
 	c.expect("no")
-	if <-proxy.released {
+	if <-proxy.reusable {
 		t.Error("the upstream connection was considered reusable")
 	}
 	if rest := c.rest(); rest != "" {
-		t.Errorf("the client then got %q", rest)
+		t.Errorf("the client then got %q, want EOF", rest)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestResponseBeforeEndOfBody(t *testing.T) { // RFC 9112 9.5
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") {
-		t.Fatalf("the client got %q", head)
+		t.Fatalf("the client got %q, want status 200", head)
 	}
 	for _, piece := range []string{"one", "two"} {
 		c.send("3\r\n" + piece + "\r\n")
@@ -104,7 +104,7 @@ func TestResponseBeforeEndOfBody(t *testing.T) { // RFC 9112 9.5
 	}
 	c.send("0\r\n\r\n")
 	c.expect("0\r\n\r\n")
-	if !<-proxy.released {
+	if !<-proxy.reusable {
 		t.Error("the upstream connection was not reusable")
 	}
 }
@@ -129,10 +129,10 @@ func TestResponseOvertakingUploadKeepsConnection(t *testing.T) {
 	for i := range requests {
 		c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n" + body)
 		if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || strings.Contains(head, "close") {
-			t.Fatalf("request %d got %q", i, head)
+			t.Fatalf("request %d got %q, want status 200 without Connection: close", i, head)
 		}
 		c.expect("ok")
-		if !<-proxy.released {
+		if !<-proxy.reusable {
 			t.Fatalf("the upstream connection of request %d was not reusable", i)
 		}
 	}
@@ -152,10 +152,10 @@ func TestResponseBeforeEndOfBodyClosesConnection(t *testing.T) {
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n0123456789")
 	if head := c.head(); !strings.Contains(head, "Connection: close\r\n") {
-		t.Errorf("the client got %q", head)
+		t.Errorf("the client got %q, want Connection: close", head)
 	}
 	c.expect("ok")
-	if <-proxy.released {
+	if <-proxy.reusable {
 		t.Error("the upstream connection was considered reusable")
 	}
 }
@@ -182,7 +182,7 @@ func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 			<-received
 			test.action(c)
 			if rest := <-hostRead; rest != "" {
-				t.Errorf("the host then got %q", rest)
+				t.Errorf("the host then got %q, want EOF", rest)
 			}
 			if r := <-proxy.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %v, want the client disconnect", r.Reason)
@@ -258,7 +258,7 @@ func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 			c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			got := c.rest()
 			if !strings.HasPrefix(got, test.head) {
-				t.Errorf("the client got %q", got)
+				t.Errorf("the client got %q, want the prefix %q", got, test.head)
 			}
 			if looksComplete := strings.HasSuffix(got, "0\r\n\r\n") || strings.Contains(got, "Content-Length: 5\r\n") || strings.HasPrefix(got, "HTTP/1.1 502"); looksComplete != test.complete {
 				t.Errorf("the response looks complete: %v, want %v: %q", looksComplete, test.complete, got)
@@ -281,7 +281,7 @@ func TestBytesAfterResponsePreventReuse(t *testing.T) {
 	defer c.Close()
 	c.send(get)
 	c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
-	if <-proxy.released {
+	if <-proxy.reusable {
 		t.Error("the pool considered a connection with unexpected bytes reusable")
 	}
 }
@@ -291,7 +291,7 @@ func TestUpgradeTunnelsBothDirections(t *testing.T) { // RFC 9110 7.8
 	proxy.serve(func(c *peer) {
 		head := c.head()
 		if !strings.Contains(head, "Upgrade: websocket\r\n") || !strings.Contains(head, "Connection: upgrade\r\n") {
-			t.Errorf("the host got %q", head)
+			t.Errorf("the host got %q, want Upgrade: websocket and Connection: upgrade", head)
 		}
 		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly")
 		c.expect("ping")
@@ -304,11 +304,11 @@ func TestUpgradeTunnelsBothDirections(t *testing.T) { // RFC 9110 7.8
 	c.send("GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nping")
 	head := c.head()
 	if !strings.HasPrefix(head, "HTTP/1.1 101 ") || !strings.Contains(head, "Upgrade: websocket\r\n") {
-		t.Fatalf("the client got %q", head)
+		t.Fatalf("the client got %q, want status 101 and Upgrade: websocket", head)
 	}
 	c.expect("earlypong")
 	if _, err := c.r.ReadByte(); err != io.EOF {
-		t.Errorf("the half-close of the host was not forwarded: %v", err)
+		t.Errorf("the client's read returned %v, want io.EOF after the half-close of the host", err)
 	}
 	c.send("last bytes")
 	c.CloseWrite()
@@ -326,7 +326,7 @@ func TestUnrequestedUpgradeIsRejected(t *testing.T) { // RFC 9110 15.2.2
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 502 ") {
-		t.Errorf("the client got %q", head)
+		t.Errorf("the client got %q, want status 502", head)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestRejectionsCloseConnection(t *testing.T) {
 				t.Errorf("the client got %q, want one %q", got, test.want)
 			}
 			if !strings.Contains(got, "Connection: close\r\n") {
-				t.Errorf("the response has no Connection: close: %q", got)
+				t.Errorf("response %q, want Connection: close", got)
 			}
 		})
 	}
@@ -396,10 +396,10 @@ func TestSlowRequestsGet408(t *testing.T) {
 			defer c.Close()
 			c.send(test.request)
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
-				t.Errorf("the client got %q", got)
+				t.Errorf("the client got %q, want status 408", got)
 			}
 			if r := <-proxy.records; r.Reason != protocol.RequestTimeout {
-				t.Errorf("recorded %v", r.Reason)
+				t.Errorf("recorded %v, want %v", r.Reason, protocol.RequestTimeout)
 			}
 		})
 	}
@@ -416,7 +416,7 @@ func TestHTTP10Clients(t *testing.T) { // RFC 9112 9.3, 7
 	defer c.Close()
 	c.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
 	if got := c.rest(); !strings.HasSuffix(got, "\r\n\r\nhello") || strings.Contains(got, "chunked") {
-		t.Errorf("the client got %q", got)
+		t.Errorf("the client got %q, want the body \"hello\" without a coding", got)
 	}
 }
 
@@ -424,7 +424,7 @@ func TestUpstreamTimeout(t *testing.T) {
 	upstream := newTestProxy(t, nil)
 	upstream.serve(func(c *peer) { c.rest() })
 	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
-		next := &perClientService{address: upstream.host.Addr().String(), released: make(chan bool, 10)}
+		next := &perClientService{address: upstream.host.Addr().String(), reusable: make(chan bool, 10)}
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			x.Deadline = x.Meta.Start.Add(30 * time.Millisecond)
 			return x.Serve(ctx, next)
@@ -434,6 +434,6 @@ func TestUpstreamTimeout(t *testing.T) {
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 504 ") {
-		t.Errorf("the client got %q", head)
+		t.Errorf("the client got %q, want status 504", head)
 	}
 }

@@ -27,7 +27,7 @@ type testProxy struct {
 	listener *network.Listener
 	host     net.Listener
 	records  chan protocol.Record
-	released chan bool
+	reusable chan bool // receives the argument of each OnRelease
 }
 
 func newTestProxy(t testing.TB, change func(*stream.ServerOptions)) *testProxy {
@@ -36,11 +36,11 @@ func newTestProxy(t testing.TB, change func(*stream.ServerOptions)) *testProxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &testProxy{t: t, host: host, records: make(chan protocol.Record, 1000), released: make(chan bool, 1000)}
+	p := &testProxy{t: t, host: host, records: make(chan protocol.Record, 1000), reusable: make(chan bool, 1000)}
 	o := stream.ServerOptions{
 		Listener: "test",
 		HTTP1:    config.DefaultHTTP1Options(),
-		Service:  &perClientService{address: host.Addr().String(), released: p.released},
+		Service:  &perClientService{address: host.Addr().String(), reusable: p.reusable},
 		Observe: func(x *protocol.Exchange) {
 			r := x.Record
 			r.Attempts = nil
@@ -67,7 +67,7 @@ func newTestProxy(t testing.TB, change func(*stream.ServerOptions)) *testProxy {
 			t.Error(err)
 		}
 		if n := buffer.Outstanding(); n != 0 && invariants.Enabled {
-			t.Errorf("%d buffers were not released", n)
+			t.Errorf("%d buffers were not released, want 0", n)
 		}
 	})
 	return p
@@ -76,7 +76,7 @@ func newTestProxy(t testing.TB, change func(*stream.ServerOptions)) *testProxy {
 // perClientService sends the exchanges of each client over one upstream connection.
 type perClientService struct {
 	address  string
-	released chan bool
+	reusable chan bool
 
 	mu    sync.Mutex
 	conns map[uint64]*UpstreamConn // guarded by mu; key: ID of the downstream connection
@@ -97,7 +97,7 @@ func (s *perClientService) Start(ctx context.Context, x *protocol.Exchange) erro
 				c.Close()
 				s.put(id, nil)
 			}
-			s.released <- reusable
+			s.reusable <- reusable
 		}})
 		s.put(id, c)
 	}
@@ -210,7 +210,7 @@ func TestSequentialExchangesShareConnection(t *testing.T) {
 		c.send(get)
 		c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nServer: o\r\nContent-Length: 5\r\n\r\nhello")
 		if r := <-proxy.records; r.Reason != protocol.ReasonNone || r.ResponseBytes != 5 {
-			t.Errorf("record: reason %v, %d response bytes", r.Reason, r.ResponseBytes)
+			t.Errorf("record: reason %v, %d response bytes; want no reason, 5 bytes", r.Reason, r.ResponseBytes)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestPipelinedResponsesKeepOrder(t *testing.T) {
 	c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\n/4")
 }
 
-func TestBodiesStreamBothDirections(t *testing.T) {
+func TestBodiesStreamInBothDirections(t *testing.T) {
 	const size = 2 << 20
 	for _, test := range []struct{ name, request, response string }{
 		{"length", "Content-Length: 2097152", "Content-Length: 2097152"},
@@ -251,7 +251,7 @@ func TestBodiesStreamBothDirections(t *testing.T) {
 			proxy.serve(func(c *peer) {
 				head := c.head()
 				if !strings.Contains(head, test.request) {
-					t.Errorf("the host got %q", head)
+					t.Errorf("the host got %q, want %q in it", head, test.request)
 				}
 				n := checkBody(t, c.r, test.request)
 				if n != size {
@@ -268,15 +268,15 @@ func TestBodiesStreamBothDirections(t *testing.T) {
 				sendBody(c, test.request, size)
 			}()
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || !strings.Contains(head, test.response) {
-				t.Fatalf("the client got %q", head)
+				t.Fatalf("the client got %q, want status 200 and %q", head, test.response)
 			}
 			if n := checkBody(t, c.r, test.response); n != size {
 				t.Errorf("the client got %d bytes, want %d", n, size)
 			}
 			if r := <-proxy.records; r.RequestBytes != size || r.ResponseBytes != size || r.Reason != protocol.ReasonNone {
-				t.Errorf("recorded %d request bytes, %d response bytes, reason %v", r.RequestBytes, r.ResponseBytes, r.Reason)
+				t.Errorf("recorded %d request bytes, %d response bytes, reason %v; want %d, %d, none", r.RequestBytes, r.ResponseBytes, r.Reason, size, size)
 			}
-			if !<-proxy.released {
+			if !<-proxy.reusable {
 				t.Error("the upstream connection was not reusable")
 			}
 		})
@@ -317,22 +317,25 @@ func hex(n int) string {
 	return s
 }
 
-// checkBody reads a body of sendBody, checks its pattern and returns its size.
+// checkBody reads a body of sendBody, checks its pattern and returns the number of bytes read. It
+// may run on any goroutine.
 func checkBody(t testing.TB, r *bufio.Reader, framing string) int {
 	t.Helper()
 	total := 0
-	check := func(n int) {
+	check := func(n int) (ok bool) {
 		for range n {
 			c, err := r.ReadByte()
 			if err != nil {
 				t.Errorf("body ended after %d bytes: %v", total, err)
-				return
+				return false
 			}
 			if c != byte(total*7) {
-				t.Fatalf("byte %d = %d", total, c)
+				t.Errorf("byte %d = %d, want %d", total, c, byte(total*7))
+				return false
 			}
 			total++
 		}
+		return true
 	}
 	if !strings.Contains(framing, "chunked") {
 		check(2 << 20)
@@ -341,7 +344,8 @@ func checkBody(t testing.TB, r *bufio.Reader, framing string) int {
 	for {
 		line, err := r.ReadString('\n')
 		if err != nil {
-			t.Fatalf("chunk line after %d bytes: %v", total, err)
+			t.Errorf("chunk line after %d bytes: %v", total, err)
+			return total
 		}
 		n := 0
 		for _, d := range strings.TrimSpace(line) {
@@ -350,7 +354,9 @@ func checkBody(t testing.TB, r *bufio.Reader, framing string) int {
 		if n == 0 {
 			break
 		}
-		check(n)
+		if !check(n) {
+			return total
+		}
 		r.Discard(2)
 	}
 	var trailer strings.Builder
@@ -362,7 +368,7 @@ func checkBody(t testing.TB, r *bufio.Reader, framing string) int {
 		trailer.WriteString(line)
 	}
 	if trailer.String() != "X-Sum: 1\r\n" {
-		t.Errorf("trailer = %q", trailer.String())
+		t.Errorf("trailer = %q, want X-Sum: 1", trailer.String())
 	}
 	return total
 }

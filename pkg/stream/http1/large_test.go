@@ -51,13 +51,13 @@ func TestTruncatedLargeBody(t *testing.T) {
 			defer c.Close()
 			c.send(get)
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") {
-				t.Fatalf("the client got %q", head)
+				t.Fatalf("the client got %q, want status 200", head)
 			}
 			test.client(c)
 			if r := <-proxy.records; r.Reason != test.want || r.ResponseBytes >= size {
 				t.Errorf("recorded %v (%s) and %d bytes, want %v", r.Reason, r.Detail, r.ResponseBytes, test.want)
 			}
-			if <-proxy.released {
+			if <-proxy.reusable {
 				t.Error("the upstream connection was considered reusable")
 			}
 		})
@@ -88,7 +88,7 @@ func TestPausingLargeBodyIsComplete(t *testing.T) {
 	if n := len(c.read(2 * part)); n != 2*part {
 		t.Errorf("the client got %d bytes, want %d", n, 2*part)
 	}
-	if !<-proxy.released {
+	if !<-proxy.reusable {
 		t.Error("the upstream connection was not reusable")
 	}
 }
@@ -105,12 +105,12 @@ func TestIdleTunnelEnds(t *testing.T) {
 	c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 	c.head()
 	if got := c.rest(); got != "hello" {
-		t.Errorf("the client got %q", got)
+		t.Errorf("the client got %q, want \"hello\"", got)
 	}
 	if r := <-proxy.records; r.ResponseBytes != 5 {
 		t.Errorf("recorded %d bytes, want 5", r.ResponseBytes)
 	}
-	if <-proxy.released {
+	if <-proxy.reusable {
 		t.Error("the upstream connection was considered reusable")
 	}
 }
@@ -175,10 +175,10 @@ func TestMalformedResponseBodyIs502(t *testing.T) {
 	defer c.Close()
 	c.send(get)
 	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 502 ") || strings.Count(got, "HTTP/1.1 ") != 1 {
-		t.Errorf("the client got %q", got)
+		t.Errorf("the client got %q, want one response with status 502", got)
 	}
 	if r := <-proxy.records; r.Reason != protocol.UpstreamMalformed {
-		t.Errorf("recorded %v", r.Reason)
+		t.Errorf("recorded %v, want %v", r.Reason, protocol.UpstreamMalformed)
 	}
 }
 
@@ -201,11 +201,11 @@ func TestDrainSendsConnectionClose(t *testing.T) {
 	<-received
 	go func() { drained <- proxy.listener.Drain(context.Background()) }()
 	if rest := idleClient.rest(); rest != "" { // an idle connection ends immediately
-		t.Errorf("the idle client got %q", rest)
+		t.Errorf("the idle client got %q, want EOF", rest)
 	}
 	close(idleClosed)
 	if got := c.rest(); !strings.Contains(got, "Connection: close\r\n") || !strings.HasSuffix(got, "ok") {
-		t.Errorf("the active client got %q", got)
+		t.Errorf("the active client got %q, want Connection: close and the body \"ok\"", got)
 	}
 	c.Close()
 	if forceClosed := <-drained; forceClosed != 0 {
@@ -213,8 +213,8 @@ func TestDrainSendsConnectionClose(t *testing.T) {
 	}
 }
 
-// TestDrainServesReceivedRequest verifies that the engine serves a request that arrived
-// before the drain began, after a response without Connection: close.
+// TestDrainServesReceivedRequest verifies that the engine serves a request that arrived before the
+// drain began, after a response without Connection: close.
 func TestDrainServesReceivedRequest(t *testing.T) {
 	local, peer := tcpPair(t)
 	observed, drained, serveErr := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -227,7 +227,7 @@ func TestDrainServesReceivedRequest(t *testing.T) {
 	peer.send(get)
 	<-observed
 	if head := peer.head(); strings.Contains(head, "Connection: close\r\n") {
-		t.Fatalf("the response before the drain has Connection: close: %q", head)
+		t.Fatalf("response before the drain: %q, want no Connection: close", head)
 	}
 	peer.send(get)
 	if err := local.AwaitReadable(); err != nil { // the engine does not read during the wait
@@ -238,18 +238,18 @@ func TestDrainServesReceivedRequest(t *testing.T) {
 	<-observed
 	drained <- struct{}{}
 	if head := peer.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") || !strings.Contains(head, "Connection: close\r\n") {
-		t.Errorf("response to the request that had arrived: %q", head)
+		t.Errorf("response to the request that had arrived: %q, want status 200 and Connection: close", head)
 	}
 	peer.CloseWrite()
 	if err := <-serveErr; err != nil {
-		t.Errorf("ServeConn = %v", err)
+		t.Errorf("ServeConn = %v, want nil", err)
 	}
 }
 
 func TestProtocolCreatesBothSides(t *testing.T) {
 	p := Protocol()
 	if p.Name != config.HTTP1 {
-		t.Errorf("Name = %q", p.Name)
+		t.Errorf("Name = %q, want %q", p.Name, config.HTTP1)
 	}
 	if _, ok := p.NewServer(stream.ServerOptions{}).(network.ClientFirstHandler); !ok {
 		t.Error("the server does not implement ClientFirstHandler")
@@ -260,6 +260,6 @@ func TestProtocolCreatesBothSides(t *testing.T) {
 		t.Error("a new connection is not usable")
 	}
 	if err := c.Close(); err != nil || c.Usable(time.Second) {
-		t.Errorf("Close = %v, or the connection is usable after Close", err)
+		t.Errorf("Close = %v, want nil and an unusable connection", err)
 	}
 }

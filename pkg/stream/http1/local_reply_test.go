@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestLocalReplyAfterUpstreamResponse verifies that the expired deadline of the exchange does
-// not bound the write of a local reply. The test simulates a retry: the response of the first
-// attempt is dropped, and the second attempt fails at the deadline without a host.
+// TestLocalReplyAfterUpstreamResponse verifies that the expired deadline of the exchange does not
+// bound the write of a local reply. The test simulates a retry: the response of the first attempt
+// is dropped, and the second attempt fails at the deadline without a host.
 func TestLocalReplyAfterUpstreamResponse(t *testing.T) {
 	upstream := newTestProxy(t, nil)
 	upstream.serve(func(c *peer) {
@@ -20,8 +20,8 @@ func TestLocalReplyAfterUpstreamResponse(t *testing.T) {
 		c.send("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
 		c.rest()
 	})
-	released := make(chan bool, 10)
-	next := &perClientService{address: upstream.host.Addr().String(), released: released}
+	reusable := make(chan bool, 10)
+	next := &perClientService{address: upstream.host.Addr().String(), reusable: reusable}
 	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 		o.HTTP1.ServerName = "weft"
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {

@@ -73,10 +73,10 @@ func TestPanicEndsOnlyItsExchange(t *testing.T) {
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 500 "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			released := make(chan bool, 10)
+			reusable := make(chan bool, 10)
 			upstream := newTestProxy(t, nil)
 			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
-				o.Service = wrapService(&perClientService{address: upstream.host.Addr().String(), released: released}, test.before, test.after)
+				o.Service = wrapService(&perClientService{address: upstream.host.Addr().String(), reusable: reusable}, test.before, test.after)
 			})
 			upstream.serve(func(c *peer) {
 				head := c.head()
@@ -98,9 +98,9 @@ func TestPanicEndsOnlyItsExchange(t *testing.T) {
 				t.Errorf("recorded %v, want internal", r.Reason)
 			}
 			if test.name != "service" {
-				<-released // otherwise the pool would lose the upstream connection
+				<-reusable // otherwise the pool would lose the upstream connection
 			}
-			if len(released) > 0 {
+			if len(reusable) > 0 {
 				t.Error("the upstream connection was released twice")
 			}
 		})
@@ -115,7 +115,7 @@ func (panickingInterim) OnDisconnect(func()) (stop func())       { return func()
 
 func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
 	local, peer := tcpPair(t)
-	c, released := newClient(local)
+	c, reusable := newClient(local)
 	go func() {
 		peer.head()
 		peer.send("HTTP/1.1 103 Early Hints\r\n\r\n")
@@ -131,7 +131,7 @@ func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
 		}()
 		_ = c.Serve(context.Background(), x)
 	}()
-	if <-released {
+	if <-reusable {
 		t.Error("the connection was considered reusable")
 	}
 	if _, err := w.Write([]byte("x")); err != io.ErrClosedPipe {

@@ -33,11 +33,11 @@ func tcpPair(t testing.TB) (*network.Conn, *peer) {
 
 // newClient returns a client on conn and a channel that receives its release.
 func newClient(conn *network.Conn) (*UpstreamConn, <-chan bool) {
-	released := make(chan bool, 10)
+	reusable := make(chan bool, 10)
 	return NewClient(conn, stream.UpstreamConnOptions{
 		HTTP1:     config.DefaultHTTP1Options(),
-		OnRelease: func(reusable bool) { released <- reusable },
-	}), released
+		OnRelease: func(isReusable bool) { reusable <- isReusable },
+	}), reusable
 }
 
 // newExchange returns an exchange with a request and no Downstream.

@@ -72,7 +72,7 @@ func TestOnReleasePanicEndsAtMostOneExchange(t *testing.T) {
 			}
 			c.send("GET /ok HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
-				t.Errorf("response to the next request = %q", got)
+				t.Errorf("response to the next request = %q, want status 200", got)
 			}
 			_ = c.Close()
 			wait(t, "the exchange to be recorded", proxy.records)

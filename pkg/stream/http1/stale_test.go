@@ -23,7 +23,7 @@ func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, remote := tcpPair(t)
-			c, released := newClient(local)
+			c, reusable := newClient(local)
 			done := make(chan struct{})
 			if test.action == nil {
 				remote.Close()
@@ -45,7 +45,7 @@ func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 			if reason := protocol.ReasonOf(err); reason != protocol.UpstreamClosed && reason != protocol.UpstreamReset {
 				t.Errorf("Serve = %v, want UpstreamClosed or UpstreamReset", err)
 			}
-			if <-released {
+			if <-reusable {
 				t.Error("the connection was considered reusable")
 			}
 		})

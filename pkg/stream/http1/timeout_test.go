@@ -194,7 +194,7 @@ func TestUpstreamTimeouts(t *testing.T) {
 				local, peer := net.Pipe()
 				defer peer.Close()
 				defer local.Close()
-				c, released := newClient(network.NewConn(local))
+				c, reusable := newClient(network.NewConn(local))
 				go test.script(peer, bufio.NewReaderSize(peer, 16))
 				x := newExchange("POST", test.body)
 				x.Request.ContentLength = 0
@@ -218,8 +218,8 @@ func TestUpstreamTimeouts(t *testing.T) {
 					t.Errorf("took %v, want %v", d, test.after)
 				}
 				x.ResetResponse()
-				if reusable := <-released; reusable != (test.want == protocol.ReasonNone) {
-					t.Errorf("reusable = %v", reusable)
+				if got := <-reusable; got != (test.want == protocol.ReasonNone) {
+					t.Errorf("reusable = %v, want %v", got, test.want == protocol.ReasonNone)
 				}
 			})
 		})
@@ -257,9 +257,9 @@ func TestAbortedBodyCannotBeRewound(t *testing.T) {
 	})
 }
 
-// TestSmallBodyIsAwaitedBriefly verifies that a small body that arrives shortly after its head
-// is buffered before the service is called, and can be rewound. The engine does not wait for a
-// later or larger body.
+// TestSmallBodyIsAwaitedBriefly verifies that a small body that arrives shortly after its head is
+// buffered before the service is called, and can be rewound. The engine does not wait for a later
+// or larger body.
 func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 	const ms = time.Millisecond
 	type piece struct {
@@ -323,7 +323,7 @@ func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 				}()
 				got, _ := io.ReadAll(client)
 				if !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.HasSuffix(string(got), "\r\n\r\n"+body) {
-					t.Errorf("the client got %q", got)
+					t.Errorf("the client got %q, want status 200 and the body", got)
 				}
 				<-done
 			})
@@ -445,7 +445,7 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 				local, peer := net.Pipe()
 				defer peer.Close()
 				conn := &countingConn{Conn: local}
-				c, released := newClient(network.NewConn(conn))
+				c, reusable := newClient(network.NewConn(conn))
 				defer c.Close()
 				go io.Copy(io.Discard, peer)
 				go func() {
@@ -471,8 +471,8 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 					t.Errorf("%d reads, want at most 5", conn.reads)
 				}
 				x.ResetResponse()
-				if reusable := <-released; reusable != (test.want == protocol.ReasonNone) {
-					t.Errorf("reusable = %v", reusable)
+				if got := <-reusable; got != (test.want == protocol.ReasonNone) {
+					t.Errorf("reusable = %v, want %v", got, test.want == protocol.ReasonNone)
 				}
 				c.Close()
 				<-time.After(2 * time.Minute) // lets the goroutine of the response end

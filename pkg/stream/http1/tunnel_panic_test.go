@@ -45,8 +45,8 @@ func (t faultyTunnel) Close() error {
 }
 
 // TestWebSocketTunnelPanicEndsBothConnections verifies that a panic in either direction ends both
-// connections, that the upstream connection is released once, and that the listener serves
-// other connections.
+// connections, that the upstream connection is released once, and that the listener serves other
+// connections.
 func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 	const handshake = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -87,15 +87,15 @@ func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 			c := proxy.dial()
 			c.send(handshake + "up")
 			if got := c.head(); !strings.HasPrefix(got, "HTTP/1.1 101 ") {
-				t.Fatalf("response to the handshake = %q", got)
+				t.Fatalf("response to the handshake = %q, want status 101", got)
 			}
 			test.action(c)
 			c.rest()
 			wait(t, "the host to read EOF", hostEnded)
-			if wait(t, "the host's connection to be released", proxy.released) {
+			if wait(t, "the host's connection to be released", proxy.reusable) {
 				t.Error("the tunnel's connection was considered reusable")
 			}
-			if len(proxy.released) > 0 {
+			if len(proxy.reusable) > 0 {
 				t.Error("the tunnel's connection was released twice")
 			}
 			if !panicked.Load() {
@@ -106,7 +106,7 @@ func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 			defer c.Close()
 			c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 204 ") {
-				t.Errorf("response to the next request = %q", got)
+				t.Errorf("response to the next request = %q, want status 204", got)
 			}
 		})
 	}

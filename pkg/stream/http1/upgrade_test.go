@@ -94,7 +94,7 @@ func TestIneligibleUpgradeIsServedAsHTTP1(t *testing.T) { // RFC 9110 7.8
 			})
 			proxy.serve(func(c *peer) {
 				if head := c.head(); strings.Contains(strings.ToLower(head), "upgrade") || strings.Contains(head, "HTTP2-Settings") {
-					t.Errorf("the host got %q", head)
+					t.Errorf("the host got %q, want no upgrade headers", head)
 				}
 				c.read(len(test.body))
 				c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

@@ -28,7 +28,7 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 	const switchingProtocols = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: chat\r\n"
 	t.Run("valid accept key", func(t *testing.T) {
 		local, host := tcpPair(t)
-		c, released := newClient(local)
+		c, reusable := newClient(local)
 		head := make(chan string, 1)
 		go func() {
 			request := host.head()
@@ -53,12 +53,12 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 		if got := x.Response.Header.Get("Sec-WebSocket-Protocol"); got != "chat" {
 			t.Errorf("Sec-WebSocket-Protocol: %q, want chat", got)
 		}
-		early := make([]byte, len("early"))
-		if _, err := io.ReadFull(x.Response.Tunnel, early); err != nil || string(early) != "early" {
-			t.Errorf("after the head: %q, %v", early, err)
+		earlyBytes := make([]byte, len("early"))
+		if _, err := io.ReadFull(x.Response.Tunnel, earlyBytes); err != nil || string(earlyBytes) != "early" {
+			t.Errorf("the tunnel began with %q, %v; want \"early\"", earlyBytes, err)
 		}
 		x.ResetResponse()
-		<-released
+		<-reusable
 	})
 	for name, acceptHeader := range map[string]string{
 		"wrong accept key": "Sec-WebSocket-Accept: " + syntax.WebSocketAccept("another") + "\r\n",
@@ -66,7 +66,7 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, host := tcpPair(t)
-			c, released := newClient(local)
+			c, reusable := newClient(local)
 			go func() {
 				host.head()
 				host.send(switchingProtocols + acceptHeader + "\r\n")
@@ -74,7 +74,7 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 			if err := c.Serve(context.Background(), newHTTP2Exchange()); protocol.ReasonOf(err) != protocol.UpstreamMalformed {
 				t.Errorf("Serve = %v, want a Fault with reason %v", err, protocol.UpstreamMalformed)
 			}
-			if <-released {
+			if <-reusable {
 				t.Error("the connection was considered reusable")
 			}
 		})
@@ -125,8 +125,8 @@ func (e *echoTunnel) Close() error {
 	return e.w.Close()
 }
 
-// TestDownstreamHandshakeForHTTP2Host verifies that an HTTP/1.1 client gets a 101 when the
-// upstream accepted an extended CONNECT over HTTP/2.
+// TestDownstreamHandshakeForHTTP2Host verifies that an HTTP/1.1 client gets a 101 when the upstream
+// accepted an extended CONNECT over HTTP/2.
 func TestDownstreamHandshakeForHTTP2Host(t *testing.T) {
 	const key = "dGhlIHNhbXBsZSBub25jZQ=="
 	for _, test := range []struct{ name, headers, want string }{
@@ -156,7 +156,7 @@ func TestDownstreamHandshakeForHTTP2Host(t *testing.T) {
 				c.CloseWrite()
 			}
 			if record := <-proxy.records; (record.Reason == protocol.ReasonNone) != strings.HasPrefix(test.want, "HTTP/1.1 101") {
-				t.Errorf("recorded %v", record.Reason)
+				t.Errorf("recorded %v, want a reason only without status 101", record.Reason)
 			}
 			<-tunnel.closed
 		})
