@@ -74,7 +74,7 @@ func TestReadBuffer(t *testing.T) {
 		t.Errorf("%d bytes after %d waits, want 10 after 1", r.Buf.Len(), waits)
 	}
 	if n := r.Room(); n < MinReadSize-10 || n >= MaxReadSize {
-		t.Errorf("Room() = %d after a small read", n)
+		t.Errorf("Room() = %d after a small read, want about MinReadSize", n)
 	}
 	fill(MaxReadSize)
 	if n := r.Room() + r.Buf.Len(); n < MaxReadSize {
@@ -87,7 +87,7 @@ func TestReadBuffer(t *testing.T) {
 	}
 	_ = peer.Close()
 	if err := r.Fill(conn, func() {}); err != io.EOF || r.Buf != nil {
-		t.Errorf("Fill() at EOF = %v, buffer kept: %t", err, r.Buf != nil)
+		t.Errorf("Fill() at EOF = %v, buffer kept: %t; want io.EOF, false", err, r.Buf != nil)
 	}
 	_ = conn.Close()
 }

@@ -8,8 +8,8 @@ import (
 // imfFixdate is the layout of RFC 9110 5.6.7.
 const imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
 
-// DateCache keeps the text of the current second for Date fields (RFC 9110 6.6.1).
-// The zero value is ready; safe for concurrent use.
+// DateCache caches the text of the current second for Date headers (RFC 9110 6.6.1). The zero value
+// is ready to use; it is safe for concurrent use.
 type DateCache struct{ current atomic.Pointer[cachedDate] }
 
 type cachedDate struct {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// initialReadSize is the size of a connection's first buffer in bytes; the engines continue
-	// with it.
+	// initialReadSize is the size of a connection's first buffer, in bytes. The engine takes over
+	// the buffer.
 	initialReadSize = 4 << 10
 	// maxDetectBytes is how many bytes a connection may send before its protocol is detected.
 	maxDetectBytes = 4 << 10
@@ -23,9 +23,10 @@ const (
 
 // DetectOptions are the options of a Detector. Immutable.
 type DetectOptions struct {
-	// Candidates are the protocols that a connection may speak. The first whose Match returns
-	// MatchYes serves it, once all before it returned MatchNo: the result does not depend on how
-	// the bytes were split on the network.
+	// Candidates are the protocols that a connection may use. The first candidate whose Match
+	// returns MatchYes serves the connection, once all candidates before it have returned MatchNo:
+	// the result does not depend on how the network splits the bytes. If no more bytes arrive or
+	// are allowed, the first MatchYes is enough.
 	Candidates []Candidate
 	// Fallback serves the connections that match no candidate, and receives all of their bytes;
 	// nil: they are closed.

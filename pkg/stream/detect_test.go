@@ -22,7 +22,7 @@ import (
 // recordingServer reads connections to their end and reports the bytes.
 type recordingServer struct {
 	name string
-	read chan<- string // receives the name and the bytes
+	read chan<- string // receives the server's name and the bytes
 }
 
 func (s recordingServer) ServeConn(_ context.Context, conn *network.Conn) error {
@@ -123,7 +123,7 @@ func TestDetectAtEverySplit(t *testing.T) {
 						t.Errorf("%q, then %q: read as %q, want %q", first, rest, got, want)
 					}
 					if err := <-served; err != nil || conn.CloseReason == network.ClosedUnknownProtocol {
-						t.Errorf("%q, then %q: ServeConn = %v, close reason %v", first, rest, err, conn.CloseReason)
+						t.Errorf("%q, then %q: ServeConn = %v, close reason %v; want nil and another close reason", first, rest, err, conn.CloseReason)
 					}
 				})
 			})
@@ -146,11 +146,11 @@ func TestDetectByteByByte(t *testing.T) {
 
 func TestUnknownProtocolIsClosed(t *testing.T) {
 	for name, test := range map[string]struct{ bytes, wantErr string }{
-		"TLS":                  {"\x16\x03\x01\x02\x00", "belong to no protocol"},
-		"HTTP/2":               {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not support"},
-		"SMTP":                 {"EHLO mail.test\r\n", "belong to no protocol"},
-		"zeros":                {"\x00\x00\x00\x00", "belong to no protocol"},
-		"boltv2 detected last": {"\x02\x02", "belong to no protocol"},
+		"TLS":                                {"\x16\x03\x01\x02\x00", "belong to no protocol"},
+		"HTTP/2":                             {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not support"},
+		"SMTP":                               {"EHLO mail.test\r\n", "belong to no protocol"},
+		"zeros":                              {"\x00\x00\x00\x00", "belong to no protocol"},
+		"boltv2 with an invalid second byte": {"\x02\x02", "belong to no protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -268,11 +268,11 @@ func TestFallbackAfterDetectTimeout(t *testing.T) {
 
 func TestUndetectedBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		undecided := stream.Candidate{Match: func([]byte) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}
-		peer, conn, served := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{undecided}}))
+		undecidedCandidate := stream.Candidate{Match: func([]byte) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}
+		peer, conn, served := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{undecidedCandidate}}))
 		n, _ := peer.Write(bytes.Repeat([]byte("x"), 1<<20))
 		if <-served; conn.CloseReason != network.ClosedUnknownProtocol || n > 8<<10 {
-			t.Errorf("close reason %v after %d bytes", conn.CloseReason, n)
+			t.Errorf("close reason %v after %d bytes, want %v after at most 8 KiB", conn.CloseReason, n, network.ClosedUnknownProtocol)
 		}
 	})
 }
@@ -294,7 +294,7 @@ func TestDetectFollowsCandidateOrder(t *testing.T) {
 				writeParts(peer, text[:n], text[n:])
 				_ = peer.Close()
 				if got := <-read; got != want+" "+text {
-					t.Fatalf("run %d: %q, then %q: read as %q, want by %s", i, text[:n], text[n:], got, want)
+					t.Fatalf("run %d: %q, then %q: server and bytes %q, want %q", i, text[:n], text[n:], got, want+" "+text)
 				}
 			})
 		}
@@ -344,7 +344,7 @@ func TestDetectRealProtocolsInEveryOrder(t *testing.T) {
 					writeParts(peer, text[:split], text[split:])
 					_ = peer.Close()
 					if got := <-read; got != want+" "+text {
-						t.Fatalf("%q, then %q: read as %q, want by %s", text[:split], text[split:], got, want)
+						t.Fatalf("%q, then %q: server and bytes %q, want %q", text[:split], text[split:], got, want+" "+text)
 					}
 				})
 				detected[want]++
@@ -416,7 +416,7 @@ func (c brokenConn) Read(p []byte) (int, error) {
 	return 0, errBroken
 }
 
-func TestReadErrorIsNotDetected(t *testing.T) {
+func TestReadErrorSkipsFallback(t *testing.T) {
 	for _, text := range []string{"", "GE"} {
 		local, peer := net.Pipe()
 		defer peer.Close()

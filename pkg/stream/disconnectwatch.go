@@ -35,6 +35,7 @@ func (w *DisconnectWatch[W]) notify(run func(func())) {
 	})
 }
 
+// stop ends Start. If onDisconnect was called, stop waits until it has returned.
 func (w *DisconnectWatch[W]) stop() {
 	w.mu.Lock()
 	done := w.done

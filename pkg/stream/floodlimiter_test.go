@@ -49,7 +49,7 @@ func TestListenerLimit(t *testing.T) {
 			break
 		}
 		if charged += 10; got != WithinLimits || charged > testDefaults.Listener.Burst {
-			t.Fatalf("charge of address %d: %v", charged, got)
+			t.Fatalf("charge of address %d: %v, want WithinLimits until the listener's burst", charged, got)
 		}
 	}
 	if charged != testDefaults.Listener.Burst {
@@ -65,7 +65,7 @@ func TestIPv6SourceIsSlash64(t *testing.T) {
 	for i := range testDefaults.Source.Burst {
 		source := netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 14: byte(i >> 8), 15: byte(i)})
 		if got := limiter.Take(&testDefaults, source, 1, now); got != WithinLimits {
-			t.Fatalf("charge %d: %v", i, got)
+			t.Fatalf("charge %d: %v, want WithinLimits", i, got)
 		}
 	}
 	if got := limiter.Take(&testDefaults, netip.MustParseAddr("2001:db8::ffff:1"), 1, now); got != SourceExceeded {

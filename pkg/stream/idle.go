@@ -25,15 +25,16 @@ func SetReadTimeout(conn *network.Conn, d time.Duration) {
 	conn.SetReadDeadline(deadline)
 }
 
-// Park returns the error that parks conn, which the listener closes after idleTimeout; 0: never.
+// Park returns the error that parks conn. The listener closes conn if it sends nothing for
+// idleTimeout; 0: never.
 func Park(conn *network.Conn, idleTimeout time.Duration) error {
 	SetReadTimeout(conn, idleTimeout)
 	return network.ErrPark
 }
 
 // Linger closes the write direction of conn. Then it reads and discards what the client still
-// sends, for d and up to limit bytes; 0: no limit. Unread bytes would make the kernel reset the
-// connection before the client has read what was sent last.
+// sends, for at most d and about limit bytes; 0: no limit. Unread bytes would make the kernel reset
+// the connection before the client has read the last response.
 func Linger(conn *network.Conn, d time.Duration, limit int) {
 	if conn.CloseWrite() != nil {
 		return

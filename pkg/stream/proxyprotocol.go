@@ -86,8 +86,8 @@ func (*ProxyProtocolHandler) awaitFirstByte(conn *network.Conn) error {
 	return err
 }
 
-// readHeader reads the header into *b and returns its size, or 0 if there is none and none is
-// required.
+// readHeader reads the header into *b and returns its size in bytes, or 0 if the header is missing
+// and not required.
 func (h *ProxyProtocolHandler) readHeader(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
 	for {
 		if _, err := conn.Fill(b, initialReadSize); err != nil {
@@ -123,8 +123,8 @@ func endpointAddr(e proxyproto.Endpoint) net.Addr {
 	return &net.UnixAddr{Name: e.Path, Net: "unix"}
 }
 
-// serveNext passes the connection to the next handler. hasBytes says that bytes of the client
-// have arrived.
+// serveNext passes the connection to the next handler. hasBytes says that bytes of the client have
+// arrived.
 func (h *ProxyProtocolHandler) serveNext(ctx context.Context, conn *network.Conn, hasBytes bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h.opts.Next

@@ -196,7 +196,7 @@ func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 				t.Errorf("ServeConn = %v, want %v", err, test.want)
 			}
 			if parked := conn.Handler == network.Handler(next); parked != (test.want != nil) {
-				t.Errorf("conn.Handler is the next handler: %v", parked)
+				t.Errorf("conn.Handler is the next handler: %v, want %t", parked, test.want != nil)
 			}
 		})
 	}

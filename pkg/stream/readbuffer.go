@@ -22,7 +22,7 @@ type ReadBuffer struct {
 	Buf       *buffer.IoBuffer // nil: empty, so that a connection that waits holds no buffer
 	Unflushed int              // bytes read since the reader set it to 0, which it does when it flushes
 
-	large bool // the next read has MaxReadSize
+	nextIsLarge bool // the next read uses MaxReadSize
 }
 
 // HasBytes reports whether there are bytes to process.
@@ -33,7 +33,7 @@ func (r *ReadBuffer) HasBytes() bool { return r.Buf != nil && r.Buf.Len() > 0 }
 func (r *ReadBuffer) Room() int { return max(r.readSize(), r.Buf.Cap()) - r.Buf.Len() }
 
 func (r *ReadBuffer) readSize() int {
-	if r.large {
+	if r.nextIsLarge {
 		return MaxReadSize
 	}
 	return MinReadSize
@@ -46,7 +46,7 @@ func (r *ReadBuffer) Fill(conn *network.Conn, wait func()) error {
 		r.ReleaseEmpty()
 		return err
 	}
-	r.large = len(r.Buf.Tail()) == 0 || r.large && n > MinReadSize
+	r.nextIsLarge = len(r.Buf.Tail()) == 0 || r.nextIsLarge && n > MinReadSize
 	r.Unflushed += n
 	return nil
 }

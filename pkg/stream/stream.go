@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Protocol describes an engine to the registry.
+// Protocol describes a protocol that an engine implements.
 type Protocol struct {
 	Name config.Protocol
 
@@ -51,9 +51,9 @@ type ServerOptions struct {
 	// such a request is served as HTTP/1.1.
 	H2C Upgrader
 
-	// Observe is called once for each exchange that Service received, and for each input that was
-	// not a request, after the last byte of its response was written or the write failed. It keeps
-	// no part of x. May be nil.
+	// Observe is called once for each exchange, when its response has been written or queued, or
+	// cannot be sent. Service may not have received the exchange, for example because the request
+	// was malformed. Observe keeps no part of x. May be nil.
 	Observe func(x *protocol.Exchange)
 	// NewBatchObserver returns an observer that does the work of Observe for one goroutine of an
 	// engine that ends many exchanges together. Nil if Observe is nil.
@@ -76,8 +76,8 @@ type BatchObserver interface {
 	Flush()
 }
 
-// Upgrader is a Server that takes over a connection on which a client asked for its protocol with
-// Upgrade (RFC 9110 7.8).
+// Upgrader takes over connections whose client requests another protocol with the Upgrade header
+// (RFC 9110 7.8).
 type Upgrader interface {
 	// Upgrade returns the handler that serves conn from now on and responds to u's request. It
 	// returns nil, without side effects, if it rejects the upgrade. It keeps no part of u. The

@@ -62,11 +62,11 @@ func (h *TLSHandler) IdleTimeout() time.Duration { return h.opts.IdleTimeout }
 // this frees the stack that the handshake needed.
 func (h *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if h.opts.Plaintext != nil {
-		plain, err := h.isPlaintext(conn)
+		isPlain, err := h.isPlaintext(conn)
 		switch {
 		case err != nil:
 			return setIdleCloseReason(conn, err)
-		case plain:
+		case isPlain:
 			conn.Handler = h.opts.Plaintext
 			return h.opts.Plaintext.ServeConn(ctx, conn)
 		}
@@ -107,12 +107,12 @@ func (h *TLSHandler) isPlaintext(conn *network.Conn) (bool, error) {
 		}
 		return false, err
 	}
-	plain := b.Bytes()[0] != handshakeByte
+	isPlain := b.Bytes()[0] != handshakeByte
 	conn.Unread(b)
-	if plain {
+	if isPlain {
 		conn.SetReadDeadline(time.Time{})
 	}
-	return plain, nil
+	return isPlain, nil
 }
 
 // logHandshakeError logs a failed handshake, at most once per logEvery.

@@ -112,7 +112,7 @@ func TestALPNSelectsHandler(t *testing.T) {
 				t.Errorf("handshake errors %v, want one nil error", f.handshakeErrs)
 			}
 			if m := NewConnMeta("l", conn); !m.Secure || m.TLS == nil || m.TLS.Version != "TLSv1.3" {
-				t.Errorf("ConnMeta has %+v", m.TLS)
+				t.Errorf("ConnMeta has %+v, want TLSv1.3", m.TLS)
 			}
 		})
 	}
@@ -124,17 +124,17 @@ func TestPlaintextOnTLSListener(t *testing.T) {
 		f := newTLSFixture(t)
 		conn, err := f.connect(sendPlaintext)
 		if err == nil || conn.CloseReason != network.ClosedHandshakeFailed || len(f.handshakeErrs) != 1 || f.handshakeErrs[0] == nil {
-			t.Errorf("ServeConn = %v, close reason %v, handshake errors %v", err, conn.CloseReason, f.handshakeErrs)
+			t.Errorf("ServeConn = %v, close reason %v, handshake errors %v; want one error and %v", err, conn.CloseReason, f.handshakeErrs, network.ClosedHandshakeFailed)
 		}
 	})
 	t.Run("plaintext allowed", func(t *testing.T) {
 		f := newTLSFixture(t)
 		f.handler.opts.Plaintext = namedHandler{"plain", f.served}
 		if _, err := f.connect(sendPlaintext); err != nil || <-f.served != "plain" || len(f.handshakeErrs) != 0 {
-			t.Errorf("ServeConn = %v, handshake errors %v", err, f.handshakeErrs)
+			t.Errorf("ServeConn = %v, handshake errors %v; want none", err, f.handshakeErrs)
 		}
 		if conn, err := f.connect(f.handshake("h2")); !errors.Is(err, network.ErrPark) || conn.TLS() == nil {
-			t.Errorf("TLS on a listener that allows plaintext: %v", err)
+			t.Errorf("TLS on a listener that allows plaintext: %v, want network.ErrPark after the handshake", err)
 		}
 	})
 }

@@ -7,21 +7,21 @@ import (
 )
 
 // Workers runs exchanges that must block on goroutines of their own, so that the goroutine that
-// reads a connection never blocks. It bounds their number: an engine first reserves a slot for an
-// exchange, and rejects the exchange with protocol.Overloaded if there is none. Only Close blocks.
+// reads a connection never blocks. It bounds the number of such exchanges: an engine first reserves
+// a slot, and rejects the exchange with protocol.Overloaded if there is none. Only Close blocks.
 // Workers is safe for concurrent use.
 type Workers[T any] struct {
 	run      func(T)
 	limits   WorkerLimits
-	reserved atomic.Int64
+	reserved atomic.Int64 // number of reserved slots
 
 	mu            sync.Mutex
-	idle          []*worker[T] // guarded by mu; the worker that became idle last is used first
+	idle          []*worker[T] // guarded by mu; Go uses the last one
 	minIdle       int          // guarded by mu; minimum of len(idle) since scheduleStopUnused
-	running       int          // guarded by mu; workers, idle ones included
-	queue         []T          // guarded by mu; a ring: length is its capacity
-	head          int          // guarded by mu; index of the oldest in queue
-	queueLen      int          // guarded by mu
+	running       int          // guarded by mu; number of workers, idle ones included
+	queue         []T          // guarded by mu; ring buffer of the exchanges that wait for a worker
+	head          int          // guarded by mu; index of the oldest exchange in queue
+	queueLen      int          // guarded by mu; number of exchanges in queue
 	stopTimer     *time.Timer  // guarded by mu; calls stopUnused; nil until first armed
 	stopScheduled bool         // guarded by mu
 	closed        bool         // guarded by mu
@@ -37,7 +37,7 @@ type WorkerLimits struct {
 // worker is a goroutine that runs one T at a time.
 type worker[T any] struct{ tasks chan T }
 
-// workerIdleTimeout is how long an idle worker keeps its stack.
+// workerIdleTimeout is how long a worker is idle, at least, before stopUnused ends it.
 const workerIdleTimeout = 10 * time.Second
 
 // NewWorkers returns Workers whose goroutines call run, which must recover its own panics. Close

@@ -44,14 +44,14 @@ func TestWorkersAreBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := w.Reserved(); got != 0 {
-			t.Errorf("%d slots are reserved at the end", got)
+			t.Errorf("%d slots are reserved at the end, want 0", got)
 		}
 		if maxActive.Load() != running {
 			t.Errorf("%d exchanges ran concurrently, want at most %d", maxActive.Load(), running)
 		}
 		for i, got := range order {
 			if got != i {
-				t.Fatalf("the exchanges ran in the order %v", order)
+				t.Fatalf("the exchanges ran in the order %v, want ascending order", order)
 			}
 		}
 		w.Close()
@@ -74,12 +74,12 @@ func TestIdleWorkersEnd(t *testing.T) {
 		<-time.After(3 * workerIdleTimeout)
 		synctest.Wait()
 		if n, idle := w.count(); n != 0 || idle != 0 {
-			t.Errorf("%d workers remain, %d of them idle", n, idle)
+			t.Errorf("%d workers remain, %d of them idle, want 0", n, idle)
 		}
 		w.Go(1)
 		w.Close()
 		if n, _ := w.count(); n != 0 {
-			t.Errorf("%d workers remain after Close", n)
+			t.Errorf("%d workers remain after Close, want 0", n)
 		}
 	})
 }
