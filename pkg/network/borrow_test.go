@@ -200,7 +200,7 @@ func TestAppendBorrowedNeedsPlainSocket(t *testing.T) {
 	for name, conn := range map[string]*Conn{"over TLS": tlsConn, "in memory": NewConn(local)} {
 		q := NewWriteQueue(conn, func(func()) { t.Error("a goroutine waits for the peer") })
 		if q.AppendBorrowed([]byte("head"), []byte("body")) || q.Queued() > 0 {
-			t.Errorf("%s: AppendBorrowed added bytes or returned true; %d bytes are queued; want false and 0 bytes", name, q.Queued())
+			t.Errorf("%s: AppendBorrowed returned true or queued bytes (%d); want false and 0 bytes", name, q.Queued())
 		}
 	}
 }

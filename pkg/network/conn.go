@@ -31,7 +31,7 @@ type ClientFirstHandler interface {
 	IdleTimeout() time.Duration
 }
 
-// Errors that Conn's waiting methods return in addition to those of package net.
+// Errors of Conn and of handlers, in addition to those of package net.
 var (
 	// ErrInterrupted means that Interrupt was called.
 	ErrInterrupted = errors.New("network: read interrupted")

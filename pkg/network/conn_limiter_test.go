@@ -296,7 +296,7 @@ func TestCloseIdle(t *testing.T) {
 	awaitParked(2)
 	closeIdle(0, 0)
 	closeIdle(900*time.Millisecond, 0)
-	send(0, "x") // restarts its idle time
+	send(0, "x") // restarts the idle time of client 0
 	awaitParked(2)
 	closeIdle(100*time.Millisecond, 1)
 	if reason := <-reasons; reason != ClosedOverload {

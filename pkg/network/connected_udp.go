@@ -159,6 +159,6 @@ func (u *ConnectedUDP) Close() {
 	if u.poller != nil {
 		u.poller.remove(u.fd)
 	}
-	_ = unix.Close(u.fd) // closing also removes it from epoll
+	_ = unix.Close(u.fd) // closing also removes the descriptor from epoll
 	u.fd = -1
 }

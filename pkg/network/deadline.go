@@ -92,8 +92,8 @@ func (c *Conn) handleReadError(err error) error {
 	return nil
 }
 
-// writeTimer ends writes that take too long. The writing goroutine owns it; nc is the connection
-// that it writes to.
+// writeTimer ends writes that take too long. The writing goroutine owns the timer and passes nc,
+// the connection that it writes to.
 type writeTimer struct {
 	timeout  time.Duration // maximum time without progress; 0: no limit
 	deadline deadline      // armed may belong to an earlier write

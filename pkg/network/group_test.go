@@ -12,7 +12,7 @@ import (
 )
 
 // groupListener is a listener whose connections join group, or no group if group is nil or has
-// ended. They echo each byte until they are drained.
+// ended. Each connection echoes every byte until it is drained.
 type groupListener struct {
 	t         *testing.T
 	ln        *Listener

@@ -38,8 +38,8 @@ func (c *Conn) ServerHandshake(config *tls.Config, deadline time.Time) error {
 	return s.handshake(deadline)
 }
 
-// ClientHandshake is ServerHandshake for the client side. Any goroutine can end it early with
-// Close. If config has a VerifyConnection, TLS.Verified is true.
+// ClientHandshake is ServerHandshake for the client side. Any goroutine can end the handshake early
+// with Close. If config has a VerifyConnection, TLS.Verified is true.
 func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 	s := newTLSLayer(c)
 	s.tls = tls.Client((*tlsTransport)(s), config)

@@ -11,11 +11,11 @@ import (
 // all written bytes, so that its application cannot have read all of them. err is the error of the
 // failed read. NotReceived costs a system call.
 //
-// A FIN shows this, because it acknowledges everything that its sender had received. A reset
-// acknowledges nothing, and may come from an application that has read the bytes. If bytes arrive
-// after the peer closed its socket, the peer sends a reset after the FIN; the counters of the local
-// kernel stay valid. NotReceived returns false for connections that are not TCP, and on kernels
-// without these counters (before Linux 4.19).
+// After a FIN, the TCP counters of the local kernel show this, because a FIN acknowledges
+// everything that its sender had received. The counters stay valid if a reset follows the FIN. A
+// reset alone acknowledges nothing, and may come from an application that has read the bytes.
+// NotReceived returns false for connections that are not TCP, and on kernels without these counters
+// (before Linux 4.19).
 func (c *Conn) NotReceived(err error) bool {
 	if c.raw == nil || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return false

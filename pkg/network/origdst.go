@@ -24,8 +24,8 @@ const (
 )
 
 // ListenerLookup returns the listener for a destination; nil: the listener that accepted the
-// connection. That listener's Serve calls it. It must not block. Several listeners may call it
-// concurrently.
+// connection. A ListenerLookup must not block, because it runs in the accept loop. Several
+// listeners may call it concurrently.
 type ListenerLookup func(destination netip.AddrPort) *Listener
 
 // originalDstConfig says how a listener treats connections that clients made to other addresses.
@@ -36,10 +36,10 @@ type originalDstConfig struct {
 }
 
 // UseOriginalDst makes the listener look up the original destination of every connection that it
-// accepts from now on; it becomes the connection's LocalAddr. If lookup returns another listener,
-// that listener takes over the connection as if it had accepted it; lookup may be nil.
-// OriginalDstTProxy makes the socket transparent, which needs CAP_NET_ADMIN. If that fails,
-// UseOriginalDst changes nothing.
+// accepts from now on. The original destination becomes the connection's LocalAddr. If lookup
+// returns another listener, that listener takes over the connection as if it had accepted it;
+// lookup may be nil. OriginalDstTProxy makes the socket transparent, which needs CAP_NET_ADMIN. If
+// that fails, UseOriginalDst changes nothing.
 func (l *Listener) UseOriginalDst(mode OriginalDstMode, lookup ListenerLookup) error {
 	if mode == OriginalDstOff {
 		l.originalDst.Store(nil)
@@ -167,7 +167,8 @@ func (l *Listener) serveVirtual(ctx context.Context) {
 
 // StopReplaced is Stop for a listener that is removed while Weft continues. If the listener is
 // virtual, another listener serves its address without a gap, so clients do not expect new
-// connections to close. Drain then closes a connection without an exchange only after its first one.
+// connections to close. Drain then closes a connection without an exchange only after its first
+// one.
 func (l *Listener) StopReplaced() {
 	l.Stop()
 	if l.virtual != nil {

@@ -31,19 +31,20 @@ type RelayCounters struct {
 // called Relay may call it afterwards.
 func (c *RelayCounters) Idle() bool { return c.idle }
 
-// Relay copies bytes between conn and peer until both directions have ended, either failed, or
-// neither moved a byte for idleTimeout (0: forever). It forwards the end of one direction and
+// Relay copies bytes between conn and peer until both directions have ended, one has failed, or
+// neither has moved a byte for idleTimeout (0: forever). It forwards the end of one direction and
 // leaves the other direction open. It returns the bytes copied from conn to peer (out) and from
-// peer to conn (in). On failure it closes both, over TLS without close_notify; otherwise it closes
-// neither.
+// peer to conn (in). On failure Relay closes conn and peer, over TLS without close_notify;
+// otherwise it closes neither.
 func Relay(conn *Conn, peer Stream, idleTimeout time.Duration) (out, in int64) {
 	var c RelayCounters
 	c.Relay(conn, peer, idleTimeout)
 	return c.Out.Load(), c.In.Load()
 }
 
-// Relay is the function Relay with counters that other goroutines can read. A panic of peer fails
-// its direction; once both directions have ended, Relay panics in the goroutine that called it.
+// Relay does what the function Relay does, and updates c meanwhile. A panic of peer fails the
+// direction in which it occurs; once both directions have ended, Relay panics in the goroutine that
+// called it.
 func (c *RelayCounters) Relay(conn *Conn, peer Stream, idleTimeout time.Duration) {
 	start := time.Now()
 	var outErr, inErr error

@@ -22,7 +22,7 @@ func socketOption(t *testing.T, nc net.Conn, level, name int) int {
 	var value int
 	var optionErr error
 	if err := raw.Control(func(fd uintptr) { value, optionErr = unix.GetsockoptInt(int(fd), level, name) }); err != nil || optionErr != nil {
-		t.Fatal(err, optionErr)
+		t.Fatalf("getsockopt: %v, %v; want no error", err, optionErr)
 	}
 	return value
 }

@@ -119,7 +119,7 @@ const maxSealed = 1 << 20
 // errPeerNotReading ends writing to a peer that exceeds maxSealed.
 var errPeerNotReading = errors.New("network: the peer does not read the TLS responses that it requests")
 
-// Write implements net.Conn. tls.Conn calls it; it never blocks.
+// Write implements net.Conn. tls.Conn calls Write, which never blocks.
 func (t *tlsTransport) Write(p []byte) (int, error) {
 	o := &(*tlsLayer)(t).out
 	o.mu.Lock()

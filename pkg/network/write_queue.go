@@ -227,7 +227,7 @@ func (q *WriteQueue) requeue() {
 // could wait forever.
 func (q *WriteQueue) writeBlocking() {
 	if q.writeAll() != nil {
-		_ = q.conn.Close() // its owner may have closed it
+		_ = q.conn.Close() // the owner may have closed conn
 	}
 }
 

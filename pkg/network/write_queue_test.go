@@ -216,7 +216,7 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 		_, _, _ = q.AppendFrame(10, func(dst []byte) ([]byte, error) { panic(string(append(dst, "half"...))) })
 	}()
 	if _, err, connErr := q.AppendFrame(10, frame("after")); err != nil || connErr != nil {
-		t.Fatal(err, connErr)
+		t.Fatalf("AppendFrame after the panic = %v, %v; want no error", err, connErr)
 	}
 	if err := q.Flush(); err != nil {
 		t.Fatal(err)

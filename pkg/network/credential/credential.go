@@ -17,8 +17,8 @@ import (
 // Context is the configuration of one tls_context. It is immutable.
 type Context struct {
 	// ServerNames: a server uses the context for these names (SNI), in addition to those in its
-	// certificate. A client sends the first one as SNI and verifies it; if there is none, it uses
-	// the name of the host.
+	// certificate. A client sends the first one as SNI and verifies it. If ServerNames is empty, a
+	// client uses the name of the host.
 	ServerNames []string
 
 	Certificate, Key PEM // local certificate; optional for a client
@@ -108,7 +108,8 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 }
 
 // withoutPath returns err without the path of a file. If the configuration contains a key without
-// its PEM header, Weft takes the key for a path, and the path in the error would disclose it.
+// its PEM header, Weft interprets the key as a path, and the path in the error would disclose the
+// key.
 func withoutPath(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

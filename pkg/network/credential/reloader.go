@@ -11,9 +11,9 @@ import (
 
 const (
 	// pollInterval is the interval between two checks of the files. The Reloader polls with stat(2)
-	// instead of using inotify(7): it must detect that a path leads to another file, through any
-	// number of replaced symbolic links (such as ..data in Kubernetes), on any file system. A check
-	// costs about one microsecond per file.
+	// instead of using inotify(7), because it must detect that a path leads to another file,
+	// through any number of replaced symbolic links (such as ..data in Kubernetes), on any file
+	// system. A check costs about one microsecond per file.
 	pollInterval = time.Second
 	// ticketRotation is the interval between changes of the session ticket keys. A ticket is valid
 	// for one to two intervals.
