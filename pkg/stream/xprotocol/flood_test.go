@@ -21,10 +21,10 @@ import (
 // bufferedClient is a client and its connection, which is served only after all bytes of the client
 // and its FIN have arrived.
 type bufferedClient struct {
-	socket *net.TCPConn  // of the client
-	conn   *network.Conn // of the server
+	socket *net.TCPConn  // the client's end
+	conn   *network.Conn // the server's end
 	server stream.Server
-	cancel context.CancelFunc // of the context of ServeConn
+	cancel context.CancelFunc // ends the context of ServeConn
 }
 
 // dialBuffered connects a client, sends frames and calls closeClient.
@@ -108,8 +108,8 @@ func requestFrames(n int, kind codec.Kind) (frames []byte) {
 	return frames
 }
 
-// TestRequestsOfDisconnectedClientAreNotServed verifies that a request does not start if its client
-// disconnects before the engine reads it, and that each one is recorded.
+// TestRequestsOfDisconnectedClientAreNotServed verifies that requests do not start if their client
+// disconnects before the engine reads them, and that every request is recorded.
 func TestRequestsOfDisconnectedClientAreNotServed(t *testing.T) {
 	const n = 50
 	for name, closeClient := range map[string]func(conn *net.TCPConn) error{
