@@ -428,9 +428,9 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 	for _, test := range []struct {
 		name            string
 		bodyErr         error         // end of the request body, after a minute
-		early           string        // start of the response
-		late            string        // rest of the response, after two minutes
-		disconnectAfter time.Duration // since the engine watches for a disconnect
+		responseStart   string        // start of the response
+		responseRest    string        // rest of the response, after two minutes
+		disconnectAfter time.Duration // time between OnDisconnect and the disconnect
 		want            protocol.Reason
 		after           time.Duration
 	}{
@@ -449,9 +449,9 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 				defer c.Close()
 				go io.Copy(io.Discard, peer)
 				go func() {
-					io.WriteString(peer, test.early)
+					io.WriteString(peer, test.responseStart)
 					<-time.After(2 * time.Minute)
-					io.WriteString(peer, test.late)
+					io.WriteString(peer, test.responseRest)
 				}()
 				x := newExchange("POST", &slowBody{6, test.bodyErr})
 				x.Downstream = disconnectingClient{test.disconnectAfter}
@@ -475,7 +475,7 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 					t.Errorf("reusable = %v, want %v", got, test.want == protocol.ReasonNone)
 				}
 				c.Close()
-				<-time.After(2 * time.Minute) // lets the goroutine of the response end
+				<-time.After(2 * time.Minute) // lets the goroutine that writes the response end
 			})
 		})
 	}
