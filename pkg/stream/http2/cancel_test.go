@@ -71,7 +71,7 @@ func TestStreamResetInSameReadIsNotServed(t *testing.T) {
 				}
 			}
 			if disconnects < resets-boundaries {
-				t.Errorf("%d requests were recorded as disconnects, want %d", disconnects, resets)
+				t.Errorf("%d requests were recorded as disconnects, want at least %d", disconnects, resets-boundaries)
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func (c *downstreamConn) sendGoAway() {
 }
 
 // SendGoAway implements network.GoAwayHandler. A parked connection has no exchange in flight, so
-// one GOAWAY is enough. The client may retry a request that crosses it (RFC 9113 6.8).
+// one GOAWAY is enough. The client may retry a request that crosses the GOAWAY (RFC 9113 6.8).
 func (c *downstreamConn) SendGoAway() {
 	c.mu.Lock()
 	c.enqueue(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))

@@ -22,7 +22,7 @@ type effects struct {
 
 	shutdownNotice *downstreamConn // its stream identifiers are running out: send the shutdown notice
 	goAway         *downstreamConn // its client has seen the shutdown notice: send GOAWAY
-	unresponsive   *network.Conn   // the host acknowledges no PING: close it, and its reader notices
+	unresponsive   *network.Conn   // its host acknowledges no PING: close the connection, so that its reader fails
 }
 
 // kickReceived adds p to received, unless it is nil.

@@ -29,8 +29,8 @@ func (c *downstreamConn) charge(n int, now time.Time) error {
 	return nil
 }
 
-// chargeRemaining charges the remaining charges of a connection that ends, and its streams that the
-// client has just opened, if they are more than minCharges. mu is held.
+// chargeRemaining charges the flood limits when the connection ends: for its remaining charges and
+// for the streams that the client has just opened, if the sum exceeds minCharges. mu is held.
 func (c *downstreamConn) chargeRemaining(now time.Time) {
 	n := c.state.TakeCharges(1)
 	for s := range c.state.Streams() {

@@ -25,7 +25,7 @@ func (mc *muxConn) processFrames(b *batch) error {
 		mc.effects = new(effects)
 	}
 	err := mc.parseFrames(b)
-	mc.event = syntax.Event{} // it may refer to the buffer
+	mc.event = syntax.Event{} // the event may refer to the buffer
 	switch {
 	case mc.read.Buf == nil || mc.read.HasBytes():
 	case len(b.borrowers) > 0:

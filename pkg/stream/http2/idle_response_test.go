@@ -65,16 +65,16 @@ func (b *trickle) Close() error {
 // fail.
 func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 	for _, tt := range []struct {
-		name     string
-		idle     time.Duration
-		deadline time.Duration
-		upload   int  // bytes of the request's body, one per minute
-		head     bool // the host sends a response head
-		bytes    int  // bytes of the response's body, one per minute
-		complete bool // the host ends the response
-		body     string
-		reason   protocol.Reason // reason of the error of Serve or of the body
-		elapsed  time.Duration   // when the exchange ends
+		name          string
+		idleTimeout   time.Duration
+		deadline      time.Duration
+		requestBytes  int  // bytes of the request's body, one per minute
+		sendsHead     bool // the host sends a response head
+		responseBytes int  // bytes of the response's body, one per minute
+		endsResponse  bool // the host ends the response
+		body          string
+		reason        protocol.Reason // reason of the error of Serve or of the body
+		elapsed       time.Duration   // when the exchange ends
 	}{
 		{"no head", 90 * time.Second, 0, 0, false, 0, false, "", protocol.StreamIdle, 90 * time.Second},
 		{"partial body", 90 * time.Second, 0, 0, true, 2, false, "xx", protocol.StreamIdle, 210 * time.Second},
@@ -90,7 +90,7 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 				go func() {
 					defer close(hostDone)
 					id := b.awaitHostRequest(true)
-					for range tt.upload {
+					for range tt.requestBytes {
 						for {
 							f := b.host.next()
 							if d, ok := f.(*http2.DataFrame); f == nil || ok && len(d.Data()) > 0 {
@@ -98,12 +98,12 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 							}
 						}
 					}
-					if tt.head {
+					if tt.sendsHead {
 						b.host.headers(id, false, ":status", "200")
 					}
-					for i := range tt.bytes {
+					for i := range tt.responseBytes {
 						time.Sleep(time.Minute)
-						if b.host.fr.WriteData(id, tt.complete && i == tt.bytes-1, []byte("x")) != nil {
+						if b.host.fr.WriteData(id, tt.endsResponse && i == tt.responseBytes-1, []byte("x")) != nil {
 							return
 						}
 					}
@@ -113,15 +113,15 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 				var x protocol.Exchange
 				x.Reset()
 				x.Meta.Protocol = "test"
-				x.IdleTimeout = tt.idle
+				x.IdleTimeout = tt.idleTimeout
 				x.PerTryDeadline = time.Now().Add(100 * time.Hour)
 				if tt.deadline > 0 {
 					x.PerTryDeadline = time.Time{}
 					x.Deadline = time.Now().Add(tt.deadline)
 				}
 				x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "POST", "http", "shop.test", "/"
-				if tt.upload > 0 {
-					x.Request.Body, x.Request.ContentLength = newTrickle(tt.upload, false, nil), -1
+				if tt.requestBytes > 0 {
+					x.Request.Body, x.Request.ContentLength = newTrickle(tt.requestBytes, false, nil), -1
 				}
 				body := ""
 				err := x.Serve(context.Background(), b.upstream)
@@ -129,14 +129,14 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 					var data []byte
 					data, err = io.ReadAll(x.Response.Body)
 					body = string(data)
-				} else if tt.idle == 90*time.Second && !x.PerTryDeadline.IsZero() {
+				} else if tt.idleTimeout == 90*time.Second && !x.PerTryDeadline.IsZero() {
 					t.Error("PerTryDeadline is still set, which would cause a retry")
 				}
 				b.checkElapsed(tt.elapsed, "the exchange ended")
 				if body != tt.body || protocol.ReasonOf(err) != tt.reason {
 					t.Errorf("body %q, error %v; want %q, %v", body, err, tt.body, tt.reason)
 				}
-				if isIdle := tt.idle == 90*time.Second && err != nil; isIdle && !strings.Contains(err.Error(), "stream_idle_timeout") {
+				if isIdle := tt.idleTimeout == 90*time.Second && err != nil; isIdle && !strings.Contains(err.Error(), "stream_idle_timeout") {
 					t.Errorf("error %v, want it to contain stream_idle_timeout", err)
 				}
 				x.ResetResponse()

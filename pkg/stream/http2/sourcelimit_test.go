@@ -13,12 +13,12 @@ import (
 )
 
 // TestNewConnectionOfExceededSourceHasNoFreeResets opens connections from one address sequentially,
-// each of which resets its first stream. It verifies that this ends the connection while the
-// address exceeds its flood limit. Clients of the address are still served if they got a response
-// or reset nothing.
+// each of which resets its first stream. It verifies that this reset ends the connection while the
+// address exceeds its flood limit, and that clients of the address are still served if they got a
+// response or reset nothing.
 func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
 	for _, exceeded := range []bool{false, true} {
-		t.Run(fmt.Sprintf("exceeded: %t", exceeded), func(t *testing.T) { // the rig counts buffers
+		t.Run(fmt.Sprintf("exceeded: %t", exceeded), func(t *testing.T) { // a separate test for each rig, because its cleanup counts buffers
 			r := newRig(t, heldPathService(), nil)
 			limiter := r.engine.floodLimiter("test")
 			limiter.Take(&defaultLimits, netip.Addr{}, 0, time.Now())

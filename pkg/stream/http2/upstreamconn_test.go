@@ -184,7 +184,7 @@ func TestExchangesWaitForStream(t *testing.T) {
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
 	u := newUpstreamRig(t).dialUpstream(address, nil)
 	if status, _, err := sendRequest(u, nil); status != 204 || err != nil { // the host's settings arrive
-		t.Fatal(status, err)
+		t.Fatalf("response %d, %v; want 204", status, err)
 	}
 	var exchanges sync.WaitGroup
 	for range requests {
