@@ -15,9 +15,9 @@ import (
 // together, and all connections of the listener together; the engine limits each connection. It is
 // safe for concurrent use.
 //
-// Only connections that misbehave charge it, and only they are closed: a connection that charges
-// nothing is never closed because other connections of its address or its listener have exceeded a
-// limit.
+// Only connections that misbehave charge the FloodLimiter, and only such connections are closed: a
+// connection that charges nothing is never closed because other connections of its address or its
+// listener have exceeded a limit.
 type FloodLimiter struct {
 	seed       maphash.Seed
 	logLimiter logLimiter // for log lines about closed connections
@@ -92,8 +92,8 @@ func NewFloodLimiter() *FloodLimiter { return &FloodLimiter{seed: maphash.MakeSe
 
 // Take takes n tokens from the bucket of the listener and from that of a source address; the zero
 // Addr means that the client has no address. Servers of one listener may have different limits, for
-// example before and after a reload. A bucket stores a time, so other limits do not change when its
-// tokens are refunded.
+// example before and after a reload. A bucket stores the time at which all of its tokens are
+// refunded, so a Take with other limits does not change when earlier tokens are refunded.
 func (l *FloodLimiter) Take(limits *FloodRateLimits, source netip.Addr, n int, now time.Time) TakeResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,7 +34,7 @@ type Protocol struct {
 }
 
 // Server is the downstream side of an engine: it reads exchanges from connections, passes them to a
-// service and writes the responses. Once network.Conn.Draining returns true, it closes the
+// service and writes the responses. Once network.Conn.Draining returns true, the server closes the
 // connection after the current exchange.
 type Server = network.Handler
 
