@@ -74,7 +74,7 @@ func (ms *muxStream) reportConsumed(b *batch, n int) {
 	mc.mu.Lock()
 	if ms.stream == nil {
 		mc.mu.Unlock()
-		return // release counted them as consumed
+		return // release has counted the bytes as consumed
 	}
 	queued := mc.enqueue(mc.state.ReportConsumed(mc.scratch[:0], ms.stream, n))
 	mc.mu.Unlock()
@@ -144,9 +144,9 @@ func (ms *muxStream) writeEnd(trailer *protocol.Header) error {
 // bodyReadSize is the maximum size of one read of a body, in bytes.
 const bodyReadSize = 16 << 10
 
-// copyFrom sends the complete body, and the trailers that are known when it ends. It may block.
-// length is the number of bytes that the body must have; -1: any. readErr is the error of the body,
-// and writeErr that of the stream, which is a Fault.
+// copyFrom sends the complete body, and the trailers that are known when the body ends. It may
+// block. length is the number of bytes that the body must have; -1: any. readErr is the error of
+// the body, and writeErr that of the stream, which is a Fault.
 func (ms *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
 	defer protocol.RecoverPanic(&readErr) // from the body of a filter
 	buf := buffer.Get(bodyReadSize)

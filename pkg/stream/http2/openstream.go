@@ -26,8 +26,8 @@ func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 }
 
 // send opens a stream for x, or queues x. The returned call is in flight; if async is set, the call
-// owns x. send returns a nil call if x could not be sent, or if async is set and the call has already
-// been resolved.
+// owns x. send returns a nil call if x could not be sent, or if async is set and the call has
+// already been resolved.
 func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	e, _ := x.Downstream.(*exchange)
 	var b *batch
@@ -65,8 +65,8 @@ func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	return c, nil
 }
 
-// admit calls openOrEnqueue with mu held. queued means that c waits for a stream, opened that it
-// has one.
+// admit calls openOrEnqueue with mu held. queued means that c waits for a stream, opened that c has
+// one.
 func (u *UpstreamConn) admit(c *call, now time.Time) (queued, opened bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *call) wantsTrailers() bool {
 	if c.downstream != nil && c.downstream.acceptsTrailers || protocol.IsGRPC(h) {
 		return true
 	}
-	if c.downstream != nil { // an HTTP/2 client, which did not send it
+	if c.downstream != nil { // an HTTP/2 client that did not send "te: trailers"
 		return false
 	}
 	_, ok := h.Lookup("te")

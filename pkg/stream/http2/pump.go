@@ -147,8 +147,9 @@ func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 	}
 }
 
-// appendPiece queues as much of from's first unread piece as one frame can hold, with the end of
-// the message if it is the last. n is 0 if the windows are closed. mc.mu and from.mu are held.
+// appendPiece queues as much of from's first unread piece as one frame can hold, and the end of the
+// message if the piece is the last one. n is 0 if the windows are closed. mc.mu and from.mu are
+// held.
 func (mc *muxConn) appendPiece(b *batch, to *muxStream, from *recvBody) (n int, ended bool, err error) {
 	p := from.pieces[from.first].Bytes()
 	last := from.complete && from.unread == len(p) && from.trailer.Len() == 0
@@ -180,7 +181,7 @@ func (mc *muxConn) appendBorrowed(b *batch, from *recvBody, head []byte, n int) 
 	if !mc.writeQueue.AppendBorrowed(head[:headerStart], frame) {
 		return false
 	}
-	from.borrowedFrom = nil // the queue uses its header bytes, so it cannot be borrowed again
+	from.borrowedFrom = nil // the queue uses the frame's header, so the frame cannot be borrowed again
 	b.addBorrower(mc.writeQueue)
 	return true
 }
@@ -203,7 +204,7 @@ func (mc *muxConn) waitIfQueueFull(p *pump) bool {
 // waits.
 func (mc *muxConn) kickWhenWritable() {
 	for waiting := true; waiting; {
-		_ = mc.writeQueue.Flush() // nothing else may have flushed it
+		_ = mc.writeQueue.Flush() // possibly no other goroutine flushes the queue
 		mc.writeQueue.AwaitCapacity()
 		waiting = mc.kickWaiting()
 	}

@@ -300,8 +300,8 @@ func (rb *recvBody) addTrailers() {
 	rb.trailerDst = nil
 }
 
-// maxKeptBody is the maximum size of a body that is kept to be read again, in bytes. A body whose
-// first bytes were read before it was complete is not kept.
+// maxKeptBody is the maximum size, in bytes, of a body that is kept to be read again. A body is not
+// kept if a part of it was read before the body was complete.
 const maxKeptBody = 64 << 10
 
 // consume consumes n bytes of the first unread piece. rb.mu is held.

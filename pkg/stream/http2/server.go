@@ -200,8 +200,8 @@ func (c *downstreamConn) run() error {
 
 // startAndFlush starts the requests that have arrived and flushes the batch, because there is
 // nothing to read. Services must not close the connection on this goroutine, which is inside a read
-// of it. If GOMAXPROCS is 1, startAndFlush lets the readers of other connections run before the
-// flush, so that their frames to the same hosts are sent in the same writes.
+// of the connection. If GOMAXPROCS is 1, startAndFlush lets other readers run before the flush, so
+// that their frames to the same hosts are sent in the same writes.
 func (c *downstreamConn) startAndFlush() {
 	c.startExchanges()
 	if c.server.yieldsBeforeFlush && len(c.batch.dirty.Queues()) > 0 {
