@@ -61,7 +61,7 @@ func handshake(server, client *tls.Config) (clientState, serverState tls.Connect
 	return clientConn.ConnectionState(), serverConn.ConnectionState(), clientErr, serverErr
 }
 
-// inlinePEM returns the certificate and the key of a leaf as texts of the configuration.
+// inlinePEM returns the certificate and the key of l as inline PEM text.
 func inlinePEM(l testpki.Leaf) (cert, key PEM) {
 	return PEM{Text: string(l.Cert)}, PEM{Text: string(l.Key)}
 }
