@@ -53,13 +53,11 @@ type pendingCall struct {
 	callID uint64
 }
 
-// interim is an interim response.
 type interim struct {
 	status int
 	header protocol.Header
 }
 
-// newCall returns a call that is not in use.
 func (e *Engine) newCall() *call {
 	c, ok := e.calls.Get().(*call)
 	if !ok {

@@ -51,7 +51,6 @@ func (ls *lingeringStream) releaseStream(b *batch) {
 	}
 }
 
-// stop releases the stream.
 func (ls *lingeringStream) stop(b *batch) {
 	ls.conn.mu.Lock()
 	defer ls.conn.mu.Unlock()

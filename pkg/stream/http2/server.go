@@ -291,7 +291,6 @@ func (c *downstreamConn) processRead() error {
 // before the request starts (CVE-2023-44487).
 const maxUnstartedRead = 64 << 10
 
-// startExchanges starts the unstarted exchanges.
 func (c *downstreamConn) startExchanges() {
 	for _, u := range c.unstarted {
 		u.e.start(&c.batch, u.rejectErr)

@@ -13,7 +13,6 @@ type uploader struct {
 	done chan struct{}
 }
 
-// ended reports whether the goroutine has ended.
 func (u *uploader) ended() bool {
 	select {
 	case <-u.done:

@@ -44,7 +44,6 @@ type UpstreamConn struct {
 	rttPingSentAt    time.Time  // guarded by mu; when the unacknowledged PING was sent; zero: none
 }
 
-// keepalive is the state of PING keepalives.
 type keepalive struct {
 	lastReadAt time.Time // when something was last read
 	pingSentAt time.Time // when a PING was sent; zero: none was sent since lastReadAt

@@ -107,7 +107,6 @@ func (f *inflight) disconnect() {
 	f.changed.Broadcast()
 }
 
-// isDisconnected reports whether disconnect was called.
 func (f *inflight) isDisconnected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +184,6 @@ func (f *inflight) close() {
 // requestQueue is a queue of requests, linked by next. The zero value is empty.
 type requestQueue struct{ first, last *request }
 
-// push appends r.
 func (q *requestQueue) push(r *request) {
 	if q.first == nil {
 		q.first = r

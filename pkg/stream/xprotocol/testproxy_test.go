@@ -219,14 +219,12 @@ func startHost(t testing.TB, serve func(p *peer)) (address string) {
 	return ln.Addr().String()
 }
 
-// requestFrame returns a request frame.
 func requestFrame(id uint64, text string) []byte {
 	b := appendToy(nil, codec.Request, 0, 0, "svc echo\x00"+text)
 	toyCodec{}.SetID(b, id)
 	return b
 }
 
-// responseFrame returns the response frame to a request frame.
 func responseFrame(request codec.Frame, text string) []byte {
 	b := appendToy(nil, codec.Response, 0, 0, text)
 	toyCodec{}.SetID(b, request.ID)

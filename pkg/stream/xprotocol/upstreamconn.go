@@ -37,7 +37,6 @@ type UpstreamConn struct {
 	lastReadAt atomic.Int64 // time of the last read, in ns since the Unix epoch
 }
 
-// keepalive is the state of the heartbeats.
 type keepalive struct {
 	sent   time.Time // time of the last heartbeat; zero: the host has sent something since
 	misses int       // consecutive heartbeats after which the host sent nothing
