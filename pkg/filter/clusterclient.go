@@ -8,31 +8,32 @@ import (
 )
 
 // ClusterClient lets a filter send its own requests to clusters, for example to an authorization
-// service or to mirror an exchange. It is safe for concurrent use while exchanges are served and
-// on goroutines that Go has started. New must not use it.
+// service or to mirror an exchange. A filter may use it while it serves an exchange and in
+// functions started by Go, but not in New. It is safe for concurrent use.
 type ClusterClient interface {
 	// Call sends x to a host of the cluster that currently has the target's name. It waits for the
 	// head of the response until x.Deadline, which must be set. Then it calls receive, which may
-	// read x.Response but must not retain any of it, and releases the response. Only the filter
-	// owns x. x.Meta names the protocol of x; x.Downstream is nil or the result of
-	// DisconnectWatcher. A one-way exchange has no response to receive.
+	// read x.Response but must not retain any of it, and releases the response. x is an exchange
+	// that only the filter uses. x.Meta names the protocol of x. x.Downstream is nil or the result
+	// of DisconnectWatcher. For a one-way exchange, x.Response is empty.
 	//
-	// Call returns Faults, NoCluster among them, or the error of receive. No route's timeout or
-	// retries apply. If Call cannot connect to a host, it tries another one.
+	// Errors are Faults (NoCluster if the cluster is not configured) or the error of receive. The
+	// timeouts and retries of routes do not apply. If Call cannot connect to a host, it tries
+	// another one.
 	Call(ctx context.Context, target Target, x *protocol.Exchange, receive func() error) error
 
-	// Hosts returns the number of usable hosts and of all hosts of a cluster; 0 if the cluster is
-	// not configured.
+	// Hosts returns the number of usable hosts and of all hosts of a cluster. Both are 0 if the
+	// cluster is not configured.
 	Hosts(cluster string) (usable, total int)
 
-	// Go runs f on a new goroutine. On shutdown the process waits for f until it cancels ctx, so f
-	// must take a bounded time and return soon after ctx is done. ctx does not belong to an
-	// exchange. Go recovers a panic of f.
+	// Go runs f on a new goroutine. On shutdown the process waits a limited time for f and then
+	// cancels ctx. f must take a bounded time and return soon after ctx is done. ctx does not
+	// belong to an exchange. Go recovers a panic of f.
 	Go(f func(ctx context.Context))
 }
 
 // Target names the destination of a call.
 type Target struct {
 	Cluster  string
-	Protocol config.Protocol // protocol toward the hosts; "": the cluster's, else the exchange's own
+	Protocol config.Protocol // protocol to use with the hosts; "": the cluster's protocol or, if it has none, that of the exchange
 }

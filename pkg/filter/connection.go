@@ -5,10 +5,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ConnectionFilter evaluates a connection before Weft serves it. It returns nil to allow the
-// connection. If it returns an error, Weft closes the connection with the reason ClosedDenied. It
-// is called once, after the TLS handshake if there is one, and must not retain conn. It is safe
-// for concurrent use.
+// ConnectionFilter decides whether Weft serves a connection. It returns nil to allow the
+// connection. If it returns an error, Weft closes the connection with the reason ClosedDenied. Weft
+// calls it once per connection, after the TLS handshake if there is one. It must not retain conn
+// and must be safe for concurrent use.
 type ConnectionFilter func(conn *protocol.ConnMeta) error
 
 // ConnectionFilterFactory describes a network filter to the registry. The filter runs before
@@ -24,7 +24,7 @@ type ConnectionFilterFactory struct {
 	// when a snapshot is built, and starts nothing. It may use Log, Metrics and Key of env.
 	New func(cfg any, env Env) (ConnectionFilter, error)
 
-	// NewObserver is New for a filter that only observes: it watches the connections that a
+	// NewObserver is set instead of New if the filter only observes connections: those that a
 	// tcp_proxy after it forwards.
 	NewObserver func(cfg any, env Env) (SessionObserver, error)
 }

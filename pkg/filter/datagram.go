@@ -27,9 +27,9 @@ type PacketServer interface {
 type HostLeaser interface {
 	// Lease chooses a host of the cluster and opens a socket to it. If the cluster balances by
 	// hash, it uses hash (0: random). current is the session's lease, nil if it has none. Lease
-	// returns current if it chooses the same host and that lease has reported no error. Otherwise
-	// the session must release current; in the same cluster the new lease takes no additional slot.
-	// Errors are Faults.
+	// returns current if it chooses the same host and no error has been reported to that lease.
+	// Otherwise the session must release current. A session that moves within its cluster is not
+	// counted twice against the cluster's limits. Errors are Faults.
 	Lease(cluster string, hash uint64, current HostLease) (HostLease, error)
 }
 
@@ -39,8 +39,8 @@ type HostLease interface {
 	Socket() *network.ConnectedUDP
 	// Usable reports whether the host is healthy and still belongs to its cluster.
 	Usable() bool
-	// Report records an event from the host: nil for a datagram, an error if nothing receives at
-	// its address.
+	// Report records the result of a receive from the host, or of a send that the host refused: nil
+	// for a received datagram.
 	Report(err error)
 	// Release releases the lease and closes its socket. It is called once.
 	Release()
@@ -48,14 +48,14 @@ type HostLease interface {
 
 // DatagramCounters holds the counters of a PacketServer.
 type DatagramCounters struct {
-	SessionsOpened, SessionsMoved atomic.Uint64 // sessions
+	SessionsOpened, SessionsMoved atomic.Uint64 // new sessions; moves of a session to another host
 	In, Out                       atomic.Uint64 // forwarded datagrams: to hosts, to clients
 	InBytes, OutBytes             atomic.Uint64
 
 	// Dropped datagrams, by reason.
 	DroppedMaxSessions atomic.Uint64 // the maximum of sessions was reached
 	DroppedNoHost      atomic.Uint64 // no host was available
-	DroppedDraining    atomic.Uint64 // new sessions were not accepted
+	DroppedDraining    atomic.Uint64 // the listener drains and accepts no new sessions
 	DroppedToHost      atomic.Uint64 // the send to the host failed
 	DroppedToClient    atomic.Uint64 // the send to the client failed
 }

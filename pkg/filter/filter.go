@@ -1,5 +1,5 @@
-// Package filter owns the contract of filters. Each filter is a directory below it and one line
-// in cmd/weft/registry.go.
+// Package filter defines the contract of filters. Each filter has a directory below this one and
+// one line in cmd/weft/registry.go.
 package filter
 
 import (
@@ -57,18 +57,17 @@ type Env struct {
 	Log           *slog.Logger // has the filter's name as an attribute
 	Metrics       *metrics.Registry
 	ClusterClient ClusterClient
-	// Cluster returns the configuration of a cluster, nil if there is none of that name. The
+	// Cluster returns the configuration of a cluster, or nil if no cluster has that name. The
 	// caller must not change it. Filters may call Cluster while exchanges are served, not in New.
 	// It is safe for concurrent use.
 	Cluster func(name string) *config.Cluster
-	// Observe registers f, which is called once for each exchange of the filter's listener after
-	// the last byte of its response, also if no route matched. f must not retain x
-	// (docs/ownership.md) or block, and must be safe for concurrent use. Only New of BeforeRoute
-	// filters may call Observe; an AfterRoute filter would also observe the exchanges of other
-	// routes.
+	// Observe registers f. Weft calls f once for each exchange of the filter's listener, after the
+	// last byte of the response, even if no route matched. f must not retain x (docs/ownership.md)
+	// or block, and must be safe for concurrent use. Only New of BeforeRoute filters may call
+	// Observe; an AfterRoute filter would also observe the exchanges of other routes.
 	Observe func(f func(x *protocol.Exchange))
-	// Key identifies the filter: the listener, the index among its filters, and the route if the
-	// configuration is the route's. It stays the same across reloads, so filters use it as a cache
-	// key for state that outlives a configuration. It is "" in tests.
+	// Key identifies the filter by its listener, its filter chain, its index among the filters and,
+	// if the configuration is a route's, the route. Key stays the same across reloads, so filters
+	// use it as a cache key for state that outlives a configuration. It is "" in tests.
 	Key string
 }

@@ -2,11 +2,11 @@ package filter
 
 import "github.com/weft-proxy/weft/internal/metrics"
 
-// LabelPrefix is the label for the name that a configuration gives its filter: stat_prefix.
+// LabelPrefix is the metric label whose value is the stat_prefix of the filter's configuration.
 const LabelPrefix = "stat_prefix"
 
-// Counter describes a counter of the filter called name, with the labels stat_prefix and labels:
-// weft_filter_NAME_UNIT_total.
+// Counter describes the counter weft_filter_NAME_UNIT_total of the filter called name. Its labels
+// are stat_prefix and labels.
 func Counter(name, unit, help string, labels ...string) metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_" + name + "_" + unit + "_total", Help: help, Kind: metrics.KindCounter,
@@ -14,8 +14,8 @@ func Counter(name, unit, help string, labels ...string) metrics.Metric {
 	}
 }
 
-// Gauge describes a gauge of the filter called name, with the labels stat_prefix and labels:
-// weft_filter_NAME_QUANTITY.
+// Gauge describes the gauge weft_filter_NAME_QUANTITY of the filter called name. Its labels are
+// stat_prefix and labels.
 func Gauge(name, quantity, help string, labels ...string) metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_" + name + "_" + quantity, Help: help, Kind: metrics.KindGauge,

@@ -9,8 +9,8 @@ import (
 // Session is a connection whose bytes Weft relays to a host of a cluster without interpreting
 // them. Only the counters in Traffic change.
 type Session struct {
-	Cluster *config.Cluster // nil: no cluster has the name
-	Host    *config.Host    // nil: Weft could not connect to any
+	Cluster *config.Cluster // nil: the configured cluster does not exist
+	Host    *config.Host    // nil: Weft could not connect to a host
 	Reason  protocol.Reason // why Host is nil
 
 	DownstreamTLS, UpstreamTLS *protocol.TLS // TLS of the client's connection, and of the host's; nil: plaintext
@@ -19,6 +19,6 @@ type Session struct {
 }
 
 // SessionObserver is called when a session begins: when its host is connected, or when Weft could
-// not connect to any host. The function that it returns is called when the session has ended.
-// Neither may block. It is safe for concurrent use.
+// not connect to a host. onEnd is called when the session has ended. A SessionObserver must be safe
+// for concurrent use. Neither function may block.
 type SessionObserver func(s *Session) (onEnd func())

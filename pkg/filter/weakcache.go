@@ -6,17 +6,17 @@ import (
 	"weak"
 )
 
-// WeakCache finds state that outlives its configuration, such as the token buckets of a limit that
-// a reload does not change. All filters of one factory share one cache. The cache has only weak
-// pointers: the garbage collector frees values that no configuration uses. The zero WeakCache is
-// empty. It is safe for concurrent use.
+// WeakCache keeps state across reloads, such as the token buckets of a limit that does not change.
+// All filters of one factory share one cache. The cache has only weak pointers: the garbage
+// collector frees values that no configuration uses. The zero WeakCache is empty. It is safe for
+// concurrent use.
 type WeakCache[T any] struct {
 	mu    sync.Mutex
 	byKey map[string]weak.Pointer[T] // guarded by mu
 }
 
-// GetOrCreate returns the value in use under key. If there is none, it returns the result of
-// create, which stays in use while anything refers to it.
+// GetOrCreate returns the value with this key. If there is none, it returns the result of create,
+// which the cache contains as long as other code refers to the value.
 func (c *WeakCache[T]) GetOrCreate(key string, create func() *T) *T {
 	c.mu.Lock()
 	defer c.mu.Unlock()

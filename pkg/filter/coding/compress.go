@@ -20,8 +20,8 @@ const chunkSize = 16 << 10
 // maxPooledOutput is the maximum capacity, in bytes, of an output buffer that the pool retains.
 const maxPooledOutput = 64 << 10
 
-// zstdWindow is the zstd window in bytes. The encoder of each response in flight and its reader
-// allocate memory for it.
+// zstdWindow is the zstd window in bytes. Each response in flight needs this much memory in Weft
+// and in the client.
 const zstdWindow = 256 << 10
 
 // encoder is implemented by gzip and zstd writers, which start no goroutine.
@@ -44,11 +44,11 @@ type EncoderPool struct {
 	responses, uncompressedBytes, compressedBytes *metrics.Counter // immutable
 }
 
-// Counters are the metrics of an EncoderPool; none is nil. UncompressedBytes and CompressedBytes
-// count body bytes before and after compression.
+// Counters are the metrics of an EncoderPool. All must be set. UncompressedBytes and
+// CompressedBytes count body bytes before and after compression.
 type Counters struct{ Responses, UncompressedBytes, CompressedBytes *metrics.Counter }
 
-// NewEncoderPool returns the encoders of c: Gzip with levels 1 to 9, or Zstd with levels 1 to 22.
+// NewEncoderPool returns a pool for coding c: Gzip with levels 1 to 9, or Zstd with levels 1 to 22.
 // Several zstd levels map to the same encoder level.
 func NewEncoderPool(c Coding, level int, counters Counters) (*EncoderPool, error) {
 	e := &EncoderPool{coding: c, level: level, responses: counters.Responses, uncompressedBytes: counters.UncompressedBytes, compressedBytes: counters.CompressedBytes}
@@ -99,7 +99,7 @@ func (e *EncoderPool) put(w *pooledEncoder) {
 type pooledEncoder struct {
 	encoder encoder
 	in      [chunkSize]byte
-	out     []byte // compressed
+	out     []byte // compressed data
 	outPos  int    // bytes of out that have been read
 }
 
@@ -109,10 +109,11 @@ func (w *pooledEncoder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Compress returns source compressed. length is the number of bytes of source, -1 if it is not
-// known. The body holds an encoder and one chunk of data, however long source is. When source has
-// no buffered bytes, the body flushes those that it has read, so that a stream is not delayed.
-// Closing the body closes source; only the first Close has an effect.
+// Compress returns a body with the compressed bytes of source. length is the number of bytes of
+// source, -1 if unknown. The body holds one encoder and one chunk of data, whatever the length of
+// source. When source has no buffered bytes, the body flushes the encoder, so that the client of a
+// stream receives all bytes that source has delivered. Closing the body closes source; only the
+// first Close has an effect.
 func (e *EncoderPool) Compress(source protocol.Body, length int64) protocol.Body {
 	e.responses.Add(1)
 	b := &compressedBody{source: source, pool: e, enc: e.get(), remaining: length}
@@ -120,8 +121,8 @@ func (e *EncoderPool) Compress(source protocol.Body, length int64) protocol.Body
 	return b
 }
 
-// States of a compressed body. A Close concurrent with a Read does not put the encoder back into
-// the pool, because the encoder is still in use.
+// States of a compressed body. Close puts the encoder back into the pool only in stateIdle: in
+// stateReading, a concurrent Read uses the encoder.
 const (
 	stateIdle = iota
 	stateReading

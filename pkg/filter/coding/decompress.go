@@ -48,7 +48,7 @@ type DecoderPool struct {
 	idle   sync.Pool
 }
 
-// NewDecoderPool returns the decoders of c, which is Gzip or Zstd.
+// NewDecoderPool returns a pool for coding c, which must be Gzip or Zstd.
 func NewDecoderPool(c Coding, limits Limits) (*DecoderPool, error) {
 	d := &DecoderPool{coding: c, limits: limits}
 	dec, err := d.newDecoder()
@@ -84,10 +84,10 @@ func (d *DecoderPool) get() decoder {
 	return dec
 }
 
-// Decompress returns source decompressed. If it exceeds the limits, it ends in a Fault of
-// BodyTooLarge with ErrTooLarge in its chain, before it returns a byte beyond them. If it is
-// corrupt, it ends in a Fault of MalformedRequest. An empty source stays empty. Rewind works if
-// source is a protocol.Rewinder.
+// Decompress returns a body with the decompressed bytes of source. A Read that exceeds the limits
+// returns no bytes and a Fault of BodyTooLarge with ErrTooLarge in its chain. If source is corrupt,
+// Read returns a Fault of MalformedRequest. An empty source stays empty. Rewind works if source is
+// a protocol.Rewinder.
 func (d *DecoderPool) Decompress(source protocol.Body) protocol.Body {
 	return &decompressedBody{Body: source, pool: d}
 }
@@ -120,7 +120,7 @@ func (b *decompressedBody) Rewind() bool {
 }
 
 // Read implements protocol.Body. It releases the decoder at the end of the body or at an error.
-// Close does not release it, because it may run concurrently with Read.
+// Close does not release the decoder, because Close may run concurrently with Read.
 func (b *decompressedBody) Read(p []byte) (int, error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
@@ -159,7 +159,7 @@ func (b *decompressedBody) releaseDecoder() {
 	}
 }
 
-// toFault converts an error of the decoder.
+// toFault converts an error of the decoder to the error that Read returns.
 func (b *decompressedBody) toFault(err error) error {
 	switch {
 	case b.sourceErr != nil:

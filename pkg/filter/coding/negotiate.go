@@ -1,4 +1,4 @@
-// Package coding owns content codings (RFC 9110 8.4): it negotiates the coding of a response,
+// Package coding implements content codings (RFC 9110 8.4): it negotiates the coding of a response,
 // compresses responses while they are read, and decompresses requests within limits.
 package coding
 
@@ -77,7 +77,7 @@ func Negotiate(request *protocol.Header, offered []Coding) Coding {
 }
 
 // parseMember splits a member of Accept-Encoding into its name and its weight in thousandths (RFC
-// 9110 12.4.2). ok is false if the member breaks the grammar.
+// 9110 12.4.2). ok is false if the member is malformed.
 func parseMember(member string) (name string, weight int, ok bool) {
 	name, parameter, found := strings.Cut(member, ";")
 	name = strings.Trim(name, " \t")

@@ -9,10 +9,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Decompress returns the filter that decompresses requests whose only content coding is that of one
-// of the decoders. It forwards other requests unchanged. It rejects a request whose body exceeds
-// the limits or is corrupt. decompressed counts requests with a replaced body, and rejected counts
-// rejected requests.
+// Decompress returns the filter that decompresses requests with exactly one content coding, if one
+// of the decoders supports that coding. It forwards other requests unchanged. It rejects a request
+// whose body exceeds the limits or is corrupt. decompressed counts the requests that it
+// decompresses, including those that it rejects. rejected counts the requests that it rejects.
 func Decompress(decoders []*DecoderPool, decompressed, rejected *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
 		return &decompressor{decoders, decompressed, rejected, next}
@@ -41,8 +41,8 @@ func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	return d.next.Start(ctx, x)
 }
 
-// poolFor returns the decoders for a request. It returns nil if there are none or the body has more
-// than one coding.
+// poolFor returns the pool for the coding of a request's body, or nil if the filter forwards the
+// request unchanged.
 func (d *decompressor) poolFor(h *protocol.Header) *DecoderPool {
 	encoding := ""
 	for name, value := range h.All() {

@@ -11,8 +11,8 @@ import (
 
 // Policy selects the responses to compress. It is immutable.
 type Policy struct {
-	// Encoders are the codings to choose from. If the client weights several equally, the first one
-	// is used.
+	// Encoders are the codings to choose from. If the client gives several the same weight, the
+	// filter uses the first of them.
 	Encoders []*EncoderPool
 	// MinLength is the declared length, in bytes, below which a body is not compressed. A body of
 	// unknown length is never below it.
@@ -22,18 +22,17 @@ type Policy struct {
 	// KeepStrongTags leaves responses with a strong ETag unchanged. Otherwise the filter makes the
 	// tag weak, because compression changes the bytes that it identifies.
 	KeepStrongTags bool
-	// HideRequest removes Accept-Encoding from requests, so that hosts do not compress.
-	HideRequest bool
+	// RemoveAcceptEncoding removes Accept-Encoding from requests, so that hosts do not compress.
+	RemoveAcceptEncoding bool
 }
 
-// Compress returns the filter that applies p. It forwards responses that it does not understand
-// unchanged.
+// Compress returns the filter that applies p.
 //
 // The filter does not compress a response that already has a content coding, is partial (206, or
 // with Content-Range), has no body (204, 205, 304, or the response to HEAD), or carries a digest of
-// its bytes. It also skips gRPC and RPC, and no-transform in the request or the response (RFC 9111
-// 5.2.2.6). It adds Accept-Encoding to Vary if the response depends on it, compressed or not (RFC
-// 9110 12.5.5).
+// its bytes. It does not compress the responses to gRPC and RPC requests, nor if the request or the
+// response has no-transform (RFC 9111 5.2.2.6). It adds Accept-Encoding to Vary of each response
+// that it would compress for some client (RFC 9110 12.5.5).
 func Compress(p Policy) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
 		c := &compressor{policy: p, next: next}
@@ -60,14 +59,14 @@ func (c *compressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
 	if x.Request.Method != "" && !hasListMember(h, "Cache-Control", "no-transform") && !protocol.IsGRPC(h) {
 		x.PushFinisher(c.finishers[Negotiate(h, c.offered)])
-		if c.policy.HideRequest {
+		if c.policy.RemoveAcceptEncoding {
 			h.Del("Accept-Encoding")
 		}
 	}
 	return c.next.Start(ctx, x)
 }
 
-// responseFinisher finishes exchanges for which one coding was negotiated.
+// responseFinisher compresses the responses of exchanges that negotiated the coding of encoders.
 type responseFinisher struct {
 	*compressor
 	encoders *EncoderPool // nil: Identity

@@ -139,7 +139,7 @@ func TestETagAndAcceptRanges(t *testing.T) {
 
 func TestHideRequest(t *testing.T) {
 	p := htmlPolicy()
-	p.HideRequest = true
+	p.RemoveAcceptEncoding = true
 	x := serveCompressed(t, p, nil, func(x *protocol.Exchange) {
 		if got, ok := x.Request.Header.Lookup("Accept-Encoding"); ok {
 			t.Errorf("the application received Accept-Encoding: %s", got)

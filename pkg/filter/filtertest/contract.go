@@ -107,13 +107,13 @@ type contractEngine struct {
 	mode            Mode
 	x               *protocol.Exchange
 	ownsGoroutine   bool         // blocking services run on the caller's goroutine
-	next            func() error // what the pending exchange waits for; its error is passed to Resume
+	next            func() error // completes the pending step; its error is passed to Resume
 	resumed         bool         // PendingElsewhere: another goroutine owns the exchange
 	done            chan error   // PendingElsewhere: the result of Resume
 	pendingState    string       // the exchange when it became pending
-	callbacks       int
-	calls           int    // how often the application was called
-	receivedRequest string // the request as the application saw it
+	callbacks       int          // number registered with OnDisconnect and not stopped
+	calls           int          // how often the application was called
+	receivedRequest string       // the request as the application saw it
 	violations      []error
 }
 
@@ -148,7 +148,8 @@ func describe(x *protocol.Exchange) string {
 // SendInterim implements protocol.Downstream.
 func (*contractEngine) SendInterim(int, *protocol.Header) error { return nil }
 
-// OnDisconnect implements protocol.Downstream. The client stays connected while a filter waits.
+// OnDisconnect implements protocol.Downstream. It never calls the callback: in the mode Canceled,
+// the application returns the Fault of a disconnect instead.
 func (e *contractEngine) OnDisconnect(func()) (stop func()) {
 	e.callbacks++
 	return func() { e.callbacks-- }

@@ -1,5 +1,5 @@
-// Package filtertest owns what the tests of stream filters share: it reads settings as
-// config.json is read, and compares READMEs with the code.
+// Package filtertest contains helpers for the tests of filters. They read settings as config.json
+// is read, serve exchanges as an engine does, and compare READMEs with the code.
 package filtertest
 
 import (
@@ -54,7 +54,7 @@ func decode(factory filter.StreamFilterFactory, s Settings) (cfg any, problems s
 	return cfg, b.String()
 }
 
-// Build returns the filter that s configures, and its counts. The filter has no clusters to call.
+// Build returns the filter that s configures, and its counts. Calls of the filter to clusters fail.
 func Build(t testing.TB, factory filter.StreamFilterFactory, s Settings) (filter.Filter, *Counts) {
 	t.Helper()
 	return BuildWith(t, factory, s, new(ClusterClient))
@@ -83,15 +83,15 @@ type Counts struct {
 	observers []func(*protocol.Exchange)
 }
 
-// CallObservers calls the observers that the filter registered with Env.Observe, as at the end of
-// x.
+// CallObservers calls the observers that the filter registered with Env.Observe, as an engine does
+// at the end of x.
 func (c *Counts) CallObservers(x *protocol.Exchange) {
 	for _, f := range c.observers {
 		f(x)
 	}
 }
 
-// Value returns the sum of the series of a metric, counters or gauges.
+// Value returns the sum of all series of m, which is a counter or a gauge.
 func (c *Counts) Value(m metrics.Metric) float64 {
 	c.t.Helper()
 	families, err := c.registry.Gather()

@@ -13,7 +13,7 @@ import (
 // PanicPoint says when an application panics.
 type PanicPoint string
 
-// An application whose response body panics has already sent its head.
+// The panic points. A response body panics after the response head was sent.
 const (
 	PanicInStart               PanicPoint = "Start"
 	PanicInFinish              PanicPoint = "Finish of a pending request"
@@ -29,8 +29,9 @@ func PanicPoints() []PanicPoint {
 	return []PanicPoint{PanicInStart, PanicInFinish, PanicInResponseRead, PanicInResponseClose, PanicInPendingResponseRead, PanicInRequestComplete, PanicInRequestRead}
 }
 
-// PanickingApplication returns an application that panics at point. Unless it panics in Start, it
-// reads the request body first. For PanicInRequestRead, the request must have a PanickingBody.
+// PanickingApplication returns an application that panics at point. Unless it panics in Start or
+// Finish, it reads the request body first. For PanicInRequestRead, the request must have a
+// PanickingBody.
 func PanickingApplication(point PanicPoint) protocol.Service { return &panickingApplication{point} }
 
 type panickingApplication struct{ point PanicPoint }

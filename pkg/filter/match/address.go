@@ -131,8 +131,8 @@ func DirectRemoteAddr(x *protocol.Exchange) netip.Addr {
 // (protocol.Meta.Client), else RemoteAddr.
 type ClientAddr struct {
 	header   string // "": use the listener's result
-	hops     int
-	bareOnly bool // see WithBareAddresses
+	hops     int    // number of trusted proxies whose addresses end the list
+	bareOnly bool   // see WithBareAddresses
 }
 
 // NewClientAddr returns a ClientAddr that reads the header field, usually X-Forwarded-For. Each

@@ -11,7 +11,7 @@ import (
 )
 
 // HeaderMatcherConfig is a condition on a header of a request. Without a value condition, the
-// header must be present. The comparison of hosts ignores case. Each header with the name is
+// header must be present. Hosts are compared case-insensitively. Each header with the name is
 // evaluated separately: see package headermatch.
 type HeaderMatcherConfig struct {
 	Name           string               `key:"name" doc:"Header name. For RPC requests it also names an attachment, or service, method, version or group. :method, :authority, :path (with the query) and :scheme have the values that the client sent." required:"true" example:"\"x-tenant\""`
@@ -133,7 +133,7 @@ const (
 	sourcePath
 	sourceScheme
 	sourceHost    // the authority of an HTTP request, a header of an RPC call
-	sourceRouting // a header of an HTTP request; for RPC the value of the call, not of an attachment
+	sourceRouting // a header of an HTTP request; for RPC the service, method, version or group of the call
 )
 
 // NewField returns the Field called name: a header, or :method, :authority, :path or :scheme with
@@ -174,8 +174,9 @@ func (h *HeaderMatcher) ReadsCall() bool {
 	return h.field.source == sourcePath || h.field.source == sourceAuthority || h.field.source == sourceRouting
 }
 
-// singleValue returns the value of a field that a request has at most once, as a view of x, and
-// whether it is present. repeatable reports that the field is a header, which may occur many times.
+// singleValue returns the value of a field that a request has at most once, and whether it is
+// present. value borrows from x. repeatable reports that the field is a header, which may occur
+// many times.
 func (f *Field) singleValue(x *protocol.Exchange) (value string, ok, repeatable bool) {
 	r := &x.Request
 	switch f.source {
@@ -201,9 +202,9 @@ func (f *Field) singleValue(x *protocol.Exchange) (value string, ok, repeatable 
 	return "", false, true
 }
 
-// Value returns the n-th value of the field, from 0, as a view of x, and whether it exists. more
-// reports that other values follow. Each header with the name has one value; Value never joins
-// them.
+// Value returns the n-th value of the field, counted from 0, and whether it exists. value borrows
+// from x. more reports that other values follow. Each header with the name has one value; Value
+// never joins them.
 func (f *Field) Value(x *protocol.Exchange, n int) (value string, ok, more bool) {
 	value, ok, repeatable := f.singleValue(x)
 	if !repeatable {

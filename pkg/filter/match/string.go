@@ -1,5 +1,5 @@
-// Package match owns the conditions that filters share: on strings, headers and addresses of a
-// request, and on random fractions. Each has a configuration struct with Envoy's keys, and an
+// Package match implements the conditions that filters share: on strings, headers and addresses of
+// a request, and on random fractions. Each has a configuration struct with Envoy's keys, and an
 // immutable compiled form that does not allocate.
 package match
 
@@ -27,7 +27,7 @@ type StringMatcherConfig struct {
 // text.
 type Regex struct {
 	Regex string `key:"regex" doc:"The regular expression in RE2 syntax, anchored at both ends." required:"true" example:"\"v[0-9]+\""`
-	// Engine is a key of older Envoy files.
+	// Engine is a key of older Envoy configurations.
 	Engine map[string]any `key:"google_re2" doc:"The regular expression engine for Envoy." noeffect:"RE2 is the only supported syntax" example:"{}"`
 }
 

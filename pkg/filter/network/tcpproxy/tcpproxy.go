@@ -1,5 +1,5 @@
-// Package tcpproxy owns the tcp_proxy network filter, which forwards bytes between a client and a
-// host of a cluster. It does not interpret them.
+// Package tcpproxy implements the tcp_proxy network filter, which forwards bytes between a client
+// and a host of a cluster. It does not interpret them.
 package tcpproxy
 
 import (

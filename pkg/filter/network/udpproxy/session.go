@@ -13,17 +13,17 @@ import (
 )
 
 // session holds the state of one network.Flow and the lease of its host. The session keeps its host
-// while the host is usable.
+// while the host is usable and the configured cluster is unchanged.
 type session struct {
 	proxy        *Proxy       // immutable
 	flow         network.Flow // immutable
 	lastActivity atomic.Int64 // time of the last datagram in either direction: ns since Proxy.epoch
 
-	mu       sync.Mutex
-	lease    filter.HostLease // guarded by mu; nil: the session has ended
-	cluster  string           // guarded by mu; cluster of lease
-	refused  bool             // guarded by mu; nothing receives at the host's port
-	lastMove time.Duration    // guarded by mu; last attempt to change the host, since Proxy.epoch
+	mu         sync.Mutex
+	lease      filter.HostLease // guarded by mu; nil: the session has ended
+	cluster    string           // guarded by mu; cluster of lease
+	hostFailed bool             // guarded by mu; a send or a receive reported that the host failed
+	lastMove   time.Duration    // guarded by mu; time of the last attempt to move, since Proxy.epoch; 0: none
 }
 
 // leaseFirstHost leases the first host of the session. If there is no host, it counts the datagram
@@ -65,8 +65,8 @@ func (s *session) send(b []byte) {
 		return // the session has just ended; UDP may lose datagrams
 	}
 	err := lease.Socket().Send(b)
-	if errors.Is(err, network.ErrConnRefused) { // caused by an earlier datagram
-		s.markRefused(err)
+	if errors.Is(err, network.ErrConnRefused) { // the kernel reports the ICMP error of an earlier datagram
+		s.markFailed(err)
 		if lease = s.currentLease(); lease != nil {
 			err = lease.Socket().Send(b)
 		}
@@ -80,17 +80,17 @@ func (s *session) send(b []byte) {
 	counts.InBytes.Add(uint64(len(b)))
 }
 
-// minMoveInterval is how long a session keeps an unusable host before it looks for another one
-// again.
+// minMoveInterval is the minimum time between two attempts of one session to move to another host.
 const minMoveInterval = time.Second
 
-// currentLease returns the lease of the host, or nil if the session has ended. It leases another
-// host if this one is no longer usable or the configured cluster has changed.
+// currentLease returns the lease of the session, or nil if the session has ended. If the host is no
+// longer usable or the configured cluster has changed, currentLease first tries to move the session
+// to another host.
 func (s *session) currentLease() filter.HostLease {
 	cfg := s.proxy.config.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lease == nil || s.cluster == cfg.Cluster && !s.refused && s.lease.Usable() {
+	if s.lease == nil || s.cluster == cfg.Cluster && !s.hostFailed && s.lease.Usable() {
 		return s.lease
 	}
 	now := s.proxy.now()
@@ -103,24 +103,24 @@ func (s *session) currentLease() filter.HostLease {
 		return s.lease // no better host is available
 	}
 	previous := s.lease
-	s.lease, s.cluster, s.refused = lease, cfg.Cluster, false
+	s.lease, s.cluster, s.hostFailed = lease, cfg.Cluster, false
 	s.proxy.counts.SessionsMoved.Add(1)
 	previous.Release()
 	return lease
 }
 
-// markRefused records that nothing receives at the host's port.
-func (s *session) markRefused(err error) {
+// markFailed records that the host failed, so that the session moves to another host.
+func (s *session) markFailed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lease != nil && !s.refused {
-		s.refused = true
+	if s.lease != nil && !s.hostFailed {
+		s.hostFailed = true
 		s.lease.Report(err)
 	}
 }
 
-// maxReadsPerEvent is the maximum number of datagrams that one call of Readable receives, so that
-// one host cannot starve the others.
+// maxReadsPerEvent is the maximum number of receives in one call of Readable, so that one host
+// cannot starve the others.
 const maxReadsPerEvent = 32
 
 // Readable implements network.ReadHandler. It forwards datagrams of the host to the source.
@@ -139,7 +139,7 @@ func (s *session) Readable(buffer []byte) {
 		case errors.Is(err, network.ErrWouldBlock), errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			s.markRefused(err)
+			s.markFailed(err)
 			continue
 		}
 		s.touch()
@@ -153,7 +153,7 @@ func (s *session) Readable(buffer []byte) {
 	}
 }
 
-// end releases the host. Later datagrams of the session are dropped.
+// end releases the host. The session drops later datagrams.
 func (s *session) end() {
 	defer s.proxy.recoverPanic("closing a UDP session")
 	s.mu.Lock()

@@ -1,5 +1,5 @@
-// Package udpproxy owns the udp_proxy network filter, which forwards datagrams between many sources
-// and the hosts of a cluster. It does not interpret their payload.
+// Package udpproxy implements the udp_proxy network filter, which forwards datagrams between many
+// sources and the hosts of a cluster. It does not interpret their payload.
 //
 //	Serve      receives datagrams of sources and finds their session    udpproxy.go
 //	session    forwards them to its host, through its own socket        session.go
@@ -48,7 +48,7 @@ type Proxy struct {
 	config      atomic.Pointer[config.UDPProxy]
 	serving     atomic.Bool
 	draining    atomic.Bool
-	lastWarning atomic.Int64 // last log entry about a session without a host, like session.lastActivity
+	lastWarning atomic.Int64 // time of the last log entry about a session without a host: ns since epoch
 
 	wake  chan struct{}  // buffered, capacity 1; wakes sweep
 	quit  chan struct{}  // closed when the goroutines of Serve must end
@@ -78,8 +78,8 @@ func New(o Options) (*Proxy, error) {
 
 func (p *Proxy) now() time.Duration { return time.Since(p.epoch) }
 
-// UpdateConfig implements filter.PacketServer. If the cluster changes, each session moves with its
-// next datagram.
+// UpdateConfig implements filter.PacketServer. If the cluster changes, each session moves when its
+// source sends the next datagram.
 func (p *Proxy) UpdateConfig(cfg config.UDPProxy) {
 	p.config.Store(&cfg)
 	p.sweepSoon()
@@ -184,7 +184,8 @@ func hashOf(cfg *config.UDPProxy, flow network.Flow) uint64 {
 	return max(hash.String(string(ip[:])), 1)
 }
 
-// recordNoHost counts a session that got no host, and logs it at most once per warnInterval.
+// recordNoHost counts the datagram of a session that got no host as dropped. It logs at most once
+// per warnInterval.
 func (p *Proxy) recordNoHost(cluster string, err error) {
 	p.counts.DroppedNoHost.Add(1)
 	now := p.now()
@@ -196,9 +197,8 @@ func (p *Proxy) recordNoHost(cluster string, err error) {
 // warnInterval is the minimum time between two log entries about sessions without a host.
 const warnInterval = 10 * time.Second
 
-// Bounds of the sweep interval, which is a quarter of the idle timeout, so that sessions end at
-// most a quarter of it late. While the listener drains, drainIdleTimeout is the maximum idle
-// timeout.
+// The sweep interval is a quarter of the idle timeout, within these bounds. While the listener
+// drains, drainIdleTimeout is the maximum idle timeout.
 const (
 	minSweepInterval = 10 * time.Millisecond
 	maxSweepInterval = 5 * time.Second
@@ -294,7 +294,7 @@ func (p *Proxy) Drain(ctx context.Context) (forceClosed int) {
 	forceClosed = p.endAll()
 	_ = p.socket.Close() // ends Serve
 	if !p.serving.Load() {
-		_ = p.poller.Close() // Serve, which closes it otherwise, does not run
+		_ = p.poller.Close() // Serve closes the poller at its end, but does not run
 	}
 	return forceClosed
 }

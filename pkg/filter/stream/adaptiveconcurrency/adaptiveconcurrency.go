@@ -1,4 +1,4 @@
-// Package adaptiveconcurrency owns the adaptive_concurrency filter. It limits the requests in
+// Package adaptiveconcurrency implements the adaptive_concurrency filter. It limits the requests in
 // flight so that they take about as long as on an unloaded host, and rejects other requests, the
 // least important first.
 //
@@ -89,18 +89,18 @@ func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 			return l
 		}),
 	}
-	f.callPool.New = func() any { return &admittedRequest{filter: f} }
+	f.requestPool.New = func() any { return &admittedRequest{filter: f} }
 	return func(next protocol.Service) protocol.Service { return &limitedService{f, next} }, nil
 }
 
 // adaptiveConcurrency is a compiled configuration. Only its limits and its pool change.
 type adaptiveConcurrency struct {
-	levels   *levels
-	byMethod bool
-	status   int
-	text     string // body of a rejection
-	limits   *limiterSet
-	callPool sync.Pool // of *admittedRequest
+	levels      *levels
+	byMethod    bool
+	status      int
+	text        string // body of a rejection
+	limits      *limiterSet
+	requestPool sync.Pool // of *admittedRequest
 }
 
 // limitedService is the filter in front of a service.
@@ -129,7 +129,7 @@ func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error 
 		f.reject(x)
 		return nil
 	}
-	c := f.callPool.Get().(*admittedRequest) //nolint:forcetypeassert // what New returns
+	c := f.requestPool.Get().(*admittedRequest) //nolint:forcetypeassert // what New returns
 	c.limiter, c.startedAt = lim, now
 	c.grpc = x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
 	c.excluded = x.Request.OneWay || x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
@@ -145,8 +145,8 @@ func (f *adaptiveConcurrency) reject(x *protocol.Exchange) {
 	x.LocalReply(f.status, "text/plain; charset=utf-8", f.text)
 }
 
-// requestIncomplete reports whether the request body is incomplete after the response began, as in
-// a stream. It returns false if the body does not implement protocol.CompleteBody.
+// requestIncomplete reports whether part of the request body is missing although the response has
+// begun, as in a stream. It returns false if the body does not implement protocol.CompleteBody.
 func requestIncomplete(r *protocol.Request) bool {
 	body, ok := r.Body.(protocol.CompleteBody)
 	if !ok {
@@ -163,7 +163,7 @@ func (c *admittedRequest) Finish(_ context.Context, x *protocol.Exchange, err er
 	defer func() {
 		c.limiter.release(c.startedAt, c.filter.limits.now(), o)
 		c.limiter = nil
-		c.filter.callPool.Put(c)
+		c.filter.requestPool.Put(c)
 	}()
 	o = c.classify(x, err)
 	return err
@@ -203,8 +203,9 @@ func isFailure(code int) bool {
 	return false
 }
 
-// indexFor returns the index of the level of x. If the header is repeated, indexFor uses the value
-// with the smallest share, so that an additional header makes no request more important.
+// indexFor returns the index of the level of x. If x has the priority header several times,
+// indexFor uses the value with the smallest share, so that an additional header makes no request
+// more important.
 func (l *levels) indexFor(x *protocol.Exchange) (lowest int) {
 	if len(l.list) == 1 {
 		return 0
@@ -225,7 +226,7 @@ func (l *levels) indexFor(x *protocol.Exchange) (lowest int) {
 	}
 }
 
-// indexOf returns the index of the level of a value.
+// indexOf returns the index of the level with this header value, or defaultIndex.
 func (l *levels) indexOf(value string) int {
 	for i := range l.list {
 		if l.list[i].Value == value {

@@ -25,8 +25,8 @@ type params struct {
 const (
 	// minSamples is the minimum number of samples for an update.
 	minSamples = 5
-	// maxLowWindows is the number of consecutive slow windows at the minimum limit after which
-	// minRTT is measured again.
+	// maxLowWindows is the number of consecutive windows at the minimum limit with a gradient below
+	// 1 after which minRTT is measured again.
 	maxLowWindows = 5
 	// measurementDivisor bounds a measurement to minRTTInterval/measurementDivisor.
 	measurementDivisor = 10
@@ -34,8 +34,8 @@ const (
 
 // nextLimit returns the limit that follows limit, and the gradient: minRTT plus the buffer, divided
 // by the sampled duration, between 0.5 and 2. It multiplies limit by the gradient and adds the
-// square root, so that the limit probes for more capacity. The limit does not grow if limitUsed is
-// false.
+// square root of the product, so that the limit probes for more capacity. limitUsed says whether
+// requests used at least half of limit; if not, the limit does not grow.
 func (p *params) nextLimit(limit int64, minRTT, sampled time.Duration, limitUsed bool) (next int64, gradient float64) {
 	gradient = min(max(float64(minRTT)*(1+p.buffer)/float64(max(sampled, 1)), 0.5), 2)
 	target := float64(limit) * gradient
@@ -56,11 +56,11 @@ func (p *params) nextLimit(limit int64, minRTT, sampled time.Duration, limitUsed
 //	            minRTTInterval/measurementDivisor has passed       -> sampling
 //	sampling    the limit is updated at the end of each window,
 //	            from requests that began in it, until
-//	            minRTTInterval has passed or the limit was the
-//	            minimum for several slow windows                   -> measuring
+//	            nextMeasurement or until the limit was the
+//	            minimum for maxLowWindows slow windows             -> measuring
 //
 // The goroutine that ends or rejects a request after the end of a window runs the update; other
-// goroutines do not wait for it. It is safe for concurrent use.
+// goroutines do not wait for it. A controller is safe for concurrent use.
 type controller struct {
 	params *params // set by initialize
 
@@ -69,7 +69,7 @@ type controller struct {
 	peak          atomic.Int64 // maximum of inFlight in this window
 	samples       histogram
 	samplesNeeded atomic.Int64 // samples that the measurement still needs; 0 if none runs
-	sampleSince   atomic.Int64 // ns; earlier requests ran under another limit and are not sampled
+	sampleSince   atomic.Int64 // ns; requests that began earlier ran under another limit and are not sampled
 	phaseEnd      atomic.Int64 // ns; end of the window or the measurement; 0: now
 
 	minRTT   atomic.Int64  // ns; duration of a request at the minimum limit; 0: not measured yet
@@ -79,7 +79,7 @@ type controller struct {
 	measuring       bool          // false: sampling
 	limitToRestore  int64         // limit to restore after the measurement
 	nextMeasurement time.Duration // time of the next measurement
-	lowWindows      int           // consecutive slow windows at the minimum limit
+	lowWindows      int           // consecutive windows at the minimum limit with a gradient below 1
 }
 
 // initialize initializes c, which must be the zero controller. The caller calls it before any other
@@ -98,8 +98,8 @@ func (c *controller) initialize(p *params, now time.Duration) {
 	c.startMeasurement(now)
 }
 
-// acquire adds a request in flight and returns true. It returns false if percent of the limit (at
-// least one request) are already in flight.
+// acquire adds a request in flight and returns true. It returns false if the requests in flight
+// have reached percent of the limit, but always allows one request.
 func (c *controller) acquire(percent int64) bool {
 	for {
 		limit := c.limit.Load()
@@ -124,9 +124,9 @@ func (c *controller) acquire(percent int64) bool {
 type outcome uint8
 
 const (
-	notSampled outcome = iota // not a sample
+	notSampled outcome = iota // the duration says nothing about load
 	succeeded                 // a sample
-	failed                    // a sample only if slow: fast failures say nothing about load
+	failed                    // sampled only if slow: fast failures say nothing about load
 )
 
 // release removes a request in flight that began at start, samples it, and updates the limit if
@@ -139,7 +139,8 @@ func (c *controller) release(start, now time.Duration, o outcome) {
 	c.updateIfDue(now)
 }
 
-// isSlow reports whether a failure with this duration is a sign of overload.
+// isSlow reports whether a failure with this duration is a sign of overload. It returns false
+// during a measurement.
 func (c *controller) isSlow(duration time.Duration) bool {
 	minRTT := c.minRTT.Load()
 	return c.samplesNeeded.Load() <= 0 && minRTT > 0 && int64(duration) > minRTT
@@ -180,9 +181,9 @@ func (c *controller) update(now time.Duration) {
 	}
 }
 
-// beginWindow begins a window. The window is longer than updateInterval if that is shorter than two
-// sampled durations, so that requests under the new limit end in it; but then it lasts at most
-// minRTTInterval/measurementDivisor. The caller holds c.mu.
+// beginWindow begins a window of updateInterval. If two sampled durations are longer, the window
+// lasts that long, but at most minRTTInterval/measurementDivisor, so that requests that begin in it
+// can also end in it. The caller holds c.mu.
 func (c *controller) beginWindow(now, sampled time.Duration) {
 	p := c.params
 	c.sampleSince.Store(int64(now))
@@ -201,8 +202,8 @@ func (c *controller) startMeasurement(now time.Duration) {
 	c.lowWindows = 0
 }
 
-// finishMeasurement ends a measurement. Too few samples leave minRTT unchanged; if it has never
-// been measured, the measurement continues. The caller holds c.mu.
+// finishMeasurement ends a measurement. If there are too few samples, minRTT stays unchanged or, if
+// it was never measured, the measurement is extended. The caller holds c.mu.
 func (c *controller) finishMeasurement(now time.Duration) {
 	p := c.params
 	count := p.minRTTRequests - c.samplesNeeded.Load()
@@ -229,7 +230,7 @@ func (c *controller) adjustLimit(now time.Duration) {
 	p := c.params
 	limit := c.limit.Load()
 	if !c.samples.hasAtLeast(minSamples) {
-		c.phaseEnd.Store(int64(now + p.updateInterval)) // extend the window
+		c.phaseEnd.Store(int64(now + p.updateInterval))
 	} else {
 		sampled, _ := c.samples.drain(p.percentile)
 		c.beginWindow(now, sampled)

@@ -25,8 +25,8 @@ type histogram struct {
 // add counts d.
 func (h *histogram) add(d time.Duration) { h.buckets[bucketOf(d)].Add(1) }
 
-// bucketOf returns the bucket of d. Negative durations are in the first bucket, and durations
-// beyond the range in the last.
+// bucketOf returns the index of the bucket of d. Negative durations are in the first bucket, and
+// durations beyond the range in the last.
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 0)) / uint64(time.Microsecond)
 	if v < bucketsPerOctave {

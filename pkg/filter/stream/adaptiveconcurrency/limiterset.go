@@ -35,8 +35,8 @@ func (s scope) String() string {
 }
 
 // limiterSet holds the limiters of a filter. It survives a reload if the next configuration has the
-// same settings and the same key. It is safe for concurrent use; limiterFor takes a lock only for a
-// scope without its own limiter.
+// same settings and the same filter.Env.Key. It is safe for concurrent use; limiterFor takes a lock
+// only for a scope without its own limiter.
 type limiterSet struct {
 	start     time.Time // immutable; times are relative to it
 	params    params    // immutable
@@ -45,7 +45,7 @@ type limiterSet struct {
 	prefix    string    // immutable; stat_prefix, a label of the metrics
 	registry  *metrics.Registry
 
-	byScope atomic.Pointer[map[scope]*limiter] // replaced under mu
+	byScope atomic.Pointer[map[scope]*limiter] // copied on write; the writer holds mu
 
 	mu       sync.Mutex
 	overflow *limiter // guarded by mu; nil until a scope needs it
@@ -109,8 +109,8 @@ func (l *limiterSet) getOrCreate(s scope) *limiter {
 	return lim
 }
 
-// newLimiter returns a limiter and exports its metrics until the garbage collector frees it. The
-// caller holds l.mu.
+// newLimiter returns a limiter and exports its metrics until the garbage collector frees the
+// limiter. The caller holds l.mu.
 func (l *limiterSet) newLimiter(name string) *limiter {
 	lim := new(limiter)
 	lim.controller.initialize(&l.params, l.now())

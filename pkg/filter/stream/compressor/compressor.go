@@ -1,4 +1,4 @@
-// Package compressor owns the compressor filter, which compresses responses in the coding that the
+// Package compressor implements the compressor filter, which compresses responses in the coding that the
 // client prefers.
 package compressor
 
@@ -14,14 +14,14 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	Disabled    bool     `key:"disabled" doc:"Disables compression, for example for one route." default:"false" example:"true"`
-	Encodings   []string `key:"encodings" doc:"Content codings, gzip and zstd, in order of preference: of those that a client accepts equally, the first is used. Empty: zstd, gzip." example:"[\"gzip\"]"`
-	GzipLevel   int      `key:"gzip_level" doc:"Compression level of gzip, from 1 (fastest) to 9 (smallest)." min:"1" max:"9" default:"5" example:"1"`
-	ZstdLevel   int      `key:"zstd_level" doc:"Compression level of zstd; neighboring levels may be equivalent." min:"1" max:"22" default:"1" example:"3"`
-	MinLength   int64    `key:"min_content_length" doc:"Responses with a smaller Content-Length are not compressed." unit:"bytes" min:"0" default:"256" example:"1024"`
-	ContentType []string `key:"content_type" doc:"Media types to compress, without parameters; text/* means all text types. Empty: the list below." example:"[\"text/*\", \"application/json\"]"`
-	KeepStrong  bool     `key:"disable_on_etag_header" doc:"Does not compress responses with a strong ETag; otherwise the ETag becomes weak." default:"false" example:"true"`
-	HideRequest bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the application does not compress." default:"false" example:"true"`
+	Disabled             bool     `key:"disabled" doc:"Disables compression, for example for one route." default:"false" example:"true"`
+	Encodings            []string `key:"encodings" doc:"Content codings, gzip and zstd, in order of preference: of those that a client accepts equally, the first is used. Empty: zstd, gzip." example:"[\"gzip\"]"`
+	GzipLevel            int      `key:"gzip_level" doc:"Compression level of gzip, from 1 (fastest) to 9 (smallest)." min:"1" max:"9" default:"5" example:"1"`
+	ZstdLevel            int      `key:"zstd_level" doc:"Compression level of zstd; neighboring levels may be equivalent." min:"1" max:"22" default:"1" example:"3"`
+	MinLength            int64    `key:"min_content_length" doc:"Responses with a smaller Content-Length are not compressed." unit:"bytes" min:"0" default:"256" example:"1024"`
+	ContentType          []string `key:"content_type" doc:"Media types to compress, without parameters; text/* means all text types. Empty: the list below." example:"[\"text/*\", \"application/json\"]"`
+	KeepStrong           bool     `key:"disable_on_etag_header" doc:"Does not compress responses with a strong ETag; otherwise the ETag becomes weak." default:"false" example:"true"`
+	RemoveAcceptEncoding bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the application does not compress." default:"false" example:"true"`
 }
 
 // defaultContentTypes returns the media types that are compressed by default. text/event-stream is
@@ -91,7 +91,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := coding.Policy{MinLength: c.MinLength, Types: c.ContentType, KeepStrongTags: c.KeepStrong, HideRequest: c.HideRequest}
+	p := coding.Policy{MinLength: c.MinLength, Types: c.ContentType, KeepStrongTags: c.KeepStrong, RemoveAcceptEncoding: c.RemoveAcceptEncoding}
 	if len(p.Types) == 0 {
 		p.Types = defaultContentTypes()
 	}

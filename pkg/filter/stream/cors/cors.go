@@ -1,4 +1,4 @@
-// Package cors owns the cors filter. It tells browsers which other origins may use a route (Fetch
+// Package cors implements the cors filter. It tells browsers which other origins may use a route (Fetch
 // standard, CORS protocol) and responds to their preflights.
 package cors
 
@@ -155,14 +155,14 @@ const (
 	originKey = "origin"
 )
 
-// evaluate returns the origin of a request, "" if it has none, and whether it is allowed. It counts
-// both results.
+// evaluate returns the origin of a request, "" if it has none, and whether the policy allows the
+// origin. It counts a request with an origin as valid or invalid.
 func (c *cors) evaluate(x *protocol.Exchange) (origin string, ok bool) {
 	origin, _, more := c.policy.originField.Value(x, 0)
 	if origin == "" && !more {
 		return "", false
 	}
-	// A browser sends one origin (RFC 6454 7.3). A request with several is not allowed.
+	// A browser sends one Origin header (RFC 6454 7.3). A request with several is not allowed.
 	ok = !more && (c.policy.anyOrigin || match.AnyMatches(c.policy.origins, origin))
 	if ok {
 		c.valid.Add(1)

@@ -1,4 +1,4 @@
-// Package csrf owns the csrf filter, which rejects unsafe requests that a browser sends on behalf
+// Package csrf implements the csrf filter, which rejects unsafe requests that a browser sends on behalf
 // of a page of another origin.
 package csrf
 
@@ -142,8 +142,8 @@ func (c *csrf) evaluate(x *protocol.Exchange) error {
 
 // sourceOf returns the host and port of the page that sent a request, from Origin or, without it,
 // from Referer. ok is false if both are missing or one is repeated. source is "" if the header has
-// no HTTP URL. Origin is "null" if a page hides its origin or another site has redirected the
-// request; Referer would still name the first page.
+// no HTTP URL, also for the origin "null", which browsers send if a page hides its origin or
+// another site redirected the request. In that case Referer would still name the first page.
 func sourceOf(h *protocol.Header) (source string, ok bool) {
 	for _, name := range [...]string{"Origin", "Referer"} {
 		origin := ""

@@ -1,4 +1,4 @@
-// Package decompressor owns the decompressor filter, which decompresses requests within limits, so
+// Package decompressor implements the decompressor filter, which decompresses requests within limits, so
 // that later filters and the host receive the decompressed body.
 package decompressor
 

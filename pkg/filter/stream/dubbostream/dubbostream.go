@@ -1,4 +1,4 @@
-// Package dubbostream owns the dubbo_stream filter. It makes Dubbo requests match HTTP route
+// Package dubbostream implements the dubbo_stream filter. It makes Dubbo requests match HTTP route
 // tables, as control planes generate them: the domain is the service, the path is "/", and the
 // pod's labels are headers.
 package dubbostream

@@ -56,7 +56,7 @@ type bufferedBody struct {
 	buffered          []byte // the bytes already read
 	readPos           int    // number of buffered bytes that Read has returned
 	complete          bool   // buffered is the complete body, and its end was read
-	hasDeclaredLength bool   // buffered has the declared length
+	hasDeclaredLength bool   // buffered is the complete body: it has the declared length
 }
 
 // minGrowth is the minimum size, in bytes, by which the buffer grows.

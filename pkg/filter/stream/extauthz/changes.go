@@ -57,7 +57,7 @@ func removeOtherSpellings(h *protocol.Header, name string) {
 }
 
 // validate returns an error if Weft does not support one of the changes; the caller then treats the
-// response as invalid. rpc says that the message is an RPC request.
+// service's response as invalid. rpc says that the changes apply to an RPC request.
 func (c changes) validate(rpc bool) error {
 	for i := range c {
 		if name := c[i].name; !isToken(name) || isFraming(name) || rpc && isRouting(name) {

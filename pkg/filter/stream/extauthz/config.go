@@ -133,8 +133,8 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// misplaced returns a key that needs a service although c has none, or "". A security filter must
-// not ignore a setting.
+// misplaced returns a key of c that has an effect only with an authorization service, if c
+// configures none. Otherwise it returns "". A security filter must not ignore a setting.
 func (c *Config) misplaced() string {
 	if c.HTTP != nil || c.GRPC != nil {
 		return ""
@@ -171,8 +171,8 @@ func (c *Config) errorStatus() int {
 	return c.OnError.Code
 }
 
-// inherit returns the effective configuration of a route. If route has no service, it overrides
-// only a part of the listener's configuration.
+// inherit returns the effective configuration of a route. If route configures no service, only its
+// disabled and check_settings override the listener's configuration.
 func inherit(listener, route any) any {
 	base, override := listener.(*Config), route.(*Config) //nolint:forcetypeassert // what Config returned
 	if override.HTTP != nil || override.GRPC != nil {

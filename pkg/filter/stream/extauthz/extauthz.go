@@ -1,4 +1,4 @@
-// Package extauthz owns the ext_authz filter, which asks an authorization service whether to allow
+// Package extauthz implements the ext_authz filter, which asks an authorization service whether to allow
 // a request.
 //
 // A request passes through:
@@ -61,20 +61,20 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 // authClient sends checks to the authorization service.
 type authClient interface {
 	// check returns the decision of the service about x. sentBody is the body for the service;
-	// partial reports that it is only the beginning. check returns an error if the service is
-	// unavailable or its response is invalid; the reason is ReasonDownstreamDisconnect if the client
-	// has disconnected.
+	// partial reports that sentBody is only the beginning of the request body. check returns an
+	// error if the service is unavailable or its response is invalid; the reason is
+	// ReasonDownstreamDisconnect if the client has disconnected.
 	check(ctx context.Context, x *protocol.Exchange, sentBody []byte, partial bool) (decision, error)
 }
 
-// decision is the decision of the service. It has no reference to the exchange with the service.
+// decision is the decision of the service. It does not borrow from the exchange with the service.
 type decision struct {
 	allowed bool
-	status  int    // of a rejection
-	body    string // of a rejection
+	status  int    // response status of a rejection
+	body    string // response body of a rejection
 
-	request  changes // of the headers of an allowed request
-	response changes // of the headers of the response to the client
+	request  changes // changes of the headers of an allowed request
+	response changes // changes of the headers of the response to the client
 	metadata []metadataValue
 }
 
@@ -97,7 +97,7 @@ func (a authz) wrap(next protocol.Service) protocol.Service {
 
 // Start implements protocol.Service.
 func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
-	dropFailureClaim(x)
+	removeClientFailureHeader(x)
 	if a.config.Disabled || a.client == nil {
 		a.removeReservedHeaders(x)
 		return a.next.Start(ctx, x)
@@ -109,11 +109,12 @@ func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 // match.IsUnidentifiedCall.
 var errUnidentifiedCall = errors.New("ext_authz: the RPC request does not identify its method, or a provider may read it as another")
 
-// errConnect is the reason to reject CONNECT with an HTTP service, which would receive the method
-// CONNECT.
+// errConnect is the reason to reject CONNECT: an HTTP service would receive the method CONNECT,
+// too.
 var errConnect = errors.New("ext_authz: an HTTP service cannot check a CONNECT request")
 
-// evaluate serves x on a goroutine that may block.
+// evaluate asks the service about x and serves x if it is allowed. It runs on a goroutine that may
+// wait.
 func (a *authz) evaluate(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	rejectErr := error(nil)
@@ -165,9 +166,9 @@ const failureHeader = "X-Envoy-Auth-Failure-Mode-Allowed"
 // filter set.
 const keyFailureModeAllowed = "failure_mode_allowed"
 
-// dropFailureClaim removes failureHeader, in every spelling, unless an earlier ext_authz filter set
-// it. Neither the service nor the application receives a client's failureHeader.
-func dropFailureClaim(x *protocol.Exchange) {
+// removeClientFailureHeader removes failureHeader, in every spelling, unless an earlier ext_authz
+// filter set it. Neither the service nor the application receives a client's failureHeader.
+func removeClientFailureHeader(x *protocol.Exchange) {
 	h := &x.Request.Header
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		name := h.At(i).Name
@@ -181,8 +182,8 @@ func dropFailureClaim(x *protocol.Exchange) {
 	}
 }
 
-// handleFailure handles the failure err of the service: it rejects x, or forwards it if the filter
-// fails open.
+// handleFailure rejects x because the service failed with err, or forwards x if the filter fails
+// open.
 func (a *authz) handleFailure(ctx context.Context, x *protocol.Exchange, err error) error {
 	a.removeReservedHeaders(x)
 	if !a.config.failsOpen() {

@@ -63,7 +63,7 @@ func (c *grpcClient) check(ctx context.Context, x *protocol.Exchange, sentBody [
 	r.Header.Add("grpc-timeout", strconv.FormatInt(max(time.Until(authExchange.Deadline).Milliseconds(), 1), 10)+"m")
 	c.rules.mutation.Apply(x, &r.Header)
 	b := appendCheckRequest(make([]byte, prefixLen), c.attributes(x, sentBody, partial))
-	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // headers and max_request_bytes are bounded
+	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // does not overflow: headers and max_request_bytes are bounded
 	r.Body, r.ContentLength = protocol.NewStringBody(string(b)), -1
 	err = c.clusters.Call(ctx, filter.Target{Cluster: c.cluster, Protocol: config.HTTP2}, authExchange, func() error {
 		response, err := readMessage(&authExchange.Response)

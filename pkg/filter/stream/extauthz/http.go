@@ -80,8 +80,8 @@ func (r *rules) sendsHeader(name string) bool {
 	return r.allHeaders || r.sentHeaders.matches(name) || protocol.EqualFold(name, authorization)
 }
 
-// newCheckExchange returns an exchange for the service. It ends after timeout, at x's deadline, or
-// when x's client disconnects.
+// newCheckExchange returns an exchange with the service. The exchange ends after timeout, at x's
+// deadline, or when x's client disconnects.
 func newCheckExchange(x *protocol.Exchange, timeout time.Duration) *protocol.Exchange {
 	authExchange := new(protocol.Exchange)
 	authExchange.Reset()
@@ -123,7 +123,7 @@ func (c *httpClient) parseResponse(r *protocol.Response, rpc bool) (d decision, 
 	return d, errors.Join(d.request.validate(rpc), d.response.validate(false))
 }
 
-// removals returns the removals for the request headers that a response lists.
+// removals returns changes that remove the request headers that a response lists in removeHeaders.
 func removals(h *protocol.Header) (list changes) {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, removeHeaders) {

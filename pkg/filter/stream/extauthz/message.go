@@ -164,14 +164,14 @@ type metadataValue struct {
 
 // Limits of dynamic_metadata.
 const (
-	maxDepth          = 16   // depth of nested structs and of nested lists
-	maxMetadataValues = 1000 // number of values
+	maxDepth          = 16   // maximum depth of nested structs, and of nested lists
+	maxMetadataValues = 1000 // maximum number of values in one response
 )
 
 var errTruncated = errors.New("truncated message")
 
 // parseFields calls field for each field of a message. content is set for a length-delimited field,
-// and value for a numeric field. field ignores unknown field numbers.
+// and value for a numeric field. field must ignore numbers that it does not know.
 func parseFields(b []byte, field func(number int, typ protowire.Type, content []byte, value uint64) error) error {
 	for len(b) > 0 {
 		number, typ, n := protowire.ConsumeTag(b)
@@ -388,7 +388,7 @@ func (r *checkResponse) parseStruct(b []byte, path []string) error {
 }
 
 // parseValue parses the google.protobuf.Value at path. listDepth is the number of lists that
-// contain it.
+// enclose the value.
 func (r *checkResponse) parseValue(b []byte, path []string, listDepth int) error {
 	add := func(text string) error {
 		if len(r.metadata) >= maxMetadataValues {

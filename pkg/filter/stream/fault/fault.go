@@ -1,4 +1,4 @@
-// Package fault owns the fault filter, which delays or aborts a fraction of the requests, to test
+// Package fault implements the fault filter, which delays or aborts a fraction of the requests, to test
 // how clients handle faults.
 package fault
 
@@ -204,7 +204,7 @@ func httpStatus(code int) int {
 	return statuses[code]
 }
 
-// selects samples one request with fraction.
+// selects takes one random sample and reports whether fraction includes it.
 func (f *fault) selects(fraction match.Fraction) bool {
 	return !fraction.IsZero() && fraction.Includes(f.random())
 }
@@ -234,7 +234,6 @@ func waitDelay(ctx context.Context, x *protocol.Exchange, d time.Duration) error
 	return protocol.NewFault(protocol.Draining, err)
 }
 
-// compileHeaders compiles the header conditions.
 func compileHeaders(headers []HeaderMatch) ([]match.HeaderMatcher, error) {
 	matchers := make([]match.HeaderMatcher, len(headers))
 	for i, h := range headers {

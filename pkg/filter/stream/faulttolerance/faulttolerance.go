@@ -1,6 +1,6 @@
-// Package faulttolerance owns the fault_tolerance filter. It ejects hosts that fail much more often
-// than the other hosts of their cluster. It only configures the outlier detection of the clusters;
-// it forwards requests unchanged and adds no cost to them.
+// Package faulttolerance implements the fault_tolerance filter. It ejects hosts that fail much more
+// often than the other hosts of their cluster. The filter only configures the outlier detection of
+// the clusters; it forwards requests unchanged.
 package faulttolerance
 
 import (

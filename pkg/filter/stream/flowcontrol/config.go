@@ -15,7 +15,7 @@ type Config struct {
 	Name    string `key:"app_name" doc:"Value of the metric label stat_prefix." example:"\"shop\""`
 	Switch  *bool  `key:"global_switch" doc:"Enables the rules. In MOSN, an absent value means false; here it is required if there are rules." example:"true"`
 	Monitor bool   `key:"monitor" doc:"Only counts requests that exceed a rule, and lets them pass." default:"false" example:"true"`
-	Key     string `key:"limit_key_type" doc:"What identifies a resource: PATH is the path without the query, ARG is the query, URI is both as the client sent them. URL is the same as URI." enum:"PATH|ARG|URI|URL" default:"PATH" example:"\"PATH\""`
+	KeyType string `key:"limit_key_type" doc:"What identifies a resource: PATH is the path without the query, ARG is the query, URI is both as the client sent them. URL is the same as URI." enum:"PATH|ARG|URI|URL" default:"PATH" example:"\"PATH\""`
 	Action  Action `key:"action" doc:"Response to requests that exceed a rule."`
 	Rules   []Rule `key:"rules" doc:"The rules; a request must pass all rules for its resource, in this order."`
 

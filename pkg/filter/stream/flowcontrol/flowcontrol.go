@@ -1,5 +1,5 @@
-// Package flowcontrol owns the flowControlFilter, which is compatible with MOSN's filter. It limits
-// the requests to each resource by Sentinel rules.
+// Package flowcontrol implements flowControlFilter, which is compatible with MOSN's filter. It
+// limits the requests to each resource by Sentinel rules.
 //
 //	Config   the configuration of the filter           config.go
 //	rule     admits, delays or rejects requests        rule.go
@@ -72,7 +72,7 @@ func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &flowControl{plan: p, key: c.Key, monitor: c.Monitor, action: c.Action, start: fac.start}
+	f := &flowControl{plan: p, keyType: c.KeyType, monitor: c.Monitor, action: c.Action, start: fac.start}
 	if f.action.Status == 0 {
 		f.action.Status = defaultStatus
 	}
@@ -91,20 +91,20 @@ func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 			rejected: env.Metrics.Counter(rejectedMetric(), c.Name, label),
 		})
 	}
-	f.callPool.New = func() any { return &inFlightCall{filter: f} }
+	f.requestPool.New = func() any { return &inFlightRequest{filter: f} }
 	return func(next protocol.Service) protocol.Service { return &limitedService{f, next} }, nil
 }
 
 // flowControl is a compiled configuration. Only its rules, counters and pool change.
 type flowControl struct {
-	plan     *plan
-	key      string
-	monitor  bool
-	action   Action
-	start    time.Time
-	rules    *[]*rule       // same indexes as plan.rules
-	counters []ruleCounters // same indexes as plan.rules
-	callPool sync.Pool      // of *inFlightCall
+	plan        *plan
+	keyType     string
+	monitor     bool
+	action      Action
+	start       time.Time
+	rules       *[]*rule       // same indexes as plan.rules
+	counters    []ruleCounters // same indexes as plan.rules
+	requestPool sync.Pool      // of *inFlightRequest
 }
 
 type ruleCounters struct{ passed, queued, blocked, rejected *metrics.Counter }
@@ -133,8 +133,8 @@ func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error 
 			return nil
 		}
 	}
-	if g.call != nil {
-		x.PushFinisher(g.call)
+	if g.inFlight != nil {
+		x.PushFinisher(g.inFlight)
 	}
 	if g.wait > 0 {
 		return x.RunBlocking(ctx, &delayedService{f, g.wait})
@@ -145,23 +145,23 @@ func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error 
 // resource returns the resource of x, as limit_key_type selects it.
 func (f *flowControl) resource(x *protocol.Exchange) string {
 	original := x.OriginalPath()
-	if f.key == "URI" || f.key == "URL" {
+	if f.keyType == "URI" || f.keyType == "URL" {
 		return original
 	}
 	path, query, _ := strings.Cut(original, "?")
-	if f.key == "ARG" {
+	if f.keyType == "ARG" {
 		return query
 	}
 	return path
 }
 
-// grant is the state that rules have granted to a request.
+// grant records what the rules have granted to one request.
 type grant struct {
 	now         time.Duration
-	wait        time.Duration // time until the last of the request's turns
-	ruleIndexes [8]uint16     // indexes of rules to refund; refund ignores rules beyond the eighth
-	count       int
-	call        *inFlightCall // nil: no rule limits requests in flight
+	wait        time.Duration    // time until the latest of the turns that throttling rules have assigned
+	ruleIndexes [8]uint16        // indexes of rules to refund; rules beyond the eighth are not refunded
+	count       int              // number of ruleIndexes in use
+	inFlight    *inFlightRequest // nil: no rule limits requests in flight
 }
 
 // reject sends the local reply of a rejection. It does what Exchange.Fail does, without allocating,
@@ -193,10 +193,10 @@ func (f *flowControl) applyRule(x *protocol.Exchange, g *grant, i int) bool {
 		g.wait = wait
 	}
 	if r.limit.kind == kindConcurrency {
-		if g.call == nil {
-			g.call = f.callPool.Get().(*inFlightCall) //nolint:forcetypeassert // what New returns
+		if g.inFlight == nil {
+			g.inFlight = f.requestPool.Get().(*inFlightRequest) //nolint:forcetypeassert // what New returns
 		}
-		g.call.rules = append(g.call.rules, r)
+		g.inFlight.rules = append(g.inFlight.rules, r)
 	} else if g.count < len(g.ruleIndexes) {
 		g.ruleIndexes[g.count] = uint16(i)
 		g.count++
@@ -204,8 +204,8 @@ func (f *flowControl) applyRule(x *protocol.Exchange, g *grant, i int) bool {
 	return true
 }
 
-// maxWait returns the maximum time that x may wait for a turn of r. x must not take a turn after
-// its deadline, because that would only delay later requests.
+// maxWait returns the maximum time that x may wait for a turn of r. A turn after the deadline of x
+// would only delay later requests.
 func (f *flowControl) maxWait(x *protocol.Exchange, r *rule) time.Duration {
 	if f.monitor || r.limit.kind != kindThrottling || x.Deadline.IsZero() {
 		return math.MaxInt64
@@ -213,13 +213,13 @@ func (f *flowControl) maxWait(x *protocol.Exchange, r *rule) time.Duration {
 	return max(time.Until(x.Deadline), 0)
 }
 
-// refund returns the grants of g to their rules.
+// refund undoes what the rules have granted to g.
 func (f *flowControl) refund(g *grant) {
 	for _, i := range g.ruleIndexes[:g.count] {
 		(*f.rules)[i].refund(g.now)
 	}
-	if g.call != nil {
-		g.call.release()
+	if g.inFlight != nil {
+		g.inFlight.release()
 	}
 }
 
@@ -241,24 +241,24 @@ func (s *delayedService) Serve(ctx context.Context, x *protocol.Exchange) error 
 	}
 }
 
-// inFlightCall is a request that counts against rules for requests in flight.
-type inFlightCall struct {
+// inFlightRequest is a request that counts against rules for requests in flight.
+type inFlightRequest struct {
 	filter *flowControl // immutable
 	rules  []*rule
 }
 
 // Finish implements protocol.Finisher.
-func (c *inFlightCall) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
+func (c *inFlightRequest) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
 	c.release()
 	return err
 }
 
 // release ends the request and puts c into the pool. The caller must not use c afterwards.
-func (c *inFlightCall) release() {
+func (c *inFlightRequest) release() {
 	for i, r := range c.rules {
 		r.release()
 		c.rules[i] = nil
 	}
 	c.rules = c.rules[:0]
-	c.filter.callPool.Put(c)
+	c.filter.requestPool.Put(c)
 }

@@ -26,11 +26,11 @@ type limit struct {
 	coldFactor  float64       // divisor of the threshold after an idle period
 }
 
-// minInterval is the minimum interval.
+// minInterval is the minimum of limit.interval: each bucket then covers at least one millisecond.
 const minInterval = bucketCount * time.Millisecond
 
-// rule is a limit with its state. Times are relative to a start that the caller chooses; they never
-// decrease. It is safe for concurrent use.
+// rule is a limit with its state. Times are durations since a start that the caller chooses; they
+// never decrease. A rule is safe for concurrent use.
 type rule struct {
 	limit    limit
 	window   window
@@ -71,8 +71,8 @@ func (r *rule) take(now, maxWait time.Duration) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// refund undoes a take at now, because another rule rejected the request. Turns of kindThrottling
-// are not undone.
+// refund undoes a take at now, because another rule rejected the request. It does not return turns
+// of kindThrottling.
 func (r *rule) refund(now time.Duration) {
 	switch r.limit.kind {
 	case kindQPS:
@@ -148,7 +148,7 @@ func (w *window) refund(now, interval time.Duration) {
 
 // pacer assigns evenly spaced turns to requests.
 type pacer struct {
-	last atomic.Int64 // ns; time of the last turn
+	last atomic.Int64 // ns; time of the last assigned turn
 }
 
 // take assigns the next turn, unless the wait would be longer than maxWait.

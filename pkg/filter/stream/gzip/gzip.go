@@ -1,4 +1,4 @@
-// Package gzip owns the gzip filter, which compresses responses for clients that accept gzip. It
+// Package gzip implements the gzip filter, which compresses responses for clients that accept gzip. It
 // has the settings of MOSN's gzip filter.
 package gzip
 

@@ -1,4 +1,4 @@
-// Package headermutation owns the header_mutation filter, which adds, replaces and removes headers
+// Package headermutation implements the header_mutation filter, which adds, replaces and removes headers
 // of requests and responses, for a listener or, with per_filter_config, for a route.
 package headermutation
 

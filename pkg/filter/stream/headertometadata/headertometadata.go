@@ -1,5 +1,5 @@
-// Package headertometadata owns the header_to_metadata filter, which copies request headers and
-// cookies to metadata for load balancers and policies.
+// Package headertometadata implements the header_to_metadata filter, which copies request headers
+// and cookies to metadata for load balancers and policies.
 package headertometadata
 
 import (
@@ -218,7 +218,7 @@ func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) erro
 // apply writes the values that r selects to x.Metadata and reports whether the header or cookie is
 // present.
 func (r *rule) apply(x *protocol.Exchange) (present bool) {
-	write := (*protocol.Metadata).Set // replaces the value of an earlier rule
+	set := (*protocol.Metadata).Set // replaces the value of an earlier rule
 	for n, more := 0, true; more; n++ {
 		var value string
 		var ok bool
@@ -226,12 +226,12 @@ func (r *rule) apply(x *protocol.Exchange) (present bool) {
 			break
 		}
 		present = true
-		if value != "" && r.present != nil && r.present.write(&x.Metadata, value, write) {
-			write = (*protocol.Metadata).AddRepeated
+		if value != "" && r.present != nil && r.present.write(&x.Metadata, value, set) {
+			set = (*protocol.Metadata).AddRepeated
 		}
 	}
 	if !present && r.missing != nil {
-		r.missing.write(&x.Metadata, "", write)
+		r.missing.write(&x.Metadata, "", set)
 	}
 	return present
 }
@@ -248,10 +248,11 @@ func (r *rule) value(x *protocol.Exchange, n int) (value string, ok, more bool) 
 // maxValueBytes is the maximum length of a value in bytes, which is Envoy's limit.
 const maxValueBytes = 8 << 10
 
-// write writes p to m and reports whether it did. A fixed p.Value is always written. Otherwise write
-// writes value, the value of the header, unless it is too long, cannot be decoded, is not a number
-// as required, or is empty after the rewrite.
-func (p *compiledPair) write(m *protocol.Metadata, value string, write func(m *protocol.Metadata, namespace, key, value string)) bool {
+// write adds p to m and reports whether it did. It always adds a fixed p.Value, which replaces
+// earlier values. Otherwise it decodes and rewrites value, the value of the header or cookie, and
+// adds the result with set. It adds nothing if value is longer than maxValueBytes or cannot be
+// decoded, or if the result is empty or is not a number although p.Type is NUMBER.
+func (p *compiledPair) write(m *protocol.Metadata, value string, set func(m *protocol.Metadata, namespace, key, value string)) bool {
 	switch {
 	case p.Value != "":
 		m.Set(p.Namespace, p.Key, p.Value)
@@ -276,7 +277,7 @@ func (p *compiledPair) write(m *protocol.Metadata, value string, write func(m *p
 		}
 	}
 	if value != "" {
-		write(m, p.Namespace, p.Key, value)
+		set(m, p.Namespace, p.Key, value)
 	}
 	return value != ""
 }

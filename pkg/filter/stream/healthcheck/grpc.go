@@ -38,8 +38,8 @@ type grpcHealth struct {
 	minHealthy minHealthy
 }
 
-// isGRPCHealthCall reports whether x is a call of the health checking protocol over HTTP/2. gRPC
-// responses end with trailers, which every HTTP/2 client supports.
+// isGRPCHealthCall reports whether x is a call of the health checking protocol over HTTP/2. Over
+// HTTP/1.1, a client may not support the trailers that end a gRPC response.
 func isGRPCHealthCall(x *protocol.Exchange) bool {
 	return x.Request.Method == "POST" && strings.HasPrefix(x.Request.Path, healthService) &&
 		x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
@@ -90,7 +90,7 @@ const (
 )
 
 // readService returns the service name in the request message in body, or a status other than
-// statusOK if the message is invalid. err is an error of reading body.
+// statusOK if the message is invalid. err reports that reading body failed.
 func readService(body protocol.Body) (name string, status int, err error) {
 	content := make([]byte, maxRequestBytes)
 	n := 0

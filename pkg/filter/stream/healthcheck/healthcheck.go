@@ -1,5 +1,5 @@
-// Package healthcheck owns the healthcheck filter. It responds to health checks of Weft instead of
-// the application, or forwards them and caches the status of the response.
+// Package healthcheck implements the healthcheck filter. It responds to health checks of Weft
+// instead of the application, or forwards them and caches the status of the response.
 package healthcheck
 
 import (
@@ -102,7 +102,7 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 type healthCheck struct {
 	endpoint   string                // "": any path, if there are headers
 	headers    []match.HeaderMatcher // all of them must match
-	grpc       *grpcHealth           // nil: none
+	grpc       *grpcHealth           // nil: gRPC health checks are not configured
 	cache      *statusCache          // nil: the filter responds, not the application
 	minHealthy minHealthy
 	responded  *metrics.Counter
@@ -113,7 +113,7 @@ type healthCheck struct {
 func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch {
 	case h.isHealthCheck(x):
-		return h.reply(ctx, x)
+		return h.handleHealthCheck(ctx, x)
 	case h.grpc != nil && isGRPCHealthCall(x):
 		h.responded.Add(1)
 		return x.RunBlocking(ctx, h.grpc) // the body may be incomplete
@@ -121,8 +121,8 @@ func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	return h.next.Start(ctx, x)
 }
 
-// reply sends a local reply to x, a health check, or forwards x to the application.
-func (h *healthCheck) reply(ctx context.Context, x *protocol.Exchange) error {
+// handleHealthCheck sends a local reply to x, or forwards x to the application.
+func (h *healthCheck) handleHealthCheck(ctx context.Context, x *protocol.Exchange) error {
 	if h.cache != nil {
 		if status, ok := h.cache.get(); ok {
 			h.responded.Add(1)
@@ -154,8 +154,8 @@ func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error)
 	return err
 }
 
-// isClientReason reports whether reason is caused by the client, its request or a filter. The
-// result then does not show whether the application is healthy.
+// isClientReason reports whether reason is caused by the client, its request or a filter. Such a
+// reason does not show whether the application is healthy.
 func isClientReason(reason protocol.Reason) bool {
 	switch reason {
 	case protocol.RateLimited, protocol.FaultInjected, protocol.VersionNotSupported, protocol.NotImplemented:
@@ -213,7 +213,7 @@ type statusCache struct {
 
 	mu      sync.Mutex
 	status  int       // guarded by mu
-	expires time.Time // guarded by mu; when status expires
+	expires time.Time // guarded by mu
 }
 
 // get returns the status. ok is false if there is none or it has expired.

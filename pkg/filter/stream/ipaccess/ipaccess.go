@@ -1,5 +1,5 @@
-// Package ipaccess owns the ip_access filter, which allows or denies requests by the address of the
-// client.
+// Package ipaccess implements the ip_access filter, which allows or denies requests by the address
+// of the client.
 package ipaccess
 
 import (

@@ -1,5 +1,5 @@
-// Package istiostats owns the filters called istio_stats. They count requests and relayed
-// connections by the workloads at both ends, under Istio's metric names, as the sidecars of an
+// Package istiostats implements the filters called istio_stats. They count requests and relayed
+// connections by source and destination workload, under Istio's metric names, as the sidecars of an
 // Istio mesh do.
 //
 //	Config              configuration of the stream filter   istiostats.go

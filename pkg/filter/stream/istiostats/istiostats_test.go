@@ -180,7 +180,7 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 		{name: "no host header fallback", settings: strings.Replace(inbound, "{", `{"disable_host_header_fallback": true, `, 1), change: func(*protocol.Exchange) {}, want: map[string]string{
 			"destination_service": "local", "destination_service_name": "local",
 		}},
-		{name: "host too long", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", maxHostBytes+1) }, want: map[string]string{
+		{name: "host too long", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", maxAuthorityBytes+1) }, want: map[string]string{
 			"destination_service": "local", "destination_service_name": "local",
 		}},
 		{name: "fault", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.ConnectFailure, 502 }, want: map[string]string{

@@ -9,13 +9,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// Indexes of labels: first those of each end, then the others. Only requests have labels from index
-// sessionLabels on.
+// Indexes of the labels: reporter, source, destination, then the others. Sessions have only the
+// labels before index sessionLabels.
 const (
 	sourceLabels      = 1
-	destinationLabels = sourceLabels + endCount
+	destinationLabels = sourceLabels + sideCount
 
-	labelService          = destinationLabels + endCount
+	labelService          = destinationLabels + sideCount
 	labelServiceName      = labelService + 1
 	labelServiceNamespace = labelService + 2
 	labelProtocol         = labelService + 3
@@ -28,27 +28,28 @@ const (
 	labelCount    = labelStatus + 1
 )
 
-// Indexes of the labels of one end, relative to sourceLabels or destinationLabels.
+// Indexes of the labels of the source or of the destination, relative to sourceLabels or
+// destinationLabels.
 const (
-	endWorkload = iota
-	endNamespace
-	endPrincipal
-	endApp
-	endVersion
-	endService
-	endRevision
-	endCluster
+	sideWorkload = iota
+	sideNamespace
+	sidePrincipal
+	sideApp
+	sideVersion
+	sideService
+	sideRevision
+	sideCluster
 
-	endCount
+	sideCount
 )
 
 // labelNames returns the label names by index.
 func labelNames() []string {
 	names := make([]string, labelCount)
 	names[0] = "reporter"
-	for i, suffix := range [endCount]string{
-		endWorkload: "workload", endNamespace: "workload_namespace", endPrincipal: "principal", endApp: "app", endVersion: "version",
-		endService: "canonical_service", endRevision: "canonical_revision", endCluster: "cluster",
+	for i, suffix := range [sideCount]string{
+		sideWorkload: "workload", sideNamespace: "workload_namespace", sidePrincipal: "principal", sideApp: "app", sideVersion: "version",
+		sideService: "canonical_service", sideRevision: "canonical_revision", sideCluster: "cluster",
 	} {
 		names[sourceLabels+i], names[destinationLabels+i] = "source_"+suffix, "destination_"+suffix
 	}
@@ -68,32 +69,32 @@ const (
 // labelValues returns the label values of exchanges or sessions with key k.
 func (s *stats) labelValues(k *key) (values [labelCount]string) {
 	peer, ok := workload.Parse(k.peer)
-	peerValues := [endCount]string{
-		endWorkload: peer.Name, endNamespace: cmp.Or(namespaceOf(k.peerPrincipal), peer.Namespace), endPrincipal: k.peerPrincipal,
-		endApp: peer.App, endVersion: peer.Version, endService: peer.Service, endCluster: peer.Cluster,
+	peerValues := [sideCount]string{
+		sideWorkload: peer.Name, sideNamespace: cmp.Or(namespaceOf(k.peerPrincipal), peer.Namespace), sidePrincipal: k.peerPrincipal,
+		sideApp: peer.App, sideVersion: peer.Version, sideService: peer.Service, sideCluster: peer.Cluster,
 	}
 	for i := range peerValues {
 		peerValues[i] = cmp.Or(peerValues[i], unknown)
 	}
-	peerValues[endRevision] = latest
+	peerValues[sideRevision] = latest
 	if ok {
-		peerValues[endRevision] = cmp.Or(peer.Revision, latest)
+		peerValues[sideRevision] = cmp.Or(peer.Revision, latest)
 	}
 	w := &s.Workload
-	localValues := [endCount]string{
-		endWorkload: w.Name, endNamespace: w.Namespace, endPrincipal: cmp.Or(k.localPrincipal, unknown),
-		endApp: w.App, endVersion: w.Version, endService: w.Service, endRevision: w.Revision, endCluster: w.Cluster,
+	localValues := [sideCount]string{
+		sideWorkload: w.Name, sideNamespace: w.Namespace, sidePrincipal: cmp.Or(k.localPrincipal, unknown),
+		sideApp: w.App, sideVersion: w.Version, sideService: w.Service, sideRevision: w.Revision, sideCluster: w.Cluster,
 	}
 	values[0] = s.Reporter
 	if s.Reporter == source {
 		copy(values[sourceLabels:], localValues[:])
 		copy(values[destinationLabels:], peerValues[:])
-		values[labelService], values[labelServiceName] = cmp.Or(k.service, unknown), cmp.Or(k.name, unknown)
-		values[labelServiceNamespace], values[labelSecurity] = peerValues[endNamespace], unknown
+		values[labelService], values[labelServiceName] = cmp.Or(k.service, unknown), cmp.Or(k.serviceName, unknown)
+		values[labelServiceNamespace], values[labelSecurity] = peerValues[sideNamespace], unknown
 	} else {
 		copy(values[sourceLabels:], peerValues[:])
 		copy(values[destinationLabels:], localValues[:])
-		values[labelService], values[labelServiceName] = cmp.Or(k.service, w.Service), cmp.Or(k.name, w.Service)
+		values[labelService], values[labelServiceName] = cmp.Or(k.service, w.Service), cmp.Or(k.serviceName, w.Service)
 		values[labelServiceNamespace], values[labelSecurity] = w.Namespace, "none"
 		if k.peerPrincipal != "" && k.localPrincipal != "" {
 			values[labelSecurity] = "mutual_tls"

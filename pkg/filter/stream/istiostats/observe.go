@@ -8,26 +8,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// key has the properties of an exchange or a session that determine its labels. Its strings may be
-// views of the exchange; clone copies them.
+// key has the properties of an exchange or a session that determine its labels. Its strings may
+// borrow from the exchange; clone copies them.
 type key struct {
-	peer                          string // workload at the other end, in the format of workload.Parse; "": unknown
+	peer                          string // workload of the peer, in the format of workload.Parse; "": unknown
 	service                       string // destination service; "": unknown
-	name                          string // name of the service; "": unknown
-	peerPrincipal, localPrincipal string // principals of the other end and of Weft; "": none
+	serviceName                   string // short name of the service; "": unknown
+	peerPrincipal, localPrincipal string // principals of the peer certificate and of the local certificate; "": none
 	protocol                      string // request_protocol
 	status, grpc                  int
 	reason                        protocol.Reason
 	flags                         protocol.Flags
 }
 
-// maxHostBytes is the maximum length in bytes of an authority that becomes a label. Clients choose
-// the authority.
-const maxHostBytes = 262
+// maxAuthorityBytes is the maximum length in bytes of an authority that becomes a label. Clients
+// choose the authority.
+const maxAuthorityBytes = 262
 
-// clone returns a copy of k without views.
+// clone returns a copy of k that owns its strings.
 func (k key) clone() key {
-	for _, s := range []*string{&k.peer, &k.service, &k.name, &k.peerPrincipal, &k.localPrincipal} {
+	for _, s := range []*string{&k.peer, &k.service, &k.serviceName, &k.peerPrincipal, &k.localPrincipal} {
 		*s = strings.Clone(*s)
 	}
 	return k
@@ -46,7 +46,7 @@ func (s *stats) observe(x *protocol.Exchange) {
 	e.add(responseBytes, x.Record.ResponseBytes)
 }
 
-// Scopes with a configuration.
+// The scopes in an exchange's record whose configuration identifies the service or the workload.
 type (
 	clusterScope interface{ Config() *config.Cluster }
 	hostScope    interface{ Config() *config.Host }
@@ -64,8 +64,8 @@ func (s *stats) keyOf(x *protocol.Exchange) (k key) {
 	if k.reason == protocol.ReasonDownstreamDisconnect {
 		k.status = 0 // no client received the response
 	}
-	if !s.NoFallback && len(x.Request.Authority) <= maxHostBytes {
-		k.service, k.name = x.Request.Authority, x.Request.Authority
+	if !s.NoFallback && len(x.Request.Authority) <= maxAuthorityBytes {
+		k.service, k.serviceName = x.Request.Authority, x.Request.Authority
 	}
 	s.setService(x, &k)
 	if s.Reporter == destination {
@@ -91,10 +91,10 @@ func (s *stats) setService(x *protocol.Exchange, k *key) {
 	if r := x.Record.Route; r != nil {
 		switch r.Name() {
 		case "block_all":
-			k.name = "BlackHoleCluster"
+			k.serviceName = "BlackHoleCluster"
 			return
 		case "allow_any":
-			k.name = "PassthroughCluster"
+			k.serviceName = "PassthroughCluster"
 			return
 		}
 	}
@@ -112,11 +112,11 @@ func (k *key) setCluster(c *config.Cluster) {
 	}
 	switch c.Name {
 	case "BlackHoleCluster", "PassthroughCluster", "InboundPassthroughCluster", "InboundPassthroughClusterIpv4", "InboundPassthroughClusterIpv6":
-		k.name = c.Name
+		k.serviceName = c.Name
 		return
 	}
 	if c.Mesh.Host != "" {
-		k.service, k.name = c.Mesh.Host, c.Mesh.Name
+		k.service, k.serviceName = c.Mesh.Host, c.Mesh.Name
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// maxSeries is the maximum number of series of a metric, without the one with overflowLabel.
+// maxSeries is the maximum number of series of one metric in the process, without the one with
+// overflowLabel.
 const maxSeries = 4096
 
 // maxKeys is the maximum number of keys in an entryCache. It exceeds maxSeries because several keys
@@ -60,8 +61,8 @@ func (e *entry) add(metric int, n int64) {
 	}
 }
 
-// entryOf returns the entry of k and counts an overflow if it is beyond the limit. It is called
-// once per exchange or session.
+// entryOf returns the entry of k. If the entry has overflowLabel, entryOf also counts an overflow,
+// so callers call it once per exchange or session.
 func (s *stats) entryOf(k *key) *entry {
 	e := s.entries.get(k)
 	if e == nil {
@@ -129,7 +130,8 @@ func (c *entryCache) get(k *key) *entry {
 	return c.byKey[*k]
 }
 
-// getOrCreate returns the entry of k and creates it with create if there is none. k has no views.
+// getOrCreate returns the entry of k and creates it with create if there is none. k must own its
+// strings.
 func (c *entryCache) getOrCreate(k key, create func(*key) *entry) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ type session struct {
 	sent, received int64       // bytes already counted; guarded by mu
 }
 
-// watch counts the session of conn, which begins. It counts bytes at every interval and at the end;
-// if interval is 0, only at the end. The caller calls onEnd once when the session has ended.
+// watch begins to count the session conn. It counts bytes at every interval and at the end; if
+// interval is 0, only at the end. The caller calls onEnd once when the session has ended.
 func (s *stats) watch(conn *filter.Session, interval time.Duration) (onEnd func()) {
 	k := s.keyOfSession(conn)
 	sess := &session{entry: s.entryOf(&k), traffic: &conn.Traffic}

@@ -43,7 +43,7 @@ type Normalize struct {
 	SpaceDelimited []string `key:"space_delimited_claims" doc:"Top-level claims whose text is split into a list of words, such as scope (RFC 8693)." example:"[\"scope\"]"`
 }
 
-// LocalJWKS is a key set that is part of the configuration.
+// LocalJWKS is a key set in the configuration or in a file.
 type LocalJWKS struct {
 	Inline   string `key:"inline_string" doc:"The key set as text. It may contain a secret." secret:"true" example:"\"{\\\"keys\\\": []}\""`
 	Lenient  bool   `key:"accept_without_usable_keys" doc:"Accepts a key set that has no key strong enough to verify signatures; no token of the issuer is valid then." default:"false" example:"true"`
@@ -173,7 +173,7 @@ func (r *Rule) validate(providers map[string]Provider) error {
 	return nil
 }
 
-// maxDepth is the maximum nesting depth of lists.
+// maxDepth is the maximum nesting depth of requirement lists.
 const maxDepth = 8
 
 // validate checks r, which is nested in depth lists.

@@ -1,4 +1,4 @@
-// Package jwtauthn owns the jwt_authn filter, which rejects requests without a token (RFC 7519) of
+// Package jwtauthn implements the jwt_authn filter, which rejects requests without a token (RFC 7519) of
 // a trusted issuer.
 package jwtauthn
 
@@ -175,9 +175,9 @@ func pathOf(x *protocol.Exchange) string {
 	return path
 }
 
-// evaluate returns nil if x is allowed, and then sets the headers and metadata from its tokens. If
-// it returns errMustWait, x is unchanged, and the caller calls evaluate again on a goroutine that
-// may wait.
+// evaluate returns nil if x is allowed, and then sets the headers and metadata from its tokens. It
+// calls wait before it waits for keys. If wait returns false, evaluate returns errMustWait and
+// leaves x unchanged; the caller then calls evaluate again on a goroutine that may wait.
 func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
 	e := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, results: map[*provider]tokenResult{}}
 	for _, r := range rules {
@@ -198,12 +198,12 @@ func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Req
 	return nil
 }
 
-// evaluation evaluates the rules for one request.
+// evaluation evaluates requirements for one request.
 type evaluation struct {
 	*authn
 	ctx     context.Context //nolint:containedctx // the evaluation ends with the call
 	x       *protocol.Exchange
-	wait    func() bool
+	wait    func() bool               // called before a wait for keys; false: the goroutine must not wait
 	results map[*provider]tokenResult // results of the providers evaluated so far
 }
 
@@ -214,9 +214,9 @@ type tokenResult struct {
 	claims map[string]any
 }
 
-// evaluateRequirement evaluates a requirement. providers names the providers of the list that
-// contains it; nil: no list contains it. The error is errMissing if a token is missing and none is
-// invalid.
+// evaluateRequirement returns nil if the request satisfies r. providers names the providers of the
+// list that contains r; nil: no list contains r. The error is errMissing if a token is missing and
+// none is invalid.
 func (e *evaluation) evaluateRequirement(r *Requirement, providers []string) error {
 	switch {
 	case r.Any != nil:
@@ -321,7 +321,7 @@ func (e *evaluation) checkPresentTokens(providers []string) error {
 	return invalidErr
 }
 
-// result returns the result of p. It evaluates p at most once.
+// result returns the tokenResult of p, which it computes at the first call.
 func (e *evaluation) result(p *provider) tokenResult {
 	r, ok := e.results[p]
 	if !ok {

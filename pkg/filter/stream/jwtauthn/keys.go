@@ -17,10 +17,10 @@ import (
 // minRSABits is the minimum size of an RSA key in bits (RFC 7518 3.3).
 const minRSABits = 2048
 
-// key is a key of a set (RFC 7517) with the algorithms that it may verify.
+// key is a key of a set (RFC 7517).
 type key struct {
 	id   string   // "": none
-	algs []string // algorithms that the key verifies
+	algs []string // algorithms whose signatures the key may verify
 	key  any      // *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey or []byte
 }
 
@@ -174,8 +174,9 @@ func decodeInt(text string) (*big.Int, error) {
 // may be empty.
 func (s keySet) isSame(other keySet) bool { return &s[0] == &other[0] }
 
-// find returns the keys that verify algorithm alg and have the given id, or any id if id is "". A
-// key verifies only algorithms of its own type: a client cannot use a public key as an HMAC secret.
+// find returns the keys that may verify signatures of algorithm alg and have the given id, or any
+// id if id is "". The algorithms of a key depend on its type: a client cannot use a public key as
+// an HMAC secret.
 func (s keySet) find(alg, id string) []any {
 	var keys []any
 	for i := range s {

@@ -27,7 +27,7 @@ func pathVariants(target string) (variants []string, ok bool) {
 		return variants, false
 	}
 	for i := 0; i < len(variants); i++ {
-		for _, resolve := range [...]func(string) string{unescaped, slashesUnescaped, withoutParameters, withSlashes, withSingleSlashes, withoutDots} {
+		for _, resolve := range [...]func(string) string{unescape, unescapeSlashes, dropParameters, replaceBackslashes, mergeSlashes, resolveDots} {
 			if p := resolve(variants[i]); !slices.Contains(variants, p) {
 				variants = append(variants, p)
 			}
@@ -39,13 +39,13 @@ func pathVariants(target string) (variants []string, ok bool) {
 	return variants, true
 }
 
-// unescaped decodes the escapes of a path except those of slashes and backslashes.
-func unescaped(path string) string {
+// unescape decodes the escapes of a path except those of slashes and backslashes.
+func unescape(path string) string {
 	return replaceEscapes(path, func(c byte) bool { return c != '/' && c != '\\' })
 }
 
-// slashesUnescaped decodes the escapes of slashes and backslashes.
-func slashesUnescaped(path string) string {
+// unescapeSlashes decodes the escapes of slashes and backslashes.
+func unescapeSlashes(path string) string {
 	return replaceEscapes(path, func(c byte) bool { return c == '/' || c == '\\' })
 }
 
@@ -68,8 +68,8 @@ func replaceEscapes(path string, decodes func(c byte) bool) string {
 	}
 }
 
-// withoutParameters drops everything from ";" on in each segment.
-func withoutParameters(path string) string {
+// dropParameters drops everything from ";" on in each segment.
+func dropParameters(path string) string {
 	segments := strings.Split(path, "/")
 	for i := range segments {
 		segments[i], _, _ = strings.Cut(segments[i], ";")
@@ -77,19 +77,19 @@ func withoutParameters(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// withSlashes replaces backslashes with slashes.
-func withSlashes(path string) string { return strings.ReplaceAll(path, "\\", "/") }
+// replaceBackslashes replaces backslashes with slashes.
+func replaceBackslashes(path string) string { return strings.ReplaceAll(path, "\\", "/") }
 
-// withSingleSlashes merges consecutive slashes.
-func withSingleSlashes(path string) string {
+// mergeSlashes merges consecutive slashes.
+func mergeSlashes(path string) string {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
 	}
 	return path
 }
 
-// withoutDots resolves "." and ".." as in RFC 3986 5.2.4. An empty segment counts as a segment.
-func withoutDots(path string) string {
+// resolveDots resolves "." and ".." as in RFC 3986 5.2.4. An empty segment counts as a segment.
+func resolveDots(path string) string {
 	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	result := segments[:0]
 	for i, s := range segments {

@@ -1,4 +1,4 @@
-// Package localratelimit owns the local_ratelimit filter, which limits the rate of requests with
+// Package localratelimit implements the local_ratelimit filter, which limits the rate of requests with
 // token buckets. Buckets are shared by all requests or separate for each descriptor or connection.
 //
 //	Config     configuration                       config.go

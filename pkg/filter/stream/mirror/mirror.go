@@ -1,4 +1,4 @@
-// Package mirror owns the mirror filter, which sends copies of requests to other clusters. Requests
+// Package mirror implements the mirror filter, which sends copies of requests to other clusters. Requests
 // do not wait for their copies.
 package mirror
 

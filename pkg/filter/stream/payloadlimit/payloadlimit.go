@@ -1,4 +1,4 @@
-// Package payloadlimit owns the payload_limit filter, which rejects requests whose body is larger
+// Package payloadlimit implements the payload_limit filter, which rejects requests whose body is larger
 // than a limit, before or while the body is read.
 package payloadlimit
 

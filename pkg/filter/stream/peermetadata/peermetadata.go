@@ -1,4 +1,4 @@
-// Package peermetadata owns the peer_metadata filter. With it, sidecars of an Istio mesh exchange
+// Package peermetadata implements the peer_metadata filter. With it, sidecars of an Istio mesh exchange
 // the identities of their workloads.
 package peermetadata
 

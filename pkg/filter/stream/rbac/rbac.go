@@ -1,4 +1,4 @@
-// Package rbac owns the rbac filter, which allows or denies requests and connections by policies
+// Package rbac implements the rbac filter, which allows or denies requests and connections by policies
 // (role-based access control).
 package rbac
 
