@@ -51,18 +51,18 @@ type EnvoySocketAddress struct {
 	Port    uint16 `json:"port_value"`
 }
 
-// EnvoyMetric is a value of a host.
+// EnvoyMetric is a counter or a gauge of a host.
 type EnvoyMetric struct {
 	Type  string `json:"type,omitempty"` // "GAUGE"; "": a counter
 	Name  string `json:"name"`
-	Value string `json:"value"` // a string, as JSON encodes 64-bit integers
+	Value string `json:"value"` // a string, as Protocol Buffers encode 64-bit integers in JSON
 }
 
 // EnvoyHealth is the health of a host.
 type EnvoyHealth struct {
 	FailedCheck bool   `json:"failed_active_health_check,omitempty"`
-	Ejected     bool   `json:"failed_outlier_check,omitempty"` // or connecting failed
-	EDS         string `json:"eds_health_status"`              // one of the constants
+	Ejected     bool   `json:"failed_outlier_check,omitempty"` // outlier detection ejected the host, or connecting to it failed
+	EDS         string `json:"eds_health_status"`              // EDSHealthy, EDSUnhealthy or EDSDraining
 }
 
 // The values of EnvoyHealth.EDS: the health that discovery reports.

@@ -1,5 +1,5 @@
-// Package inspect owns the views of Weft: what the admin port and the commands show, as plain structs
-// that they encode and that their clients decode.
+// Package inspect defines the views of Weft: the structs that the admin port and the commands
+// encode and that their clients decode.
 //
 //	Sources        what the views are built from                  sources.go
 //	  │
@@ -12,7 +12,7 @@
 //	Endpoints      the pages of the admin port                    endpoints.go, stats_filter.go
 //	XDSText …      the views as text for people                   xds_text.go, services_text.go
 //
-// The views of clusters, listeners, routes, overload, Dubbo services and explanations are the status
-// types of the packages that own the state: upstream.ClusterStatus, proxy.ListenerStatus,
+// The views of clusters, listeners, routes, overload, Dubbo services and explanations are the
+// status types of the packages that own the state: upstream.ClusterStatus, proxy.ListenerStatus,
 // proxy.RouteTableStatus, overload.Status, dubbo.Status and explain.Result.
 package inspect

@@ -24,9 +24,9 @@ type Sources struct {
 
 	// Either all of Clusters, Cluster and FileClusters are set, or none.
 	Clusters func() []upstream.ClusterStatus
-	Cluster  func(name string) (upstream.ClusterStatus, bool) // false: it does not exist
-	// FileClusters returns the names of the clusters that the configuration file defines, also those
-	// in static_resources. Control planes and applications add the others.
+	Cluster  func(name string) (upstream.ClusterStatus, bool) // false: the cluster does not exist
+	// FileClusters returns the names of the clusters that the configuration file defines, including
+	// those in static_resources. Control planes and applications add the others.
 	FileClusters func() map[string]bool
 
 	Listeners func() []proxy.ListenerStatus
@@ -35,10 +35,10 @@ type Sources struct {
 
 	// XDS returns the state of the control planes; nil if none is configured.
 	XDS func() *XDS
-	// Dump returns the resources that control planes sent, see ConfigDump.Configs. resource and
-	// endpoints are the parameters resource and include_eds of Envoy's /config_dump. Dump returns
-	// nil if there is no control plane, and an error if a parameter is invalid.
-	Dump func(resource string, endpoints bool) ([]json.RawMessage, error)
+	// Dump returns the resources that control planes sent; see ConfigDump.Configs. resource and
+	// includeEndpoints are the parameters resource and include_eds of Envoy's /config_dump. Dump
+	// returns nil if there is no control plane, and an error if a parameter is invalid.
+	Dump func(resource string, includeEndpoints bool) ([]json.RawMessage, error)
 
 	// Samples returns the current values of the metrics. Statistics also need Clusters, Listeners,
 	// Process and ReadMemory.
@@ -57,5 +57,5 @@ type Sources struct {
 	// ends first.
 	Reload func(ctx context.Context) (Reload, error)
 
-	Pprof bool // serve the profiles
+	Pprof bool // true: the admin port serves profiles
 }

@@ -12,20 +12,20 @@ type statName struct {
 	label      string // label whose value is NAME
 	name       string // ".downstream_cx_total"; a "*" stands for the value of classLabel
 	classLabel string // "": name has no "*"
-	gauge      bool
+	isGauge    bool
 }
 
 // envoyStatNames returns the name patterns for each metric of Weft. A metric may have several
 // patterns. Metrics with the same pattern are added up.
 func envoyStatNames() map[string][]statName {
-	listener := func(name string, gauge bool) statName {
-		return statName{prefix: "listener.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
+	listener := func(name string, isGauge bool) statName {
+		return statName{prefix: "listener.", label: metrics.LabelListener, name: "." + name, isGauge: isGauge}
 	}
-	http := func(name string, gauge bool) statName {
-		return statName{prefix: "http.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
+	http := func(name string, isGauge bool) statName {
+		return statName{prefix: "http.", label: metrics.LabelListener, name: "." + name, isGauge: isGauge}
 	}
-	cluster := func(name string, gauge bool) statName {
-		return statName{prefix: "cluster.", label: metrics.LabelCluster, name: "." + name, gauge: gauge}
+	cluster := func(name string, isGauge bool) statName {
+		return statName{prefix: "cluster.", label: metrics.LabelCluster, name: "." + name, isGauge: isGauge}
 	}
 	withClass := func(p statName, label string) statName {
 		p.classLabel = label
@@ -55,7 +55,7 @@ func envoyStatNames() map[string][]statName {
 		"weft_cluster_health_check_failures_total": {cluster("health_check.failure", false)},
 		"weft_cluster_ejections_total":             {cluster("outlier_detection.ejections_enforced_total", false)},
 		"weft_cluster_ejections_overflow_total":    {cluster("outlier_detection.ejections_overflow", false)},
-		"weft_xds_connected":                       {{prefix: "control_plane.connected_state", gauge: true}},
+		"weft_xds_connected":                       {{prefix: "control_plane.connected_state", isGauge: true}},
 	}
 }
 

@@ -18,10 +18,10 @@ type Stats struct {
 
 // Stat is one value under the name that Envoy gives it.
 type Stat struct {
-	Name  string `json:"name"`
-	Value uint64 `json:"value"`
-	Gauge bool   `json:"-"` // false: a counter
-	Used  bool   `json:"-"` // true for a gauge, and for a counter that is not zero
+	Name    string `json:"name"`
+	Value   uint64 `json:"value"`
+	IsGauge bool   `json:"-"` // false: a counter
+	Used    bool   `json:"-"` // true for a gauge, and for a counter that is not zero
 }
 
 // StatsInput holds the values from which NewStats computes the statistics.
@@ -62,10 +62,10 @@ func NewStats(in *StatsInput) []Stat {
 // statSet maps the names of statistics to their values.
 type statSet map[string]*Stat
 
-func (s statSet) add(name string, value float64, gauge bool) {
+func (s statSet) add(name string, value float64, isGauge bool) {
 	stat := s[name]
 	if stat == nil {
-		stat = &Stat{Name: name, Gauge: gauge, Used: gauge}
+		stat = &Stat{Name: name, IsGauge: isGauge, Used: isGauge}
 		s[name] = stat
 	}
 	stat.Value += uint64(max(value, 0))
@@ -86,7 +86,7 @@ func (s statSet) addSample(m metrics.Sample, patterns []statName) {
 			}
 			name = strings.Replace(name, "*", class, 1)
 		}
-		s.add(name, m.Value, p.gauge)
+		s.add(name, m.Value, p.isGauge)
 	}
 }
 

@@ -26,7 +26,7 @@ func FilterStats(stats []Stat, query url.Values) ([]Stat, error) {
 	stats = slices.DeleteFunc(stats, func(stat Stat) bool {
 		switch {
 		case query.Has("usedonly") && !stat.Used,
-			statType == "Counters" && stat.Gauge, statType == "Gauges" && !stat.Gauge, statType == "Histograms", statType == "TextReadouts":
+			statType == "Counters" && stat.IsGauge, statType == "Gauges" && !stat.IsGauge, statType == "Histograms", statType == "TextReadouts":
 			return true
 		}
 		return !filter.MatchString(stat.Name)

@@ -10,7 +10,7 @@ import (
 func TestStatsFormat(t *testing.T) {
 	newStats := func() []Stat {
 		return []Stat{
-			{Name: "server.state", Gauge: true, Used: true},
+			{Name: "server.state", IsGauge: true, Used: true},
 			{Name: "cluster.a.upstream_rq_total", Value: 3, Used: true},
 			{Name: "cluster.a.upstream_rq_5xx"},
 		}

@@ -89,7 +89,7 @@ func (s *xdsText) writeWarming(b *strings.Builder) {
 	}
 }
 
-// writeOnDemand writes the on-demand resources and which of them are not subscribed.
+// writeOnDemand writes how many on-demand resources are subscribed, and the names of the others.
 func (s *xdsText) writeOnDemand(b *strings.Builder) {
 	onDemand := s.OnDemand
 	if onDemand == nil {

@@ -12,14 +12,14 @@ import (
 
 var errDraining = errors.New("the server is draining")
 
-// Apply makes the next configuration the active one. It first builds and binds its new parts; on an
-// error it undoes that and the previous configuration stays active. Then it activates the next
-// configuration and drains removed parts. ctx is the lifetime of new listeners. Apply is safe for
-// concurrent use; it serializes concurrent calls.
+// Apply makes the next configuration the active one. First it builds the new parts and binds the
+// new addresses. On an error it releases them, and the previous configuration stays active. Then it
+// activates the next configuration and drains removed parts. ctx is the lifetime of new listeners.
+// Apply is safe for concurrent use; it serializes concurrent calls.
 //
-// If only clusters and route tables differ, the cost is proportional to the changed clusters and
-// routes, compared by address, plus a small cost for each other route of those tables. If a partial
-// change is not possible, Apply applies the complete configuration.
+// If only clusters and route tables differ, Apply compares them by address: the cost is
+// proportional to the changed clusters and routes, plus a small cost for each other route of the
+// changed tables. If a partial change is not possible, Apply applies the complete configuration.
 func (s *Server) Apply(ctx context.Context, d config.Delta) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -68,13 +68,14 @@ func (s *Server) applyAll(ctx context.Context, next *config.Snapshot) error {
 	s.running.Store(next)
 	s.onDemand.NotifyWaiters(next.Routes)
 	s.overload.Activate(overload)
-	s.retireClusters(clusters, clients, previous)
+	s.drainRemovedClusters(clusters, clients, previous)
 	return nil
 }
 
-// retireClusters retires the removed clusters when no exchange can reach them: neither an exchange of
-// the previous pipelines, nor one of an earlier configuration. The caller holds s.applying.
-func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, previous []*pipeline.Pipeline) {
+// drainRemovedClusters drains the removed clusters when no exchange can reach them: neither an
+// exchange of the previous pipelines, nor one of an earlier configuration. The caller holds
+// s.applying.
+func (s *Server) drainRemovedClusters(change *upstream.Change, clients *upstreamTLSTable, previous []*pipeline.Pipeline) {
 	earlierEnded, ended, grace := s.previousEnded, make(chan struct{}), s.gracePeriod()
 	s.previousEnded = ended
 	s.tasks.Go(func() {
@@ -82,7 +83,7 @@ func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTab
 		<-earlierEnded
 		close(ended)
 		change.Retire()
-		s.upstreamTLS.retire(clients)
+		s.upstreamTLS.closePrevious(clients)
 	})
 }
 

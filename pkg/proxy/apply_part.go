@@ -12,9 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// canApplyPart reports whether the clusters and route tables of d can change without the rest of the
-// configuration. They cannot if the TLS settings of a cluster change, because the server owns the
-// credentials, or if no listener uses a table yet.
+// canApplyPart reports whether the clusters and route tables of d can change without the rest of
+// the configuration. They cannot if the TLS settings of a cluster change, because the server, not
+// the cluster, owns the credentials. Nor can they if no listener uses a table yet or if the
+// on-demand settings of a table change.
 func (s *Server) canApplyPart(d config.Delta) bool {
 	for _, next := range d.Clusters {
 		c := s.clusters.Find(next.Name)
@@ -54,7 +55,7 @@ func (s *Server) applyPart(ctx context.Context, d config.Delta) error {
 	return nil
 }
 
-// tableChange is a change of live route tables that is ready to take over.
+// tableChange is a change of live route tables that is ready to be activated.
 type tableChange struct {
 	live    []*liveTable
 	next    []*router.Table // next[i] replaces the table of live[i]

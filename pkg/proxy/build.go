@@ -20,9 +20,9 @@ import (
 // drop them without cleanup.
 type builder struct {
 	server      *Server
-	overload    *service.OverloadPolicy // of the overload manager; nil: none
+	overload    *service.OverloadPolicy // policy of the overload manager; nil: no overload manager is configured
 	routeTables map[string]*config.RouteTable
-	tables      map[string]*liveTable // tables in use; keys are their names; owned by the plan
+	tables      map[string]*liveTable // tables that a listener uses, by name; the plan owns them
 }
 
 func newBuilder(s *Server, next *config.Snapshot) *builder {
@@ -77,7 +77,7 @@ func (b *builder) buildService(key string, p *config.Proxy) (outermost protocol.
 // it.
 type routeFilter struct {
 	name          string
-	factory       *filter.StreamFilterFactory // nil: its settings are missing
+	factory       *filter.StreamFilterFactory // nil: the filter's settings are missing
 	env           filter.Env
 	config        any           // the listener's configuration
 	defaultFilter filter.Filter // built with config
@@ -140,7 +140,7 @@ func (b *builder) buildRouter(p *config.Proxy, filters []routeFilter) (*service.
 	if err != nil {
 		return nil, err
 	}
-	r := &liveRouter{service.NewRouter(unrouted(p.RouteTable, filters)), p, filters}
+	r := &liveRouter{service.NewRouter(unroutedService(p.RouteTable, filters)), p, filters}
 	first, err := b.prepareRoutes(r, t.table, t.metrics)
 	if err != nil {
 		return nil, err
@@ -150,10 +150,10 @@ func (b *builder) buildRouter(p *config.Proxy, filters []routeFilter) (*service.
 	return r.Router, nil
 }
 
-// unrouted composes the service for exchanges that no route matches. The filters run with the
-// listener's settings, as in Envoy, so they reject, delay and count requests even if the path does
-// not exist.
-func unrouted(table string, filters []routeFilter) protocol.Service {
+// unroutedService composes the service for exchanges that no route matches. The filters run with
+// the listener's settings, as in Envoy, so they reject, delay and count requests even if the path
+// does not exist.
+func unroutedService(table string, filters []routeFilter) protocol.Service {
 	s := service.NoRoute(table)
 	for _, f := range slices.Backward(filters) {
 		if !f.disabled {

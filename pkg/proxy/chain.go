@@ -41,9 +41,10 @@ func (c *compiledChain) activate() (previous *pipeline.Pipeline) {
 	return previous
 }
 
-// activateOver is activate for a chain that replaces old, which may be nil. If old served exchanges
-// and c relays bytes, activateOver releases the pipeline of old.
-func (c *compiledChain) activateOver(old *compiledChain) (previous *pipeline.Pipeline) {
+// activateReplacing activates c in place of old, which may be nil, and returns the previous
+// pipeline, or nil. If old served exchanges and c relays bytes, it only releases the pipeline of
+// old.
+func (c *compiledChain) activateReplacing(old *compiledChain) (previous *pipeline.Pipeline) {
 	if old != nil && c.live == nil {
 		if previous = old.active(); previous != nil {
 			previous.Release()
@@ -77,8 +78,8 @@ func (c *compiledChain) discard() {
 	c.tls.close()
 }
 
-// buildChain builds the handlers of c. old holds its current pipeline; nil: c is new. key
-// distinguishes c from all other chains.
+// buildChain builds the handlers of c. old holds the pipeline of the chain that c replaces; nil: c
+// is new, or replaces a chain that relays bytes. key distinguishes c from all other chains.
 func (b *builder) buildChain(cl *compiledListener, c *compiledChain, old *pipeline.Live, key string) error {
 	fc := c.config
 	var relay network.Handler
@@ -163,10 +164,10 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeli
 		return h, byALPN
 	}
 	if isBolt(p) && fallback == nil {
-		return bolt(engines, o, p.DetectTimeout), byALPN
+		return newBoltHandler(engines, o, p.DetectTimeout), byALPN
 	}
 	candidates := make([]stream.Candidate, len(engines))
-	for _, isHTTP1 := range [...]bool{false, true} { // HTTP/1.1 after the protocols that its clients may upgrade to
+	for _, isHTTP1 := range [...]bool{false, true} { // HTTP/1.1 last: its options contain the HTTP/2 engine, to which its clients may upgrade
 		for i, e := range engines {
 			if isHTTP1 != (e.Name == config.HTTP1) {
 				continue
@@ -174,7 +175,7 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeli
 			candidates[i] = stream.Candidate{Match: e.Match, Server: e.NewServer(o)}
 			byALPN[stream.ALPN(e.Name)] = candidates[i].Server
 			if isHTTP1 && fallback == nil && isHTTP(p) {
-				fallback = candidates[i].Server // it responds to other bytes with 400
+				fallback = candidates[i].Server // the HTTP/1.1 engine responds to other bytes with 400
 			}
 			if u, ok := candidates[i].Server.(stream.Upgrader); ok {
 				o.H2C = u
@@ -188,9 +189,9 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeli
 
 func isBolt(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Bolt }
 
-// bolt serves the connections of a proxy that speaks only Bolt, with the engine for the version in
-// their first byte. Connections that start with neither version get the version 1 engine.
-func bolt(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Duration) network.Handler {
+// newBoltHandler returns the handler for a proxy that speaks only Bolt. It selects the engine by
+// the version in the first byte of a connection: version 2, or version 1 for any other byte.
+func newBoltHandler(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Duration) network.Handler {
 	v1, v2 := versions[0], versions[1]
 	matchV2 := func(b []byte) xprotocol.MatchResult {
 		if v2.Match(b[:1]) == xprotocol.MatchNo {

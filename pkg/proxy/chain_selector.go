@@ -48,7 +48,7 @@ func (c *chainSelector) ServeConn(ctx context.Context, conn *network.Conn) error
 			timeout = defaultInspectTimeout
 		}
 		conn.SetReadDeadline(time.Now().Add(timeout))
-		if chains.inspection.ContinueOnTimeout { // a parked connection ends at its deadline
+		if chains.inspection.ContinueOnTimeout { // wait here, because a parked connection closes at its deadline
 			if err := awaitFirstBytes(conn); err != nil {
 				return err
 			}
@@ -138,7 +138,8 @@ func (c *chainSet) match(props *chainmatch.Connection) *compiledChain {
 	return nil
 }
 
-// serve makes h the handler of conn. If hasData is true, conn has bytes to read.
+// serve makes h the handler of conn. It parks conn if h waits for the client's first bytes and none
+// have arrived; otherwise it calls h. hasData says that conn has bytes to read.
 func serve(ctx context.Context, conn *network.Conn, h network.Handler, hasData bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h

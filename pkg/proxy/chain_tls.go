@@ -15,7 +15,7 @@ import (
 // keys, until ctx ends.
 func (s *Server) WatchCertificates(ctx context.Context) { s.reloader.Run(ctx) }
 
-// newCredentials returns the source of all certificates.
+// newCredentials returns the reloader of all certificates, which counts its reloads.
 func newCredentials(o *Options) *credential.Reloader {
 	return credential.NewReloader(o.Log, func(err error) {
 		result := metrics.ResultApplied
@@ -32,7 +32,7 @@ type chainTLS struct {
 	usable []int // indexes of the usable TLS contexts in the chain
 }
 
-// covers reports whether s supports everything that other does; either may be nil.
+// covers reports whether every usable TLS context of other is usable in s. Both may be nil.
 func (s *chainTLS) covers(other *chainTLS) bool {
 	switch {
 	case other == nil:
@@ -49,8 +49,8 @@ func (s *chainTLS) close() {
 	}
 }
 
-// addTLS puts TLS in front of the handlers of a filter chain of cl if it is configured: byALPN for
-// protocols with an ALPN name and c.handler for all others.
+// addTLS puts TLS in front of the handlers of a filter chain of cl if the chain configures TLS:
+// byALPN for protocols with an ALPN name and c.handler for all others.
 func (b *builder) addTLS(cl *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
 	var usable []int

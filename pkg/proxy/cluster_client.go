@@ -36,8 +36,8 @@ func (c clusterClient) Hosts(name string) (usable, total int) {
 	return cluster.UsableHosts(), cluster.HostCount()
 }
 
-// Go implements filter.ClusterClient. The server waits for exchanges and other calls, so at least
-// one task is running whenever Go is called.
+// Go implements filter.ClusterClient. It does not race with s.tasks.Wait in Drain: only exchanges
+// and tasks call Go, and Drain waits for them.
 func (c clusterClient) Go(f func(ctx context.Context)) {
 	s := c.server
 	s.tasks.Go(func() {

@@ -100,7 +100,7 @@ func (s *Server) listenerHandler(cl *compiledListener) network.Handler {
 	return h
 }
 
-// initialGroup returns the group of new connections, or nil if they must choose a chain first.
+// initialGroup returns the group of new connections, or nil if the selector chooses their chain.
 func (cl *compiledListener) initialGroup() *network.ConnGroup {
 	if cl.selectsChain() {
 		return nil

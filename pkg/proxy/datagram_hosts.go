@@ -31,7 +31,7 @@ func (d datagramHosts) Lease(name string, hash uint64, current filter.HostLease)
 		return nil, err
 	}
 	h := lease.Host()
-	if ok && old.Host() == h && !old.connRefused.Load() {
+	if ok && old.Host() == h && !old.hostFailed.Load() {
 		lease.Release()
 		return current, nil
 	}
@@ -56,14 +56,14 @@ func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
 // datagramLease implements filter.HostLease.
 type datagramLease struct {
 	*upstream.HostLease
-	socket      *network.ConnectedUDP
-	connRefused atomic.Bool // the host reported that no process receives there
+	socket     *network.ConnectedUDP
+	hostFailed atomic.Bool // an error of the host was reported
 }
 
 // Report implements filter.HostLease.
 func (l *datagramLease) Report(err error) {
 	if err != nil {
-		l.connRefused.Store(true)
+		l.hostFailed.Store(true)
 	}
 	l.HostLease.Report(err)
 }

@@ -20,7 +20,7 @@ type datagramListeners struct {
 	mu     sync.Mutex
 	active map[string]*datagramListener // by address; guarded by mu
 	// removed holds the removed listeners that drain, by address; guarded by mu. A configuration
-	// that binds the address again ends the drain early.
+	// that binds the address again force-closes their sessions.
 	removed map[string]*datagramListener
 }
 
@@ -30,7 +30,7 @@ type datagramListener struct {
 	socket     *network.PacketConn
 	proxy      filter.PacketServer
 	counts     *filter.DatagramCounters
-	unregister []func()           // remove the metrics
+	unregister []func()           // functions that remove the metrics
 	forceClose context.CancelFunc // ends a drain; set by drainRemovedDatagrams
 	drained    chan struct{}      // closed after the drain
 }
@@ -81,8 +81,8 @@ func (s *Server) udpListeners(next *config.Snapshot) (listeners []*config.Listen
 	return listeners, nil
 }
 
-// endDrainAt reports whether an active listener is bound to the address. It ends the drain of a
-// removed listener with that address.
+// endDrainAt force-closes the sessions of a removed listener that still drains at the address, and
+// waits for its end. It reports whether an active listener is bound to the address.
 func (d *datagramListeners) endDrainAt(address string) bool {
 	d.mu.Lock()
 	active, removed := d.active[address], d.removed[address]
@@ -185,7 +185,7 @@ func (s *Server) drainDatagrams(ctx context.Context, dl *datagramListener) {
 	close(dl.drained)
 }
 
-// drainAllDatagrams is the part of Drain for UDP listeners. It returns when all have ended.
+// drainAllDatagrams drains all UDP listeners and returns when they have ended. Drain calls it.
 func (s *Server) drainAllDatagrams(ctx context.Context) {
 	d := &s.datagrams
 	var wg sync.WaitGroup

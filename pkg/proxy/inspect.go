@@ -28,7 +28,7 @@ type inspection struct {
 }
 
 // inspect reads conn until the properties in needs are known, stores them in props, and puts the
-// bytes back. hasData reports whether it read any. An error closes the connection, with
+// bytes back. hasData reports whether there were any bytes. An error closes the connection, with
 // ClosedHandshakeFailed for a malformed TLS handshake or ClosedRequestTimeout if the connection is
 // too slow.
 func (c *chainSet) inspect(conn *network.Conn, needs chainmatch.Needs, props *chainmatch.Connection) (hasData bool, err error) {
@@ -52,7 +52,7 @@ func (c *chainSet) inspect(conn *network.Conn, needs chainmatch.Needs, props *ch
 			if b != nil {
 				b.Release()
 			}
-			return false, c.inspectFailed(conn, err)
+			return false, c.failInspection(conn, err)
 		case !decided:
 		case b == nil:
 			return false, nil
@@ -92,8 +92,9 @@ func (i *inspection) parse(b []byte) (decided bool, err error) {
 	return decided, nil
 }
 
-// inspectFailed sets the close reason of an inspected connection.
-func (c *chainSet) inspectFailed(conn *network.Conn, err error) error {
+// failInspection sets the close reason of an inspected connection and returns the error to close it
+// with.
+func (c *chainSet) failInspection(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, detect.ErrMalformed), errors.Is(err, detect.ErrTooLarge):
 		conn.CloseReason = network.ClosedHandshakeFailed

@@ -51,8 +51,8 @@ func (s *Server) checkBound(old, next *config.Listener) {
 }
 
 // reconfigure applies a new configuration to a listener and returns the previous pipelines. Open
-// connections use the new configuration. If engine options changed, they end after their next
-// exchange. If their filter chain was removed, they drain.
+// connections use the new configuration, except for those whose engine options changed or whose
+// filter chain was removed. The former end after their next exchange, the latter drain.
 func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previous []*pipeline.Pipeline) {
 	old := live.compiled
 	s.checkBound(old.config, next.config)
@@ -65,7 +65,7 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previo
 	removed := slices.Clone(old.chains)
 	for _, c := range next.chains {
 		oldChain := old.previousChain(next, c)
-		oldPipeline := c.activateOver(oldChain)
+		oldPipeline := c.activateReplacing(oldChain)
 		s.closeRecorder(oldPipeline)
 		previous = append(previous, oldPipeline)
 		if oldChain == nil {
@@ -177,8 +177,8 @@ func (c *connCounter) moveTo(recorder *metrics.Listener) {
 	c.metrics = recorder
 }
 
-// sameEngine reports whether connections that a accepted in chain ca can stay unchanged in chain cb
-// of b.
+// sameEngine reports whether connections that listener a accepted in chain ca can continue
+// unchanged in chain cb of listener b.
 func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	if a.IdleTimeout != b.IdleTimeout || a.Name != b.Name || !reflect.DeepEqual(a.ProxyProtocol, b.ProxyProtocol) {
 		return false

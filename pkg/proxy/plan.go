@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
 )
 
-// plan is a configuration that is ready to take over.
+// plan is a configuration that is built and bound, ready to be activated.
 type plan struct {
 	listeners map[string]*compiledListener // by listener key
 	bound     map[string]*liveListener     // new listeners; they do not accept yet
@@ -38,7 +38,7 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error)
 		p.rollbackListeners()
 		return nil, err
 	}
-	if err := s.bindNew(ctx, p); err != nil {
+	if err := s.bindNewAddresses(ctx, p); err != nil {
 		p.rollbackListeners()
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func (s *Server) buildListeners(p *plan, next *config.Snapshot) error {
 	return nil
 }
 
-// bindNew binds the new addresses. On an error, the caller rolls p back.
-func (s *Server) bindNew(ctx context.Context, p *plan) error {
+// bindNewAddresses binds the addresses of new listeners. On an error, the caller rolls p back.
+func (s *Server) bindNewAddresses(ctx context.Context, p *plan) error {
 	for key, l := range p.configs {
 		if live := s.listeners[key]; live != nil {
 			if err := live.prepareOriginalDst(l); err != nil {

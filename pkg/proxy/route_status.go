@@ -11,7 +11,7 @@ import (
 // order, and actions. Absent properties are omitted.
 type RouteTableStatus struct {
 	Name         string              `json:"name"`
-	Listeners    []string            `json:"listeners"` // that use it
+	Listeners    []string            `json:"listeners"` // listeners that use the table
 	VirtualHosts []VirtualHostStatus `json:"virtual_hosts"`
 }
 
@@ -35,8 +35,8 @@ type RouteStatus struct {
 	PrefixRewrite    string            `json:"prefix_rewrite,omitempty"`
 	RegexRewrite     string            `json:"regex_rewrite,omitempty"` // "pattern -> substitution"
 	HostRewrite      string            `json:"host_rewrite,omitempty"`
-	Timeout          string            `json:"timeout,omitempty"`     // as "1m0s"; "none"
-	PerTryTimeout    string            `json:"try_timeout,omitempty"` // of each attempt
+	Timeout          string            `json:"timeout,omitempty"`     // such as "1m0s", or "none"
+	PerTryTimeout    string            `json:"try_timeout,omitempty"` // timeout of each attempt
 	Retry            *RetryStatus      `json:"retry,omitempty"`       // nil: no retries
 
 	Status   int    `json:"status,omitempty"`   // of ActionRedirect and ActionRespond

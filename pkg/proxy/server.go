@@ -82,11 +82,11 @@ type Server struct {
 
 	applying      sync.Mutex            // serializes Apply and Drain
 	tables        map[string]*liveTable // the active tables; guarded by applying
-	previousEnded chan struct{}         // closed after the exchanges of earlier configurations; guarded by applying
+	previousEnded chan struct{}         // closed when the exchanges of earlier configurations have ended; guarded by applying
 
 	mu                sync.Mutex
 	listeners         map[string]*liveListener             // by network and address; guarded by mu, changed under applying
-	removed           map[*liveListener]context.CancelFunc // draining; guarded by mu
+	removed           map[*liveListener]context.CancelFunc // removed listeners that drain, and functions that force-close them; guarded by mu
 	drainingListeners map[*liveListener]struct{}           // listeners that Drain waits for; guarded by mu
 }
 

@@ -12,11 +12,11 @@ import (
 // relays the connection owns it.
 type session struct {
 	filter.Session
-	cluster           *upstream.Cluster // nil: unknown
-	downstream        *network.Conn
-	observers         []filter.SessionObserver
-	notifiedObservers int      // number of observers that were notified of the begin
-	onEnd             []func() // notify those observers of the end
+	cluster       *upstream.Cluster // nil: unknown
+	downstream    *network.Conn
+	observers     []filter.SessionObserver
+	notifiedCount int      // number of observers that were notified of the start
+	onEnd         []func() // functions that notify these observers of the end
 }
 
 // begin notifies the observers of a session that has a connected host.
@@ -28,10 +28,11 @@ func (s *session) begin(h *upstream.Host, conn *network.Conn) {
 	s.notifyBegin()
 }
 
-// end notifies the observers of the end, and first of the begin if err prevented it.
+// end notifies the observers of the end. If err prevented begin, it notifies them of the start
+// first.
 func (s *session) end(err error) {
 	defer s.notifyEnd()
-	if s.notifiedObservers < len(s.observers) {
+	if s.notifiedCount < len(s.observers) {
 		s.Reason = protocol.ReasonOf(err)
 		s.notifyBegin()
 	}
@@ -53,9 +54,9 @@ func (s *session) notifyBegin() {
 	if s.cluster != nil {
 		s.Cluster = s.cluster.Config()
 	}
-	for s.notifiedObservers < len(s.observers) {
-		observer := s.observers[s.notifiedObservers]
-		s.notifiedObservers++ // before the call, because observer may panic
+	for s.notifiedCount < len(s.observers) {
+		observer := s.observers[s.notifiedCount]
+		s.notifiedCount++ // before the call, because observer may panic
 		s.onEnd = append(s.onEnd, observer(&s.Session))
 	}
 }

@@ -17,10 +17,10 @@ type TCPForwarder struct {
 	observers []filter.SessionObserver
 }
 
-// Forward connects to a host of the cluster on behalf of a client. It makes at most attempts
-// attempts, then calls use, which adds its byte counts to traffic, and closes the connection. It
-// returns a Fault or the error of use.
-func (f *TCPForwarder) Forward(ctx context.Context, downstream *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
+// Forward connects to a host of the cluster on behalf of a client, in at most attempts attempts.
+// Then it calls relay, which adds its byte counts to traffic, and closes the connection to the
+// host. It returns a Fault or the error of relay.
+func (f *TCPForwarder) Forward(ctx context.Context, downstream *network.Conn, cluster string, attempts int, relay func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
 	s := &session{cluster: f.clusters.Find(cluster), downstream: downstream, observers: f.observers}
 	defer func() { s.end(err) }()
 	if s.cluster == nil {
@@ -39,7 +39,7 @@ func (f *TCPForwarder) Forward(ctx context.Context, downstream *network.Conn, cl
 		return func() error {
 			defer conn.Close() //nolint:errcheck // all bytes were sent or the connection has failed
 			s.begin(h, conn)
-			return use(conn, &s.Traffic)
+			return relay(conn, &s.Traffic)
 		}, nil
 	})
 	if reason := closeReasonOf(err); reason != network.ClosedComplete {

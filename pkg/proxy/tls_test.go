@@ -189,12 +189,12 @@ func TestRemovedClusterTLSOutlivesExchanges(t *testing.T) {
 	first := apply(app)
 	empty := apply()
 	other := apply(&config.Cluster{Name: "other", TLS: &config.TLS{ServerName: "other"}})
-	u.retire(first)
+	u.closePrevious(first)
 	if u.find("app", 0) == nil || u.find("other", 0) == nil {
 		t.Error("a cluster lost its TLS client while exchanges may use it")
 	}
-	u.retire(empty)
-	u.retire(other)
+	u.closePrevious(empty)
+	u.closePrevious(other)
 	if u.find("app", 0) != nil || u.find("other", 0) == nil {
 		t.Error("after the last exchange the removed cluster still has a TLS client, or the other cluster lost its client")
 	}

@@ -28,7 +28,7 @@ type upstreamTLS struct {
 
 // upstreamTLSTable holds the clients of one configuration. It is immutable, except for previous.
 type upstreamTLSTable struct {
-	byCluster  map[string][]*credential.Client // for Cluster.TLS (may be nil), then for AlternateTLS
+	byCluster  map[string][]*credential.Client // by cluster name: the client for Cluster.TLS (may be nil), then those for AlternateTLS
 	byContent  map[string]*credential.Client
 	handshakes map[string]*handshakeRecorder // by cluster
 	// previous is the previous table while exchanges may need it; nil after that.
@@ -114,7 +114,7 @@ func (t *upstreamTLSTable) closeExcept(other *upstreamTLSTable) {
 	}
 }
 
-// commit activates t. The caller retires the previous table.
+// commit activates t. The caller then calls closePrevious.
 func (u *upstreamTLS) commit(t *upstreamTLSTable) {
 	old := u.active.Swap(t)
 	for name, recorder := range old.handshakes {
@@ -124,17 +124,17 @@ func (u *upstreamTLS) commit(t *upstreamTLSTable) {
 	}
 }
 
-// retire closes the clients that t no longer has, after the exchanges of the previous table have
-// ended. Each table is retired once.
-func (u *upstreamTLS) retire(t *upstreamTLSTable) {
+// closePrevious closes the clients of the previous table that t does not have. The caller calls it
+// once per table, after the exchanges of the previous table have ended.
+func (u *upstreamTLS) closePrevious(t *upstreamTLSTable) {
 	if previous := t.previous.Swap(nil); previous != nil {
 		previous.closeExcept(t)
 	}
 }
 
-// find returns the TLS client for hosts with that index (config.Host.TLS), or nil if the cluster
-// was removed. It searches by name, because an unchanged cluster keeps the settings of an earlier
-// configuration.
+// find returns the TLS client for hosts with that index (config.Host.TLSIndex), or nil if the
+// cluster was removed. It searches by name, because an unchanged cluster keeps the settings of an
+// earlier configuration.
 func (u *upstreamTLS) find(cluster string, index int) *credential.Client {
 	for table := u.active.Load(); table != nil; table = table.previous.Load() {
 		if clients := table.byCluster[cluster]; index < len(clients) && clients[index] != nil {
@@ -183,7 +183,8 @@ func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upst
 	return protocol.Faultf(protocol.ConnectFailure, "TLS handshake with %s: %s: %w", h.Name(), credential.HandshakeFailureOf(err).Text(), err)
 }
 
-// errALPN reports that ALPN did not choose HTTP/2, which TLS requires (RFC 9113 3.2).
+// errALPN reports that the host did not choose HTTP/2 by ALPN, as HTTP/2 over TLS requires (RFC
+// 9113 3.2).
 var errALPN = errors.New("ALPN")
 
 // peerName returns the default name of h for TLS: its hostname, else its address.

@@ -145,8 +145,8 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// closeReasonOf returns the close reason of a connection that could not be forwarded, or
-// ClosedComplete if its handler need not set one.
+// closeReasonOf returns the close reason of a connection that could not be forwarded because of
+// err. It returns ClosedComplete if no specific reason applies.
 func closeReasonOf(err error) network.CloseReason {
 	reason := protocol.ReasonOf(err)
 	if reason == protocol.NoDestination {

@@ -15,9 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// DefaultFormat is the line of an access log without a format. Spaces separate its
-// columns. A space within a value is written as \x20, so every line has as many columns as the
-// format.
+// DefaultFormat is the line of an access log without a format. Spaces separate its columns. A space
+// within a value is written as \x20, so every line has as many columns as the format.
 const DefaultFormat = "%start_time_rfc3339% %downstream_remote_address% %method% %authority% %request_uri% %version% " +
 	"%response_code% %response_flag% %bytes_received% %bytes_sent% %duration_ms% %upstream_cluster% %upstream_host% %route%"
 

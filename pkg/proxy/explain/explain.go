@@ -9,7 +9,7 @@
 //	  │
 //	cluster · hosts                                  upstream.go
 //	  ▼
-//	Answer     each step with its other candidates   explain.go
+//	Result     each step with its other candidates   explain.go
 package explain
 
 import "github.com/weft-proxy/weft/pkg/config"
@@ -77,7 +77,7 @@ type Action struct {
 
 	Authority string    `json:"authority,omitempty"` // as sent to the host
 	Path      string    `json:"path,omitempty"`      // as sent to the host
-	Timeout   string    `json:"timeout,omitempty"`   // as "1m0s"; "none"
+	Timeout   string    `json:"timeout,omitempty"`   // such as "1m0s", or "none"
 	Clusters  []Cluster `json:"clusters,omitempty"`
 	// MissingReason is the reason why there is no cluster; empty if there is one.
 	MissingReason string `json:"missing,omitempty"`
@@ -89,15 +89,15 @@ type Cluster struct {
 	Percent float64           `json:"percent"`           // of the route's requests
 	Labels  map[string]string `json:"labels,omitempty"`  // required of the hosts
 	Policy  string            `json:"policy,omitempty"`  // load balancing policy among the candidates
-	Missing bool              `json:"missing,omitempty"` // there is no such cluster
+	Missing bool              `json:"missing,omitempty"` // the cluster does not exist
 	Hosts   []Host            `json:"hosts,omitempty"`
 }
 
 // Host is a host of a cluster.
 type Host struct {
 	Address   string   `json:"address"`
-	Candidate bool     `json:"candidate"`     // the request may go there now
-	Reasons   []string `json:"why,omitempty"` // why it is no candidate
+	Candidate bool     `json:"candidate"`     // the host may receive the request now
+	Reasons   []string `json:"why,omitempty"` // why the host is no candidate
 	Weight    uint32   `json:"weight"`
 	Priority  uint32   `json:"priority,omitempty"`
 	Locality  string   `json:"locality,omitempty"`

@@ -21,7 +21,7 @@ const (
 	noMatch       = iota
 	matchCatchAll // it accepts all redirected connections
 	matchPort     // bound to the port at every address, or the query has no address
-	matchVirtual  // like matchPort, for a virtual listener, which gets connections from others
+	matchVirtual  // like matchPort, for a virtual listener, which gets connections from other listeners
 	matchExact    // it has exactly the address
 )
 

@@ -29,7 +29,7 @@ import (
 
 // Options holds the functions and settings that a Manager needs from the server. Immutable.
 type Options struct {
-	// System contains proc and sys; nil: the system's root.
+	// System is a file system with the directories proc and sys; nil: the root file system.
 	System fs.FS
 	// EachListener calls f with each active listener and its idle timeout (0: none). f does not
 	// block.
@@ -74,7 +74,7 @@ type Loop struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	unregister []func() // remove the metrics
+	unregister []func() // functions that remove the metrics
 
 	// Owned by run.
 	monitors         []*monitor
@@ -88,12 +88,12 @@ type Loop struct {
 // actionCounter counts the effects of an action.
 type actionCounter struct {
 	counter   *metrics.Counter
-	source    func() uint64 // reads a counter elsewhere; nil: none
+	source    func() uint64 // reads the counter of the policy or limiter that carries out the action; nil: act counts the effects
 	lastValue uint64        // value of source that counter already includes
 }
 
-// Prepare creates the monitors of a configuration and starts nothing. A monitor that cannot be read
-// is an error. It returns nil for a nil configuration.
+// Prepare creates the monitors of a configuration and starts nothing. It returns an error if the
+// system or the build does not support a monitor. It returns nil for a nil configuration.
 func (m *Manager) Prepare(c *config.Overload) (*Loop, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // a nil configuration has no loop
@@ -109,8 +109,8 @@ func (m *Manager) Prepare(c *config.Overload) (*Loop, error) {
 	return l, nil
 }
 
-// Activate makes l the active loop. If both configurations are equal, the old loop and its actions
-// continue. If l is nil, the effects of all actions end.
+// Activate makes l the active loop. If the active loop has an equal configuration, it continues
+// with its actions instead. If l is nil, the effects of all actions end.
 func (m *Manager) Activate(l *Loop) {
 	old := m.loop
 	if old != nil && l != nil && reflect.DeepEqual(old.config, l.config) {
@@ -231,8 +231,8 @@ func (l *Loop) underMemoryPressure(pressures []float64) bool {
 
 // Parameters of the actions.
 const (
-	// shrinkIdleAfter is how long a connection must be idle before shrink_idle closes it. Pauses
-	// within an operation of a client or host are shorter.
+	// shrinkIdleAfter is how long a connection must be idle before shrink_idle closes it. It is
+	// longer than the usual pauses of a client or host that is still sending.
 	shrinkIdleAfter = time.Second
 	// minMemoryReturnInterval is the minimum interval at which shrink_heap returns memory to the
 	// system.
@@ -304,8 +304,8 @@ func (c *actionCounter) update() {
 // noIdleTimeout is an idle timeout that no connection reaches.
 const noIdleTimeout = math.MaxInt64
 
-// reducedTimeout returns the idle timeout that action a, a reduce_timeouts, sets at this value.
-// Timeout 0 means none.
+// reducedTimeout returns the idle timeout that a, a reduce_timeouts action, sets when it has this
+// value. timeout is the configured idle timeout; 0: none.
 func reducedTimeout(timeout time.Duration, a config.OverloadAction, value float64) time.Duration {
 	if timeout <= 0 {
 		return noIdleTimeout
@@ -320,11 +320,11 @@ func reducedTimeout(timeout time.Duration, a config.OverloadAction, value float6
 	return timeout - time.Duration(value*float64(timeout-minTimeout))
 }
 
-// closeIdle closes downstream connections that have been idle for the time that after returns for
-// their listener's idle timeout (0: none).
-func (m *Manager) closeIdle(now time.Time, after func(idle time.Duration) time.Duration) (closed int) {
+// closeIdle closes idle downstream connections. idleFor returns, from a listener's idle timeout (0:
+// none), how long the connections to close have been idle.
+func (m *Manager) closeIdle(now time.Time, idleFor func(idleTimeout time.Duration) time.Duration) (closed int) {
 	m.options.EachListener(func(l *network.Listener, idleTimeout time.Duration) {
-		closed += l.CloseIdle(now, after(idleTimeout))
+		closed += l.CloseIdle(now, idleFor(idleTimeout))
 	})
 	return closed
 }

@@ -18,7 +18,7 @@ type monitor struct {
 	// read returns the usage and the limit; a limit of 0 means none.
 	read func(now time.Time) (used, limit float64, err error)
 
-	pressure    float64 // from 0 to 1, or more
+	pressure    float64 // used as a fraction of limit; may exceed 1
 	used, limit float64
 	failing     bool // the last read failed
 }
@@ -30,22 +30,22 @@ func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*moni
 	var err error
 	switch m.Name {
 	case config.MonitorHeap:
-		mon.read = readUsage(func() (int64, error) { return resource.Heap(), nil }, constantLimit(m.Max))
+		mon.read = newUsageReader(func() (int64, error) { return resource.Heap(), nil }, constantLimit(m.Max))
 	case config.MonitorConnections:
-		mon.read = readUsage(func() (int64, error) { return connections(), nil }, constantLimit(m.Max))
+		mon.read = newUsageReader(func() (int64, error) { return connections(), nil }, constantLimit(m.Max))
 	case config.MonitorDescriptors:
-		mon.read = exhaustedAsFull(readUsage(func() (int64, error) { return resource.Descriptors(system) },
+		mon.read = newDescriptorReader(newUsageReader(func() (int64, error) { return resource.Descriptors(system) },
 			lowerLimit(m.Max, func() (int64, error) { return resource.DescriptorLimit(system) })))
 	case config.MonitorMemory:
-		mon.read = readUsage(func() (int64, error) { return resource.Memory(system) },
+		mon.read = newUsageReader(func() (int64, error) { return resource.Memory(system) },
 			lowerLimit(m.Max, func() (int64, error) { return memoryLimit(system) }))
 	case config.MonitorCgroup:
 		var g *resource.Cgroup
 		if g, err = resource.MemoryCgroup(system); err == nil {
-			mon.read = readUsage(g.Memory, lowerLimit(m.Max, g.MemoryLimit))
+			mon.read = newUsageReader(g.Memory, lowerLimit(m.Max, g.MemoryLimit))
 		}
 	case config.MonitorCPU:
-		mon.read, err = readCPU(m.CPU, system)
+		mon.read, err = newCPUReader(m.CPU, system)
 	}
 	if err == nil && mon.read == nil {
 		err = errors.New("it is not supported by this build")
@@ -56,8 +56,8 @@ func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*moni
 	return mon, nil
 }
 
-// readCPU returns the read function of a CPU monitor.
-func readCPU(mode config.CPUMode, system fs.FS) (func(time.Time) (float64, float64, error), error) {
+// newCPUReader returns the read function of a CPU monitor.
+func newCPUReader(mode config.CPUMode, system fs.FS) (func(time.Time) (float64, float64, error), error) {
 	var c *resource.CPU
 	var err error
 	switch mode {
@@ -105,9 +105,9 @@ func lowerLimit(configured int64, system func() (int64, error)) func() (int64, e
 	}
 }
 
-// readUsage returns a read function that combines readUsed and readLimit. Without a limit the
+// newUsageReader returns a read function that combines readUsed and readLimit. Without a limit the
 // pressure is 0.
-func readUsage(readUsed, readLimit func() (int64, error)) func(time.Time) (float64, float64, error) {
+func newUsageReader(readUsed, readLimit func() (int64, error)) func(time.Time) (float64, float64, error) {
 	return func(time.Time) (float64, float64, error) {
 		used, err := readUsed()
 		if err != nil {
@@ -121,9 +121,9 @@ func readUsage(readUsed, readLimit func() (int64, error)) func(time.Time) (float
 	}
 }
 
-// exhaustedAsFull wraps the read function of descriptors, which itself needs a descriptor. If none
-// is left, it reports that all are in use.
-func exhaustedAsFull(read func(time.Time) (used, limit float64, err error)) func(time.Time) (float64, float64, error) {
+// newDescriptorReader wraps the read function of descriptors, which itself needs a descriptor. If
+// none is left, the returned function reports that all are in use.
+func newDescriptorReader(read func(time.Time) (used, limit float64, err error)) func(time.Time) (float64, float64, error) {
 	lastLimit := 1.0 // the last limit read; initially an arbitrary value
 	return func(now time.Time) (float64, float64, error) {
 		used, limit, err := read(now)

@@ -29,7 +29,7 @@ type ActionStatus struct {
 	Name    string     `json:"name"`
 	State   string     `json:"state"` // "inactive", "scaling" or "saturated"
 	Value   float64    `json:"value"`
-	Monitor string     `json:"monitor,omitempty"` // the monitor with the highest value
+	Monitor string     `json:"monitor,omitempty"` // monitor of the trigger with the highest value
 	Since   *time.Time `json:"since,omitempty"`   // time of the last state change; absent: never changed
 	Effects uint64     `json:"effects_total"`
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Live is the part of a filter chain that a new configuration replaces while connections
-// stay open. It is the Service of the chain's engines. Activate a Pipeline before the first use.
+// Live holds the active Pipeline of a filter chain, which a new configuration replaces while
+// connections stay open. Live is the Service of the chain's engines. The caller activates a
+// Pipeline before the first exchange.
 type Live struct {
 	active atomic.Pointer[Pipeline]
 }
@@ -25,12 +26,12 @@ type Live struct {
 // Active returns the active pipeline; nil before the first.
 func (l *Live) Active() *Pipeline { return l.active.Load() }
 
-// Activate makes next the active pipeline and returns the previous one; nil: there was none. The
-// caller releases the previous one.
+// Activate makes next the active pipeline and returns the previous one, or nil. The caller releases
+// the previous one.
 func (l *Live) Activate(next *Pipeline) (previous *Pipeline) { return l.active.Swap(next) }
 
-// Pipeline serves and records the exchanges of a filter chain. It counts its exchanges so that its
-// dependencies can be retired after it is replaced and the last exchange has ended.
+// Pipeline serves and records the exchanges of a filter chain. It counts its exchanges, so that its
+// dependencies can be released after it was replaced and its last exchange has ended.
 type Pipeline struct {
 	listener string // name of the listener
 	service  protocol.Service
@@ -79,7 +80,7 @@ func (l *Live) acquire() *Pipeline {
 	}
 }
 
-// Start implements protocol.Service. Observe releases the pipeline.
+// Start implements protocol.Service. Observe releases the reference to the pipeline.
 func (l *Live) Start(ctx context.Context, x *protocol.Exchange) error {
 	p := l.acquire()
 	if p.table.mustWait() {

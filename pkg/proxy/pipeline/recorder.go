@@ -59,8 +59,8 @@ func (r *Recorder) observe(x *protocol.Exchange) {
 func (r *Recorder) add(key *recordKey, b metrics.Batch) {
 	r.listener.Add(b)
 	for _, scope := range &key.scopes {
-		if account, ok := scope.(metrics.Recorder); ok {
-			account.Add(b)
+		if recorder, ok := scope.(metrics.Recorder); ok {
+			recorder.Add(b)
 		}
 	}
 }

@@ -43,9 +43,9 @@ const (
 	minCachedPickers = 16 // entries before get looks for removed clusters
 )
 
-// pickerCache caches the pickers of the clusters that exchanges of a route chose. It holds at
-// most maxCachedPickers entries, and at most minCachedPickers or twice the number of existing
-// clusters: more would keep removed clusters alive. It is safe for concurrent use.
+// pickerCache caches the pickers of the clusters that exchanges of a route chose. It holds at most
+// maxCachedPickers entries, and at most minCachedPickers or twice the number of existing clusters:
+// more would keep removed clusters alive. It is safe for concurrent use.
 type pickerCache struct {
 	find      func(name string) *upstream.Cluster // returns nil for an unknown cluster
 	newPicker func(c *upstream.Cluster) *upstream.ClusterPicker
@@ -53,8 +53,8 @@ type pickerCache struct {
 	pickers sync.Map // *upstream.ClusterPicker by *upstream.Cluster
 
 	mu    sync.Mutex
-	count int // guarded by mu; entries of pickers
-	limit int // guarded by mu; of count, until the next cleanup
+	count int // guarded by mu; number of entries in pickers
+	limit int // guarded by mu; maximum of count before the next cleanup
 }
 
 // get returns the picker of a cluster, or nil if there is no such cluster.

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// NoRoute returns a service that fails every exchange: no route of the table matches.
+// NoRoute returns a service that fails every exchange with ReasonNoRoute.
 func NoRoute(table string) protocol.Service { return noRoute{table} }
 
 type noRoute struct{ table string }

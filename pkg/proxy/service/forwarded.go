@@ -18,7 +18,7 @@ import (
 // allows it. From RPC requests it removes only the headers that override timeouts.
 func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
 	o := &p.HTTP1
-	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.ClientHeaders, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
+	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.ClientHeaders, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, addsHost: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
 	if o.XFFClientIndex > 0 {
 		client := match.NewClientAddr(forwardedFor, o.XFFClientIndex-1)
 		if o.XFFBareAddressOnly {
@@ -36,7 +36,7 @@ type forwarded struct {
 	next         protocol.Service
 	via          *via // nil: no Via is added
 	mode         config.ForwardedMode
-	host         bool // mode adds X-Forwarded-Host
+	addsHost     bool // mode adds X-Forwarded-Host
 	proto        config.ForwardedProtoMode
 	client       *match.ClientAddr // nil: the client is the direct peer
 	cert         config.XFCC
@@ -58,7 +58,7 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 			return nil
 		}
 	case "TRACE", "OPTIONS":
-		if f.lastHop(x) {
+		if f.handleMaxForwards(x) {
 			return nil
 		}
 	}
@@ -95,8 +95,9 @@ func rejectMethod(x *protocol.Exchange, body string) {
 	x.Response.Header.Add("Allow", allowedMethods)
 }
 
-// lastHop decrements Max-Forwards. At 0 it responds in place of the origin server and returns true.
-func (f *forwarded) lastHop(x *protocol.Exchange) bool {
+// handleMaxForwards decrements Max-Forwards. At 0 it responds in place of the origin server and
+// returns true.
+func (f *forwarded) handleMaxForwards(x *protocol.Exchange) bool {
 	text, ok := x.Request.Header.Lookup("Max-Forwards")
 	if !ok {
 		return false
@@ -164,8 +165,8 @@ func stripForwardedHeaders(h *protocol.Header) {
 
 // addClient appends the direct peer's address to X-Forwarded-For. It adds the scheme and the
 // authority of the request unless a previous proxy has added them. The scheme comes from the
-// connection, not from the request, because the client controls the latter (:scheme or an absolute
-// form).
+// connection, because the client controls the scheme of the request (:scheme, or a request target
+// in absolute form).
 func (f *forwarded) addClient(h *protocol.Header, x *protocol.Exchange) {
 	ip := x.Meta.Conn.RemoteIP
 	if ip == "" {
@@ -176,7 +177,7 @@ func (f *forwarded) addClient(h *protocol.Header, x *protocol.Exchange) {
 	}
 	h.Set(forwardedFor, ip)
 	addProto(h, x)
-	if _, ok := h.Lookup(forwardedHost); f.host && !ok && x.Request.Authority != "" {
+	if _, ok := h.Lookup(forwardedHost); f.addsHost && !ok && x.Request.Authority != "" {
 		h.Add(forwardedHost, x.Request.Authority)
 	}
 }

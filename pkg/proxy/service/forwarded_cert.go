@@ -11,8 +11,8 @@ import (
 // element for each proxy that the request has passed, in Envoy's grammar.
 const forwardedClientCert = "X-Forwarded-Client-Cert"
 
-// setClientCertHeader sets the header as c requires. If the client sent no verified certificate,
-// only XFCCAlwaysForward keeps the received header.
+// setClientCertHeader sets X-Forwarded-Client-Cert as c requires. If the client sent no verified
+// certificate, only XFCCAlwaysForward keeps the received header.
 func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.XFCC) {
 	if c.Mode == config.XFCCAlwaysForward {
 		return
@@ -25,7 +25,7 @@ func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.
 	elements := ""
 	if hasPeer && c.Mode == config.XFCCAppend {
 		if elements = joinValues(h, forwardedClientCert); !quotesBalanced(elements) {
-			elements = "" // otherwise the new element would become part of it
+			elements = "" // the new element would become part of the open quotation
 		}
 	}
 	removeVariants(h, true)

@@ -13,12 +13,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Hedge is Retry for a route with a hedge_policy. It sends complete requests that may be sent twice
-// to several hosts concurrently; the client gets the first good response. It serves other requests
+// Hedge is Retry for a route with a hedge_policy. It sends a request that isHedgeable accepts to
+// several hosts concurrently; the client gets the first good response. It serves other requests
 // like Retry.
 //
-// Each attempt is an exchange with a copy of the request, on a goroutine that start runs and waits
-// for. The hedgedRequest waits on its own goroutine for the results:
+// Each attempt is an exchange with a copy of the request, on a goroutine that start begins. The
+// hedgedRequest waits on its own goroutine for the results:
 //
 //	launch ──▶ running ── good response ───────────▶ accepted: sent to the client
 //	              │  ├─── bad, others running ──────▶ fallback until the others have ended
@@ -43,7 +43,7 @@ type hedge struct {
 
 // Start implements protocol.Service.
 func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
-	if !hedgeable(x) {
+	if !isHedgeable(x) {
 		return h.retry.Start(ctx, x)
 	}
 	return x.RunBlocking(ctx, &hedgedRequest{hedge: h})
@@ -56,11 +56,11 @@ type hedgedRequest struct {
 	x       *protocol.Exchange
 	request *requestCopy
 
-	initialAttempts int           // initial attempts
-	retries         int           // attempts launched after those
+	initialAttempts int           // number of attempts to launch without waiting for a result
+	retries         int           // number of attempts launched after the initial ones
 	perTryTimeout   time.Duration // timeout of each attempt; 0: none
 	attempts        []*attempt    // in launch order
-	runningAttempts int           // attempts that have not ended
+	runningAttempts int           // number of attempts that have not ended
 	fallback        *attempt      // bad response, sent to the client if no better one arrives
 	lastFailed      *attempt      // the last attempt without a response
 
@@ -68,11 +68,11 @@ type hedgedRequest struct {
 	hostChosen  chan struct{}    // capacity 1: an attempt has chosen a host
 	perTryTimer <-chan time.Time // per-try timeout of the latest attempt; nil: none
 	retryTimer  <-chan time.Time // retry is due; nil: no retry waits
-	retry       permit
+	retryPermit permit           // permit of the retry that retryTimer launches
 
 	mu      sync.Mutex
-	hosts   []protocol.Attempt // guarded by mu; hosts of the attempts
-	cluster protocol.Named     // guarded by mu; their cluster; nil: unknown
+	hosts   []protocol.Attempt // guarded by mu; hosts that the attempts have chosen
+	cluster protocol.Named     // guarded by mu; cluster of the hosts; nil: unknown
 }
 
 // disconnectWatchDelay is how long the response may take before the hedge watches for a client
@@ -106,7 +106,7 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 		select {
 		case a := <-r.results:
 			if a.err != nil {
-				select { // it chose a host before it failed
+				select { // the attempt may have chosen a host before it failed
 				case <-r.hostChosen:
 					r.launchInitial()
 				default:
@@ -124,7 +124,7 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 			}
 		case <-r.retryTimer:
 			r.retryTimer = nil
-			r.launch(r.retry)
+			r.launch(r.retryPermit)
 		case <-watchTimer:
 			if r.x.Downstream != nil {
 				defer r.x.Downstream.OnDisconnect(func() { close(disconnected) })()
@@ -225,7 +225,7 @@ func (r *hedgedRequest) handleResult(a *attempt) (done bool, err error) {
 	if retriable && r.prepareRetry() {
 		r.discardFallback()
 		r.retries++
-		r.retryTimer = time.After(r.retry.backoff)
+		r.retryTimer = time.After(r.retryPermit.backoff)
 		return false, nil
 	}
 	if r.fallback != nil {
@@ -236,7 +236,8 @@ func (r *hedgedRequest) handleResult(a *attempt) (done bool, err error) {
 	return true, r.lastFailed.err
 }
 
-// prepareRetry reports whether another attempt may begin after all have ended, and sets retry.
+// prepareRetry reports whether another attempt may begin now that all have ended, and sets
+// retryPermit.
 func (r *hedgedRequest) prepareRetry() bool {
 	policy := &r.hedge.retry.policy
 	if r.retries >= policy.NumRetries {
@@ -245,16 +246,16 @@ func (r *hedgedRequest) prepareRetry() bool {
 		}
 		return false
 	}
-	r.retry = permit{}
+	r.retryPermit = permit{}
 	if bound := policy.Backoff.Bound(r.retries + 1); bound > 0 {
-		r.retry.backoff = r.hedge.jitter(bound)
+		r.retryPermit.backoff = r.hedge.jitter(bound)
 	}
-	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.retry.backoff {
+	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.retryPermit.backoff {
 		return false
 	}
 	r.triedHosts()
-	r.retry.budget = r.hedge.budget(r.x)
-	return r.retry.budget == nil || r.retry.budget.BeginRetry()
+	r.retryPermit.budget = r.hedge.budget(r.x)
+	return r.retryPermit.budget == nil || r.retryPermit.budget.BeginRetry()
 }
 
 // accept makes the response of an attempt the response of the exchange.
@@ -302,8 +303,8 @@ func (r *hedgedRequest) discardFallback() {
 // wait for the attempts.
 func (r *hedgedRequest) abandonAttempts() {
 	r.discardFallback()
-	if r.retryTimer != nil && r.retry.budget != nil {
-		r.retry.budget.EndRetry()
+	if r.retryTimer != nil && r.retryPermit.budget != nil {
+		r.retryPermit.budget.EndRetry()
 	}
 	for _, a := range r.attempts {
 		if !a.ended {
@@ -312,7 +313,7 @@ func (r *hedgedRequest) abandonAttempts() {
 	}
 }
 
-// countEvent counts an event of a cluster; it ignores nil.
+// countEvent counts an event of a cluster. It ignores a nil cluster.
 func countEvent(cluster protocol.Named, e upstream.Event) {
 	if c, ok := cluster.(*upstream.Cluster); ok {
 		c.Count(e)

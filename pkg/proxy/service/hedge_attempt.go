@@ -29,9 +29,9 @@ type attempt struct {
 	accepted bool // its response goes to the client; owned by the hedge
 
 	// Guarded by request.mu.
-	hosts    []protocol.Attempt // hosts that it was sent to
-	canceled bool               // the hedge has abandoned it
-	done     bool               // it has ended and goes to the hedge
+	hosts     []protocol.Attempt // hosts that it was sent to
+	abandoned bool               // the hedge has abandoned it
+	done      bool               // it has ended and goes to the hedge
 }
 
 // run serves the attempt and cancels it when ctx ends.
@@ -43,10 +43,10 @@ func (a *attempt) run(ctx context.Context) {
 	}
 	r := a.request
 	r.mu.Lock()
-	canceled := a.canceled
-	a.done = !canceled
+	abandoned := a.abandoned
+	a.done = !abandoned
 	r.mu.Unlock()
-	if canceled {
+	if abandoned {
 		a.discard()
 		return
 	}
@@ -88,7 +88,7 @@ func (a *attempt) attempts() []protocol.Attempt {
 // abandon abandons the attempt, which then ends as after a client disconnect.
 func (a *attempt) abandon() {
 	a.request.mu.Lock()
-	a.canceled = true
+	a.abandoned = true
 	done := a.done
 	a.request.mu.Unlock()
 	if done {
@@ -115,8 +115,8 @@ func (a *attempt) runInBackground(f func()) { a.request.hedge.start(func(context
 // not yet know which attempt the client gets.
 func (a *attempt) SendInterim(int, *protocol.Header) error { return nil }
 
-// OnDisconnect implements protocol.Downstream. For an accepted attempt it watches the client
-// itself.
+// OnDisconnect implements protocol.Downstream. For an accepted attempt it watches the client of the
+// original exchange.
 func (a *attempt) OnDisconnect(notify func()) (stop func()) {
 	if !a.accepted {
 		return a.watch.Start(a.runInBackground, notify)

@@ -20,7 +20,7 @@ type requestCopy struct {
 	body                            string
 	hasBody                         bool
 
-	target        string
+	targetCluster string
 	weightedIndex int
 	hash          uint64
 	metadata      protocol.Metadata
@@ -35,11 +35,11 @@ type requestCopy struct {
 // the request.
 const maxHedgedBodySize = 64 << 10
 
-// hedgeable reports whether a request can be sent several times concurrently: it may be sent twice,
-// and its body is complete or small. Tunnels and one-way requests are not hedgeable.
-func hedgeable(x *protocol.Exchange) bool {
+// isHedgeable reports whether a request can be sent several times concurrently: it may be sent
+// twice, and its body is complete or small. It returns false for tunnels and one-way requests.
+func isHedgeable(x *protocol.Exchange) bool {
 	r := &x.Request
-	if r.OneWay || r.Upgrade != "" || r.Method == "CONNECT" || !idempotent(x) {
+	if r.OneWay || r.Upgrade != "" || r.Method == "CONNECT" || !isIdempotent(x) {
 		return false
 	}
 	if r.Method == "" {
@@ -56,7 +56,7 @@ func hedgeable(x *protocol.Exchange) bool {
 	return complete
 }
 
-// copyRequest reads x's request, which must be hedgeable, to its end. It returns the errors of
+// copyRequest reads x's request, which isHedgeable accepts, to its end. It returns the errors of
 // readBody.
 func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 	r := &x.Request
@@ -64,8 +64,8 @@ func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 		meta:   x.Meta,
 		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
 		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
-		length: r.ContentLength,
-		target: strings.Clone(x.Record.TargetCluster), weightedIndex: x.Record.WeightedIndex, hash: x.Record.Hash,
+		length:        r.ContentLength,
+		targetCluster: strings.Clone(x.Record.TargetCluster), weightedIndex: x.Record.WeightedIndex, hash: x.Record.Hash,
 		metadata: x.Metadata.Clone(),
 	}
 	if m := xprotocol.MessageOf(r.Body); m != nil {
@@ -97,7 +97,7 @@ func readBody(x *protocol.Exchange) (text string, err error) {
 	content.Grow(body.Buffered())
 	timedOut := make(chan struct{})
 	if !x.Deadline.IsZero() {
-		var closeErr error // valid once late is closed
+		var closeErr error // valid once timedOut is closed
 		timer := time.AfterFunc(time.Until(x.Deadline), func() {
 			defer close(timedOut)
 			closeErr = x.CloseRequestBody(body) // Read returns the error
@@ -106,7 +106,7 @@ func readBody(x *protocol.Exchange) (text string, err error) {
 			if timer.Stop() {
 				return
 			}
-			if <-timedOut; closeErr != nil { // another exchange reuses the body soon
+			if <-timedOut; closeErr != nil { // wait for the timer's function, because another exchange reuses the body soon
 				err = closeErr
 			}
 		}()
@@ -122,7 +122,7 @@ func readBody(x *protocol.Exchange) (text string, err error) {
 func (c *requestCopy) fill(x *protocol.Exchange) error {
 	r := &x.Request
 	x.Meta = c.meta
-	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = c.target, c.weightedIndex, c.hash
+	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = c.targetCluster, c.weightedIndex, c.hash
 	x.Metadata = c.metadata.Clone()
 	if c.codec != nil {
 		m := new(xprotocol.Message)

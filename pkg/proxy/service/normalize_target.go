@@ -85,7 +85,7 @@ func (t *targetNormalizer) stripPort(x *protocol.Exchange) {
 	host := x.Request.Authority
 	colon := strings.LastIndexByte(host, ':')
 	if colon < 0 || strings.IndexByte(host[colon:], ']') >= 0 {
-		return // none, or a colon of an IPv6 address
+		return // no port; the colon may be part of an IPv6 address
 	}
 	port := host[colon+1:]
 	number, ok := portNumber(port)

@@ -63,7 +63,7 @@ type retry struct {
 // permit allows one retry.
 type permit struct {
 	budget  RetryBudget   // the retry releases it; nil: no limit
-	backoff time.Duration // before it is sent
+	backoff time.Duration // wait before the retry is sent
 }
 
 // Start implements protocol.Service. It makes the first attempt.
@@ -124,7 +124,8 @@ func (r *retry) setPerTryDeadline(x *protocol.Exchange) bool {
 	return d > 0
 }
 
-// attemptError converts err after an attempt: a per-try timeout is not a timeout of the exchange.
+// attemptError returns the error of an attempt that ended with err, and clears the per-try
+// deadline. A timeout at the per-try deadline becomes ReasonPerTryTimeout.
 func attemptError(x *protocol.Exchange, err error) error {
 	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.EffectiveDeadline() != x.Deadline {
 		err = protocol.NewFault(protocol.ReasonPerTryTimeout, err)
@@ -140,7 +141,7 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 	switch {
 	case r.policy.NumRetries == 0,
 		!policyCovers(&r.policy, reason, x),
-		!reason.Spec().SafeToRetry && !idempotent(x):
+		!reason.Spec().SafeToRetry && !isIdempotent(x):
 		return next, false
 	case retries >= r.policy.NumRetries:
 		x.Record.Flags |= protocol.RetryLimitExceeded
@@ -162,9 +163,9 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 	return next, true
 }
 
-// idempotent reports whether a request may be sent twice: its HTTP method is idempotent, or it is
+// isIdempotent reports whether a request may be sent twice: its HTTP method is idempotent, or it is
 // RPC, for which the route's retry policy is the operator's permission.
-func idempotent(x *protocol.Exchange) bool {
+func isIdempotent(x *protocol.Exchange) bool {
 	return x.Request.Method == "" || protocol.IsIdempotentMethod(x.Request.Method) || IsGRPC(x)
 }
 

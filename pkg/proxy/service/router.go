@@ -16,7 +16,7 @@ import (
 // the Router. An exchange keeps its route to its end.
 type Router struct {
 	active   atomic.Pointer[routingTable] // nil before the first RouteUpdate
-	unrouted protocol.Service             // immutable; serves exchanges that no route matches
+	fallback protocol.Service             // immutable; serves exchanges that no route matches
 }
 
 // routingTable is a table and the services of its routes. Immutable.
@@ -32,15 +32,15 @@ type routeService struct {
 }
 
 // NewRouter returns a Router without routes: its first RouteUpdate must be active before an
-// exchange starts. unrouted serves the exchanges that no route matches.
-func NewRouter(unrouted protocol.Service) *Router { return &Router{unrouted: unrouted} }
+// exchange starts. fallback serves the exchanges that no route matches.
+func NewRouter(fallback protocol.Service) *Router { return &Router{fallback: fallback} }
 
 // Start implements protocol.Service.
 func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
 	active := r.active.Load()
 	i := active.table.Find(x)
 	if i < 0 {
-		return r.unrouted.Start(ctx, x)
+		return r.fallback.Start(ctx, x)
 	}
 	route := &active.routes[i]
 	x.Record.Route = route.scope

@@ -54,10 +54,10 @@ func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // apply applies the packed state to x and reports whether it rejected x.
 func (p *OverloadPolicy) apply(state uint64, x *protocol.Exchange) (rejected bool) {
-	if sampled(state&(1<<fractionBits-1)) && shedConnection(x) {
+	if sample(state&(1<<fractionBits-1)) && shedConnection(x) {
 		p.closedCount.Add(1)
 	}
-	if !sampled(state >> fractionBits) {
+	if !sample(state >> fractionBits) {
 		return false
 	}
 	p.rejectedCount.Add(1)
@@ -68,8 +68,9 @@ func (p *OverloadPolicy) apply(state uint64, x *protocol.Exchange) (rejected boo
 	return true
 }
 
-// sampled samples whether an exchange belongs to a fraction of fractionScale.
-func sampled(fraction uint64) bool {
+// sample takes one random sample and reports whether the exchange belongs to a fraction, in units
+// of 1/fractionScale.
+func sample(fraction uint64) bool {
 	return fraction >= fractionScale || fraction > 0 && rand.Uint64N(fractionScale) < fraction
 }
 

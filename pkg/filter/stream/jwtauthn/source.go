@@ -35,16 +35,17 @@ func (s staticKeys) keys(_ context.Context, outdated keySet, _ func() bool) (key
 	return keySet(s), nil
 }
 
-// minFetchInterval is the minimum time between the starts of two fetches. Without it, every request
-// would start a fetch after a failed fetch or if its token has an unknown key.
+// minFetchInterval is the minimum time between the starts of two fetches. It limits the fetches
+// after a failed fetch and for tokens with an unknown key, which would otherwise start one per
+// request.
 const minFetchInterval = 5 * time.Second
 
 // maxKeySetBytes is the maximum size of a fetched key set in bytes.
 const maxKeySetBytes = 1 << 20
 
 // remoteKeys is a keySource that fetches keys when requests need them and caches them. At most one
-// fetch is in flight. Requests wait for it only if there is no usable set, or if they need a newer
-// set.
+// fetch is in flight. A request waits for the fetch only if there is no usable set, or if it needs
+// a newer set.
 type remoteKeys struct {
 	config RemoteJWKS           // immutable
 	client filter.ClusterClient // immutable
@@ -65,7 +66,7 @@ func (r *remoteKeys) keys(ctx context.Context, outdated keySet, wait func() bool
 	age := now.Sub(r.fetchedAt)
 	usable := r.set != nil && age < r.config.Duration+r.config.Stale
 	if outdated != nil && !r.set.isSame(outdated) {
-		outdated = nil // a fetch has already replaced it
+		outdated = nil // a fetch has already replaced outdated
 	}
 	if (!usable || outdated != nil || age >= r.config.Duration) && r.inFlight == nil && (r.lastFetch.IsZero() || now.Sub(r.lastFetch) >= minFetchInterval) {
 		r.inFlight = make(chan struct{})
@@ -144,8 +145,8 @@ func (r *remoteKeys) requestKeys(ctx context.Context) (set keySet, err error) {
 	return set, err
 }
 
-// jwksCache caches the fetched keys of the process. They outlive a configuration, so that a reload
-// does not depend on the issuers. Unused entries are not removed: they are small and few.
+// jwksCache caches the fetched keys of the process. The keys outlive a configuration, so that a
+// reload does not depend on the issuers. Unused entries are not removed: they are small and few.
 type jwksCache struct {
 	mu       sync.Mutex
 	byConfig map[RemoteJWKS]*remoteKeys // guarded by mu

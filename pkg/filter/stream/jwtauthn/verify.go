@@ -10,8 +10,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// algorithms returns the signature algorithms that tokens may use, without "none". Each key
-// verifies only some of them.
+// algorithms returns the signature algorithms that tokens may use, without "none".
 func algorithms() []string {
 	return []string{
 		"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512",
@@ -92,7 +91,7 @@ func (v *verifier) checkAudience(claims jwt.MapClaims) error {
 	return nil
 }
 
-// claimText returns a claim as text. If no claim has the name, dots in it separate the names of
+// claimText returns a claim as text. If no claim has the name, dots in name separate the names of
 // nested objects. ok is false if the claim is missing, is not a string, number or boolean, or has
 // control characters, which a header value must not have.
 func claimText(claims map[string]any, name string) (text string, ok bool) {

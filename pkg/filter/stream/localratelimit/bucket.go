@@ -39,8 +39,8 @@ func (c *BucketConfig) compile() (rate, error) {
 func (r rate) fillTime() instant { return instant(r.tokens) * r.period }
 
 // bucket is a token bucket that fills one token at a time. Callers pass the same rate to every
-// call. Its only state is the instant at which it would have been empty to have its current tokens
-// now, so it needs no lock. The zero bucket is full. It is safe for concurrent use.
+// call. Its only state is an instant, emptyAt: the bucket has as many tokens as fill between
+// emptyAt and now. So it needs no lock. The zero bucket is full. It is safe for concurrent use.
 type bucket struct {
 	emptyAt atomic.Int64
 }

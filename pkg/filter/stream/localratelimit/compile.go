@@ -19,10 +19,10 @@ type plan struct {
 	request, response *router.Mutation // nil: no changes
 	shared            *rate            // rate of token_bucket; nil: there is none
 	perConnection     bool             // each connection has its own buckets
-	sharedPool        int              // index of the pool for shared; only with perConnection
+	sharedPool        int              // index in pools of the pool for shared; only with perConnection
 	alwaysShared      bool             // shared also counts requests that have a descriptor
 	limits            []compiledLimit
-	fixedBuckets      int // number of fixed buckets: descriptors without empty values
+	fixedBuckets      int // number of descriptors that have one bucket each: those that are not dynamic
 	pools             []rate
 	maxDynamic        int
 	client            match.ClientAddr

@@ -13,7 +13,7 @@ import (
 type action struct {
 	kind    actionKind
 	field   match.Field
-	text    string // constant value, unless kind is actionHeader or actionAddress
+	text    string // the value, if kind is actionConstant or actionMatch
 	headers []match.HeaderMatcher
 	expect  bool // whether the headers must match
 	v4, v6  int  // length of the address prefix in bits
@@ -144,7 +144,7 @@ func (d *descriptor) matches(v *values) bool {
 // contains a hash instead of longer values, so that clients cannot exhaust memory.
 const maxKeyValueBytes = 64
 
-// appendKey appends the values that identify a bucket of d.
+// appendKey appends the values of v that select a bucket of d: those for which d accepts any value.
 func (d *descriptor) appendKey(dst []byte, v *values, seed maphash.Seed) []byte {
 	for i := range d.matchers {
 		if !d.matchers[i].any {

@@ -29,7 +29,7 @@ func (l *limiter) now() instant { return epoch + instant(time.Since(l.start)) }
 
 // quota is the state of the bucket with the fewest tokens left among those of a request.
 type quota struct {
-	counted   bool // the request has a bucket
+	counted   bool // the request has a bucket; false: the other fields are not set
 	limit     int64
 	remaining int64
 	untilFull time.Duration // time until the bucket is full
@@ -105,7 +105,7 @@ func (l *limiter) bucketFor(p *plan, d *descriptor, v *values, x *protocol.Excha
 	return buckets.getOrCreate(d.appendKey(key, v, buckets.seed), now)
 }
 
-// appendConnection appends the ID of x's connection, 0 if there is none. When the buckets of a
+// appendConnection appends the ID of x's connection, or 0 if x has none. When the buckets of a
 // closed connection are full, the pool evicts them first.
 func appendConnection(dst []byte, x *protocol.Exchange) []byte {
 	id := uint64(0)

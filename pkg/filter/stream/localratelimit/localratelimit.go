@@ -128,8 +128,8 @@ func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 
 var errNoToken = errors.New("local_ratelimit: no token available")
 
-// reject rejects x, which exceeds a limit, with a local reply. The engine converts it for RPC and
-// gRPC clients.
+// reject sends a local reply for x, which exceeds a limit. The engine converts the reply for RPC
+// and gRPC clients.
 func (f *rateLimit) reject(x *protocol.Exchange, q *quota) {
 	x.LocalReplyError(protocol.NewFault(protocol.RateLimited, errNoToken))
 	x.Response.Status = f.plan.status

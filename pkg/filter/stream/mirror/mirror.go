@@ -1,5 +1,5 @@
-// Package mirror implements the mirror filter, which sends copies of requests to other clusters. Requests
-// do not wait for their copies.
+// Package mirror implements the mirror filter, which sends copies of requests to other clusters.
+// Requests do not wait for their copies.
 package mirror
 
 import (
@@ -87,7 +87,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 func targetsOf(c *Config) (targets []*target) {
 	for _, cluster := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, ShadowHostSuffix: c.ShadowHostSuffix}}, c.Additional...) {
 		if cluster.Cluster != "" && cluster.Percent > 0 {
-			targets = append(targets, &target{percent: cluster.Percent, suffix: cluster.ShadowHostSuffix, dest: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}})
+			targets = append(targets, &target{percent: cluster.Percent, addsSuffix: cluster.ShadowHostSuffix, dest: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}})
 		}
 	}
 	return targets
@@ -95,10 +95,10 @@ func targetsOf(c *Config) (targets []*target) {
 
 // target is a cluster that gets copies.
 type target struct {
-	percent  float64
-	suffix   bool
-	dest     filter.Target
-	inFlight atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
+	percent    float64
+	addsSuffix bool
+	dest       filter.Target
+	inFlight   atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
 }
 
 // mirror is immutable; only its counters change.
@@ -211,7 +211,7 @@ func (m *mirror) send(ctx context.Context, r request, t *target) {
 			m.failed.Add(1)
 			return
 		}
-		if t.suffix && x.Request.Method != "" {
+		if t.addsSuffix && x.Request.Method != "" {
 			x.Request.Authority = shadowHost(x.Request.Authority)
 		}
 		x.Meta.Start = time.Now()

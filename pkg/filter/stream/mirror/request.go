@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// request is a request to copy. It has no views of the original exchange. When launched, it is
+// request is a request to copy. It does not borrow from the original exchange. After launch it is
 // immutable and safe for concurrent use.
 type request interface {
 	// fill sets the request of x, a new exchange, to a copy.
@@ -128,8 +128,8 @@ func (c *rpcCopy) fill(x *protocol.Exchange) error {
 	return c.codec.ReadRequest(c.bytes, &x.Request, &m.View)
 }
 
-// tee is a request body that copies the bytes that Read returns, and launches the copies at its
-// end.
+// tee is a request body that copies the bytes that Read returns. At the end of the body it launches
+// the copies of the request.
 type tee struct {
 	protocol.Body
 

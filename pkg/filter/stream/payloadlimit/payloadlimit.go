@@ -88,8 +88,7 @@ type limitedBody struct {
 	limit, remaining int64
 }
 
-// Read implements protocol.Body. For a body that is too large, it returns neither io.EOF nor bytes
-// beyond the limit.
+// Read implements protocol.Body. The Read that exceeds the limit returns no bytes and a Fault.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.Body.Read(p)
 	b.remaining -= int64(n)

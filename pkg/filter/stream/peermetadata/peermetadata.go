@@ -58,7 +58,7 @@ func malformedMetric() metrics.Metric {
 func build(c *Config, env filter.Env, peers *peerCache) filter.Filter {
 	m := peerMetadata{Config: *c, peers: peers, cluster: env.Cluster, malformed: env.Metrics.Counter(malformedMetric())}
 	if c.Workload != (workload.Workload{}) {
-		m.ownMetadata = c.Workload.Metadata()
+		m.localMetadata = c.Workload.Metadata()
 	}
 	return func(next protocol.Service) protocol.Service {
 		m := m
@@ -71,15 +71,14 @@ func build(c *Config, env filter.Env, peers *peerCache) filter.Filter {
 // malformed change; filters share them.
 type peerMetadata struct {
 	Config
-	ownMetadata string // header value for the workload of this sidecar; "": unknown
-	next        protocol.Service
-	peers       *peerCache
-	cluster     func(name string) *config.Cluster
-	malformed   *metrics.Counter
+	localMetadata string // header value for the workload of this sidecar; "": unknown
+	next          protocol.Service
+	peers         *peerCache
+	cluster       func(name string) *config.Cluster
+	malformed     *metrics.Counter
 }
 
-// Metadata keys that record the peer headers that the client sent. The response gets the same
-// headers.
+// Metadata keys that record which peer headers the client sent. The response gets the same headers.
 const (
 	keyClientSentID       = "downstream_peer_told_id"
 	keyClientSentMetadata = "downstream_peer_told_metadata"
@@ -165,8 +164,8 @@ func (m *peerMetadata) addPeerHeaders(h *protocol.Header, addID, addMetadata boo
 	if addID && m.Node != "" {
 		h.Set(workload.FieldID, m.Node)
 	}
-	if addMetadata && m.ownMetadata != "" {
-		h.Set(workload.FieldMetadata, m.ownMetadata)
+	if addMetadata && m.localMetadata != "" {
+		h.Set(workload.FieldMetadata, m.localMetadata)
 	}
 }
 

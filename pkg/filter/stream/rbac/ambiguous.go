@@ -4,18 +4,18 @@ import "strings"
 
 // isAmbiguous reports whether an application may interpret path differently than the rules: path
 // has empty segments, "." or "..", parameters after ";", a backslash, a fragment, or an escape for
-// which isOddlyEncoded returns true. path has no query.
+// which isAmbiguousEscape returns true. path has no query.
 func isAmbiguous(path string) bool {
 	for i := range len(path) {
 		switch path[i] {
 		case '\\', ';', '#':
 			return true
 		case '/':
-			if isDots(path[i+1:]) || strings.HasPrefix(path[i+1:], "/") {
+			if startsWithDotSegment(path[i+1:]) || strings.HasPrefix(path[i+1:], "/") {
 				return true
 			}
 		case '%':
-			if i+2 >= len(path) || isOddlyEncoded(unhex(path[i+1])<<4|unhex(path[i+2])) {
+			if i+2 >= len(path) || isAmbiguousEscape(unhex(path[i+1])<<4|unhex(path[i+2])) {
 				return true
 			}
 		}
@@ -23,16 +23,16 @@ func isAmbiguous(path string) bool {
 	return false
 }
 
-// isDots reports whether the first segment of rest is "." or "..".
-func isDots(rest string) bool {
+// startsWithDotSegment reports whether the first segment of rest is "." or "..".
+func startsWithDotSegment(rest string) bool {
 	segment, _, _ := strings.Cut(rest, "/")
 	return segment == "." || segment == ".."
 }
 
-// isOddlyEncoded reports whether an escape of the byte c makes a path ambiguous: c needs no escape
-// (RFC 3986 6.2.2.2), has a meaning in paths, or is a control character. A negative c stands for a
-// malformed escape.
-func isOddlyEncoded(c int) bool {
+// isAmbiguousEscape reports whether an escape of the byte c makes a path ambiguous: c needs no
+// escape (RFC 3986 6.2.2.2), has a meaning in paths, or is a control character. A negative c stands
+// for a malformed escape.
+func isAmbiguousEscape(c int) bool {
 	switch {
 	case c < 0: // a malformed escape
 		return true

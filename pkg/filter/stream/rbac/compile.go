@@ -54,8 +54,8 @@ func (c *compiler) fail(err error) node {
 	return node{}
 }
 
-// list compiles the n members of a list. Errors name key and the index. An empty list is an error.
-func (c *compiler) list(key string, n int, member func(i int) node) []node {
+// compileList compiles the n members of a list. Errors name key and the index. An empty list is an error.
+func (c *compiler) compileList(key string, n int, member func(i int) node) []node {
 	if n == 0 {
 		c.fail(fmt.Errorf("%s is empty", key))
 		return nil
@@ -71,11 +71,11 @@ func (c *compiler) list(key string, n int, member func(i int) node) []node {
 }
 
 func (c *compiler) compileAny(key string, n int, member func(i int) node) node {
-	return node{kind: kindAny, children: c.list(key, n, member)}
+	return node{kind: kindAny, children: c.compileList(key, n, member)}
 }
 
 func (c *compiler) compileAll(key string, n int, member func(i int) node) node {
-	return node{kind: kindAll, children: c.list(key, n, member)}
+	return node{kind: kindAll, children: c.compileList(key, n, member)}
 }
 
 // choice is a member of a permission or a principal that may be set.

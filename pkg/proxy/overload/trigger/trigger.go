@@ -54,30 +54,30 @@ type Decision struct {
 // Evaluator makes the decisions for one configuration. One goroutine owns it.
 type Evaluator struct {
 	config    *config.Overload // immutable
-	actions   [][]trigger      // as config.Actions
-	decisions []Decision       // as config.Actions
+	triggers  [][]trigger      // triggers of each action, in the order of config.Actions
+	decisions []Decision       // in the order of config.Actions
 }
 
-// New returns an evaluator without pressure.
+// New returns an evaluator whose actions are inactive.
 func New(c *config.Overload) *Evaluator {
-	e := &Evaluator{config: c, actions: make([][]trigger, len(c.Actions)), decisions: make([]Decision, len(c.Actions))}
+	e := &Evaluator{config: c, triggers: make([][]trigger, len(c.Actions)), decisions: make([]Decision, len(c.Actions))}
 	for i, a := range c.Actions {
 		for _, t := range a.Triggers {
-			e.actions[i] = append(e.actions[i], trigger{Trigger: t, monitor: monitorIndex(c, t.Monitor)})
+			e.triggers[i] = append(e.triggers[i], trigger{Trigger: t, monitor: monitorIndex(c, t.Monitor)})
 		}
 	}
 	return e
 }
 
 // Decide returns the decisions for the actions, in configuration order. pressures are those of the
-// monitors, in configuration order. now must not be before now of the last call. The next call
+// monitors, in configuration order. now must not be earlier than in the last call. The next call
 // overwrites the result.
 func (e *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
-	for i := range e.actions {
+	for i := range e.triggers {
 		previous := e.decisions[i].State
 		d := Decision{}
-		for k := range e.actions[i] {
-			t := &e.actions[i][k]
+		for k := range e.triggers[i] {
+			t := &e.triggers[i][k]
 			t.update(now, pressures[t.monitor])
 			if t.active && (d.State == Inactive || t.value > d.Value) {
 				d = Decision{Value: t.value, State: Scaling, Monitor: t.Monitor}
