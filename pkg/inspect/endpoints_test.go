@@ -39,7 +39,7 @@ func TestReady(t *testing.T) {
 			}
 		}
 		if w := request(newHandler(p.sources()), "GET", "/healthz"); w.Code != 200 {
-			t.Errorf("%s: /healthz responds with %d", state, w.Code)
+			t.Errorf("%s: /healthz responds with %d, want 200", state, w.Code)
 		}
 	}
 }
@@ -82,10 +82,10 @@ func TestIndexListsEverything(t *testing.T) {
 	text := request(h, "GET", "/")
 	html := request(h, "GET", "/", "Accept", "text/html,*/*")
 	if got := html.Header().Get("Content-Type"); got != "text/html; charset=utf-8" {
-		t.Errorf("the Content-Type for a browser is %q", got)
+		t.Errorf("the Content-Type for a browser is %q, want %q", got, "text/html; charset=utf-8")
 	}
 	if got := text.Header().Get("Content-Type"); got != "text/plain; charset=utf-8" {
-		t.Errorf("the Content-Type for curl is %q", got)
+		t.Errorf("the Content-Type for curl is %q, want %q", got, "text/plain; charset=utf-8")
 	}
 	for _, e := range Endpoints(Sources{}) {
 		if !strings.Contains(text.Body.String(), e.Path) || !strings.Contains(html.Body.String(), e.Path) {

@@ -75,7 +75,7 @@ func TestPages(t *testing.T) {
 				t.Errorf("Content-Type %q", w.Header().Get("Content-Type"))
 			}
 			if got := w.Header().Get("Cache-Control"); got != "no-store" {
-				t.Errorf("Cache-Control %q: a cached response would be stale", got)
+				t.Errorf("Cache-Control %q: a cached response would be stale, want %q", got, "no-store")
 			}
 		})
 	}

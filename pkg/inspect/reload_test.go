@@ -29,7 +29,7 @@ func TestReload(t *testing.T) {
 				t.Errorf("status %d, %s; want %d, %s", w.Code, got, c.status, c.body)
 			}
 			if w := request(h, "POST", "/reload", "Origin", "http://evil.test"); w.Code != http.StatusForbidden {
-				t.Errorf("a request of another origin may reload: status %d", w.Code)
+				t.Errorf("a request of another origin may reload: status %d, want %d", w.Code, http.StatusForbidden)
 			}
 		})
 	}

@@ -81,10 +81,10 @@ func TestFailedBindRollsBack(t *testing.T) {
 	}
 
 	if got := conn.roundTrip(get("/")); got.body != "old" || got.Close {
-		t.Errorf("existing connection: response %q, Close %t", got.body, got.Close)
+		t.Errorf("existing connection: response %q, Close %t; want %q, false", got.body, got.Close, "old")
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "old" {
-		t.Errorf("new connection: response %q", got.body)
+		t.Errorf("new connection: response %q, want %q", got.body, "old")
 	}
 	if r.server.Running() != before || len(r.server.Describe()) != 1 {
 		t.Errorf("listeners: %v", r.server.Describe())
@@ -108,7 +108,7 @@ func TestFailedBindRollsBack(t *testing.T) {
 	if err := r.server.Apply(t.Context(), config.FullDelta(setup{routes: directRoute("newer")}.snapshot(t))); err != nil {
 		t.Errorf("the next Apply = %v", err)
 	} else if got := conn.roundTrip(get("/")); got.body != "newer" {
-		t.Errorf("after the next Apply: response %q", got.body)
+		t.Errorf("after the next Apply: response %q, want %q", got.body, "newer")
 	}
 }
 
@@ -169,7 +169,7 @@ func TestApplyRejectsInvalidConfig(t *testing.T) {
 				t.Errorf("Apply = %v, want an error that contains %q", err, test.want)
 			}
 			if got := roundTrip(t, r.address("front"), get("/")); got.body != "old" {
-				t.Errorf("the previous configuration responds with %q", got.body)
+				t.Errorf("the previous configuration responds with %q, want %q", got.body, "old")
 			}
 			r.apply(good())
 		})
@@ -203,7 +203,7 @@ func TestChangedEngineOptionsCloseConnections(t *testing.T) {
 	}
 	r.apply(setup{routes: directRoute("new"), proxy: `"extend_config": {"max_header_count": 10}`}.snapshot(t))
 	if got := roundTrip(t, address, get("/", headers...)); got.StatusCode != 200 || got.body != "new" {
-		t.Errorf("new connection: %d %q", got.StatusCode, got.body)
+		t.Errorf("new connection: %d %q; want 200, %q", got.StatusCode, got.body, "new")
 	}
 	for _, c := range []*testClient{idle, used} {
 		if got := c.roundTrip(get("/")); got.body != "new" || !got.Close {
@@ -270,14 +270,14 @@ func TestListenerSwitchesBetweenTCPAndHTTP(t *testing.T) {
 	for range 2 {
 		r.apply(tcpConfig)
 		if got := roundTrip(t, address, get("/")); got.body != "from the application" {
-			t.Errorf("relayed response %q", got.body)
+			t.Errorf("relayed response %q, want %q", got.body, "from the application")
 		}
 		if got := c.roundTrip(get("/")); got.body != "from weft" || !got.Close {
-			t.Errorf("existing connection: response %q, Close %t", got.body, got.Close)
+			t.Errorf("existing connection: response %q, Close %t; want %q, true", got.body, got.Close, "from weft")
 		}
 		r.apply(httpSetup.snapshot(t))
 		if got := roundTrip(t, address, get("/")); got.body != "from weft" {
-			t.Errorf("response %q", got.body)
+			t.Errorf("response %q, want %q", got.body, "from weft")
 		}
 		c = dialClient(t, address)
 		c.roundTrip(get("/"))
@@ -304,7 +304,7 @@ func TestAccessLogsCloseAfterLastExchange(t *testing.T) {
 			t.Errorf("access log %s has %q, %v; want %q", name, text, err, want)
 		}
 		if n := openFiles(t, path); n != 0 {
-			t.Errorf("access log %s has %d open descriptors", name, n)
+			t.Errorf("access log %s has %d open descriptors, want 0", name, n)
 		}
 	}
 }
@@ -346,7 +346,7 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 		}
 	}
 	if got := r.value("weft_listener_request_failures_total"); got != 0 {
-		t.Errorf("%v requests failed", got)
+		t.Errorf("%v requests failed, want 0", got)
 	}
 }
 
@@ -363,7 +363,7 @@ func requestUntil(t *testing.T, address string, stop <-chan struct{}) (n int) {
 		}
 		got := c.roundTrip(get("/"))
 		if got.StatusCode != 200 {
-			t.Errorf("request %d: %d %q", n, got.StatusCode, got.body)
+			t.Errorf("request %d: %d %q, want 200", n, got.StatusCode, got.body)
 			return n
 		}
 		n++
@@ -445,7 +445,7 @@ func TestFilterPanicFailsOnlyItsExchange(t *testing.T) {
 		t.Errorf("%d %q, want 500", got.StatusCode, got.body)
 	}
 	if got := c.roundTrip(get("/")); got.body != "well" {
-		t.Errorf("next request on the connection: response %q", got.body)
+		t.Errorf("next request on the connection: response %q, want %q", got.body, "well")
 	}
 	if n := r.value("weft_panics_total"); n != 1 {
 		t.Errorf("%v panics were counted, want 1", n)

@@ -118,7 +118,7 @@ func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 			r.apply(chainSnapshot(t, address, "", tt.before...))
 			c := dialClient(t, address)
 			if got := c.roundTrip(get("/")); got.body != "one" {
-				t.Fatalf("before the change: response %q", got.body)
+				t.Fatalf("before the change: response %q, want %q", got.body, "one")
 			}
 			r.apply(chainSnapshot(t, address, "", tt.after...))
 			got := c.roundTrip(get("/"))
@@ -154,7 +154,7 @@ func TestRemovedChainDrains(t *testing.T) {
 			r.apply(chainSnapshot(t, address, "", before...))
 			c := dialClient(t, address)
 			if got := c.roundTrip(get("/")); got.body != "one" {
-				t.Fatalf("before the change: response %q", got.body)
+				t.Fatalf("before the change: response %q, want %q", got.body, "one")
 			}
 			r.apply(chainSnapshot(t, address, "", change.after...))
 			if !c.ended() {
@@ -295,7 +295,7 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 	}
 	conn, got := requestTo("a.example")
 	if got != "one" {
-		t.Fatalf("a.example: %s", got)
+		t.Fatalf("a.example: %s, want %s", got, "one")
 	}
 	for name, want := range map[string]string{"b.example": "two", "none.test": "EOF"} {
 		if _, got := requestTo(name); got != want {
@@ -303,7 +303,7 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 		}
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "three" {
-		t.Errorf("plaintext: response %q", got.body)
+		t.Errorf("plaintext: response %q, want %q", got.body, "three")
 	}
 	r.await(1, "weft_listener_connections_closed_total", "front", "no_filter_chain")
 	r.await(2, "weft_listener_tls_handshakes_total", "front", "ok")
@@ -311,7 +311,7 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 	chains[1] = filterChain("b", b+`"match": {"server_names": ["*.example"]},`, "two", `"extend_config": {"via": "weft"}`)
 	r.apply(chainSnapshot(t, address, "", chains...))
 	if _, got := requestTo("b.example"); got != "two" {
-		t.Errorf("b.example after the change: %s", got)
+		t.Errorf("b.example after the change: %s, want %s", got, "two")
 	}
 	r.await(3, "weft_listener_tls_handshakes_total", "front", "ok")
 	r.apply(chainSnapshot(t, address, "", chains[1:]...))

@@ -30,7 +30,7 @@ func TestDrainCancelsBackgroundTasks(t *testing.T) {
 	}
 	r, address := setup{filters: `{"type": "background"}`, routes: directRoute("hello")}.run(t, background)
 	if got := dialClient(t, address).roundTrip(get("/")); got.body != "hello" {
-		t.Errorf("response %q", got.body)
+		t.Errorf("response %q, want %q", got.body, "hello")
 	}
 	<-started
 	ctx, cancel := context.WithCancel(t.Context())

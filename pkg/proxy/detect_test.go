@@ -102,7 +102,7 @@ func TestListenerDetectsProtocols(t *testing.T) {
 			r.apply(mixedSnapshot(t, setup{routes: directRoute("hello")}, func(fc *config.FilterChain) { fc.Proxy.Downstream = downstream }))
 			address := r.address("front")
 			if got := roundTrip(t, address, get("/")); got.body != "hello" {
-				t.Errorf("HTTP: response %q", got.body)
+				t.Errorf("HTTP: response %q, want %q", got.body, "hello")
 			}
 			if got, want := dialClient(t, address).line(), "200 of 5, none\n"; got != want {
 				t.Errorf("line: response %q, want %q", got, want)
@@ -185,7 +185,7 @@ func TestFallbackRelaysUnknownProtocol(t *testing.T) {
 	}))
 	address := r.address("front")
 	if got := roundTrip(t, address, get("/")); got.body != "hello" {
-		t.Errorf("HTTP: response %q", got.body)
+		t.Errorf("HTTP: response %q, want %q", got.body, "hello")
 	}
 	if got, want := dialClient(t, address).line(), "200 of 5, none\n"; got != want {
 		t.Errorf("line: response %q, want %q", got, want)
@@ -261,7 +261,7 @@ func TestRequestsAreNotTranslated(t *testing.T) {
 	r.apply(mixedSnapshot(t, setup{routes: to("app"), clusters: cluster("app", app)}, func(fc *config.FilterChain) { fc.Proxy.Upstream = config.HTTP1 }))
 	address := r.address("front")
 	if got := roundTrip(t, address, get("/")); got.body != "app" {
-		t.Errorf("HTTP: response %q", got.body)
+		t.Errorf("HTTP: response %q, want %q", got.body, "app")
 	}
 	if got, want := dialClient(t, address).line(), "501 of 5, not_implemented\n"; got != want {
 		t.Errorf("line for an HTTP upstream: response %q, want %q", got, want)

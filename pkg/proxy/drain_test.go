@@ -42,7 +42,7 @@ func TestRemovedListenerDrains(t *testing.T) {
 	// The configuration no longer contains the cluster either, but the request must succeed.
 	app.release <- struct{}{}
 	if got := busy.read("GET "); got.StatusCode != 200 || got.body != "slow" || !got.Close {
-		t.Errorf("request in flight: %d %q, Close %t", got.StatusCode, got.body, got.Close)
+		t.Errorf("request in flight: %d %q, Close %t; want 200, %q, true", got.StatusCode, got.body, got.Close, "slow")
 	}
 	if !busy.ended() {
 		t.Error("the busy connection was not closed")
@@ -73,7 +73,7 @@ func TestAddressIsFreeAfterRemoval(t *testing.T) {
 	}
 	app.release <- struct{}{}
 	if got := c.read("GET "); got.body != "slow" {
-		t.Errorf("request in flight: response %q", got.body)
+		t.Errorf("request in flight: response %q, want %q", got.body, "slow")
 	}
 }
 
@@ -104,7 +104,7 @@ func TestDrainFinishesInFlightRequests(t *testing.T) {
 	}
 	app.release <- struct{}{}
 	if got := busy.read("GET "); got.body != "slow" || !got.Close {
-		t.Errorf("request in flight: response %q, Close %t", got.body, got.Close)
+		t.Errorf("request in flight: response %q, Close %t; want %q, true", got.body, got.Close, "slow")
 	}
 	<-drained
 	if err := r.server.Apply(t.Context(), config.FullDelta(setup{routes: directRoute("new")}.snapshot(t))); err == nil {
@@ -153,7 +153,7 @@ func TestDrainForceClosesAtDeadline(t *testing.T) {
 			start := time.Now()
 			r.server.Drain(ctx)
 			if elapsed := time.Since(start); elapsed > 5*time.Second {
-				t.Errorf("Drain took %v", elapsed)
+				t.Errorf("Drain took %v, want at most %v", elapsed, 5*time.Second)
 			}
 		})
 	}

@@ -110,7 +110,7 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 	r, sys, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
 	c := dialClient(t, r.address("front"))
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 {
-		t.Fatalf("before the pressure: status %d", got.StatusCode)
+		t.Fatalf("before the pressure: status %d, want 200", got.StatusCode)
 	}
 	sys.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
@@ -125,12 +125,12 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 	r.await(1, "weft_overload_action_effects_total", "stop_accepting_requests")
 	r.await(1, "weft_overload_action_value", "stop_accepting_requests")
 	if p := r.value("weft_overload_pressure", "memory"); p < 0.94 || p > 0.96 {
-		t.Errorf("weft_overload_pressure = %v", p)
+		t.Errorf("weft_overload_pressure = %v, want at most 0.96", p)
 	}
 	sys.setPressure(0.5)
 	r.awaitState("stop_accepting_requests", "inactive")
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 {
-		t.Errorf("after the pressure: status %d", got.StatusCode)
+		t.Errorf("after the pressure: status %d, want 200", got.StatusCode)
 	}
 	status := r.server.Overload()
 	if a := status.Actions[0]; a.Effects != 1 || a.Value != 0 || a.Since == nil || status.Monitors[0].Limit != machineMemory {
@@ -182,14 +182,14 @@ func TestStopAcceptingQueuesConnections(t *testing.T) {
 	queued := dialClient(t, r.address("front"))
 	queued.send(get("/"))
 	if got := established.roundTrip(get("/")); got.StatusCode != 200 {
-		t.Errorf("open connection: status %d", got.StatusCode)
+		t.Errorf("open connection: status %d, want 200", got.StatusCode)
 	}
 	if n := r.value("weft_listener_connections_accepted_total"); n != 1 {
 		t.Errorf("%v connections were accepted, want 1", n)
 	}
 	sys.setPressure(0.1)
 	if got := queued.read(get("/")); got.StatusCode != 200 {
-		t.Errorf("connection from the accept queue: status %d", got.StatusCode)
+		t.Errorf("connection from the accept queue: status %d, want 200", got.StatusCode)
 	}
 	r.await(1, "weft_overload_action_effects_total", "stop_accepting_connections")
 }
@@ -204,7 +204,7 @@ func TestNewConnectionsAreRejected(t *testing.T) {
 		t.Error("a new connection was served")
 	}
 	if got := established.roundTrip(get("/")); got.StatusCode != 200 {
-		t.Errorf("open connection: status %d", got.StatusCode)
+		t.Errorf("open connection: status %d, want 200", got.StatusCode)
 	}
 	r.await(1, "weft_overload_action_effects_total", "reject_incoming_connections")
 	r.await(1, "weft_listener_connections_refused_total")
@@ -223,7 +223,7 @@ func TestShrinkIdleClosesConnections(t *testing.T) {
 	r.await(2, "weft_overload_action_effects_total", "shrink_idle")
 	// New clients are served, and active connections stay open.
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
-		t.Errorf("new client: status %d", got.StatusCode)
+		t.Errorf("new client: status %d, want 200", got.StatusCode)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestUnreadableMonitorIsRejected(t *testing.T) {
 		t.Errorf("Apply = %v, want an error that names the monitor", err)
 	}
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
-		t.Errorf("the previous configuration does not serve: status %d", got.StatusCode)
+		t.Errorf("the previous configuration does not serve: status %d, want 200", got.StatusCode)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestCPUMonitor(t *testing.T) {
 			{"name": "stop_accepting_requests", "triggers": [{"name": "cpu_utilization", "threshold": {"value": 0.02}}]}]}`
 	r.apply(s.snapshot(t))
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
-		t.Errorf("before the pressure: status %d", got.StatusCode)
+		t.Errorf("before the pressure: status %d, want 200", got.StatusCode)
 	}
 	sys.set("sys/fs/cgroup/cpu.stat", "usage_usec 3600000000\n") // an hour of CPU time since the last read: full pressure
 	r.until(func() bool {
@@ -365,6 +365,6 @@ func TestCPUMonitor(t *testing.T) {
 		return r.server.Overload().Actions[0].State == "saturated"
 	}, func() { t.Errorf("status %+v", r.server.Overload()) })
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
-		t.Errorf("under pressure: status %d", got.StatusCode)
+		t.Errorf("under pressure: status %d, want 503", got.StatusCode)
 	}
 }

@@ -23,7 +23,7 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		for range 5 {
 			if got := roundTrip(t, address, get(fmt.Sprintf("/%d", n))); got.StatusCode != 503 {
-				t.Fatalf("status %d", got.StatusCode)
+				t.Fatalf("status %d, want 503", got.StatusCode)
 			}
 			var order []string
 			for range n + 1 {

@@ -34,7 +34,7 @@ func TestRedirectAndDirectResponse(t *testing.T) {
 		t.Errorf("direct_response: %d %q %v", got.StatusCode, got.body, got.Header)
 	}
 	if got := roundTrip(t, address, get("/moved?a=b")); got.StatusCode != 307 || got.Header.Get("Location") != "http://new.test/there?a=b" {
-		t.Errorf("redirect: %d to %q", got.StatusCode, got.Header.Get("Location"))
+		t.Errorf("redirect: %d to %q; want 307, %q", got.StatusCode, got.Header.Get("Location"), "http://new.test/there?a=b")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestAutoHostRewrite(t *testing.T) {
 		clusters: `{"name": "app", "hosts": [{"address": "` + app + `", "hostname": "app.internal"}]}`,
 	}.run(t)
 	if got := roundTrip(t, address, get("/")); got.body != "app.internal" {
-		t.Errorf("the upstream received the authority %q", got.body)
+		t.Errorf("the upstream received the authority %q, want %q", got.body, "app.internal")
 	}
 }
 
@@ -158,7 +158,7 @@ func TestRouteFiltersRunOnlyOnMatch(t *testing.T) {
 		routes:  `{"match": {"prefix": "/direct"}, "direct_response": {"status": 200}}`,
 	}.run(t, newMarkFilter("before", filter.BeforeRoute), newMarkFilter("after", filter.AfterRoute))
 	if got := strings.Join(roundTrip(t, address, get("/direct")).Header["X-Mark"], " "); got != "after before" {
-		t.Errorf("a local reply of the route has X-Mark %q", got)
+		t.Errorf("a local reply of the route has X-Mark %q, want %q", got, "after before")
 	}
 	if got := roundTrip(t, address, get("/nowhere")); got.StatusCode != 404 || len(got.Header["X-Mark"]) != 0 {
 		t.Errorf("without a route: status %d, X-Mark %v", got.StatusCode, got.Header["X-Mark"])

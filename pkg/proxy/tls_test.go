@@ -79,7 +79,7 @@ func TestPlaintextFallbackSwitchesToTLS(t *testing.T) {
 	r.apply(tlsListenerConfig(t, address, dir))
 	plaintext := dialClient(t, address)
 	if got := plaintext.roundTrip(get("/")); got.body != "in" || acceptsTLS() {
-		t.Fatalf("without a certificate: plaintext response %q, TLS accepted: %v", got.body, acceptsTLS())
+		t.Fatalf("without a certificate: plaintext response %q, TLS accepted: %v; want %q, false", got.body, acceptsTLS(), "in")
 	}
 	leaf := ca.Issue(testpki.Spec{})
 	leaf.Write(t, dir, "own")

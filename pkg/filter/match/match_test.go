@@ -185,10 +185,10 @@ func TestUnidentifiedCalls(t *testing.T) {
 		{"call without headers", newCall(), true, true},
 	} {
 		if got := IsUnidentifiedCall(test.x); got != test.unidentified {
-			t.Errorf("%s: IsUnidentifiedCall = %t", test.name, got)
+			t.Errorf("%s: IsUnidentifiedCall = %t, want %t", test.name, got, test.unidentified)
 		}
 		if got := HasUnreadableHeader(test.x); got != test.unreadable {
-			t.Errorf("%s: HasUnreadableHeader = %t", test.name, got)
+			t.Errorf("%s: HasUnreadableHeader = %t, want %t", test.name, got, test.unreadable)
 		}
 	}
 }

@@ -175,7 +175,7 @@ func TestAccessLogDoesNotAllocate(t *testing.T) {
 			a.Observe(x)
 		}
 		if n := testing.AllocsPerRun(200, func() { a.Observe(x) }); n != 0 {
-			t.Errorf("%v allocations per line of %v", n, c)
+			t.Errorf("%v allocations per line of %v, want 0", n, c)
 		}
 		a.Close()
 	}

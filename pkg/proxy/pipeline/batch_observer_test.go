@@ -23,7 +23,7 @@ func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 		for range n {
 			x := rpcExchange("shop.Items", "list", protocol.NoCode)
 			if got := observer.Enter(x); got != observed {
-				t.Fatalf("observer %v: Enter = %v", observed, got)
+				t.Fatalf("observer %v: Enter = %v, want %v", observed, got, observed)
 			}
 			x.Abandon("disconnected")
 			observer.Observe(x)

@@ -96,7 +96,7 @@ func TestPickerCacheIsBounded(t *testing.T) {
 				t.Fatalf("picker of %s: %v", name, picker)
 			}
 			if n := cacheLen(cache); n > maxCachedPickers {
-				t.Fatalf("the cache has %d entries", n)
+				t.Fatalf("the cache has %d entries, want at most %d", n, maxCachedPickers)
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 	x := newTestExchange(forged)
 	x.Meta.Conn = &protocol.ConnMeta{}
 	if got, _ := serveForwarded(t, config.HTTP1Options{XFCC: all}, x); got != "" {
-		t.Errorf("plaintext connection: upstream headers %q", got)
+		t.Errorf("plaintext connection: upstream headers %q, want %q", got, "")
 	}
 }
 
@@ -108,7 +108,7 @@ func FuzzCertElement(f *testing.F) {
 			keys = append(keys, p[0])
 		}
 		if got := strings.Join(keys, " "); got != "By Hash Cert Chain Subject URI DNS" {
-			t.Fatalf("element for %q has the keys %s: %q", text, got, element)
+			t.Fatalf("element for %q has the keys %s: %q, want %s", text, got, element, "By Hash Cert Chain Subject URI DNS")
 		}
 		if uri, err := url.PathUnescape(pairs[5][1]); !strings.Contains(text, "%") && (err != nil || uri != text) {
 			t.Errorf("the URI of %q is %q, %v", text, uri, err)

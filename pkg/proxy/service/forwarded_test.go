@@ -168,7 +168,7 @@ func TestViaInRequestAndResponse(t *testing.T) {
 	}
 	x := newTestExchange()
 	if got, _ := serveForwarded(t, config.HTTP1Options{}, x); got != "" || headerLines(&x.Response.Header) != "Server: app\n" {
-		t.Errorf("without via: upstream headers %q, client headers %q", got, headerLines(&x.Response.Header))
+		t.Errorf("without via: upstream headers %q, client headers %q; want %q, %q", got, headerLines(&x.Response.Header), "", "Server: app\n")
 	}
 }
 
@@ -252,7 +252,7 @@ func TestConnectIsRejectedUnlessAllowed(t *testing.T) {
 	x = newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
 	if _, served := serveForwarded(t, config.HTTP1Options{AllowConnect: true}, x); !served || x.Response.Status != 200 {
-		t.Errorf("CONNECT allowed: forwarded %t, status %d", served, x.Response.Status)
+		t.Errorf("CONNECT allowed: forwarded %t, status %d; want true, 200", served, x.Response.Status)
 	}
 }
 

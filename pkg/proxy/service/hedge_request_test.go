@@ -77,7 +77,7 @@ func TestHedgeable(t *testing.T) {
 				}
 				for _, got := range s.sent {
 					if got != "content" {
-						t.Errorf("a host received the body %q", got)
+						t.Errorf("a host received the body %q, want %q", got, "content")
 					}
 				}
 			})
@@ -205,7 +205,7 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 		service, background := s.newHedgeTo(t, next, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		x := newTestExchange()
 		if err := x.Serve(t.Context(), service); err != nil || x.Response.Status != 200 {
-			t.Errorf("%d, %v", x.Response.Status, err)
+			t.Errorf("%d, %v; want 200, nil", x.Response.Status, err)
 		}
 		x.ResetResponse()
 		background.Wait()

@@ -130,13 +130,13 @@ func TestHedging(t *testing.T) {
 					t.Errorf("recorded hosts %q, want %q", got, test.hosts)
 				}
 				if budget.inFlight != 0 {
-					t.Errorf("%d permits of the budget were not released", budget.inFlight)
+					t.Errorf("%d permits of the budget were not released, want 0", budget.inFlight)
 				}
 				if err == nil {
 					s.discarded++ // the engine does this when the exchange ends
 				}
 				if s.discarded != s.responded || s.unobserved > 0 {
-					t.Errorf("%d responses, %d discarded or delivered; %d attempts without a listener", s.responded, s.discarded, s.unobserved)
+					t.Errorf("%d responses, %d discarded or delivered; %d attempts without a listener; want %d, 0", s.responded, s.discarded, s.unobserved, s.responded)
 				}
 				if s.closed != s.responded {
 					t.Errorf("%d of %d responses were closed", s.closed, s.responded)

@@ -71,7 +71,7 @@ func TestTargetsAreNormalizedBeforeFilters(t *testing.T) {
 				t.Fatalf("Serve = %v, want the reason %v", err, test.reason)
 			}
 			if seen != test.seen || x.Response.Status != test.status || x.Response.Header.Get("location") != test.wantLocation {
-				t.Errorf("next received %q, status %d, Location %q", seen, x.Response.Status, x.Response.Header.Get("location"))
+				t.Errorf("next received %q, status %d, Location %q; want %q, %d, %q", seen, x.Response.Status, x.Response.Header.Get("location"), test.seen, test.status, test.wantLocation)
 			}
 		})
 	}

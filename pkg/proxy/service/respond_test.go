@@ -95,7 +95,7 @@ func TestErrorWithoutReasonIsInternal(t *testing.T) {
 	s := Respond(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return errors.New("anything") }),
 		new(metrics.Counter), slog.New(slog.DiscardHandler))
 	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 500 || x.Record.Reason != protocol.Internal {
-		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
+		t.Errorf("Serve = %v, status %d, reason %v; want nil, 500, %v", err, x.Response.Status, x.Record.Reason, protocol.Internal)
 	}
 }
 
@@ -107,10 +107,10 @@ func TestRespondKeepsResponses(t *testing.T) {
 		return nil
 	}), new(metrics.Counter), slog.New(slog.DiscardHandler))
 	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 503 || x.Record.Reason != protocol.ReasonNone {
-		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
+		t.Errorf("Serve = %v, status %d, reason %v; want nil, 503, %v", err, x.Response.Status, x.Record.Reason, protocol.ReasonNone)
 	}
 	if got := headerLines(&x.Response.Header); got != "Server: app\n" {
-		t.Errorf("headers %q", got)
+		t.Errorf("headers %q, want %q", got, "Server: app\n")
 	}
 }
 
@@ -145,6 +145,6 @@ func TestPanicFailsOneExchange(t *testing.T) {
 	x = newTestExchange()
 	x.Request.Method = "POST"
 	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 200 {
-		t.Errorf("next exchange: %v, status %d", err, x.Response.Status)
+		t.Errorf("next exchange: %v, status %d; want nil, 200", err, x.Response.Status)
 	}
 }

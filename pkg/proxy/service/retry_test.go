@@ -268,7 +268,7 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 	closed := 0
 	next := &scriptedService{results: []any{"as set below"}, onAttempt: func(n int, x *protocol.Exchange) {
 		if closed != n {
-			t.Errorf("before attempt %d, %d responses were released", n+1, closed)
+			t.Errorf("before attempt %d, %d responses were released; want %d", n+1, closed, n)
 		}
 		if x.Response.Header.Len() != 0 || x.Response.Trailer.Len() != 0 {
 			t.Errorf("attempt %d starts with headers of the previous response", n+1)

@@ -199,7 +199,7 @@ func TestSanitizeDoesNotAllocate(t *testing.T) {
 		sanitizer := newHeaderSanitizer(p.ClientHeaders, &p.HTTP1)
 		x := newTestExchange("x-forwarded-for: 8.8.8.8", "x-some-thing-as-long-as-they: 1")
 		if n := testing.AllocsPerRun(100, func() { sanitizer.sanitize(x) }); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
+			t.Errorf("%s: %v allocations, want 0", name, n)
 		}
 	}
 }

@@ -24,15 +24,15 @@ func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
 	policy.SetFractions(1, 1)
 	served = 0
 	if n := testing.AllocsPerRun(100, serve); n > 0 || served > 0 {
-		t.Errorf("%v allocations per rejected request, %d requests served", n, served)
+		t.Errorf("%v allocations per rejected request, %d requests served; want 0, 0", n, served)
 	}
 	if x.Record.Reason != protocol.Overloaded || x.Response.Status != 503 {
-		t.Errorf("rejected with reason %v and status %d", x.Record.Reason, x.Response.Status)
+		t.Errorf("rejected with reason %v and status %d; want %v, 503", x.Record.Reason, x.Response.Status, protocol.Overloaded)
 	}
 	policy.SetFractions(0, 1)
 	serve() // without a connection, there is nothing to close
 	if served != 1 {
-		t.Errorf("%d requests were served", served)
+		t.Errorf("%d requests were served, want 1", served)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestReadme(t *testing.T) {
 	}
 	cfg := *c.Listeners[0].FilterChains[0].TCPProxy
 	if cfg.IdleTimeout != time.Hour || cfg.MaxConnectAttempts != 3 {
-		t.Errorf("idle_timeout %v, max_connect_attempts %d", cfg.IdleTimeout, cfg.MaxConnectAttempts)
+		t.Errorf("idle_timeout %v, max_connect_attempts %d; want %v, 3", cfg.IdleTimeout, cfg.MaxConnectAttempts, time.Hour)
 	}
 	p := newProxy(cfg, &fakeForwarder{})
 	local := netip.MustParseAddrPort("127.0.0.1:5433")
@@ -162,7 +162,7 @@ func TestNewDoesNotChangeConfig(t *testing.T) {
 	cfg := config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("::ffff:198.51.100.0/120")}}}
 	newProxy(cfg, &fakeForwarder{})
 	if got, want := cfg.Routes[0].SourceAddrs[0], netip.MustParsePrefix("::ffff:198.51.100.0/120"); got != want {
-		t.Errorf("New changed the range to %v", got)
+		t.Errorf("New changed the range to %v, want %v", got, want)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestMaxConnectAttempts(t *testing.T) {
 			t.Errorf("ServeConn = %v, want %v", err, forwarder.err)
 		}
 		if forwarder.attempts != want || forwarder.cluster != "a" {
-			t.Errorf("max_connect_attempts %d: Forward was called with %d attempts for cluster %q", configured, forwarder.attempts, forwarder.cluster)
+			t.Errorf("max_connect_attempts %d: Forward was called with %d attempts for cluster %q; want %d, %q", configured, forwarder.attempts, forwarder.cluster, want, "a")
 		}
 		_ = client.Close()
 		_ = server.Close()
@@ -189,7 +189,7 @@ func TestNoRouteClosesConnection(t *testing.T) {
 		t.Errorf("read %d bytes, %v; want io.EOF", n, err)
 	}
 	if forwarder.cluster != "" {
-		t.Errorf("the connection was forwarded to %q", forwarder.cluster)
+		t.Errorf("the connection was forwarded to %q, want %q", forwarder.cluster, "")
 	}
 }
 
@@ -227,7 +227,7 @@ func startProxy(t *testing.T, p *Proxy) *testProxy {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if forceClosed := proxy.listener.Drain(ctx); forceClosed > 0 {
-			t.Errorf("%d connections were force-closed", forceClosed)
+			t.Errorf("%d connections were force-closed, want 0", forceClosed)
 		}
 		if err := <-served; err != nil {
 			t.Error(err)

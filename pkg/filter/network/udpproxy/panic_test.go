@@ -39,7 +39,7 @@ func TestPanicsOfHostLeaserAreContained(t *testing.T) {
 			}
 			await(t, "the panic", func() bool { return r.hosts.trigger.panics.Load() == 1 })
 			if got := r.exchangeText(other, "two"); got != "a two 3" {
-				t.Errorf("the other session got %q", got)
+				t.Errorf("the other session got %q, want %q", got, "a two 3")
 			}
 			if got := r.exchangeText(c, "two"); got != "a two 3" && got != "a one 3" {
 				t.Errorf("the session got %q", got)

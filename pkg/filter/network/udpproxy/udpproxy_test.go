@@ -290,11 +290,11 @@ func TestSessionMovesWhenHostIsDown(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{}, "a", "b")
 	c := r.newClient()
 	if got := r.exchangeText(c, "1"); got != "a 1 1" {
-		t.Fatalf("got %q", got)
+		t.Fatalf("got %q, want %q", got, "a 1 1")
 	}
 	r.hosts.hosts[0].down.Store(true)
 	if got := r.exchangeText(c, "2"); got != "b 2 1" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "b 2 1")
 	}
 	r.hosts.hosts[0].down.Store(false)
 	if got := r.exchangeText(c, "3"); got != "b 3 1" { // it stays with a usable host
@@ -314,7 +314,7 @@ func TestSessionStaysWithoutOtherHost(t *testing.T) {
 	r.hosts.hosts[0].down.Store(true)
 	for range 5 {
 		if got := r.exchangeText(c, "2"); got != "a 2 1" {
-			t.Errorf("got %q", got)
+			t.Errorf("got %q, want %q", got, "a 2 1")
 		}
 	}
 	if r.counts.SessionsMoved.Load() != 0 {
@@ -337,7 +337,7 @@ func TestPortUnreachableMovesSession(t *testing.T) {
 	r.sendText(c, "lost") // the kernel receives an ICMP port unreachable
 	await(t, "the refused datagram", func() bool { return r.hosts.hosts[0].errors.Load() > 0 })
 	if got := r.exchangeText(c, "2"); got != "b 2 1" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "b 2 1")
 	}
 }
 
@@ -389,7 +389,7 @@ func TestDrainRejectsNewSessions(t *testing.T) {
 	}
 	r.sendText(r.newClient(), "new")
 	if got := r.exchangeText(c, "2"); got != "a 2 1" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "a 2 1")
 	}
 	if n := r.counts.DroppedDraining.Load(); n != 1 {
 		t.Errorf("%d dropped datagrams of new sources, want 1", n)
@@ -420,7 +420,7 @@ func TestDrainWithoutServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := p.Drain(context.Background()); n != 0 {
-		t.Errorf("%d sessions were force-closed", n)
+		t.Errorf("%d sessions were force-closed, want 0", n)
 	}
 	if _, _, err := socket.Receive(nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the socket is open: %v", err)

@@ -52,7 +52,7 @@ func serveRequest(t *testing.T, s filtertest.Settings, request, response string)
 		return nil
 	})))
 	if err != nil || x.Response.Status != 200 {
-		t.Fatalf("Serve = %v, status %d", err, x.Response.Status)
+		t.Fatalf("Serve = %v, status %d; want nil, 200", err, x.Response.Status)
 	}
 	return filtertest.FormatHeaders(&x.Response.Header)
 }

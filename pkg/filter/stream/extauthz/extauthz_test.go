@@ -251,7 +251,7 @@ func TestUnusualRequestTargets(t *testing.T) {
 		x.Request.Method, x.Request.Path = test.method, test.path
 		service := &fakeService{respond: respondHTTP(200, "")}
 		if got, _ := serveWith(t, httpSettings(""), service, x); got != test.want || service.received != test.wantRequest {
-			t.Errorf("%s: the service received %q, outcome %q", test.name, service.received, got)
+			t.Errorf("%s: the service received %q, outcome %q; want %q, %q", test.name, service.received, got, test.wantRequest, test.want)
 		}
 	}
 	x := newGET()
@@ -401,7 +401,7 @@ func TestReadme(t *testing.T) {
 	}
 	service := &fakeService{respond: respondHTTP(200, "", "x-auth-level: 1")}
 	if got, _ := serveWith(t, examples[0], service, newGET("X-User: root", "Cookie: c")); got != "passed Cookie:c x-auth-level:1" || service.received != "GET shop.test/check/buy?n=1 Cookie:c" {
-		t.Errorf("the service received %q, outcome %q", service.received, got)
+		t.Errorf("the service received %q, outcome %q; want %q, %q", service.received, got, "GET shop.test/check/buy?n=1 Cookie:c", "passed Cookie:c x-auth-level:1")
 	}
 	service = &fakeService{respond: respondMessage(t, &authv3.CheckResponse{})}
 	if got, _ := serveWith(t, examples[1], service, newPOST(strings.Repeat("x", 10_000), true)); len(got) < 10_000 || len(service.received) < 8000 || len(service.received) > 9000 {

@@ -168,7 +168,7 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		if err := x.Serve(ctx, s); err != nil || x.Metadata.Len() != 2 {
-			t.Fatalf("Serve = %v with %d values", err, x.Metadata.Len())
+			t.Fatalf("Serve = %v with %d values; want nil, 2", err, x.Metadata.Len())
 		}
 	}); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)

@@ -31,7 +31,7 @@ func TestReadme(t *testing.T) {
 	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { called = true; return nil }))
 	x := endedExchange()
 	if err := x.Serve(t.Context(), s); err != nil || !called {
-		t.Errorf("Serve = %v, next service called: %v", err, called)
+		t.Errorf("Serve = %v, next service called: %v; want nil, true", err, called)
 	}
 	counts.CallObservers(x)
 	if n := counts.Value(requestMetrics()[requestsTotal]); n != 1 {

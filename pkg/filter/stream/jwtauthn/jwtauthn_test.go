@@ -524,7 +524,7 @@ func TestFetchedKeys(t *testing.T) {
 	issuer.keys.Store("")
 	f = build()
 	if got := send("rsa"); got != 200 || issuer.fetches.Load() != 8 {
-		t.Errorf("after a reload: %d, %d fetches", got, issuer.fetches.Load())
+		t.Errorf("after a reload: %d, %d fetches; want 200, 8", got, issuer.fetches.Load())
 	}
 }
 

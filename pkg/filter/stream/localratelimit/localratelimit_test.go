@@ -201,14 +201,14 @@ func TestRejectionResponse(t *testing.T) {
 		"response_headers_to_add": [{"header": {"key": "x-limited", "value": "%method%"}}]}`)
 	x := httpRequest("10.0.0.1", "secret: token")
 	if got := r.send(x); got != 200 || x.Response.Header.Get("x-limited") != "" {
-		t.Errorf("first request: %d, x-limited %q", got, x.Response.Header.Get("x-limited"))
+		t.Errorf("first request: %d, x-limited %q; want 200, %q", got, x.Response.Header.Get("x-limited"), "")
 	}
 	if got := r.send(x); got != 503 || x.Response.Header.Get("x-limited") != "GET" || x.Response.Header.Get("secret") != "" {
 		t.Errorf("second request: %d, %v", got, x.Response.Header)
 	}
 	x = rpcCall("a", "b")
 	if r.send(x); x.Record.Reason != protocol.RateLimited {
-		t.Errorf("RPC: %v", x.Record.Reason)
+		t.Errorf("RPC: %v, want %v", x.Record.Reason, protocol.RateLimited)
 	}
 }
 
@@ -217,10 +217,10 @@ func TestUnenforcedLimitsAreCounted(t *testing.T) {
 		"request_headers_to_add_when_not_enforced": [{"header": {"key": "x-over", "value": "1"}, "append": false}]}`)
 	x := httpRequest("10.0.0.1")
 	if got := r.sendMany(1, x); got != 1 || x.Request.Header.Get("x-over") != "" {
-		t.Errorf("first request: %d allowed, x-over %q", got, x.Request.Header.Get("x-over"))
+		t.Errorf("first request: %d allowed, x-over %q; want 1, %q", got, x.Request.Header.Get("x-over"), "")
 	}
 	if got := r.sendMany(2, x); got != 2 || x.Request.Header.Get("x-over") != "1" {
-		t.Errorf("next two requests: %d allowed, x-over %q", got, x.Request.Header.Get("x-over"))
+		t.Errorf("next two requests: %d allowed, x-over %q; want 2, %q", got, x.Request.Header.Get("x-over"), "1")
 	}
 	if o, l, e := r.counts.Value(okMetric()), r.counts.Value(limitedMetric()), r.counts.Value(enforcedMetric()); o != 1 || l != 2 || e != 0 {
 		t.Errorf("counted %v ok, %v limited, %v enforced; want 1, 2, 0", o, l, e)
@@ -408,7 +408,7 @@ func TestNoTokenIsTakenTwice(t *testing.T) {
 		sum += <-counts
 	}
 	if sum != tokens {
-		t.Errorf("%d of %d tokens were taken", sum, tokens)
+		t.Errorf("%d of %d tokens were taken, want %d", sum, tokens, tokens)
 	}
 }
 

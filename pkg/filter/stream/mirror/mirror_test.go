@@ -158,7 +158,7 @@ func TestRequestsAreCopied(t *testing.T) {
 				t.Errorf("the cluster received %q, want %q", got, test.want)
 			}
 			if n := counts.Value(copiesMetric()); n != float64(len(cluster.got)) {
-				t.Errorf("counter = %v", n)
+				t.Errorf("counter = %v, want %v", n, float64(len(cluster.got)))
 			}
 		})
 	}

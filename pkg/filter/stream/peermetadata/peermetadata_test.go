@@ -154,7 +154,7 @@ func TestRPCIsForwardedUnchanged(t *testing.T) {
 	x.Request.Method = ""
 	x.Request.Header.MarkUnchanged()
 	if err := x.Serve(t.Context(), f(echoService())); err != nil || x.Request.Header.Changed() {
-		t.Errorf("Serve = %v, changed: %v", err, x.Request.Header.Changed())
+		t.Errorf("Serve = %v, changed: %v; want nil, false", err, x.Request.Header.Changed())
 	}
 }
 
@@ -172,11 +172,11 @@ func TestPeersAreBounded(t *testing.T) {
 		w := workload.Workload{Name: fmt.Sprintf("w%d", i)}
 		for range 2 {
 			if got, ok := cache.workloadText(w.Metadata()); !ok || got != w.Text() {
-				t.Fatalf("%s is %q, %v", w.Name, got, ok)
+				t.Fatalf("%s is %q, %v; want %q, true", w.Name, got, ok, w.Text())
 			}
 		}
 		if n := len(cache.byValue); n > maxPeers {
-			t.Fatalf("%d peers are cached", n)
+			t.Fatalf("%d peers are cached, want at most %d", n, maxPeers)
 		}
 	}
 }

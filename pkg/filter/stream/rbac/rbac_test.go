@@ -286,7 +286,7 @@ func TestActions(t *testing.T) {
 	for matches, want := range map[string]string{`{"any": true}`: "true", `{"not_rule": {"any": true}}`: "false"} {
 		exchange := x()
 		if got, _ := serveRequest(t, permissionPolicy("LOG", matches), exchange); got != protocol.ReasonNone {
-			t.Errorf("LOG denies: %v", got)
+			t.Errorf("LOG denies: %v, want %v", got, protocol.ReasonNone)
 		}
 		if hint, _ := exchange.Metadata.Lookup("envoy.common", "access_log_hint"); hint != want {
 			t.Errorf("access_log_hint = %q, want %q", hint, want)
@@ -331,15 +331,15 @@ func TestAmbiguousPathsAreRejected(t *testing.T) {
 			t.Errorf("%s by :path: %v, want denied: %t", path, got, ambiguous)
 		}
 		if got, _ := serveRequest(t, permissionPolicy("DENY", `{"header": {"name": "x"}}`), x); got != protocol.ReasonNone {
-			t.Errorf("%s: %v for rules that do not read the path", path, got)
+			t.Errorf("%s: %v for rules that do not read the path, want %v", path, got, protocol.ReasonNone)
 		}
 		asSent := strings.Replace(string(permissionPolicy("DENY", rule)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
 		if got, _ := serveRequest(t, filtertest.Settings(asSent), x); got != protocol.ReasonNone {
-			t.Errorf("%s: %v with ambiguous_paths_as_sent", path, got)
+			t.Errorf("%s: %v with ambiguous_paths_as_sent, want %v", path, got, protocol.ReasonNone)
 		}
 	}
 	if got, _ := serveRequest(t, permissionPolicy("DENY", rule), rpcCall("a//b", "c")); got != protocol.ReasonNone {
-		t.Errorf("RPC: %v", got)
+		t.Errorf("RPC: %v, want %v", got, protocol.ReasonNone)
 	}
 }
 
@@ -376,7 +376,7 @@ func TestUnidentifiedCallsAreRejected(t *testing.T) {
 		}
 		asSent := strings.Replace(string(permissionPolicy("DENY", test.permission)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
 		if got, _ := serveRequest(t, filtertest.Settings(asSent), test.x); got != protocol.ReasonNone {
-			t.Errorf("call %s: %v with ambiguous_paths_as_sent", test.name, got)
+			t.Errorf("call %s: %v with ambiguous_paths_as_sent, want %v", test.name, got, protocol.ReasonNone)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestActionFollowsTrigger(t *testing.T) {
 					t.Errorf("step %d, pressure %v: value %v, state %v; want %v, %v", i, s.pressure, got.Value, got.State, s.value, s.state)
 				}
 				if got.Changed != (got.State != previous) {
-					t.Errorf("step %d: Changed = %v from %v to %v", i, got.Changed, previous, got.State)
+					t.Errorf("step %d: Changed = %v from %v to %v, want %v", i, got.Changed, previous, got.State, (got.State != previous))
 				}
 				previous = got.State
 			}
@@ -101,7 +101,7 @@ func TestHighestTriggerWins(t *testing.T) {
 			t.Errorf("memory %v, CPU %v: value %v by monitor %q, want %v by %q", tt.memory, tt.cpu, v, got[0].Monitor, tt.value, tt.monitor)
 		}
 		if got[1].State != tt.idleState || got[1].Monitor != tt.idleMonitor {
-			t.Errorf("memory %v, CPU %v: shrink_idle is %v by monitor %q", tt.memory, tt.cpu, got[1].State, got[1].Monitor)
+			t.Errorf("memory %v, CPU %v: shrink_idle is %v by monitor %q; want %v, %q", tt.memory, tt.cpu, got[1].State, got[1].Monitor, tt.idleState, tt.idleMonitor)
 		}
 	}
 }
