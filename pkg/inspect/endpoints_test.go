@@ -71,7 +71,7 @@ func TestEndpointsRequireSource(t *testing.T) {
 		}
 	}
 	if got := request(h, "GET", "/").Body.String(); strings.Contains(got, "/drain") || !strings.Contains(got, "/healthz") {
-		t.Errorf("the index lists missing endpoints:\n%s", got)
+		t.Errorf("the index must contain /healthz and not /drain, which does not exist:\n%s", got)
 	}
 }
 

@@ -31,11 +31,11 @@ func TestEnvoyClustersFormat(t *testing.T) {
 	}
 	a, b := got.GetClusterStatuses()[0], got.GetClusterStatuses()[1]
 	if !a.GetAddedViaApi() || b.GetAddedViaApi() || len(b.GetHostStatuses()) != 0 {
-		t.Errorf("clusters: %v", got)
+		t.Errorf("clusters: %v, want only the first added by the API, and the second without hosts", got)
 	}
 	first := a.GetHostStatuses()[0]
 	if s := first.GetAddress().GetSocketAddress(); s.GetAddress() != "10.0.0.1" || s.GetPortValue() != 80 || first.GetWeight() != 3 || first.GetLocality().GetZone() != "a" {
-		t.Errorf("first host: %v", first)
+		t.Errorf("first host: %v, want 10.0.0.1:80 with weight 3 in zone a", first)
 	}
 	for _, m := range first.GetStats() {
 		want := map[string]uint64{"rq_total": 9, "rq_error": 2, "rq_success": 7, "cx_active": 1}[m.GetName()]
@@ -53,12 +53,12 @@ func TestEnvoyClustersFormat(t *testing.T) {
 		}
 	}
 	if addr := a.GetHostStatuses()[1].GetAddress().GetSocketAddress(); addr.GetAddress() != "a.test" || addr.GetPortValue() != 81 {
-		t.Errorf("address of a host name: %v", addr)
+		t.Errorf("address of a host name: %v, want a.test:81", addr)
 	}
 	if addr := a.GetHostStatuses()[2].GetAddress().GetSocketAddress(); addr.GetAddress() != "::1" || addr.GetPortValue() != 82 {
-		t.Errorf("resolved address: %v", addr)
+		t.Errorf("resolved address: %v, want [::1]:82", addr)
 	}
 	if addr := a.GetHostStatuses()[3].GetAddress().GetPipe(); addr.GetPath() != "/run/a.sock" {
-		t.Errorf("address of a unix socket: %v", addr)
+		t.Errorf("address of a unix socket: %v, want /run/a.sock", addr)
 	}
 }

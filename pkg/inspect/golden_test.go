@@ -72,7 +72,7 @@ func TestPages(t *testing.T) {
 				t.Errorf("the response differs (-want +got); write it with: go test ./pkg/inspect -run Pages -update\n%s", diff)
 			}
 			if json.Valid(w.Body.Bytes()) && w.Header().Get("Content-Type") != "application/json; charset=utf-8" {
-				t.Errorf("Content-Type %q", w.Header().Get("Content-Type"))
+				t.Errorf("Content-Type %q, want application/json; charset=utf-8", w.Header().Get("Content-Type"))
 			}
 			if got := w.Header().Get("Cache-Control"); got != "no-store" {
 				t.Errorf("Cache-Control %q: a cached response would be stale, want %q", got, "no-store")

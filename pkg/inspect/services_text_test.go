@@ -89,10 +89,10 @@ func TestServicesTextIsSanitized(t *testing.T) {
 	}
 	for line := range strings.Lines(ServicesText(&status, time.Now())) {
 		if i := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(c rune) bool { return !unicode.IsPrint(c) && c != unicode.ReplacementChar }); i >= 0 {
-			t.Errorf("line %q contains %q", line, line[i:])
+			t.Errorf("line %q contains %q, want only printable characters", line, line[i:])
 		}
 		if strings.HasPrefix(line, "nothing") {
-			t.Errorf("a value from a registry became the line %q", line)
+			t.Errorf("a value from a registry became the line %q, want no line without its indentation", line)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func allocsPerRequest(t *testing.T, address string) float64 {
 		for n := 0; !bytes.HasSuffix(response[:n], []byte("\r\n\r\nhello")); {
 			m, err := conn.Read(response[n:])
 			if n += m; err != nil || n == len(response) {
-				t.Fatalf("response %q, error %v", response[:n], err)
+				t.Fatalf("response %q, error %v; want a response shorter than the buffer", response[:n], err)
 			}
 		}
 	}

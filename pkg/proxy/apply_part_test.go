@@ -277,7 +277,7 @@ func TestFailedPartialApplyChangesNothing(t *testing.T) {
 			t.Errorf("an invalid %s was applied", name)
 		}
 		if got := roundTrip(t, address, get("/")); got.body != "old" || r.server.Clusters().Find("c") != nil || r.server.Running() != before {
-			t.Errorf("invalid %s: response %q; cluster c: %v", name, got.body, r.server.Clusters().Find("c"))
+			t.Errorf("invalid %s: response %q; cluster c: %v; want the previous response and configuration, and no cluster c", name, got.body, r.server.Clusters().Find("c"))
 		}
 	}
 	if err := r.server.Apply(t.Context(), r.partialDelta(setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")})); err != nil {

@@ -87,10 +87,10 @@ func TestFailedBindRollsBack(t *testing.T) {
 		t.Errorf("new connection: response %q, want %q", got.body, "old")
 	}
 	if r.server.Running() != before || len(r.server.Describe()) != 1 {
-		t.Errorf("listeners: %v", r.server.Describe())
+		t.Errorf("listeners: %v; want one, and the previous configuration", r.server.Describe())
 	}
 	if got := r.server.Clusters().Describe(); len(got) != 0 {
-		t.Errorf("clusters: %v", got)
+		t.Errorf("clusters: %v, want none", got)
 	}
 	if ln, err := net.Listen("tcp", other); err != nil {
 		t.Errorf("the address of the other new listener was not released: %v", err)

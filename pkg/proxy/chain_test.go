@@ -333,6 +333,6 @@ func TestDescribeChains(t *testing.T) {
 		t.Errorf("Describe differs (-want +got):\n%s", diff)
 	}
 	if got := r.server.DescribeRoutes("one")[0].Listeners; len(got) != 1 {
-		t.Errorf("listeners of the route table: %q", got)
+		t.Errorf("listeners of the route table: %q, want one", got)
 	}
 }

@@ -30,7 +30,7 @@ func TestRemovedListenerDrains(t *testing.T) {
 
 	r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
 	if got := r.server.Describe(); len(got) != 0 {
-		t.Errorf("listeners: %v", got)
+		t.Errorf("listeners: %v, want none", got)
 	}
 	if !idle.ended() {
 		t.Error("an idle connection was not closed")

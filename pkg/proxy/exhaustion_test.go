@@ -108,7 +108,7 @@ func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 				defer resp.Body.Close()
 				body, err := io.ReadAll(resp.Body)
 				if resp.StatusCode != 200 || err != nil {
-					t.Errorf("%s: %d %q, %v", path, resp.StatusCode, body, err)
+					t.Errorf("%s: status %d, body %q, error %v; want 200, nil", path, resp.StatusCode, body, err)
 				}
 				return string(body)
 			}
@@ -132,11 +132,11 @@ func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 			})
 			wg.Wait()
 			if heldAddr != startedAddr {
-				t.Errorf("the blocked request was sent on connection %s, but its response came from %s", startedAddr, heldAddr)
+				t.Errorf("the blocked request was sent on connection %s, but its response came from %s, want the same connection", startedAddr, heldAddr)
 			}
 			const total = requests/4*5 + 1
 			if n := opened.Load(); n < total/streams {
-				t.Errorf("%d requests used %d connections: some had more than %d streams", total, n, streams)
+				t.Errorf("%d requests used %d connections of at most %d streams, want at least %d connections", total, n, streams, total/streams)
 			}
 			(&rig{t: t}).until(func() bool { return s.Clusters().Describe()[0].InFlight == 0 }, func() {
 				t.Error("requests are in flight after the last response")

@@ -44,7 +44,7 @@ func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 			t.Errorf("%s, %s: %d with grpc-status %q, want %d with %q", test.path, test.contentType, got.StatusCode, code, test.status, test.code)
 		}
 		if test.code != "" && (got.body != "" || got.Header.Get("grpc-message") == "") {
-			t.Errorf("%s, %s: body %q, grpc-message %q", test.path, test.contentType, got.body, got.Header.Get("grpc-message"))
+			t.Errorf("%s, %s: body %q, grpc-message %q; want no body and a grpc-message", test.path, test.contentType, got.body, got.Header.Get("grpc-message"))
 		}
 	}
 }

@@ -90,9 +90,9 @@ func (c *loadClients) get(path string) {
 	case resp.StatusCode >= 500 || resp.StatusCode == 200 && err != nil:
 		c.failed.Add(1)
 	case resp.StatusCode != 200:
-		c.t.Errorf("%s: status %d", path, resp.StatusCode)
+		c.t.Errorf("%s: status %d, want 200", path, resp.StatusCode)
 	case !strings.HasPrefix(text, path+" "+content+" ") || !strings.HasSuffix(text, " "+path) || resp.Header.Get("X-Path") != path:
-		c.t.Errorf("%s: response %.60q… with X-Path %q", path, text, resp.Header.Get("X-Path"))
+		c.t.Errorf("%s: response %.60q… with X-Path %q, want an echo of the request", path, text, resp.Header.Get("X-Path"))
 	default:
 		c.succeeded.Add(1)
 	}
@@ -121,7 +121,7 @@ func TestHedgesUnderLoad(t *testing.T) {
 	}
 	wg.Wait()
 	if won := r.value("weft_cluster_hedges_won_total"); c.succeeded.Load() == 0 || won == 0 {
-		t.Errorf("%d good responses, %d bad, %d canceled, %v hedges won", c.succeeded.Load(), c.failed.Load(), c.canceled.Load(), won)
+		t.Errorf("%d good responses, %d bad, %d canceled, %v hedges won; want good responses and won hedges", c.succeeded.Load(), c.failed.Load(), c.canceled.Load(), won)
 	}
 	r.until(func() bool {
 		app := r.server.clusters.Describe()[0]

@@ -117,7 +117,7 @@ func TestAccessLogLineHasTheColumns(t *testing.T) {
 	}
 	values, columns := strings.Split(string(match[1]), " "), strings.Fields(accesslog.DefaultFormat)
 	if len(values) != len(columns) {
-		t.Fatalf("the line has %d values, the default format %d columns", len(values), len(columns))
+		t.Fatalf("the line has %d values, the default format %d columns, want the same number", len(values), len(columns))
 	}
 	for column, want := range map[string]string{
 		"%start_time_rfc3339%":        `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)$`,
@@ -183,7 +183,7 @@ func TestFilterMetricNames(t *testing.T) {
 		for _, m := range f.Metrics {
 			isIstio := f.Name == "istio_stats" && strings.HasPrefix(m.Name, "istio_")
 			if !isIstio && !strings.HasPrefix(m.Name, "weft_filter_"+metricName(f.Name)+"_") || (m.Kind == metrics.KindCounter) != strings.HasSuffix(m.Name, "_total") {
-				t.Errorf("filter %s exports metric %s of kind %s", f.Name, m.Name, m.Kind)
+				t.Errorf("filter %s exports metric %s of kind %s, want a name with the filter's name, and _total only for a counter", f.Name, m.Name, m.Kind)
 			}
 			if !strings.HasSuffix(m.Help, ".") {
 				t.Errorf("%s: %q is not a sentence", m.Name, m.Help)

@@ -116,7 +116,7 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 	r.awaitState("stop_accepting_requests", "saturated")
 	got := c.roundTrip(get("/"))
 	if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" || got.body != "overloaded\n" {
-		t.Errorf("under pressure: status %d, headers %v, body %q", got.StatusCode, got.Header, got.body)
+		t.Errorf("under pressure: status %d, headers %v, body %q; want 503, Retry-After 1 and \"overloaded\\n\"", got.StatusCode, got.Header, got.body)
 	}
 	if got.Close {
 		t.Error("the connection was closed, but no action closes it")
@@ -134,10 +134,10 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 	}
 	status := r.server.Overload()
 	if a := status.Actions[0]; a.Effects != 1 || a.Value != 0 || a.Since == nil || status.Monitors[0].Limit != machineMemory {
-		t.Errorf("status %+v", status)
+		t.Errorf("status %+v, want an inactive action with one effect, and the limit of the machine", status)
 	}
 	if text := r.log.String(); strings.Count(text, "msg=overload ") != 1 {
-		t.Errorf("log:\n%s", text)
+		t.Errorf("%d warnings, want 1; log:\n%s", strings.Count(text, "msg=overload "), text)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestDisableKeepAliveClosesAfterResponse(t *testing.T) {
 	sys.setPressure(0.95)
 	r.awaitState("disable_http_keepalive", "saturated")
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 || !got.Close || !c.ended() {
-		t.Errorf("under pressure: status %d, Close %v", got.StatusCode, got.Close)
+		t.Errorf("under pressure: status %d, Close %v; want 200, true and a closed connection", got.StatusCode, got.Close)
 	}
 	r.await(1, "weft_listener_connections_closed_total", "overload")
 	r.await(1, "weft_overload_action_effects_total", "disable_http_keepalive")
@@ -258,7 +258,7 @@ func TestReloadUnderMemoryPressure(t *testing.T) {
 	r.apply(s.snapshot(t))
 	expectStatus(503)
 	if newSince := r.server.Overload().Actions[0].Since; !newSince.Equal(*since) {
-		t.Errorf("the action started again at %v", newSince)
+		t.Errorf("the action started again at %v, want no change since %v", newSince, since)
 	}
 	s.server = overloadConfig(actionConfig("disable_http_keepalive") + "," + actionConfig("stop_accepting_requests"))
 	r.apply(s.snapshot(t))
@@ -274,7 +274,7 @@ func TestReloadUnderMemoryPressure(t *testing.T) {
 		t.Error("the overload manager still exists")
 	}
 	if n := r.value("weft_overload_action_value"); n != 0 {
-		t.Errorf("metrics of the overload manager remain: %v", n)
+		t.Errorf("metrics of the overload manager remain: %v, want 0", n)
 	}
 }
 

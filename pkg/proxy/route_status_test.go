@@ -145,13 +145,13 @@ func TestDescribeRoutes(t *testing.T) {
 		t.Errorf("DescribeRoutes (-want +got):\n%s", diff)
 	}
 	if tables := r.server.DescribeRoutes(""); len(tables) != 2 || tables[1].Name != "unused" || len(tables[1].Listeners) != 0 {
-		t.Errorf("status of all tables: %v", tables)
+		t.Errorf("status of all tables: %v, want two tables, the second without listeners", tables)
 	}
 	if unknown := r.server.DescribeRoutes("other"); len(unknown) != 0 {
-		t.Errorf("status of an unknown table: %v", unknown)
+		t.Errorf("status of an unknown table: %v, want none", unknown)
 	}
 	if initial := newRig(t).server.DescribeRoutes(""); len(initial) != 0 {
-		t.Errorf("status before the first configuration: %v", initial)
+		t.Errorf("status before the first configuration: %v, want none", initial)
 	}
 }
 

@@ -20,7 +20,7 @@ func TestRequestWithoutRouteGets404(t *testing.T) {
 	}
 	for name, values := range got.Header {
 		if strings.Contains(strings.Join(values, ""), "secret") {
-			t.Errorf("the response has %s: %v", name, values)
+			t.Errorf("the response has %s: %v, want no secret", name, values)
 		}
 	}
 	r.await(1, "weft_listener_request_failures_total", protocol.ReasonNoRoute.String())
@@ -31,7 +31,7 @@ func TestRedirectAndDirectResponse(t *testing.T) {
 		{"match": {"prefix": "/direct"}, "direct_response": {"status": 418, "body": "short and stout"}},
 		{"match": {"prefix": "/moved"}, "redirect": {"response_code": 307, "host_redirect": "new.test", "path_redirect": "/there"}}`}.run(t)
 	if got := roundTrip(t, address, get("/direct", "Cookie: secret")); got.StatusCode != 418 || got.body != "short and stout" || got.Header.Get("Cookie") != "" {
-		t.Errorf("direct_response: %d %q %v", got.StatusCode, got.body, got.Header)
+		t.Errorf("direct_response: %d %q %v; want 418 \"short and stout\" and no Cookie", got.StatusCode, got.body, got.Header)
 	}
 	if got := roundTrip(t, address, get("/moved?a=b")); got.StatusCode != 307 || got.Header.Get("Location") != "http://new.test/there?a=b" {
 		t.Errorf("redirect: %d to %q; want 307, %q", got.StatusCode, got.Header.Get("Location"), "http://new.test/there?a=b")
@@ -70,7 +70,7 @@ func TestRouteChoosesCluster(t *testing.T) {
 		counts[c.roundTrip(get("/half")).body]++
 	}
 	if counts["one"] < 50 || counts["two"] < 50 || len(counts) != 2 { // seven standard deviations
-		t.Errorf("requests per cluster with equal weights: %v", counts)
+		t.Errorf("requests per cluster with equal weights: %v, want at least 50 each", counts)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestRouteFiltersRunOnlyOnMatch(t *testing.T) {
 		t.Errorf("a local reply of the route has X-Mark %q, want %q", got, "after before")
 	}
 	if got := roundTrip(t, address, get("/nowhere")); got.StatusCode != 404 || len(got.Header["X-Mark"]) != 0 {
-		t.Errorf("without a route: status %d, X-Mark %v", got.StatusCode, got.Header["X-Mark"])
+		t.Errorf("without a route: status %d, X-Mark %v; want 404, none", got.StatusCode, got.Header["X-Mark"])
 	}
 }
 

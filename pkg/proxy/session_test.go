@@ -75,7 +75,7 @@ func TestIstioStatsCountSessions(t *testing.T) {
 	c.send("!")
 	_ = c.CloseWrite()
 	if data, err := io.ReadAll(c); string(data) != "!" || err != nil {
-		t.Errorf("read %q, %v after the half-close", data, err)
+		t.Errorf("read %q, %v after the half-close, want \"!\", nil", data, err)
 	}
 	r.await(1, connsClosed)
 	for _, name := range []string{bytesSent, bytesReceived} {
@@ -117,7 +117,7 @@ func TestIstioStatsCountSessionsAcrossReload(t *testing.T) {
 	r.await(9, bytesSent, "web-v1")
 	_ = c.CloseWrite()
 	if data, err := io.ReadAll(c); string(data) != "question!" || err != nil {
-		t.Errorf("read %q, %v", data, err)
+		t.Errorf("read %q, %v, want \"question!\", nil", data, err)
 	}
 	r.await(1, connsClosed, "web-v1")
 	for name, want := range map[string]float64{connsOpened: 1, bytesSent: 9, bytesReceived: 9} {
@@ -158,7 +158,7 @@ func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
 	begins, ends := 0, 0
 	observer := func(s *filter.Session) func() {
 		if begins++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
-			t.Errorf("session began with host %v, cluster %v, reason %v", s.Host, s.Cluster, s.Reason)
+			t.Errorf("session began with host %v, cluster %v, reason %v; want a host, a cluster and %v", s.Host, s.Cluster, s.Reason, protocol.ReasonNone)
 		}
 		return func() { ends++ }
 	}

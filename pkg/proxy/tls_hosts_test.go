@@ -27,7 +27,7 @@ func TestHostsUseTheirTLSContext(t *testing.T) {
 	for range 6 {
 		got := roundTrip(t, s.address, get("/"))
 		if got.StatusCode != 200 {
-			t.Fatalf("%d %q\n%s", got.StatusCode, got.body, r.log)
+			t.Fatalf("response %d %q, want 200\n%s", got.StatusCode, got.body, r.log)
 		}
 		seen[got.body]++
 	}

@@ -107,7 +107,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 				}
 				got := roundTrip(t, s.address, "GET / HTTP/1.1\r\nHost: a.test\r\nX-Name: b.test\r\n\r\n")
 				if got.body != "b.test"+version {
-					t.Errorf("name from the override header: response %d %q", got.StatusCode, got.body)
+					t.Errorf("name from the override header: response %d %q, want %q", got.StatusCode, got.body, "b.test"+version)
 				}
 			}
 			for _, name := range []string{"a.test", "b.test", ""} {

@@ -45,7 +45,7 @@ func TestUpstreamTLSSurvivesConfigChanges(t *testing.T) {
 	for i := range 4 {
 		r.apply(s.snapshot(t))
 		if got := roundTrip(t, s.address, get("/")); got.StatusCode != 200 || got.body != "in" {
-			t.Errorf("after %d changes: response %d %q\n%s", i, got.StatusCode, got.body, r.log)
+			t.Errorf("after %d changes: response %d %q, want 200 \"in\"\n%s", i, got.StatusCode, got.body, r.log)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 			}
 			body, err := io.ReadAll(response.Body)
 			if complete := err == nil; string(body) != "content" || complete != (name == "complete") {
-				t.Errorf("the client read %q, %v", body, err)
+				t.Errorf("the client read %q, %v; want \"content\", and an error unless complete", body, err)
 			}
 			if err := <-served; err != nil {
 				t.Error(err)

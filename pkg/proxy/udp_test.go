@@ -89,6 +89,6 @@ func TestUnchangeableUDPOptionsAreLogged(t *testing.T) {
 	}
 	r.apply(listener(true))
 	if log := r.log.String(); strings.Count(log, "takes effect after a restart") != 1 {
-		t.Errorf("the log does not have one warning: %s", log)
+		t.Errorf("%d warnings about a restart, want 1; log: %s", strings.Count(log, "takes effect after a restart"), log)
 	}
 }

@@ -98,11 +98,11 @@ func TestForwardedConnectionAddrs(t *testing.T) {
 	conn := network.NewConn(local)
 	defer conn.Close()
 	if addrs := connAddrsOf(conn); addrs.Redirected || addrs.From.IsValid() || addrs.To.IsValid() {
-		t.Errorf("connection without a socket: %+v", addrs)
+		t.Errorf("connection without a socket: %+v, want no addresses", addrs)
 	}
 	dst := netip.MustParseAddrPort("198.51.100.7:80")
 	conn.Addrs().SetOriginalDst(dst)
 	if addrs := connAddrsOf(conn); !addrs.Redirected || addrs.To != dst {
-		t.Errorf("redirected connection: %+v", addrs)
+		t.Errorf("redirected connection: %+v, want a redirected connection to %v", addrs, dst)
 	}
 }

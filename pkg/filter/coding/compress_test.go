@@ -98,7 +98,7 @@ func TestCompressRoundTrip(t *testing.T) {
 						body := e.Compress(protocol.NewStringBody(content), length)
 						got, err := io.ReadAll(referenceReader(t, c, body))
 						if err != nil || string(got) != content {
-							t.Errorf("round trip of %d bytes returned %d bytes, %v", len(content), len(got), err)
+							t.Errorf("round trip of %d bytes returned %d bytes, %v; want the same content", len(content), len(got), err)
 						}
 						if err := body.Close(); err != nil {
 							t.Error(err)
@@ -124,7 +124,7 @@ func TestStreamIsFlushed(t *testing.T) {
 			for n := 1; n <= 3; n++ {
 				event := make([]byte, len("data: 1\n\n"))
 				if _, err := io.ReadFull(r, event); err != nil || string(event) != fmt.Sprintf("data: %d\n\n", n) {
-					t.Fatalf("event %d is %q, %v", n, event, err)
+					t.Fatalf("event %d is %q, %v; want %q", n, event, err, fmt.Sprintf("data: %d\n\n", n))
 				}
 				if reads > n {
 					t.Errorf("event %d needed %d reads of the source, want %d", n, reads, n)

@@ -142,7 +142,7 @@ func TestHideRequest(t *testing.T) {
 	p.RemoveAcceptEncoding = true
 	x := serveCompressed(t, p, nil, func(x *protocol.Exchange) {
 		if got, ok := x.Request.Header.Lookup("Accept-Encoding"); ok {
-			t.Errorf("the application received Accept-Encoding: %s", got)
+			t.Errorf("the application received Accept-Encoding: %s, want no such header", got)
 		}
 	})
 	if got := x.Response.Header.Get("Content-Encoding"); got != "gzip" {

@@ -408,7 +408,7 @@ func FuzzAddress(f *testing.F) {
 		x.Request.Header.Add("x", value)
 		client := NewClientAddr("x", hops%8)
 		if addr, err := client.Address(x); err == nil && (addr.Zone() != "" || addr.Is4In6() || !addr.IsValid()) {
-			t.Errorf("Address of %q = %v", value, addr)
+			t.Errorf("Address of %q = %v, want an IPv4 or IPv6 address without a zone", value, addr)
 		}
 	})
 }

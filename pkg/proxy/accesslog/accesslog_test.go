@@ -106,7 +106,7 @@ func TestClientCannotForgeAccessLogLine(t *testing.T) {
 		x.Request.Header.Add("User-Agent", attack)
 		line := writeAccessLog(t, config.AccessLog{Format: "%path% %request_header_user-agent% end"}, x)
 		if strings.Count(line, "\n") != 1 || !strings.HasSuffix(line, " end\n") || strings.ContainsAny(line, "\r\x00\x1b\x7f") {
-			t.Errorf("%.40q forged the line %.80q", attack, line)
+			t.Errorf("%.40q forged the line %.80q, want one line that ends with \" end\"", attack, line)
 		}
 		c := config.AccessLog{JSON: []config.LogField{{Name: "path", Format: "%path%"}, {Name: "status", Format: "%response_code%"}}}
 		object := writeAccessLog(t, c, x)
@@ -115,7 +115,7 @@ func TestClientCannotForgeAccessLogLine(t *testing.T) {
 			Status int
 		}
 		if err := json.Unmarshal([]byte(object), &got); err != nil || got.Status != 200 || strings.Count(object, "\n") != 1 {
-			t.Errorf("%.40q produced the line %.80q (%v)", attack, object, err)
+			t.Errorf("%.40q produced the line %.80q (%v), want one object with the status 200", attack, object, err)
 		}
 	}
 }

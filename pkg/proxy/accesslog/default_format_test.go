@@ -34,7 +34,7 @@ func TestDefaultAccessLogColumnCountIsConstant(t *testing.T) {
 		}
 	}
 	if line := writeAccessLog(t, config.AccessLog{}, spaced); !strings.Contains(line, ` /a\x20b\x20c `) || !strings.HasSuffix(line, ` the\x20route\x20for\x20all`+"\n") {
-		t.Errorf("line %q", line)
+		t.Errorf("line %q, want spaces in values as \\x20", line)
 	}
 }
 

@@ -222,7 +222,7 @@ func TestFromConfigHosts(t *testing.T) {
 	}})
 	c := describeCluster(func(string) *Upstream { return u }, "c", 100, nil, nil)
 	if len(c.Hosts) != 2 || !c.Hosts[0].Candidate || c.Hosts[0].Locality != "eu/a/" || c.Hosts[1].Candidate {
-		t.Errorf("hosts: %+v", c.Hosts)
+		t.Errorf("hosts: %+v, want one candidate, in eu/a/, and another host", c.Hosts)
 	}
 	u.Panic = true
 	if c := describeCluster(func(string) *Upstream { return u }, "c", 100, nil, nil); !c.Hosts[1].Candidate {
@@ -246,6 +246,6 @@ func TestTextShortensLongLists(t *testing.T) {
 	q := &Query{Listener: "web", Protocol: config.HTTP1, Method: "GET", Scheme: "http", Authority: "long.test", Path: "/", Source: netip.MustParseAddrPort("10.0.0.1:1")}
 	text := Explain(c, currentState, q).Text()
 	if !strings.Contains(text, `route "last": all its conditions match`) || !strings.Contains(text, "and 29 other routes") {
-		t.Errorf("text:\n%s", text)
+		t.Errorf("want the route last and \"and 29 other routes\" in the text:\n%s", text)
 	}
 }

@@ -37,7 +37,7 @@ func TestRulesExcludeHosts(t *testing.T) {
 			if h.Candidate {
 				got = append(got, h.Address)
 			} else if len(h.Reasons) != 1 || !strings.Contains(h.Reasons[0], "rules of the cluster") {
-				t.Errorf("%s is not a candidate, reasons %q", h.Address, h.Reasons)
+				t.Errorf("%s is not a candidate, reasons %q, want one reason about the rules of the cluster", h.Address, h.Reasons)
 			}
 		}
 		if strings.Join(got, " ") != tt.want {

@@ -47,7 +47,7 @@ func TestPickerIsCachedPerCluster(t *testing.T) {
 	set, cache := newPickerCache(t)
 	configure(t, set, "a", "b")
 	if picker := cache.get("a"); picker == nil || picker.Cluster != set.Find("a") || picker != cache.get("a") || picker == cache.get("b") {
-		t.Errorf("pickers of a: %v, then %v; of b: %v", picker, cache.get("a"), cache.get("b"))
+		t.Errorf("pickers of a: %v, then %v; of b: %v, want one picker of a, twice, and another one of b", picker, cache.get("a"), cache.get("b"))
 	}
 	configure(t, set, "b")
 	if picker := cache.get("a"); picker != nil {
@@ -67,7 +67,7 @@ func TestRemovedClustersLeaveTheCache(t *testing.T) {
 		cache.get("stays")
 		removed = append(removed, weak.Make(cache.get(name).Cluster))
 		if n := cacheLen(cache); n > minCachedPickers {
-			t.Fatalf("after %d clusters the cache has %d entries, %d clusters exist", i, n, 2)
+			t.Fatalf("after %d clusters the cache has %d entries, %d clusters exist; want at most %d entries", i, n, 2, minCachedPickers)
 		}
 	}
 	configure(t, set, "stays")
@@ -79,7 +79,7 @@ func TestRemovedClustersLeaveTheCache(t *testing.T) {
 		}
 	}
 	if alive > minCachedPickers {
-		t.Errorf("%d of %d removed clusters were not collected", alive, len(removed))
+		t.Errorf("%d of %d removed clusters were not collected, want at most %d", alive, len(removed), minCachedPickers)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestPickerCacheIsBounded(t *testing.T) {
 	for range 2 {
 		for _, name := range names {
 			if picker := cache.get(name); picker == nil || picker.Cluster != set.Find(name) {
-				t.Fatalf("picker of %s: %v", name, picker)
+				t.Fatalf("picker of %s: %v, want one of that cluster", name, picker)
 			}
 			if n := cacheLen(cache); n > maxCachedPickers {
 				t.Fatalf("the cache has %d entries, want at most %d", n, maxCachedPickers)

@@ -111,7 +111,7 @@ func FuzzCertElement(f *testing.F) {
 			t.Fatalf("element for %q has the keys %s: %q, want %s", text, got, element, "By Hash Cert Chain Subject URI DNS")
 		}
 		if uri, err := url.PathUnescape(pairs[5][1]); !strings.Contains(text, "%") && (err != nil || uri != text) {
-			t.Errorf("the URI of %q is %q, %v", text, uri, err)
+			t.Errorf("the URI of %q is %q, %v; want the text itself", text, uri, err)
 		}
 	})
 }

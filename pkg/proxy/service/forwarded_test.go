@@ -93,7 +93,7 @@ func TestClientAddressFromTrustedHops(t *testing.T) {
 			}
 			x.Reset()
 			if x.Meta.Client.IsValid() {
-				t.Errorf("client of the next request: %v", x.Meta.Client)
+				t.Errorf("client of the next request: %v, want none", x.Meta.Client)
 			}
 		})
 	}
@@ -133,7 +133,7 @@ func TestXForwardedProtoIgnoresClientScheme(t *testing.T) {
 				x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1", Secure: secure}
 				serveForwarded(t, config.HTTP1Options{XForwarded: mode}, x)
 				if got := x.Request.Header.Get(forwardedProto); got != want {
-					t.Errorf("%q: %s for a client that sends scheme %s over %s", mode, got, scheme, want)
+					t.Errorf("%q: %s for a client that sends scheme %s, want %s", mode, got, scheme, want)
 				}
 			}
 		}
@@ -191,7 +191,7 @@ func TestLocalReplyHasNoVia(t *testing.T) {
 			t.Fatal(err)
 		}
 		if via, ok := x.Response.Header.Lookup("Via"); ok {
-			t.Errorf("%s: Via: %s", name, via)
+			t.Errorf("%s: Via: %s, want none", name, via)
 		}
 	}
 }
@@ -225,10 +225,10 @@ func TestMaxForwards(t *testing.T) {
 			}
 			if !served {
 				if allow := x.Response.Header.Get("Allow"); !strings.Contains(allow, "GET, HEAD") {
-					t.Errorf("Allow: %q", allow)
+					t.Errorf("Allow: %q, want GET, HEAD and others", allow)
 				}
 				if text := headerLines(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") {
-					t.Errorf("response body %q", text)
+					t.Errorf("response body %q, want no secret", text)
 				}
 			}
 		})
@@ -247,7 +247,7 @@ func TestConnectIsRejectedUnlessAllowed(t *testing.T) {
 		t.Errorf("forwarded %t, status %d, reason %v; want 405, %v", served, x.Response.Status, x.Record.Reason, protocol.ReasonDenied)
 	}
 	if text := headerLines(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") || !strings.Contains(text, "Allow: GET") {
-		t.Errorf("response body %q", text)
+		t.Errorf("response body %q, want Allow: GET and no secret", text)
 	}
 	x = newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""

@@ -178,7 +178,7 @@ func TestContextEndCancelsAttempts(t *testing.T) {
 		x := newTestExchange()
 		err := x.Serve(ctx, service)
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(s.start) != 40*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(s.start))
+			t.Errorf("%v after %v; want %v after 40ms", err, time.Since(s.start), protocol.ReasonDownstreamDisconnect)
 		}
 		background.Wait()
 		if got, want := strings.Join(s.sortedLog(), ", "), "0s to a, 0s to b, 40ms a is canceled, 40ms b is canceled"; got != want {

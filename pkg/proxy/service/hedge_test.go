@@ -111,7 +111,7 @@ func TestHedging(t *testing.T) {
 				if err == nil {
 					got = fmt.Sprintf("%d %s", x.Response.Status, bodyOf(t, x))
 					if name := x.Record.Host().Name(); x.Response.Trailer.Get("x-host") != name || !strings.HasSuffix(got, name) {
-						t.Errorf("response %q has the trailer %q and the recorded host %s", got, x.Response.Trailer.Get("x-host"), name)
+						t.Errorf("response %q has the trailer %q and the recorded host %s, want the same host in all three", got, x.Response.Trailer.Get("x-host"), name)
 					}
 					x.ResetResponse()
 				}
@@ -139,7 +139,7 @@ func TestHedging(t *testing.T) {
 					t.Errorf("%d responses, %d discarded or delivered; %d attempts without a listener; want %d, 0", s.responded, s.discarded, s.unobserved, s.responded)
 				}
 				if s.closed != s.responded {
-					t.Errorf("%d of %d responses were closed", s.closed, s.responded)
+					t.Errorf("%d of %d responses were closed, want all", s.closed, s.responded)
 				}
 			})
 		})

@@ -67,14 +67,14 @@ func TestRespondUsesReasonTable(t *testing.T) {
 				return fmt.Errorf("on the way: %w", fault)
 			}), new(metrics.Counter), slog.New(slog.DiscardHandler))
 			if err := x.Serve(t.Context(), s); err != nil {
-				t.Fatalf("Serve = %v: Respond returns no error", err)
+				t.Fatalf("Serve = %v, want nil: Respond returns no error", err)
 			}
 			spec := reason.Spec()
 			if x.Response.Status != spec.HTTP || x.Record.Reason != reason {
 				t.Errorf("status %d, reason %v; want %d, %v", x.Response.Status, x.Record.Reason, spec.HTTP, reason)
 			}
 			if !strings.Contains(x.Record.Detail, "secret-detail") {
-				t.Errorf("detail for the log: %q", x.Record.Detail)
+				t.Errorf("detail for the log: %q, want secret-detail in it", x.Record.Detail)
 			}
 			want := "Content-Type: text/plain; charset=utf-8\n"
 			if reason == protocol.Overflow {

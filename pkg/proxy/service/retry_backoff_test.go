@@ -126,7 +126,7 @@ func TestDisconnectEndsBackoff(t *testing.T) {
 					t.Errorf("%v after %v, want %v after %v", got, time.Since(start), test.want, test.elapsed)
 				}
 				if (next.attempts == 2) != (test.want == protocol.ReasonNone) || budget.maxInFlight != 1 || budget.inFlight != 0 || client.detached != 1 {
-					t.Errorf("%d attempts, at most %d permits acquired, %d not released, detached %d times", next.attempts, budget.maxInFlight, budget.inFlight, client.detached)
+					t.Errorf("%d attempts, at most %d permits acquired, %d not released, detached %d times; want a second attempt exactly after a full wait, 1, 0, 1", next.attempts, budget.maxInFlight, budget.inFlight, client.detached)
 				}
 			})
 		})

@@ -271,7 +271,7 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 			t.Errorf("before attempt %d, %d responses were released; want %d", n+1, closed, n)
 		}
 		if x.Response.Header.Len() != 0 || x.Response.Trailer.Len() != 0 {
-			t.Errorf("attempt %d starts with headers of the previous response", n+1)
+			t.Errorf("attempt %d starts with headers of the previous response, want none", n+1)
 		}
 		x.Response.Status = 503
 		x.Response.Header.Add("X-Try", "1")
@@ -282,14 +282,14 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if next.attempts != 3 || closed != 2 || x.Response.Header.Len() != 1 {
-		t.Errorf("%d attempts, %d responses released, headers %q", next.attempts, closed, headerLines(&x.Response.Header))
+		t.Errorf("%d attempts, %d responses released, headers %q; want 3, 2 and one header", next.attempts, closed, headerLines(&x.Response.Header))
 	}
 }
 
 func TestRetryRewindsBody(t *testing.T) {
 	next := &scriptedService{results: []any{503, 503, 200}, onAttempt: func(n int, x *protocol.Exchange) {
 		if got, err := io.ReadAll(x.Request.Body); string(got) != "content" || err != nil {
-			t.Errorf("attempt %d sent %q, %v", n+1, got, err)
+			t.Errorf("attempt %d sent %q, %v; want \"content\"", n+1, got, err)
 		}
 	}}
 	x := newTestExchange()
@@ -340,7 +340,7 @@ func TestPanicReleasesRetryBudget(t *testing.T) {
 	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return budget })
 	var panicErr *protocol.PanicError
 	if err := newTestExchange().Serve(t.Context(), s); !errors.As(err, &panicErr) || budget.inFlight != 0 {
-		t.Errorf("%v, %d permits not released", err, budget.inFlight)
+		t.Errorf("Serve = %v, %d permits not released; want a panic error and 0", err, budget.inFlight)
 	}
 }
 
@@ -447,6 +447,6 @@ func TestLastAttemptErrorIsReturned(t *testing.T) {
 	next := &scriptedService{results: []any{protocol.NewFault(protocol.UpstreamReset, nil), 503, last}}
 	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited))
 	if !errors.Is(err, last) || next.attempts != 3 {
-		t.Errorf("%d attempts, %v", next.attempts, err)
+		t.Errorf("%d attempts, %v; want 3, %v", next.attempts, err, last)
 	}
 }

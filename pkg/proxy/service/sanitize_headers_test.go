@@ -136,7 +136,7 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}
 			if want["x-envoy-internal"] && x.Request.Header.Get("x-envoy-internal") != "true" {
-				t.Errorf("x-envoy-internal: %s", x.Request.Header.Get("x-envoy-internal"))
+				t.Errorf("x-envoy-internal: %q, want \"true\"", x.Request.Header.Get("x-envoy-internal"))
 			}
 			if test.external != "" && x.Request.Header.Get("x-envoy-external-address") != test.external {
 				t.Errorf("x-envoy-external-address: %s, want %s", x.Request.Header.Get("x-envoy-external-address"), test.external)
@@ -164,7 +164,7 @@ func TestEdgeReplacesRequestID(t *testing.T) {
 		x.Request.Header.Del("X-Envoy-External-Address")
 		count := strings.Count(strings.ToLower(headerLines(&x.Request.Header)), "x-request-id")
 		if test.replaced && (!uuid.MatchString(got) || count != 1) || !test.replaced && got != "forged" {
-			t.Errorf("%s: x-request-id is %q; headers:\n%s", test.name, got, headerLines(&x.Request.Header))
+			t.Errorf("%s: x-request-id is %q, want one new UUID if replaced (%t), else \"forged\"; headers:\n%s", test.name, got, test.replaced, headerLines(&x.Request.Header))
 		}
 	}
 }

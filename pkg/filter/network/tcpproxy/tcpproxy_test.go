@@ -412,7 +412,7 @@ func TestIdleTimeout(t *testing.T) {
 			t.Error("the connection to the host is still open")
 		}
 		if err := <-served; err != nil {
-			t.Errorf("ServeConn = %v", err)
+			t.Errorf("ServeConn = %v, want nil", err)
 		}
 	})
 }

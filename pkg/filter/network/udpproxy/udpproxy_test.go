@@ -268,7 +268,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 		t.Errorf("%d sessions, want 0", n)
 	}
 	if got := r.exchangeText(c, "two"); got != "a two 3" { // a new session
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "a two 3")
 	}
 }
 
@@ -279,7 +279,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	r.exchangeText(r.newClient(), "2")
 	r.sendText(r.newClient(), "3")
 	if got := r.exchangeText(first, "4"); got != "a 4 1" { // an existing session is served
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "a 4 1")
 	}
 	if n, dropped := r.Sessions(), r.counts.DroppedMaxSessions.Load(); n != 2 || dropped != 1 {
 		t.Errorf("%d sessions, %d datagrams dropped, want 2 and 1", n, dropped)
@@ -298,7 +298,7 @@ func TestSessionMovesWhenHostIsDown(t *testing.T) {
 	}
 	r.hosts.hosts[0].down.Store(false)
 	if got := r.exchangeText(c, "3"); got != "b 3 1" { // it stays with a usable host
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want %q", got, "b 3 1")
 	}
 	if r.counts.SessionsMoved.Load() != 1 || r.hosts.hosts[0].sessions.Load() != 0 || r.Sessions() != 1 {
 		t.Errorf("the session moved %d times, want 1; the previous host has %d sessions, want 0", r.counts.SessionsMoved.Load(), r.hosts.hosts[0].sessions.Load())
@@ -395,7 +395,7 @@ func TestDrainRejectsNewSessions(t *testing.T) {
 		t.Errorf("%d dropped datagrams of new sources, want 1", n)
 	}
 	if forceClosed := <-drained; forceClosed != 0 { // after one second without datagrams
-		t.Errorf("%d sessions were force-closed", forceClosed)
+		t.Errorf("%d sessions were force-closed, want 0", forceClosed)
 	}
 }
 
@@ -423,7 +423,7 @@ func TestDrainWithoutServe(t *testing.T) {
 		t.Errorf("%d sessions were force-closed, want 0", n)
 	}
 	if _, _, err := socket.Receive(nil); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the socket is open: %v", err)
+		t.Errorf("Receive on the socket: %v, want %v", err, net.ErrClosed)
 	}
 }
 

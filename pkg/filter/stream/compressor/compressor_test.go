@@ -78,10 +78,10 @@ func TestEncodings(t *testing.T) {
 			t.Errorf("%s for %s: %q, want %q", test.settings, test.accept, got, test.want)
 		}
 		if n := counts.Value(responsesMetric()); (n == 1) != (test.want != "") {
-			t.Errorf("%s for %s: response counter = %v", test.settings, test.accept, n)
+			t.Errorf("%s for %s: response counter = %v, want 1 if compressed: %t", test.settings, test.accept, n, test.want != "")
 		}
 		if b, a := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); test.want != "" && (b != 3000 || a == 0 || a > 200) {
-			t.Errorf("%s for %s: counters: %v uncompressed bytes, %v compressed bytes", test.settings, test.accept, b, a)
+			t.Errorf("%s for %s: counters: %v uncompressed bytes, %v compressed bytes, want 3000 and 1 to 200", test.settings, test.accept, b, a)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (re
 	})))
 	reason = protocol.ReasonOf(err)
 	if called != (reason == protocol.ReasonNone) {
-		t.Errorf("next service called: %t, Serve = %v", called, err)
+		t.Errorf("next service called: %t, Serve = %v; want %t", called, err, reason == protocol.ReasonNone)
 	}
 	return reason, [3]float64{counts.Value(validMetric()), counts.Value(invalidMetric()), counts.Value(missingMetric())}
 }

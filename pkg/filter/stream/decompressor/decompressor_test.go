@@ -72,7 +72,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %d bytes: reason %v, %d bytes received; want %v", test.settings, test.size, reason, got, test.want)
 		}
 		if n := counts.Value(rejectedMetric()); (n == 1) != (test.want != protocol.ReasonNone) || counts.Value(requestsMetric()) != 1 {
-			t.Errorf("%s: %d bytes: rejected counter = %v, request counter = %v", test.settings, test.size, n, counts.Value(requestsMetric()))
+			t.Errorf("%s: %d bytes: rejected counter = %v, request counter = %v; want 1 rejected if too large: %t, and 1 request", test.settings, test.size, n, counts.Value(requestsMetric()), test.want != protocol.ReasonNone)
 		}
 	}
 }

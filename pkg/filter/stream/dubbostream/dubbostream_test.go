@@ -139,7 +139,7 @@ func TestOtherProtocolsPass(t *testing.T) {
 		x.Meta.Protocol = name
 		var got recordingRouter
 		if err := x.Serve(t.Context(), f(&got)); err != nil || got != (recordingRouter{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
-			t.Errorf("%s: Serve = %v, the router received %+v", name, err, got)
+			t.Errorf("%s: Serve = %v, the router received %+v; want nil and a call of buy on org.example.Shop without labels", name, err, got)
 		}
 		if n := counts.Value(requestsMetric()); n != 0 {
 			t.Errorf("%s: %v requests counted, want 0", name, n)

@@ -228,7 +228,7 @@ func TestHTTPService(t *testing.T) {
 				t.Errorf("the service received %q,\nwant                 %q", service.received, test.wantRequest)
 			}
 			if n, sent := counts.Value(requestsMetric()), service.received != ""; (n == 1) != sent {
-				t.Errorf("request counter = %v; sent to the service: %t", n, sent)
+				t.Errorf("request counter = %v; sent to the service: %t, want 1 if sent", n, sent)
 			}
 		})
 	}
@@ -411,7 +411,7 @@ func TestReadme(t *testing.T) {
 	public := inherit(listener, filtertest.Decode(t, Factory(), examples[2])).(*Config)
 	shop := inherit(listener, filtertest.Decode(t, Factory(), examples[3])).(*Config)
 	if !public.Disabled || shop.Disabled || shop.Check.Extensions["realm"] != "shop" || shop.HTTP == nil {
-		t.Errorf("effective configurations of the routes: %+v and %+v", public, shop)
+		t.Errorf("effective configurations of the routes: %+v and %+v, want the first disabled and the second with the realm \"shop\"", public, shop)
 	}
 }
 

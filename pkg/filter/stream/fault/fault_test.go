@@ -316,12 +316,12 @@ func TestAbortContainsNothingOfRequest(t *testing.T) {
 	}
 	for name, value := range x.Response.Header.All() {
 		if name != "Content-Type" {
-			t.Errorf("unexpected response header %s: %s", name, value)
+			t.Errorf("unexpected response header %s: %s, want only Content-Type", name, value)
 		}
 	}
 	body, err := io.ReadAll(x.Response.Body)
 	if err != nil || string(body) != "fault injected\n" {
-		t.Errorf("response body = %q, %v", body, err)
+		t.Errorf("response body = %q, %v; want %q", body, err, "fault injected\n")
 	}
 }
 

@@ -87,7 +87,7 @@ func (r *testFilter) send(x *protocol.Exchange) bool {
 		r.t.Error(err)
 	}
 	if limited := x.Record.Reason == protocol.RateLimited; limited != (x.Response.Status != 200) {
-		r.t.Errorf("status %d with the reason %v", x.Response.Status, x.Record.Reason)
+		r.t.Errorf("status %d with the reason %v, want a status other than 200 exactly for %v", x.Response.Status, x.Record.Reason, protocol.RateLimited)
 	}
 	return x.Response.Status == 200
 }

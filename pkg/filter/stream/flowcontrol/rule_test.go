@@ -64,7 +64,7 @@ func TestNoIntervalExceedsThreshold(t *testing.T) {
 				first++
 			}
 			if n := i - first + 1; float64(n) > l.threshold {
-				t.Fatalf("admitted %d with threshold %v within %v before %v", n, l.threshold, l.interval*(bucketCount-1)/bucketCount, last)
+				t.Fatalf("admitted %d with threshold %v within %v before %v, want at most the threshold", n, l.threshold, l.interval*(bucketCount-1)/bucketCount, last)
 			}
 		}
 		if want := 0.8 * l.threshold * float64(10*second/l.interval); float64(len(admitted)) < want {
@@ -136,7 +136,7 @@ func TestWarmUp(t *testing.T) {
 		checkBetween("end of the warm-up", counts[12], 80, 92) // turns have a resolution of one millisecond
 		for i := 1; i < len(counts); i++ {
 			if counts[i] < counts[i-1]-2 {
-				t.Errorf("kind %d: the threshold fell under full load: %v", kind, counts)
+				t.Errorf("kind %d: the threshold fell under full load: %v, want no decrease by more than 2", kind, counts)
 				break
 			}
 		}

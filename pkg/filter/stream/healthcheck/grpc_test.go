@@ -136,12 +136,12 @@ func FuzzParseRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		service, ok := parseRequest(b)
 		if !ok && service != "" || len(service) > len(b) {
-			t.Fatalf("parseRequest(%q) = %q, %t", b, service, ok)
+			t.Fatalf("parseRequest(%q) = %q, %t, want no service if malformed, and none longer than the input", b, service, ok)
 		}
 		// A second name after a valid message replaces the first.
 		extended, extendedOK := parseRequest(append(b[:len(b):len(b)], "\n\x01z"...))
 		if ok && (!extendedOK || extended != "z") {
-			t.Fatalf("parseRequest(%q and z) = %q, %t", b, extended, extendedOK)
+			t.Fatalf("parseRequest(%q and z) = %q, %t, want z, true", b, extended, extendedOK)
 		}
 	})
 }

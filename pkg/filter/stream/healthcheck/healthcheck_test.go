@@ -87,7 +87,7 @@ func TestResponseContainsNothingOfRequest(t *testing.T) {
 	}
 	for name, value := range x.Response.Header.All() {
 		if name != "Content-Type" {
-			t.Errorf("unexpected response header %s: %s", name, value)
+			t.Errorf("unexpected response header %s: %s, want only Content-Type", name, value)
 		}
 	}
 	if body, err := io.ReadAll(x.Response.Body); err != nil || string(body) != "ok\n" {
@@ -190,7 +190,7 @@ func TestMinHealthyPercentages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if content, err := io.ReadAll(x.Response.Body); err != nil || (string(content) == servingMessage) != (want == 200) || (string(content) == notServingMessage) != (want == 503) {
-			t.Errorf("%s: gRPC response %q, %v", percentages, content, err)
+			t.Errorf("%s: gRPC response %q, %v, want the message for status %d", percentages, content, err, want)
 		}
 	}
 	f, _ := filtertest.Build(t, Factory(), `{"endpoint": "/healthz"}`)

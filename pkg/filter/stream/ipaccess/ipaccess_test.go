@@ -60,10 +60,10 @@ func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) pro
 	})))
 	reason := protocol.ReasonOf(err)
 	if called != (reason == protocol.ReasonNone) {
-		t.Errorf("next service called: %t, Serve = %v", called, err)
+		t.Errorf("next service called: %t, Serve = %v; want %t", called, err, reason == protocol.ReasonNone)
 	}
 	if got := counts.Value(deniedMetric()) == 1; got == called {
-		t.Errorf("counted as denied: %t, Serve = %v", got, err)
+		t.Errorf("counted as denied: %t, Serve = %v; want %t", got, err, !called)
 	}
 	return reason
 }

@@ -270,10 +270,10 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("the dropped metric has a series with labels %v", labels)
 	}
 	if labels, _ := onlySeries(t, r, "istio_requests_total"); labels["request_protocol"] != "" || labels["response_code"] != "" || labels["response_flags"] != "-" {
-		t.Errorf("labels of the requests = %v", labels)
+		t.Errorf("labels of the requests = %v, want response_flags \"-\", and request_protocol and response_code empty", labels)
 	}
 	if labels, _ := onlySeries(t, r, "istio_response_bytes"); labels["request_protocol"] != "http" || labels["response_code"] != "" {
-		t.Errorf("labels of the response bytes = %v", labels)
+		t.Errorf("labels of the response bytes = %v, want request_protocol \"http\" and response_code empty", labels)
 	}
 	if got := filtertest.DecodeErrors(t, Factory(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
 		t.Errorf("unknown metric rejected with %q, want an error that names it", got)

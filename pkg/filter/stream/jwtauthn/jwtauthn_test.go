@@ -214,11 +214,11 @@ func TestUnusableKeysAreSkipped(t *testing.T) {
 		"no JWKS":                 `[]`,
 	} {
 		if set, err := parseKeys([]byte(text)); err == nil {
-			t.Errorf("%s: %v", name, set)
+			t.Errorf("%s: parseKeys = %v, want an error", name, set)
 		}
 	}
 	if set, err := parseKeys([]byte(withParams("rsa", map[string]any{"alg": "RS512"}))); err != nil || set.find("RS256", "") != nil || len(set.find("RS512", "rsa")) != 1 {
-		t.Errorf("RS512 key: %v, %v", set, err)
+		t.Errorf("RS512 key: %v, %v; want one key, only for RS512", set, err)
 	}
 }
 
@@ -298,10 +298,10 @@ func TestRules(t *testing.T) {
 		}
 		challenge, ok := x.Response.Header.Lookup("WWW-Authenticate")
 		if ok != (test.want == 401) || ok && (challenge == "Bearer") != (test.field == "" || strings.HasSuffix(test.field, "YTpi") || strings.HasSuffix(test.field, "Bearer ")) {
-			t.Errorf("%s with %.30q: WWW-Authenticate: %s", test.path, test.field, challenge)
+			t.Errorf("%s with %.30q: WWW-Authenticate: %s, want it exactly with 401, and \"Bearer\" exactly if the token is missing", test.path, test.field, challenge)
 		}
 		if test.want == 401 && x.Record.Reason != protocol.Unauthenticated {
-			t.Errorf("%s: reason %v", test.path, x.Record.Reason)
+			t.Errorf("%s: reason %v, want %v", test.path, x.Record.Reason, protocol.Unauthenticated)
 		}
 	}
 }
@@ -387,7 +387,7 @@ func TestClaimHeaders(t *testing.T) {
 	}
 	got, _ = serveRequest(t, settings, "/out", "X-User: root", "x_user: root", "X-Claims: forged", "X_Claims: forged", "x_user: root")
 	if got.Len() != 0 {
-		t.Errorf("without a rule, the application received %d forged headers", got.Len())
+		t.Errorf("without a rule, the application received %d forged headers, want 0", got.Len())
 	}
 	got, _ = serveRequest(t, settings, "/in", "Authorization: Basic YTpi", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Basic YTpi" || got.Len() != 5 {
@@ -406,7 +406,7 @@ func TestRPCWithoutTokenIsRejected(t *testing.T) {
 	x.Request.Path = "/org.Shop/buy"
 	x.Request.Header.Add("service", "org.Shop")
 	if err := x.Serve(t.Context(), f(nil)); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Spec().GRPC != 16 {
-		t.Errorf("Serve = %v, %v", err, x.Record.Reason)
+		t.Errorf("Serve = %v, %v; want nil, %v", err, x.Record.Reason, protocol.Unauthenticated)
 	}
 	if n := counts.Value(requestsMetric()); n != 1 {
 		t.Errorf("counter = %v, want 1", n)
@@ -535,7 +535,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	document.NewDecoder(report).Decode(root, new(Config))
 	printed := string(document.Redact(root))
 	if report.Errors() > 0 || strings.Contains(printed, jwkOf("secret")["k"].(string)) || !strings.Contains(printed, document.Redacted) {
-		t.Errorf("%v\n%s", report.Diagnostics(), printed)
+		t.Errorf("problems %v, printed settings without a redacted secret:\n%s", report.Diagnostics(), printed)
 	}
 }
 

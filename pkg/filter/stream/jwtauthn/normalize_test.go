@@ -55,6 +55,6 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 func TestFailedStatusIsRejected(t *testing.T) {
 	settings := `{"providers": {"one": ` + localProvider(`, "failed_status_in_metadata": "failed"`) + `}}`
 	if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {
-		t.Errorf("rejected with %q", got)
+		t.Errorf("rejected with %q, want an error about failed_status_in_metadata", got)
 	}
 }

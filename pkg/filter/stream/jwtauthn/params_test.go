@@ -32,13 +32,13 @@ func TestTokenIsRemovedFromQuery(t *testing.T) {
 				x.Record.OriginalPath = "/old" + x.Request.Path
 			}
 			if err := x.Serve(t.Context(), f(filtertest.Application())); err != nil || x.Response.Status != 200 {
-				t.Fatalf("%s: %d, %v: %s", test.name, x.Response.Status, err, x.Record.Detail)
+				t.Fatalf("%s: status %d, Serve = %v, detail %s; want 200, nil", test.name, x.Response.Status, err, x.Record.Detail)
 			}
 			if got := strings.ReplaceAll(x.Request.Path, token, "T"); got != test.want {
 				t.Errorf("%s: the forwarded path is %s, want %s", test.name, got, test.want)
 			}
 			if got := strings.ReplaceAll(x.Record.OriginalPath, token, "T"); rewritten && got != "/old"+test.want {
-				t.Errorf("%s: OriginalPath is %s", test.name, got)
+				t.Errorf("%s: OriginalPath is %s, want %s", test.name, got, "/old"+test.want)
 			}
 		}
 	}

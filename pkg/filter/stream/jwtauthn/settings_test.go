@@ -19,7 +19,7 @@ func TestKeySetWithoutUsableKeys(t *testing.T) {
 			"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "one"}}]}`)
 	}
 	if problems := filtertest.DecodeErrors(t, Factory(), settings("false")); !strings.Contains(problems, errUnusable.Error()) {
-		t.Errorf("rejected with %s", problems)
+		t.Errorf("rejected with %s, want %q", problems, errUnusable)
 	}
 	f, _ := filtertest.Build(t, Factory(), settings("true"))
 	for _, token := range []string{"", "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0.e30.AAAA", "eyJhbGciOiJub25lIn0.e30."} {
@@ -72,7 +72,7 @@ func TestPathSeparatedPrefix(t *testing.T) {
 	}
 	for _, prefix := range []string{"a", "/a/", "/a?b"} {
 		if problems := filtertest.DecodeErrors(t, Factory(), settings(prefix)); !strings.Contains(problems, "path_separated_prefix") {
-			t.Errorf("%q is rejected with %q", prefix, problems)
+			t.Errorf("%q is rejected with %q, want an error about path_separated_prefix", prefix, problems)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (r *testFilter) send(x *protocol.Exchange) int {
 		r.t.Fatal(err)
 	}
 	if limited := x.Record.Reason == protocol.RateLimited; limited != (x.Response.Status != 200) {
-		r.t.Errorf("status %d with the reason %v", x.Response.Status, x.Record.Reason)
+		r.t.Errorf("status %d with the reason %v, want a status other than 200 exactly for %v", x.Response.Status, x.Record.Reason, protocol.RateLimited)
 	}
 	return x.Response.Status
 }
@@ -204,7 +204,7 @@ func TestRejectionResponse(t *testing.T) {
 		t.Errorf("first request: %d, x-limited %q; want 200, %q", got, x.Response.Header.Get("x-limited"), "")
 	}
 	if got := r.send(x); got != 503 || x.Response.Header.Get("x-limited") != "GET" || x.Response.Header.Get("secret") != "" {
-		t.Errorf("second request: %d, %v", got, x.Response.Header)
+		t.Errorf("second request: %d, %v; want 503, x-limited \"GET\" and no header secret", got, x.Response.Header)
 	}
 	x = rpcCall("a", "b")
 	if r.send(x); x.Record.Reason != protocol.RateLimited {
@@ -277,7 +277,7 @@ func TestBucketsAreBounded(t *testing.T) {
 				r.sendMany(1, httpRequest(addr.String()))
 			}
 			if got := counts.Value(droppedMetric()) - before; got != 0 {
-				t.Errorf("%v buckets that were not full were dropped instead of full ones", got)
+				t.Errorf("%v buckets that were not full were dropped instead of full ones, want 0", got)
 			}
 		})
 	}

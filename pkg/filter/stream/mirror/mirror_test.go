@@ -108,7 +108,7 @@ func serveAndWait(t *testing.T, s filtertest.Settings, cluster *fakeCluster, hos
 		t.Fatal(err)
 	}
 	if body, err := io.ReadAll(x.Response.Body); err != nil || string(body) != "from the application" {
-		t.Errorf("the client received %q, %v", body, err)
+		t.Errorf("the client received %q, %v; want %q", body, err, "from the application")
 	}
 	x.Reset() // copies must not refer to x
 	clusters.Wait()
@@ -367,7 +367,7 @@ func TestRewoundBodyIsCopiedOnce(t *testing.T) {
 				t.Fatal("Rewind failed")
 			}
 			if got, err := io.ReadAll(body); err != nil || string(got) != "book" {
-				t.Errorf("the application received %q, %v", got, err)
+				t.Errorf("the application received %q, %v; want %q", got, err, "book")
 			}
 		}
 		return nil
@@ -377,7 +377,7 @@ func TestRewoundBodyIsCopiedOnce(t *testing.T) {
 	}
 	clusters.Wait()
 	if len(cluster.got) != 1 || !strings.HasSuffix(cluster.got[0], "[book]") {
-		t.Errorf("the cluster received %q", cluster.got)
+		t.Errorf("the cluster received %q, want one request that ends with [book]", cluster.got)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestBodyAboveLimitIsRejected(t *testing.T) {
 					t.Errorf("%d bytes: status %d, want %d", test.size, x.Response.Status, test.want)
 				}
 				if rejected := test.want != 200; rejected != (x.Record.Reason == protocol.BodyTooLarge) {
-					t.Errorf("%d bytes: reason %v", test.size, x.Record.Reason)
+					t.Errorf("%d bytes: reason %v, want %v exactly if the status is 413", test.size, x.Record.Reason, protocol.BodyTooLarge)
 				}
 			})
 		}
@@ -142,10 +142,10 @@ func TestOversizedBodyNeverLooksComplete(t *testing.T) {
 			n, err := x.Request.Body.Read(buf)
 			total += n
 			if err == io.EOF {
-				t.Errorf("the body ended after %d bytes", total)
+				t.Errorf("the body ended after %d bytes, want an error instead of io.EOF", total)
 			}
 			if err == nil && total > 100 {
-				t.Errorf("%d bytes were read", total)
+				t.Errorf("%d bytes were read, want at most 100", total)
 			}
 		}
 		_, err := x.Request.Body.Read(buf)
@@ -207,12 +207,12 @@ func TestRejectionContainsNothingOfRequest(t *testing.T) {
 		}
 		for name, value := range x.Response.Header.All() {
 			if name != "Content-Type" {
-				t.Errorf("the response has %s: %s", name, value)
+				t.Errorf("the response has %s: %s, want only Content-Type", name, value)
 			}
 		}
 		body, err := io.ReadAll(x.Response.Body)
 		if err != nil || string(body) != "request body too large\n" {
-			t.Errorf("the response is %q, %v", body, err)
+			t.Errorf("the response is %q, %v; want %q", body, err, "request body too large\n")
 		}
 		if got := counts.Value(rejectedMetric()); got != 1 {
 			t.Errorf("%s = %v, want 1", rejectedMetric().Name, got)

@@ -39,7 +39,7 @@ func TestClientCannotForgePeerHeaders(t *testing.T) {
 			}
 			for name, value := range x.Response.Header.All() {
 				if strings.Contains(value, "forged") {
-					t.Errorf("the host received %s: %s", name, value)
+					t.Errorf("the host received %s: %s, want no forged value", name, value)
 				}
 			}
 		})

@@ -31,7 +31,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := workload.ParseMetadata(x.Response.Header.Get(workload.FieldMetadata)); err != nil || got.Name != "reviews-v1" {
-		t.Errorf("the response has the metadata of %+v, %v", got, err)
+		t.Errorf("the response has the metadata of %+v, %v; want the name reviews-v1", got, err)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestRPCIsForwardedUnchanged(t *testing.T) {
 
 func TestEmptySettingsAreRejected(t *testing.T) {
 	if got := filtertest.DecodeErrors(t, Factory(), `{"upstream_propagation": true}`); !strings.Contains(got, "require node or workload") {
-		t.Errorf("rejected with %q", got)
+		t.Errorf("rejected with %q, want an error about node and workload", got)
 	}
 }
 

@@ -22,13 +22,13 @@ func FuzzAmbiguousPaths(f *testing.F) {
 			t.Fatalf("%q is not a path: %v", path, err)
 		}
 		if twice, err := url.PathUnescape(once); err != nil || twice != once {
-			t.Errorf("%q decodes to %q, and that to %q (%v)", path, once, twice, err)
+			t.Errorf("%q decodes to %q, and that to %q (%v), want the same path twice", path, once, twice, err)
 		}
 		if clean := pathpkg.Clean(once); clean != strings.TrimSuffix(once, "/") && once != "/" {
-			t.Errorf("%q is cleaned to %q", path, clean)
+			t.Errorf("%q is cleaned to %q, want no change", path, clean)
 		}
 		if strings.Count(once, "/") != strings.Count(path, "/") || strings.ContainsAny(once, `\;`) {
-			t.Errorf("%q decodes to other segments: %q", path, once)
+			t.Errorf("%q decodes to other segments: %q, want the same segments", path, once)
 		}
 	})
 }

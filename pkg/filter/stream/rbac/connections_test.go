@@ -96,7 +96,7 @@ func TestRequestConditionsAreRejectedForConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			problems := filtertest.DecodeErrors(t, factory, s)
 			if !strings.Contains(problems, errRequestCondition.Error()) && !strings.Contains(problems, "not supported yet") {
-				t.Errorf("rejected with %s", problems)
+				t.Errorf("rejected with %s, want %q or \"not supported yet\"", problems, errRequestCondition)
 			}
 		})
 	}

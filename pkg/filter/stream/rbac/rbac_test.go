@@ -86,7 +86,7 @@ func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (pr
 	})))
 	reason := protocol.ReasonOf(err)
 	if called != (reason == protocol.ReasonNone) {
-		t.Errorf("the next service was called: %t, Serve = %v", called, err)
+		t.Errorf("the next service was called: %t, Serve = %v; want %t", called, err, reason == protocol.ReasonNone)
 	}
 	return reason, counts
 }

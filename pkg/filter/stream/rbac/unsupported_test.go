@@ -33,7 +33,7 @@ func TestUnsupportedKeysAreRejectedIfEmpty(t *testing.T) {
 				want = "CEL"
 			}
 			if got := filtertest.DecodeErrors(t, factory, filtertest.Settings(text)); !strings.Contains(got, want) {
-				t.Errorf("%s is rejected with %s", text, got)
+				t.Errorf("%s is rejected with %s, want %s in it", text, got, want)
 			}
 		}
 	}
