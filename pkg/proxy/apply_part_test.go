@@ -160,7 +160,7 @@ func TestInvalidRouteFilterChangesNothing(t *testing.T) {
 	}
 }
 
-func TestChangeOfUnusedTableAppliesAll(t *testing.T) {
+func TestUnusedTableNeedsCompleteConfiguration(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	next := setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")}.snapshot(t)
 	other := &config.RouteTable{Name: "other"}
@@ -285,9 +285,10 @@ func TestFailedPartialApplyChangesNothing(t *testing.T) {
 	}
 }
 
-// TestClusterWithTLSNeedsAll verifies that a cluster with other TLS settings is applied with the
-// complete configuration, because the server owns the credentials.
-func TestClusterWithTLSNeedsAll(t *testing.T) {
+// TestTLSChangeNeedsCompleteConfiguration verifies that the server requests the complete
+// configuration when the TLS settings of a cluster change, because credentials do not belong to the
+// cluster.
+func TestTLSChangeNeedsCompleteConfiguration(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	next := setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")}.snapshot(t)
 	next.Clusters[0].TLS = &config.TLS{}

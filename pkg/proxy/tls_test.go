@@ -174,7 +174,8 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 }
 
 // TestRemovedClusterTLSOutlivesExchanges verifies that a removed cluster keeps its TLS client until
-// all configurations that contain it are retired, however many follow.
+// the exchanges of all configurations that contain it have ended, however many configurations
+// follow.
 func TestRemovedClusterTLSOutlivesExchanges(t *testing.T) {
 	u := newUpstreamTLS(newRig(t).server.reloader, nil)
 	apply := func(clusters ...*config.Cluster) *upstreamTLSTable {

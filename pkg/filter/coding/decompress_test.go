@@ -102,10 +102,10 @@ func TestDecompressionLimits(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		bomb := referenceCompress(t, c, string(make([]byte, 32<<20)))
 		for _, test := range []struct {
-			name   string
-			limits Limits
-			sent   string
-			most   int64 // maximum number of bytes before the error; -1: no error
+			name     string
+			limits   Limits
+			sent     string
+			maxBytes int64 // maximum number of bytes before the error; -1: no error
 		}{
 			{"above the size limit", Limits{MaxSize: 1 << 20}, bomb, 1 << 20},
 			{"above the ratio limit", Limits{MaxRatio: 100}, bomb, RatioMinSize + 1<<20},
@@ -118,14 +118,14 @@ func TestDecompressionLimits(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%v %s", c, test.name), func(t *testing.T) {
 				n, err := io.Copy(io.Discard, newTestDecoderPool(t, c, test.limits).Decompress(protocol.NewStringBody(test.sent)))
-				if test.most < 0 {
+				if test.maxBytes < 0 {
 					if err != nil {
 						t.Errorf("rejected after %d bytes: %v", n, err)
 					}
 					return
 				}
-				if protocol.ReasonOf(err) != protocol.BodyTooLarge || !errors.Is(err, ErrTooLarge) || n > test.most {
-					t.Errorf("read %d bytes, %v; want at most %d and %v", n, err, test.most, protocol.BodyTooLarge)
+				if protocol.ReasonOf(err) != protocol.BodyTooLarge || !errors.Is(err, ErrTooLarge) || n > test.maxBytes {
+					t.Errorf("read %d bytes, %v; want at most %d and %v", n, err, test.maxBytes, protocol.BodyTooLarge)
 				}
 			})
 		}

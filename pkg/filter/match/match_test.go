@@ -348,10 +348,10 @@ func TestClientAddrOfListener(t *testing.T) {
 
 func TestFractions(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		config *RuntimeFractionConfig
-		least  int // minimum number of selected requests of 10,000
-		most   int // maximum
+		name        string
+		config      *RuntimeFractionConfig
+		minSelected int // of 10,000 requests
+		maxSelected int
 	}{
 		{"absent", nil, 10_000, 10_000},
 		{"all", &RuntimeFractionConfig{Default: FractionConfig{100, "HUNDRED"}}, 10_000, 10_000},
@@ -369,8 +369,8 @@ func TestFractions(t *testing.T) {
 				hits++
 			}
 		}
-		if hits < test.least || hits > test.most || fraction.IsZero() != (test.most == 0) {
-			t.Errorf("%s: selected %d of 10,000, want %d to %d", test.name, hits, test.least, test.most)
+		if hits < test.minSelected || hits > test.maxSelected || fraction.IsZero() != (test.maxSelected == 0) {
+			t.Errorf("%s: selected %d of 10,000, want %d to %d", test.name, hits, test.minSelected, test.maxSelected)
 		}
 	}
 	if _, err := (&RuntimeFractionConfig{Default: FractionConfig{101, "HUNDRED"}}).Compile(AllRequests()); err == nil {

@@ -205,7 +205,7 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 		service, background := s.newHedgeTo(t, next, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		x := newTestExchange()
 		if err := x.Serve(t.Context(), service); err != nil || x.Response.Status != 200 {
-			t.Errorf("%d, %v; want 200, nil", x.Response.Status, err)
+			t.Errorf("status %d, Serve = %v; want 200, nil", x.Response.Status, err)
 		}
 		x.ResetResponse()
 		background.Wait()

@@ -31,7 +31,7 @@ func sanitizedHeaders(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, he
 	return got, x
 }
 
-func remote(ip string) *protocol.ConnMeta {
+func connFrom(ip string) *protocol.ConnMeta {
 	return &protocol.ConnMeta{Remote: netip.AddrPortFrom(netip.MustParseAddr(ip), 1234), RemoteIP: ip}
 }
 
@@ -48,7 +48,7 @@ func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &config.Proxy{ClientHeaders: test.c}
-			if got, _ := sanitizedHeaders(t, p, remote("192.0.2.1"), headers...); got != test.want {
+			if got, _ := sanitizedHeaders(t, p, connFrom("192.0.2.1"), headers...); got != test.want {
 				t.Errorf("headers:\n%swant:\n%s", got, test.want)
 			}
 			x := newTestExchange(headers...)
@@ -77,10 +77,10 @@ var envoyHeaders = []string{
 
 func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 	const (
-		everywhere = "x-envoy-attempt-count x-envoy-is-timeout-retry x-envoy-original-dst-host x-envoy-peer-metadata x-envoy-foo x-forwarded-host"
-		network    = everywhere + " x-envoy-decorator-operation x-envoy-downstream-service-cluster x-envoy-downstream-service-node" +
+		keptFromAnyClient = "x-envoy-attempt-count x-envoy-is-timeout-retry x-envoy-original-dst-host x-envoy-peer-metadata x-envoy-foo x-forwarded-host"
+		keptInsideMesh    = keptFromAnyClient + " x-envoy-decorator-operation x-envoy-downstream-service-cluster x-envoy-downstream-service-node" +
 			" x-envoy-external-address x-envoy-original-host x-envoy-original-path x-mosn-original-path"
-		internal = network + " x-envoy-expected-rq-timeout-ms x-envoy-force-trace x-envoy-ip-tags x-envoy-original-url x-envoy-internal"
+		keptFromInternal = keptInsideMesh + " x-envoy-expected-rq-timeout-ms x-envoy-force-trace x-envoy-ip-tags x-envoy-original-url x-envoy-internal"
 	)
 	net10 := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -99,20 +99,20 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 		want     string
 		external string // x-envoy-external-address; "": as sent
 	}{
-		{"client at the edge", config.EnvoyHeaders{UseRemoteAddress: true}, edge, remote("127.0.0.1"), "", everywhere + " x-envoy-external-address", "127.0.0.1"},
-		{"internal client at the edge", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "", internal, ""},
-		{"X-Forwarded-For from an internal address", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "10.0.0.1", everywhere + " x-envoy-external-address", "127.0.0.1"},
-		{"client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, withClientIndex(edge, 1), remote("127.0.0.1"), "9.9.9.9", everywhere + " x-envoy-external-address", "9.9.9.9"},
-		{"unix socket", config.EnvoyHeaders{UseRemoteAddress: true}, edge, &protocol.ConnMeta{}, "", everywhere + " x-envoy-external-address", ""},
-		{"internal unix socket", config.EnvoyHeaders{UseRemoteAddress: true, InternalUnixSocket: true}, edge, &protocol.ConnMeta{}, "", internal, ""},
-		{"inside, without X-Forwarded-For", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "", network, ""},
-		{"inside, external client", config.EnvoyHeaders{InternalRanges: net10}, inside, remote("127.0.0.1"), "8.8.8.8", network, ""},
-		{"inside, internal client", config.EnvoyHeaders{InternalRanges: net10}, inside, remote("127.0.0.1"), "10.0.0.1", internal, ""},
-		{"inside, address of the direct peer", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "127.0.0.1", internal, ""},
-		{"inside, no internal ranges", config.EnvoyHeaders{}, inside, remote("10.0.0.1"), "10.0.0.1", network, ""},
-		{"inside, several addresses", config.EnvoyHeaders{InternalRanges: net10}, inside, remote("127.0.0.1"), "10.0.0.2, 10.0.0.1", network, ""},
-		{"inside, address with a port", config.EnvoyHeaders{InternalRanges: net10}, inside, remote("127.0.0.1"), "10.0.0.1:80", network, ""},
-		{"inside, behind another proxy", config.EnvoyHeaders{InternalRanges: net10}, withClientIndex(inside, 2), remote("127.0.0.1"), "10.0.0.1", network, ""},
+		{"client at the edge", config.EnvoyHeaders{UseRemoteAddress: true}, edge, connFrom("127.0.0.1"), "", keptFromAnyClient + " x-envoy-external-address", "127.0.0.1"},
+		{"internal client at the edge", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, connFrom("127.0.0.1"), "", keptFromInternal, ""},
+		{"X-Forwarded-For from an internal address", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, connFrom("127.0.0.1"), "10.0.0.1", keptFromAnyClient + " x-envoy-external-address", "127.0.0.1"},
+		{"client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, withClientIndex(edge, 1), connFrom("127.0.0.1"), "9.9.9.9", keptFromAnyClient + " x-envoy-external-address", "9.9.9.9"},
+		{"unix socket", config.EnvoyHeaders{UseRemoteAddress: true}, edge, &protocol.ConnMeta{}, "", keptFromAnyClient + " x-envoy-external-address", ""},
+		{"internal unix socket", config.EnvoyHeaders{UseRemoteAddress: true, InternalUnixSocket: true}, edge, &protocol.ConnMeta{}, "", keptFromInternal, ""},
+		{"inside, without X-Forwarded-For", config.EnvoyHeaders{InternalRanges: local}, inside, connFrom("127.0.0.1"), "", keptInsideMesh, ""},
+		{"inside, external client", config.EnvoyHeaders{InternalRanges: net10}, inside, connFrom("127.0.0.1"), "8.8.8.8", keptInsideMesh, ""},
+		{"inside, internal client", config.EnvoyHeaders{InternalRanges: net10}, inside, connFrom("127.0.0.1"), "10.0.0.1", keptFromInternal, ""},
+		{"inside, address of the direct peer", config.EnvoyHeaders{InternalRanges: local}, inside, connFrom("127.0.0.1"), "127.0.0.1", keptFromInternal, ""},
+		{"inside, no internal ranges", config.EnvoyHeaders{}, inside, connFrom("10.0.0.1"), "10.0.0.1", keptInsideMesh, ""},
+		{"inside, several addresses", config.EnvoyHeaders{InternalRanges: net10}, inside, connFrom("127.0.0.1"), "10.0.0.2, 10.0.0.1", keptInsideMesh, ""},
+		{"inside, address with a port", config.EnvoyHeaders{InternalRanges: net10}, inside, connFrom("127.0.0.1"), "10.0.0.1:80", keptInsideMesh, ""},
+		{"inside, behind another proxy", config.EnvoyHeaders{InternalRanges: net10}, withClientIndex(inside, 2), connFrom("127.0.0.1"), "10.0.0.1", keptInsideMesh, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var headers []string
@@ -159,7 +159,7 @@ func TestEdgeReplacesRequestID(t *testing.T) {
 		{"behind an edge", config.EnvoyHeaders{ReplaceRequestID: true}, false},
 	} {
 		p := &config.Proxy{HTTP1: edge, ClientHeaders: config.ClientHeaders{Envoy: &test.rules}}
-		_, x := sanitizedHeaders(t, p, remote("192.0.2.1"), "X-Request-Id: forged", "x-request-id: again")
+		_, x := sanitizedHeaders(t, p, connFrom("192.0.2.1"), "X-Request-Id: forged", "x-request-id: again")
 		got := x.Request.Header.Get("x-request-id")
 		x.Request.Header.Del("X-Envoy-External-Address")
 		count := strings.Count(strings.ToLower(headerLines(&x.Request.Header)), "x-request-id")
@@ -185,7 +185,7 @@ func TestTrustedForwardedProtoSetsScheme(t *testing.T) {
 		{"not trusted", replaced, "https", "http"},
 		{"option off", &config.Proxy{}, "https", "http"},
 	} {
-		if _, x := sanitizedHeaders(t, test.proxy, remote("192.0.2.1"), "X-Forwarded-Proto: "+test.proto); x.Request.Scheme != test.scheme {
+		if _, x := sanitizedHeaders(t, test.proxy, connFrom("192.0.2.1"), "X-Forwarded-Proto: "+test.proto); x.Request.Scheme != test.scheme {
 			t.Errorf("%s: X-Forwarded-Proto %q sets the scheme %q, want %q", test.name, test.proto, x.Request.Scheme, test.scheme)
 		}
 	}

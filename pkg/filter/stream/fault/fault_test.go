@@ -47,7 +47,7 @@ func TestReadme(t *testing.T) {
 }
 
 // newFault returns the filter in front of an application that responds with 200. Every random
-// sample is sample, in percent.
+// sample has the value sample, in percent.
 func newFault(t testing.TB, s filtertest.Settings, sample uint32) *fault {
 	t.Helper()
 	newService, _ := filtertest.Build(t, Factory(), s)

@@ -48,20 +48,20 @@ func TestRoutingHeadersOfRPCAreReplaced(t *testing.T) {
 	}
 }
 
-// serveRequest serves a request with the headers request, to which the application responds with
-// the headers response. It returns the headers that the application and the client received.
-func serveRequest(t *testing.T, s filtertest.Settings, request, response string) (appHeaders, clientHeaders string) {
+// serveRequest serves a request that has requestHeaders. The application responds with
+// responseHeaders. serveRequest returns the headers that the application and the client received.
+func serveRequest(t *testing.T, s filtertest.Settings, requestHeaders, responseHeaders string) (appHeaders, clientHeaders string) {
 	t.Helper()
 	f, _ := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 	x.Request.Authority = "shop.test"
-	filtertest.AddHeaderList(&x.Request.Header, request)
+	filtertest.AddHeaderList(&x.Request.Header, requestHeaders)
 	err := x.Serve(t.Context(), f(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		appHeaders = filtertest.FormatHeaders(&x.Request.Header)
 		x.Record.Cluster = namedScope("reviews")
 		x.Response.Status = 200
-		filtertest.AddHeaderList(&x.Response.Header, response)
+		filtertest.AddHeaderList(&x.Response.Header, responseHeaders)
 		return nil
 	})))
 	if err != nil {

@@ -309,7 +309,7 @@ func TestKeysAreCloned(t *testing.T) {
 	observe, r := newObserver(t, Factory(), inbound)
 	buffer := []byte("shop:8080")
 	x := endedExchange()
-	x.Request.Authority = unsafe.String(&buffer[0], len(buffer)) // a view, as from an engine
+	x.Request.Authority = unsafe.String(&buffer[0], len(buffer)) // borrows buffer, as from an engine
 	observe(x)
 	copy(buffer, "XXXXXXXXX")
 	observe(endedExchange())

@@ -48,7 +48,7 @@ func TestTokenInCookieIsKept(t *testing.T) {
 	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
 	got, x := serveRequest(t, `{"providers": {"one": `+localProvider(`, "from_cookies": ["s"]`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Cookie: a=b; s="+token)
 	if x.Response.Status != 200 || got.Get("cookie") != "a=b; s="+token {
-		t.Errorf("%d, %q; want 200, %q", x.Response.Status, got.Get("cookie"), "a=b; s="+token)
+		t.Errorf("status %d, cookie %q; want 200, %q", x.Response.Status, got.Get("cookie"), "a=b; s="+token)
 	}
 }
 

@@ -48,7 +48,7 @@ func (s *fakeCluster) Start(_ context.Context, x *protocol.Exchange) error {
 	for name, value := range x.Request.Trailer.All() {
 		b.WriteString(" " + name + ":" + value)
 	}
-	if left := time.Until(x.Deadline); left <= 0 || left > time.Minute {
+	if remaining := time.Until(x.Deadline); remaining <= 0 || remaining > time.Minute {
 		return errors.New("the copy has no deadline")
 	}
 	s.mu.Lock()
@@ -92,8 +92,8 @@ func serveAndWait(t *testing.T, s filtertest.Settings, cluster *fakeCluster, hos
 	f, counts := filtertest.BuildWith(t, Factory(), s, clusters)
 	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Body != nil {
-			if left := x.Request.ContentLength; left >= 0 { // as an engine reads it
-				_, err := io.CopyN(io.Discard, x.Request.Body, left)
+			if length := x.Request.ContentLength; length >= 0 { // as an engine reads it
+				_, err := io.CopyN(io.Discard, x.Request.Body, length)
 				if err != nil {
 					return err
 				}

@@ -165,7 +165,7 @@ func TestRetriesRewindBody(t *testing.T) {
 	s := f(protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		for range 3 {
 			if err := app.Start(ctx, x); err != nil || len(app.got) != 80 {
-				t.Fatalf("%d bytes, %v; want 80, nil", len(app.got), err)
+				t.Fatalf("the application received %d bytes, Serve = %v; want 80, nil", len(app.got), err)
 			}
 			if r, ok := x.Request.Body.(protocol.Rewinder); !ok || !r.Rewind() {
 				t.Fatal("Rewind failed")
