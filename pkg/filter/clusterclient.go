@@ -26,14 +26,14 @@ type ClusterClient interface {
 	// cluster is not configured.
 	Hosts(cluster string) (usable, total int)
 
-	// Go runs f on a new goroutine. On shutdown the process waits a limited time for f and then
-	// cancels ctx. f must take a bounded time and return soon after ctx is done. ctx does not
-	// belong to an exchange. Go recovers a panic of f.
+	// Go runs f on a new goroutine. On shutdown the process waits for f until the drain deadline
+	// and then cancels ctx. f must take a bounded time and return soon after ctx is done. ctx does
+	// not belong to an exchange. Go recovers a panic of f.
 	Go(f func(ctx context.Context))
 }
 
 // Target names the destination of a call.
 type Target struct {
 	Cluster  string
-	Protocol config.Protocol // protocol to use with the hosts; "": the cluster's protocol or, if it has none, that of the exchange
+	Protocol config.Protocol // toward the hosts; "": that of the cluster, else that of the exchange
 }

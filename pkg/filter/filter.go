@@ -61,7 +61,7 @@ type Env struct {
 	// caller must not change it. Filters may call Cluster while exchanges are served, not in New.
 	// It is safe for concurrent use.
 	Cluster func(name string) *config.Cluster
-	// Observe registers f. Weft calls f once for each exchange of the filter's listener, after the
+	// Observe registers f. Weft calls f once for each exchange of the filter's chain, after the
 	// last byte of the response, even if no route matched. f must not retain x (docs/ownership.md)
 	// or block, and must be safe for concurrent use. Only New of BeforeRoute filters may call
 	// Observe; an AfterRoute filter would also observe the exchanges of other routes.

@@ -34,7 +34,8 @@ type EnvoyHost struct {
 	Locality *EnvoyLocality `json:"locality,omitempty"`
 }
 
-// EnvoyAddress is an address in the shape of envoy.config.core.v3.Address. One of its fields is set.
+// EnvoyAddress is an address in the shape of envoy.config.core.v3.Address. One of its fields is
+// set.
 type EnvoyAddress struct {
 	Pipe   *EnvoyPipe          `json:"pipe,omitempty"`
 	Socket *EnvoySocketAddress `json:"socket_address,omitempty"`

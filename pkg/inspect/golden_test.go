@@ -21,8 +21,8 @@ import (
 
 const goldenFile = "testdata/pages.txtar"
 
-// fullProcess returns a process with all optional parts: an overload manager, Dubbo services and the
-// resources of a control plane.
+// fullProcess returns a process with all optional parts: an overload manager, Dubbo services and
+// the resources of a control plane.
 func fullProcess() *process {
 	p := newProcess()
 	since := eventTime()

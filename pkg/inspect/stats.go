@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Stats is the content of /stats?format=json: Weft's metrics under Envoy's names (see "Statistics" in
-// the Envoy documentation), for tools that need these names, such as the readiness probe of Istio's
-// agent.
+// Stats is the content of /stats?format=json: Weft's metrics under Envoy's names (see "Statistics"
+// in the Envoy documentation), for tools that need these names, such as the readiness probe of
+// Istio's agent.
 type Stats struct {
 	Stats []Stat `json:"stats"`
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // FilterStats returns the statistics that the parameters of Envoy's /stats select, sorted by name:
-// filter= is a regular expression that the name must match, usedonly omits values that are not Used,
-// and type= selects Counters or Gauges. It reuses the memory of stats. It returns an error if
+// filter= is a regular expression that the name must match, usedonly omits values that are not
+// Used, and type= selects Counters or Gauges. It reuses the memory of stats. It returns an error if
 // filter= is invalid.
 func FilterStats(stats []Stat, query url.Values) ([]Stat, error) {
 	filter, err := regexp.Compile(query.Get("filter"))

@@ -40,8 +40,8 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 	return b
 }
 
-// buildService composes the services of a filter chain, outermost first. key distinguishes the chain
-// from all others:
+// buildService composes the services of a filter chain, outermost first. key distinguishes the
+// chain from all others:
 //
 //	Respond · overload policy · targets · Forwarded (HTTP) · filters before the router · Router · route
 //

@@ -112,8 +112,8 @@ func (b *builder) buildChain(cl *compiledListener, c *compiledChain, old *pipeli
 	return nil
 }
 
-// buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy filter
-// has the fallback option, fallback serves connections whose protocol is not detected.
+// buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy
+// filter has the fallback option, fallback serves connections whose protocol is not detected.
 func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, live *pipeline.Live, fallback network.Handler, key string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
 	engines, err := b.engines(p)

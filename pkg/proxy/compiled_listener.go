@@ -123,8 +123,8 @@ func (cl *compiledListener) selectsChain() bool {
 	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
 }
 
-// identity distinguishes fc from cl's other filter chains across configurations: its name if that is
-// unique, or its match criteria.
+// identity distinguishes fc from cl's other filter chains across configurations: its name if that
+// is unique, or its match criteria.
 func (cl *compiledListener) identity(fc *config.FilterChain, unique bool) string {
 	criteria := fc.Match.String()
 	switch {

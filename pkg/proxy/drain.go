@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Drain stops accepting, lets active requests finish until ctx ends, and returns when all connections
-// and tasks have ended. After Drain, Apply fails and another Drain does nothing.
+// Drain stops accepting, lets active requests finish until ctx ends, and returns when all
+// connections and tasks have ended. After Drain, Apply fails and another Drain does nothing.
 func (s *Server) Drain(ctx context.Context) {
 	s.draining.Store(true)
 	s.StopWaiting()

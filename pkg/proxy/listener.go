@@ -51,8 +51,8 @@ func (s *Server) checkBound(old, next *config.Listener) {
 }
 
 // reconfigure applies a new configuration to a listener and returns the previous pipelines. Open
-// connections use the new configuration, except for those whose engine options changed or whose
-// filter chain was removed. The former end after their next exchange, the latter drain.
+// connections use the new configuration. Those whose engine options changed end after their next
+// exchange. Those whose filter chain was removed drain.
 func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previous []*pipeline.Pipeline) {
 	old := live.compiled
 	s.checkBound(old.config, next.config)
@@ -94,8 +94,8 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previo
 	return slices.DeleteFunc(previous, func(c *pipeline.Pipeline) bool { return c == nil })
 }
 
-// setHandlers makes new connections use next and ends the connections of changed filter chains after
-// their next exchange. If keepHandlers is true, all chains keep their handlers.
+// setHandlers makes new connections use next and ends the connections of changed filter chains
+// after their next exchange. If keepHandlers is true, all chains keep their handlers.
 func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, keepHandlers bool) {
 	selects := next.selectsChain()
 	sameFront := selects == old.selectsChain() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)

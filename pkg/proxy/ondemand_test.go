@@ -10,7 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// onDemandSnapshot puts the route table of c on demand. If unsubscribed is true, the table is empty.
+// onDemandSnapshot puts the route table of c on demand. If unsubscribed is true, the table is
+// empty.
 func onDemandSnapshot(c *config.Snapshot, wait time.Duration, unsubscribed bool) *config.Snapshot {
 	t := *c.Routes[0]
 	t.OnDemand = config.OnDemand{Wait: wait, Unsubscribed: unsubscribed}

@@ -80,7 +80,8 @@ func newRig(t testing.TB, extra ...filter.StreamFilterFactory) *rig {
 	return newRigOn(t, nil, extra...)
 }
 
-// newRigOn is newRig with the file system that contains proc and sys; nil means that of the machine.
+// newRigOn is newRig with the file system that contains proc and sys; nil means that of the
+// machine.
 func newRigOn(t testing.TB, system fs.FS, extra ...filter.StreamFilterFactory) *rig {
 	t.Helper()
 	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}

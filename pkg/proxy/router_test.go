@@ -85,8 +85,8 @@ func TestAutoHostRewrite(t *testing.T) {
 	}
 }
 
-// mark is the configuration of a filter that adds its name to requests and responses and may replace
-// the path.
+// mark is the configuration of a filter that adds its name to requests and responses and may
+// replace the path.
 type mark struct {
 	Name string `key:"name" doc:"Name to add." example:"\"a\""`
 	Path string `key:"path" doc:"New path of the request." example:"\"/\""`

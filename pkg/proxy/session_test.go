@@ -168,9 +168,9 @@ func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
 	}
 }
 
-// TestSessionObserverPanicEndsItsSession verifies that each observer gets at most one begin call and
-// one end call when the second of three observers panics in one of them. Every observer whose begin
-// call returned gets the end call.
+// TestSessionObserverPanicEndsItsSession verifies that each observer gets at most one begin call
+// and one end call when the second of three observers panics in one of them. Every observer whose
+// begin call returned gets the end call.
 func TestSessionObserverPanicEndsItsSession(t *testing.T) {
 	for atEnd, want := range map[bool]string{false: "[be b be]", true: "[be be be]"} {
 		var calls [3]string

@@ -122,7 +122,8 @@ func (s *Server) setOriginalDst(live *liveListener, l *config.Listener) error {
 	return live.ln.UseOriginalDst(network.OriginalDstOff, nil)
 }
 
-// prepareOriginalDst performs the part of setOriginalDst that can fail, for a listener that remains.
+// prepareOriginalDst performs the part of setOriginalDst that can fail, for a listener that
+// remains.
 func (live *liveListener) prepareOriginalDst(l *config.Listener) error {
 	if !l.Bind || l.OriginalDst != config.OriginalDstTProxy {
 		return nil

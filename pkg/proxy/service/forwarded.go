@@ -36,7 +36,7 @@ type forwarded struct {
 	next         protocol.Service
 	via          *via // nil: no Via is added
 	mode         config.ForwardedMode
-	addsHost     bool // mode adds X-Forwarded-Host
+	addsHost     bool // a mode that adds headers also adds X-Forwarded-Host
 	proto        config.ForwardedProtoMode
 	client       *match.ClientAddr // nil: the client is the direct peer
 	cert         config.XFCC

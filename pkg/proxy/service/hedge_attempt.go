@@ -25,13 +25,13 @@ type attempt struct {
 	x   protocol.Exchange
 	err error // a Fault
 
-	ended    bool // the hedge has received it; owned by the hedge
-	accepted bool // its response goes to the client; owned by the hedge
+	ended    bool // the hedge has received the attempt; owned by the hedge
+	accepted bool // the response goes to the client; owned by the hedge
 
 	// Guarded by request.mu.
-	hosts     []protocol.Attempt // hosts that it was sent to
+	hosts     []protocol.Attempt // hosts that the attempt was sent to
 	abandoned bool               // the hedge has abandoned it
-	done      bool               // it has ended and goes to the hedge
+	done      bool               // the attempt has ended and goes to the hedge
 }
 
 // run serves the attempt and cancels it when ctx ends.

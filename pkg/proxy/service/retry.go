@@ -33,10 +33,10 @@ func BreakerBudget(p config.Priority) func(x *protocol.Exchange) RetryBudget {
 }
 
 // Retry retries failed requests, on another host if there is one, as often as the route's policy
-// allows and only if that is safe: the request cannot have reached an application, or it may be sent
-// twice and its body can be rewound. For HTTP the method determines whether it may be sent twice
-// (RFC 9110 9.2.2); for RPC, including gRPC, the policy does. Without a policy there is one attempt;
-// the cluster still replaces a host that refuses the connection.
+// allows and only if that is safe: the request cannot have reached an application, or it may be
+// sent twice and its body can be rewound. For HTTP the method determines whether it may be sent
+// twice (RFC 9110 9.2.2); for RPC, including gRPC, the policy does. Without a policy there is one
+// attempt; the cluster still replaces a host that refuses the connection.
 //
 // A retry waits for the backoff of the policy. If the exchange has less time left, the result of
 // the last attempt stays.
@@ -134,8 +134,8 @@ func attemptError(x *protocol.Exchange, err error) error {
 	return err
 }
 
-// prepareRetry reports whether another retry is allowed, safe and possible; retries is the number of
-// retries so far. If so, prepareRetry discards the response and acquires the budget.
+// prepareRetry reports whether another retry is allowed, safe and possible; retries is the number
+// of retries so far. If so, prepareRetry discards the response and acquires the budget.
 func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
 	reason := protocol.ReasonOf(err)
 	switch {

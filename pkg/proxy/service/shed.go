@@ -74,8 +74,8 @@ func sample(fraction uint64) bool {
 	return fraction >= fractionScale || fraction > 0 && rand.Uint64N(fractionScale) < fraction
 }
 
-// shedConnection makes x's connection close after the response and reports whether that is possible.
-// RPC has no close notice that clients understand.
+// shedConnection makes x's connection close after the response and reports whether that is
+// possible. RPC has no close notice that clients understand.
 func shedConnection(x *protocol.Exchange) bool {
 	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
 		return false

@@ -99,7 +99,7 @@ func (c *controller) initialize(p *params, now time.Duration) {
 }
 
 // acquire adds a request in flight and returns true. It returns false if the requests in flight
-// have reached percent of the limit, but always allows one request.
+// have reached percent of the limit. It always admits a request if none is in flight.
 func (c *controller) acquire(percent int64) bool {
 	for {
 		limit := c.limit.Load()

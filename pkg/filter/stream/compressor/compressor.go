@@ -1,5 +1,5 @@
-// Package compressor implements the compressor filter, which compresses responses in the coding that the
-// client prefers.
+// Package compressor implements the compressor filter, which compresses responses in the coding
+// that the client prefers.
 package compressor
 
 import (

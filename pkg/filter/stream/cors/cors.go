@@ -1,5 +1,5 @@
-// Package cors implements the cors filter. It tells browsers which other origins may use a route (Fetch
-// standard, CORS protocol) and responds to their preflights.
+// Package cors implements the cors filter. It tells browsers which other origins may use a route
+// (Fetch standard, CORS protocol) and responds to their preflights.
 package cors
 
 import (

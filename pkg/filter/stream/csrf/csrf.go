@@ -1,5 +1,5 @@
-// Package csrf implements the csrf filter, which rejects unsafe requests that a browser sends on behalf
-// of a page of another origin.
+// Package csrf implements the csrf filter, which rejects unsafe requests that a browser sends on
+// behalf of a page of another origin.
 package csrf
 
 import (

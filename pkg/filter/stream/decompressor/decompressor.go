@@ -1,5 +1,5 @@
-// Package decompressor implements the decompressor filter, which decompresses requests within limits, so
-// that later filters and the host receive the decompressed body.
+// Package decompressor implements the decompressor filter, which decompresses requests within
+// limits, so that later filters and the host receive the decompressed body.
 package decompressor
 
 import (

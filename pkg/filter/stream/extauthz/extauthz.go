@@ -1,5 +1,5 @@
-// Package extauthz implements the ext_authz filter, which asks an authorization service whether to allow
-// a request.
+// Package extauthz implements the ext_authz filter, which asks an authorization service whether to
+// allow a request.
 //
 // A request passes through:
 //

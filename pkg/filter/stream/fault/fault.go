@@ -1,5 +1,5 @@
-// Package fault implements the fault filter, which delays or aborts a fraction of the requests, to test
-// how clients handle faults.
+// Package fault implements the fault filter, which delays or aborts a fraction of the requests, to
+// test how clients handle faults.
 package fault
 
 import (

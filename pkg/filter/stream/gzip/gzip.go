@@ -1,5 +1,5 @@
-// Package gzip implements the gzip filter, which compresses responses for clients that accept gzip. It
-// has the settings of MOSN's gzip filter.
+// Package gzip implements the gzip filter, which compresses responses for clients that accept gzip.
+// It has the settings of MOSN's gzip filter.
 package gzip
 
 import (

@@ -1,5 +1,5 @@
-// Package headermutation implements the header_mutation filter, which adds, replaces and removes headers
-// of requests and responses, for a listener or, with per_filter_config, for a route.
+// Package headermutation implements the header_mutation filter, which adds, replaces and removes
+// headers of requests and responses, for a listener or, with per_filter_config, for a route.
 package headermutation
 
 import (

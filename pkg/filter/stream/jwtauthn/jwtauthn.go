@@ -1,5 +1,5 @@
-// Package jwtauthn implements the jwt_authn filter, which rejects requests without a token (RFC 7519) of
-// a trusted issuer.
+// Package jwtauthn implements the jwt_authn filter, which rejects requests without a token (RFC
+// 7519) of a trusted issuer.
 package jwtauthn
 
 import (

@@ -16,9 +16,9 @@ import (
 
 // keySource provides the keys of an issuer.
 type keySource interface {
-	// keys returns the key set that verifies tokens. If outdated is not nil, keys returns a set that
-	// replaced outdated, or errNoKey if there is none. Before keys waits for a fetch, it calls wait;
-	// if wait returns false, keys returns errMustWait.
+	// keys returns the key set that verifies tokens. If outdated is not nil, keys returns a set
+	// that replaced outdated, or errNoKey if there is none. Before keys waits for a fetch, it calls
+	// wait; if wait returns false, keys returns errMustWait.
 	keys(ctx context.Context, outdated keySet, wait func() bool) (keySet, error)
 }
 

@@ -39,8 +39,9 @@ func (c *BucketConfig) compile() (rate, error) {
 func (r rate) fillTime() instant { return instant(r.tokens) * r.period }
 
 // bucket is a token bucket that fills one token at a time. Callers pass the same rate to every
-// call. Its only state is an instant, emptyAt: the bucket has as many tokens as fill between
-// emptyAt and now. So it needs no lock. The zero bucket is full. It is safe for concurrent use.
+// call. Its only state is an instant, emptyAt: the bucket has the tokens that fill between emptyAt
+// and now, up to its capacity. So it needs no lock. The zero bucket is full. It is safe for
+// concurrent use.
 type bucket struct {
 	emptyAt atomic.Int64
 }

@@ -1,5 +1,6 @@
-// Package localratelimit implements the local_ratelimit filter, which limits the rate of requests with
-// token buckets. Buckets are shared by all requests or separate for each descriptor or connection.
+// Package localratelimit implements the local_ratelimit filter, which limits the rate of requests
+// with token buckets. Buckets are shared by all requests or separate for each descriptor or
+// connection.
 //
 //	Config     configuration                       config.go
 //	plan       compiled configuration              compile.go

@@ -1,5 +1,5 @@
-// Package payloadlimit implements the payload_limit filter, which rejects requests whose body is larger
-// than a limit, before or while the body is read.
+// Package payloadlimit implements the payload_limit filter, which rejects requests whose body is
+// larger than a limit, before or while the body is read.
 package payloadlimit
 
 import (

@@ -1,5 +1,5 @@
-// Package peermetadata implements the peer_metadata filter. With it, sidecars of an Istio mesh exchange
-// the identities of their workloads.
+// Package peermetadata implements the peer_metadata filter. With it, sidecars of an Istio mesh
+// exchange the identities of their workloads.
 package peermetadata
 
 import (

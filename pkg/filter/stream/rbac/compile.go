@@ -26,8 +26,8 @@ func (r *Rules) compile(key string) (*rules, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Policies)) {
 		p := r.Policies[name]
 		if p.Condition != nil || p.CheckedCondition != nil {
-			// Without its condition, an ALLOW policy would allow more requests. This also applies to
-			// an empty condition.
+			// Without its condition, an ALLOW policy would allow more requests. This also applies
+			// to an empty condition.
 			return nil, fmt.Errorf("%s.policies[%q]: conditions in CEL are not supported yet", key, name)
 		}
 		c := compiler{rules: compiled}
@@ -54,7 +54,8 @@ func (c *compiler) fail(err error) node {
 	return node{}
 }
 
-// compileList compiles the n members of a list. Errors name key and the index. An empty list is an error.
+// compileList compiles the n members of a list. Errors name key and the index. An empty list is an
+// error.
 func (c *compiler) compileList(key string, n int, member func(i int) node) []node {
 	if n == 0 {
 		c.fail(fmt.Errorf("%s is empty", key))

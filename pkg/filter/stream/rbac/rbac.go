@@ -1,5 +1,5 @@
-// Package rbac implements the rbac filter, which allows or denies requests and connections by policies
-// (role-based access control).
+// Package rbac implements the rbac filter, which allows or denies requests and connections by
+// policies (role-based access control).
 package rbac
 
 import (
