@@ -19,13 +19,13 @@ func TestKeepAliveGETAllocatesNothing(t *testing.T) {
 		t.Skip("the race detector adds allocations")
 	}
 	for name, s := range map[string]setup{
-		"plain":             {routes: to("app")},
+		"plain":             {routes: routeTo("app")},
 		"retry policy":      {routes: `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "timeout": "5s", "retry_policy": {"retry_on": true, "num_retries": 2, "retry_timeout": "1s"}}}`},
-		"stream filters":    {routes: to("app"), filters: `{"type": "payload_limit", "config": {"max_entity_size": 100}}, {"type": "fault", "config": {"abort": {"percentage": 100}, "headers": [{"name": "x", "value": "1"}]}}, {"type": "header_mutation", "config": {"request_headers_to_add": [{"header": {"key": "a", "value": "1"}}], "response_headers_to_remove": ["b"]}}`},
-		"access log":        {routes: to("app"), listener: `"access_logs": [{"log_path": "` + t.TempDir() + `/access.log"}]`},
+		"stream filters":    {routes: routeTo("app"), filters: `{"type": "payload_limit", "config": {"max_entity_size": 100}}, {"type": "fault", "config": {"abort": {"percentage": 100}, "headers": [{"name": "x", "value": "1"}]}}, {"type": "header_mutation", "config": {"request_headers_to_add": [{"header": {"key": "a", "value": "1"}}], "response_headers_to_remove": ["b"]}}`},
+		"access log":        {routes: routeTo("app"), listener: `"access_logs": [{"log_path": "` + t.TempDir() + `/access.log"}]`},
 		"weighted clusters": {routes: `{"match": {"prefix": "/"}, "route": {"weighted_clusters": [{"cluster": {"name": "app", "weight": 100}}]}}`},
 		"cluster variable":  {routes: `{"match": {"prefix": "/"}, "route": {"cluster_variable": "request_header_x-cluster"}}`},
-		"Via header":        {routes: to("app"), proxy: `"extend_config": {"via": "weft"}`},
+		"Via header":        {routes: routeTo("app"), proxy: `"extend_config": {"via": "weft"}`},
 		"host rewrite":      {routes: `{"match": {"prefix": "/a"}, "route": {"cluster_name": "app", "host_rewrite": "app.test"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -183,7 +183,7 @@ func TestRequestKeepsItsRoute(t *testing.T) {
 		<-release
 		_, _ = w.Write([]byte("late"))
 	})
-	r, address := setup{routes: to("c"), clusters: cluster("c", host)}.run(t)
+	r, address := setup{routes: routeTo("c"), clusters: cluster("c", host)}.run(t)
 	c := dialClient(t, address)
 	c.send(get("/"))
 	<-arrived
@@ -251,7 +251,7 @@ func (r *rig) partialDelta(s setup) config.Delta {
 func TestPartialApplyOfClustersAndRoutes(t *testing.T) {
 	host := origin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("from c")) })
 	r, address := setup{routes: directRoute("old")}.run(t)
-	if err := r.server.Apply(t.Context(), r.partialDelta(setup{routes: to("c"), clusters: cluster("c", host)})); err != nil {
+	if err := r.server.Apply(t.Context(), r.partialDelta(setup{routes: routeTo("c"), clusters: cluster("c", host)})); err != nil {
 		t.Fatal(err)
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "from c" {
@@ -263,7 +263,7 @@ func TestPartialApplyOfClustersAndRoutes(t *testing.T) {
 // active if one of them is rejected.
 func TestFailedPartialApplyChangesNothing(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
-	invalidTable := r.partialDelta(setup{routes: to("c"), clusters: cluster("c", "127.0.0.1:1")})
+	invalidTable := r.partialDelta(setup{routes: routeTo("c"), clusters: cluster("c", "127.0.0.1:1")})
 	invalid := directRouteNamed("wrong", "")
 	invalid.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
 	invalidTable.Routes[0] = tableWith(invalidTable.Routes[0], invalid)

@@ -132,7 +132,7 @@ func (r *rig) exports(value string) bool {
 }
 
 func TestApplyRejectsInvalidConfig(t *testing.T) {
-	good := func() *config.Snapshot { return setup{routes: directRoute("old")}.snapshot(t) }
+	validConfig := func() *config.Snapshot { return setup{routes: directRoute("old")}.snapshot(t) }
 	for name, test := range map[string]struct {
 		change func(c *config.Snapshot)
 		want   string
@@ -162,16 +162,16 @@ func TestApplyRejectsInvalidConfig(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.apply(good())
-			bad := good()
-			test.change(bad)
-			if err := r.server.Apply(t.Context(), config.FullDelta(bad)); err == nil || !strings.Contains(err.Error(), test.want) {
+			r.apply(validConfig())
+			invalidConfig := validConfig()
+			test.change(invalidConfig)
+			if err := r.server.Apply(t.Context(), config.FullDelta(invalidConfig)); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Apply = %v, want an error that contains %q", err, test.want)
 			}
 			if got := roundTrip(t, r.address("front"), get("/")); got.body != "old" {
 				t.Errorf("the previous configuration responds with %q, want %q", got.body, "old")
 			}
-			r.apply(good())
+			r.apply(validConfig())
 		})
 	}
 }
@@ -314,10 +314,10 @@ func TestAccessLogsCloseAfterLastExchange(t *testing.T) {
 func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
 	configs := []setup{
-		{routes: to("one"), clusters: cluster("one", one)},
-		{routes: to("two"), clusters: cluster("two", two)},
-		{routes: to("one"), clusters: cluster("one", one, two), filters: `{"type": "header_mutation"}`},
-		{routes: to("two"), clusters: cluster("two", two), proxy: `"extend_config": {"max_header_count": 50}`},
+		{routes: routeTo("one"), clusters: cluster("one", one)},
+		{routes: routeTo("two"), clusters: cluster("two", two)},
+		{routes: routeTo("one"), clusters: cluster("one", one, two), filters: `{"type": "header_mutation"}`},
+		{routes: routeTo("two"), clusters: cluster("two", two), proxy: `"extend_config": {"max_header_count": 50}`},
 	}
 	r, address := configs[0].run(t)
 	stop := make(chan struct{})
@@ -384,7 +384,7 @@ func newBlockingFilter() *blockingFilter {
 
 func (f *blockingFilter) factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
-		Name: "gate", Stage: filter.BeforeRoute,
+		Name: "blocking", Stage: filter.BeforeRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(any, filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
@@ -405,8 +405,8 @@ func (f *blockingFilter) factory() filter.StreamFilterFactory {
 func TestInFlightRequestKeepsRemovedCluster(t *testing.T) {
 	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
 	f := newBlockingFilter()
-	first := setup{filters: `{"type": "gate"}`, routes: to("one"), clusters: cluster("one", one)}
-	second := setup{filters: `{"type": "gate"}`, routes: to("two"), clusters: cluster("two", two)}
+	first := setup{filters: `{"type": "blocking"}`, routes: routeTo("one"), clusters: cluster("one", one)}
+	second := setup{filters: `{"type": "blocking"}`, routes: routeTo("two"), clusters: cluster("two", two)}
 	r, address := first.run(t, f.factory())
 	c := dialClient(t, address)
 	c.send(get("/held"))
@@ -421,7 +421,7 @@ func TestInFlightRequestKeepsRemovedCluster(t *testing.T) {
 	if got := c.read("GET "); got.body != "one" {
 		t.Errorf("status %d, body %q; want body %q", got.StatusCode, got.body, "one")
 	}
-	r.until(func() bool { return !r.exports("one") }, func() { t.Error("the cluster was not retired") })
+	r.until(func() bool { return !r.exports("one") }, func() { t.Error("the removed cluster still exports metrics") })
 }
 
 func TestFilterPanicFailsOnlyItsExchange(t *testing.T) {

@@ -60,8 +60,8 @@ func (s lineServer) ServeConn(ctx context.Context, conn *network.Conn) error {
 	}
 }
 
-// line sends a line and returns the response.
-func (c *testClient) line() string {
+// roundTripLine sends a line and returns the response.
+func (c *testClient) roundTripLine() string {
 	c.t.Helper()
 	c.send("\x01\n")
 	text, err := c.r.ReadString('\n')
@@ -104,7 +104,7 @@ func TestListenerDetectsProtocols(t *testing.T) {
 			if got := roundTrip(t, address, get("/")); got.body != "hello" {
 				t.Errorf("HTTP: response %q, want %q", got.body, "hello")
 			}
-			if got, want := dialClient(t, address).line(), "200 of 5, none\n"; got != want {
+			if got, want := dialClient(t, address).roundTripLine(), "200 of 5, none\n"; got != want {
 				t.Errorf("line: response %q, want %q", got, want)
 			}
 			r.await(2, "weft_listener_requests_total", "front")
@@ -187,7 +187,7 @@ func TestFallbackRelaysUnknownProtocol(t *testing.T) {
 	if got := roundTrip(t, address, get("/")); got.body != "hello" {
 		t.Errorf("HTTP: response %q, want %q", got.body, "hello")
 	}
-	if got, want := dialClient(t, address).line(), "200 of 5, none\n"; got != want {
+	if got, want := dialClient(t, address).roundTripLine(), "200 of 5, none\n"; got != want {
 		t.Errorf("line: response %q, want %q", got, want)
 	}
 	for _, text := range []string{"\x16\x03\x01\x02", "GE", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00" + strings.Repeat("x", 1<<20)} {
@@ -258,12 +258,12 @@ func TestAutoSkipsIncompatibleProtocols(t *testing.T) {
 func TestRequestsAreNotTranslated(t *testing.T) {
 	r := mixedRig(t)
 	app := origin(t, respondText("app"))
-	r.apply(mixedSnapshot(t, setup{routes: to("app"), clusters: cluster("app", app)}, func(fc *config.FilterChain) { fc.Proxy.Upstream = config.HTTP1 }))
+	r.apply(mixedSnapshot(t, setup{routes: routeTo("app"), clusters: cluster("app", app)}, func(fc *config.FilterChain) { fc.Proxy.Upstream = config.HTTP1 }))
 	address := r.address("front")
 	if got := roundTrip(t, address, get("/")); got.body != "app" {
 		t.Errorf("HTTP: response %q, want %q", got.body, "app")
 	}
-	if got, want := dialClient(t, address).line(), "501 of 5, not_implemented\n"; got != want {
+	if got, want := dialClient(t, address).roundTripLine(), "501 of 5, not_implemented\n"; got != want {
 		t.Errorf("line for an HTTP upstream: response %q, want %q", got, want)
 	}
 }

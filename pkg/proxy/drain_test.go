@@ -12,7 +12,7 @@ import (
 
 func TestRemovedListenerDrains(t *testing.T) {
 	app := newBlockingUpstream(t, "slow")
-	s := setup{routes: to("app"), clusters: cluster("app", app.address)}
+	s := setup{routes: routeTo("app"), clusters: cluster("app", app.address)}
 	r, address := s.run(t)
 	busy, idle := dialClient(t, address), dialClient(t, address)
 	busy.send(get("/"))
@@ -59,7 +59,7 @@ func TestRemovedListenerDrains(t *testing.T) {
 // removed listener that still drains.
 func TestAddressIsFreeAfterRemoval(t *testing.T) {
 	app := newBlockingUpstream(t, "slow")
-	s := setup{address: freeAddress(t), routes: to("app"), clusters: cluster("app", app.address)}
+	s := setup{address: freeAddress(t), routes: routeTo("app"), clusters: cluster("app", app.address)}
 	r, address := s.run(t)
 	c := dialClient(t, address)
 	c.send(get("/"))
@@ -79,7 +79,7 @@ func TestAddressIsFreeAfterRemoval(t *testing.T) {
 
 func TestDrainFinishesInFlightRequests(t *testing.T) {
 	app := newBlockingUpstream(t, "slow")
-	r, address := setup{routes: to("app"), clusters: cluster("app", app.address)}.run(t)
+	r, address := setup{routes: routeTo("app"), clusters: cluster("app", app.address)}.run(t)
 	busy, idle := dialClient(t, address), dialClient(t, address)
 	busy.send(get("/"))
 	<-app.arrived
@@ -138,9 +138,9 @@ func TestDrainForceClosesAtDeadline(t *testing.T) {
 			filter := newBlockingFilter()
 			s := test.setup
 			if s.routes == "" {
-				s.routes, s.clusters = to("app"), cluster("app", newBlockingUpstream(t, "never").address)
+				s.routes, s.clusters = routeTo("app"), cluster("app", newBlockingUpstream(t, "never").address)
 			}
-			s.filters = strings.TrimSuffix(`{"type": "gate"}, `+s.filters, ", ")
+			s.filters = strings.TrimSuffix(`{"type": "blocking"}, `+s.filters, ", ")
 			r, address := s.run(t, filter.factory())
 			c := dialClient(t, address)
 			c.send(test.request)

@@ -81,7 +81,7 @@ func newOverloadRig(t *testing.T, server string) (*rig, *fakeSystem, setup) {
 	sys := &fakeSystem{files: map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\n"}}
 	sys.setPressure(0.1)
 	s := setup{
-		server: server, routes: to("app"), clusters: cluster("app", origin(t, respondText("served"))),
+		server: server, routes: routeTo("app"), clusters: cluster("app", origin(t, respondText("served"))),
 	}
 	r := newRigOn(t, sys)
 	r.apply(s.snapshot(t))
@@ -363,7 +363,7 @@ func TestCPUMonitor(t *testing.T) {
 	r.until(func() bool {
 		sys.set("sys/fs/cgroup/cpu.stat", fmt.Sprintf("usage_usec %d\n", time.Now().UnixMicro()))
 		return r.server.Overload().Actions[0].State == "saturated"
-	}, func() { t.Errorf("status %+v", r.server.Overload()) })
+	}, func() { t.Errorf("status %+v, want a saturated action", r.server.Overload()) })
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
 		t.Errorf("under pressure: status %d, want 503", got.StatusCode)
 	}

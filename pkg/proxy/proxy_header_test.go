@@ -18,7 +18,7 @@ func TestProxyProtocolSetsClientAddress(t *testing.T) {
 	forwardedFor := make(chan string, 1)
 	app := origin(t, func(_ http.ResponseWriter, r *http.Request) { forwardedFor <- r.Header.Get("X-Forwarded-For") })
 	_, address := setup{
-		listener: proxyProtocolFront, proxy: `"extend_config": {"x_forwarded": "set"}`, routes: to("app"), clusters: cluster("app", app),
+		listener: proxyProtocolFront, proxy: `"extend_config": {"x_forwarded": "set"}`, routes: routeTo("app"), clusters: cluster("app", app),
 	}.run(t)
 	c := dialClient(t, address)
 	c.send("PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n")

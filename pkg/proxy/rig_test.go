@@ -240,8 +240,8 @@ func member(text string) string {
 	return text + ", "
 }
 
-// to returns a catch-all route to a cluster.
-func to(cluster string) string {
+// routeTo returns a catch-all route to a cluster.
+func routeTo(cluster string) string {
 	return `{"name": "to-` + cluster + `", "match": {"prefix": "/"}, "route": {"cluster_name": "` + cluster + `"}}`
 }
 

@@ -14,7 +14,7 @@ func TestHostsUseTheirTLSContext(t *testing.T) {
 	a := tlsOrigin(t, first.Issue(testpki.Spec{}).TLS, "a")
 	b := tlsOrigin(t, second.Issue(testpki.Spec{DNS: []string{"somebody.example"}}).TLS, "b")
 	c := origin(t, respondText("c"))
-	s := setup{routes: to("app"), address: freeAddress(t), clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [
+	s := setup{routes: routeTo("app"), address: freeAddress(t), clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [
 		{"address": "` + a + `"}, {"address": "` + b + `"}, {"address": "` + c + `", "tls_disable": true}]}`}
 	next := s.snapshot(t)
 	app := next.Clusters[0]

@@ -83,7 +83,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 			host := sni.start(t, proto == config.HTTP2, map[string]tls.Certificate{
 				"a.test": issue("a.test"), "b.test": issue("b.test"), "wrong.test": issue("a.test"), "": ca.Issue(testpki.Spec{}).TLS,
 			})
-			s := setup{routes: to("app"), address: freeAddress(t), clusters: cluster("app", host)}
+			s := setup{routes: routeTo("app"), address: freeAddress(t), clusters: cluster("app", host)}
 			next := s.snapshot(t)
 			app := next.Clusters[0]
 			app.Protocol = proto

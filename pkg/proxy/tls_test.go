@@ -37,7 +37,7 @@ func TestUpstreamTLSSurvivesConfigChanges(t *testing.T) {
 	ca.Write(dir)
 	host := tlsOrigin(t, ca.Issue(testpki.Spec{}).TLS, "in")
 	s := setup{
-		routes: to("app"), address: freeAddress(t),
+		routes: routeTo("app"), address: freeAddress(t),
 		clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [{"address": "` + host + `"}],
 			"tls_context": {"status": true, "ca_cert": "` + filepath.Join(dir, "ca.pem") + `"}}`,
 	}
@@ -152,7 +152,7 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 				served <- errors.Join(err, werr, closeConn(conn.(*tls.Conn)))
 			}()
 			_, address := setup{
-				routes: to("app"),
+				routes: routeTo("app"),
 				clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [{"address": "` + ln.Addr().String() + `"}],
 					"tls_context": {"status": true, "ca_cert": "` + filepath.Join(dir, "ca.pem") + `"}}`,
 			}.run(t)
