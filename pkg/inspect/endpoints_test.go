@@ -14,7 +14,7 @@ func newHandler(s Sources) http.Handler {
 	return admin.NewHandler(admin.Options{Endpoints: Endpoints(s)})
 }
 
-// request sends a request like curl; headers are pairs of name and value.
+// request sends a request as curl does. headers are pairs of name and value.
 func request(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"
@@ -96,6 +96,6 @@ func TestIndexListsEverything(t *testing.T) {
 		}
 	}
 	if strings.Contains(html.Body.String(), `href="/drain"`) {
-		t.Error("following a link drains the process")
+		t.Error("the index links to /drain, want no link that drains the process")
 	}
 }

@@ -178,7 +178,7 @@ func TestTruncatedSourceNeverLooksComplete(t *testing.T) {
 			t.Errorf("%v: read ended with %v, want %v", c, err, sourceErr)
 		}
 		if _, err := io.ReadAll(referenceReader(t, c, bytes.NewReader(got))); err == nil {
-			t.Errorf("%v: the truncated content decompresses without an error", c)
+			t.Errorf("%v: the truncated content decompresses, want an error", c)
 		}
 		if n, err := body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, sourceErr) {
 			t.Errorf("%v: Read after the error = %d, %v, want 0, %v", c, n, err, sourceErr)

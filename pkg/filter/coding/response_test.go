@@ -137,7 +137,7 @@ func TestETagAndAcceptRanges(t *testing.T) {
 	}
 }
 
-func TestHideRequest(t *testing.T) {
+func TestRemoveAcceptEncoding(t *testing.T) {
 	p := htmlPolicy()
 	p.RemoveAcceptEncoding = true
 	x := serveCompressed(t, p, nil, func(x *protocol.Exchange) {

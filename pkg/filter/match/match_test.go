@@ -13,9 +13,9 @@ import (
 
 func TestStringMatcher(t *testing.T) {
 	for _, test := range []struct {
-		name      string
-		config    StringMatcherConfig
-		yes, none []string
+		name            string
+		config          StringMatcherConfig
+		matching, other []string
 	}{
 		{"exact", StringMatcherConfig{Exact: new("a.b")}, []string{"a.b"}, []string{"", "a.bc", "xa.b", "A.b", "aXb"}},
 		{"exact, empty text", StringMatcherConfig{Exact: new("")}, []string{""}, []string{"a"}},
@@ -34,12 +34,12 @@ func TestStringMatcher(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, s := range test.yes {
+			for _, s := range test.matching {
 				if !m.Matches(s) {
 					t.Errorf("does not match %q", s)
 				}
 			}
-			for _, s := range test.none {
+			for _, s := range test.other {
 				if m.Matches(s) {
 					t.Errorf("matches %q", s)
 				}
@@ -90,9 +90,9 @@ func newRequest(fields ...string) *protocol.Exchange {
 func TestHeaderMatcher(t *testing.T) {
 	blue := &StringMatcherConfig{Exact: new("blue")}
 	for _, test := range []struct {
-		name      string
-		config    HeaderMatcherConfig
-		yes, none []string // one header each; "" for none
+		name            string
+		config          HeaderMatcherConfig
+		matching, other []string // one header each; "": no header
 	}{
 		{"present", HeaderMatcherConfig{Name: "X-A"}, []string{"x-a: 1", "X-A: "}, []string{"", "x-b: 1"}},
 		{"present_match true", HeaderMatcherConfig{Name: "x-a", Present: new(true)}, []string{"x-a: 1"}, []string{""}},
@@ -120,7 +120,7 @@ func TestHeaderMatcher(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for want, list := range map[bool][]string{true: test.yes, false: test.none} {
+			for want, list := range map[bool][]string{true: test.matching, false: test.other} {
 				for _, field := range list {
 					x := newRequest()
 					if field != "" {

@@ -189,7 +189,7 @@ func TestNoRouteClosesConnection(t *testing.T) {
 		t.Errorf("read %d bytes, %v; want io.EOF", n, err)
 	}
 	if forwarder.cluster != "" {
-		t.Errorf("the connection was forwarded to %q, want %q", forwarder.cluster, "")
+		t.Errorf("the connection was forwarded to %q, want no cluster", forwarder.cluster)
 	}
 }
 

@@ -226,9 +226,10 @@ func TestEachSourceHasASession(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{}, "a")
 	first, second := r.newClient(), r.newClient()
 	for i := range 3 {
-		for _, counts := range []*net.UDPConn{first, second} {
-			want := fmt.Sprintf("a %s%d %d", counts.LocalAddr().String()[10:], i, len(counts.LocalAddr().String()[10:])+1)
-			if got := r.exchangeText(counts, fmt.Sprint(counts.LocalAddr().String()[10:], i)); got != want {
+		for _, client := range []*net.UDPConn{first, second} {
+			port := client.LocalAddr().String()[len("127.0.0.1:"):]
+			want := fmt.Sprintf("a %s%d %d", port, i, len(port)+1)
+			if got := r.exchangeText(client, fmt.Sprint(port, i)); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
@@ -305,8 +306,8 @@ func TestSessionMovesWhenHostIsDown(t *testing.T) {
 	}
 }
 
-// TestSessionStaysWithoutOtherHost verifies that a session keeps a host that is down if there
-// is no other host. The health status may be wrong.
+// TestSessionStaysWithoutOtherHost verifies that a session keeps a host that is marked as down if
+// the cluster has no other host, because the mark may be wrong.
 func TestSessionStaysWithoutOtherHost(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{}, "a")
 	c := r.newClient()

@@ -145,8 +145,8 @@ func TestLimitScopes(t *testing.T) {
 		return x
 	}
 	type sent struct {
-		make func() *protocol.Exchange
-		want int // of 3
+		request func() *protocol.Exchange
+		want    int // number of admitted requests, of 3
 	}
 	for _, test := range []struct {
 		name, settings string
@@ -176,7 +176,7 @@ func TestLimitScopes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newTestFilter(t, filtertest.Settings(test.settings))
 				for i, s := range test.sent {
-					if got := r.sendPending(t, 3, s.make); got != s.want {
+					if got := r.sendPending(t, 3, s.request); got != s.want {
 						t.Errorf("step %d: admitted %d of 3, want %d", i, got, s.want)
 					}
 				}
@@ -203,7 +203,7 @@ func TestLowPriorityIsRejectedFirst(t *testing.T) {
 				r := newTestFilter(t, settings)
 				for i, step := range []struct {
 					level string
-					want  int // of 20
+					want  int // number of admitted requests, of 20
 				}{{"batch", 3}, {"unknown", 3}, {"normal", 0}, {"", 0}, {"high", 4}, {"HIGH", 0}, {"high", 0}} {
 					if got := r.sendPending(t, 20, func() *protocol.Exchange { return request(step.level) }); got != step.want {
 						t.Errorf("step %d: level %q: admitted %d of 20, want %d", i, step.level, got, step.want)
@@ -272,7 +272,7 @@ func TestSampledRequests(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		request func() *protocol.Exchange
-		replies func(x *protocol.Exchange) error
+		reply   func(x *protocol.Exchange) error
 		want    bool
 	}{
 		{"HTTP response", func() *protocol.Exchange { return httpRequest() }, respondText, true},
@@ -304,7 +304,7 @@ func TestSampledRequests(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newTestFilter(t, `{`+minConcurrency2+`}`)
-				r.delay, r.reply = time.Millisecond, test.replies
+				r.delay, r.reply = time.Millisecond, test.reply
 				x := test.request()
 				_ = x.Serve(t.Context(), r.service) // the test checks the limiter, not the error
 				if x.Record.Reason == protocol.Overflow {

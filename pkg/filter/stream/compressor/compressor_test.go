@@ -80,8 +80,8 @@ func TestEncodings(t *testing.T) {
 		if n := counts.Value(responsesMetric()); (n == 1) != (test.want != "") {
 			t.Errorf("%s for %s: response counter = %v, want 1 if compressed: %t", test.settings, test.accept, n, test.want != "")
 		}
-		if b, a := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); test.want != "" && (b != 3000 || a == 0 || a > 200) {
-			t.Errorf("%s for %s: counters: %v uncompressed bytes, %v compressed bytes, want 3000 and 1 to 200", test.settings, test.accept, b, a)
+		if before, after := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); test.want != "" && (before != 3000 || after == 0 || after > 200) {
+			t.Errorf("%s for %s: counters: %v uncompressed bytes, %v compressed bytes, want 3000 and 1 to 200", test.settings, test.accept, before, after)
 		}
 	}
 }

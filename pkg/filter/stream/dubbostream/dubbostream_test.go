@@ -161,14 +161,14 @@ func TestResponsesAreCountedByStatus(t *testing.T) {
 		"one-way":       {providerWithStatus(protocol.NoCode), true, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, counts := filtertest.Build(t, Factory(), `{}`)
+			f, counts := filtertest.Build(t, Factory(), `{}`)
 			x := dubboRequest()
 			x.Request.OneWay = test.oneWay
-			if err := x.Serve(t.Context(), made(test.next)); err != nil && !errors.Is(err, noHost) {
+			if err := x.Serve(t.Context(), f(test.next)); err != nil && !errors.Is(err, noHost) {
 				t.Fatal(err)
 			}
-			if requests, successes, f := counts.Value(requestsMetric()), counts.Value(successesMetric()), counts.Value(failuresMetric()); requests != 1 || successes != test.succeeded || f != test.failures {
-				t.Errorf("%v requests, %v successes, %v failures; want 1, %v, %v", requests, successes, f, test.succeeded, test.failures)
+			if requests, successes, failures := counts.Value(requestsMetric()), counts.Value(successesMetric()), counts.Value(failuresMetric()); requests != 1 || successes != test.succeeded || failures != test.failures {
+				t.Errorf("%v requests, %v successes, %v failures; want 1, %v, %v", requests, successes, failures, test.succeeded, test.failures)
 			}
 		})
 	}

@@ -95,8 +95,9 @@ func newPOST(content string, declared bool) *protocol.Exchange {
 	return x
 }
 
-// serveWith serves x behind the filter and returns what the application received, or what the
-// client received.
+// serveWith serves x behind the filter and describes the outcome: "passed" with the request that
+// the application received, or "rejected", and then the reason, the status and the response
+// headers.
 func serveWith(t *testing.T, settings filtertest.Settings, service *fakeService, x *protocol.Exchange) (string, *filtertest.Counts) {
 	t.Helper()
 	f, counts := filtertest.BuildWith(t, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": service}})
@@ -344,7 +345,7 @@ func TestGRPCService(t *testing.T) {
 func TestRouteOverrides(t *testing.T) {
 	factory := Factory()
 	listener := filtertest.Decode(t, factory, httpSettings(""))
-	for _, test := range []struct{ name, own, wantRequest, want string }{
+	for _, test := range []struct{ name, override, wantRequest, want string }{
 		{"disabled", `{"disabled": true}`, "", "passed a:b"},
 		{"check_settings", `{"check_settings": {"with_request_body": {"max_request_bytes": 9}}}`, "GET shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false", "passed a:b"},
 		{"another service", `{"http_service": {"server_uri": {"cluster": "authz"}}}`, "GET shop.test/buy?n=1", "passed X-User:root a:b"},
@@ -353,7 +354,7 @@ func TestRouteOverrides(t *testing.T) {
 			service := &fakeService{respond: respondHTTP(200, "")}
 			env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{}),
 				ClusterClient: &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": service}}}
-			f, err := factory.New(factory.Inherit(listener, filtertest.Decode(t, factory, filtertest.Settings(test.own))), env)
+			f, err := factory.New(factory.Inherit(listener, filtertest.Decode(t, factory, filtertest.Settings(test.override))), env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -439,11 +440,11 @@ func TestBufferedBodyRewinds(t *testing.T) {
 // all of it or only its beginning.
 func TestPartiallyBufferedBodyRewinds(t *testing.T) {
 	for _, test := range []struct {
-		most     int
+		maxBytes int
 		declared bool
 	}{{3, true}, {3, false}, {4, true}, {4, false}, {9, true}, {9, false}} {
 		x := newPOST("book", test.declared)
-		if _, _, err := bufferBody(x, &BufferSettings{MaxRequestBytes: test.most, Partial: true}); err != nil {
+		if _, _, err := bufferBody(x, &BufferSettings{MaxRequestBytes: test.maxBytes, Partial: true}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

@@ -23,7 +23,8 @@ func address(text string, port uint32) *corev3.Address {
 		Address: text, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port}}}}
 }
 
-// TestCheckRequestEncoding verifies that the generated types of go-control-plane decode requests.
+// TestCheckRequestEncoding verifies that the generated types of go-control-plane decode the output
+// of appendCheckRequest.
 func TestCheckRequestEncoding(t *testing.T) {
 	start := time.Unix(1234567890, 42)
 	for name, test := range map[string]struct {
@@ -73,8 +74,8 @@ func headerValue(name, value string) *corev3.HeaderValue {
 	return &corev3.HeaderValue{Key: name, Value: value}
 }
 
-// deprecatedOption returns an option with the deprecated append field, which many services still
-// send. append takes precedence over the action.
+// deprecatedOption returns an option with the deprecated field append, which many services still
+// send. append takes precedence over append_action.
 func deprecatedOption(name, value string, appendValue bool) *corev3.HeaderValueOption {
 	o := new(corev3.HeaderValueOption)
 	if err := protojson.Unmarshal(fmt.Appendf(nil, `{"header": {"key": %q, "value": %q}, "append": %t, "append_action": "ADD_IF_ABSENT"}`, name, value, appendValue), o); err != nil {

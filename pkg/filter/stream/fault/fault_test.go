@@ -77,7 +77,7 @@ func TestAbortPercentage(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		percent string
-		roll    uint32
+		sample  uint32
 		want    int
 	}{
 		{"0 percent", "0", 0, 200},
@@ -89,7 +89,7 @@ func TestAbortPercentage(t *testing.T) {
 		{"100 percent", "100", 99, 418},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFault(t, filtertest.Settings(`{"abort": {"status": 418, "percentage": `+test.percent+`}}`), test.roll)
+			f := newFault(t, filtertest.Settings(`{"abort": {"status": 418, "percentage": `+test.percent+`}}`), test.sample)
 			x := newRequest()
 			if err := x.Serve(t.Context(), f); err != nil || x.Response.Status != test.want {
 				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
@@ -99,7 +99,7 @@ func TestAbortPercentage(t *testing.T) {
 }
 
 // TestPercentageDistribution verifies the fraction of aborted requests with a seeded generator, so
-// that it cannot fail by chance.
+// that the test cannot fail by chance.
 func TestPercentageDistribution(t *testing.T) {
 	f := newFault(t, `{"abort": {"percentage": 25}}`, 0)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -14,7 +14,7 @@ func TestPercentagePrecision(t *testing.T) {
 		{"0.0001", 1}, {"0.01", 100}, {"0.29", 2900}, {"0.5", 5000}, {"12.3456", 123_456}, {"99.9999", 999_999}, {"100", 1_000_000},
 	} {
 		for _, key := range []string{"abort", "delay"} {
-			f := newFault(t, filtertest.Settings(`{"`+key+`": {"percentage": `+test.percent+delayOf(key)+`}}`), 0)
+			f := newFault(t, filtertest.Settings(`{"`+key+`": {"percentage": `+test.percent+fixedDelaySetting(key)+`}}`), 0)
 			fraction := f.aborted
 			if key == "delay" {
 				fraction = f.delayed
@@ -30,7 +30,7 @@ func TestPercentagePrecision(t *testing.T) {
 	filtertest.DecodeErrors(t, Factory(), `{"abort": {"percentage": 0.00001}}`)
 }
 
-func delayOf(key string) string {
+func fixedDelaySetting(key string) string {
 	if key == "delay" {
 		return `, "fixed_delay": "1ms"`
 	}

@@ -50,7 +50,7 @@ func TestReadme(t *testing.T) {
 // testFilter is the filter in front of an application.
 type testFilter struct {
 	t       *testing.T
-	s       protocol.Service
+	service protocol.Service
 	counts  *filtertest.Counts
 	unblock chan struct{} // nil: the application responds immediately
 }
@@ -59,7 +59,7 @@ func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
 	r := &testFilter{t: t}
 	f, counts := filtertest.Build(t, Factory(), s)
-	r.s, r.counts = f(protocol.BlockingFunc(r.serve)), counts
+	r.service, r.counts = f(protocol.BlockingFunc(r.serve)), counts
 	return r
 }
 
@@ -83,7 +83,7 @@ func bodyOf(t *testing.T, x *protocol.Exchange) string {
 // send sends x and reports whether it was admitted.
 func (r *testFilter) send(x *protocol.Exchange) bool {
 	r.t.Helper()
-	if err := x.Serve(r.t.Context(), r.s); err != nil {
+	if err := x.Serve(r.t.Context(), r.service); err != nil {
 		r.t.Error(err)
 	}
 	if limited := x.Record.Reason == protocol.RateLimited; limited != (x.Response.Status != 200) {
@@ -132,7 +132,7 @@ func TestResourceKeys(t *testing.T) {
 	}
 	type sent struct {
 		path string
-		want int // of 2
+		want int // number of admitted requests, of 2
 	}
 	for _, test := range []struct {
 		name     string
@@ -177,11 +177,11 @@ func TestRejectionRefundsOtherRules(t *testing.T) {
 		if got := r.sendSequential(20, "/a"); got != 0 {
 			t.Fatalf("admitted %d of 20, want 0", got)
 		}
-		rules := *r.s.(*limitedService).rules
+		rules := *r.service.(*limitedService).rules
 		if n := rules[1].inFlight.Load(); n != 0 {
 			t.Errorf("%d requests are in flight, want 0", n)
 		}
-		if got, _ := takeEvenly(rules[0], 20, time.Since(r.s.(*limitedService).start), time.Since(r.s.(*limitedService).start)); got != 5 {
+		if got, _ := takeEvenly(rules[0], 20, time.Since(r.service.(*limitedService).start), time.Since(r.service.(*limitedService).start)); got != 5 {
 			t.Errorf("the first rule admits %d, want 5", got)
 		}
 	})
@@ -230,8 +230,8 @@ func TestThrottling(t *testing.T) {
 				t.Errorf("request %d was delayed by %v, want %v", i, delay, want)
 			}
 		}
-		if p, q, b, e := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); p != 11 || q != 10 || b != 9 || e != 9 {
-			t.Errorf("counted %v passed, %v queued, %v blocked, %v rejected; want 11, 10, 9, 9", p, q, b, e)
+		if passed, queued, blocked, rejected := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); passed != 11 || queued != 10 || blocked != 9 || rejected != 9 {
+			t.Errorf("counted %v passed, %v queued, %v blocked, %v rejected; want 11, 10, 9, 9", passed, queued, blocked, rejected)
 		}
 	})
 }
@@ -294,13 +294,13 @@ func TestDisconnectEndsWait(t *testing.T) {
 		synctest.Wait()
 		x, start := filtertest.NewRequest("/a"), time.Now()
 		x.Downstream = disconnectingClient{50 * time.Millisecond}
-		err := x.Serve(t.Context(), r.s)
+		err := x.Serve(t.Context(), r.service)
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(start) != 50*time.Millisecond {
 			t.Errorf("Serve = %v after %v, want %v after 50ms", err, time.Since(start), protocol.ReasonDownstreamDisconnect)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		err = filtertest.NewRequest("/a").Serve(ctx, r.s)
+		err = filtertest.NewRequest("/a").Serve(ctx, r.service)
 		if got := protocol.ReasonOf(err); got != protocol.Draining {
 			t.Errorf("Serve = %v, want %v", err, protocol.Draining)
 		}
@@ -319,10 +319,10 @@ func TestMonitorOnlyCounts(t *testing.T) {
 		if got := r.sendConcurrent(3, "/b"); got != 3 {
 			t.Errorf("admitted %d of 3, want all", got)
 		}
-		if p, q, b, e := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); p != 7 || q != 5 || b != 16 || e != 0 {
-			t.Errorf("counted %v passed, %v queued, %v blocked, %v rejected; want 7, 5, 16, 0", p, q, b, e)
+		if passed, queued, blocked, rejected := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); passed != 7 || queued != 5 || blocked != 16 || rejected != 0 {
+			t.Errorf("counted %v passed, %v queued, %v blocked, %v rejected; want 7, 5, 16, 0", passed, queued, blocked, rejected)
 		}
-		if n := (*r.s.(*limitedService).rules)[1].inFlight.Load(); n != 0 {
+		if n := (*r.service.(*limitedService).rules)[1].inFlight.Load(); n != 0 {
 			t.Errorf("%d requests are in flight at the end, want 0", n)
 		}
 	})
@@ -359,7 +359,7 @@ func TestRulesSurviveReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &testFilter{t: t}
-		r.s = f(protocol.BlockingFunc(r.serve))
+		r.service = f(protocol.BlockingFunc(r.serve))
 		return r
 	}
 	const settings = `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 2, "statIntervalInMs": 600000}]}`
@@ -423,9 +423,9 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func newService(t testing.TB) protocol.Service {
-	made, _ := filtertest.Build(t, Factory(), `{"global_switch": true, "rules": [
+	f, _ := filtertest.Build(t, Factory(), `{"global_switch": true, "rules": [
 		{"resource": "/items", "threshold": 1e15}, {"resource": "/items", "grade": 0, "threshold": 1000}]}`)
-	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	return f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
 func TestPassingDoesNotAllocate(t *testing.T) {

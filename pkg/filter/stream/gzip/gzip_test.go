@@ -81,8 +81,8 @@ func TestCompressedResponsesAreCounted(t *testing.T) {
 	if n := counts.Value(responsesMetric()); n != 1 {
 		t.Errorf("response counter = %v, want 1", n)
 	}
-	if b, a := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); b != 5000 || a == 0 || a > 200 {
-		t.Errorf("counters: %v uncompressed bytes, %v compressed bytes, want 5000 and 1 to 200", b, a)
+	if before, after := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); before != 5000 || after == 0 || after > 200 {
+		t.Errorf("counters: %v uncompressed bytes, %v compressed bytes, want 5000 and 1 to 200", before, after)
 	}
 }
 

@@ -152,19 +152,19 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Factory(), `{"request_rules": [
+func newService(t testing.TB) (protocol.Service, *protocol.Exchange) {
+	f, _ := filtertest.Build(t, Factory(), `{"request_rules": [
 		{"header": "x-version", "on_header_present": {"key": "version"}, "on_header_missing": {"key": "version", "value": "v1"}},
 		{"header": "x-zone", "on_header_missing": {"key": "zone", "value": "a"}}]}`)
 	x := new(protocol.Exchange)
 	x.Request.Method = "GET"
 	x.Request.Header.Add("Accept", "*/*")
 	x.Request.Header.Add("X-Version", "v2")
-	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })), x
+	return f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })), x
 }
 
 func TestPassingDoesNotAllocate(t *testing.T) {
-	s, x := passing(t)
+	s, x := newService(t)
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		if err := x.Serve(ctx, s); err != nil || x.Metadata.Len() != 2 {
@@ -176,6 +176,6 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkServe(b *testing.B) {
-	s, x := passing(b)
+	s, x := newService(b)
 	filtertest.Bench(b, s, x)
 }

@@ -48,7 +48,7 @@ func application() protocol.Service {
 func TestHealthRequestsGetLocalReply(t *testing.T) {
 	for _, test := range []struct {
 		name, endpoint, method, path string
-		local                        bool // the filter responds
+		filterResponds               bool
 	}{
 		{"GET", "/healthz", "GET", "/healthz", true},
 		{"HEAD", "/healthz", "HEAD", "/healthz", true},
@@ -69,7 +69,7 @@ func TestHealthRequestsGetLocalReply(t *testing.T) {
 				t.Fatal(err)
 			}
 			want, count := 404, 0.0
-			if test.local {
+			if test.filterResponds {
 				want, count = 200, 1
 			}
 			if x.Response.Status != want || counts.Value(respondedMetric()) != count {
@@ -145,7 +145,7 @@ func TestSidecarConfigHasNoEffect(t *testing.T) {
 func TestHealthCheckByHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name, settings, method, path, prober string
-		local                                bool // the filter responds
+		filterResponds                       bool
 	}{
 		{"header only", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "POST", "/any", "probe/1", true},
 		{"other header value", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/any", "curl/8", false},
@@ -163,8 +163,8 @@ func TestHealthCheckByHeaders(t *testing.T) {
 			if err := x.Serve(t.Context(), f(application())); err != nil {
 				t.Fatal(err)
 			}
-			if got := x.Response.Status == 200; got != test.local || counts.Value(respondedMetric()) == 1 != test.local {
-				t.Errorf("local reply: %t, counter = %v; want %t", got, counts.Value(respondedMetric()), test.local)
+			if got := x.Response.Status == 200; got != test.filterResponds || counts.Value(respondedMetric()) == 1 != test.filterResponds {
+				t.Errorf("local reply: %t, counter = %v; want %t", got, counts.Value(respondedMetric()), test.filterResponds)
 			}
 		})
 	}

@@ -124,20 +124,20 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Factory(), `{
+func newService(t testing.TB) (protocol.Service, *protocol.Exchange) {
+	f, _ := filtertest.Build(t, Factory(), `{
 		"default_action": "deny", "header": "x-forwarded-for", "xff_num_trusted_hops": 1,
 		"ips": [{"action": "deny", "addrs": ["192.0.2.0/24", "198.51.100.7"]}, {"addrs": ["10.0.0.0/8", "2001:db8::/32", "172.16.0.0/12"]}]}`)
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, requestFrom("127.0.0.1:1", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
 }
 
 func TestPassingDoesNotAllocate(t *testing.T) {
-	s, x := passing(t)
+	s, x := newService(t)
 	filtertest.CheckNoAllocs(t, s, x)
 }
 
 func BenchmarkServe(b *testing.B) {
-	s, x := passing(b)
+	s, x := newService(b)
 	filtertest.Bench(b, s, x)
 }

@@ -280,8 +280,8 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestSeriesAreBounded verifies that hosts beyond the maximum number of series share one series,
-// also those of another listener.
+// TestSeriesAreBounded verifies that authorities beyond maxSeries share one series, and that all
+// listeners share the bound.
 func TestSeriesAreBounded(t *testing.T) {
 	factory := Factory()
 	observe, r := newObserver(t, factory, inbound)

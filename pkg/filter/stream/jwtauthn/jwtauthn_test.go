@@ -97,7 +97,8 @@ func validClaims(changes map[string]any) jwt.MapClaims {
 	return c
 }
 
-// signToken returns a token signed with the key of this ID. extra changes its header parameters.
+// signToken returns a token signed with the key of this ID. extra replaces parameters of the token
+// header; a nil value removes one.
 func signToken(t testing.TB, method jwt.SigningMethod, id string, claims jwt.MapClaims, extra map[string]any) string {
 	t.Helper()
 	return signTokenWith(t, method, signingKeys()[id], claims, map[string]any{"kid": id}, extra)
@@ -106,8 +107,8 @@ func signToken(t testing.TB, method jwt.SigningMethod, id string, claims jwt.Map
 func signTokenWith(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims, header, extra map[string]any) string {
 	t.Helper()
 	token := jwt.NewWithClaims(method, claims)
-	for _, list := range []map[string]any{header, extra} {
-		for name, value := range list {
+	for _, params := range []map[string]any{header, extra} {
+		for name, value := range params {
 			if token.Header[name] = value; value == nil {
 				delete(token.Header, name)
 			}
@@ -222,7 +223,7 @@ func TestUnusableKeysAreSkipped(t *testing.T) {
 	}
 }
 
-// localProvider returns the settings of a provider with inline keys. extra is appended to them.
+// localProvider returns the settings of a provider with inline keys, followed by extra.
 func localProvider(extra string) string {
 	inline, _ := json.Marshal(jwksOf("rsa"))
 	return fmt.Sprintf(`{"issuer": "https://id.test", "local_jwks": {"inline_string": %s}%s}`, inline, extra)
@@ -306,8 +307,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPathVariantsCannotBypassRules verifies that no spelling of a path bypasses a rule for a
-// nested path, whatever the application resolves and whatever it keeps.
+// TestPathVariantsCannotBypassRules verifies that no spelling of a path bypasses a rule for a nested
+// path, even if the application decodes or cleans only some parts of the path.
 func TestPathVariantsCannotBypassRules(t *testing.T) {
 	settings := fmt.Sprintf(`{"providers": {"one": %s}, "rules": [{"match": {"prefix": "/a/secure"}, "requires": {"provider_name": "one"}}]}`, localProvider(""))
 	for _, path := range []string{

@@ -48,9 +48,9 @@ func TestReadme(t *testing.T) {
 
 // testFilter is a filter in front of an application, and its counts.
 type testFilter struct {
-	t      *testing.T
-	s      protocol.Service
-	counts *filtertest.Counts
+	t       *testing.T
+	service protocol.Service
+	counts  *filtertest.Counts
 }
 
 func newTestFilter(t *testing.T, factory filter.StreamFilterFactory, s filtertest.Settings) *testFilter {
@@ -64,7 +64,7 @@ func (r *testFilter) send(x *protocol.Exchange) int {
 	r.t.Helper()
 	x.ResetResponse()
 	x.Record.Reason = protocol.ReasonNone
-	if err := x.Serve(r.t.Context(), r.s); err != nil {
+	if err := x.Serve(r.t.Context(), r.service); err != nil {
 		r.t.Fatal(err)
 	}
 	if limited := x.Record.Reason == protocol.RateLimited; limited != (x.Response.Status != 200) {
@@ -106,7 +106,7 @@ func TestRefill(t *testing.T) {
 		x := httpRequest("10.0.0.1")
 		for _, step := range []struct {
 			after time.Duration
-			want  int // allowed requests of 10
+			want  int // number of allowed requests, of 10
 		}{
 			{0, 5},
 			{99 * time.Millisecond, 0},
@@ -121,8 +121,8 @@ func TestRefill(t *testing.T) {
 				t.Errorf("%v later: %d of 10 were allowed, want %d", step.after, got, step.want)
 			}
 		}
-		if ok, l, e := r.counts.Value(okMetric()), r.counts.Value(limitedMetric()), r.counts.Value(enforcedMetric()); ok != 15 || l != 55 || e != 55 {
-			t.Errorf("counted %v ok, %v limited, %v enforced; want 15, 55, 55", ok, l, e)
+		if ok, limited, enforced := r.counts.Value(okMetric()), r.counts.Value(limitedMetric()), r.counts.Value(enforcedMetric()); ok != 15 || limited != 55 || enforced != 55 {
+			t.Errorf("counted %v ok, %v limited, %v enforced; want 15, 55, 55", ok, limited, enforced)
 		}
 	})
 }
@@ -134,7 +134,7 @@ func TestDescriptors(t *testing.T) {
 	}
 	type sent struct {
 		x    *protocol.Exchange
-		want int // of 3
+		want int // number of allowed requests, of 3
 	}
 	for _, test := range []struct {
 		name     string
@@ -222,8 +222,8 @@ func TestUnenforcedLimitsAreCounted(t *testing.T) {
 	if got := r.sendMany(2, x); got != 2 || x.Request.Header.Get("x-over") != "1" {
 		t.Errorf("next two requests: %d allowed, x-over %q; want 2, %q", got, x.Request.Header.Get("x-over"), "1")
 	}
-	if o, l, e := r.counts.Value(okMetric()), r.counts.Value(limitedMetric()), r.counts.Value(enforcedMetric()); o != 1 || l != 2 || e != 0 {
-		t.Errorf("counted %v ok, %v limited, %v enforced; want 1, 2, 0", o, l, e)
+	if ok, limited, enforced := r.counts.Value(okMetric()), r.counts.Value(limitedMetric()), r.counts.Value(enforcedMetric()); ok != 1 || limited != 2 || enforced != 0 {
+		t.Errorf("counted %v ok, %v limited, %v enforced; want 1, 2, 0", ok, limited, enforced)
 	}
 }
 
@@ -308,7 +308,7 @@ func buildWithKey(t *testing.T, factory filter.StreamFilterFactory, s filtertest
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testFilter{t: t, s: f(filtertest.Application())}
+	return &testFilter{t: t, service: f(filtertest.Application())}
 }
 
 func TestBucketsSurviveReload(t *testing.T) {
@@ -347,7 +347,7 @@ func TestPerConnectionBuckets(t *testing.T) {
 	const two = `"token_bucket": {"max_tokens": 2, "fill_interval": "1h"}`
 	type sent struct {
 		x    *protocol.Exchange
-		want int // of 3
+		want int // number of allowed requests, of 3
 	}
 	for _, test := range []struct {
 		name, settings string
@@ -380,7 +380,7 @@ func TestBucketsOfConnectionsAreBounded(t *testing.T) {
 				t.Fatalf("%d of 2 requests of a new connection were allowed, want 1", got)
 			}
 		}
-		if n := bucketCount(r.s.(*rateLimit).limiter.pools[0]); n > 10 {
+		if n := bucketCount(r.service.(*rateLimit).limiter.pools[0]); n > 10 {
 			t.Errorf("%d buckets, want at most 10", n)
 		}
 	})
@@ -393,19 +393,19 @@ func TestNoTokenIsTakenTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bucket
-	counts := make(chan int)
+	taken := make(chan int)
 	for range goroutines {
 		go func() {
 			n := 0
 			for b.take(r, epoch) {
 				n++
 			}
-			counts <- n
+			taken <- n
 		}()
 	}
 	sum := 0
 	for range goroutines {
-		sum += <-counts
+		sum += <-taken
 	}
 	if sum != tokens {
 		t.Errorf("%d of %d tokens were taken, want %d", sum, tokens, tokens)

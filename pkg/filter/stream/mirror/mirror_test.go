@@ -21,9 +21,9 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 type fakeCluster struct {
 	err error // error of Serve; nil: a 200 response
 
-	mu    sync.Mutex
-	got   []string
-	hosts []string // for each copy, the hosts of earlier attempts
+	mu     sync.Mutex
+	copies []string
+	hosts  []string // for each copy, the hosts of earlier attempts
 }
 
 type namedScope string
@@ -53,13 +53,13 @@ func (s *fakeCluster) Start(_ context.Context, x *protocol.Exchange) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.got = append(s.got, b.String())
-	var before []string
+	s.copies = append(s.copies, b.String())
+	var hosts []string
 	for _, a := range x.Record.Attempts {
-		before = append(before, a.Host.Name())
+		hosts = append(hosts, a.Host.Name())
 	}
-	s.hosts = append(s.hosts, strings.Join(before, ","))
-	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: namedScope(string(rune('a' + len(before))))})
+	s.hosts = append(s.hosts, strings.Join(hosts, ","))
+	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: namedScope(string(rune('a' + len(hosts))))})
 	if s.err != nil {
 		return s.err
 	}
@@ -123,8 +123,8 @@ func TestReadme(t *testing.T) {
 	for i, want := range []int{2, 3, 0} {
 		cluster := new(fakeCluster)
 		serveAndWait(t, examples[i], cluster, 3, newPOST("x", true))
-		if len(cluster.got) != want {
-			t.Errorf("%s: %d copies were sent, want %d", examples[i], len(cluster.got), want)
+		if len(cluster.copies) != want {
+			t.Errorf("%s: %d copies were sent, want %d", examples[i], len(cluster.copies), want)
 		}
 	}
 }
@@ -154,11 +154,11 @@ func TestRequestsAreCopied(t *testing.T) {
 			}
 			cluster := new(fakeCluster)
 			counts := serveAndWait(t, test.settings, cluster, 1, test.x)
-			if got := strings.Join(cluster.got, ";"); got != test.want {
+			if got := strings.Join(cluster.copies, ";"); got != test.want {
 				t.Errorf("the cluster received %q, want %q", got, test.want)
 			}
-			if n := counts.Value(copiesMetric()); n != float64(len(cluster.got)) {
-				t.Errorf("counter = %v, want %v", n, float64(len(cluster.got)))
+			if n := counts.Value(copiesMetric()); n != float64(len(cluster.copies)) {
+				t.Errorf("counter = %v, want %v", n, float64(len(cluster.copies)))
 			}
 		})
 	}
@@ -195,7 +195,7 @@ func TestCopiesGoToSeveralClusters(t *testing.T) {
 			}
 			x.Reset()
 			clusters.Wait()
-			if got := strings.Join(first.got, ";") + "|" + strings.Join(second.got, ";"); got != test.want {
+			if got := strings.Join(first.copies, ";") + "|" + strings.Join(second.copies, ";"); got != test.want {
 				t.Errorf("the clusters received %q, want %q", got, test.want)
 			}
 		})
@@ -251,8 +251,8 @@ func TestSkippedRequestsAreCounted(t *testing.T) {
 			}
 			cluster := new(fakeCluster)
 			counts := serveAndWait(t, `{"cluster": "shadow", "max_body_size": 4}`, cluster, 1, test.x)
-			if n := counts.Value(skippedMetric()); n != 1 || len(cluster.got) != 0 {
-				t.Errorf("counter = %v, %d copies; want 1 and 0", n, len(cluster.got))
+			if n := counts.Value(skippedMetric()); n != 1 || len(cluster.copies) != 0 {
+				t.Errorf("counter = %v, %d copies; want 1 and 0", n, len(cluster.copies))
 			}
 		})
 	}
@@ -277,8 +277,8 @@ func TestFailedCopiesAreCounted(t *testing.T) {
 	}
 }
 
-// TestPercent verifies percent. For 1000 requests at 50 percent, the bounds 400 and 600 are
-// six standard deviations from the mean.
+// TestPercent verifies that the filter copies about half of the requests at 50 percent. For 1000
+// requests, the bounds 400 and 600 are six standard deviations from the mean.
 func TestPercent(t *testing.T) {
 	cluster := new(fakeCluster)
 	clusters := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": cluster}}
@@ -376,8 +376,8 @@ func TestRewoundBodyIsCopiedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	clusters.Wait()
-	if len(cluster.got) != 1 || !strings.HasSuffix(cluster.got[0], "[book]") {
-		t.Errorf("the cluster received %q, want one request that ends with [book]", cluster.got)
+	if len(cluster.copies) != 1 || !strings.HasSuffix(cluster.copies[0], "[book]") {
+		t.Errorf("the cluster received %q, want one request that ends with [book]", cluster.copies)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestShadowHostAndForwardedFor verifies the authority and X-Forwarded-For of copies, which are
-// those of Envoy.
+// TestShadowHostAndForwardedFor verifies that copies have the same authority and X-Forwarded-For as
+// in Envoy.
 func TestShadowHostAndForwardedFor(t *testing.T) {
 	for _, test := range []struct{ settings, host, fields, want string }{
 		{`{"cluster": "shadow", "shadow_host_suffix": true}`, "shop.test", "", "POST shop.test-shadow/buy?n=1 X-A:1"},
@@ -29,7 +29,7 @@ func TestShadowHostAndForwardedFor(t *testing.T) {
 		}
 		cluster := new(fakeCluster)
 		serveAndWait(t, filtertest.Settings(test.settings), cluster, 1, x)
-		if got := strings.Join(cluster.got, ";"); !slices.Equal(cluster.got, []string{test.want}) {
+		if got := strings.Join(cluster.copies, ";"); !slices.Equal(cluster.copies, []string{test.want}) {
 			t.Errorf("%s, host %s: %q, want %q", test.settings, test.host, got, test.want)
 		}
 	}

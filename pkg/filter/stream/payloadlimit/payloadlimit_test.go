@@ -36,21 +36,21 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// length reports whether a request declares the length of its body.
-type length bool
+// framing is how a request delimits its body: by a declared length, or in chunks.
+type framing bool
 
 const (
-	declared length = true
-	chunked  length = false
+	declared framing = true
+	chunked  framing = false
 )
 
-func newPOST(size int, l length) *protocol.Exchange {
+func newPOST(size int, kind framing) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path = "POST", "/secret-path"
 	x.Request.Header.Add("Authorization", "secret-token")
 	x.Request.Body = protocol.NewStringBody(strings.Repeat("x", size))
-	if l == declared {
+	if kind == declared {
 		x.Request.ContentLength = int64(size)
 	}
 	return x
@@ -91,13 +91,13 @@ func TestBodyAboveLimitIsRejected(t *testing.T) {
 		{"no limit by default", `{}`, 1 << 20, 200},
 		{"no limit at 0", `{"max_entity_size": 0}`, 1 << 20, 200},
 	} {
-		for _, l := range []length{declared, chunked} {
+		for _, kind := range []framing{declared, chunked} {
 			name := test.name + ", declared"
-			if l == chunked {
+			if kind == chunked {
 				name = test.name + ", chunked"
 			}
 			t.Run(name, func(t *testing.T) {
-				x := newPOST(test.size, l)
+				x := newPOST(test.size, kind)
 				if err := x.Serve(t.Context(), newService(t, filtertest.Settings(test.settings))); err != nil {
 					t.Fatal(err)
 				}
@@ -199,8 +199,8 @@ func TestOtherErrorsAreReturned(t *testing.T) {
 }
 
 func TestRejectionContainsNothingOfRequest(t *testing.T) {
-	for _, l := range []length{declared, chunked} {
-		x := newPOST(101, l)
+	for _, kind := range []framing{declared, chunked} {
+		x := newPOST(101, kind)
 		f, counts := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
 		if err := x.Serve(t.Context(), f(new(application))); err != nil {
 			t.Fatal(err)

@@ -158,7 +158,7 @@ func TestRPCIsForwardedUnchanged(t *testing.T) {
 	}
 }
 
-func TestEmptySettingsAreRejected(t *testing.T) {
+func TestPropagationRequiresWorkload(t *testing.T) {
 	if got := filtertest.DecodeErrors(t, Factory(), `{"upstream_propagation": true}`); !strings.Contains(got, "require node or workload") {
 		t.Errorf("rejected with %q, want an error about node and workload", got)
 	}

@@ -40,8 +40,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// viaProxy returns a request with the proxied address from on a connection with the direct remote
-// address via, "" for a unix socket.
+// viaProxy returns a request through a proxy at via, whose PROXY protocol header declares the
+// source address from. via is "" for a proxy on a unix socket.
 func viaProxy(from, via string) *protocol.Exchange {
 	x := httpRequest("GET /", from)
 	x.Meta.Conn.ProxyAddr = new(netip.AddrPort)
@@ -109,9 +109,9 @@ func TestConditions(t *testing.T) {
 	const blue = `{"header": {"name": "x-tenant", "string_match": {"exact": "blue"}}}`
 	const get = `{"header": {"name": ":method", "exact_match": "GET"}}`
 	for _, test := range []struct {
-		name      string
-		settings  func(action string) filtertest.Settings
-		yes, none *protocol.Exchange
+		name            string
+		settings        func(action string) filtertest.Settings
+		matching, other *protocol.Exchange
 	}{
 		{"header", withPermission(blue), httpRequest("GET /", "", "X-Tenant: blue"), httpRequest("GET /", "", "x-tenant: red")},
 		{"header principal", withPrincipal(blue), httpRequest("GET /", "", "X-Tenant: blue"), httpRequest("GET /", "")},
@@ -143,7 +143,7 @@ func TestConditions(t *testing.T) {
 		{"authenticated", withPrincipal(`{"authenticated": {}}`), overTLS(&protocol.TLS{Peer: new(protocol.Certificate)}, httpRequest("GET /", "10.0.0.1:1")), httpRequest("GET /", "10.0.0.1:1")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for x, matches := range map[*protocol.Exchange]bool{test.yes: true, test.none: false} {
+			for x, matches := range map[*protocol.Exchange]bool{test.matching: true, test.other: false} {
 				if x == nil {
 					continue
 				}
@@ -267,7 +267,7 @@ func TestMetadata(t *testing.T) {
 }
 
 func TestActions(t *testing.T) {
-	x := func() *protocol.Exchange { return httpRequest("GET /", "10.0.0.1:1") }
+	newExchange := func() *protocol.Exchange { return httpRequest("GET /", "10.0.0.1:1") }
 	for _, test := range []struct {
 		name     string
 		settings filtertest.Settings
@@ -279,16 +279,16 @@ func TestActions(t *testing.T) {
 		{"any", permissionPolicy("ALLOW", `{"any": true}`), protocol.ReasonNone},
 		{"shadow rules alone", `{"shadow_rules": {}}`, protocol.ReasonNone},
 	} {
-		if got, _ := serveRequest(t, test.settings, x()); got != test.want {
+		if got, _ := serveRequest(t, test.settings, newExchange()); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
-	for matches, want := range map[string]string{`{"any": true}`: "true", `{"not_rule": {"any": true}}`: "false"} {
-		exchange := x()
-		if got, _ := serveRequest(t, permissionPolicy("LOG", matches), exchange); got != protocol.ReasonNone {
+	for permission, want := range map[string]string{`{"any": true}`: "true", `{"not_rule": {"any": true}}`: "false"} {
+		x := newExchange()
+		if got, _ := serveRequest(t, permissionPolicy("LOG", permission), x); got != protocol.ReasonNone {
 			t.Errorf("LOG denies: %v, want %v", got, protocol.ReasonNone)
 		}
-		if hint, _ := exchange.Metadata.Lookup("envoy.common", "access_log_hint"); hint != want {
+		if hint, _ := x.Metadata.Lookup("envoy.common", "access_log_hint"); hint != want {
 			t.Errorf("access_log_hint = %q, want %q", hint, want)
 		}
 	}

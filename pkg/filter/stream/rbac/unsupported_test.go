@@ -18,7 +18,7 @@ func TestFirstProblemIsStable(t *testing.T) {
 }
 
 // TestUnsupportedKeysAreRejectedIfEmpty verifies that an empty condition or matcher is rejected. It
-// restricts access, so it does not mean the same as an absent one.
+// restricts access, so the filter must not treat it as absent.
 func TestUnsupportedKeysAreRejectedIfEmpty(t *testing.T) {
 	const policy = `{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], %s: {}}}}}`
 	for key, text := range map[string]string{
