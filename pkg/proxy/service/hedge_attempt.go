@@ -30,7 +30,7 @@ type attempt struct {
 
 	// Guarded by request.mu.
 	hosts     []protocol.Attempt // hosts that the attempt was sent to
-	abandoned bool               // the hedge has abandoned it
+	abandoned bool               // the hedge no longer waits for the attempt
 	done      bool               // the attempt has ended and goes to the hedge
 }
 

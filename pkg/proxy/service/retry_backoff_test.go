@@ -57,7 +57,7 @@ func TestRetryBackoffGrows(t *testing.T) {
 }
 
 func TestRetryJitterIsBelowBound(t *testing.T) {
-	r := Retry(&scriptedService{}, routeOf(t, config.Forward{}), unlimited).(*retry)
+	r := Retry(&scriptedService{}, routeOf(t, config.Forward{}), unlimitedBudget).(*retry)
 	const bound = time.Millisecond
 	low, high := bound, time.Duration(0)
 	for range 1000 {
@@ -155,7 +155,7 @@ func TestFirstAttemptDoesNotAllocate(t *testing.T) {
 		On: ^config.RetryOn(0), NumRetries: 3, StatusCodes: []int{429}, RPCCodes: []int{100}, Headers: []config.RetryHeader{{Name: "x-again"}},
 		Backoff: config.Backoff{Base: time.Second, Max: time.Minute},
 	}})
-	s := Retry(next, route, unlimited)
+	s := Retry(next, route, unlimitedBudget)
 	x := newTestExchange()
 	x.Request.Method = "" // of RPC
 	var err error

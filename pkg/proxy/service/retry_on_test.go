@@ -87,7 +87,7 @@ func TestRetryOnConditions(t *testing.T) {
 					x.Request.Method = "POST"
 					x.Request.Header.Add("content-type", "application/grpc")
 				}
-				err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &p}), unlimited))
+				err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &p}), unlimitedBudget))
 				if wantRetry := slices.Contains(want, condition); (attempts == 2) != wantRetry || wantRetry && err != nil {
 					t.Errorf("%s: %d attempts, %v; want a retry: %t", condition, attempts, err, wantRetry)
 				}
@@ -102,7 +102,7 @@ func TestPostIsNotRetriedOnStatus(t *testing.T) {
 		x := newTestExchange()
 		x.Request.Method = "POST"
 		route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.ParseRetryOn(condition), NumRetries: 1, StatusCodes: []int{503}}})
-		if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || next.attempts != 1 {
+		if err := x.Serve(t.Context(), Retry(next, route, unlimitedBudget)); err != nil || next.attempts != 1 {
 			t.Errorf("%s: %d attempts, %v; want 1", condition, next.attempts, err)
 		}
 	}

@@ -54,7 +54,7 @@ func (s *scriptedService) Start(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-func unlimited(*protocol.Exchange) RetryBudget { return nil }
+func unlimitedBudget(*protocol.Exchange) RetryBudget { return nil }
 
 // unrewindableBody is a body whose Rewind fails.
 type unrewindableBody struct{ *protocol.StringBody }
@@ -113,7 +113,7 @@ func TestRetryableFailures(t *testing.T) {
 				next := &scriptedService{results: []any{protocol.NewFault(reason, nil), 200}}
 				x := newTestExchange()
 				x.Request.Method, x.Request.Body = method, b.body()
-				err := x.Serve(t.Context(), Retry(next, route, unlimited))
+				err := x.Serve(t.Context(), Retry(next, route, unlimitedBudget))
 				wantRetry := b.possible && (class == always || class == ifSafe && safe)
 				if (next.attempts == 2) != wantRetry || (err == nil) != wantRetry {
 					t.Errorf("%v, %s, %s: %d attempts, %v; want a retry: %t", reason, method, name, next.attempts, err, wantRetry)
@@ -167,7 +167,7 @@ func TestGRPCRetries(t *testing.T) {
 				policy.On = 0
 			}
 			route := routeOf(t, config.Forward{Retry: &policy})
-			err := x.Serve(t.Context(), Retry(next, route, unlimited))
+			err := x.Serve(t.Context(), Retry(next, route, unlimitedBudget))
 			if attempts != test.want || err != nil && test.want > 1 {
 				t.Errorf("%d attempts, %v; want %d", attempts, err, test.want)
 			}
@@ -203,7 +203,7 @@ func TestHostsObserveDiscardedResponses(t *testing.T) {
 	x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
 	x.Request.Header.Add("content-type", "application/grpc")
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 3}})
-	if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || attempts != 3 {
+	if err := x.Serve(t.Context(), Retry(next, route, unlimitedBudget)); err != nil || attempts != 3 {
 		t.Fatalf("%d attempts, %v; want 3", attempts, err)
 	}
 	if want := []string{"200 14"}; !slices.Equal(host.discarded, want) {
@@ -236,7 +236,7 @@ func TestRetryableResponses(t *testing.T) {
 			next := &scriptedService{results: []any{test.status}}
 			x := newTestExchange()
 			x.Request.Method = test.method
-			err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &test.policy}), unlimited))
+			err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &test.policy}), unlimitedBudget))
 			if err != nil || next.attempts != test.want {
 				t.Errorf("%d attempts, %v; want %d", next.attempts, err, test.want)
 			}
@@ -250,7 +250,7 @@ func TestRetryableResponses(t *testing.T) {
 
 func TestNoPolicyMeansOneAttempt(t *testing.T) {
 	next := &scriptedService{results: []any{protocol.NewFault(protocol.ConnectFailure, nil)}}
-	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{}), unlimited))
+	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{}), unlimitedBudget))
 	if next.attempts != 1 || protocol.ReasonOf(err) != protocol.ConnectFailure {
 		t.Errorf("%d attempts, %v; want 1", next.attempts, err)
 	}
@@ -278,7 +278,7 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 		x.Response.Body = closeCountingBody{protocol.NewStringBody("x"), &closed}
 	}}
 	x := newTestExchange()
-	if err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited)); err != nil {
+	if err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimitedBudget)); err != nil {
 		t.Fatal(err)
 	}
 	if next.attempts != 3 || closed != 2 || x.Response.Header.Len() != 1 {
@@ -294,7 +294,7 @@ func TestRetryRewindsBody(t *testing.T) {
 	}}
 	x := newTestExchange()
 	x.Request.Method, x.Request.Body = "PUT", protocol.NewStringBody("content")
-	if err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited)); err != nil || next.attempts != 3 {
+	if err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimitedBudget)); err != nil || next.attempts != 3 {
 		t.Errorf("%d attempts, %v; want 3", next.attempts, err)
 	}
 }
@@ -384,7 +384,7 @@ func TestPerTryAndRouteTimeouts(t *testing.T) {
 				next := &scriptedService{results: results, onAttempt: waitForDeadline}
 				x := newTestExchange(test.headers...)
 				x.Meta.Start = time.Now()
-				err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimited), route))
+				err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimitedBudget), route))
 				if got := protocol.ReasonOf(err); got != test.want || next.attempts != test.attempts || time.Since(x.Meta.Start) != test.elapsed {
 					t.Errorf("%v after %d attempts and %v; want %v after %d and %v",
 						got, next.attempts, time.Since(x.Meta.Start), test.want, test.attempts, test.elapsed)
@@ -404,7 +404,7 @@ func TestPerTryTimeoutEndsAtResponseHead(t *testing.T) {
 				t.Errorf("time left for the attempt: %v, want 1s", got)
 			}
 		}}
-		if err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimited), route)); err != nil {
+		if err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimitedBudget), route)); err != nil {
 			t.Fatal(err)
 		}
 		if got := time.Until(x.Deadline); got != time.Minute {
@@ -445,7 +445,7 @@ func TestTimeoutOnlyShortensDeadline(t *testing.T) {
 func TestLastAttemptErrorIsReturned(t *testing.T) {
 	last := protocol.NewFault(protocol.UpstreamClosed, errors.New("last"))
 	next := &scriptedService{results: []any{protocol.NewFault(protocol.UpstreamReset, nil), 503, last}}
-	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited))
+	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimitedBudget))
 	if !errors.Is(err, last) || next.attempts != 3 {
 		t.Errorf("%d attempts, %v; want 3, %v", next.attempts, err, last)
 	}

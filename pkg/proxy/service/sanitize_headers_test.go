@@ -84,8 +84,8 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 	)
 	net10 := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	edge := config.HTTP1Options{XForwarded: config.ForwardedAppend, XForwardedProto: config.ForwardedProtoSet, XFFBareAddressOnly: true}
-	inside := config.HTTP1Options{XFFClientIndex: 1, XFFBareAddressOnly: true}
+	edgeOptions := config.HTTP1Options{XForwarded: config.ForwardedAppend, XForwardedProto: config.ForwardedProtoSet, XFFBareAddressOnly: true}
+	insideOptions := config.HTTP1Options{XFFClientIndex: 1, XFFBareAddressOnly: true}
 	withClientIndex := func(o config.HTTP1Options, n int) config.HTTP1Options {
 		o.XFFClientIndex = n
 		return o
@@ -99,20 +99,20 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 		want     string
 		external string // x-envoy-external-address; "": as sent
 	}{
-		{"client at the edge", config.EnvoyHeaders{UseRemoteAddress: true}, edge, connFrom("127.0.0.1"), "", keptFromAnyClient + " x-envoy-external-address", "127.0.0.1"},
-		{"internal client at the edge", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, connFrom("127.0.0.1"), "", keptFromInternal, ""},
-		{"X-Forwarded-For from an internal address", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, connFrom("127.0.0.1"), "10.0.0.1", keptFromAnyClient + " x-envoy-external-address", "127.0.0.1"},
-		{"client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, withClientIndex(edge, 1), connFrom("127.0.0.1"), "9.9.9.9", keptFromAnyClient + " x-envoy-external-address", "9.9.9.9"},
-		{"unix socket", config.EnvoyHeaders{UseRemoteAddress: true}, edge, &protocol.ConnMeta{}, "", keptFromAnyClient + " x-envoy-external-address", ""},
-		{"internal unix socket", config.EnvoyHeaders{UseRemoteAddress: true, InternalUnixSocket: true}, edge, &protocol.ConnMeta{}, "", keptFromInternal, ""},
-		{"inside, without X-Forwarded-For", config.EnvoyHeaders{InternalRanges: local}, inside, connFrom("127.0.0.1"), "", keptInsideMesh, ""},
-		{"inside, external client", config.EnvoyHeaders{InternalRanges: net10}, inside, connFrom("127.0.0.1"), "8.8.8.8", keptInsideMesh, ""},
-		{"inside, internal client", config.EnvoyHeaders{InternalRanges: net10}, inside, connFrom("127.0.0.1"), "10.0.0.1", keptFromInternal, ""},
-		{"inside, address of the direct peer", config.EnvoyHeaders{InternalRanges: local}, inside, connFrom("127.0.0.1"), "127.0.0.1", keptFromInternal, ""},
-		{"inside, no internal ranges", config.EnvoyHeaders{}, inside, connFrom("10.0.0.1"), "10.0.0.1", keptInsideMesh, ""},
-		{"inside, several addresses", config.EnvoyHeaders{InternalRanges: net10}, inside, connFrom("127.0.0.1"), "10.0.0.2, 10.0.0.1", keptInsideMesh, ""},
-		{"inside, address with a port", config.EnvoyHeaders{InternalRanges: net10}, inside, connFrom("127.0.0.1"), "10.0.0.1:80", keptInsideMesh, ""},
-		{"inside, behind another proxy", config.EnvoyHeaders{InternalRanges: net10}, withClientIndex(inside, 2), connFrom("127.0.0.1"), "10.0.0.1", keptInsideMesh, ""},
+		{"client at the edge", config.EnvoyHeaders{UseRemoteAddress: true}, edgeOptions, connFrom("127.0.0.1"), "", keptFromAnyClient + " x-envoy-external-address", "127.0.0.1"},
+		{"internal client at the edge", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edgeOptions, connFrom("127.0.0.1"), "", keptFromInternal, ""},
+		{"X-Forwarded-For from an internal address", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edgeOptions, connFrom("127.0.0.1"), "10.0.0.1", keptFromAnyClient + " x-envoy-external-address", "127.0.0.1"},
+		{"client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, withClientIndex(edgeOptions, 1), connFrom("127.0.0.1"), "9.9.9.9", keptFromAnyClient + " x-envoy-external-address", "9.9.9.9"},
+		{"unix socket", config.EnvoyHeaders{UseRemoteAddress: true}, edgeOptions, &protocol.ConnMeta{}, "", keptFromAnyClient + " x-envoy-external-address", ""},
+		{"internal unix socket", config.EnvoyHeaders{UseRemoteAddress: true, InternalUnixSocket: true}, edgeOptions, &protocol.ConnMeta{}, "", keptFromInternal, ""},
+		{"inside, without X-Forwarded-For", config.EnvoyHeaders{InternalRanges: local}, insideOptions, connFrom("127.0.0.1"), "", keptInsideMesh, ""},
+		{"inside, external client", config.EnvoyHeaders{InternalRanges: net10}, insideOptions, connFrom("127.0.0.1"), "8.8.8.8", keptInsideMesh, ""},
+		{"inside, internal client", config.EnvoyHeaders{InternalRanges: net10}, insideOptions, connFrom("127.0.0.1"), "10.0.0.1", keptFromInternal, ""},
+		{"inside, address of the direct peer", config.EnvoyHeaders{InternalRanges: local}, insideOptions, connFrom("127.0.0.1"), "127.0.0.1", keptFromInternal, ""},
+		{"inside, no internal ranges", config.EnvoyHeaders{}, insideOptions, connFrom("10.0.0.1"), "10.0.0.1", keptInsideMesh, ""},
+		{"inside, several addresses", config.EnvoyHeaders{InternalRanges: net10}, insideOptions, connFrom("127.0.0.1"), "10.0.0.2, 10.0.0.1", keptInsideMesh, ""},
+		{"inside, address with a port", config.EnvoyHeaders{InternalRanges: net10}, insideOptions, connFrom("127.0.0.1"), "10.0.0.1:80", keptInsideMesh, ""},
+		{"inside, behind another proxy", config.EnvoyHeaders{InternalRanges: net10}, withClientIndex(insideOptions, 2), connFrom("127.0.0.1"), "10.0.0.1", keptInsideMesh, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var headers []string
@@ -147,7 +147,7 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 
 func TestEdgeReplacesRequestID(t *testing.T) {
 	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-	edge := config.HTTP1Options{XForwarded: config.ForwardedAppend}
+	edgeOptions := config.HTTP1Options{XForwarded: config.ForwardedAppend}
 	for _, test := range []struct {
 		name     string
 		rules    config.EnvoyHeaders
@@ -158,7 +158,7 @@ func TestEdgeReplacesRequestID(t *testing.T) {
 		{"internal client", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true, InternalRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, false},
 		{"behind an edge", config.EnvoyHeaders{ReplaceRequestID: true}, false},
 	} {
-		p := &config.Proxy{HTTP1: edge, ClientHeaders: config.ClientHeaders{Envoy: &test.rules}}
+		p := &config.Proxy{HTTP1: edgeOptions, ClientHeaders: config.ClientHeaders{Envoy: &test.rules}}
 		_, x := sanitizedHeaders(t, p, connFrom("192.0.2.1"), "X-Request-Id: forged", "x-request-id: again")
 		got := x.Request.Header.Get("x-request-id")
 		x.Request.Header.Del("X-Envoy-External-Address")

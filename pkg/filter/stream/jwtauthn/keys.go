@@ -17,7 +17,7 @@ import (
 // minRSABits is the minimum size of an RSA key in bits (RFC 7518 3.3).
 const minRSABits = 2048
 
-// key is a key of a set (RFC 7517).
+// key is a key of a JWKS (RFC 7517).
 type key struct {
 	id   string   // "": none
 	algs []string // algorithms whose signatures the key may verify

@@ -170,7 +170,7 @@ type metadataCondition struct {
 type metadataTest uint8
 
 const (
-	testSingle  metadataTest = iota // the only value matches, or one value of a repeated header; an element of a list does not
+	testSingle  metadataTest = iota // the only value, or one value of a repeated header, matches; elements of lists never match
 	testElement                     // one of the values matches
 	testPresent
 	testAbsent
