@@ -11,9 +11,9 @@ import (
 
 // ConfigDump is the active configuration, the content of /config_dump.
 type ConfigDump struct {
-	Source  string    `json:"source"`  // file or server that it came from
-	Hash    string    `json:"hash"`    // of the content
-	Applied time.Time `json:"applied"` // when it became active
+	Source  string    `json:"source"`  // file or server that the configuration came from
+	Hash    string    `json:"hash"`    // hash of the content
+	Applied time.Time `json:"applied"` // when the configuration became active
 	// Rejected is the newest configuration if it was rejected, else null.
 	Rejected *Rejection `json:"rejected"`
 	// Config is the configuration with its secrets redacted.
@@ -27,7 +27,7 @@ type ConfigDump struct {
 
 // Resources are the resources of control planes that ?resource= of /config_dump selects.
 type Resources struct {
-	Configs []json.RawMessage `json:"configs"` // as in ConfigDump
+	Configs []json.RawMessage `json:"configs"` // see ConfigDump.Configs
 }
 
 // Rejection says why a configuration was rejected.
@@ -39,7 +39,7 @@ type Rejection struct {
 // Check is the result of checking a configuration file, as weft check prints it.
 type Check struct {
 	File        string    `json:"file"`
-	OK          bool      `json:"ok"` // it has no errors and, with --strict, no warnings
+	OK          bool      `json:"ok"` // the file has no errors and, with --strict, no warnings
 	Listeners   int       `json:"listeners"`
 	RouteTables int       `json:"route_tables"`
 	Clusters    int       `json:"clusters"`

@@ -16,14 +16,14 @@ type EnvoyClusters struct {
 	Clusters []EnvoyCluster `json:"cluster_statuses"`
 }
 
-// EnvoyCluster is a cluster.
+// EnvoyCluster is a cluster in the shape of envoy.admin.v3.ClusterStatus.
 type EnvoyCluster struct {
 	Name  string      `json:"name"`
-	Added bool        `json:"added_via_api"` // a control plane or an application added it, not the file
+	Added bool        `json:"added_via_api"` // false: the configuration file defines the cluster
 	Hosts []EnvoyHost `json:"host_statuses,omitempty"`
 }
 
-// EnvoyHost is a host of a cluster.
+// EnvoyHost is a host in the shape of envoy.admin.v3.HostStatus.
 type EnvoyHost struct {
 	Address  EnvoyAddress   `json:"address"`
 	Stats    []EnvoyMetric  `json:"stats"`

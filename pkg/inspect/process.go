@@ -14,7 +14,7 @@ const (
 	Starting State = "starting"
 	Ready    State = "ready"
 	Draining State = "draining"
-	Alive    State = "alive" // the process runs, in any state; /healthz shows it
+	Alive    State = "alive" // the response of /healthz in every phase
 )
 
 // envoyState returns the name and the number of s in envoy.admin.v3.ServerInfo.State.
@@ -62,7 +62,7 @@ type Process struct {
 	Uptime      time.Duration
 	ConfigPath  string          // as in the command line
 	Concurrency int             // number of processors in use
-	Node        json.RawMessage // of the Envoy bootstrap; nil: none
+	Node        json.RawMessage // node of the Envoy bootstrap; nil: none
 }
 
 // ServerInfo describes the process as Envoy's /server_info does.

@@ -28,7 +28,7 @@ type Stat struct {
 type StatsInput struct {
 	Samples   iter.Seq[metrics.Sample]
 	Clusters  []upstream.ClusterStatus
-	Listeners int // active or draining
+	Listeners int // number of active and draining listeners
 	Process   Process
 	Memory    runtime.MemStats
 }

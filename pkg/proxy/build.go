@@ -81,7 +81,7 @@ type routeFilter struct {
 	env           filter.Env
 	config        any           // the listener's configuration
 	defaultFilter filter.Filter // built with config
-	disabled      bool          // disabled unless a route enables it
+	disabled      bool          // the filter runs only in routes that enable it
 }
 
 // buildFilters builds the listener's filters in order and splits them by stage.

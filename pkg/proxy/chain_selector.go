@@ -20,11 +20,11 @@ type chainSelector struct{ active atomic.Pointer[chainSet] }
 
 // chainSet holds the chains to choose among. Immutable.
 type chainSet struct {
-	matcher    *chainmatch.Matcher // of all chains but the default one
-	chains     []*compiledChain    // those of matcher, then the default chain if there is one
+	matcher    *chainmatch.Matcher // matches all chains but the default one
+	chains     []*compiledChain    // chains of matcher, then the default chain if there is one
 	matchCount int                 // number of chains in matcher
 	inspection config.Inspection
-	timeout    time.Duration      // for the bytes that the matcher needs; 0: defaultInspectTimeout
+	timeout    time.Duration      // maximum wait for the bytes that the matcher needs; 0: defaultInspectTimeout
 	handshakes *handshakeRecorder // nil: no chain uses TLS
 }
 

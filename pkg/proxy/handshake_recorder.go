@@ -15,8 +15,8 @@ type handshakeRecorder struct {
 	scope    string
 
 	mu         sync.Mutex
-	refs       int              // guarded by mu; references
-	counts     map[string]int64 // guarded by mu; by result
+	refs       int              // guarded by mu; number of references
+	counts     map[string]int64 // guarded by mu; number of handshakes by result
 	unregister []func()         // guarded by mu
 	closed     bool             // guarded by mu; another recorder may use the scope now
 }

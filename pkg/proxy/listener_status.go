@@ -11,11 +11,11 @@ import (
 type ListenerStatus struct {
 	Name        string `json:"name"`
 	Network     string `json:"network"`
-	Address     string `json:"address"` // as bound
+	Address     string `json:"address"` // bound address
 	Connections int    `json:"connections"`
-	Requests    int64  `json:"requests"`           // in flight
-	Draining    bool   `json:"draining,omitempty"` // it no longer accepts; open connections finish
-	Sessions    int    `json:"sessions,omitempty"` // of udp_proxy
+	Requests    int64  `json:"requests"`           // number of requests in flight
+	Draining    bool   `json:"draining,omitempty"` // the listener no longer accepts; open connections finish
+	Sessions    int    `json:"sessions,omitempty"` // number of sessions of udp_proxy
 	// ChainStatus describes the only filter chain; otherwise Chains lists them.
 	ChainStatus
 	Chains []ChainStatus `json:"filter_chains,omitempty"`
@@ -26,7 +26,7 @@ type ChainStatus struct {
 	Chain      string   `json:"filter_chain,omitempty"` // identity: quoted name or match criteria
 	Protocols  []string `json:"protocols,omitempty"`
 	RouteTable string   `json:"route_table,omitempty"`
-	Cluster    string   `json:"cluster,omitempty"` // of tcp_proxy and udp_proxy
+	Cluster    string   `json:"cluster,omitempty"` // cluster of tcp_proxy or udp_proxy
 }
 
 // Describe returns the accepting and the draining listeners, sorted by name.

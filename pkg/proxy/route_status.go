@@ -26,7 +26,7 @@ type VirtualHostStatus struct {
 type RouteStatus struct {
 	Name   string      `json:"name"`
 	Match  MatchStatus `json:"match"`
-	Action string      `json:"action"` // ActionForward and so on
+	Action string      `json:"action"` // ActionForward, ActionRedirect or ActionRespond
 
 	// For ActionForward; exactly one of the first three is set.
 	Cluster          string            `json:"cluster,omitempty"`
@@ -39,10 +39,10 @@ type RouteStatus struct {
 	PerTryTimeout    string            `json:"try_timeout,omitempty"` // timeout of each attempt
 	Retry            *RetryStatus      `json:"retry,omitempty"`       // nil: no retries
 
-	Status   int    `json:"status,omitempty"`   // of ActionRedirect and ActionRespond
-	Location string `json:"location,omitempty"` // of ActionRedirect; * for unchanged parts
+	Status   int    `json:"status,omitempty"`   // status of ActionRedirect or ActionRespond
+	Location string `json:"location,omitempty"` // target of ActionRedirect; "*" stands for a part that the request keeps
 
-	Filters []string `json:"filters,omitempty"` // with settings of this route
+	Filters []string `json:"filters,omitempty"` // filters that have settings for this route
 }
 
 // Values of RouteStatus.Action.
@@ -63,8 +63,8 @@ type MatchStatus struct {
 	Variables           []ValueStatus `json:"variables,omitempty"`
 	Query               []ValueStatus `json:"query_parameters,omitempty"`
 
-	IgnoreCase bool     `json:"ignore_case,omitempty"` // of the path
-	Percent    *float64 `json:"percent,omitempty"`     // of the requests, chosen at random
+	IgnoreCase bool     `json:"ignore_case,omitempty"` // for the condition on the path
+	Percent    *float64 `json:"percent,omitempty"`     // percentage of the requests that match, at random
 }
 
 // ValueStatus is a condition on a header, variable or query parameter.

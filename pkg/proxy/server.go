@@ -1,7 +1,7 @@
 // Package proxy runs successive configurations in one process. Its Server compiles a configuration
 // into listeners, filter chains and routes, makes it active, and drains replaced and removed parts:
 //
-//	apply*.go             Apply: prepare, swap, retire; changes of only clusters and routes
+//	apply*.go             Apply: prepare, activate, drain; changes of only clusters and routes
 //	plan.go               a configuration that is built and bound; activating it
 //	build.go              composes the services of a filter chain and its routes
 //	compiled_listener.go  a listener with its filter chains (chain*.go, inspect.go, chain_tls.go)

@@ -28,7 +28,7 @@ type upstreamTLS struct {
 
 // upstreamTLSTable holds the clients of one configuration. It is immutable, except for previous.
 type upstreamTLSTable struct {
-	byCluster  map[string][]*credential.Client // by cluster name: of Cluster.TLS (may be nil), then of AlternateTLS
+	byCluster  map[string][]*credential.Client // by cluster name: the client for Cluster.TLS (may be nil), then those for AlternateTLS
 	byContent  map[string]*credential.Client
 	handshakes map[string]*handshakeRecorder // by cluster
 	// previous is the previous table while exchanges may need it; nil after that.

@@ -29,7 +29,7 @@ type Result struct {
 	RouteTable        string        `json:"route_table,omitempty"`
 	VirtualHost       *Selected     `json:"virtual_host,omitempty"`
 	OtherVirtualHosts []Alternative `json:"other_virtual_hosts,omitempty"`
-	Routes            []Route       `json:"routes,omitempty"` // of VirtualHost, in configuration order
+	Routes            []Route       `json:"routes,omitempty"` // routes of VirtualHost, in configuration order
 	// RelayedTo lists the clusters of a chain that relays bytes.
 	RelayedTo []Cluster `json:"relayed_to,omitempty"`
 
@@ -53,9 +53,9 @@ type Alternative struct {
 type Route struct {
 	Name    string   `json:"name"`
 	Outcome Outcome  `json:"outcome"`
-	Reasons []string `json:"why,omitempty"`     // of Rejected: each condition that does not match
-	Percent float64  `json:"percent,omitempty"` // of Sampled: percentage of the requests
-	Action  *Action  `json:"action,omitempty"`  // of Chosen and Sampled
+	Reasons []string `json:"why,omitempty"`     // if Rejected: each condition that does not match
+	Percent float64  `json:"percent,omitempty"` // if Sampled: percentage of the requests that take the route
+	Action  *Action  `json:"action,omitempty"`  // nil unless Chosen or Sampled
 }
 
 // Outcome is the result of evaluating a route.
@@ -73,10 +73,10 @@ const (
 // forwards.
 type Action struct {
 	Status   int    `json:"status,omitempty"`
-	Location string `json:"location,omitempty"` // of a redirect
+	Location string `json:"location,omitempty"` // target of a redirect
 
-	Authority string    `json:"authority,omitempty"` // as sent to the host
-	Path      string    `json:"path,omitempty"`      // as sent to the host
+	Authority string    `json:"authority,omitempty"` // authority that the host receives
+	Path      string    `json:"path,omitempty"`      // path that the host receives
 	Timeout   string    `json:"timeout,omitempty"`   // such as "1m0s", or "none"
 	Clusters  []Cluster `json:"clusters,omitempty"`
 	// MissingReason is the reason why there is no cluster; empty if there is one.
@@ -86,8 +86,8 @@ type Action struct {
 // Cluster is a cluster to which a request may go.
 type Cluster struct {
 	Name    string            `json:"name"`
-	Percent float64           `json:"percent"`           // of the route's requests
-	Labels  map[string]string `json:"labels,omitempty"`  // required of the hosts
+	Percent float64           `json:"percent"`           // percentage of the route's requests
+	Labels  map[string]string `json:"labels,omitempty"`  // labels that a host must have
 	Policy  string            `json:"policy,omitempty"`  // load balancing policy among the candidates
 	Missing bool              `json:"missing,omitempty"` // the cluster does not exist
 	Hosts   []Host            `json:"hosts,omitempty"`

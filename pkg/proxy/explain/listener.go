@@ -19,10 +19,10 @@ type exchange = protocol.Exchange
 // Ranks of listeners for a query, worst first.
 const (
 	noMatch       = iota
-	matchCatchAll // it accepts all redirected connections
-	matchPort     // bound to the port at every address, or the query has no address
+	matchCatchAll // the listener accepts all redirected connections
+	matchPort     // the listener is bound to the port at every address, or the query has no address
 	matchVirtual  // like matchPort, for a virtual listener, which gets connections from other listeners
-	matchExact    // it has exactly the address
+	matchExact    // the listener has exactly the address
 )
 
 // findListener finds the listener for q. If there is none, it returns nil and sets EndReason.

@@ -16,11 +16,11 @@ import (
 
 // Query is a hypothetical request.
 type Query struct {
-	Listener    string         // name; "": selected by Destination
-	Destination netip.AddrPort // of the connection; invalid address or port 0: unknown
-	Source      netip.AddrPort // of the connection; invalid: unknown
+	Listener    string         // name of the listener; "": Destination selects it
+	Destination netip.AddrPort // destination of the connection; invalid address or port 0: unknown
+	Source      netip.AddrPort // source of the connection; invalid: unknown
 	TLS         bool           // the connection begins with a TLS handshake
-	ServerName  string         // of the handshake
+	ServerName  string         // server name (SNI) of the handshake
 	ALPN        []string       // protocols that the client offers, or its protocol in plaintext
 
 	Protocol  config.Protocol // HTTP1 and HTTP2 are equivalent here

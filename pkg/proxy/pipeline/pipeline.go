@@ -38,8 +38,7 @@ type Pipeline struct {
 	recorder *Recorder
 	table    *OnDemandTable // nil: the route table is not on demand
 
-	// All other fields are immutable.
-	refs  atomic.Int64 // exchanges, plus one while it is active
+	refs  atomic.Int64 // number of exchanges, plus one while the pipeline is active
 	ended chan struct{}
 	once  sync.Once // closes ended
 }
@@ -76,7 +75,7 @@ func (l *Live) acquire() *Pipeline {
 		if l.active.Load() == p {
 			return p
 		}
-		p.releaseN(1) // it was replaced before Add: ended may be closed already
+		p.releaseN(1) // p was replaced before Add: p.ended may be closed already
 	}
 }
 

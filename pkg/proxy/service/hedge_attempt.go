@@ -17,7 +17,7 @@ type attempt struct {
 	request     *hedgedRequest  // immutable
 	budget      RetryBudget     // immutable; nil: nothing to release
 	concurrent  bool            // immutable; launched while others ran
-	recordStart int             // immutable; index of its first attempt in x.Record
+	recordStart int             // immutable; index of this attempt's first entry in x.Record.Attempts
 	ctx         context.Context //nolint:containedctx // immutable; context of the exchange
 	cancel      context.CancelFunc
 	watch       stream.DisconnectWatch[struct{}]
@@ -74,8 +74,8 @@ func (a *attempt) recordHost(host protocol.Host, cluster protocol.Named) {
 	}
 }
 
-// attempts returns the attempts for the record. If the attempt has not ended, they contain only
-// hosts.
+// attempts returns the entries of a for the record of the original exchange. If a has not ended,
+// they contain only hosts.
 func (a *attempt) attempts() []protocol.Attempt {
 	if a.ended {
 		return a.x.Record.Attempts[a.recordStart:]

@@ -307,8 +307,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPathVariantsCannotBypassRules verifies that no spelling of a path bypasses a rule for a nested
-// path, even if the application decodes or cleans only some parts of the path.
+// TestPathVariantsCannotBypassRules verifies that no spelling of a path bypasses a rule for a
+// nested path, even if the application decodes or cleans only some parts of the path.
 func TestPathVariantsCannotBypassRules(t *testing.T) {
 	settings := fmt.Sprintf(`{"providers": {"one": %s}, "rules": [{"match": {"prefix": "/a/secure"}, "requires": {"provider_name": "one"}}]}`, localProvider(""))
 	for _, path := range []string{

@@ -50,8 +50,8 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 	}
 }
 
-// TestFailedStatusIsRejected verifies that settings with failed_status_in_metadata are rejected with
-// an error that names the key. A policy that denies by this metadata would never match.
+// TestFailedStatusIsRejected verifies that settings with failed_status_in_metadata are rejected
+// with an error that names the key. A policy that denies by this metadata would never match.
 func TestFailedStatusIsRejected(t *testing.T) {
 	settings := `{"providers": {"one": ` + localProvider(`, "failed_status_in_metadata": "failed"`) + `}}`
 	if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {

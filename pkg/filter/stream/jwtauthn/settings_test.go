@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestKeySetWithoutUsableKeys verifies that a key set without usable keys is rejected, and that with
-// accept_without_usable_keys the filter accepts the set and rejects every token.
+// TestKeySetWithoutUsableKeys verifies that a key set without usable keys is rejected, and that
+// with accept_without_usable_keys the filter accepts the set and rejects every token.
 func TestKeySetWithoutUsableKeys(t *testing.T) {
 	const weak = `{"keys": [{"kty": "oct", "kid": "k1", "k": "c2hvcnQ", "alg": "HS256"}]}`
 	settings := func(accept string) filtertest.Settings {

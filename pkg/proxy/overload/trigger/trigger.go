@@ -27,7 +27,7 @@ type State uint8
 // States of an action.
 const (
 	Inactive State = iota
-	Scaling        // it acts below its maximum
+	Scaling        // the action acts below its maximum
 	Saturated
 )
 
@@ -98,8 +98,8 @@ type trigger struct {
 	monitor int // index of the monitor
 
 	value      float64
-	active     bool      // it acts, or has acted and is not released yet
-	lowerSince time.Time // when the target fell below value; zero: it is not below
+	active     bool      // the trigger acts, or has acted and is not released yet
+	lowerSince time.Time // when the target fell below value; zero: the target is not below value
 }
 
 // targetValue returns the value for a pressure.
