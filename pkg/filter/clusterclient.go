@@ -35,5 +35,5 @@ type ClusterClient interface {
 // Target names the destination of a call.
 type Target struct {
 	Cluster  string
-	Protocol config.Protocol // toward the hosts; "": that of the cluster, else that of the exchange
+	Protocol config.Protocol // protocol toward the hosts; "": the protocol of the cluster, else of the exchange
 }

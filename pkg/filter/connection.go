@@ -24,7 +24,7 @@ type ConnectionFilterFactory struct {
 	// when a snapshot is built, and starts nothing. It may use Log, Metrics and Key of env.
 	New func(cfg any, env Env) (ConnectionFilter, error)
 
-	// NewObserver is set instead of New if the filter only observes connections: those that a
-	// tcp_proxy after it forwards.
+	// NewObserver is set instead of New if the filter only observes: its observer sees the
+	// connections that a later tcp_proxy forwards.
 	NewObserver func(cfg any, env Env) (SessionObserver, error)
 }

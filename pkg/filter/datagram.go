@@ -39,8 +39,8 @@ type HostLease interface {
 	Socket() *network.ConnectedUDP
 	// Usable reports whether the host is healthy and still belongs to its cluster.
 	Usable() bool
-	// Report records the result of a receive from the host, or of a send that the host refused: nil
-	// for a received datagram.
+	// Report records err, the error of a receive from the host or of a send that the host refused.
+	// A nil err records a received datagram.
 	Report(err error)
 	// Release releases the lease and closes its socket. It is called once.
 	Release()

@@ -123,7 +123,7 @@ func (c *Config) Validate() error {
 	case c.HTTP == nil && c.GRPC == nil && !c.Disabled && c.Check == nil:
 		return errors.New("expected http_service or grpc_service; for a route also disabled or check_settings")
 	}
-	if key := c.misplaced(); key != "" {
+	if key := c.misplacedKey(); key != "" {
 		return &document.KeyError{Key: key, Err: fmt.Errorf("%s requires http_service or grpc_service: without them, a route can only set disabled and check_settings", key)}
 	}
 	if s := c.Check; s != nil && s.NoBody && s.Body != nil {
@@ -133,9 +133,9 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// misplaced returns a key of c that has an effect only with an authorization service, if c
+// misplacedKey returns a key of c that has an effect only with an authorization service, if c
 // configures none. Otherwise it returns "". A security filter must not ignore a setting.
-func (c *Config) misplaced() string {
+func (c *Config) misplacedKey() string {
 	if c.HTTP != nil || c.GRPC != nil {
 		return ""
 	}

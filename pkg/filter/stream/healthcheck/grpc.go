@@ -61,7 +61,7 @@ func (h *grpcHealth) Serve(_ context.Context, x *protocol.Exchange) error {
 		replyGRPCStatus(x, statusNotFound)
 	default:
 		response := servingMessage
-		if isDraining(x) || !h.minHealthy.met() {
+		if isDraining(x) || !h.minHealthy.isMet() {
 			response = notServingMessage
 		}
 		x.LocalReply(200, "application/grpc", response)

@@ -133,7 +133,7 @@ func (h *healthCheck) handleHealthCheck(ctx context.Context, x *protocol.Exchang
 		return h.next.Start(ctx, x)
 	}
 	h.responded.Add(1)
-	if isDraining(x) || !h.minHealthy.met() {
+	if isDraining(x) || !h.minHealthy.isMet() {
 		x.LocalReply(503, "text/plain; charset=utf-8", "not healthy\n")
 		return nil
 	}
@@ -194,9 +194,9 @@ type minHealthy struct {
 	client      filter.ClusterClient
 }
 
-// met reports whether every cluster has enough usable hosts. A cluster without hosts has enough
+// isMet reports whether every cluster has enough usable hosts. A cluster without hosts has enough
 // only if its percentage is 0.
-func (c minHealthy) met() bool {
+func (c minHealthy) isMet() bool {
 	for name, percentage := range c.percentages {
 		usable, total := c.client.Hosts(name)
 		if percentage > 0 && (total == 0 || float64(usable)*100 < percentage*float64(total)) {
