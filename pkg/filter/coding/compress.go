@@ -116,8 +116,8 @@ func (w *pooledEncoder) Write(p []byte) (int, error) {
 // first Close has an effect.
 func (e *EncoderPool) Compress(source protocol.Body, length int64) protocol.Body {
 	e.responses.Add(1)
-	b := &compressedBody{source: source, pool: e, enc: e.get(), remaining: length}
-	b.enc.encoder.Reset(b.enc)
+	b := &compressedBody{source: source, pool: e, pooled: e.get(), remaining: length}
+	b.pooled.encoder.Reset(b.pooled)
 	return b
 }
 
@@ -134,11 +134,11 @@ type compressedBody struct {
 	pool   *EncoderPool  // immutable
 	state  atomic.Uint32 // stateIdle, stateReading or stateClosed
 
-	// The reader owns these fields; Close owns enc while the state is stateIdle.
-	enc       *pooledEncoder
+	// The reader owns these fields; Close owns pooled while the state is stateIdle.
+	pooled    *pooledEncoder
 	remaining int64 // bytes of source left to read; negative: not known
 	unflushed bool  // the encoder has unflushed data
-	err       error // Read returns it after enc.out
+	err       error // Read returns it after pooled.out
 }
 
 var errClosed = errors.New("coding: read of a closed body")
@@ -152,7 +152,7 @@ func (b *compressedBody) Read(p []byte) (int, error) {
 		return 0, errClosed
 	}
 	defer b.state.CompareAndSwap(stateReading, stateIdle)
-	w := b.enc
+	w := b.pooled
 	if w.outPos == len(w.out) && b.err == nil {
 		b.fill()
 	}
@@ -167,7 +167,7 @@ func (b *compressedBody) Read(p []byte) (int, error) {
 
 // fill compresses until there is output or an error.
 func (b *compressedBody) fill() {
-	w := b.enc
+	w := b.pooled
 	w.out, w.outPos = w.out[:0], 0
 	for len(w.out) == 0 && b.err == nil {
 		n, err := b.source.Read(w.in[:])
@@ -196,7 +196,7 @@ func (b *compressedBody) Buffered() int {
 	if b.state.Load() != stateIdle {
 		return 0
 	}
-	if n := len(b.enc.out) - b.enc.outPos; n > 0 {
+	if n := len(b.pooled.out) - b.pooled.outPos; n > 0 {
 		return n
 	}
 	if b.err == nil && (b.remaining == 0 || b.source.Buffered() > 0) {
@@ -212,8 +212,8 @@ func (b *compressedBody) Close() error {
 		return nil
 	}
 	if previous == stateIdle {
-		w := b.enc
-		b.enc = nil
+		w := b.pooled
+		b.pooled = nil
 		defer b.pool.put(w) // also if source panics
 	}
 	return b.source.Close()

@@ -208,13 +208,13 @@ func TestCloseDuringReadDoesNotPoolEncoder(t *testing.T) {
 	pool := newTestEncoderPool(t, Gzip, 1)
 	source := &chunkBody{remaining: []string{"a"}}
 	body := pool.Compress(source, -1)
-	enc := body.(*compressedBody).enc //nolint:forcetypeassert // what Compress returns
+	pooled := body.(*compressedBody).pooled //nolint:forcetypeassert // what Compress returns
 	source.read = func() { _ = body.Close() }
 	if _, err := body.Read(make([]byte, 100)); err != nil {
 		t.Error(err)
 	}
 	next := pool.Compress(protocol.NewStringBody("b"), 1)
-	if next.(*compressedBody).enc == enc { //nolint:forcetypeassert // what Compress returns
+	if next.(*compressedBody).pooled == pooled { //nolint:forcetypeassert // what Compress returns
 		t.Error("the next body has the encoder of a body that was closed during Read")
 	}
 	if source.closed != 1 {

@@ -39,7 +39,7 @@ func TestPanicReleasesEncoder(t *testing.T) {
 			if !panics(func() { _ = b.Close() }) {
 				t.Errorf("%v: Close does not panic", coding)
 			}
-			if b.enc != nil {
+			if b.pooled != nil {
 				t.Errorf("%v: the body still has its encoder after Close", coding)
 			}
 			if err := b.Close(); err != nil { // it does not close the source again

@@ -178,9 +178,9 @@ func (a contractApplication) Start(ctx context.Context, x *protocol.Exchange) er
 	a.calls++
 	switch {
 	case a.mode == Canceled && a.ownsGoroutine:
-		return errDisconnected()
+		return newDisconnectFault()
 	case a.mode == Canceled:
-		return a.pend(errDisconnected)
+		return a.pend(newDisconnectFault)
 	case a.mode == Retried:
 		x.PushFinisher(retriedApplication(a))
 		if a.ownsGoroutine {
@@ -198,7 +198,7 @@ func (a contractApplication) Start(ctx context.Context, x *protocol.Exchange) er
 	}
 }
 
-func errDisconnected() error {
+func newDisconnectFault() error {
 	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 }
 

@@ -18,7 +18,7 @@ import (
 // allows it. From RPC requests it removes only the headers that override timeouts.
 func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
 	o := &p.HTTP1
-	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.ClientHeaders, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, addsHost: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
+	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.ClientHeaders, o), trustsScheme: p.ForwardedScheme, forwardedMode: o.XForwarded, addsHost: o.XForwardedHost, protoMode: o.XForwardedProto, certConfig: o.XFCC, allowConnect: o.AllowConnect}
 	if o.XFFClientIndex > 0 {
 		client := match.NewClientAddr(forwardedFor, o.XFFClientIndex-1)
 		if o.XFFBareAddressOnly {
@@ -33,16 +33,16 @@ func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
 }
 
 type forwarded struct {
-	next         protocol.Service
-	via          *via // nil: no Via is added
-	mode         config.ForwardedMode
-	addsHost     bool // a mode that adds headers also adds X-Forwarded-Host
-	proto        config.ForwardedProtoMode
-	client       *match.ClientAddr // nil: the client is the direct peer
-	cert         config.XFCC
-	allowConnect bool
-	sanitizer    headerSanitizer
-	trustsScheme bool // X-Forwarded-Proto sets the scheme
+	next          protocol.Service
+	via           *via // nil: no Via is added
+	forwardedMode config.ForwardedMode
+	addsHost      bool // a mode that adds headers also adds X-Forwarded-Host
+	protoMode     config.ForwardedProtoMode
+	client        *match.ClientAddr // nil: the client is the direct peer
+	certConfig    config.XFCC
+	allowConnect  bool
+	sanitizer     headerSanitizer
+	trustsScheme  bool // X-Forwarded-Proto sets the scheme
 }
 
 // Start implements protocol.Service.
@@ -70,7 +70,7 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.trustsScheme {
 		setSchemeFromProto(x)
 	}
-	setClientCertHeader(&x.Request.Header, x.Meta.Conn, &f.cert)
+	setClientCertHeader(&x.Request.Header, x.Meta.Conn, &f.certConfig)
 	if f.via != nil {
 		x.Request.Header.Add("Via", f.via.valueFor(x.Meta.Version))
 		x.PushFinisher(f)
@@ -136,7 +136,7 @@ func (f *forwarded) setClient(x *protocol.Exchange) {
 // setForwardedHeaders sets the X-Forwarded headers as the modes require.
 func (f *forwarded) setForwardedHeaders(x *protocol.Exchange) {
 	h := &x.Request.Header
-	switch f.proto {
+	switch f.protoMode {
 	case config.ForwardedProtoDefault:
 	case config.ForwardedProtoAdd:
 		addProto(h, x)
@@ -144,7 +144,7 @@ func (f *forwarded) setForwardedHeaders(x *protocol.Exchange) {
 		h.Del(forwardedProto)
 		addProto(h, x)
 	}
-	switch f.mode {
+	switch f.forwardedMode {
 	case config.ForwardedKeep:
 		return
 	case config.ForwardedAppend:

@@ -86,12 +86,12 @@ func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) err
 // retries makes the attempts after the first.
 type retries struct {
 	*retry
-	first permit
+	firstPermit permit
 }
 
 // Serve implements protocol.BlockingService.
 func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
-	next := r.first
+	next := r.firstPermit
 	for n := 1; ; n++ {
 		err := r.retryOnce(ctx, x, next)
 		var ok bool

@@ -19,7 +19,7 @@ func bufferBody(x *protocol.Exchange, b *BufferSettings) (sentBody []byte, parti
 	case r.Method == "":
 		sentBody = rpcPayload(r.Body)
 	case r.ContentLength > int64(b.MaxRequestBytes) && !b.Partial:
-		return nil, false, tooLarge(b)
+		return nil, false, newTooLargeFault(b)
 	default:
 		buffered := &bufferedBody{Body: r.Body}
 		if err := buffered.fill(b.MaxRequestBytes+1, r.ContentLength); err != nil {
@@ -29,14 +29,14 @@ func bufferBody(x *protocol.Exchange, b *BufferSettings) (sentBody []byte, parti
 	}
 	if len(sentBody) > b.MaxRequestBytes {
 		if !b.Partial {
-			return nil, false, tooLarge(b)
+			return nil, false, newTooLargeFault(b)
 		}
 		sentBody, partial = sentBody[:b.MaxRequestBytes], true
 	}
 	return sentBody, partial, nil
 }
 
-func tooLarge(b *BufferSettings) error {
+func newTooLargeFault(b *BufferSettings) error {
 	return protocol.Faultf(protocol.BodyTooLarge, "ext_authz: the request body exceeds max_request_bytes %d", b.MaxRequestBytes)
 }
 

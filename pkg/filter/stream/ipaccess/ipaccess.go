@@ -64,11 +64,11 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	denied := env.Metrics.Counter(deniedMetric())
 	return func(next protocol.Service) protocol.Service {
 		return &ipAccess{
-			client: match.NewClientAddr(c.Header, c.TrustedHops),
-			lists:  lists,
-			deny:   c.Default == actionDeny,
-			denied: denied,
-			next:   next,
+			client:         match.NewClientAddr(c.Header, c.TrustedHops),
+			lists:          lists,
+			deniesUnlisted: c.Default == actionDeny,
+			denied:         denied,
+			next:           next,
 		}
 	}, nil
 }
@@ -96,11 +96,11 @@ func compile(configs []List) ([]list, error) {
 
 // ipAccess is immutable; only its counter changes.
 type ipAccess struct {
-	client match.ClientAddr
-	lists  []list
-	deny   bool // whether to deny addresses that no list contains
-	denied *metrics.Counter
-	next   protocol.Service
+	client         match.ClientAddr
+	lists          []list
+	deniesUnlisted bool
+	denied         *metrics.Counter
+	next           protocol.Service
 }
 
 // Start implements protocol.Service.
@@ -131,7 +131,7 @@ func (a *ipAccess) evaluate(x *protocol.Exchange) error {
 		}
 		return nil
 	}
-	if a.deny {
+	if a.deniesUnlisted {
 		return fmt.Errorf("ip_access: %v is not in any list", addr)
 	}
 	return nil

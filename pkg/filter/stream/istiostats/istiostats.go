@@ -97,13 +97,13 @@ func Factory() filter.StreamFilterFactory {
 // seriesLimiter change.
 type stats struct {
 	Config
-	metrics       [metricCount]metrics.Metric
-	env           filter.Env
-	seriesLimiter *seriesLimiter
-	dropped       [metricCount]bool
-	removed       [metricCount][labelCount]bool
-	entries       entryCache
-	overflow      *metrics.Counter
+	metrics        [metricCount]metrics.Metric
+	env            filter.Env
+	seriesLimiter  *seriesLimiter
+	droppedMetrics [metricCount]bool
+	removedLabels  [metricCount][labelCount]bool
+	entries        entryCache
+	overflow       *metrics.Counter
 }
 
 // newStats returns stats for the metrics in definitions, configured by c.
@@ -116,9 +116,9 @@ func newStats(c *Config, definitions [metricCount]metrics.Metric, env filter.Env
 				continue
 			}
 			found = true
-			s.dropped[i] = s.dropped[i] || o.Drop
+			s.droppedMetrics[i] = s.droppedMetrics[i] || o.Drop
 			for j, name := range m.Labels {
-				s.removed[i][j] = s.removed[i][j] || slices.Contains(o.Remove, name)
+				s.removedLabels[i][j] = s.removedLabels[i][j] || slices.Contains(o.Remove, name)
 			}
 		}
 		if !found {

@@ -79,12 +79,12 @@ func (s *stats) newEntry(k *key) *entry {
 	e := &entry{}
 	values := s.labelValues(k)
 	for i, m := range s.metrics {
-		if s.dropped[i] {
+		if s.droppedMetrics[i] {
 			continue
 		}
 		labels := values[:len(m.Labels)]
 		for j := range labels {
-			if s.removed[i][j] {
+			if s.removedLabels[i][j] {
 				labels = withEmptyLabel(labels, j)
 			}
 		}

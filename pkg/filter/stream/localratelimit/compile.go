@@ -47,9 +47,9 @@ type descriptor struct {
 
 // entryMatcher is a condition on the value of an entry.
 type entryMatcher struct {
-	any  bool
-	text string
-	addr netip.Addr // only for address actions
+	matchesAny bool
+	text       string
+	addr       netip.Addr // only for address actions
 }
 
 // maxActions is the maximum number of entries of a descriptor.
@@ -140,7 +140,7 @@ func (p *plan) addPool(r rate) int {
 // emptyValues returns the number of empty values.
 func (d *descriptor) emptyValues() (n int) {
 	for i := range d.matchers {
-		if d.matchers[i].any {
+		if d.matchers[i].matchesAny {
 			n++
 		}
 	}
@@ -155,15 +155,15 @@ func (p *plan) compileDescriptor(actions []action, cfg *Descriptor) (descriptor,
 	d := descriptor{rate: r, matchers: make([]entryMatcher, len(actions)), dynamic: p.perConnection}
 	for i := range actions {
 		value := cfg.Entries[i].Value
-		m := entryMatcher{any: value == "", text: value}
-		if actions[i].isAddress() && !m.any {
+		m := entryMatcher{matchesAny: value == "", text: value}
+		if actions[i].isAddress() && !m.matchesAny {
 			prefix, err := match.ParsePrefix(value)
 			if err != nil {
 				return descriptor{}, fmt.Errorf("entries[%d].value: %w", i, err)
 			}
 			m.addr = prefix.Addr()
 		}
-		if d.matchers[i] = m; m.any {
+		if d.matchers[i] = m; m.matchesAny {
 			d.dynamic = true
 		}
 	}

@@ -133,7 +133,7 @@ func (l *compiledLimit) findDescriptor(v *values) *descriptor {
 func (d *descriptor) matches(v *values) bool {
 	for i := range d.matchers {
 		m := &d.matchers[i]
-		if !m.any && (m.text != v[i].text && !m.addr.IsValid() || m.addr != v[i].addr) {
+		if !m.matchesAny && (m.text != v[i].text && !m.addr.IsValid() || m.addr != v[i].addr) {
 			return false
 		}
 	}
@@ -147,7 +147,7 @@ const maxKeyValueBytes = 64
 // appendKey appends the values of v that select a bucket of d: those for which d accepts any value.
 func (d *descriptor) appendKey(dst []byte, v *values, seed maphash.Seed) []byte {
 	for i := range d.matchers {
-		if !d.matchers[i].any {
+		if !d.matchers[i].matchesAny {
 			continue
 		}
 		switch text := v[i].text; {

@@ -61,7 +61,7 @@ func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 			desc := limit.findDescriptor(&c.values)
 			if desc != nil {
 				hasDescriptor = true
-				if !takeFrom(l.bucketFor(p, desc, &c.values, x, now), desc.rate, now, p.addsHeaders, q) {
+				if !takeToken(l.bucketFor(p, desc, &c.values, x, now), desc.rate, now, p.addsHeaders, q) {
 					return false
 				}
 			}
@@ -81,10 +81,10 @@ func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 		var buf [8]byte
 		shared = l.pools[p.sharedPool].getOrCreate(appendConnection(buf[:0], x), now)
 	}
-	return takeFrom(shared, *p.shared, now, p.addsHeaders, q)
+	return takeToken(shared, *p.shared, now, p.addsHeaders, q)
 }
 
-func takeFrom(b *bucket, r rate, now instant, updatesQuota bool, q *quota) bool {
+func takeToken(b *bucket, r rate, now instant, updatesQuota bool, q *quota) bool {
 	ok := b.take(r, now)
 	if updatesQuota {
 		q.observe(b, r, now)

@@ -87,7 +87,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 func targetsOf(c *Config) (targets []*target) {
 	for _, cluster := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, ShadowHostSuffix: c.ShadowHostSuffix}}, c.Additional...) {
 		if cluster.Cluster != "" && cluster.Percent > 0 {
-			targets = append(targets, &target{percent: cluster.Percent, addsSuffix: cluster.ShadowHostSuffix, dest: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}})
+			targets = append(targets, &target{percent: cluster.Percent, addsSuffix: cluster.ShadowHostSuffix, callTarget: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}})
 		}
 	}
 	return targets
@@ -97,7 +97,7 @@ func targetsOf(c *Config) (targets []*target) {
 type target struct {
 	percent    float64
 	addsSuffix bool
-	dest       filter.Target
+	callTarget filter.Target
 	inFlight   atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
 }
 
@@ -194,10 +194,10 @@ func (m *mirror) launch(r request, targets []*target) {
 
 // send sends the copies of r to t, one after the other, until ctx is done.
 func (m *mirror) send(ctx context.Context, r request, t *target) {
-	dest := t.dest
+	callTarget := t.callTarget
 	n := m.config.Amplification
 	if m.config.Broadcast {
-		_, total := m.client.Hosts(dest.Cluster)
+		_, total := m.client.Hosts(callTarget.Cluster)
 		n = max(total, 1) // a cluster without hosts counts as a failure
 	}
 	var attempts []protocol.Attempt // for a broadcast: hosts that already have a copy
@@ -217,7 +217,7 @@ func (m *mirror) send(ctx context.Context, r request, t *target) {
 		x.Meta.Start = time.Now()
 		x.Deadline = x.Meta.Start.Add(m.config.Timeout)
 		x.Record.Attempts = attempts
-		err := m.client.Call(ctx, dest, x, func() error { return drain(x.Response.Body) })
+		err := m.client.Call(ctx, callTarget, x, func() error { return drain(x.Response.Body) })
 		if err != nil {
 			m.failed.Add(1)
 		} else {

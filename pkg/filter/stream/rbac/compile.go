@@ -81,15 +81,15 @@ func (c *compiler) compileAll(key string, n int, member func(i int) node) node {
 
 // choice is a member of a permission or a principal that may be set.
 type choice struct {
-	set  bool
-	node func() node
+	isSet bool
+	node  func() node
 }
 
 // compileOne compiles the only member that is set.
 func (c *compiler) compileOne(choices []choice) node {
 	var found *choice
 	for i := range choices {
-		if !choices[i].set {
+		if !choices[i].isSet {
 			continue
 		}
 		if found != nil {
