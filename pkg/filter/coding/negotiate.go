@@ -92,7 +92,8 @@ func parseMember(member string) (name string, weight int, ok bool) {
 	return name, weight, ok && name != ""
 }
 
-// parseQValue parses a qvalue: 0 or 1 with at most three digits after the point.
+// parseQValue parses a qvalue, 0 or 1 with at most three digits after the point, and returns it in
+// thousandths.
 func parseQValue(s string) (int, bool) {
 	if len(s) > len("0.000") || s[0] != '0' && s[0] != '1' || len(s) > 1 && s[1] != '.' {
 		return 0, false

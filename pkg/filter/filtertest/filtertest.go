@@ -69,11 +69,11 @@ func BuildWith(t testing.TB, factory filter.StreamFilterFactory, s Settings, clu
 		Cluster: func(string) *config.Cluster { return nil },
 		Observe: func(f func(*protocol.Exchange)) { counts.observers = append(counts.observers, f) },
 	}
-	made, err := factory.New(Decode(t, factory, s), env)
+	f, err := factory.New(Decode(t, factory, s), env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made, counts
+	return f, counts
 }
 
 // Counts reads the metrics of a filter.

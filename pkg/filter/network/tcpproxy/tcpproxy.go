@@ -24,7 +24,7 @@ type Forwarder interface {
 // Proxy is the handler of one filter chain. It is immutable, and safe for concurrent use.
 type Proxy struct {
 	config    config.TCPProxy
-	routes    []config.TCPRoute // the routes of config; their address ranges are unmapped
+	routes    []config.TCPRoute // routes of config, with IPv4 ranges in place of IPv4-mapped IPv6 ranges
 	forwarder Forwarder
 	log       *slog.Logger
 }

@@ -123,7 +123,7 @@ type fault struct {
 	aborted   match.Fraction
 	headers   []match.HeaderMatcher
 	next      protocol.Service
-	random    func() uint32 // uniformly distributed below match.Million
+	random    func() uint32 // returns a uniform random number below match.Million
 	delays    *metrics.Counter
 	aborts    *metrics.Counter
 	overflows *metrics.Counter

@@ -28,18 +28,18 @@ type Config struct {
 
 // Default values, and the minimum of timeWindow.
 const (
-	defaultWindow   = 10_000
-	defaultCount    = 10
-	defaultMultiple = 5
-	defaultHosts    = 1
-	defaultRecover  = 900_000
+	defaultWindowMillis  = 10_000
+	defaultMinRequests   = 10
+	defaultMultiple      = 5
+	defaultMaxHosts      = 1
+	defaultRecoverMillis = 900_000
 
-	minWindow = 10
+	minWindowMillis = 10
 )
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
-	if c.TimeWindow != 0 && c.TimeWindow < minWindow {
+	if c.TimeWindow != 0 && c.TimeWindow < minWindowMillis {
 		return &document.KeyError{Key: "timeWindow", Err: errors.New("the window is shorter than 10 ms")}
 	}
 	if c.RateMultiple != 0 && c.RateMultiple <= 1 {
@@ -62,16 +62,16 @@ func (c *Config) Outlier() *config.OutlierDetection {
 	if codes == nil {
 		codes = []int{502, 503, 504}
 	}
-	ejectionTime := milliseconds(c.RecoverTime, defaultRecover)
+	ejectionTime := milliseconds(c.RecoverTime, defaultRecoverMillis)
 	return &config.OutlierDetection{
-		Interval:           milliseconds(c.TimeWindow, defaultWindow),
+		Interval:           milliseconds(c.TimeWindow, defaultWindowMillis),
 		BaseEjectionTime:   ejectionTime,
 		MaxEjectionTime:    ejectionTime, // the ejection time does not grow
 		MaxEjectionPercent: 100,
-		MaxEjectedHosts:    orDefault(c.MaxHosts, defaultHosts),
+		MaxEjectedHosts:    orDefault(c.MaxHosts, defaultMaxHosts),
 		FailureMultiple: config.FailureMultiple{
 			Multiple:      orDefault(c.RateMultiple, defaultMultiple),
-			RequestVolume: orDefault(c.MinRequests, defaultCount),
+			RequestVolume: orDefault(c.MinRequests, defaultMinRequests),
 		},
 		FailureStatuses: codes,
 	}

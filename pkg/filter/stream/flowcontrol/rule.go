@@ -138,7 +138,7 @@ func (w *window) refund(now, interval time.Duration) {
 	for {
 		old := bucket.Load()
 		if uint32(old>>32) != slot || uint32(old) == 0 {
-			return // the bucket was reused
+			return // the bucket was reused, or it has no request
 		}
 		if bucket.CompareAndSwap(old, old-1) {
 			return
@@ -174,13 +174,15 @@ func (p *pacer) take(now, interval time.Duration, threshold float64, maxWait tim
 
 // warmUpState lowers the threshold after an idle period and raises it while requests are admitted.
 //
-// It is a token bucket: the more tokens it has, the colder the resource is. Each admitted request
-// removes a token. Once per interval, update adds as many tokens as the configured threshold would
-// admit, if fewer than half of the cold threshold were admitted, or if the tokens are below the low
-// mark. At or below the low mark, the threshold is the configured one; at the capacity, it is
-// divided by coldFactor. In between, the spacing of requests grows linearly with the tokens. Under
-// full load, a full bucket reaches the low mark after warmUp. The update runs once per interval,
-// because in a shorter time a window may admit no request.
+// It is a token bucket: the more tokens it has, the colder the resource is. At or below the low
+// mark, the threshold is the configured one. At the capacity, it is the cold threshold: the
+// configured one divided by coldFactor. In between, the spacing of requests grows linearly with the
+// tokens. Under full load, a full bucket reaches the low mark after warmUp.
+//
+// update runs once per interval, because in a shorter time a window may admit no request. It
+// removes a token for each admitted request. If the tokens are below the low mark, or if fewer
+// requests than half of the cold threshold were admitted, it adds as many tokens as the configured
+// threshold would have admitted.
 type warmUpState struct {
 	current    atomic.Uint64 // bits of a float64: the current threshold
 	nextUpdate atomic.Int64  // ns; time of the next update
@@ -191,8 +193,8 @@ type warmUpState struct {
 	tokens     float64
 }
 
-// marks returns the bucket's low mark and its capacity.
-func (l *limit) marks() (low, capacity float64) {
+// warmUpMarks returns the low mark and the capacity of a warmUpState.
+func (l *limit) warmUpMarks() (low, capacity float64) {
 	warmUpRequests := l.threshold * float64(l.warmUp) / float64(l.interval) // requests that the configured threshold admits in warmUp
 	low = warmUpRequests / (l.coldFactor - 1)
 	return low, low + 2*warmUpRequests/(1+l.coldFactor)
@@ -201,13 +203,13 @@ func (l *limit) marks() (low, capacity float64) {
 func (w *warmUpState) initialize(l *limit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, w.tokens = l.marks()
+	_, w.tokens = l.warmUpMarks()
 	w.setThreshold(l)
 }
 
 // setThreshold computes the threshold from the tokens. The caller holds w.mu.
 func (w *warmUpState) setThreshold(l *limit) {
-	low, capacity := l.marks()
+	low, capacity := l.warmUpMarks()
 	coldness := max(w.tokens-low, 0) / (capacity - low) // 0 to 1
 	threshold := l.threshold / (1 + coldness*(l.coldFactor-1))
 	w.current.Store(math.Float64bits(max(threshold, min(1, l.threshold)))) // a threshold below 1 would admit nothing and never warm up
@@ -227,7 +229,7 @@ func (w *warmUpState) update(l *limit, now time.Duration) {
 	if int64(now) < w.nextUpdate.Load() {
 		return // another goroutine has just run the update
 	}
-	low, capacity := l.marks()
+	low, capacity := l.warmUpMarks()
 	passed := float64(w.passed.Swap(0))
 	refill := l.threshold * float64(now-w.lastUpdate) / float64(l.interval) // requests that the configured threshold would have admitted
 	if w.tokens < low || passed < refill/l.coldFactor/2 {

@@ -40,7 +40,7 @@ func compressedBytesMetric() metrics.Metric {
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
-	encoders, err := coding.NewEncoderPool(coding.Gzip, c.Level, coding.Counters{
+	pool, err := coding.NewEncoderPool(coding.Gzip, c.Level, coding.Counters{
 		Responses: env.Metrics.Counter(responsesMetric()), UncompressedBytes: env.Metrics.Counter(uncompressedBytesMetric()), CompressedBytes: env.Metrics.Counter(compressedBytesMetric()),
 	})
 	if err != nil {
@@ -50,5 +50,5 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if len(types) == 0 {
 		types = []string{"text/html"}
 	}
-	return coding.Compress(coding.Policy{Encoders: []*coding.EncoderPool{encoders}, MinLength: c.MinLength, Types: types}), nil
+	return coding.Compress(coding.Policy{Encoders: []*coding.EncoderPool{pool}, MinLength: c.MinLength, Types: types}), nil
 }

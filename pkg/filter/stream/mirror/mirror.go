@@ -107,7 +107,7 @@ type mirror struct {
 	targets       []*target // not empty
 	client        filter.ClusterClient
 	next          protocol.Service
-	randomPercent func() float64 // uniformly distributed in [0, 100)
+	randomPercent func() float64 // returns a uniform random number in [0, 100)
 
 	succeeded, failed               *metrics.Counter
 	tooLarge, overflow, notCopyable *metrics.Counter
