@@ -148,8 +148,8 @@ func clusterPaths(typ reflect.Type, outer []reflect.Type) map[string]bool {
 			}
 			inner = inner.Elem()
 		}
-		if k.Refers != "" || named || inner.Kind() == reflect.String && strings.Contains(strings.ToLower(k.Doc), "cluster") {
-			paths[path] = k.Refers == "cluster"
+		if k.RefersTo != "" || named || inner.Kind() == reflect.String && strings.Contains(strings.ToLower(k.Doc), "cluster") {
+			paths[path] = k.RefersTo == "cluster"
 		}
 		for subpath, refers := range clusterPaths(inner, append(outer, typ)) {
 			paths[path+"."+subpath] = refers

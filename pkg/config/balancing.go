@@ -15,9 +15,9 @@ const (
 // Subsets divide the hosts of a cluster by their labels (Host.Metadata). A request with exactly the
 // labels of a subset goes to the hosts of that subset.
 type Subsets struct {
-	// Selectors are the label names that define subsets: hosts that have all labels of a selector
-	// belong to the subset of their values. Empty: there are no subsets, and the labels of requests
-	// are ignored.
+	// Selectors are lists of label names. For each selector, the hosts that have all of its labels
+	// form one subset for each combination of values. Empty: there are no subsets, and the labels of
+	// requests are ignored.
 	Selectors [][]string
 	Fallback  SubsetFallback
 	Default   map[string]string // labels of the hosts of DefaultSubset; empty: all hosts
@@ -27,15 +27,15 @@ type Subsets struct {
 // RequestRoundRobin, ignore it.
 type SlowStart struct {
 	Duration         time.Duration // of the slow start; 0: none
-	Aggression       float64       // the factor grows with (age/Duration)^(1/Aggression); 0 means 1
+	Aggression       float64       // the weight of the host grows with (age/Duration)^(1/Aggression); 0 means 1
 	MinWeightPercent float64       // minimum percentage of the weight of the host
 }
 
 // Failover says when requests go to other priorities or localities than the preferred ones.
 type Failover struct {
-	// Overprovisioning is the load that a priority or a locality can take as a multiple of the load
-	// of its hosts; 0 means 1.4: it gets all of its load while at least 72 % of its hosts are
-	// healthy.
+	// Overprovisioning times the fraction of healthy hosts is the load that a priority or a locality
+	// can take, as a multiple of its normal load. With the default of 1.4, which 0 selects, it gets its
+	// entire load while at least 72 % of its hosts are healthy.
 	Overprovisioning float64
 	// PanicThreshold is the percentage of healthy hosts below which a priority ignores health and
 	// uses all of its hosts; 0 means 50; below 0: never.

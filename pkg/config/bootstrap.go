@@ -13,13 +13,13 @@ type Bootstrap struct {
 	Cache            XDSCache
 	OnDemand         XDSOnDemand
 	UnknownFields    UnknownFields
-	// CSDSAddress is where tools query the received resources over ClientStatusDiscoveryService:
+	// CSDSAddress is where tools query the received resources with the ClientStatusDiscoveryService:
 	// a loopback ip:port, or the path of a unix socket; "": not served.
 	CSDSAddress string
 }
 
-// XDSCache configures the xDS cache, which Weft uses when it starts while the control
-// plane is unavailable. The zero value disables it.
+// XDSCache configures the xDS cache, which Weft uses when it starts while the control plane is
+// unavailable. The zero value disables the cache.
 type XDSCache struct {
 	Path string // a directory that nothing else uses; "": no cache
 	// MaxAge is the maximum age of cached resources; 0: no limit.

@@ -4,12 +4,12 @@ import "net/netip"
 
 // ClientHeaders says which request headers a proxy accepts from clients: headers that control the
 // proxy or its upstreams, and headers with facts that only a proxy can know. A rejected header is
-// removed before filters and routes read the request. The reader of a configuration sets it by the
-// rules of the format; the zero value accepts no override and passes Envoy's headers on unchanged.
+// removed before filters and routes read the request. The zero value removes the headers that
+// OverrideTimeouts describes and passes Envoy's headers on unchanged.
 type ClientHeaders struct {
-	// OverrideTimeouts lets x-mosn-global-timeout and x-mosn-try-timeout (RPC attachments with
-	// these names) override the timeouts of routes. Otherwise they are removed. It is never set for
-	// a listener with external clients.
+	// OverrideTimeouts lets the headers or RPC attachments x-mosn-global-timeout and
+	// x-mosn-try-timeout override the timeouts of routes. Otherwise Weft removes them. It must be false
+	// for listeners with external clients.
 	OverrideTimeouts bool
 	// Envoy holds the rules of Envoy's HTTP connection manager; nil: they do not apply.
 	Envoy *EnvoyHeaders

@@ -37,8 +37,8 @@ type Cluster struct {
 	// Protocol is the protocol of the hosts if the route sets none. "" means the protocol that the
 	// proxy sets; Auto means the protocol of the client, whatever the proxy sets.
 	Protocol Protocol
-	// GRPCOverHTTP1 sends gRPC calls of HTTP/2 clients to hosts that use HTTP/1.1, as Envoy does;
-	// such a host translates them. Otherwise Weft rejects the calls.
+	// GRPCOverHTTP1 sends gRPC calls of HTTP/2 clients over HTTP/1.1 to hosts that use HTTP/1.1, as
+	// Envoy does; such hosts must understand them. Otherwise Weft rejects the calls.
 	GRPCOverHTTP1 bool
 
 	ChoiceCount       int     // hosts compared by least request, least connection and peak EWMA; default 2
@@ -55,7 +55,7 @@ type Cluster struct {
 
 	ConnectTimeout      time.Duration // default 10 s
 	IdleTimeout         time.Duration // of a pooled connection; default 60 s
-	MaxRequestsPerConn  int           // maximum requests on a connection that carries one request at a time (for others see Pool); 0: no limit; default 1024
+	MaxRequestsPerConn  int           // maximum requests on a connection that carries one request at a time; for multiplexed connections see Pool; 0: no limit; default 1024
 	Pool                Pool
 	Heartbeat           Heartbeat
 	CircuitBreakers     CircuitBreakers // for requests of DefaultPriority
@@ -73,7 +73,7 @@ type Cluster struct {
 	HealthCheck         *HealthCheck      // nil: no active checks
 	OutlierDetection    *OutlierDetection // nil: no passive health checks
 	Mesh                Mesh
-	OnDemand            OnDemand // for Hosts; only a control plane sets it
+	OnDemand            OnDemand // on-demand loading of Hosts; only a control plane sets it
 }
 
 // PoolMode is how requests share the connections to a host, if the protocol can multiplex. Other
@@ -125,7 +125,7 @@ type Heartbeat struct {
 	// heartbeats.
 	Interval time.Duration
 	// Timeout is the time from the first heartbeat without a response to the close of the
-	// connection, in whole intervals, at least one; default 90 s.
+	// connection, rounded up to a multiple of Interval for RPC protocols; default 90 s.
 	Timeout time.Duration
 }
 
@@ -203,7 +203,7 @@ type Host struct {
 	NoTLS           bool   // plaintext, whatever the cluster configures
 	TLSIndex        int    // 0: the cluster's TLS; i above 0: its AlternateTLS[i-1]
 	Metadata        map[string]string
-	Priority        uint32 // 0 is used first; higher ones if the hosts of lower ones fail
+	Priority        uint32 // hosts with 0 get requests first; higher numbers if hosts with lower numbers fail
 	Locality        Locality
 	Health          HostHealth // health that discovery reports
 	Workload        string     // workload of the host, as workload.Parse reads it; "": unknown; only a control plane sets it

@@ -19,7 +19,7 @@ func (t ClusterType) UsesDNS() bool { return t == ClusterStrictDNS || t == Clust
 // DNS configures the resolution of a cluster's names. The zero value of a field means its default.
 type DNS struct {
 	RefreshRate time.Duration // how long a response is used; default 5 s
-	RespectTTL  bool          // use the TTL of the response instead, limited to between 1 s and 1 h
+	RespectTTL  bool          // use the TTL of the response, between 1 s and 1 h, instead of RefreshRate
 
 	// FailureBackoffBase is the wait after a failed lookup. It doubles with each further failure up to
 	// FailureBackoffMax. Defaults: 500 ms, and RefreshRate.
@@ -33,7 +33,7 @@ type DNS struct {
 
 	Resolvers []string      // servers, ip:port; empty: the system's
 	Search    []string      // search domains for short names; empty: the system's
-	Ndots     int           // dots in a name that is first tried without search domains; with Search; default 1
+	Ndots     int           // with Search: a name with at least this number of dots is first tried without search domains; default 1
 	Timeout   time.Duration // for a response of one server; default 3 s if there are several, else 10 s
 	Attempts  int           // per server; default 1
 }

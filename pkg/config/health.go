@@ -135,11 +135,11 @@ type SuccessRate struct {
 	MinHosts      int
 	RequestVolume int
 	StdevFactor   int
-	Enforce       int
+	Enforce       int // percentage of detections that eject the host
 }
 
-// FailurePercentage ejects hosts whose failure percentage is at least Threshold. MinHosts and
-// RequestVolume have the same meaning as in SuccessRate.
+// FailurePercentage ejects hosts whose failure percentage is at least Threshold. MinHosts,
+// RequestVolume and Enforce have the same meaning as in SuccessRate.
 type FailurePercentage struct {
 	MinHosts      int
 	RequestVolume int

@@ -9,12 +9,12 @@ type HostRules interface {
 	Chain(labels map[string]string) HostChain
 }
 
-// HostChain holds the rules for requests with the same labels. It works on candidates: a host is
-// one candidate or several.
+// HostChain holds the rules for requests with the same labels. It selects candidates: Dubbo
+// providers, of which several can have the address of one host.
 type HostChain interface {
 	// Len returns the number of candidates.
 	Len() int
-	// Select sets allowed to the candidates that the call may go to. allowed has space for Len
+	// Select sets allowed to the candidates that may get the call. allowed has space for Len
 	// candidates. Select does not allocate unless a rule reads an argument.
 	Select(call Call, allowed HostSet)
 	// Allows reports whether a set contains a candidate of the host.

@@ -12,8 +12,8 @@ type OnDemand struct {
 // Enabled reports whether the resource is on demand.
 func (o OnDemand) Enabled() bool { return o.Wait > 0 }
 
-// XDSOnDemand configures on-demand subscriptions. The zero value disables them: Weft
-// subscribes to every resource that the configuration refers to.
+// XDSOnDemand configures on-demand subscriptions. The zero value disables them: Weft subscribes to
+// every resource that the configuration refers to.
 type XDSOnDemand struct {
 	Idle   time.Duration // an unused resource is unsubscribed after this time; 0: nothing is on demand
 	Wait   time.Duration // maximum time that each request waits for a resource

@@ -26,8 +26,8 @@ const (
 // Monitor measures a resource. Its pressure is the used fraction of the limit.
 type Monitor struct {
 	Name MonitorName
-	// Max is the limit: bytes, descriptors or connections; 0: the limit of the system, which
-	// MonitorHeap and MonitorConnections do not have.
+	// Max is the limit in bytes, descriptors or connections. 0: the limit of the system; for
+	// MonitorHeap and MonitorConnections, which have no such limit, Max is above 0.
 	Max int64
 	CPU CPUMode // for MonitorCPU
 }
@@ -61,8 +61,8 @@ type OverloadAction struct {
 	Name     ActionName
 	Triggers []Trigger
 
-	// MinTimeout and MinScale, of ActionReduceTimeouts, are the idle timeout at the value 1: as a
-	// duration or, if that is 0, as a fraction of the configured timeout.
+	// MinTimeout and MinScale define the idle timeout that ActionReduceTimeouts sets at the value 1:
+	// MinTimeout or, if that is 0, MinScale times the configured timeout.
 	MinTimeout time.Duration
 	MinScale   float64
 }

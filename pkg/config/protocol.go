@@ -16,15 +16,15 @@ const (
 )
 
 // CanSendAs reports whether requests of protocol p can be sent in protocol upstream: unchanged, or
-// translated between HTTP/1.1 and HTTP/2. RPC protocols are not translated. "" and Auto stand for
-// the protocol of the client, Bolt for both versions.
+// translated between HTTP/1.1 and HTTP/2. RPC protocols are not translated. The upstream protocols
+// "" and Auto stand for p. Bolt stands for both versions.
 func (p Protocol) CanSendAs(upstream Protocol) bool {
 	return upstream == "" || upstream == Auto || upstream.Accepts(p) || p.isHTTP() && upstream.isHTTP()
 }
 
-// Accepts reports whether peers with protocol p accept messages of protocol other. Bolt means both
-// versions, as in MOSN: a connection uses the version of its first frame. BoltV2 means version 2
-// only.
+// Accepts reports whether a host that is configured with protocol p accepts messages of protocol
+// other. Bolt means both versions, as in MOSN: a connection uses the version of its first frame.
+// BoltV2 means version 2 only.
 func (p Protocol) Accepts(other Protocol) bool {
 	return p == other || p == Bolt && other == BoltV2
 }

@@ -12,7 +12,7 @@ type RouteTable struct {
 	// does not match an authority with one, and "host:*" is a prefix. Otherwise the default port of
 	// the scheme and a trailing dot make no difference, as in MOSN.
 	LiteralDomains bool
-	Request        HeaderMutation // applied to requests, after the route's and the virtual host's
+	Request        HeaderMutation // applied to requests, after the mutations of the route and the virtual host
 	Response       HeaderMutation
 	OnDemand       OnDemand // for the whole table; only a control plane sets it
 }
@@ -174,7 +174,7 @@ type Forward struct {
 }
 
 // GRPCTimeout says how the grpc-timeout header of a gRPC call over HTTP/2 is used. With the zero
-// value the call ends at the earlier of it and Forward.Timeout.
+// value, the shorter of the header's timeout and Forward.Timeout applies.
 type GRPCTimeout struct {
 	Ignore  bool          // ignore the header
 	Max     time.Duration // maximum timeout that the header can set; 0: no limit
@@ -209,8 +209,8 @@ type CookieAttribute struct {
 	Value string // "": an attribute without a value
 }
 
-// RegexRewrite replaces every match of Pattern in the path without its query.
-// Substitution refers to groups as \1.
+// RegexRewrite replaces every match of Pattern in the path without its query. Substitution refers to
+// groups as \1.
 type RegexRewrite struct {
 	Pattern, Substitution string
 	// KeepIfEmpty keeps the original path if the result is empty, as in Envoy. Otherwise the path

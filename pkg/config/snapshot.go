@@ -95,7 +95,7 @@ type Listener struct {
 	Address        string // ip:port, or a path
 	Bind           bool   // false: it receives connections from another listener
 	OriginalDst    OriginalDstMode
-	KeepRedirected bool // with OriginalDst: it passes no connections to virtual listeners and serves all of them
+	KeepRedirected bool // with OriginalDst: the listener serves all redirected connections and passes none to other listeners
 	ReusePort      bool
 	Mark           int            // SO_MARK of the socket and of accepted sockets; 0: none
 	MaxConnections int            // 0: no limit
@@ -137,7 +137,7 @@ type FilterChain struct {
 	ConnectionFilters []Filter // network filters that allow or deny connections, or observe their bytes, in order
 	Proxy             *Proxy
 	TCPProxy          *TCPProxy
-	UDPProxy          *UDPProxy // excludes the others; for listeners of the network udp
+	UDPProxy          *UDPProxy // on a listener with Network "udp": the only filter
 }
 
 // Proxy is the network filter that decodes protocols and routes requests.
@@ -164,8 +164,8 @@ type Proxy struct {
 // defaults; 0 means no limit only where a field says so.
 type RPCOptions struct {
 	MaxFrameSize    int           // bytes, as declared by the frame; default 8 MiB, the default of other implementations of the protocols; 0: no limit
-	MaxInFlight     int           // requests in flight on one connection; at the limit Weft stops reading it; default 10,000; 0: no limit
-	MaxPendingBytes int           // pending bytes for a peer that does not read; above it a client connection is closed, and requests to a host fail; default 64 MiB
+	MaxInFlight     int           // requests in flight on one connection; at the limit Weft stops reading from the connection; default 10,000; 0: no limit
+	MaxPendingBytes int           // pending bytes on one connection; above the limit a client connection is closed, and requests to a host fail; default 64 MiB
 	FrameTimeout    time.Duration // between two reads of an incomplete frame; default 30 s
 	WriteTimeout    time.Duration // between two writes that make progress; default 30 s
 	// SendGoAway sends clients a drain notice even in protocols whose implementations often do not
@@ -201,16 +201,16 @@ type HTTP1Options struct {
 	HeadTimeout              time.Duration      // from the first byte to the end of the head; default 10 s; 408
 	BodyTimeout              time.Duration      // between two reads of a request body; default 30 s; 0: no limit; 408
 	WriteTimeout             time.Duration      // between two writes that make progress; default 30 s
-	StreamIdleTimeout        time.Duration      // without a byte of the request or its response or, instead of the connection's idle timeout, of its tunnel; 0: no limit (default); 408, 504, or a close if the response has begun
-	MaxRequestsPerConnection int                // then the connection is closed; 0: no limit (default)
+	StreamIdleTimeout        time.Duration      // time without a byte of the request or response; then 408, 504, or a close if the response has begun; for a tunnel, replaces the idle timeout of the connection; 0: no limit (default)
+	MaxRequestsPerConnection int                // requests after which Weft closes the connection; 0: no limit (default)
 	Via                      string             // pseudonym added to Via in requests and responses; "" (default): none
 	XForwarded               ForwardedMode      // X-Forwarded-For, -Proto, -Host
 	XForwardedHost           bool               // XForwarded also adds X-Forwarded-Host; Envoy's listeners do not (default)
 	XForwardedProto          ForwardedProtoMode // X-Forwarded-Proto, in addition to XForwarded
-	XFFClientIndex           int                // the client address is the entry of X-Forwarded-For, as received, at this position from the end; 0 (default), or no address there: the address of the connection
+	XFFClientIndex           int                // the client address is this entry of the received X-Forwarded-For, counted from 1 at the end; 0 (default), or no valid address in the entry: the address of the connection
 	XFFBareAddressOnly       bool               // an entry of X-Forwarded-For with a port or in brackets is not a valid address, as in Envoy; default false: it is valid
 	XFCC                     XFCC               // X-Forwarded-Client-Cert
-	AllowHalfClose           bool               // a client that half-closed still gets a slow response; default false
+	AllowHalfClose           bool               // a client that has half-closed its connection still gets its responses; default false: a half-close counts as a disconnect
 	AllowConnect             bool               // routes may match CONNECT; default false: 405
 	ServerName               string             // Server header of local replies; "" (default): none
 	Accept                   HTTP1Accept        // which valid requests are accepted
@@ -267,8 +267,8 @@ type TCPProxy struct {
 	MaxConnectAttempts int           // hosts to try; default 1
 }
 
-// TCPRoute sends connections between address ranges to a cluster. An empty list
-// matches every address.
+// TCPRoute sends connections between address ranges to a cluster. An empty list matches every
+// address or port.
 type TCPRoute struct {
 	Cluster          string
 	SourceAddrs      []netip.Prefix

@@ -52,7 +52,7 @@ type AutoSNI struct {
 // Enabled reports whether r has an effect.
 func (r AutoSNI) Enabled() bool { return r.SendSNI || r.ValidateSAN }
 
-// PEM is a file, or its content if Path is ""; the zero value is none.
+// PEM is the path of a PEM file or, if Path is "", its content; the zero value means none.
 type PEM struct{ Path, Text string }
 
 // ClientAuth says whether a listener requests client certificates.
@@ -76,7 +76,7 @@ const (
 	TLS13 TLSVersion = "tlsv1_3"
 )
 
-// SANMatcher matches subject alternative names of one kind. One of the texts is set; Regex (RE2)
+// SANMatcher matches subject alternative names of one type. One of the texts is set; Regex (RE2)
 // must match the whole name.
 type SANMatcher struct {
 	Kind                                   SANType
@@ -87,10 +87,10 @@ type SANMatcher struct {
 // SANType is a type of subject alternative names.
 type SANType string
 
-// The kinds.
+// The types.
 const (
 	SANTypeDNS   SANType = "DNS"
-	SANTypeURI   SANType = "URI" // a SPIFFE identity is one
+	SANTypeURI   SANType = "URI" // such as a SPIFFE ID
 	SANTypeIP    SANType = "IP_ADDRESS"
 	SANTypeEmail SANType = "EMAIL"
 )

@@ -1,11 +1,11 @@
 package config
 
-// XFCC says what happens to the X-Forwarded-Client-Cert header of requests, as in Envoy; the
-// zero value removes it.
+// XFCC says what happens to the X-Forwarded-Client-Cert header of requests, as in Envoy; the zero
+// value removes it.
 type XFCC struct {
 	Mode XFCCMode
-	// Subject, Cert, Chain, DNS and URI select what XFCCAppend and XFCCSet report about
-	// the client certificate, in addition to its hash and the URI of the local certificate.
+	// Subject, Cert, Chain, DNS and URI select what XFCCAppend and XFCCSet report about the client
+	// certificate, in addition to its hash and the URI of the local certificate.
 	Subject, Cert, Chain, DNS, URI bool
 }
 

@@ -126,9 +126,9 @@ func (s *Source) reapplyActive(ctx context.Context) {
 }
 
 // reconcileExpired applies resources that became ready without a response: by timeout, or because a
-// resource is subscribed or unsubscribed on demand. If Apply fails, it holds back the listeners
-// that it activated and applies the rest. The caller holds the lock of the stack and has called
-// Checkpoint.
+// resource is subscribed or unsubscribed on demand. If Apply fails, reconcileExpired holds back the
+// new listeners, restarts the waits of the changed clusters and applies the rest. The caller holds
+// the lock of the stack and has called Checkpoint.
 func (s *Source) reconcileExpired(ctx context.Context) {
 	c, err := s.reconcile(ctx)
 	if err == nil {

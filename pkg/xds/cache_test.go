@@ -122,7 +122,7 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	stop()
 	file, err := os.ReadFile(first.cache.Status().Path)
 	if err != nil || bytes.Contains(file, []byte("PRIVATE KEY")) || first.cache.Status().Failure != "" {
-		t.Fatalf("cache status %+v, %v, or the cache has a private key", first.cache.Status(), err)
+		t.Fatalf("cache status %+v, error %v, contains a private key: %t; want no failure and no key", first.cache.Status(), err, bytes.Contains(file, []byte("PRIVATE KEY")))
 	}
 
 	var text bytes.Buffer
@@ -135,7 +135,7 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	if n := strings.Count(text.String(), "resources of the xDS cache are active"); n != 2 || !restarted.cache.Status().InUse || restarted.cache.Status().ReceivedAt.IsZero() {
 		t.Errorf("%d warnings, cache status %+v, want 2 warnings and a cache in use", n, restarted.cache.Status())
 	}
-	// The control plane connects: requests list the cached resources. A response ends their use.
+	// After a connect, the requests list the cached resources. A response ends the use of the cache.
 	ch := restarted.channels[0]
 	restarted.handleEvent(t.Context(), event{channel: ch, opened: true})
 	accepted := map[string]int{}
@@ -147,7 +147,7 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	}
 	respondWith(t, restarted, xdstest.Secret("s", pki.Issue(testpki.Spec{})))
 	if restarted.cache.Status().InUse || len(active.Listeners) != 2 || len(active.Clusters) != 3 {
-		t.Errorf("after the secret: active %+v, cache status %+v", active, restarted.cache.Status())
+		t.Errorf("after the secret: active %+v, cache status %+v; want 2 listeners, 3 clusters and an unused cache", active, restarted.cache.Status())
 	}
 }
 
@@ -162,7 +162,7 @@ func TestUnusableCacheIsIgnored(t *testing.T) {
 	s, active := newTestSource(t, "GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
 	s.applyCacheIfSilent(t.Context())
 	if len(active.Listeners) != 0 || s.cache.Status().InUse || !strings.Contains(s.cache.Status().Failure, "not an xDS cache of this version") || !strings.Contains(text.String(), "cannot use the xDS cache") {
-		t.Errorf("cache status %+v, log %s", s.cache.Status(), text.String())
+		t.Errorf("cache status %+v, log %s; want an unused cache and the reason", s.cache.Status(), text.String())
 	}
 }
 
@@ -176,6 +176,6 @@ func TestIncompleteConfigurationIsNotCached(t *testing.T) {
 	s.saveIfDue() // no listeners were received yet
 	stop()
 	if _, err := os.Stat(s.cache.Status().Path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a configuration without listeners was saved: %v", err)
+		t.Errorf("Stat of the cache file: error %v, want %v", err, fs.ErrNotExist)
 	}
 }

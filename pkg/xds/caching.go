@@ -24,20 +24,20 @@ const (
 	// waits for an incomplete configuration.
 	saveDelay    = 2 * time.Second
 	maxSaveDelay = time.Minute
-	// saveInterval is how often an unchanged configuration is saved, to update its age.
+	// saveInterval is how often an unchanged configuration is saved, to renew its time of receipt.
 	saveInterval = 10 * time.Minute
 )
 
-// cacheLoop is the cache part of the event loop: when to save and when to use the cache. The lock of
-// the stack guards it.
+// cacheLoop is the cache part of the event loop: it decides when to save and when to use the cache.
+// The lock of the stack guards its fields.
 type cacheLoop struct {
 	*cache.Cache // nil: no cache
 
-	received      map[string]bool // types that had a response
+	received      map[string]bool // type URLs that had a response
 	dirtySince    time.Time       // when the first unsaved change arrived; zero: none
 	saveTimer     *time.Timer
 	fallbackTimer *time.Timer
-	loadAttempted bool // a load was attempted, or is not needed
+	loadAttempted bool // the cache was loaded, or is not needed because the control plane responded
 }
 
 // initCache initializes the cache of a Source.
@@ -108,7 +108,9 @@ func (s *Source) allTypesReceived() bool {
 	return true
 }
 
-// saveIfDue saves the accepted resources if it is time.
+// saveIfDue runs when saveTimer fires. It queues a save, but waits up to maxSaveDelay until each
+// subscribed type has had a response. Unchanged resources are saved only while the control plane is
+// connected.
 func (s *Source) saveIfDue() {
 	s.stack.Lock()
 	defer s.stack.Unlock()
@@ -181,7 +183,7 @@ func (s *Source) applyCache(ctx context.Context) {
 	s.reconcileExpired(ctx)
 	s.updateResourceCounts()
 	s.cache.SetInUse(contents)
-	ch.reconnect() // the current stream has not sent the restored versions
+	ch.reconnect() // the requests of a new stream contain the versions of the restored resources
 }
 
 // applyCachedType applies the cached resources of a type. It drops those that are not subscribed or

@@ -34,13 +34,13 @@ type channel struct {
 		at     time.Time
 	}
 
-	lastResponse atomic.Int64 // Unix time of the last response in ns, or of the creation before the first
+	lastResponse atomic.Int64 // Unix time in ns of the last response; until the first, of the creation of the channel
 
 	mu            sync.Mutex
 	queue         []ads.Request     // guarded by mu; requests to send
 	queueSignal   chan struct{}     // capacity 1; receives when queue is not empty
 	status        status.Connection // guarded by mu
-	cancelSession func()            // guarded by mu; ends the session, nil before the first
+	cancelSession func()            // guarded by mu; ends the last session; nil: there was none
 }
 
 // reconnect ends the current session, if any; run starts another.
@@ -63,7 +63,7 @@ type event struct {
 }
 
 // run keeps the stream open until ctx ends. It retries after every failure, including a failure to
-// read a certificate. The active configuration stays meanwhile.
+// read a certificate.
 func (c *channel) run(ctx context.Context) {
 	defer c.dialer.Close()
 	var backoff transport.Backoff

@@ -65,10 +65,10 @@ func TestCSDSClientStatus(t *testing.T) {
 			continue
 		}
 		if received := want == adminv3.ClientResourceStatus_ACKED || name == "Cluster a"; received != (r.GetLastUpdated() != nil) || received != (r.GetVersionInfo() == "1") {
-			t.Errorf("%s: version %q, updated %v", name, r.GetVersionInfo(), r.GetLastUpdated())
+			t.Errorf("%s: version %q, updated %v; want version 1 and a time: %t", name, r.GetVersionInfo(), r.GetLastUpdated(), received)
 		}
 		if rejected := want == adminv3.ClientResourceStatus_NACKED; rejected != (r.GetErrorState().GetDetails() != "" && r.GetErrorState().GetLastUpdateAttempt() != nil) {
-			t.Errorf("%s: error state %v", name, r.GetErrorState())
+			t.Errorf("%s: error state %v, want details and a time: %t", name, r.GetErrorState(), rejected)
 		}
 	}
 	if len(resources) != 11 { // including the cluster "later"
@@ -76,14 +76,14 @@ func TestCSDSClientStatus(t *testing.T) {
 	}
 	c := &clusterv3.Cluster{}
 	if err := resources["Cluster a"].GetXdsConfig().UnmarshalTo(c); err != nil || c.GetEdsClusterConfig().GetServiceName() != "hosts" {
-		t.Errorf("previous version of a rejected resource = %v, %v", c, err)
+		t.Errorf("active version of Cluster a = %v, %v, want the one with endpoints hosts", c, err)
 	}
 	if resources["Listener bad"].GetXdsConfig() != nil || !resources["Cluster control"].GetIsStaticResource() || got.GetNode().GetId() != "test" {
-		t.Errorf("client config = %v", got)
+		t.Errorf("client config = %v, want node test, no body of Listener bad, and Cluster control as static", got)
 	}
 	for name, r := range byName(s.statusSnapshot().ClientConfig(false)) {
 		if r.GetXdsConfig() != nil {
-			t.Errorf("%s has a body although bodies were not requested", name)
+			t.Errorf("%s has a body, want none without contents", name)
 		}
 	}
 }
@@ -103,10 +103,10 @@ func TestCSDSRedactsSecrets(t *testing.T) {
 		t.Errorf("private key = %q, want [redacted]", text)
 	}
 	if chain := m.GetTlsCertificate().GetCertificateChain(); chain.GetInlineString()+string(chain.GetInlineBytes()) == "" {
-		t.Error("the certificate is missing")
+		t.Error("the certificate chain is empty, want it unredacted")
 	}
 	if body := s.channels[0].client.Resources(resource.SecretType)["mine"].Body; !strings.Contains(string(body), "PRIVATE KEY") {
-		t.Error("the redaction changed the resource of the client")
+		t.Error("the secret of the ads.Client has no private key, want it unchanged by the redaction")
 	}
 }
 
@@ -123,7 +123,7 @@ func TestCSDSServer(t *testing.T) {
 		t.Error("second Listen on one path = nil error, want an error")
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
-		t.Errorf("socket mode %v, %v", info, err)
+		t.Errorf("Stat of the socket = %v, %v, want mode %v", info, err, os.ModeSocket|0o600)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -165,7 +165,7 @@ func TestCSDSServer(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := stream.Recv(); err == nil {
-		t.Error("the stream did not end")
+		t.Error("Recv after Serve has returned = nil error, want an error")
 	}
 }
 

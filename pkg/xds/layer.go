@@ -134,7 +134,7 @@ func (s *Source) addStaticResources(static *bootstrap.StaticResources) error {
 	if err := s.state.SetStatic(static, now); err != nil {
 		return err
 	}
-	if _, next := s.state.Reconcile(now); !next.IsZero() { // the first SetFile applies it
+	if _, next := s.state.Reconcile(now); !next.IsZero() { // the first file is applied with the changes
 		s.deadlineTimer.Reset(next.Sub(now))
 	}
 	s.state.Checkpoint()

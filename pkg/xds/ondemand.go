@@ -12,11 +12,12 @@ import (
 // OnDemand reports which resources requests need, for resources that are fetched on first use. It
 // is safe for concurrent use.
 type OnDemand interface {
-	// Requested receives when TakeRequested may return names.
+	// Requested returns a channel that receives when TakeRequested may return names.
 	Requested() <-chan struct{}
 	// TakeRequested returns the names that were requested since its last call.
 	TakeRequested() []string
-	// InUse reports whether the named resource is in use, or was since the last call.
+	// InUse reports whether the named resource is in use, or has been used since the last call for
+	// this name.
 	InUse(name string) bool
 }
 
@@ -26,7 +27,7 @@ const idleChecksPerTimeout = 4
 // onDemandLoop is the on-demand part of the event loop. Its zero value fetches nothing on demand.
 type onDemandLoop struct {
 	clusters, routes <-chan struct{} // immutable; receive when names were requested
-	idleTimer        *time.Timer     // runs while something is subscribed on demand
+	idleTimer        *time.Timer     // runs while an on-demand resource is pending or subscribed
 	idleTimerSet     bool            // idleTimer is set; guarded by the Source's stack
 
 	unsubscribedClusters, unsubscribedRoutes atomic.Int64 // for metrics
@@ -35,7 +36,7 @@ type onDemandLoop struct {
 // onDemandEnabled reports whether resources are fetched on first use.
 func (s *Source) onDemandEnabled() bool { return s.opts.Bootstrap.OnDemand.Idle > 0 }
 
-// startOnDemand enables on-demand loading as configured in the bootstrap.
+// startOnDemand enables on-demand loading, if the bootstrap configures it, and registers its metrics.
 func (s *Source) startOnDemand() {
 	o := &s.onDemand
 	o.idleTimer = time.NewTimer(time.Hour)
@@ -49,14 +50,14 @@ func (s *Source) startOnDemand() {
 	}
 }
 
-// updateUnsubscribedCounts updates the counts of unsubscribed resources. tables reports whether the
+// updateUnsubscribedCounts updates the counts of unsubscribed resources. tablesChanged means that the
 // set of referenced tables may have changed. The caller holds the lock of the stack.
-func (s *Source) updateUnsubscribedCounts(tables bool) {
+func (s *Source) updateUnsubscribedCounts(tablesChanged bool) {
 	if !s.onDemandEnabled() {
 		return
 	}
 	s.onDemand.unsubscribedClusters.Store(int64(s.state.UnsubscribedClusters()))
-	if tables {
+	if tablesChanged {
 		s.onDemand.unsubscribedRoutes.Store(int64(s.state.UnsubscribedTables()))
 	}
 }
@@ -112,8 +113,8 @@ func (s *Source) reconcileOnDemand(ctx context.Context) {
 	s.updateResourceCounts()
 }
 
-// subscribeCached subscribes to the resources of the xDS cache, which were in use when it was
-// saved. The caller holds the lock of the stack.
+// subscribeCached subscribes to resources of the xDS cache, which an earlier process received on
+// demand. The caller holds the lock of the stack.
 func (s *Source) subscribeCached(u ads.Update, now time.Time) {
 	if !s.onDemandEnabled() {
 		return

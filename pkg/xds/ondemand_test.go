@@ -74,9 +74,9 @@ func startOnDemand(t *testing.T, routes bool) (r *rig, clusters, tables *fakeOnD
 	return r, clusters, tables
 }
 
-// hosts returns the active on-demand clusters with their number of hosts, as "c 2", or as
+// clusterStates returns the active on-demand clusters with their number of hosts, as "c 2", or as
 // "c unsubscribed".
-func (r *rig) hosts() (list []string) {
+func (r *rig) clusterStates() (list []string) {
 	synctest.Wait()
 	for _, c := range r.active.Load().Clusters {
 		if !c.OnDemand.Enabled() {
@@ -91,9 +91,9 @@ func (r *rig) hosts() (list []string) {
 	return list
 }
 
-// tables returns the active route tables with their number of virtual hosts, in the format of
-// hosts.
-func (r *rig) tables() (list []string) {
+// tableStates returns the active route tables with their number of virtual hosts, in the format of
+// clusterStates.
+func (r *rig) tableStates() (list []string) {
 	synctest.Wait()
 	for _, t := range r.active.Load().Routes {
 		state := fmt.Sprint(len(t.VirtualHosts))
@@ -126,37 +126,37 @@ func TestOnDemandEndpoints(t *testing.T) {
 		c.expectRequest(resource.ClusterType)
 		c.expectRequest(resource.ListenerType)
 		c.sendAccepted(xdstest.Cluster("a", "ea", "", 0), xdstest.Cluster("b", "eb", "", 0), xdstest.Cluster("c", "", "", 0))
-		checkList(t, "at the start", r.hosts(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
+		checkList(t, "at the start", r.clusterStates(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
 
 		clusters.request("a", "a", "unknown")
 		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea")
-		checkList(t, "before the endpoints", r.hosts(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
+		checkList(t, "before the endpoints", r.clusterStates(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
 		clusters.setInUse("a", true)
 		c.sendAccepted(xdstest.Endpoints("ea", 1, 2))
-		checkList(t, "in use", r.hosts(), "a 2", "b unsubscribed", "c unsubscribed")
+		checkList(t, "in use", r.clusterStates(), "a 2", "b unsubscribed", "c unsubscribed")
 		clusters.request("a")
 		clusters.request("b")
 		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea", "eb")
 		c.sendAccepted(xdstest.Endpoints("eb", 3))
-		checkList(t, "both in use", r.hosts(), "a 2", "b 1", "c unsubscribed")
+		checkList(t, "both in use", r.clusterStates(), "a 2", "b 1", "c unsubscribed")
 
 		time.Sleep(2 * onDemandIdle)
-		checkList(t, "only one in use", r.hosts(), "a 2", "b unsubscribed", "c unsubscribed")
+		checkList(t, "only one in use", r.clusterStates(), "a 2", "b unsubscribed", "c unsubscribed")
 		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea")
 		clusters.setInUse("a", false)
 		time.Sleep(onDemandIdle - time.Second)
-		checkList(t, "before the idle timeout", r.hosts(), "a 2", "b unsubscribed", "c unsubscribed")
+		checkList(t, "before the idle timeout", r.clusterStates(), "a 2", "b unsubscribed", "c unsubscribed")
 		time.Sleep(onDemandIdle)
-		checkList(t, "none in use", r.hosts(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
+		checkList(t, "none in use", r.clusterStates(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
 		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType))
 		if r.source.onDemand.idleTimerSet {
-			t.Error("the idle timer is set although nothing is subscribed")
+			t.Error("the idle timer is set although nothing is subscribed, want it stopped")
 		}
 
 		clusters.request("a")
 		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea")
 		c.sendAccepted(xdstest.Endpoints("ea", 4))
-		checkList(t, "in use again", r.hosts(), "a 1", "b unsubscribed", "c unsubscribed")
+		checkList(t, "in use again", r.clusterStates(), "a 1", "b unsubscribed", "c unsubscribed")
 	})
 }
 
@@ -171,43 +171,43 @@ func TestOnDemandInitialFetchTimeout(t *testing.T) {
 		clusters.setInUse("a", true)
 		clusters.setInUse("b", true)
 		time.Sleep(9 * time.Second)
-		checkList(t, "before", r.hosts(), "a unsubscribed", "b unsubscribed")
+		checkList(t, "before", r.clusterStates(), "a unsubscribed", "b unsubscribed")
 		time.Sleep(2 * time.Second)
-		checkList(t, "after", r.hosts(), "a 0", "b unsubscribed")
+		checkList(t, "after", r.clusterStates(), "a 0", "b unsubscribed")
 		c.sendAccepted(xdstest.Endpoints("ea", 1))
-		checkList(t, "endpoints after the timeout", r.hosts(), "a 1", "b unsubscribed")
+		checkList(t, "endpoints after the timeout", r.clusterStates(), "a 1", "b unsubscribed")
 	})
 }
 
 // TestChangedClusterKeepsSubscription verifies that an update does not change whether a cluster is
-// subscribed. A cluster that was removed returns unsubscribed.
+// subscribed, and that a cluster that is removed and added again is unsubscribed.
 func TestChangedClusterKeepsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)
 		c := r.runAndAccept()
 		sendClusters := func(endpoints string) {
-			c.sendAccepted(xdstest.Cluster("asleep", endpoints, "", 0), xdstest.Cluster("waking", endpoints+"w", "", 0), xdstest.Cluster("awake", endpoints, "", 0))
+			c.sendAccepted(xdstest.Cluster("idle", endpoints, "", 0), xdstest.Cluster("warming", endpoints+"w", "", 0), xdstest.Cluster("used", endpoints, "", 0))
 		}
 		sendClusters("e")
-		clusters.request("awake", "waking")
-		clusters.setInUse("awake", true)
-		clusters.setInUse("waking", true)
+		clusters.request("used", "warming")
+		clusters.setInUse("used", true)
+		clusters.setInUse("warming", true)
 		c.sendAccepted(xdstest.Endpoints("e", 1))
-		checkList(t, "before", r.hosts(), "asleep unsubscribed", "awake 1", "waking unsubscribed")
+		checkList(t, "before", r.clusterStates(), "idle unsubscribed", "used 1", "warming unsubscribed")
 		sendClusters("f")
-		checkList(t, "before the new endpoints", r.hosts(), "asleep unsubscribed", "awake 1", "waking unsubscribed")
+		checkList(t, "before the new endpoints", r.clusterStates(), "idle unsubscribed", "used 1", "warming unsubscribed")
 		c.sendAccepted(xdstest.Endpoints("f", 1, 2), xdstest.Endpoints("fw", 1, 2, 3))
-		checkList(t, "after", r.hosts(), "asleep unsubscribed", "awake 2", "waking 3")
-		c.sendAccepted(xdstest.Cluster("asleep", "f", "", 0))
-		checkList(t, "after the others are removed", r.hosts(), "asleep unsubscribed")
-		clusters.setInUse("awake", false)
+		checkList(t, "after", r.clusterStates(), "idle unsubscribed", "used 2", "warming 3")
+		c.sendAccepted(xdstest.Cluster("idle", "f", "", 0))
+		checkList(t, "after the others are removed", r.clusterStates(), "idle unsubscribed")
+		clusters.setInUse("used", false)
 		sendClusters("f")
-		checkList(t, "after the others return", r.hosts(), "asleep unsubscribed", "awake unsubscribed", "waking unsubscribed")
-		clusters.request("asleep")
+		checkList(t, "after the others return", r.clusterStates(), "idle unsubscribed", "used unsubscribed", "warming unsubscribed")
+		clusters.request("idle")
 		c.sendAccepted(xdstest.Endpoints("f", 1))
-		checkList(t, "after a request for asleep", r.hosts(), "asleep 1", "awake unsubscribed", "waking unsubscribed")
-		clusters.request("awake")
-		checkList(t, "after a request with received endpoints", r.hosts(), "asleep 1", "awake 1", "waking unsubscribed")
+		checkList(t, "after a request for the idle cluster", r.clusterStates(), "idle 1", "used unsubscribed", "warming unsubscribed")
+		clusters.request("used")
+		checkList(t, "after a request with received endpoints", r.clusterStates(), "idle 1", "used 1", "warming unsubscribed")
 	})
 }
 
@@ -222,12 +222,12 @@ func TestOnDemandRoutes(t *testing.T) {
 		if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
 			t.Errorf("listeners %v, want l and m, which do not wait for routes", got)
 		}
-		checkList(t, "at the start", r.tables(), "q unsubscribed", "r unsubscribed")
+		checkList(t, "at the start", r.tableStates(), "q unsubscribed", "r unsubscribed")
 		tables.request("r", "unknown")
 		tables.setInUse("r", true)
 		checkList(t, "subscribed routes", c.nextNames(resource.RouteType), "r")
 		c.sendAccepted(xdstest.Routes("r", "one"))
-		checkList(t, "in use", r.tables(), "q unsubscribed", "r 1")
+		checkList(t, "in use", r.tableStates(), "q unsubscribed", "r 1")
 		for _, table := range r.active.Load().Routes {
 			if table.OnDemand.Wait != onDemandWait {
 				t.Errorf("table %s: OnDemand = %+v, want Wait %v", table.Name, table.OnDemand, onDemandWait)
@@ -236,15 +236,15 @@ func TestOnDemandRoutes(t *testing.T) {
 		tables.request("q")
 		tables.setInUse("q", true)
 		time.Sleep(11 * time.Second)
-		checkList(t, "after the timeout of q", r.tables(), "q 0", "r 1")
+		checkList(t, "after the timeout of q", r.tableStates(), "q 0", "r 1")
 		tables.setInUse("r", false)
 		time.Sleep(2 * onDemandIdle)
-		checkList(t, "r idle", r.tables(), "q 0", "r unsubscribed")
+		checkList(t, "r idle", r.tableStates(), "q 0", "r unsubscribed")
 		tables.request("r")
 		c.sendAccepted(xdstest.Routes("r", "two"))
-		checkList(t, "r in use again", r.tables(), "q 0", "r 1")
+		checkList(t, "r in use again", r.tableStates(), "q 0", "r 1")
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
-		checkList(t, "after a listener is removed", r.tables(), "r 1")
+		checkList(t, "after a listener is removed", r.tableStates(), "r 1")
 		if n := r.source.Status().OnDemand.SubscribedRoutes; n != 1 {
 			t.Errorf("%d subscribed tables, want 1", n)
 		}
@@ -262,9 +262,9 @@ func TestRoutesAreNotOnDemandByDefault(t *testing.T) {
 		}
 		tables.request("r")
 		c.sendAccepted(xdstest.Routes("r", "one"))
-		checkList(t, "after the routes", r.tables(), "r 1")
+		checkList(t, "after the routes", r.tableStates(), "r 1")
 		if d := r.active.Load().Routes[0].OnDemand; d.Enabled() {
-			t.Errorf("the table is on demand: %+v", d)
+			t.Errorf("OnDemand of the table = %+v, want the zero value", d)
 		}
 	})
 }
@@ -279,13 +279,13 @@ func TestOnDemandRequestWhileDisconnected(t *testing.T) {
 		r.nextStream(s).sendAccepted(xdstest.Cluster("a", "ea", "", 0))
 		r.stop[controlAddress]()
 		clusters.request("a")
-		checkList(t, "while disconnected", r.hosts(), "a unsubscribed")
+		checkList(t, "while disconnected", r.clusterStates(), "a unsubscribed")
 		s = r.serve(controlAddress)
 		c := r.nextStream(s)
 		c.expectRequest(resource.ClusterType)
 		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea")
 		c.sendAccepted(xdstest.Endpoints("ea", 1))
-		checkList(t, "after the reconnect", r.hosts(), "a 1")
+		checkList(t, "after the reconnect", r.clusterStates(), "a 1")
 	})
 }
 

@@ -40,8 +40,8 @@ type Options struct {
 	Layers *layers.Stack
 	// Capabilities are the features that resources may use.
 	Capabilities resource.Capabilities
-	// Clusters and Routes report which clusters and route tables, by name, requests need, for the
-	// resources that Bootstrap.OnDemand fetches on first use. nil: it fetches none.
+	// Clusters and Routes report the names of the clusters and route tables that requests need. They
+	// may be nil unless Bootstrap.OnDemand enables on-demand loading.
 	Clusters, Routes OnDemand
 
 	// Loads returns a new reporter of the load of clusters, which its caller owns. nil: the Source
@@ -68,7 +68,7 @@ type Source struct {
 	state         *state.State
 	file          *config.Bootstrap           // bootstrap of the active file; nil before the first SetFile
 	staticJSON    []byte                      // static_resources of the file, as stored in state
-	nameConflicts map[resourceKey]resourceKey // rejected resources, and the resource that something else defines
+	nameConflicts map[resourceKey]resourceKey // from a rejected resource to the resource that something else already defines
 	deadlineTimer *time.Timer                 // fires when a reconcile is due although nothing has arrived
 
 	cache    cacheLoop
@@ -82,7 +82,7 @@ type Source struct {
 	firstConfigLogged bool // logFirstConfig has logged; guarded by stack
 
 	ready        atomic.Bool                               // see Ready
-	activeStatic atomic.Pointer[bootstrap.StaticResources] // of the active file; set with the stack locked
+	activeStatic atomic.Pointer[bootstrap.StaticResources] // static_resources of the active file; set with the stack locked
 }
 
 // New returns a Source and adds it to o.Layers. An error describes an invalid bootstrap.
@@ -141,7 +141,7 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// newChannel completes f and adds it to the channels. The caller has set its name, service and
+// newChannel completes ch and adds it to the channels. The caller has set its name, service and
 // mode, and the secretSource of a channel that serves only secrets.
 func (s *Source) newChannel(ch *channel, types ...ads.Type) *channel {
 	ch.node, ch.dialer = s.boot.Node, s.newDialer(ch.name)
@@ -160,8 +160,8 @@ func (s *Source) newDialer(cluster string) *transport.Dialer {
 
 // Run follows the control plane until ctx ends, and returns when all its goroutines have ended. A
 // control plane that cannot be reached, or whose certificates cannot be read, is not an error: the
-// active configuration stays, and Run retries. Run fails if the address of xds_status cannot be
-// bound.
+// active configuration stays, and Run retries. Run fails if it cannot bind the address of
+// xds_status or if that socket fails later.
 func (s *Source) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

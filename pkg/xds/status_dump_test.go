@@ -78,11 +78,11 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 	}
 	for _, name := range []string{"BootstrapConfigDump", "RoutesConfigDump", "EndpointsConfigDump", "SecretsConfigDump"} {
 		if got[name] == nil || !strings.Contains(text, name) {
-			t.Errorf("%s is missing", name)
+			t.Errorf("the dump has no %s, want one", name)
 		}
 	}
 	if _, text := dump(t, s, status.DumpOptions{}); strings.Contains(text, "EndpointsConfigDump") {
-		t.Error("the dump has endpoints without include_eds")
+		t.Error("the dump without Endpoints has an EndpointsConfigDump, want none")
 	}
 	secrets := &adminv3.SecretsConfigDump{}
 	if err := got["SecretsConfigDump"].UnmarshalTo(secrets); err != nil || len(secrets.GetDynamicActiveSecrets()) != 1 {
@@ -110,10 +110,10 @@ func TestDumpOfOneResource(t *testing.T) {
 	} {
 		m, _ := dump(t, s, status.DumpOptions{Resource: field})
 		if len(m.GetConfigs()) != 1 || m.GetConfigs()[0].GetTypeUrl() != "type.googleapis.com/envoy.admin.v3."+want {
-			t.Errorf("%s: %v", field, m)
+			t.Errorf("dump of %s = %v, want one %s", field, m, want)
 		}
 	}
 	if _, err := s.Dump(status.DumpOptions{Resource: "colors"}); err == nil || !strings.Contains(err.Error(), "dynamic_listeners") {
-		t.Errorf("Dump of an unknown resource = %v", err)
+		t.Errorf("Dump of an unknown resource: error %v, want a list of the valid ones", err)
 	}
 }

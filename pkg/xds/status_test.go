@@ -42,7 +42,7 @@ func TestStatus(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	before := s.Status()
 	if p := before.ControlPlanes[0]; before.Node != "test" || p.Name != "control" || p.Mode != status.ModeDelta || p.Serves != status.ServesAll || p.Connected || !p.Since.IsZero() {
-		t.Errorf("before any event: %+v", before)
+		t.Errorf("status before any event = %+v, want node test and the disconnected delta control plane control", before)
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	s.channels[0].setConnected()
@@ -51,26 +51,26 @@ func TestStatus(t *testing.T) {
 
 	got := s.Status()
 	if p := got.ControlPlanes[0]; !p.Connected || p.Since.IsZero() {
-		t.Errorf("control plane = %+v", p)
+		t.Errorf("control plane = %+v, want connected", p)
 	}
 	clusters := typeOf(t, got, resource.ClusterType)
 	if !clusters.Wildcard || clusters.Resources != 2 || clusters.Accepted == nil || clusters.Rejected == nil || clusters.Rejected.Reason == "" || clusters.Changed.IsZero() {
-		t.Errorf("clusters: %+v", clusters)
+		t.Errorf("status of clusters = %+v, want a wildcard subscription, 2 resources, an ACK and a NACK", clusters)
 	}
 	if len(clusters.RejectedResources) != 1 || clusters.RejectedResources[0].Name != "bad" || clusters.RejectedResources[0].Reason == "" || clusters.RejectedResources[0].Version != "" {
-		t.Errorf("rejected: %+v", clusters.RejectedResources)
+		t.Errorf("rejected clusters = %+v, want bad without a version", clusters.RejectedResources)
 	}
 	if hosts := typeOf(t, got, resource.EndpointType); hosts.Wildcard || hosts.Requested != 2 || hosts.Resources != 1 || !slices.Equal(hosts.Missing, []string{"others"}) {
-		t.Errorf("endpoints: %+v", hosts)
+		t.Errorf("status of endpoints = %+v, want 1 of 2 requested names, others missing", hosts)
 	}
 	if len(got.Warming) != 2 {
-		t.Fatalf("Warming = %+v", got.Warming)
+		t.Fatalf("Warming = %+v, want 2 resources", got.Warming)
 	}
 	if w := got.Warming[0]; w.Name != "later" || !slices.Equal(w.Missing, []string{"endpoints others"}) || w.Until.Sub(w.Since) != time.Minute || w.PreviousActive {
-		t.Errorf("warming cluster = %+v", w)
+		t.Errorf("warming cluster = %+v, want later, which waits a minute for endpoints others", w)
 	}
 	if w := got.Warming[1]; w.Name != "in" || !slices.Equal(w.Missing, []string{"clusters of the first response", "routes table", "secret mine"}) || !w.Until.IsZero() {
-		t.Errorf("warming listener = %+v", w)
+		t.Errorf("warming listener = %+v, want in, which waits for clusters, routes and a secret without a limit", w)
 	}
 	if _, err := json.Marshal(got); err != nil {
 		t.Error(err)
@@ -81,10 +81,10 @@ func TestStatus(t *testing.T) {
 	s.channels[0].setFailed(context.Canceled)
 	got = s.Status()
 	if p := got.ControlPlanes[0]; p.Connected || p.Failure != "context canceled" || p.Attempts != 1 {
-		t.Errorf("control plane = %+v", p)
+		t.Errorf("control plane = %+v, want disconnected after 1 attempt with the failure context canceled", p)
 	}
 	if len(got.Warming) != 1 || !slices.Equal(got.Warming[0].Missing, []string{"secret mine"}) {
-		t.Errorf("Warming = %+v", got.Warming)
+		t.Errorf("Warming = %+v, want one resource, which waits for secret mine", got.Warming)
 	}
 }
 
@@ -95,11 +95,11 @@ func TestRejectedResourceKeepsVersion(t *testing.T) {
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: []byte{0xff}})
 	if got := s.Status(); len(typeOf(t, got, resource.ClusterType).RejectedResources) != 1 || typeOf(t, got, resource.ClusterType).RejectedResources[0].Version != "1" {
-		t.Errorf("rejected: %+v", typeOf(t, got, resource.ClusterType).RejectedResources)
+		t.Errorf("rejected clusters = %+v, want one with the accepted version 1", typeOf(t, got, resource.ClusterType).RejectedResources)
 	}
 	respondWith(t, s, xdstest.Cluster("a", "other hosts", "", 0))
 	if got := s.Status(); len(typeOf(t, got, resource.ClusterType).RejectedResources) != 0 {
-		t.Errorf("still rejected: %+v", typeOf(t, got, resource.ClusterType).RejectedResources)
+		t.Errorf("rejected clusters after a valid version = %+v, want none", typeOf(t, got, resource.ClusterType).RejectedResources)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestReadyWhenFirstListenerIsRejected(t *testing.T) {
 	respondWithoutClusters(t, s)
 	respondWith(t, s, xdstest.Resource{URL: resource.ListenerType, Name: "in", Body: []byte{0xff}})
 	if !s.Ready() {
-		t.Error("not ready because of a rejected listener")
+		t.Error("Ready() = false after the only listener was rejected, want true")
 	}
 }
 
@@ -178,7 +178,7 @@ func TestUnsubscribedResourcesLeaveStatus(t *testing.T) {
 	respondWith(t, s, xdstest.Resource{URL: resource.EndpointType, Name: "first", Body: []byte{0xff}})
 	history := &s.channels[0].history
 	if !history.IsRejected(resource.EndpointType, "first") {
-		t.Fatal("the rejected endpoints are not in the status")
+		t.Fatal("IsRejected = false for rejected endpoints, want true")
 	}
 	respondWith(t, s, xdstest.Cluster("a", "second", "", 0), xdstest.Endpoints("second", 80))
 	// The active version stays until its replacement is complete.

@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestListenerActivatesWithItsCluster verifies that a listener that the control plane sends before
-// any cluster becomes active when the cluster has its endpoints.
+// TestListenerActivatesWithItsCluster verifies that a listener waits for its cluster: it becomes
+// active when the cluster has its endpoints, even if the control plane sent the listener first.
 func TestListenerActivatesWithItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -53,7 +53,7 @@ func TestWarmupEndsWithoutUsableEndpoints(t *testing.T) {
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 			respondWith(t, s, xdstest.Cluster("c", "e", "", 0), xdstest.Listener("l", 80, "r", "", 0), xdstest.Routes("r", "text"))
 			if len(active.Listeners) != 0 || s.Ready() {
-				t.Fatal("the listener does not wait for the endpoints")
+				t.Fatalf("%d active listeners, ready %t before the endpoints; want 0, false", len(active.Listeners), s.Ready())
 			}
 			response.Type, response.Version, response.Nonce = resource.EndpointType, "1", "n"
 			s.handleEvent(t.Context(), event{channel: s.channels[0], response: &response})
@@ -71,8 +71,8 @@ func staticCluster(name string) xdstest.Resource {
 	})}
 }
 
-// withoutClusters returns an applyErr function that rejects clusters with the prefix.
-func withoutClusters(prefix string) func(*config.Snapshot) error {
+// rejectClusters returns an applyErr function that rejects clusters with the prefix.
+func rejectClusters(prefix string) func(*config.Snapshot) error {
 	return func(next *config.Snapshot) error {
 		for _, c := range next.Clusters {
 			if strings.HasPrefix(c.Name, prefix) {
@@ -88,7 +88,7 @@ func withoutClusters(prefix string) func(*config.Snapshot) error {
 func TestPartialUpdateDoesNotEndWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		r.applyErr = withoutClusters("bad")
+		r.applyErr = rejectClusters("bad")
 		c := r.runAndAccept()
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		c.sendAccepted(xdstest.Routes("r", "text"))
@@ -97,7 +97,7 @@ func TestPartialUpdateDoesNotEndWarmup(t *testing.T) {
 			packed = append(packed, &anypb.Any{TypeUrl: res.URL, Value: res.Body})
 		}
 		if got := c.send(resource.ClusterType, packed...).GetErrorDetail().GetMessage(); !strings.HasPrefix(got, "bad: ") {
-			t.Errorf("rejected with %q, want bad", got)
+			t.Errorf("NACK %q, want an error about cluster bad", got)
 		}
 		if got := r.listeners(); len(got) != 0 || r.source.Ready() {
 			t.Errorf("active listeners before the endpoints: %v, ready %t; want none, false", got, r.source.Ready())
@@ -109,12 +109,12 @@ func TestPartialUpdateDoesNotEndWarmup(t *testing.T) {
 	})
 }
 
-// TestFailedClustersDoNotProlongWarmup verifies that the warm-up ends although clusters
-// cannot be applied after their initial_fetch_timeout.
+// TestFailedClustersDoNotProlongWarmup verifies that the warm-up ends although clusters cannot be
+// applied after their initial_fetch_timeout.
 func TestFailedClustersDoNotProlongWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		r.applyErr = withoutClusters("bad")
+		r.applyErr = rejectClusters("bad")
 		c := r.runAndAccept()
 		c.sendAccepted(xdstest.Cluster("bad1", "e", "", 15*time.Second))
 		time.Sleep(time.Second)

@@ -43,7 +43,7 @@ type adminJSON struct {
 type pprofJSON struct {
 	Node     document.Node `key:"."`
 	Debug    bool          `key:"debug" doc:"Serve /debug/pprof on the admin port." example:"true"`
-	Port     uint16        `key:"port_value" doc:"Port of the profiler: absent, or the admin port." example:"9901"`
+	Port     uint16        `key:"port_value" doc:"Port of the profiler. It must be the admin port, which is the default." example:"9901"`
 	Endpoint string        `key:"endpoint" doc:"Address of the profiler." unbuilt:"pprof.endpoint" example:"\"127.0.0.1\""`
 }
 

@@ -106,7 +106,7 @@ type requestNameJSON struct {
 type clusterReader struct {
 	*input
 	tls        tlsReader
-	clusters   *clusterSet     // the result
+	clusters   *clusterSet     // clusters that have been read
 	addresses  map[string]bool // host addresses of the cluster that is being converted
 	managerTLS *config.TLS     // cluster_manager's tls_context; nil: absent or disabled
 }
@@ -175,7 +175,7 @@ func (r *clusterReader) readCluster(j *clusterJSON) {
 	r.clusters.list = append(r.clusters.list, c)
 }
 
-// checkPool warns about connection settings without effect.
+// checkPool reports connection settings that conflict with the pool mode or have no effect.
 func (r *clusterReader) checkPool(j *clusterJSON, c *config.Cluster) {
 	pool := j.Node.Get("connection_pool")
 	if node := pool.Get("connections"); node.Exists() && c.Pool.Mode != config.Multiplex {
@@ -193,7 +193,7 @@ func (r *clusterReader) checkPool(j *clusterJSON, c *config.Cluster) {
 	}
 }
 
-// readTypeAndPolicy converts the type and the load-balancing policy.
+// readTypeAndPolicy converts the type and the load-balancing policy of a cluster.
 func (r *clusterReader) readTypeAndPolicy(j *clusterJSON, c *config.Cluster) {
 	clusterType := j.Type
 	if strings.EqualFold(clusterType, "SIMPLE") {
@@ -269,8 +269,8 @@ func (r *clusterReader) readTLSContext(j *clusterJSON) *config.TLS {
 	return r.managerTLS
 }
 
-// readAutoSNI converts the settings that derive SNI and verification from the request's host. It
-// requires that the TLS and pool settings of the cluster have been converted.
+// readAutoSNI converts the settings that derive SNI and verification from the request's host. It runs
+// after the TLS and pool settings of the cluster have been converted.
 func (r *clusterReader) readAutoSNI(j *clusterJSON, c *config.Cluster) {
 	sni := config.AutoSNI{SendSNI: j.AutoSNI, ValidateSAN: j.AutoVerify, OverrideHeader: strings.ToLower(j.NameHeader)}
 	field := j.Node.Get("override_auto_sni_header")

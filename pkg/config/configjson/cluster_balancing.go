@@ -23,7 +23,7 @@ type lbJSON struct {
 	ActiveRequestBias float64 `key:"active_request_bias" doc:"LB_LEAST_REQUEST: how strongly requests in flight reduce the weight of a host (exponent)." min:"0" max:"100" default:"1" example:"0.5"`
 	MinRingSize       int     `key:"minimum_ring_size" doc:"LB_RINGHASH: minimum number of points on the ring. 0: depends on the number of hosts, from 256 per host (few hosts) to 16 per host (many hosts)." unit:"points" min:"0" max:"8388608" default:"0" example:"65536"`
 	MaxRingSize       int     `key:"maximum_ring_size" doc:"LB_RINGHASH: maximum number of points on the ring; each host has at least one." unit:"points" min:"1" max:"8388608" default:"8388608" example:"131072"`
-	TableSize         int     `key:"table_size" doc:"LB_MAGLEV: table size, a prime number. 0: 65537, or 655373 for more than 16384 hosts." unit:"places" min:"0" max:"5000011" default:"0" example:"5003"`
+	TableSize         int     `key:"table_size" doc:"LB_MAGLEV: table size, a prime number. 0: 65537, or 655373 for more than 16384 hosts." unit:"entries" min:"0" max:"5000011" default:"0" example:"5003"`
 }
 
 type commonLBJSON struct {
@@ -57,7 +57,7 @@ type localityWeightJSON struct {
 	Weight   uint32        `key:"weight" doc:"Weight: the fraction of requests is this number divided by the sum of all weights; it decreases when hosts of the locality fail. 0: no requests." unit:"parts" max:"1000000" default:"1" example:"3"`
 }
 
-// readBalancing converts the load balancing of a cluster. Its hosts have been converted.
+// readBalancing converts the load balancing of a cluster. It runs after readHosts.
 func (r *clusterReader) readBalancing(j *clusterJSON, c *config.Cluster) {
 	c.ChoiceCount, c.ActiveRequestBias = j.LB.ChoiceCount, j.LB.ActiveRequestBias
 	c.MinRingSize, c.MaxRingSize, c.MaglevTableSize = j.LB.MinRingSize, j.LB.MaxRingSize, j.LB.TableSize

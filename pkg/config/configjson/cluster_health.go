@@ -121,8 +121,8 @@ func (r *clusterReader) readHealthCheck(node document.Node, j *healthCheckJSON) 
 	return h
 }
 
-// checkHealthSettings warns about settings that the protocol of the check ignores, and reports an
-// unsupported protocol.
+// checkHealthSettings reports an unsupported protocol and invalid request settings, and warns about
+// settings that the protocol of the check ignores.
 func (r *clusterReader) checkHealthSettings(node document.Node, h *config.HealthCheck) {
 	hostProtocol := config.Protocol(h.Protocol)
 	if h.Protocol == config.CheckGRPC {

@@ -18,13 +18,13 @@ type originalDstJSON struct {
 
 type originalDstLBJSON struct {
 	Node       document.Node `key:"."`
-	UseHeader  bool          `key:"use_header" doc:"Send requests that have the header header_name to the ip:port in it instead of their original destination. Clients that can set the header can reach any address that Weft can reach: enable it for trusted clients only." example:"true"`
+	UseHeader  bool          `key:"use_header" doc:"Send a request that has the header header_name to the ip:port in that header, instead of its original destination. Clients that can set the header can reach any address that Weft can reach: enable it for trusted clients only." example:"true"`
 	HeaderName string        `key:"header_name" doc:"Name of the header; for RPC, of the attachment." default:"x-envoy-original-dst-host" example:"\"x-dst\""`
 	Port       uint16        `key:"upstream_port_override" doc:"Port that replaces the port of the original destination. 0: no replacement." max:"65535" default:"0" example:"8080"`
 }
 
-// readOriginalDst converts the settings of a ClusterOriginalDst. It runs last, after the other keys
-// have set the hosts.
+// readOriginalDst converts the settings of a ClusterOriginalDst. It runs after the readers of hosts,
+// balancing and health checks, whose results do not apply to such a cluster.
 func (r *clusterReader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 	c.Mark = r.parseMark(j.Mark)
 	policy := j.Node.Get("lb_type")

@@ -24,8 +24,8 @@ func newClusterSet(report *document.Report) *clusterSet {
 	return &clusterSet{report: report, byName: map[string]*config.Cluster{}, static: map[string]bool{}}
 }
 
-// resolve checks that a cluster exists. It returns the name as stored in the cluster, so that
-// all references share one string.
+// resolve reports a name that is not a cluster of cluster_manager. It returns the name as stored in
+// the cluster, so that all references share one string.
 func (s *clusterSet) resolve(n document.Node, key, name string) string {
 	if name == "" {
 		return "" // already reported
@@ -46,8 +46,8 @@ func (s *clusterSet) names() []string {
 	return names
 }
 
-// checkName reports name, with the given severity, if cluster_manager and static_resources do not
-// define it. "" means no cluster.
+// checkName reports name, with the given severity, if neither cluster_manager nor static_resources
+// defines it. "" means no cluster.
 func (s *clusterSet) checkName(node document.Node, name string, severity document.Severity) {
 	if name == "" || s.byName[name] != nil || s.static[name] {
 		return

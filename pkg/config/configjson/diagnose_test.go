@@ -7,8 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// TestDiagnosePosition verifies that Diagnose returns the position of the
-// innermost existing value.
+// TestDiagnosePosition verifies that Diagnose returns the position of the innermost existing value.
 func TestDiagnosePosition(t *testing.T) {
 	const text = `node: {id: a}
 static_resources:

@@ -8,9 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// maxComparedRoutes limits how many earlier routes each route is compared with. The linter compares
-// it with the first routes of the virtual host, because a catch-all route there hides the most
-// routes.
+// maxComparedRoutes limits how many earlier routes of its virtual host each route is compared with:
+// the first ones, because a catch-all route there hides the most routes.
 const maxComparedRoutes = 1000
 
 // linter warns about settings that are probably mistakes.

@@ -49,7 +49,7 @@ type acceptRateJSON struct {
 	Burst     int           `key:"burst" doc:"Maximum burst of accepted connections after a pause. Absent: the connections of one second." unit:"connections" min:"0" max:"1000000" example:"1000"`
 }
 
-// listenerReader reads the listeners. The clusters and the route tables have been read.
+// listenerReader reads the listeners. It runs after the readers of clusters and route tables.
 type listenerReader struct {
 	*input
 	tls      tlsReader

@@ -13,9 +13,9 @@ import (
 type Options struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool
-	// Lint adds warnings of valid settings that are probably mistakes.
+	// Lint adds warnings about valid settings that are probably mistakes.
 	Lint bool
-	// Env returns the values of ${NAME}; nil: os.LookupEnv.
+	// Env looks up the variables in ${NAME}; nil: os.LookupEnv.
 	Env document.Lookup
 	// Files provides the file and its directories; nil: the operating system.
 	Files Files
@@ -63,16 +63,16 @@ func Load(path string, caps Capabilities, o Options) (*config.Snapshot, document
 	return f.snapshot(), diags
 }
 
-// Parse converts data, the contents of the file name. It reads the directories that the file refers
-// to from o.Files, relative to the working directory or, if they do not exist there, to the
-// directory of name.
+// Parse is Load for data that the caller has read; name is the file name for diagnostics. Parse reads
+// the files and directories that data refers to from o.Files. Their paths are relative to the working
+// directory or, if they cannot be read there, to the directory of name.
 func Parse(name string, data []byte, caps Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
 	r := newReader(name, caps, o)
 	f := r.read(data)
 	return f.snapshot(), r.report.Diagnostics()
 }
 
-// Open is Load for callers that also print the documents. A File keeps the documents in memory.
+// Open is Load for callers that also print the documents, which the File keeps in memory.
 func Open(path string, caps Capabilities, o Options) (*File, document.Diagnostics) {
 	r := newReader(path, caps, o)
 	data, err := r.files.ReadFile(path)

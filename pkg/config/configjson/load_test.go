@@ -436,7 +436,7 @@ func TestBigFileMemory(t *testing.T) {
 	data := bigFile(clusters)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	s, err := parseErr("big.json", data)
+	s, err := parseConfig("big.json", data)
 	runtime.ReadMemStats(&after)
 	if s == nil {
 		t.Fatal(err)

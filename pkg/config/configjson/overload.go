@@ -9,7 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// minTimerScale is the default fraction of an idle timeout that reduce_timeouts keeps.
+// minTimerScale is the fraction of the idle timeout that remains when reduce_timeouts takes full
+// effect, if the action sets no timer.
 const minTimerScale = 0.1
 
 // envoyConnectionsMonitor is Envoy's name of config.MonitorConnections.
@@ -102,8 +103,8 @@ type overloadReader struct {
 	out *config.Overload // nil: absent
 }
 
-// read converts the overload_manager of the file or of its server. j is nil if it is absent; node
-// contains it.
+// read converts the overload_manager of the file or of its server. node is its value; j is nil if it
+// is absent.
 func (r *overloadReader) read(node document.Node, j *overloadJSON) {
 	if j == nil {
 		return

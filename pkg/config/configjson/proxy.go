@@ -24,9 +24,9 @@ type proxyJSON struct {
 	Name       string        `key:"name" doc:"Name of the filter." noeffect:"true" example:"\"proxy\""`
 }
 
-// extendJSON is extend_config: the fields of config.HTTP1Options and config.RPCOptions, and
-// settings of other protocols. A test compares its defaults with those of
-// config.DefaultHTTP1Options and config.DefaultRPCOptions.
+// extendJSON is extend_config, with the settings of config.HTTP1Options, config.HTTP2Options and
+// config.RPCOptions. A test compares its defaults with those of config.DefaultHTTP1Options and
+// config.DefaultRPCOptions.
 type extendJSON struct {
 	Node                     document.Node        `key:"."`
 	MaxRequestLineSize       int                  `key:"max_request_line_size" doc:"Maximum length of the request line; longer ones get 414." unit:"bytes" min:"256" max:"1048576" default:"8192" example:"4096"`
@@ -123,7 +123,7 @@ func (r *listenerReader) readProxy(j *proxyJSON) *config.Proxy {
 	if e.XForwarded == "keep" {
 		p.HTTP1.XForwarded = config.ForwardedKeep
 	}
-	// These settings mean that the client is a trusted proxy and its X-Forwarded-Proto is kept.
+	// Trust X-Forwarded-Proto if the client is a trusted proxy and its headers are kept.
 	p.ForwardedScheme = p.HTTP1.XFFClientIndex > 0 && (p.HTTP1.XForwarded == config.ForwardedKeep || p.HTTP1.XForwarded == config.ForwardedAppend)
 	for _, value := range []struct{ key, text string }{{"via", e.Via}, {"server_name", e.ServerName}} {
 		if strings.ContainsAny(value.text, "\r\n\x00") {
@@ -190,7 +190,7 @@ func readRPCOptions(e *extendJSON) config.RPCOptions {
 	return o
 }
 
-// readClientCert converts the keys of clientCertJSON.
+// readClientCert converts the keys for X-Forwarded-Client-Cert.
 func (r *listenerReader) readClientCert(e *extendJSON) config.XFCC {
 	c := config.XFCC{Mode: config.XFCCMode(e.ForwardClientCert)}
 	if c.Mode == "SANITIZE" {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// referencePage is a page of docs/reference. It holds the sections of the configuration whose path
-// begins with one of paths; the longest path of all pages decides.
+// referencePage is a page of docs/reference. A section of the configuration is on the page that has
+// the longest prefix of the path of the section.
 type referencePage struct {
 	name  string // file name
 	title string
@@ -28,7 +28,7 @@ func referencePages() []referencePage {
 			[]string{"servers[].listeners[]"},
 		},
 		{
-			"network-filters.md", "network filters", "This page lists the keys of the network filters `proxy`, `tcp_proxy` and `udp_proxy`, which stand in `filters` of a filter chain. `proxy` reads requests; its `extend_config` sets the limits and timeouts of protocols. [The list of filters](../filters/README.md) has all filters.",
+			"network-filters.md", "network filters", "This page lists the keys of the network filters `proxy`, `tcp_proxy` and `udp_proxy`, the elements of `filters` in a filter chain. `proxy` reads requests; its `extend_config` sets the limits and timeouts of protocols. [The list of filters](../filters/README.md) has all filters.",
 			[]string{chains + ".filters[]"},
 		},
 		{
@@ -127,12 +127,12 @@ explains how the file is put together. ` + "`weft schema`" + ` prints the same a
 The settings of stream filters are on [their own pages](../filters/README.md).
 
 A heading such as ` + "`servers[].listeners[]`" + ` is the path of the keys: ` + "`[]`" + ` stands for every element of a
-list. A name in parentheses is the ` + "`type`" + ` next to a ` + "`config`" + `. Objects that can occur in several
+list. A name in parentheses is the ` + "`type`" + ` of the object that contains ` + "`config`" + `. Objects that can occur in several
 places, such as ` + "`tls_context`" + `, have one table; the column "value" links to it.
 
 - **Required.** Weft rejects a file without the key.
 - **Accepted, no effect.** The key is known and does nothing. Weft warns.
-- *Not supported yet.* Weft rejects the key unless its value switches it off.
+- *Not supported yet.* Weft rejects the key unless its value disables the feature.
 - Two names in one row are two spellings of the same key.
 - An empty default means that the key is absent; the column "meaning" says what that does.
 `
@@ -164,7 +164,7 @@ func anchor(title string) string {
 	return strings.ReplaceAll(title, " ", "-")
 }
 
-// linkPages returns the text of a page in docs/reference with links for the pages that it names.
+// linkPages replaces names of documentation pages in text, a page of docs/reference, with links.
 func linkPages(text string) string {
 	return regexp.MustCompile(`\bdocs/([a-z]+(?:/README)?\.md)`).ReplaceAllString(text, "[$1](../$1)")
 }

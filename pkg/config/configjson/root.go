@@ -63,7 +63,7 @@ type serverJSON struct {
 }
 
 // reader reads one file: it runs the readers of the sections so that each runs after the readers
-// whose results it needs. One goroutine uses it.
+// whose results it needs. It is not safe for concurrent use.
 type reader struct {
 	*input
 	tls      tlsReader
@@ -137,7 +137,8 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 	checker.enableOutlierDetection()
 }
 
-// findExternalClusters finds the clusters outside cluster_manager.
+// findExternalClusters records the static clusters, and whether a control plane or a registry may add
+// clusters.
 func (r *reader) findExternalClusters(j *rootJSON) {
 	r.clusters.dynamic = r.snapshot.Dubbo.Enable || r.envoyMember(j.DynamicResources, "cds_config").Exists()
 	for c := range j.StaticResources.Get("clusters").All() {

@@ -66,19 +66,19 @@ type table struct {
 	filters          []routeFilter
 	node             document.Node
 	routes           []document.Node // nodes of the routes of all virtual hosts, in order
-	failed           bool            // an error was reported
+	failed           bool            // an error was reported while the table was read
 
 	// The following fields come from the listeners that use the table.
 	usedFilters map[string]bool // names of the stream filters
 	protocols   []config.Protocol
 }
 
-// routeReader reads the route tables. The clusters have been read.
+// routeReader reads the route tables. It runs after the reader of clusters.
 type routeReader struct {
 	*input
 	clusters *clusterSet
 	filters  *filterReader
-	tables   map[string]*table    // the keys are their names
+	tables   map[string]*table    // by name
 	out      []*config.RouteTable // in the order of the file
 }
 

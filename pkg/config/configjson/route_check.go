@@ -33,8 +33,8 @@ type routeChecker struct {
 	proxies  []proxyNode
 }
 
-// check runs after all tables are converted. It checks that the tables of the proxies exist
-// and fit their protocols, and warns about per-route settings for filters that no listener of the
+// check runs after all tables are converted. It reports missing tables and tables that do not fit the
+// protocols of their proxies. It warns about per-route settings for filters that no listener of the
 // table has.
 func (r *routeChecker) check() {
 	names := slices.Sorted(maps.Keys(r.routes.tables))
@@ -94,8 +94,8 @@ func (r *routeChecker) checkTranslation(p *config.Proxy, t *table) {
 	}
 }
 
-// checkTranslatable reports an error if requests of none of the protocols in downstream can be sent
-// in upstream.
+// checkTranslatable reports an error, whose text ends with suffix, if requests of none of the
+// protocols in downstream can be sent in upstream.
 func (r *routeChecker) checkTranslatable(node document.Node, downstream []config.Protocol, upstream config.Protocol, suffix string) {
 	if slices.ContainsFunc(downstream, func(d config.Protocol) bool { return d == config.Auto || d.CanSendAs(upstream) }) {
 		return
@@ -170,9 +170,9 @@ func routeClusters(f *config.Forward) []string {
 	return names
 }
 
-// checkRPCTable checks the routes of a table that only RPC protocols use. A setting that exists
-// only in HTTP is an error, or a warning if it merely has no effect. If HTTP proxies also use the
-// table, a route may be meant for them.
+// checkRPCTable checks the routes of a table that only RPC protocols use. A setting that exists only
+// in HTTP is an error, or a warning if it merely has no effect. Tables of HTTP proxies are skipped,
+// because such settings may be for their requests.
 func (r *routeChecker) checkRPCTable(t *table) {
 	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
 		return
@@ -180,7 +180,7 @@ func (r *routeChecker) checkRPCTable(t *table) {
 	index := 0
 	for _, v := range t.model.VirtualHosts {
 		for _, domain := range v.Domains {
-			if unreachable(t, domain) {
+			if isUnreachable(t, domain) {
 				r.report.Warnf(t.domains[domain], "no request matches %q: %s requests have a service without a version, and no port", domain, joinProtocols(t.protocols))
 			}
 		}
@@ -201,9 +201,9 @@ const (
 	httpPort = "80" // a domain with this port matches an authority without a port
 )
 
-// unreachable reports whether no call can match a domain because of its port. It ignores a domain
-// that the table also contains without the port: control planes write both "x" and "x:20880".
-func unreachable(t *table, domain string) bool {
+// isUnreachable reports whether no call can match a domain because of its port. It returns false if
+// the table also contains the domain without the port: control planes write both "x" and "x:20880".
+func isUnreachable(t *table, domain string) bool {
 	host, port, _ := strings.Cut(domain, ":")
 	return port != "" && port != anyPort && port != httpPort && !t.domains[host].Exists() && !t.domains[host+":"+anyPort].Exists()
 }

@@ -15,9 +15,9 @@ type outlierFilter struct {
 	detection *config.OutlierDetection
 }
 
-// enableOutlierDetection configures outlier detection for the clusters of a listener's routes as
-// the listener's filters request it. It does not change a cluster with its own outlier_detection.
-// If two listeners request different settings, those of the first listener apply.
+// enableOutlierDetection configures outlier detection for the clusters of routes whose listener has a
+// filter with an outlier policy. It does not change a cluster with its own outlier_detection. If two
+// listeners request different settings, those of the first listener apply.
 func (r *routeChecker) enableOutlierDetection() {
 	explicit := map[*config.Cluster]bool{}
 	for _, c := range r.clusters.list {

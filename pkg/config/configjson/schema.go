@@ -67,8 +67,8 @@ func (c Capabilities) addChoices(v document.Variants) {
 	add(choiceRegistry, c.DubboRegistries...)
 }
 
-// requiredMembers is the member of the schema that requires servers or, for an Envoy bootstrap,
-// resources.
+// requiredMembers is the member of the schema that requires servers or, in an Envoy bootstrap,
+// static_resources or dynamic_resources.
 const requiredMembers = `  "anyOf": [{"required": ["servers"]}, {"required": ["static_resources"]}, {"required": ["dynamic_resources"]},
     {"required": ["staticResources"]}, {"required": ["dynamicResources"]}],
 `

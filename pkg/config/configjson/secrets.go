@@ -32,7 +32,7 @@ func (m *secretMarker) mark(n document.Node) {
 		secrets = secrets || m.isSecret(member.Key())
 	}
 	if secrets {
-		d := document.NewDecoder(&document.Report{}) // this Report is discarded: its errors are about the other members
+		d := document.NewDecoder(&document.Report{}) // discard the Report: its errors concern the other members
 		d.Decode(n, &secretFieldsJSON{})
 	}
 }

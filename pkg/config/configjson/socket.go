@@ -51,7 +51,7 @@ func (in *input) parseMark(node document.Node) int {
 	return int(n)
 }
 
-// readSocket converts the socket options of a cluster. Its hosts have been converted.
+// readSocket converts the socket options of a cluster. It runs after readHosts.
 func (r *clusterReader) readSocket(j *clusterJSON, c *config.Cluster) {
 	c.Socket.KeepAlive = convertTCPKeepAlive(j.Connections.KeepAlive)
 	source := j.BindConfig.Source

@@ -26,12 +26,12 @@ type chainJSON struct {
 }
 
 // filterReader reads the settings of stream filters and connection filters, whose keys the filters
-// define. The clusters have been read.
+// define. It runs after the reader of clusters.
 type filterReader struct {
 	*input
 	clusters   *clusterSet
 	factories  map[string]*filter.StreamFilterFactory // the supported stream filters
-	references []document.Reference                   // in the settings that are being decoded
+	references []document.Reference                   // references in the settings that are being decoded
 }
 
 func newFilterReader(in *input, clusters *clusterSet) *filterReader {
@@ -106,9 +106,8 @@ func (r *filterReader) readRouteFilters(j *routeJSON) map[string]any {
 	return out
 }
 
-// decode decodes the settings of a filter and reports unknown clusters in their keys with the tag
-// refers:"cluster". It returns the result of Decode: an unknown cluster does not make the settings
-// invalid.
+// decode decodes the settings of a filter and reports unknown clusters in keys with the tag
+// refers:"cluster". It returns the result of Decode, which does not depend on unknown clusters.
 func (r *filterReader) decode(settings document.Node, target any) bool {
 	r.references = r.references[:0]
 	ok := r.decoder.Decode(settings, target)
@@ -123,8 +122,8 @@ func (r *filterReader) decode(settings document.Node, target any) bool {
 	return ok
 }
 
-// indexChains returns the named chains of stream filters; the keys are their names. Their filters
-// are converted with the listener of the same name.
+// indexChains returns the named chains of stream filters by name. The listenerReader converts the
+// filters of a chain with the listener of the same name.
 func (r *filterReader) indexChains(list []chainJSON) map[string]*chainJSON {
 	out := make(map[string]*chainJSON, len(list))
 	for i := range list {

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// tlsJSON is tls_context, of listeners and of clusters. A warning reports a setting that has no
-// effect on one of the two sides.
+// tlsJSON is tls_context, of listeners and of clusters. warnIneffective warns about settings that
+// have no effect on the side of the tls_context.
 type tlsJSON struct {
 	Node              document.Node  `key:"."`
 	Status            bool           `key:"status" doc:"Whether TLS is enabled." example:"true"`
@@ -70,7 +70,7 @@ const (
 // tlsReader reads every tls_context.
 type tlsReader struct{ *input }
 
-// readContext converts a tls_context; nil if it is absent or disabled.
+// readContext converts a tls_context. It returns nil if the tls_context is absent or disabled.
 func (r *tlsReader) readContext(j *tlsJSON, side tlsSide) *config.TLS {
 	if j == nil || !j.Status {
 		r.warnMissingStatus(j)
@@ -170,8 +170,7 @@ func (r *tlsReader) readCipherSuites(j *tlsJSON, t *config.TLS) {
 	}
 }
 
-// checkVersions checks the versions against each other. The names of the versions sort in version
-// order.
+// checkVersions checks the TLS versions, whose names sort in version order.
 func (r *tlsReader) checkVersions(j *tlsJSON, t *config.TLS) {
 	lowest, highest := t.MinVersion, t.MaxVersion
 	if lowest == "" {
@@ -245,7 +244,7 @@ func (r *tlsReader) warnIneffective(j *tlsJSON, side tlsSide) {
 	}
 }
 
-// checkCredentials loads the files of t to report unusable ones.
+// checkCredentials loads the certificates and keys of t, and reports unusable ones.
 func (r *tlsReader) checkCredentials(j *tlsJSON, t *config.TLS, side tlsSide) {
 	c, err := stream.NewTLSContext(t, nil)
 	if err == nil {

@@ -124,9 +124,8 @@ func TestWeakTLSSettingsWarn(t *testing.T) {
 	}
 }
 
-// TestCertificatePathRelativeToFile verifies that relative certificate
-// paths refer to the working directory first, as in MOSN, and then to the directory of the
-// configuration.
+// TestCertificatePathRelativeToFile verifies that relative certificate paths refer to the working
+// directory first, as in MOSN, and then to the directory of the configuration.
 func TestCertificatePathRelativeToFile(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{})

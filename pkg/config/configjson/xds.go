@@ -33,7 +33,7 @@ type xdsReader struct {
 	out config.Bootstrap
 }
 
-// read copies the control plane configuration of the file; package xds parses it.
+// read copies the control plane configuration of the file as JSON, which package xds parses.
 func (r *xdsReader) read(j *rootJSON) config.Bootstrap {
 	for _, n := range []document.Node{j.DynamicResources, j.StaticResources, j.LayeredRuntime, j.EnvoyNode} {
 		if hasMembers(n) && !r.capabilities.XDS {
@@ -60,8 +60,8 @@ func (r *xdsReader) read(j *rootJSON) config.Bootstrap {
 	return r.out
 }
 
-// hasMembers reports whether an object has members. Members may be empty, since presence is
-// significant in a protobuf message, as in ads: {}.
+// hasMembers reports whether an object has members, even empty ones: in a protobuf message such as
+// {"ads": {}}, their presence is significant.
 func hasMembers(n document.Node) bool { return n.Len() > 0 }
 
 // rawJSON returns an object as JSON, or nil if it has no members.
@@ -100,7 +100,7 @@ func (r *xdsReader) readStatus(j *rootJSON) {
 	default:
 		address := numericHost(socketPath(s.Address))
 		if !config.IsUnixSocket(address) || address[0] == '@' { // any process may connect to an abstract socket
-			if node, err := netip.ParseAddrPort(address); err != nil || node.Port() == 0 || !node.Addr().Unmap().IsLoopback() {
+			if addrPort, err := netip.ParseAddrPort(address); err != nil || addrPort.Port() == 0 || !addrPort.Addr().Unmap().IsLoopback() {
 				r.report.Errorf(s.Node.Get("address").Or(s.Node), "found %q, expected ip:port of a loopback address, or the path of a unix socket", s.Address)
 			}
 		}

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Value is a value of a document that a program builds, for example from a message of another
-// format. Build converts it to a document. One goroutine uses a Value. Several objects and lists
-// may share a Value, but a Value must not contain itself. A nil Value is an absent value: it has no
-// text and no members.
+// Value is a value of a document that a program builds, for example from a protobuf message. Build
+// converts it to a document. A Value is not safe for concurrent use. Several objects and lists may
+// share a Value, but a Value must not contain itself. A nil Value is an absent value: it has no text
+// and no members.
 type Value struct {
 	kind    Kind
 	text    string // of a string, number or boolean
@@ -171,8 +171,9 @@ func (v *Value) measure() (values, size int) {
 	return values, size
 }
 
-// addValue appends v and its members. e contains its key. It writes the texts to the source, with a
-// byte after each so that no two positions are equal. It returns false if v is nested too deeply.
+// addValue appends an entry for v, whose key e contains, and entries for its members. It writes each
+// text and one separator byte to d.src, so that no two values have the same position. It returns
+// false if v is nested too deeply.
 func (d *Document) addValue(parent uint32, e entry, v *Value, depth int) bool {
 	e.offset, e.kind = uint32(len(d.src)), v.kind //nolint:gosec // documents are smaller than 4 GiB
 	if v.kind != Object && v.kind != Array {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Decoder fills structs from nodes by their field tags. One goroutine uses it. It caches the types
-// that it has compiled, so one Decoder should decode all documents of a configuration.
+// Decoder fills structs from nodes by their field tags. It is not safe for concurrent use. It caches
+// compiled struct types, so one Decoder should decode all documents of a configuration.
 type Decoder struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool
@@ -17,8 +17,8 @@ type Decoder struct {
 	// messages. Without it, such a key counts as absent.
 	EmptyIsSet bool
 	// OnReference is called for every name in a key with a refers tag, in document order. It should
-	// only collect them: an error that it reports counts as an error of the struct, whose Validate
-	// is then not called. If OnReference is nil, names are not checked.
+	// only collect the names: if it reports an error, the Decoder does not call Validate of the
+	// struct. If OnReference is nil, names are not checked.
 	OnReference func(Reference)
 
 	report *Report
@@ -33,9 +33,9 @@ func NewDecoder(r *Report) *Decoder {
 // Reference is the name of an object in a key with a refers tag.
 type Reference struct {
 	Node     Node     // the value or, in a map, the member that has the name as its key
-	Kind     string   // of the object, as in the tag: "cluster"
+	Kind     string   // type of the object, as in the tag: "cluster"
 	Name     string   // may be ""
-	Severity Severity // of an unknown name
+	Severity Severity // severity of the diagnostic if the name is unknown
 }
 
 // KeyError is an error of a Validate method about one key.
@@ -71,7 +71,7 @@ func (d *Decoder) decodeValue(n Node, v reflect.Value, k *Key) {
 		n.markSecret()
 	}
 	switch kind := n.Kind(); {
-	case kind == Invalid && n.d != nil: // the parser reported it
+	case kind == Invalid && n.d != nil: // the parser has reported the problem
 		return
 	case t == nodeType:
 		d.captureNode(n, v, k)
@@ -219,7 +219,7 @@ func (d *Decoder) setDefault(field reflect.Value, k *Key) {
 	switch {
 	case k.HasDefault:
 		k.setText(field, k.Default)
-	case k.object:
+	case k.isObject:
 		d.decodeObject(Node{}, field)
 	}
 }
@@ -261,7 +261,7 @@ func (d *Decoder) decodeList(n Node, v reflect.Value, k *Key) {
 	v.Set(list)
 }
 
-// unwrap returns the member of an object with a name and reports all other members.
+// unwrap returns the member of an object with a name and reports all other members as unknown keys.
 func (d *Decoder) unwrap(n Node, name string) Node {
 	severity := Error
 	if d.Lenient {
@@ -299,13 +299,13 @@ func (d *Decoder) decodeMap(n Node, v reflect.Value, k *Key) {
 		return
 	}
 	elementKey := k
-	if k.Refers != "" { // the keys are the names
+	if k.RefersTo != "" { // the keys of the map are references, its values are not
 		valueKey := *k
-		valueKey.Refers, elementKey = "", &valueKey
+		valueKey.RefersTo, elementKey = "", &valueKey
 	}
 	m := reflect.MakeMapWithSize(v.Type(), n.Len())
 	for member := range n.All() {
-		if k.Refers != "" {
+		if k.RefersTo != "" {
 			d.reportReference(member, member.Key(), k)
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
@@ -315,16 +315,16 @@ func (d *Decoder) decodeMap(n Node, v reflect.Value, k *Key) {
 	v.Set(m)
 }
 
-// reportReference passes a name in k, which refers to objects, to OnReference.
+// reportReference passes a name that was found under k to OnReference.
 func (d *Decoder) reportReference(n Node, name string, k *Key) {
 	if d.OnReference == nil {
 		return
 	}
 	severity := Error
-	if k.RefersWarn {
+	if k.UnknownRefIsWarning {
 		severity = Warning
 	}
-	d.OnReference(Reference{Node: n, Kind: k.Refers, Name: name, Severity: severity})
+	d.OnReference(Reference{Node: n, Kind: k.RefersTo, Name: name, Severity: severity})
 }
 
 func (d *Decoder) structInfo(t reflect.Type) *structInfo {

@@ -6,7 +6,8 @@
 // A document is processed in steps. Parse (json.go, yaml.go) builds a tree of nodes and expands
 // ${ENV} (env.go). Build (build.go) builds the same tree from a Value, which a program fills.
 // Decoder.Decode (decode.go, scalar.go) fills structs. Report (report.go) collects every problem of
-// these steps. Reading stops early only if the nesting of the brackets is broken.
+// these steps. Parsing continues after a problem unless the rest cannot be read, for example after
+// a bracket or string that is not closed.
 //
 // # Field tags
 //
@@ -20,30 +21,32 @@
 //	unit:"…"            the unit of a number. With "bytes" the field also accepts
 //	                    "64KB".
 //	default:"…"         the value of an absent key, as text: set by Decode. A
-//	                    field without it keeps its value.
+//	                    field without a default tag keeps its value.
 //	example:"…"         a value as written in a JSON file: 100, "10s", [1,2].
 //	enum:"a|b"          the accepted strings, in any case; the field gets the
 //	                    spelling of the tag. On an integer field, words for
 //	                    numbers: enum:"auto=0".
-//	min:"1" max:"128"   inclusive bounds of a number or a duration. Without them
-//	                    the type bounds a number; durations cannot be negative.
+//	min:"1" max:"128"   inclusive bounds of a number or a duration. A number
+//	                    without them may have any value of its Go type; a
+//	                    duration without min cannot be negative.
 //	required:"true"     absence is an error.
 //	numeral:"true"      an integer may be written as a string: "4".
 //	accept:"bool|string" the kinds that a Node field accepts.
 //	variant:"name"      for a Node field: its content depends on the sibling
 //	                    member "type" or "name"; see Variants.
-//	choice:"name"       for a string: the names of these Variants; see Key.Choice.
-//	within:"name"       for a list: it may also be the only member, with this
-//	                    name, of an object.
+//	choice:"name"       for a string: one of the names in Variants["name"]; see
+//	                    Key.VariantNames.
+//	within:"name"       for a list: {"name": […]} is accepted as well.
 //	secret:"true"       never printed: see Redact.
 //	refers:"cluster"    the value is the name of a cluster; of a list, each element;
-//	                    of a map, each key. "cluster,warn" says that the owner of
-//	                    the key works without the cluster; see Decoder.OnReference.
+//	                    of a map, each key. With "cluster,warn", an unknown cluster
+//	                    is a warning, not an error; see Decoder.OnReference.
 //	blank:"true"        for an object: "" means absent, as in older files.
-//	noeffect:"why"      accepted for old files and ignored: a warning that gives
-//	                    the reason; "true" for no reason.
-//	unbuilt:"name"      defined, but not supported yet: an error with that name
-//	                    unless the value disables the feature (see Node.IsDisabled).
+//	noeffect:"why"      the key is accepted for old files and ignored. Decode warns
+//	                    with this reason, or without one if the tag is "true".
+//	unbuilt:"feature"   the key is not supported yet: Decode reports an error with
+//	                    this name unless the value disables the feature (see
+//	                    Node.IsDisabled).
 //	since:"0.2"         the version that introduced the key, for the tables.
 //
 // Field types: string, bool, integers, floats, time.Duration (written as Go durations), structs,
@@ -59,8 +62,8 @@
 // them retained) for a file of 14.7 MB with 10,000 clusters, 20,000 hosts and 50,000 routes, before
 // decoding. The tree of this package takes 28 bytes per value. Line numbers and key paths are
 // computed when a diagnostic needs them, and only one struct of a Stream exists at a time. The
-// tests use hujson as an independent reference for which documents are accepted.
+// tests verify with hujson which documents are accepted.
 //
-// The package is pure: it uses no files, environment, clock or locks. One goroutine uses a tree and
-// its Report.
+// The package is pure: it uses no files, environment, clock or locks. A tree and its Report are not
+// safe for concurrent use.
 package document

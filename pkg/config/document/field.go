@@ -15,35 +15,35 @@ type Key struct {
 	Doc      string
 	Unit     string
 	Default  string
-	Example  string      // as in a JSON file; "": no example
-	Enum     []EnumValue // of an enum tag
-	Min, Max string      // "": no bound
+	Example  string // as in a JSON file; "": no example
+	Enum     []EnumValue
+	Min, Max string // "": no bound
 	Since    string
 	Variant  string
-	// Choice is the name of the list of Variants whose names a string may have. After the name,
-	// ",list" means several names, separated by commas.
-	Choice     string
-	WrapperKey string // the list may also be the member with this name in an object; "": it may not
-	Accept     []Kind // kinds that a Node field accepts; nil: any
-	// Refers is the type of the objects that the key refers to, such as "cluster"; "": none. A map
-	// names objects by its keys, any other value by its text.
-	Refers string
-	Type   reflect.Type
+	// VariantNames is a key of Variants: the string must be one of the names in that list. With the
+	// suffix ",list", the string may contain several of the names, separated by commas.
+	VariantNames string
+	WrapperKey   string // the list may also be written as {WrapperKey: [...]}; "": it may not
+	Accept       []Kind // kinds that a Node field accepts; nil: any
+	// RefersTo is the type of the objects that the key refers to, such as "cluster"; "": none. The
+	// names are the keys of a map, the elements of a list, or the string itself.
+	RefersTo string
+	Type     reflect.Type
 
-	HasDefault    bool
-	Required      bool
-	AllowString   bool
-	Secret        bool
-	IgnoredReason string // reason; "": the key has an effect
-	Unsupported   string // name of the unsupported feature; "": the key is supported
-	EmptyIsAbsent bool   // for an object: "" means absent
-	RefersWarn    bool   // an unknown name is a warning, not an error
+	HasDefault          bool
+	Required            bool
+	AllowIntegerString  bool // an integer may be written as a string
+	Secret              bool
+	IgnoredReason       string // why the key has no effect, or "true" if no reason is given; "": the key has an effect
+	Unsupported         string // name of the unsupported feature; "": the key is supported
+	EmptyIsAbsent       bool   // for an object: "" means absent
+	UnknownRefIsWarning bool   // an unknown name is a warning, not an error
 
-	index    []int // of the field, through embedded structs
-	bytes    bool  // accepts sizes such as "64KB"
-	object   bool  // the field is a struct, not a pointer, so it exists even if the key is absent
-	minBound bound
-	maxBound bound
+	index            []int // index of the field, for reflect.Value.FieldByIndex
+	acceptsByteSizes bool  // accepts sizes such as "64KB"
+	isObject         bool  // the field is a struct, not a pointer, so it exists even if the key is absent
+	minBound         bound
+	maxBound         bound
 }
 
 // EnumValue is a string that a key accepts. On an integer key it stands for Value.
@@ -62,9 +62,9 @@ type bound struct {
 type structInfo struct {
 	typ             reflect.Type
 	keys            []Key
-	byName          map[string]int // spelled as in the tags, and in lower case
-	names           []string       // for suggestions
-	nodeFields      [][]int        // fields that capture the object
+	byName          map[string]int // indexes in keys, by names and aliases: as in the tags, and in lower case
+	names           []string       // names and aliases of all keys, for suggestions
+	nodeFields      [][]int        // indexes of the fields that capture the object
 	validates       bool
 	detectsMistakes bool // the type implements mistakeDetector
 }
@@ -134,10 +134,10 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	get := f.Tag.Get
 	k := Key{
 		Name: names[0], Aliases: names[1:],
-		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), Choice: get("choice"), WrapperKey: get("within"),
+		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), VariantNames: get("choice"), WrapperKey: get("within"),
 		Min: get("min"), Max: get("max"),
 		Type:     f.Type,
-		Required: get("required") == "true", AllowString: get("numeral") == "true", Secret: get("secret") == "true",
+		Required: get("required") == "true", AllowIntegerString: get("numeral") == "true", Secret: get("secret") == "true",
 		IgnoredReason: get("noeffect"), Unsupported: get("unbuilt"), EmptyIsAbsent: get("blank") == "true",
 		index: index,
 	}
@@ -145,39 +145,39 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	fail := func(reason string) {
 		panic(fmt.Sprintf("document: field %v.%s: %s", owner, f.Name, reason))
 	}
-	k.Refers, k.RefersWarn = strings.CutSuffix(get("refers"), ",warn")
+	k.RefersTo, k.UnknownRefIsWarning = strings.CutSuffix(get("refers"), ",warn")
 	if !isSupportedType(f.Type) {
-		fail("its type cannot be read from a document")
+		fail("a document cannot contain values of its type")
 	}
 	base := leafType(f.Type)
-	if k.Refers != "" && base.Kind() != reflect.String && !isMap(f.Type) {
-		fail("its refers tag")
+	if k.RefersTo != "" && base.Kind() != reflect.String && !isMap(f.Type) {
+		fail("invalid refers tag: the field contains neither strings nor a map")
 	}
 	_, isList := elementOf(f.Type)
-	k.object = f.Type.Kind() == reflect.Struct && f.Type != nodeType && !isList
-	k.bytes = k.Unit == "bytes" && isInteger(base)
+	k.isObject = f.Type.Kind() == reflect.Struct && f.Type != nodeType && !isList
+	k.acceptsByteSizes = k.Unit == "bytes" && isInteger(base)
 	if text := get("enum"); text != "" {
 		if k.Enum = parseEnum(text, base); k.Enum == nil {
-			fail("its enum tag")
+			fail("invalid enum tag: on an integer field it must be name=number|…")
 		}
 	}
 	for _, kind := range strings.FieldsFunc(get("accept"), func(r rune) bool { return r == '|' }) {
 		kinds := map[string]Kind{"bool": Bool, "number": Number, "string": String, "object": Object, "list": Array}
 		if kinds[kind] == Invalid {
-			fail("its accept tag")
+			fail("invalid accept tag: unknown kind " + kind)
 		}
 		k.Accept = append(k.Accept, kinds[kind])
 	}
 	var okMin, okMax bool
 	if k.minBound, okMin = newBound(k.Min, base); !okMin {
-		fail("its min tag")
+		fail("invalid min tag: expected a number, or a duration on a duration field")
 	}
 	if k.maxBound, okMax = newBound(k.Max, base); !okMax {
-		fail("its max tag")
+		fail("invalid max tag: expected a number, or a duration on a duration field")
 	}
 	if k.HasDefault {
 		if problem := k.setText(reflect.New(f.Type).Elem(), k.Default); problem != "" {
-			fail("its default tag: expected " + problem)
+			fail("invalid default tag: expected " + problem)
 		}
 	}
 	return k

@@ -12,7 +12,8 @@ import (
 const maxDepth = 200
 
 // jsonParser reads a document in one pass. It reports small mistakes (an extra or missing comma, a
-// word without quotes) and continues after them. It stops if the nesting is broken.
+// word without quotes) and continues after them. It stops if it cannot tell where values end, for
+// example if a bracket or string is not closed.
 type jsonParser struct {
 	d       *Document
 	src     []byte
@@ -20,7 +21,7 @@ type jsonParser struct {
 	depth   int
 	env     Lookup
 	report  *Report
-	aborted bool // the nesting is broken: return from all levels
+	aborted bool // the rest cannot be read: return from all levels
 }
 
 func parseJSON(d *Document, env Lookup, r *Report) Node {
@@ -149,7 +150,7 @@ func (p *jsonParser) parseContainer(parent uint32, e entry, bracket byte) {
 
 // parseElements reads the content between the brackets and the closing bracket.
 func (p *jsonParser) parseElements(index uint32, kind Kind, open int, closing byte) {
-	valueAllowed := true // a value may follow
+	valueAllowed := true // at the beginning and after a comma
 	for {
 		p.skipSpace()
 		switch c := p.peek(); {
@@ -280,7 +281,8 @@ func (p *jsonParser) scanString() (text []byte, decoded, hasDollar bool) {
 	return nil, false, false
 }
 
-// unescape reads the rest of a string whose first escape is at i.
+// unescape reads a string that begins at start and whose first escape is at i. It returns the
+// decoded text.
 func (p *jsonParser) unescape(start, i int, hasDollar bool) ([]byte, bool) {
 	text := append([]byte(nil), p.src[start:i]...)
 	for i < len(p.src) {

@@ -51,7 +51,7 @@ func (s *sections) add(path string, t reflect.Type) {
 	}
 }
 
-// brackets returns the path suffix from a field to its elements.
+// brackets returns the path suffix from a field to its elements: "[]" for a list, ".*" for a map.
 func brackets(t reflect.Type) string {
 	if element, ok := elementOf(t); ok {
 		return "[]" + brackets(element)
@@ -79,8 +79,8 @@ func Markdown(level int, title string, prototype any, variants Variants) string 
 	return b.String()
 }
 
-// Table returns the Markdown table of the section's keys. target, if not nil, returns the link
-// target of the section of a struct, or "" if it has none; then the objects in the table are links.
+// Table returns the Markdown table of the section's keys. If target is not nil, the objects in the
+// table are links: target returns the link target of the section of a struct, or "" for no link.
 func (s *Section) Table(variants Variants, target func(reflect.Type) string) string {
 	var b strings.Builder
 	b.WriteString("| key | meaning | value | default | example |\n|---|---|---|---|---|\n")
@@ -95,7 +95,7 @@ func (s *Section) Table(variants Variants, target func(reflect.Type) string) str
 	return b.String()
 }
 
-// addLinks returns value, the values of k, with links to the sections of nested objects.
+// addLinks adds links to the sections of nested objects to value, which describes the values of k.
 func addLinks(k *Key, value string, variants Variants, target func(reflect.Type) string) string {
 	base := leafType(k.Type)
 	if base != nodeType {
@@ -172,10 +172,10 @@ func describeValues(k *Key) string {
 		base, list = deref(base.Elem()), "object, each member: "
 	}
 	text := list + strings.TrimPrefix(strings.TrimPrefix(k.expected(base), "a "), "an ")
-	if k.Unit != "" && !k.bytes {
+	if k.Unit != "" && !k.acceptsByteSizes {
 		text += "; unit: " + k.Unit
 	}
-	if k.AllowString {
+	if k.AllowIntegerString {
 		text += "; also accepted as a string"
 	}
 	return text

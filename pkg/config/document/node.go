@@ -25,7 +25,7 @@ const (
 	Array
 )
 
-// String returns the kind as diagnostics name it.
+// String returns the words for the kind in diagnostics, such as "a number".
 func (k Kind) String() string {
 	return [...]string{"nothing", "null", "a boolean", "a number", "a string", "an object", "a list"}[k]
 }
@@ -43,7 +43,7 @@ type Document struct {
 type entry struct {
 	parent uint32
 	end    uint32
-	key    uint32 // offset of the key's first byte; without flagKeyText, of its text
+	key    uint32 // offset of the key's text or, with flagKeyText, of its position for diagnostics
 	keyLen uint32 // length of the key or, with flagKeyText, its index in texts
 	offset uint32 // offset of the value's first byte
 	size   uint32 // length of the text in bytes or, with flagText, its index in texts
@@ -173,8 +173,9 @@ func (n Node) Get(names ...string) Node {
 	return Node{}
 }
 
-// Member returns the member of an object with a name. If there is none, it adds an empty object at
-// the position of n, so that an absent object with required keys can be decoded.
+// Member returns the member of an object with a name. If the member is absent or null, Member
+// returns a new empty object at the position of n, so that Decode reports its missing required keys
+// there.
 func (n Node) Member(name string) Node {
 	if member := n.Get(name); member.Exists() || n.d == nil {
 		return member
@@ -256,8 +257,8 @@ func parseNumber(text string) any {
 	return f
 }
 
-// Found describes the value for a diagnostic: its kind and, unless it is secret, a short form of
-// its text.
+// Found describes the value for a diagnostic: its kind and, unless it is secret, its text, shortened
+// if it is long.
 func (n Node) Found() string {
 	const maxLen = 40 // bytes of the text that are shown
 	kind := n.Kind()

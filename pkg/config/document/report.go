@@ -115,17 +115,17 @@ func (d Diagnostics) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxDiagnostics is the number of diagnostics that a Report keeps; the further problems of a
-// generated file are usually repetitions.
+// maxDiagnostics is the maximum number of diagnostics that a Report keeps. More problems occur in
+// generated files and are usually repetitions.
 const maxDiagnostics = 1000
 
-// Report collects the problems of one or several documents. The zero value is ready to use. One
-// goroutine uses it.
+// Report collects the problems of one or several documents. The zero value is ready to use. A Report
+// is not safe for concurrent use.
 type Report struct {
 	list    Diagnostics
 	files   []string // in order of their first problem
-	errors  int
-	dropped int
+	errors  int      // number of diagnostics with severity Error, including dropped ones
+	dropped int      // diagnostics above maxDiagnostics
 }
 
 // Diagnostics returns the collected diagnostics, ordered by file and position.
@@ -186,7 +186,7 @@ func (r *Report) Expect(n Node, expected string) {
 // or "cluster".
 func (r *Report) Unknown(n Node, label, name string, known []string) {
 	if r.limitReached() {
-		known = nil // a suggestion for each would be too expensive
+		known = nil // the diagnostic is dropped: do not compute a suggestion
 	}
 	r.addAt(n, n.Position(), Diagnostic{
 		Problem:    fmt.Sprintf("unknown %s %q", label, name),
@@ -221,7 +221,7 @@ func (r *Report) unknownKey(member Node, known []string, s Severity) {
 
 func (r *Report) addAt(n Node, p Position, d Diagnostic) {
 	if r.limitReached() {
-		r.Add(d) // without computing the path
+		r.Add(d) // drops d, which needs no path
 		return
 	}
 	d.File, d.Line, d.Column, d.Path = p.File, p.Line, p.Column, n.Path()

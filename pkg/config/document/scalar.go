@@ -11,7 +11,7 @@ import (
 
 // decodeScalar fills a string, boolean, number or duration.
 func (d *Decoder) decodeScalar(n Node, v reflect.Value, k *Key) {
-	if k.Refers != "" {
+	if k.RefersTo != "" {
 		d.reportReference(n, n.Text(), k)
 	}
 	var problem string
@@ -20,7 +20,7 @@ func (d *Decoder) decodeScalar(n Node, v reflect.Value, k *Key) {
 		problem = k.expected(v.Type())
 	case kind != String:
 		problem = k.setLiteral(v, kind, n.Text())
-	case v.Kind() == reflect.String || v.Type() == durationType || k.bytes || k.AllowString || len(k.Enum) > 0 ||
+	case v.Kind() == reflect.String || v.Type() == durationType || k.acceptsByteSizes || k.AllowIntegerString || len(k.Enum) > 0 ||
 		n.entry().flags&flagExpanded != 0:
 		problem = k.setText(v, n.Text())
 	default:
@@ -111,7 +111,7 @@ func (k *Key) setInteger(v reflect.Value, text string) bool {
 		}
 	}
 	i, err := strconv.ParseInt(text, 10, 64)
-	if err != nil && k.bytes {
+	if err != nil && k.acceptsByteSizes {
 		var ok bool
 		if i, ok = parseBytes(text); !ok {
 			return false
@@ -180,7 +180,7 @@ func (k *Key) expected(t reflect.Type) string {
 		return "a string"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
-	case k.bytes:
+	case k.acceptsByteSizes:
 		return joinOr(append([]string{`a number of bytes like 65536 or "64KB"` + k.bounds()}, names...))
 	case isInteger(t):
 		return joinOr(append([]string{"an integer" + k.integerBounds(t)}, names...))

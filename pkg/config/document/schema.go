@@ -14,7 +14,7 @@ import (
 type Variant struct {
 	Name      string
 	Doc       string
-	Prototype any // a configuration struct; any other value: any object
+	Prototype any // a configuration struct with the keys of the object; any other value accepts any object
 }
 
 // hasKeys reports whether the prototype defines the keys of the variant.
@@ -147,9 +147,10 @@ func (v Variants) names(list string) []string {
 	return out
 }
 
-// choiceSchema returns the schema of a string with a choice tag; nil if the list has no variants.
+// choiceSchema returns the schema of a string with a choice tag; nil without one or if the list has
+// no variants.
 func (w *schemaWriter) choiceSchema(k *Key) map[string]any {
-	list, isList := strings.CutSuffix(k.Choice, ",list")
+	list, isList := strings.CutSuffix(k.VariantNames, ",list")
 	names := w.variants.names(list)
 	if len(names) == 0 {
 		return nil
@@ -284,7 +285,7 @@ func (w *schemaWriter) nodeSchema(k *Key) map[string]any {
 	return map[string]any{"type": kinds}
 }
 
-// mapProperties returns the properties of a map of Nodes.
+// mapProperties returns the properties of a map of Nodes: one for each variant of k.
 func (w *schemaWriter) mapProperties(k *Key) map[string]any {
 	out := map[string]any{}
 	for _, v := range w.variants[k.Variant] {
@@ -314,10 +315,10 @@ func (w *schemaWriter) numberSchema(k *Key, t reflect.Type) map[string]any {
 		number["maximum"] = json.RawMessage(k.Max)
 	}
 	alternatives := []map[string]any{number, variableRef()}
-	if k.bytes {
+	if k.acceptsByteSizes {
 		alternatives = append(alternatives, map[string]any{"$ref": "#/$defs/bytes"})
 	}
-	if k.AllowString {
+	if k.AllowIntegerString {
 		alternatives = append(alternatives, map[string]any{"type": "string", "pattern": "^[0-9]+$"})
 	}
 	if len(k.Enum) > 0 {

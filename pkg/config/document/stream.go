@@ -6,9 +6,9 @@ import (
 )
 
 // Stream is a list of T whose elements are decoded one at a time during iteration of All. It is for
-// the long lists of a large document: their structs would otherwise all be in memory together with
-// the model that is built from them. Its field has the tags of a list. Problems of the elements are
-// reported during the iteration, so the caller must iterate All exactly once.
+// long lists, whose structs would otherwise all be in memory at the same time. A Stream field has
+// the tags of a list. Problems of the elements are reported during the iteration, so the caller
+// must iterate All exactly once.
 type Stream[T any] struct {
 	node    Node
 	decoder *Decoder
@@ -18,8 +18,8 @@ type Stream[T any] struct {
 // Len returns the number of elements.
 func (s Stream[T]) Len() int { return s.node.Len() }
 
-// All yields the elements. All of them are decoded into the same T: the caller may keep values that
-// it refers to, but not the pointer.
+// All yields the elements. It decodes all of them into the same T: the caller may keep values that
+// the T refers to, but not the pointer to the T.
 func (s Stream[T]) All() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		target := new(T)

@@ -5,11 +5,11 @@ import (
 	"unicode"
 )
 
-// Suggest returns the name of known that is nearest to name, or "" if name is not a likely typo of
-// it: swapped, missing, doubled or wrong letters, other separators, or only the beginning or end of
-// it.
+// Suggest returns the name in known of which name is most likely a typo, or "" if there is none.
+// name is a likely typo if a few letters are swapped, missing, additional or wrong, if only case or
+// separators differ, or if name is the beginning or end of the known name, or begins with it.
 func Suggest(name string, known []string) string {
-	const maxLen = 64 // longer names get no suggestion: the time is quadratic
+	const maxLen = 64 // bytes; longer names are not compared, because distance takes quadratic time
 	if len(name) == 0 || len(name) > maxLen {
 		return ""
 	}
@@ -34,7 +34,7 @@ func Suggest(name string, known []string) string {
 	return best
 }
 
-// fold removes case and separators, where typos are frequent.
+// fold returns s in lower case and without separators.
 func fold(s string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune("_-. ", r) {
@@ -47,7 +47,7 @@ func fold(s string) string {
 // distance returns the number of letters to insert, delete, replace or swap with their neighbor to
 // turn a into b.
 func distance(a, b string) int {
-	beforeLast := make([]int, len(b)+1) // two rows earlier
+	beforePrevious := make([]int, len(b)+1)
 	previous := make([]int, len(b)+1)
 	row := make([]int, len(b)+1)
 	for j := range previous {
@@ -62,10 +62,10 @@ func distance(a, b string) int {
 			}
 			row[j] = min(previous[j]+1, row[j-1]+1, previous[j-1]+cost)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], beforeLast[j-2]+1)
+				row[j] = min(row[j], beforePrevious[j-2]+1)
 			}
 		}
-		beforeLast, previous, row = previous, row, beforeLast
+		beforePrevious, previous, row = previous, row, beforePrevious
 	}
 	return previous[len(b)]
 }

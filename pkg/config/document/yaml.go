@@ -24,7 +24,7 @@ type yamlParser struct {
 	env           Lookup
 	report        *Report
 	aliasCopies   int          // values that were copied from aliases
-	activeAliases []*yaml.Node // anchors that are being copied
+	activeAliases []*yaml.Node // targets of the aliases that are being copied
 	aborted       bool
 }
 
@@ -135,11 +135,10 @@ func (p *yamlParser) expandAlias(y *yaml.Node, visit func(anchor *yaml.Node)) {
 	p.activeAliases = p.activeAliases[:len(p.activeAliases)-1]
 }
 
-// parseMembers appends the members of a mapping, then those of its merge keys ("<<") that neither
-// the mapping nor existing contains.
+// parseMembers appends the members of a mapping, then those of its merge keys ("<<"). It skips keys
+// in existing, and merged keys that the mapping contains.
 func (p *yamlParser) parseMembers(parent uint32, y *yaml.Node, depth int, existing map[string]bool) {
 	var merged []*yaml.Node
-	skipExisting := existing != nil // only then are keys skipped
 	keys := make([]string, 0, len(y.Content)/2)
 	for i := 0; i+1 < len(y.Content) && !p.aborted; i += 2 {
 		key, value := y.Content[i], y.Content[i+1]
@@ -154,7 +153,7 @@ func (p *yamlParser) parseMembers(parent uint32, y *yaml.Node, depth int, existi
 			p.errorf(key, "the key is not a string")
 			continue
 		}
-		if skipExisting && existing[key.Value] {
+		if existing[key.Value] {
 			continue
 		}
 		keys = append(keys, key.Value)
@@ -199,7 +198,8 @@ func (p *yamlParser) mergeMembers(parent uint32, y *yaml.Node, depth int, seen m
 	}
 }
 
-// withKey sets the key of an entry. It refers to the source if the key has the same spelling there.
+// withKey sets the key of an entry. If the source contains the key literally at e.key, the entry
+// refers to the source.
 func (p *yamlParser) withKey(e entry, key string) entry {
 	if offset, ok := p.findSource(e.key, key); ok {
 		e.key, e.keyLen = offset, uint32(len(key))

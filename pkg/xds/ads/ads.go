@@ -32,7 +32,7 @@ type Type struct {
 type Resource struct {
 	Name    string
 	Version string // version of the resource; "" in StateOfTheWorld
-	Body    []byte // serialized; immutable, retained with the resource
+	Body    []byte // serialized message without its type URL; immutable
 	// Heartbeat means that the resource only refreshes the time to live of the accepted one: it has
 	// no Body, and the accepted resource stays.
 	Heartbeat bool
@@ -47,9 +47,9 @@ type Request struct {
 	First   bool     // first request of the stream, to which the sender adds the node
 	Version string   // last accepted version; StateOfTheWorld
 	Nonce   string   // of the response that this request acknowledges, or of the last one; "": none
-	Names   []string // immutable
-	// Subscribe and Unsubscribe change the subscription; InitialVersions is the version of each
-	// resource that the client has, in the first request of a type. Delta.
+	Names   []string // all subscribed names; nil: all resources; StateOfTheWorld; immutable
+	// Subscribe and Unsubscribe change a Delta subscription. InitialVersions holds the versions of
+	// the accepted resources, by name, in the first Delta request of a type on a stream.
 	Subscribe, Unsubscribe []string
 	InitialVersions        map[string]string
 	ErrorDetail            string // why the response was rejected (NACK); "": it was accepted, or this is not an acknowledgment
@@ -61,11 +61,11 @@ type Response struct {
 	Version   string // of the whole response
 	Nonce     string
 	Resources []Resource
-	Removed   []string // Delta
+	Removed   []string // names; Delta
 }
 
-// Update is the part of a response that is new. The caller validates it, applies it and passes it
-// to Acknowledge.
+// Update holds the resources of a response that differ from the accepted ones. The caller validates
+// the Update, applies it and passes it to Acknowledge.
 type Update struct {
 	Type    string
 	Version string
@@ -96,13 +96,13 @@ type Client struct {
 type typeState struct {
 	Type
 	wildcard     bool            // all resources are subscribed
-	subscribed   map[string]bool // names subscribed
-	sortedNames  []string        // subscribed in order; nil: to be computed. Immutable
+	subscribed   map[string]bool // set of names
+	sortedNames  []string        // the names of subscribed in order; nil: not computed yet; immutable
 	resources    map[string]Resource
 	doesNotExist map[string]bool // names that the server has reported as nonexistent. Delta
 	version      string          // of the last accepted response
 	nonce        string          // of the last response on this stream
-	requested    bool            // requested on this stream
+	requested    bool            // a request of the type was returned for this stream
 	hasAccepted  bool            // a response was accepted, on any stream
 }
 
@@ -279,7 +279,8 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 // precedence.
 const reasonDuplicateName = "the response has two different resources with this name"
 
-// isUnchanged reports whether n equals the accepted resource. If so, it updates the version.
+// isUnchanged reports whether res is a heartbeat or equals the accepted resource. If only the
+// version differs, isUnchanged stores the new version.
 func (s *typeState) isUnchanged(res Resource) bool {
 	accepted, ok := s.resources[res.Name]
 	switch {
@@ -306,7 +307,7 @@ func (c *Client) removedNames(s *typeState, r Response, indexes map[string]int) 
 				removed = append(removed, n)
 			}
 		}
-	} else if s.AllResourcesRequiredInSotW && !slices.ContainsFunc(r.Resources, func(n Resource) bool { return n.DecodeError != "" }) {
+	} else if s.AllResourcesRequiredInSotW && !slices.ContainsFunc(r.Resources, func(res Resource) bool { return res.DecodeError != "" }) {
 		// A resource with a DecodeError may be any of the missing ones, so a response with one
 		// removes nothing.
 		for n := range s.resources {
@@ -334,13 +335,13 @@ func (c *Client) Acknowledge(u Update, rejected []ResourceError) (r Request, ok 
 			s.resources[res.Name] = res
 		}
 	}
-	for _, res := range u.Removed {
-		if rejectedNames[res] {
+	for _, name := range u.Removed {
+		if rejectedNames[name] {
 			continue
 		}
-		delete(s.resources, res)
-		if s.subscribed[res] {
-			s.doesNotExist[res] = true
+		delete(s.resources, name)
+		if s.subscribed[name] {
+			s.doesNotExist[name] = true
 		}
 	}
 	if len(rejected) == 0 {

@@ -25,7 +25,7 @@ type Bootstrap struct {
 	DynamicJSON   map[string]json.RawMessage // dynamic_resources
 	ADSConfig     *corev3.ApiConfigSource    // ads_config of dynamic_resources; nil: none
 	LRSCluster    string                     // name of the cluster that receives load reports; "": none
-	Layers        []RuntimeLayer             // of the runtime
+	Layers        []RuntimeLayer             // layers of the runtime; later layers override earlier ones
 
 	services map[string]bool // names of the clusters whose targets are complete
 }
@@ -45,11 +45,11 @@ type Target struct {
 	AuthorityOverride string              // :authority of calls; "": the TLS server name or the address
 	Metadata          map[string][]string // added to each call, by lower-case name
 
-	unusedAddresses int // number of further addresses, which are not used
+	unusedAddresses int // number of further addresses of the cluster, which Weft ignores
 }
 
-// Read parses the parts of Envoy's bootstrap, in JSON. An error is of type FieldErrors and lists
-// the errors of all parts, including those of the static listeners, which Read decodes with caps.
+// Read parses the parts of Envoy's bootstrap. An error is of type FieldErrors and lists the errors of
+// all parts, including those of the static listeners, which Read decodes with caps.
 func Read(b config.Bootstrap, caps resource.Capabilities) (*Bootstrap, *StaticResources, error) {
 	out := &Bootstrap{Node: &corev3.Node{}, services: map[string]bool{}}
 	var errs FieldErrors

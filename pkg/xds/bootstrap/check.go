@@ -170,7 +170,7 @@ func (c *jsonChecker) checkMessageValue(path string, v any, d protoreflect.Messa
 		}
 	default:
 		if d.ParentFile().Path() == "google/protobuf/wrappers.proto" {
-			if _, isObject := v.(map[string]any); isObject { // Envoy's documentation describes the message with its field, not its JSON form
+			if _, isObject := v.(map[string]any); isObject { // users write {"value": 1}, but the JSON form of a wrapper is 1
 				c.reject(path, "found an object, expected only its value")
 				return false
 			}
@@ -208,8 +208,8 @@ func (c *jsonChecker) checkAny(path string, v map[string]any) bool {
 	return true
 }
 
-// decodeField decodes JSON into a message. An error is of type FieldErrors; m contains the valid
-// part then. Empty data is not valid JSON.
+// decodeField decodes JSON into m. An error is of type FieldErrors; m then contains the valid parts.
+// If data is empty, m stays unchanged.
 func decodeField(field string, data []byte, m proto.Message) error {
 	if len(data) == 0 {
 		return nil
@@ -225,7 +225,7 @@ func decodeField(field string, data []byte, m proto.Message) error {
 		return FieldErrors{{field, "expected an object"}}
 	}
 	if stripUnknownMessages(v) {
-		data = nil // without members of unknown message types
+		data = nil // marshal v again below: it lacks the members of unknown messages
 	}
 	c := &jsonChecker{}
 	c.checkMessageValue(field, object, m.ProtoReflect().Descriptor())

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// clusterFields returns the message fields that name clusters; for a map, its keys do.
-// TestClusterFieldsAreComplete compares it with the message types.
+// clusterFields returns the message fields that contain names of clusters: as the value or, in a map,
+// as the keys. TestClusterFieldsAreComplete compares the list with the message types.
 func clusterFields() []protoreflect.FullName {
 	return []protoreflect.FullName{
 		"envoy.config.core.v3.GrpcService.EnvoyGrpc.cluster_name",
@@ -67,7 +67,7 @@ func (c *clusterNameChecker) checkResources(resources []StaticResource, m proto.
 	}
 }
 
-// checkMessage checks a message at path; strict: unknown clusters are errors.
+// checkMessage checks a message at path. If strict is true, unknown clusters are errors.
 func (c *clusterNameChecker) checkMessage(path string, m protoreflect.Message, strict bool) {
 	switch msg := m.Interface().(type) {
 	case *anypb.Any:

@@ -138,7 +138,7 @@ func (r unknownTypeResolver) FindMessageByURL(url string) (protoreflect.MessageT
 	if t, err := r.Types.FindMessageByURL(url); err == nil {
 		return t, nil
 	}
-	return (*corev3.AggregatedConfigSource)(nil).ProtoReflect().Type(), nil // it has no fields
+	return (*corev3.AggregatedConfigSource)(nil).ProtoReflect().Type(), nil // a message without fields
 }
 
 // stripUnknownMessages deletes from v the members of messages of unknown types, and reports whether
@@ -190,16 +190,16 @@ func locateError(data []byte, err error) (path, reason string) {
 // pathAt returns the path of the value, or of its key, at an offset in data.
 func pathAt(data []byte, offset int64) string {
 	type level struct {
-		list  bool
-		index int
-		key   string
-		value bool // in an object: the value of key is next
+		isList       bool
+		index        int    // in a list: index of the current element
+		key          string // in an object: current key
+		expectsValue bool   // in an object: the next token is the value of key
 	}
 	var stack []level
 	path := func() string {
 		var b strings.Builder
 		for _, l := range stack {
-			if l.list {
+			if l.isList {
 				fmt.Fprintf(&b, "[%d]", l.index)
 			} else if strings.Contains(l.key, ".") {
 				b.WriteString("[" + l.key + "]")
@@ -222,20 +222,20 @@ func pathAt(data []byte, offset int64) string {
 		}
 		if n := len(stack) - 1; n >= 0 {
 			switch top := &stack[n]; {
-			case top.list:
+			case top.isList:
 				top.index++
-			case top.value:
-				top.value = false
+			case top.expectsValue:
+				top.expectsValue = false
 			default:
 				top.key, _ = token.(string)
-				top.value = true
+				top.expectsValue = true
 			}
 		}
 		if d.InputOffset() > offset {
 			return path()
 		}
 		if delim == '[' || delim == '{' {
-			stack = append(stack, level{list: delim == '[', index: -1})
+			stack = append(stack, level{isList: delim == '[', index: -1})
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // RuntimeLayer is a layer of the runtime: static or from RTDS.
 type RuntimeLayer struct {
 	Resource string          // name of the RTDS resource; "": static
-	Timeout  time.Duration   // how long listeners wait for it after the start; 0: no limit
+	Timeout  time.Duration   // how long listeners wait for the resource after the start; 0: no limit
 	Values   *resource.Layer // nil: not received yet
 }
 
@@ -78,7 +78,7 @@ func (b *Bootstrap) readRuntimeLayer(field string, members map[string]json.RawMe
 	return nil, err
 }
 
-// decodeString reads a JSON string; no data is "".
+// decodeString reads a JSON string. It returns "" if data is empty.
 func decodeString(field string, data []byte) (text string, err error) {
 	if len(data) > 0 && json.Unmarshal(data, &text) != nil {
 		return "", FieldErrors{{field, "expected a string"}}
@@ -113,7 +113,7 @@ func (b *Bootstrap) RTDSNames() (names []string) {
 	return names
 }
 
-// MergeLayers returns the runtime of layers, of which later ones override earlier ones.
+// MergeLayers returns the runtime of layers; later layers override earlier ones.
 func MergeLayers(layers []RuntimeLayer) *resource.Runtime {
 	var values []*resource.Layer
 	for _, l := range layers {

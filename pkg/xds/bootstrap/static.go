@@ -28,8 +28,8 @@ type StaticResource struct {
 	rawJSON json.RawMessage // JSON of a resource with errors; nil: no errors
 }
 
-// FieldErrors returns err as errors of the resource. It omits errors that are only consequences of
-// errors in the JSON, whose invalid members Body lacks.
+// FieldErrors returns err as errors of the resource. Body lacks the invalid members of the JSON, so
+// FieldErrors omits errors that are only a consequence of that.
 func (r *StaticResource) FieldErrors(err error) FieldErrors {
 	if err == nil {
 		return nil
@@ -49,8 +49,8 @@ type StaticResources struct {
 	ParsedSecrets  map[resource.SecretRef]*resource.Secret
 }
 
-// ReadStatic parses static_resources. It validates clusters and secrets; the State decodes
-// listeners. An error is of type FieldErrors.
+// ReadStatic parses static_resources. It validates clusters and secrets, but not listeners, which
+// state.State decodes. An error is of type FieldErrors.
 func ReadStatic(data []byte) (*StaticResources, error) {
 	s := &StaticResources{ParsedClusters: map[string]*resource.Cluster{}, ParsedSecrets: map[resource.SecretRef]*resource.Secret{}}
 	members, err := splitObject("static_resources", data, "clusters", "listeners", "secrets")
@@ -133,7 +133,7 @@ func addressText(a *corev3.Address) string {
 	return a.GetPipe().GetPath()
 }
 
-// Targets returns the targets of the clusters that have an address, by name.
+// Targets returns the targets of the clusters that have an address, by the names of the clusters.
 func (s *StaticResources) Targets() map[string]Target {
 	targets := map[string]Target{}
 	for name, c := range s.ParsedClusters {
@@ -150,7 +150,8 @@ func (s *StaticResources) Targets() map[string]Target {
 	return targets
 }
 
-// Bodies returns the serialized resources by type and name.
+// Bodies returns the serialized resources. The keys are "cluster/", "listener/" or "secret/" and the
+// name.
 func (s *StaticResources) Bodies() map[string]string {
 	bodies := map[string]string{}
 	for prefix, list := range map[string][]StaticResource{"secret/": s.Secrets, "cluster/": s.Clusters, "listener/": s.Listeners} {

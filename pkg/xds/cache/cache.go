@@ -20,13 +20,13 @@ const (
 // Status is the status of a Cache.
 type Status struct {
 	Path       string    `json:"path"`          // of the file; "": no cache
-	ReceivedAt time.Time `json:"received_at,omitzero"` // when the contents of the file arrived
-	InUse      bool      `json:"in_use"`        // active because the control plane does not respond
+	ReceivedAt time.Time `json:"said,omitzero"` // when the saved resources were received
+	InUse      bool      `json:"in_use"`        // the saved resources are active because the control plane does not respond
 	Failure    string    `json:"failure,omitempty"`
 }
 
-// Cache is the cache in a directory. It is safe for concurrent use. A nil Cache has only a Status,
-// the zero value.
+// Cache is the cache in a directory. It is safe for concurrent use, except Save. A nil Cache has
+// only the method Status, which returns the zero value.
 type Cache struct {
 	file  file // immutable
 	log   *slog.Logger
@@ -59,7 +59,7 @@ func (c *Cache) update(change func(s *Status)) {
 	change(&c.status)
 }
 
-// Run saves what Save queues until Close.
+// Run saves the contents that Save queues, until Close is called.
 func (c *Cache) Run() {
 	for contents := range c.saves {
 		err := c.file.save(contents)
@@ -87,12 +87,12 @@ func (c *Cache) Save(contents *Contents) {
 	c.saves <- contents
 }
 
-// Close ends Run after the last save. The caller does not call Save again.
+// Close ends Run after the last save. The caller must not call Save again.
 func (c *Cache) Close() { close(c.saves) }
 
-// Load returns the contents that were saved last. It fails with fs.ErrNotExist if there are none,
-// and also if they are not usable, or were received more than maxAge before now. A maxAge of 0
-// means no limit.
+// Load returns the contents that were saved last. The error is fs.ErrNotExist if there are none.
+// Load also fails if they are not usable or were received more than maxAge before now. A maxAge of
+// 0 means no limit.
 func (c *Cache) Load(now time.Time, maxAge time.Duration) (*Contents, error) {
 	contents, err := c.file.load(now, maxAge)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -23,7 +23,7 @@ import (
 // Contents is the last accepted configuration of a control plane.
 type Contents struct {
 	ReceivedAt time.Time
-	Resources  []ads.Update // by type; only Type and Changed are set
+	Resources  []ads.Update // one for each type; only Type and Changed are set
 }
 
 // Owner identifies the node and the control plane of a cached configuration.
@@ -41,8 +41,8 @@ type header struct {
 	Owner
 
 	ReceivedAt time.Time `json:"said"`
-	Length     int       `json:"length"` // length of the rest in bytes
-	SHA256     string    `json:"sha256"` // SHA-256 of the rest in hexadecimal
+	Length     int       `json:"length"` // bytes after the header
+	SHA256     string    `json:"sha256"` // SHA-256 of the bytes after the header, in hexadecimal
 }
 
 // encode returns the contents of the cache file for c.
@@ -114,8 +114,8 @@ type file struct {
 
 func (f *file) path() string { return filepath.Join(f.dir, "resources") }
 
-// save replaces the file atomically. It creates the directory if needed; only the owner may read
-// it.
+// save replaces the file atomically. It creates the directory if needed. Only the user that runs
+// Weft may read the directory and the file.
 func (f *file) save(c *Contents) (err error) {
 	b, err := c.encode(f.owner)
 	if err != nil {
@@ -143,9 +143,7 @@ func (f *file) save(c *Contents) (err error) {
 	return errors.Join(d.Sync(), d.Close()) // makes the rename durable
 }
 
-// load returns the configuration that was saved last. It fails with fs.ErrNotExist if there is no
-// file, and also if the file is not usable, or older than maxAge at now. A maxAge of 0 means no
-// limit.
+// load implements Cache.Load.
 func (f *file) load(now time.Time, maxAge time.Duration) (*Contents, error) {
 	b, err := os.ReadFile(f.path())
 	if err != nil {

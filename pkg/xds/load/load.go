@@ -1,6 +1,6 @@
 // Package load reports the load of clusters to a server, with
-// envoy.service.load_stats.v3.LoadReportingService: the first request identifies the node; then the
-// server says which clusters to report, and how often. It may change that at any time.
+// envoy.service.load_stats.v3.LoadReportingService. The first request identifies the node. The
+// server responds with the clusters to report and the interval, and may change both at any time.
 package load
 
 import (
@@ -46,7 +46,8 @@ const (
 	featureAllClusters = "envoy.lrs.supports_send_all_clusters"
 	// minReportInterval is the shortest interval between reports.
 	minReportInterval = 100 * time.Millisecond
-	// countingDelay is how long a request that has ended may take until it is counted as ended.
+	// countingDelay is the maximum time from the end of a request until the request is counted as
+	// ended.
 	countingDelay = 20 * time.Millisecond
 )
 

@@ -27,8 +27,8 @@ func (k localityKey) compare(o localityKey) int {
 	)
 }
 
-// clusterStats converts load to protobuf. services are the EDS service names that differ from the
-// cluster names. If perEndpoint is true, the result includes the load of each endpoint.
+// clusterStats converts load to protobuf. services maps cluster names to the EDS service names that
+// differ from them. If perEndpoint is true, the result includes the load of each endpoint.
 func clusterStats(loads []upstream.ClusterLoad, services map[string]string, perEndpoint bool) []*endpointv3.ClusterStats {
 	out := make([]*endpointv3.ClusterStats, 0, len(loads))
 	for i := range loads {

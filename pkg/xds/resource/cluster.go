@@ -111,8 +111,8 @@ func (c *Cluster) Resolve(a *LoadAssignment, secrets map[SecretRef]*Secret) (out
 	return &merged, true
 }
 
-// tlsIndex returns config.Host.TLSIndex for a host with the given labels. plaintext is true if
-// the host uses no TLS.
+// tlsIndex returns config.Host.TLSIndex for a host with the given labels. plaintext is true if the
+// host uses no TLS.
 func (c *Cluster) tlsIndex(labels map[string]string) (index int, plaintext bool) {
 	for _, s := range c.TransportSocketMatches {
 		if s.matches(labels) {

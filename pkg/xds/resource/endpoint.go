@@ -28,7 +28,7 @@ type Endpoint struct {
 	Labels map[string]string // matched against TransportSocketMatch.Match
 }
 
-// These are the metadata namespaces of an endpoint that Weft reads, next to istioNamespace.
+// These are the metadata namespaces of an endpoint that Weft reads, in addition to istioNamespace.
 const (
 	transportSocketNamespace = "envoy.transport_socket_match"
 	lbNamespace              = "envoy.lb"

@@ -57,7 +57,7 @@ func (p fieldReader) readExtension(packed *anypb.Any) *Extension {
 type DynamicFilter struct {
 	Name string // of the resource
 	// InitialFetchTimeout is how long the listener waits for the resource; 0 means no limit. With
-	// SkipWarming it does not wait.
+	// SkipWarming the listener does not wait.
 	InitialFetchTimeout time.Duration
 	SkipWarming         bool
 
@@ -65,7 +65,7 @@ type DynamicFilter struct {
 	defaultConfig *Extension
 	otherFilters  []string // names of the other filters of the chain
 	proxy         *config.Proxy
-	index         int // in proxy.StreamFilters
+	index         int // of the filter in proxy.StreamFilters
 }
 
 // Check returns an error if the filter cannot use e.

@@ -24,18 +24,19 @@ import (
 //
 // The head of a message is all of its other fields.
 
-// previousTable is what a RouteTable keeps for the next update. The zero value is empty. Immutable.
+// previousTable holds what a RouteTable keeps for the next Update. The zero value is empty.
+// Immutable.
 type previousTable struct {
-	body         []byte // the serialized resource
-	runtime      *Runtime
-	hostFindings []hostFindings
+	body                []byte // the serialized resource
+	runtime             *Runtime
+	virtualHostFindings []virtualHostFindings
 }
 
 // findings are the ignored fields and the used runtime keys of a part of a resource.
 type findings struct{ ignored, keys []string }
 
-// hostFindings are the findings of a virtual host.
-type hostFindings struct {
+// virtualHostFindings are the findings of a virtual host.
+type virtualHostFindings struct {
 	head   findings
 	routes []findings // by index; nil if no route has findings
 }
@@ -73,20 +74,20 @@ func (t *RouteTable) Update(body []byte, caps Capabilities) (*RouteTable, error)
 	r.usePrevious(t, parts.head)
 	c, inherited := p.readTableHead(m)
 	r.report.resolveUnknown(0)
-	next := &RouteTable{Config: c, previous: previousTable{body: body, runtime: caps.Runtime, hostFindings: make([]hostFindings, len(parts.values))}}
+	next := &RouteTable{Config: c, previous: previousTable{body: body, runtime: caps.Runtime, virtualHostFindings: make([]virtualHostFindings, len(parts.values))}}
 	previousIndexes := align.Indexes(r.previousParts.values, parts.values)
 	for n, part := range parts.values {
 		if previousIndex := int(previousIndexes[n]); previousIndex >= 0 {
 			c.VirtualHosts = append(c.VirtualHosts, r.previousConfig.VirtualHosts[previousIndex])
-			next.previous.hostFindings[n] = r.reuseFindings(n, previousIndex)
+			next.previous.virtualHostFindings[n] = r.reuseFindings(n, previousIndex)
 			continue
 		}
-		vh, found, err := r.readHost(part, n, inherited)
+		vh, found, err := r.readVirtualHost(part, n, inherited)
 		if err != nil {
 			return nil, err
 		}
 		c.VirtualHosts = append(c.VirtualHosts, vh)
-		next.previous.hostFindings[n] = found
+		next.previous.virtualHostFindings[n] = found
 	}
 	if r.previousConfig == nil || !sameDomains(r.previousConfig, c) {
 		p.checkDomains(c)
@@ -105,11 +106,11 @@ func sameDomains(a, b *config.RouteTable) bool {
 
 // tableReader parses one table and reuses the unchanged parts of the previous one.
 type tableReader struct {
-	report         *report
-	previousConfig *config.RouteTable // nil if nothing can be reused
-	previousParts  messageParts       // of the previous resource
-	previous       previousTable
-	hostIndexes    map[string]int // keys are host names, values are indexes in previousConfig; nil until needed
+	report             *report
+	previousConfig     *config.RouteTable // nil if nothing can be reused
+	previousParts      messageParts       // of the previous resource
+	previous           previousTable
+	virtualHostIndexes map[string]int // from names of virtual hosts to indexes in previousConfig; nil until needed
 }
 
 // usePrevious lets r reuse parts of t, unless the head or the value of a used runtime key has
@@ -125,17 +126,17 @@ func (r *tableReader) usePrevious(t *RouteTable, head []byte) {
 	r.previousConfig, r.previousParts, r.previous = t.Config, parts, t.previous
 }
 
-// hostReader returns the reader of virtual host n.
-func (r *tableReader) hostReader(n int) fieldReader {
+// virtualHostReader returns the reader of virtual host n.
+func (r *tableReader) virtualHostReader(n int) fieldReader {
 	return fieldReader{r.report, ""}.field("virtual_hosts").index(n)
 }
 
 // reuseFindings records the previous findings of virtual host n, which is unchanged and had
 // previousIndex in the previous table.
-func (r *tableReader) reuseFindings(n, previousIndex int) hostFindings {
-	h := r.previous.hostFindings[previousIndex]
+func (r *tableReader) reuseFindings(n, previousIndex int) virtualHostFindings {
+	h := r.previous.virtualHostFindings[previousIndex]
 	if n != previousIndex {
-		from, to := r.hostReader(previousIndex).path, r.hostReader(n).path
+		from, to := r.virtualHostReader(previousIndex).path, r.virtualHostReader(n).path
 		h.head = h.head.withPathPrefix(from, to)
 		h.routes = slices.Clone(h.routes)
 		for i := range h.routes {
@@ -143,8 +144,8 @@ func (r *tableReader) reuseFindings(n, previousIndex int) hostFindings {
 		}
 	}
 	r.addFindings(h.head)
-	for _, n := range h.routes {
-		r.addFindings(n)
+	for _, routeFindings := range h.routes {
+		r.addFindings(routeFindings)
 	}
 	return h
 }
@@ -174,11 +175,11 @@ func (r *tableReader) collectFindings(read func()) findings {
 	return findings{slices.Clone(r.report.ignored[ignored:]), slices.Clone(r.report.usedKeys[keys:])}
 }
 
-// readHost parses virtual host n, which is new or has changed.
-func (r *tableReader) readHost(part string, n int, table inheritedSettings) (*config.VirtualHost, hostFindings, error) {
-	var h hostFindings
-	at := r.hostReader(n)
-	m, routes, err := unpackHost(part)
+// readVirtualHost parses virtual host n, which is new or has changed.
+func (r *tableReader) readVirtualHost(part string, n int, table inheritedSettings) (*config.VirtualHost, virtualHostFindings, error) {
+	var h virtualHostFindings
+	at := r.virtualHostReader(n)
+	m, routes, err := unpackVirtualHost(part)
 	if err != nil {
 		return nil, h, at.prefixError(err)
 	}
@@ -188,7 +189,7 @@ func (r *tableReader) readHost(part string, n int, table inheritedSettings) (*co
 		at.findUnknown(m.ProtoReflect())
 		v, inherited = at.readVirtualHostHead(m, table)
 	})
-	old := r.previousHost(m, n)
+	old := r.previousVirtualHost(m, n)
 	previousIndexes := align.Indexes(old.routes, routes)
 	for i, part := range routes {
 		var found findings
@@ -197,7 +198,7 @@ func (r *tableReader) readHost(part string, n int, table inheritedSettings) (*co
 			if old.routeFindings != nil {
 				found = old.routeFindings[previousIndex]
 				if i != int(previousIndex) || n != old.index {
-					found = found.withPathPrefix(r.hostReader(old.index).field("routes").index(int(previousIndex)).path, at.field("routes").index(i).path)
+					found = found.withPathPrefix(r.virtualHostReader(old.index).field("routes").index(int(previousIndex)).path, at.field("routes").index(i).path)
 				}
 				r.addFindings(found)
 			}
@@ -222,9 +223,9 @@ func (r *tableReader) readHost(part string, n int, table inheritedSettings) (*co
 	return v, h, nil
 }
 
-// unpackHost decodes a serialized virtual host without its routes and returns the serialized
+// unpackVirtualHost decodes a serialized virtual host without its routes and returns the serialized
 // routes.
-func unpackHost(part string) (m *routev3.VirtualHost, routes []string, err error) {
+func unpackVirtualHost(part string) (m *routev3.VirtualHost, routes []string, err error) {
 	body := []byte(part)
 	parts, ok := splitField(body, fieldRoutes)
 	if !ok {
@@ -244,39 +245,39 @@ func unpackHost(part string) (m *routev3.VirtualHost, routes []string, err error
 // the message fails first.
 var errMalformed = RejectedError{"malformed message"}
 
-// previousHost is the previous version of a virtual host. The zero value means that there is none.
-type previousHost struct {
+// previousVirtualHost is the previous version of a virtual host. The zero value means that there is none.
+type previousVirtualHost struct {
 	config        *config.VirtualHost
 	index         int        // in the previous table
 	routes        []string   // serialized
 	routeFindings []findings // by index; nil if no route has findings
 }
 
-// previousHost returns the previous version of virtual host n, if its routes inherit the same
+// previousVirtualHost returns the previous version of virtual host n, if its routes inherit the same
 // settings.
-func (r *tableReader) previousHost(m *routev3.VirtualHost, n int) (h previousHost) {
+func (r *tableReader) previousVirtualHost(m *routev3.VirtualHost, n int) (h previousVirtualHost) {
 	if r.previousConfig == nil {
 		return h
 	}
 	hosts := r.previousConfig.VirtualHosts
 	if n >= len(hosts) || hosts[n].Name != m.GetName() {
-		if r.hostIndexes == nil {
-			r.hostIndexes = make(map[string]int, len(hosts))
+		if r.virtualHostIndexes == nil {
+			r.virtualHostIndexes = make(map[string]int, len(hosts))
 			for j, vh := range hosts {
-				r.hostIndexes[vh.Name] = j
+				r.virtualHostIndexes[vh.Name] = j
 			}
 		}
-		i, ok := r.hostIndexes[m.GetName()]
+		i, ok := r.virtualHostIndexes[m.GetName()]
 		if !ok {
 			return h
 		}
 		n = i
 	}
-	previous, routes, err := unpackHost(r.previousParts.values[n])
+	previous, routes, err := unpackVirtualHost(r.previousParts.values[n])
 	if err != nil || !proto.Equal(inheritedFields(previous), inheritedFields(m)) {
 		return h
 	}
-	return previousHost{config: hosts[n], index: n, routes: routes, routeFindings: r.previous.hostFindings[n].routes}
+	return previousVirtualHost{config: hosts[n], index: n, routes: routes, routeFindings: r.previous.virtualHostFindings[n].routes}
 }
 
 // inheritedFields returns the fields of a virtual host on which its routes depend.
@@ -289,16 +290,16 @@ func inheritedFields(m *routev3.VirtualHost) *routev3.VirtualHost {
 
 // nameRoutes names the routes of v. If every route keeps its index and its name in the resource,
 // the previous names apply.
-func (h *previousHost) nameRoutes(v *config.VirtualHost, routes []string, previousIndexes []int32) {
+func (h *previousVirtualHost) nameRoutes(v *config.VirtualHost, routes []string, previousIndexes []int32) {
 	if h.config == nil {
 		nameRoutes(v, previousIndexes, func(i int) string { return v.Routes[i].Name })
 		return
 	}
-	same := len(routes) == len(h.routes)
-	for i := 0; same && i < len(routes); i++ {
-		same = int(previousIndexes[i]) == i || previousIndexes[i] < 0 && v.Routes[i].Name == routeName(h.routes[i])
+	namesKept := len(routes) == len(h.routes)
+	for i := 0; namesKept && i < len(routes); i++ {
+		namesKept = int(previousIndexes[i]) == i || previousIndexes[i] < 0 && v.Routes[i].Name == routeName(h.routes[i])
 	}
-	if !same {
+	if !namesKept {
 		nameRoutes(v, previousIndexes, func(i int) string {
 			if previousIndexes[i] < 0 {
 				return v.Routes[i].Name

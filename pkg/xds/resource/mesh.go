@@ -65,14 +65,14 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 	typeName, input, err := unpackStruct(f.GetTypedConfig())
 	var name string
 	var settings map[string]any
-	at := p.field("typed_config")
+	settingsReader := p.field("typed_config")
 	switch {
 	case err != nil:
 		return false
 	case typeName == peerMetadataType:
 		name, settings = peerMetadataFilter, p.report.capabilities.Node.metadataExchangeSettings(input)
 	case typeName == statsType:
-		name, settings = statsFilter, at.readRequestStats(input, l.Config.Ingress)
+		name, settings = statsFilter, settingsReader.readRequestStats(input, l.Config.Ingress)
 	}
 	factory := p.report.capabilities.streamFilterFactory(name)
 	if factory == nil || settings == nil {
@@ -82,7 +82,7 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 		p.key(f.GetName()).ignore() // the first one applies
 		return true
 	}
-	if decoded := at.decodeSettings(factory.Config(), goValue(settings)); decoded != nil {
+	if decoded := settingsReader.decodeSettings(factory.Config(), goValue(settings)); decoded != nil {
 		out.StreamFilters = append(out.StreamFilters, config.Filter{Name: name, Config: decoded})
 	}
 	return true
@@ -106,8 +106,8 @@ func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.Fi
 	return true
 }
 
-// unpackStruct decodes settings that are a TypedStruct or a stats.PluginConfig. typeName is
-// the type of the settings, without the URL prefix.
+// unpackStruct decodes settings that are a TypedStruct or a stats.PluginConfig. typeName is the type
+// of the settings, without the URL prefix.
 func unpackStruct(packed *anypb.Any) (typeName string, settings map[string]any, err error) {
 	_, typeName, _ = strings.Cut(packed.GetTypeUrl(), "/")
 	switch typeName {
@@ -243,8 +243,8 @@ func (p fieldReader) readConnectionStats(input map[string]any, inbound bool) map
 	return out
 }
 
-// readStats returns the settings that requests and connections share. metrics lists the
-// supported ones.
+// readStats returns the settings that request metrics and connection metrics share. metrics lists
+// the names of the supported metrics.
 func (p fieldReader) readStats(input map[string]any, inbound bool, metrics ...string) map[string]any {
 	out := map[string]any{"reporter": "source", "workload": p.report.capabilities.Node.settings()}
 	if inbound {

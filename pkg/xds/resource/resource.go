@@ -21,7 +21,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// These are the type URLs of the resources that the package reads, next to ExtensionType and
+// These are the type URLs of the resources that the package reads, in addition to ExtensionType and
 // RuntimeType.
 const (
 	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -50,8 +50,8 @@ type report struct {
 	omittedReasons int // number of reasons beyond maxReasons
 }
 
-// rejection returns the error that rejects the resource, or nil if it is accepted. It completes
-// ignored.
+// rejection returns the error that rejects the resource, or nil if it is accepted. It also adds
+// unknown fields to ignored: see resolveUnknown.
 func (r *report) rejection() error {
 	r.resolveUnknown(0)
 	if len(r.reasons) == 0 {
@@ -64,7 +64,8 @@ func (r *report) rejection() error {
 	return r.reasons
 }
 
-// fieldReader reads one field of a resource and reports findings under its path.
+// fieldReader reads one field of a resource and reports findings under its path. In this package, p
+// is the reader of the message that a method reads, and at the reader of one of its fields.
 type fieldReader struct {
 	report *report
 	path   string // "filter_chains[0].filters"; "" means the resource itself
@@ -128,7 +129,7 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// isRejectedUnsupported reports whether rejectUnsupported was just called for the field.
+// isRejectedUnsupported reports whether rejectUnsupported has recently been called for the field.
 func (p fieldReader) isRejectedUnsupported() bool {
 	const maxRecent = 32 // enough for one message
 	reasons := p.report.reasons

@@ -155,7 +155,7 @@ type disabledFilter struct{ settings any }
 func routeFilters(outer, inner map[string]any) map[string]any {
 	out := inheritFilters(outer, inner)
 	for name, value := range out {
-		if _, ok := value.(disabledFilter); ok { // created by inheritFilters, so all is not shared
+		if _, ok := value.(disabledFilter); ok { // inheritFilters has created out, so no other route shares it
 			out[name] = config.FilterDisabled{}
 		}
 	}

@@ -13,10 +13,9 @@ type SecretRef struct {
 	From SecretSource
 }
 
-// SecretSource is the server of a secret. The zero value is the control plane that serves all other
-// resources.
+// SecretSource identifies the server that sends a secret. The zero value is the ADS control plane.
 type SecretSource struct {
-	Cluster string // static cluster of the secret service
+	Cluster string // name of the static cluster of the server
 	Delta   bool   // delta xDS instead of state of the world
 }
 

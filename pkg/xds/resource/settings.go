@@ -31,8 +31,8 @@ import (
 // https://protobuf.dev/programming-guides/json.
 
 // decodeFilter decodes m into settings and returns them, or nil if m is rejected. If adapt is not
-// nil, it adapts the value of m to Weft's format first; the members of its objects are then in
-// alphabetical order.
+// nil, decodeFilter first calls it to convert the value of m to Weft's format, and sorts the members
+// of all objects.
 func (p fieldReader) decodeFilter(settings any, m proto.Message, adapt func(*document.Value) error) any {
 	p.resolveRuntimeKeys(m.ProtoReflect())
 	v, err := messageValue(m.ProtoReflect())
@@ -105,7 +105,7 @@ func specialValue(m protoreflect.Message) (v *document.Value, ok bool, err error
 	case *structpb.Value:
 		f := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
 		if n := msg.GetNumberValue(); f == nil || math.IsNaN(n) || math.IsInf(n, 0) {
-			v, err = stringForm(msg) // an error
+			v, err = stringForm(msg) // returns the error of protojson
 		} else {
 			v, err = fieldValue(f, m.Get(f))
 		}
@@ -130,7 +130,7 @@ func stringForm(m proto.Message) (*document.Value, error) {
 }
 
 // anyValue returns the value of the message in a: an object with its fields and the member "@type".
-// If the type of the message has a JSON form of its own, that is the member "value".
+// If the type of the message has a JSON form of its own, the member "value" contains that form.
 func anyValue(a *anypb.Any) (*document.Value, error) {
 	if a.GetTypeUrl() == "" && len(a.GetValue()) == 0 {
 		return document.NewObject(0), nil
@@ -180,7 +180,7 @@ func objectValue(m protoreflect.Message, typeURL string) (*document.Value, error
 	return out, nil
 }
 
-// fieldValue returns the value of a field, which v holds.
+// fieldValue converts v, the value of the field f.
 func fieldValue(f protoreflect.FieldDescriptor, v protoreflect.Value) (*document.Value, error) {
 	switch {
 	case f.IsMap():
@@ -229,8 +229,7 @@ func compareMapKeys(a, b protoreflect.MapKey) int {
 	return strings.Compare(a.String(), b.String()) // "false" is before "true"
 }
 
-// singleValue returns the value of a field that is neither a list nor a map, or of one of its
-// elements.
+// singleValue converts v: the value of f if f is neither a list nor a map, or an element of f.
 func singleValue(f protoreflect.FieldDescriptor, v protoreflect.Value) (*document.Value, error) {
 	switch f.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:

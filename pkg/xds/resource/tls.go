@@ -38,8 +38,8 @@ func (t *TLS) Secrets() (refs []SecretRef) {
 	return refs
 }
 
-// Resolve returns the context with its secrets. ok is false if secrets lacks one or if one
-// has the wrong type. t may be nil.
+// Resolve returns the context with its secrets. ok is false if a secret is missing or has the wrong
+// type. t may be nil.
 func (t *TLS) Resolve(secrets map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 	if t == nil {
 		return nil, true
@@ -269,8 +269,8 @@ func (p fieldReader) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 	}
 }
 
-// readCiphers returns the names of cipher suites. Suites that BoringSSL prefers equally, in
-// brackets, are preferred in order.
+// readCiphers returns the names of cipher suites. BoringSSL has no preference among the suites in
+// brackets; Weft prefers them in their order.
 func (p fieldReader) readCiphers(list []string) (names []string) {
 	for i, entry := range list {
 		for name := range strings.SplitSeq(strings.Trim(entry, "[]"), "|") {

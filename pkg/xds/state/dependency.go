@@ -45,8 +45,8 @@ func (s *State) listenerDependencies(name string, e *Listener) (missing []depend
 	return missing
 }
 
-// waitExpired reports whether the wait for all missing dependencies has timed out. until is when it
-// will time out; zero: never.
+// waitExpired reports whether the waits for all missing dependencies have timed out; true if none
+// is missing. until is when the last of the waits times out; zero: never.
 func waitExpired(missing []dependency, now time.Time) (expired bool, until time.Time) {
 	expired, bounded := true, true
 	for _, d := range missing {

@@ -25,15 +25,15 @@ func TestDubboRoutesHaveTheirOwnNamespace(t *testing.T) {
 	if got := names(); !slices.Equal(got, []string{"r"}) {
 		t.Errorf("active tables: %q, want only the HTTP table", got)
 	}
-	if warming := s.Warming(); len(warming) != 1 || warming[0].Name != "dubbo" || !slices.Equal(warming[0].Missing, []string{"routes r of Dubbo"}) {
-		t.Errorf("Warming() = %+v", warming)
+	if warming := s.Warming(); len(warming) != 1 || warming[0].Name != "dubbo" || !slices.Equal(warming[0].Missing, []string{"routes r (Dubbo)"}) {
+		t.Errorf("Warming() = %+v, want the listener dubbo, which waits for routes r (Dubbo)", warming)
 	}
 	applyResource(t, s, xdstest.DubboRoutes("r", "c"), now)
 	s.Reconcile(now)
-	if got := names(); !slices.Equal(got, []string{"r of Dubbo", "r"}) {
-		t.Errorf("active tables: %q, want both", got)
+	if got := names(); !slices.Equal(got, []string{"r (Dubbo)", "r"}) {
+		t.Errorf("active tables: %q, want the Dubbo table r and the HTTP table r", got)
 	}
 	if http, dubbo := splitTables(s.referenced().tables); !slices.Equal(http, []string{"r"}) || !slices.Equal(dubbo, []string{"r"}) {
-		t.Errorf("referenced tables: HTTP %q, Dubbo %q", http, dubbo)
+		t.Errorf("referenced tables: HTTP %q, Dubbo %q; want r and r", http, dubbo)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// Entry is the state of one cluster or listener. R is the resource, C the configuration that is
-// built from it.
+// Entry is the state of one cluster or listener. R is the type of the resource, C the type of the
+// configuration that is built from it.
 type Entry[R, C any] struct {
 	Received     *R        // last accepted version; nil: removed
 	ReceivedAt   time.Time // when Received arrived
 	Active       *R        // active version; nil: none
 	ActiveConfig *C        // configuration built from Active
-	HeldBack     *R        // version that is not activated although it is complete; nil: none
+	HeldBack     *R        // version that HoldBack keeps inactive; nil: none
 }
 
 // Cluster is the state of a cluster.
@@ -40,13 +40,13 @@ type entryFuncs[R, C any] struct {
 	removed   func(c *Change, name string)
 }
 
-// entries are the clusters or the listeners of a State.
+// entries holds the clusters or the listeners of a State.
 type entries[R, C any] struct {
 	funcs  entryFuncs[R, C] // immutable
 	undo   *undoLog         // undo log of the State
 	byName map[string]*Entry[R, C]
-	// dirty are the names to evaluate in the next reconcile. The value is true if a resource to which
-	// they refer has also changed.
+	// dirty holds the names to evaluate in the next reconcile. The value is true if the active
+	// configuration must be built again, because a resource that it is built from has changed.
 	dirty     map[string]bool
 	deadlines map[string]time.Time // when to evaluate a name again even if nothing arrives
 	referrers referrers
@@ -96,7 +96,7 @@ func (es *entries[R, C]) set(name string, version *R, now time.Time) {
 	e.Received, e.ReceivedAt = version, now
 }
 
-// remove removes a name in the next reconcile.
+// remove marks an entry as removed. The next reconcile deletes it.
 func (es *entries[R, C]) remove(name string) {
 	if es.byName[name] != nil {
 		es.mutable(name).Received = nil
@@ -108,9 +108,9 @@ func (es *entries[R, C]) markDirty(names map[string]bool) {
 	maps.Copy(es.dirty, names) // all values are true
 }
 
-// reconcile evaluates the dirty entries and those whose deadline has passed. It calls adjust, if not
-// nil, for each of them with the time of its next evaluation; adjust returns the time to use instead.
-// Zero: not before something changes.
+// reconcile evaluates the dirty entries and those whose deadline has passed. If adjust is not nil,
+// reconcile passes it the next evaluation time of each of these entries and uses the result instead.
+// With a zero time only a change causes the next evaluation.
 func (es *entries[R, C]) reconcile(now time.Time, c *Change, adjust func(name string, next time.Time) time.Time) {
 	for name, deadline := range es.deadlines {
 		if !now.Before(deadline) {
@@ -129,13 +129,13 @@ func (es *entries[R, C]) reconcile(now time.Time, c *Change, adjust func(name st
 	}
 	es.dirty = resetSet(es.dirty)
 	if len(es.deadlines) == 0 {
-		es.deadlines = map[string]time.Time{} // iterating over a map that was large stays expensive
+		es.deadlines = map[string]time.Time{} // iterating over an empty map that was large is expensive
 	}
 }
 
-// reconcileEntry activates the received version of an entry if it is complete. It returns when to
-// evaluate the entry again; zero: not before something changes. While the received version waits,
-// the active one follows changes of its own dependencies.
+// reconcileEntry activates the received version of an entry if the version is complete. Otherwise
+// it builds the active version again if a resource that the version uses has changed. It returns
+// when to evaluate the entry again even if nothing changes; zero: never.
 func (es *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) time.Time {
 	e := es.byName[name]
 	if e == nil {
@@ -151,7 +151,7 @@ func (es *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) t
 		return time.Time{}
 	}
 	if e.Active == e.Received && e.ActiveConfig != nil && !es.dirty[name] {
-		return time.Time{} // nothing that it is built from has changed
+		return time.Time{} // no resource that the entry is built from has changed
 	}
 	complete, next := waitExpired(es.funcs.dependencies(name, e), now)
 	if complete && e.HeldBack != e.Received && es.activate(name, e, e.Received, c) {
@@ -171,7 +171,7 @@ func (es *entries[R, C]) activate(name string, e *Entry[R, C], version *R, c *Ch
 	}
 	es.save(name, e)
 	versionChanged := e.Active != version
-	if versionChanged { // otherwise, as after an endpoint update, its references stay the same
+	if versionChanged { // else, such as after an endpoint update, the references stay the same
 		es.referrers.changed[name] = true
 	}
 	e.Active, e.ActiveConfig = version, cfg
@@ -258,8 +258,8 @@ func (s *State) HasPrivateKey(typeURL, name string) bool {
 	return slices.ContainsFunc(contexts, func(t *resource.TLS) bool { return t != nil && t.Config.Key.Text != "" })
 }
 
-// resetSet returns an empty map: m, or a new one if m is large, because iterating over a large map and
-// clearing it stays expensive after its entries are deleted (TestCost in test/xds).
+// resetSet returns an empty map: m after clearing it or, if m is large, a new map. A large map stays
+// expensive to iterate over and to clear even when it is empty (TestCost in test/xds).
 func resetSet[K comparable](m map[K]bool) map[K]bool {
 	const maxCleared = 16
 	if len(m) > maxCleared {
@@ -269,7 +269,7 @@ func resetSet[K comparable](m map[K]bool) map[K]bool {
 	return m
 }
 
-// addDirty adds name to dirty. It keeps the value of a name that dirty contains.
+// addDirty adds name to dirty with the value false. If dirty contains name, its value stays.
 func addDirty(dirty map[string]bool, name string) {
 	if !dirty[name] {
 		dirty[name] = false

@@ -22,7 +22,7 @@ func TestListenerWaitsForExtensions(t *testing.T) {
 	applyResource(t, s, xdstest.FilteredListener("l", "r", time.Minute, "x"), now)
 	step("before the extension")
 	if warming := s.Warming(); len(warming) != 1 || !slices.Equal(warming[0].Missing, []string{"filter x"}) || !warming[0].Until.Equal(now.Add(time.Minute)) {
-		t.Errorf("Warming() = %+v", warming)
+		t.Errorf("Warming() = %+v, want one listener, which waits for filter x for a minute", warming)
 	}
 	applyResource(t, s, xdstest.Extension("x", "one"), now)
 	step("extension received", "one")

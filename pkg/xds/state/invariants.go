@@ -17,8 +17,8 @@ type referencedNames struct {
 }
 
 // CheckInvariants returns an error if the reference counts are wrong, if the State keeps resources
-// without a reference, or if an active configuration contradicts the on-demand state. It is for
-// tests: it visits all resources. The caller has called TakeSubscriptionChanges.
+// without a reference, or if an active configuration contradicts the on-demand state. It visits all
+// resources and is for tests. The caller calls TakeSubscriptionChanges before it.
 func (s *State) CheckInvariants() error {
 	want := s.referenced()
 	if got := s.references.countedNames(); !reflect.DeepEqual(got, want) {
@@ -87,8 +87,8 @@ func checkSubset(label string, names, allowed []string) error {
 	return nil
 }
 
-// referenced returns the names to which clusters and listeners refer. It does not use the reference
-// counts.
+// referenced computes, without the reference counts, the names to which clusters and listeners
+// refer.
 func (s *State) referenced() referencedNames {
 	assignments, tables, secrets, extensions := map[string]bool{}, map[string]bool{}, map[resource.SecretRef]bool{}, map[string]bool{}
 	for name, e := range s.clusters.byName {

@@ -18,7 +18,7 @@ type layeredRuntime struct {
 	merged    *resource.Runtime
 }
 
-// withLayer returns r with the values of the RTDS layer of that name replaced.
+// withLayer returns a copy of r in which values replace those of the RTDS layer of that name.
 func (r layeredRuntime) withLayer(name string, values *resource.Layer) layeredRuntime {
 	r.layers = slices.Clone(r.layers)
 	for i, l := range r.layers {
@@ -56,7 +56,8 @@ func (s *State) setRuntime(r layeredRuntime) {
 	})
 }
 
-// stageLayer is stageResource for a runtime layer. Listeners do not wait for a rejected layer.
+// stageLayer is stageResource for a runtime layer. After a rejection, endLayerWait ends the wait of
+// the listeners for the layer if it can.
 func (st *stage) stageLayer(r ads.Resource) error {
 	values, err := resource.ReadRuntime(r.Body, st.capabilitiesWith(st.runtime))
 	if err == nil {
@@ -131,8 +132,8 @@ func (st *stage) setLayer(name string, values *resource.Layer) error {
 	return nil
 }
 
-// endLayerWait ends the wait for a layer that was rejected, unless it has values. The layer is
-// empty until a valid version arrives.
+// endLayerWait ends the wait for a rejected layer that has no values yet: the layer is empty until
+// a valid version arrives. If that would make other resources invalid, the wait continues.
 func (st *stage) endLayerWait(name string) {
 	waiting := slices.ContainsFunc(st.runtime.layers, func(l bootstrap.RuntimeLayer) bool { return l.Resource == name && l.Values == nil })
 	if !waiting {

@@ -34,9 +34,8 @@ func TestListenersWaitForRuntime(t *testing.T) {
 	}
 }
 
-// TestListenersUseRuntime verifies that replaceListener also replaces a held-back listener, which
-// is then applied again, and a listener whose routes were removed. A runtime change uses
-// replaceListener.
+// TestListenersUseRuntime verifies that replaceListener, which a runtime change calls, replaces a
+// held-back listener, which then becomes active, and a listener whose routes were removed.
 func TestListenersUseRuntime(t *testing.T) {
 	now, s := time.Now(), newState()
 	read := func(port int) *resource.Listener {
@@ -57,7 +56,7 @@ func TestListenersUseRuntime(t *testing.T) {
 	s.setTable("r", &resource.RouteTable{Config: &config.RouteTable{Name: "r"}})
 	s.HoldBack("l")
 	if s.Reconcile(now); address() != "" {
-		t.Errorf("a held-back listener is active at %s", address())
+		t.Errorf("the held-back listener is active at %s, want it inactive", address())
 	}
 	s.replaceListener("l", read(81))
 	if s.Reconcile(now); address() != "127.0.0.1:81" {
@@ -68,7 +67,7 @@ func TestListenersUseRuntime(t *testing.T) {
 	s.Checkpoint()
 	s.replaceListener("l", read(82))
 	if c, _ := s.Reconcile(now); address() != "127.0.0.1:82" || len(c.ActivatedListeners) != 0 {
-		t.Errorf("listener at %q, want port 82; activated %q", address(), c.ActivatedListeners)
+		t.Errorf("listener at %q, activated %q; want port 82, none", address(), c.ActivatedListeners)
 	}
 	s.Rollback()
 	if s.Reconcile(now); address() != "127.0.0.1:81" {

@@ -10,8 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// onDemandState records which endpoints of clusters and which route tables are subscribed on
-// demand. While one is unsubscribed, the cluster or listener is complete without it.
+// onDemandState records the on-demand subscriptions to the endpoints of clusters and to route
+// tables. Until they are subscribed, a cluster can be active without hosts, and a listener without
+// the routes of the table.
 //
 //	               request             arrival or timeout
 //	unsubscribed ───────────▶ pending ────────────────────▶ subscribed
@@ -19,24 +20,26 @@ import (
 //	      └─────────────────────────────────────────────────────┘
 //	                          idle timeout
 //
-// A new version of a cluster or listener does not change the subscription.
+// A new version of a cluster or listener does not change the subscription. Removing the cluster, or
+// the last reference of a listener to the table, ends the subscription.
 type onDemandState struct {
 	config.XDSOnDemand // immutable
 
 	clusters, tables onDemandSet
 }
 
-// onDemandSet are the pending and subscribed resources of a type, by name.
+// onDemandSet holds the pending and subscribed resources of a type, by name.
 type onDemandSet struct {
 	entries map[string]*onDemandEntry
-	// deadlines is when the wait for a pending resource times out; no entry: no timeout.
+	// deadlines holds when the waits for resources time out; no entry: no timeout. A deadline stays
+	// until it has passed, even if the resource has arrived.
 	deadlines map[string]time.Time
 }
 
 // onDemandEntry is a resource that is pending or subscribed.
 type onDemandEntry struct {
-	lastUsed time.Time // when it was last seen in use
-	ready    bool      // its resource has arrived once, or the wait has timed out
+	lastUsed time.Time // when the resource was last requested or seen in use
+	ready    bool      // the resource has arrived once, or the wait has timed out
 }
 
 // newOnDemandState returns the state for o; nil if o disables on-demand loading.
@@ -62,7 +65,6 @@ func (set *onDemandSet) subscribe(name string, timeout time.Duration, now time.T
 	return true
 }
 
-// unsubscribe makes a resource unsubscribed.
 func (set *onDemandSet) unsubscribe(name string) {
 	delete(set.entries, name)
 	delete(set.deadlines, name)
@@ -97,8 +99,8 @@ func (set *onDemandSet) expirePending(now time.Time) (names []string) {
 	return names
 }
 
-// SubscribeCluster subscribes to the endpoints of a cluster, and reports whether they were not
-// subscribed before.
+// SubscribeCluster subscribes to the endpoints of a cluster. It returns false if the cluster is
+// already subscribed, is unknown or does not use EDS.
 func (s *State) SubscribeCluster(name string, now time.Time) bool {
 	e := s.clusters.byName[name]
 	if s.onDemand == nil || e == nil || e.Received == nil || e.Received.EDSServiceName == "" {
@@ -114,14 +116,14 @@ func (s *State) SubscribeCluster(name string, now time.Time) bool {
 			addDependent(s.dependents.assignments, &s.references.assignments, name, version.EDSServiceName)
 		}
 	}
-	if s.assignments[e.Received.EDSServiceName] != nil { // another cluster has subscribed to them
+	if s.assignments[e.Received.EDSServiceName] != nil { // received for another cluster
 		s.clusters.dirty[name] = true
 	}
 	return true
 }
 
-// SubscribeTable subscribes to a table that listeners refer to, and reports whether it was not
-// subscribed before.
+// SubscribeTable subscribes to a route table. It returns false if the table is already subscribed,
+// is not on demand, or no listener refers to it.
 func (s *State) SubscribeTable(name string, now time.Time) bool {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return false
@@ -131,7 +133,8 @@ func (s *State) SubscribeTable(name string, now time.Time) bool {
 		for _, version := range []*resource.Listener{e.Received, e.Active} {
 			if version != nil && slices.Contains(version.RouteConfigNames, name) {
 				timeouts = append(timeouts, version.RouteTimeouts[name])
-				addDependent(s.dependents.tables, &s.references.tables, listener, name) // as in SubscribeCluster
+				// TakeSubscriptionChanges drops the dependents of unsubscribed resources.
+				addDependent(s.dependents.tables, &s.references.tables, listener, name)
 				s.listeners.referrers.changed[listener] = true
 			}
 		}
@@ -146,20 +149,20 @@ func (s *State) SubscribeTable(name string, now time.Time) bool {
 	return s.onDemand.tables.subscribe(name, longest, now)
 }
 
-// UnsubscribedClusters returns how many clusters are without their endpoints.
+// UnsubscribedClusters returns the number of clusters whose endpoints are not subscribed.
 func (s *State) UnsubscribedClusters() int { return s.references.unsubscribed }
 
 // UnsubscribedTables returns the number of route tables that listeners refer to and that are not
 // subscribed.
 func (s *State) UnsubscribedTables() int { return len(s.unsubscribedTables()) }
 
-// HasOnDemand reports whether a resource is subscribed on demand.
+// HasOnDemand reports whether an on-demand resource is pending or subscribed.
 func (s *State) HasOnDemand() bool {
 	return s.onDemand != nil && len(s.onDemand.clusters.entries)+len(s.onDemand.tables.entries) > 0
 }
 
-// SubscribeCached subscribes to the resources of an update that an earlier process received, and
-// which were in use.
+// SubscribeCached subscribes to the resources of u, which an earlier process received on demand and
+// saved in the xDS cache.
 func (s *State) SubscribeCached(u ads.Update, now time.Time) {
 	if s.onDemand == nil {
 		return
@@ -187,8 +190,9 @@ func (s *State) SubscribeCached(u ads.Update, now time.Time) {
 }
 
 // UnsubscribeIdle unsubscribes from the clusters and route tables that have been unused for the
-// idle timeout, and reports whether there were any. The functions report whether one is in use, or
-// was since the last call.
+// idle timeout, and reports whether there were any. clusterInUse and tableInUse report whether the
+// cluster or table is in use or has been used since their last call. On-demand loading must be
+// enabled.
 func (s *State) UnsubscribeIdle(clusterInUse, tableInUse func(name string) bool, now time.Time) bool {
 	clusters := s.onDemand.clusters.idleNames(clusterInUse, now, s.onDemand.Idle)
 	for _, name := range clusters {
@@ -214,21 +218,21 @@ func (set *onDemandSet) idleNames(used func(name string) bool, now time.Time, id
 	return names
 }
 
-// unsubscribeCluster unsubscribes from the endpoints of a cluster.
+// unsubscribeCluster unsubscribes from the endpoints of a cluster, which becomes dirty.
 func (s *State) unsubscribeCluster(name string) {
 	s.onDemand.clusters.unsubscribe(name)
 	s.clusters.dirty[name], s.clusters.referrers.changed[name] = true, true
 }
 
-// unsubscribeTable unsubscribes from a route table.
+// unsubscribeTable unsubscribes from a route table. The listeners that refer to it become dirty.
 func (s *State) unsubscribeTable(name string) {
 	s.onDemand.tables.unsubscribe(name)
 	s.listeners.markDirty(s.dependents.tables[name])
 	maps.Copy(s.listeners.referrers.changed, s.dependents.tables[name]) // all values are true
 }
 
-// expireOnDemand marks clusters and listeners dirty whose wait for an on-demand resource has timed
-// out.
+// expireOnDemand marks dirty the clusters and listeners whose wait for an on-demand resource has
+// timed out.
 func (s *State) expireOnDemand(now time.Time) {
 	if s.onDemand == nil {
 		return
@@ -249,12 +253,13 @@ func (s *State) onDemandDeadlines() []map[string]time.Time {
 	return []map[string]time.Time{s.onDemand.clusters.deadlines, s.onDemand.tables.deadlines}
 }
 
-// requestsEndpoints reports whether the endpoints of a cluster are subscribed.
+// requestsEndpoints reports whether the endpoints of a cluster are pending or subscribed. Without
+// on-demand loading they always are.
 func (s *State) requestsEndpoints(cluster string) bool {
 	return s.onDemand == nil || s.onDemand.clusters.entries[cluster] != nil
 }
 
-// requestedTables returns the names of the subscribed tables among names.
+// requestedTables returns the names of the pending and subscribed tables among names.
 func (s *State) requestedTables(names []string) []string {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return names
@@ -280,7 +285,7 @@ func (s *State) resolveCluster(name string, c *resource.Cluster) (*config.Cluste
 		return c.Resolve(hosts, s.secrets)
 	}
 	if !s.requestsEndpoints(name) {
-		hosts = nil // another cluster has subscribed to them
+		hosts = nil // received for another cluster
 	}
 	cfg, ok := c.Resolve(hosts, s.secrets)
 	if !ok {
@@ -300,7 +305,7 @@ func (s *State) activeTable(name string) *config.RouteTable {
 	settings := s.tableOnDemand()
 	settings.Unsubscribed = settings.Enabled() && !s.onDemand.tables.isReady(name)
 	if t == nil || settings.Unsubscribed {
-		return &config.RouteTable{Name: name, OnDemand: settings} // nothing matches
+		return &config.RouteTable{Name: name, OnDemand: settings} // no request matches
 	}
 	return t.Config
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
-// TestTableWaitIsTheLongest verifies that the wait for an on-demand route table times out when the
-// waits of all its listeners have, and never if one of them has no limit.
+// TestTableWaitIsTheLongest verifies that the wait for an on-demand route table times out after the
+// longest limit of its listeners, and never if one of them has no limit.
 func TestTableWaitIsTheLongest(t *testing.T) {
 	for name, test := range map[string]struct {
-		limits []time.Duration // of the listeners; 0: no limit
-		want   time.Duration   // 0: never
+		limits []time.Duration // limits of the waits of the listeners; 0: no limit
+		want   time.Duration   // time until the next reconcile; 0: never
 	}{
 		"one listener":          {[]time.Duration{2 * time.Second}, 2 * time.Second},
 		"no limit":              {[]time.Duration{0}, 0},
@@ -29,7 +29,7 @@ func TestTableWaitIsTheLongest(t *testing.T) {
 		}
 		s.Reconcile(now)
 		if !s.SubscribeTable("table", now) {
-			t.Errorf("%s: the table was subscribed before", name)
+			t.Errorf("%s: SubscribeTable = false, want true", name)
 		}
 		var got time.Duration
 		if _, next := s.Reconcile(now); !next.IsZero() {

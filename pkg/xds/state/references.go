@@ -6,22 +6,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// references counts which resources the clusters and listeners refer to, in their active and in
-// their received versions. The counts make the cost of an update proportional to what has changed:
-// TestCost in test/xds.
+// references counts the references of clusters and listeners to each resource, in their active and
+// received versions. The counts make the cost of an update proportional to the number of changes
+// (TestCost in test/xds).
 type references struct {
 	assignments, tables, extensions refCounts[string]
 	secrets                         refCounts[resource.SecretRef]
 	unsubscribed                    int // clusters whose endpoints are not subscribed
 }
 
-// referrers are the clusters or the listeners that refer to resources, by name.
+// referrers holds the references of all clusters or of all listeners, by their names.
 type referrers struct {
 	current map[string]reference // references that are counted; no entry if there are none
-	changed map[string]bool      // names to count again
+	changed map[string]bool      // names whose references must be counted again
 }
 
-// reference is what one cluster or listener refers to. It may list a resource more than once.
+// reference lists the resources that one cluster or listener refers to, possibly more than once.
 type reference struct {
 	assignments, tables, extensions []string
 	secrets                         []resource.SecretRef
@@ -63,8 +63,8 @@ func (rc *refCounts[K]) isRequested(k K) bool {
 	return rc.counts[k] > 0 && (rc.isExcluded == nil || !rc.isExcluded(k))
 }
 
-// recordPrevious records whether resources are requested, for the next takeChange. Call it before a
-// change.
+// recordPrevious records whether resources are requested, for the next takeChange. The caller calls
+// it before a change.
 func (rc *refCounts[K]) recordPrevious(keys []K) {
 	for _, k := range keys {
 		if _, recorded := rc.wasRequested[k]; !recorded {
@@ -97,7 +97,8 @@ func (rc *refCounts[K]) takeChange() (c SubscriptionChange[K]) {
 	return c
 }
 
-// update counts the references of the changed names again; countRefs returns those of a name.
+// update counts the references of the changed names again. countRefs returns the references of a
+// name.
 func (r *references) update(refs *referrers, countRefs func(name string) reference) {
 	for name := range refs.changed {
 		previous, current := refs.current[name], countRefs(name)

@@ -25,7 +25,7 @@ func (s *State) setListener(name string, l *resource.Listener, now time.Time) {
 	}
 }
 
-// replaceListener replaces a listener with the same resource decoded with another runtime.
+// replaceListener replaces a listener with l, the same resource decoded with another runtime.
 func (s *State) replaceListener(name string, l *resource.Listener) {
 	e := s.listeners.mutable(name)
 	s.listeners.dirty[name] = true
@@ -35,8 +35,8 @@ func (s *State) replaceListener(name string, l *resource.Listener) {
 	e.Received, e.HeldBack = l, nil
 }
 
-// addDependent records that name refers to keys. Entries of references that no longer exist stay;
-// they cause only an additional evaluation.
+// addDependent records that the cluster or listener name refers to keys. The record stays when the
+// reference ends: it only causes unnecessary evaluations.
 func addDependent[K comparable](dependents map[K]map[string]bool, counts *refCounts[K], name string, keys ...K) {
 	counts.recordPrevious(keys)
 	for _, k := range keys {
@@ -56,7 +56,7 @@ func (s *State) setAssignment(name string, a *resource.LoadAssignment) {
 	})
 }
 
-// setTable stores the route table of a name, with the on-demand settings of tables; nil removes it.
+// setTable stores the route table of a name and sets its on-demand settings; nil removes it.
 func (s *State) setTable(name string, t *resource.RouteTable) {
 	if t != nil {
 		t.Config.OnDemand = s.tableOnDemand()

@@ -14,13 +14,18 @@ type Staged struct {
 	Rejected      []ads.ResourceError
 	NameConflicts []NameConflict
 	Unknown       []UnknownFields // of the accepted resources
-	// AwaitedLayers are rejected runtime layers that listeners still wait for, with the reasons.
+	// AwaitedLayers are rejected runtime layers that listeners still wait for, with the reasons: an
+	// empty layer in their place would make other resources invalid.
 	AwaitedLayers []ads.ResourceError
 }
 
-// NameConflict is a resource that was rejected because something else defines the resource Name of
-// Type: itself, or a route table that it refers to.
-type NameConflict struct{ Rejected, Type, Name string }
+// NameConflict describes a rejected resource. Static_resources or another layer already defines the
+// resource with the type URL Type and the name Name, which is the rejected resource itself or a
+// route table that it refers to.
+type NameConflict struct {
+	Rejected   string // name of the rejected resource
+	Type, Name string
+}
 
 // UnknownFields are the fields of one resource that this build does not know.
 type UnknownFields struct {
@@ -39,7 +44,7 @@ type stage struct {
 }
 
 // Stage stores the valid resources of an update for the next Reconcile. c is the client that
-// received the update. source is the source of secrets that it serves; the zero value for ADS.
+// received the update. source identifies the SDS server that c is connected to; zero: c uses ADS.
 func (s *State) Stage(c *ads.Client, source resource.SecretSource, u ads.Update, now time.Time) Staged {
 	st := &stage{State: s, client: c, source: source, now: now}
 	if u.Type == resource.ClusterType {
@@ -57,7 +62,7 @@ func (s *State) Stage(c *ads.Client, source resource.SecretSource, u ads.Update,
 		st.reject(r.Name, st.stageResource(u.Type, r))
 	}
 	for _, name := range u.Removed {
-		if s.ReservedBy(u.Type, name) == "" { // else the control plane cannot remove it
+		if s.ReservedBy(u.Type, name) == "" { // the control plane can only remove its own resources
 			st.reject(name, st.stageRemoval(u.Type, name))
 		}
 	}
@@ -71,15 +76,15 @@ func (st *stage) reject(name string, err error) {
 	}
 }
 
-// recordUnknown records the fields of an accepted resource that this build does not know. ignored are
-// its fields without effect.
+// recordUnknown records which of the ignored fields of an accepted resource this build does not
+// know.
 func (st *stage) recordUnknown(name string, ignored []string) {
 	if fields := resource.UnknownFields(ignored); fields != nil {
 		st.result.Unknown = append(st.result.Unknown, UnknownFields{Name: name, Fields: fields})
 	}
 }
 
-// stageRemoval removes a resource. Secrets stay.
+// stageRemoval removes a resource. A secret stays in use.
 func (st *stage) stageRemoval(typeURL, name string) error {
 	switch typeURL {
 	case resource.ClusterType:
@@ -186,7 +191,8 @@ func (st *stage) stageListener(r ads.Resource, capabilities resource.Capabilitie
 	return nil
 }
 
-// stageExtension is stageResource for an extension. Listeners do not wait for a rejected one.
+// stageExtension is stageResource for an extension. After a rejection, listeners no longer wait for
+// the extension.
 func (st *stage) stageExtension(r ads.Resource, capabilities resource.Capabilities) error {
 	e, err := resource.ReadExtension(r.Body, capabilities)
 	if err == nil {
@@ -201,8 +207,8 @@ func (st *stage) stageExtension(r ads.Resource, capabilities resource.Capabiliti
 	return nil
 }
 
-// checkSecretSources returns an error if a secret comes from a cluster that is not a known control
-// plane.
+// checkSecretSources returns an error if a secret comes from a cluster that static_resources does
+// not define with an address.
 func (s *State) checkSecretSources(refs []resource.SecretRef) error {
 	for _, r := range refs {
 		if _, ok := s.boot.Targets[r.From.Cluster]; !ok && r.From.Cluster != "" {

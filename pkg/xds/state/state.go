@@ -1,14 +1,16 @@
 // Package state holds the received xDS resources and decides which of them are active.
 //
-//	Stage, SetStatic    stores resources of a control plane or the file    stage.go, static.go
+//	Stage, SetStatic    store resources of a control plane or              stage.go, static.go
+//	                    of static_resources
 //	  │ entries to evaluate
-//	Reconcile           activates complete resources                       entries.go
+//	Reconcile           activates complete clusters and listeners          entries.go
 //	  │ Change
-//	AppendTo            the active resources as a configuration
+//	AppendTo            adds the active resources to a config.Snapshot
 //
 // A cluster becomes active when its endpoints and secrets have arrived, a listener when its route
-// tables, filters and secrets have. Until then the previous version stays active. The order in which
-// resources arrive does not change the resulting configuration.
+// tables, filters and secrets have arrived. All waits except those for secrets can time out. Until
+// then the previous version stays active. The order in which resources arrive does not change the
+// resulting configuration.
 //
 // The package is pure: it does no I/O, and the caller passes the time.
 package state
@@ -27,21 +29,20 @@ import (
 type Options struct {
 	Bootstrap *bootstrap.Bootstrap
 	OnDemand  config.XDSOnDemand
-	// Owner returns the other layer that defines a resource of a type; the State then rejects the
-	// resource. "": none. nil: there is no other layer.
+	// Owner returns the configuration layer, other than xDS, that defines a resource; "": none. The
+	// State rejects a resource that has such an owner. If Owner is nil, no other layer exists.
 	Owner func(typeURL, name string) string
 	// Capabilities are the features that resources may use. The State sets Node and Runtime.
 	Capabilities resource.Capabilities
-	// Started is when the process started, and with it the wait for runtime layers. With the zero
-	// value, listeners wait only for layers without a timeout.
+	// Started is when the process started. The waits for runtime layers begin at this time. With the
+	// zero value, listeners wait only for layers without a timeout.
 	Started time.Time
 }
 
 // State holds the received resources. It is not safe for concurrent use.
 //
-// Changes of resources can be undone: Checkpoint makes the changes so far final, Rollback undoes
-// the later ones. The caller ends every operation with Checkpoint, so that replaced resources can
-// be freed.
+// Rollback undoes the changes of resources since the last Checkpoint. The caller ends every
+// operation with Checkpoint, so that replaced resources can be freed.
 type State struct {
 	boot         *bootstrap.Bootstrap  // immutable
 	capabilities resource.Capabilities // immutable; see Options
@@ -54,7 +55,7 @@ type State struct {
 	extensions  map[string]*resource.Extension
 	runtime     layeredRuntime
 
-	static      *bootstrap.StaticResources        // resources of the file; the fields above include them
+	static      *bootstrap.StaticResources        // static_resources; the fields above include them
 	staticNames staticNames                       // names in static
 	otherOwner  func(typeURL, name string) string // see Options.Owner
 
@@ -69,11 +70,11 @@ type State struct {
 
 // dependents maps each resource to the names of the clusters or listeners that refer to it.
 type dependents struct {
-	assignments     map[string]map[string]bool             // clusters
-	clusterSecrets  map[resource.SecretRef]map[string]bool // clusters
-	tables          map[string]map[string]bool             // listeners
-	listenerSecrets map[resource.SecretRef]map[string]bool // listeners
-	extensions      map[string]map[string]bool             // listeners
+	assignments     map[string]map[string]bool             // to cluster names
+	clusterSecrets  map[resource.SecretRef]map[string]bool // to cluster names
+	tables          map[string]map[string]bool             // to listener names
+	listenerSecrets map[resource.SecretRef]map[string]bool // to listener names
+	extensions      map[string]map[string]bool             // to listener names
 }
 
 // Change is the result of a Reconcile.
@@ -124,14 +125,14 @@ func New(o Options) *State {
 	return s
 }
 
-// Checkpoint makes the changes so far final: Rollback undoes only later ones.
+// Checkpoint makes the changes so far final: Rollback undoes only later changes.
 func (s *State) Checkpoint() { s.undo.clear() }
 
 // Rollback undoes the changes since the last Checkpoint. The caller reconciles afterwards.
 func (s *State) Rollback() { s.undo.rollback() }
 
 // undoLog holds the functions that undo the changes since the last checkpoint, in the order of the
-// changes. The functions keep the replaced resources reachable.
+// changes. They keep the replaced resources in memory.
 type undoLog struct{ functions []func() }
 
 func (l *undoLog) add(f func()) { l.functions = append(l.functions, f) }

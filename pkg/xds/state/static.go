@@ -13,9 +13,9 @@ import (
 // Static returns the static resources of the last SetStatic.
 func (s *State) Static() *bootstrap.StaticResources { return s.static }
 
-// SetStatic stores static_resources for the next Reconcile, in place of the previous ones.
-// Unchanged resources stay. An error is of type bootstrap.FieldErrors; the caller rolls back then. It
-// does not look at other layers: see CheckStaticNames.
+// SetStatic replaces the static resources with next, for the next Reconcile. Unchanged resources
+// stay. After an error, which is of type bootstrap.FieldErrors, the caller rolls back. SetStatic
+// does not compare names with other layers: see CheckStaticNames.
 func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error {
 	var fieldErrors bootstrap.FieldErrors
 	previous := s.static
@@ -24,7 +24,8 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 		body, ok := previousBodies[kind+r.Name]
 		return !ok || body != string(r.Body)
 	}
-	// exists: the State has a resource of that name; the control plane owns it unless previous has it.
+	// exists means that the State has a resource with the name. If it is not in previous, the control
+	// plane has defined it.
 	checkName := func(prefix, name string, exists bool) error {
 		if _, isStatic := previousBodies[prefix+name]; exists && !isStatic {
 			return nameConflict(ownerControlPlane, name)

@@ -10,7 +10,7 @@ import (
 
 // WarmingResource is an accepted resource that is not active yet.
 type WarmingResource struct {
-	Type           string    `json:"type"` // its URL
+	Type           string    `json:"type"` // type URL
 	Name           string    `json:"name"`
 	Since          time.Time `json:"since"`
 	Missing        []string  `json:"missing"`
@@ -21,14 +21,13 @@ type WarmingResource struct {
 
 // OnDemandStatus is the status of the resources that are fetched on demand.
 type OnDemandStatus struct {
-	// SubscribedClusters and SubscribedRoutes count the resources in use, or used within the idle
-	// timeout.
-	SubscribedClusters int `json:"subscribed_clusters"`
-	SubscribedRoutes   int `json:"subscribed_routes"`
-	// UnsubscribedClusters are clusters without their endpoints; UnsubscribedRoutes are tables that
-	// were not fetched. Neither is an error.
-	UnsubscribedClusters []string `json:"unsubscribed_clusters,omitempty"`
-	UnsubscribedRoutes   []string `json:"unsubscribed_routes,omitempty"`
+	// SubscribedClusters and SubscribedRoutes count the pending and subscribed clusters and tables.
+	SubscribedClusters int `json:"awake_clusters"`
+	SubscribedRoutes   int `json:"awake_routes"`
+	// UnsubscribedClusters are the clusters whose endpoints are not subscribed. UnsubscribedRoutes
+	// are the unsubscribed route tables that listeners refer to. Neither is an error.
+	UnsubscribedClusters []string `json:"asleep_clusters,omitempty"`
+	UnsubscribedRoutes   []string `json:"asleep_routes,omitempty"`
 }
 
 // Warming returns the accepted clusters and listeners that are not active, clusters first, each
@@ -99,16 +98,16 @@ func (s *State) OnDemandStatus() *OnDemandStatus {
 // displayTableName returns the name of a table for logs and status output.
 func displayTableName(table string) string {
 	if name, ok := resource.DubboResourceName(table); ok {
-		return name + " of Dubbo"
+		return name + " (Dubbo)"
 	}
 	return table
 }
 
 // ResourceKey identifies a resource.
 type ResourceKey struct {
-	Type   string // its URL
+	Type   string // type URL
 	Name   string
-	Source resource.SecretSource // of a secret; else zero
+	Source resource.SecretSource // source of a secret; zero for other types
 }
 
 // Ignored returns the fields without effect of each received resource. Resources without such fields

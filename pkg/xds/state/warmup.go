@@ -65,7 +65,7 @@ func (s *State) recordFailedCluster(name string) {
 	}
 }
 
-// PauseWarmup keeps Reconcile from ending the warm-up, or lets it do so again.
+// PauseWarmup(true) keeps Reconcile from ending the warm-up; PauseWarmup(false) ends that.
 func (s *State) PauseWarmup(pause bool) {
 	if s.warmup != nil {
 		s.warmup.paused = pause
@@ -73,8 +73,8 @@ func (s *State) PauseWarmup(pause bool) {
 }
 
 // updateWarmup records whether the warm-up waits for a cluster that was just reconciled. next is the
-// time of the next evaluation of the cluster. The result is that time with the wait for secrets taken
-// into account; zero: never.
+// time of the next evaluation of the cluster. If only secrets are missing, updateWarmup returns the
+// end of the wait for them instead; zero: never.
 func (s *State) updateWarmup(name string, next, now time.Time) time.Time {
 	w := s.warmup
 	if w == nil {

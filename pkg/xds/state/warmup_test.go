@@ -16,7 +16,7 @@ func TestListenersWaitForFirstClusters(t *testing.T) {
 	type step struct {
 		elapsed     time.Duration // since the start
 		resources   []xdstest.Resource
-		cdsResponse bool          // a CDS response arrives at that time
+		cdsResponse bool          // a CDS response arrives after elapsed
 		active      int           // number of active listeners afterwards
 		next        time.Duration // when to reconcile again, after the start; 0 means never
 	}
@@ -128,14 +128,14 @@ func TestRejectedFileDoesNotEndWarmup(t *testing.T) {
 	s.Checkpoint()
 	s.clusters.remove("static")
 	if c, _ := s.Reconcile(now); len(c.ActivatedListeners) != 1 {
-		t.Fatal("the listener waits for a removed cluster")
+		t.Fatalf("activated %v after the removal of the cluster, want the listener", c.ActivatedListeners)
 	}
 	s.Rollback()
 	if c, _ := s.Reconcile(now); len(c.ActivatedListeners) != 0 || s.warmup == nil {
-		t.Errorf("after the rollback: activated %v, warm-up %+v", c.ActivatedListeners, s.warmup)
+		t.Errorf("after the rollback: activated %v, warm-up %+v; want none, and a warm-up", c.ActivatedListeners, s.warmup)
 	}
 	applyResource(t, s, xdstest.Endpoints("e", 1), now)
 	if c, _ := s.Reconcile(now); len(c.ActivatedListeners) != 1 {
-		t.Error("the listener is not activated after the endpoints")
+		t.Errorf("activated %v after the endpoints, want the listener", c.ActivatedListeners)
 	}
 }

@@ -52,8 +52,8 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 }
 
 // Serve serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It
-// returns the error of the socket. node is the client, and snapshot returns its current state; it
-// is called from several goroutines.
+// returns the error of the socket. node identifies this xDS client. snapshot returns the current
+// state; it must be safe for concurrent use.
 func Serve(ctx context.Context, ln net.Listener, node *corev3.Node, snapshot func() *Snapshot) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestSize), grpc.MaxConcurrentStreams(maxConcurrentRequests),

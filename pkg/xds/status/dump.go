@@ -22,12 +22,11 @@ import (
 
 // DumpOptions select the contents of a dump.
 type DumpOptions struct {
-	Resource  string // a field of one of the messages, such as "dynamic_listeners"; "": everything
+	Resource  string // a list in one of the messages, such as "dynamic_listeners"; "": everything
 	Endpoints bool   // include endpoints
 }
 
-// DumpObject is a JSON object of a dump by key: a message, or one resource with its state. The state
-// of a listener is in a nested object.
+// DumpObject is a JSON object of a dump: a message, or the entry of one resource.
 type DumpObject map[string]any
 
 // dumpMessage is one message of the dump.

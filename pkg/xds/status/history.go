@@ -26,11 +26,11 @@ type resourceHistory struct {
 	updated      time.Time // when version was accepted
 	rejectReason string    // why the last version was rejected; "": it was accepted
 	rejectedAt   time.Time
-	removed      *ads.Resource // the last accepted version, of a secret that was removed and stays in use; nil: not removed
+	removed      *ads.Resource // last accepted version of a removed secret, which stays in use; nil: not removed
 }
 
-// RecordUpdate records which resources of an update were accepted, rejected or removed. accepted
-// has the resources of its type that were accepted before.
+// RecordUpdate records which resources of u were accepted, rejected or removed. errs lists the
+// rejected ones. accepted holds the resources of the type that were accepted before u.
 func (h *History) RecordUpdate(u ads.Update, errs []ads.ResourceError, accepted map[string]ads.Resource, now time.Time) {
 	byName := h.resources[u.Type]
 	if byName == nil {
@@ -111,9 +111,9 @@ func (h *History) Forget(typeURL string, names []string) {
 	}
 }
 
-// ForgetRemoved drops the history of resources that are missing from the acknowledged response r of
-// c and were never accepted. RecordUpdate handles the others. It applies to wildcard subscriptions
-// only.
+// ForgetRemoved drops the history of rejected resources that are missing from r and have no
+// accepted version; RecordUpdate handles the others. c has acknowledged r. ForgetRemoved has no
+// effect unless the subscription is a wildcard.
 func (h *History) ForgetRemoved(c *ads.Client, mode ads.Mode, r *ads.Response) {
 	if !c.IsWildcard(r.Type) {
 		return
@@ -157,7 +157,7 @@ func versionOf(u ads.Update, res ads.Resource) string {
 }
 
 // copyOf returns a copy of the history of a type, without the resources that are neither in use nor
-// rejected. accepted has the resources in use.
+// rejected. accepted holds the accepted resources of the type.
 func (h *History) copyOf(typeURL string, accepted map[string]ads.Resource) map[string]resourceHistory {
 	out := map[string]resourceHistory{}
 	for name, r := range h.resources[typeURL] {

@@ -58,27 +58,27 @@ func wrapField(field string, err error) error {
 
 // matchesString reports whether m matches text.
 func matchesString(m *matcherv3.StringMatcher, text string) (bool, error) {
-	is := config.ValueMatch{IgnoreCase: m.GetIgnoreCase()}
+	condition := config.ValueMatch{IgnoreCase: m.GetIgnoreCase()}
 	var expression *regexp.Regexp
 	var err error
 	switch p := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
-		is.Kind, is.Text = config.ValueExact, p.Exact
+		condition.Kind, condition.Text = config.ValueExact, p.Exact
 	case *matcherv3.StringMatcher_Prefix:
-		is.Kind, is.Text = config.ValuePrefix, p.Prefix
+		condition.Kind, condition.Text = config.ValuePrefix, p.Prefix
 	case *matcherv3.StringMatcher_Suffix:
-		is.Kind, is.Text = config.ValueSuffix, p.Suffix
+		condition.Kind, condition.Text = config.ValueSuffix, p.Suffix
 	case *matcherv3.StringMatcher_Contains:
-		is.Kind, is.Text = config.ValueContains, p.Contains
+		condition.Kind, condition.Text = config.ValueContains, p.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
-		is.Kind = config.ValueRegex
+		condition.Kind = config.ValueRegex
 		if expression, err = regexp.Compile(headermatch.Anchored(p.SafeRegex.GetRegex())); err != nil {
 			return false, err
 		}
 	default:
 		return false, fmt.Errorf("%s: the pattern is not supported", m.ProtoReflect().Descriptor().FullName())
 	}
-	matcher := headermatch.New(is, expression)
+	matcher := headermatch.New(condition, expression)
 	return matcher.MatchValue(text), nil
 }
 
@@ -103,12 +103,12 @@ func matchesValue(m *matcherv3.ValueMatcher, v *structpb.Value) (bool, error) {
 		n, ok := v.GetKind().(*structpb.Value_NumberValue)
 		return ok && matchesDouble(p.DoubleMatch, n.NumberValue), nil
 	case *matcherv3.ValueMatcher_ListMatch:
-		return matchesAny(v.GetListValue().GetValues(), func(one *structpb.Value) (bool, error) {
-			return matchesValue(p.ListMatch.GetOneOf(), one)
+		return matchesAny(v.GetListValue().GetValues(), func(element *structpb.Value) (bool, error) {
+			return matchesValue(p.ListMatch.GetOneOf(), element)
 		})
 	case *matcherv3.ValueMatcher_OrMatch:
-		return matchesAny(p.OrMatch.GetValueMatchers(), func(one *matcherv3.ValueMatcher) (bool, error) {
-			return matchesValue(one, v)
+		return matchesAny(p.OrMatch.GetValueMatchers(), func(alternative *matcherv3.ValueMatcher) (bool, error) {
+			return matchesValue(alternative, v)
 		})
 	default:
 		return false, fmt.Errorf("%s: the pattern is not supported", m.ProtoReflect().Descriptor().FullName())

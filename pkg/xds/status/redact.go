@@ -50,8 +50,8 @@ func (r emptyTypeResolver) FindMessageByURL(url string) (protoreflect.MessageTyp
 	return (*emptypb.Empty)(nil).ProtoReflect().Type(), nil
 }
 
-// redact replaces the secrets in m and in the messages that are packed in it. It clears a packed
-// message of an unknown type, and unknown fields, because they may contain secrets.
+// redact replaces the secrets in m and in the Any messages inside m. It clears unknown fields, and
+// an Any of an unknown type, because they may contain secrets.
 func redact(m protoreflect.Message) {
 	if a, ok := m.Interface().(*anypb.Any); ok {
 		inner, err := a.UnmarshalNew()

@@ -48,7 +48,7 @@ const (
 
 // Type is the status of one resource type of a control plane.
 type Type struct {
-	Type      string   `json:"type"`              // its URL
+	Type      string   `json:"type"`              // type URL
 	Version   string   `json:"version,omitempty"` // of the last response that was accepted as a whole
 	Wildcard  bool     `json:"wildcard"`               // subscribed to all resources of the type
 	Requested int      `json:"requested"`            // resources subscribed by name

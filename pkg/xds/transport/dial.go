@@ -28,7 +28,7 @@ type Network struct {
 // defaultMaxMessageSize is the maximum size of a response in bytes.
 const defaultMaxMessageSize = 256 << 20
 
-// Dialer opens connections to one server. One goroutine uses it, and closes it.
+// Dialer opens connections to one server. It is not safe for concurrent use. The caller closes it.
 type Dialer struct {
 	Target   bootstrap.Target
 	Reloader *credential.Reloader // watches the certificate files
@@ -62,8 +62,8 @@ func (d *Dialer) Close() {
 	}
 }
 
-// Dial returns a connection that connects on first use. It reads the certificates until that
-// succeeds once. The caller closes the connection.
+// Dial returns a connection that connects on first use. It reads the certificates if no earlier
+// call has read them. The caller closes the connection.
 func (d *Dialer) Dial() (*grpc.ClientConn, error) {
 	if err := d.LoadTLS(); err != nil {
 		return nil, fmt.Errorf("TLS: %w", err)
@@ -81,7 +81,7 @@ func (d *Dialer) Dial() (*grpc.ClientConn, error) {
 	)
 }
 
-// interceptStream implements grpc.StreamClientInterceptor. It adds metadata.
+// interceptStream implements grpc.StreamClientInterceptor. It adds the metadata of the target.
 func (d *Dialer) interceptStream(ctx context.Context, s *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
 	if d.Target.Metadata != nil {
 		ctx = metadata.NewOutgoingContext(ctx, d.Target.Metadata)

@@ -38,7 +38,7 @@ func HTTPListenerJSON(name string, port int, routes string) string {
 	return ListenerJSON(fmt.Sprintf(`"name": %q, `, name), port, fmt.Sprintf(HTTPManagerJSON, routes), "")
 }
 
-// DirectResponseListenerJSON returns a listener that responds to every request itself.
+// DirectResponseListenerJSON returns a listener with a direct response for every request.
 func DirectResponseListenerJSON(name string, port int) string {
 	return HTTPListenerJSON(name, port, fmt.Sprintf(InlineRoutesJSON, DirectResponseJSON))
 }
@@ -73,7 +73,7 @@ func CompactJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Bootstrap returns a bootstrap with the control plane "control". form is its api_type.
+// Bootstrap returns a bootstrap with the control plane "control". form is the api_type of ads_config.
 func Bootstrap(form string) config.Bootstrap {
 	return config.Bootstrap{
 		Node: []byte(`{"id": "test"}`),

@@ -55,8 +55,8 @@ func ADSSource(wait time.Duration) *corev3.ConfigSource {
 	}
 }
 
-// Cluster returns a cluster that gets its hosts from endpoints, and uses TLS if secret is
-// not empty.
+// Cluster returns a cluster with hosts from the EDS resource endpoints. If secret is not empty, the
+// cluster uses TLS with that secret. wait is the initial_fetch_timeout of endpoints.
 func Cluster(name, endpoints, secret string, wait time.Duration) Resource {
 	m := &clusterv3.Cluster{
 		Name:                 name,
@@ -94,8 +94,8 @@ func Endpoints(name string, ports ...int) Resource {
 	return Resource{resource.EndpointType, name, Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{l}})}
 }
 
-// Listener returns a listener that gets its routes from table, and uses TLS if secret is
-// not empty.
+// Listener returns a listener with routes from the RDS resource table. If secret is not empty, the
+// listener uses TLS with that secret. wait is the initial_fetch_timeout of table.
 func Listener(name string, port int, table, secret string, wait time.Duration) Resource {
 	chain := &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
 		Name: "http",
@@ -113,7 +113,7 @@ func Listener(name string, port int, table, secret string, wait time.Duration) R
 	return Resource{resource.ListenerType, name, Marshal(&listenerv3.Listener{Name: name, Address: Address(port), FilterChains: []*listenerv3.FilterChain{chain}})}
 }
 
-// Routes returns routes that respond to every request with text.
+// Routes returns a route table with a direct response, whose body is text, for every request.
 func Routes(name, text string) Resource {
 	return Resource{resource.RouteType, name, Marshal(&routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
 		Name: "all", Domains: []string{"*"}, Routes: []*routev3.Route{{
@@ -137,8 +137,7 @@ func Secret(name string, l testpki.Leaf) Resource {
 	}})}
 }
 
-// Random returns a random resource. Its body may be nil, which means removal, unless it is
-// a secret.
+// Random returns a random resource. Its body may be nil, which means removal, unless it is a secret.
 func Random(r *rand.Rand, secrets []Resource) Resource {
 	name := func(of string, n int) string { return fmt.Sprint(of, r.IntN(n)) }
 	maybe := func(s string) string {
@@ -174,7 +173,7 @@ func Random(r *rand.Rand, secrets []Resource) Resource {
 	return one
 }
 
-// SecuredListener returns a listener that gets its certificate from an SDS cluster.
+// SecuredListener returns a listener whose certificate is a secret from an SDS cluster.
 func SecuredListener(name, secret, cluster string) Resource {
 	from := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
 		ApiType: corev3.ApiConfigSource_GRPC,
@@ -201,7 +200,7 @@ func Marshal(m proto.Message) []byte {
 	return b
 }
 
-// CSRFSettings has the settings of the csrf filter that the tests read.
+// CSRFSettings holds the settings of the csrf filter that the tests read.
 type CSRFSettings struct {
 	Origins []struct {
 		Exact string `key:"exact"`
@@ -223,8 +222,8 @@ func Extension(name, word string) Resource {
 	})})}
 }
 
-// FilteredListener returns a listener that gets its routes from table, and one filter from
-// each of the ECDS resources settings.
+// FilteredListener returns a listener with routes from table and one HTTP filter for each of the ECDS
+// resources whose names are in settings.
 func FilteredListener(name, table string, wait time.Duration, settings ...string) Resource {
 	hcm := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: table, ConfigSource: ADSSource(wait)}}}
 	for _, s := range settings {
@@ -264,8 +263,7 @@ func ActiveFilters(s *config.Snapshot) (all []string) {
 	return all
 }
 
-// DubboListener returns a Dubbo listener that gets its routes from a resource of type
-// DubboRouteType.
+// DubboListener returns a Dubbo listener with routes from a resource of type DubboRouteType.
 func DubboListener(name, routes string, wait time.Duration) Resource {
 	return Resource{resource.ListenerType, name, Marshal(&listenerv3.Listener{Name: name, Address: Address(20880), FilterChains: []*listenerv3.FilterChain{{
 		Filters: []*listenerv3.Filter{{Name: "dubbo", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: PackAny(&dubbov3.DubboProxy{
@@ -281,8 +279,8 @@ func DubboRoutes(name, cluster string) Resource {
 	}}})}
 }
 
-// RuntimeLayer returns a runtime layer that sets the key "share". With a string, routes use
-// their default.
+// RuntimeLayer returns a runtime layer that sets the key "share", which FractionRoutes uses. A string
+// is not a percentage, so that the routes use their default.
 func RuntimeLayer(name string, share any) Resource {
 	v, err := structpb.NewValue(share)
 	if err != nil {
@@ -291,8 +289,8 @@ func RuntimeLayer(name string, share any) Resource {
 	return Resource{resource.RuntimeType, name, Marshal(&runtimev3.Runtime{Name: name, Layer: &structpb.Struct{Fields: map[string]*structpb.Value{"share": v}}})}
 }
 
-// FractionRoutes returns routes that match the fraction "share" of the requests, 50 percent
-// by default.
+// FractionRoutes returns routes that match the percentage of the requests that the runtime key
+// "share" sets, 50 by default.
 func FractionRoutes(name string) Resource {
 	return Resource{resource.RouteType, name, Marshal(&routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
 		Name: "all", Domains: []string{"*"}, Routes: []*routev3.Route{{
