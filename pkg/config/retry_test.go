@@ -31,7 +31,7 @@ func TestRetryOnNames(t *testing.T) {
 	for _, name := range RetryOnNames() {
 		on := ParseRetryOn(name)
 		if on == 0 || union&on != 0 || on.String() != name {
-			t.Errorf("ParseRetryOn(%q) = %b, String() = %q", name, on, on)
+			t.Errorf("ParseRetryOn(%q) = %b, String() = %q; want a bit of its own and %q", name, on, on, name)
 		}
 		union |= on
 	}

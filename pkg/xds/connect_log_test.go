@@ -57,7 +57,7 @@ func TestControlPlaneStateIsLogged(t *testing.T) {
 		log.expectLines(t, `msg="connecting to the control plane" control_plane=control address=127.0.0.1:1`, 1)
 		log.expectLines(t, `msg="cannot connect to the control plane" control_plane=control address=127.0.0.1:1 error=`, 1)
 		if got := log.lines("cannot connect"); !strings.Contains(got[0], "no server at this address") || !strings.Contains(got[0], " retry_in=") {
-			t.Errorf("the line has no reason or no retry_in: %s", got[0])
+			t.Errorf("log line %s, want the reason and retry_in", got[0])
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
@@ -96,7 +96,7 @@ func TestUnreadableCertificateIsRetried(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := log.lines("cannot connect to the control plane"); len(got) == 0 || !strings.Contains(got[0], "ca.pem: no such file") || !strings.Contains(got[0], "TLS: ") {
-			t.Fatalf("the log does not say which file is missing:\n%s", strings.Join(log.lines(""), ""))
+			t.Fatalf("want a log line with the missing file ca.pem, got:\n%s", strings.Join(log.lines(""), ""))
 		}
 		r.mu.Lock()
 		connects := len(r.dialTimes)

@@ -31,14 +31,14 @@ func TestRejectedExtensions(t *testing.T) {
 		t.Fatal("the listener is active before its filter")
 	}
 	if got := nackDetail(xdstest.PackAny(&corsv3.Cors{})); !strings.Contains(got, "is a type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors, expected one of type.") {
-		t.Errorf("another type: rejected with %q", got)
+		t.Errorf("extension of another type: NACK %q, want one with the expected types", got)
 	}
 	if got := xdstest.ActiveFilters(active); !slices.Equal(got, []string{"MISSING"}) {
 		t.Errorf("active: %q, want a missing filter", got)
 	}
 	respondWith(t, s, xdstest.Extension("x", "good"))
 	if got := nackDetail(xdstest.PackAny(&routerv3.Router{})); !strings.Contains(got, "Router is not supported") {
-		t.Errorf("no filter: rejected with %q", got)
+		t.Errorf("extension that is no filter: NACK %q, want one that says not supported", got)
 	}
 	if got := xdstest.ActiveFilters(active); !slices.Equal(got, []string{"good"}) {
 		t.Errorf("active: %q, want the last valid version", got)

@@ -182,7 +182,7 @@ func runFailures(t *testing.T, apiType string, mode ads.Mode, onDemand bool, see
 		checkConsistent("during the updates")
 	}
 	if acceptedFiles == 0 {
-		t.Errorf("seed %d: no file was accepted", seed)
+		t.Errorf("seed %d: no file was accepted, want at least one", seed)
 	}
 	apply.check = func(*config.Snapshot) error { return nil }
 	if err := s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}}); err != nil {

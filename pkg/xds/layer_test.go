@@ -55,7 +55,7 @@ func TestOtherLayers(t *testing.T) {
 				t.Errorf("%s active clusters: %s, want a b c", label, got)
 			}
 			if !slices.ContainsFunc(r.active.Load().Routes, func(active *config.RouteTable) bool { return reflect.DeepEqual(active, table) }) {
-				t.Errorf("%s the table is not active", label)
+				t.Errorf("%s: the table is not active, want it active", label)
 			}
 		}
 		checkActive("immediately:")
@@ -141,7 +141,7 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 		x, m := xdstest.Cluster("x", "e", "", 0), xdstest.Listener("m", 81, "r", "", 0)
 		for _, resources := range [][]xdstest.Resource{{xdstest.Cluster("c", "e", "", 0), x}, {xdstest.Listener("l", 80, "r", "", 0), m}} {
 			if ack := c.send(resources[0].URL, &anypb.Any{TypeUrl: resources[0].URL, Value: resources[0].Body}, &anypb.Any{TypeUrl: resources[1].URL, Value: resources[1].Body}); ack.GetErrorDetail() == nil {
-				t.Errorf("%s of the control plane was accepted although the file defines the name", resources[1].Name)
+				t.Errorf("%s of the control plane was accepted, want a NACK because the file defines the name", resources[1].Name)
 			}
 		}
 		extended := conflicting
@@ -151,7 +151,7 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(controlPlane.streams); n != 0 {
-			t.Errorf("%d streams started after a change that releases no name", n)
+			t.Errorf("%d streams started after a change that releases no name, want 0", n)
 		}
 		if err := r.source.stack.SetFile(t.Context(), file); err != nil {
 			t.Fatal(err)

@@ -113,7 +113,7 @@ func TestRejectedLargeResourceMemory(t *testing.T) {
 	goruntime.GC()
 	goruntime.ReadMemStats(&after)
 	if after.HeapAlloc > before.HeapAlloc+size/4 {
-		t.Errorf("%d bytes are still in use", after.HeapAlloc-before.HeapAlloc)
+		t.Errorf("%d bytes are still in use, want at most %d", after.HeapAlloc-before.HeapAlloc, size/4)
 	}
 	goruntime.KeepAlive(body)
 }

@@ -27,14 +27,14 @@ func TestStaticListenersWithoutControlPlaneCertificates(t *testing.T) {
 		t.Fatalf("%d active listeners and %d clusters, want the listener without the cluster", len(active.Listeners), len(active.Clusters))
 	}
 	if got := log.lines("level=ERROR"); len(got) != 1 || !strings.Contains(got[0], "ca.pem: no such file") || !strings.Contains(got[0], "control_plane=control") {
-		t.Errorf("the log has %q", got)
+		t.Errorf("errors in the log: %q, want one about ca.pem of the control plane", got)
 	}
 	if err := os.WriteFile(caFile, testpki.New(t).PEM, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	if !slices.ContainsFunc(active.Clusters, func(c *config.Cluster) bool { return c.Name == "control" }) || len(active.Listeners) != 1 {
-		t.Errorf("after the connection: %d active listeners and %d clusters", len(active.Listeners), len(active.Clusters))
+		t.Errorf("after the connection: %d active listeners and %d clusters, want 1 and the cluster control", len(active.Listeners), len(active.Clusters))
 	}
 }
 

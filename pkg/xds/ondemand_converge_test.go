@@ -56,7 +56,7 @@ func TestRandomOnDemandHistoriesConverge(t *testing.T) {
 				h.checkActive(active, seed)
 				for key := range s.state.Ignored() {
 					if key.Type == resource.EndpointType || key.Type == resource.RouteType || key.Type == resource.DubboRouteType {
-						t.Fatalf("seed %d: %+v is received although nothing is subscribed", seed, key)
+						t.Fatalf("seed %d: the state holds %+v, want none without a subscription", seed, key)
 					}
 				}
 				for _, url := range []string{resource.EndpointType, resource.RouteType, resource.DubboRouteType} {

@@ -45,7 +45,7 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 			}
 		}
 		if got := c.send(resource.RouteType, packResource(xdstest.Routes("late", "bad"))).GetErrorDetail().GetMessage(); !strings.Contains(got, "cannot be composed") {
-			t.Errorf("routes invalid for the active listener: NACK %q", got)
+			t.Errorf("routes that cannot be applied: NACK %q, want the error of Apply", got)
 		}
 	})
 }

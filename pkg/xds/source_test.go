@@ -98,7 +98,7 @@ func (c *adsStream) sendAccepted(resources ...xdstest.Resource) {
 		packed = append(packed, &anypb.Any{TypeUrl: r.URL, Value: r.Body})
 	}
 	if r := c.send(resources[0].URL, packed...); r.GetErrorDetail() != nil {
-		c.t.Fatalf("%s is rejected: %s", resources[0].Name, r.GetErrorDetail().GetMessage())
+		c.t.Fatalf("%s is rejected, want an ACK: %s", resources[0].Name, r.GetErrorDetail().GetMessage())
 	}
 }
 
@@ -277,7 +277,7 @@ func TestReconnectBackoff(t *testing.T) {
 		}
 		for i, p := range backoffs {
 			if i > 7 && (p < transport.MaxBackoff/2 || p > transport.MaxBackoff) || p > transport.MaxBackoff || p < transport.MinBackoff/2 {
-				t.Errorf("backoff %d = %v", i, p)
+				t.Errorf("backoff %d = %v, want %v to %v", i, p, transport.MinBackoff/2, transport.MaxBackoff)
 			}
 		}
 		if slices.Equal(backoffs[20:30], backoffs[30:40]) {

@@ -62,7 +62,7 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 }
@@ -83,7 +83,7 @@ func TestSecretsWithoutControlPlane(t *testing.T) {
 		t.Errorf("%d active listeners, ready %t; want 1, true", len(active.Listeners), s.Ready())
 	}
 	if p := s.Status().ControlPlanes; len(p) != 1 || p[0].Serves != status.ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Resources != 1 {
-		t.Errorf("control planes in the status: %+v", p)
+		t.Errorf("control planes in the status: %+v, want one that serves one secret", p)
 	}
 	if list, err := s.Dump(status.DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(xdstest.CompactJSON(t, list), `"name":"mine"`) {
 		t.Errorf("dump = %v, %v, want the secret", list, err)
@@ -175,7 +175,7 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 	}
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)
 	if _, _, err := bootstrap.Read(b, resource.Capabilities{}); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer: use only one of them" {
-		t.Errorf("error for both spellings: %v", err)
+		t.Errorf("both spellings of one key: error %v, want one about static_layer", err)
 	}
 	b = xdstest.Bootstrap("GRPC")
 	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
@@ -220,7 +220,7 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
 	if _, _, err := MergeStatic(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, xdstest.Capabilities()); err == nil || err.Error() != `static_resources.listeners[0]: the file also defines the name "now"` {
-		t.Errorf("error for a listener with the name of a static one: %v", err)
+		t.Errorf("listener with the name of a static one: error %v, want a name conflict", err)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 			respondWith(t, s, xdstest.Listener("own", 99, "r", "", 0), xdstest.Cluster("fed", "others", "", 0))
 			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
 				if got := rejectReason(t, s, url, name); !strings.Contains(got, "static_resources also defines this name") {
-					t.Errorf("%s %s is rejected with %q", url, name, got)
+					t.Errorf("%s %s: rejected with %q, want a conflict with static_resources", url, name, got)
 				}
 			}
 			empty := &ads.Response{Nonce: "n", Version: "2"}
@@ -317,7 +317,7 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	}
 	want := names()
 	if err := change(xdstest.DirectResponseListenerJSON("a", 84), xdstest.HTTPListenerJSON("b", 82, xdstest.ADSRoutesJSON)); err == nil || !slices.Equal(names(), want) {
-		t.Errorf("SetFile with an invalid file: %v; active: %v", err, names())
+		t.Errorf("SetFile with an invalid file: error %v, active %v; want an error, %v", err, names(), want)
 	}
 	applyErr = errors.New("the port is in use")
 	if err := change(xdstest.DirectResponseListenerJSON("a", 85)); err == nil || !slices.Equal(names(), want) {
@@ -325,7 +325,7 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	}
 	applyErr = nil
 	if err := change(); err != nil || len(names()) != 0 {
-		t.Errorf("SetFile without listeners: %v; active: %v", err, names())
+		t.Errorf("SetFile without listeners: error %v, active %v; want neither", err, names())
 	}
 }
 
@@ -355,13 +355,13 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 		t.Errorf("active: %+v, want the previous configuration", active)
 	}
 	if strings.Contains(log.String(), "after a restart") {
-		t.Errorf("the log mentions a restart: %s", &log)
+		t.Errorf("log %s, want no line about a restart", &log)
 	}
 	if err := change([]string{strings.Replace(xdstest.ControlPlaneJSON, `"port_value": 1`, `"port_value": 2`, 1)}, []string{xdstest.DirectResponseListenerJSON("own", 80)}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "the address of a control plane takes effect after a restart") {
-		t.Errorf("the log does not report the changed address of the control plane: %s", &log)
+		t.Errorf("log %s, want a line about the changed address of the control plane", &log)
 	}
 }
 
@@ -418,7 +418,7 @@ func FuzzMergeStatic(f *testing.F) {
 		merged, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, xdstest.Capabilities())
 		var problems bootstrap.FieldErrors
 		if (merged == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
-			t.Errorf("MergeStatic = %v, %v", merged, err)
+			t.Errorf("MergeStatic = %v, %v, want a snapshot or FieldErrors", merged, err)
 		}
 	})
 }

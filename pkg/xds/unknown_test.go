@@ -46,7 +46,7 @@ func TestUnknownFields(t *testing.T) {
 				t.Errorf("rejected: %t, want %t", after == before, c.rejected)
 			}
 			if !strings.Contains(log.String(), reason) {
-				t.Errorf("the log has no line about the unknown field:\n%s", log.String())
+				t.Errorf("want a log line with %q, got:\n%s", reason, log.String())
 			}
 			var reasons strings.Builder
 			for _, r := range s.Status().ControlPlanes[0].Types {

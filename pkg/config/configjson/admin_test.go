@@ -40,7 +40,7 @@ func TestAdminSocketMode(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want the mode %v", mode, s, diags, want)
 		}
 		if text := fmt.Sprint(diags); strings.Contains(text, "mode") {
-			t.Errorf("%s: %s", mode, text)
+			t.Errorf("mode %s: diagnostics %s, want none about the mode", mode, text)
 		}
 	}
 	s, diags := Parse("a.json", []byte(`{"servers": [{}], "admin": {"address": {"pipe": {"path": "/run/admin", "mode": 512}}}}`), testCapabilities(), Options{})

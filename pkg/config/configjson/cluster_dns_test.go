@@ -46,7 +46,7 @@ func TestClusterDNS(t *testing.T) {
 			t.Fatal(diags)
 		}
 		if c := s.Clusters[0]; c.Type != config.ClusterLogicalDNS || c.Hosts[0].Address != "a.example:80" {
-			t.Errorf("cluster = %+v", c)
+			t.Errorf("cluster = %+v, want type LOGICAL_DNS and host a.example:80", c)
 		}
 		return s.Clusters[0].DNS
 	}
@@ -82,16 +82,16 @@ func FuzzResolvConf(f *testing.F) {
 		parseResolvConf(text, "53", &d)
 		for _, address := range d.Resolvers {
 			if addrPort, err := netip.ParseAddrPort(address); err != nil || addrPort.Port() != 53 {
-				t.Errorf("invalid name server %q", address)
+				t.Errorf("resolver %q, want an IP address and port 53", address)
 			}
 		}
 		for _, domain := range d.Search {
 			if !isHostName(domain) {
-				t.Errorf("invalid domain %q", domain)
+				t.Errorf("search domain %q, want a host name", domain)
 			}
 		}
 		if d.Ndots < 1 || d.Ndots > 15 || d.Attempts < 1 || d.Attempts > 5 || d.Timeout < 0 || d.Timeout > 30*time.Second {
-			t.Errorf("ndots %d, attempts %d, timeout %v", d.Ndots, d.Attempts, d.Timeout)
+			t.Errorf("ndots %d, attempts %d, timeout %v; want 1 to 15, 1 to 5, 0 to 30s", d.Ndots, d.Attempts, d.Timeout)
 		}
 	})
 }

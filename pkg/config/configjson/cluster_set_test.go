@@ -62,7 +62,7 @@ func TestEveryClusterKeyIsChecked(t *testing.T) {
 		}
 	}
 	for path := range listed {
-		t.Errorf("%s is not a key", path)
+		t.Errorf("clusterKeys lists %s, which is not a key: remove it", path)
 	}
 }
 

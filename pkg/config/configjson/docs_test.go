@@ -50,7 +50,7 @@ func TestReferencePagesAreReadable(t *testing.T) {
 			t.Errorf("%s has %d bytes, want at most %d: split it", name, len(text), maxBytes)
 		}
 		if !strings.Contains(text, "\n## ") {
-			t.Errorf("%s has no sections", name)
+			t.Errorf("%s has no sections, want at least one", name)
 		}
 	}
 }

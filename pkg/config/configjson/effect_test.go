@@ -207,13 +207,13 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 			t.Errorf("%s = %v: want a warning and no error, got %v", path, value, text)
 		}
 	case afterDiags.Failed():
-		t.Errorf("%s = %v is rejected: %v", path, value, text)
+		t.Errorf("%s = %v: %v, want no error", path, value, text)
 	case reflect.DeepEqual(without, with) && text == beforeDiags.Error():
 		delete(objectAt(doc, object), k.Name)
 		if _, withoutKey := load(t, doc); k.Required && withoutKey.Failed() {
 			return // the example is the only possible value
 		}
-		t.Errorf("%s = %v changes neither the model nor a diagnostic (before: %v)", path, value, beforeDiags)
+		t.Errorf("%s = %v changes neither the model nor a diagnostic, want a change (before: %v)", path, value, beforeDiags)
 	}
 }
 

@@ -89,7 +89,7 @@ func TestRejectedFiles(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			s, diags, a := loadArchive(t, path)
 			if s != nil || !diags.Failed() {
-				t.Errorf("Load returns a snapshot, or reports no error: %v", diags)
+				t.Errorf("Load returns a snapshot: %t, reports %v; want no snapshot and an error", s != nil, diags)
 			}
 			compare(t, path, a, diags)
 		})
@@ -101,7 +101,7 @@ func TestAcceptedFiles(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			s, diags, a := loadArchive(t, path)
 			if s == nil || diags.Failed() {
-				t.Errorf("Load returns no snapshot, or reports an error")
+				t.Errorf("Load returns a snapshot: %t, reports %v; want a snapshot and no error", s != nil, diags)
 			}
 			compare(t, path, a, diags)
 		})
@@ -112,7 +112,7 @@ func archives(t *testing.T, pattern string) map[string]bool {
 	t.Helper()
 	list, err := filepath.Glob(pattern)
 	if err != nil || len(list) == 0 {
-		t.Fatalf("Glob(%s) = %v, %v", pattern, list, err)
+		t.Fatalf("Glob(%s) = %v, %v, want files", pattern, list, err)
 	}
 	out := map[string]bool{}
 	for _, path := range list {

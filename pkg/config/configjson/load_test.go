@@ -50,7 +50,7 @@ func examples(t *testing.T) []string {
 		list = append(list, paths...)
 	}
 	if len(list) < 5 {
-		t.Fatalf("found only the examples %v", list)
+		t.Fatalf("found the examples %v, want at least 5", list)
 	}
 	return list
 }
@@ -60,7 +60,7 @@ func TestExamplesLoadWithoutWarnings(t *testing.T) {
 	for _, path := range examples(t) {
 		s, diags := Load(path, exampleCapabilities(), o)
 		if s == nil || len(diags) > 0 {
-			t.Errorf("Load(%s) = %v, reports\n%v", path, s, diags)
+			t.Errorf("Load(%s) = %v, want a snapshot without diagnostics; reports\n%v", path, s, diags)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestExamplesUseLoopbackOnly(t *testing.T) {
 		}
 		for _, l := range s.Listeners {
 			if l.Bind && !strings.HasPrefix(l.Address, "127.0.0.1:") {
-				t.Errorf("%s listens on %s", path, l.Address)
+				t.Errorf("%s listens on %s, want 127.0.0.1", path, l.Address)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func TestJSONAndYAMLAreEquivalent(t *testing.T) {
 		for _, name := range []string{"as.json", "as.yaml"} {
 			got, diags := Parse(name, redacted, exampleCapabilities(), o)
 			if got == nil {
-				t.Errorf("%s %s: %v", path, name, diags)
+				t.Errorf("%s as %s is rejected: %v, want a snapshot", path, name, diags)
 				continue
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
@@ -301,7 +301,7 @@ func TestDirectoryRelativeToFile(t *testing.T) {
 	}
 	s, diags := Load(filepath.Join(dir, "config.json"), testCapabilities(), Options{})
 	if s == nil || len(s.Clusters) != 1 || s.Clusters[0].Name != "one" {
-		t.Errorf("Load = %v, %v", s, diags)
+		t.Errorf("Load = %v, %v, want only the cluster one", s, diags)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestRedactedHasNoSecrets(t *testing.T) {
 		t.Fatal(diags)
 	}
 	if f.Snapshot.Server.Name != "sesame" {
-		t.Errorf("Server.Name = %q", f.Snapshot.Server.Name)
+		t.Errorf("Server.Name = %q, want sesame", f.Snapshot.Server.Name)
 	}
 	printed := f.Redacted()
 	var object map[string]any
@@ -328,14 +328,14 @@ func TestRedactedHasNoSecrets(t *testing.T) {
 		t.Fatalf("Redacted is not JSON: %v\n%s", err, printed)
 	}
 	if len(object) != 2 || object["config.json"] == nil || object[filepath.Join("hosts", "a.json")] == nil {
-		t.Errorf("Redacted does not contain both files:\n%s", printed)
+		t.Errorf("Redacted, want config.json and hosts/a.json, is:\n%s", printed)
 	}
 	if n := bytes.Count(printed, []byte(document.Redacted)); n != 3 {
 		t.Errorf("%d values are redacted, want 3:\n%s", n, printed)
 	}
 	for _, secret := range []string{"swordfish", "sesame"} {
 		if bytes.Contains(printed, []byte(secret)) {
-			t.Errorf("Redacted contains %q:\n%s", secret, printed)
+			t.Errorf("Redacted contains %q, want no secrets:\n%s", secret, printed)
 		}
 	}
 }
@@ -398,7 +398,7 @@ func TestSchemaValidatesExamples(t *testing.T) {
 		"unknown setting of the proxy": `{"servers": [{"listeners": [{"address": "a", "filter_chains": [{"filters": [{"type": "proxy", "config": {"router": 1}}]}]}]}]}`,
 	} {
 		if check("a.json", []byte(text)) == nil {
-			t.Errorf("%s: the schema accepts %s", name, text)
+			t.Errorf("%s: the schema accepts %s, want a rejection", name, text)
 		}
 	}
 	if !json.Valid(Schema()) {
@@ -413,7 +413,7 @@ func TestTagExamplesAreValid(t *testing.T) {
 		for i := range section.Keys {
 			k := &section.Keys[i]
 			if k.Doc == "" || !strings.HasSuffix(strings.TrimSuffix(k.Doc, "}"), ".") && !strings.HasSuffix(k.Doc, ".") {
-				t.Errorf("%s.%s: doc %q is not a sentence", section.Path, k.Name, k.Doc)
+				t.Errorf("%s.%s: doc = %q, want a sentence", section.Path, k.Name, k.Doc)
 			}
 			if k.Example == "" {
 				continue
@@ -424,7 +424,7 @@ func TestTagExamplesAreValid(t *testing.T) {
 			document.NewDecoder(&r).Decode(n, target.Interface())
 			for _, d := range r.Diagnostics().Errors() {
 				if strings.HasPrefix(d.Path, k.Name) && !strings.Contains(d.Problem, "not supported yet") {
-					t.Errorf("%s: the example of %q is rejected: %v", section.Path, k.Name, d)
+					t.Errorf("%s: the example of %q is rejected, want a valid one: %v", section.Path, k.Name, d)
 				}
 			}
 		}
@@ -466,11 +466,11 @@ func FuzzParse(f *testing.F) {
 			Env: func(string) (string, bool) { return "x", true }, Files: failingFiles{fs.ErrNotExist},
 		})
 		if (s == nil) != diags.Failed() {
-			t.Fatalf("Parse = %v, reports %v", s, diags)
+			t.Fatalf("Parse = %v, reports %v; want a snapshot or an error", s, diags)
 		}
 		for _, d := range diags {
 			if d.Text() == "" || d.File == "" {
-				t.Fatalf("diagnostic without text or file: %#v", d)
+				t.Fatalf("diagnostic = %#v, want a text and a file", d)
 			}
 		}
 	})

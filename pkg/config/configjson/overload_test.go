@@ -60,7 +60,7 @@ func TestOverloadManagerOfFileOrServer(t *testing.T) {
 		}
 	}
 	if s, diags := Parse("file.json", []byte(`{"servers": [{}]}`), testCapabilities(), Options{}); s == nil || s.Overload != nil {
-		t.Errorf("without an overload manager: snapshot %v, diagnostics %v", s, diags)
+		t.Errorf("without an overload manager: snapshot %v, diagnostics %v; want a snapshot without Overload", s, diags)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestReduceTimeoutsMinimum(t *testing.T) {
 			t.Fatal(diags)
 		}
 		if a := s.Overload.Actions[0]; a.MinTimeout != want.MinTimeout || a.MinScale != want.MinScale {
-			t.Errorf("%s: MinTimeout %v, MinScale %v", timer, a.MinTimeout, a.MinScale)
+			t.Errorf("%s: MinTimeout %v, MinScale %v; want %v, %v", timer, a.MinTimeout, a.MinScale, want.MinTimeout, want.MinScale)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestRetryListsImplyRetryOn(t *testing.T) {
 				{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "retry_policy": `+policy+`}}]}]}]}],
 			"cluster_manager": {"clusters": [{"name": "app", "hosts": [{"address": "127.0.0.1:2"}]}]}}`), testCapabilities(), Options{})
 		if s == nil {
-			t.Fatalf("%s is rejected", policy)
+			t.Fatalf("%s is rejected, want it accepted", policy)
 		}
 		if got := s.Routes[0].VirtualHosts[0].Routes[0].Forward.Retry.On; got != want {
 			t.Errorf("%s: On = %q, want %q", policy, got, want)

@@ -72,7 +72,7 @@ func TestTLSContexts(t *testing.T) {
 		t.Errorf("%d contexts, the first is %+v; want 2 and %+v", len(contexts), contexts[0], want)
 	}
 	if c := s.Clusters[0]; c.TLS == nil || c.TLS.ServerName != "b.example" || !c.Hosts[0].NoTLS {
-		t.Errorf("TLS settings of the cluster %+v, hosts %+v", c.TLS, c.Hosts)
+		t.Errorf("TLS settings of the cluster %+v, hosts %+v; want server name b.example, and no TLS for the first host", c.TLS, c.Hosts)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestCertificatePathRelativeToFile(t *testing.T) {
 	}
 	got := s.Listeners[0].FilterChains[0].TLS[0]
 	if got.Certificate.Path != "etc/weft/own.pem" || got.Key.Path != "own.key" {
-		t.Errorf("certificate %q, key %q", got.Certificate.Path, got.Key.Path)
+		t.Errorf("certificate %q, key %q; want etc/weft/own.pem, own.key", got.Certificate.Path, got.Key.Path)
 	}
 }
 

@@ -36,7 +36,7 @@ func TestBuildEqualsParse(t *testing.T) {
 		got := Build("f", v, &buildReport)
 		want := Parse("f", []byte(text), Options{Format: JSON}, &parseReport)
 		if len(buildReport.Diagnostics())+len(parseReport.Diagnostics()) > 0 {
-			t.Errorf("%s: Build reports %v, Parse %v", text, buildReport.Diagnostics(), parseReport.Diagnostics())
+			t.Errorf("%s: Build reports %v, Parse reports %v; want nothing", text, buildReport.Diagnostics(), parseReport.Diagnostics())
 		}
 		if diff := cmp.Diff(want.Value(), got.Value()); diff != "" || got.Kind() != want.Kind() {
 			t.Errorf("%s: -want +got:\n%s", text, diff)
@@ -81,7 +81,7 @@ func TestBuildDiagnosticOrder(t *testing.T) {
 	var got []string
 	for _, d := range r.Diagnostics() {
 		if d.File != "f" || d.Line != 1 {
-			t.Errorf("%v is not on line 1 of f", d)
+			t.Errorf("position of %v, want line 1 of f", d)
 		}
 		got = append(got, d.Path+": "+d.Text())
 	}
@@ -131,7 +131,7 @@ func TestValueMutation(t *testing.T) {
 		t.Errorf("keys, -want +got:\n%s", diff)
 	}
 	if v.Get("C") != nil || v.Get("c").Text() != "2" || v.Get("c").Len() != 0 || v.Len() != 3 {
-		t.Errorf("Get(c) = %q, Len() = %d", v.Get("c").Text(), v.Len())
+		t.Errorf("Get(C) = %v, Get(c) = %q, Len() = %d; want nil, 2, 3", v.Get("C"), v.Get("c").Text(), v.Len())
 	}
 }
 
@@ -154,7 +154,7 @@ func TestNewNumberPanicsOnInvalidText(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("NewNumber(%q) does not panic", text)
+					t.Errorf("NewNumber(%q) returns, want a panic", text)
 				}
 			}()
 			NewNumber(text)

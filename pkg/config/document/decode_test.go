@@ -84,7 +84,7 @@ func TestDecodeAllTypes(t *testing.T) {
 		"labels": {"Case": "Kept"}, "extra": [1, {"x": 1.5}], "raw": "redirect", "subset": {}, "colours": ["RED"], "add": ["x", "y"]
 	}`, false)
 	if len(diags) > 0 {
-		t.Fatalf("Decode reports\n%v", diags)
+		t.Fatalf("want no diagnostics, Decode reports\n%v", diags)
 	}
 	want := settings{
 		Name: "a", Level: "WARN", Timeout: 90 * time.Second, Pause: new(time.Duration), Weight: 255, Threads: 4,
@@ -96,7 +96,7 @@ func TestDecodeAllTypes(t *testing.T) {
 		t.Errorf("Decode differs (-want +got):\n%s", diff)
 	}
 	if got.Raw.Text() != "redirect" || got.Node.Get("name").Text() != "a" || got.More.Node.Kind() != Object {
-		t.Errorf("captured nodes: %q, %q, %v", got.Raw.Text(), got.Node.Get("name").Text(), got.More.Node.Kind())
+		t.Errorf("captured nodes: %q, %q, %v; want redirect, a, an object", got.Raw.Text(), got.Node.Get("name").Text(), got.More.Node.Kind())
 	}
 }
 
@@ -115,7 +115,7 @@ func TestDecodeKeepsFieldsWithoutDefault(t *testing.T) {
 	var r Report
 	n := Parse("c.json", []byte(`{"to": 9}`), Options{}, &r)
 	if !NewDecoder(&r).Decode(n, &target) || target != (portRange{3, 9}) {
-		t.Errorf("Decode into {3 7} = %v, %v", target, r.Diagnostics())
+		t.Errorf("Decode into {3 7} = %v, %v, want {3 9}", target, r.Diagnostics())
 	}
 }
 
@@ -128,7 +128,7 @@ func TestStream(t *testing.T) {
 	n := Parse("c.json", []byte(`{"items": [{"tries": 4, "on": true}, {}, {"tries": 9}, {"x": 1}, null, 5]}`), Options{}, &r)
 	var target streamSettings
 	if !NewDecoder(&r).Decode(n, &target) || target.Items.Len() != 6 {
-		t.Fatalf("Decode reports %v, Len() = %d", r.Diagnostics(), target.Items.Len())
+		t.Fatalf("Decode reports %v, Len() = %d; want nothing, 6", r.Diagnostics(), target.Items.Len())
 	}
 	var got []retry
 	for item := range target.Items.All() {
@@ -155,7 +155,7 @@ c.json:1:72: items[5]: found the number 5, expected an object`
 func TestVariablesInNumbers(t *testing.T) {
 	got, diags, _ := decode[settings](`{"name": "a", "weight": "${N}", "retry": {"on": "${O:-true}"}, "ratio": "${R:-0.5}"}`, false)
 	if len(diags) > 0 || got.Weight != 12 || !got.Retry.On || got.Ratio != 0.5 {
-		t.Errorf("Decode = %v %v %v, reports %v", got.Weight, got.Retry.On, got.Ratio, diags)
+		t.Errorf("Decode = %v %v %v, reports %v; want 12 true 0.5, nothing", got.Weight, got.Retry.On, got.Ratio, diags)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestDecodeReportsAllErrors(t *testing.T) {
 func TestLenientWarnsAboutUnknownKeys(t *testing.T) {
 	_, diags, _ := decode[settings](`{"name": "a", "levle": 1}`, true)
 	if diags.Failed() || len(diags.Warnings()) != 1 || diags.Err() != nil {
-		t.Errorf("Decode reports %v", diags)
+		t.Errorf("Decode reports %v, want one warning", diags)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestDiagnosticsAreSortedAndLimited(t *testing.T) {
 	text := `{"list": [` + strings.Repeat(`{"x":1},`, 5000) + `], "name": "a"}`
 	_, diags, _ = decode[settings](text, false)
 	if got := diags[len(diags)-1].Text(); len(diags) != maxDiagnostics+1 || got != "and 4000 more" {
-		t.Errorf("%d diagnostics, the last is %q", len(diags), got)
+		t.Errorf("%d diagnostics, the last is %q; want %d, and 4000 more", len(diags), got, maxDiagnostics+1)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestInvalidTagsPanic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("Keys(%T) does not panic", prototype)
+					t.Errorf("Keys(%T) returns, want a panic", prototype)
 				}
 			}()
 			Keys(prototype)

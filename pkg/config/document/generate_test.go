@@ -78,7 +78,7 @@ func TestSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	if schema.Schema != schemaID || schema.Title != "All" || schema.Additional {
-		t.Errorf("schema, title and additionalProperties = %q, %q, %v", schema.Schema, schema.Title, schema.Additional)
+		t.Errorf("schema, title and additionalProperties = %q, %q, %v; want %q, All, false", schema.Schema, schema.Title, schema.Additional, schemaID)
 	}
 	port := map[string]any{
 		"description": "A port.", "default": float64(80), "examples": []any{float64(8080)},
@@ -93,7 +93,7 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	if schema.Properties["old"]["deprecated"] != true {
-		t.Errorf("old is not deprecated: %v", schema.Properties["old"])
+		t.Errorf("property old = %v, want deprecated", schema.Properties["old"])
 	}
 	condition := map[string]any{
 		"if":   map[string]any{"properties": map[string]any{"type": map[string]any{"const": "range"}}, "required": []any{"type"}},

@@ -29,7 +29,7 @@ func mustParse(t *testing.T, name, text string) Node {
 	t.Helper()
 	n, diags := parse(name, text)
 	if len(diags) > 0 {
-		t.Fatalf("Parse(%s) reports\n%v", name, diags)
+		t.Fatalf("want no diagnostics, Parse(%s) reports\n%v", name, diags)
 	}
 	return n
 }
@@ -130,7 +130,7 @@ func TestMaxDepth(t *testing.T) {
 	for _, name := range []string{"a.json", "a.yaml"} {
 		_, diags := parse(name, strings.Repeat("[", 100_000))
 		if !diags.Failed() {
-			t.Errorf("Parse(%s) of 100,000 open brackets reports nothing", name)
+			t.Errorf("Parse(%s) of 100,000 open brackets reports nothing, want an error", name)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestAliasCopiesAreLimited(t *testing.T) {
 	}
 	_, diags := parse("bomb.yaml", b.String())
 	if !diags.Failed() || !strings.Contains(diags.Error(), "aliases expand to more than") {
-		t.Errorf("Parse of nested aliases reports %v", diags)
+		t.Errorf("Parse of nested aliases reports %v, want an error about the number of values", diags)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestPathAndPosition(t *testing.T) {
 		t.Errorf("KeyPosition() = %v, want %v", got, want)
 	}
 	if got := (Node{}).Position(); got != (Position{}) {
-		t.Errorf("Position() of an absent node = %v", got)
+		t.Errorf("Position() of an absent node = %v, want the zero Position", got)
 	}
 }
 
@@ -231,11 +231,11 @@ func FuzzParseJSON(f *testing.F) {
 		}
 		standard, err := hujson.Standardize(append(bytes.Clone(data), '\n')) // a trailing line comment needs a newline
 		if r.Errors() == 0 && err != nil {
-			t.Fatalf("Parse accepts %q, hujson returns %v", data, err)
+			t.Fatalf("Parse accepts %q, want an error as from hujson: %v", data, err)
 		}
 		if r.Errors() > 0 {
 			if err == nil && !isIntendedRejection(r.Diagnostics()) {
-				t.Fatalf("hujson accepts %q, Parse reports %v", data, r.Diagnostics())
+				t.Fatalf("Parse(%q) reports %v, want nothing as from hujson", data, r.Diagnostics())
 			}
 			return
 		}
@@ -293,7 +293,7 @@ func FuzzParseYAML(f *testing.F) {
 		var r Report
 		n := Parse("fuzz.yaml", data, Options{}, &r)
 		if n.d == nil && r.Errors() == 0 {
-			t.Fatalf("Parse(%q) returns neither a tree nor a diagnostic", data)
+			t.Fatalf("Parse(%q) returns no tree and reports nothing, want one of them", data)
 		}
 		if n.d == nil {
 			return
@@ -307,7 +307,7 @@ func FuzzParseYAML(f *testing.F) {
 				if strings.Contains(string(printed), "${") {
 					return
 				}
-				t.Fatalf("Redact returns %q for %q: %v", printed, data, second.Diagnostics())
+				t.Fatalf("Redact of %q = %q, want valid JSON: %v", data, printed, second.Diagnostics())
 			}
 			walkTree(t, m)
 		}
@@ -317,15 +317,15 @@ func FuzzParseYAML(f *testing.F) {
 func walkTree(t *testing.T, n Node) {
 	t.Helper()
 	if p := n.Position(); p.Line < 1 || p.Column < 1 {
-		t.Fatalf("Position() = %v", p)
+		t.Fatalf("Position() = %v, want a line and a column", p)
 	}
 	if n.Kind() == Number {
 		if f, err := strconv.ParseFloat(n.Text(), 64); err != nil && !math.IsInf(f, 0) {
-			t.Fatalf("Text() of a number = %q", n.Text())
+			t.Fatalf("Text() of a number = %q, want a number", n.Text())
 		}
 	}
 	if n.Kind() == String && !utf8.ValidString(n.Text()) {
-		t.Fatalf("Text() of a string = %q", n.Text())
+		t.Fatalf("Text() of a string = %q, want valid UTF-8", n.Text())
 	}
 	for member := range n.All() {
 		walkTree(t, member)

@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if got != string(b) {
-				t.Errorf("%s differs from the result:\n%s", path, got)
+				t.Errorf("the results differ from those in %s:\n%s", path, got)
 			}
 		})
 	}

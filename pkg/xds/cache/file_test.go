@@ -112,7 +112,7 @@ func FuzzParseCachedConfig(f *testing.F) {
 			t.Skip() // a name is not valid UTF-8
 		}
 		if got, err := parse(encoded, owner); err != nil || !reflect.DeepEqual(got, contents) {
-			t.Errorf("parse after encode of %+v = %+v, %v", contents, got, err)
+			t.Errorf("parse after encode = %+v, %v, want %+v", got, err, contents)
 		}
 	})
 }

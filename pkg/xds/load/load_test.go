@@ -73,7 +73,7 @@ func (s *loadServer) nextStream(t *testing.T) *loadStream {
 		t.Errorf("first request = %v, want the node", first)
 	}
 	if got := first.GetNode().GetClientFeatures(); len(got) != 1 || got[0] != featureAllClusters {
-		t.Errorf("client features = %q", got)
+		t.Errorf("client features = %q, want %q", got, featureAllClusters)
 	}
 	return stream
 }
@@ -93,7 +93,7 @@ func (s *loadStream) expectReport(interval time.Duration, issued, succeeded, fai
 	s.t.Helper()
 	r := <-s.requests
 	if r.GetNode() != nil || len(r.GetClusterStats()) != 1 {
-		s.t.Fatalf("report = %v", r)
+		s.t.Fatalf("report = %v, want one cluster and no node", r)
 	}
 	c := r.GetClusterStats()[0]
 	sum := &endpointv3.UpstreamLocalityStats{}
@@ -188,11 +188,11 @@ func TestLoadReportInterval(t *testing.T) {
 		r.addConnections(t, 3, 1)
 		c := s.expectReport(10*time.Second, 4, 3, 1)
 		if took := time.Since(requestedAt); took != 10*time.Second+countingDelay {
-			t.Errorf("report after %v", took)
+			t.Errorf("report after %v, want %v", took, 10*time.Second+countingDelay)
 		}
 		hosts := c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
 		if len(hosts) != 1 || hosts[0].GetAddress().GetSocketAddress().GetPortValue() != 80 || hosts[0].GetTotalIssuedRequests() != 4 || c.GetClusterServiceName() != "web.service" {
-			t.Errorf("report = %v", c)
+			t.Errorf("report = %v, want 4 requests at port 80 of web.service", c)
 		}
 		s.sendSettings(10*time.Second, false) // same interval: the next report stays due
 		r.addConnections(t, 2, 0)
@@ -201,7 +201,7 @@ func TestLoadReportInterval(t *testing.T) {
 		}
 		s.sendSettings(time.Second, false)
 		if c := s.expectReport(time.Second+countingDelay, 0, 0, 0); len(c.GetUpstreamLocalityStats()) != 0 {
-			t.Errorf("report without load = %v", c)
+			t.Errorf("report without load = %v, want no localities", c)
 		}
 		s.sendSettings(time.Nanosecond, false)
 		s.expectReport(minReportInterval+countingDelay, 0, 0, 0)
@@ -223,7 +223,7 @@ func TestLoadReportAfterReconnect(t *testing.T) {
 		previousDials := r.dials.Load()
 		<-time.After(10 * time.Minute)
 		if attempts := r.dials.Load() - previousDials; attempts < 20 || attempts > 60 {
-			t.Errorf("%d attempts in ten minutes", attempts)
+			t.Errorf("%d attempts in ten minutes, want 20 to 60", attempts)
 		}
 		r.addConnections(t, 4, 0)
 		r.unreachable.Store(false)
@@ -242,7 +242,7 @@ func TestInvalidLoadReportIntervalEndsStream(t *testing.T) {
 			s := r.server.nextStream(t)
 			s.sendSettings(interval, false)
 			if got, ok := <-s.requests; ok {
-				t.Errorf("reports after an interval of %v: %v", interval, got)
+				t.Errorf("request after an interval of %v: %v, want the end of the stream", interval, got)
 			}
 		}
 	})
@@ -279,6 +279,6 @@ func TestLoadByLocalityAndPriority(t *testing.T) {
 	}
 	hosts := clusterStats(loads, nil, true)[0].GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
 	if len(hosts) != 2 || hosts[0].GetAddress().GetSocketAddress().GetAddress() != "::1" || hosts[1].GetAddress().GetPipe().GetPath() != "/run/app" || hosts[1].GetTotalRequestsInProgress() != 3 {
-		t.Errorf("host stats = %v", hosts)
+		t.Errorf("host stats = %v, want ::1 and /run/app with 3 requests in progress", hosts)
 	}
 }

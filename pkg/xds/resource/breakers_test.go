@@ -14,7 +14,7 @@ import (
 func TestCircuitBreakerThresholds(t *testing.T) {
 	defaults := config.DefaultCircuitBreakers()
 	if defaults != (config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: 3}) {
-		t.Errorf("the defaults are %+v", defaults)
+		t.Errorf("the defaults are %+v, want 1024 connections, pending requests and requests, and 3 retries", defaults)
 	}
 	number := wrapperspb.UInt32
 	for name, test := range map[string]struct {

@@ -27,7 +27,7 @@ func TestSuffixWildcardDomains(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		} else if domains := table.Config.VirtualHosts[0].Domains; !slices.Equal(domains, []string{domain}) {
-			t.Errorf("%q is read as %q", domain, domains)
+			t.Errorf("%q is read as %q, want it unchanged", domain, domains)
 		}
 		if got != want {
 			t.Errorf("%q: the error is %q, want %q", domain, got, want)

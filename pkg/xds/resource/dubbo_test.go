@@ -64,7 +64,7 @@ func TestDubboRouting(t *testing.T) {
 	}
 	proxy := l.Config.FilterChains[0].Proxy
 	if len(l.InlineTables) != 1 || proxy.RouteTable != l.InlineTables[0].Name || len(proxy.Downstream) != 1 || proxy.Downstream[0] != config.Dubbo || proxy.Upstream != config.Dubbo {
-		t.Fatalf("the proxy is %+v, with %d tables", proxy, len(l.InlineTables))
+		t.Fatalf("proxy %+v, %d inline tables; want Dubbo in both directions with one table", proxy, len(l.InlineTables))
 	}
 	table, err := router.Compile(l.InlineTables[0])
 	if err != nil {
@@ -136,10 +136,10 @@ func TestDubboRouteDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	if proxy := l.Config.FilterChains[0].Proxy; len(l.InlineTables) != 0 || len(l.RouteConfigNames) != 1 || l.RouteConfigNames[0] != proxy.RouteTable || l.RouteTimeouts[proxy.RouteTable].Seconds() != 4 {
-		t.Errorf("the listener waits for %q for %v, and its table is %q", l.RouteConfigNames, l.RouteTimeouts, proxy.RouteTable)
+		t.Errorf("the listener waits for %q for %v, and its table is %q; want a wait of 4s for its table", l.RouteConfigNames, l.RouteTimeouts, proxy.RouteTable)
 	}
 	if name, ok := DubboResourceName(l.RouteConfigNames[0]); name != "shop" || !ok {
-		t.Errorf("the resource is %q, %t", name, ok)
+		t.Errorf("DubboResourceName = %q, %t, want shop, true", name, ok)
 	}
 	if _, ok := DubboResourceName("shop"); ok {
 		t.Error("HTTP routes are accepted as Dubbo routes")
@@ -154,14 +154,14 @@ func TestDubboRouteDiscovery(t *testing.T) {
 	}
 	table, err := ReadDubboRoutes(body, testCapabilities())
 	if err != nil || table.Config.Name != DubboTableName("shop") || table.Config.VirtualHosts[0].Routes[0].Forward.Cluster != "c" {
-		t.Errorf("the table is %+v, %v", table, err)
+		t.Errorf("table %+v, error %v; want the table shop with a route to c", table, err)
 	}
 	m.RouteConfig[0].Interface = ""
 	if body, err = proto.Marshal(m); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadDubboRoutes(body, testCapabilities()); err == nil || err.Error() != "route_config[0].interface: is missing" {
-		t.Errorf("missing interface: error %v", err)
+		t.Errorf("missing interface: error %v, want one about route_config[0].interface", err)
 	}
 }
 

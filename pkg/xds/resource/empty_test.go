@@ -140,12 +140,12 @@ func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 			}
 			fieldReader{report: r}.decodeSettings(factory.Config(), goValue(settings))
 			if err := errorText(r.rejection()); !strings.Contains(err, u.key+" is not supported") {
-				t.Errorf("%s: %s is rejected because of %q", factory.Name, u.text, err)
+				t.Errorf("%s: error for %s = %q, want one about %s", factory.Name, u.text, err, u.key)
 			}
 		}
 	}
 	if count < 15 {
-		t.Errorf("tested only %d keys", count)
+		t.Errorf("tested %d keys, want at least 15", count)
 	}
 }
 

@@ -63,11 +63,11 @@ func TestJWTSettings(t *testing.T) {
 		t.Errorf("rules, - want + got:\n%s", diff)
 	}
 	if skew := c.Providers["p"].ClockSkew; skew != 7*time.Second {
-		t.Errorf("the skew is %v", skew)
+		t.Errorf("ClockSkew = %v, want 7s", skew)
 	}
 	_, err = readFilter(t, `{"@type": "jwt_authn.v3.JwtAuthentication", "rules": [{"match": {"prefix": "/"}, "requirement_name": "r"}]}`)
 	if err == nil || !strings.Contains(err.Error(), `rules[0].requirement_name: "r" is not in requirement_map`) {
-		t.Errorf("undefined requirement name: error %v", err)
+		t.Errorf("undefined requirement name: error %v, want one about r", err)
 	}
 }
 
@@ -80,11 +80,11 @@ func TestRouteJWTSettings(t *testing.T) {
 	}
 	got, err := read(&jwtv3.PerRouteConfig{RequirementSpecifier: &jwtv3.PerRouteConfig_Disabled{Disabled: true}})
 	if err != nil || got["jwt_authn"] != (config.FilterDisabled{}) {
-		t.Errorf("disabled by the route: %v, %v", got, err)
+		t.Errorf("disabled by the route: %v, %v, want FilterDisabled", got, err)
 	}
 	for _, m := range []*jwtv3.PerRouteConfig{{}, {RequirementSpecifier: &jwtv3.PerRouteConfig_RequirementName{RequirementName: "r"}}} {
 		if got, err := read(m); err == nil {
-			t.Errorf("%v is read as %v", m, got)
+			t.Errorf("%v is read as %v, want an error", m, got)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestEnvoyDocumentationFilters(t *testing.T) {
 		`{"@type": "health_check.v3.HealthCheck", "pass_through_mode": true, "cache_time": "2.5s", "headers": [{"name": ":path", "string_match": {"exact": "/healthz"}}]}`,
 	} {
 		if _, err := readFilter(t, text); err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: error %v, want none", text, err)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestAdaptedFilterSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if uri := got.(*extauthz.Config).HTTP.Server.URI; uri != "http://127.0.0.1:10003" {
-		t.Errorf("the address is %q", uri)
+		t.Errorf("URI = %q, want http://127.0.0.1:10003", uri)
 	}
 }
 

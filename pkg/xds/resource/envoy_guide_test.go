@@ -96,7 +96,7 @@ func TestRouteSettings(t *testing.T) {
 	r := &report{}
 	fieldReader{report: r}.readForward(action, &config.RouteMatch{}, inheritedSettings{})
 	if err := r.rejection(); err == nil || err.Error() != "upgrade_configs[0].enabled: false is not supported" {
-		t.Errorf("a route that forbids WebSocket: %v", err)
+		t.Errorf("a route that forbids WebSocket: error %v, want one about enabled", err)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestExtensionConfigDiscovery(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s := l.DynamicFilters[0]; s.InitialFetchTimeout != 3*time.Second || s.SkipWarming || len(l.DynamicFilters) != 3*(len(test.filters)-strings.Count(test.filters[0], "typed_config")) {
-				t.Errorf("%d dynamic filters, the first is %+v", len(l.DynamicFilters), s)
+				t.Errorf("%d dynamic filters, the first is %+v; want three copies of each, with a timeout of 3s and warming", len(l.DynamicFilters), s)
 			}
 			resolved, ok := l.Resolve(nil, test.ecds)
 			if !ok {
@@ -129,7 +129,7 @@ func TestRemovedExtensionConfig(t *testing.T) {
 		}
 	}
 	if got := formatFilters(l.Config.DefaultChain.Proxy.StreamFilters); got != "MISSING mirror" {
-		t.Errorf("Resolve changed the filters of the listener to %q", got)
+		t.Errorf("filters of the listener after Resolve: %q, want MISSING mirror", got)
 	}
 }
 
@@ -183,14 +183,14 @@ func TestRejectedDynamicFilters(t *testing.T) {
 	}
 	duplicate := httpListenerBody(t, `name: "r" typed_config: {[`+rbacURL+`] {}}`, ecdsFilter("mine", corsURL+" "+rbacURL, `default_config: {[`+rbacURL+`] {}}`))
 	if _, err := ReadListener(duplicate, testCapabilities()); err == nil || !strings.Contains(err.Error(), `http_filters[mine].config_discovery.default_config: is a second filter of type rbac in the listener`) {
-		t.Errorf("default config of a filter type that the listener has: error %v", err)
+		t.Errorf("default config of a filter type that the listener has: error %v, want one about a second filter", err)
 	}
 	body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: &anypb.Any{TypeUrl: luaURL}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadExtension(body, testCapabilities()); err == nil || err.Error() != "typed_config: "+luaURL+" is not supported" {
-		t.Errorf("unsupported filter type: error %v", err)
+		t.Errorf("unsupported filter type: error %v, want one about typed_config", err)
 	}
 }
 
@@ -205,7 +205,7 @@ func FuzzReadExtension(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if e, err := ReadExtension(body, testCapabilities()); err == nil && (e.filterName == "" || e.config == nil) {
-			t.Errorf("ReadExtension accepted an incomplete extension: %+v", e)
+			t.Errorf("ReadExtension = %+v, want a filter name and settings, or an error", e)
 		}
 	})
 }

@@ -18,7 +18,7 @@ func TestEmptyRBACMatcherIsRejected(t *testing.T) {
 	m.ProtoReflect().Mutable(m.ProtoReflect().Descriptor().Fields().ByName("matcher")) // present, but empty
 	_, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allCapabilities())
 	if !strings.Contains(errorText(err), "typed_config.matcher: is not supported") {
-		t.Errorf("rejected because of %v", err)
+		t.Errorf("error %v, want one about typed_config.matcher", err)
 	}
 }
 
@@ -33,10 +33,10 @@ func TestNormalizedJWTPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := got.(*jwtauthn.Config).Providers["p"].Normalize; n == nil || !slices.Equal(n.SpaceDelimited, []string{"scope", "permission"}) {
-		t.Errorf("the claims are normalized by %v", n)
+		t.Errorf("Normalize = %v, want scope and permission", n)
 	}
 	_, err = readFilter(t, provider(`"failed_status_in_metadata": "f"`))
 	if !strings.Contains(errorText(err), "failed_status_in_metadata is not supported") {
-		t.Errorf("failed_status_in_metadata is rejected because of %v", err)
+		t.Errorf("error %v, want one about failed_status_in_metadata", err)
 	}
 }

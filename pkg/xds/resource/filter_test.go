@@ -34,13 +34,13 @@ func TestRouteDisablesFilters(t *testing.T) {
 			continue
 		}
 		if err := r.rejection(); err != nil || len(got) != 1 || got[test.off] != (config.FilterDisabled{}) {
-			t.Errorf("%s: %v, %v", test.filter, got, err)
+			t.Errorf("%s: %v, %v, want %s disabled", test.filter, got, err, test.off)
 		}
 	}
 	r := &report{capabilities: testCapabilities()}
 	got := fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{"c": packed(t, &routev3.FilterConfig{Config: packed(t, &corsv3.CorsPolicy{})})})
 	if err := r.rejection(); err != nil || got["cors"] == nil {
-		t.Errorf("settings in a wrapper: %v, %v", got, err)
+		t.Errorf("settings in a FilterConfig: %v, %v, want settings of cors", got, err)
 	}
 }
 
@@ -120,9 +120,9 @@ func TestDuplicateFilters(t *testing.T) {
 		return r.rejection()
 	}
 	if err := read("envoy.filters.http.rbac", "envoy.filters.http.rbac"); err != nil {
-		t.Errorf("two filters with one name: %v", err)
+		t.Errorf("two filters with one name: error %v, want none", err)
 	}
 	if err := read("envoy.filters.http.rbac", "mine"); err == nil || !strings.Contains(err.Error(), "mine has the same filter type as envoy.filters.http.rbac") {
-		t.Errorf("two names for one filter type: error %v", err)
+		t.Errorf("two names for one filter type: error %v, want one about mine", err)
 	}
 }

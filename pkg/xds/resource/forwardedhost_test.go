@@ -15,6 +15,6 @@ func TestXDSListenersAddNoXForwardedHost(t *testing.T) {
 	h := config.HTTP1Options{}
 	fieldReader{report: &report{}}.readForwarded(&hcmv3.HttpConnectionManager{UseRemoteAddress: wrapperspb.Bool(true)}, &h)
 	if h.XForwarded != config.ForwardedAppend || h.XForwardedHost {
-		t.Errorf("the mode is %q, X-Forwarded-Host is added: %v", h.XForwarded, h.XForwardedHost)
+		t.Errorf("XForwarded = %q, XForwardedHost = %v; want append, false", h.XForwarded, h.XForwardedHost)
 	}
 }

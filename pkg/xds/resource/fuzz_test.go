@@ -22,14 +22,14 @@ func FuzzReadCluster(f *testing.F) {
 			return
 		}
 		if c.Config.Name == "" || c.Config.LBPolicy == "" || c.Config.Type == "" {
-			t.Errorf("cluster accepted without a name, policy or type: %+v", c.Config)
+			t.Errorf("accepted cluster %+v, want a name, a policy and a type", c.Config)
 		}
 		if c.Config.ConnectTimeout > maxDuration || c.InitialFetchTimeout > maxDuration {
-			t.Errorf("timeouts of %v and %v exceed maxDuration", c.Config.ConnectTimeout, c.InitialFetchTimeout)
+			t.Errorf("timeouts %v and %v, want at most %v", c.Config.ConnectTimeout, c.InitialFetchTimeout, maxDuration)
 		}
 		resolved, ok := c.Resolve(nil, nil)
 		if ok && len(resolved.Hosts) > maxItems(body) || len(c.TransportSocketMatches) > maxItems(body) {
-			t.Errorf("%d bytes became %d hosts and %d sockets", len(body), len(resolved.Hosts), len(c.TransportSocketMatches))
+			t.Errorf("%d bytes became %d hosts and %d sockets, want at most %d", len(body), len(resolved.Hosts), len(c.TransportSocketMatches), maxItems(body))
 		}
 		if !ok && len(c.Secrets()) == 0 {
 			t.Error("Resolve reports a missing secret for a cluster without secrets")
@@ -48,12 +48,12 @@ func FuzzReadLoadAssignment(f *testing.F) {
 		seen := map[string]bool{}
 		for _, h := range a.Endpoints {
 			if h.Address == "" || h.Weight == 0 || h.Priority > maxPriority || seen[h.Address] {
-				t.Errorf("invalid host accepted: %+v", h)
+				t.Errorf("accepted host %+v, want a unique address, a weight and a valid priority", h)
 			}
 			seen[h.Address] = true
 		}
 		if len(a.Endpoints)+len(a.Localities)+len(a.DropOverloads) > maxItems(body) {
-			t.Errorf("%d bytes became %d hosts", len(body), len(a.Endpoints))
+			t.Errorf("%d bytes became %d hosts, localities and drops; want at most %d", len(body), len(a.Endpoints)+len(a.Localities)+len(a.DropOverloads), maxItems(body))
 		}
 	})
 }
@@ -76,7 +76,7 @@ func FuzzReadSecret(f *testing.F) {
 func checkReasonSize(t *testing.T, body []byte, err error) {
 	t.Helper()
 	if n := len(err.Error()); n > 1000*maxItems(body) {
-		t.Errorf("the rejection of %d bytes has %d bytes", len(body), n)
+		t.Errorf("the rejection of %d bytes has %d bytes, want at most %d", len(body), n, 1000*maxItems(body))
 	}
 }
 

@@ -66,10 +66,10 @@ func TestHealthCheckFields(t *testing.T) {
 	}
 	want := []config.HeaderValue{{Name: "authorization", Value: "Basic abc"}, {Name: "x-share", Value: "100%"}}
 	if got := h.HTTP.HeaderMutation; !slices.Equal(got.Add, want) || !slices.Equal(got.Remove, []string{"user-agent"}) {
-		t.Errorf("the header mutations are %+v", got)
+		t.Errorf("header mutations = %+v, want to add %v and to remove user-agent", got, want)
 	}
 	_, err = readClusterCheck(t, &corev3.HealthCheck_HttpHealthCheck{Path: "/", RequestHeadersToAdd: []*corev3.HeaderValueOption{option("x-a", "%REQ(x-b)%")}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "x-a has a format command") {
-		t.Errorf("format command: error %v", err)
+		t.Errorf("value with a format command: error %v, want one about x-a", err)
 	}
 }

@@ -232,7 +232,7 @@ func TestUpdateKeepsUnchangedRoutes(t *testing.T) {
 		}
 		for i, v := range after.Config.VirtualHosts {
 			if same := v == before.Config.VirtualHosts[i]; same == (i == 0) {
-				t.Errorf("virtual host %d is reused: %v", i, same)
+				t.Errorf("virtual host %d is reused: %v, want %v", i, same, i != 0)
 			}
 		}
 	}

@@ -118,15 +118,15 @@ func TestIstiodRouteFilterSettings(t *testing.T) {
 		}
 		for _, name := range want {
 			if route.Config.Filters[name] == nil {
-				t.Errorf("%s has no settings for %s", line, name)
+				t.Errorf("route of %s: no settings for %s, want some", line, name)
 			}
 		}
 	}
 	route := table.Match(newRequest("GET reviews/w/1"))
 	if r := route.Config.Forward.WeightedClusters; len(r) != 2 || r[0].Weight != 80 || r[1].Weight != 20 || len(r[0].Response.Add) != 1 || r[0].Response.Add[0].Name != "x-subset" {
-		t.Errorf("the weighted clusters are %+v", r)
+		t.Errorf("weighted clusters = %+v, want weights 80 and 20, the first with x-subset", r)
 	}
 	if got := table.Match(newRequest("GET reviews/x?v=1")).Config.Forward.HashPolicies; len(got) != 1 || got[0].Header != "x-user" {
-		t.Errorf("the hash policies are %+v", got)
+		t.Errorf("hash policies = %+v, want one by x-user", got)
 	}
 }

@@ -153,7 +153,7 @@ func FuzzReadListener(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		l, err := ReadListener(body, testCapabilities())
 		if err == nil && (l.Config == nil || l.Config.Name == "" || len(l.TLS) != len(l.Config.FilterChains)+len(defaultChains(l.Config))) {
-			t.Errorf("invalid listener accepted: %+v", l)
+			t.Errorf("accepted listener %+v, want a name and one TLS context per chain", l)
 		}
 	})
 }

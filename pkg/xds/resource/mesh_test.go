@@ -47,7 +47,7 @@ func TestNodeMetadata(t *testing.T) {
 		t.Errorf("NodeOf = %+v, want %+v", got, want)
 	}
 	if got := NodeOf(nil); got != (Node{}) {
-		t.Errorf("NodeOf(nil) = %+v", got)
+		t.Errorf("NodeOf(nil) = %+v, want the zero Node", got)
 	}
 }
 
@@ -222,13 +222,13 @@ func TestIstioSidecarsExchangeMetadata(t *testing.T) {
 				}
 				found[l.Config.Ingress]++
 				if inbound := l.Config.Ingress; settings.DownstreamDiscovery != inbound || settings.DownstreamPropagation != inbound || settings.UpstreamPropagation == inbound || settings.UpstreamDiscovery == inbound || settings.Node == "" {
-					t.Errorf("%s: %+v", l.Config.Name, settings)
+					t.Errorf("%s: %+v, want downstream settings: %t, upstream settings: %t", l.Config.Name, settings, inbound, !inbound)
 				}
 			}
 		}
 	}
 	if found[true] == 0 || found[false] == 0 {
-		t.Errorf("found %v", found)
+		t.Errorf("filters by direction: %v, want some inbound and some outbound", found)
 	}
 }
 
@@ -258,14 +258,14 @@ func TestIstioWorkloadMetadata(t *testing.T) {
 		}
 		for _, h := range a.Endpoints {
 			if w, ok := workload.Parse(h.Workload); !ok || w.Namespace != "default" || w.Cluster != "Kubernetes" {
-				t.Errorf("%s is %q", h.Address, h.Workload)
+				t.Errorf("workload of %s = %q, want one in the namespace default of cluster Kubernetes", h.Address, h.Workload)
 			}
 		}
 	}
 	if got := workloadText(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 		istioNamespace: {Fields: map[string]*structpb.Value{"workload": structpb.NewStringValue("a;b")}},
 	}}); got != "" {
-		t.Errorf("workloadName of an invalid workload = %q", got)
+		t.Errorf("workloadText of an invalid workload = %q, want none", got)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestHostRewrites(t *testing.T) {
 	} {
 		table, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} route: {cluster: "c" timeout: {} `+text+`}`), Capabilities{})
 		if err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: error %v, want none", text, err)
 			continue
 		}
 		want.Cluster, want.ClusterNotFoundStatus = "c", 503

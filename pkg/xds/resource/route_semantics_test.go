@@ -33,7 +33,7 @@ func TestEnvoyRouteSemantics(t *testing.T) {
 	const added = ` response_headers_to_add: {header: {key: "strict-transport-security" value: "max-age=1"}}`
 	for _, action := range []string{`redirect: {https_redirect: true}`, `direct_response: {status: 200}`} {
 		if got := read(action + added).VirtualHosts[0].Routes[0].Response.Add; len(got) != 1 || got[0].Name != "strict-transport-security" {
-			t.Errorf("%s: the response gets %v", action, got)
+			t.Errorf("%s: headers added to the response = %v, want strict-transport-security", action, got)
 		}
 	}
 }
@@ -48,14 +48,14 @@ func TestGRPCTimeoutLimits(t *testing.T) {
 	} {
 		table, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} route: {cluster: "c" `+text+`}`), Capabilities{})
 		if err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: error %v, want none", text, err)
 			continue
 		}
 		if got := table.Config.VirtualHosts[0].Routes[0].Forward.GRPCTimeout; got != want {
 			t.Errorf("%s is read as %+v, want %+v", text, got, want)
 		}
 		if len(table.Ignored) > 0 {
-			t.Errorf("%s: %v are reported as ignored", text, table.Ignored)
+			t.Errorf("%s: ignored fields %v, want none", text, table.Ignored)
 		}
 	}
 }

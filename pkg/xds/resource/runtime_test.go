@@ -125,18 +125,18 @@ func TestRuntimeValues(t *testing.T) {
 	if m := routes[0].Filters["mirror"].(*mirror.Config); m.Percent != 25 {
 		t.Errorf("the first mirror gets %v %%, want 25", m.Percent)
 	} else if got := fmt.Sprint(m.Additional); got != "[{n 0.0025  true} {o 100  true}]" {
-		t.Errorf("additional mirrors: %s", got)
+		t.Errorf("additional mirrors = %s, want n with 0.0025 %% and o with 100 %%", got)
 	}
 	if w := routes[1].Forward.WeightedClusters; w[0].Weight != 9 || w[1].Weight != 1 {
 		t.Errorf("the weights are %d and %d, want 9 and 1", w[0].Weight, w[1].Weight)
 	}
 	c := routes[2].Filters["cors"].(*cors.Config)
 	if got := fmt.Sprint(c.Enabled.Default, c.Shadow.Default); got != "{300000 MILLION} {1 MILLION}" {
-		t.Errorf("the fractions of cors are %s", got)
+		t.Errorf("fractions of cors = %s, want 300000 and 1 per MILLION", got)
 	}
 	f := routes[3].Filters["fault"].(*fault.Config)
 	if got := fmt.Sprint(f.Delay, f.Abort.Status, f.Abort.Percent); got != "{1.5s 12} 429 13" {
-		t.Errorf("the faults are %s", got)
+		t.Errorf("faults = %s, want a delay of 1.5s for 12 %%, and 429 for 13 %%", got)
 	}
 	if want := []string{
 		"cors.on", "cors.shadow", "fault.http.delay.fixed_delay_percent", "fault.http.delay.fixed_duration_ms", "mine.share", "mine.status", "mirrored", "unset", "weights.a", "weights.b",
@@ -225,7 +225,7 @@ func FuzzReadRuntime(f *testing.F) {
 		}
 		for key, s := range NewRuntime(l).values {
 			if s.isPercent && !(s.percentValue >= 0 && s.percentValue <= 100) {
-				t.Errorf("%q has the percentage %v", key, s.percentValue)
+				t.Errorf("percentage of %q = %v, want 0 to 100", key, s.percentValue)
 			}
 		}
 	})

@@ -77,7 +77,7 @@ func TestVariablesInSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if issuer := got.(*jwtauthn.Config).Providers["${A}"].Issuer; issuer != "$${B}" {
-		t.Errorf("the issuer is %q", issuer)
+		t.Errorf("issuer = %q, want $${B}", issuer)
 	}
 }
 
@@ -123,7 +123,7 @@ func checkSameNode(t *testing.T, got, want document.Node) {
 	i := 0
 	for member := range want.All() {
 		if want.Kind() == document.Object && strings.ReplaceAll(members[i].Key(), "${", "$${") != member.Key() {
-			t.Errorf("%s has the key %q", member.Path(), members[i].Key())
+			t.Errorf("key of %s = %q, want %q", member.Path(), members[i].Key(), member.Key())
 		}
 		checkSameNode(t, members[i], member)
 		i++
@@ -346,6 +346,6 @@ func (r *randomMessage) scalar(f protoreflect.FieldDescriptor) protoreflect.Valu
 func TestProblemOfWholeSettings(t *testing.T) {
 	_, err := readFilter(t, `{"@type": "health_check.v3.HealthCheck", "pass_through_mode": true}`)
 	if got := errorText(err); !strings.Contains(got, "typed_config: passthrough applies to HTTP health checks") {
-		t.Errorf("rejected because of %q", got)
+		t.Errorf("error %q, want one about typed_config as a whole", got)
 	}
 }

@@ -30,18 +30,18 @@ func TestURITemplates(t *testing.T) {
 	} {
 		expression, err := readTemplate(t, test.template)
 		if err != nil {
-			t.Errorf("%s: %v", test.template, err)
+			t.Errorf("%s: error %v, want none", test.template, err)
 			continue
 		}
 		re := regexp.MustCompile(expression)
 		for path := range strings.FieldsSeq(test.matching) {
 			if !re.MatchString(path) {
-				t.Errorf("%s does not match %s", test.template, path)
+				t.Errorf("%s does not match %s, want a match", test.template, path)
 			}
 		}
 		for path := range strings.FieldsSeq(test.other) {
 			if re.MatchString(path) {
-				t.Errorf("%s matches %s", test.template, path)
+				t.Errorf("%s matches %s, want no match", test.template, path)
 			}
 		}
 	}

@@ -146,7 +146,7 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 			caps.UnknownFields = config.WarnUnknownFields
 			l, err := ReadListener(body, caps)
 			if c.warn != (err == nil) {
-				t.Fatalf("with warn: rejected because of %v", err)
+				t.Fatalf("with warn: error %v, want accepted: %t", err, c.warn)
 			}
 			if c.warn && !slices.ContainsFunc(l.Ignored, func(field string) bool { return strings.HasPrefix(field, c.ignored) }) {
 				t.Errorf("with warn: ignored fields %q, want %q", l.Ignored, c.ignored)

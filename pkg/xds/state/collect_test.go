@@ -72,6 +72,6 @@ func TestLargeUndoLogIsReleased(t *testing.T) {
 	}
 	s.Checkpoint()
 	if n, c := len(s.undo.functions), cap(s.undo.functions); n != 0 || c > 64 {
-		t.Errorf("undo log: length %d, capacity %d", n, c)
+		t.Errorf("undo log: length %d, capacity %d; want 0, at most 64", n, c)
 	}
 }

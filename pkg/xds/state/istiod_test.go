@@ -25,7 +25,7 @@ func istiodResources(t *testing.T) (resources []xdstest.Resource) {
 	t.Helper()
 	files, err := filepath.Glob("../resource/testdata/istiod/*.pb")
 	if err != nil || len(files) != 4 {
-		t.Fatalf("golden files %v: %v", files, err)
+		t.Fatalf("golden files %v, error %v; want 4 files", files, err)
 	}
 	for _, f := range files {
 		b, err := os.ReadFile(f)

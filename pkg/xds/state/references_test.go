@@ -28,7 +28,7 @@ func TestStaticSecretsAreNotRequested(t *testing.T) {
 			t.Errorf("%s: subscribed = %t, want %t", label, got, want)
 		}
 		if s.dependents.clusterSecrets[ref] == nil {
-			t.Errorf("%s: the references to the secret are not recorded", label)
+			t.Errorf("%s: the secret has no dependents, want the clusters that refer to it", label)
 		}
 	}
 	checkChange := func(label string, added, removed bool) {

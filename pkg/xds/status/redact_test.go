@@ -31,7 +31,7 @@ func TestDumpRedactsKeys(t *testing.T) {
 		string(redactedResourceJSON(resource.SecretType, xdstest.Marshal(ticket))),
 	} {
 		if strings.Contains(text, secret) || strings.Contains(text, "YS1zZWNyZXQ") || !strings.Contains(text, "redacted") && !strings.Contains(text, "W3JlZGFjdGVkXQ==") {
-			t.Errorf("redacted message = %s", text)
+			t.Errorf("redacted message = %s, want redacted values and no secret", text)
 		}
 	}
 }
