@@ -207,7 +207,7 @@ type HTTP1Options struct {
 	XForwarded               ForwardedMode      // X-Forwarded-For, -Proto, -Host
 	XForwardedHost           bool               // XForwarded also adds X-Forwarded-Host; Envoy's listeners do not (default)
 	XForwardedProto          ForwardedProtoMode // X-Forwarded-Proto, in addition to XForwarded
-	XFFClientIndex           int                // the client address is this entry of the received X-Forwarded-For, counted from 1 at the end; 0 (default), or no valid address in the entry: the address of the connection
+	XFFClientIndex           int                // entry of the received X-Forwarded-For that is the client address, counted from 1 at the end; 0 (default), or no valid address in the entry: the address of the connection
 	XFFBareAddressOnly       bool               // an entry of X-Forwarded-For with a port or in brackets is not a valid address, as in Envoy; default false: it is valid
 	XFCC                     XFCC               // X-Forwarded-Client-Cert
 	AllowHalfClose           bool               // a client that has half-closed its connection still gets its responses; default false: a half-close counts as a disconnect

@@ -194,8 +194,8 @@ func TestOwnedNamesDoNotReconnect(t *testing.T) {
 	})
 }
 
-// TestFreedTableIsRequestedAgain verifies that the Source requests a listener again that was
-// rejected for a route table of the file, when the file defines the table no longer.
+// TestFreedTableIsRequestedAgain verifies that the Source requests a listener again when the file no
+// longer defines the route table because of which the listener was rejected.
 func TestFreedTableIsRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// referencePage is a page of docs/reference. A section of the configuration is on the page that has
-// the longest prefix of the path of the section.
+// referencePage is a page of docs/reference. Each section of the configuration is on one page: the
+// page in whose paths the longest prefix of the path of the section is.
 type referencePage struct {
 	name  string // file name
 	title string

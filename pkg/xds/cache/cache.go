@@ -25,8 +25,8 @@ type Status struct {
 	Failure    string    `json:"failure,omitempty"`
 }
 
-// Cache is the cache in a directory. It is safe for concurrent use, except Save. A nil Cache has
-// only the method Status, which returns the zero value.
+// Cache is the cache in a directory. It is safe for concurrent use, except Save. Only Status may be
+// called on a nil Cache, and returns the zero value.
 type Cache struct {
 	file  file // immutable
 	log   *slog.Logger

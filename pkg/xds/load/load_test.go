@@ -157,8 +157,8 @@ func newReportRig(t *testing.T) *reportRig {
 	return r
 }
 
-// addConnections forwards connections that end immediately. successes and
-// failures are the numbers of connections that succeed and fail.
+// addConnections forwards connections that end immediately. successes and failures are the numbers of
+// connections that succeed and fail.
 func (r *reportRig) addConnections(t *testing.T, successes, failures int) {
 	t.Helper()
 	for range successes {

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// nestedMessages returns the messages in the supported fields of all, and in their supported fields
-// in turn, each message type once.
+// nestedMessages returns the messages that are reachable from messages through supported fields, each
+// message type once.
 func nestedMessages(messages []apiMessage) (out []apiMessage) {
 	seen := map[protoreflect.FullName]bool{}
 	for _, m := range messages {
@@ -72,8 +72,9 @@ func newMapKey(f protoreflect.FieldDescriptor) protoreflect.MapKey {
 	return protoreflect.ValueOfString("x").MapKey()
 }
 
-// manualSupport returns the results for fields for which support cannot determine them: they depend
-// on another field, or the reader reports the enclosing message. Each was looked up in the reader.
+// manualSupport returns how Weft handles fields for which apiMessage.support cannot find out, because
+// the result depends on another field or the reader reports the enclosing message. A maintainer has
+// read each result from the code of the reader.
 func manualSupport() map[protoreflect.FullName]string {
 	return map[protoreflect.FullName]string{
 		"envoy.config.accesslog.v3.AccessLog.filter":                           "ignored",

@@ -53,7 +53,7 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 	off, own := &routev3.FilterConfig{Disabled: true}, &rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{}}
 	for _, test := range []struct {
 		name               string
-		table, host, route proto.Message // of the filter
+		table, host, route proto.Message // settings of the filter in the table, the virtual host and the route
 		filter             string
 		want               any // config.FilterEnabled, config.FilterDisabled, or nil for settings
 		wantErr            string

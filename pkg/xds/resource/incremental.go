@@ -223,8 +223,8 @@ func (r *tableReader) readVirtualHost(part string, n int, table inheritedSetting
 	return v, h, nil
 }
 
-// unpackVirtualHost decodes a serialized virtual host without its routes and returns the serialized
-// routes.
+// unpackVirtualHost decodes a serialized virtual host without its routes, and returns the routes in
+// serialized form.
 func unpackVirtualHost(part string) (m *routev3.VirtualHost, routes []string, err error) {
 	body := []byte(part)
 	parts, ok := splitField(body, fieldRoutes)
@@ -245,7 +245,8 @@ func unpackVirtualHost(part string) (m *routev3.VirtualHost, routes []string, er
 // the message fails first.
 var errMalformed = RejectedError{"malformed message"}
 
-// previousVirtualHost is the previous version of a virtual host. The zero value means that there is none.
+// previousVirtualHost is the previous version of a virtual host. The zero value means that there is
+// none.
 type previousVirtualHost struct {
 	config        *config.VirtualHost
 	index         int        // in the previous table

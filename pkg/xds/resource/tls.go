@@ -256,8 +256,8 @@ func (p fieldReader) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 		return
 	}
 	p.checkFields(m, []string{"tls_minimum_protocol_version", "tls_maximum_protocol_version", "cipher_suites", "ecdh_curves"}, []string{"compliance_policies", "signature_algorithms"})
-	out.MinVersion = p.field("tls_minimum_protocol_version").version(m.GetTlsMinimumProtocolVersion())
-	out.MaxVersion = p.field("tls_maximum_protocol_version").version(m.GetTlsMaximumProtocolVersion())
+	out.MinVersion = p.field("tls_minimum_protocol_version").readTLSVersion(m.GetTlsMinimumProtocolVersion())
+	out.MaxVersion = p.field("tls_maximum_protocol_version").readTLSVersion(m.GetTlsMaximumProtocolVersion())
 	if out.MinVersion != "" && out.MaxVersion != "" && m.GetTlsMinimumProtocolVersion() > m.GetTlsMaximumProtocolVersion() {
 		p.reject("the minimum version %s is later than the maximum version %s", out.MinVersion, out.MaxVersion)
 	}
@@ -284,7 +284,7 @@ func (p fieldReader) readCiphers(list []string) (names []string) {
 	return names
 }
 
-func (p fieldReader) version(v tlsv3.TlsParameters_TlsProtocol) config.TLSVersion {
+func (p fieldReader) readTLSVersion(v tlsv3.TlsParameters_TlsProtocol) config.TLSVersion {
 	switch v {
 	case tlsv3.TlsParameters_TLS_AUTO:
 		return ""

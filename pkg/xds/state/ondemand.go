@@ -99,8 +99,9 @@ func (set *onDemandSet) expirePending(now time.Time) (names []string) {
 	return names
 }
 
-// SubscribeCluster subscribes to the endpoints of a cluster. It returns false if the cluster is
-// already subscribed, is unknown or does not use EDS.
+// SubscribeCluster subscribes to the endpoints of a cluster. It returns false if nothing changes,
+// because the endpoints are pending or subscribed, the cluster is unknown or does not use EDS, or
+// on-demand loading is off.
 func (s *State) SubscribeCluster(name string, now time.Time) bool {
 	e := s.clusters.byName[name]
 	if s.onDemand == nil || e == nil || e.Received == nil || e.Received.EDSServiceName == "" {
@@ -122,8 +123,8 @@ func (s *State) SubscribeCluster(name string, now time.Time) bool {
 	return true
 }
 
-// SubscribeTable subscribes to a route table. It returns false if the table is already subscribed,
-// is not on demand, or no listener refers to it.
+// SubscribeTable subscribes to a route table. It returns false if nothing changes, because the table
+// is pending or subscribed, no listener refers to it, or route tables are not on demand.
 func (s *State) SubscribeTable(name string, now time.Time) bool {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return false

@@ -19,9 +19,8 @@ type Staged struct {
 	AwaitedLayers []ads.ResourceError
 }
 
-// NameConflict describes a rejected resource. Static_resources or another layer already defines the
-// resource with the type URL Type and the name Name, which is the rejected resource itself or a
-// route table that it refers to.
+// NameConflict describes a rejected resource. Another owner already defines the resource with the
+// type URL Type and the name Name: the rejected resource itself, or a route table that it refers to.
 type NameConflict struct {
 	Rejected   string // name of the rejected resource
 	Type, Name string

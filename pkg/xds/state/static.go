@@ -24,8 +24,8 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 		body, ok := previousBodies[kind+r.Name]
 		return !ok || body != string(r.Body)
 	}
-	// exists means that the State has a resource with the name. If it is not in previous, the control
-	// plane has defined it.
+	// exists means that the State has a resource with the name. The control plane has defined the
+	// resource if previous does not contain it.
 	checkName := func(prefix, name string, exists bool) error {
 		if _, isStatic := previousBodies[prefix+name]; exists && !isStatic {
 			return nameConflict(ownerControlPlane, name)

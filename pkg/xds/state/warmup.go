@@ -65,7 +65,7 @@ func (s *State) recordFailedCluster(name string) {
 	}
 }
 
-// PauseWarmup(true) keeps Reconcile from ending the warm-up; PauseWarmup(false) ends that.
+// PauseWarmup with pause true keeps Reconcile from ending the warm-up, until a call with false.
 func (s *State) PauseWarmup(pause bool) {
 	if s.warmup != nil {
 		s.warmup.paused = pause

@@ -139,38 +139,38 @@ func Secret(name string, l testpki.Leaf) Resource {
 
 // Random returns a random resource. Its body may be nil, which means removal, unless it is a secret.
 func Random(r *rand.Rand, secrets []Resource) Resource {
-	name := func(of string, n int) string { return fmt.Sprint(of, r.IntN(n)) }
+	name := func(prefix string, n int) string { return fmt.Sprint(prefix, r.IntN(n)) }
 	maybe := func(s string) string {
 		if r.IntN(3) == 0 {
 			return s
 		}
 		return ""
 	}
-	var one Resource
+	var res Resource
 	switch r.IntN(8) {
 	case 0:
-		one = Cluster(name("c", 3), name("e", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
+		res = Cluster(name("c", 3), name("e", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
 	case 1:
-		one = Endpoints(name("e", 3), 1+r.IntN(9))
+		res = Endpoints(name("e", 3), 1+r.IntN(9))
 	case 2:
-		one = Listener(name("l", 3), 80+r.IntN(3), name("r", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
+		res = Listener(name("l", 3), 80+r.IntN(3), name("r", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
 	case 3:
-		one = Routes(name("r", 3), name("text", 5))
+		res = Routes(name("r", 3), name("text", 5))
 	case 4:
-		one = Extension(name("x", 3), name("host", 5))
+		res = Extension(name("x", 3), name("host", 5))
 	case 6:
-		if one = DubboRoutes(name("d", 2), name("c", 3)); r.IntN(2) == 0 {
-			one = DubboListener(name("l", 3), name("d", 2), time.Duration(r.IntN(2))*time.Hour)
+		if res = DubboRoutes(name("d", 2), name("c", 3)); r.IntN(2) == 0 {
+			res = DubboListener(name("l", 3), name("d", 2), time.Duration(r.IntN(2))*time.Hour)
 		}
 	case 5:
-		one = FilteredListener(name("l", 3), name("r", 3), time.Duration(r.IntN(2))*time.Hour, name("x", 3), name("x", 3))
+		res = FilteredListener(name("l", 3), name("r", 3), time.Duration(r.IntN(2))*time.Hour, name("x", 3), name("x", 3))
 	default:
-		one = secrets[r.IntN(len(secrets))]
+		res = secrets[r.IntN(len(secrets))]
 	}
-	if r.IntN(4) == 0 && one.URL != resource.SecretType {
-		one.Body = nil
+	if r.IntN(4) == 0 && res.URL != resource.SecretType {
+		res.Body = nil
 	}
-	return one
+	return res
 }
 
 // SecuredListener returns a listener whose certificate is a secret from an SDS cluster.
@@ -216,9 +216,9 @@ func Capabilities() resource.Capabilities {
 }
 
 // Extension returns settings of the csrf filter with word as the only additional origin.
-func Extension(name, word string) Resource {
+func Extension(name, origin string) Resource {
 	return Resource{resource.ExtensionType, name, Marshal(&corev3.TypedExtensionConfig{Name: name, TypedConfig: PackAny(&csrfv3.CsrfPolicy{
-		AdditionalOrigins: []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: word}}},
+		AdditionalOrigins: []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: origin}}},
 	})})}
 }
 
