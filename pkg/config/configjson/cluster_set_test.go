@@ -39,7 +39,7 @@ func clusterKeys() map[string]bool {
 }
 
 // TestEveryClusterKeyIsChecked verifies that clusterKeys lists every key that contains "cluster", and
-// that testdata/refused has an error for each key that refers to a cluster. For settings of filters
+// that testdata/rejected has an error for each key that refers to a cluster. For settings of filters
 // see TestClusterKeysAreTagged in cmd/weft.
 func TestEveryClusterKeyIsChecked(t *testing.T) {
 	tested := unknownClusterKeys(t)
@@ -57,7 +57,7 @@ func TestEveryClusterKeyIsChecked(t *testing.T) {
 			case !ok:
 				t.Errorf("%s: the key seems to contain a cluster name, but the test does not list it", path)
 			case names && !tested[plainPath]:
-				t.Errorf("%s: no archive of testdata/refused has an unknown cluster in this key", path)
+				t.Errorf("%s: no archive of testdata/rejected has an unknown cluster in this key", path)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func unknownClusterKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	keys := map[string]bool{}
 	pattern := regexp.MustCompile(`(?m)^\S+: (\S+): unknown cluster "`)
-	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/refused/*.txtar"))) {
+	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/rejected/*.txtar"))) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

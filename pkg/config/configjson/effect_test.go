@@ -114,7 +114,7 @@ var keysWithoutEffect = map[string]string{
 	"servers[].overload_manager.resource_monitors[].typed_config.@type": "the name determines it",
 	"servers[].overload_manager.actions[].typed_config.@type":           "the name determines it",
 
-	"pprof.port_value": "must be absent or the port of the admin port: testdata/refused/profiler.txtar",
+	"pprof.port_value": "must be absent or the port of the admin port: testdata/rejected/profiler.txtar",
 }
 
 // TestEveryKeyHasAnEffect sets every key of the schema to the example in its tags. A supported key

@@ -85,7 +85,7 @@ func compare(t *testing.T, path string, a *txtar.Archive, diags document.Diagnos
 }
 
 func TestRejectedFiles(t *testing.T) {
-	for path := range archives(t, "testdata/refused/*.txtar") {
+	for path := range archives(t, "testdata/rejected/*.txtar") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			s, diags, a := loadArchive(t, path)
 			if s != nil || !diags.Failed() {

@@ -68,13 +68,13 @@ type script struct {
 //	delta CDS! EDS
 //	start | end         open or close the stream
 //	all CDS             subscribe to all resources of a type
-//	want EDS a b        set the subscribed names
-//	keep EDS a=1        restore a
+//	subscribe EDS a b   set the subscribed names
+//	restore EDS a=1     restore a
 //	response CDS v1 n1 a=1 b=2@7 c@8 -d e!  b has version 7, c is a heartbeat, d is removed,
 //	                                        e has a DecodeError
 //	accept              acknowledge the update
-//	refuse a: why; b: why
-//	held CDS            list the accepted resources
+//	reject a: reason; b: reason
+//	list CDS            list the accepted resources
 func (s *script) runLine(line string) []string {
 	verb, rest, _ := strings.Cut(line, " ")
 	words := strings.Fields(rest)
@@ -98,23 +98,23 @@ func (s *script) runLine(line string) []string {
 		return nil
 	case "all":
 		return formatRequests(s.client.SubscribeAll(words[0]))
-	case "want":
+	case "subscribe":
 		return formatRequests(s.client.SetSubscription(words[0], words[1:]))
-	case "keep":
+	case "restore":
 		s.client.Restore(words[0], parseResource(words[1]))
 		return nil
 	case "response":
 		return s.receive(words)
 	case "accept":
 		return s.acknowledge(nil)
-	case "refuse":
+	case "reject":
 		var rejected []ResourceError
 		for w := range strings.SplitSeq(rest, "; ") {
 			name, reason, _ := strings.Cut(w, ": ")
 			rejected = append(rejected, ResourceError{name, reason})
 		}
 		return s.acknowledge(rejected)
-	case "held":
+	case "list":
 		accepted := s.client.Resources(words[0])
 		var texts []string
 		for _, n := range slices.Sorted(maps.Keys(accepted)) {
@@ -137,7 +137,7 @@ func (s *script) receive(words []string) []string {
 	}
 	u, ok := s.client.Receive(r)
 	if !ok {
-		return []string{"= not asked for"}
+		return []string{"= not requested"}
 	}
 	s.lastUpdate = u
 	words = []string{"=", u.Type, u.Version}
@@ -161,7 +161,7 @@ func (s *script) acknowledge(rejected []ResourceError) []string {
 func parseResource(w string) (r Resource) {
 	w, r.Version, _ = strings.Cut(w, "@")
 	if name, invalid := strings.CutSuffix(w, "!"); invalid {
-		return Resource{Name: name, DecodeError: "what is it?"}
+		return Resource{Name: name, DecodeError: "unknown type"}
 	}
 	name, body, ok := strings.Cut(w, "=")
 	r.Name, r.Body, r.Heartbeat = name, []byte(body), !ok
@@ -199,10 +199,10 @@ func formatRequests(requests []Request) (texts []string) {
 			words = append(words, "-"+n)
 		}
 		for _, n := range slices.Sorted(maps.Keys(r.InitialVersions)) {
-			words = append(words, "held", n+"@"+r.InitialVersions[n])
+			words = append(words, "has", n+"@"+r.InitialVersions[n])
 		}
 		if r.ErrorDetail != "" {
-			words = append(words, "refused:", r.ErrorDetail)
+			words = append(words, "rejected:", r.ErrorDetail)
 		}
 		texts = append(texts, strings.Join(words, " "))
 	}

@@ -171,7 +171,7 @@ func (r reader) dump(t *testing.T, in string, base *map[string]string) string {
 	var rejected RejectedError
 	if errors.As(err, &rejected) {
 		for _, reason := range rejected {
-			fmt.Fprintf(&out, "refused %s\n", reason)
+			fmt.Fprintf(&out, "rejected %s\n", reason)
 		}
 	}
 	return out.String()
