@@ -12,16 +12,16 @@ import (
 // of chains that match the same connection.
 type ChainMatch struct {
 	DestinationPort   uint16         // port of the original destination; 0: any
-	DestinationRanges []netip.Prefix // of the original destination address; empty: any
+	DestinationRanges []netip.Prefix // ranges of the original destination address; empty: any
 	// ServerNames are the SNI names that clients request, in lower case: a name, or "*.suffix" for
 	// all names below it; empty: any name, or no SNI.
 	ServerNames          []string
 	TransportProtocol    TransportProtocol
 	ApplicationProtocols []string       // the client offers one of them by ALPN, or uses it in plaintext; empty: any
-	DirectSourceRanges   []netip.Prefix // of the direct remote address; empty: any
+	DirectSourceRanges   []netip.Prefix // ranges of the direct remote address; empty: any
 	SourceType           SourceType
-	SourceRanges         []netip.Prefix // of the client address, which a PROXY protocol header may replace; empty: any
-	SourcePorts          []uint16       // of the client; empty: any
+	SourceRanges         []netip.Prefix // ranges of the client address, which a PROXY protocol header may replace; empty: any
+	SourcePorts          []uint16       // ports of the client; empty: any
 }
 
 // String lists the criteria of m under their config.json names; "" if there are none. Matches with

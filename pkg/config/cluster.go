@@ -60,8 +60,8 @@ type Cluster struct {
 	Heartbeat           Heartbeat
 	CircuitBreakers     CircuitBreakers // for requests of DefaultPriority
 	HighCircuitBreakers CircuitBreakers // for requests of HighPriority
-	TLS                 *TLS            // to the hosts; nil: plaintext
-	AlternateTLS        []*TLS          // to the hosts that select one by Host.TLSIndex; only a control plane sets it
+	TLS                 *TLS            // TLS on connections to the hosts; nil: plaintext
+	AlternateTLS        []*TLS          // TLS for the hosts that select an element by Host.TLSIndex; only a control plane sets it
 	AutoSNI             AutoSNI
 	ProxyProtocol       int // version (1 or 2) of the PROXY header that Weft sends on each connection, which then serves one client connection; 0: none
 	Mark                int // SO_MARK of the sockets to the hosts, for kernel rules; 0: none
@@ -90,7 +90,7 @@ const (
 // Pool configures the connections to each host.
 type Pool struct {
 	Mode        PoolMode
-	Connections int // to each host, with Multiplex; default 1
+	Connections int // maximum number of connections to each host, with Multiplex; default 1
 	// WarmProtocol is the protocol for which Multiplex keeps a connection to each host open before the
 	// first request; "": none.
 	WarmProtocol Protocol

@@ -100,7 +100,7 @@ type OutlierDetection struct {
 	// without an ejection decreases the number by one.
 	BaseEjectionTime, MaxEjectionTime, MaxEjectionTimeJitter time.Duration
 
-	MaxEjectionPercent     int  // of the cluster's hosts that may be ejected at the same time; 0 … 100
+	MaxEjectionPercent     int  // maximum percentage of the cluster's hosts that are ejected at the same time; 0 … 100
 	MaxEjectedHosts        int  // maximum number of hosts ejected at the same time; 0: only MaxEjectionPercent limits ejections
 	AlwaysEjectOne         bool // one host may be ejected even if MaxEjectionPercent allows none
 	SplitLocalOriginErrors bool
@@ -109,7 +109,7 @@ type OutlierDetection struct {
 
 	Consecutive5xx     Consecutive
 	ConsecutiveGateway Consecutive // 502, 503 and 504
-	ConsecutiveLocal   Consecutive // with SplitLocalOriginErrors
+	ConsecutiveLocal   Consecutive // local failures, with SplitLocalOriginErrors
 
 	SuccessRate             SuccessRate
 	EnforceLocalSuccessRate int // with SplitLocalOriginErrors: SuccessRate.Enforce for local failures

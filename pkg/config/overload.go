@@ -29,7 +29,7 @@ type Monitor struct {
 	// Max is the limit in bytes, descriptors or connections. 0: the limit of the system; for
 	// MonitorHeap and MonitorConnections, which have no such limit, Max is above 0.
 	Max int64
-	CPU CPUMode // for MonitorCPU
+	CPU CPUMode // mode of MonitorCPU
 }
 
 // CPUMode says which CPU time is compared with which limit.
@@ -37,9 +37,9 @@ type CPUMode string
 
 // The modes.
 const (
-	CPUHost      CPUMode = "HOST"      // of the machine, with all of its CPUs
-	CPUContainer CPUMode = "CONTAINER" // of the control group, with its quota
-	CPUProcess   CPUMode = "PROCESS"   // of Weft only, with the quota of its control group
+	CPUHost      CPUMode = "HOST"      // CPU time of the machine, compared with all of its CPUs
+	CPUContainer CPUMode = "CONTAINER" // CPU time of the control group, compared with its quota
+	CPUProcess   CPUMode = "PROCESS"   // CPU time of Weft, compared with the quota of its control group
 )
 
 // ActionName is the name of an overload action.

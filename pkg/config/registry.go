@@ -47,7 +47,7 @@ type RegistrySettings struct {
 	Username, Password string        // for requests without credentials
 	Root               string        // ZooKeeper: parent of all znodes; Nacos: group; "": the default of the type
 	SessionTimeout     time.Duration // 0: the default of the type
-	RegisterMode       RegisterMode  // of registrations that set none; "": RegisterInterface
+	RegisterMode       RegisterMode  // mode of registrations that set none; "": RegisterInterface
 	TLS                *TLS          // nil: plaintext
 }
 

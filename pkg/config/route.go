@@ -93,7 +93,7 @@ type QueryMatch struct {
 // ArgumentMatch compares an argument of an RPC call: a string, an integer or a boolean. An argument
 // of another type counts as missing.
 type ArgumentMatch struct {
-	Index   int // from 0
+	Index   int // index of the argument, from 0
 	Matcher ValueMatch
 }
 
@@ -102,7 +102,7 @@ type ArgumentMatch struct {
 type ValueMatch struct {
 	Kind       ValueKind
 	Text       string // for the kinds that compare text
-	From, To   int64  // for ValueRange
+	From, To   int64  // bounds of ValueRange
 	IgnoreCase bool   // ignores the case of ASCII letters; not for ValueRegex
 	Invert     bool   // negates the match
 	// TreatMissingAsEmpty treats a missing value as "".
@@ -147,7 +147,7 @@ type Forward struct {
 
 	Priority Priority // selects the limits of the cluster
 
-	Timeout time.Duration // of the whole request; default 60 s; an explicit 0: none
+	Timeout time.Duration // timeout of the whole request; default 60 s; an explicit 0: none
 	Retry   *RetryPolicy  // nil: only retries that are always safe
 
 	GRPCTimeout GRPCTimeout // meaning of the grpc-timeout header
@@ -195,8 +195,8 @@ type WeightedCluster struct {
 type HashPolicy struct {
 	Header     string // a header, or an RPC attachment; ":path", ":authority", ":method" and ":scheme" as in HTTP/2
 	Cookie     string
-	CookiePath string        // of a generated cookie; "": the browser's default
-	CookieTTL  time.Duration // of a generated cookie; 0: a session cookie
+	CookiePath string        // path of a generated cookie; "": the browser's default
+	CookieTTL  time.Duration // lifetime of a generated cookie; 0: a session cookie
 	// CookieAttributes follow Path and Max-Age of a generated cookie, in order.
 	CookieAttributes []CookieAttribute
 	SourceIP         bool   // the client address

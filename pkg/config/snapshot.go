@@ -37,7 +37,7 @@ type Log struct {
 	Path     string // "stderr" (default), "stdout", or a file
 	Level    Level
 	JSON     bool   // one JSON object per line; false: key=value
-	Rotation Roller // for files
+	Rotation Roller // if Path is a file
 }
 
 // Level is the lowest severity that is logged.
@@ -66,7 +66,7 @@ type Roller struct {
 // Admin configures the admin port.
 type Admin struct {
 	Address string      // ip:port, or a unix path
-	Mode    fs.FileMode // of the unix socket: users with write permission may connect; 0: only its owner
+	Mode    fs.FileMode // permissions of the unix socket: users with write permission may connect; 0: only its owner
 	// Hosts are the accepted host names of requests, in addition to IP addresses and localhost:
 	// "name" or "*.suffix", in lower case.
 	Hosts []string
@@ -198,8 +198,8 @@ type HTTP1Options struct {
 	MaxHeaderSize            int                // bytes of the head, with the request line; default 16 KiB; above: 431
 	MaxHeaderCount           int                // header fields; default 100; above: 431
 	MaxRequestBodySize       int64              // bytes; 0: no limit (default); above: 413
-	HeadTimeout              time.Duration      // from the first byte to the end of the head; default 10 s; 408
-	BodyTimeout              time.Duration      // between two reads of a request body; default 30 s; 0: no limit; 408
+	HeadTimeout              time.Duration      // from the first byte to the end of the head; then 408; default 10 s
+	BodyTimeout              time.Duration      // between two reads of a request body; then 408; default 30 s; 0: no limit
 	WriteTimeout             time.Duration      // between two writes that make progress; default 30 s
 	StreamIdleTimeout        time.Duration      // time without a byte of the request or response; then 408, 504, or a close if the response has begun; for a tunnel, replaces the idle timeout of the connection; 0: no limit (default)
 	MaxRequestsPerConnection int                // requests after which Weft closes the connection; 0: no limit (default)
@@ -242,7 +242,7 @@ type ForwardedProtoMode string
 
 // The modes.
 const (
-	ForwardedProtoDefault ForwardedProtoMode = ""    // as ForwardedMode says
+	ForwardedProtoDefault ForwardedProtoMode = ""    // ForwardedMode applies
 	ForwardedProtoAdd     ForwardedProtoMode = "add" // add it where it is missing
 	ForwardedProtoSet     ForwardedProtoMode = "set" // replace it: the client is not a trusted proxy
 )

@@ -6,7 +6,7 @@ type TargetNormalization struct {
 	EscapedSlashes   EscapedSlashes // %2F and %5C in the path; applied before the other rules
 	NormalizePath    bool           // RFC 3986 section 6.2.2: dot segments, unneeded and missing percent-encodings, and backslashes; an encoded NUL: 400
 	MergeSlashes     bool           // merges consecutive slashes
-	StripPort        StripPort      // of the host; not for CONNECT
+	StripPort        StripPort      // port to remove from the host; not for CONNECT
 	StripTrailingDot bool           // removes one trailing dot of the host, also before a port
 }
 

@@ -35,7 +35,7 @@ type TLS struct {
 	// used no ALPN. Only a control plane sets it.
 	ALPNOptional bool
 
-	HandshakeTimeout time.Duration // of a listener; default 10 s. A cluster uses connect_timeout
+	HandshakeTimeout time.Duration // on a listener; default 10 s. A cluster uses Cluster.ConnectTimeout
 	// PlaintextFallback, on a listener, serves plaintext if the files are not usable when the
 	// configuration is applied.
 	PlaintextFallback bool

@@ -34,7 +34,7 @@ type cacheLoop struct {
 	*cache.Cache // nil: no cache
 
 	received      map[string]bool // type URLs that had a response
-	dirtySince    time.Time       // when the first unsaved change arrived; zero: none
+	dirtySince    time.Time       // when the first unsaved change arrived; zero: there is none
 	saveTimer     *time.Timer
 	fallbackTimer *time.Timer
 	loadAttempted bool // the cache was loaded, or is not needed because the control plane responded

@@ -13,7 +13,7 @@ import (
 // sourceMetrics are the metrics of a Source. They are safe for concurrent use.
 type sourceMetrics struct {
 	registry  *metrics.Registry        // nil: no metrics
-	resources map[string]*atomic.Int64 // by type; immutable
+	resources map[string]*atomic.Int64 // number of accepted resources, by type URL; the map is immutable
 }
 
 // metricTypeNames returns the metric label of each resource type.

@@ -206,7 +206,7 @@ func (r *listenerReader) parseCIDRRanges(list []document.Node) []netip.Prefix {
 func (r *listenerReader) readFilterChain(j *filterChainJSON, filters []config.Filter) *config.FilterChain {
 	out := &config.FilterChain{Name: j.Name, Match: r.readChainMatch(j.Match), TLS: r.readTLSContexts(j)}
 	var proxy *proxyJSON
-	var manager *table // of the connection_manager in this chain
+	var manager *table // table of the connection_manager in this chain
 	for i := range j.Filters {
 		f := &j.Filters[i]
 		node := f.Node.Get("type").Or(f.Node)

@@ -13,7 +13,7 @@ import (
 // and no members.
 type Value struct {
 	kind    Kind
-	text    string // of a string, number or boolean
+	text    string // text of a string, number or boolean
 	members []valueMember
 }
 

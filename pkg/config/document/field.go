@@ -55,7 +55,7 @@ type EnumValue struct {
 // bound is one end of a range.
 type bound struct {
 	set   bool
-	value float64 // for a duration: nanoseconds
+	value float64 // in nanoseconds for a duration
 }
 
 // structInfo is a compiled configuration struct type.

@@ -46,7 +46,7 @@ type Request struct {
 	Type    string   // type URL
 	First   bool     // first request of the stream, to which the sender adds the node
 	Version string   // last accepted version; StateOfTheWorld
-	Nonce   string   // of the response that this request acknowledges, or of the last one; "": none
+	Nonce   string   // nonce of the response that this request acknowledges, or of the last response; "": none
 	Names   []string // all subscribed names; nil: all resources; StateOfTheWorld; immutable
 	// Subscribe and Unsubscribe change a Delta subscription. InitialVersions holds the versions of
 	// the accepted resources, by name, in the first Delta request of a type on a stream.
@@ -58,7 +58,7 @@ type Request struct {
 // Response is a DiscoveryResponse or DeltaDiscoveryResponse.
 type Response struct {
 	Type      string
-	Version   string // of the whole response
+	Version   string // version of the whole response
 	Nonce     string
 	Resources []Resource
 	Removed   []string // names; Delta
@@ -100,8 +100,8 @@ type typeState struct {
 	sortedNames  []string        // the names of subscribed in order; nil: not computed yet; immutable
 	resources    map[string]Resource
 	doesNotExist map[string]bool // names that the server has reported as nonexistent. Delta
-	version      string          // of the last accepted response
-	nonce        string          // of the last response on this stream
+	version      string          // version of the last accepted response
+	nonce        string          // nonce of the last response on this stream
 	requested    bool            // a request of the type was returned for this stream
 	hasAccepted  bool            // a response was accepted, on any stream
 }

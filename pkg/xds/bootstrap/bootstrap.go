@@ -19,7 +19,7 @@ type Bootstrap struct {
 	Node          *corev3.Node
 	Mode          ads.Mode
 	ADSCluster    string                     // name of the cluster of the control plane
-	Targets       map[string]Target          // by name of a static cluster
+	Targets       map[string]Target          // by the name of a static cluster
 	Subscriptions InitialSubscriptions       // types to subscribe to at the start
 	Ignored       FieldErrors                // fields that have no effect
 	DynamicJSON   map[string]json.RawMessage // dynamic_resources

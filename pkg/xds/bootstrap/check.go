@@ -37,7 +37,7 @@ func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect
 	for _, key := range slices.Sorted(maps.Keys(v)) {
 		f := findField(d, key)
 		if f == nil {
-			if key == "@type" { // of an Any, checked by checkAny
+			if key == "@type" { // the type of an Any, which checkAny checks
 				continue
 			}
 			c.reject(path+"."+key, "unknown field %q%s", key, suggestion(key, fieldNames(d)))

@@ -23,7 +23,7 @@ import (
 // Reporter keeps a load reporting stream open and reconnects when it ends. The caller sets the
 // exported fields and calls Run once.
 type Reporter struct {
-	Name         string                   // of the cluster of the server
+	Name         string                   // name of the cluster of the server
 	Dialer       *transport.Dialer        // Run closes it
 	Node         *corev3.Node             // not modified
 	Loads        *upstream.LoadReporter   // Run closes it

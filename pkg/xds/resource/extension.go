@@ -23,7 +23,7 @@ type Extension struct {
 	Ignored     []string // fields that have no effect, in order
 	RuntimeKeys []string // runtime keys that were used, in order
 
-	typeURL    string // of the settings
+	typeURL    string // type URL of the settings
 	filterName string // name of the filter in Weft
 	config     any    // settings of the filter
 }
@@ -55,7 +55,7 @@ func (p fieldReader) readExtension(packed *anypb.Any) *Extension {
 
 // DynamicFilter is an HTTP filter of a listener whose settings come from an ExtensionType resource.
 type DynamicFilter struct {
-	Name string // of the resource
+	Name string // name of the resource
 	// InitialFetchTimeout is how long the listener waits for the resource; 0 means no limit. With
 	// SkipWarming the listener does not wait.
 	InitialFetchTimeout time.Duration
@@ -65,7 +65,7 @@ type DynamicFilter struct {
 	defaultConfig *Extension
 	otherFilters  []string // names of the other filters of the chain
 	proxy         *config.Proxy
-	index         int // of the filter in proxy.StreamFilters
+	index         int // index of the filter in proxy.StreamFilters
 }
 
 // Check returns an error if the filter cannot use e.

@@ -35,7 +35,7 @@ const fieldsPage = "../../../docs/xds-fields.md"
 // apiMessage is a message of the API, its path in a resource, and a function that reads it.
 type apiMessage struct {
 	message proto.Message // with its required fields
-	path    string        // in the resource
+	path    string        // path of the message in the resource
 	read    func(m proto.Message) (ignored []string, err error)
 }
 

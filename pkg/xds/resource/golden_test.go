@@ -80,7 +80,7 @@ func cases(t testing.TB, text string) (out []goldenCase) {
 
 // reader is a Read function under test.
 type reader struct {
-	name    string // of the file in testdata
+	name    string // name of the file in testdata, without .txt
 	pems    *strings.Replacer
 	message func() proto.Message
 	read    func(body []byte) (model any, ignored []string, err error)

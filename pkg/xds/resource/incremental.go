@@ -108,7 +108,7 @@ func sameDomains(a, b *config.RouteTable) bool {
 type tableReader struct {
 	report             *report
 	previousConfig     *config.RouteTable // nil if nothing can be reused
-	previousParts      messageParts       // of the previous resource
+	previousParts      messageParts       // parts of the previous resource
 	previous           previousTable
 	virtualHostIndexes map[string]int // from names of virtual hosts to indexes in previousConfig; nil until needed
 }
@@ -249,7 +249,7 @@ var errMalformed = RejectedError{"malformed message"}
 // none.
 type previousVirtualHost struct {
 	config        *config.VirtualHost
-	index         int        // in the previous table
+	index         int        // index in the previous table
 	routes        []string   // serialized
 	routeFindings []findings // by index; nil if no route has findings
 }

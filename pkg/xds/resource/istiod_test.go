@@ -51,7 +51,7 @@ func TestIstiodRoutes(t *testing.T) {
 		x           *protocol.Exchange
 		random      uint64 // random number for the choice of a cluster
 		cluster     string // "" for a direct response or redirect
-		path        string // of the upstream request; "" means unchanged
+		path        string // path of the upstream request; "" means unchanged
 		status      int
 		location    string
 	}{

@@ -91,15 +91,15 @@ func mustRejectUnknown(message protoreflect.FullName) bool {
 // pathStep is one step from a message to a nested message.
 type pathStep struct {
 	name  protoreflect.Name
-	index int    // in a list; -1 if the field is not a list
-	key   string // in a map; "" if the field is not a map
+	index int    // index in a list; -1 if the field is not a list
+	key   string // key in a map; "" if the field is not a map
 }
 
 // unknownFinder looks for unknown fields in a message and its nested messages. A report reuses one,
 // so that messages without unknown fields need no allocation.
 type unknownFinder struct {
 	reader fieldReader
-	steps  []pathStep // from the message to the current one
+	steps  []pathStep // path from the message of reader to the current message
 }
 
 // findUnknown records every unknown field and enum value of m and of its nested messages. Messages

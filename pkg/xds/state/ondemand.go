@@ -129,7 +129,7 @@ func (s *State) SubscribeTable(name string, now time.Time) bool {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return false
 	}
-	var timeouts []time.Duration // of the listeners that refer to the table; 0: no limit
+	var timeouts []time.Duration // timeouts of the listeners that refer to the table; 0: no limit
 	for listener, e := range s.listeners.byName {
 		for _, version := range []*resource.Listener{e.Received, e.Active} {
 			if version != nil && slices.Contains(version.RouteConfigNames, name) {

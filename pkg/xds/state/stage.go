@@ -13,7 +13,7 @@ import (
 type Staged struct {
 	Rejected      []ads.ResourceError
 	NameConflicts []NameConflict
-	Unknown       []UnknownFields // of the accepted resources
+	Unknown       []UnknownFields // unknown fields of the accepted resources
 	// AwaitedLayers are rejected runtime layers that listeners still wait for, with the reasons: an
 	// empty layer in their place would make other resources invalid.
 	AwaitedLayers []ads.ResourceError
@@ -28,7 +28,7 @@ type NameConflict struct {
 
 // UnknownFields are the fields of one resource that this build does not know.
 type UnknownFields struct {
-	Name   string // of the resource
+	Name   string // name of the resource
 	Fields []string
 }
 

@@ -22,10 +22,10 @@ type Snapshot struct {
 
 // typeSnapshot has the resources of one type from one channel.
 type typeSnapshot struct {
-	source   resource.SecretSource // of the channel
+	source   resource.SecretSource // source of the secrets of the channel; zero: the ADS channel
 	version  string
 	accepted map[string]ads.Resource
-	history  map[string]resourceHistory // of the accepted and the rejected resources
+	history  map[string]resourceHistory // history of the accepted and the rejected resources, by name
 	// requested are the names that are subscribed. The value is true if the control plane has
 	// reported that the resource does not exist. nil: all resources are subscribed.
 	requested map[string]bool

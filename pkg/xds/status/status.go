@@ -27,8 +27,8 @@ type Status struct {
 
 // ControlPlane is the status of the connection to one control plane.
 type ControlPlane struct {
-	Name      string    `json:"name"` // of the cluster of the control plane
-	Mode      string    `json:"mode"` // ModeDelta or ModeSotW
+	Name      string    `json:"name"` // name of the cluster of the control plane
+	Mode      string    `json:"form"` // ModeDelta or ModeSotW
 	Serves    string    `json:"serves"`
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since,omitzero"` // when Connected last changed; zero: no attempt yet
@@ -49,10 +49,10 @@ const (
 // Type is the status of one resource type of a control plane.
 type Type struct {
 	Type      string   `json:"type"`              // type URL
-	Version   string   `json:"version,omitempty"` // of the last response that was accepted as a whole
-	Wildcard  bool     `json:"wildcard"`               // subscribed to all resources of the type
-	Requested int      `json:"requested"`            // resources subscribed by name
-	Resources int      `json:"resources"`              // accepted resources
+	Version   string   `json:"version,omitempty"` // version of the last response that was accepted as a whole
+	Wildcard  bool     `json:"all"`               // subscribed to all resources of the type
+	Requested int      `json:"wanted"`            // resources subscribed by name
+	Resources int      `json:"held"`              // accepted resources
 	Missing   []string `json:"missing,omitempty"` // subscribed by name, but not accepted
 
 	Accepted          *Ack               `json:"accepted,omitempty"` // last ACK; nil: none
@@ -68,7 +68,7 @@ func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1
 
 // Ack is an ACK or NACK of a response.
 type Ack struct {
-	Version string    `json:"version"` // of the response
+	Version string    `json:"version"` // version of the response
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason,omitempty"` // why resources were rejected; "": ACK
 }
@@ -84,8 +84,8 @@ type RejectedResource struct {
 // Channel is the connection to one control plane, as its owner knows it. The functions of this
 // package read it during the call only.
 type Channel struct {
-	Name    string                // of the cluster of the control plane
-	Source  resource.SecretSource // of the secrets that it serves; zero: it serves everything
+	Name    string                // name of the cluster of the control plane
+	Source  resource.SecretSource // source of the secrets that it serves; zero: the control plane serves everything
 	Mode    ads.Mode
 	Client  *ads.Client
 	History *History
