@@ -52,7 +52,7 @@ func TestOtherLayers(t *testing.T) {
 		checkActive := func(label string) {
 			t.Helper()
 			if got := r.activeClusters(); got != "a b c" {
-				t.Errorf("%s active clusters: %s, want a b c", label, got)
+				t.Errorf("%s: active clusters %s, want a b c", label, got)
 			}
 			if !slices.ContainsFunc(r.active.Load().Routes, func(active *config.RouteTable) bool { return reflect.DeepEqual(active, table) }) {
 				t.Errorf("%s: the table is not active, want it active", label)

@@ -90,7 +90,7 @@ func TestLoadReportServerIsStaticCluster(t *testing.T) {
 		boot, _, err := Read(b, resource.Capabilities{})
 		switch {
 		case want == "" && (err != nil || boot.LRSCluster != "control"):
-			t.Errorf("%s: LRSCluster %v, error %v; want control, no error", text, boot, err)
+			t.Errorf("%s: bootstrap %+v, error %v; want LRSCluster control, no error", text, boot, err)
 		case want != "" && (err == nil || err.Error() != want):
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
