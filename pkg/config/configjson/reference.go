@@ -127,8 +127,8 @@ explains how the file is put together. ` + "`weft schema`" + ` prints the same a
 The settings of stream filters are on [their own pages](../filters/README.md).
 
 A heading such as ` + "`servers[].listeners[]`" + ` is the path of the keys: ` + "`[]`" + ` stands for every element of a
-list. A name in parentheses is the ` + "`type`" + ` of the object that contains ` + "`config`" + `. Objects that can occur in several
-places, such as ` + "`tls_context`" + `, have one table; the column "value" links to it.
+list. A name in parentheses is the ` + "`type`" + ` of the object that contains ` + "`config`" + `. Objects that can
+occur in several places, such as ` + "`tls_context`" + `, have one table; the column "value" links to it.
 
 - **Required.** Weft rejects a file without the key.
 - **Accepted, no effect.** The key is known and does nothing. Weft warns.
