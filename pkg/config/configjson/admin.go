@@ -18,33 +18,33 @@ type adminJSON struct {
 		Socket struct {
 			Node      document.Node `key:"."`
 			Address   string        `key:"address" doc:"IP address, or path of a unix socket. Clients that can connect to it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
-			Port      uint16        `key:"port_value,portValue" doc:"Port of the admin API." numeral:"true" example:"9901"`
-			Protocol  string        `key:"protocol" doc:"Envoy bootstrap: protocol of the address; always TCP." enum:"TCP" noeffect:"there is no other" example:"\"TCP\""`
-			IPv4      bool          `key:"ipv4_compat,ipv4Compat" doc:"Envoy bootstrap: accept IPv4 connections on \"::\"." noeffect:"IPv4 is always accepted" example:"true"`
-			NamedPort string        `key:"named_port,namedPort" doc:"Envoy bootstrap: named port." unbuilt:"named_port" example:"\"admin\""`
-			Resolver  string        `key:"resolver_name,resolverName" doc:"Envoy bootstrap: resolver of the address." unbuilt:"resolver_name" example:"\"dns\""`
-			Namespace string        `key:"network_namespace_filepath,networkNamespaceFilepath" doc:"Envoy bootstrap: network namespace of the admin port." unbuilt:"network_namespace_filepath" example:"\"/run/netns/admin\""`
+			Port      uint16        `key:"port_value,portValue" doc:"Port of the admin API." allowstring:"true" example:"9901"`
+			Protocol  string        `key:"protocol" doc:"Envoy bootstrap: protocol of the address; always TCP." enum:"TCP" ignored:"there is no other" example:"\"TCP\""`
+			IPv4      bool          `key:"ipv4_compat,ipv4Compat" doc:"Envoy bootstrap: accept IPv4 connections on \"::\"." ignored:"IPv4 is always accepted" example:"true"`
+			NamedPort string        `key:"named_port,namedPort" doc:"Envoy bootstrap: named port." unsupported:"named_port" example:"\"admin\""`
+			Resolver  string        `key:"resolver_name,resolverName" doc:"Envoy bootstrap: resolver of the address." unsupported:"resolver_name" example:"\"dns\""`
+			Namespace string        `key:"network_namespace_filepath,networkNamespaceFilepath" doc:"Envoy bootstrap: network namespace of the admin port." unsupported:"network_namespace_filepath" example:"\"/run/netns/admin\""`
 		} `key:"socket_address,socketAddress" doc:"IP address and port."`
 		Pipe struct {
 			Path string `key:"path" doc:"Path of a unix socket, instead of socket_address." example:"\"/run/weft/admin\""`
 			Mode uint32 `key:"mode" doc:"Permissions of the socket file, as a decimal number. Users with write permission can connect, drain Weft and read its configuration. 0: its owner only (384). 432 also allows its group." max:"511" default:"0" example:"432"`
 		} `key:"pipe" doc:"Envoy bootstrap: unix socket."`
-		Internal document.Node `key:"envoy_internal_address,envoyInternalAddress" doc:"Envoy bootstrap: address inside the process." accept:"object" unbuilt:"envoy_internal_address" example:"{\"server_listener_name\": \"admin\"}"`
+		Internal document.Node `key:"envoy_internal_address,envoyInternalAddress" doc:"Envoy bootstrap: address inside the process." accept:"object" unsupported:"envoy_internal_address" example:"{\"server_listener_name\": \"admin\"}"`
 	} `key:"address" doc:"Address of the admin port."`
 	AllowedHosts []string        `key:"allowed_hosts" doc:"Accepted hostnames in requests to the admin port, without port; *.suffix for all names below the suffix. IP addresses and localhost are always accepted; other names get 403, which prevents DNS rebinding attacks by web pages." example:"[\"weft.mesh.example\"]"`
-	LogPath      string          `key:"access_log_path,accessLogPath" doc:"Access log of the admin port." noeffect:"true" example:"\"/dev/null\""`
-	AccessLog    []document.Node `key:"access_log,accessLog" doc:"Envoy bootstrap: access logs of the admin port." noeffect:"true" example:"[{\"name\": \"envoy.access_loggers.file\"}]"`
-	ProfilePath  string          `key:"profile_path,profilePath" doc:"Envoy bootstrap: file of CPU profiles." noeffect:"set pprof.debug instead" example:"\"/tmp/envoy.prof\""`
-	Sockets      []document.Node `key:"socket_options,socketOptions" doc:"Envoy bootstrap: socket options of the admin port." noeffect:"true" example:"[{\"level\": 1}]"`
-	NoLimit      bool            `key:"ignore_global_conn_limit,ignoreGlobalConnLimit" doc:"Envoy bootstrap: exempt the admin port from connection limits." noeffect:"the admin port is always exempt" example:"true"`
-	AllowPaths   []document.Node `key:"allow_paths,allowPaths" doc:"Envoy bootstrap: paths that the admin port serves." unbuilt:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
+	LogPath      string          `key:"access_log_path,accessLogPath" doc:"Access log of the admin port." ignored:"true" example:"\"/dev/null\""`
+	AccessLog    []document.Node `key:"access_log,accessLog" doc:"Envoy bootstrap: access logs of the admin port." ignored:"true" example:"[{\"name\": \"envoy.access_loggers.file\"}]"`
+	ProfilePath  string          `key:"profile_path,profilePath" doc:"Envoy bootstrap: file of CPU profiles." ignored:"set pprof.debug instead" example:"\"/tmp/envoy.prof\""`
+	Sockets      []document.Node `key:"socket_options,socketOptions" doc:"Envoy bootstrap: socket options of the admin port." ignored:"true" example:"[{\"level\": 1}]"`
+	NoLimit      bool            `key:"ignore_global_conn_limit,ignoreGlobalConnLimit" doc:"Envoy bootstrap: exempt the admin port from connection limits." ignored:"the admin port is always exempt" example:"true"`
+	AllowPaths   []document.Node `key:"allow_paths,allowPaths" doc:"Envoy bootstrap: paths that the admin port serves." unsupported:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
 }
 
 type pprofJSON struct {
 	Node     document.Node `key:"."`
 	Debug    bool          `key:"debug" doc:"Serve /debug/pprof on the admin port." example:"true"`
 	Port     uint16        `key:"port_value" doc:"Port of the profiler. It must be the admin port, which is the default." example:"9901"`
-	Endpoint string        `key:"endpoint" doc:"Address of the profiler." unbuilt:"pprof.endpoint" example:"\"127.0.0.1\""`
+	Endpoint string        `key:"endpoint" doc:"Address of the profiler." unsupported:"pprof.endpoint" example:"\"127.0.0.1\""`
 }
 
 // adminReader reads admin and pprof.

@@ -15,10 +15,10 @@ type clusterManagerJSON struct {
 	Directory string                       `key:"clusters_configs" doc:"Directory with one file for each cluster, instead of clusters." example:"\"clusters.d\""`
 	TLS       *tlsJSON                     `key:"tls_context" doc:"TLS for the clusters that set cluster_manager_tls."`
 	LoadStats document.Node                `key:"load_stats_config,loadStatsConfig" doc:"Envoy bootstrap: the cluster of static_resources that receives load reports by LRS." accept:"object" example:"{\"api_type\": \"GRPC\", \"grpc_services\": [{\"envoy_grpc\": {\"cluster_name\": \"xds\"}}]}"`
-	LocalName document.Node                `key:"local_cluster_name,localClusterName" doc:"Envoy bootstrap: the cluster that this process belongs to, for zone-aware routing." accept:"string" noeffect:"zone-aware routing is not supported" example:"\"app\""`
-	EjectLog  document.Node                `key:"outlier_detection,outlierDetection" doc:"Envoy bootstrap: event log of ejected hosts." accept:"object" noeffect:"Weft's log has the events" example:"{\"event_log_path\": \"/dev/stdout\"}"`
-	Bind      document.Node                `key:"upstream_bind_config,upstreamBindConfig" doc:"Envoy bootstrap: source address of connections to the hosts of all clusters; set it on each cluster instead." accept:"object" unbuilt:"cluster_manager.upstream_bind_config" example:"{\"source_address\": {\"address\": \"127.0.0.1\"}}"`
-	Deferred  bool                         `key:"enable_deferred_cluster_creation,enableDeferredClusterCreation" doc:"Envoy bootstrap: create clusters on first use." noeffect:"use xds_lazy" example:"true"`
+	LocalName document.Node                `key:"local_cluster_name,localClusterName" doc:"Envoy bootstrap: the cluster that this process belongs to, for zone-aware routing." accept:"string" ignored:"zone-aware routing is not supported" example:"\"app\""`
+	EjectLog  document.Node                `key:"outlier_detection,outlierDetection" doc:"Envoy bootstrap: event log of ejected hosts." accept:"object" ignored:"Weft's log has the events" example:"{\"event_log_path\": \"/dev/stdout\"}"`
+	Bind      document.Node                `key:"upstream_bind_config,upstreamBindConfig" doc:"Envoy bootstrap: source address of connections to the hosts of all clusters; set it on each cluster instead." accept:"object" unsupported:"cluster_manager.upstream_bind_config" example:"{\"source_address\": {\"address\": \"127.0.0.1\"}}"`
+	Deferred  bool                         `key:"enable_deferred_cluster_creation,enableDeferredClusterCreation" doc:"Envoy bootstrap: create clusters on first use." ignored:"use xds_lazy" example:"true"`
 }
 
 type clusterJSON struct {
@@ -26,12 +26,12 @@ type clusterJSON struct {
 	Name              string         `key:"name" doc:"Name of the cluster, unique; routes refer to it." required:"true" example:"\"orders\""`
 	Type              string         `key:"type" choice:"cluster_type" doc:"Discovery of hosts. SIMPLE and STATIC: hosts in this file. STRICT_DNS: hosts by DNS name; each resolved address is a host. LOGICAL_DNS: one host by DNS name; new connections go to the first address of the latest DNS response. ORIGINAL_DST: each redirected connection goes to its original destination." default:"SIMPLE" example:"\"STRICT_DNS\""`
 	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Maximum number of requests on a connection to a host. The connection closes after the last of them, and a new one replaces it. It applies to HTTP/1.1 and to RPC with the pool mode ping_pong; for HTTP/2 only if it is set explicitly. For RPC connections that requests share, set connection_pool.max_requests. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
-	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Maximum number of bytes buffered for a connection to a host." unit:"bytes" min:"0" noeffect:"bodies are streamed; at most one read is buffered" example:"32768"`
+	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Maximum number of bytes buffered for a connection to a host." unit:"bytes" min:"0" ignored:"bodies are streamed; at most one read is buffered" example:"32768"`
 	Protocol          string         `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol of the hosts if the route sets none. Absent or \"Auto\": as the proxy sets. Weft rejects requests that cannot be translated: RPC to any other protocol, gRPC to HTTP/1.1." example:"\"Http1\""`
 	HTTP2             *struct{}      `key:"http2_protocol_options" doc:"Same as upstream_protocol \"Http2\", in Envoy's form: {}."`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"Timeout of connecting to a host." min:"1ms" default:"10s" example:"\"1s\""`
 	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"Maximum time that a connection to a host may be idle. 0s: no limit." default:"60s" example:"\"30s\""`
-	Breakers          []breakersJSON `key:"circuit_breakers" within:"thresholds" doc:"Limits for the requests of each priority: a list with one element per priority, or Envoy's form {\"thresholds\": []} with such elements. A priority without an element has the default limits."`
+	Breakers          []breakersJSON `key:"circuit_breakers" wrapperkey:"thresholds" doc:"Limits for the requests of each priority: a list with one element per priority, or Envoy's form {\"thresholds\": []} with such elements. A priority without an element has the default limits."`
 	Hosts             []hostJSON     `key:"hosts" doc:"Hosts of the cluster."`
 
 	Pool        poolJSON         `key:"connection_pool" doc:"How requests of HTTP/2 and RPC protocols share the connections to a host."`
@@ -47,9 +47,9 @@ type clusterJSON struct {
 	dnsJSON
 	socketJSON
 
-	Spec       document.Node `key:"spec" doc:"Subscription to a registry." accept:"object" unbuilt:"spec" example:"{\"subscribe\": [{\"subscriber\": \"x\"}]}"`
+	Spec       document.Node `key:"spec" doc:"Subscription to a registry." accept:"object" unsupported:"spec" example:"{\"subscribe\": [{\"subscriber\": \"x\"}]}"`
 	ManagerTLS bool          `key:"cluster_manager_tls" doc:"Use the tls_context of cluster_manager." example:"true"`
-	SubType    string        `key:"sub_type" doc:"Subtype of the cluster." noeffect:"true" example:"\"x\""`
+	SubType    string        `key:"sub_type" doc:"Subtype of the cluster." ignored:"true" example:"\"x\""`
 }
 
 type breakersJSON struct {

@@ -40,7 +40,7 @@ type httpCheckJSON struct {
 	Timeout time.Duration   `key:"timeout" doc:"Timeout of one check, instead of health_check.timeout." example:"\"3s\""`
 	Path    string          `key:"path" doc:"Path of the request, optionally with a query." default:"/" example:"\"/healthz\""`
 	Method  string          `key:"method" doc:"Method of the request." default:"GET" example:"\"HEAD\""`
-	Scheme  string          `key:"scheme" doc:"Scheme of the request." noeffect:"checks use TLS if requests to the host do" example:"\"http\""`
+	Scheme  string          `key:"scheme" doc:"Scheme of the request." ignored:"checks use TLS if requests to the host do" example:"\"http\""`
 	Domain  string          `key:"domain" doc:"Authority of the request. Absent: the hostname of the host, else its address." example:"\"shop\""`
 	Codes   []codeRangeJSON `key:"codes" doc:"Statuses that pass the check. Absent: 200."`
 }

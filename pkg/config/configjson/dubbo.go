@@ -24,10 +24,10 @@ type extensionJSON struct {
 type dubboRegistryJSON struct {
 	Node       document.Node `key:"."`
 	Enable     bool          `key:"enable" doc:"Whether applications can register and subscribe to Dubbo services through Weft; see docs/dubbo.md." default:"false" example:"true"`
-	ServerPort uint16        `key:"server_port" doc:"Port that Weft registers for providers: that of the listener that serves their consumers. 0: the port that the application reports." numeral:"true" default:"0" example:"20080"`
+	ServerPort uint16        `key:"server_port" doc:"Port that Weft registers for providers: that of the listener that serves their consumers. 0: the port that the application reports." allowstring:"true" default:"0" example:"20080"`
 	Host       string        `key:"host" doc:"Address that Weft registers for providers. Empty: the environment variable DUBBO_IP_TO_REGISTRY, else the first global IPv4 address of the machine, else 127.0.0.1." example:"\"10.0.0.7\""`
 
-	APIPort      uint16 `key:"api_port" doc:"Port of the registry API. 0: none; api_socket is then required." numeral:"true" default:"22222" example:"10022"`
+	APIPort      uint16 `key:"api_port" doc:"Port of the registry API. 0: none; api_socket is then required." allowstring:"true" default:"22222" example:"10022"`
 	APIAddress   string `key:"api_address" doc:"IP address of the registry API. Clients that can connect to it can register services: use a loopback address or a token." default:"127.0.0.1" example:"\"::1\""`
 	APISocket    string `key:"api_socket" doc:"Path of a unix socket that also serves the API, for processes of the user that runs Weft." example:"\"/run/weft/dubbo.sock\""`
 	Token        string `key:"token" doc:"Token that clients of the API must send as \"Authorization: Bearer TOKEN\". Empty: none." secret:"true" example:"\"${DUBBO_TOKEN:-t0ken}\""`
@@ -40,7 +40,7 @@ type dubboRegistryJSON struct {
 	WithdrawWait time.Duration `key:"withdraw_wait" doc:"Time between unregistering everything on SIGTERM and closing the listeners, in which consumers notice the change." default:"3s" example:"\"5s\""`
 
 	Registries []registryJSON `key:"registries" doc:"Settings of registries that API requests do not contain. The first is the registry of API requests that name none."`
-	LogPath    string         `key:"log_path" doc:"Log of the registry clients." noeffect:"the clients write to Weft's log" example:"\"logs\""`
+	LogPath    string         `key:"log_path" doc:"Log of the registry clients." ignored:"the clients write to Weft's log" example:"\"logs\""`
 }
 
 type registryJSON struct {

@@ -16,7 +16,7 @@ import (
 type filterChainJSON struct {
 	Node          document.Node       `key:"."`
 	Name          string              `key:"name" doc:"Name of the chain, unique in the listener. A chain that keeps its name keeps its connections when its match changes. Absent: the match identifies the chain." example:"\"shop\""`
-	Match         *chainMatchJSON     `key:"match,filter_chain_match" doc:"Conditions that a connection must match; all of them must match. Absent, or \"\" in older files: matches connections that no other chain matches." blank:"true"`
+	Match         *chainMatchJSON     `key:"match,filter_chain_match" doc:"Conditions that a connection must match; all of them must match. Absent, or \"\" in older files: matches connections that no other chain matches." emptyisabsent:"true"`
 	TLSContext    *tlsJSON            `key:"tls_context" doc:"TLS on connections from clients; {}: none."`
 	TLSContextSet []tlsJSON           `key:"tls_context_set" doc:"Several TLS contexts instead of tls_context. Weft selects one by SNI, then by ALPN, else the first."`
 	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: one proxy or one tcp_proxy, or both if the proxy passes connections of unknown protocols to the tcp_proxy." required:"true"`

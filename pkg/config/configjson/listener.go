@@ -23,7 +23,7 @@ type listenerJSON struct {
 	AcceptRate     *acceptRateJSON      `key:"accept_rate" doc:"Limit on the rate of accepted connections. Connections beyond it are not refused; they wait in the kernel backlog. Absent: no limit."`
 	KeepAlive      *tcpKeepAliveJSON    `key:"tcp_keepalive" doc:"TCP keepalive of idle client connections; {}: with the system's values. Absent: none."`
 	IdleTimeout    time.Duration        `key:"connection_idle_timeout" doc:"Maximum time that a connection may stay without a request. 0s: no limit." default:"90s" example:"\"60s\""`
-	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"Initial read buffer size of a connection." unit:"bytes" min:"0" noeffect:"buffers are allocated on demand and grow as needed" example:"16384"`
+	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"Initial read buffer size of a connection." unit:"bytes" min:"0" ignored:"buffers are allocated on demand and grow as needed" example:"16384"`
 	AccessLogs     []accessLogJSON      `key:"access_logs" doc:"Access logs of requests."`
 	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"Filters that process a connection before TLS."`
 	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"Maximum time from accepting a connection until the listener filters and the matches of filter_chains have read what they need; then the connection is closed." min:"1ms" default:"15s" example:"\"5s\""`
@@ -31,7 +31,7 @@ type listenerJSON struct {
 	DefaultChain   document.Node        `key:"default_filter_chain" doc:"Filter chain without a match, for connections that match none of filter_chains. Absent: such connections are closed." accept:"object" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"Filters that process requests, in order."`
 	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: connections that begin with a TLS handshake use TLS." example:"true"`
-	LogPath        string               `key:"log_path" doc:"Older form of the listener's log." noeffect:"true" example:"\"/var/log/l.log\""`
+	LogPath        string               `key:"log_path" doc:"Older form of the listener's log." ignored:"true" example:"\"/var/log/l.log\""`
 	Mark           document.Node        `key:"mark" doc:"SO_MARK of the listening socket and of its connections, for firewall and routing rules: 1 to 4294967295, or a string, which may be hexadecimal with \"0x\". Requires CAP_NET_ADMIN." accept:"number|string" example:"1"`
 }
 

@@ -17,9 +17,9 @@ type metricsJSON struct {
 		ExclusionLabels []string `key:"exclusion_labels" doc:"Labels to exclude." example:"[\"host\"]"`
 		ExclusionKeys   []string `key:"exclusion_keys" doc:"Metrics to exclude." example:"[\"weft_request_bytes_total\"]"`
 	} `key:"stats_matcher" doc:"Metrics to exclude."`
-	ShmZone string        `key:"shm_zone" doc:"Shared memory zone of MOSN." noeffect:"true" example:"\"zone\""`
-	Flush   document.Node `key:"flush_interval" doc:"Interval of writing to sinks." accept:"number|string" noeffect:"Weft's metrics are scraped, not pushed" example:"\"500ms\""`
-	ShmSize document.Node `key:"shm_size" doc:"Size of shm_zone." accept:"number|string" noeffect:"true" example:"\"64M\""`
+	ShmZone string        `key:"shm_zone" doc:"Shared memory zone of MOSN." ignored:"true" example:"\"zone\""`
+	Flush   document.Node `key:"flush_interval" doc:"Interval of writing to sinks." accept:"number|string" ignored:"Weft's metrics are scraped, not pushed" example:"\"500ms\""`
+	ShmSize document.Node `key:"shm_size" doc:"Size of shm_zone." accept:"number|string" ignored:"true" example:"\"64M\""`
 }
 
 type sinkJSON struct {
@@ -32,15 +32,15 @@ type prometheusJSON struct {
 	Node     document.Node `key:"."`
 	Address  string        `key:"address" doc:"IP address to listen on." default:"0.0.0.0" example:"\"127.0.0.1\""`
 	Port     uint16        `key:"port" doc:"Port of the scrape endpoint." required:"true" min:"1" example:"34903"`
-	Percents document.Node `key:"percentiles" doc:"Percentiles of durations." accept:"list" noeffect:"durations are histograms, from which percentiles are computed" example:"[50, 99]"`
+	Percents document.Node `key:"percentiles" doc:"Percentiles of durations." accept:"list" ignored:"durations are histograms, from which percentiles are computed" example:"[50, 99]"`
 	Endpoint string        `key:"endpoint" doc:"Path of the scrape endpoint." default:"/metrics" example:"\"/stats\""`
 }
 
 type tracingJSON struct {
-	Enable bool          `key:"enable" doc:"Whether Weft creates spans." unbuilt:"tracing" example:"true"`
+	Enable bool          `key:"enable" doc:"Whether Weft creates spans." unsupported:"tracing" example:"true"`
 	Driver string        `key:"driver" doc:"Name of the tracer; ignored without enable." example:"\"SkyWalking\""`
 	Tracer string        `key:"tracer" doc:"Older name of driver." example:"\"SOFATracer\""`
-	HTTP   document.Node `key:"http" doc:"Envoy bootstrap: tracer." accept:"object" noeffect:"Weft creates no spans" example:"{\"name\": \"envoy.tracers.zipkin\"}"`
+	HTTP   document.Node `key:"http" doc:"Envoy bootstrap: tracer." accept:"object" ignored:"Weft creates no spans" example:"{\"name\": \"envoy.tracers.zipkin\"}"`
 	Config document.Node `key:"config" doc:"Settings of the tracer; ignored without enable." accept:"object" example:"{\"service_name\": \"a\"}"`
 }
 

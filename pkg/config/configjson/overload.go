@@ -29,8 +29,8 @@ type overloadJSON struct {
 	Monitors []monitorJSON        `key:"resource_monitors,resourceMonitors" doc:"Monitored resources. The pressure of a monitor is the used fraction of its limit; see docs/overload.md."`
 	Actions  []overloadActionJSON `key:"actions" doc:"Overload actions and their triggers; see docs/overload.md."`
 
-	LoadShed document.Node `key:"loadshed_points,loadshedPoints" doc:"Envoy's load shed points." accept:"list" unbuilt:"loadshed_points" example:"[{\"name\": \"envoy.load_shed_points.http1_server_abort_dispatch\"}]"`
-	Buffers  document.Node `key:"buffer_factory_config,bufferFactoryConfig" doc:"Envoy's buffer accounting." accept:"object" unbuilt:"buffer_factory_config" example:"{\"minimum_account_to_track_power_of_two\": 20}"`
+	LoadShed document.Node `key:"loadshed_points,loadshedPoints" doc:"Envoy's load shed points." accept:"list" unsupported:"loadshed_points" example:"[{\"name\": \"envoy.load_shed_points.http1_server_abort_dispatch\"}]"`
+	Buffers  document.Node `key:"buffer_factory_config,bufferFactoryConfig" doc:"Envoy's buffer accounting." accept:"object" unsupported:"buffer_factory_config" example:"{\"minimum_account_to_track_power_of_two\": 20}"`
 }
 
 type monitorJSON struct {
@@ -42,10 +42,10 @@ type monitorJSON struct {
 type monitorConfigJSON struct {
 	Node           document.Node  `key:"."`
 	Type           string         `key:"@type" doc:"Envoy's type of the settings. Ignored: the name of the monitor determines it." example:"\"type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig\""`
-	MaxHeap        int64          `key:"max_heap_size_bytes,maxHeapSizeBytes" doc:"fixed_heap: limit of the Go heap. Required for fixed_heap." unit:"bytes" min:"1048576" numeral:"true" example:"268435456"`
-	MaxMemory      int64          `key:"max_memory_bytes,maxMemoryBytes" doc:"memory, cgroup_memory: limit of memory, if lower than the system's limit. 0: the system's limit." unit:"bytes" min:"0" numeral:"true" default:"0" example:"268435456"`
-	MaxDescriptors int64          `key:"max_file_descriptors,maxFileDescriptors" doc:"file_descriptors: limit of open file descriptors, if lower than RLIMIT_NOFILE. 0: RLIMIT_NOFILE." unit:"descriptors" min:"0" numeral:"true" default:"0" example:"1000"`
-	MaxConnections int64          `key:"max_active_downstream_connections,maxActiveDownstreamConnections" doc:"downstream_connections: maximum number of client connections; further connections are closed immediately. Required for downstream_connections." unit:"connections" min:"1" numeral:"true" example:"10000"`
+	MaxHeap        int64          `key:"max_heap_size_bytes,maxHeapSizeBytes" doc:"fixed_heap: limit of the Go heap. Required for fixed_heap." unit:"bytes" min:"1048576" allowstring:"true" example:"268435456"`
+	MaxMemory      int64          `key:"max_memory_bytes,maxMemoryBytes" doc:"memory, cgroup_memory: limit of memory, if lower than the system's limit. 0: the system's limit." unit:"bytes" min:"0" allowstring:"true" default:"0" example:"268435456"`
+	MaxDescriptors int64          `key:"max_file_descriptors,maxFileDescriptors" doc:"file_descriptors: limit of open file descriptors, if lower than RLIMIT_NOFILE. 0: RLIMIT_NOFILE." unit:"descriptors" min:"0" allowstring:"true" default:"0" example:"1000"`
+	MaxConnections int64          `key:"max_active_downstream_connections,maxActiveDownstreamConnections" doc:"downstream_connections: maximum number of client connections; further connections are closed immediately. Required for downstream_connections." unit:"connections" min:"1" allowstring:"true" example:"10000"`
 	Mode           config.CPUMode `key:"mode" doc:"cpu_utilization: which CPU time to measure; the result is smoothed over about 5 s. HOST: the CPU time of the machine, as a fraction of all CPUs. CONTAINER: the CPU time of the control group, as a fraction of its quota (without a quota, of the CPUs that Weft may use). PROCESS: the CPU time of Weft, as a fraction of the same limit." enum:"HOST|CONTAINER|PROCESS" default:"HOST" example:"\"CONTAINER\""`
 }
 

@@ -20,8 +20,8 @@ type proxyJSON struct {
 	Router     string        `key:"router_config_name" doc:"Name of the route table." example:"\"routes\""`
 	Extend     extendJSON    `key:"extend_config" doc:"Limits and options of the protocols."`
 	Fallback   bool          `key:"fallback_for_unknown_protocol" doc:"Pass connections of unknown protocols, with all their bytes, to the tcp_proxy that follows." example:"true"`
-	Validate   bool          `key:"validate_clusters" doc:"Check that clusters exist." noeffect:"clusters are always checked" example:"true"`
-	Name       string        `key:"name" doc:"Name of the filter." noeffect:"true" example:"\"proxy\""`
+	Validate   bool          `key:"validate_clusters" doc:"Check that clusters exist." ignored:"clusters are always checked" example:"true"`
+	Name       string        `key:"name" doc:"Name of the filter." ignored:"true" example:"\"proxy\""`
 }
 
 // extendJSON is extend_config, with the settings of config.HTTP1Options, config.HTTP2Options and
@@ -63,7 +63,7 @@ type extendJSON struct {
 	MaxQueued                int         `key:"max_queued_bytes" doc:"RPC: maximum number of bytes queued for a client that does not read. From 1 MiB on, Weft stops reading its requests; responses to requests in flight may still be queued up to this limit. Then the connection is closed." unit:"bytes" min:"1048576" max:"2147483647" default:"67108864" example:"16777216"`
 
 	SubProtocol    string `key:"sub_protocol" doc:"Older files: the protocols that \"X\" means, separated by commas." example:"\"dubbo\""`
-	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 bodies." noeffect:"bodies are always streamed" example:"true"`
+	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 bodies." ignored:"bodies are always streamed" example:"true"`
 	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Send Bolt clients a GOAWAY frame before closing their connection. Many clients do not know the frame and close the connection immediately when they receive it." default:"false" example:"true"`
 }
 

@@ -37,14 +37,14 @@ type rootJSON struct {
 	Extends []extensionJSON `key:"extends" doc:"Extensions with separate settings: the Dubbo registry."`
 	envoyJSON
 
-	Plugin         document.Node   `key:"plugin" doc:"Plugins that run as processes." accept:"object" unbuilt:"plugin" example:"{\"log_base\": \"/var/log\"}"`
-	ThirdPartCodec document.Node   `key:"third_part_codec" doc:"Codecs loaded at run time." accept:"object" unbuilt:"third_part_codec" example:"{\"codecs\": [{\"enable\": true}]}"`
-	WasmPlugins    []document.Node `key:"wasm_global_plugins" doc:"WebAssembly plugins." unbuilt:"wasm_global_plugins" example:"[{\"plugin_name\": \"p\"}]"`
+	Plugin         document.Node   `key:"plugin" doc:"Plugins that run as processes." accept:"object" unsupported:"plugin" example:"{\"log_base\": \"/var/log\"}"`
+	ThirdPartCodec document.Node   `key:"third_part_codec" doc:"Codecs loaded at run time." accept:"object" unsupported:"third_part_codec" example:"{\"codecs\": [{\"enable\": true}]}"`
+	WasmPlugins    []document.Node `key:"wasm_global_plugins" doc:"WebAssembly plugins." unsupported:"wasm_global_plugins" example:"[{\"plugin_name\": \"p\"}]"`
 
-	DisableUpgrade bool   `key:"disable_upgrade" doc:"Disable binary upgrade." noeffect:"binary upgrade is not supported yet" example:"true"`
-	CloseGraceful  bool   `key:"close_graceful" doc:"Older name of disable_upgrade." noeffect:"binary upgrade is not supported yet" example:"true"`
-	UDSDir         string `key:"uds_dir" doc:"Directory of the sockets for a binary upgrade." noeffect:"binary upgrade is not supported yet" example:"\"/run/weft\""`
-	InheritOld     bool   `key:"inherit_old_mosnconfig" doc:"Inherit the configuration of the replaced process." unbuilt:"inherit_old_mosnconfig" example:"true"`
+	DisableUpgrade bool   `key:"disable_upgrade" doc:"Disable binary upgrade." ignored:"binary upgrade is not supported yet" example:"true"`
+	CloseGraceful  bool   `key:"close_graceful" doc:"Older name of disable_upgrade." ignored:"binary upgrade is not supported yet" example:"true"`
+	UDSDir         string `key:"uds_dir" doc:"Directory of the sockets for a binary upgrade." ignored:"binary upgrade is not supported yet" example:"\"/run/weft\""`
+	InheritOld     bool   `key:"inherit_old_mosnconfig" doc:"Inherit the configuration of the replaced process." unsupported:"inherit_old_mosnconfig" example:"true"`
 }
 
 type serverJSON struct {
@@ -55,11 +55,11 @@ type serverJSON struct {
 	LogFormat       string         `key:"default_log_format" doc:"Format of Weft's log: text is key=value, json is one object per line. A change takes effect after a restart." enum:"text|json" default:"text" example:"\"json\""`
 	LogRoller       string         `key:"global_log_roller" doc:"Rotation of log files: size in MB or time in hours; age in days and keep in files limit the rotated files that are kept; compress is on or off. Empty: no rotation." example:"\"size=100 age=10 keep=10 compress=off\""`
 	GracefulTimeout time.Duration  `key:"graceful_timeout" doc:"Maximum time that connections may take to drain when Weft stops or a listener is removed." default:"30s" example:"\"10s\""`
-	Processor       int            `key:"processor" doc:"Maximum number of threads that run Go code; \"auto\" or 0: the CPUs that the process may use." enum:"auto=0" numeral:"true" min:"0" max:"4096" default:"auto" example:"4"`
+	Processor       int            `key:"processor" doc:"Maximum number of threads that run Go code; \"auto\" or 0: the CPUs that the process may use." enum:"auto=0" allowstring:"true" min:"0" max:"4096" default:"auto" example:"4"`
 	Listeners       []listenerJSON `key:"listeners" doc:"Listeners of the server."`
 	Overload        *overloadJSON  `key:"overload_manager" doc:"What Weft does when memory, file descriptors, CPU time or connections run short. Absent: nothing. See docs/overload.md. Set it either here or at the top level."`
 	Routers         []routerJSON   `key:"routers" doc:"Route tables."`
-	NetPoll         bool           `key:"use_netpoll_mode" doc:"Event loop mode of MOSN." noeffect:"true" example:"true"`
+	NetPoll         bool           `key:"use_netpoll_mode" doc:"Event loop mode of MOSN." ignored:"true" example:"true"`
 }
 
 // reader reads one file: it runs the readers of the sections so that each runs after the readers

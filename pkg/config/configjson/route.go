@@ -20,7 +20,7 @@ type routerJSON struct {
 	Name         string            `key:"router_config_name" doc:"Name of the table, unique; proxies refer to it." required:"true" example:"\"routes\""`
 	VirtualHosts []virtualHostJSON `key:"virtual_hosts" doc:"Virtual hosts: routes by domain."`
 	Directory    string            `key:"router_configs" doc:"Directory with one file for each virtual host, instead of virtual_hosts." example:"\"routes.d\""`
-	Validate     bool              `key:"validate_clusters" doc:"Check that clusters exist." noeffect:"clusters are always checked" example:"true"`
+	Validate     bool              `key:"validate_clusters" doc:"Check that clusters exist." ignored:"clusters are always checked" example:"true"`
 	mutationJSON
 }
 
@@ -29,7 +29,7 @@ type virtualHostJSON struct {
 	Name    string                     `key:"name" doc:"Name of the virtual host, for logs and route names." example:"\"shop\""`
 	Domains []string                   `key:"domains" doc:"Domains: host, host:port, host:*, *.suffix, *.suffix:port, prefix.* (any port) or *. The most specific match wins: an exact host, then the longest suffix, then the longest prefix, then *. For RPC: the service, without its version." required:"true" example:"[\"shop.example\", \"*.shop.example\"]"`
 	Routes  document.Stream[routeJSON] `key:"routers" doc:"Routes; the first one that matches is used."`
-	TLS     string                     `key:"require_tls" doc:"Redirect plaintext requests to TLS." unbuilt:"require_tls" example:"\"ALL\""`
+	TLS     string                     `key:"require_tls" doc:"Redirect plaintext requests to TLS." unsupported:"require_tls" example:"\"ALL\""`
 	mutationJSON
 }
 

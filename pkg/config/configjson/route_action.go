@@ -13,7 +13,7 @@ type actionJSON struct {
 	Node                  document.Node     `key:"."`
 	Cluster               string            `key:"cluster_name" doc:"Name of the cluster. Exactly one of cluster_name, cluster_variable and weighted_clusters." example:"\"shop\""`
 	ClusterVariable       string            `key:"cluster_variable" doc:"Variable with the name of the cluster." example:"\"request_header_x-cluster\""`
-	ClusterHeader         string            `key:"cluster_header" doc:"Older form: header with the name of the cluster. Use cluster_variable." unbuilt:"cluster_header" example:"\"x-cluster\""`
+	ClusterHeader         string            `key:"cluster_header" doc:"Older form: header with the name of the cluster. Use cluster_variable." unsupported:"cluster_header" example:"\"x-cluster\""`
 	Weighted              []weightedJSON    `key:"weighted_clusters" doc:"Clusters by weight."`
 	UpstreamProtocol      string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol to the cluster. Absent: as the cluster sets, else the proxy." example:"\"Http1\""`
 	Priority              string            `key:"priority" doc:"Priority of the requests: it selects the circuit_breakers of the cluster. HIGH has separate limits and connections. It does not affect the order of requests." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
@@ -63,7 +63,7 @@ type regexRewriteJSON struct {
 	Pattern struct {
 		Regex string `key:"regex" doc:"Regular expression (RE2); every match is replaced." required:"true" example:"\"^/v[0-9]+\""`
 		// Files made for Envoy have google_re2 and similar keys next to regex.
-		RE2 document.Node `key:"google_re2" doc:"Dialect of the expression, which is always RE2." accept:"object" noeffect:"true" example:"{}"`
+		RE2 document.Node `key:"google_re2" doc:"Dialect of the expression, which is always RE2." accept:"object" ignored:"true" example:"{}"`
 	} `key:"pattern" doc:"Pattern to replace." required:"true"`
 	Substitution string `key:"substitution" doc:"Replacement; \\1 is the first group." example:"\"/\\\\1\""`
 }

@@ -12,7 +12,7 @@ type matchJSON struct {
 	Regex     *string             `key:"regex" doc:"Regular expression (RE2) that matches the path, without the query." example:"\"^/v[0-9]+/\""`
 	Headers   []headerMatchJSON   `key:"headers" doc:"Headers of the request; method, host and path refer to the request itself. Each value of a repeated header is compared separately."`
 	Variables []variableMatchJSON `key:"variables" doc:"Variables of the request."`
-	DSL       []document.Node     `key:"dsl_expressions" doc:"Expressions over the request." unbuilt:"dsl_expressions" example:"[{\"expression\": \"true\"}]"`
+	DSL       []document.Node     `key:"dsl_expressions" doc:"Expressions over the request." unsupported:"dsl_expressions" example:"[{\"expression\": \"true\"}]"`
 }
 
 type headerMatchJSON struct {

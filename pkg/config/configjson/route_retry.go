@@ -20,10 +20,10 @@ type retryJSON struct {
 	Headers     []retryHeaderJSON `key:"retriable_headers" doc:"Further responses to retry: those with one of these headers."`
 	BackOff     backOffJSON       `key:"retry_back_off" doc:"Delay of retries: a random time up to a bound that grows with each retry of a request."`
 
-	HostPredicate document.Node `key:"retry_host_predicate" doc:"Hosts that are not tried again." accept:"list" noeffect:"hosts that have been tried are skipped while another host exists" example:"[{\"name\": \"envoy.retry_host_predicates.previous_hosts\"}]"`
-	HostAttempts  int           `key:"host_selection_retry_max_attempts" doc:"Maximum number of attempts to select another host." noeffect:"Weft finds an untried host immediately if there is one" example:"3"`
-	Priority      document.Node `key:"retry_priority" doc:"Priorities that retries prefer." accept:"object" unbuilt:"retry_priority" example:"{\"name\": \"envoy.retry_priorities.previous_priorities\"}"`
-	RateLimited   document.Node `key:"rate_limited_retry_back_off" doc:"Retry delays that responses request." accept:"object" unbuilt:"rate_limited_retry_back_off" example:"{\"max_interval\": \"1s\"}"`
+	HostPredicate document.Node `key:"retry_host_predicate" doc:"Hosts that are not tried again." accept:"list" ignored:"hosts that have been tried are skipped while another host exists" example:"[{\"name\": \"envoy.retry_host_predicates.previous_hosts\"}]"`
+	HostAttempts  int           `key:"host_selection_retry_max_attempts" doc:"Maximum number of attempts to select another host." ignored:"Weft finds an untried host immediately if there is one" example:"3"`
+	Priority      document.Node `key:"retry_priority" doc:"Priorities that retries prefer." accept:"object" unsupported:"retry_priority" example:"{\"name\": \"envoy.retry_priorities.previous_priorities\"}"`
+	RateLimited   document.Node `key:"rate_limited_retry_back_off" doc:"Retry delays that responses request." accept:"object" unsupported:"rate_limited_retry_back_off" example:"{\"max_interval\": \"1s\"}"`
 }
 
 type retryHeaderJSON struct {

@@ -16,7 +16,7 @@ type streamFilterJSON struct {
 	Node   document.Node `key:"."`
 	Type   string        `key:"type" doc:"Name of the filter." required:"true" example:"\"fault\""`
 	Config document.Node `key:"config" doc:"Settings of the filter; see docs/filters/README.md." accept:"object" variant:"stream_filter"`
-	Plugin document.Node `key:"go_plugin_config" doc:"Filter loaded at run time." accept:"object" unbuilt:"go_plugin_config" example:"{\"so_path\": \"f.so\"}"`
+	Plugin document.Node `key:"go_plugin_config" doc:"Filter loaded at run time." accept:"object" unsupported:"go_plugin_config" example:"{\"so_path\": \"f.so\"}"`
 }
 
 type chainJSON struct {

@@ -19,7 +19,7 @@ type tcpProxyJSON struct {
 	Routes      []tcpRouteJSON `key:"routes" doc:"Clusters by address; the first route that matches is used."`
 	IdleTimeout time.Duration  `key:"idle_timeout" doc:"Maximum time without a byte in either direction. 0s: no limit." default:"10m" example:"\"1h\""`
 	MaxAttempts int            `key:"max_connect_attempts" doc:"Maximum number of hosts to try." unit:"hosts" min:"1" max:"1000" default:"1" example:"3"`
-	StatPrefix  string         `key:"stat_prefix" doc:"Prefix of the filter's metrics." noeffect:"metrics are labeled by listener and cluster" example:"\"tcp\""`
+	StatPrefix  string         `key:"stat_prefix" doc:"Prefix of the filter's metrics." ignored:"metrics are labeled by listener and cluster" example:"\"tcp\""`
 }
 
 type tcpRouteJSON struct {

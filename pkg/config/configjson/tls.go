@@ -32,9 +32,9 @@ type tlsJSON struct {
 	FallBack          bool           `key:"fall_back" doc:"Listener: serve plaintext if the certificate is not usable when the configuration is applied." example:"true"`
 	Peers             []peerNameJSON `key:"match_typed_subject_alt_names" doc:"Accepted subject alternative names: a peer certificate must have one of them. In a cluster they replace the hostname check."`
 	HandshakeTimeout  time.Duration  `key:"handshake_timeout" doc:"Listener: maximum time from the first byte to the end of a handshake. For a cluster, set connect_timeout." min:"1ms" default:"10s" example:"\"3s\""`
-	SDSSource         document.Node  `key:"sds_source" doc:"Certificates by SDS." accept:"object" unbuilt:"sds_source" example:"{\"certificate_config\": {\"name\": \"default\"}}"`
-	Type              string         `key:"type" doc:"Extension that loads certificates." unbuilt:"tls_context.type" example:"\"ext\""`
-	ExtendVerify      document.Node  `key:"extend_verify" doc:"Settings of the extension." accept:"object" unbuilt:"extend_verify" example:"{\"name\": \"a\"}"`
+	SDSSource         document.Node  `key:"sds_source" doc:"Certificates by SDS." accept:"object" unsupported:"sds_source" example:"{\"certificate_config\": {\"name\": \"default\"}}"`
+	Type              string         `key:"type" doc:"Extension that loads certificates." unsupported:"tls_context.type" example:"\"ext\""`
+	ExtendVerify      document.Node  `key:"extend_verify" doc:"Settings of the extension." accept:"object" unsupported:"extend_verify" example:"{\"name\": \"a\"}"`
 }
 
 // peerNameJSON is a subject alternative name matcher with Envoy's keys.

@@ -28,19 +28,19 @@ type settings struct {
 	Timeout time.Duration     `key:"connect_timeout" doc:"A timeout." default:"10s" min:"1ms"`
 	Pause   *time.Duration    `key:"pause" doc:"A pause."`
 	Weight  uint8             `key:"weight" doc:"A weight."`
-	Threads int               `key:"threads" doc:"CPUs." enum:"auto=0" numeral:"true" default:"auto"`
+	Threads int               `key:"threads" doc:"CPUs." enum:"auto=0" allowstring:"true" default:"auto"`
 	Size    int64             `key:"size" doc:"A size." unit:"bytes" default:"8KB"`
 	Ratio   float64           `key:"ratio" doc:"A ratio." min:"0" max:"1"`
 	Secret  string            `key:"private_key" doc:"The key." secret:"true"`
 	Tokens  []string          `key:"tokens" doc:"Secrets." secret:"true"`
 	Retry   retry             `key:"retry" doc:"Retries."`
-	More    *retry            `key:"more" doc:"Optional retries." blank:"true"`
+	More    *retry            `key:"more" doc:"Optional retries." emptyisabsent:"true"`
 	List    []retry           `key:"list" doc:"Many."`
 	Labels  map[string]string `key:"labels" doc:"Labels."`
 	Extra   any               `key:"extra" doc:"Anything."`
 	Raw     Node              `key:"raw" doc:"A switch or its name." accept:"bool|string"`
-	Old     string            `key:"log_path" doc:"Old." noeffect:"true"`
-	Later   Node              `key:"subset" doc:"Later." unbuilt:"subset"`
+	Old     string            `key:"log_path" doc:"Old." ignored:"true"`
+	Later   Node              `key:"subset" doc:"Later." unsupported:"subset"`
 	Colours []string          `key:"colours" doc:"Colours." enum:"red|blue"`
 	headers
 	Ignored int `key:"-"`
@@ -324,7 +324,7 @@ func TestSuggest(t *testing.T) {
 // TestWrapperKey verifies that a list may be the only member of an object; the tag defines its key.
 func TestWrapperKey(t *testing.T) {
 	type holder struct {
-		Items []retry `key:"items" within:"all" doc:"A list."`
+		Items []retry `key:"items" wrapperkey:"all" doc:"A list."`
 		Plain []int   `key:"plain" doc:"A list of numbers."`
 	}
 	for text, want := range map[string]struct {

@@ -14,40 +14,40 @@
 // Every exported field of a configuration struct has a key tag, or is an embedded struct whose keys
 // belong to the surrounding struct.
 //
-//	key:"name,alias"    the key; aliases are accepted as well. Keys match
-//	                    case-insensitively. "." captures the object itself (the
-//	                    field is a Node); with "-" the field has no key.
-//	doc:"…"             one sentence that describes the key. The tests require it.
-//	unit:"…"            the unit of a number. With "bytes" the field also accepts
-//	                    "64KB".
-//	default:"…"         the value of an absent key, as text: set by Decode. A
-//	                    field without a default tag keeps its value.
-//	example:"…"         a value as written in a JSON file: 100, "10s", [1,2].
-//	enum:"a|b"          the accepted strings, in any case; the field gets the
-//	                    spelling of the tag. On an integer field, words for
-//	                    numbers: enum:"auto=0".
-//	min:"1" max:"128"   inclusive bounds of a number or a duration. A number
-//	                    without them may have any value of its Go type; a
-//	                    duration without min cannot be negative.
-//	required:"true"     absence is an error.
-//	numeral:"true"      an integer may be written as a string: "4".
-//	accept:"bool|string" the kinds that a Node field accepts.
-//	variant:"name"      for a Node field: its content depends on the sibling
-//	                    member "type" or "name"; see Variants.
-//	choice:"name"       for a string: one of the names in Variants["name"]; see
-//	                    Key.VariantNames.
-//	within:"name"       for a list: {"name": […]} is accepted as well.
-//	secret:"true"       never printed: see Redact.
-//	refers:"cluster"    the value is the name of a cluster; of a list, each element;
-//	                    of a map, each key. With "cluster,warn", an unknown cluster
-//	                    is a warning, not an error; see Decoder.OnReference.
-//	blank:"true"        for an object: "" means absent, as in older files.
-//	noeffect:"why"      the key is accepted for old files and ignored. Decode warns
-//	                    with this reason, or without one if the tag is "true".
-//	unbuilt:"feature"   the key is not supported yet: Decode reports an error with
-//	                    this name unless the value disables the feature (see
-//	                    Node.IsDisabled).
-//	since:"0.2"         the version that introduced the key, for the tables.
+//	key:"name,alias"       the key; aliases are accepted as well. Keys match
+//	                       case-insensitively. "." captures the object itself (the
+//	                       field is a Node); with "-" the field has no key.
+//	doc:"…"                one sentence that describes the key. The tests require it.
+//	unit:"…"               the unit of a number. With "bytes" the field also accepts
+//	                       "64KB".
+//	default:"…"            the value of an absent key, as text: set by Decode. A
+//	                       field without a default tag keeps its value.
+//	example:"…"            a value as written in a JSON file: 100, "10s", [1,2].
+//	enum:"a|b"             the accepted strings, in any case; the field gets the
+//	                       spelling of the tag. On an integer field, words for
+//	                       numbers: enum:"auto=0".
+//	min:"1" max:"128"      inclusive bounds of a number or a duration. A number
+//	                       without them may have any value of its Go type; a
+//	                       duration without min cannot be negative.
+//	required:"true"        absence is an error.
+//	allowstring:"true"     an integer may be written as a string: "4".
+//	accept:"bool|string"   the kinds that a Node field accepts.
+//	variant:"name"         for a Node field: its content depends on the sibling
+//	                       member "type" or "name"; see Variants.
+//	choice:"name"          for a string: one of the names in Variants["name"]; see
+//	                       Key.VariantNames.
+//	wrapperkey:"name"      for a list: {"name": […]} is accepted as well.
+//	secret:"true"          never printed: see Redact.
+//	refers:"cluster"       the value is the name of a cluster; of a list, each element;
+//	                       of a map, each key. With "cluster,warn", an unknown cluster
+//	                       is a warning, not an error; see Decoder.OnReference.
+//	emptyisabsent:"true"   for an object: "" means absent, as in older files.
+//	ignored:"why"          the key is accepted for old files and ignored. Decode warns
+//	                       with this reason, or without one if the tag is "true".
+//	unsupported:"feature"  the key is not supported yet: Decode reports an error with
+//	                       this name unless the value disables the feature (see
+//	                       Node.IsDisabled).
+//	since:"0.2"            the version that introduced the key, for the tables.
 //
 // Field types: string, bool, integers, floats, time.Duration (written as Go durations), structs,
 // pointers to any of these (nil: absent), slices, Streams, maps with string keys, Node (the raw

@@ -134,11 +134,11 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	get := f.Tag.Get
 	k := Key{
 		Name: names[0], Aliases: names[1:],
-		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), VariantNames: get("choice"), WrapperKey: get("within"),
+		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), VariantNames: get("choice"), WrapperKey: get("wrapperkey"),
 		Min: get("min"), Max: get("max"),
 		Type:     f.Type,
-		Required: get("required") == "true", AllowIntegerString: get("numeral") == "true", Secret: get("secret") == "true",
-		IgnoredReason: get("noeffect"), Unsupported: get("unbuilt"), EmptyIsAbsent: get("blank") == "true",
+		Required: get("required") == "true", AllowIntegerString: get("allowstring") == "true", Secret: get("secret") == "true",
+		IgnoredReason: get("ignored"), Unsupported: get("unsupported"), EmptyIsAbsent: get("emptyisabsent") == "true",
 		index: index,
 	}
 	k.Default, k.HasDefault = f.Tag.Lookup("default")

@@ -17,8 +17,8 @@ type outer struct {
 	ByKey   map[string]Node `key:"by_key" doc:"Settings; the keys are names." variant:"plugin" accept:"object"`
 	Inner   *portRange      `key:"inner" doc:"A range; a|b."`
 	Port    uint16          `key:"port,portValue" doc:"A port." default:"80" example:"8080"`
-	Old     string          `key:"old" doc:"Old." noeffect:"no component reads it"`
-	Later   bool            `key:"later" doc:"Later." unbuilt:"later" example:"true"`
+	Old     string          `key:"old" doc:"Old." ignored:"no component reads it"`
+	Later   bool            `key:"later" doc:"Later." unsupported:"later" example:"true"`
 	Level   level           `key:"level" doc:"Log level." enum:"LOW|HIGH" default:"LOW" since:"0.2"`
 	Twice   *portRange      `key:"twice" doc:"A second range."`
 }

@@ -27,8 +27,8 @@ type StringMatcherConfig struct {
 // text.
 type Regex struct {
 	Regex string `key:"regex" doc:"The regular expression in RE2 syntax, anchored at both ends." required:"true" example:"\"v[0-9]+\""`
-	// Engine is a key of older Envoy configurations.
-	Engine map[string]any `key:"google_re2" doc:"The regular expression engine for Envoy." noeffect:"RE2 is the only supported syntax" example:"{}"`
+	// Engine is a key of older Envoy files.
+	Engine map[string]any `key:"google_re2" doc:"The regular expression engine for Envoy." ignored:"RE2 is the only supported syntax" example:"{}"`
 }
 
 // StringMatcher is a compiled StringMatcherConfig. The zero StringMatcher matches nothing.

@@ -168,7 +168,7 @@ func unsupportedObjects(typ reflect.Type, template string, outer []reflect.Type)
 			}
 			continue
 		}
-		if name := f.Tag.Get("unbuilt"); name != "" && (inner.Kind() == reflect.Map || inner.Kind() == reflect.Pointer) {
+		if name := f.Tag.Get("unsupported"); name != "" && (inner.Kind() == reflect.Map || inner.Kind() == reflect.Pointer) {
 			out = append(out, unsupportedObject{name, fmt.Sprintf(template, fmt.Sprintf("{%q: {}}", key))})
 			continue
 		}

@@ -25,7 +25,7 @@ type Config struct {
 // Switch is a boolean in the form of Envoy's runtime feature flags.
 type Switch struct {
 	Default bool   `key:"default_value" doc:"Enables the filter." default:"true" example:"false"`
-	Key     string `key:"runtime_key" doc:"Name in Envoy's runtime." noeffect:"Weft has no runtime; default_value is used" example:"\"adaptive_concurrency.enabled\""`
+	Key     string `key:"runtime_key" doc:"Name in Envoy's runtime." ignored:"Weft has no runtime; default_value is used" example:"\"adaptive_concurrency.enabled\""`
 }
 
 // Gradient configures how the filter computes the limit.

@@ -33,9 +33,9 @@ type Config struct {
 	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Headers to send to the service. Absent: all headers to a gRPC service, only Authorization to an HTTP service, which always gets it."`
 	Disallowed *ListStringMatcher `key:"disallowed_headers" doc:"Headers never to send to the service, regardless of the other keys."`
 
-	ClearRouteCache bool                         `key:"clear_route_cache" doc:"Selects the route again after the service changed the request." unbuilt:"clear_route_cache" example:"true"`
-	Enabled         *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests to check." unbuilt:"filter_enabled"`
-	Namespaces      []string                     `key:"metadata_context_namespaces" doc:"Metadata namespaces to send to the service." unbuilt:"metadata_context_namespaces" example:"[\"shop\"]"`
+	ClearRouteCache bool                         `key:"clear_route_cache" doc:"Selects the route again after the service changed the request." unsupported:"clear_route_cache" example:"true"`
+	Enabled         *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests to check." unsupported:"filter_enabled"`
+	Namespaces      []string                     `key:"metadata_context_namespaces" doc:"Metadata namespaces to send to the service." unsupported:"metadata_context_namespaces" example:"[\"shop\"]"`
 }
 
 // Status is an HTTP status.
@@ -104,7 +104,7 @@ type AuthorizationResponse struct {
 type GRPCService struct {
 	Cluster  string         `key:"cluster" doc:"Cluster of the service; short for envoy_grpc." refers:"cluster" example:"\"authz\""`
 	Envoy    *EnvoyGRPC     `key:"envoy_grpc" doc:"The service, in Envoy's format."`
-	Google   map[string]any `key:"google_grpc" doc:"Envoy's client based on the Google gRPC library." unbuilt:"google_grpc"`
+	Google   map[string]any `key:"google_grpc" doc:"Envoy's client based on the Google gRPC library." unsupported:"google_grpc"`
 	Timeout  time.Duration  `key:"timeout" doc:"Response timeout." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 	Metadata []Header       `key:"initial_metadata" doc:"Headers to set on requests to the service."`
 }

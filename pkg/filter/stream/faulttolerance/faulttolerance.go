@@ -21,9 +21,9 @@ type Config struct {
 	MinRequests    int     `key:"leastWindowCount" doc:"Minimum number of requests to a host in timeWindow for an evaluation. 0: the default." unit:"requests" min:"0" default:"10" example:"100"`
 	RateMultiple   float64 `key:"exceptionRateMultiple" doc:"Ejects hosts whose failure rate is at least this multiple of the cluster's failure rate: greater than 1. 0: the default." min:"0" default:"5" example:"3"`
 	MaxHosts       int     `key:"maxIpCount" doc:"Maximum number of ejected hosts in a cluster. 0: the default." unit:"hosts" min:"0" default:"1" example:"2"`
-	MaxRatio       float64 `key:"maxIpRatio" doc:"Maximum fraction of ejected hosts." noeffect:"maxIpCount applies" example:"0.5"`
+	MaxRatio       float64 `key:"maxIpRatio" doc:"Maximum fraction of ejected hosts." ignored:"maxIpCount applies" example:"0.5"`
 	RecoverTime    int64   `key:"recoverTime" doc:"How long a host stays ejected. 0: the default." unit:"milliseconds" min:"0" default:"900000" example:"60000"`
-	TaskSize       int64   `key:"taskSize" doc:"Number of goroutines that evaluate failures." noeffect:"each cluster has a timer" example:"20"`
+	TaskSize       int64   `key:"taskSize" doc:"Number of goroutines that evaluate failures." ignored:"each cluster has a timer" example:"20"`
 }
 
 // Default values, and the minimum of timeWindow.

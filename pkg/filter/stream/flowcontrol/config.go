@@ -19,10 +19,10 @@ type Config struct {
 	Action  Action `key:"action" doc:"Response to requests that exceed a rule."`
 	Rules   []Rule `key:"rules" doc:"The rules; a request must pass all rules for its resource, in this order."`
 
-	LogPath   string           `key:"log_path" doc:"Directory for Sentinel logs." noeffect:"Weft writes no Sentinel logs; use the metrics" example:"\"/tmp/sentinel\""`
-	Direction string           `key:"direction" doc:"Traffic direction." noeffect:"rules apply to their listener" example:"\"inbound\""`
-	Callback  string           `key:"callback_name" doc:"Name of a Go callback." unbuilt:"callback_name" example:"\"default\""`
-	Dynamic   []map[string]any `key:"dynamic_data_resources" doc:"Dynamic sources of rules, for example Nacos." unbuilt:"dynamic_data_resources" example:"[{\"resource_type\": \"nacos\"}]"`
+	LogPath   string           `key:"log_path" doc:"Directory for Sentinel logs." ignored:"Weft writes no Sentinel logs; use the metrics" example:"\"/tmp/sentinel\""`
+	Direction string           `key:"direction" doc:"Traffic direction." ignored:"rules apply to their listener" example:"\"inbound\""`
+	Callback  string           `key:"callback_name" doc:"Name of a Go callback." unsupported:"callback_name" example:"\"default\""`
+	Dynamic   []map[string]any `key:"dynamic_data_resources" doc:"Dynamic sources of rules, for example Nacos." unsupported:"dynamic_data_resources" example:"[{\"resource_type\": \"nacos\"}]"`
 }
 
 // Action is the response to a rejected request.
@@ -49,11 +49,11 @@ type Rule struct {
 
 	LimitApp    string `key:"limitApp" doc:"Client application that the rule applies to; \"default\" or empty: all. Other values are not supported yet." example:"\"default\""`
 	Relation    int    `key:"relationStrategy,strategy" doc:"Which resource to count: 0 is the resource of the rule. Other values are not supported yet." default:"0" min:"0" example:"0"`
-	RefResource string `key:"refResource" doc:"The other resource to count." unbuilt:"refResource" example:"\"/other\""`
-	LowUsage    int64  `key:"lowMemUsageThreshold" doc:"Threshold at low memory usage." unbuilt:"lowMemUsageThreshold" example:"100"`
-	HighUsage   int64  `key:"highMemUsageThreshold" doc:"Threshold at high memory usage." unbuilt:"highMemUsageThreshold" example:"10"`
-	LowWater    int64  `key:"memLowWaterMarkBytes" doc:"Upper bound of low memory usage." unbuilt:"memLowWaterMarkBytes" example:"1024"`
-	HighWater   int64  `key:"memHighWaterMarkBytes" doc:"Lower bound of high memory usage." unbuilt:"memHighWaterMarkBytes" example:"2048"`
+	RefResource string `key:"refResource" doc:"The other resource to count." unsupported:"refResource" example:"\"/other\""`
+	LowUsage    int64  `key:"lowMemUsageThreshold" doc:"Threshold at low memory usage." unsupported:"lowMemUsageThreshold" example:"100"`
+	HighUsage   int64  `key:"highMemUsageThreshold" doc:"Threshold at high memory usage." unsupported:"highMemUsageThreshold" example:"10"`
+	LowWater    int64  `key:"memLowWaterMarkBytes" doc:"Upper bound of low memory usage." unsupported:"memLowWaterMarkBytes" example:"1024"`
+	HighWater   int64  `key:"memHighWaterMarkBytes" doc:"Lower bound of high memory usage." unsupported:"memHighWaterMarkBytes" example:"2048"`
 }
 
 const defaultStatus = 509 // as in MOSN: bandwidth limit exceeded

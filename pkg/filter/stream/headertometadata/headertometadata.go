@@ -20,8 +20,8 @@ import (
 // Config is the filter's configuration, in Envoy's format. MOSN's format is a subset of it.
 type Config struct {
 	Rules         []Rule           `key:"request_rules" doc:"Rules for requests, in order."`
-	ResponseRules []map[string]any `key:"response_rules" doc:"Rules for responses." unbuilt:"response_rules" example:"[{\"header\": \"x\"}]"`
-	StatPrefix    string           `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"the filter has no metrics" example:"\"labels\""`
+	ResponseRules []map[string]any `key:"response_rules" doc:"Rules for responses." unsupported:"response_rules" example:"[{\"header\": \"x\"}]"`
+	StatPrefix    string           `key:"stat_prefix" doc:"Name of the filter in metrics." ignored:"the filter has no metrics" example:"\"labels\""`
 }
 
 // Rule configures the metadata for one header or cookie. Present, Missing or both are set.

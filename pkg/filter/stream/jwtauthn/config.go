@@ -34,7 +34,7 @@ type Provider struct {
 	PayloadHeader     string        `key:"forward_payload_header" doc:"Header that passes the claims of the token to the application, in base64url." example:"\"x-claims\""`
 	PayloadMetadata   string        `key:"payload_in_metadata" doc:"Stores the claims of the token in the metadata of the request, under this key." example:"\"claims\""`
 	Normalize         *Normalize    `key:"normalize_payload_in_metadata" doc:"How to convert claims for the metadata."`
-	FailedMetadata    string        `key:"failed_status_in_metadata" doc:"Stores the reason why a token is not valid in the metadata of the request." unbuilt:"failed_status_in_metadata" example:"\"failed\""`
+	FailedMetadata    string        `key:"failed_status_in_metadata" doc:"Stores the reason why a token is not valid in the metadata of the request." unsupported:"failed_status_in_metadata" example:"\"failed\""`
 	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Headers that pass single claims to the application."`
 }
 
@@ -92,7 +92,7 @@ type Match struct {
 // Requirement is a condition on the tokens of a request. Exactly one of its keys is set.
 type Requirement struct {
 	Provider             string           `key:"provider_name" doc:"A valid token of this provider." example:"\"corp\""`
-	Audiences            map[string]any   `key:"provider_and_audiences" doc:"A valid token of this provider, for other audiences." unbuilt:"provider_and_audiences"`
+	Audiences            map[string]any   `key:"provider_and_audiences" doc:"A valid token of this provider, for other audiences." unsupported:"provider_and_audiences"`
 	AllowMissing         *struct{}        `key:"allow_missing" doc:"The token may be missing; a token that is not valid is rejected." example:"{}"`
 	AllowMissingOrFailed *struct{}        `key:"allow_missing_or_failed" doc:"The token may be missing or not valid; the claims of valid tokens are passed on." example:"{}"`
 	Any                  *RequirementList `key:"requires_any" doc:"At least one of several requirements."`

@@ -25,9 +25,9 @@ type Config struct {
 	PerConnection        bool                         `key:"local_rate_limit_per_downstream_connection" doc:"Each downstream connection has its own buckets, including token_bucket; max_dynamic_descriptors limits their number." default:"false" example:"true"`
 	ResourceExhausted    bool                         `key:"rate_limited_as_resource_exhausted" doc:"gRPC clients get RESOURCE_EXHAUSTED (8); otherwise UNAVAILABLE (14), as with Envoy." default:"false" example:"true"`
 
-	PerCluster map[string]any `key:"local_cluster_rate_limit" doc:"A limit that several Weft instances share." unbuilt:"local_cluster_rate_limit" example:"{\"a\": 1}"`
-	Stage      uint32         `key:"stage" doc:"Stage of the rate limits of routes." unbuilt:"stage" example:"1"`
-	HostLimits string         `key:"vh_rate_limits" doc:"How to apply the rate limits of virtual hosts." unbuilt:"vh_rate_limits" example:"\"OVERRIDE\""`
+	PerCluster map[string]any `key:"local_cluster_rate_limit" doc:"A limit that several Weft instances share." unsupported:"local_cluster_rate_limit" example:"{\"a\": 1}"`
+	Stage      uint32         `key:"stage" doc:"Stage of the rate limits of routes." unsupported:"stage" example:"1"`
+	HostLimits string         `key:"vh_rate_limits" doc:"How to apply the rate limits of virtual hosts." unsupported:"vh_rate_limits" example:"\"OVERRIDE\""`
 }
 
 // Status is the HTTP status of rejections.
@@ -48,9 +48,9 @@ type BucketConfig struct {
 type RateLimitConfig struct {
 	Actions []Action `key:"actions" doc:"Actions that make the entries of the descriptor, in order: at most 8." required:"true"`
 
-	Stage    uint32         `key:"stage" doc:"The stage." unbuilt:"stage" example:"1"`
-	Disable  string         `key:"disable_key" doc:"Key that disables the limit in Envoy's runtime." noeffect:"Weft has no runtime" example:"\"a\""`
-	Override map[string]any `key:"limit" doc:"A different limit for some requests." unbuilt:"limit" example:"{\"dynamic_metadata\": {\"a\": 1}}"`
+	Stage    uint32         `key:"stage" doc:"The stage." unsupported:"stage" example:"1"`
+	Disable  string         `key:"disable_key" doc:"Key that disables the limit in Envoy's runtime." ignored:"Weft has no runtime" example:"\"a\""`
+	Override map[string]any `key:"limit" doc:"A different limit for some requests." unsupported:"limit" example:"{\"dynamic_metadata\": {\"a\": 1}}"`
 }
 
 // Action makes one entry of a descriptor. Exactly one of its members is set.
@@ -61,20 +61,20 @@ type Action struct {
 	Always *Generic      `key:"generic_key" doc:"A constant value."`
 	Match  *HeaderMatch  `key:"header_value_match" doc:"A constant value for requests that match header conditions."`
 
-	Source      map[string]any `key:"source_cluster" doc:"The cluster that Weft belongs to." unbuilt:"source_cluster" example:"{\"a\": 1}"`
-	Destination map[string]any `key:"destination_cluster" doc:"The cluster of the route." unbuilt:"destination_cluster" example:"{\"a\": 1}"`
-	Query       map[string]any `key:"query_parameters" doc:"A query parameter." unbuilt:"query_parameters" example:"{\"a\": 1}"`
-	QueryMatch  map[string]any `key:"query_parameter_value_match" doc:"A constant value for requests that match conditions on query parameters." unbuilt:"query_parameter_value_match" example:"{\"a\": 1}"`
-	Metadata    map[string]any `key:"metadata" doc:"A value of the metadata." unbuilt:"metadata" example:"{\"a\": 1}"`
-	Dynamic     map[string]any `key:"dynamic_metadata" doc:"A value of the metadata, in older configuration files." unbuilt:"dynamic_metadata" example:"{\"a\": 1}"`
-	Extension   map[string]any `key:"extension" doc:"An extension of Envoy." unbuilt:"extension" example:"{\"a\": 1}"`
+	Source      map[string]any `key:"source_cluster" doc:"The cluster that Weft belongs to." unsupported:"source_cluster" example:"{\"a\": 1}"`
+	Destination map[string]any `key:"destination_cluster" doc:"The cluster of the route." unsupported:"destination_cluster" example:"{\"a\": 1}"`
+	Query       map[string]any `key:"query_parameters" doc:"A query parameter." unsupported:"query_parameters" example:"{\"a\": 1}"`
+	QueryMatch  map[string]any `key:"query_parameter_value_match" doc:"A constant value for requests that match conditions on query parameters." unsupported:"query_parameter_value_match" example:"{\"a\": 1}"`
+	Metadata    map[string]any `key:"metadata" doc:"A value of the metadata." unsupported:"metadata" example:"{\"a\": 1}"`
+	Dynamic     map[string]any `key:"dynamic_metadata" doc:"A value of the metadata, in older configuration files." unsupported:"dynamic_metadata" example:"{\"a\": 1}"`
+	Extension   map[string]any `key:"extension" doc:"An extension of Envoy." unsupported:"extension" example:"{\"a\": 1}"`
 }
 
 // HeaderAction makes an entry from a header. It has no value for requests without the header.
 type HeaderAction struct {
 	Name string `key:"header_name" doc:"Header name." required:"true" example:"\"x-tenant\""`
 	Key  string `key:"descriptor_key" doc:"The key of the entry." required:"true" example:"\"tenant\""`
-	Skip bool   `key:"skip_if_absent" doc:"Omits the entry if the header is absent." unbuilt:"skip_if_absent" example:"true"`
+	Skip bool   `key:"skip_if_absent" doc:"Omits the entry if the header is absent." unsupported:"skip_if_absent" example:"true"`
 }
 
 // MaskedAction makes an entry from the client's network.

@@ -23,7 +23,7 @@ type Config struct {
 	Amplification    int                 `key:"amplification" doc:"Number of copies of each request." min:"1" max:"1000" default:"1" example:"3"`
 	Broadcast        bool                `key:"broadcast" doc:"Sends a copy to each host of the cluster; mutually exclusive with amplification." default:"false" example:"true"`
 	Timeout          time.Duration       `key:"timeout" doc:"Response timeout of a copy." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
-	Sampled          bool                `key:"trace_sampled" doc:"Whether copies are traced." noeffect:"copies are not traced" example:"true"`
+	Sampled          bool                `key:"trace_sampled" doc:"Whether copies are traced." ignored:"copies are not traced" example:"true"`
 	ShadowHostSuffix bool                `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
 	XFF              bool                `key:"append_x_forwarded_for" doc:"Appends the client address to X-Forwarded-For, as Envoy does, unless it is already the last one." default:"false" example:"true"`
 	MaxBody          int                 `key:"max_body_size" doc:"Maximum size of a body to copy; requests with a larger body are not copied." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`

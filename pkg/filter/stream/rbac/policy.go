@@ -17,9 +17,9 @@ type Config struct {
 	TrustedHops *int `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_ip. Absent: remote_ip is the client address of the listener, which is the remote address of the connection unless the listener has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
 	PathsAsSent bool `key:"ambiguous_paths_as_sent" doc:"true: rules compare the path or RPC method as the client sent it, even if an application may read it differently; false: rules that read it reject such requests." default:"false" example:"true"`
 
-	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree, instead of rules." unbuilt:"matcher" example:"{\"matcher_list\": {}}"`
-	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree, instead of shadow_rules." unbuilt:"shadow_matcher" example:"{\"matcher_list\": {}}"`
-	PerRule       bool           `key:"track_per_rule_stats" doc:"Counts requests per policy." unbuilt:"track_per_rule_stats" example:"true"`
+	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree, instead of rules." unsupported:"matcher" example:"{\"matcher_list\": {}}"`
+	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree, instead of shadow_rules." unsupported:"shadow_matcher" example:"{\"matcher_list\": {}}"`
+	PerRule       bool           `key:"track_per_rule_stats" doc:"Counts requests per policy." unsupported:"track_per_rule_stats" example:"true"`
 }
 
 // Rules are policies, and the action for requests that match one of them.
@@ -33,8 +33,8 @@ type Policy struct {
 	Permissions []Permission `key:"permissions" doc:"Conditions on the request, of which one must match." required:"true"`
 	Principals  []Principal  `key:"principals" doc:"Conditions on the client, of which one must match." required:"true"`
 
-	Condition        map[string]any `key:"condition" doc:"A CEL expression that must also be true." unbuilt:"condition" example:"{\"const_expr\": {}}"`
-	CheckedCondition map[string]any `key:"checked_condition" doc:"A type-checked CEL expression." unbuilt:"checked_condition" example:"{\"expr\": {}}"`
+	Condition        map[string]any `key:"condition" doc:"A CEL expression that must also be true." unsupported:"condition" example:"{\"const_expr\": {}}"`
+	CheckedCondition map[string]any `key:"checked_condition" doc:"A type-checked CEL expression." unsupported:"checked_condition" example:"{\"expr\": {}}"`
 }
 
 // Permission is a condition on the action of a request. Exactly one of its members is set.
@@ -51,9 +51,9 @@ type Permission struct {
 	Metadata  *MetadataMatcher           `key:"metadata" doc:"Metadata that other filters added to the request."`
 	Server    *match.StringMatcherConfig `key:"requested_server_name" doc:"The server name that the client requested in TLS (SNI); empty without TLS."`
 
-	Matcher  map[string]any `key:"matcher" doc:"A matcher of an Envoy extension." unbuilt:"matcher" example:"{\"name\": \"m\"}"`
-	Template map[string]any `key:"uri_template" doc:"A URI template that the path must match." unbuilt:"uri_template" example:"{\"name\": \"t\"}"`
-	Sourced  map[string]any `key:"sourced_metadata" doc:"Metadata from a given source." unbuilt:"sourced_metadata" example:"{\"metadata_matcher\": {}}"`
+	Matcher  map[string]any `key:"matcher" doc:"A matcher of an Envoy extension." unsupported:"matcher" example:"{\"name\": \"m\"}"`
+	Template map[string]any `key:"uri_template" doc:"A URI template that the path must match." unsupported:"uri_template" example:"{\"name\": \"t\"}"`
+	Sourced  map[string]any `key:"sourced_metadata" doc:"Metadata from a given source." unsupported:"sourced_metadata" example:"{\"metadata_matcher\": {}}"`
 }
 
 // Permissions is a list of permissions.
@@ -75,8 +75,8 @@ type Principal struct {
 	Path          *Path                      `key:"url_path" doc:"The path, without the query; for RPC requests /interface/method."`
 	Metadata      *MetadataMatcher           `key:"metadata" doc:"Metadata that other filters added to the request."`
 
-	State   map[string]any `key:"filter_state" doc:"A condition on Envoy's filter state." unbuilt:"filter_state" example:"{\"key\": \"k\"}"`
-	Sourced map[string]any `key:"sourced_metadata" doc:"Metadata from a given source." unbuilt:"sourced_metadata" example:"{\"metadata_matcher\": {}}"`
+	State   map[string]any `key:"filter_state" doc:"A condition on Envoy's filter state." unsupported:"filter_state" example:"{\"key\": \"k\"}"`
+	Sourced map[string]any `key:"sourced_metadata" doc:"Metadata from a given source." unsupported:"sourced_metadata" example:"{\"metadata_matcher\": {}}"`
 }
 
 // Principals is a list of principals.
@@ -121,8 +121,8 @@ type ValueMatcher struct {
 	List    *ListMatcher               `key:"list_match" doc:"The value must be a list."`
 	Or      *OrMatcher                 `key:"or_match" doc:"The value must be a single text that matches one of these."`
 
-	Null   map[string]any `key:"null_match" doc:"The value must be null." unbuilt:"null_match" example:"{}"`
-	Double map[string]any `key:"double_match" doc:"The value must be a number in a range." unbuilt:"double_match" example:"{\"exact\": 1}"`
+	Null   map[string]any `key:"null_match" doc:"The value must be null." unsupported:"null_match" example:"{}"`
+	Double map[string]any `key:"double_match" doc:"The value must be a number in a range." unsupported:"double_match" example:"{\"exact\": 1}"`
 }
 
 // ListMatcher is a condition on a list.
