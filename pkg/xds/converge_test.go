@@ -69,8 +69,8 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 	ch := s.channels[0]
 	for _, r := range ch.queue {
 		sub := p.subscriptions[r.Type]
-		first := sub == nil
-		if first {
+		isFirst := sub == nil
+		if isFirst {
 			sub = &subscription{names: map[string]bool{}, sentVersions: maps.Clone(r.InitialVersions), pending: true}
 			if sub.sentVersions == nil {
 				sub.sentVersions = map[string]string{}
@@ -78,10 +78,10 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 			p.subscriptions[r.Type] = sub
 		}
 		if p.mode == ads.Delta {
-			sub.wildcard = sub.wildcard || first && len(r.Subscribe) == 0
+			sub.wildcard = sub.wildcard || isFirst && len(r.Subscribe) == 0
 			for _, n := range r.Subscribe {
 				sub.names[n] = true
-				if !first {
+				if !isFirst {
 					delete(sub.sentVersions, n)
 				}
 				sub.pending = true

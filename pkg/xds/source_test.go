@@ -268,8 +268,8 @@ func TestReconnectBackoff(t *testing.T) {
 		synctest.Wait()
 		var backoffs []time.Duration
 		r.mu.Lock()
-		for i, at := range r.dialTimes[1:] {
-			backoffs = append(backoffs, at.Sub(r.dialTimes[i]))
+		for i, dialTime := range r.dialTimes[1:] {
+			backoffs = append(backoffs, dialTime.Sub(r.dialTimes[i]))
 		}
 		r.mu.Unlock()
 		if n := len(backoffs); n < 100 || n > 300 {
@@ -299,8 +299,8 @@ func TestReconnectBackoff(t *testing.T) {
 		c.sendAccepted(xdstest.Endpoints("e", 1, 2, 3))
 		synctest.Wait()
 		clusters := r.active.Load().Clusters
-		at := slices.IndexFunc(clusters, func(one *config.Cluster) bool { return one.Name == "c" })
-		if n := len(clusters[at].Hosts); n != 3 {
+		index := slices.IndexFunc(clusters, func(cluster *config.Cluster) bool { return cluster.Name == "c" })
+		if n := len(clusters[index].Hosts); n != 3 {
 			t.Errorf("%d hosts, want 3", n)
 		}
 	})

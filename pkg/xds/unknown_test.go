@@ -19,7 +19,7 @@ import (
 // logged.
 func TestUnknownFields(t *testing.T) {
 	m := &clusterv3.Cluster{Name: "a", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}
-	known := xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(m)}
+	cluster := xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(m)}
 	m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))
 	next := xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(m)}
 	const reason = "unknown field 9999 of envoy.config.cluster.v3.Cluster"
@@ -39,7 +39,7 @@ func TestUnknownFields(t *testing.T) {
 			s, _ := newTestSourceFrom(t, b, slog.New(slog.NewTextHandler(&log, nil)))
 			s.metrics.registry = metrics.New(metrics.Options{})
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-			respondWith(t, s, known)
+			respondWith(t, s, cluster)
 			before := clusterOf(s, "a").Active
 			respondWith(t, s, next)
 			if after := clusterOf(s, "a").Active; (after == before) != c.rejected {

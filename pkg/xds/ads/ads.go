@@ -203,7 +203,7 @@ func (c *Client) UpdateSubscription(url string, add, remove []string) []Request 
 
 // fullRequest returns the request for the complete subscription of a type.
 func (c *Client) fullRequest(s *typeState) Request {
-	first := !s.requested
+	isFirst := !s.requested
 	s.requested = true
 	var names []string
 	if !s.wildcard {
@@ -213,7 +213,7 @@ func (c *Client) fullRequest(s *typeState) Request {
 		return c.completeRequest(s, Request{Version: s.version, Nonce: s.nonce, Names: names})
 	}
 	r := Request{Subscribe: names}
-	if first {
+	if isFirst {
 		r.InitialVersions = s.acceptedVersions()
 	}
 	return c.completeRequest(s, r)

@@ -50,7 +50,7 @@ func TestRouteDisablesFilters(t *testing.T) {
 func TestRouteEnablesDisabledFilters(t *testing.T) {
 	const rbacName, customName = "envoy.filters.http.rbac", "mine"
 	on, onOptional := &routev3.FilterConfig{Config: &anypb.Any{}}, &routev3.FilterConfig{Config: &anypb.Any{}, IsOptional: true}
-	off, own := &routev3.FilterConfig{Disabled: true}, &rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{}}
+	off, rbacSettings := &routev3.FilterConfig{Disabled: true}, &rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{}}
 	for _, test := range []struct {
 		name               string
 		table, host, route proto.Message // settings of the filter in the table, the virtual host and the route
@@ -66,11 +66,11 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 		{name: "disabled by the virtual host", filter: rbacName, host: off, want: config.FilterDisabled{}},
 		{name: "enabled by the route, disabled by the virtual host", filter: rbacName, host: off, route: on, want: config.FilterEnabled{}},
 		{name: "disabled by the route, enabled by the virtual host", filter: rbacName, host: on, route: off, want: config.FilterDisabled{}},
-		{name: "settings of the virtual host", filter: rbacName, host: own, route: on},
-		{name: "settings of the table", filter: rbacName, table: own, host: on},
-		{name: "settings of the table, disabled by the virtual host, enabled by the route", filter: rbacName, table: own, host: off, route: on},
-		{name: "settings of the table, disabled by the virtual host", filter: rbacName, table: own, host: off, want: config.FilterDisabled{}},
-		{name: "settings of the table, disabled by the route", filter: rbacName, table: own, route: off, want: config.FilterDisabled{}},
+		{name: "settings of the virtual host", filter: rbacName, host: rbacSettings, route: on},
+		{name: "settings of the table", filter: rbacName, table: rbacSettings, host: on},
+		{name: "settings of the table, disabled by the virtual host, enabled by the route", filter: rbacName, table: rbacSettings, host: off, route: on},
+		{name: "settings of the table, disabled by the virtual host", filter: rbacName, table: rbacSettings, host: off, want: config.FilterDisabled{}},
+		{name: "settings of the table, disabled by the route", filter: rbacName, table: rbacSettings, route: off, want: config.FilterDisabled{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			perFilter := func(m proto.Message) map[string]*anypb.Any {

@@ -26,8 +26,8 @@ func (p fieldReader) convertFormat(text string) (out string, ok bool) {
 			b.WriteString("%%")
 			continue
 		}
-		name, known := variableOf(command)
-		if !known {
+		name, isVariable := variableOf(command)
+		if !isVariable {
 			p.reject("%%%s%% is not supported", command)
 			return "", false
 		}

@@ -189,16 +189,16 @@ func (r *tableReader) readVirtualHost(part string, n int, table inheritedSetting
 		at.findUnknown(m.ProtoReflect())
 		v, inherited = at.readVirtualHostHead(m, table)
 	})
-	old := r.previousVirtualHost(m, n)
-	previousIndexes := align.Indexes(old.routes, routes)
+	previous := r.previousVirtualHost(m, n)
+	previousIndexes := align.Indexes(previous.routes, routes)
 	for i, part := range routes {
 		var found findings
 		if previousIndex := previousIndexes[i]; previousIndex >= 0 {
-			v.Routes = append(v.Routes, old.config.Routes[previousIndex])
-			if old.routeFindings != nil {
-				found = old.routeFindings[previousIndex]
-				if i != int(previousIndex) || n != old.index {
-					found = found.withPathPrefix(r.virtualHostReader(old.index).field("routes").index(int(previousIndex)).path, at.field("routes").index(i).path)
+			v.Routes = append(v.Routes, previous.config.Routes[previousIndex])
+			if previous.routeFindings != nil {
+				found = previous.routeFindings[previousIndex]
+				if i != int(previousIndex) || n != previous.index {
+					found = found.withPathPrefix(r.virtualHostReader(previous.index).field("routes").index(int(previousIndex)).path, at.field("routes").index(i).path)
 				}
 				r.addFindings(found)
 			}
@@ -219,7 +219,7 @@ func (r *tableReader) readVirtualHost(part string, n int, table inheritedSetting
 			h.routes[i] = found
 		}
 	}
-	old.nameRoutes(v, routes, previousIndexes)
+	previous.nameRoutes(v, routes, previousIndexes)
 	return v, h, nil
 }
 

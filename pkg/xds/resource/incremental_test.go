@@ -60,7 +60,7 @@ func (g *tableGenerator) route() *routev3.Route {
 	return r
 }
 
-func (g *tableGenerator) host() *routev3.VirtualHost {
+func (g *tableGenerator) virtualHost() *routev3.VirtualHost {
 	g.count++
 	v := &routev3.VirtualHost{Name: "v" + strconv.Itoa(g.count), Domains: []string{fmt.Sprintf("h%d.test", g.count)}}
 	if g.oneIn(5) {
@@ -79,10 +79,10 @@ func (g *tableGenerator) edit(t *routev3.RouteConfiguration) {
 		n := len(t.VirtualHosts)
 		switch choice := g.IntN(12); {
 		case choice == 0 || n == 0:
-			t.VirtualHosts = slices.Insert(t.VirtualHosts, g.IntN(n+1), g.host())
+			t.VirtualHosts = slices.Insert(t.VirtualHosts, g.IntN(n+1), g.virtualHost())
 		case choice == 1:
-			at := g.IntN(n)
-			t.VirtualHosts = slices.Delete(t.VirtualHosts, at, at+1)
+			index := g.IntN(n)
+			t.VirtualHosts = slices.Delete(t.VirtualHosts, index, index+1)
 		case choice == 2:
 			g.Shuffle(n, func(i, j int) { t.VirtualHosts[i], t.VirtualHosts[j] = t.VirtualHosts[j], t.VirtualHosts[i] })
 		case choice == 3 && g.oneIn(3):
@@ -90,19 +90,19 @@ func (g *tableGenerator) edit(t *routev3.RouteConfiguration) {
 		case choice == 4 && g.oneIn(3):
 			t.RequestHeadersToAdd = g.headers()
 		default:
-			g.editHost(t.VirtualHosts[g.IntN(n)])
+			g.editVirtualHost(t.VirtualHosts[g.IntN(n)])
 		}
 	}
 }
 
-func (g *tableGenerator) editHost(v *routev3.VirtualHost) {
+func (g *tableGenerator) editVirtualHost(v *routev3.VirtualHost) {
 	n := len(v.Routes)
 	switch choice := g.IntN(10); {
 	case choice == 0 || n == 0:
 		v.Routes = slices.Insert(v.Routes, g.IntN(n+1), g.route())
 	case choice == 1:
-		at := g.IntN(n)
-		v.Routes = slices.Delete(v.Routes, at, at+1)
+		index := g.IntN(n)
+		v.Routes = slices.Delete(v.Routes, index, index+1)
 	case choice == 2:
 		g.Shuffle(n, func(i, j int) { v.Routes[i], v.Routes[j] = v.Routes[j], v.Routes[i] })
 	case choice == 3:
@@ -122,8 +122,8 @@ func (g *tableGenerator) editHost(v *routev3.VirtualHost) {
 	}
 }
 
-// TestUpdateEqualsFullRead changes tables repeatedly, and sometimes the runtime. It verifies that
-// Update returns the same result as ReadRoutes.
+// TestUpdateEqualsFullRead verifies that Update returns the same result as ReadRoutes, while tables
+// change repeatedly, and sometimes the runtime.
 func TestUpdateEqualsFullRead(t *testing.T) {
 	caps := testCapabilities()
 	accepted, rejected, reused, total := 0, 0, 0, 0

@@ -49,8 +49,8 @@ func TestRemovedResourcesInHistory(t *testing.T) {
 				t.Errorf("body %q, rejected %t; want %q, %t", body, h.IsRejected(c.url, "a"), c.body, c.rejected)
 			}
 			h.Forget(c.url, []string{"a"})
-			if rest := h.copyOf(c.url, accepted); len(rest) != 0 {
-				t.Errorf("history after Forget = %v, want none", rest)
+			if remaining := h.copyOf(c.url, accepted); len(remaining) != 0 {
+				t.Errorf("history after Forget = %v, want none", remaining)
 			}
 		})
 	}

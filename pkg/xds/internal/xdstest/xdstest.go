@@ -250,17 +250,17 @@ func Snapshot(s interface{ AppendTo(next *config.Snapshot) }) *config.Snapshot {
 
 // ActiveFilters returns the first additional origin of each filter of the active listeners, or
 // MISSING for a filter without csrf settings.
-func ActiveFilters(s *config.Snapshot) (all []string) {
+func ActiveFilters(s *config.Snapshot) (origins []string) {
 	for _, l := range s.Listeners {
 		for _, f := range l.FilterChains[0].Proxy.StreamFilters {
 			if c, ok := f.Config.(*CSRFSettings); ok {
-				all = append(all, c.Origins[0].Exact)
+				origins = append(origins, c.Origins[0].Exact)
 			} else {
-				all = append(all, "MISSING")
+				origins = append(origins, "MISSING")
 			}
 		}
 	}
-	return all
+	return origins
 }
 
 // DubboListener returns a Dubbo listener with routes from a resource of type DubboRouteType.
@@ -316,10 +316,10 @@ func ActiveFraction(s *config.Snapshot) float64 {
 }
 
 // Secrets returns the secrets that Random can refer to.
-func Secrets(t *testing.T) (all []Resource) {
+func Secrets(t *testing.T) (secrets []Resource) {
 	pki := testpki.New(t)
 	for i := range 3 {
-		all = append(all, Secret(fmt.Sprint("s", i), pki.Issue(testpki.Spec{})))
+		secrets = append(secrets, Secret(fmt.Sprint("s", i), pki.Issue(testpki.Spec{})))
 	}
-	return all
+	return secrets
 }
