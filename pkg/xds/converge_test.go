@@ -22,10 +22,10 @@ type fakeControlPlane struct {
 	mode        ads.Mode
 	resources   map[string]map[string]ads.Resource // by type and name
 	version     int
-	everSet     map[string]bool // by type URL + name; resources that were ever set
-	everRemoved map[string]bool // by type URL + name; resources that were ever removed
+	everSet     map[string]bool // type URL + name of each resource that was ever set
+	everRemoved map[string]bool // type URL + name of each resource that was ever removed
 
-	subscriptions map[string]*subscription // by type; of the current stream
+	subscriptions map[string]*subscription // subscriptions of the current stream, by type
 	nonce         int
 }
 

@@ -37,7 +37,7 @@ type fakeServer struct {
 	streams chan *adsStream
 }
 
-// adsStream is one stream of a server.
+// adsStream is one stream of a fakeServer.
 type adsStream struct {
 	t        *testing.T
 	stream   grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
@@ -70,12 +70,12 @@ func (c *adsStream) expectRequest(url string) *discoveryv3.DiscoveryRequest {
 	c.t.Helper()
 	r := <-c.requests
 	if r.GetTypeUrl() != url {
-		c.t.Fatalf("subscribed to %s, want %s", r.GetTypeUrl(), url)
+		c.t.Fatalf("request for the type %s, want %s", r.GetTypeUrl(), url)
 	}
 	return r
 }
 
-// send sends resources of a type and returns the ACK or NACK. It skips the requests before that.
+// send sends resources of a type and returns the ACK or NACK. It discards earlier requests.
 func (c *adsStream) send(url string, resources ...*anypb.Any) *discoveryv3.DiscoveryRequest {
 	c.t.Helper()
 	c.nonces++
@@ -108,10 +108,10 @@ type rig struct {
 	source   *Source
 	active   atomic.Pointer[config.Snapshot]
 	applyErr func(next *config.Snapshot) error // returns the error of Apply; nil if Apply succeeds
-	stop     map[string]func()                 // by address; stops the server
+	stop     map[string]func()                 // functions that stop the servers, by address
 
 	mu        sync.Mutex
-	serving   map[string]*bufconn.Listener // guarded by mu; by address; other addresses are unreachable
+	serving   map[string]*bufconn.Listener // guarded by mu; reachable servers, by address
 	dialTimes []time.Time                  // guarded by mu
 }
 
