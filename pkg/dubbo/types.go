@@ -131,9 +131,9 @@ type ReferenceStatus struct {
 // SubscriptionStatus is the subscription to a service at one registry.
 type SubscriptionStatus struct {
 	Registry   string    `json:"registry"`
-	Registered bool      `json:"registered"`      // as a consumer
-	Since      time.Time `json:"since"`           // when it was requested
-	Received   bool      `json:"received"`           // there is a snapshot
+	Registered bool      `json:"registered"`           // as a consumer
+	Since      time.Time `json:"since"`                // when it was requested
+	Received   bool      `json:"received"`             // there is a snapshot
 	ReceivedAt time.Time `json:"received_at,omitzero"` // when the snapshot in use was received
 	Age        string    `json:"age,omitempty"`
 	// Restored means that the snapshot is older than the session, and the registry has not
@@ -154,9 +154,9 @@ type Provider struct {
 	Application  string `json:"application,omitempty"`
 	Group        string `json:"group,omitempty"`
 	Version      string `json:"version,omitempty"`
-	Registry     string `json:"registry"`         // the first registry that reported it
+	Registry     string `json:"registry"`                // the first registry that reported it
 	UnusedReason string `json:"unused_reason,omitempty"` // why it gets no calls; "": it gets some
-	Retained     bool   `json:"retained,omitempty"`   // the registry no longer reports it, which may be a loss
+	Retained     bool   `json:"retained,omitempty"`      // the registry no longer reports it, which may be a loss
 	// Variants are the other groups and versions at the same address.
 	Variants []Provider `json:"variants,omitempty"`
 }

@@ -24,7 +24,7 @@ type ClusterStatus struct {
 	Dropped      map[string]uint64  `json:"dropped_total,omitempty"`    // exchanges by category of drop_overload
 	Panic        bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is ignored
 	Subsets      int                `json:"subsets,omitempty"`
-	Names        []NameStatus       `json:"names,omitempty"`  // names that resolve to the hosts
+	Names        []NameStatus       `json:"names,omitempty"`        // names that resolve to the hosts
 	Unsubscribed bool               `json:"unsubscribed,omitempty"` // the hosts are on demand and not subscribed
 	Hosts        []HostStatus       `json:"hosts"`
 }

@@ -12,7 +12,7 @@ import (
 // that a client reads them back.
 func TestHostStatusJSON(t *testing.T) {
 	for want, h := range map[string]HostStatus{
-		`"health":"up","in_flight":0`:                                {Health: HealthUp},
+		`"health":"up","in_flight":0`:                                          {Health: HealthUp},
 		`"health":"down","why":"unreachable, reported draining","in_flight":0`: {Health: HealthDown, DownReasons: hosthealth.Unreachable | hosthealth.ReportedDraining},
 	} {
 		text, err := json.Marshal(h)

@@ -59,7 +59,7 @@ func TestMetrics(t *testing.T) {
 		"weft_xds_resources cluster":                         1,
 		"weft_xds_resources endpoint":                        1,
 		"weft_xds_resources listener":                        0,
-		"weft_xds_cache_age_seconds":                          0,
+		"weft_xds_cache_age_seconds":                         0,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s = %v, %v, want %v", name, v, ok, want)

@@ -19,9 +19,9 @@ const (
 
 // Status is the status of a Cache.
 type Status struct {
-	Path       string    `json:"path"`          // of the file; "": no cache
-	ReceivedAt time.Time `json:"said,omitzero"` // when the saved resources were received
-	InUse      bool      `json:"in_use"`        // the saved resources are active because the control plane does not respond
+	Path       string    `json:"path"`                 // of the file; "": no cache
+	ReceivedAt time.Time `json:"received_at,omitzero"` // when the saved resources were received
+	InUse      bool      `json:"in_use"`               // the saved resources are active because the control plane does not respond
 	Failure    string    `json:"failure,omitempty"`
 }
 

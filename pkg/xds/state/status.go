@@ -22,12 +22,12 @@ type WarmingResource struct {
 // OnDemandStatus is the status of the resources that are fetched on demand.
 type OnDemandStatus struct {
 	// SubscribedClusters and SubscribedRoutes count the pending and subscribed clusters and tables.
-	SubscribedClusters int `json:"awake_clusters"`
-	SubscribedRoutes   int `json:"awake_routes"`
+	SubscribedClusters int `json:"subscribed_clusters"`
+	SubscribedRoutes   int `json:"subscribed_routes"`
 	// UnsubscribedClusters are the clusters whose endpoints are not subscribed. UnsubscribedRoutes
 	// are the unsubscribed route tables that listeners refer to. Neither is an error.
-	UnsubscribedClusters []string `json:"asleep_clusters,omitempty"`
-	UnsubscribedRoutes   []string `json:"asleep_routes,omitempty"`
+	UnsubscribedClusters []string `json:"unsubscribed_clusters,omitempty"`
+	UnsubscribedRoutes   []string `json:"unsubscribed_routes,omitempty"`
 }
 
 // Warming returns the accepted clusters and listeners that are not active, clusters first, each

@@ -28,7 +28,7 @@ type Status struct {
 // ControlPlane is the status of the connection to one control plane.
 type ControlPlane struct {
 	Name      string    `json:"name"` // name of the cluster of the control plane
-	Mode      string    `json:"form"` // ModeDelta or ModeSotW
+	Mode      string    `json:"mode"` // ModeDelta or ModeSotW
 	Serves    string    `json:"serves"`
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since,omitzero"` // when Connected last changed; zero: no attempt yet
@@ -50,13 +50,13 @@ const (
 type Type struct {
 	Type      string   `json:"type"`              // type URL
 	Version   string   `json:"version,omitempty"` // version of the last response that was accepted as a whole
-	Wildcard  bool     `json:"all"`               // subscribed to all resources of the type
-	Requested int      `json:"wanted"`            // resources subscribed by name
-	Resources int      `json:"held"`              // accepted resources
+	Wildcard  bool     `json:"wildcard"`          // subscribed to all resources of the type
+	Requested int      `json:"requested"`         // resources subscribed by name
+	Resources int      `json:"resources"`         // accepted resources
 	Missing   []string `json:"missing,omitempty"` // subscribed by name, but not accepted
 
 	Accepted          *Ack               `json:"accepted,omitempty"` // last ACK; nil: none
-	Rejected          *Ack               `json:"rejected,omitempty"`  // last NACK; nil: none
+	Rejected          *Ack               `json:"rejected,omitempty"` // last NACK; nil: none
 	RejectedResources []RejectedResource `json:"rejected_resources,omitempty"`
 	Changed           time.Time          `json:"changed,omitzero"` // when a resource was last accepted
 }
