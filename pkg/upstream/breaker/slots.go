@@ -130,12 +130,12 @@ func (b *Breaker) GrantSlots() {
 	}
 }
 
-// wakeWaiter ends the wait of the waiter in elem. s.mu is held.
-func (s *slots) wakeWaiter(elem *list.Element, slot bool) {
+// wakeWaiter ends the wait of the waiter in elem, with a slot if granted is true. s.mu is held.
+func (s *slots) wakeWaiter(elem *list.Element, granted bool) {
 	w := s.queue.Remove(elem).(*Waiter) //nolint:forcetypeassert // it holds nothing else
 	w.elem = nil
 	s.waiting.Add(-1)
-	w.grant <- slot
+	w.grant <- granted
 }
 
 // HandOver gives an idle connection to the exchange of its pool that has waited longest, or its
@@ -204,9 +204,9 @@ func (b *Breaker) AwaitSlot(ctx context.Context, deadline time.Time, w *Waiter) 
 	if b.enqueue(w) {
 		return nil
 	}
-	slot, reason := wait.For(ctx, deadline, nil, w.grant)
+	granted, reason := wait.For(ctx, deadline, nil, w.grant)
 	switch {
-	case reason == protocol.ReasonNone && slot:
+	case reason == protocol.ReasonNone && granted:
 		return nil
 	case reason == protocol.ReasonNone:
 		return ErrNotNeeded
@@ -216,8 +216,8 @@ func (b *Breaker) AwaitSlot(ctx context.Context, deadline time.Time, w *Waiter) 
 	return b.ConnectionFault(reason)
 }
 
-// ConnectionFault returns the Fault of an exchange or a connect that waited in vain because of
-// max_connections.
+// ConnectionFault returns the Fault of an exchange or a connect that waited for a connection
+// without success because of max_connections.
 func (b *Breaker) ConnectionFault(reason protocol.Reason) error {
 	return protocol.Faultf(reason, "cluster %s: no connection became free; max_connections is %d", b.options.Cluster, b.limits().MaxConnections)
 }

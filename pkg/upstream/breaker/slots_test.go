@@ -53,7 +53,7 @@ func TestReleasedSlotGoesToOldestWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
 		if !b.TryAcquireSlot() || b.TryAcquireSlot() {
-			t.Fatal("no free slot")
+			t.Fatal("TryAcquireSlot: want one free slot and no second")
 		}
 		first := awaitSlot(t, b, newWaiter(new(fakePool)))
 		second := awaitSlot(t, b, newWaiter(new(fakePool)))

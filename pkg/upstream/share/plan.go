@@ -61,7 +61,7 @@ type Plan struct {
 // points in the same way.
 type levelShare struct {
 	end        uint64
-	panic      bool     // the level is in panic: its health is ignored
+	inPanic    bool     // the level is in panic: its health is ignored
 	localities []uint64 // end of each locality; nil if there is only one
 }
 
@@ -119,7 +119,7 @@ func NewPlan(c *config.Failover, levels []Level) *Plan {
 	for i := range levels {
 		end += shares[i]
 		p.levels[i].end = uint64(math.Round(end * randomPoints))
-		p.levels[i].localities = f.localityShares(levels[i].Localities, p.levels[i].panic)
+		p.levels[i].localities = f.localityShares(levels[i].Localities, p.levels[i].inPanic)
 		p.Split = p.Split || p.levels[i].localities != nil
 		p.Starved = p.Starved || levels[i].hasStarvedHosts(shares[i], p.levels[i].localities)
 	}
@@ -141,7 +141,7 @@ func (f failover) levelShares(levels []Level, plans []levelShare) []float64 {
 	if capacity < 1-epsilon {
 		for i := range levels {
 			if float64(100*levels[i].healthy()) < f.panicThreshold*float64(levels[i].hosts()) {
-				plans[i].panic = true
+				plans[i].inPanic = true
 				panicCount++
 			}
 		}
@@ -151,7 +151,7 @@ func (f failover) levelShares(levels []Level, plans []levelShare) []float64 {
 		for i := range levels {
 			shares[i] = float64(levels[i].hosts()) / float64(hosts)
 		}
-	case capacity == 0: // no capacity
+	case capacity == 0: // no host is healthy: the most preferred level gets everything
 		shares[0] = 1
 	default:
 		remaining := 1.0
@@ -214,11 +214,11 @@ func (l *Level) hasStarvedHosts(share float64, ends []uint64) bool {
 
 // InPanic reports whether any level is in panic. A nil plan has no levels.
 func (p *Plan) InPanic() bool {
-	return p != nil && slices.ContainsFunc(p.levels, func(l levelShare) bool { return l.panic })
+	return p != nil && slices.ContainsFunc(p.levels, func(l levelShare) bool { return l.inPanic })
 }
 
 // LevelPanics reports whether the level at an index is in panic: its health is ignored.
-func (p *Plan) LevelPanics(level int) bool { return p.levels[level].panic }
+func (p *Plan) LevelPanics(level int) bool { return p.levels[level].inPanic }
 
 // Levels returns the number of levels.
 func (p *Plan) Levels() int { return len(p.levels) }

@@ -29,7 +29,7 @@ func TestPanicIsExact(t *testing.T) {
 			levels[i] = Level{[]Locality{{Weight: 1, Hosts: tt.hosts[i], Healthy: tt.up[i]}}}
 		}
 		f.levelShares(levels, plans)
-		if got := plans[0].panic || plans[1].panic; got != tt.want {
+		if got := plans[0].inPanic || plans[1].inPanic; got != tt.want {
 			t.Errorf("%v of %v hosts up, threshold %v %%: panic = %v, want %v", tt.up, tt.hosts, tt.threshold, got, tt.want)
 		}
 	}
@@ -47,7 +47,7 @@ func TestDownPrioritiesHaveNoShare(t *testing.T) {
 			levels[l] = Level{[]Locality{{Weight: 1, Hosts: hosts, Healthy: up[l]}}}
 		}
 		shares := f.levelShares(levels, plans)
-		allPanic := plans[0].panic && plans[1].panic && plans[2].panic
+		allPanic := plans[0].inPanic && plans[1].inPanic && plans[2].inPanic
 		if sum := shares[0] + shares[1] + shares[2]; math.Abs(sum-1) > 1e-12 || shares[0] != 0 && !allPanic {
 			t.Errorf("%v of 10 hosts up: shares = %v, want 0 for the first, and 1 in total", up, shares)
 		}

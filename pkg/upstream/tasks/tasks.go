@@ -62,11 +62,11 @@ func (g *Group) AddTimer() { g.tasks.Add(1) }
 func (g *Group) TimerDone() { g.tasks.Done() }
 
 // RunRecovered runs f on the goroutine of a timer. It recovers and logs a panic of f, so that the
-// panic does not end the process.
-func (g *Group) RunRecovered(when string, f func()) {
+// panic does not end the process. activity says in the log what f does.
+func (g *Group) RunRecovered(activity string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			protocol.NewPanic(p).Log(g.log, when)
+			protocol.NewPanic(p).Log(g.log, activity)
 		}
 	}()
 	f()
