@@ -1,4 +1,4 @@
-// Package dns owns the discovery of hosts by DNS. It periodically resolves the names of the
+// Package dns implements the discovery of hosts by DNS. It periodically resolves the names of the
 // configured hosts of STRICT_DNS and LOGICAL_DNS clusters. In a STRICT_DNS cluster, every address
 // is a separate host. In a LOGICAL_DNS cluster, every name is one host, whose new connections go
 // to the first address of the latest response.
@@ -6,7 +6,7 @@
 //	Watch    current hosts of a cluster               dns.go
 //	name     lookups of a name and their schedule     name.go
 //	Lookup   servers and names to query               resolver.go
-//	observe  TTLs of the DNS answers                  ttl.go
+//	observe  TTLs of the DNS responses                ttl.go
 //
 // The package uses net.Resolver instead of a DNS client of its own. net.Resolver implements the
 // parts of a stub resolver that are easy to get wrong: random IDs and ports, connected sockets, a
@@ -135,8 +135,8 @@ func keyOf(domain string, c *config.DNS) key {
 	return k
 }
 
-// maxLookups is the maximum number of concurrent lookups, so that ten thousand names that are due
-// at the same time do not cause ten thousand concurrent queries.
+// maxLookups is the maximum number of concurrent lookups of a Discovery, so that ten thousand names
+// that are due at the same time do not cause ten thousand concurrent queries.
 const maxLookups = 64
 
 // New returns a Discovery without watches.
@@ -159,17 +159,17 @@ func (d *Discovery) Close() {
 	d.tasks.Wait()
 }
 
-// Watch resolves the names of c's hosts. It calls update when each name was resolved or has failed
-// once, and then whenever the addresses change. A host whose address is an IP address or a unix
+// Watch resolves the names of c's hosts. It calls update when the first lookup of every name has
+// ended, and then whenever the addresses change. A host whose address is an IP address or a unix
 // socket stays unchanged. A host without a hostname gets its name as the hostname. A name without a
 // port gets port 80.
 //
 // Hosts of a LOGICAL_DNS cluster keep the name as their address, and get the first address of the
-// response as Target.
+// response as ResolvedAddress.
 //
 // If a name cannot be resolved, Watch calls update with an error, and the name keeps its addresses.
-// Watch reports the same problem once. stop returns when update has returned and will not be called
-// again; it must not be called from update.
+// Watch reports a lasting problem only once. stop returns when update has returned and will not be
+// called again; it must not be called from update.
 func (d *Discovery) Watch(c *config.Cluster, update func([]config.Host, error)) (stop func()) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	w := &watch{wakeup: make(chan struct{}, 1), update: update}
@@ -238,7 +238,7 @@ func (d *Discovery) newTarget(w *watch, c *config.Cluster, host *config.Host) ta
 // splitAddress returns the name and port of an address. Both are "" if the address needs no lookup.
 func splitAddress(address string) (domain, port string) {
 	if config.IsUnixSocket(address) {
-		return "", "" // a unix socket
+		return "", ""
 	}
 	domain, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -335,8 +335,8 @@ func (w *watch) collectHosts(d *Discovery) (hosts []config.Host, complete bool, 
 func (t *target) appendHosts(hosts []config.Host) []config.Host {
 	host := t.host
 	if t.logical {
-		if t.name.first.IsValid() {
-			host.ResolvedAddress = net.JoinHostPort(t.name.first.String(), t.port)
+		if t.name.firstAddress.IsValid() {
+			host.ResolvedAddress = net.JoinHostPort(t.name.firstAddress.String(), t.port)
 			hosts = append(hosts, host)
 		}
 		return hosts
@@ -367,8 +367,8 @@ func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
 	return statuses
 }
 
-// addJitter returns d plus up to jitter, or if jitter is 0, d minus up to a tenth. Without it,
-// names and proxies would send their queries at the same time.
+// addJitter returns d plus up to jitter, or if jitter is 0, d minus up to a tenth. Without jitter,
+// Weft would query many names at the same time, and so would the proxies of a fleet.
 func addJitter(d, jitter time.Duration) time.Duration {
 	if jitter > 0 {
 		return d + rand.N(jitter+1)

@@ -134,7 +134,7 @@ func TestNamesAndOutcomes(t *testing.T) {
 		advanceClock(30 * time.Minute)
 		a := d.Names(c)[0]
 		if a.Age < 29*60 || a.Age > 31*60 || len(a.Addresses) != 2 || a.Failures != 1 || a.Error == "" {
-			t.Errorf("status after half an hour of failed lookups = %+v", a)
+			t.Errorf("status after half an hour of failed lookups = %+v; want an age of half an hour, 2 addresses, 1 failure and an error", a)
 		}
 		if counts[Resolved] != 1 || counts[Failed] != 2 {
 			t.Errorf("outcomes = %v, want 1 resolved and 2 failed", counts)

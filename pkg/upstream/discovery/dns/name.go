@@ -17,7 +17,7 @@ const (
 	// initialBackoff is the default backoff after the first failure. It doubles with each further
 	// failure, up to the refresh rate.
 	initialBackoff = 500 * time.Millisecond
-	// minTTL and maxTTL bound the TTL of DNS answers.
+	// minTTL and maxTTL bound the TTL that a cluster with respect_dns_ttl uses.
 	minTTL = time.Second
 	maxTTL = time.Hour
 	// lookupTimeout is the timeout of a lookup, unless the timeouts of all queries together are
@@ -32,14 +32,14 @@ type name struct {
 	cancel   context.CancelFunc
 
 	// Guarded by Discovery.mu.
-	watches    map[*watch]struct{} // watches that need the name
-	addresses  []netip.Addr        // of the last successful lookup, sorted
-	first      netip.Addr          // first of them in the order of the response
-	resolvedAt time.Time           // time of the last successful lookup
-	attempted  bool                // the first lookup has ended
-	err        error               // of the last lookup
-	lookups    uint64
-	failures   uint64 // lookups that failed
+	watches      map[*watch]struct{} // watches that need the name
+	addresses    []netip.Addr        // of the last successful lookup, sorted
+	firstAddress netip.Addr          // first of them in the order of the response
+	resolvedAt   time.Time           // time of the last successful lookup
+	attempted    bool                // the first lookup has ended
+	err          error               // of the last lookup
+	lookups      uint64
+	failures     uint64 // lookups that failed
 }
 
 // run resolves the name until ctx ends.
@@ -70,9 +70,9 @@ func (n *name) run(ctx context.Context, d *Discovery) {
 
 // lookupResult is the result of a lookup.
 type lookupResult struct {
-	addresses []netip.Addr // sorted, without duplicates
-	first     netip.Addr   // first in the order of the response
-	ttl       time.Duration
+	addresses    []netip.Addr // sorted, without duplicates
+	firstAddress netip.Addr   // first in the order of the response
+	ttl          time.Duration
 }
 
 // lookup resolves the name once. It waits while maxLookups others are in flight.
@@ -93,9 +93,9 @@ func (n *name) lookup(ctx context.Context, d *Discovery) (lookupResult, error) {
 	for i := range addresses {
 		addresses[i] = addresses[i].Unmap()
 	}
-	first := addresses[0]
+	firstAddress := addresses[0]
 	slices.SortFunc(addresses, netip.Addr.Compare)
-	return lookupResult{slices.Compact(addresses), first, ttl}, nil
+	return lookupResult{slices.Compact(addresses), firstAddress, ttl}, nil
 }
 
 // recordResult records the result of a lookup and wakes the watches of the name.
@@ -106,7 +106,7 @@ func (n *name) recordResult(d *Discovery, result lookupResult, err error) {
 	n.err = err
 	n.lookups++
 	if err == nil {
-		n.addresses, n.first, n.resolvedAt = result.addresses, result.first, time.Now()
+		n.addresses, n.firstAddress, n.resolvedAt = result.addresses, result.firstAddress, time.Now()
 	} else {
 		n.failures++
 	}

@@ -32,7 +32,7 @@ func TestReadmeExample(t *testing.T) {
 	}
 	refresh, err := time.ParseDuration(parsed.Refresh)
 	if err != nil || parsed.Type != config.ClusterStrictDNS {
-		t.Fatalf("refresh rate %q, type %q", parsed.Refresh, parsed.Type)
+		t.Fatalf("refresh rate %q, type %q; want STRICT_DNS", parsed.Refresh, parsed.Type)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		z := newFakeZone(map[string][]string{"web.example": {"192.0.2.1"}})

@@ -30,14 +30,14 @@ func System(d *config.DNS) Resolver {
 	return s
 }
 
-// systemResolver is a Resolver that uses net.Resolver. Only lastGood changes.
+// systemResolver is a Resolver that uses net.Resolver. Only lastResponder changes.
 type systemResolver struct {
-	servers  []string      // not empty; "" stands for the servers of the system
-	search   []string      // empty: those of the system
-	ndots    int           // only with search
-	timeout  time.Duration // of one query; 0: none
-	attempts int
-	lastGood atomic.Int64 // index of the server that responded last
+	servers       []string      // not empty; "" stands for the servers of the system
+	search        []string      // empty: those of the system
+	ndots         int           // only with search
+	timeout       time.Duration // of one query; 0: none
+	attempts      int
+	lastResponder atomic.Int64 // index of the server that responded last
 }
 
 // serverTimeout is the default timeout of one of several servers, after which the next is queried.
@@ -94,14 +94,14 @@ const maxNameLen = 254
 // times.
 func (s *systemResolver) queryServers(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	var err error
-	first := s.lastGood.Load()
+	first := s.lastResponder.Load()
 	for i := range int64(s.attempts * len(s.servers)) {
 		index := (first + i) % int64(len(s.servers))
 		var addresses []netip.Addr
 		var ttl time.Duration
 		addresses, ttl, err = s.queryServer(ctx, s.servers[index], family, name)
 		if err == nil || isNotFound(err) {
-			s.lastGood.Store(index)
+			s.lastResponder.Store(index)
 			return addresses, ttl, err
 		}
 		if ctx.Err() != nil {

@@ -134,7 +134,7 @@ func TestSystemLookup(t *testing.T) {
 			}
 			var e *net.DNSError
 			if tt.want == nil && (!errors.As(err, &e) || !e.IsNotFound) || tt.want != nil && err != nil {
-				t.Errorf("Lookup error = %v", err)
+				t.Errorf("Lookup error = %v; want not found: %v", err, tt.want == nil)
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func TestNextServerIsQueriedAfterFailure(t *testing.T) {
 	r := System(&config.DNS{Resolvers: []string{failing.address, working.address}})
 	for range 3 {
 		if addresses, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil || len(addresses) != 1 {
-			t.Fatalf("Lookup = %v, %v", addresses, err)
+			t.Fatalf("Lookup = %v, %v; want one address", addresses, err)
 		}
 	}
 	before := failing.queries()
@@ -225,13 +225,13 @@ func TestWatchWithDNSServer(t *testing.T) {
 	})
 	defer stop()
 	if got := <-updates; len(got) != 1 || got[0].Address != "192.0.2.1:80" {
-		t.Errorf("first hosts = %v", got)
+		t.Errorf("first hosts = %v; want 192.0.2.1:80", got)
 	}
 	s.mu.Lock()
 	s.records = append(s.records, "a.weft.test. 60 IN A 192.0.2.2")
 	s.mu.Unlock()
 	if got := <-updates; len(got) != 2 || got[1].Address != "192.0.2.2:80" {
-		t.Errorf("hosts after a change = %v", got)
+		t.Errorf("hosts after a change = %v; want 2, the second 192.0.2.2:80", got)
 	}
 }
 
@@ -290,7 +290,7 @@ func FuzzMinAnswerTTL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, ok := minAnswerTTL(b)
 		if ok && (got <= 0 || got > (1<<31)*time.Second) {
-			t.Errorf("minAnswerTTL = %v", got)
+			t.Errorf("minAnswerTTL = %v; want more than 0 and at most 2^31 s", got)
 		}
 		// The result must equal that of package wire if wire can parse the message.
 		m := new(wire.Msg)

@@ -143,7 +143,7 @@ func TestInvalidResponses(t *testing.T) {
 			address := startUDPServer(t, func(q *wire.Msg) [][]byte { return [][]byte{tt.first(q), pack(reply(q, valid))} }, nil)
 			addresses, _, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
 			if err != nil || !slices.Equal(addresses, []netip.Addr{netip.MustParseAddr("192.0.2.1")}) {
-				t.Errorf("Lookup = %v, %v", addresses, err)
+				t.Errorf("Lookup = %v, %v; want 192.0.2.1", addresses, err)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestQueryIDsAreRandom(t *testing.T) {
 		ids[<-received] = true
 	}
 	if len(ids) < 18 {
-		t.Errorf("%d distinct IDs in 20 queries", len(ids))
+		t.Errorf("%d distinct IDs in 20 queries, want at least 18", len(ids))
 	}
 }
 
@@ -226,13 +226,13 @@ func TestOutcomes(t *testing.T) {
 	s := startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
 	r := System(&config.DNS{Resolvers: []string{s.address}})
 	if _, _, err := r.Lookup(context.Background(), V4Only, "none.weft.test."); outcomeOf(err) != NotFound {
-		t.Errorf("unknown name: %v", err)
+		t.Errorf("unknown name: %v; want the outcome NotFound", err)
 	}
 	if _, _, err := r.Lookup(context.Background(), V6Only, "a.weft.test."); outcomeOf(err) != NotFound {
-		t.Errorf("no address of the family: %v", err)
+		t.Errorf("no address of the family: %v; want the outcome NotFound", err)
 	}
 	s.fail(wire.RcodeServerFailure)
 	if _, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); outcomeOf(err) != Failed {
-		t.Errorf("server failure: %v", err)
+		t.Errorf("server failure: %v; want the outcome Failed", err)
 	}
 }
