@@ -1,5 +1,5 @@
-// Package health owns the active health checks of hosts: when they run, what they send, and how
-// many results change a host's health.
+// Package health implements the active health checks of hosts: when they run, what they send, and
+// how many results change a host's health.
 //
 //	Scheduler  all checks of a process   when they run, and on which workers
 //	Check      the checks of one host    thresholds
@@ -30,15 +30,15 @@ type Probe interface {
 
 // Result is the result of a check.
 type Result struct {
-	Healthy bool  // state of the host by its thresholds, not of this check
+	Healthy bool  // health of the host by the thresholds; may differ from the result of this check
 	Changed bool  // Healthy has changed; also true for a host's first check
 	Err     error // why this check failed; nil: it passed
 }
 
-// Bounds on concurrent checks. A check that times out occupies a worker for that long: with many
-// such hosts the intervals grow, but memory does not. Most checks are short, so the number of
-// workers exceeds few only after no worker was free for growDelay, and then at most doubles each
-// time.
+// Bounds on the workers of a Scheduler, and so on concurrent checks. A check that times out
+// occupies its worker until the timeout: with many such hosts the intervals grow, but memory does
+// not. Most checks are short, so the Scheduler exceeds baseWorkers only when checks have waited for
+// growDelay, and at most doubles the number of workers each time.
 const (
 	baseWorkers = 16
 	maxWorkers  = 128
@@ -118,7 +118,7 @@ func (s *Scheduler) cancel(c *Check) {
 }
 
 // arm sets the timer to call enqueueDue at the given time, unless it fires earlier. The caller
-// holds g.mu.
+// holds s.mu.
 func (s *Scheduler) arm(at time.Duration) {
 	if s.timerAt <= at {
 		return
@@ -156,7 +156,7 @@ func (s *Scheduler) enqueueDue() {
 	}
 }
 
-// startWorkers starts workers for the queued checks. The caller holds g.mu.
+// startWorkers starts workers for the queued checks. The caller holds s.mu.
 func (s *Scheduler) startWorkers(now time.Duration) {
 	limit := baseWorkers
 	if s.running >= baseWorkers {
@@ -183,7 +183,7 @@ func (s *Scheduler) runWorker() {
 	}
 }
 
-// dequeue removes and returns the check at the head of the queue. If there is none, or g is closed,
+// dequeue removes and returns the check at the head of the queue. If there is none, or s is closed,
 // it returns nil and the worker must exit.
 func (s *Scheduler) dequeue() *Check {
 	s.mu.Lock()

@@ -121,21 +121,21 @@ const (
 func (p *grpcProbe) Probe(ctx context.Context, deadline time.Time) error {
 	x := newExchange(p.host, &p.config.HTTP, "POST", healthPath, deadline)
 	x.Request.Header.Add("Content-Type", "application/grpc")
-	content := appendRequest(nil, p.config.Service)
-	x.Request.Body = protocol.NewStringBody(string(content))
-	x.Request.ContentLength = int64(len(content))
+	body := appendRequest(nil, p.config.Service)
+	x.Request.Body = protocol.NewStringBody(string(body))
+	x.Request.ContentLength = int64(len(body))
 	return roundTrip(ctx, p.host, config.HTTP2, p.config.HTTP.Port, x, func() error {
 		if x.Response.Status != 200 {
 			return fmt.Errorf("status %d", x.Response.Status)
 		}
-		content, err := readAll(x.Response.Body)
+		body, err := readAll(x.Response.Body)
 		if err != nil {
 			return err
 		}
 		if code := protocol.GRPCStatus(&x.Response); code != 0 {
 			return fmt.Errorf("grpc-status %d", code)
 		}
-		return parseResponse(content)
+		return parseResponse(body)
 	})
 }
 
@@ -180,19 +180,19 @@ func parseResponse(b []byte) error {
 // readAll reads body to its end. It returns an error if the body fills its buffer of maxResponse
 // bytes.
 func readAll(body protocol.Body) ([]byte, error) {
-	content := make([]byte, maxResponse)
+	buf := make([]byte, maxResponse)
 	n := 0
 	for body != nil {
-		m, err := body.Read(content[n:])
+		m, err := body.Read(buf[n:])
 		n += m
 		switch {
 		case errors.Is(err, io.EOF):
-			return content[:n], nil
+			return buf[:n], nil
 		case err != nil:
 			return nil, err
-		case n == len(content):
+		case n == len(buf):
 			return nil, errors.New("the response is too long")
 		}
 	}
-	return content[:n], nil
+	return buf[:n], nil
 }

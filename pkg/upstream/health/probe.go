@@ -25,8 +25,8 @@ type Host interface {
 	Authority() string
 }
 
-// Connection serves the exchange of a check. Close ends it immediately. It is called once, from any
-// goroutine.
+// Connection serves the exchange of a check. Close closes the connection immediately; it is called
+// once, from any goroutine.
 type Connection interface {
 	protocol.Service
 	Close() error

@@ -23,6 +23,6 @@ func TestFlagsText(t *testing.T) {
 	}
 	var f Flags
 	if err := f.UnmarshalText([]byte("ejected, unknown")); err == nil || !strings.Contains(err.Error(), `"unknown"`) {
-		t.Errorf("UnmarshalText of an unknown name: %v", err)
+		t.Errorf("UnmarshalText of an unknown name: %v; want an error that names it", err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package hosthealth owns the health of one host: the reasons why it is not usable, and the backoff
-// and recovery probes after failed connects. The caller passes the time and random numbers, and
-// acts on the changes that the methods report.
+// Package hosthealth tracks the health of one host: the reasons why it is not usable, and the
+// backoff and recovery probes after failed connects. The caller passes the time and random numbers,
+// and acts on the changes that the methods report.
 package hosthealth
 
 import (
