@@ -79,7 +79,7 @@ type Detector struct {
 	mu           sync.Mutex
 	stats        []*Stats // guarded by mu; one for each host
 	ejectedCount int      // guarded by mu; number of ejected hosts
-	round        int      // guarded by mu; number of calls of SetHosts
+	hostsVersion int      // guarded by mu; number of calls of SetHosts
 	closed       bool     // guarded by mu
 }
 
@@ -112,7 +112,7 @@ func (d *Detector) SetHosts(hosts []Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	stats := make([]*Stats, len(hosts))
-	d.round++
+	d.hostsVersion++
 	d.ejectedCount = 0
 	for i, h := range hosts {
 		s := h.Stats().Load()
@@ -123,11 +123,11 @@ func (d *Detector) SetHosts(hosts []Host) {
 		if s.ejected {
 			d.ejectedCount++
 		}
-		s.round = d.round
+		s.hostsVersion = d.hostsVersion
 		stats[i] = s
 	}
 	for _, s := range d.stats {
-		if s.round != d.round { // the host was removed
+		if s.hostsVersion != d.hostsVersion { // the host was removed
 			s.host.Stats().CompareAndSwap(s, nil)
 		}
 	}
@@ -165,7 +165,7 @@ func (d *Detector) uneject(s *Stats) Change {
 	return Change{Host: s.host, HealthChanged: s.host.SetEjected(false)}
 }
 
-// ejectConsecutive handles a host with too many failures in a row.
+// ejectConsecutive ejects a host that had too many failures in a row. d.mu is not held.
 func (d *Detector) ejectConsecutive(s *Stats, reason Reason, enforce int) {
 	d.report(func() []Change {
 		d.mu.Lock()
@@ -174,8 +174,8 @@ func (d *Detector) ejectConsecutive(s *Stats, reason Reason, enforce int) {
 	}())
 }
 
-// eject ejects a host, unless it is ejected already, the maximum number of hosts is ejected, or the
-// random sample is not below enforce percent. d.mu is held.
+// eject ejects the host of s, unless it is ejected already or no longer observed, the maximum
+// number of hosts is ejected, or a random sample exceeds enforce percent. d.mu is held.
 func (d *Detector) eject(changes []Change, s *Stats, reason Reason, enforce int) []Change {
 	if s.ejected || d.closed || s.host.Stats().Load() != s || int(d.config.Random()%100) >= enforce { //nolint:gosec // below 100
 		return changes
@@ -206,8 +206,8 @@ func (d *Detector) maxEjections() int {
 	return n
 }
 
-// nextEjectionTime returns the duration of the next ejection without jitter. It grows with each
-// ejection, up to a limit.
+// nextEjectionTime returns the duration of the next ejection without jitter, and increments
+// backoffCount until the duration reaches its limit.
 func (s *Stats) nextEjectionTime(cfg *config.OutlierDetection) time.Duration {
 	limit := max(cfg.MaxEjectionTime, cfg.BaseEjectionTime)
 	if cfg.BaseEjectionTime*time.Duration(s.backoffCount) < limit {
@@ -232,7 +232,7 @@ func (s *Stats) CheckPassed() {
 	d.report(changes)
 }
 
-// report reports changes. d.mu is not held.
+// report calls OnChange with each change. d.mu is not held.
 func (d *Detector) report(changes []Change) {
 	for _, c := range changes {
 		d.config.OnChange(c)

@@ -15,21 +15,21 @@ func (s *sample) successRate() float64 {
 // ejectByRates ejects hosts by their rates in the interval that has ended. d.mu is held.
 func (d *Detector) ejectByRates(changes []Change) []Change {
 	cfg := d.config.OutlierDetection
-	responses := make([]sample, 0, len(d.stats))
-	var locals []sample
+	samples := make([]sample, 0, len(d.stats))
+	var localSamples []sample
 	for _, s := range d.stats {
 		requests, failures := s.externalOrigin.takeAndReset()
-		responses = append(responses, sample{s, requests, min(failures, requests)})
+		samples = append(samples, sample{s, requests, min(failures, requests)})
 		if cfg.SplitLocalOriginErrors {
 			requests, failures = s.localOrigin.takeAndReset()
-			locals = append(locals, sample{s, requests, min(failures, requests)})
+			localSamples = append(localSamples, sample{s, requests, min(failures, requests)})
 		}
 	}
-	changes = d.ejectBySuccessRate(changes, responses, bySuccessRate, cfg.SuccessRate.Enforce)
-	changes = d.ejectBySuccessRate(changes, locals, byLocalSuccessRate, cfg.EnforceLocalSuccessRate)
-	changes = d.ejectByFailurePercentage(changes, responses, byFailurePercentage, cfg.FailurePercentage.Enforce)
-	changes = d.ejectByFailurePercentage(changes, locals, byLocalFailurePercentage, cfg.EnforceLocalFailurePercentage)
-	return d.ejectByFailureMultiple(changes, responses)
+	changes = d.ejectBySuccessRate(changes, samples, bySuccessRate, cfg.SuccessRate.Enforce)
+	changes = d.ejectBySuccessRate(changes, localSamples, byLocalSuccessRate, cfg.EnforceLocalSuccessRate)
+	changes = d.ejectByFailurePercentage(changes, samples, byFailurePercentage, cfg.FailurePercentage.Enforce)
+	changes = d.ejectByFailurePercentage(changes, localSamples, byLocalFailurePercentage, cfg.EnforceLocalFailurePercentage)
+	return d.ejectByFailureMultiple(changes, samples)
 }
 
 // ejectBySuccessRate ejects hosts whose success rate is far below the mean.

@@ -30,7 +30,7 @@ type Stats struct {
 
 	ejections atomic.Uint64 // total
 
-	round        int           // guarded by Detector.mu; Detector.round of the last SetHosts that included the host
+	hostsVersion int           // guarded by Detector.mu; Detector.hostsVersion of the last SetHosts that included the host
 	ejected      bool          // guarded by Detector.mu
 	backoffCount int           // guarded by Detector.mu; ejections, minus one for each interval without an ejection
 	ejectedUntil time.Duration // guarded by Detector.mu; end of the ejection, in time of Config.Now
@@ -51,7 +51,7 @@ func (s *Stats) Ejections() uint64 { return s.ejections.Load() }
 // is true, which means that nothing will report the end of the exchange.
 func (s *Stats) RecordHead(status int, final bool) {
 	switch {
-	case s.isBad(status):
+	case s.isFailureStatus(status):
 		s.recordStatus(status, 1)
 	case final:
 		s.recordSuccess(1)
@@ -97,7 +97,7 @@ const minServerErrorStatus = 500
 // RecordExchanges counts n exchanges with the same result, whose last attempts were at the host.
 func (s *Stats) RecordExchanges(o Outcome, n int) {
 	switch {
-	case o.Status == 0 || s.isBad(o.Status): // RecordFailure or RecordHead has counted it
+	case o.Status == 0 || s.isFailureStatus(o.Status): // RecordFailure or RecordHead has counted it
 	case o.Reason == protocol.ReasonNone && o.isGRPC():
 		s.recordStatus(httpStatusOfGRPC(o.Code), n)
 	case o.Reason == protocol.ReasonNone:
@@ -109,8 +109,8 @@ func (s *Stats) RecordExchanges(o Outcome, n int) {
 	}
 }
 
-// isBad reports whether a status counts as a failure.
-func (s *Stats) isBad(status int) bool {
+// isFailureStatus reports whether a status counts as a failure.
+func (s *Stats) isFailureStatus(status int) bool {
 	if codes := s.detector.config.FailureStatuses; len(codes) > 0 {
 		return slices.Contains(codes, status)
 	}
@@ -149,13 +149,13 @@ func (s *Stats) recordSuccess(n int) {
 
 // recordStatus counts n responses with this status, or n failures that map to it.
 func (s *Stats) recordStatus(status, n int) {
-	if status < minServerErrorStatus && !s.isBad(status) {
+	if status < minServerErrorStatus && !s.isFailureStatus(status) {
 		s.recordSuccess(n)
 		return
 	}
 	s.recordReachable(n)
 	s.externalOrigin.requests.Add(uint64(n)) //nolint:gosec // a length
-	if s.isBad(status) {
+	if s.isFailureStatus(status) {
 		s.externalOrigin.failures.Add(uint64(n)) //nolint:gosec // a length
 	}
 	cfg := s.detector.config.OutlierDetection
