@@ -37,7 +37,7 @@ func (p *multiplexPool) closeIdle(d time.Duration) int {
 	var expired []*multiplexConn
 	p.mu.Lock()
 	for _, c := range p.activeConns() {
-		if c.idleFor < d || c.usedSinceSweep.Load() || c.load.Load() != 0 || len(p.activeConns()) == 1 && p.isWarm() {
+		if c.idleFor < d || c.usedSinceSweep.Load() || c.load.Load() != 0 || len(p.activeConns()) == 1 && p.staysWarm() {
 			continue
 		}
 		if p.closeToNew(c) {

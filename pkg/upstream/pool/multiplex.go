@@ -64,7 +64,7 @@ func (p *multiplexPool) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // Finish implements protocol.Finisher.
 func (p *multiplexPool) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
-	if p.handleResult(x, err) {
+	if p.recordResult(x, err) {
 		return x.RunBlocking(ctx, protocol.BlockingFunc(p.serveOnAnother))
 	}
 	return err
@@ -87,17 +87,17 @@ func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange,
 		if err != nil {
 			return &NotSentError{err}
 		}
-		if err = x.Serve(ctx, c.conn); !p.handleResult(x, err) {
+		if err = x.Serve(ctx, c.conn); !p.recordResult(x, err) {
 			return err
 		}
 	}
 	return &NotSentError{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s closed before the request was sent", maxConnAttempts, p.Address)}
 }
 
-// handleResult handles the result of an exchange on a connection, and reports whether the
-// connection had ended before the request was sent. Then the exchange counts as in flight at the
-// host once more and may use another connection.
-func (p *multiplexPool) handleResult(x *protocol.Exchange, err error) bool {
+// recordResult records the result of x on a connection. It reports whether to resend x: the
+// connection had ended before the request was sent, and the deadline has not passed. recordResult
+// then counts x as in flight at the host again.
+func (p *multiplexPool) recordResult(x *protocol.Exchange, err error) (resend bool) {
 	switch {
 	case err == nil:
 		p.recordAlive()
@@ -200,7 +200,7 @@ func (p *multiplexPool) enterLeastBusy() *multiplexConn {
 			return nil
 		}
 		if !c.conn.Usable(0) {
-			p.retire(c)
+			p.drainConn(c)
 			continue
 		}
 		if c.atStreamLimit() {
@@ -211,7 +211,7 @@ func (p *multiplexPool) enterLeastBusy() *multiplexConn {
 		}
 		ok, last := c.tryEnter()
 		if last {
-			p.retire(c)
+			p.drainConn(c)
 		}
 		if ok {
 			return c
@@ -265,7 +265,7 @@ func (p *multiplexPool) closeToNew(c *multiplexConn) bool {
 // has to wait for it. Like keepWarm, it evicts no connection of another host. p.mu is held.
 func (p *multiplexPool) openReplacement() {
 	if p.joinableConnect() == nil && len(p.activeConns()) < p.maxConns() {
-		_ = p.openAnother() // otherwise the next exchange opens it
+		_ = p.openAnother() // if that fails, the next exchange opens it
 	}
 }
 
@@ -278,9 +278,9 @@ func (p *multiplexPool) removeConn(c *multiplexConn) {
 	}
 }
 
-// retire closes c to new exchanges, discards c if it carries none, and keeps the pool warm. p.mu is
-// not held.
-func (p *multiplexPool) retire(c *multiplexConn) {
+// drainConn closes c to new exchanges, discards c if it carries none, and keeps the pool warm. p.mu
+// is not held.
+func (p *multiplexPool) drainConn(c *multiplexConn) {
 	p.mu.Lock()
 	mustDiscard := p.closeToNew(c)
 	p.keepWarm()
@@ -298,8 +298,8 @@ func Warm(p Pool) {
 	}
 }
 
-// isWarm reports whether the pool keeps a connection open ahead of exchanges.
-func (p *multiplexPool) isWarm() bool {
+// staysWarm reports whether the pool keeps a connection open ahead of exchanges.
+func (p *multiplexPool) staysWarm() bool {
 	cfg := p.Config.Load()
 	return cfg.Pool.WarmProtocol == p.Protocol && cfg.Pool.Mode == config.Multiplex && p.Breaker.Priority() == config.DefaultPriority
 }
@@ -315,7 +315,7 @@ func (p *multiplexPool) warm() {
 // evicts no connection of another host and does not overtake waiting connects: while
 // max_connections is reached, it opens none.
 func (p *multiplexPool) keepWarm() {
-	if len(p.activeConns()) > 0 || len(p.pendingConnects) > 0 || p.isClosed || !p.isWarm() {
+	if len(p.activeConns()) > 0 || len(p.pendingConnects) > 0 || p.isClosed || !p.staysWarm() {
 		return
 	}
 	if b := p.Breaker; b.TryAcquireSlot() {
@@ -432,7 +432,7 @@ func (p *multiplexPool) runSweep() {
 		} else {
 			c.idleFor += interval
 		}
-		expired := timeout > 0 && c.idleFor >= timeout && !(len(p.activeConns()) == 1 && p.isWarm())
+		expired := timeout > 0 && c.idleFor >= timeout && !(len(p.activeConns()) == 1 && p.staysWarm())
 		surplus := len(p.activeConns()) > limit && (c.streamLimiter == nil || c.load.Load() == 0)
 		if !expired && !surplus && c.maxRequests == p.maxRequestsPerConn() && p.isUsable(c.conn, c.idleFor) {
 			continue
@@ -448,7 +448,7 @@ func (p *multiplexPool) runSweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keepWarm()
-	p.rearm(!p.isClosed && (len(p.activeConns()) > 0 || p.isWarm()))
+	p.finishSweep(!p.isClosed && (len(p.activeConns()) > 0 || p.staysWarm()))
 }
 
 // Close implements Pool.

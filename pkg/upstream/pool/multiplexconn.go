@@ -29,7 +29,7 @@ type multiplexConn struct {
 const closedBias = 1 << 40
 
 // tryEnter counts one more exchange, unless c is closed to new exchanges or maxRequests is reached.
-// If last is true, no further exchange may begin on c, and the caller retires c.
+// If last is true, no further exchange may begin on c, and the caller calls drainConn.
 func (c *multiplexConn) tryEnter() (ok, last bool) {
 	for {
 		n := c.load.Load()
@@ -78,8 +78,8 @@ func (c *multiplexConn) atStreamLimit() bool {
 	return limit > 0 && c.load.Load() >= limit
 }
 
-// decrementLoad counts one exchange less, and reports whether the caller must discard c: it is
-// closed to new exchanges, and this was the last exchange.
+// decrementLoad removes one exchange from load, and reports whether the caller must discard c: c is
+// closed to new exchanges, and this was its last exchange.
 func (c *multiplexConn) decrementLoad() bool { return c.load.Add(-1) == -closedBias }
 
 // onReleased is called by the connection when an exchange has released it.
@@ -91,12 +91,12 @@ func (c *multiplexConn) onReleased(reusable bool) {
 		c.usedSinceSweep.Store(true)
 	}
 	if !reusable {
-		p.retire(c) // c still carries the exchange, so it is not discarded yet
+		p.drainConn(c) // c still carries the exchange, so it is not discarded yet
 	}
 	c.removeExchange()
 }
 
-// removeExchange removes an exchange from c that was released or not sent.
+// removeExchange removes from c an exchange that was released or not sent.
 func (c *multiplexConn) removeExchange() {
 	p := c.pool
 	if c.decrementLoad() {
@@ -106,7 +106,7 @@ func (c *multiplexConn) removeExchange() {
 	switch load := c.load.Load(); {
 	case load < 0: // c is closed to new exchanges
 	case load == 0 && p.Breaker.SlotsScarce():
-		p.retire(c)
+		p.drainConn(c)
 	case p.Breaker.SlotsAwaited() && len(p.activeConns()) > 1:
 		p.evictBusy(c)
 	}

@@ -20,11 +20,11 @@ type multiplexConnect struct {
 	// cancelWait ends the wait for a slot. Immutable.
 	cancelWait context.CancelFunc
 
-	unconditional bool           // immutable; dial even if no exchange waits
-	queued        bool           // guarded by the pool's mu; the connect has no slot yet
-	waiting       int            // guarded by the pool's mu; exchanges that wait for the connection
-	conn          *multiplexConn // guarded by the pool's mu until done
-	err           error          // guarded by the pool's mu until done
+	openAhead bool           // immutable; opened ahead of exchanges: dial even if none waits
+	queued    bool           // guarded by the pool's mu; the connect has no slot yet
+	waiting   int            // guarded by the pool's mu; exchanges that wait for the connection
+	conn      *multiplexConn // guarded by the pool's mu until done
+	err       error          // guarded by the pool's mu until done
 }
 
 // errMaxConnections says that a host without connections gets none because max_connections is
@@ -98,11 +98,11 @@ func (p *multiplexPool) joinableConnect() *multiplexConnect {
 	return nil
 }
 
-// startConnect starts to open a connection; slot reports that the caller has acquired a slot for
-// it. p.mu is held.
-func (p *multiplexPool) startConnect(slot bool) *multiplexConnect {
+// startConnect starts to open a connection. If hasSlot is true, the caller has acquired a slot for
+// the connection, which then opens ahead of exchanges. p.mu is held.
+func (p *multiplexPool) startConnect(hasSlot bool) *multiplexConnect {
 	ctx, cancel := context.WithCancel(p.Tasks.Context())
-	d := &multiplexConnect{done: make(chan struct{}), maxExchanges: p.maxRequestsPerConn(), cancelWait: cancel, unconditional: slot, queued: !slot}
+	d := &multiplexConnect{done: make(chan struct{}), maxExchanges: p.maxRequestsPerConn(), cancelWait: cancel, openAhead: hasSlot, queued: !hasSlot}
 	p.pendingConnects = append(p.pendingConnects, d)
 	p.hasPendingConnects.Store(true)
 	p.Tasks.Go(func() { p.runConnect(ctx, d) })
@@ -211,7 +211,7 @@ func (p *multiplexPool) openConn(ctx context.Context, d *multiplexConnect, c *mu
 func (p *multiplexPool) stillNeeded(d *multiplexConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d.unconditional || d.waiting > 0 {
+	if d.openAhead || d.waiting > 0 {
 		return true
 	}
 	p.removePending(d)

@@ -10,13 +10,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// namePool is a pool with separate connections for each host name that requests name, because TLS
-// requested or verified this name for the connection.
+// namePool is a pool with separate connections for each host name of requests, because the TLS
+// handshake of a connection requests or verifies one name.
 type namePool struct {
 	base                                         // open is not used: each subpool counts its connections
 	subpools[string, *nameEntry]                 // at most maxNames
 	mode                         config.PoolMode // immutable
-	requestName                  config.AutoSNI  // immutable
+	requestName                  config.AutoSNI  // immutable; where the host name of a request comes from
 	lruClock                     uint64          // guarded by mu; number of exchanges so far
 }
 
@@ -32,7 +32,7 @@ func (e *nameEntry) connPool() Pool { return e.pool }
 // the least recently used name.
 const maxNames = 64
 
-// newNamePool returns a namePool whose pools are of the kind that mode requires.
+// newNamePool returns a namePool whose subpools are of the type that mode requires.
 func newNamePool(b base, mode config.PoolMode, autoSNI config.AutoSNI, closed bool) *namePool {
 	return &namePool{base: b, subpools: subpools[string, *nameEntry]{entries: make(map[string]*nameEntry), isClosed: closed}, mode: mode, requestName: autoSNI}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
-// pingPongPool is a pool whose connections carry one exchange at a time. It uses the newest idle
-// connection first, which the host is least likely to have closed; surplus connections reach the
-// idle timeout. While no connection is idle, exchanges wait (pingpongconnect.go).
+// pingPongPool is a pool whose connections carry one exchange at a time. It uses the connection
+// that became idle last, which the host is least likely to have closed; surplus connections reach
+// the idle timeout. While no connection is idle, exchanges wait (pingpongconnect.go).
 type pingPongPool struct {
 	base
 
@@ -34,7 +34,7 @@ type pingPongPool struct {
 type pingPongConn struct {
 	pool      *pingPongPool // immutable
 	conn      Connection
-	useCount  int           // number of exchanges that it has carried
+	useCount  int           // number of exchanges that the connection has carried
 	idleSince time.Duration // when the connection became idle, by the set's clock
 }
 

@@ -260,7 +260,7 @@ func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled [
 	return canceled
 }
 
-// cancelConnect cancels d and returns its wait for a slot. p.mu is held.
+// cancelConnect cancels d and returns its Waiter, which may still be queued. p.mu is held.
 func (p *pingPongPool) cancelConnect(d *pingPongConnect) *breaker.Waiter {
 	p.removeConnect(d)
 	d.cancel()

@@ -1,4 +1,4 @@
-// Package pool owns the connections to one host that speak one protocol for one priority.
+// Package pool manages the connections to one host that speak one protocol for one priority.
 //
 // New returns a pool of one of these types, by the protocol and the configuration of the cluster:
 //
@@ -101,8 +101,8 @@ type Connector interface {
 	// attempt. Errors that are not Faults count as ConnectFailure. The connection calls released
 	// when it releases an exchange; reusable reports whether it can carry another exchange.
 	Connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (Connection, error)
-	// ForDownstream returns the Connector of connections that only one downstream connection uses;
-	// nil means that they belong to none.
+	// ForDownstream returns the Connector of connections that only the downstream connection of
+	// meta uses. meta is nil for exchanges without a downstream connection.
 	ForDownstream(meta *protocol.ConnMeta) Connector
 	// ForHostname returns the Connector of connections for requests to a host of that name.
 	// autoSNI says how to use the name.

@@ -230,7 +230,7 @@ func TestEnterLeastBusySkipsUnusableConn(t *testing.T) {
 				}
 				before := want.load.Load()
 				if got := p.enterLeastBusy(); got != want || want.load.Load() != before+1 {
-					t.Errorf("turn %d, unusable connection %d with %d exchanges: want the least busy usable connection", start, unusable, load)
+					t.Errorf("search start %d, unusable connection %d with %d exchanges: want the least busy usable connection", start, unusable, load)
 				}
 			}
 		}

@@ -9,14 +9,14 @@ import (
 // subpoolEntry holds a subpool and the state that its parent pool keeps for it.
 type subpoolEntry interface{ connPool() Pool }
 
-// subpools holds the pools of which a pool consists, by a key of the exchanges.
+// subpools holds the subpools of a bindPool or a namePool. The key of an exchange is its downstream
+// connection or its host name.
 type subpools[K comparable, P subpoolEntry] struct {
 	mu       sync.Mutex
 	entries  map[K]P // guarded by mu
 	isClosed bool    // guarded by mu
 }
 
-// pools returns the pools.
 func (p *subpools[K, P]) pools() []Pool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

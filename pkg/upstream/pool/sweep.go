@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A pool has a sweep timer only while it has connections that may expire. The interval is a quarter
-// of the idle timeout, so that an expired connection closes soon. maxSweepInterval bounds how long
-// a connection that its host has closed keeps a descriptor.
+// A pool arms its sweep timer only while it has connections that may expire or must keep one open.
+// The interval is a quarter of the idle timeout, so that an expired connection closes soon.
+// maxSweepInterval bounds how long a connection that its host has closed keeps a descriptor.
 const (
 	minSweepInterval = 10 * time.Millisecond
 	maxSweepInterval = 5 * time.Second
@@ -27,8 +27,8 @@ func (b *base) sweepInterval() time.Duration {
 	return min(max(timeout/4, minSweepInterval), maxSweepInterval)
 }
 
-// arm sets the timer for p, whose base is b, unless it is set. The pool's mu is held, as for rearm
-// and stopTimer.
+// arm sets the timer to sweep p, whose base is b, unless it is set. The caller holds the pool's mu,
+// here and for finishSweep and stopTimer.
 func (b *base) arm(p interface{ runSweep() }) {
 	s := &b.sweep
 	if s.armed {
@@ -43,9 +43,10 @@ func (b *base) arm(p interface{ runSweep() }) {
 	}
 }
 
-// rearm arms the timer again at the end of a sweep if connections remain.
-func (b *base) rearm(remaining bool) {
-	if remaining {
+// finishSweep ends a sweep: it sets the timer for the next one if again is true, otherwise it
+// disarms the timer.
+func (b *base) finishSweep(again bool) {
+	if again {
 		b.sweep.timer.Reset(b.sweepInterval())
 		return
 	}
@@ -56,7 +57,7 @@ func (b *base) rearm(remaining bool) {
 // stopTimer stops the timer. A running sweep does not arm it again.
 func (b *base) stopTimer() {
 	if b.sweep.armed && b.sweep.timer.Stop() {
-		b.rearm(false)
+		b.finishSweep(false)
 	}
 }
 
@@ -80,7 +81,7 @@ func (p *pingPongPool) runSweep() {
 	p.runRecovered(func() { p.checkIdle(now) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rearm(!p.isClosed && len(p.idle) > 0)
+	p.finishSweep(!p.isClosed && len(p.idle) > 0)
 }
 
 // removeExpired removes and returns the connections that reached the idle timeout.
@@ -101,8 +102,8 @@ func (p *pingPongPool) removeExpired(now time.Duration) []*pingPongConn {
 }
 
 // idleCheckDivisor is the number of batches into which checkIdle divides the idle connections.
-// Exchanges can use the connections outside the current batch. The number is bounded because each
-// removal moves the connections behind the batch.
+// Exchanges can use the connections outside the current batch. More batches would cost more: each
+// removal moves all connections behind the batch.
 const idleCheckDivisor = 16
 
 // checkIdle checks whether each connection that was idle at the given time is still usable. It
