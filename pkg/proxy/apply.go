@@ -82,8 +82,8 @@ func (s *Server) drainRemovedClusters(change *upstream.Change, clients *upstream
 		awaitPipelines(previous, grace)
 		<-earlierEnded
 		close(ended)
-		change.Retire()
-		s.upstreamTLS.closePrevious(clients)
+		change.DrainRemoved()
+		s.upstreamTLS.retire(clients)
 	})
 }
 

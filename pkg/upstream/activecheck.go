@@ -15,7 +15,7 @@ import (
 )
 
 // configureChecks starts the active checks and the outlier detection of the hosts according to cfg.
-// c.mu is held. Removed hosts stop their checks when they retire.
+// c.mu is held. Removed hosts stop their checks when they drain.
 func (c *Cluster) configureChecks(cfg *config.Cluster, hosts []*Host) {
 	for _, h := range hosts {
 		h.setActiveCheck(cfg.HealthCheck)
@@ -39,7 +39,7 @@ func (e *env) validateChecks(cfg *config.Cluster) error {
 	return nil
 }
 
-// codec returns the codec of the protocol of the checks, or nil if there is none.
+// codec returns the codec of the RPC protocol of heartbeat checks; nil for checks of other types.
 func (e *env) codec(cfg *config.HealthCheck) xprotocol.Codec {
 	return e.Codecs[config.Protocol(cfg.Protocol)] // a heartbeat check has the name of its protocol
 }
@@ -48,7 +48,7 @@ func (e *env) codec(cfg *config.HealthCheck) xprotocol.Codec {
 type activeCheck struct {
 	host   *Host               // immutable
 	config *config.HealthCheck // immutable
-	check  *health.Check       // guarded by host.mu; nil while it starts
+	check  *health.Check       // guarded by host.mu
 }
 
 // setActiveCheck starts active checks of the host according to cfg, or stops them if cfg is nil.
@@ -56,7 +56,7 @@ type activeCheck struct {
 func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	h.mu.Lock()
 	old := h.activeCheck
-	if h.retired || old == nil && cfg == nil || old != nil && old.config.Equal(cfg) {
+	if h.removed || old == nil && cfg == nil || old != nil && old.config.Equal(cfg) {
 		h.mu.Unlock()
 		return
 	}
@@ -78,7 +78,7 @@ func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	}
 }
 
-// stopChecks stops the active checks when the host retires. h.mu is held.
+// stopChecks stops the active checks when the host is removed. h.mu is held.
 func (h *Host) stopChecks() {
 	if h.activeCheck != nil {
 		h.activeCheck.check.Stop()
@@ -90,7 +90,7 @@ func (h *Host) stopChecks() {
 func (a *activeCheck) report(r health.Result) {
 	h := a.host
 	h.mu.Lock()
-	if h.activeCheck != a { // the checks were replaced, or the host has retired
+	if h.activeCheck != a { // the checks were replaced, or the host was removed
 		h.mu.Unlock()
 		return
 	}
@@ -116,13 +116,14 @@ func (a *activeCheck) report(r health.Result) {
 	}
 }
 
-// logChange counts a failed check, and logs a change; wasFailing is the previous state.
+// logChange counts a failed check, and logs when the host starts or stops failing its checks.
+// wasFailing reports whether the host failed its checks before r.
 func (a *activeCheck) logChange(r health.Result, wasFailing bool) {
 	h := a.host
 	c := h.cluster
 	if r.Err != nil {
 		if c.env.Meter != nil {
-			c.openRecorder() // there may have been no requests yet
+			c.openRecorder() // a cluster without requests has none yet
 		}
 		c.count(CheckFailed)
 	}
@@ -171,8 +172,8 @@ func (c checkTarget) Authority() string {
 	return c.host.address
 }
 
-// hostAtPort returns the host, or a copy that listens on another port and is not one of the
-// cluster's hosts.
+// hostAtPort returns the host if port is 0, otherwise a copy of the host with that port. The copy
+// is not one of the cluster's hosts.
 func (c checkTarget) hostAtPort(port uint16) (*Host, error) {
 	if port == 0 {
 		return c.host, nil

@@ -279,7 +279,7 @@ func (b *lockedBuffer) String() string {
 // thousand clusters with three hosts each use at most 8 MiB and no goroutines between checks.
 func TestChecksUseLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const clusters, most = 1000, 8 << 20
+		const clusters, maxBytes = 1000, 8 << 20
 		f := newStatusConnector()
 		s := newTestSet(t, nil, func(o *Options) { o.Connectors = map[config.Protocol]Connector{config.HTTP1: f} })
 		before, goroutines := heap(), runtime.NumGoroutine()
@@ -302,8 +302,8 @@ func TestChecksUseLittleMemory(t *testing.T) {
 		}
 		used := heap() - before
 		t.Logf("%d bytes for %d clusters with three hosts each: %d per host", used, clusters, used/clusters/3)
-		if used > most {
-			t.Errorf("%d clusters use %d bytes, want at most %d", clusters, used, most)
+		if used > maxBytes {
+			t.Errorf("%d clusters use %d bytes, want at most %d", clusters, used, maxBytes)
 		}
 		runtime.KeepAlive(s)
 	})

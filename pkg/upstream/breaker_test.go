@@ -56,7 +56,7 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 					for range 5 {
 						x, reason := beginWithPriority(c, other)
 						if reason != protocol.ReasonNone {
-							t.Fatalf("exchange of the other priority: %v", reason)
+							t.Fatalf("exchange of the other priority: %v; want no failure", reason)
 						}
 						others = append(others, x)
 					}
@@ -198,7 +198,7 @@ func TestNegativeLimitIsAlwaysReached(t *testing.T) {
 				}
 				x, reason := beginWithPriority(c, config.HighPriority)
 				if reason != protocol.ReasonNone {
-					t.Fatalf("exchange of the other priority: %v", reason)
+					t.Fatalf("exchange of the other priority: %v; want no failure", reason)
 				}
 				finish(x)
 				d := c.describe()

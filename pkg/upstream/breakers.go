@@ -40,7 +40,6 @@ func (c *Cluster) rejectedExchanges() (n uint64) {
 	return n
 }
 
-// countLimitReached counts that a limit was reached.
 func (c *Cluster) countLimitReached(p config.Priority, l metrics.Limit) {
 	r, ok := c.recorder.get()
 	if !ok {
@@ -62,7 +61,8 @@ func (c *Cluster) countLimitReached(p config.Priority, l metrics.Limit) {
 	r.LimitReached(p, e)
 }
 
-// evictIdleConn removes an idle connection from any of the pools of a priority.
+// evictIdleConn removes an idle connection from the pools of a priority of any host, or returns nil
+// if there is none.
 func (c *Cluster) evictIdleConn(p config.Priority) breaker.Evicted {
 	s := c.state.Load()
 	if s.originalDst != nil {

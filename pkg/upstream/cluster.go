@@ -27,8 +27,8 @@ type Cluster struct {
 	name  string // immutable
 	env   *env   // immutable
 	state atomic.Pointer[state]
-	// config is the last configuration, which stays when the cluster is removed. It is stored just
-	// before state. Connections outlive the cluster, and their exchanges end under it.
+	// config is the last configuration. It stays when the cluster is removed, because connections
+	// and their exchanges outlive the cluster and still need it. It is stored just before state.
 	config atomic.Pointer[config.Cluster]
 
 	breakers   [config.NumPriorities]breaker.Breaker
@@ -38,26 +38,27 @@ type Cluster struct {
 	drops           dropCounts
 	destOverflows   atomic.Uint64 // exchanges that were rejected because there are too many original destinations
 	resent          atomic.Uint64
-	latencyObserved atomic.Int64 // when a latency was last observed: ns of the set's clock
+	latencyObserved atomic.Int64 // time of the last observed latency: ns of the set's clock
 	onDemand        demand.Item  // use of the cluster, and the exchanges that wait for on-demand hosts
 
-	reported *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
+	reportedCounts *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 
 	mu      sync.Mutex        // for replacing state, opening and closing the recorder
 	outlier *outlierDetection // guarded by mu; nil: no outlier detection
 }
 
-// env holds what the clusters of a set share. Immutable.
+// env holds what the clusters of a set share.
 type env struct {
 	Options
 	checks       *health.Scheduler
 	hostRequests *demand.RequestQueue // clusters whose on-demand hosts were requested
 	selfConns    selfConns
-	loads        atomic.Pointer[LoadReporter] // nil: nothing collects load reports
+	loadReporter atomic.Pointer[LoadReporter] // nil: nothing collects load reports
 	tasks        *tasks.Group
 }
 
-// close waits for the tasks. Every pool is closed by then, so no timer is armed any more.
+// close ends the tasks and the checks, and waits for them. The caller has closed every pool, so
+// nothing arms a timer any more.
 func (e *env) close() {
 	e.tasks.Close()
 	e.checks.Close()
@@ -72,7 +73,7 @@ func (*env) random() uint64 { return rand.Uint64() }
 // Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.name }
 
-// Add accounts for exchanges that entered the cluster.
+// Add records exchanges that entered the cluster in its metrics.
 func (c *Cluster) Add(b metrics.Batch) { c.recorder.add(b) }
 
 // Config returns the active configuration, or nil if the cluster is not configured. The caller must
@@ -143,8 +144,8 @@ func (cp *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err e
 	return err
 }
 
-// remainingHosts sends an exchange to further hosts after the first, from the current state. A
-// removed cluster has none.
+// remainingHosts sends an exchange to further hosts after the first host could not be reached. The
+// hosts are those of the current state: a removed cluster has none.
 type remainingHosts struct {
 	*ClusterPicker
 	firstAttempt int   // index of the first attempt in x.Record.Attempts
@@ -167,9 +168,9 @@ func (r *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error 
 	}
 }
 
-// pickPool picks a host for x that no attempt from index first on used, and returns its connection
-// pool. The host then counts x as in flight until a connection releases x or the pool returns a
-// pool.NotSentError. If pickPool panics, nothing is counted.
+// pickPool picks a host for x that none of x.Record.Attempts[first:] used, and returns its
+// connection pool. The host then counts x as in flight until a connection releases x or the pool
+// returns a pool.NotSentError. If pickPool panics, nothing is counted.
 func (cp *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (pool.Pool, error) {
 	c := cp.Cluster
 	proto, err := cp.upstreamProtocol(s.config, x)
@@ -191,7 +192,7 @@ func (cp *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (po
 	if cp.OnHostSelected != nil {
 		cp.OnHostSelected(x, h)
 	}
-	h.load.Begin() // before attempts: an attempt that is counted and not in flight has ended
+	h.load.Begin() // before attempts.Add: readCounters takes a counted attempt not in flight as ended
 	h.attempts.Add(1)
 	return p, nil
 }
@@ -231,8 +232,9 @@ func (cp *ClusterPicker) finishAttempt(x *protocol.Exchange, err error) (tryNext
 	return false, notSent.Err
 }
 
-// admit returns the state to serve an exchange with. It counts nothing: an exchange is counted when
-// it waits for a connection or has one.
+// admit returns the state with which to serve an exchange. Errors are Faults: NoCluster, and
+// Overflow if max_connections allows no connections. The exchange is counted later, when it waits
+// for a connection or has one.
 func (c *Cluster) admit(p config.Priority) (*state, error) {
 	s := c.state.Load()
 	if s == nil || s.removed {

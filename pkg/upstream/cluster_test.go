@@ -56,7 +56,7 @@ func TestServeFaults(t *testing.T) {
 			}
 			x := wantFault(t, c, tt.want)
 			if x.Response.Status != 0 {
-				t.Errorf("status %d is set", x.Response.Status)
+				t.Errorf("status %d is set; want 0", x.Response.Status)
 			}
 			wantCounts(t, s, 0, 0, 0)
 		})
@@ -399,7 +399,7 @@ func TestDisconnectDuringConnectDoesNotMarkHostDown(t *testing.T) {
 				finish(x)
 			case protocol.ReasonDownstreamDisconnect:
 			default:
-				t.Errorf("Serve = %v", err)
+				t.Errorf("Serve = %v; want nil or a disconnect", err)
 			}
 			cancel()
 		}
@@ -543,7 +543,7 @@ func TestForwardReportsToOutlierDetection(t *testing.T) {
 					return nil, refused
 				})
 				if (err == nil) != (step == '+') {
-					t.Errorf("ForwardWithoutAddrs = %v at step %c", err, step)
+					t.Errorf("ForwardWithoutAddrs = %v at step %c; want an error unless the step is +", err, step)
 				}
 				cancel()
 			}

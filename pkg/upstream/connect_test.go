@@ -142,7 +142,7 @@ func (tc *poolCase) drop(e *cancelableExchange) {
 func TestCanceledExchangesDoNotDial(t *testing.T) {
 	const waves, each = 5, 100
 	eachPool(t, nil, func(t *testing.T, tc *poolCase, f *fakeMuxConnector, s *Set, c *Cluster) {
-		open := f.holdConnects(tc.host())
+		unblock := f.holdConnects(tc.host())
 		for range waves {
 			exchanges := tc.begin(t, c, each)
 			if got := c.breakers[0].Counts().Pending; got != each {
@@ -168,7 +168,7 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 		if dials := len(f.dialed()); !tc.perDownstream && dials > tc.maxConns {
 			t.Errorf("%d canceled exchanges caused %d connects, want at most %d", waves*each, dials, tc.maxConns)
 		}
-		open()
+		unblock()
 		synctest.Wait()
 		idle := f.open()
 		if idle > tc.maxConns {
@@ -225,14 +225,14 @@ func TestCanceledOnArrivalDoesNotDial(t *testing.T) {
 // TestConnectsAreBounded verifies that at most Pool.MaxConnecting connects run concurrently for
 // many pending exchanges, and that all are served when the host accepts.
 func TestConnectsAreBounded(t *testing.T) {
-	const many, limit = 200, 7
+	const exchangeCount, limit = 200, 7
 	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting = limit }, func(t *testing.T, tc *poolCase, f *fakeMuxConnector, s *Set, c *Cluster) {
-		open := f.holdConnects(tc.host())
-		list := tc.begin(t, c, many)
+		unblock := f.holdConnects(tc.host())
+		list := tc.begin(t, c, exchangeCount)
 		if dials := len(f.dialed()); dials > limit || dials == 0 {
 			t.Errorf("%d concurrent connects, want 1 to %d", dials, limit)
 		}
-		open()
+		unblock()
 		for i, e := range list {
 			if reason := <-e.done; reason != protocol.ReasonNone {
 				t.Fatalf("exchange %d ended with %v, want success", i, reason)
@@ -258,14 +258,14 @@ func TestPendingExchangesAreServedInOrder(t *testing.T) {
 		apply(t, s, cfg)
 		defer s.Close()
 		c := s.Get(cfg.Name)
-		open := f.holdConnects("a")
+		unblock := f.holdConnects("a")
 		list := tc.begin(t, c, 10)
 		for _, i := range []int{0, 3, 4} {
 			tc.drop(list[i])
 			<-list[i].done
 		}
 		synctest.Wait()
-		open()
+		unblock()
 		synctest.Wait()
 		served := func() (indexes []int) {
 			for i, e := range list {
@@ -302,8 +302,8 @@ func TestPendingExchangesAreServedInOrder(t *testing.T) {
 // arrived before it, and of all exchanges while no connection to the host is open.
 func TestFailedConnectEndsWaits(t *testing.T) {
 	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting, c.ConnectTimeout = 4, 3*time.Second }, func(t *testing.T, tc *poolCase, f *fakeMuxConnector, s *Set, c *Cluster) {
-		open := f.holdConnects(tc.host()) // until connect_timeout
-		defer open()
+		unblock := f.holdConnects(tc.host()) // until connect_timeout
+		defer unblock()
 		start := time.Now()
 		list := tc.begin(t, c, 50)
 		for i, e := range list {
@@ -390,21 +390,21 @@ func TestFailedConnectFailsOnlyEarlierExchanges(t *testing.T) {
 // for forwarded connections of tcp_proxy.
 func TestForwardedConnectsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const many, limit = 100, 7
+		const connCount, limit = 100, 7
 		cfg := cluster("db", "a")
 		cfg.Pool.MaxConnecting = limit
-		cfg.CircuitBreakers.MaxPendingRequests = many
+		cfg.CircuitBreakers.MaxPendingRequests = connCount
 		s, c := newTestCluster(t, newFakeConnector(), cfg)
 		defer s.Close()
-		open := make(chan struct{})
-		started := make(chan int, many+1)
+		unblock := make(chan struct{})
+		started := make(chan int, connCount+1)
 		serve := func(ctx context.Context) chan error {
 			done := make(chan error, 1)
 			go func() {
 				done <- c.ForwardWithoutAddrs(ctx, 1, func(ctx context.Context, _ *Host, _ time.Time) (func() error, error) {
 					started <- 1
 					select {
-					case <-open:
+					case <-unblock:
 						return func() error { return nil }, nil
 					case <-ctx.Done():
 						return nil, protocol.NewFault(protocol.ReasonDownstreamDisconnect, ctx.Err())
@@ -416,10 +416,10 @@ func TestForwardedConnectsAreBounded(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		var canceled, served []chan error
-		for range many / 2 {
+		for range connCount / 2 {
 			canceled = append(canceled, serve(ctx))
 		}
-		for range many / 2 {
+		for range connCount / 2 {
 			served = append(served, serve(context.Background()))
 		}
 		if err := <-serve(context.Background()); protocol.ReasonOf(err) != protocol.Overflow {
@@ -436,9 +436,9 @@ func TestForwardedConnectsAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		if dialed := len(started); dialed != 2*limit {
-			t.Errorf("%d connects after %d connections were canceled, want %d", dialed, many/2, 2*limit)
+			t.Errorf("%d connects after %d connections were canceled, want %d", dialed, connCount/2, 2*limit)
 		}
-		close(open)
+		close(unblock)
 		for _, done := range served {
 			if err := <-done; err != nil {
 				t.Error(err)

@@ -22,7 +22,7 @@ type ClusterStatus struct {
 	Breakers     []BreakerStatus    `json:"circuit_breakers,omitempty"` // the limits that are set
 	Resent       uint64             `json:"resent_total"`               // requests that were sent again because the connection was stale
 	Dropped      map[string]uint64  `json:"dropped_total,omitempty"`    // exchanges by category of drop_overload
-	Panic        bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is ignored
+	Panic        bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that their health is ignored
 	Subsets      int                `json:"subsets,omitempty"`
 	Names        []NameStatus       `json:"names,omitempty"`        // names that resolve to the hosts
 	Unsubscribed bool               `json:"unsubscribed,omitempty"` // the hosts are on demand and not subscribed

@@ -82,7 +82,7 @@ func TestDrainingHostFinishesItsExchanges(t *testing.T) {
 	}
 	wantFault(t, c, protocol.NoHealthyHost)
 	if d := host.describe(); d.Health != HealthDown || d.DownReasons != hosthealth.ReportedDraining {
-		t.Errorf("host status = %s, %s", d.Health, d.DownReasons)
+		t.Errorf("host status = %s, %s; want down, reported draining", d.Health, d.DownReasons)
 	}
 	finish(x)
 	apply(t, s, clusterWithHealth(config.RoundRobin, 0, 0))
@@ -104,7 +104,7 @@ func TestResponsesDoNotClearReportedHealth(t *testing.T) {
 	}
 	apply(t, s, clusterWithHealth(config.RoundRobin, 0, 1))
 	if h.health.Up() || h.health.Has(hosthealth.ReportedUnhealthy) {
-		t.Errorf("flags of a draining host = %v", h.health.Flags())
+		t.Errorf("flags of a draining host = %v; want down without ReportedUnhealthy", h.health.Flags())
 	}
 	c.markDown(0)
 	apply(t, s, clusterWithHealth(config.RoundRobin, 0, 0))

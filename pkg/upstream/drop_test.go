@@ -46,7 +46,7 @@ func TestDropOverload(t *testing.T) {
 				}
 			}
 			if counted != dropped || len(c.DropOverloadCounts()) != len(tt.want) {
-				t.Errorf("%d exchanges were rejected, DropOverloadCounts = %v", dropped, c.DropOverloadCounts())
+				t.Errorf("%d exchanges were rejected, DropOverloadCounts = %v; want equal counts and one entry per category", dropped, c.DropOverloadCounts())
 			}
 			if got := c.InFlight(); got != 0 {
 				t.Errorf("%d exchanges are in flight, want 0", got)

@@ -25,7 +25,7 @@ type fakeConnector struct {
 	hangs   map[string]bool // guarded by mu; connects hang until their deadline
 	dials   []string        // guarded by mu
 	conns   []*fakeConn     // guarded by mu; every connection ever opened
-	respond func(w *fakeConn, x *protocol.Exchange) error
+	respond func(conn *fakeConn, x *protocol.Exchange) error
 }
 
 func newFakeConnector() *fakeConnector {
@@ -198,7 +198,7 @@ func apply(t testing.TB, s *Set, clusters ...*config.Cluster) {
 		t.Fatal(err)
 	}
 	change.Commit()
-	change.Retire()
+	change.DrainRemoved()
 }
 
 // newTestCluster returns a set with one cluster, and the cluster.
@@ -322,7 +322,7 @@ type fakeMuxConnector struct {
 	fakeConnector
 	connectGates map[string]chan struct{} // guarded by mu; connects wait until the channel is closed
 	opened       []*fakeMuxConn           // guarded by mu; every connection ever opened
-	respond      func(k *fakeMuxConn, x *protocol.Exchange) error
+	respond      func(conn *fakeMuxConn, x *protocol.Exchange) error
 	maxStreams   int64 // concurrent exchanges that a host allows on a connection; 0: no reported limit
 
 	connecting, maxConnecting int // guarded by mu; current and maximum number of concurrent connects
@@ -386,7 +386,7 @@ func (f *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.T
 }
 
 // holdConnects blocks connects to host until the returned function is called.
-func (f *fakeMuxConnector) holdConnects(host string) (open func()) {
+func (f *fakeMuxConnector) holdConnects(host string) (unblock func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	gate := make(chan struct{})

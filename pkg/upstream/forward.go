@@ -20,8 +20,8 @@ type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (
 // given number of attempts. It returns any other error unchanged.
 //
 // A downstream connection is pending until it has a connection to a host: it waits while as many
-// connections to the host are being opened as Pool.MaxConnecting allows. If ctx ends before its
-// turn, ForwardConn opens no connection.
+// connections to the host are being opened as Pool.MaxConnecting allows. If ctx ends during this
+// wait, ForwardConn opens no connection.
 //
 // Its own errors are Faults: NoCluster, Dropped, ReasonOnDemandTimeout, NoHealthyHost, and Overflow
 // if max_connections, max_pending_requests or max_requests is reached, because ForwardConn does not
@@ -56,8 +56,9 @@ func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int
 	return h.relay(relay)
 }
 
-// connectRelay calls connect for one host after another until it succeeds. The downstream
-// connection is pending meanwhile. It is active already, so max_requests is not checked again.
+// connectRelay calls connect for one host after another until connect succeeds. The downstream
+// connection is pending meanwhile. The caller has called AddActive for it, so connectRelay does not
+// check max_requests again.
 func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, addrs ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, relay func() error, err error) {
 	if err := b.EnterPendingActive(); err != nil {
 		return nil, nil, err

@@ -13,9 +13,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// Host is one address of a cluster. The address is its identity: health, connections and counts
-// stay when its weight, hostname or metadata change, and end when no host of that address is left
-// in the cluster. Safe for concurrent use.
+// Host is one address of a cluster. Its health, connections and counts stay when its weight,
+// hostname or metadata change. They end when the address leaves the cluster, or when the TLS or
+// PROXY header configuration of its connections changes. Safe for concurrent use.
 type Host struct {
 	cluster       *Cluster // immutable
 	address       string   // immutable
@@ -45,10 +45,10 @@ type Host struct {
 
 	pools atomic.Pointer[poolNode] // one for each protocol and priority in use, linked by poolNode.next
 
-	reported *counts // owned by the LoadReporter: counts that were reported; nil: none
+	reportedCounts *counts // owned by the LoadReporter: counts that were reported; nil: none
 
 	mu          sync.Mutex   // for changing pools, opening and closing the recorder
-	retired     bool         // guarded by mu: new pools start closed
+	removed     bool         // guarded by mu; the host has left the cluster: new pools start closed
 	activeCheck *activeCheck // guarded by mu; nil: there are no active checks
 }
 
@@ -73,7 +73,8 @@ func (h *Host) Config() *config.Host { return h.entry.Load() }
 // InFlight returns the number of exchanges in flight at the host.
 func (h *Host) InFlight() int64 { return h.load.InFlight() }
 
-// Add accounts for exchanges whose responses, or failures, came from the host.
+// Add records exchanges whose responses or failures came from the host, in its metrics and its
+// outlier statistics.
 func (h *Host) Add(b metrics.Batch) {
 	h.recorder.add(b)
 	h.recordOutcome(outlier.Outcome{
@@ -86,24 +87,24 @@ func (h *Host) Add(b metrics.Batch) {
 
 // openRecorder opens the recorder of the host. h.mu is held.
 func (h *Host) openRecorder() {
-	if meter := h.cluster.env.Meter; meter != nil && !h.retired && !h.isOriginalDst {
+	if meter := h.cluster.env.Meter; meter != nil && !h.removed && !h.isOriginalDst {
 		h.recorder.open(func() Recorder { return meter.Host(h.cluster.name, h.address) })
 	}
 }
 
-// retire closes idle connections of the host now, and those in use when their exchange ends.
-// Exchanges that picked the host before are still served.
-func (h *Host) retire() {
+// drain closes idle connections of the host now, and those in use when their exchange ends.
+// Exchanges that have already picked the host are still served.
+func (h *Host) drain() {
 	h.mu.Lock()
-	h.retired = true
+	h.removed = true
 	h.recorder.close()
 	h.stopChecks()
 	first := h.pools.Load()
 	h.mu.Unlock()
-	if loads := h.cluster.env.loads.Load(); loads != nil {
-		loads.hostRemoved(h)
+	if l := h.cluster.env.loadReporter.Load(); l != nil {
+		l.hostRemoved(h)
 	}
-	for loads := first; loads != nil; loads = loads.next {
-		loads.pool.Close()
+	for n := first; n != nil; n = n.next {
+		n.pool.Close()
 	}
 }

@@ -68,7 +68,7 @@ func (h *Host) replacePool(connector Connector, proto config.Protocol, mode conf
 		Load:      &h.load,
 		Observer:  poolObserver{h},
 		Tasks:     h.cluster.env.tasks,
-	}, mode, h.retired)
+	}, mode, h.removed)
 	h.pools.Store(&poolNode{proto, priority, mode, p, others})
 	return p, old
 }

@@ -31,14 +31,15 @@ type ruleHostSet struct {
 	next    *ruleHostSet // with the same hash
 }
 
-// Bounds of the host sets that rules select in a cluster. An exchange that exceeds a bound drops
-// all of these sets; later exchanges create those that they need.
+// Bounds of the host sets that rules select in a cluster. An exchange whose new set would exceed a
+// bound drops all other sets; later exchanges create those that they need.
 const (
 	maxRuleHostSets    = 256
-	maxRuleMemberships = 1 << 18 // hosts in all of them
+	maxRuleMemberships = 1 << 18 // sum of the hosts of these sets
 )
 
-// newHostSetRules returns the rules for exchanges with these labels; nil: there are none.
+// newHostSetRules returns the rules for a hostSet whose subset has these labels, or nil if the
+// cluster has no rules.
 func newHostSetRules(rules config.HostRules, labels map[string]string) *hostSetRules {
 	if rules == nil {
 		return nil
@@ -51,7 +52,6 @@ func newHostSetRules(rules config.HostRules, labels map[string]string) *hostSetR
 	return r
 }
 
-// hashHostSet returns the hash of a set.
 func hashHostSet(set config.HostSet) (sum uint64) {
 	for _, word := range set {
 		sum = hash.Mix(sum*3 + word)
@@ -59,7 +59,7 @@ func hashHostSet(set config.HostSet) (sum uint64) {
 	return sum
 }
 
-// find returns the hostSet of a set, or nil if there is none.
+// find returns the hostSet of the allowed hosts, or nil if no exchange has created it yet.
 func (r *hostSetRules) find(allowed config.HostSet) *hostSet {
 	sets := r.ruleSets.Load()
 	if sets == nil {
@@ -105,7 +105,7 @@ func (c *Cluster) makeRuleHostSet(s *state, hs *hostSet, allowed config.HostSet)
 	})
 	selected.replan()
 	if c.state.Load() != s {
-		return selected // for this exchange only: later ones use another state
+		return selected // for this exchange only: later exchanges use another state
 	}
 	if s.ruleSetCount++; s.ruleSetCount > maxRuleHostSets || s.ruleMembershipCount+len(memberships) > maxRuleMemberships {
 		s.dropRuleHostSets()
@@ -120,7 +120,7 @@ func (c *Cluster) makeRuleHostSet(s *state, hs *hostSet, allowed config.HostSet)
 	return selected
 }
 
-// add adds a ruleHostSet. Cluster.mu is held.
+// add makes find return n.set for n.allowed. Cluster.mu is held.
 func (r *hostSetRules) add(n *ruleHostSet) {
 	updated := make(map[uint64]*ruleHostSet)
 	if sets := r.ruleSets.Load(); sets != nil {
@@ -135,7 +135,7 @@ func (r *hostSetRules) add(n *ruleHostSet) {
 // dropRuleHostSets drops the host sets of rules. Exchanges that have found one keep using it.
 // Cluster.mu is held.
 func (s *state) dropRuleHostSets() {
-	s.ruleSetCount, s.ruleMembershipCount = 1, 0
+	s.ruleSetCount, s.ruleMembershipCount = 1, 0 // makeRuleHostSet adds its new set
 	drop := func(hs *hostSet) {
 		if hs.rules != nil {
 			hs.rules.ruleSets.Store(nil)

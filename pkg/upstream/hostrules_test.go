@@ -113,12 +113,12 @@ func TestRuleHostSetsHaveTheirOwnHealth(t *testing.T) {
 	cfg.HostRules = digitRules{9}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for _, step := range []struct {
-		down        []int
-		want, other string // hosts of requests to "0 4 5", and to "8"
+		down           []int
+		want045, want8 string // hosts of requests to "0 4 5", and to "8"
 	}{{nil, "0", "8"}, {[]int{0}, "4 5", "8"}, {[]int{4}, "5", "8"}} {
 		c.markDown(step.down...)
-		if got, other := chosenHosts(c, "0 4 5", nil), chosenHosts(c, "8", nil); got != step.want || other != step.other {
-			t.Errorf("with the hosts %v down, requests use %q and %q, want %q and %q", step.down, got, other, step.want, step.other)
+		if got045, got8 := chosenHosts(c, "0 4 5", nil), chosenHosts(c, "8", nil); got045 != step.want045 || got8 != step.want8 {
+			t.Errorf("with the hosts %v down, requests use %q and %q, want %q and %q", step.down, got045, got8, step.want045, step.want8)
 		}
 	}
 }
@@ -159,11 +159,11 @@ func TestRuleHostSetsAreBounded(t *testing.T) {
 		x.Request.Header.Add("to", strings.Join(to, " "))
 		h, err := (&ClusterPicker{Cluster: c}).pickHost(c.state.Load(), x, 0)
 		if err != nil || !slices.Contains(to, h.Name()) {
-			t.Fatalf("request to %v: %v, %v", to, h, err)
+			t.Fatalf("request to %v: %v, %v; want one of these hosts", to, h, err)
 		}
 		hostSets, memberships := count()
 		if maxSets = max(maxSets, hostSets); hostSets > maxRuleHostSets || memberships > hostSets*hosts {
-			t.Fatalf("after %d requests there are %d host sets with %d hosts in total", mask, hostSets, memberships)
+			t.Fatalf("after %d requests there are %d host sets with %d hosts in total; want at most %d and %d", mask, hostSets, memberships, maxRuleHostSets, hostSets*hosts)
 		}
 	}
 	if maxSets != maxRuleHostSets {
@@ -218,7 +218,7 @@ func TestRulesDuringHostChanges(t *testing.T) {
 				return
 			}
 			change.Commit()
-			change.Retire()
+			change.DrainRemoved()
 			c.markDown(i % 4)
 		}
 	}()
@@ -231,7 +231,7 @@ func TestRulesDuringHostChanges(t *testing.T) {
 		x := &protocol.Exchange{}
 		x.Request.Header.Add("to", fmt.Sprintf("%d %d", i%4, i/4%4))
 		if h, err := (&ClusterPicker{Cluster: c}).pickHost(c.state.Load(), x, 0); err != nil || h.Name() != strconv.Itoa(i%4) && h.Name() != strconv.Itoa(i/4%4) {
-			t.Fatalf("request to %d and %d: %v, %v", i%4, i/4%4, h, err)
+			t.Fatalf("request to %d and %d: %v, %v; want one of the two", i%4, i/4%4, h, err)
 		}
 	}
 }

@@ -15,9 +15,9 @@ import (
 //
 //	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
-// Its members never change. A share.Plan holds the share of each level and locality. It is replaced
-// when the health of a host changes; exchanges only read it. Hosts of weight 0 are in no set. The
-// zero value has no hosts.
+// The hosts of a set never change. A share.Plan holds the share of each level and locality. A new
+// Plan replaces it when the health of a host changes; exchanges only read it. Hosts of weight 0 are
+// in no set. The zero value has no hosts.
 type hostSet struct {
 	*hostSetBuilder
 	levels []priorityLevel // immutable; sorted by priority, most preferred first; none is empty
@@ -30,7 +30,7 @@ type hostSet struct {
 	primary bool // most exchanges use this set: its panic is logged
 
 	mu     sync.Mutex    // held while the plan is replaced
-	counts []share.Level // of levels; the counts of healthy hosts are guarded by mu
+	counts []share.Level // hosts of each of levels; the counts of healthy hosts are guarded by mu
 }
 
 // priorityLevel holds the hosts of one priority.
@@ -67,8 +67,8 @@ type hostSetBuilder struct {
 	slowStart bool // slow start applies: some picks skip new hosts
 }
 
-// newHostSetBuilder returns the hostSetBuilder of hosts. The cluster's mu is held, as for
-// assignMemberships.
+// newHostSetBuilder returns the hostSetBuilder of hosts. The caller holds the cluster's mu, here
+// and for assignMemberships.
 func newHostSetBuilder(e *env, cfg *config.Cluster, hosts []*Host) *hostSetBuilder {
 	for i, h := range hosts {
 		h.index = i
@@ -79,7 +79,6 @@ func newHostSetBuilder(e *env, cfg *config.Cluster, hosts []*Host) *hostSetBuild
 	return b
 }
 
-// allIndexes returns the indexes of all hosts.
 func allIndexes(hosts []*Host) []int32 {
 	list := make([]int32, len(hosts))
 	for i := range list {
@@ -271,13 +270,12 @@ func (hs *hostSet) logPanicMode(inPanic bool) {
 	}
 }
 
-// buildBalancers builds the balancers that the first exchanges will use. Other balancers are built
-// at their first use, because most of thousands of subsets may never be used. Balancers with hash
-// tables are large and also wait for their first use, unless hashUsed reports that exchanges used
-// those of the previous state.
-func (hs *hostSet) buildBalancers(hashUsed bool) {
+// buildBalancers builds the balancers of the set that most exchanges use. Other sets build theirs
+// on first use, because most of thousands of subsets may never be used. Hash tables are large, so
+// buildBalancers leaves them to the first use too, unless the previous state has built its tables.
+func (hs *hostSet) buildBalancers(hashTablesBuilt bool) {
 	hs.primary = true
-	if hs.usesHash && !hashUsed {
+	if hs.usesHash && !hashTablesBuilt {
 		return
 	}
 	for i := range hs.levels {
@@ -307,12 +305,12 @@ func (hs *hostSet) pickIndex(lg *localityGroup, key balance.Key) int {
 }
 
 func (hs *hostSet) buildBalancer(lg *localityGroup) {
-	peers := make([]balance.Peer, len(lg.hosts))
+	hosts := make([]balance.Host, len(lg.hosts))
 	for i, h := range lg.hosts {
-		peers[i] = balance.Peer{Name: h.address, Weight: h.Config().Weight, Load: &h.load}
+		hosts[i] = balance.Host{Name: h.address, Weight: h.Config().Weight, Load: &h.load}
 	}
 	cfg := hs.config
-	lg.balancer = hs.env.Policies[cfg.LBPolicy](peers, balance.Options{
+	lg.balancer = hs.env.Policies[cfg.LBPolicy](hosts, balance.Options{
 		ChoiceCount:       cfg.ChoiceCount,
 		ActiveRequestBias: cfg.ActiveRequestBias,
 		MinRingSize:       cfg.MinRingSize,

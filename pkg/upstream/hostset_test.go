@@ -133,7 +133,7 @@ func TestDownHostsDoNotSkewShares(t *testing.T) {
 				counts := pickCounts(c, picks)
 				mean := float64(picks) / float64(hosts-down)
 				if first := float64(counts[strconv.Itoa(down)]); first > 1.7*mean || first < 0.5*mean {
-					t.Errorf("the first host that is up got %.0f exchanges, the mean is %.0f", first, mean)
+					t.Errorf("the first host that is up got %.0f exchanges, the mean is %.0f; want between 0.5 and 1.7 times the mean", first, mean)
 				}
 				wantShare(t, counts, indexRange(0, down), 0)
 			})
@@ -371,7 +371,7 @@ func TestHashSelectsLevelAndLocality(t *testing.T) {
 			}
 		}
 		if len(used) < 20 {
-			t.Errorf("%s: 2000 hashes use only %d hosts", policy, len(used))
+			t.Errorf("%s: 2000 hashes use only %d hosts, want at least 20", policy, len(used))
 		}
 	}
 }
@@ -422,7 +422,7 @@ func TestPeakEWMAAvoidsSlowHosts(t *testing.T) {
 			}
 		}
 		if slow > 2 {
-			t.Errorf("the host that responds after a second got %d of 100 requests", slow)
+			t.Errorf("the host that responds after a second got %d of 100 requests, want at most 2", slow)
 		}
 	})
 }
@@ -481,7 +481,7 @@ func TestPanicIsLoggedOnce(t *testing.T) {
 	c := s.Get("web")
 	c.markDown(0, 1, 2)
 	if status := c.describe(); status.Panic || log.Len() > 0 {
-		t.Errorf("with a healthy second priority: panic = %v; log %s", status.Panic, &log)
+		t.Errorf("with a healthy second priority: panic = %v; log %s; want no panic and an empty log", status.Panic, &log)
 	}
 	c.markDown(3)
 	c.markUp(0)
@@ -492,7 +492,7 @@ func TestPanicIsLoggedOnce(t *testing.T) {
 	}
 	begin, end, _ := strings.Cut(log.String(), "\n")
 	if !strings.Contains(begin, "level=WARN") || !strings.Contains(begin, "cluster=web") || !strings.Contains(end, "no longer in panic") {
-		t.Errorf("log\n%s", &log)
+		t.Errorf("log of the start and the end of panic, want a warning and \"no longer in panic\":\n%s", &log)
 	}
 }
 
@@ -502,7 +502,7 @@ func TestDescribeHostLocality(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	status := c.describe()
 	if h := status.Hosts[3]; h.Priority != 2 || h.Locality != "r/z/s" || status.Hosts[0].Locality != "" {
-		t.Errorf("hosts = %+v and %+v", status.Hosts[0], h)
+		t.Errorf("hosts = %+v and %+v; want locality \"\" and priority 2 with locality r/z/s", status.Hosts[0], h)
 	}
 	if status.Subsets != 3 {
 		t.Errorf("%d subsets, want 3", status.Subsets)

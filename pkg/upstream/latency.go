@@ -33,7 +33,7 @@ func (h *Host) observeLatency(x *protocol.Exchange, err error) {
 	h.load.Observe(now, elapsed)
 }
 
-// lastObserved returns the clock by which balancers compare observations: the time of the last one.
-// It is precise enough while requests are served, and is much cheaper than reading the clock for
-// each pick.
+// lastObserved returns the time of the last observed latency in the cluster. Balancers use it as
+// their clock: it is precise enough while requests are served, and much cheaper than reading the
+// clock for each pick.
 func (c *Cluster) lastObserved() time.Duration { return time.Duration(c.latencyObserved.Load()) }

@@ -78,9 +78,9 @@ func (l *HostLease) Host() *Host { return l.host }
 // Usable reports whether the host is healthy and still belongs to its cluster.
 func (l *HostLease) Usable() bool {
 	l.host.mu.Lock()
-	retired := l.host.retired
+	removed := l.host.removed
 	l.host.mu.Unlock()
-	return !retired && l.host.health.Up()
+	return !removed && l.host.health.Up()
 }
 
 // Report records the result of traffic with the host: nil means that a datagram arrived from it; an

@@ -39,7 +39,7 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 						queued = queueMany(c, test.queued, time.Minute)
 						synctest.Wait()
 					}
-					point := "Reached"
+					point := "LimitReached"
 					f.point.Store(&point)
 					ctx, cancel := context.WithTimeout(other, time.Second)
 					other.Context = ctx
@@ -69,7 +69,7 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 					defer third.end()
 					for range 3 {
 						if err := f.serve(c, third); err != nil {
-							t.Errorf("next exchange: %v", err)
+							t.Errorf("next exchange: %v; want no error", err)
 						}
 					}
 				})
@@ -93,7 +93,7 @@ func TestPanicInLimitReachedRejectsRetry(t *testing.T) {
 	if !b.BeginRetry() {
 		t.Fatal("the first retry was rejected")
 	}
-	point := "Reached"
+	point := "LimitReached"
 	f.point.Store(&point)
 	var err error
 	func() {

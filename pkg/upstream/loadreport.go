@@ -12,37 +12,37 @@ import (
 
 // LoadReporter reports the load of the hosts of clusters, from one report to the next. Reports are
 // differences of counters that hosts maintain anyway, so exchanges cost nothing more. Each count is
-// reported once. A later report includes the counts of hosts that have left the configuration. One
+// reported once. The next report includes hosts that have been removed from their cluster. One
 // goroutine calls all methods except hostRemoved.
 type LoadReporter struct {
 	set *Set // immutable
 
-	followAll bool                 // all clusters are followed
-	followed  map[string]time.Time // otherwise the followed clusters, with the time from which each is followed
-	since     time.Time            // time from which all clusters are followed
-	last      time.Time            // time of the last report or SetClusters
+	followAll  bool                 // all clusters are followed
+	followed   map[string]time.Time // otherwise the followed clusters, with the time from which each is followed
+	since      time.Time            // if followAll: time from which all clusters are followed
+	lastReport time.Time            // time of the last report or SetClusters
 
 	mu      sync.Mutex
-	removed map[*Host]time.Time // guarded by mu; hosts that left the configuration, and the time from which they have had nothing to report
+	removed map[*Host]time.Time // guarded by mu; hosts removed from their cluster, and the time from which they have had nothing to report
 }
 
-// NewLoadReporter returns a LoadReporter for the set. It follows no cluster yet. It replaces the
-// reporter that was returned before.
+// NewLoadReporter returns a LoadReporter for the set, which follows no cluster yet. The set records
+// removed hosts only for the last LoadReporter that it returned.
 func (s *Set) NewLoadReporter() *LoadReporter {
 	l := &LoadReporter{set: s, removed: map[*Host]time.Time{}}
-	s.env.loads.Store(l)
+	s.env.loadReporter.Store(l)
 	return l
 }
 
 // Close stops the reporter: it no longer records removed hosts.
-func (l *LoadReporter) Close() { l.set.env.loads.CompareAndSwap(l, nil) }
+func (l *LoadReporter) Close() { l.set.env.loadReporter.CompareAndSwap(l, nil) }
 
 // removedRetention is how long the reporter reads a removed host that has nothing to report: an
 // exchange may have picked the host and not be counted yet.
 const removedRetention = 10 * time.Second
 
-// maxRemovedHosts bounds the removed hosts that the reporter keeps. It does not report the counts
-// of further hosts.
+// maxRemovedHosts bounds the removed hosts that a reporter keeps. The last counts of further
+// removed hosts are not reported.
 const maxRemovedHosts = 10_000
 
 // LoadReport is the load since the previous report.
@@ -123,12 +123,12 @@ type hostReport struct {
 	host         *Host
 	firstReading hostCounters
 	counts       counts // increase since the previous report
-	removed      bool   // it left the configuration
+	removed      bool   // the host has left its cluster
 }
 
 // clusterCounts holds the reported counts of a cluster.
 type clusterCounts struct {
-	since    time.Time // time of that report
+	since    time.Time // time of the report
 	dropped  map[string]uint64
 	rejected uint64
 }
@@ -156,7 +156,7 @@ func (l *LoadReporter) SetClusters(all bool, names ...string) {
 	l.set.changeMu.Lock()
 	defer l.set.changeMu.Unlock()
 	now := time.Now()
-	l.last = now
+	l.lastReport = now
 	followed := make(map[string]time.Time, len(names))
 	for _, name := range names {
 		followed[name] = now
@@ -187,15 +187,15 @@ func (l *LoadReporter) SetClusters(all bool, names ...string) {
 
 // markReported marks everything counted until now as reported.
 func (c *Cluster) markReported(now time.Time) {
-	c.reported = &clusterCounts{since: now, dropped: c.DropOverloadCounts(), rejected: c.rejectedExchanges()}
+	c.reportedCounts = &clusterCounts{since: now, dropped: c.DropOverloadCounts(), rejected: c.rejectedExchanges()}
 	for _, h := range c.state.Load().currentHosts() {
 		s := h.readCounters()
 		counted := completedCounts(s, s)
-		h.reported = &counted
+		h.reportedCounts = &counted
 	}
 }
 
-// hostRemoved records that a host has left the configuration.
+// hostRemoved records that a host has been removed from its cluster.
 func (l *LoadReporter) hostRemoved(h *Host) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +213,7 @@ func (l *LoadReporter) Collect(awaitResults func()) *LoadReport {
 	awaitResults()
 	for i := range r.clusterReports {
 		c := r.clusterReports[i].cluster
-		previous := c.reported
+		previous := c.reportedCounts
 		now := clusterCounts{r.collectedAt, c.DropOverloadCounts(), c.rejectedExchanges()}
 		load := ClusterLoad{Name: c.name, Interval: r.collectedAt.Sub(previous.since), Rejected: saturatingSub(now.rejected, previous.rejected)}
 		for category, n := range now.dropped {
@@ -230,7 +230,7 @@ func (l *LoadReporter) Collect(awaitResults func()) *LoadReport {
 		}
 		r.Clusters = append(r.Clusters, load)
 	}
-	l.last = r.collectedAt
+	l.lastReport = r.collectedAt
 	return r
 }
 
@@ -245,7 +245,7 @@ func (l *LoadReporter) readHosts(r *LoadReport) map[*Cluster][]hostReport {
 		}
 		hosts[c] = nil
 		for _, h := range c.state.Load().currentHosts() {
-			if s := h.readCounters(); s.inFlight > 0 || completedCounts(s, s).increaseOver(h.reported) != (counts{}) {
+			if s := h.readCounters(); s.inFlight > 0 || completedCounts(s, s).increaseOver(h.reportedCounts) != (counts{}) {
 				hosts[c] = append(hosts[c], hostReport{host: h, firstReading: s})
 			}
 		}
@@ -269,9 +269,9 @@ func (l *LoadReporter) ensureFollowed(c *Cluster, now time.Time) bool {
 	switch {
 	case !ok:
 		return false
-	case c.reported == nil: // the cluster was added after SetClusters
-		c.reported = &clusterCounts{since: l.last}
-	case c.reported.since.Before(since): // the cluster was unfollowed and followed again
+	case c.reportedCounts == nil: // the cluster was added after SetClusters
+		c.reportedCounts = &clusterCounts{since: l.lastReport}
+	case c.reportedCounts.since.Before(since): // the cluster was unfollowed and followed again
 		c.markReported(now)
 	}
 	return true
@@ -280,7 +280,7 @@ func (l *LoadReporter) ensureFollowed(c *Cluster, now time.Time) bool {
 // addHost adds the load of a host.
 func (r *LoadReport) addHost(cluster *ClusterLoad, h hostReport) {
 	second := h.host.readCounters()
-	h.counts = completedCounts(h.firstReading, second).increaseOver(h.host.reported)
+	h.counts = completedCounts(h.firstReading, second).increaseOver(h.host.reportedCounts)
 	r.hostReports = append(r.hostReports, h)
 	load := HostLoad{
 		Address: h.host.address, Priority: h.host.Config().Priority, Locality: h.host.Config().Locality,
@@ -295,7 +295,7 @@ func (r *LoadReport) addHost(cluster *ClusterLoad, h hostReport) {
 // committed.
 func (r *LoadReport) Commit() {
 	for i := range r.clusterReports {
-		r.clusterReports[i].cluster.reported = &r.clusterReports[i].counts
+		r.clusterReports[i].cluster.reportedCounts = &r.clusterReports[i].counts
 	}
 	r.reporter.mu.Lock()
 	defer r.reporter.mu.Unlock()
@@ -308,10 +308,10 @@ func (r *LoadReport) Commit() {
 				delete(r.reporter.removed, h.host)
 			}
 		}
-		if h.host.reported == nil {
-			h.host.reported = &counts{}
+		if h.host.reportedCounts == nil {
+			h.host.reportedCounts = &counts{}
 		}
-		reported := h.host.reported
+		reported := h.host.reportedCounts
 		reported.issued, reported.succeeded, reported.failed = reported.issued+h.counts.issued, reported.succeeded+h.counts.succeeded, reported.failed+h.counts.failed
 	}
 }

@@ -39,8 +39,8 @@ func (r *fakeRecorder) Count(e Event) { r.meter.events = append(r.meter.events, 
 
 func (r *fakeRecorder) LimitReached(_ config.Priority, e Event) { r.Count(e) }
 
-// accountFor calls Add for each scope of x.
-func accountFor(x *protocol.Exchange) {
+// addToScopes calls Add for each scope of x.
+func addToScopes(x *protocol.Exchange) {
 	var b metrics.Batch
 	b.AddRequest(metrics.Request{})
 	for _, scope := range [...]protocol.Named{x.Record.Cluster, x.Record.Host()} {
@@ -57,16 +57,16 @@ func TestRecordersOfClustersAndHosts(t *testing.T) {
 	wantList(t, "opened before the first exchange", m.opened)
 	x := wantFault(t, s.Get("web"), protocol.ConnectFailure)
 	wantList(t, "opened", m.opened, "web", "web/a")
-	accountFor(x)
+	addToScopes(x)
 	f.set(f.refuses, "a", false)
 	x = begin(t, s.Get("web"))
 	finish(x)
-	accountFor(x)
+	addToScopes(x)
 	if m.observed["web"] != 2 || m.observed["web/a"] != 2 {
 		t.Errorf("observed = %v, want both exchanges at the cluster and the host", m.observed)
 	}
 	if h := s.Describe()[1].Hosts[0]; h.Attempts != 2 || h.Failures != 1 || h.Connects != 1 || h.ConnectFailures != 1 {
-		t.Errorf("host counts = %+v", h)
+		t.Errorf("host counts = %+v; want 2 attempts, 1 failure, 1 connect, 1 connect failure", h)
 	}
 	apply(t, s)
 	slices.Sort(m.closed)
@@ -75,7 +75,7 @@ func TestRecordersOfClustersAndHosts(t *testing.T) {
 	if got := m.events[:len(want)]; !slices.Equal(got, want) {
 		t.Errorf("events = %v, want %v", got, want)
 	}
-	accountFor(x) // late: no recorder is opened again
+	addToScopes(x) // late: no recorder is opened again
 	if n := len(m.opened); n != 2 {
 		t.Errorf("%d recorders were opened, want 2", n)
 	}

@@ -15,10 +15,10 @@ func TestMultiplexMaxPendingRequests(t *testing.T) {
 	cfg := muxCluster(1, "a")
 	cfg.CircuitBreakers.MaxPendingRequests = 2
 	withMuxCluster(t, cfg, func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
-		open := f.holdConnects("a")
+		unblock := f.holdConnects("a")
 		waiting := queueMany(c, 2, 0)
 		wantFault(t, c, protocol.Overflow)
-		open()
+		unblock()
 		for _, done := range waiting {
 			finish(<-done)
 		}
@@ -375,19 +375,19 @@ func TestCloseEndsSlotWait(t *testing.T) {
 	})
 }
 
-// TestHostRetiredDuringConnect verifies the removal of a host while a connection to it is
+// TestHostRemovedDuringConnect verifies the removal of a host while a connection to it is
 // being opened.
-func TestHostRetiredDuringConnect(t *testing.T) {
+func TestHostRemovedDuringConnect(t *testing.T) {
 	for name, waiting := range map[string]int{"no exchange waits": 0, "exchanges wait": 3} {
 		t.Run(name, func(t *testing.T) {
 			withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
-				open := f.holdConnects("a")
+				unblock := f.holdConnects("a")
 				list := queueMany(c, waiting, 0)
 				if waiting == 0 {
 					<-queue(c, time.Second)
 				}
 				apply(t, s, muxCluster(1, "b"))
-				open()
+				unblock()
 				for _, done := range list {
 					x := <-done
 					wantList(t, "attempts", attempts(x), "a:200")
@@ -403,9 +403,9 @@ func TestHostRetiredDuringConnect(t *testing.T) {
 	}
 }
 
-// TestRetiredHostServesEarlierPicks verifies that an exchange that picked a host before its removal
+// TestRemovedHostServesEarlierPicks verifies that an exchange that picked a host before its removal
 // is served.
-func TestRetiredHostServesEarlierPicks(t *testing.T) {
+func TestRemovedHostServesEarlierPicks(t *testing.T) {
 	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
 		h := c.state.Load().hosts[0]

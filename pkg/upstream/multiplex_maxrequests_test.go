@@ -80,10 +80,10 @@ func TestConnectionAtMaxRequestsClosesAfterLastExchange(t *testing.T) {
 // exchanges, given max_requests per connection.
 func TestConnectsFollowMaxRequests(t *testing.T) {
 	withMuxCluster(t, clusterWithMaxRequests(7, 1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
-		open := f.holdConnects("a")
+		unblock := f.holdConnects("a")
 		waiting := queueMany(c, 30, 0)
 		wantList(t, "connects", f.dialed(), "a", "a", "a", "a", "a")
-		open()
+		unblock()
 		synctest.Wait()
 		for _, done := range waiting {
 			select {
@@ -109,11 +109,11 @@ func TestConnectsFollowMaxRequests(t *testing.T) {
 // is open does not count against max_requests.
 func TestAbandonedWaitDoesNotCountAsRequest(t *testing.T) {
 	withMuxCluster(t, clusterWithMaxRequests(2, 1, "a"), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
-		open := f.holdConnects("a")
+		unblock := f.holdConnects("a")
 		abandoned := queue(c, time.Second)
 		served := queue(c, 0)
 		<-abandoned
-		open()
+		unblock()
 		finish(<-served)
 		serveOne(t, c)
 		synctest.Wait()
@@ -192,7 +192,7 @@ func wantMaxConnections(t testing.TB, s *Set, connections int64) {
 	t.Helper()
 	for _, c := range s.Describe() {
 		if c.InFlight != 0 || c.Pending != 0 || c.Open > connections {
-			t.Errorf("%d in flight, %d pending, %d connections", c.InFlight, c.Pending, c.Open)
+			t.Errorf("%d in flight, %d pending, %d connections; want 0, 0 and at most %d", c.InFlight, c.Pending, c.Open, connections)
 		}
 	}
 }
@@ -383,7 +383,7 @@ func TestMaxRequestsUnderLoad(t *testing.T) {
 				}
 			}
 			if closedEarly := len(f.list()) - atMaxRequests; total != 4000 || closedEarly > 100 {
-				t.Errorf("%d exchanges on %d connections, of which %d closed before max_requests", total, len(f.list()), closedEarly)
+				t.Errorf("%d exchanges on %d connections, of which %d closed before max_requests; want 4000 exchanges and at most 100 such connections", total, len(f.list()), closedEarly)
 			}
 			wantZeroCounts(t, c)
 		})

@@ -140,7 +140,7 @@ func (s *stressTest) exchange(d *fakeDownstreamConn, random *rand.Rand) {
 			s.t.Error("an exchange without a cancel ended with downstream_gone")
 		}
 	default:
-		s.t.Errorf("an exchange ended with %v", x.Record)
+		s.t.Errorf("an exchange ended with %v; want a response or a failure that the test causes", x.Record)
 	}
 	if s.ended.Add(1)%10 == 0 {
 		s.breakRandomConns(random)

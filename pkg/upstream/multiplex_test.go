@@ -106,9 +106,9 @@ func TestMultiplexPoolGrowsOneByOne(t *testing.T) {
 		list := beginMany(t, c, 1)
 		synctest.Wait()
 		for i, want := range []int{2, 3, 3, 3} {
-			open := f.holdConnects("a")
+			unblock := f.holdConnects("a")
 			list = append(list, beginMany(t, c, 5)...) // concurrently, on the open connections
-			open()
+			unblock()
 			synctest.Wait()
 			if got := len(f.list()); got != want {
 				t.Errorf("%d connections after round %d, want %d", got, i, want)
@@ -291,13 +291,13 @@ func TestEquallyBusyMultiplexConnsRotate(t *testing.T) {
 
 func TestExchangesShareOneConnect(t *testing.T) {
 	withMuxCluster(t, muxCluster(8, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
-		open := f.holdConnects("a")
+		unblock := f.holdConnects("a")
 		waiting := queueMany(c, 50, 0)
 		if got := s.Describe()[0].Pending; got != 50 {
 			t.Errorf("%d exchanges are pending, want 50", got)
 		}
 		wantList(t, "connects", f.dialed(), "a")
-		open()
+		unblock()
 		for _, done := range waiting {
 			x := <-done
 			if x.Record.Reason != protocol.ReasonNone {
@@ -319,7 +319,7 @@ func TestExchangesShareOneConnect(t *testing.T) {
 // disconnect, while the connect continues for the others.
 func TestEachWaiterHasItsOwnDeadline(t *testing.T) {
 	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
-		open := f.holdConnects("a")
+		unblock := f.holdConnects("a")
 		start := time.Now()
 		first := queue(c, 2*time.Second) // the exchange that started the connect ends first
 		second := queue(c, 4*time.Second)
@@ -352,7 +352,7 @@ func TestEachWaiterHasItsOwnDeadline(t *testing.T) {
 			}
 		}
 		wantCounts(t, s, 1, 1, 0)
-		open()
+		unblock()
 		x := <-unlimited
 		if x.Record.Reason != protocol.ReasonNone {
 			t.Errorf("the exchange without a deadline ended with %v, want success", x.Record.Reason)
@@ -365,9 +365,9 @@ func TestEachWaiterHasItsOwnDeadline(t *testing.T) {
 
 func TestUnneededConnectBecomesIdle(t *testing.T) {
 	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
-		open := f.holdConnects("a")
+		unblock := f.holdConnects("a")
 		<-queue(c, time.Second)
-		open()
+		unblock()
 		synctest.Wait()
 		wantCounts(t, s, 0, 1, 1)
 		serveOne(t, c)
@@ -377,12 +377,12 @@ func TestUnneededConnectBecomesIdle(t *testing.T) {
 
 func TestFailedConnectSendsWaitersToNextHost(t *testing.T) {
 	withMuxCluster(t, muxCluster(1, "a", "b"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
-		openA, openB := f.holdConnects("a"), f.holdConnects("b")
+		unblockA, unblockB := f.holdConnects("a"), f.holdConnects("b")
 		f.set(f.refuses, "a", true)
 		waiting := queueMany(c, 10, 0)
-		openA()
+		unblockA()
 		synctest.Wait()
-		openB()
+		unblockB()
 		triedA := 0
 		for _, done := range waiting {
 			x := <-done
@@ -433,7 +433,7 @@ func (d *detachCounter) Detach() { d.detached++ }
 func TestDetachOnlyBeforeWait(t *testing.T) {
 	withMuxCluster(t, muxCluster(2, "a"), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
 		downstream := &detachCounter{}
-		open := f.holdConnects("a")
+		unblock := f.holdConnects("a")
 		done := make(chan *protocol.Exchange)
 		go func() {
 			x := newExchange()
@@ -445,7 +445,7 @@ func TestDetachOnlyBeforeWait(t *testing.T) {
 		if downstream.detached != 1 { // the exchange waits, so it does not write concurrently
 			t.Errorf("detached %d times before the wait, want once", downstream.detached)
 		}
-		open()
+		unblock()
 		x := <-done
 		downstream.detached = 0
 		for range 5 { // the first exchange finds all connections busy and makes the pool grow

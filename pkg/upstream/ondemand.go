@@ -27,15 +27,16 @@ type OnDemandClusters struct{ set *Set }
 // OnDemand returns the on-demand clusters of the set.
 func (s *Set) OnDemand() OnDemandClusters { return OnDemandClusters{s} }
 
-// Requested returns a channel that receives when TakeRequested may have names. It is for one
-// receiver.
+// Requested returns a channel that delivers a value when TakeRequested may have names. Only one
+// goroutine may receive from it.
 func (d OnDemandClusters) Requested() <-chan struct{} { return d.set.env.hostRequests.Requested() }
 
 // TakeRequested returns the names of the clusters whose hosts were requested since its last call,
-// in order. Some may have hosts by now, or no longer be configured.
+// sorted. Some clusters may have hosts by now, or no longer be configured.
 func (d OnDemandClusters) TakeRequested() []string { return d.set.env.hostRequests.Take() }
 
-// InUse reports whether an exchange is in flight in the cluster, or arrived since its last call.
+// InUse reports whether an exchange is in flight in the cluster, or has arrived since the last call
+// of InUse for it.
 func (d OnDemandClusters) InUse(name string) bool {
 	c := d.set.Find(name)
 	return c != nil && (c.onDemand.ResetUsed() || c.InFlight() > 0)
@@ -49,9 +50,9 @@ func (c *Cluster) RequestHosts() {
 	}
 }
 
-// mustAwaitHosts records that an exchange arrived at s, which is nil for a cluster that was never
-// configured. It reports whether the exchange has to wait for hosts. If not, the exchange continues
-// with s: the next state may be unsubscribed.
+// mustAwaitHosts records that an exchange uses the cluster, and reports whether the exchange has to
+// wait for hosts. s is the cluster's state, nil if it was never configured. An exchange that need
+// not wait continues with s, because a newer state may have no hosts.
 func (c *Cluster) mustAwaitHosts(s *state) bool {
 	if s == nil || !s.onDemand {
 		return false
@@ -91,11 +92,11 @@ func (c *Cluster) awaitHosts(ctx context.Context, b *breaker.Breaker, deadline t
 		return nil
 	}
 	c.env.hostRequests.Request(c.name)
-	limit, timeoutReason := time.Now().Add(s.config.OnDemand.Wait), protocol.ReasonOnDemandTimeout
-	if !deadline.IsZero() && deadline.Before(limit) {
-		limit, timeoutReason = deadline, protocol.UpstreamTimeout
+	waitDeadline, timeoutReason := time.Now().Add(s.config.OnDemand.Wait), protocol.ReasonOnDemandTimeout
+	if !deadline.IsZero() && deadline.Before(waitDeadline) {
+		waitDeadline, timeoutReason = deadline, protocol.UpstreamTimeout
 	}
-	switch _, reason := wait.For(ctx, limit, downstream, available); reason {
+	switch _, reason := wait.For(ctx, waitDeadline, downstream, available); reason {
 	case protocol.ReasonNone:
 		return nil
 	case protocol.UpstreamTimeout:

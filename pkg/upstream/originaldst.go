@@ -17,7 +17,7 @@ import (
 // unknown.
 type ConnAddrs struct {
 	From netip.AddrPort // remote address of the socket
-	To   netip.AddrPort // its original destination, or the local address
+	To   netip.AddrPort // original destination if the connection was redirected, else the local address
 	// Redirected reports that To differs from the address where the connection arrived.
 	Redirected bool
 }
@@ -150,7 +150,7 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 }
 
 // pickHost returns the next host for x, as hostSet.pick does. For a cluster of type ORIGINAL_DST it
-// returns the destination, once. Errors are Faults.
+// returns the original destination, and after an attempt at it an error. Errors are Faults.
 func (cp *ClusterPicker) pickHost(s *state, x *protocol.Exchange, first int) (*Host, error) {
 	if s.originalDst != nil {
 		h, err := s.originalDstHost(connAddrsOf(x), &x.Request.Header)

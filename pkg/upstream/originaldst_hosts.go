@@ -14,7 +14,7 @@ import (
 
 // A cluster of type ORIGINAL_DST has no configured hosts: an exchange goes to its original
 // destination. Each destination becomes a host at its first exchange, with pools and health like
-// any host, and is removed when nothing uses it any more:
+// any host. A timer removes the hosts that no exchange has used since its last run:
 //
 //	new ──▶ used ──▶ unused ──▶ removed
 //	         ▲  cleanup │ cleanup
@@ -60,13 +60,13 @@ func (d *originalDstHosts) hostFor(dst netip.AddrPort) *Host {
 	}
 	created, evicted := d.getOrCreate(dst)
 	if evicted != nil {
-		evicted.retire()
+		evicted.drain()
 	}
 	return created
 }
 
 // getOrCreate returns the host for a destination that may be new; evicted is the host that it
-// replaced, which the caller retires, or nil.
+// replaced, which the caller drains, or nil.
 func (d *originalDstHosts) getOrCreate(dst netip.AddrPort) (h, evicted *Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,8 +81,8 @@ func (d *originalDstHosts) getOrCreate(dst netip.AddrPort) (h, evicted *Host) {
 	}
 	h = newHost(d.cluster, &config.Host{Address: dst.String(), Weight: 1})
 	h.isOriginalDst = true
-	if d.closed { // the exchange was admitted before the close; no others follow
-		h.retire()
+	if d.closed { // the exchange was admitted before the close; later exchanges use another state
+		h.drain()
 		return h, evicted
 	}
 	tracked := &trackedHost{Host: h}
@@ -134,9 +134,9 @@ func (d *originalDstHosts) arm() {
 	}
 }
 
-// cleanup retires the hosts that were not used since the last cleanup. The timer runs it.
+// cleanup drains the hosts that were not used since the last cleanup. The timer runs it.
 func (d *originalDstHosts) cleanup() {
-	d.cluster.env.tasks.RunRecovered("closing unused hosts", func() { retire(d.removeUnused()) })
+	d.cluster.env.tasks.RunRecovered("closing unused hosts", func() { drainHosts(d.removeUnused()) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.armed = false
@@ -160,7 +160,7 @@ func (d *originalDstHosts) removeUnused() (removed []*Host) {
 	return removed
 }
 
-// close removes all hosts, which the caller retires, and stops the timer.
+// close removes all hosts, which the caller drains, and stops the timer.
 func (d *originalDstHosts) close() (removed []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -59,7 +59,6 @@ func (o *outlierDetection) setHosts(hosts []*Host) {
 	o.detector.SetHosts(list)
 }
 
-// startTimer arms the timer.
 func (o *outlierDetection) startTimer(interval time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,7 +84,7 @@ func (o *outlierDetection) close() {
 	o.closed = true
 	if o.timer.Stop() {
 		o.cluster.env.tasks.TimerDone()
-	} // otherwise runInterval does it
+	} // otherwise runInterval calls TimerDone
 	o.mu.Unlock()
 	for _, h := range o.detector.Close() {
 		hostOf(h).healthChanged(HostUp)

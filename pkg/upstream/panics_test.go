@@ -56,7 +56,7 @@ func (c *panickyConn) Usable(idle time.Duration) bool {
 }
 
 func (c *panickyConn) MaxConcurrentStreams() int64 {
-	c.injector.panicAt("Limit")
+	c.injector.panicAt("MaxConcurrentStreams")
 	return 100
 }
 
@@ -98,7 +98,7 @@ func (m panickyMeter) Count(e Event) {
 	}
 }
 
-func (m panickyMeter) LimitReached(config.Priority, Event) { m.injector.panicAt("Reached") }
+func (m panickyMeter) LimitReached(config.Priority, Event) { m.injector.panicAt("LimitReached") }
 
 // panickyDownstream is a Downstream that can panic.
 type panickyDownstream struct {
@@ -107,7 +107,7 @@ type panickyDownstream struct {
 }
 
 func (d *panickyDownstream) OnDisconnect(onDisconnect func()) (stop func()) {
-	d.injector.panicAt("Watch")
+	d.injector.panicAt("OnDisconnect")
 	return d.fakeDownstream.OnDisconnect(onDisconnect)
 }
 
@@ -134,8 +134,8 @@ func (f *panicInjector) clusterWithLimits(t *testing.T, mode config.PoolMode, li
 		o.Connectors[config.HTTP1] = f
 		o.Meter = panickyMeter{f}
 		next := o.Policies[config.RoundRobin]
-		o.Policies = map[config.LBPolicy]balance.New{config.RoundRobin: func(peers []balance.Peer, options balance.Options) balance.Balancer {
-			return panickyBalancer{next(peers, options), f}
+		o.Policies = map[config.LBPolicy]balance.New{config.RoundRobin: func(hosts []balance.Host, options balance.Options) balance.Balancer {
+			return panickyBalancer{next(hosts, options), f}
 		}}
 	})
 	apply(t, s, cfg)
@@ -147,7 +147,7 @@ func (f *panicInjector) serve(c *Cluster, downstream *fakeDownstreamConn) error 
 	x := newExchange()
 	x.Meta.Conn = &downstream.meta
 	x.Downstream = &panickyDownstream{injector: f}
-	picker := &ClusterPicker{Cluster: c, OnHostSelected: func(*protocol.Exchange, *Host) { f.panicAt("Chosen") }}
+	picker := &ClusterPicker{Cluster: c, OnHostSelected: func(*protocol.Exchange, *Host) { f.panicAt("OnHostSelected") }}
 	err := x.Serve(downstream, picker)
 	finish(x)
 	return err
@@ -156,11 +156,11 @@ func (f *panicInjector) serve(c *Cluster, downstream *fakeDownstreamConn) error 
 // TestPanicsLeaveNoCounts verifies that after a panic of any dependency of a cluster, the
 // exchange fails, all counts return to 0, and the next exchanges are served.
 func TestPanicsLeaveNoCounts(t *testing.T) {
-	common := []string{"Pick", "Chosen", "Meter.Cluster", "Meter.Host", "Detach", "Canceled", "Watch", "Connect", "Count"}
+	common := []string{"Pick", "OnHostSelected", "Meter.Cluster", "Meter.Host", "Detach", "Canceled", "OnDisconnect", "Connect", "Count"}
 	for mode, points := range map[config.PoolMode][]string{
 		config.PingPong:  append([]string{"Usable"}, common...),
-		config.Multiplex: append([]string{"Usable", "Limit"}, common...),
-		config.Bind:      append([]string{"Limit"}, common...),
+		config.Multiplex: append([]string{"Usable", "MaxConcurrentStreams"}, common...),
+		config.Bind:      append([]string{"MaxConcurrentStreams"}, common...),
 	} {
 		for _, warm := range []bool{false, true} {
 			for _, point := range points {
@@ -185,7 +185,7 @@ func TestPanicsLeaveNoCounts(t *testing.T) {
 						f.point.Store(nil)
 						var panicErr *protocol.PanicError
 						if panicked := f.hits.Load() > 0; panicked != errors.As(err, &panicErr) {
-							t.Errorf("Serve = %v; panicked: %v", err, panicked)
+							t.Errorf("Serve = %v; panicked: %v; want a PanicError only after a panic", err, panicked)
 						} else if !panicked && called(point, mode, warm) {
 							t.Errorf("%s was not called", point)
 						}
@@ -204,7 +204,7 @@ func TestPanicsLeaveNoCounts(t *testing.T) {
 						advanceClock(hosthealth.MaxBackoff)
 						for range 3 {
 							if err := f.serve(c, downstream); err != nil {
-								t.Errorf("next exchange: %v", err)
+								t.Errorf("next exchange: %v; want no error", err)
 							}
 						}
 					})
@@ -218,14 +218,14 @@ func TestPanicsLeaveNoCounts(t *testing.T) {
 // or a recorder leaves no counts of forwarded connections and leases.
 func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 	for _, point := range []string{"Pick", "connect", "relay", "Count"} {
-		for _, user := range []string{"bytes", "session"} {
-			t.Run(user+", "+point, func(t *testing.T) {
+		for _, subject := range []string{"forwarded connection", "lease"} {
+			t.Run(subject+", "+point, func(t *testing.T) {
 				f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 				s, c := f.cluster(t, config.PingPong)
 				defer s.Close()
 				forwardOrLease := func() (err error) {
 					defer protocol.RecoverPanic(&err)
-					if user == "session" {
+					if subject == "lease" {
 						lease, err := c.Lease(0, nil)
 						if err == nil {
 							lease.Release()
@@ -242,7 +242,7 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 				}
 				f.point.Store(&point)
 				if err := forwardOrLease(); (err != nil) != (f.hits.Load() > 0) {
-					t.Errorf("error = %v, but %d panics", err, f.hits.Load())
+					t.Errorf("error = %v, but %d panics; want an error only after a panic", err, f.hits.Load())
 				}
 				f.point.Store(nil)
 				wantZeroCounts(t, c)
@@ -251,7 +251,7 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials, want 0", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.relayDials.Active())
 				}
 				if err := forwardOrLease(); err != nil {
-					t.Errorf("after the panic: %v", err)
+					t.Errorf("after the panic: %v; want no error", err)
 				}
 			})
 		}
@@ -262,11 +262,11 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 // connection.
 func called(point string, mode config.PoolMode, warm bool) bool {
 	switch point {
-	case "Pick", "Chosen":
+	case "Pick", "OnHostSelected":
 		return true
 	case "Usable":
 		return warm || mode == config.PingPong // Usable is also called for a new connection
-	case "Limit":
+	case "MaxConcurrentStreams":
 		return warm || mode != config.PingPong
 	}
 	return !warm

@@ -20,8 +20,9 @@ const (
 	maxPicksPerHost = 6 // for each host
 )
 
-// maxUnhealthyPicks is the maximum number of hosts that an exchange tries although they are down,
-// when there is no other host. Each such attempt costs a refused connect.
+// maxUnhealthyPicks bounds the attempts of an exchange while no host is usable: after this many
+// attempts since the last retry, pick returns no host that is down. Each attempt at such a host may
+// cost a refused connect.
 const maxUnhealthyPicks = 16
 
 // probeInterval is the minimum time between two searches for hosts without a share that are due for
@@ -29,8 +30,8 @@ const maxUnhealthyPicks = 16
 const probeInterval = hosthealth.MinBackoff
 
 // pick returns the next host to try, or nil if there is none. hash is the hash of the exchange, 0
-// for none. The hosts of the attempts from index first on could not be reached and are not tried
-// again. Earlier attempts are those before a retry. pick prefers, in this order:
+// for none. The hosts of attempts[first:] could not be reached, and pick does not return them
+// again. attempts[:first] are earlier attempts, before a retry. pick prefers, in this order:
 //
 //  1. a usable host, or one due for a recovery probe, that was not tried for this exchange: of the
 //     locality that the plan selects, then of the others by priority;
@@ -144,13 +145,13 @@ func (hp *hostPicker) search(p *share.Plan, level int, lg *localityGroup) *Host 
 	case len(hp.attempts)-hp.first >= maxUnhealthyPicks:
 		return nil
 	case s.panicHost == nil && !s.anyUp && share.AllowsPanic(&hp.config.Failover):
-		return s.downHost // the health counts lag behind the health of the hosts
+		return s.downHost // every host is down, but the plan does not show it yet
 	default:
 		return s.panicHost
 	}
 }
 
-// hostSearch is the state of one search.
+// hostSearch is the state of one search. The numbers of preferences are those of hostSet.pick.
 type hostSearch struct {
 	hostPicker
 	now       time.Duration

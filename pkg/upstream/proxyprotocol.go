@@ -16,8 +16,8 @@ type ProxyProtocolConnector interface {
 	WithAddrs(source, destination netip.AddrPort) Connector
 }
 
-// withDownstreamAddrs returns the Connector of connections for the given downstream connection; nil
-// means that they belong to none.
+// withDownstreamAddrs returns the Connector of connections for the downstream connection of meta.
+// meta is nil for connections that serve no downstream connection, such as those of health checks.
 func withDownstreamAddrs(c Connector, meta *protocol.ConnMeta) Connector {
 	pc, ok := c.(ProxyProtocolConnector)
 	switch {

@@ -8,10 +8,10 @@ import (
 
 // lazyRecorder is the recorder of a scope. It is opened at the first use, because most of ten
 // thousand hosts may never need one. The zero value is ready.
-type lazyRecorder[A Recorder] struct{ recorder atomic.Pointer[A] }
+type lazyRecorder[R Recorder] struct{ recorder atomic.Pointer[R] }
 
-// get returns the recorder; ok is false while there is none.
-func (l *lazyRecorder[A]) get() (r A, ok bool) {
+// get returns the recorder; ok is false if it is not open.
+func (l *lazyRecorder[R]) get() (r R, ok bool) {
 	if p := l.recorder.Load(); p != nil {
 		return *p, true
 	}
@@ -19,22 +19,22 @@ func (l *lazyRecorder[A]) get() (r A, ok bool) {
 }
 
 // open opens the recorder unless it is open. The scope's mu is held.
-func (l *lazyRecorder[A]) open(newRecorder func() A) {
+func (l *lazyRecorder[R]) open(newRecorder func() R) {
 	if l.recorder.Load() == nil {
 		r := newRecorder()
 		l.recorder.Store(&r)
 	}
 }
 
-// close closes the recorder, if there is one. The scope's mu is held.
-func (l *lazyRecorder[A]) close() {
+// close closes the recorder if it is open. The scope's mu is held.
+func (l *lazyRecorder[R]) close() {
 	if p := l.recorder.Swap(nil); p != nil {
 		(*p).Close()
 	}
 }
 
-// add accounts for exchanges, if there is a recorder.
-func (l *lazyRecorder[A]) add(b metrics.Batch) {
+// add adds b to the recorder if it is open.
+func (l *lazyRecorder[R]) add(b metrics.Batch) {
 	if r, ok := l.get(); ok {
 		r.Add(b)
 	}

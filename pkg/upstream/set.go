@@ -19,12 +19,12 @@ import (
 type Set struct {
 	env env // immutable
 
-	changeMu sync.Mutex // held while a change is committed or retired
+	changeMu sync.Mutex // held by Commit and DrainRemoved, and by a LoadReporter that selects hosts to read
 
 	mu              sync.RWMutex
 	configured      map[string]*Cluster              // guarded by mu
 	placeholders    map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but possibly referred to
-	pendingRemovals map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that retires them
+	pendingRemovals map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that drains them
 	watches         map[*Cluster]*watch              // guarded by mu; of clusters with discovery
 	changing        bool                             // guarded by mu; a Change is open
 }
@@ -45,8 +45,9 @@ func NewSet(o Options) *Set {
 	return s
 }
 
-// Get returns the Cluster of a name in the configuration, whether or not it is configured yet. For
-// a name from a request use Find.
+// Get returns the Cluster of a name that the configuration mentions. If the cluster is not
+// configured yet, Get returns a placeholder. For a name from a request use Find, which creates
+// none.
 func (s *Set) Get(name string) *Cluster {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +103,8 @@ func (s *Set) Prepare(clusters []*config.Cluster) (*Change, error) {
 	return s.prepare(clusters, true)
 }
 
-// PrepareSome is Prepare for new or changed clusters only. All others stay, at no cost.
+// PrepareSome is like Prepare, but clusters that are not in the list stay configured. Its cost does
+// not grow with their number.
 func (s *Set) PrepareSome(clusters []*config.Cluster) (*Change, error) {
 	return s.prepare(clusters, false)
 }
@@ -117,7 +119,8 @@ func (s *Set) Check(clusters []*config.Cluster) error {
 	return nil
 }
 
-// prepare implements Prepare and PrepareSome; complete reports that clusters is the complete list.
+// prepare implements Prepare and PrepareSome. If complete is true, it removes the configured
+// clusters that are not in the list.
 func (s *Set) prepare(clusters []*config.Cluster, complete bool) (*Change, error) {
 	change, err := s.diff(clusters, complete)
 	if err != nil {
@@ -191,7 +194,7 @@ func (c *Change) Warm(ctx context.Context) error {
 			continue
 		}
 		select {
-		case <-w.first:
+		case <-w.firstResult:
 		case <-ctx.Done():
 			return fmt.Errorf("cluster %s: waiting for its hosts: %w", c.edits[i].config.Name, context.Cause(ctx))
 		}
@@ -201,7 +204,7 @@ func (c *Change) Warm(ctx context.Context) error {
 
 // Commit applies the change: it replaces clusters one by one, and exchanges in flight finish with
 // the state they started with. Removed clusters keep serving routes that refer to them until
-// Retire.
+// DrainRemoved.
 func (c *Change) Commit() {
 	if c.ended {
 		return
@@ -213,20 +216,20 @@ func (c *Change) Commit() {
 		e := &c.edits[i]
 		c.set.stopWatch(e.cluster)
 		if e.watch != nil {
-			retire(e.watch.goLive())
+			drainHosts(e.watch.goLive())
 		} else {
-			retire(e.cluster.install(e.config, e.config.Hosts))
+			drainHosts(e.cluster.install(e.config, e.config.Hosts))
 		}
 	}
 	c.set.recordConfigured(c)
 	c.committed = true
 }
 
-// Retire takes the removed clusters of a committed change out of service: they drain, and later
-// exchanges get NoCluster. The caller calls it when the previous routes are no longer used. A
-// cluster that was configured again stays; if it was removed once more, the later change retires
-// it. Retire may be called from another goroutine than Commit, and in any order with other changes.
-func (c *Change) Retire() {
+// DrainRemoved drains the clusters that a committed change removed; later exchanges get NoCluster.
+// The caller calls it when the previous routes are no longer used. A cluster that was configured
+// again stays; if it was removed once more, the later change drains it. DrainRemoved may be called
+// from another goroutine than Commit, and in any order with other changes.
+func (c *Change) DrainRemoved() {
 	if !c.committed {
 		return
 	}
@@ -235,7 +238,7 @@ func (c *Change) Retire() {
 	for _, removed := range c.removed {
 		if c.set.takePendingRemoval(removed, c) {
 			c.set.stopWatch(removed)
-			retire(removed.remove())
+			drainHosts(removed.remove())
 		}
 	}
 }
@@ -256,8 +259,8 @@ func (c *Change) Rollback() {
 	c.set.changing = false
 }
 
-// takePendingRemoval reports whether change removed the cluster and no later change configured it.
-// It returns true once.
+// takePendingRemoval reports whether change removed the cluster and no later change configured it
+// again. It returns true only once, so that the cluster is drained once.
 func (s *Set) takePendingRemoval(c *Cluster, change *Change) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +321,7 @@ func (s *Set) Close() {
 	s.mu.Unlock()
 	for _, c := range clusters {
 		s.stopWatch(c)
-		retire(c.remove())
+		drainHosts(c.remove())
 	}
 	s.env.close()
 }

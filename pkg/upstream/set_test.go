@@ -75,7 +75,7 @@ func TestRemovedClusterDrains(t *testing.T) {
 	}
 }
 
-// commit prepares and commits clusters without Retire, and returns the change.
+// commit prepares and commits clusters, and returns the change. It does not call DrainRemoved.
 func commit(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
 	t.Helper()
 	c, err := s.Prepare(clusters)
@@ -86,55 +86,55 @@ func commit(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
 	return c
 }
 
-// TestRetireKeepsReconfiguredCluster verifies that a late Retire does not retire clusters that
-// later changes have added again or removed again.
-func TestRetireKeepsReconfiguredCluster(t *testing.T) {
+// TestDrainRemovedKeepsReconfiguredCluster verifies that a late DrainRemoved does not drain
+// clusters that later changes have added again or removed again.
+func TestDrainRemovedKeepsReconfiguredCluster(t *testing.T) {
 	s := newTestSet(t, newFakeConnector())
 	apply(t, s, cluster("web", "a"))
 	web := s.Get("web")
 	first := commit(t, s)
 	commit(t, s, cluster("web", "a"))
-	first.Retire()
+	first.DrainRemoved()
 	serveOne(t, web) // it is configured again
 	second := commit(t, s)
-	first.Retire()
-	serveOne(t, web) // the change that removed it is not retired yet
-	second.Retire()
+	first.DrainRemoved()
+	serveOne(t, web) // DrainRemoved of the second change has not run yet
+	second.DrainRemoved()
 	wantFault(t, web, protocol.NoCluster)
-	second.Retire()
+	second.DrainRemoved()
 	apply(t, s, cluster("web", "a"))
 	serveOne(t, web)
 }
 
-// TestRetireDuringCommit verifies that a cluster stays if a Commit adds it while Retire of the
-// change that removed it runs.
-func TestRetireDuringCommit(t *testing.T) {
-	installing, retired := make(chan struct{}, 1), make(chan struct{})
-	var sync atomic.Bool
+// TestDrainRemovedDuringCommit verifies that a cluster stays if a Commit adds it while DrainRemoved
+// of the change that removed it runs.
+func TestDrainRemovedDuringCommit(t *testing.T) {
+	installing, drained := make(chan struct{}, 1), make(chan struct{})
+	var blockInstall atomic.Bool
 	s := newTestSet(t, newFakeConnector(), func(o *Options) {
 		roundRobin := o.Policies[config.RoundRobin]
-		o.Policies[config.RoundRobin] = func(peers []balance.Peer, options balance.Options) balance.Balancer {
-			if sync.Load() {
+		o.Policies[config.RoundRobin] = func(hosts []balance.Host, options balance.Options) balance.Balancer {
+			if blockInstall.Load() {
 				installing <- struct{}{}
 				select {
-				case <-retired:
-				case <-time.After(50 * time.Millisecond): // Retire waits, as it should
+				case <-drained:
+				case <-time.After(50 * time.Millisecond): // DrainRemoved waits, as it should
 				}
 			}
-			return roundRobin(peers, options)
+			return roundRobin(hosts, options)
 		}
 	})
 	apply(t, s, cluster("web", "a"))
 	web := s.Get("web")
 	removal := commit(t, s)
-	sync.Store(true)
+	blockInstall.Store(true)
 	go func() {
-		defer close(retired)
+		defer close(drained)
 		<-installing
-		removal.Retire()
+		removal.DrainRemoved()
 	}()
 	commit(t, s, cluster("web", "a"))
-	<-retired
+	<-drained
 	serveOne(t, web)
 }
 
@@ -201,7 +201,7 @@ func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
 	}
 	apply(t, s, cluster("web", "a", "b"))
 	if n := s.Describe()[0].Hosts[0].InFlight; n != 0 {
-		t.Errorf("the new host a has %d exchanges of the removed one", n)
+		t.Errorf("the new host a has %d exchanges of the removed one, want 0", n)
 	}
 	finish(busy)
 	finish(map[bool]*protocol.Exchange{true: x, false: y}[busy == y])
@@ -213,9 +213,9 @@ func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
 	wantCounts(t, s, 0, int64(f.open()), f.open())
 }
 
-// TestExchangeOnRetiredHost verifies that an exchange that picked a host before its removal is
+// TestExchangeOnRemovedHost verifies that an exchange that picked a host before its removal is
 // served.
-func TestExchangeOnRetiredHost(t *testing.T) {
+func TestExchangeOnRemovedHost(t *testing.T) {
 	f := newFakeConnector()
 	s, c := newTestCluster(t, f, cluster("web", "a"))
 	h := c.state.Load().hosts[0]

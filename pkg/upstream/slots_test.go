@@ -361,7 +361,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 						finish(x)
 					case protocol.UpstreamReset, protocol.UpstreamTimeout:
 					default:
-						t.Errorf("Serve = %v", err)
+						t.Errorf("Serve = %v; want nil, upstream_reset or upstream_timeout", err)
 					}
 					if n := c.breakers[0].Counts().Connections; n > limit {
 						t.Errorf("%d connections are open, want at most %d", n, limit)

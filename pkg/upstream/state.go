@@ -19,7 +19,8 @@ type state struct {
 	defaultSet *hostSet // for exchanges that match no subset, and for all if subsets is nil
 	subsets    *subsets // nil: none
 
-	// Guarded by Cluster.mu: number of the host sets of rules, and of the hosts in them.
+	// Guarded by Cluster.mu: number of host sets of rules and sum of their hosts, for the limits
+	// maxRuleHostSets and maxRuleMemberships.
 	ruleSetCount, ruleMembershipCount int
 
 	removed  bool // no longer configured; config is the last one
@@ -41,9 +42,9 @@ func (e *env) validate(cfg *config.Cluster) error {
 	return e.validateChecks(cfg)
 }
 
-// install applies cfg and these hosts to the cluster. It keeps hosts whose address and way to
-// connect are unchanged, with their health, connections and counts. It returns the removed hosts,
-// which the caller retires when it holds no lock.
+// install applies cfg and entries to the cluster. It keeps the hosts that reuseHosts reuses, with
+// their health, connections and counts. It returns the removed hosts, which the caller drains when
+// it holds no lock.
 func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (removed []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,9 +82,10 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 	}
 }
 
-// newState divides hosts into host sets and counts healthy hosts. hashUsed reports whether
-// exchanges used the balancers of the previous state.
-func newState(e *env, cfg *config.Cluster, hosts []*Host, hashUsed bool) *state {
+// newState divides hosts into host sets and counts healthy hosts. If hashTablesBuilt is true, the
+// previous state has built its balancers, so newState builds hash tables now instead of on first
+// use.
+func newState(e *env, cfg *config.Cluster, hosts []*Host, hashTablesBuilt bool) *state {
 	s := &state{config: cfg, hosts: hosts, onDemand: cfg.OnDemand.Enabled()}
 	b := newHostSetBuilder(e, cfg, hosts)
 	if len(cfg.Subsets.Selectors) == 0 {
@@ -93,12 +95,12 @@ func newState(e *env, cfg *config.Cluster, hosts []*Host, hashUsed bool) *state 
 		s.defaultSet = s.subsets.fallback
 	}
 	s.defaultSet.rules = newHostSetRules(cfg.HostRules, nil)
-	s.defaultSet.buildBalancers(hashUsed)
+	s.defaultSet.buildBalancers(hashTablesBuilt)
 	b.assignMemberships()
 	return s
 }
 
-// remove marks the cluster as not configured and returns its hosts, which the caller retires.
+// remove marks the cluster as not configured and returns its hosts, which the caller drains.
 func (c *Cluster) remove() (removed []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,9 +119,9 @@ func (c *Cluster) remove() (removed []*Host) {
 	return s.hosts
 }
 
-func retire(hosts []*Host) {
+func drainHosts(hosts []*Host) {
 	for _, h := range hosts {
-		h.retire()
+		h.drain()
 	}
 }
 

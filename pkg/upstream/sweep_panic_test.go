@@ -34,7 +34,7 @@ func TestSweepRecoversPanic(t *testing.T) {
 						t.Errorf("after the sweep %d slots are taken and %d connections are open, want 0", slots, open)
 					}
 					if err := f.serve(c, downstream); err != nil {
-						t.Errorf("the next exchange failed: %v", err)
+						t.Errorf("the next exchange failed: %v; want no error", err)
 					}
 				})
 			})

@@ -1,6 +1,6 @@
-// Package upstream owns the clusters, their hosts, and the connections to them.
+// Package upstream manages the clusters, their hosts, and the connections to them.
 //
-// An exchange passes through it like this:
+// An exchange passes through the package like this:
 //
 //	ClusterPicker            selects the cluster               cluster.go
 //	  admission              checks the circuit breakers       breakers.go, breaker
@@ -75,7 +75,7 @@ type Meter interface {
 	Host(cluster, address string) Recorder
 }
 
-// Recorder accounts for the exchanges of a scope. Add may still be called after Close, for
+// Recorder records metrics of the exchanges of a scope. Add may still be called after Close, for
 // exchanges that were in flight.
 type Recorder interface {
 	metrics.Recorder
@@ -109,7 +109,7 @@ const (
 	ConnectionClosed
 	ConnectionMaxRequests // a connection reached max_requests_per_connection
 	ConnectFailed         // refused, unreachable or timed out
-	ConnectionOverflow    // max_connections reached: the exchange had to wait
+	ConnectionOverflow    // max_connections reached: the exchange waits, or is rejected
 	PendingOverflow       // rejected: max_pending_requests
 	RequestOverflow       // rejected: max_requests
 	RetryOverflow         // rejected: max_retries

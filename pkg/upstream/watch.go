@@ -14,11 +14,12 @@ type watch struct {
 	config  *config.Cluster // immutable
 	log     *slog.Logger    // immutable
 	stop    func()          // immutable once newWatch has returned
-	first   chan struct{}   // closed when the first discovery has succeeded or failed
+	// firstResult is closed when the first discovery has succeeded or failed.
+	firstResult chan struct{}
 
 	mu         sync.Mutex
 	phase      phase         // guarded by mu
-	firstDone  bool          // guarded by mu; first is closed
+	firstDone  bool          // guarded by mu; firstResult is closed
 	hostsFound bool          // guarded by mu; hosts were found
 	hosts      []config.Host // guarded by mu; kept until goLive
 }
@@ -34,7 +35,7 @@ const (
 )
 
 func newWatch(c *Cluster, cfg *config.Cluster, d Discovery, log *slog.Logger) *watch {
-	w := &watch{cluster: c, config: cfg, log: log, first: make(chan struct{})}
+	w := &watch{cluster: c, config: cfg, log: log, firstResult: make(chan struct{})}
 	w.stop = d.Watch(cfg, w.update)
 	return w
 }
@@ -44,7 +45,7 @@ func (w *watch) update(hosts []config.Host, err error) {
 	if err != nil {
 		w.log.Warn("cluster hosts not found", logCluster, w.config.Name, logError, err)
 	}
-	retire(w.applyResult(hosts, err))
+	drainHosts(w.applyResult(hosts, err))
 }
 
 // applyResult applies a result of the discovery and returns the removed hosts.
@@ -53,7 +54,7 @@ func (w *watch) applyResult(hosts []config.Host, err error) (removed []*Host) {
 	defer w.mu.Unlock()
 	if !w.firstDone {
 		w.firstDone = true
-		close(w.first)
+		close(w.firstResult)
 	}
 	switch {
 	case err != nil || w.phase == watchEnded:

@@ -81,7 +81,7 @@ func TestHostsFoundBeforeCommitAreUsed(t *testing.T) {
 	d.deliver("web1", "10.0.0.1:80")
 	wantFault(t, s.Get("web"), protocol.NoCluster)
 	change.Commit()
-	change.Retire()
+	change.DrainRemoved()
 	serveOne(t, s.Get("web"))
 }
 
@@ -158,6 +158,6 @@ func TestWarmWaitsForFirstDiscoveryResult(t *testing.T) {
 			t.Errorf("Warm = %v, want a deadline error that names the cluster", err)
 		}
 		change.Commit()
-		change.Retire()
+		change.DrainRemoved()
 	})
 }

@@ -77,7 +77,7 @@ func BenchmarkHostSelection(b *testing.B) {
 				b.Fatal(err)
 			}
 			change.Commit()
-			change.Retire()
+			change.DrainRemoved()
 			call := newCall("method=getName", "user=eve", "dubbo.tag="+bench.tag)
 			f := table.Match(call).Config.Forward
 			picker := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: subset.NewLabels(f.Metadata)}

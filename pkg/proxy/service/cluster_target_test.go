@@ -35,7 +35,7 @@ func configure(t *testing.T, set *upstream.Set, names ...string) {
 		t.Fatal(err)
 	}
 	change.Commit()
-	change.Retire()
+	change.DrainRemoved()
 }
 
 func cacheLen(c *pickerCache) (n int) {

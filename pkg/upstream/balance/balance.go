@@ -1,4 +1,4 @@
-// Package balance owns the policies that choose one host of a cluster:
+// Package balance implements the policies that choose one host of a cluster:
 //
 //	round robin          RoundRobin · WeightedRoundRobin   roundrobin.go, weighted.go
 //	random               Random                            random.go
@@ -10,8 +10,8 @@
 // A balancer is built for one set of hosts and never changes; a new set gets a new balancer. Only
 // each host's Load and the counter of a round robin change, so a pick takes no lock and allocates
 // nothing. A balancer ignores host health, slow start and previous attempts: the caller rejects a
-// host that it cannot use and picks again. So no table is rebuilt when a host goes down, and its
-// hashes spread over many other hosts.
+// host that it cannot use and picks again. So no table is rebuilt when a host goes down, and the
+// hashes of that host spread over many other hosts.
 package balance
 
 import (
@@ -20,9 +20,9 @@ import (
 	"time"
 )
 
-// Balancer chooses one of the peers that it was built with.
+// Balancer chooses one of the hosts that it was built with.
 type Balancer interface {
-	// Pick returns the index of the chosen peer, -1 if no peer has a weight above 0. It is safe for
+	// Pick returns the index of the chosen host, -1 if no host has a weight above 0. It is safe for
 	// concurrent use.
 	Pick(k Key) int
 }
@@ -35,23 +35,22 @@ type Key struct {
 	Draw int
 }
 
-// New builds a balancer for peers and does not retain the slice. The constructors of this package
-// have this type; the registry names them.
-type New func(peers []Peer, o Options) Balancer
+// New builds a balancer for hosts and does not retain the slice. RoundRobin and the constructors of
+// the other policies have this type.
+type New func(hosts []Host, o Options) Balancer
 
-// Peer is a host as balancers see it.
-type Peer struct {
-	// Name is the host's identity. RingHash and Maglev derive a peer's hashes from it, independent
-	// of the order and the other peers. Other policies ignore it.
+// Host is a host as balancers see it.
+type Host struct {
+	// Name is the host's identity. RingHash and Maglev derive a host's hashes from it, independent
+	// of the order and the other hosts. Other policies ignore it.
 	Name   string
-	Weight uint32 // share of the load; 0 gets none under any policy
+	Weight uint32 // relative share of the load; no policy picks a host of weight 0
 	Load   *Load  // shared with the host's owner; read by the policies that compare load
 }
 
 // Options are the parameters of the policies.
 type Options struct {
-	// ChoiceCount is how many hosts LeastRequest, LeastConnection and PeakEWMA
-	// compare; 0 means 2.
+	// ChoiceCount is how many hosts LeastRequest, LeastConnection and PeakEWMA compare; 0 means 2.
 	ChoiceCount int
 	// ActiveRequestBias is the exponent of in-flight requests when LeastRequest compares hosts of
 	// unequal weights: at 1 they count linearly, above 1 more, at 0 not at all.
@@ -60,7 +59,7 @@ type Options struct {
 	// each, many hosts 16. 0 means no minimum, and a maximum of 8,388,608.
 	MinRingSize, MaxRingSize int
 	// TableSize is the number of Maglev table entries, a prime. 0 means 65,537, or 655,373 if there
-	// are too many peers for that.
+	// are too many hosts for that.
 	TableSize int
 	// Random returns 64 random bits. It must be safe for concurrent use. Nil means rand.Uint64.
 	Random func() uint64
@@ -74,27 +73,27 @@ type fixed int
 
 func (f fixed) Pick(Key) int { return int(f) }
 
-// servingPeers returns the indices and the number of peers with a weight above 0, called serving
-// peers. index is nil if all peers serve, so the usual case stores nothing.
-func servingPeers(peers []Peer) (index []int32, count int) {
-	for i := range peers {
-		if peers[i].Weight > 0 {
+// servingHosts returns the indices and the number of hosts with a weight above 0, called serving
+// hosts. index is nil if all hosts serve, so the usual case stores nothing.
+func servingHosts(hosts []Host) (index []int32, count int) {
+	for i := range hosts {
+		if hosts[i].Weight > 0 {
 			count++
 		}
 	}
-	if count == len(peers) {
+	if count == len(hosts) {
 		return nil, count
 	}
 	index = make([]int32, 0, count)
-	for i := range peers {
-		if peers[i].Weight > 0 {
+	for i := range hosts {
+		if hosts[i].Weight > 0 {
 			index = append(index, int32(i)) //nolint:gosec // a cluster has far fewer than 2^31 hosts
 		}
 	}
 	return index, count
 }
 
-// fixedBalancer returns a balancer for fewer than two serving peers, nil if there are more.
+// fixedBalancer returns a balancer for fewer than two serving hosts, nil if there are more.
 func fixedBalancer(index []int32, count int) Balancer {
 	switch {
 	case count == 0:
@@ -108,10 +107,10 @@ func fixedBalancer(index []int32, count int) Balancer {
 	}
 }
 
-// originalIndex translates an index of the serving peers into an index of all peers.
+// originalIndex translates an index of the serving hosts into an index of all hosts.
 func originalIndex(index []int32, i uint64) int {
 	if index == nil {
-		return int(i) //nolint:gosec // below the number of peers
+		return int(i) //nolint:gosec // below the number of hosts
 	}
 	return int(index[i])
 }

@@ -37,10 +37,10 @@ func policies() []policy {
 	}
 }
 
-func peers(weights ...uint32) []Peer {
-	list := make([]Peer, len(weights))
+func newHosts(weights ...uint32) []Host {
+	list := make([]Host, len(weights))
 	for i, w := range weights {
-		list[i] = Peer{Name: "10.0.0." + strconv.Itoa(i), Weight: w, Load: new(Load)}
+		list[i] = Host{Name: "10.0.0." + strconv.Itoa(i), Weight: w, Load: new(Load)}
 	}
 	return list
 }
@@ -57,7 +57,7 @@ func countPicks(t *testing.T, b Balancer, hostCount, picks int) []int {
 	for n := range picks {
 		i := b.Pick(Key{Hash: hash.Mix(uint64(n))})
 		if i < 0 || i >= hostCount {
-			t.Fatalf("Pick() = %d among %d hosts", i, hostCount)
+			t.Fatalf("Pick() = %d among %d hosts; want one of their indexes", i, hostCount)
 		}
 		picked[i]++
 	}
@@ -99,7 +99,7 @@ func TestSharesFollowWeights(t *testing.T) {
 				if !p.weighted {
 					picks = cycles * serving
 				}
-				picked := countPicks(t, p.newBalancer(peers(weights...), seededOptions(uint64(n))), len(weights), picks)
+				picked := countPicks(t, p.newBalancer(newHosts(weights...), seededOptions(uint64(n))), len(weights), picks)
 				for i, w := range weights {
 					share := float64(w) / float64(sum)
 					if !p.weighted && w > 0 {
@@ -119,7 +119,7 @@ func TestSharesFollowWeights(t *testing.T) {
 	}
 }
 
-// TestFurtherDrawsFollowWeights verifies that further draws of an exchange, after a rejected peer,
+// TestFurtherDrawsFollowWeights verifies that further draws of an exchange, after a rejected host,
 // are random and follow the weights.
 func TestFurtherDrawsFollowWeights(t *testing.T) {
 	const picks = 100_000
@@ -128,7 +128,7 @@ func TestFurtherDrawsFollowWeights(t *testing.T) {
 			{name: "round robin", newBalancer: RoundRobin},
 			{name: "weighted round robin", newBalancer: WeightedRoundRobin, weighted: true},
 		} {
-			b := p.newBalancer(peers(weights...), seededOptions(1))
+			b := p.newBalancer(newHosts(weights...), seededOptions(1))
 			picked, last, repeats := make([]int, len(weights)), -1, 0
 			for range picks {
 				i := b.Pick(Key{Draw: 1})
@@ -161,14 +161,14 @@ func TestFurtherDrawsFollowWeights(t *testing.T) {
 	}
 }
 
-func TestPickWithoutPeers(t *testing.T) {
+func TestPickWithoutHosts(t *testing.T) {
 	for _, p := range append(policies(), policy{name: "request round robin", newBalancer: RequestRoundRobin}) {
 		for _, weights := range [][]uint32{nil, {0}, {0, 0, 0}} {
-			if got := p.newBalancer(peers(weights...), Options{}).Pick(Key{}); got != -1 {
+			if got := p.newBalancer(newHosts(weights...), Options{}).Pick(Key{}); got != -1 {
 				t.Errorf("%s with weights %v: Pick() = %d, want -1", p.name, weights, got)
 			}
 		}
-		if got := p.newBalancer(peers(0, 0, 4), Options{}).Pick(Key{}); got != 2 {
+		if got := p.newBalancer(newHosts(0, 0, 4), Options{}).Pick(Key{}); got != 2 {
 			t.Errorf("%s with weights 0 0 4: Pick() = %d, want 2", p.name, got)
 		}
 	}
@@ -191,7 +191,7 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for seed := range uint64(50) {
-			b := WeightedRoundRobin(peers(tt.weights...), seededOptions(seed))
+			b := WeightedRoundRobin(newHosts(tt.weights...), seededOptions(seed))
 			last, run, longest := -1, 0, 0
 			for range 1000 {
 				i := b.Pick(Key{})
@@ -211,7 +211,7 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 // TestWeightedRoundRobinOrder verifies the order in the doc comment of weightedRoundRobin.
 func TestWeightedRoundRobinOrder(t *testing.T) {
 	maxRandom := func() uint64 { return math.MaxUint64 } // starts just before the first turn
-	b := WeightedRoundRobin(peers(5, 1, 1), Options{Random: maxRandom})
+	b := WeightedRoundRobin(newHosts(5, 1, 1), Options{Random: maxRandom})
 	var order strings.Builder
 	for range 14 {
 		order.WriteByte("abc"[b.Pick(Key{})])
@@ -236,17 +236,17 @@ func TestScheduleMatchesVisits(t *testing.T) {
 		b.position.Store(math.MaxUint64) // the first visit is number 0
 		for turn := range 2 * sum {
 			if got, want := s.Pick(Key{}), b.Pick(Key{}); got != want {
-				t.Fatalf("weights %v, turn %d: schedule %d, visits %d", b.weights, turn, got, want)
+				t.Fatalf("weights %v, turn %d: schedule picks %d, want %d as without a schedule", b.weights, turn, got, want)
 			}
 		}
 	}
 }
 
-func TestRoundRobinStartsAtRandomPeer(t *testing.T) {
+func TestRoundRobinStartsAtRandomHost(t *testing.T) {
 	for _, newBalancer := range []New{RoundRobin, WeightedRoundRobin} {
 		starts := map[int]bool{}
 		for range 200 {
-			starts[newBalancer(peers(1, 2, 3), Options{}).Pick(Key{})] = true
+			starts[newBalancer(newHosts(1, 2, 3), Options{}).Pick(Key{})] = true
 		}
 		if len(starts) != 3 {
 			t.Errorf("200 balancers started with hosts %v only, want all three", starts)
@@ -270,7 +270,7 @@ func TestLeastRequestAvoidsBusyHosts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			hosts := peers(tt.weights...)
+			hosts := newHosts(tt.weights...)
 			for i, n := range tt.load {
 				for range n {
 					hosts[i].Load.Begin()
@@ -286,21 +286,21 @@ func TestLeastRequestAvoidsBusyHosts(t *testing.T) {
 }
 
 func TestLeastRequestWithoutBiasFollowsWeightsOnly(t *testing.T) {
-	hosts := peers(3, 1)
+	hosts := newHosts(3, 1)
 	for range 50 {
 		hosts[0].Load.Begin()
 	}
 	o := seededOptions(1)
 	o.ActiveRequestBias = 0
 	if picked := countPicks(t, LeastRequest(hosts, o), 2, 4000); picked[0] < 2850 || picked[0] > 3150 {
-		t.Errorf("the host with 3/4 of the weight was picked %d times in 4000", picked[0])
+		t.Errorf("the host with 3/4 of the weight was picked %d times in 4000, want about 3000", picked[0])
 	}
 }
 
 // TestLeastRequestChoiceCount verifies that more choices lead to fewer picks of busy hosts.
 func TestLeastRequestChoiceCount(t *testing.T) {
 	busyPicks := func(choices int) int {
-		hosts := peers(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+		hosts := newHosts(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 		for i := range hosts[1:] {
 			hosts[i].Load.Begin()
 		}
@@ -309,7 +309,7 @@ func TestLeastRequestChoiceCount(t *testing.T) {
 		return 10000 - countPicks(t, LeastRequest(hosts, o), 10, 10000)[9]
 	}
 	if withTwo, withFive := busyPicks(2), busyPicks(5); withFive >= withTwo-1000 {
-		t.Errorf("busy hosts picked %d times in 10000 with 5 choices, %d times with 2", withFive, withTwo)
+		t.Errorf("busy hosts picked %d times in 10000 with 5 choices, %d times with 2; want at least 1000 fewer with 5", withFive, withTwo)
 	}
 }
 
@@ -317,7 +317,7 @@ func TestLeastRequestChoiceCount(t *testing.T) {
 // than that of random while no request ends.
 func TestLeastRequestKeepsQueuesEven(t *testing.T) {
 	longestQueue := func(newBalancer New) int64 {
-		hosts := peers(slices.Repeat([]uint32{1}, 100)...)
+		hosts := newHosts(slices.Repeat([]uint32{1}, 100)...)
 		b := newBalancer(hosts, seededOptions(3))
 		for range 10000 {
 			hosts[b.Pick(Key{})].Load.Begin()
@@ -329,13 +329,13 @@ func TestLeastRequestKeepsQueuesEven(t *testing.T) {
 		return maxQueue
 	}
 	if leastRequestQueue, randomQueue := longestQueue(LeastRequest), longestQueue(Random); leastRequestQueue > 105 || randomQueue < 115 {
-		t.Errorf("longest of 100 queues with 10000 requests: least request %d, random %d", leastRequestQueue, randomQueue)
+		t.Errorf("longest of 100 queues with 10000 requests: least request %d, random %d; want at most 105 and at least 115", leastRequestQueue, randomQueue)
 	}
 }
 
 func TestConcurrentPicksKeepShares(t *testing.T) {
 	const workers, each = 8, 7000
-	b := WeightedRoundRobin(peers(5, 1, 1), Options{})
+	b := WeightedRoundRobin(newHosts(5, 1, 1), Options{})
 	var mu sync.Mutex
 	total := make([]int, 3)
 	var wg sync.WaitGroup
@@ -360,7 +360,7 @@ func TestConcurrentPicksKeepShares(t *testing.T) {
 
 func TestPickDoesNotAllocate(t *testing.T) {
 	for _, p := range policies() {
-		b := p.newBalancer(peers(3, 1, 4, 1, 5), Options{ActiveRequestBias: 1.5})
+		b := p.newBalancer(newHosts(3, 1, 4, 1, 5), Options{ActiveRequestBias: 1.5})
 		if n := testing.AllocsPerRun(100, func() { b.Pick(Key{Hash: 7}) }); n != 0 {
 			t.Errorf("%s: %v allocations per pick, want 0", p.name, n)
 		}
@@ -369,13 +369,13 @@ func TestPickDoesNotAllocate(t *testing.T) {
 
 func benchSizes() []int { return []int{10, 10_000} }
 
-func mixedWeights(n int) []Peer {
+func mixedWeights(n int) []Host {
 	random := rand.New(rand.NewPCG(1, 1))
 	weights := make([]uint32, n)
 	for i := range weights {
 		weights[i] = 1 + uint32(random.IntN(128))
 	}
-	return peers(weights...)
+	return newHosts(weights...)
 }
 
 func BenchmarkPick(b *testing.B) {
@@ -394,7 +394,7 @@ func BenchmarkPick(b *testing.B) {
 		}
 	}
 	b.Run("weighted round robin/one heavy host of 10000", func(b *testing.B) {
-		list := peers(slices.Repeat([]uint32{1}, 10_000)...)
+		list := newHosts(slices.Repeat([]uint32{1}, 10_000)...)
 		list[0].Weight = 128
 		balancer := WeightedRoundRobin(list, Options{})
 		for b.Loop() {

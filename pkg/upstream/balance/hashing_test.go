@@ -21,7 +21,7 @@ func hashPolicies() []policy {
 const hashCount = 50_000
 
 // pickAll returns, for each of many hashes, the name of its host.
-func pickAll(b Balancer, list []Peer) []string {
+func pickAll(b Balancer, list []Host) []string {
 	names := make([]string, hashCount)
 	for i := range names {
 		names[i] = list[b.Pick(Key{Hash: hash.Mix(uint64(i))})].Name
@@ -51,7 +51,7 @@ func TestRemovedHostMovesOnlyItsHashes(t *testing.T) {
 	for _, p := range hashPolicies() {
 		for name, weights := range sets {
 			t.Run(p.name+"/"+name, func(t *testing.T) {
-				list := peers(weights...)
+				list := newHosts(weights...)
 				before := pickAll(p.newBalancer(list, Options{}), list)
 				removed := len(list) / 2
 				remaining := slices.Delete(slices.Clone(list), removed, removed+1)
@@ -62,8 +62,8 @@ func TestRemovedHostMovesOnlyItsHashes(t *testing.T) {
 						hashesOfRemoved++
 					}
 				}
-				// The hashes of the removed host must move. In a Maglev table a few other hashes may
-				// move, because the turns of the peers change.
+				// The hashes of the removed host must move. In a Maglev table a few other hashes
+				// may move, because the turns of the hosts change.
 				otherMoves := countMoved(before, after) - hashesOfRemoved
 				maxMoves := 0
 				if p.name == "maglev" {
@@ -79,11 +79,11 @@ func TestRemovedHostMovesOnlyItsHashes(t *testing.T) {
 
 func TestHostOrderDoesNotMoveHashes(t *testing.T) {
 	for _, p := range hashPolicies() {
-		list := peers(slices.Repeat([]uint32{1, 5, 20}, 30)...)
+		list := newHosts(slices.Repeat([]uint32{1, 5, 20}, 30)...)
 		reversed := slices.Clone(list)
 		slices.Reverse(reversed)
 		if n := countMoved(pickAll(p.newBalancer(list, Options{}), list), pickAll(p.newBalancer(reversed, Options{}), reversed)); n != 0 {
-			t.Errorf("%s: %d of %d hashes moved after the list of hosts was reversed", p.name, n, hashCount)
+			t.Errorf("%s: %d of %d hashes moved after the list of hosts was reversed, want 0", p.name, n, hashCount)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestHostOrderDoesNotMoveHashes(t *testing.T) {
 // always picks the same one, and that the hashes of one host spread over many others.
 func TestNextDrawPicksAnotherHost(t *testing.T) {
 	for _, p := range hashPolicies() {
-		b := p.newBalancer(peers(slices.Repeat([]uint32{1}, 20)...), Options{})
+		b := p.newBalancer(newHosts(slices.Repeat([]uint32{1}, 20)...), Options{})
 		secondPicks := map[int]int{}
 		for i := range hashCount {
 			k := Key{Hash: hash.Mix(uint64(i))}
@@ -102,18 +102,18 @@ func TestNextDrawPicksAnotherHost(t *testing.T) {
 			k.Draw = 1
 			got := b.Pick(k)
 			if repeated := b.Pick(k); repeated != got {
-				t.Fatalf("%s: repeated second draws of one hash are %d and %d", p.name, got, repeated)
+				t.Fatalf("%s: repeated second draws of one hash are %d and %d, want equal picks", p.name, got, repeated)
 			}
 			secondPicks[got]++
 		}
 		if len(secondPicks) != 20 {
-			t.Errorf("%s: the second draws of the hashes of one host use %d of 20 hosts", p.name, len(secondPicks))
+			t.Errorf("%s: the second draws of the hashes of one host use %d of 20 hosts, want 20", p.name, len(secondPicks))
 		}
 	}
 }
 
 func TestWeightsOfOtherHostsDoNotMoveRings(t *testing.T) {
-	list := peers(4, 4, 4, 4)
+	list := newHosts(4, 4, 4, 4)
 	before := pickAll(RingHash(list, Options{}), list)
 	list[3].Weight = 5
 	after := pickAll(RingHash(list, Options{}), list)
@@ -141,7 +141,7 @@ func TestRingSizeIsWithinItsBounds(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if n := RingHash(peers(tt.weights...), tt.o).(*ring).table.size(); n < 2*tt.atLeast || n > 4*tt.atMost {
+			if n := RingHash(newHosts(tt.weights...), tt.o).(*ring).table.size(); n < 2*tt.atLeast || n > 4*tt.atMost {
 				t.Errorf("%d entries, want %d to %d", n, 2*tt.atLeast, 4*tt.atMost)
 			}
 		})
@@ -153,7 +153,7 @@ func TestRingMatchesBinarySearch(t *testing.T) {
 	for range 50 {
 		type point struct {
 			position uint32
-			peer     int32
+			host     int32
 		}
 		points := make([]point, 2+random.IntN(200))
 		for i := range points {
@@ -161,7 +161,7 @@ func TestRingMatchesBinarySearch(t *testing.T) {
 		}
 		r, owner := newRing(len(points), func(yield func(uint32, int32)) {
 			for _, p := range points {
-				yield(p.position, p.peer)
+				yield(p.position, p.host)
 			}
 		})
 		r.table = newTable(owner, 7)
@@ -169,9 +169,9 @@ func TestRingMatchesBinarySearch(t *testing.T) {
 		for i := range uint64(500) {
 			start := uint32(hash.Nth(i, 0)>>32) >> r.shift << r.shift // the first position of its entry
 			pointIndex, _ := slices.BinarySearchFunc(points, start, func(p point, start uint32) int { return cmp.Compare(p.position, start) })
-			want := points[pointIndex%len(points)].peer
+			want := points[pointIndex%len(points)].host
 			if got := r.Pick(Key{Hash: i}); got != int(want) {
-				t.Fatalf("%d points: hash %d belongs to peer %d, want %d", len(points), i, got, want)
+				t.Fatalf("%d points: hash %d belongs to host %d, want %d", len(points), i, got, want)
 			}
 		}
 	}
@@ -184,9 +184,9 @@ func TestEveryWeightGetsAnEntry(t *testing.T) {
 		weights[i] = 1 + uint32(random.IntN(128))
 	}
 	for _, b := range []Balancer{
-		RingHash(peers(weights...), Options{}),
-		RingHash(peers(weights...), Options{MaxRingSize: 1}),
-		Maglev(peers(weights...), Options{}),
+		RingHash(newHosts(weights...), Options{}),
+		RingHash(newHosts(weights...), Options{MaxRingSize: 1}),
+		Maglev(newHosts(weights...), Options{}),
 	} {
 		var entries table
 		switch b := b.(type) {
@@ -197,7 +197,7 @@ func TestEveryWeightGetsAnEntry(t *testing.T) {
 		}
 		found := make([]bool, len(weights))
 		for entry := range entries.size() {
-			found[entries.peer(uint64(entry))] = true
+			found[entries.hostIndex(uint64(entry))] = true
 		}
 		if i := slices.Index(found, false); i >= 0 {
 			t.Errorf("%T: the host of weight %d has no entry", b, weights[i])
@@ -209,8 +209,8 @@ func TestTableWidth(t *testing.T) {
 	for _, count := range []int{1 << 16, 1<<16 + 1} {
 		last := int32(count - 1)
 		table := newTable([]int32{0, last}, count)
-		if table.size() != 2 || table.peer(0) != 0 || table.peer(1) != int(last) {
-			t.Errorf("%d peers: entries %d and %d, want 0 and %d", count, table.peer(0), table.peer(1), last)
+		if table.size() != 2 || table.hostIndex(0) != 0 || table.hostIndex(1) != int(last) {
+			t.Errorf("%d hosts: entries %d and %d, want 0 and %d", count, table.hostIndex(0), table.hostIndex(1), last)
 		}
 	}
 }
@@ -227,16 +227,16 @@ func TestMaglevTables(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%d hosts, table of %d", tt.hosts, tt.size), func(t *testing.T) {
-			b := Maglev(peers(slices.Repeat([]uint32{1}, tt.hosts)...), Options{TableSize: tt.size}).(*maglev)
+			b := Maglev(newHosts(slices.Repeat([]uint32{1}, tt.hosts)...), Options{TableSize: tt.size}).(*maglev)
 			if n := b.table.size(); n != tt.want {
 				t.Fatalf("%d entries, want %d", n, tt.want)
 			}
 			entries := make([]int, tt.hosts)
 			for entry := range tt.want {
-				entries[b.table.peer(uint64(entry))]++
+				entries[b.table.hostIndex(uint64(entry))]++
 			}
 			if fewest, most := slices.Min(entries), slices.Max(entries); most-fewest > 1 {
-				t.Errorf("hosts of equal weight have %d to %d entries", fewest, most)
+				t.Errorf("hosts of equal weight have %d to %d entries, want at most 1 apart", fewest, most)
 			}
 		})
 	}
@@ -244,7 +244,7 @@ func TestMaglevTables(t *testing.T) {
 
 func TestZeroWeightGetsNoEntries(t *testing.T) {
 	for _, p := range hashPolicies() {
-		b := p.newBalancer(peers(1, 0, 1, 0), Options{})
+		b := p.newBalancer(newHosts(1, 0, 1, 0), Options{})
 		for i := range uint64(hashCount) {
 			if host := b.Pick(Key{Hash: i}); host == 1 || host == 3 {
 				t.Fatalf("%s: hash %d belongs to a host of weight 0", p.name, i)

@@ -5,51 +5,51 @@ import (
 	"sync/atomic"
 )
 
-// leastRequest draws one peer by weight, compares it with random other peers and picks the least
+// leastRequest draws one host by weight, compares it with random other hosts and picks the least
 // loaded one. Two draws are enough to keep the longest queue short (Mitzenmacher, "The Power of Two
 // Choices in Randomized Load Balancing", 2001). Unlike a search for the minimum, this does not send
 // every request to a host that was idle a moment ago.
 type leastRequest struct {
 	sampler      *weightedRandom
-	peers        []loadedPeer // the serving peers
+	hosts        []loadedHost // the serving hosts
 	choices      int
 	bias         float64
 	equalWeights bool
 }
 
-type loadedPeer struct {
+type loadedHost struct {
 	count  *atomic.Int64 // requests or connections
 	weight float64
 }
 
-// LeastRequest returns a balancer that compares o.ChoiceCount peers and picks the one with the
+// LeastRequest returns a balancer that compares o.ChoiceCount hosts and picks the one with the
 // least load for its weight: in-flight requests to the power of o.ActiveRequestBias, divided by
-// weight. It draws the first peer by weight and keeps it unless another has strictly less, so idle
+// weight. It draws the first host by weight and keeps it unless another has strictly less, so idle
 // hosts are picked in proportion to their weights.
-func LeastRequest(peers []Peer, o Options) Balancer {
-	return newLeastRequest(peers, o, o.ActiveRequestBias, func(l *Load) *atomic.Int64 { return &l.inFlight })
+func LeastRequest(hosts []Host, o Options) Balancer {
+	return newLeastRequest(hosts, o, o.ActiveRequestBias, func(l *Load) *atomic.Int64 { return &l.inFlight })
 }
 
 // LeastConnection is LeastRequest with open connections instead of requests, and without a bias.
-func LeastConnection(peers []Peer, o Options) Balancer {
-	return newLeastRequest(peers, o, 1, func(l *Load) *atomic.Int64 { return &l.connections })
+func LeastConnection(hosts []Host, o Options) Balancer {
+	return newLeastRequest(hosts, o, 1, func(l *Load) *atomic.Int64 { return &l.connections })
 }
 
-func newLeastRequest(peers []Peer, o Options, bias float64, count func(*Load) *atomic.Int64) Balancer {
-	index, n := servingPeers(peers)
+func newLeastRequest(hosts []Host, o Options, bias float64, count func(*Load) *atomic.Int64) Balancer {
+	index, n := servingHosts(hosts)
 	if b := fixedBalancer(index, n); b != nil {
 		return b
 	}
 	b := &leastRequest{
-		sampler:      newWeightedRandom(peers, index, n, o),
-		peers:        make([]loadedPeer, n),
+		sampler:      newWeightedRandom(hosts, index, n, o),
+		hosts:        make([]loadedHost, n),
 		choices:      o.choices(n),
 		bias:         bias,
-		equalWeights: equalWeights(peers),
+		equalWeights: equalWeights(hosts),
 	}
-	for i := range b.peers {
-		p := &peers[originalIndex(index, uint64(i))]
-		b.peers[i] = loadedPeer{count(p.Load), float64(p.Weight)}
+	for i := range b.hosts {
+		p := &hosts[originalIndex(index, uint64(i))]
+		b.hosts[i] = loadedHost{count(p.Load), float64(p.Weight)}
 	}
 	return b
 }
@@ -60,12 +60,12 @@ func (b *leastRequest) Pick(Key) int {
 		return originalIndex(b.sampler.index, best)
 	}
 	for range b.choices - 1 {
-		// Exclude best, so that each draw compares two different peers.
+		// Exclude best, so that each draw compares two different hosts.
 		other, _ := scaleRandom(b.sampler.count-1, b.sampler.random())
 		if other >= best {
 			other++
 		}
-		if b.lessLoaded(&b.peers[other], &b.peers[best]) {
+		if b.lessLoaded(&b.hosts[other], &b.hosts[best]) {
 			best = other
 		}
 	}
@@ -73,7 +73,7 @@ func (b *leastRequest) Pick(Key) int {
 }
 
 // lessLoaded reports whether p has less load for its weight than q.
-func (b *leastRequest) lessLoaded(p, q *loadedPeer) bool {
+func (b *leastRequest) lessLoaded(p, q *loadedHost) bool {
 	pLoad, qLoad := float64(p.count.Load()), float64(q.count.Load())
 	if b.equalWeights {
 		return pLoad < qLoad
@@ -84,7 +84,7 @@ func (b *leastRequest) lessLoaded(p, q *loadedPeer) bool {
 	return pLoad*q.weight < qLoad*p.weight
 }
 
-// choices returns how many of n peers to compare.
+// choices returns how many of n hosts to compare.
 func (o *Options) choices(n int) int {
 	if o.ChoiceCount <= 0 {
 		return min(2, n)

@@ -39,10 +39,10 @@ func TestLatencyDecaysWithoutObservations(t *testing.T) {
 
 func TestPeakEWMAPrefersFastHosts(t *testing.T) {
 	tests := []struct {
-		name     string
-		latency  []time.Duration
-		inFlight []int
-		busiest  int // host that is never picked
+		name        string
+		latency     []time.Duration
+		inFlight    []int
+		neverPicked int // index of a host
 	}{
 		{"slower of two idle hosts", []time.Duration{time.Millisecond, 2 * time.Millisecond}, []int{0, 0}, 1},
 		{"faster host with more requests in flight", []time.Duration{time.Millisecond, 2 * time.Millisecond}, []int{9, 1}, 0},
@@ -51,7 +51,7 @@ func TestPeakEWMAPrefersFastHosts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			list := peers(1, 1)
+			list := newHosts(1, 1)
 			for i := range list {
 				if tt.latency[i] > 0 {
 					list[i].Load.Observe(0, tt.latency[i])
@@ -62,15 +62,15 @@ func TestPeakEWMAPrefersFastHosts(t *testing.T) {
 			}
 			o := seededOptions(1)
 			o.ChoiceCount = 30
-			if picked := countPicks(t, PeakEWMA(list, o), 2, 1000); picked[tt.busiest] != 0 {
-				t.Errorf("host %d was picked %d times in 1000, want never", tt.busiest, picked[tt.busiest])
+			if picked := countPicks(t, PeakEWMA(list, o), 2, 1000); picked[tt.neverPicked] != 0 {
+				t.Errorf("host %d was picked %d times in 1000, want never", tt.neverPicked, picked[tt.neverPicked])
 			}
 		})
 	}
 }
 
 func TestLeastConnectionAvoidsHostWithMostConnections(t *testing.T) {
-	list := peers(1, 1, 1)
+	list := newHosts(1, 1, 1)
 	for range 3 {
 		list[1].Load.Connect()
 	}
@@ -85,8 +85,8 @@ func TestLeastConnectionAvoidsHostWithMostConnections(t *testing.T) {
 	}
 }
 
-func TestRequestRoundRobinStartsWithFirstPeer(t *testing.T) {
-	b := RequestRoundRobin(peers(1, 0, 9, 1), Options{})
+func TestRequestRoundRobinStartsWithFirstHost(t *testing.T) {
+	b := RequestRoundRobin(newHosts(1, 0, 9, 1), Options{})
 	for range 3 {
 		for draw, want := range []int{0, 2, 3, 0} {
 			if got := b.Pick(Key{Draw: draw}); got != want {

@@ -2,10 +2,10 @@ package balance
 
 import "time"
 
-// peakEWMA draws peers by weight and picks the one with the lowest expected latency.
+// peakEWMA draws hosts by weight and picks the one with the lowest expected latency.
 type peakEWMA struct {
 	sampler *weightedRandom
-	loads   []*Load // of the serving peers
+	loads   []*Load // of the serving hosts
 	choices int
 	now     func() time.Duration
 }
@@ -14,17 +14,17 @@ type peakEWMA struct {
 // is so long that such a host gets no second exchange while other hosts respond.
 const defaultLatency = time.Second
 
-// PeakEWMA returns a balancer that draws o.ChoiceCount peers by weight and picks the one with the
+// PeakEWMA returns a balancer that draws o.ChoiceCount hosts by weight and picks the one with the
 // lowest cost: Load.Latency times the in-flight exchanges plus one. If costs are equal, it picks
-// the peer that was drawn first, so equally fast hosts are picked in proportion to their weights.
+// the host that was drawn first, so equally fast hosts are picked in proportion to their weights.
 // The average is that of Finagle's Peak EWMA balancer.
-func PeakEWMA(peers []Peer, o Options) Balancer {
-	index, n := servingPeers(peers)
+func PeakEWMA(hosts []Host, o Options) Balancer {
+	index, n := servingHosts(hosts)
 	if b := fixedBalancer(index, n); b != nil {
 		return b
 	}
 	b := &peakEWMA{
-		sampler: newWeightedRandom(peers, index, n, o),
+		sampler: newWeightedRandom(hosts, index, n, o),
 		loads:   make([]*Load, n),
 		choices: o.choices(n),
 		now:     o.Now,
@@ -33,7 +33,7 @@ func PeakEWMA(peers []Peer, o Options) Balancer {
 		b.now = func() time.Duration { return 0 }
 	}
 	for i := range b.loads {
-		b.loads[i] = peers[originalIndex(index, uint64(i))].Load
+		b.loads[i] = hosts[originalIndex(index, uint64(i))].Load
 	}
 	return b
 }
@@ -44,7 +44,7 @@ func (b *peakEWMA) Pick(Key) int {
 	bestCost := cost(b.loads[best], now)
 	for range b.choices - 1 {
 		other := b.sampler.drawIndex()
-		if other == best { // draw again, so that two different peers are compared
+		if other == best { // draw again, so that two different hosts are compared
 			other, _ = scaleRandom(b.sampler.count-1, b.sampler.random())
 			if other >= best {
 				other++

@@ -2,41 +2,42 @@ package balance
 
 import "math/bits"
 
-// weightedRandom draws by the alias method. The sum of all weights is cut into one column per peer,
-// each as wide as the mean weight. A column holds its own peer and at most one other.
+// weightedRandom draws by the alias method. The sum of all weights is cut into one column per host,
+// each as wide as the mean weight. A column holds its own host and at most one other.
 type weightedRandom struct {
 	random  func() uint64
 	count   uint64
 	columns []column // nil: weights are equal
-	index   []int32  // see servingPeers
+	index   []int32  // see servingHosts
 }
 
-// column is drawn with probability 1/count: it selects its own peer below keep, else other.
+// column is drawn with probability 1/count. A second random number decides between the hosts of the
+// column: below keep it selects the column's own host, otherwise other.
 type column struct {
 	keep  uint64 // fraction of 2^64
 	other int32
 }
 
-// Random returns a balancer that draws peers at random in proportion to their weights.
-func Random(peers []Peer, o Options) Balancer {
-	index, count := servingPeers(peers)
+// Random returns a balancer that draws hosts at random in proportion to their weights.
+func Random(hosts []Host, o Options) Balancer {
+	index, count := servingHosts(hosts)
 	if b := fixedBalancer(index, count); b != nil {
 		return b
 	}
-	return newWeightedRandom(peers, index, count, o)
+	return newWeightedRandom(hosts, index, count, o)
 }
 
-func newWeightedRandom(peers []Peer, index []int32, count int, o Options) *weightedRandom {
+func newWeightedRandom(hosts []Host, index []int32, count int, o Options) *weightedRandom {
 	b := &weightedRandom{random: o.random(), count: uint64(count), index: index}
-	if !equalWeights(peers) {
-		b.columns = aliasColumns(peers, index, count)
+	if !equalWeights(hosts) {
+		b.columns = aliasColumns(hosts, index, count)
 	}
 	return b
 }
 
 func (b *weightedRandom) Pick(Key) int { return originalIndex(b.index, b.drawIndex()) }
 
-// drawIndex draws an index of the serving peers.
+// drawIndex draws an index of the serving hosts.
 func (b *weightedRandom) drawIndex() uint64 {
 	i, rest := scaleRandom(b.count, b.random())
 	if b.columns == nil {
@@ -48,55 +49,55 @@ func (b *weightedRandom) drawIndex() uint64 {
 	return i
 }
 
-// aliasColumns fills the columns. A peer with excess weight fills the part of a column that the
-// column's own peer does not fill.
-func aliasColumns(peers []Peer, index []int32, count int) []column {
+// aliasColumns fills the columns. A host with excess weight fills the part of a column that the
+// column's own host does not fill.
+func aliasColumns(hosts []Host, index []int32, count int) []column {
 	columns := make([]column, count)
-	remaining := make([]uint64, count) // unassigned weight, in units of mean/sum
-	var short, long []int32
+	remaining := make([]uint64, count) // unassigned weight of each host, times count; a column takes sum
+	var lightHosts, heavyHosts []int32
 	var sum uint64
 	for i := range count {
-		weight := uint64(peers[originalIndex(index, uint64(i))].Weight)
+		weight := uint64(hosts[originalIndex(index, uint64(i))].Weight)
 		sum += weight
 		remaining[i] = weight * uint64(count)
 	}
-	for i := range int32(count) { //nolint:gosec // as in servingPeers
+	for i := range int32(count) { //nolint:gosec // as in servingHosts
 		if remaining[i] < sum {
-			short = append(short, i)
+			lightHosts = append(lightHosts, i)
 		} else {
-			long = append(long, i)
+			heavyHosts = append(heavyHosts, i)
 		}
 	}
-	for len(short) > 0 && len(long) > 0 {
-		s, l := short[len(short)-1], long[len(long)-1]
-		short = short[:len(short)-1]
-		keep, _ := bits.Div64(remaining[s], 0, sum) // left[s] < sum
+	for len(lightHosts) > 0 && len(heavyHosts) > 0 {
+		s, l := lightHosts[len(lightHosts)-1], heavyHosts[len(heavyHosts)-1]
+		lightHosts = lightHosts[:len(lightHosts)-1]
+		keep, _ := bits.Div64(remaining[s], 0, sum) // remaining[s] < sum
 		columns[s] = column{keep: keep, other: l}
 		remaining[l] -= sum - remaining[s]
 		if remaining[l] < sum {
-			long = long[:len(long)-1]
-			short = append(short, l)
+			heavyHosts = heavyHosts[:len(heavyHosts)-1]
+			lightHosts = append(lightHosts, l)
 		}
 	}
-	// The arithmetic is exact, so the remaining peers are all in long and fill their columns
+	// The arithmetic is exact, so the remaining hosts are all in heavyHosts and fill their columns
 	// exactly.
-	for _, l := range long {
+	for _, l := range heavyHosts {
 		columns[l] = column{keep: ^uint64(0), other: l}
 	}
 	return columns
 }
 
 // equalWeights reports whether all weights above 0 are the same.
-func equalWeights(peers []Peer) bool {
+func equalWeights(hosts []Host) bool {
 	var weight uint32
-	for i := range peers {
-		switch peers[i].Weight {
+	for i := range hosts {
+		switch hosts[i].Weight {
 		case 0, weight:
 		default:
 			if weight != 0 {
 				return false
 			}
-			weight = peers[i].Weight
+			weight = hosts[i].Weight
 		}
 	}
 	return true

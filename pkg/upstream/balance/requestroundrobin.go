@@ -1,16 +1,16 @@
 package balance
 
-// requestRoundRobin picks the peers in order, starting with the first for every exchange.
+// requestRoundRobin picks the hosts in order, starting with the first for every exchange.
 type requestRoundRobin struct {
 	count int
-	index []int32 // see servingPeers
+	index []int32 // see servingHosts
 }
 
-// RequestRoundRobin returns a balancer that starts with the first peer for each exchange and picks
-// the next one when the caller rejects it: later peers are backups of earlier ones. It ignores
-// weights, except that 0 excludes a peer.
-func RequestRoundRobin(peers []Peer, _ Options) Balancer {
-	index, count := servingPeers(peers)
+// RequestRoundRobin returns a balancer that starts with the first host for each exchange and picks
+// the next one when the caller rejects it: later hosts are backups of earlier ones. It ignores
+// weights, except that 0 excludes a host.
+func RequestRoundRobin(hosts []Host, _ Options) Balancer {
+	index, count := servingHosts(hosts)
 	if b := fixedBalancer(index, count); b != nil {
 		return b
 	}

@@ -2,20 +2,20 @@ package balance
 
 import "sync/atomic"
 
-// roundRobin picks the serving peers in turn.
+// roundRobin picks the serving hosts in turn.
 type roundRobin struct {
 	count  uint64
-	index  []int32 // see servingPeers
+	index  []int32 // see servingHosts
 	random func() uint64
 	turn   atomic.Uint64
 }
 
-// RoundRobin returns a balancer that picks the peers in turn and ignores their weights, except that
-// 0 excludes a peer. It starts at a random peer: sidecars that start together must not all begin
-// with the first host. Further draws for an exchange are random: otherwise the peer after a series
-// of unusable peers would get the requests of all of them.
-func RoundRobin(peers []Peer, o Options) Balancer {
-	index, count := servingPeers(peers)
+// RoundRobin returns a balancer that picks the hosts in turn and ignores their weights, except that
+// 0 excludes a host. It starts at a random host: sidecars that start together must not all begin
+// with the first host. Further draws for an exchange are random: otherwise the host after a series
+// of unusable hosts would get the requests of all of them.
+func RoundRobin(hosts []Host, o Options) Balancer {
+	index, count := servingHosts(hosts)
 	if b := fixedBalancer(index, count); b != nil {
 		return b
 	}

@@ -2,26 +2,26 @@ package balance
 
 import "math"
 
-// table holds the peer of each entry. Indices of few peers use half the memory: the cost of a pick
-// is mostly the memory read.
+// table holds the index of the host of each entry. Up to 65,536 hosts, an index takes 16 bits: a
+// smaller table makes a pick cheaper, because reading memory is most of its cost.
 type table struct {
 	narrow []uint16
-	wide   []int32 // nil unless there are too many peers for narrow
+	wide   []int32 // nil unless there are too many hosts for narrow
 }
 
-// newTable returns a table of list, whose entries are indices below peers. It may retain list.
-func newTable(entries []int32, peers int) table {
-	if peers > math.MaxUint16+1 {
+// newTable returns a table of entries, which are indices below hostCount. It may retain entries.
+func newTable(entries []int32, hostCount int) table {
+	if hostCount > math.MaxUint16+1 {
 		return table{wide: entries}
 	}
 	narrow := make([]uint16, len(entries))
-	for i, peer := range entries {
-		narrow[i] = uint16(peer) //nolint:gosec // below the number of peers
+	for i, host := range entries {
+		narrow[i] = uint16(host) //nolint:gosec // below the number of hosts
 	}
 	return table{narrow: narrow}
 }
 
-func (t *table) peer(entry uint64) int {
+func (t *table) hostIndex(entry uint64) int {
 	if t.wide != nil {
 		return int(t.wide[entry])
 	}

@@ -4,25 +4,25 @@ import "sync/atomic"
 
 // weightedRoundRobin is a smooth weighted round robin without a lock or a queue.
 //
-// Pick visits the peers in order, round after round. In round r it picks the peer of weight w if
-// the line w·r + offset crosses a multiple of top, the largest weight, before round r+1; otherwise
-// it skips the peer. Over any top rounds the line rises by w·top, so each peer is picked exactly w
-// times. The crossings of a line are evenly spaced, so the picks of a heavy peer are not adjacent.
-// Offsets differ, so that light peers are not all picked in the same round.
+// Pick visits the hosts in order, round after round. In round r it picks the host of weight w if
+// the line w·r + offset crosses a multiple of max, the largest weight, before round r+1; otherwise
+// it skips the host. Over any max rounds the line rises by w·max, so each host is picked exactly w
+// times. The crossings of a line are evenly spaced, so the picks of a heavy host are not adjacent.
+// Offsets differ, so that light hosts are not all picked in the same round.
 //
-//	weights 5 1 1, top 5      round 0  1  2  3  4
+//	weights 5 1 1, max 5      round 0  1  2  3  4
 //	                     a         a  a  a  a  a
 //	                     b            b
 //	                     c                  c       a a b a a c a
 //
-// A pick skips top/mean peers on average. If that is many, a schedule stores the order of a period
-// instead.
+// A pick visits max/mean hosts on average, where mean is the mean weight. If that is too many,
+// WeightedRoundRobin returns a schedule, which stores the order of one period (max rounds).
 type weightedRoundRobin struct {
 	weights   []uint32 // divided by their greatest common divisor; none is 0
-	index     []int32  // see servingPeers
+	index     []int32  // see servingHosts
 	maxWeight uint64
 	random    func() uint64
-	position  atomic.Uint64 // round·len(weights) + index of the next peer to visit
+	position  atomic.Uint64 // round·len(weights) + index of the next host to visit
 }
 
 // schedule stores the order of one period of a weighted round robin.
@@ -32,34 +32,34 @@ type schedule struct {
 	turn   atomic.Uint64
 }
 
-// maxScheduleTurns is the maximum average number of turns per peer in a schedule. It bounds both
-// costs: a schedule takes at most 64 bytes per peer, and without a schedule a pick skips at most
-// 128/16 peers on average, since weights are at most 128.
+// maxScheduleTurns is the maximum average number of turns per host in a schedule. It bounds both
+// costs: a schedule takes at most 64 bytes per host. Without a schedule, a pick visits at most
+// 128/16 hosts on average, because the configuration allows weights up to 128.
 const maxScheduleTurns = 16
 
-// WeightedRoundRobin returns a balancer that picks the peers in turn in proportion to their
-// weights: in any w1+w2+… consecutive picks, peer i is picked wi times (weights divided by their
+// WeightedRoundRobin returns a balancer that picks the hosts in turn in proportion to their
+// weights: in any w1+w2+… consecutive picks, host i is picked wi times (weights divided by their
 // greatest common divisor). Further draws for an exchange are random, as in RoundRobin, and by
 // weight.
-func WeightedRoundRobin(peers []Peer, o Options) Balancer {
-	index, count := servingPeers(peers)
+func WeightedRoundRobin(hosts []Host, o Options) Balancer {
+	index, count := servingHosts(hosts)
 	if b := fixedBalancer(index, count); b != nil {
 		return b
 	}
 	divisor := uint32(0)
 	for i := range count {
-		divisor = gcd(divisor, peers[originalIndex(index, uint64(i))].Weight)
+		divisor = gcd(divisor, hosts[originalIndex(index, uint64(i))].Weight)
 	}
 	b := &weightedRoundRobin{weights: make([]uint32, count), index: index, random: o.random()}
 	sum := uint64(0)
 	for i := range count {
-		b.weights[i] = peers[originalIndex(index, uint64(i))].Weight / divisor
+		b.weights[i] = hosts[originalIndex(index, uint64(i))].Weight / divisor
 		b.maxWeight = max(b.maxWeight, uint64(b.weights[i]))
 		sum += uint64(b.weights[i])
 	}
 	switch {
 	case b.maxWeight == 1:
-		return RoundRobin(peers, o)
+		return RoundRobin(hosts, o)
 	case sum <= maxScheduleTurns*uint64(count):
 		return b.newSchedule(sum, o)
 	}
@@ -84,7 +84,7 @@ func (b *weightedRoundRobin) Pick(k Key) int {
 	}
 }
 
-// drawRandom returns a random peer by weight.
+// drawRandom returns a random host by weight.
 func (b *weightedRoundRobin) drawRandom() int {
 	for {
 		i, rest := scaleRandom(uint64(len(b.weights)), b.random())
@@ -94,8 +94,8 @@ func (b *weightedRoundRobin) drawRandom() int {
 	}
 }
 
-// offset returns the offset of a peer's line. Multiples of the golden ratio spread the offsets
-// evenly for any number of peers.
+// offset returns the offset of a host's line. Multiples of the golden ratio spread the offsets
+// evenly for any number of hosts.
 func (b *weightedRoundRobin) offset(i uint64) uint64 {
 	const goldenRatio = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	scaled, _ := scaleRandom(b.maxWeight, i*goldenRatio)
@@ -105,7 +105,7 @@ func (b *weightedRoundRobin) offset(i uint64) uint64 {
 // newSchedule returns a schedule with the turns of one period in Pick's order. sum is the number of
 // turns.
 func (b *weightedRoundRobin) newSchedule(sum uint64, o Options) *schedule {
-	heights := make([]uint64, len(b.weights)) // of each line above the last multiple of top
+	heights := make([]uint64, len(b.weights)) // of each line above the last multiple of maxWeight
 	for i := range heights {
 		heights[i] = b.offset(uint64(i))
 	}
@@ -115,7 +115,7 @@ func (b *weightedRoundRobin) newSchedule(sum uint64, o Options) *schedule {
 			heights[i] += uint64(weight)
 			if heights[i] >= b.maxWeight {
 				heights[i] -= b.maxWeight
-				s.turns = append(s.turns, int32(originalIndex(b.index, uint64(i)))) //nolint:gosec // as in servingPeers
+				s.turns = append(s.turns, int32(originalIndex(b.index, uint64(i)))) //nolint:gosec // as in servingHosts
 			}
 		}
 	}

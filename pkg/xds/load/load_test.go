@@ -127,7 +127,7 @@ func newReportRig(t *testing.T) *reportRig {
 		t.Fatal(err)
 	}
 	change.Commit()
-	change.Retire()
+	change.DrainRemoved()
 	r.cluster = set.Get("web")
 
 	reporter := &Reporter{
