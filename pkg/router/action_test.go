@@ -98,7 +98,7 @@ func TestPathChangedByFilterIsNotRewritten(t *testing.T) {
 		x.Request.Path = path
 		r.RewriteRequest(x)
 		if x.Request.Path != path || x.Record.OriginalPath != "" {
-			t.Errorf("path %q becomes %q", path, x.Request.Path)
+			t.Errorf("path %q becomes %q; want no change", path, x.Request.Path)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestHostRewrite(t *testing.T) {
 			}
 			r.RewriteHost(x, "")
 			if x.Request.Authority != test.want {
-				t.Errorf("authority after RewriteHost without a name: %q", x.Request.Authority)
+				t.Errorf("authority after RewriteHost without a name: %q, want %q", x.Request.Authority, test.want)
 			}
 		})
 	}
@@ -267,7 +267,7 @@ func TestRedirect(t *testing.T) {
 				t.Errorf("response %d %q, want %d %q", x.Response.Status, got, test.status, want)
 			}
 			if x.Response.Body != nil || x.Response.ContentLength != 0 {
-				t.Errorf("the response has a body of length %d", x.Response.ContentLength)
+				t.Errorf("the response has a body of length %d, want none", x.Response.ContentLength)
 			}
 		})
 	}

@@ -55,8 +55,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkMatchSpread requests all routes in turn, so that the processor's caches contain little of
-// the table.
+// BenchmarkMatchSpread requests all routes in turn, so that the processor's caches contain little
+// of the table.
 func BenchmarkMatchSpread(b *testing.B) {
 	c, x := sizedTable(config.PathPrefix, 50_000, 1)
 	table := mustCompileTable(b, c)
@@ -193,6 +193,6 @@ func TestActionsThatDoNotAllocate(t *testing.T) {
 		t.Errorf("the actions allocate %v times, want 0", n)
 	}
 	if got := x.Request.Authority + x.Request.Path + x.Request.Header.Get("x-client"); got != "origin.test/items192.0.2.1" {
-		t.Errorf("authority, path and x-client: %q", got)
+		t.Errorf("authority, path and x-client: %q; want origin.test, /items and 192.0.2.1", got)
 	}
 }

@@ -23,14 +23,14 @@ type clusterSelector struct {
 type weightedCluster struct {
 	cluster           string
 	cumulativeWeight  uint64
-	request, response *mutation // followed by the route's; nil: no change
+	request, response *mutation // of the cluster, followed by those of the route; nil: no change
 }
 
-// ChooseCluster returns the name of the cluster for x. It returns "" if the route does not
-// forward, all weights are 0, or the variable has no value. index is the index of the chosen
-// weighted cluster; 0 if the route has no weighted clusters. random must be uniform in all its
-// bits: it selects among weighted clusters in proportion to their weights. A cluster of weight 0 is
-// never selected.
+// ChooseCluster returns the name of the cluster for x. It returns "" if the route does not forward,
+// all weights are 0, or the variable has no value. index is the index of the chosen weighted
+// cluster; 0 if the route has no weighted clusters. random must be uniform in all its bits: it
+// selects among weighted clusters in proportion to their weights. A cluster of weight 0 is never
+// selected.
 func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string, index int) {
 	switch {
 	case r.cluster == nil && r.Config.Forward == nil:
@@ -41,7 +41,7 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 		name, _ := r.cluster.variable.Text(x)
 		return name, 0
 	}
-	point, _ := bits.Mul64(random, r.cluster.totalWeight) // uniform in [0, total)
+	point, _ := bits.Mul64(random, r.cluster.totalWeight) // uniform in [0, totalWeight)
 	for i := range r.cluster.clusters {
 		if w := &r.cluster.clusters[i]; point < w.cumulativeWeight {
 			return w.cluster, i
@@ -52,7 +52,8 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 
 // compileCluster compiles the cluster selection of f. It returns nil for a single fixed cluster.
 //
-// The header mutations of a weighted cluster are followed by request and response.
+// request and response are the header mutations of the route. They follow those of each weighted
+// cluster.
 func compileCluster(f *config.Forward, request, response *mutation) (*clusterSelector, error) {
 	switch {
 	case len(f.WeightedClusters) > 0:
@@ -100,7 +101,7 @@ func (r *Route) WithTimeoutHeaders() *Route {
 // Timeouts returns the timeouts of x and of each of its attempts; 0 means no limit. The route sets
 // both. If r is from WithTimeoutHeaders, the request headers x-mosn-global-timeout and
 // x-mosn-try-timeout, in milliseconds, override them; Timeouts ignores a header that is not a
-// positive number. Under a global timeout, a per-try timeout that is not below it becomes 0.
+// positive number. A per-try timeout that is not below the global timeout becomes 0.
 func (r *Route) Timeouts(x *protocol.Exchange) (global, perTry time.Duration) {
 	f := r.Config.Forward
 	if f == nil {
@@ -125,8 +126,9 @@ func (r *Route) Timeouts(x *protocol.Exchange) (global, perTry time.Duration) {
 	return global, perTry
 }
 
-// timeoutHeaders returns the first value of each of the two headers, "" if it is missing. It runs
-// for each request, so it reads the headers in one pass and compares lengths first.
+// timeoutHeaders returns the first values of GlobalTimeoutHeader and TryTimeoutHeader, "" for a
+// missing header. It runs for each request, so it reads the headers in one pass and compares
+// lengths first.
 func timeoutHeaders(h *protocol.Header) (global, perTry string) {
 	for i := range h.Len() {
 		f := h.At(i)
@@ -144,7 +146,7 @@ func timeoutHeaders(h *protocol.Header) (global, perTry string) {
 	return global, perTry
 }
 
-// maxTimeout keeps the sum of a time and a timeout far from overflow.
+// maxTimeout bounds the timeouts of request headers, so that adding one to a time cannot overflow.
 const maxTimeout = 24 * time.Hour
 
 func milliseconds(s string) (time.Duration, bool) {

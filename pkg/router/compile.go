@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Compile checks and compiles a route table. The error joins (errors.Join) all problems, each
-// with its virtual host and route; the caller adds the table. The table refers to c, which must
-// not change.
+// Compile checks and compiles a route table. The error joins (errors.Join) all problems, each with
+// its virtual host and route; the caller adds the table. The table refers to c, which must not
+// change.
 func Compile(c *config.RouteTable) (*Table, error) { return compile(nil, c) }
 
 // Recompile compiles c, the successor of the table's configuration. It reuses virtual hosts and
@@ -35,9 +35,9 @@ func compile(previous *Table, c *config.RouteTable) (*Table, error) {
 type builder struct {
 	config          *config.RouteTable
 	previous        *Table  // nil: Compile
-	previousIndexes []int32 // by index of a virtual host: its index in previous; -1: it is new
+	previousIndexes []int32 // by index of a virtual host: its index in previous; -1: a new virtual host
 	table           *Table
-	addsDomains     bool // the domains of previous cannot be reused
+	rebuildsDomains bool // the domains of previous cannot be reused
 	expressions     expressions
 	tree            *tree       // of newly indexed virtual hosts
 	paths           []pathEntry // scratch space for one virtual host
@@ -53,22 +53,22 @@ func newBuilder(previous *Table, c *config.RouteTable) *builder {
 	}
 	b := &builder{config: c, previous: previous, expressions: make(expressions), tree: &tree{}}
 	b.table = &Table{
-		config: c,
-		hosts:  make([]virtualHost, len(c.VirtualHosts)),
-		routes: make([]*Route, 0, total),
+		config:       c,
+		virtualHosts: make([]virtualHost, len(c.VirtualHosts)),
+		routes:       make([]*Route, 0, total),
 	}
-	b.addsDomains = previous == nil || !sameDomains(previous.config, c)
-	if b.addsDomains {
+	b.rebuildsDomains = previous == nil || !sameDomains(previous.config, c)
+	if b.rebuildsDomains {
 		b.table.domains = newDomains(c.LiteralDomains)
 	} else {
 		b.table.domains = previous.domains
 	}
 	if previous == nil {
-		// A first compile allocates all routes at once, and all links.
+		// A first compile allocates all routes, and all links, at once.
 		b.routePool, b.linkPool = make([]Route, 0, total), make([]link, total)
 	} else {
 		b.table.Random = previous.Random
-		b.previousIndexes = align.Indexes(names(previous.config), names(c))
+		b.previousIndexes = align.Indexes(virtualHostNames(previous.config), virtualHostNames(c))
 	}
 	if previous != nil && sameMutations(&previous.config.Request, &previous.config.Response, &c.Request, &c.Response) {
 		b.table.request, b.table.response = previous.request, previous.response
@@ -80,7 +80,7 @@ func newBuilder(previous *Table, c *config.RouteTable) *builder {
 	return b
 }
 
-func names(c *config.RouteTable) []string {
+func virtualHostNames(c *config.RouteTable) []string {
 	list := make([]string, len(c.VirtualHosts))
 	for i, vh := range c.VirtualHosts {
 		list[i] = vh.Name
@@ -88,8 +88,7 @@ func names(c *config.RouteTable) []string {
 	return list
 }
 
-// sameDomains reports whether the domains of two tables lead to virtual hosts with the same
-// indexes.
+// sameDomains reports whether each domain belongs to the virtual host of the same index in a and b.
 func sameDomains(a, b *config.RouteTable) bool {
 	return a.LiteralDomains == b.LiteralDomains && slices.EqualFunc(a.VirtualHosts, b.VirtualHosts, func(a, b *config.VirtualHost) bool {
 		return a == b || slices.Equal(a.Domains, b.Domains)
@@ -111,30 +110,30 @@ func (b *builder) addError(location string, err error) {
 	}
 }
 
-// previousHost returns the previous version of virtual host n, nil if there was none.
-func (b *builder) previousHost(n int) *virtualHost {
+// previousVirtualHost returns the previous version of virtual host n, nil if there was none.
+func (b *builder) previousVirtualHost(n int) *virtualHost {
 	if b.previous == nil || b.previousIndexes[n] < 0 {
 		return nil
 	}
-	return &b.previous.hosts[b.previousIndexes[n]]
+	return &b.previous.virtualHosts[b.previousIndexes[n]]
 }
 
 func (b *builder) compileVirtualHost(n int, vh *config.VirtualHost) {
-	if b.addsDomains {
+	if b.rebuildsDomains {
 		b.compileDomains(n, vh)
 	}
-	h, old := &b.table.hosts[n], b.previousHost(n)
+	h, old := &b.table.virtualHosts[n], b.previousVirtualHost(n)
 	first := len(b.table.routes)
-	// Equal mutations of the table are the same pointers.
-	sameTable := old != nil && b.table.request == b.previous.request && b.table.response == b.previous.response
-	if sameTable && old.config == vh {
+	// newBuilder reuses equal mutations of the previous table, so comparing pointers is enough.
+	sameTableMutations := old != nil && b.table.request == b.previous.request && b.table.response == b.previous.response
+	if sameTableMutations && old.config == vh {
 		*h = *old
 		h.firstRoute = first
 		b.table.routes = append(b.table.routes, b.previous.routesOf(old)...)
 		return
 	}
 	h.config, h.firstRoute = vh, first
-	if sameTable && sameMutations(&old.config.Request, &old.config.Response, &vh.Request, &vh.Response) {
+	if sameTableMutations && sameMutations(&old.config.Request, &old.config.Response, &vh.Request, &vh.Response) {
 		h.request, h.response = old.request, old.response
 	} else {
 		var err error
@@ -211,7 +210,8 @@ func (b *builder) newRoute() *Route {
 	return &b.routePool[len(b.routePool)-1]
 }
 
-// sameMatches reports whether the index of one list also serves the other.
+// sameMatches reports whether both lists have the same conditions, so that the index of previous
+// also finds the routes of current.
 func sameMatches(previous, current []*Route) bool {
 	return slices.EqualFunc(previous, current, func(a, b *Route) bool {
 		return a == b || reflect.DeepEqual(&a.Config.Match, &b.Config.Match)
@@ -276,24 +276,24 @@ func (b *builder) compileForward(r *Route, c *config.Route) error {
 
 // buildIndex builds the index of a virtual host for Find. It goes from the last route to the first
 // because prepend adds to the start of a chain.
-func (b *builder) buildIndex(routes []*Route) hostIndex {
-	h := hostIndex{tree: b.tree, regex: endOfChain}
+func (b *builder) buildIndex(routes []*Route) routeIndex {
+	ri := routeIndex{tree: b.tree, otherPaths: endOfChain}
 	if b.previous == nil {
-		h.links, b.linkPool = b.linkPool[:len(routes):len(routes)], b.linkPool[len(routes):]
+		ri.links, b.linkPool = b.linkPool[:len(routes):len(routes)], b.linkPool[len(routes):]
 	} else {
-		h.links = make([]link, len(routes))
+		ri.links = make([]link, len(routes))
 	}
 	for i, r := range routes {
-		h.links[i] = link{next: endOfChain, matcher: r.matcher}
+		ri.links[i] = link{next: endOfChain, matcher: r.matcher}
 	}
 	b.paths = b.paths[:0]
 	headers := make(map[headerKey]int)
-	for i, r := range slices.Backward(routes[:reachable(routes)]) {
+	for i, r := range slices.Backward(routes[:reachableCount(routes)]) {
 		index := int32(i) //nolint:gosec // far below 2^31
 		m := &r.Config.Match
 		switch kind := m.PathKind; {
 		case kind == config.PathRegex || r.matcher != nil && r.matcher.pathMatcher != nil:
-			h.prepend(&h.regex, index)
+			ri.prepend(&ri.otherPaths, index)
 		case kind == config.PathExact:
 			b.paths = append(b.paths, pathEntry{m.Path, true, index})
 		case kind == config.PathPrefix:
@@ -306,20 +306,20 @@ func (b *builder) buildIndex(routes []*Route) hostIndex {
 			}
 			n, ok := headers[header.key()]
 			if !ok {
-				n = len(h.headers)
+				n = len(ri.headers)
 				headers[header.key()] = n
-				h.headers = append(h.headers, headerIndex{matcher: header, chains: make(map[string]int32)})
+				ri.headers = append(ri.headers, headerIndex{matcher: header, chains: make(map[string]int32)})
 			}
-			h.headers[n].add(header.matcher.Text, index, &h)
+			ri.headers[n].add(header.matcher.Text, index, &ri)
 		}
 	}
-	h.paths = b.tree.add(b.paths, &h)
-	return h
+	ri.paths = b.tree.add(b.paths, &ri)
+	return ri
 }
 
-// reachable returns the number of routes that can ever match: those up to the first that matches
-// every request.
-func reachable(routes []*Route) int {
+// reachableCount returns the number of routes that can ever match: the routes up to the first one
+// that matches every request.
+func reachableCount(routes []*Route) int {
 	for i, r := range routes {
 		m := &r.Config.Match
 		if r.matcher == nil && (m.PathKind == config.PathAny || m.PathKind == config.PathPrefix && m.Path == "") {
@@ -329,10 +329,11 @@ func reachable(routes []*Route) int {
 	return len(routes)
 }
 
-// prepend prepends the route with that index, which precedes all routes of the chain. It drops the
-// routes after a route without conditions, because they are unreachable.
-func (h *hostIndex) prepend(chain *int32, index int32) {
-	if l := &h.links[index]; l.matcher != nil {
+// prepend adds the route with that index to the start of the chain; all routes of the chain have
+// higher indexes. If the route has no conditions besides its path, prepend drops the rest of the
+// chain, because no request reaches it.
+func (ri *routeIndex) prepend(chain *int32, index int32) {
+	if l := &ri.links[index]; l.matcher != nil {
 		l.next = *chain
 	}
 	*chain = index

@@ -86,20 +86,20 @@ type headerMatcher struct {
 type source uint8
 
 const (
-	// Any header of the condition's name, each by itself.
+	// All headers of the condition's name; each value is tested separately.
 	inHeader source = iota
 
-	// For an RPC request the first header of that name: the call's own value, which precedes its
-	// attachments. For HTTP like inHeader.
+	// For an RPC request, the first header of the condition's name: it belongs to the call itself,
+	// and headers of attachments follow it. For an HTTP request, like inHeader.
 	inCall
 
-	// The request's own value. An RPC request's headers of that name, if it has any, replace it:
-	// for inMethod the first one.
+	// The method, authority or path of the request. If an RPC request has headers of the
+	// condition's name, their values are tested instead: for inMethod the first, otherwise all.
 	inMethod
 	inHost
 	inPath // without the query
 
-	// The request's own value, whatever headers it has.
+	// The method, authority, path or scheme of the request, regardless of its headers.
 	pseudoMethod
 	pseudoAuthority
 	pseudoPath // with the query
@@ -113,7 +113,7 @@ const (
 	testPresent testKind = iota // any value
 	testEqual
 	testRegex // the expression matches any part of the value
-	testValue
+	testValue // see config.ValueMatch
 )
 
 func (m *headerMatcher) matches(x *protocol.Exchange) bool {
@@ -210,24 +210,24 @@ func (m *headerMatcher) key() headerKey { return headerKey{m.source, strings.ToL
 
 // headerIndex finds the routes that require one value of a header and have no path condition.
 type headerIndex struct {
-	matcher *headerMatcher   // the condition of any of these routes
-	chains  map[string]int32 // by value
-	first   int32            // index of the first route
+	matcher    *headerMatcher   // condition of one of these routes; all of them read the same header
+	chains     map[string]int32 // by value
+	firstRoute int32            // index of the first route
 }
 
-// add prepends the route of h with that index to the chain of value.
-func (hi *headerIndex) add(value string, index int32, h *hostIndex) {
+// add prepends the route of ri with that index to the chain of value.
+func (hi *headerIndex) add(value string, index int32, ri *routeIndex) {
 	chain, ok := hi.chains[value]
 	if !ok {
 		chain = endOfChain
 	}
-	h.prepend(&chain, index)
+	ri.prepend(&chain, index)
 	hi.chains[value] = chain
-	hi.first = index // add is called in descending order
+	hi.firstRoute = index // add is called in descending order
 }
 
-// findByHeader returns the first matching route of the chains in index, or best if that comes
-// before it. For a repeated header it tries the chain of each value.
+// findByHeader returns the smaller of best and the index of the first matching route in the chains
+// of index. For a repeated header it tries the chain of each value.
 func (s *search) findByHeader(index *headerIndex, best int32) int32 {
 	if value, ok, repeats := index.matcher.singleValue(s.x); !repeats {
 		if !ok {
@@ -307,8 +307,8 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// compileMatch compiles the conditions of m except an exact or prefix path. It returns nil if there
-// are no others.
+// compileMatch compiles the conditions of m except an exact or prefix path. It returns nil if m has
+// no other conditions.
 func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
 	pathMatch := newPathMatcher(m)
 	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && pathMatch == nil && m.Percentage == nil {
@@ -378,7 +378,7 @@ func (e expressions) compileHeader(m *config.HeaderMatch) (headerMatcher, error)
 		}
 		out.kind, out.matcher = testRegex, headermatch.New(config.ValueMatch{Kind: config.ValueRegex, Text: m.Value}, expression)
 	default:
-		isHost := src == inHost || src == pseudoAuthority // RFC 9110 4.2.3: hosts have no case
+		isHost := src == inHost || src == pseudoAuthority // hosts are case-insensitive (RFC 9110 4.2.3)
 		out.kind, out.matcher = testEqual, headermatch.New(config.ValueMatch{Text: m.Value, IgnoreCase: isHost}, nil)
 	}
 	return out, nil

@@ -26,21 +26,21 @@ type domains struct {
 // wildcards are the domains with a star at one end: *.x of one port, or x.*. The zero value is
 // empty.
 type wildcards struct {
-	lengths []int // the lengths of the keys, longest first
-	hosts   map[string]int32
+	lengths      []int // the lengths of the keys, longest first
+	virtualHosts map[string]int32
 }
 
 // add maps text, the domain without its star, to virtual host n. If text is already present, add
 // keeps it and returns its virtual host, else noVirtualHost.
 func (w *wildcards) add(text string, n int32) int32 {
-	if w.hosts == nil {
-		w.hosts = make(map[string]int32)
+	if w.virtualHosts == nil {
+		w.virtualHosts = make(map[string]int32)
 	}
 	if !slices.Contains(w.lengths, len(text)) {
 		w.lengths = append(w.lengths, len(text))
 		slices.SortFunc(w.lengths, func(a, b int) int { return b - a })
 	}
-	return putIfAbsent(w.hosts, text, n)
+	return putIfAbsent(w.virtualHosts, text, n)
 }
 
 // anyPort is the port of domains such as "host:*".
@@ -122,10 +122,10 @@ func putIfAbsent(m map[string]int32, key string, n int32) int32 {
 }
 
 // find returns the index of the virtual host for a request, or noVirtualHost. An exact domain
-// precedes the longest *.suffix, which precedes the longest prefix.*, which precedes "*". The
-// cost depends only on the number of different lengths of suffixes and prefixes.
+// precedes the longest *.suffix, which precedes the longest prefix.*, which precedes "*". The cost
+// depends only on the number of different lengths of suffixes and prefixes.
 func (d *domains) find(authority, scheme string) int32 {
-	if len(d.exact) == 0 && len(d.suffixes) == 0 && len(d.prefixes.hosts) == 0 || len(authority) > maxAuthority {
+	if len(d.exact) == 0 && len(d.suffixes) == 0 && len(d.prefixes.virtualHosts) == 0 || len(authority) > maxAuthority {
 		return d.any
 	}
 	var buf [maxAuthority + 64]byte
@@ -156,7 +156,7 @@ func (d *domains) find(authority, scheme string) int32 {
 			return n
 		}
 	}
-	if len(d.prefixes.hosts) == 0 {
+	if len(d.prefixes.virtualHosts) == 0 {
 		return d.any
 	}
 	if port == "" {
@@ -192,7 +192,7 @@ func (w *wildcards) longestSuffix(key []byte) (n int32, ok bool) {
 		if l >= len(key) {
 			continue
 		}
-		if n, ok := w.hosts[string(key[len(key)-l:])]; ok {
+		if n, ok := w.virtualHosts[string(key[len(key)-l:])]; ok {
 			return n, true
 		}
 	}
@@ -205,15 +205,15 @@ func (w *wildcards) longestPrefix(key []byte) (n int32, ok bool) {
 		if l >= len(key) {
 			continue
 		}
-		if n, ok := w.hosts[string(key[:l])]; ok {
+		if n, ok := w.virtualHosts[string(key[:l])]; ok {
 			return n, true
 		}
 	}
 	return noVirtualHost, false
 }
 
-// appendPorts appends the ports of the domains that match a request for port, most specific
-// first. A missing port equals the scheme's default port (RFC 9110 4.2.3).
+// appendPorts appends the ports of the domains that match a request for port, most specific first.
+// A missing port equals the scheme's default port (RFC 9110 4.2.3).
 func appendPorts(dst []string, port, scheme string) []string {
 	defaultPort := "80"
 	if scheme == "https" {
@@ -229,9 +229,9 @@ func appendPorts(dst []string, port, scheme string) []string {
 	return append(dst, anyPort)
 }
 
-// splitPort splits an authority, or a domain, into host and port. The port is "", a number
-// without leading zeros, or "*" for a domain. Anything else belongs to the host: names of RPC
-// interfaces may contain colons.
+// splitPort splits an authority, or a domain, into host and port. The port is "", a number without
+// leading zeros, or "*" for a domain. Anything else belongs to the host: names of RPC interfaces
+// may contain colons.
 func splitPort(authority string) (host, port string) {
 	colon := strings.LastIndexByte(authority, ':')
 	if colon < 0 {

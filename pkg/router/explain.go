@@ -43,7 +43,7 @@ type Outcome uint8
 const (
 	Rejected Outcome = iota // a condition does not match
 	Chosen                  // all conditions match, and no earlier route is Chosen
-	Sampled                 // the same, for a fraction of the requests
+	Sampled                 // all other conditions match, but the route takes only a fraction of the requests
 	Shadowed                // all conditions match, but an earlier route is Chosen
 )
 
@@ -55,8 +55,8 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 		e.Authority, _ = splitPort(e.Authority)
 	}
 	vhIndex := t.domains.find(e.Authority, x.Request.Scheme)
-	for n := range t.hosts {
-		vh := t.hosts[n].config
+	for n := range t.virtualHosts {
+		vh := t.virtualHosts[n].config
 		domain := bestDomain(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)
 		if int32(n) == vhIndex { //nolint:gosec // far below 2^31
 			e.VirtualHost, e.Domain = vh, domain
@@ -68,7 +68,7 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 		return e
 	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
-	for _, r := range t.routesOf(&t.hosts[vhIndex]) {
+	for _, r := range t.routesOf(&t.virtualHosts[vhIndex]) {
 		e.Routes = append(e.Routes, e.explainRoute(r, x, path))
 	}
 	return e
@@ -94,7 +94,7 @@ func (e *Explanation) explainRoute(r *Route, x *protocol.Exchange, path string) 
 func bestDomain(vh *config.VirtualHost, literal bool, authority, scheme string) string {
 	d := newDomains(literal)
 	for j, domain := range vh.Domains {
-		_, _ = d.add(domain, int32(j)) //nolint:gosec // they were added to the table's without error
+		_, _ = d.add(domain, int32(j)) //nolint:gosec // j is small; Compile has added these domains to the table without error
 	}
 	if i := d.find(authority, scheme); i != noVirtualHost {
 		return vh.Domains[i]

@@ -116,7 +116,7 @@ func TestExplainAgreesWithMatch(t *testing.T) {
 							}
 						}
 						if got != want {
-							t.Errorf("%s %s%s of team %q: Explain chooses %s, Match %s", method, authority, path, team, nameOf(got), nameOf(want))
+							t.Errorf("%s %s%s of team %q: Explain chooses %s, want %s, the route of Match", method, authority, path, team, nameOf(got), nameOf(want))
 						}
 					}
 				}
@@ -131,6 +131,6 @@ func TestNoVirtualHostIsExplained(t *testing.T) {
 	}})
 	e := table.Explain(request("GET", "b.test:81", "/"))
 	if e.VirtualHost != nil || e.Route != nil || len(e.Routes) != 0 || len(e.OtherVirtualHosts) != 1 || e.Authority != "b.test" {
-		t.Errorf("Explain = %+v", e)
+		t.Errorf("Explain = %+v; want only the authority b.test and one other virtual host", e)
 	}
 }

@@ -21,7 +21,7 @@ type hashPolicy struct {
 	sourceIP   bool // the client's address
 }
 
-// cookiePolicy is a cookie that clients send, or that Weft sets.
+// cookiePolicy is a cookie that Weft sets if the client does not send it.
 type cookiePolicy struct {
 	value      variable.Variable
 	attributes string // the part of Set-Cookie after the value
@@ -100,8 +100,8 @@ func hashHeader(x *protocol.Exchange, name string) (sum uint64, ok bool) {
 	return sum, ok
 }
 
-// cookieDigits is the length of the cookies that SetCookie creates: the hash in hexadecimal, which
-// the exchange keeps until the response anyway.
+// cookieDigits is the length of the cookies that SetCookie creates: the hash in hexadecimal,
+// because x.Record keeps the hash until the response anyway.
 const cookieDigits = 16
 
 func cookieHash(value string) uint64 {

@@ -57,7 +57,7 @@ func TestHashUsesFirstPolicyWithValue(t *testing.T) {
 				t.Errorf("Hash = %#x, %v, want %#x, false", got, newCookie, tt.want)
 			}
 			if r.Hashes() != (len(tt.policies) > 0) {
-				t.Errorf("Hashes = %v", r.Hashes())
+				t.Errorf("Hashes = %v, want %v", r.Hashes(), len(tt.policies) > 0)
 			}
 		})
 	}

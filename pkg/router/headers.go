@@ -22,7 +22,7 @@ func CompileResponseMutation(c config.HeaderMutation) (*Mutation, error) {
 	return &Mutation{m}, err
 }
 
-// Apply changes h, which is a header of x.
+// Apply changes h, which is the request or response header of x.
 func (m *Mutation) Apply(x *protocol.Exchange, h *protocol.Header) {
 	if m != nil {
 		m.m.apply(h, x)

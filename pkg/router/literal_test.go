@@ -64,7 +64,7 @@ func TestLocalRepliesGetRouteHeaders(t *testing.T) {
 		x := request("GET", "a.test", "/")
 		compileAndMatch(t, route, x).Reply(x)
 		if got := x.Response.Header.Get("strict-transport-security"); got != "max-age=1" {
-			t.Errorf("%s: strict-transport-security is %q", name, got)
+			t.Errorf("%s: strict-transport-security is %q, want max-age=1", name, got)
 		}
 	}
 }

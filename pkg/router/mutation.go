@@ -29,7 +29,7 @@ type addition struct {
 	isRoutingHeader bool // a routing header, which RPC requests do not repeat: append affects only HTTP
 }
 
-// apply changes h, which is a header of x. m may be nil.
+// apply changes h, which is the request or response header of x. m may be nil.
 func (m *mutation) apply(h *protocol.Header, x *protocol.Exchange) {
 	for ; m != nil; m = m.next {
 		for _, name := range m.remove {
@@ -167,8 +167,8 @@ func isToken(c byte) bool {
 		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// validAuthority reports whether s can be a host and port, without user
-// information (RFC 3986 3.2.2, RFC 9110 4.2.4).
+// validAuthority reports whether s can be a host and port, without user information (RFC 3986
+// 3.2.2, RFC 9110 4.2.4).
 func validAuthority(s string) bool {
 	for i := range len(s) {
 		c := s[i]

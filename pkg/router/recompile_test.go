@@ -39,7 +39,7 @@ func (g generator) edit(c *config.RouteTable) *config.RouteTable {
 		default:
 			if n := len(next.VirtualHosts); n > 0 {
 				at := g.IntN(n)
-				next.VirtualHosts[at] = g.editHost(next.VirtualHosts[at])
+				next.VirtualHosts[at] = g.editVirtualHost(next.VirtualHosts[at])
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func (g generator) mutation() config.HeaderMutation {
 	return config.HeaderMutation{Add: []config.HeaderValue{{Name: "x", Value: pick(g, "1", "2")}}}
 }
 
-func (g generator) editHost(vh *config.VirtualHost) *config.VirtualHost {
+func (g generator) editVirtualHost(vh *config.VirtualHost) *config.VirtualHost {
 	next := *vh
 	next.Routes = slices.Clone(vh.Routes)
 	for range 1 + g.IntN(3) {
@@ -85,8 +85,8 @@ func (g generator) route() *config.Route {
 	return &config.Route{Name: pick(g, "a", "b"), Match: g.match(), Forward: &config.Forward{Cluster: "c"}}
 }
 
-// TestRecompileEqualsCompile verifies that after each of many changes, requests take the same routes
-// as in a newly compiled table, with the same results.
+// TestRecompileEqualsCompile verifies that after each of many changes, requests take the same
+// routes as in a newly compiled table, with the same results.
 func TestRecompileEqualsCompile(t *testing.T) {
 	accepted, rejected, reused, total := 0, 0, 0, 0
 	for seed := range uint64(50) {
@@ -104,7 +104,7 @@ func TestRecompileEqualsCompile(t *testing.T) {
 			recompiled, err := table.Recompile(next)
 			compiled, compileErr := Compile(next)
 			if fmt.Sprint(err) != fmt.Sprint(compileErr) {
-				t.Fatalf("Recompile returned %v, Compile %v", err, compileErr)
+				t.Fatalf("Recompile returned %v, Compile %v; want the same error", err, compileErr)
 			}
 			if err != nil {
 				rejected++
@@ -174,7 +174,7 @@ func TestRecompileReusesUnchangedParts(t *testing.T) {
 			t.Errorf("route %d reused: %v, want %v", i, got, want)
 		}
 	}
-	if recompiled.domains != table.domains || recompiled.hosts[3].index.tree != table.tree() {
+	if recompiled.domains != table.domains || recompiled.virtualHosts[3].index.tree != table.tree() {
 		t.Error("unchanged domains and paths were indexed again")
 	}
 	if recompiled.Random == nil || recompiled.Random() != 7 {
@@ -183,7 +183,7 @@ func TestRecompileReusesUnchangedParts(t *testing.T) {
 }
 
 // tree returns the tree that the virtual hosts of a newly compiled table share.
-func (t *Table) tree() *tree { return t.hosts[0].index.tree }
+func (t *Table) tree() *tree { return t.virtualHosts[0].index.tree }
 
 func BenchmarkRecompile(b *testing.B) {
 	for _, hosts := range []int{1, 200} {

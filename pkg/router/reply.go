@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Reply sends the local reply of the route's redirect or direct_response; one of them must be
-// set. The reply contains no part of the request except the parts of its target that a redirect
-// keeps. The response mutations of the route, the virtual host and the table apply to it.
+// Reply sends the local reply of the route's redirect or direct_response; one of them must be set.
+// The reply contains no part of the request except the parts of its target that a redirect keeps.
+// The response mutations of the route, the virtual host and the table apply to it.
 func (r *Route) Reply(x *protocol.Exchange) {
 	if c := r.Config.Redirect; c != nil {
 		target := location(&x.Request, c, r.path)
@@ -78,8 +78,8 @@ func redirectHost(r *protocol.Request, c *config.Redirect, scheme string) string
 	return name + ":" + strconv.Itoa(int(c.Port))
 }
 
-// withoutPort removes port 80 if scheme is https, and port 443 if scheme is http: the default
-// port of the previous scheme.
+// withoutPort removes port 80 if scheme is https, and port 443 if scheme is http: this is the
+// default port of the scheme that the redirect replaces.
 func withoutPort(authority, scheme string) string {
 	host, port := splitPort(authority)
 	if scheme == "https" && port == "80" || scheme == "http" && port == "443" {

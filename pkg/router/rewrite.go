@@ -107,8 +107,8 @@ func joinTarget(path, query string, hasQuery bool) string {
 	return slash + path + "?" + query
 }
 
-// compilePathRewrite compiles the path rewrite of f. It returns nil if there is none. prefix_rewrite
-// takes precedence over regex_rewrite.
+// compilePathRewrite compiles the path rewrite of f. It returns nil if there is none.
+// prefix_rewrite takes precedence over regex_rewrite.
 func (e expressions) compilePathRewrite(m *config.RouteMatch, f *config.Forward) (*pathRewrite, error) {
 	switch {
 	case f.PrefixRewrite != "":
@@ -189,8 +189,8 @@ func expandTemplate(substitution string, groups int) (string, error) {
 	}
 }
 
-// hostRewrite sets Authority to host, to the value of a header, or to the result of a replacement in
-// the path.
+// hostRewrite sets Authority to host, to the value of a header, or to the result of a replacement
+// in the path.
 type hostRewrite struct {
 	host   string
 	header string
@@ -201,7 +201,8 @@ type hostRewrite struct {
 
 // apply sets x's Authority. It makes no change if the header is missing, the pattern does not
 // match or the result is not a valid authority. For an RPC request, whose Authority is its
-// interface, it does nothing. It must run before the path rewrite.
+// interface, it does nothing. It must run before the path rewrite, because pattern matches the
+// original path.
 func (w *hostRewrite) apply(x *protocol.Exchange) {
 	if isRPC(x) {
 		return
@@ -253,8 +254,8 @@ func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error)
 	return nil, nil
 }
 
-// RewriteHost sets the Authority of an HTTP request to hostname, the chosen host's, if the route
-// has auto_host_rewrite and neither host_rewrite nor auto_host_rewrite_header, which take
+// RewriteHost sets the Authority of an HTTP request to hostname, the name of the picked host, if
+// the route has auto_host_rewrite and neither host_rewrite nor auto_host_rewrite_header, which take
 // precedence. It is called once per attempt.
 func (r *Route) RewriteHost(x *protocol.Exchange, hostname string) {
 	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && !isRPC(x) && validAuthority(hostname) {

@@ -11,10 +11,10 @@ import (
 // the exchange. A Route is immutable.
 type Route struct {
 	Config      *config.Route
-	VirtualHost string // name of its virtual host
+	VirtualHost string // name of the route's virtual host
 
-	matcher   *routeMatcher // nil: it has no conditions, or only a path
-	inherited inherited     // the mutations of its virtual host and table
+	matcher   *routeMatcher // nil: the route has no conditions, or only a path
+	inherited inherited
 
 	trustTimeoutHeaders bool // see WithTimeoutHeaders
 

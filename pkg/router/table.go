@@ -10,15 +10,15 @@ import (
 
 // Table is a compiled route table.
 type Table struct {
-	// Random returns numbers that are uniform in all their bits. It supplies the samples for
-	// routes that match a fraction of the requests; if it is nil, these never match. It must be
-	// safe for concurrent use and set before the first Find.
+	// Random returns numbers that are uniform in all their bits. It supplies the samples for routes
+	// that match a fraction of the requests; if it is nil, these never match. It must be safe for
+	// concurrent use and set before the first Find.
 	Random func() uint64
 
 	config            *config.RouteTable
 	domains           *domains
 	request, response *mutation     // of the table; nil: no change
-	hosts             []virtualHost // in the order of configuration
+	virtualHosts      []virtualHost // in the order of configuration
 	routes            []*Route      // in the order of configuration
 }
 
@@ -28,17 +28,17 @@ type virtualHost struct {
 	config            *config.VirtualHost
 	firstRoute        int       // index of its first route in the table's routes
 	request, response *mutation // its own, followed by the table's; nil: no change
-	index             hostIndex
+	index             routeIndex
 }
 
-// hostIndex finds the routes of one virtual host and identifies them by their indexes in it. Each
-// reachable route is in one chain: a linked list in ascending order.
-type hostIndex struct {
-	tree    *tree
-	paths   int32         // root of its tree of exact and prefix paths
-	headers []headerIndex // routes for any path that require the value of a header
-	regex   int32         // chain of the routes whose path the tree cannot evaluate
-	links   []link        // by index of the route
+// routeIndex finds the routes of one virtual host and identifies them by their indexes in that
+// virtual host. Each reachable route is in one chain: a linked list in ascending order.
+type routeIndex struct {
+	tree       *tree
+	paths      int32         // root of its tree of exact and prefix paths
+	headers    []headerIndex // routes for any path that require the value of a header
+	otherPaths int32         // chain of the routes whose path the tree cannot evaluate
+	links      []link        // by index of the route
 }
 
 // link is the element of a chain for one route.
@@ -79,27 +79,27 @@ func (t *Table) Find(x *protocol.Exchange) int {
 	if n == noVirtualHost {
 		return noVirtualHost
 	}
-	host := &t.hosts[n]
+	vh := &t.virtualHosts[n]
 	path, _, _ := strings.Cut(x.Request.Path, "?")
-	s := search{host.index.links, x, path, t.Random}
+	s := search{vh.index.links, x, path, t.Random}
 
-	best := s.findInTree(host.index.tree, host.index.paths)
-	for i := range host.index.headers {
-		f := &host.index.headers[i]
-		if f.first < best {
+	best := s.findInTree(vh.index.tree, vh.index.paths)
+	for i := range vh.index.headers {
+		f := &vh.index.headers[i]
+		if f.firstRoute < best {
 			best = s.findByHeader(f, best)
 		}
 	}
-	best = s.firstInChain(host.index.regex, best)
+	best = s.firstInChain(vh.index.otherPaths, best)
 	if best == endOfChain && path == "*" {
 		// OPTIONS for the server as a whole (RFC 9112 3.2.4) takes the route of "/".
 		s.path = "/"
-		best = s.firstInChain(host.index.regex, s.findInTree(host.index.tree, host.index.paths))
+		best = s.firstInChain(vh.index.otherPaths, s.findInTree(vh.index.tree, vh.index.paths))
 	}
 	if best == endOfChain {
 		return noVirtualHost
 	}
-	return host.firstRoute + int(best)
+	return vh.firstRoute + int(best)
 }
 
 // search holds the inputs of one search in a virtual host.
@@ -127,7 +127,7 @@ func (s *search) findInTree(t *tree, root int32) int32 {
 	}
 }
 
-// firstInChain returns the first matching route of chain, or best if that comes before it.
+// firstInChain returns the smaller of best and the index of the first matching route of chain.
 func (s *search) firstInChain(chain, best int32) int32 {
 	for i := chain; i < best; {
 		l := &s.links[i]

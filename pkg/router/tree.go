@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// tree contains the exact and prefix paths of all virtual hosts, each host below its own root. It is
-// a radix tree in one slice, so that 50,000 paths are one object for the garbage collector.
+// tree contains the exact and prefix paths of all virtual hosts, each host below its own root. It
+// is a radix tree in one slice, so that 50,000 paths are one object for the garbage collector.
 type tree struct {
 	nodes []node
 	keys  []byte // the first byte of each node's label; siblings are adjacent
@@ -23,8 +23,8 @@ type node struct {
 	exact      int32  // chain of the routes for exactly its path
 }
 
-// child returns the child of n whose label is a prefix of rest, nil if there is none. rest must
-// not be empty.
+// child returns the child of n whose label is a prefix of rest, nil if there is none. rest must not
+// be empty.
 func (t *tree) child(n *node, rest string) *node {
 	i := bytes.IndexByte(t.keys[n.firstChild:n.firstChild+n.childCount], rest[0])
 	if i < 0 {
@@ -41,11 +41,12 @@ func (t *tree) child(n *node, rest string) *node {
 type pathEntry struct {
 	path  string
 	exact bool
-	route int32 // its index in the virtual host
+	route int32 // index of the route in its virtual host
 }
 
-// add builds a separate tree from entries of h and returns its root. It sorts entries.
-func (t *tree) add(entries []pathEntry, h *hostIndex) int32 {
+// add builds a separate tree from entries, which are routes of ri, and returns its root. It sorts
+// entries.
+func (t *tree) add(entries []pathEntry, ri *routeIndex) int32 {
 	slices.SortFunc(entries, func(a, b pathEntry) int {
 		if c := strings.Compare(a.path, b.path); c != 0 {
 			return c
@@ -53,7 +54,7 @@ func (t *tree) add(entries []pathEntry, h *hostIndex) int32 {
 		return cmp.Compare(b.route, a.route) // descending: see prepend
 	})
 	root := t.addNodes(1)
-	t.build(root, entries, 0, h)
+	t.build(root, entries, 0, ri)
 	return root
 }
 
@@ -69,13 +70,13 @@ func (t *tree) addNodes(n int) int32 {
 
 // build builds the subtree of the node at index parent, whose path is the first depth bytes of all
 // entries.
-func (t *tree) build(parent int32, entries []pathEntry, depth int, h *hostIndex) {
+func (t *tree) build(parent int32, entries []pathEntry, depth int, ri *routeIndex) {
 	n := &t.nodes[parent]
 	for len(entries) > 0 && len(entries[0].path) == depth {
 		if e := entries[0]; e.exact {
-			h.prepend(&n.exact, e.route)
+			ri.prepend(&n.exact, e.route)
 		} else {
-			h.prepend(&n.prefix, e.route)
+			ri.prepend(&n.prefix, e.route)
 		}
 		entries = entries[1:]
 	}
@@ -89,16 +90,16 @@ func (t *tree) build(parent int32, entries []pathEntry, depth int, h *hostIndex)
 	t.nodes[parent].firstChild, t.nodes[parent].childCount = child, int32(childCount)
 
 	for c := child; len(entries) > 0; c++ {
-		first := entries[0].path
+		firstPath := entries[0].path
 		end := 1
-		for end < len(entries) && entries[end].path[depth] == first[depth] {
+		for end < len(entries) && entries[end].path[depth] == firstPath[depth] {
 			end++
 		}
 		// The entries are sorted: a prefix of the first and the last is a prefix of all.
-		labelEnd := depth + commonPrefixLen(first[depth:], entries[end-1].path[depth:])
-		t.nodes[c].label = first[depth:labelEnd]
-		t.keys[c] = first[depth]
-		t.build(c, entries[:end], labelEnd, h)
+		labelEnd := depth + commonPrefixLen(firstPath[depth:], entries[end-1].path[depth:])
+		t.nodes[c].label = firstPath[depth:labelEnd]
+		t.keys[c] = firstPath[depth]
+		t.build(c, entries[:end], labelEnd, ri)
 		entries = entries[end:]
 	}
 }

@@ -84,8 +84,8 @@ func (f *fraction) sample(random func() uint64) bool {
 
 // pathMatcher is a path condition that the tree of paths cannot evaluate.
 type pathMatcher struct {
-	matcher  headermatch.Matcher
-	segments bool
+	matcher       headermatch.Matcher
+	wholeSegments bool // the match must end where a segment ends
 }
 
 func (p *pathMatcher) matches(path string) bool {
@@ -93,7 +93,7 @@ func (p *pathMatcher) matches(path string) bool {
 		return false
 	}
 	n := len(p.matcher.Text)
-	return !p.segments || len(path) == n || path[n] == '/' || strings.HasSuffix(p.matcher.Text, "/")
+	return !p.wholeSegments || len(path) == n || path[n] == '/' || strings.HasSuffix(p.matcher.Text, "/")
 }
 
 // newPathMatcher compiles the path of m. It returns nil if the tree can evaluate it, or if it is
@@ -111,5 +111,5 @@ func newPathMatcher(m *config.RouteMatch) *pathMatcher {
 		return nil
 	}
 	matcher := headermatch.New(config.ValueMatch{Kind: kind, Text: m.Path, IgnoreCase: m.IgnoreCase}, nil)
-	return &pathMatcher{matcher: matcher, segments: m.PathKind == config.PathSegments}
+	return &pathMatcher{matcher: matcher, wholeSegments: m.PathKind == config.PathSegments}
 }

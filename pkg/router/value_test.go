@@ -39,12 +39,12 @@ func TestValueMatch(t *testing.T) {
 			}
 			for _, s := range tt.matches {
 				if !v.Match(s, true) {
-					t.Errorf("Match(%q) = false", s)
+					t.Errorf("Match(%q) = false, want true", s)
 				}
 			}
 			for _, s := range tt.mismatches {
 				if v.Match(s, true) {
-					t.Errorf("Match(%q) = true", s)
+					t.Errorf("Match(%q) = true, want false", s)
 				}
 			}
 			if got := v.Match("", false); got != tt.absent {
@@ -155,7 +155,7 @@ func TestIgnorePort(t *testing.T) {
 		for _, authority := range []string{"a.test:8081", "x.b.test:8081", "[::1]:8081"} {
 			x := &protocol.Exchange{Request: protocol.Request{Authority: authority, Scheme: "http", Path: "/"}}
 			if got := table.Match(x) != nil; got != ignore {
-				t.Errorf("ignoring ports %v: %s matches = %v", ignore, authority, got)
+				t.Errorf("ignoring ports %v: %s matches = %v, want %v", ignore, authority, got, ignore)
 			}
 		}
 	}

@@ -158,7 +158,7 @@ func TestConflictingChainsAreRejected(t *testing.T) {
 			var conflict *ConflictError
 			switch {
 			case tt.conflict == "" && err != nil:
-				t.Errorf("Compile = %v", err)
+				t.Errorf("Compile = %v, want no error", err)
 			case tt.conflict == "":
 			case !errors.As(err, &conflict) || conflict.First != 0 || conflict.Second != len(tt.matches)-1 || conflict.Criteria != tt.conflict:
 				t.Errorf("Compile = %v, want a conflict of the first and the last on %s", err, tt.conflict)
@@ -207,8 +207,8 @@ func referenceMatch(matches []config.ChainMatch, c *Connection) int {
 	for i := range candidates {
 		candidates[i] = i
 	}
-	// The functions below return how specifically a chain matches a criterion: 0 if the chain does
-	// not have the criterion, -1 if it does not match.
+	// The functions below return how specifically a chain matches c in one criterion: 0 if the
+	// chain does not have the criterion, -1 if it does not match.
 	rangeScore := func(list []netip.Prefix, a netip.Addr) int {
 		best := 0
 		if len(list) > 0 {
@@ -221,9 +221,9 @@ func referenceMatch(matches []config.ChainMatch, c *Connection) int {
 		}
 		return best
 	}
-	score := func(required, matched bool) int {
+	score := func(configured, matched bool) int {
 		switch {
-		case !required:
+		case !configured:
 			return 0
 		case matched:
 			return 1
@@ -366,12 +366,12 @@ func TestMatchEqualsReference(t *testing.T) {
 		}
 	}
 	if tried < 20_000 || found < tried/10 {
-		t.Errorf("%d connections, %d with a chain: too few to verify anything", tried, found)
+		t.Errorf("%d connections, %d with a chain; want at least 20,000, and a chain for a tenth", tried, found)
 	}
 }
 
-// thousandChains returns a Matcher of 1,000 chains for server names, two for each name, a connection
-// for one of them, and the index of that chain.
+// thousandChains returns a Matcher of 1,000 chains for server names, two for each name, a
+// connection for one of them, and the index of that chain.
 func thousandChains(t testing.TB) (*Matcher, Connection, int) {
 	t.Helper()
 	var matches []config.ChainMatch
@@ -399,7 +399,7 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 			t.Fatalf("Match = %d, want %d", got, want)
 		}
 	}); n != 0 {
-		t.Errorf("Match allocates %v times", n)
+		t.Errorf("Match allocates %v times, want 0", n)
 	}
 }
 

@@ -12,8 +12,8 @@ type Connection struct {
 	// Destination is the original destination, before a redirect, or that of a PROXY protocol
 	// header. Invalid: no IP address.
 	Destination netip.AddrPort
-	// Source is the remote address, or the proxied address of a PROXY protocol header. Invalid:
-	// no IP address.
+	// Source is the remote address, or the proxied address of a PROXY protocol header. Invalid: no
+	// IP address.
 	Source netip.AddrPort
 	// DirectSource is the direct remote address, which may belong to a proxy.
 	DirectSource netip.Addr
@@ -25,9 +25,9 @@ type Connection struct {
 	Protocols []string
 }
 
-// isLocal reports whether the connection comes from this machine, judging by its addresses:
-// source and destination are equal, or the source is a loopback address or no IP address. If a
-// proxied source has no IP address, DirectSource decides.
+// isLocal reports whether the connection comes from this machine, judging by its addresses: source
+// and destination are equal, or the source is a loopback address or no IP address. If a proxied
+// source has no IP address, DirectSource decides.
 func (c *Connection) isLocal() bool {
 	source := c.Source.Addr()
 	if !source.IsValid() {

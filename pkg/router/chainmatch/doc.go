@@ -1,11 +1,10 @@
-// Package chainmatch owns the choice of a listener's filter chain for a connection. It is
-// pure: a Matcher is compiled once from configuration, never changes, and is safe for
-// concurrent use.
+// Package chainmatch chooses the filter chain of a listener for a connection. The package is pure:
+// a Matcher is compiled once from configuration, never changes, and is safe for concurrent use.
 //
 // # Precedence
 //
-// The Matcher evaluates the criteria in this order. At each criterion it keeps only the
-// chains with the most specific value that the connection matches:
+// The Matcher evaluates the criteria in this order. At each criterion it keeps only the chains with
+// the most specific value that the connection matches:
 //
 //  1. destination port
 //  2. destination address, the longest range
@@ -17,8 +16,7 @@
 //  8. source address, the longest range
 //  9. source port
 //
-// Chains without the criterion come after all chains with it. The Matcher does not
-// backtrack: if a chain wins at one criterion and fails at a later one, no chain that
-// was less specific at the earlier one is tried. The connection then takes the default
-// chain, or none.
+// Chains without the criterion come after all chains with it. The Matcher does not backtrack: if a
+// chain wins at one criterion and fails at a later one, no chain that was less specific at the
+// earlier one is tried. The connection then takes the default chain, or none.
 package chainmatch

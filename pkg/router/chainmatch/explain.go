@@ -45,7 +45,6 @@ func criteria(match *config.ChainMatch, c *Connection) (values []criterionValue)
 	return values
 }
 
-// formatAddr formats a.
 func formatAddr(a netip.Addr) string {
 	if !a.IsValid() {
 		return "an unknown address"

@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Needs returns the properties of the first bytes that Match needs for any connection.
+// Needs returns the properties of the first bytes that Match may need: NeedsFor of any connection
+// returns no others.
 func (m *Matcher) Needs() Needs { return m.needs }
 
 // NeedsFor returns the properties of the first bytes that Match needs for a connection with the

@@ -22,7 +22,7 @@ type Needs uint8
 
 // The bits of Needs.
 const (
-	NeedTLS  Needs = 1 << iota // whether they start a TLS handshake, and the values of the ClientHello
+	NeedTLS  Needs = 1 << iota // whether the bytes start a TLS handshake, and the values of the ClientHello
 	NeedHTTP                   // the HTTP version in plaintext
 )
 
@@ -97,7 +97,7 @@ type compiler struct {
 	chain int
 	keys  [leaf][]key // by criterion; one zero key: no requirement
 	needs Needs
-	path  [leaf]key // to the current node
+	path  [leaf]key // keys of the nodes from the root to the current node
 	count int       // number of leaves
 }
 

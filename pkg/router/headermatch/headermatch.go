@@ -1,10 +1,10 @@
-// Package headermatch decides whether headers meet a condition. Routes and filters
-// share it, so that they treat repeated headers in the same way.
+// Package headermatch decides whether headers meet a condition. Routes and filters share the
+// package, so that they treat repeated headers in the same way.
 //
-// A condition tests each value of a repeated header separately, as Envoy 1.40 does. It
-// matches if one of the values matches. An inverted condition matches if none of the
-// values does. Values are never joined: a rule that denies "admin" must also find an
-// "admin" that follows another value, and an application may read any of the values.
+// A condition tests each value of a repeated header separately, as Envoy 1.40 does. It matches if
+// one of the values matches. An inverted condition matches if none of the values does. Values are
+// never joined: a rule that denies "admin" must also find an "admin" that follows another value,
+// and an application may read any of the values.
 package headermatch
 
 import (
@@ -22,8 +22,8 @@ type Matcher struct {
 	expression *regexp.Regexp
 }
 
-// New returns a matcher for m. ValueRegex tests each value with expression, which must
-// be anchored to match complete values. Other kinds do not use expression.
+// New returns a matcher for m. ValueRegex tests each value with expression, which must be anchored
+// to match complete values. Other kinds do not use expression.
 func New(m config.ValueMatch, expression *regexp.Regexp) Matcher {
 	return Matcher{ValueMatch: m, expression: expression}
 }
@@ -51,9 +51,9 @@ func (m *Matcher) MatchHeader(h *protocol.Header, name string) bool {
 	return m.Match("", false)
 }
 
-// Match reports whether a value that cannot repeat, such as a path, matches m. ok is
-// false if the request has no such value: then only a condition on presence can match,
-// unless m treats a missing value as empty.
+// Match reports whether a value that cannot repeat, such as a path, matches m. ok is false if the
+// request has no such value: then only a condition on presence can match, unless m treats a missing
+// value as empty.
 func (m *Matcher) Match(value string, ok bool) bool {
 	switch {
 	case m.Kind == config.ValuePresent:
