@@ -21,7 +21,7 @@ type fakeServer struct {
 
 func (s *fakeServer) stack() *layers.Stack { return layers.New(s.apply) }
 
-// apply fails s.t if a delta that is not full hides a difference.
+// apply fails the test if d is not full and omits a difference from the active configuration.
 func (s *fakeServer) apply(_ context.Context, d config.Delta) error {
 	if s.err != nil {
 		return s.err
@@ -99,11 +99,11 @@ func tableOf(hosts ...string) *config.RouteTable {
 
 // fakeLayer is a layer that derives the cluster of its name from the file.
 type fakeLayer struct {
-	name    string
-	defines bool    // the layer defines a cluster with its name
-	err     error   // error that SetFile returns; nil: none
-	ended   []error // arguments of end
-	freed   int     // calls of NamesFreed
+	name            string
+	defines         bool    // the layer defines a cluster with its name
+	err             error   // error that SetFile returns; nil: none
+	endReasons      []error // arguments of end
+	namesFreedCalls int
 }
 
 func (l *fakeLayer) Owner(kind layers.Kind, name string) string {
@@ -124,11 +124,11 @@ func (l *fakeLayer) SetFile(file *config.Snapshot) (func(context.Context, error)
 	previous := l.defines
 	l.defines = file.Admin != nil
 	return func(_ context.Context, reason error) {
-		l.ended = append(l.ended, reason)
+		l.endReasons = append(l.endReasons, reason)
 		if reason != nil {
 			l.defines = previous
 		}
 	}, l.err
 }
 
-func (l *fakeLayer) NamesFreed() { l.freed++ }
+func (l *fakeLayer) NamesFreed() { l.namesFreedCalls++ }

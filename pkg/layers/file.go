@@ -13,7 +13,7 @@ type resource struct {
 	name string
 }
 
-// NewFile returns the resources of file. The caller does not change file afterwards.
+// NewFile returns the resources of file. The caller must not change file afterwards.
 func NewFile(file *config.Snapshot) *File { return &File{snapshot: file} }
 
 // Owner implements Layer.Owner.
@@ -30,7 +30,7 @@ func (f *File) Owner(kind Kind, name string) string {
 	return ""
 }
 
-// names yields the kind and name of each resource.
+// names yields the type and name of each resource.
 func (f *File) names(yield func(Kind, string) bool) {
 	for _, c := range f.snapshot.Clusters {
 		if !yield(Cluster, c.Name) {

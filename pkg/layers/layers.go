@@ -20,10 +20,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Kind is a kind of named resource, as it appears in errors.
+// Kind is the type of a named resource, as it appears in errors.
 type Kind string
 
-// The kinds of resources.
+// The types of resources.
 const (
 	Cluster    Kind = "cluster"
 	Listener   Kind = "listener"
@@ -39,26 +39,27 @@ type Layer interface {
 	// AppendTo adds the active resources to next. It may change the lists of clusters, listeners
 	// and route tables, but not the values they point to.
 	AppendTo(next *config.Snapshot)
-	// SetFile updates the parts of the layer that depend on the file. The Stack then calls end, even
-	// after an error: with nil when file is active, else with the reason; then the file and the lower
-	// layers have their previous state, and the layer returns to its own. end may be nil.
+	// SetFile updates the parts of the layer that depend on the file. The Stack then calls end,
+	// unless it is nil, even after an error. reason is nil if file is active. Otherwise the file
+	// and the lower layers have already returned to their previous state, and end restores that of
+	// the layer.
 	SetFile(file *config.Snapshot) (end func(ctx context.Context, reason error), err error)
 	// NamesFreed is called when other layers may define fewer names than before.
 	NamesFreed()
 }
 
-// Stack holds the layers and applies their changes. Its lock guards the layers and the state of their
-// sources. The lock is held while a configuration is applied, which can take seconds.
+// Stack holds the layers and applies their changes. Its lock guards the layers and the state of
+// their sources. The lock is held while a configuration is applied, which can take seconds.
 type Stack struct {
 	sync.Mutex
 
 	apply  func(context.Context, config.Delta) error // immutable
 	file   *File                                     // the lowest layer
-	layers []Layer                                   // from the lowest to the highest
+	layers []Layer                                   // the other layers, from the lowest to the highest
 }
 
-// New returns a Stack with an empty file. apply makes a configuration active, or returns an error and
-// changes nothing. The Stack serializes the calls of apply.
+// New returns a Stack with an empty file. apply makes a configuration active, or returns an error
+// and changes nothing. The Stack serializes the calls of apply.
 func New(apply func(context.Context, config.Delta) error) *Stack {
 	return &Stack{apply: apply, file: NewFile(&config.Snapshot{})}
 }

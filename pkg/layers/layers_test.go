@@ -15,19 +15,19 @@ func TestSetFileRestoresLayers(t *testing.T) {
 	first := &config.Snapshot{}
 	next := &config.Snapshot{Admin: &config.Admin{}, Clusters: clustersNamed("c")}
 	tests := map[string]struct {
-		file       *config.Snapshot
-		lowerErr   error
-		upperErr   error
-		applyErr   error
-		want       string // error; "": applied
-		upperEnded int
+		file          *config.Snapshot
+		lowerErr      error
+		upperErr      error
+		applyErr      error
+		want          string // error; "": applied
+		upperEndCalls int
 	}{
-		"applied":                  {file: next, upperEnded: 1},
+		"applied":                  {file: next, upperEndCalls: 1},
 		"lower layer rejects":      {file: next, lowerErr: errRejected, want: "rejected"},
-		"upper layer rejects":      {file: next, upperErr: errRejected, want: "rejected", upperEnded: 1},
-		"name of a layer":          {file: &config.Snapshot{Admin: &config.Admin{}, Clusters: clustersNamed("upper")}, want: `cluster "upper": layer upper also defines this name`, upperEnded: 1},
-		"server cannot apply":      {file: next, applyErr: errRejected, want: "rejected", upperEnded: 1},
-		"file without other names": {file: first, upperEnded: 1},
+		"upper layer rejects":      {file: next, upperErr: errRejected, want: "rejected", upperEndCalls: 1},
+		"name of a layer":          {file: &config.Snapshot{Admin: &config.Admin{}, Clusters: clustersNamed("upper")}, want: `cluster "upper": layer upper also defines this name`, upperEndCalls: 1},
+		"server cannot apply":      {file: next, applyErr: errRejected, want: "rejected", upperEndCalls: 1},
+		"file without other names": {file: first, upperEndCalls: 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -39,24 +39,24 @@ func TestSetFileRestoresLayers(t *testing.T) {
 			if err := stack.SetFile(t.Context(), first); err != nil {
 				t.Fatal(err)
 			}
-			before, freed := describe(server.active), upper.freed
-			lower.ended, upper.ended = nil, nil
+			before, freedBefore := describe(server.active), upper.namesFreedCalls
+			lower.endReasons, upper.endReasons = nil, nil
 			lower.err, upper.err, server.err = tt.lowerErr, tt.upperErr, tt.applyErr
 			err := stack.SetFile(t.Context(), tt.file)
 			if tt.want == "" {
-				if err != nil || upper.freed != freed+1 {
-					t.Errorf("SetFile = %v, NamesFreed was called %d times", err, upper.freed-freed)
+				if err != nil || upper.namesFreedCalls != freedBefore+1 {
+					t.Errorf("SetFile = %v, NamesFreed was called %d times; want no error and one call", err, upper.namesFreedCalls-freedBefore)
 				}
-			} else if err == nil || err.Error() != tt.want || describe(server.active) != before || upper.freed != freed {
-				t.Errorf("SetFile = %v, want %s; active %s; NamesFreed was called %d times", err, tt.want, describe(server.active), upper.freed-freed)
+			} else if err == nil || err.Error() != tt.want || describe(server.active) != before || upper.namesFreedCalls != freedBefore {
+				t.Errorf("SetFile = %v, want %s; active %s; NamesFreed was called %d times", err, tt.want, describe(server.active), upper.namesFreedCalls-freedBefore)
 			}
-			if len(lower.ended) != 1 || len(upper.ended) != tt.upperEnded || !errors.Is(lower.ended[0], err) {
-				t.Errorf("end was called with %v and %v", lower.ended, upper.ended)
+			if len(lower.endReasons) != 1 || len(upper.endReasons) != tt.upperEndCalls || !errors.Is(lower.endReasons[0], err) {
+				t.Errorf("end was called with %v and %v; want %d calls for the upper layer, and the error %v", lower.endReasons, upper.endReasons, tt.upperEndCalls, err)
 			}
 			stack.Lock()
 			defer stack.Unlock()
 			if got := describe(stack.Snapshot()); got != describe(server.active) {
-				t.Errorf("the stack describes %s, active: %s", got, describe(server.active))
+				t.Errorf("the stack describes %s, active: %s; want the same", got, describe(server.active))
 			}
 		})
 	}

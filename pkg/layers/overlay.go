@@ -25,18 +25,19 @@ type Overlay struct {
 	table    string // name of the route table; immutable
 	clusters map[string]*config.Cluster
 	routes   *config.RouteTable // nil: none yet
-	merged   *config.RouteTable // the file's table with routes
+	merged   *config.RouteTable // the route table of the file, extended with routes
 }
 
-// NewOverlay adds an empty Overlay to s. owner is the owner of its resources in errors; table is the
-// name of its route table.
+// NewOverlay adds an empty Overlay to s. owner is the owner of its resources in errors; table is
+// the name of its route table.
 func NewOverlay(s *Stack, owner, table string) *Overlay {
 	o := &Overlay{stack: s, owner: owner, table: table, clusters: map[string]*config.Cluster{}, merged: &config.RouteTable{Name: table}}
 	s.Add(o)
 	return o
 }
 
-// Reset replaces the content before the first SetFile has succeeded, without applying it.
+// Reset replaces the content without applying it. The caller calls Reset only before the first
+// SetFile has succeeded.
 func (o *Overlay) Reset(clusters []*config.Cluster, routes *config.RouteTable) {
 	o.stack.Lock()
 	defer o.stack.Unlock()
@@ -164,7 +165,8 @@ func (o *Overlay) SetFile(file *config.Snapshot) (end func(context.Context, erro
 	}, nil
 }
 
-// NamesFreed implements Layer.NamesFreed. It does nothing, because the source of an Overlay retries.
+// NamesFreed implements Layer.NamesFreed. It does nothing, because the source of an Overlay
+// retries.
 func (o *Overlay) NamesFreed() {}
 
 // merge returns the table of the file with routes added; nil routes add nothing.

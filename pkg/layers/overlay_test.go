@@ -68,8 +68,8 @@ func TestOverlayExtendsFile(t *testing.T) {
 	}
 }
 
-// TestOverlayReportsChanges verifies that the delta contains only what has changed, unless a cluster
-// was removed.
+// TestOverlayReportsChanges verifies that the delta contains only what has changed, unless a
+// cluster was removed.
 func TestOverlayReportsChanges(t *testing.T) {
 	server, _, overlay := newOverlay(t)
 	for _, change := range []layers.Change{
@@ -83,7 +83,7 @@ func TestOverlayReportsChanges(t *testing.T) {
 		}
 		d := server.deltas[len(server.deltas)-1]
 		if full := len(change.Removed) > 0; d.Full != full || !full && len(d.Clusters) != len(change.Clusters) || !full && (len(d.Routes) == 1) != (change.Routes != nil) {
-			t.Errorf("the delta of %+v is %+v", change, d)
+			t.Errorf("the delta of %+v is %+v; want only these changes, or a full delta after a removal", change, d)
 		}
 	}
 }
@@ -134,18 +134,18 @@ func TestOverlayOwnsItsTable(t *testing.T) {
 		return stack.Owner(nil, layers.RouteTable, "services")
 	}
 	if got := owner(); got != "a service" {
-		t.Errorf("owner without the table in the file: %q", got)
+		t.Errorf("owner without the table in the file: %q, want a service", got)
 	}
 	if err := stack.SetFile(t.Context(), &config.Snapshot{Routes: []*config.RouteTable{tableOf()}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := owner(); got != "the file" {
-		t.Errorf("owner with the table in the file: %q", got)
+		t.Errorf("owner with the table in the file: %q, want the file", got)
 	}
 }
 
-// TestRandomChanges verifies that the stack describes the active configuration after random files and
-// changes, some of which cannot be applied.
+// TestRandomChanges verifies that the stack describes the active configuration after random files
+// and changes, some of which cannot be applied.
 func TestRandomChanges(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a fixed seed makes the test repeatable
@@ -190,7 +190,7 @@ func TestRandomChanges(t *testing.T) {
 			stack.Unlock()
 		}
 		if accepted == 0 || rejected == 0 {
-			t.Errorf("seed %d: %d changes accepted, %d rejected", seed, accepted, rejected)
+			t.Errorf("seed %d: %d changes accepted, %d rejected; want some of both", seed, accepted, rejected)
 		}
 	}
 }
