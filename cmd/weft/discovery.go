@@ -120,7 +120,7 @@ func (s *dubboServices) countRequest(path string, result api.Result) {
 	case api.OK:
 		label = metrics.ResultOK
 	case api.Rejected:
-		label = metrics.ResultRefused
+		label = metrics.ResultNotAccepted
 	case api.Failed:
 	}
 	s.process.metrics.Counter(metrics.DiscoveryCalls, path, label).Add(1)

@@ -47,7 +47,7 @@ func TestEveryCloseReasonIsExported(t *testing.T) {
 		}
 		for _, m := range f.GetMetric() {
 			for _, label := range m.GetLabel() {
-				if label.GetName() == metrics.LabelCause {
+				if label.GetName() == metrics.LabelCloseReason {
 					got[label.GetValue()] = m.GetCounter().GetValue()
 				}
 			}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sample is one request.
+// sample describes one request.
 type sample struct {
 	Protocol          string
 	Reason            uint8

@@ -14,7 +14,7 @@ const LabelPath = "path"
 //
 //nolint:gochecknoglobals // constant descriptions
 var (
-	// DiscoveryCalls counts requests to the API. Its LabelResult is ResultOK, ResultRefused or
+	// DiscoveryCalls counts requests to the API. Its LabelResult is ResultOK, ResultNotAccepted or
 	// ResultFailed.
 	DiscoveryCalls = Metric{"weft_discovery_api_calls_total", "API requests of the application to publish or subscribe, by result: refused if the request was not valid, failed if a registry was unavailable or rejected it.",
 		KindCounter, []string{LabelPath, LabelResult}}
@@ -48,7 +48,8 @@ var (
 	// DiscoveryProviders is the number of provider addresses of all subscribed services.
 	DiscoveryProviders = Metric{"weft_discovery_providers", "Provider addresses of the subscribed services. An address counts once for each service.",
 		KindGauge, nil}
-	// DiscoveryOldestSnapshot is the age of the oldest snapshot in use from a disconnected registry.
+	// DiscoveryOldestSnapshot is the age of the oldest snapshot in use from a disconnected
+	// registry.
 	DiscoveryOldestSnapshot = Metric{"weft_discovery_list_age_seconds", "Age of the oldest snapshot in use from a disconnected registry; 0 if all registries are connected.",
 		KindGauge, nil}
 	// DiscoveryChanges counts changes. Its LabelResult is ResultApplied or ResultFailed.

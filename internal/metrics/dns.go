@@ -11,5 +11,5 @@ var DNSLookups = Metric{"weft_dns_lookups_total", "DNS lookups of host names of 
 const (
 	ResultNoName  = "no_name" // the name does not exist, or has no address of the family
 	ResultTimeout = "timeout"
-	ResultFailed  = "failed" // a server refused or failed
+	ResultFailed  = "failed" // a server reported an error, or the query failed
 )

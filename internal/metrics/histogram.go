@@ -15,7 +15,8 @@ type Histogram struct {
 	sum    atomic.Uint64
 }
 
-// Add counts v. It scans the bounds linearly, because most values are below one of the first.
+// Add counts v. It scans the bounds linearly, because most values belong to one of the first
+// buckets.
 func (h *Histogram) Add(v uint64) {
 	i := 0
 	for i < len(h.bounds) && float64(v) > h.bounds[i] {
@@ -52,7 +53,6 @@ func (r *Registry) Histogram(m Metric, bounds []float64, values ...string) *Hist
 	return s.histogram
 }
 
-// emitSizeHistogram emits h.
 func (e *emitter) emitSizeHistogram(d *desc, h *Histogram, values ...string) {
 	if e.exclusion.excludes(d.metric.Name, d.metric.Labels) {
 		return

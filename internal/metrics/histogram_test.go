@@ -25,7 +25,7 @@ func TestHistogramBuckets(t *testing.T) {
 		}
 		got := f.GetMetric()[0].GetHistogram()
 		if got.GetSampleCount() != 5 || got.GetSampleSum() != 24 || got.GetBucket()[0].GetCumulativeCount() != 2 || got.GetBucket()[1].GetCumulativeCount() != 4 {
-			t.Errorf("exported as %v", got)
+			t.Errorf("exported as %v; want the sum 24 and the buckets 2 and 4", got)
 		}
 		return
 	}

@@ -20,7 +20,7 @@ func exported(t *testing.T, r *Registry, prefix string) []string {
 	resp := httptest.NewRecorder()
 	r.Handler().ServeHTTP(resp, httptest.NewRequest("GET", "/", nil))
 	if resp.Code != 200 {
-		t.Fatalf("scrape: status %d: %s", resp.Code, resp.Body)
+		t.Fatalf("scrape: status %d: %s; want 200", resp.Code, resp.Body)
 	}
 	var lines []string
 	for line := range strings.Lines(resp.Body.String()) {
@@ -392,7 +392,7 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	wg.Go(func() {
 		for range 20 {
 			if _, err := r.Gather(); err != nil {
-				t.Errorf("Gather: %v", err)
+				t.Errorf("Gather: %v; want no error", err)
 			}
 		}
 	})
@@ -402,7 +402,7 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	// The workers may have released the host before this test acquired it, so the expected number
 	// is unknown. The counters must be consistent.
 	total, inHistogram := uint64(0), uint64(0)
-	for counters := host.first.Load(); counters != nil; counters = counters.next.Load() {
+	for counters := host.firstProtocol.Load(); counters != nil; counters = counters.next.Load() {
 		for class := range counters.rows {
 			if cells := counters.rows[class].Load(); cells != nil {
 				for i := range cells {
@@ -419,7 +419,7 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 		inHistogram += n
 	}
 	if total == 0 || total != inHistogram {
-		t.Errorf("counted %d, exported %d", total, inHistogram)
+		t.Errorf("counted %d, exported %d; want equal numbers above 0", total, inHistogram)
 	}
 	wantLines(t, exported(t, r, "route_requests_total"))
 }
@@ -468,7 +468,7 @@ func TestScrapeFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := resp.Header().Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
-		t.Errorf("Content-Type %q", got)
+		t.Errorf("Content-Type %q, want text/plain; version=0.0.4", got)
 	}
 	for _, want := range []string{"# TYPE weft_build_info gauge", "# TYPE go_goroutines gauge", "# TYPE process_cpu_seconds_total counter"} {
 		if !strings.Contains(string(body), want) {

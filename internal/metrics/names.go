@@ -14,7 +14,7 @@ const (
 	LabelCode        = "code"         // of an RPC response, in the protocol's own numbers; "none" for one-way
 	LabelStatusClass = "status_class" // "2xx"; "none" for a request without a response
 	LabelReason      = "reason"       // name of a protocol.Reason
-	LabelCause       = "cause"        // name of a network.CloseReason
+	LabelCloseReason = "cause"        // name of a network.CloseReason
 	LabelLimit       = "limit"        // of a circuit breaker
 	LabelPriority    = "priority"     // of the requests that the limit applies to
 	LabelResult      = "result"
@@ -191,7 +191,7 @@ func listenerMetrics() scopeMetrics {
 			listenerActive:   {nameListenerActive, "Requests of the listener that are in flight.", KindGauge, keys},
 			listenerAccepted: {nameListenerAccepted, "Connections that the listener accepted.", KindCounter, keys},
 			listenerClosed: {nameListenerClosed, "Accepted connections that were closed, by close reason.", KindCounter,
-				[]string{LabelListener, LabelCause}},
+				[]string{LabelListener, LabelCloseReason}},
 			listenerRefused:     {nameListenerRefused, "Connections closed immediately because max_connections of the listener was reached.", KindCounter, keys},
 			listenerConnections: {nameListenerConnections, "Open connections of the listener.", KindGauge, keys},
 			listenerErrors:      {nameListenerErrors, "Failures to accept a connection, for lack of file descriptors or memory.", KindCounter, keys},
@@ -199,7 +199,7 @@ func listenerMetrics() scopeMetrics {
 	}
 }
 
-// Indexes into listenerMetrics().others.
+// Indexes into listenerMetrics().additional.
 const (
 	listenerActive = iota
 	listenerAccepted
@@ -245,7 +245,7 @@ func clusterMetrics() scopeMetrics {
 	}
 }
 
-// Indexes into clusterMetrics().others.
+// Indexes into clusterMetrics().additional.
 const (
 	clusterActive = iota
 	clusterOpened

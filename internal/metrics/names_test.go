@@ -22,7 +22,7 @@ func TestMetricNamesFollowConventions(t *testing.T) {
 			t.Errorf("%s: help %q is not a sentence", m.Name, m.Help)
 		}
 		if got, want := strings.HasSuffix(m.Name, "_total"), m.Kind == KindCounter; got != want {
-			t.Errorf("%s is a %s: exactly the counters end in _total", m.Name, m.Kind)
+			t.Errorf("%s is a %s: want _total at the end of exactly the counters", m.Name, m.Kind)
 		}
 		if m.Kind == KindHistogram && !strings.HasSuffix(m.Name, "_seconds") {
 			t.Errorf("%s: the name of a histogram must end in _seconds", m.Name)

@@ -57,7 +57,7 @@ type Options struct {
 
 // Registry owns all metrics of a process. Safe for concurrent use.
 type Registry struct {
-	o          Options // immutable
+	options    Options // immutable
 	prometheus *prometheus.Registry
 	exclusion  atomic.Pointer[Exclusion]
 	families   families
@@ -88,7 +88,7 @@ func New(o Options) *Registry {
 		o.MaxScopes = DefaultMaxScopes
 	}
 	r := &Registry{
-		o:          o,
+		options:    o,
 		prometheus: prometheus.NewRegistry(),
 		listeners:  newScopeTable[string, Listener](o.MaxScopes, valueOther),
 		routes:     newScopeTable[routeKey, RequestRecorder](o.MaxScopes, routeKey{valueOther, valueOther, valueOther}),
@@ -169,5 +169,5 @@ func (r *Registry) Handler() http.Handler {
 }
 
 func (r *Registry) emitter(ch chan<- prometheus.Metric) *emitter {
-	return &emitter{ch: ch, exclusion: r.exclusion.Load(), reasons: r.o.Reasons, closeReasons: r.o.CloseReasons}
+	return &emitter{ch: ch, exclusion: r.exclusion.Load(), reasons: r.options.Reasons, closeReasons: r.options.CloseReasons}
 }

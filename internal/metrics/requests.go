@@ -19,7 +19,7 @@ const maxReasons = 64
 // to use and occupies one word until the first Add. Add takes no lock and allocates only for the
 // first request of a protocol, a status class or failures.
 type RequestRecorder struct {
-	first atomic.Pointer[protocolCounters]
+	firstProtocol atomic.Pointer[protocolCounters]
 }
 
 // protocolCounters holds the counters of one scope and one protocol. Those of a scope form a linked
@@ -42,7 +42,7 @@ type row [bucketCount]atomic.Uint64
 
 // Add counts the requests of b.
 func (r *RequestRecorder) Add(b Batch) {
-	counters := r.first.Load()
+	counters := r.firstProtocol.Load()
 	if counters == nil || counters.protocol != b.Protocol {
 		counters = r.protocolCounters(b.Protocol)
 	}
@@ -73,7 +73,7 @@ func (r *RequestRecorder) Add(b Batch) {
 
 // protocolCounters returns the counters of a protocol, and adds them if needed.
 func (r *RequestRecorder) protocolCounters(protocol string) *protocolCounters {
-	link := &r.first
+	link := &r.firstProtocol
 	for {
 		counters := link.Load()
 		if counters == nil {
@@ -90,7 +90,8 @@ func (r *RequestRecorder) protocolCounters(protocol string) *protocolCounters {
 	}
 }
 
-// loadOrNew returns the value that p points to. If p is nil, it first allocates the value.
+// loadOrNew returns the pointer that p holds. If p holds nil, loadOrNew first stores a pointer to a
+// new value.
 func loadOrNew[T any](p *atomic.Pointer[T]) *T {
 	value := new(T)
 	if p.CompareAndSwap(nil, value) {
@@ -140,7 +141,7 @@ func (c *requestCollector) descs() []*desc {
 
 // collect emits the series of r, whose scope has the given label values.
 func (c *requestCollector) collect(e *emitter, r *RequestRecorder, values ...string) {
-	for counters := r.first.Load(); counters != nil; counters = counters.next.Load() {
+	for counters := r.firstProtocol.Load(); counters != nil; counters = counters.next.Load() {
 		c.collectProtocol(e, counters, append(slices.Clip(values), cmp.Or(counters.protocol, valueNone)))
 	}
 }

@@ -16,11 +16,11 @@ import (
 // Limits of the RPC metrics, whose label values clients choose.
 const (
 	// MaxMethods is the number of (service, method) pairs of a process with series of their own:
-	// those that are called first. All others share the pair ("other", "other"). With every code and
-	// every reason, a pair takes 4 KB.
+	// those that are called first. All others share the pair ("other", "other"). With every code
+	// and every reason, a pair takes 4 KB.
 	MaxMethods = 1000
-	// MaxCodes is the number of codes of a pair with series of their own: those that occur first. All
-	// others share the code "other". gRPC has 17 codes, and "none" is one more.
+	// MaxCodes is the number of codes of a pair with series of their own: those that occur first.
+	// All others share the code "other". gRPC has 17 codes, and "none" is one more.
 	MaxCodes = 18
 	// MaxMethodName is the maximum length in bytes of a service or method name in a label value.
 	MaxMethodName = 200
@@ -157,8 +157,8 @@ func (r *RPC) find(service, name string) (m *Method, index uint64) {
 	}
 }
 
-// add adds the method. If another goroutine has added the method meanwhile, add returns that one.
-// If the table has MaxMethods methods, add returns overflow.
+// add adds the method and returns it. If another goroutine has added the method meanwhile, add
+// returns the existing one. If the table has MaxMethods methods, add returns overflow.
 func (r *RPC) add(service, name string) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -161,7 +161,7 @@ func TestInvalidMethodNamesDoNotBreakScrapes(t *testing.T) {
 	}
 	families, err := r.Gather()
 	if err != nil {
-		t.Fatalf("Gather: %v", err)
+		t.Fatalf("Gather: %v; want no error", err)
 	}
 	n := 0.0
 	for _, f := range families {
@@ -172,7 +172,7 @@ func TestInvalidMethodNamesDoNotBreakScrapes(t *testing.T) {
 			n += m.GetCounter().GetValue()
 			for _, pair := range m.GetLabel() {
 				if v := pair.GetValue(); len(v) > MaxMethodName || !utf8.ValidString(v) {
-					t.Errorf("label value %q", v)
+					t.Errorf("label value %q; want UTF-8 of at most %d bytes", v, MaxMethodName)
 				}
 			}
 		}
@@ -205,7 +205,7 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 	wg.Go(func() {
 		for range 5 {
 			if _, err := r.Gather(); err != nil {
-				t.Errorf("Gather: %v", err)
+				t.Errorf("Gather: %v; want no error", err)
 			}
 		}
 	})

@@ -199,7 +199,7 @@ func (s *scopeTable[K, P]) forEach(f func(key K, scope *P)) {
 type scopeCollector struct {
 	r                                  *Registry
 	listeners, routes, clusters, hosts requestCollector
-	listener, cluster                  []*desc // in the order of listenerMetrics().others and clusterMetrics().others
+	listener, cluster                  []*desc // of listenerMetrics().additional and clusterMetrics().additional, in order
 }
 
 func newScopeCollector(r *Registry) *scopeCollector {

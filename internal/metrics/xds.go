@@ -3,13 +3,15 @@ package metrics
 // Label keys of control plane metrics.
 const (
 	LabelControlPlane = "control_plane" // name of the control plane's cluster
-	LabelType         = "type"          // cluster, endpoint, listener, route or secret
+	// LabelType is a resource type: cluster, endpoint, listener, route, secret, dubbo_route,
+	// extension or runtime.
+	LabelType = "type"
 )
 
 // Values of LabelResult of XDSResponses.
 const (
-	ResultAccepted = "accepted"
-	ResultRefused  = "refused" // at least one resource was rejected
+	ResultAccepted    = "accepted"
+	ResultNotAccepted = "refused" // at least one resource, or the API request, was rejected
 )
 
 // Metrics of control planes, used with Registry.Func and Registry.Counter.
@@ -19,7 +21,7 @@ var (
 	// XDSConnected is 1 while the control plane is connected.
 	XDSConnected = Metric{"weft_xds_connected", "1 while the control plane is connected, else 0.",
 		KindGauge, []string{LabelControlPlane}}
-	// XDSResponses counts responses. Its LabelResult is ResultAccepted or ResultRefused.
+	// XDSResponses counts responses. Its LabelResult is ResultAccepted or ResultNotAccepted.
 	XDSResponses = Metric{"weft_xds_responses_total", "Responses of the control plane, by resource type and by whether all resources were accepted.",
 		KindCounter, []string{LabelControlPlane, LabelType, LabelResult}}
 	// XDSResponseAge is the time since the last response of a control plane.
@@ -31,9 +33,9 @@ var (
 	// XDSCacheAge is the age of the active resources that came from the xDS cache.
 	XDSCacheAge = Metric{"weft_xds_cache_age_seconds", "Age of the active resources from xds_cache, which are used until the first response of the control plane; 0 if none are used.",
 		KindGauge, nil}
-	// XDSUnsubscribed is the number of on-demand resources that are not subscribed. Its LabelType is
-	// cluster or route.
-	XDSUnsubscribed = Metric{"weft_xds_unsubscribed", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
+	// XDSUnsubscribed is the number of on-demand resources that are not subscribed. Its LabelType
+	// is cluster or route.
+	XDSUnsubscribed = Metric{"weft_xds_asleep", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
 		KindGauge, []string{LabelType}}
 	// XDSUnknownFields counts the fields of accepted resources that this build's version of Envoy's
 	// API does not have.

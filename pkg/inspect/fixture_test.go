@@ -152,6 +152,6 @@ func fixtureSamples() iter.Seq[metrics.Sample] {
 		{Name: "weft_cluster_requests_total", Labels: map[string]string{"cluster": "shop", "status_class": "2xx"}, Value: 2},
 		{Name: "weft_cluster_overflow_total", Labels: map[string]string{"cluster": "shop", "limit": "pending_requests"}, Value: 5},
 		{Name: "weft_listener_connections_active", Labels: map[string]string{"listener": "in:80"}, Value: 4},
-		{Name: "weft_xds_responses_total", Labels: map[string]string{"type": "cluster", "result": metrics.ResultRefused}, Value: 3},
+		{Name: "weft_xds_responses_total", Labels: map[string]string{"type": "cluster", "result": metrics.ResultNotAccepted}, Value: 3},
 	})
 }

@@ -97,7 +97,7 @@ func (s statSet) addUpdates(m metrics.Sample) {
 		return
 	}
 	accepted, rejected := m.Value, 0.0
-	if m.Labels[metrics.LabelResult] == metrics.ResultRefused {
+	if m.Labels[metrics.LabelResult] == metrics.ResultNotAccepted {
 		accepted, rejected = 0, m.Value
 	}
 	s.add(prefix+"update_attempt", m.Value, false)

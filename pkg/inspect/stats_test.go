@@ -30,7 +30,7 @@ func TestStatsAreSummed(t *testing.T) {
 	} {
 		s.addSample(m, patterns[m.Name])
 	}
-	for _, result := range []string{metrics.ResultAccepted, metrics.ResultRefused} {
+	for _, result := range []string{metrics.ResultAccepted, metrics.ResultNotAccepted} {
 		s.addUpdates(metrics.Sample{Labels: map[string]string{"type": "cluster", "result": result}, Value: 3})
 	}
 	s.addOverflow(metrics.Sample{Labels: map[string]string{"cluster": "a", "limit": "pending_requests"}, Value: 5})

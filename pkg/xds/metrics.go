@@ -76,7 +76,7 @@ func (s *Source) countResponse(ch *channel, u ads.Update, rejected []ads.Resourc
 	}
 	result := metrics.ResultAccepted
 	if len(rejected) > 0 {
-		result = metrics.ResultRefused
+		result = metrics.ResultNotAccepted
 	}
 	s.metrics.registry.Counter(metrics.XDSResponses, ch.name, metricTypeNames()[u.Type], result).Add(1)
 }
