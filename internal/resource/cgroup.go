@@ -84,14 +84,15 @@ func accountsFor(system fs.FS, dir, controller string) bool {
 	return err == nil
 }
 
-// cgroupV1 returns a v1 group. Each v1 controller has its own hierarchy or shares one.
-func cgroupV1(system fs.FS, controller, shared, groupPath string) (*Cgroup, error) {
+// cgroupV1 returns a v1 group. controllers names the controllers that share the hierarchy,
+// separated by commas: the mount point is named after all of them or after one.
+func cgroupV1(system fs.FS, controller, controllers, groupPath string) (*Cgroup, error) {
 	file, root := "memory.usage_in_bytes", ""
 	if controller == cpuController {
 		file = "cpu.cfs_quota_us"
 	}
 	g := &Cgroup{system: system}
-	for _, root = range []string{cgroupMount + "/" + shared, cgroupMount + "/" + controller} {
+	for _, root = range []string{cgroupMount + "/" + controllers, cgroupMount + "/" + controller} {
 		if g.dirs = cgroupDirs(system, root, groupPath, file); len(g.dirs) > 0 {
 			break
 		}
@@ -150,8 +151,8 @@ func (g *Cgroup) Memory() (int64, error) {
 	return used, nil
 }
 
-// unlimitedV1 is the value from which a v1 limit means no limit: v1 reports the largest number of
-// pages.
+// unlimitedV1 is the value from which a v1 limit means no limit: without a limit, v1 reports almost
+// 2^63 bytes.
 const unlimitedV1 = 1 << 62
 
 // MemoryLimit returns the memory limit of the group in bytes: the lowest of its own and its
@@ -161,7 +162,7 @@ func (g *Cgroup) MemoryLimit() (int64, error) {
 	if !g.v2 {
 		file = "memory.limit_in_bytes"
 	}
-	lowest := int64(0)
+	lowestLimit := int64(0)
 	for _, dir := range g.dirs {
 		limit, err := readNumber(g.system, dir+"/"+file)
 		if errors.Is(err, ErrNoLimit) || errors.Is(err, fs.ErrNotExist) || limit >= unlimitedV1 { // the root of v2 has no such file
@@ -170,14 +171,14 @@ func (g *Cgroup) MemoryLimit() (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if lowest == 0 || limit < lowest {
-			lowest = limit
+		if lowestLimit == 0 || limit < lowestLimit {
+			lowestLimit = limit
 		}
 	}
-	if lowest == 0 {
+	if lowestLimit == 0 {
 		return 0, ErrNoLimit
 	}
-	return lowest, nil
+	return lowestLimit, nil
 }
 
 // time returns the processor time that the group's processes have used.
@@ -201,7 +202,7 @@ func (g *Cgroup) time() (time.Duration, error) {
 // Processors returns how many processors the group may keep busy: the lowest of its own and its
 // parents' quotas. It returns ErrNoLimit if none has one.
 func (g *Cgroup) Processors() (float64, error) {
-	lowest := 0.0
+	lowestQuota := 0.0
 	for _, dir := range g.dirs {
 		n, err := g.quota(dir)
 		if errors.Is(err, ErrNoLimit) || errors.Is(err, fs.ErrNotExist) {
@@ -210,14 +211,14 @@ func (g *Cgroup) Processors() (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if lowest == 0 || n < lowest {
-			lowest = n
+		if lowestQuota == 0 || n < lowestQuota {
+			lowestQuota = n
 		}
 	}
-	if lowest == 0 {
+	if lowestQuota == 0 {
 		return 0, ErrNoLimit
 	}
-	return lowest, nil
+	return lowestQuota, nil
 }
 
 // quota returns the quota of one group, in processors.

@@ -13,26 +13,26 @@ const smoothingTime = 5 * time.Second
 
 // CPU measures processor usage, smoothed over a few seconds. It is not safe for concurrent use.
 type CPU struct {
-	// measure returns the used and the available processor time, in the same unit and since the same
-	// arbitrary time.
+	// measure returns the used and the available processor time, in the same unit and since the
+	// same arbitrary time.
 	measure func(now time.Time) (used, available float64, err error)
 
 	started                 bool
 	lastTime                time.Time
 	lastUsed, lastAvailable float64
-	usage                   float64
+	usage                   float64 // moving average of the used fraction
 }
 
-// HostCPU measures the busy time of the machine's processors as a fraction of their total time.
-func HostCPU(system fs.FS) *CPU {
+// MachineCPU measures the busy time of the machine's processors as a fraction of their total time.
+func MachineCPU(system fs.FS) *CPU {
 	return &CPU{measure: func(time.Time) (float64, float64, error) {
 		busy, total, err := machineTime(system)
 		return float64(busy), float64(total), err
 	}}
 }
 
-// CgroupCPU measures the processor time of the control group as a fraction of what its quota, and
-// at most the given number of processors, allows.
+// CgroupCPU measures the processor time of the control group as a fraction of the time that its
+// quota and the given number of processors allow, whichever is less.
 func CgroupCPU(system fs.FS, processors int) (*CPU, error) {
 	g, err := CPUCgroup(system)
 	if err != nil {
@@ -79,8 +79,8 @@ func withQuota(g *Cgroup, processors int, used func() (time.Duration, error)) fu
 	}
 }
 
-// Read returns the busy fraction, from 0 to 1. The first call returns 0, because a measurement
-// needs two.
+// Read returns the moving average of the used fraction, from 0 to 1. The first call returns 0,
+// because a fraction needs two measurements.
 func (c *CPU) Read(now time.Time) (float64, error) {
 	used, available, err := c.measure(now)
 	if err != nil {

@@ -77,31 +77,31 @@ func processTime(system fs.FS) (int64, error) {
 		return 0, err
 	}
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	const user, kernel = 14 - 3, 15 - 3
-	if len(fields) <= kernel {
+	const userIndex, kernelIndex = 14 - 3, 15 - 3
+	if len(fields) <= kernelIndex {
 		return 0, fmt.Errorf("%s: malformed content %q", name, data)
 	}
-	return sumNumbers(name, fields[user:kernel+1])
+	return sumNumbers(name, fields[userIndex:kernelIndex+1])
 }
 
 // machineTime returns the busy and the total time of the machine's processors, in hundredths of a
 // second.
 func machineTime(system fs.FS) (busy, total int64, err error) {
 	const name = "proc/stat" // user nice system idle iowait irq softirq steal; user includes guest time
-	const idle, last = 3, 8
+	const idleIndex, fieldCount = 3, 8
 	data, err := fs.ReadFile(system, name)
 	if err != nil {
 		return 0, 0, err
 	}
 	fields := lineFields(data, "cpu")
-	if len(fields) < idle+2 {
+	if len(fields) < idleIndex+2 {
 		return 0, 0, fmt.Errorf("%s has no line with the totals of all processors", name)
 	}
-	fields = fields[:min(len(fields), last)]
+	fields = fields[:min(len(fields), fieldCount)]
 	if total, err = sumNumbers(name, fields); err != nil {
 		return 0, 0, err
 	}
-	busy, err = sumNumbers(name, slices.Concat(fields[:idle], fields[idle+2:]))
+	busy, err = sumNumbers(name, slices.Concat(fields[:idleIndex], fields[idleIndex+2:]))
 	return busy, total, err
 }
 

@@ -209,16 +209,16 @@ func TestProcess(t *testing.T) {
 		"proc/stat":        "cpu  100 20 30 800 40 5 5 0 7 0\ncpu0 1 2 3 4\nintr 5\n",
 	})
 	if n, err := Memory(system); n != 250*int64(os.Getpagesize()) || err != nil {
-		t.Errorf("Memory = %d, %v", n, err)
+		t.Errorf("Memory = %d, %v; want %d", n, err, 250*int64(os.Getpagesize()))
 	}
 	if n, err := MachineMemory(system); n != 2<<20 || err != nil {
-		t.Errorf("MachineMemory = %d, %v", n, err)
+		t.Errorf("MachineMemory = %d, %v; want %d", n, err, 2<<20)
 	}
 	if n, err := Descriptors(system); n != 3 || err != nil {
-		t.Errorf("Descriptors = %d, %v", n, err)
+		t.Errorf("Descriptors = %d, %v; want 3", n, err)
 	}
 	if n, err := DescriptorLimit(system); n != 1024 || err != nil {
-		t.Errorf("DescriptorLimit = %d, %v", n, err)
+		t.Errorf("DescriptorLimit = %d, %v; want 1024", n, err)
 	}
 	if n, err := processTime(system); n != 200 || err != nil {
 		t.Errorf("processTime = %d, %v, want 200", n, err)
@@ -241,11 +241,11 @@ func TestThisMachine(t *testing.T) {
 	}
 	machine, err := MachineMemory(system)
 	if err != nil || memory < 1<<20 || memory >= machine {
-		t.Errorf("Memory = %d of %d bytes, %v", memory, machine, err)
+		t.Errorf("Memory = %d of %d bytes, %v; want at least 1 MiB and less than the machine has", memory, machine, err)
 	}
 	openFiles, err := Descriptors(system)
 	if err != nil || openFiles < 3 {
-		t.Errorf("Descriptors = %d, %v", openFiles, err)
+		t.Errorf("Descriptors = %d, %v; want at least 3", openFiles, err)
 	}
 	file, err := os.Open(os.DevNull)
 	if err != nil {
@@ -253,19 +253,19 @@ func TestThisMachine(t *testing.T) {
 	}
 	defer file.Close()
 	if withFile, err := Descriptors(system); withFile != openFiles+1 || err != nil {
-		t.Errorf("Descriptors with one more file = %d, %v; before %d", withFile, err, openFiles)
+		t.Errorf("Descriptors with one more file = %d, %v; before %d; want one more", withFile, err, openFiles)
 	}
 	if limit, err := DescriptorLimit(system); err != nil || limit < openFiles {
-		t.Errorf("DescriptorLimit = %d, %v", limit, err)
+		t.Errorf("DescriptorLimit = %d, %v; want at least %d", limit, err, openFiles)
 	}
 	if n, err := processTime(system); err != nil || n < 0 {
-		t.Errorf("processTime = %d, %v", n, err)
+		t.Errorf("processTime = %d, %v; want at least 0", n, err)
 	}
 	if busy, total, err := machineTime(system); err != nil || busy <= 0 || busy >= total {
-		t.Errorf("machineTime = %d, %d, %v", busy, total, err)
+		t.Errorf("machineTime = %d, %d, %v; want busy above 0 and below total", busy, total, err)
 	}
 	if heap := Heap(); heap <= 0 || heap > machine {
-		t.Errorf("Heap = %d", heap)
+		t.Errorf("Heap = %d, want above 0 and at most the memory of the machine, %d", heap, machine)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestHeap(t *testing.T) {
 		b[i] = 1
 	}
 	if grown := Heap() - before; grown < 60<<20 || grown > 100<<20 {
-		t.Errorf("Heap grows by %d for 64 MiB", grown)
+		t.Errorf("Heap grows by %d bytes for 64 MiB, want 60 to 100 MiB", grown)
 	}
 	if b[7] != 1 {
 		t.Error("the buffer was not written")
@@ -307,7 +307,7 @@ func TestCPUIsSmoothed(t *testing.T) {
 		t.Errorf("first Read = %v, want 0", got)
 	}
 	if got := advance(5, 1); math.Abs(got-(1-1/math.E)) > 0.001 {
-		t.Errorf("after 5 s of full use: %v, want two thirds", got)
+		t.Errorf("after 5 s of full use: %v, want 1-1/e", got)
 	}
 	if got := advance(30, 1); got < 0.99 || got > 1 {
 		t.Errorf("after 35 s of full use: %v, want about 1", got)
@@ -338,7 +338,7 @@ func TestCPUQuota(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cpus := map[string]*CPU{"group": group, "process": ProcessCPU(files, 8), "host": HostCPU(files)}
+	cpus := map[string]*CPU{"group": group, "process": ProcessCPU(files, 8), "machine": MachineCPU(files)}
 	for name, c := range cpus {
 		if fraction, err := c.Read(start); fraction != 0 || err != nil {
 			t.Errorf("%s: first Read = %v, %v; want 0", name, fraction, err)
@@ -349,7 +349,7 @@ func TestCPUQuota(t *testing.T) {
 	files["sys/fs/cgroup/cpu.stat"].Data = []byte("usage_usec 50000000\n")
 	files["proc/self/stat"].Data = []byte("7 (weft) S 1 7 7 0 -1 4194304 100 0 0 0 2000 500 0 0 20 0 5 0 100 1 2\n")
 	files["proc/stat"].Data = []byte("cpu  5000 0 3000 70000 2000 0 0 0 0 0\n")
-	for name, want := range map[string]float64{"group": 1, "process": 0.5, "host": 0.1} {
+	for name, want := range map[string]float64{"group": 1, "process": 0.5, "machine": 0.1} {
 		fraction, err := cpus[name].Read(start.Add(100 * time.Second))
 		if math.Abs(fraction-want) > 0.001 || err != nil {
 			t.Errorf("%s: %v, %v, want %v", name, fraction, err, want)

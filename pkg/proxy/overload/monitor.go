@@ -66,7 +66,7 @@ func newCPUReader(mode config.CPUMode, system fs.FS) (func(time.Time) (float64, 
 	case config.CPUProcess:
 		c = resource.ProcessCPU(system, runtime.NumCPU())
 	default:
-		c = resource.HostCPU(system)
+		c = resource.MachineCPU(system)
 	}
 	if err != nil {
 		return nil, err
