@@ -32,10 +32,10 @@ type archive struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu           sync.Mutex
-	running      bool    // guarded by mu; run is active
-	nextRotation *Roller // guarded by mu; the rules for one more pass of run
-	closed       bool    // guarded by mu
+	mu          sync.Mutex
+	running     bool    // guarded by mu; run is active
+	nextCleanup *Roller // guarded by mu; configures the next pass of run; nil: no further pass
+	closed      bool    // guarded by mu
 }
 
 func newArchive(path string) *archive {
@@ -70,7 +70,7 @@ func (a *archive) startCleanup(r Roller) {
 	if a.closed {
 		return
 	}
-	a.nextRotation = &r
+	a.nextCleanup = &r
 	if a.running {
 		return
 	}
@@ -81,8 +81,8 @@ func (a *archive) startCleanup(r Roller) {
 func (a *archive) run() {
 	for {
 		a.mu.Lock()
-		r := a.nextRotation
-		a.nextRotation = nil
+		r := a.nextCleanup
+		a.nextCleanup = nil
 		a.running = r != nil
 		a.mu.Unlock()
 		if r == nil {
@@ -153,7 +153,7 @@ func (a *archive) compress() {
 }
 
 // compressFile replaces the file at path with a compressed file. At any time, at least one of the
-// two is complete.
+// two files is complete.
 func (a *archive) compressFile(path string) (err error) {
 	in, err := os.Open(path)
 	if err != nil {

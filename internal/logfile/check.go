@@ -10,7 +10,8 @@ import (
 )
 
 // Check returns an error if Open would fail for path, and creates nothing. Because Open creates the
-// file and its directories, Check only verifies that the nearest existing one is writable.
+// file and its directories, Check verifies that the file or its nearest existing directory is
+// writable.
 func Check(path string) error {
 	switch path {
 	case "stdout", "/dev/stdout", "stderr", "/dev/stderr":
@@ -47,11 +48,11 @@ func CheckFile(path string) error {
 	}
 }
 
-// writable is W_OK of access(2).
-const writable = 2
+// accessWrite is W_OK of access(2).
+const accessWrite = 2
 
 func access(path string) error {
-	if err := syscall.Access(path, writable); err != nil {
+	if err := syscall.Access(path, accessWrite); err != nil {
 		return &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	return nil

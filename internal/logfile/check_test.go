@@ -28,14 +28,14 @@ func TestCheckMatchesOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			checkErr := Check(c.path)
 			if (checkErr == nil) != c.ok {
-				t.Errorf("Check(%q) = %v", c.path, checkErr)
+				t.Errorf("Check(%q) = %v; want success %v", c.path, checkErr, c.ok)
 			}
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 				t.Fatalf("files after Check: %v (%v), want one", entries, err)
 			}
 			f, err := Open(c.path, Roller{})
 			if (err == nil) != c.ok {
-				t.Errorf("Open(%q) = %v, Check returned %v", c.path, err, checkErr)
+				t.Errorf("Open(%q) = %v, Check returned %v; want success %v", c.path, err, checkErr, c.ok)
 			}
 			if err == nil {
 				_ = f.Close()
@@ -57,10 +57,10 @@ func TestCheckOnlySet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := w.Write([]byte("line\n")); n != 5 || err != nil {
-		t.Errorf("Write = %d, %v", n, err)
+		t.Errorf("Write = %d, %v; want 5 and no error", n, err)
 	}
 	if err := w.Close(); err != nil {
-		t.Errorf("Close = %v", err)
+		t.Errorf("Close = %v; want nil", err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("files after Close: %v (%v), want none", entries, err)

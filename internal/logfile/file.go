@@ -2,8 +2,8 @@
 // rename, and does not block requests on writes.
 //
 //	Writer   buffers lines of requests, never blocks on a disk   writer.go
-//	File     writes and rotates one file, stdout or stderr         file.go
-//	archive  names, compresses and deletes rotated files          archive.go
+//	File     writes and rotates one file, stdout or stderr       file.go
+//	archive  names, compresses and deletes rotated files         archive.go
 //	Set      the Writers of a process, one for each path         set.go
 package logfile
 
@@ -39,16 +39,16 @@ type File struct {
 	out       io.Writer // guarded by mu; nil after Close
 	closer    io.Closer // guarded by mu; nil for stdout and stderr
 	size      int64     // guarded by mu; bytes in the file
-	lastWrite time.Time // guarded by mu; time of the last write
+	lastWrite time.Time // guarded by mu; time of the last write, if the file is rotated by age
 
-	rotation atomic.Pointer[Roller]
+	roller atomic.Pointer[Roller]
 }
 
 // Open opens the file for appending. It creates the file and its directory if needed. The paths
 // "stdout" and "stderr" mean those of the process, which are never rotated or closed.
 func Open(path string, r Roller) (*File, error) {
 	f := &File{path: path}
-	f.rotation.Store(&r)
+	f.roller.Store(&r)
 	switch path {
 	case "stdout", "/dev/stdout":
 		f.out = os.Stdout
@@ -115,10 +115,11 @@ func (f *File) append(p []byte) (int, error) {
 	return n, err
 }
 
-// needsRotation reports whether the file must be rotated before n bytes are written.
+// needsRotation reports whether the file must be rotated before n bytes are written. It updates
+// lastWrite.
 func (f *File) needsRotation(n int) bool {
-	r := f.rotation.Load()
-	last := f.lastWrite
+	r := f.roller.Load()
+	previousWrite := f.lastWrite
 	if r.Interval > 0 {
 		f.lastWrite = time.Now()
 	}
@@ -128,7 +129,7 @@ func (f *File) needsRotation(n int) bool {
 	if limit := int64(r.MaxSizeMB) << 20; limit > 0 && f.size+int64(n) > limit {
 		return true
 	}
-	return r.Interval > 0 && period(last, r.Interval) != period(f.lastWrite, r.Interval)
+	return r.Interval > 0 && period(previousWrite, r.Interval) != period(f.lastWrite, r.Interval)
 }
 
 // period returns the number of the period of the given length that contains t, in local time.
@@ -146,7 +147,7 @@ func (f *File) rotate() error {
 	if err := f.open(); err != nil {
 		return err
 	}
-	f.archive.startCleanup(*f.rotation.Load())
+	f.archive.startCleanup(*f.roller.Load())
 	return nil
 }
 
@@ -162,7 +163,7 @@ func (f *File) Reopen() error {
 }
 
 // SetRotation replaces the Roller. It does not wait for a Write.
-func (f *File) SetRotation(r Roller) { f.rotation.Store(&r) }
+func (f *File) SetRotation(r Roller) { f.roller.Store(&r) }
 
 // Close closes the file. It waits for background work, except for compression: Close cancels
 // compression, and a later process completes it.

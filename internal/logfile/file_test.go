@@ -265,7 +265,7 @@ func TestStandardStreamsAreNotRotatedOrClosed(t *testing.T) {
 			want = os.Stderr
 		}
 		if f.out != io.Writer(want) || f.closer != nil || f.archive != nil {
-			t.Errorf("Open(%q) writes to %v", name, f.out)
+			t.Errorf("Open(%q) writes to %v, want the stream of the process", name, f.out)
 		}
 		if err := f.Reopen(); err != nil {
 			t.Errorf("Reopen of %s: %v", name, err)
@@ -285,7 +285,7 @@ func TestWriteAfterCloseFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(f, "x"); err == nil || !strings.Contains(err.Error(), "file already closed") {
-		t.Errorf("Write after Close: %v", err)
+		t.Errorf("Write after Close: %v; want \"file already closed\"", err)
 	}
 	if err := f.Reopen(); err != nil || f.out != nil {
 		t.Errorf("Reopen after Close opens the file (%v)", err)
@@ -316,7 +316,7 @@ func TestConcurrentWritesDuringRotation(t *testing.T) {
 	got := map[byte]int{}
 	for name, text := range readDir(t, dir) {
 		if len(text) > 1<<20 {
-			t.Errorf("%s has %d bytes", name, len(text))
+			t.Errorf("%s has %d bytes, want at most 1 MiB", name, len(text))
 		}
 		for line := range strings.Lines(text) {
 			if strings.Count(line, line[:1]) != length-1 {

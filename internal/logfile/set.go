@@ -24,7 +24,7 @@ type SetOptions struct {
 // Set holds the log files of a process; users of the same path share one Writer. Safe for
 // concurrent use.
 type Set struct {
-	o SetOptions // immutable
+	options SetOptions // immutable
 
 	// mu is held while files are opened and closed, so that no path is opened twice.
 	mu      sync.Mutex
@@ -43,7 +43,7 @@ func NewSet(o SetOptions) *Set {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Set{o: o, writers: map[string]*sharedWriter{}}
+	return &Set{options: o, writers: map[string]*sharedWriter{}}
 }
 
 // Open opens the log at path, or shares it; r then replaces the previous Roller. Write on the
@@ -51,7 +51,7 @@ func NewSet(o SetOptions) *Set {
 // lines.
 func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 	path = filepath.Clean(path)
-	if s.o.CheckOnly {
+	if s.options.CheckOnly {
 		return discardCloser{}, Check(path)
 	}
 	s.mu.Lock()
@@ -62,9 +62,9 @@ func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 		if err != nil {
 			return nil, err
 		}
-		w = &sharedWriter{Writer: NewWriter(path, file, s.o.Log), file: file, remove: func() {}}
-		if s.o.Meter != nil {
-			w.remove = s.o.Meter(path, func() float64 { return float64(w.Dropped()) })
+		w = &sharedWriter{Writer: NewWriter(path, file, s.options.Log), file: file, remove: func() {}}
+		if s.options.Meter != nil {
+			w.remove = s.options.Meter(path, func() float64 { return float64(w.Dropped()) })
 		}
 		s.writers[path] = w
 	} else {

@@ -120,20 +120,20 @@ func TestFlushReopenCloseWritePendingLines(t *testing.T) {
 				t.Errorf("%s: %v", step.name, err)
 			}
 			if got := f.text(); !strings.HasSuffix(got, step.name+"\n") {
-				t.Errorf("after %s: %q", step.name, got)
+				t.Errorf("after %s: %q, want the line last", step.name, got)
 			}
 		}
 		if f.reopened != 1 || !f.closed {
-			t.Errorf("reopened %d times, closed: %v", f.reopened, f.closed)
+			t.Errorf("reopened %d times, closed: %v; want once and closed", f.reopened, f.closed)
 		}
 		if err := w.Close(); err != nil {
 			t.Errorf("second Close: %v", err)
 		}
 		if _, err := io.WriteString(w, "late\n"); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("Write after Close: %v", err)
+			t.Errorf("Write after Close: %v; want os.ErrClosed", err)
 		}
 		if err := w.Flush(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("Flush after Close: %v", err)
+			t.Errorf("Flush after Close: %v; want os.ErrClosed", err)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestCloseTimeout(t *testing.T) {
 		}
 		close(f.unblock) // lets the goroutine end, as the bubble requires
 		if err := w.Close(); err != nil || f.text() != "x\n" {
-			t.Errorf("Close of a file that no longer hangs: %v, written %q", err, f.text())
+			t.Errorf("Close of a file that no longer hangs: %v, written %q; want no error and %q", err, f.text(), "x\n")
 		}
 	})
 }
@@ -211,7 +211,7 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f.text() != "kept\n" {
-			t.Errorf("written %q", f.text())
+			t.Errorf("written %q, want %q", f.text(), "kept\n")
 		}
 		for text, want := range map[string]int{"cannot write to the log file": 1, "no space left": 1, "the log file is writable again": 1, "file=access.log": 2} {
 			if got := strings.Count(report.String(), text); got != want {
@@ -259,7 +259,7 @@ func TestWriteDoesNotAllocate(t *testing.T) {
 		w.Flush()
 	}
 	if n := testing.AllocsPerRun(10, round); n > 1 {
-		t.Errorf("%v allocations per 100 lines", n)
+		t.Errorf("%v allocations per 100 lines, want at most 1", n)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestSetSharesWriterByPath(t *testing.T) {
 	if metered["log"] != 1 {
 		t.Errorf("metered %d times, want once", metered["log"])
 	}
-	if got := s.writers[path].file.rotation.Load().MaxSizeMB; got != 1 {
+	if got := s.writers[path].file.roller.Load().MaxSizeMB; got != 1 {
 		t.Errorf("MaxSizeMB %d, want that of the last Open", got)
 	}
 	if err := os.Rename(path, path+".1"); err != nil {
@@ -313,7 +313,7 @@ func TestSetSharesWriterByPath(t *testing.T) {
 	}
 	wantFiles(t, dir, map[string]string{"log.1": "a\nb\n", "log": "c\n"})
 	if len(s.writers) != 0 || metered["log"] != 0 {
-		t.Errorf("%d files open and %d metered after all were closed", len(s.writers), metered["log"])
+		t.Errorf("%d files open and %d metered after all were closed, want none", len(s.writers), metered["log"])
 	}
 	if _, err := s.Open(dir, Roller{}); err == nil {
 		t.Error("Open of a directory succeeded")
