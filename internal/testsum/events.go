@@ -39,8 +39,8 @@ func (c counts) String() string {
 // skip is a test that skipped itself.
 type skip struct{ pkg, test, reason string }
 
-// eventParser processes the output of one "go test -json": it counts tests, and prints a line for each
-// package and the output of failed tests.
+// eventParser processes the output of one "go test -json": it counts tests, and prints a line for
+// each package and the output of failed tests.
 type eventParser struct {
 	out io.Writer
 
@@ -114,10 +114,10 @@ func (t *eventParser) handlePackageEvent(e event) {
 // failPackage counts a failed package. Its tests that have not ended failed too.
 func (t *eventParser) failPackage(e event, p *packageRun) {
 	for _, name := range slices.Sorted(maps.Keys(p.tests)) {
-		if open := p.tests[name]; !open.hasSubtests {
+		if runningTest := p.tests[name]; !runningTest.hasSubtests {
 			p.counts.failed++
-			t.report(e.Package, name+" (cut off)", open.output)
-			t.addFailure(failure{name: e.Package + " " + name + " (cut off)"}, open.output)
+			t.report(e.Package, name+" (cut off)", runningTest.output)
+			t.addFailure(failure{name: e.Package + " " + name + " (cut off)"}, runningTest.output)
 		}
 	}
 	if output := t.builds[e.FailedBuild]; p.counts.failed == 0 {
@@ -140,8 +140,8 @@ func (t *eventParser) handleTestEvent(e event) {
 	switch e.Action {
 	case "run":
 		t.ran[topTest{e.Package, topName(e.Test)}] = true
-		if above := p.parentOf(e.Test); above != nil {
-			above.hasSubtests = true
+		if parent := p.parentOf(e.Test); parent != nil {
+			parent.hasSubtests = true
 		}
 	case "output":
 		if !isRunnerOutput(e.Output) {
@@ -157,8 +157,8 @@ func (t *eventParser) handleTestEvent(e event) {
 		t.skips = append(t.skips, skip{e.Package, e.Test, strings.TrimSpace(strings.Join(current.output, ""))})
 		delete(p.tests, e.Test)
 	case "fail":
-		if above := p.parentOf(e.Test); above != nil {
-			above.subtestFailed = true
+		if parent := p.parentOf(e.Test); parent != nil {
+			parent.subtestFailed = true
 		}
 		if !current.subtestFailed {
 			p.counts.failed++
@@ -190,12 +190,13 @@ func (t *eventParser) packageOf(name string) *packageRun {
 	return p
 }
 
-// parentOf returns the parent of a subtest, or nil for a top-level test.
+// parentOf returns the parent of a subtest, or nil for a top-level test. The name of a subtest may
+// contain a slash, so not each part of the name before a slash is the name of a test.
 func (p *packageRun) parentOf(name string) *test {
 	i := strings.LastIndexByte(name, '/')
 	for ; i > 0; i = strings.LastIndexByte(name[:i], '/') {
-		if above := p.tests[name[:i]]; above != nil {
-			return above // names may contain a slash
+		if parent := p.tests[name[:i]]; parent != nil {
+			return parent
 		}
 	}
 	return nil
@@ -218,7 +219,7 @@ func (t *eventParser) report(pkg, name string, output []string) {
 }
 
 func (t *eventParser) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(t.out, format, args...) // there is no place to report that the terminal is gone
+	_, _ = fmt.Fprintf(t.out, format, args...) // an error of the terminal cannot be reported anywhere
 }
 
 // isRunnerOutput reports whether a line of a test's output comes from go test itself.

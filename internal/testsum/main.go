@@ -46,7 +46,8 @@ type phase struct {
 	name string
 	args []string // of go test, after -json
 	then *phase   // runs the tests that this phase skipped; nil: none
-	with bool     // runs at the same time as the phase before it
+	// withPrevious makes the phase run at the same time as the phase before it.
+	withPrevious bool
 }
 
 // outcome is the result of a phase.
@@ -98,12 +99,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return errors.New("-with requires a preceding -phase")
 		}
 		p, err := parsePhase(text)
-		p.with = true
+		p.withPrevious = true
 		phases = append(phases, p)
 		return err
 	})
 	eventsFile := flags.String("events", "", "output `file` for all events of go test -json")
-	most := flags.Int("again", 0, "rerun the failed tests of a phase if there are at most this `many`")
+	maxRerun := flags.Int("again", 0, "rerun the failed tests of a phase if there are at most this `many`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 		steps = strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
-	r := &runner{out: out, maxRerun: *most}
+	r := &runner{out: out, maxRerun: *maxRerun}
 	if *eventsFile != "" {
 		f, err := os.Create(*eventsFile)
 		if err != nil {
@@ -127,7 +128,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	var outcomes []outcome
 	for len(phases) > 0 {
 		n := 1
-		for n < len(phases) && phases[n].with {
+		for n < len(phases) && phases[n].withPrevious {
 			n++
 		}
 		outcomes = append(outcomes, r.runTogether(ctx, phases[:n])...)
@@ -154,29 +155,29 @@ type runner struct {
 	mu        sync.Mutex
 	out       io.Writer // guarded by mu
 	events    io.Writer // guarded by mu; receives the events of go test -json; nil: discarded
-	eventsErr error     // guarded by mu; stops the writes to events
+	eventsErr error     // guarded by mu; first error of a write to events; no further event is written
 }
 
 // runTogether runs phases at the same time. Then it runs, one after the other, failed tests again
 // where that is possible, and the phases for skipped tests.
 func (r *runner) runTogether(ctx context.Context, phases []phase) (outcomes []outcome) {
-	first := make([]outcome, len(phases))
+	firstRuns := make([]outcome, len(phases))
 	var running sync.WaitGroup
 	for i, p := range phases {
-		running.Go(func() { first[i] = r.runOnce(ctx, p) })
+		running.Go(func() { firstRuns[i] = r.runOnce(ctx, p) })
 	}
 	running.Wait()
-	for i := range first {
-		o := first[i]
+	for i := range firstRuns {
+		o := firstRuns[i]
 		r.rerunFailed(ctx, &o)
 		if o.phase.then == nil || len(o.skips) == 0 {
 			outcomes = append(outcomes, o)
 			continue
 		}
-		second := r.runOnce(ctx, o.skippedPhase())
-		r.rerunFailed(ctx, &second)
-		o.replaceSkips(&second)
-		outcomes = append(outcomes, o, second)
+		secondRun := r.runOnce(ctx, o.skippedPhase())
+		r.rerunFailed(ctx, &secondRun)
+		o.replaceSkips(&secondRun)
+		outcomes = append(outcomes, o, secondRun)
 	}
 	return outcomes
 }
@@ -203,12 +204,12 @@ func (r *runner) print(text *bytes.Buffer) {
 	_, _ = text.WriteTo(r.out)
 }
 
-// stream passes the events of go test to t, which writes to text, and writes them to r.events. After
-// each event it prints text.
+// stream passes the events of go test to t, which writes to text, and writes them to r.events.
+// After each event it prints text.
 func (r *runner) stream(ctx context.Context, args []string, t *eventParser, text *bytes.Buffer) error {
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
-	var complaints bytes.Buffer // separate, so that the two streams do not mix within a line
-	command.Stderr = &complaints
+	var stderr bytes.Buffer // separate, so that stdout and stderr do not mix within a line
+	command.Stderr = &stderr
 	events, err := command.StdoutPipe()
 	if err != nil {
 		return err
@@ -229,7 +230,7 @@ func (r *runner) stream(ctx context.Context, args []string, t *eventParser, text
 		}
 	}
 	err = command.Wait()
-	t.printf("%s", complaints.String())
+	t.printf("%s", stderr.String())
 	return err
 }
 
@@ -246,19 +247,19 @@ func (r *runner) writeEvent(line []byte) {
 // summarize writes the results, most important last.
 func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 	var total counts
-	var broken []string
+	var failedNames []string
 	var failures []failure
-	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+	printLine := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
-	say("\n== summary")
+	printLine("\n== summary")
 	for _, o := range outcomes {
 		total.add(o.counts)
-		say("%-12s %s (%d packages, %.0f s)", o.phase.name, o.counts, o.packages, o.duration.Seconds())
+		printLine("%-12s %s (%d packages, %.0f s)", o.phase.name, o.counts, o.packages, o.duration.Seconds())
 		if o.counts.failed > 0 || o.err != nil {
-			broken = append(broken, o.phase.name)
+			failedNames = append(failedNames, o.phase.name)
 		}
 		if o.err != nil {
-			say("%-12s go test: %v", o.phase.name, o.err)
+			printLine("%-12s go test: %v", o.phase.name, o.err)
 		}
 		for _, f := range o.failures {
 			f.name = o.phase.name + ": " + f.name
@@ -268,7 +269,7 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 	stepsFailed := 0
 	for _, step := range steps {
 		if name, failed := strings.CutPrefix(step, "FAILED "); failed {
-			broken = append(broken, name)
+			failedNames = append(failedNames, name)
 			failures = slices.Insert(failures, stepsFailed, failure{name: name})
 			stepsFailed++
 		}
@@ -278,32 +279,32 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 			continue
 		}
 		if step != "" && !strings.HasPrefix(step, "SKIPPED ") {
-			say("%s", step)
+			printLine("%s", step)
 		}
 	}
 	for _, o := range outcomes {
 		for _, s := range o.skips {
-			say("SKIPPED %s: %s %s: %s", o.phase.name, s.pkg, s.test, s.reason)
+			printLine("SKIPPED %s: %s %s: %s", o.phase.name, s.pkg, s.test, s.reason)
 		}
 	}
 	for _, step := range steps {
 		if strings.HasPrefix(step, "SKIPPED ") {
-			say("%s", step)
+			printLine("%s", step)
 		}
 	}
 	for _, o := range outcomes {
 		writeFlaky(out, o.flaky)
 	}
-	if len(broken) == 0 && total == (counts{}) {
-		broken = append(broken, "no test ran")
+	if len(failedNames) == 0 && total == (counts{}) {
+		failedNames = append(failedNames, "no test ran")
 	}
-	if len(broken) == 0 {
-		say("%s", total)
+	if len(failedNames) == 0 {
+		printLine("%s", total)
 		return nil
 	}
 	writeFailures(out, failures)
-	reasons := strings.Join(broken, ", ")
-	say("FAILED: %s", reasons)
-	say("%s", total)
+	reasons := strings.Join(failedNames, ", ")
+	printLine("FAILED: %s", reasons)
+	printLine("%s", total)
 	return fmt.Errorf("%w: %s", errFailed, reasons)
 }

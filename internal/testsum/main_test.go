@@ -383,7 +383,7 @@ FAIL  a  s  0 passed, 1 failed, 0 skipped
 `
 	got := regexp.MustCompile(` +0\.0 s`).ReplaceAllString(out.String(), "  s")
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("output, - want + got:\n%s", diff)
+		t.Errorf("output (-want +got):\n%s", diff)
 	}
 }
 
@@ -436,11 +436,11 @@ func TestEventsAreWritten(t *testing.T) {
 	}
 }
 
-// fullDisk is a file on a disk with room for left bytes.
-type fullDisk struct{ left int }
+// fullDisk is a file on a disk with freeBytes bytes of free space.
+type fullDisk struct{ freeBytes int }
 
 func (f *fullDisk) Write(p []byte) (int, error) {
-	if f.left -= len(p); f.left < 0 {
+	if f.freeBytes -= len(p); f.freeBytes < 0 {
 		return 0, syscall.ENOSPC
 	}
 	return len(p), nil

@@ -27,13 +27,13 @@ type failure struct {
 // crashPattern matches the line with which the runtime starts to report why it ends a process.
 var crashPattern = regexp.MustCompile(`^(panic: |fatal error: |WARNING: DATA RACE|SIG[A-Z]+: )`)
 
-// positionPattern matches the source position at the start of a message of package testing, a compiler or
-// vet.
+// positionPattern matches the source position at the start of a message of package testing, a
+// compiler or vet.
 var positionPattern = regexp.MustCompile(`^\s*\S+\.go:\d+(:\d+)?: `)
 
-// failureReason returns at most maxReasonLines lines of a failed test's output: those from the report of
-// the runtime, else the first lines of the first messages, which may include t.Log output, else the
-// first lines of the output.
+// failureReason returns at most maxReasonLines lines of a failed test's output: those from the
+// report of the runtime, else the first lines of the first messages, which may include t.Log
+// output, else the first lines of the output.
 func failureReason(output []string) []string {
 	var all []string
 	for line := range strings.Lines(strings.Join(output, "")) {
@@ -46,21 +46,21 @@ func failureReason(output []string) []string {
 			return firstLines(all[i:], maxReasonLines)
 		}
 	}
-	var told []string
-	left := 0 // remaining lines of the current message
+	var messageLines []string
+	remaining := 0 // lines to take from the current message
 	for _, line := range all {
 		if positionPattern.MatchString(line) {
-			left = maxMessageLines
+			remaining = maxMessageLines
 		}
-		if left > 0 {
-			told = append(told, line)
-			left--
+		if remaining > 0 {
+			messageLines = append(messageLines, line)
+			remaining--
 		}
 	}
-	if len(told) == 0 {
-		told = all
+	if len(messageLines) == 0 {
+		messageLines = all
 	}
-	return firstLines(told, maxReasonLines)
+	return firstLines(messageLines, maxReasonLines)
 }
 
 // shorten truncates a line that is too long, between two characters.
@@ -75,18 +75,18 @@ func shorten(line string) string {
 	return line[:end] + "…"
 }
 
-func firstLines(lines []string, most int) []string { return lines[:min(most, len(lines))] }
+func firstLines(lines []string, n int) []string { return lines[:min(n, len(lines))] }
 
 // writeFailures writes the failures with their output.
 func writeFailures(out io.Writer, failures []failure) {
 	if len(failures) == 0 {
 		return
 	}
-	most := max(1, maxTotalReasonLines/len(failures)-1)
+	maxLines := max(1, maxTotalReasonLines/len(failures)-1)
 	_, _ = fmt.Fprintln(out, "\n== failures")
 	for _, f := range failures {
 		_, _ = fmt.Fprintf(out, "----  %s\n", f.name)
-		for _, line := range firstLines(f.lines, most) {
+		for _, line := range firstLines(f.lines, maxLines) {
 			_, _ = fmt.Fprintf(out, "      %s\n", strings.TrimSpace(line))
 		}
 	}

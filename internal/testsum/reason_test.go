@@ -58,7 +58,7 @@ func TestReasonsOfOutput(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, failureReason([]string{test.output})); diff != "" {
-				t.Errorf("reasonsOf, - want + got:\n%s", diff)
+				t.Errorf("failureReason (-want +got):\n%s", diff)
 			}
 		})
 	}

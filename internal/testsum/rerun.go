@@ -21,23 +21,23 @@ type flaky struct {
 	phase string
 }
 
-// rerunFailed runs the failed tests of a phase again and corrects its outcome. It does nothing if more
-// than maxRerun tests failed.
+// rerunFailed runs the failed tests of a phase again and corrects its outcome. It does nothing if
+// more than maxRerun tests failed.
 func (r *runner) rerunFailed(ctx context.Context, o *outcome) {
 	if len(o.failures) > r.maxRerun || o.err != nil {
 		return
 	}
-	var left []failure
+	var remaining []failure
 	for _, f := range o.failures {
 		if !r.passesAlone(ctx, &f, o.phase) {
-			left = append(left, f)
+			remaining = append(remaining, f)
 			continue
 		}
 		o.counts.failed--
 		o.counts.passed++
 		o.flaky = append(o.flaky, flaky{f, o.phase.name})
 	}
-	o.failures = left
+	o.failures = remaining
 }
 
 // passesAlone reports whether a failed test passes when it runs again, alone.
@@ -46,8 +46,8 @@ func (r *runner) passesAlone(ctx context.Context, f *failure, p phase) bool {
 		return false
 	}
 	flags := slices.DeleteFunc(slices.Clone(p.args), func(arg string) bool { return !strings.HasPrefix(arg, "-") })
-	again := r.runOnce(ctx, phase{name: p.name + ", again", args: append(flags, "-count=1", "-run="+onlyTest(f.test), f.pkg)})
-	return again.err == nil && again.counts.failed == 0 && again.counts.passed > 0
+	rerun := r.runOnce(ctx, phase{name: p.name + ", again", args: append(flags, "-count=1", "-run="+onlyTest(f.test), f.pkg)})
+	return rerun.err == nil && rerun.counts.failed == 0 && rerun.counts.passed > 0
 }
 
 // onlyTest returns the pattern for go test -run that matches only the named test.

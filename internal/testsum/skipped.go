@@ -32,13 +32,13 @@ func (o *outcome) skippedPhase() phase {
 	return phase{name: then.name, args: slices.Concat(then.args, []string{"-run=" + pattern}, slices.Compact(packages))}
 }
 
-// replaceSkips removes from o the skipped tests that second ran. If they skipped themselves again,
-// they are in second.
-func (o *outcome) replaceSkips(second *outcome) {
-	all := len(o.skips)
-	o.skips = slices.DeleteFunc(o.skips, func(s skip) bool { return second.ran[topTest{s.pkg, topName(s.test)}] })
-	o.counts.skipped -= all - len(o.skips)
-	if second.counts == (counts{}) { // the build failed, or no test matched
-		second.counts.failed++
+// replaceSkips removes from o the skipped tests that ran in secondRun. Tests that skipped
+// themselves again are skips of secondRun.
+func (o *outcome) replaceSkips(secondRun *outcome) {
+	skipCount := len(o.skips)
+	o.skips = slices.DeleteFunc(o.skips, func(s skip) bool { return secondRun.ran[topTest{s.pkg, topName(s.test)}] })
+	o.counts.skipped -= skipCount - len(o.skips)
+	if secondRun.counts == (counts{}) { // the build failed, or no test matched
+		secondRun.counts.failed++
 	}
 }
