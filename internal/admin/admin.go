@@ -84,7 +84,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close closes a port that will not run.
+// Close closes a server on which Run is never called.
 func (s *Server) Close() error { return s.port.Close() }
 
 // bind listens on ip:port, or on a unix socket with the given mode.

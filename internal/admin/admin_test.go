@@ -34,7 +34,8 @@ func writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "weft_draining 0\n")
 }
 
-// request sends a request like curl; fields are pairs of name and value.
+// request passes h a request with the header fields of curl and with fields, which alternate names
+// and values.
 func request(h http.Handler, method, target string, fields ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"
@@ -53,10 +54,10 @@ func request(h http.Handler, method, target string, fields ...string) *httptest.
 func TestEndpointWithoutHandlerDoesNotExist(t *testing.T) {
 	h := NewHandler(Options{Endpoints: testEndpoints(nil)})
 	if w := request(h, "GET", "/missing"); w.Code != 404 || !strings.Contains(w.Body.String(), "page not found") {
-		t.Errorf("status %d, body %s", w.Code, w.Body)
+		t.Errorf("status %d, body %s; want 404 and \"page not found\"", w.Code, w.Body)
 	}
 	if got := request(h, "GET", "/").Body.String(); strings.Contains(got, "/missing") || !strings.Contains(got, "/ready") {
-		t.Errorf("index:\n%s", got)
+		t.Errorf("index:\n%s; want /ready and not /missing", got)
 	}
 }
 
@@ -66,7 +67,7 @@ func TestPprof(t *testing.T) {
 		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/symbol": "num_symbols",
 	} {
 		if w := request(h, "GET", target); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("%s: status %d, body %.80s", target, w.Code, w.Body)
+			t.Errorf("%s: status %d, body %.80s; want 200 and %q", target, w.Code, w.Body, want)
 		}
 	}
 	if w := request(h, "GET", "/debug/pprof/cmdline"); w.Code != 404 {
@@ -119,7 +120,7 @@ func TestUnencodableResponseIsInternalError(t *testing.T) {
 	w := httptest.NewRecorder()
 	WriteJSON(w, http.StatusOK, func() {})
 	if w.Code != 500 || !json.Valid(w.Body.Bytes()) {
-		t.Errorf("status %d, body %s", w.Code, w.Body)
+		t.Errorf("status %d, body %s; want 500 and JSON", w.Code, w.Body)
 	}
 }
 
@@ -132,7 +133,7 @@ func runServer(t *testing.T, s *Server) {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v; want no error", err)
 		}
 	})
 }
@@ -162,13 +163,13 @@ func TestListenTCP(t *testing.T) {
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
 	if status, body := get(t, client, "http://"+s.Addr().String()+"/ready"); status != 200 {
-		t.Errorf("%d %s", status, body)
+		t.Errorf("%d %s; want 200", status, body)
 	}
 	if log.Len() != 0 {
 		t.Errorf("unexpected log for a loopback port: %s", &log)
 	}
 	if _, err := Listen(t.Context(), Options{Address: s.Addr().String()}); err == nil || !strings.Contains(err.Error(), "admin: ") {
-		t.Errorf("Listen on an address in use: %v", err)
+		t.Errorf("Listen on an address in use: %v; want an error that begins with admin", err)
 	}
 }
 
@@ -192,7 +193,7 @@ func TestListenUnixSocket(t *testing.T) {
 	}}}
 	defer client.CloseIdleConnections()
 	if status, body := get(t, client, "http://any-name/ready"); status != 200 {
-		t.Errorf("%d %s", status, body)
+		t.Errorf("%d %s; want 200", status, body)
 	}
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -209,7 +210,7 @@ func TestListenUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Listen(t.Context(), Options{Address: file}); err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("Listen on a regular file: %v", err)
+		t.Errorf("Listen on a regular file: %v; want an error with \"not a socket\"", err)
 	}
 }
 
@@ -222,7 +223,7 @@ func TestListenMetrics(t *testing.T) {
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
 	if status, body := get(t, client, "http://"+s.Addr().String()+"/scrape"); status != 200 || body != "weft_draining 0\n" {
-		t.Errorf("%d %s", status, body)
+		t.Errorf("%d %s; want 200 and weft_draining 0", status, body)
 	}
 	if status, _ := get(t, client, "http://"+s.Addr().String()+"/config_dump"); status != 404 {
 		t.Errorf("/config_dump: %d, want 404", status)
@@ -238,7 +239,7 @@ func TestRunReportsSocketError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "admin: ") {
-		t.Errorf("Run after Close: %v", err)
+		t.Errorf("Run after Close: %v; want an error that begins with admin", err)
 	}
 }
 

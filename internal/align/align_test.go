@@ -47,7 +47,7 @@ func TestIndexesReferToEqualElements(t *testing.T) {
 		}
 		for i, index := range Indexes(previous, current) {
 			if index >= 0 && previous[index] != current[i] {
-				t.Fatalf("Indexes(%v, %v)[%d] = %d", previous, current, i, index)
+				t.Fatalf("Indexes(%v, %v)[%d] = %d, want the index of an equal element", previous, current, i, index)
 			}
 		}
 	}

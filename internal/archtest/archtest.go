@@ -1,13 +1,13 @@
 // Package archtest verifies the architecture: it parses the source of a tree and reports where it
 // breaks the rules of docs/ARCHITECTURE.md.
 //
-// It parses files itself. The go list command would be shorter, but the test cache tracks only the
-// files that a test opens: a violation would stay hidden behind a cached "ok" until another file
-// changed.
+// Check parses the files itself. The go list command would be shorter, but the test cache tracks
+// only the files that a test opens: a violation would stay hidden behind a cached "ok" until
+// another file changed.
 //
 // A rule is a function of the parsed tree. Its data (layers, plugins, owning packages of
 // dependencies) is in layers.go. The packages and the size of the binary are in binary.go.
-// Exceptions are listed there or marked in the source:
+// Exceptions are listed in layers.go or marked in the source:
 //
 //	//arch:long reason     a file or function may exceed the length limit
 //	//arch:clock reason    a function of a test may sleep: it runs in a testing/synctest bubble, or

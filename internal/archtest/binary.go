@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// This file lists the packages of this module that the weft binary contains, as data. The binary must
-// not contain test support and tools.
+// This file lists the packages of this module that the weft binary contains, as data. The binary
+// must not contain test support and tools.
 
 // command is the directory of the weft command.
 const command = "cmd/weft"
@@ -46,16 +46,16 @@ func binaryPackagesXDS() []string {
 	return []string{"pkg/xds", "pkg/xds/*"}
 }
 
-// Maximum size of the stripped binary on amd64, in bytes: 3 % above the size when the budget was
-// set.
+// Maximum size of the stripped binary on amd64, in bytes: 3 % above its size when the budget was
+// set, which the comments give.
 const (
 	sizeBudget      = 38_923_000 // 37,789,961
 	sizeBudgetNoXDS = 22_242_000 // 21,594,377
 )
 
-// CheckBinary reads the Go module whose root is fsys. For the builds with and without xDS it returns
-// a problem for each package that command imports although it is not listed, and for each entry that
-// matches no imported package.
+// CheckBinary reads the Go module whose root is fsys. For the builds with and without xDS it
+// returns a problem for each package that command imports although it is not listed, and for each
+// entry that matches no imported package.
 func CheckBinary(fsys fs.FS) (problems []string, err error) {
 	tree, err := load(fsys)
 	if err != nil {

@@ -77,7 +77,7 @@ func TestCheckBinaryReports(t *testing.T) {
 			t.Errorf("%q is not among the reports: %q", want, problems)
 		}
 	}
-	// The reports of both builds: all entries except pkg/buffer, and the import of testpki.
+	// Each of the two builds lacks every listed package except pkg/buffer, and imports testpki.
 	if want := 2*len(binaryPackages()) + len(binaryPackagesXDS()); len(problems) != want {
 		t.Errorf("%d reports, want %d: %q", len(problems), want, problems)
 	}

@@ -42,7 +42,7 @@ func TestResetUsed(t *testing.T) {
 func TestMarkUsedDoesNotAllocate(t *testing.T) {
 	var i Item
 	if n := testing.AllocsPerRun(100, i.MarkUsed); n != 0 {
-		t.Errorf("MarkUsed() allocates %v times", n)
+		t.Errorf("MarkUsed() allocates %v times, want 0", n)
 	}
 }
 

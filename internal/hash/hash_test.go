@@ -28,7 +28,7 @@ func TestHashValuesAreStable(t *testing.T) {
 
 func TestPairIsNotSymmetric(t *testing.T) {
 	if Pair("a", "b") == Pair("b", "a") || Pair("ab", "") == Pair("a", "b") {
-		t.Error("pairs with the same characters have the same hash")
+		t.Error("pairs with the same characters have the same hash, want different hashes")
 	}
 }
 

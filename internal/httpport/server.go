@@ -33,7 +33,7 @@ type Server struct {
 }
 
 // NewServer returns a server without listeners. writeTimeout limits the time from the head of a
-// request to the end of its response. log gets the messages of net/http at level debug.
+// request to the end of its response. log receives the messages of net/http at level debug.
 func NewServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *Server {
 	return &Server{http: &http.Server{
 		Handler:           h,

@@ -47,8 +47,8 @@ func TestGroup(t *testing.T) {
 		name    string
 		tasks   []Task
 		grace   time.Duration
-		ctx     time.Duration // until the context ends; 0: never
-		want    string        // the error; "" for none
+		ctxLife time.Duration // the context ends after it; 0: never
+		want    string        // error of Group; "": none
 		elapsed time.Duration
 	}{
 		{name: "ends immediately without tasks"},
@@ -59,14 +59,14 @@ func TestGroup(t *testing.T) {
 		{name: "returns the first of two errors", tasks: []Task{failAfter(2 * time.Second), {"early", func(context.Context) error { return os.ErrExist }}},
 			want: "early: file already exists", elapsed: 2 * time.Second},
 		{name: "returns nil when its context ends", tasks: []Task{untilCanceled("a", time.Second)},
-			ctx: time.Minute, elapsed: time.Minute + time.Second},
+			ctxLife: time.Minute, elapsed: time.Minute + time.Second},
 		{name: "returns after grace if a task does not end", tasks: []Task{failAfter(time.Second), untilCanceled("slow", time.Hour), untilCanceled("quick", time.Second)},
 			grace: 10 * time.Second, want: "failing: broken\ntasks did not end in time: slow", elapsed: 11 * time.Second},
 		{name: "returns after grace if the context ended", tasks: []Task{untilCanceled("slow", time.Hour)},
-			ctx: time.Second, grace: time.Second, want: "tasks did not end in time: slow", elapsed: 2 * time.Second},
+			ctxLife: time.Second, grace: time.Second, want: "tasks did not end in time: slow", elapsed: 2 * time.Second},
 		{name: "waits without a limit if grace is 0", tasks: []Task{failAfter(0), untilCanceled("slow", time.Hour)}, want: "failing: broken", elapsed: time.Hour},
 		{name: "reports an error after the context ended", tasks: []Task{{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}},
-			ctx: time.Second, want: "closing: broken", elapsed: time.Second},
+			ctxLife: time.Second, want: "closing: broken", elapsed: time.Second},
 		{name: "ends without an error on ErrDone", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }}, untilCanceled("a", time.Second)},
 			elapsed: time.Second},
 		{name: "reports an error after ErrDone", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }},
@@ -76,8 +76,8 @@ func TestGroup(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				if c.ctx > 0 {
-					time.AfterFunc(c.ctx, cancel)
+				if c.ctxLife > 0 {
+					time.AfterFunc(c.ctxLife, cancel)
 				}
 				start := time.Now()
 				err := Group(ctx, c.grace, c.tasks...)

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// TestLowestMark compares the first mark of each function with a loop, for each byte at each
-// position.
+// TestLowestMark compares the lowest byte that each function marks with the one that a loop finds.
+// It puts each byte value at each position.
 func TestLowestMark(t *testing.T) {
 	for c := range 256 {
 		for position := range 8 {
 			text := []byte("mmmmmmmm")
 			text[position] = byte(c)
 			if position < 7 {
-				text[position+1] = byte(c - 1) // after a mark, and possibly a wrong one
+				text[position+1] = byte(c - 1) // the byte after a match, which Below and Equal may mark wrongly
 			}
 			w := Load(text)
 			if fromString := Load(string(text)); w != fromString {

@@ -1,5 +1,5 @@
 // Package testpki creates certificate authorities and certificates for tests, so that the
-// repository contains none. Only tests import it.
+// repository contains none. Only tests, and packages that support tests, import it.
 package testpki
 
 import (
