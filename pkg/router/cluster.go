@@ -98,10 +98,11 @@ func (r *Route) WithTimeoutHeaders() *Route {
 	return &clone
 }
 
-// Timeouts returns the timeouts of x and of each of its attempts; 0 means no limit. The route sets
-// both. If r is from WithTimeoutHeaders, the request headers x-mosn-global-timeout and
-// x-mosn-try-timeout, in milliseconds, override them; Timeouts ignores a header that is not a
-// positive number. A per-try timeout that is not below the global timeout becomes 0.
+// Timeouts returns the global timeout of x and the timeout of each attempt; 0 means no limit. They
+// come from the configuration of the route. If r is from WithTimeoutHeaders, the request headers
+// x-mosn-global-timeout and x-mosn-try-timeout, in milliseconds, override the configured timeouts;
+// Timeouts ignores a header that is not a positive number. A per-try timeout that is not below the
+// global timeout becomes 0.
 func (r *Route) Timeouts(x *protocol.Exchange) (global, perTry time.Duration) {
 	f := r.Config.Forward
 	if f == nil {

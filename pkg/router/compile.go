@@ -118,43 +118,43 @@ func (b *builder) previousVirtualHost(n int) *virtualHost {
 	return &b.previous.virtualHosts[b.previousIndexes[n]]
 }
 
-func (b *builder) compileVirtualHost(n int, vh *config.VirtualHost) {
+func (b *builder) compileVirtualHost(n int, cfg *config.VirtualHost) {
 	if b.rebuildsDomains {
-		b.compileDomains(n, vh)
+		b.compileDomains(n, cfg)
 	}
-	h, old := &b.table.virtualHosts[n], b.previousVirtualHost(n)
-	first := len(b.table.routes)
+	vh, old := &b.table.virtualHosts[n], b.previousVirtualHost(n)
+	firstRoute := len(b.table.routes)
 	// newBuilder reuses equal mutations of the previous table, so comparing pointers is enough.
 	sameTableMutations := old != nil && b.table.request == b.previous.request && b.table.response == b.previous.response
-	if sameTableMutations && old.config == vh {
-		*h = *old
-		h.firstRoute = first
+	if sameTableMutations && old.config == cfg {
+		*vh = *old
+		vh.firstRoute = firstRoute
 		b.table.routes = append(b.table.routes, b.previous.routesOf(old)...)
 		return
 	}
-	h.config, h.firstRoute = vh, first
-	if sameTableMutations && sameMutations(&old.config.Request, &old.config.Response, &vh.Request, &vh.Response) {
-		h.request, h.response = old.request, old.response
+	vh.config, vh.firstRoute = cfg, firstRoute
+	if sameTableMutations && sameMutations(&old.config.Request, &old.config.Response, &cfg.Request, &cfg.Response) {
+		vh.request, vh.response = old.request, old.response
 	} else {
 		var err error
-		h.request, h.response, err = compileMutations(&vh.Request, &vh.Response, b.table.request, b.table.response)
-		b.addError(virtualHostLabel(vh), err)
+		vh.request, vh.response, err = compileMutations(&cfg.Request, &cfg.Response, b.table.request, b.table.response)
+		b.addError(virtualHostLabel(cfg), err)
 	}
-	b.compileRoutes(h, old)
-	routes := b.table.routesOf(h)
+	b.compileRoutes(vh, old)
+	routes := b.table.routesOf(vh)
 	if old != nil && sameMatches(b.previous.routesOf(old), routes) {
-		h.index = old.index
+		vh.index = old.index
 		return
 	}
-	h.index = b.buildIndex(routes)
+	vh.index = b.buildIndex(routes)
 }
 
 // virtualHostLabel names a virtual host in errors.
 func virtualHostLabel(vh *config.VirtualHost) string { return fmt.Sprintf("virtual host %q", vh.Name) }
 
-// routesOf returns the routes of h, a virtual host of the table.
-func (t *Table) routesOf(h *virtualHost) []*Route {
-	return t.routes[h.firstRoute : h.firstRoute+len(h.config.Routes)]
+// routesOf returns the routes of vh, a virtual host of the table.
+func (t *Table) routesOf(vh *virtualHost) []*Route {
+	return t.routes[vh.firstRoute : vh.firstRoute+len(vh.config.Routes)]
 }
 
 // compileDomains adds the domains of virtual host n.
@@ -173,32 +173,32 @@ func (b *builder) compileDomains(n int, vh *config.VirtualHost) {
 	}
 }
 
-// compileRoutes adds the routes of h to the table. It reuses unchanged routes of old and compiles
-// the others.
-func (b *builder) compileRoutes(h, old *virtualHost) {
+// compileRoutes adds the routes of vh to the table. It reuses unchanged routes of old, the previous
+// version of vh, and compiles the others.
+func (b *builder) compileRoutes(vh, old *virtualHost) {
 	var oldIndexes []int32
 	if old != nil {
-		oldIndexes = align.Indexes(old.config.Routes, h.config.Routes)
+		oldIndexes = align.Indexes(old.config.Routes, vh.config.Routes)
 	}
-	for i, c := range h.config.Routes {
+	for i, c := range vh.config.Routes {
 		if old != nil && oldIndexes[i] >= 0 {
-			if r := b.previous.routes[old.firstRoute+int(oldIndexes[i])]; r.compiledWithin(h) {
+			if r := b.previous.routes[old.firstRoute+int(oldIndexes[i])]; r.compiledWithin(vh) {
 				b.table.routes = append(b.table.routes, r)
 				continue
 			}
 		}
 		r := b.newRoute()
-		*r = Route{Config: c, VirtualHost: h.config.Name, inherited: inherited{h.request, h.response}, request: h.request, response: h.response}
+		*r = Route{Config: c, VirtualHost: vh.config.Name, inherited: inherited{vh.request, vh.response}, request: vh.request, response: vh.response}
 		b.table.routes = append(b.table.routes, r)
 		if err := b.compileRoute(r); err != nil {
-			b.addError(fmt.Sprintf("%s: route %q", virtualHostLabel(h.config), c.Name), err)
+			b.addError(fmt.Sprintf("%s: route %q", virtualHostLabel(vh.config), c.Name), err)
 		}
 	}
 }
 
-// compiledWithin reports whether compiling r within h would give the same result.
-func (r *Route) compiledWithin(h *virtualHost) bool {
-	return r.inherited == inherited{h.request, h.response} && r.VirtualHost == h.config.Name
+// compiledWithin reports whether compiling the configuration of r within vh would give r.
+func (r *Route) compiledWithin(vh *virtualHost) bool {
+	return r.inherited == inherited{vh.request, vh.response} && r.VirtualHost == vh.config.Name
 }
 
 // newRoute returns a zero Route.

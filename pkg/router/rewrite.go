@@ -32,8 +32,8 @@ type pathRewrite struct {
 	keepIfEmpty bool // see config.RegexRewrite
 }
 
-// apply rewrites x's path. For an RPC request it sets the headers service and method; a path that
-// does not name both changes nothing.
+// apply rewrites x's path. For an RPC request, it also sets the service and method headers from the
+// new path. If the new path does not have the form "/service/method", apply changes nothing.
 func (w *pathRewrite) apply(x *protocol.Exchange) {
 	old := x.Request.Path
 	path := w.rewrite(old)

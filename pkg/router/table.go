@@ -27,7 +27,7 @@ type Table struct {
 type virtualHost struct {
 	config            *config.VirtualHost
 	firstRoute        int       // index of its first route in the table's routes
-	request, response *mutation // its own, followed by the table's; nil: no change
+	request, response *mutation // mutations of the virtual host, followed by those of the table; nil: no change
 	index             routeIndex
 }
 
@@ -35,7 +35,7 @@ type virtualHost struct {
 // virtual host. Each reachable route is in one chain: a linked list in ascending order.
 type routeIndex struct {
 	tree       *tree
-	paths      int32         // root of its tree of exact and prefix paths
+	paths      int32         // root of the virtual host's tree of exact and prefix paths
 	headers    []headerIndex // routes for any path that require the value of a header
 	otherPaths int32         // chain of the routes whose path the tree cannot evaluate
 	links      []link        // by index of the route

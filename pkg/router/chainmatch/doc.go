@@ -12,7 +12,7 @@
 //  4. transport protocol
 //  5. application protocols, in the client's order
 //  6. direct remote address, the longest range
-//  7. source type: local or external, before any
+//  7. source type: local or external
 //  8. source address, the longest range
 //  9. source port
 //

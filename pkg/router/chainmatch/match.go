@@ -7,12 +7,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Needs returns the properties of the first bytes that Match may need: NeedsFor of any connection
-// returns no others.
+// Needs returns what Match may have to know about the first bytes of a connection. For one
+// connection, NeedsFor returns all or a part of it.
 func (m *Matcher) Needs() Needs { return m.needs }
 
-// NeedsFor returns the properties of the first bytes that Match needs for a connection with the
-// addresses of c. 0 means none: the client need not send first.
+// NeedsFor returns what Match has to know about the first bytes of a connection with the addresses
+// of c. 0 means nothing: the client need not send first.
 func (m *Matcher) NeedsFor(c *Connection) Needs {
 	if m.needs == 0 {
 		return 0
