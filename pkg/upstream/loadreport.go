@@ -98,9 +98,9 @@ func (c *hostCounters) ended() uint64 { return saturatingSub(c.attempts, c.inFli
 // saturatingSub returns a-b, or 0 if that is negative.
 func saturatingSub(a, b uint64) uint64 { return a - min(a, b) }
 
-// completedCounts returns the counts that are complete at two readings: the attempts that had ended
-// at both, with the results of the later reading. The result of an attempt is counted a moment
-// after its end, so the first reading may miss it.
+// completedCounts combines two readings of the same counters. It counts attempts as of the first
+// reading and results as of the second: the result of an attempt is counted a moment after its end,
+// so the first reading may miss it.
 func completedCounts(first, second hostCounters) counts {
 	failed := saturatingSub(second.failures, second.unsent) + second.badResponses
 	return counts{

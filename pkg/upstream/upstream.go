@@ -28,8 +28,8 @@
 // resolves names to addresses. State that outlives a configuration change lives with its owner:
 // admission counts in the Cluster, health and connections in the Host.
 //
-// Timers close idle connections, and separate goroutines open multiplexed connections; Set.Close
-// waits for both.
+// Timers close idle connections, and separate goroutines open multiplexed connections. Set.Close
+// waits for these timers and goroutines.
 package upstream
 
 import (

@@ -7,8 +7,8 @@ import (
 
 // leastRequest draws one host by weight, compares it with random other hosts and picks the least
 // loaded one. Two draws are enough to keep the longest queue short (Mitzenmacher, "The Power of Two
-// Choices in Randomized Load Balancing", 2001). Unlike a search for the minimum, this does not send
-// every request to a host that was idle a moment ago.
+// Choices in Randomized Load Balancing", 2001). A search for the minimum would send every request
+// to a host that was idle a moment ago.
 type leastRequest struct {
 	sampler      *weightedRandom
 	hosts        []loadedHost // the serving hosts

@@ -23,10 +23,10 @@ type Stats struct {
 	detector *Detector // immutable
 	host     Host      // immutable
 
-	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // in a row
+	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // numbers of failures in a row
 
-	externalOrigin intervalCounts // all attempts; with SplitLocalOriginErrors only those with a response
-	localOrigin    intervalCounts // with SplitLocalOriginErrors: all attempts; those without a response are failures
+	externalOrigin intervalCounts // of all attempts; with SplitLocalOriginErrors, of attempts with a response
+	localOrigin    intervalCounts // with SplitLocalOriginErrors, of all attempts: without a response, an attempt failed
 
 	ejections atomic.Uint64 // total
 

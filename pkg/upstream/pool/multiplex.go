@@ -17,8 +17,8 @@ import (
 // the connection with the fewest exchanges. While all connections are busy, the pool opens another,
 // up to the configured number, and beyond that number while all of them carry as many exchanges as
 // the host allows. A connect belongs to the pool, not to the exchange that needed it: exchanges
-// that arrive meanwhile wait for the same connect, each until its own deadline, which does not end
-// the connect for the others.
+// that arrive meanwhile wait for the same connect. An exchange stops waiting at its deadline, and
+// the connect continues.
 //
 // A connection on which maxRequestsPerConn exchanges have begun accepts no further exchanges and
 // closes when they have ended. The pool opens a replacement immediately.

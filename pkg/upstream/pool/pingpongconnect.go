@@ -373,7 +373,7 @@ func (p *pingPongPool) removeConnect(d *pingPongConnect) {
 	if d.elem == nil {
 		return
 	}
-	p.queuedConnects.Remove(d.elem) // no effect if it is in the other list
+	p.queuedConnects.Remove(d.elem) // no effect if d.elem is in dialingConnects
 	p.dialingConnects.Remove(d.elem)
 	d.elem = nil
 }

@@ -42,9 +42,9 @@ type Resolver interface {
 // Family selects address families, as in config.DNS.
 type Family string
 
-// The families. Auto queries both and uses IPv4 addresses if there are any: for a name with both,
-// IPv4 almost always works, and using both would count such a host twice. V4Preferred is the same.
-// All uses both. "" means Auto.
+// The families. Auto queries both families and uses the IPv4 addresses, or the IPv6 addresses if
+// there are no IPv4 addresses. A host with both families is almost always reachable by IPv4, and
+// using both would count it twice. V4Preferred and "" mean Auto. All uses both families.
 const (
 	Auto        Family = "AUTO"
 	V4Only      Family = "V4_ONLY"

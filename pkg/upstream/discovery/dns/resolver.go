@@ -14,8 +14,8 @@ import (
 
 // System returns a resolver that queries the servers of d, or those of the system if d has none. It
 // completes names with the search domains of d, or as the system does if d has none. It always uses
-// the hosts file of the system; with search domains of d, it looks up the completed names there, in
-// order.
+// the hosts file of the system: if d has search domains, it looks up the completed names in that
+// file, in order.
 func System(d *config.DNS) Resolver {
 	s := &systemResolver{servers: d.Resolvers, search: d.Search, ndots: d.Ndots, timeout: d.Timeout, attempts: max(d.Attempts, 1)}
 	if s.ndots <= 0 {
@@ -40,7 +40,8 @@ type systemResolver struct {
 	lastResponder atomic.Int64 // index of the server that responded last
 }
 
-// serverTimeout is the default timeout of one of several servers, after which the next is queried.
+// serverTimeout is the default timeout of a query if there are several servers. After the timeout
+// the resolver queries the next server.
 const serverTimeout = 3 * time.Second
 
 // Lookup implements Resolver. It queries the servers in order, starting with the one that responded
@@ -111,10 +112,9 @@ func (s *systemResolver) queryServers(ctx context.Context, family Family, name s
 	return nil, 0, err
 }
 
-// queryServer queries one server. For Auto and V4Preferred it sends a query per family, and one of
-// them may fail. If the IPv4 query fails, queryServer fails: a host with both families must not
-// temporarily have only IPv6 addresses. If only the IPv6 query fails, queryServer returns the IPv4
-// addresses.
+// queryServer queries one server. For Auto and V4Preferred it sends a query per family. If the IPv4
+// query fails, queryServer fails: a host with both families must not temporarily have only IPv6
+// addresses. If only the IPv6 query fails, queryServer returns the IPv4 addresses.
 func (s *systemResolver) queryServer(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	q := query{server: server, family: family, name: name, timeout: s.timeout}
 	dualStack := family == Auto || family == V4Preferred
