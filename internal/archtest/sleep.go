@@ -6,9 +6,9 @@ import (
 	"go/types"
 )
 
-// checkSleep verifies that nothing waits for real time to pass. A test may sleep inside the
-// function that it passes to synctest.Test, or to a function of its package that calls it: there
-// time is fake. Programs below test/ may sleep.
+// checkSleep verifies that nothing waits for real time to pass. A test may sleep where time is
+// fake: inside a function that it passes to synctest.Test, or to a function of its package that
+// calls synctest.Test. Programs below test/ may sleep.
 func checkSleep(p *pkg, report reporter) {
 	p.bubbles = p.findBubbles()
 	for _, f := range p.files {
@@ -63,8 +63,8 @@ func (p *pkg) reportSleep(f *file, root ast.Node, report reporter) {
 
 const sleepFix = "wait for the event on a channel, or use fake time with testing/synctest"
 
-// startsBubble reports whether call is synctest.Test, or a function of p that calls it. The argument
-// of such a call runs in fake time.
+// startsBubble reports whether call is synctest.Test, or a function of p that calls it. The
+// argument of such a call runs in fake time.
 func (p *pkg) startsBubble(call *ast.CallExpr) bool {
 	if from, name := p.selector(call.Fun); from == "testing/synctest" {
 		return name == "Test"
@@ -93,8 +93,8 @@ func (p *pkg) findBubbles() map[types.Object]bool {
 	return found
 }
 
-// reportSleepInCases reports the sleeps in the statements of a select with several cases. One of
-// the cases may be a timeout, because it ends the wait for the others.
+// reportSleepInCases reports the sleeps in the statements of a select with several cases. A case
+// may itself receive from a timer: such a timeout ends the wait for the other cases.
 func (p *pkg) reportSleepInCases(f *file, s *ast.SelectStmt, report reporter) {
 	for _, clause := range s.Body.List {
 		for _, statement := range clause.(*ast.CommClause).Body {

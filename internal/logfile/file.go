@@ -22,8 +22,8 @@ import (
 // rotated files are kept. The zero value never rotates.
 type Roller struct {
 	MaxSizeMB  int           // rotate before the file exceeds this size in MiB; 0: not by size
-	Interval   time.Duration // rotate at multiples of this in local time (24h: at midnight); 0: not by age
-	MaxDays    int           // delete rotated files older than this; 0: never
+	Interval   time.Duration // rotate at multiples of Interval in local time (24h: at midnight); 0: not by age
+	MaxDays    int           // delete rotated files after this number of days; 0: never
 	MaxBackups int           // number of rotated files to keep; 0: all
 	Compress   bool          // gzip rotated files
 }
@@ -45,7 +45,7 @@ type File struct {
 }
 
 // Open opens the file for appending. It creates the file and its directory if needed. The paths
-// "stdout" and "stderr" mean those of the process, which are never rotated or closed.
+// "stdout" and "stderr" mean the streams of the process, which are never rotated or closed.
 func Open(path string, r Roller) (*File, error) {
 	f := &File{path: path}
 	f.roller.Store(&r)

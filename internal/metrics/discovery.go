@@ -38,7 +38,7 @@ var (
 	DiscoveryNoSnapshot = Metric{"weft_discovery_subscribed_pending", "Subscribed services without a snapshot from any registry.",
 		KindGauge, nil}
 	// DiscoveryRestored is the number of subscribed services whose snapshot is older than the
-	// start, or than the registry session.
+	// process, or than the session with the registry.
 	DiscoveryRestored = Metric{"weft_discovery_subscribed_restored", "Subscribed services whose providers date from before the last start or registry session and have not been confirmed since.",
 		KindGauge, nil}
 	// DiscoveryEmptyProtected is the number of subscribed services that use retained providers,
@@ -82,7 +82,7 @@ type Discovery struct {
 }
 
 // Discovery exports the result of read. Each scrape calls read once, and scrapes may be concurrent.
-// The caller must call Discovery at most once for a registry.
+// The caller must call Discovery at most once per Registry.
 func (r *Registry) Discovery(read func() Discovery) {
 	c := &discoveryCollector{r: r, read: read, descs: map[string]*desc{}}
 	for _, d := range newDescs(discoveryMetrics()) {

@@ -1,9 +1,9 @@
 // Package metrics counts what Weft does and exports the numbers to Prometheus.
 //
 // The request path counts with handles that are created when a configuration is applied (Listener,
-// Routes, Cluster, Host): plain atomic counters without a map, a lock or a label. Only RPC looks up
-// the called method. client_golang only writes the numbers: a scrape turns the counters into
-// constant metrics.
+// Routes, Cluster, Host): plain atomic counters without a map, a lock or a label. The exception is
+// RPC, which looks up the called method. client_golang only writes the numbers: a scrape turns the
+// counters into constant metrics.
 //
 //	Listener, Routes, Cluster, Host    handles by scope             scopes.go
 //	  RequestRecorder.Add              counts requests              requests.go
@@ -11,7 +11,7 @@
 //	Batch                              requests of one outcome      batch.go
 //	RPC                                methods of RPC services      rpc.go
 //	Counter, Func                      metrics without a scope      family.go
-//	Histogram                          the same, for sizes          histogram.go
+//	Histogram                          counts of sizes by bucket    histogram.go
 //	Handler                            serves scrapes               registry.go
 //
 // Handles have reference counts: scopes that two configurations share keep their numbers, and the
@@ -40,11 +40,11 @@ const DefaultMaxScopes = 5000
 // Options configure a Registry. The zero value suits tests.
 type Options struct {
 	// Reasons are the label values that Outcome.Reason indexes, at most 64. Reasons[0] means "no
-	// failure". Default: one, "none".
+	// failure". Default: one reason, "none".
 	Reasons []string
 
 	// CloseReasons are the label values that the argument of Listener.Closed indexes, at most 24.
-	// Default: one, "none".
+	// Default: one close reason, "none".
 	CloseReasons []string
 
 	// MaxScopes is the maximum number of listeners, of routes, of clusters, of hosts, and of label
@@ -139,7 +139,7 @@ func (r *Registry) Gather() ([]*dto.MetricFamily, error) {
 		return nil, nil
 	}
 	families, err := r.prometheus.Gather()
-	// The emitter excludes Weft's own metrics; this excludes metrics of the Go runtime.
+	// The emitter has excluded Weft's own metrics. Those of the Go runtime and the process remain.
 	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
 		return x.excludes(f.GetName(), labelKeys(f))
 	})

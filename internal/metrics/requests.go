@@ -174,7 +174,7 @@ func (c *requestCollector) collectProtocol(e *emitter, counters *protocolCounter
 	e.emitCounter(c.bytesOut, counters.bytesOut.Load(), values...)
 }
 
-// emitter sends the series that are not excluded to Prometheus. Each scrape has its own.
+// emitter sends the series that are not excluded to Prometheus. Each scrape creates an emitter.
 type emitter struct {
 	ch                    chan<- prometheus.Metric
 	exclusion             *Exclusion

@@ -14,7 +14,7 @@ type Sample struct {
 }
 
 // Samples returns the exported counters and gauges, sorted by name. If some metrics cannot be
-// gathered, it returns an error together with the others.
+// gathered, it returns the other metrics and an error.
 func (r *Registry) Samples() (iter.Seq[Sample], error) {
 	families, err := r.Gather()
 	return func(yield func(Sample) bool) {

@@ -155,8 +155,8 @@ func (g *Cgroup) Memory() (int64, error) {
 // 2^63 bytes.
 const unlimitedV1 = 1 << 62
 
-// MemoryLimit returns the memory limit of the group in bytes: the lowest of its own and its
-// parents' limits. It returns ErrNoLimit if none has one.
+// MemoryLimit returns the lowest memory limit of the group and its ancestors, in bytes. It returns
+// ErrNoLimit if none of them has a limit.
 func (g *Cgroup) MemoryLimit() (int64, error) {
 	file := "memory.max"
 	if !g.v2 {
@@ -199,8 +199,8 @@ func (g *Cgroup) time() (time.Duration, error) {
 	return time.Duration(n) * time.Microsecond, err
 }
 
-// Processors returns how many processors the group may keep busy: the lowest of its own and its
-// parents' quotas. It returns ErrNoLimit if none has one.
+// Processors returns how many processors the group may keep busy: the lowest quota of the group and
+// its ancestors. It returns ErrNoLimit if none of them has a quota.
 func (g *Cgroup) Processors() (float64, error) {
 	lowestQuota := 0.0
 	for _, dir := range g.dirs {

@@ -10,7 +10,7 @@ import (
 )
 
 // Change is the difference from the previous content of an Overlay. Neither the caller nor the
-// Overlay modifies the values to which it points.
+// Overlay modifies the values that a Change points to.
 type Change struct {
 	Clusters []*config.Cluster  // new or changed
 	Removed  []string           // names of clusters
