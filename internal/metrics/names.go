@@ -11,7 +11,7 @@ const (
 	LabelProtocol    = "protocol"
 	LabelService     = "service"      // of an RPC request, as the client sent it
 	LabelMethod      = "method"       // of an RPC request, as the client sent it
-	LabelCode        = "code"         // of an RPC response, in the protocol's own numbers; "none" for one-way
+	LabelCode        = "code"         // of an RPC response, in the protocol's own numbers; "none" for a one-way request
 	LabelStatusClass = "status_class" // "2xx"; "none" for a request without a response
 	LabelReason      = "reason"       // name of a protocol.Reason
 	LabelCloseReason = "cause"        // name of a network.CloseReason

@@ -18,7 +18,7 @@ type LoadReporter struct {
 	set *Set // immutable
 
 	followAll  bool                 // all clusters are followed
-	followed   map[string]time.Time // otherwise the followed clusters, with the time from which each is followed
+	followed   map[string]time.Time // if not followAll: the followed clusters, and the time from which each is followed
 	since      time.Time            // if followAll: time from which all clusters are followed
 	lastReport time.Time            // time of the last report or SetClusters
 
@@ -74,7 +74,7 @@ type HostLoad struct {
 	Issued    uint64 // attempts that began
 	Succeeded uint64 // attempts that succeeded
 	Failed    uint64 // attempts without a response, or with one that shows a failure of the host: 5xx, and its equivalents in gRPC
-	InFlight  uint64 // now
+	InFlight  uint64 // attempts in flight now
 }
 
 // counts holds the counts of a host since it was added.

@@ -7,7 +7,7 @@ import "github.com/weft-proxy/weft/pkg/config"
 type thresholdState struct {
 	checked        bool // there was a check
 	healthy        bool
-	contradictions int // consecutive checks that contradict healthy
+	contradictions int // consecutive checks whose result differs from healthy
 }
 
 // record records a check and reports whether healthy has changed. The first check always counts as
