@@ -34,7 +34,8 @@ type Leaf struct {
 	TLS       tls.Certificate
 }
 
-// Spec describes a certificate. The zero value describes one for 127.0.0.1 that is valid for a day.
+// Spec describes a certificate. The zero value describes a certificate for 127.0.0.1 that is valid
+// for a day.
 type Spec struct {
 	CommonName string
 	DNS        []string

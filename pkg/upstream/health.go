@@ -5,8 +5,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// recordConnectFailure records that a connection could not be opened. It and recordAlive do not log
-// original destinations: clients choose them, and access logs show them.
+// recordConnectFailure records that a connection could not be opened. recordConnectFailure and
+// recordAlive do not log original destinations: clients choose them, and access logs show them.
 func (h *Host) recordConnectFailure(err error) {
 	c := h.cluster
 	h.countConnectFailure()

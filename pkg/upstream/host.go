@@ -92,7 +92,7 @@ func (h *Host) openRecorder() {
 	}
 }
 
-// drain closes idle connections of the host now, and those in use when their exchange ends.
+// drain closes idle connections of the host now, and connections in use when their exchange ends.
 // Exchanges that have already picked the host are still served.
 func (h *Host) drain() {
 	h.mu.Lock()
