@@ -58,7 +58,7 @@ type Scheduler struct {
 	mu         sync.Mutex
 	scheduled  checkHeap     // guarded by mu; checks that are not due yet
 	timer      *time.Timer   // guarded by mu; calls enqueueDue; nil until the first check
-	timerAt    time.Duration // guarded by mu; when timer fires; "never" if it is not armed
+	timerAt    time.Duration // guarded by mu; when timer fires; the constant never if it is not armed
 	lastGrowth time.Duration // guarded by mu; when the last worker started
 	running    int           // guarded by mu; number of workers
 	queueHead  *Check        // guarded by mu; due checks that wait for a worker, linked by Check.next
