@@ -35,7 +35,7 @@ var (
 		KindGauge, nil}
 	// XDSUnsubscribed is the number of on-demand resources that are not subscribed. Its LabelType
 	// is cluster or route.
-	XDSUnsubscribed = Metric{"weft_xds_asleep", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
+	XDSUnsubscribed = Metric{"weft_xds_unsubscribed", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
 		KindGauge, []string{LabelType}}
 	// XDSUnknownFields counts the fields of accepted resources that this build's version of Envoy's
 	// API does not have.

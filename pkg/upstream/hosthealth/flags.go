@@ -20,7 +20,7 @@ const (
 	ReportedDraining                    // discovery reports config.HostDraining; ends when it reports another state
 )
 
-// flagNames returns the names of the flags, by bit. The admin API shows them: "reported unfit"
+// flagNames returns the names of the flags, by bit. The admin API shows them: "reported unhealthy"
 // stands for ReportedUnhealthy and "leaving" for ReportedDraining.
 func flagNames() [5]string {
 	return [...]string{"unreachable", "failing checks", "ejected", "reported unhealthy", "reported draining"}
