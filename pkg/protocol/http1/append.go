@@ -17,9 +17,9 @@ type RequestOptions struct {
 	// WebSocketKey is the value of a Sec-WebSocket-Key to add for a client that sent none; "" adds
 	// none.
 	WebSocketKey string
-	// Trailers: the sender wants trailer fields (RFC 9110 10.1.4). Ignored for a request with an
-	// Upgrade.
-	Trailers bool
+	// AcceptsTrailers: the sender wants trailer fields (RFC 9110 10.1.4). AppendRequest ignores
+	// AcceptsTrailers if the request has an Upgrade.
+	AcceptsTrailers bool
 }
 
 // AppendRequest appends a request head with its empty line: the request line with the target in
@@ -52,11 +52,11 @@ func AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]by
 	h := &req.Header
 	for i := range h.Len() {
 		f := h.At(i)
-		if !kindOf(f.Name).forwarded() {
+		if !kindOf(f.Name).isForwarded() {
 			continue
 		}
-		if !isField(f) {
-			return dst[:start], protocol.Faultf(protocol.Internal, "request header %s contains invalid bytes", printable(f.Name))
+		if !isValidField(f) {
+			return dst[:start], protocol.Faultf(protocol.Internal, "request header %s contains invalid bytes", quoteName(f.Name))
 		}
 		dst = appendField(dst, f.Name, f.Value)
 	}
@@ -66,9 +66,9 @@ func AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]by
 		dst = append(dst, "Connection: upgrade, close\r\n"...)
 	case req.Upgrade != "":
 		dst = append(dst, "Connection: upgrade\r\n"...)
-	case opts.Trailers && opts.Close:
+	case opts.AcceptsTrailers && opts.Close:
 		dst = append(dst, "TE: trailers\r\nConnection: TE, close\r\n"...)
-	case opts.Trailers:
+	case opts.AcceptsTrailers:
 		dst = append(dst, "TE: trailers\r\nConnection: TE\r\n"...)
 	case opts.Close:
 		dst = append(dst, "Connection: close\r\n"...)
@@ -77,7 +77,7 @@ func AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]by
 		dst = appendField(dst, "Upgrade", req.Upgrade)
 	}
 	if opts.WebSocketKey != "" {
-		dst = appendField(dst, WebSocketKey, opts.WebSocketKey)
+		dst = appendField(dst, WebSocketKeyField, opts.WebSocketKey)
 	}
 	return append(dst, '\r', '\n'), nil
 }
@@ -88,7 +88,7 @@ func invalidRequestPart(req *protocol.Request, target string) string {
 	switch {
 	case !isToken(req.Method):
 		return "method"
-	case !isOriginForm(req.Method, target):
+	case !isValidTarget(req.Method, target):
 		return "target"
 	case req.Authority != "" && !protocol.IsAuthority(req.Authority):
 		return "authority"
@@ -98,9 +98,9 @@ func invalidRequestPart(req *protocol.Request, target string) string {
 	return ""
 }
 
-// isOriginForm reports whether method may be sent with target to another proxy or an origin (RFC
-// 9112 3.2).
-func isOriginForm(method, target string) bool {
+// isValidTarget reports whether a request to an origin server or a proxy may combine method and
+// target (RFC 9112 3.2).
+func isValidTarget(method, target string) bool {
 	switch {
 	case method == "CONNECT":
 		return protocol.IsTunnelTarget(target)
@@ -127,15 +127,15 @@ func appendRequestFraming(dst []byte, req *protocol.Request, opts RequestOptions
 
 // ResponseOptions describes the body and the connection for a response head.
 type ResponseOptions struct {
-	// Chunked: the body uses the chunked coding; ContentLength is ignored. It must be false for a
-	// client of Minor 0, which cannot read it (RFC 9112 6.1).
+	// Chunked: the body uses the chunked coding; ContentLength is ignored. Chunked must be false if
+	// Minor is 0, because HTTP/1.0 clients cannot read the coding (RFC 9112 6.1).
 	Chunked bool
 	// Close: the connection ends after this response.
 	Close bool
-	// Tunnel: the connection is a tunnel after this head; there is no framing.
-	Tunnel bool
-	// Minor is the client's minor version. A client of 0 gets a keep-alive if the connection
-	// persists.
+	// BecomesTunnel: the connection is a tunnel after this head; there is no framing.
+	BecomesTunnel bool
+	// Minor is the client's minor version. An HTTP/1.0 client gets "Connection: keep-alive" if the
+	// connection persists.
 	Minor int
 	// Server and Date are the values of headers to add if the response does not have them (RFC 9110
 	// 10.2.4, 6.6.1); "" adds none.
@@ -146,9 +146,9 @@ type ResponseOptions struct {
 // phrase, Header in its order, the headers that opts adds, framing, and last the connection
 // headers. The version is always HTTP/1.1 (RFC 9112 2.3).
 //
-// A ContentLength of -1 writes no Content-Length. 204 and 1xx never have one. 304 has one only
-// above 0: 0 would claim an empty body, which few senders mean (RFC 9110 8.6). For a response to
-// HEAD it is written unchanged.
+// A ContentLength of -1 writes no Content-Length. 204 and 1xx never have one. A 304 has one only if
+// ContentLength is positive: 0 would claim an empty representation, which few senders mean (RFC
+// 9110 8.6). In a response to HEAD, ContentLength is written unchanged.
 //
 // AppendResponse omits framing and connection headers of Header, except the Upgrade of 101 and 426.
 // It writes control characters in a value as spaces (RFC 9110 5.5) and omits a header whose name is
@@ -161,7 +161,7 @@ func AppendResponse(dst []byte, resp *protocol.Response, opts ResponseOptions) [
 	for i := range h.Len() {
 		f := h.At(i)
 		switch kindOf(f.Name) {
-		case ordinary:
+		case regularField:
 		case serverField:
 			server = true
 		case dateField:
@@ -174,7 +174,7 @@ func AppendResponse(dst []byte, resp *protocol.Response, opts ResponseOptions) [
 		default:
 			continue
 		}
-		dst = appendCleaned(dst, f)
+		dst = appendSanitized(dst, f)
 	}
 	if opts.Server != "" && !server {
 		dst = appendField(dst, "Server", opts.Server)
@@ -182,17 +182,17 @@ func AppendResponse(dst []byte, resp *protocol.Response, opts ResponseOptions) [
 	if opts.Date != "" && !date {
 		dst = appendField(dst, "Date", opts.Date)
 	}
-	if !opts.Tunnel {
+	if !opts.BecomesTunnel {
 		dst = appendResponseFraming(dst, resp, opts)
 	}
 	switch {
-	case upgrade && opts.Close && !opts.Tunnel:
+	case upgrade && opts.Close && !opts.BecomesTunnel:
 		dst = append(dst, "Connection: upgrade, close\r\n"...)
 	case upgrade:
 		dst = append(dst, "Connection: upgrade\r\n"...)
 	case opts.Close:
 		dst = append(dst, "Connection: close\r\n"...)
-	case opts.Minor == 0 && !opts.Tunnel:
+	case opts.Minor == 0 && !opts.BecomesTunnel:
 		dst = append(dst, "Connection: keep-alive\r\n"...)
 	}
 	return append(dst, '\r', '\n')
@@ -215,8 +215,8 @@ func AppendInterim(dst []byte, status int, header *protocol.Header) []byte {
 	dst = appendStatusLine(dst, status)
 	if header != nil {
 		for i := range header.Len() {
-			if f := header.At(i); kindOf(f.Name).forwarded() {
-				dst = appendCleaned(dst, f)
+			if f := header.At(i); kindOf(f.Name).isForwarded() {
+				dst = appendSanitized(dst, f)
 			}
 		}
 	}
@@ -252,9 +252,9 @@ func appendField(dst []byte, name, value string) []byte {
 	return dst
 }
 
-// appendCleaned appends a field line with spaces in place of control characters. It appends nothing
-// if the name is not a token.
-func appendCleaned(dst []byte, f *protocol.Field) []byte {
+// appendSanitized appends a field line with spaces in place of control characters. It appends
+// nothing if the name is not a token.
+func appendSanitized(dst []byte, f *protocol.Field) []byte {
 	if !isToken(f.Name) {
 		return dst
 	}
@@ -265,20 +265,20 @@ func appendCleaned(dst []byte, f *protocol.Field) []byte {
 	}
 	value := dst[n+len(f.Name)+2 : len(dst)-2]
 	for i, c := range value {
-		if classes[c]&valueByte == 0 {
+		if byteClasses[c]&valueByte == 0 {
 			value[i] = ' '
 		}
 	}
 	return dst
 }
 
-// isField reports whether f can be written as a field line unchanged.
-func isField(f *protocol.Field) bool {
+// isValidField reports whether f can be written as a field line unchanged.
+func isValidField(f *protocol.Field) bool {
 	return isToken(f.Name) && valueLen(bytesOf(f.Value)) == len(f.Value)
 }
 
-// printable returns a header name for an error text, shortened and quoted.
-func printable(name string) string {
+// quoteName returns a header name for an error text, quoted and truncated to 64 bytes.
+func quoteName(name string) string {
 	const maxLen = 64
 	return strconv.Quote(name[:min(len(name), maxLen)])
 }

@@ -101,7 +101,7 @@ func TestAppendRequestRejectsInvalidRequests(t *testing.T) {
 		{"path that is not ASCII", func(r *protocol.Request) { r.Path = "/ä" }, "target"},
 		{"empty path", func(r *protocol.Request) { r.Path = "" }, "target"},
 		{"path without a slash", func(r *protocol.Request) { r.Path = "a" }, "target"},
-		{"asterisk of a GET", func(r *protocol.Request) { r.Path = "*" }, "target"},
+		{"GET with an asterisk target", func(r *protocol.Request) { r.Path = "*" }, "target"},
 		{"CONNECT without a port", func(r *protocol.Request) { r.Method, r.Authority = "CONNECT", "a" }, "target"},
 		{"CRLF in the authority", func(r *protocol.Request) { r.Authority = "a\r\nB: c" }, "authority"},
 		{"path in the authority", func(r *protocol.Request) { r.Authority = "a/b" }, "authority"},
@@ -160,9 +160,9 @@ func TestAppendResponseBytes(t *testing.T) {
 		{"framing and connection fields of a filter are omitted", 200, 0,
 			fields("Content-Length", "5", "transfer-encoding", "chunked", "Connection", "x", "Keep-Alive", "x", "Proxy-Connection", "x", "Upgrade", "h2c", "TE", "x", "A", "b"),
 			ResponseOptions{Minor: 1}, lines("HTTP/1.1 200 OK", "A: b", "Content-Length: 0")},
-		{"101 (RFC 9110 15.2.2)", 101, -1, fields("Upgrade", "websocket", "A", "b"), ResponseOptions{Minor: 1, Tunnel: true},
+		{"101 (RFC 9110 15.2.2)", 101, -1, fields("Upgrade", "websocket", "A", "b"), ResponseOptions{Minor: 1, BecomesTunnel: true},
 			lines("HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "A: b", "Connection: upgrade")},
-		{"2xx to CONNECT has no framing (RFC 9110 9.3.6)", 200, 0, protocol.Header{}, ResponseOptions{Tunnel: true},
+		{"2xx to CONNECT has no framing (RFC 9110 9.3.6)", 200, 0, protocol.Header{}, ResponseOptions{BecomesTunnel: true},
 			lines("HTTP/1.1 200 OK")},
 		{"426 keeps Upgrade (RFC 9110 15.5.22)", 426, 0, fields("Upgrade", "websocket"), ResponseOptions{Minor: 1, Close: true},
 			lines("HTTP/1.1 426 Upgrade Required", "Upgrade: websocket", "Content-Length: 0", "Connection: upgrade, close")},
@@ -170,7 +170,7 @@ func TestAppendResponseBytes(t *testing.T) {
 			lines("HTTP/1.1 299 ", "Content-Length: 0")},
 		{"status past the table", 999, 0, protocol.Header{}, ResponseOptions{Minor: 1},
 			lines("HTTP/1.1 999 ", "Content-Length: 0")},
-		{"controls in a value become spaces (RFC 9110 5.5)", 200, 0, fields("A", "b\r\nSet-Cookie: c\x00\td\x7f"), ResponseOptions{Minor: 1},
+		{"control characters in a value become spaces (RFC 9110 5.5)", 200, 0, fields("A", "b\r\nSet-Cookie: c\x00\td\x7f"), ResponseOptions{Minor: 1},
 			lines("HTTP/1.1 200 OK", "A: b  Set-Cookie: c \td ", "Content-Length: 0")},
 		{"a name that is not a token is omitted with its value", 200, 0, fields("A\r\nB", "c", "", "d", "Content-Length:", "5", "E", "f"), ResponseOptions{Minor: 1},
 			lines("HTTP/1.1 200 OK", "E: f", "Content-Length: 0")},
@@ -185,7 +185,7 @@ func TestAppendResponseBytes(t *testing.T) {
 				t.Errorf("AppendResponse = %q, want %q", got, want)
 			}
 			if after := headerText(&resp.Header); after != before {
-				t.Errorf("AppendResponse changed the header to %q", after)
+				t.Errorf("after AppendResponse, the header is %q, want %q", after, before)
 			}
 		})
 	}
@@ -210,7 +210,7 @@ func TestAppendInterim(t *testing.T) {
 	}
 }
 
-// TestPhrasesAreStandard verifies samples of each class of statuses.
+// TestPhrasesAreStandard verifies the phrases of some statuses, and that others have none.
 func TestPhrasesAreStandard(t *testing.T) {
 	for status, want := range map[int]string{100: "Continue", 200: "OK", 404: "Not Found", 413: "Content Too Large", 502: "Bad Gateway", 511: "Network Authentication Required", 499: "", 600: ""} {
 		if got := phrase(status); got != want {
@@ -219,7 +219,7 @@ func TestPhrasesAreStandard(t *testing.T) {
 	}
 }
 
-// TestHeadsRoundTrip verifies that a parsed head is written without changes.
+// TestHeadsRoundTrip verifies that a head that was parsed is written without changes.
 func TestHeadsRoundTrip(t *testing.T) {
 	head := lines("GET /shop?q=%20 HTTP/1.1", "Host: a", "b: 1", "Accept: */*", "B: 2")
 	var req protocol.Request

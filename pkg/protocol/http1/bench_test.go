@@ -8,7 +8,7 @@ import (
 
 // Heads as real programs send them.
 const (
-	wrkHead = "GET /status?verbose=1 HTTP/1.1\r\n" +
+	curlHead = "GET /status?verbose=1 HTTP/1.1\r\n" +
 		"Host: 127.0.0.1:8080\r\n" +
 		"User-Agent: curl/7.88.1\r\n" +
 		"Accept: */*\r\n" +
@@ -44,7 +44,7 @@ const (
 )
 
 func BenchmarkParseRequest(b *testing.B) {
-	for _, tt := range []struct{ name, head string }{{"wrk", wrkHead}, {"browser", browserHead}} {
+	for _, tt := range []struct{ name, head string }{{"curl", curlHead}, {"browser", browserHead}} {
 		b.Run(tt.name, func(b *testing.B) {
 			head := []byte(tt.head)
 			var req protocol.Request
@@ -53,7 +53,7 @@ func BenchmarkParseRequest(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if n, err := ParseRequest(head, largeLimits, &req, &f); n != len(head) {
-					b.Fatal(n, err)
+					b.Fatalf("parsed %d bytes, %v; want the complete head", n, err)
 				}
 			}
 		})
@@ -68,18 +68,18 @@ func BenchmarkParseResponse(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if n, err := ParseResponse(head, largeLimits, "GET", &resp, &f); n != len(head) {
-			b.Fatal(n, err)
+			b.Fatalf("parsed %d bytes, %v; want the complete head", n, err)
 		}
 	}
 }
 
 func BenchmarkAppendRequest(b *testing.B) {
-	for _, tt := range []struct{ name, head string }{{"wrk", wrkHead}, {"browser", browserHead}} {
+	for _, tt := range []struct{ name, head string }{{"curl", curlHead}, {"browser", browserHead}} {
 		b.Run(tt.name, func(b *testing.B) {
 			var req protocol.Request
 			var f Framing
 			if n, err := ParseRequest([]byte(tt.head), largeLimits, &req, &f); n == 0 {
-				b.Fatal(n, err)
+				b.Fatalf("parsed %d bytes, %v; want the complete head", n, err)
 			}
 			dst := make([]byte, 0, 4<<10)
 			b.ReportAllocs()
@@ -96,7 +96,7 @@ func BenchmarkAppendResponse(b *testing.B) {
 	var resp protocol.Response
 	var f Framing
 	if n, err := ParseResponse([]byte(nginxHead), largeLimits, "GET", &resp, &f); n == 0 {
-		b.Fatal(n, err)
+		b.Fatalf("parsed %d bytes, %v; want the complete head", n, err)
 	}
 	dst := make([]byte, 0, 4<<10)
 	b.ReportAllocs()

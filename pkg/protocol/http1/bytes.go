@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/internal/swar"
 )
 
-// Classes of bytes.
+// Classes of bytes, as bits of byteClasses.
 const (
 	tokenByte  = 1 << iota // tchar (RFC 9110 5.6.2)
 	valueByte              // VCHAR, obs-text, SP, HTAB (RFC 9110 5.5)
@@ -16,9 +16,9 @@ const (
 )
 
 //nolint:gochecknoglobals // a constant table
-var classes = makeClasses()
+var byteClasses = makeByteClasses()
 
-func makeClasses() (t [256]uint8) {
+func makeByteClasses() (t [256]uint8) {
 	set := func(class uint8, bytes string) {
 		for _, c := range []byte(bytes) {
 			t[c] |= class
@@ -66,7 +66,7 @@ func valueLen(b []byte) int {
 		}
 		i++
 	}
-	for i < len(b) && classes[b[i]]&valueByte != 0 {
+	for i < len(b) && byteClasses[b[i]]&valueByte != 0 {
 		i++
 	}
 	return i
@@ -84,24 +84,24 @@ func targetLen(b []byte) int {
 		}
 		i += 8
 	}
-	for i < len(b) && classes[b[i]]&targetByte != 0 {
+	for i < len(b) && byteClasses[b[i]]&targetByte != 0 {
 		i++
 	}
 	return i
 }
 
-// tokenLen returns how many bytes at the start of b are allowed in a token. It compares single
-// bytes, which is faster than words because names are short.
+// tokenLen returns how many bytes at the start of b are allowed in a token. It checks single bytes,
+// which is faster than eight at a time because names are short.
 func tokenLen(b []byte) int {
 	i := 0
-	for i < len(b) && classes[b[i]]&tokenByte != 0 {
+	for i < len(b) && byteClasses[b[i]]&tokenByte != 0 {
 		i++
 	}
 	return i
 }
 
-// markNonAlnum sets the highest bit of exactly those bytes of the result that are not letters,
-// digits or "-" in w. Such bytes are rare in tokens, or end them.
+// markNonAlnum returns a word in which the highest bit of a byte is set if the byte of w is not a
+// letter, a digit or "-". Few tokens contain such bytes.
 func markNonAlnum(w uint64) uint64 {
 	low := w &^ swar.Highs
 	letter := swar.InRange(low|0x20*swar.Ones, 'a', 'z')
@@ -115,7 +115,7 @@ func isToken(s string) bool {
 	if len(b) < 8 {
 		return len(b) > 0 && tokenLen(b) == len(b)
 	}
-	other := markNonAlnum(swar.Load(b[len(b)-8:])) // the words may overlap
+	other := markNonAlnum(swar.Load(b[len(b)-8:])) // may overlap the last word of the loop
 	for i := 0; i < len(b)-8; i += 8 {
 		other |= markNonAlnum(swar.Load(b[i:]))
 	}

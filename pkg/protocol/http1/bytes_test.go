@@ -7,7 +7,7 @@ import (
 )
 
 // TestWordwiseScanMatchesBytewise checks every byte value at every position of a word and after
-// every other value, which finds borrows between the bytes of a word.
+// every other byte value, because a borrow could affect the next byte of the word.
 func TestWordwiseScanMatchesBytewise(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -33,7 +33,7 @@ func TestWordwiseScanMatchesBytewise(t *testing.T) {
 					for second := range 256 {
 						b[i], b[i+1] = byte(first), byte(second)
 						want := 0
-						for want < len(b) && classes[b[want]]&tt.class != 0 {
+						for want < len(b) && byteClasses[b[want]]&tt.class != 0 {
 							want++
 						}
 						if got := tt.scan(b); got != want {
@@ -60,7 +60,7 @@ func TestByteClassesMatchRFCs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for c := range 256 {
-				got := classes[c]&tt.class != 0
+				got := byteClasses[c]&tt.class != 0
 				want := c < 0x80 && strings.IndexByte(tt.want, byte(c)) >= 0
 				if got != want {
 					t.Errorf("byte %q is of the class: %t, want %t", byte(c), got, want)

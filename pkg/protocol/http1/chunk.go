@@ -51,7 +51,7 @@ type ChunkReader struct {
 	digits    int   // digits of the size read so far
 	remaining int64 // bytes of the chunk that have not arrived
 	excess    int64 // bytes by which extensions exceed the body so far
-	read      int   // bytes consumed, for errors
+	consumed  int   // number of bytes consumed, for error texts
 }
 
 // Reset makes c ready for the next body. It keeps only Reason.
@@ -62,7 +62,7 @@ func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
 // until n is 0, then again with more bytes.
 //
 // done reports that Next consumed the last chunk and the trailer section; data is then empty. Next
-// consumes a trailer section only when b holds all of it, which lim.Head bounds. It adds the
+// consumes a trailer section only when b holds all of it; lim.Head bounds the section. It adds the
 // fields, which borrow b, to trailer, unless trailer is nil, and drops fields that are not allowed
 // in a trailer section (RFC 9110 6.5.1).
 //
@@ -70,7 +70,7 @@ func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
 // connection cannot be reused after one.
 func (c *ChunkReader) Next(b []byte, lim Limits, trailer *protocol.Header) (n int, data []byte, done bool, err error) {
 	n, data, v := c.next(b, lim, trailer)
-	c.read += n
+	c.consumed += n
 	if v == nil {
 		return n, data, c.state == chunkEnd, nil
 	}
@@ -90,17 +90,17 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 		case chunkTrailer:
 			size, v := c.readTrailers(b[n:], lim, trailer)
 			if v != nil {
-				v.offset += c.read + n
+				v.offset += c.consumed + n
 			}
 			return n + size, nil, v
 		case chunkEnd:
 			return n, nil, nil
 		default:
 			if rule := c.step(b[n]); rule != "" {
-				return n, nil, malformed(c.read+n, rule)
+				return n, nil, malformed(c.consumed+n, rule)
 			}
 			if lim.Head > 0 && c.excess > int64(lim.Head) {
-				return n, nil, &syntaxError{protocol.HeaderTooLarge, c.read + n, "chunk extensions exceed their limit (RFC 9112 7.1.1)"}
+				return n, nil, &syntaxError{protocol.HeaderTooLarge, c.consumed + n, "chunk extensions exceed their limit (RFC 9112 7.1.1)"}
 			}
 			n++
 		}
@@ -140,10 +140,10 @@ func (c *ChunkReader) step(b byte) (rule string) {
 		}
 	case chunkName:
 		c.excess++
-		if isBlank(b) { // RFC 9112 7.1.1 requires accepting it
+		if isBlank(b) { // a recipient must accept whitespace here (RFC 9112 7.1.1)
 			return ""
 		}
-		if classes[b]&tokenByte == 0 {
+		if byteClasses[b]&tokenByte == 0 {
 			return "chunk extension without a name (RFC 9112 7.1.1)"
 		}
 		c.state = chunkExtension
@@ -153,7 +153,7 @@ func (c *ChunkReader) step(b byte) (rule string) {
 			c.state = chunkSizeLF
 			return ""
 		}
-		if classes[b]&valueByte == 0 {
+		if byteClasses[b]&valueByte == 0 {
 			return "bare LF or control character in a chunk extension (RFC 9112 7.1.1)"
 		}
 	case chunkSizeLF:
@@ -179,10 +179,10 @@ func (c *ChunkReader) step(b byte) (rule string) {
 	return ""
 }
 
-// stepSize does the work of step within a chunk's size.
+// stepSize is step for a byte of a chunk's size, or the byte that ends the size.
 func (c *ChunkReader) stepSize(b byte) (rule string) {
 	switch {
-	case classes[b]&hexByte != 0:
+	case byteClasses[b]&hexByte != 0:
 		if c.digits == maxSizeDigits || c.remaining > math.MaxInt64>>4 {
 			return "chunk size overflows (RFC 9112 7.1)"
 		}
@@ -204,7 +204,6 @@ func (c *ChunkReader) stepSize(b byte) (rule string) {
 	return ""
 }
 
-// hexValue returns the value of a hexadecimal digit.
 func hexValue(c byte) byte {
 	if isDigit(c) {
 		return c - '0'
@@ -215,10 +214,10 @@ func hexValue(c byte) byte {
 // readTrailers consumes the trailer section at the start of b if it is complete (RFC 9112 7.1.2).
 func (c *ChunkReader) readTrailers(b []byte, lim Limits, trailer *protocol.Header) (int, *syntaxError) {
 	window, truncated := clip(b, 0, lim.Head, lim.Head)
-	response := c.Reason == protocol.UpstreamMalformed
+	isResponse := c.Reason == protocol.UpstreamMalformed
 	end := 0
 	for count := 0; ; count++ {
-		l, v := readFieldLine(window, end, response)
+		l, v := readFieldLine(window, end, isResponse)
 		switch {
 		case v != nil:
 			return 0, v
@@ -237,7 +236,7 @@ func (c *ChunkReader) readTrailers(b []byte, lim Limits, trailer *protocol.Heade
 		return end, nil
 	}
 	for i := 0; ; {
-		l, _ := readFieldLine(b, i, response) // the loop above validated it
+		l, _ := readFieldLine(b, i, isResponse) // the loop above has validated the line
 		if l.name == "" {
 			return end, nil
 		}
@@ -248,7 +247,7 @@ func (c *ChunkReader) readTrailers(b []byte, lim Limits, trailer *protocol.Heade
 	}
 }
 
-// nominates reports whether the Connection header of the message names the field.
+// nominates reports whether the Connection header of the message names the field called name.
 func (c *ChunkReader) nominates(name string) bool {
 	return slices.ContainsFunc(c.Nominated, func(n string) bool { return protocol.EqualFold(n, name) })
 }
@@ -257,7 +256,7 @@ func (c *ChunkReader) nominates(name string) bool {
 // route the message, authenticate, control the response or describe the body are not allowed (RFC
 // 9110 6.5.1), because they take effect before the body.
 func allowedInTrailer(name string) bool {
-	if kindOf(name) != ordinary {
+	if kindOf(name) != regularField {
 		return false
 	}
 	const forwarded = "X-Forwarded-"
@@ -272,6 +271,7 @@ func allowedInTrailer(name string) bool {
 	return true
 }
 
+// trailerForbidden lists the regular fields that allowedInTrailer rejects.
 const trailerForbidden = `
 Authorization Proxy-Authorization WWW-Authenticate Proxy-Authenticate
 Authentication-Info Proxy-Authentication-Info Cookie Set-Cookie
@@ -302,7 +302,7 @@ func AppendLastChunk(dst []byte, trailer *protocol.Header) []byte {
 	if trailer != nil {
 		for i := range trailer.Len() {
 			if f := trailer.At(i); allowedInTrailer(f.Name) {
-				dst = appendCleaned(dst, f)
+				dst = appendSanitized(dst, f)
 			}
 		}
 	}

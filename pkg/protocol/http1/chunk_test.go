@@ -10,17 +10,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// decoded is the result of a ChunkReader for one input.
-type decoded struct {
+// decodeResult is the result of a ChunkReader for one input.
+type decodeResult struct {
 	content, trailer string
 	n                int // bytes consumed
 	done             bool
 	err              string
 }
 
-// decode feeds coded to a ChunkReader in pieces of size bytes, as an engine does: unconsumed
-// bytes come again with the next piece.
-func decode(coded []byte, size int, lim Limits) (d decoded) {
+// decode passes coded to a ChunkReader in pieces of size bytes, as an engine does: bytes that were
+// not consumed precede the next piece.
+func decode(coded []byte, size int, lim Limits) (d decodeResult) {
 	var c ChunkReader
 	var trailer protocol.Header
 	var body []byte
@@ -67,7 +67,7 @@ func codings() []coding {
 func TestChunkReaderDecodes(t *testing.T) {
 	for _, tt := range codings() {
 		t.Run(tt.name, func(t *testing.T) {
-			want := decoded{content: tt.content, trailer: tt.trailer, n: len(tt.coded), done: true}
+			want := decodeResult{content: tt.content, trailer: tt.trailer, n: len(tt.coded), done: true}
 			if got := decode([]byte(tt.coded+"next"), math.MaxInt, largeLimits); got != want {
 				t.Errorf("decoding %q =\n%+v, want\n%+v", tt.coded, got, want)
 			}
@@ -78,18 +78,18 @@ func TestChunkReaderDecodes(t *testing.T) {
 // TestConnectionOptionsAreDroppedFromTrailers verifies that trailer fields that Connection names
 // are dropped (RFC 9110 7.6.1).
 func TestConnectionOptionsAreDroppedFromTrailers(t *testing.T) {
-	head := []byte(post("Connection: x-sum, keep-alive", "Transfer-Encoding: chunked", "connection: B"))
+	head := []byte(postHead("Connection: x-sum, keep-alive", "Transfer-Encoding: chunked", "connection: B"))
 	var req protocol.Request
 	var f Framing
 	if n, err := ParseRequest(head, largeLimits, &req, &f); n != len(head) || err != nil {
-		t.Fatalf("ParseRequest = %d, %v", n, err)
+		t.Fatalf("ParseRequest = %d, %v; want %d", n, err, len(head))
 	}
 	c := ChunkReader{Nominated: f.ConnectionOptions}
 	coded := []byte("0\r\nX-SUM: 1\r\nA: 1\r\nb: 1\r\n\r\n")
 	for n := 0; n < len(coded); {
 		m, _, _, err := c.Next(coded[n:], largeLimits, &req.Trailer)
 		if m == 0 || err != nil {
-			t.Fatalf("Next = %d, %v", m, err)
+			t.Fatalf("Next = %d, %v; want progress", m, err)
 		}
 		n += m
 	}
@@ -224,7 +224,7 @@ func TestChunkReaderInPieces(t *testing.T) {
 		}
 		for n := range len(coded) {
 			if got := decode([]byte(coded[:n]), math.MaxInt, largeLimits); got.done {
-				t.Errorf("decoding %q, cut short: done", coded[:n])
+				t.Errorf("decoding %q, which is truncated: done = true, want false", coded[:n])
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func TestAppendChunkHead(t *testing.T) {
 
 func TestAppendLastChunk(t *testing.T) {
 	if got := string(AppendLastChunk(nil, nil)); got != "0\r\n\r\n" {
-		t.Errorf("AppendLastChunk without a trailer = %q", got)
+		t.Errorf("AppendLastChunk without a trailer = %q, want \"0\\r\\n\\r\\n\"", got)
 	}
 	var trailer protocol.Header
 	trailer.Add("Grpc-Status", "0")
@@ -289,9 +289,9 @@ func TestEncodedChunksAreDecoded(t *testing.T) {
 			rest = rest[n:]
 		}
 		coded = AppendLastChunk(coded, &trailer)
-		want := decoded{content: string(content), trailer: "A: b\n", n: len(coded), done: true}
+		want := decodeResult{content: string(content), trailer: "A: b\n", n: len(coded), done: true}
 		if got := decode(coded, 333, largeLimits); got != want {
-			t.Errorf("chunks of %d bytes: the decoded body differs", size)
+			t.Errorf("chunks of %d bytes: the decoded body differs from the encoded one", size)
 		}
 	}
 }

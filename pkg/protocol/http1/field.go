@@ -6,7 +6,7 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 type fieldKind uint8
 
 const (
-	ordinary fieldKind = iota // end to end: kept unchanged
+	regularField fieldKind = iota // end to end: kept unchanged
 	hostField
 	connectionField
 	contentLengthField
@@ -14,7 +14,7 @@ const (
 	teField
 	upgradeField
 	expectField
-	settingsField // HTTP2-Settings (RFC 7540 3.2.1)
+	http2SettingsField // HTTP2-Settings (RFC 7540 3.2.1)
 	// droppedField concerns one connection and has no effect here: Keep-Alive, Proxy-Connection
 	// (RFC 9110 7.6.1).
 	droppedField
@@ -22,15 +22,16 @@ const (
 	serverField
 )
 
-// forwarded reports whether filters control the header, which is then written without changes.
-func (k fieldKind) forwarded() bool {
-	return k == ordinary || k == dateField || k == serverField
+// isForwarded reports whether filters control the header. Such a header is read into and written
+// from Header without changes.
+func (k fieldKind) isForwarded() bool {
+	return k == regularField || k == dateField || k == serverField
 }
 
 // kindOf classifies a header by its name.
 func kindOf(name string) fieldKind {
 	if name == "" {
-		return ordinary
+		return regularField
 	}
 	var canonical string
 	var kind fieldKind
@@ -54,26 +55,26 @@ func kindOf(name string) fieldKind {
 	case 14<<8 | 'c':
 		canonical, kind = "Content-Length", contentLengthField
 	case 14<<8 | 'h':
-		canonical, kind = "HTTP2-Settings", settingsField
+		canonical, kind = "HTTP2-Settings", http2SettingsField
 	case 16<<8 | 'p':
 		canonical, kind = "Proxy-Connection", droppedField
 	case 17<<8 | 't':
 		canonical, kind = "Transfer-Encoding", transferEncodingField
 	default:
-		return ordinary
+		return regularField
 	}
 	if name == canonical || protocol.EqualFold(name, canonical) {
 		return kind
 	}
-	return ordinary
+	return regularField
 }
 
-// readFields reads the field lines from b[i] to the empty line: ordinary fields into h, the others
-// into m. It returns the offset after the empty line, or 0 without an error if the section is
-// incomplete.
+// readFields reads the field lines from b[i] to the empty line. It adds end-to-end fields to h, and
+// records the other fields in m. It returns the offset after the empty line, or 0 without an error
+// if the section is incomplete.
 func readFields(b []byte, i, limit int, h *protocol.Header, m *head) (int, *syntaxError) {
 	for count := 1; ; count++ {
-		l, v := readFieldLine(b, i, m.response)
+		l, v := readFieldLine(b, i, m.isResponse)
 		if v != nil || l.next == 0 {
 			return 0, v
 		}
@@ -84,7 +85,7 @@ func readFields(b []byte, i, limit int, h *protocol.Header, m *head) (int, *synt
 			return 0, &syntaxError{protocol.HeaderTooLarge, i, "too many field lines"}
 		}
 		keep := true
-		if kind := kindOf(l.name); kind != ordinary {
+		if kind := kindOf(l.name); kind != regularField {
 			if keep, v = m.addField(kind, l.value, i); v != nil {
 				return 0, v
 			}
@@ -104,8 +105,8 @@ type line struct {
 
 // readFieldLine reads the field line that starts at b[i]. If the line is incomplete, next is 0 and
 // v is nil. The empty line that ends the section has an empty name. If lenient is true,
-// readFieldLine drops whitespace between name and colon, as a proxy must in a response; otherwise
-// it returns an error, as is required for a request (RFC 9112 5.1).
+// readFieldLine drops whitespace between name and colon, as a proxy must do in a response.
+// Otherwise it returns an error, as a server must do for a request (RFC 9112 5.1).
 func readFieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 	nameEnd := i + tokenLen(b[i:])
 	colon := nameEnd
@@ -135,7 +136,8 @@ func readFieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 	return line{unsafeString(b[i:nameEnd]), unsafeString(b[start:end]), cr + 2}, nil
 }
 
-// readSectionEnd reads the line that starts at b[i] and is not a field line because of b[offset].
+// readSectionEnd reads the line that starts at b[i]. The byte b[offset] shows that it is not a
+// field line: it ends the section or is malformed.
 func readSectionEnd(b []byte, i, offset int) (line, *syntaxError) {
 	switch c := b[offset]; {
 	case c == '\r' && offset == i:
@@ -161,8 +163,8 @@ func readSectionEnd(b []byte, i, offset int) (line, *syntaxError) {
 	}
 }
 
-// valueError returns the error of a field value that ends before b[i], or nil if the value is
-// incomplete.
+// valueError returns the error of a field value that stops at b[i] without CR LF, or nil if more
+// bytes can complete the line.
 func valueError(b []byte, i int) *syntaxError {
 	switch {
 	case i == len(b), b[i] == '\r' && i+1 == len(b):

@@ -50,11 +50,11 @@ func checkEndToEnd(t *testing.T, h *protocol.Header) {
 	t.Helper()
 	for name, value := range h.All() {
 		if !isToken(name) || strings.ContainsAny(value, "\r\n\x00") {
-			t.Fatalf("field %q: %q", name, value)
+			t.Fatalf("field %q: %q, want a token and a value without CR, LF and NUL", name, value)
 		}
 		for _, removed := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "TE", "Transfer-Encoding", "Content-Length", "Host", "HTTP2-Settings"} {
 			if strings.EqualFold(name, removed) && (name != "TE" || value != "trailers") {
-				t.Fatalf("field %q is in the header", name)
+				t.Fatalf("field %q is in the header, want none", name)
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func checkReparsedRequest(t *testing.T, out []byte, req *protocol.Request, frami
 	}
 	want := *req
 	wantFraming := *framing
-	wantFraming.Minor, wantFraming.Trailers, wantFraming.HTTP2Settings = 1, false, "" // these concern the connection
+	wantFraming.Minor, wantFraming.AcceptsTrailers, wantFraming.HTTP2Settings = 1, false, "" // these concern the connection
 	if want.ContentLength < 0 && framing.Body == NoBody {
 		want.ContentLength = reparsed.ContentLength // for POST, AppendRequest declares 0
 	}
@@ -105,7 +105,7 @@ func FuzzParseResponse(f *testing.F) {
 			t.Fatalf("cut at %d: %+v, want %+v", split, got, result)
 		}
 		if result.n < 0 || result.n > len(b) || lim.Line > 0 && result.n > lim.Head {
-			t.Fatalf("consumed %d of %d bytes, limits %v", result.n, len(b), lim)
+			t.Fatalf("consumed %d of %d bytes, want at most the input and the limits %v", result.n, len(b), lim)
 		}
 		if result.n == 0 {
 			return
@@ -117,9 +117,9 @@ func FuzzParseResponse(f *testing.F) {
 		}
 		checkEndToEnd(t, &resp.Header)
 		if (method == "HEAD" || resp.Status < 200 || resp.Status == 204 || resp.Status == 304) && framing.Body != NoBody {
-			t.Fatalf("%d to %s has a body of kind %d", resp.Status, method, framing.Body)
+			t.Fatalf("%d to %s has a body of kind %d, want none", resp.Status, method, framing.Body)
 		}
-		o := ResponseOptions{Chunked: framing.Body == Chunked, Close: !framing.KeepAlive, Tunnel: framing.Upgrade, Minor: 1}
+		o := ResponseOptions{Chunked: framing.Body == Chunked, Close: !framing.KeepAlive, BecomesTunnel: framing.BecomesTunnel, Minor: 1}
 		out := AppendResponse(nil, &resp, o)
 		var reparsed protocol.Response
 		var reparsedFraming Framing
@@ -129,7 +129,7 @@ func FuzzParseResponse(f *testing.F) {
 		if got, want := headerText(&reparsed.Header), headerText(&resp.Header); got != want {
 			t.Fatalf("%q has the fields %q, want %q", out, got, want)
 		}
-		if reparsed.Status != resp.Status || reparsedFraming.Body != framing.Body || reparsedFraming.Length != framing.Length || reparsedFraming.Interim != framing.Interim || reparsedFraming.Upgrade != framing.Upgrade {
+		if reparsed.Status != resp.Status || reparsedFraming.Body != framing.Body || reparsedFraming.Length != framing.Length || reparsedFraming.Interim != framing.Interim || reparsedFraming.BecomesTunnel != framing.BecomesTunnel {
 			t.Fatalf("%q reads as %d %+v, want %d %+v", out, reparsed.Status, reparsedFraming, resp.Status, framing)
 		}
 	})
@@ -148,7 +148,7 @@ func FuzzChunkReader(f *testing.F) {
 			t.Fatalf("in pieces of %d: %+v, want %+v", int(size)+1, got, result)
 		}
 		if result.n > len(b) || len(result.content) > result.n {
-			t.Fatalf("consumed %d and gave %d of %d bytes", result.n, len(result.content), len(b))
+			t.Fatalf("consumed %d bytes and decoded %d, want at most the %d bytes of the input", result.n, len(result.content), len(b))
 		}
 		if !result.done {
 			return
@@ -165,7 +165,7 @@ func FuzzChunkReader(f *testing.F) {
 			coded = append(append(coded, result.content...), "\r\n"...)
 		}
 		coded = AppendLastChunk(coded, &trailer)
-		want := decoded{content: result.content, trailer: result.trailer, n: len(coded), done: true}
+		want := decodeResult{content: result.content, trailer: result.trailer, n: len(coded), done: true}
 		if got := decode(coded, math.MaxInt, Limits{}); got != want {
 			t.Fatalf("coded again: %+v, want %+v", got, want)
 		}
@@ -175,7 +175,7 @@ func FuzzChunkReader(f *testing.F) {
 // sameOutcome reports whether two results for one input are equal. If both have an error, it
 // compares only the errors, because the split may change how much of a chunk is decoded before the
 // error.
-func sameOutcome(a, b decoded) bool {
+func sameOutcome(a, b decodeResult) bool {
 	if a.err != "" && b.err != "" {
 		return a.err == b.err
 	}

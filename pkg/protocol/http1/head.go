@@ -31,16 +31,16 @@ const (
 	flagTrailers
 )
 
-// head collects the facts of the headers that are not ordinary.
+// head records what the headers that are not regular fields declare.
 type head struct {
-	response bool
-	minor    int
-	status   int // status of a response
-	flags    headFlags
-	length   int64 // valid with flagLength
-	host     string
-	upgrade  string
-	settings string // valid with flagSettings
+	isResponse bool
+	minor      int
+	status     int // status of a response
+	flags      headFlags
+	length     int64 // valid with flagLength
+	host       string
+	upgrade    string
+	settings   string // valid with flagSettings
 }
 
 func (m *head) has(f headFlags) bool { return m.flags&f != 0 }
@@ -56,12 +56,12 @@ func (m *head) addField(kind fieldKind, value string, offset int) (keep bool, v 
 	case connectionField:
 		return false, m.parseConnection(value, offset)
 	case upgradeField:
-		if m.response {
+		if m.isResponse {
 			m.flags |= flagUpgrade
 			return keepsUpgrade(m.status), nil
 		}
 		return false, m.parseUpgrade(value, offset)
-	case settingsField:
+	case http2SettingsField:
 		m.parseHTTP2Settings(value)
 		return false, nil
 	case hostField:
@@ -81,12 +81,12 @@ func (m *head) addField(kind fieldKind, value string, offset int) (keep bool, v 
 }
 
 // keepsUpgrade reports whether a response with this status keeps its Upgrade header for the client:
-// it names the new protocol (101) or the required one (426). For other statuses it concerns only
-// the upstream's connection.
+// a 101 names the new protocol, and a 426 the required one. In other responses, Upgrade concerns
+// only the upstream connection.
 func keepsUpgrade(status int) bool { return status == 101 || status == 426 }
 
-// parseContentLength reads a Content-Length (RFC 9110 8.6). It rejects a second one even with the
-// same value: RFC 9112 6.3 allows that, and only a broken or hostile peer sends two.
+// parseContentLength reads a Content-Length (RFC 9110 8.6). It rejects a second header even if the
+// value is the same, as RFC 9112 6.3 permits: only a broken or hostile peer sends two.
 func (m *head) parseContentLength(value string, offset int) *syntaxError {
 	if m.has(flagLength) {
 		return malformed(offset, "more than one Content-Length (RFC 9112 6.3)")
@@ -112,7 +112,7 @@ func (m *head) parseContentLength(value string, offset int) *syntaxError {
 }
 
 // parseTransferEncoding reads a Transfer-Encoding (RFC 9112 6.1). Several headers form one list. It
-// rejects empty members, which RFC 9110 5.6.1.2 ignores, because peers disagree on them.
+// rejects empty list members: RFC 9110 5.6.1.2 ignores them, but some peers do not.
 func (m *head) parseTransferEncoding(value string, offset int) *syntaxError {
 	m.flags |= flagCoding
 	for found := true; found; {
@@ -155,30 +155,30 @@ func (m *head) parseConnection(value string, offset int) *syntaxError {
 			m.flags |= flagConnectionSettings
 		case !isToken(option):
 			return malformed(offset, "connection option is not a token (RFC 9110 7.6.1)")
-		case kindOf(option).forwarded():
+		case kindOf(option).isForwarded():
 			m.flags |= flagNominated
 		}
 	}
 	return nil
 }
 
-// maxNominated bounds the connection options of one head that remove headers.
+// maxNominated bounds the connection options of one head that name end-to-end headers.
 const maxNominated = 32
 
 // dropConnectionOptions removes the headers that the Connection headers of head name. If the body
-// is chunked, it also records the names in f for the trailer section. It reads the field lines,
-// which begin at start, a second time; few heads need it.
+// is chunked, it also records the names in f for the trailer section. It parses the field lines,
+// which begin at start, a second time; few heads need that.
 func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framing) *syntaxError {
 	count := 0
 	for i := start; ; {
-		l, _ := readFieldLine(head, i, true) // readFields validated it
+		l, _ := readFieldLine(head, i, true) // readFields has validated the line
 		if l.name == "" {
 			return nil
 		}
 		if kindOf(l.name) == connectionField {
 			for option := range strings.SplitSeq(l.value, ",") {
 				option = trim(option)
-				if option == "" || !kindOf(option).forwarded() {
+				if option == "" || !kindOf(option).isForwarded() {
 					continue
 				}
 				if count++; count > maxNominated {
@@ -195,8 +195,8 @@ func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framin
 }
 
 // parseUpgrade reads a request's Upgrade (RFC 9110 7.8). It ignores an Upgrade to protocols that
-// carry HTTP requests: in a tunnel, the requests would bypass routing and filters. It records h2c
-// if that is the only protocol.
+// carry HTTP requests: in a tunnel, the requests would bypass routing and filters. It sets flagH2C
+// if h2c is the only protocol.
 func (m *head) parseUpgrade(value string, offset int) *syntaxError {
 	switch {
 	case m.has(flagUpgrade):
@@ -238,9 +238,9 @@ func (m *head) switchesToHTTP2() bool {
 	return m.flags&(required|flagSettingsInvalid) == required && m.minor == 1
 }
 
-// parseHost reads a request's Host (RFC 9112 3.2) and ignores a response's.
+// parseHost reads a request's Host (RFC 9112 3.2). It ignores a Host in a response.
 func (m *head) parseHost(value string, offset int) *syntaxError {
-	if m.response {
+	if m.isResponse {
 		return nil
 	}
 	if m.has(flagHost) {
@@ -248,7 +248,7 @@ func (m *head) parseHost(value string, offset int) *syntaxError {
 	}
 	m.flags |= flagHost
 	if value == "" && m.minor == 0 {
-		return nil // same as no Host
+		return nil // HTTP/1.0 does not require Host, so an empty one is allowed
 	}
 	if !protocol.IsAuthority(value) {
 		return malformed(offset, "Host is not a host with an optional port (RFC 9112 3.2)")
@@ -257,10 +257,10 @@ func (m *head) parseHost(value string, offset int) *syntaxError {
 	return nil
 }
 
-// parseExpect reads a request's Expect (RFC 9110 10.1.1). It ignores that of HTTP/1.0, which does
-// not define it, and of a response.
+// parseExpect reads a request's Expect (RFC 9110 10.1.1). It ignores an Expect in a response, and
+// in HTTP/1.0, which does not define it.
 func (m *head) parseExpect(value string, offset int) *syntaxError {
-	if m.minor == 0 || m.response {
+	if m.minor == 0 || m.isResponse {
 		return nil
 	}
 	for member := range strings.SplitSeq(value, ",") {
@@ -292,7 +292,7 @@ func (m *head) chunked() (bool, *syntaxError) {
 	return true, nil
 }
 
-// persists reports whether the sender keeps the connection (RFC 9112 9.3).
+// persists reports whether the sender keeps the connection open after the message (RFC 9112 9.3).
 func (m *head) persists() bool {
 	return !m.has(flagClose) && (m.minor == 1 || m.has(flagKeepAlive))
 }

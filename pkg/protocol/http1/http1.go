@@ -2,9 +2,9 @@
 // the chunked coding. It parses strictly and writes canonically (RFC 9112, RFC 9110). It does no
 // I/O.
 //
-// Parsers return only values that an intermediary may use. They convert headers of one connection
-// (RFC 9110 7.6.1) and framing headers to Framing and members of the message. Header keeps the
-// end-to-end headers, in order and case. Parsers reject input that two recipients could interpret
+// Parsers return only values that an intermediary may use. They convert connection headers (RFC
+// 9110 7.6.1) and framing headers to Framing and fields of the message. Header keeps the end-to-end
+// headers in their order and case. Parsers reject input that two recipients could interpret
 // differently.
 //
 // A request head passes through the files in this order: request.go (the line and its target),
@@ -40,21 +40,19 @@ const (
 type Framing struct {
 	Body   BodyKind
 	Length int64 // bytes of the body if Body is Length, otherwise 0
-	// KeepAlive: the sender lets the connection persist after this message
-	// (RFC 9112 9.3).
+	// KeepAlive: the sender lets the connection persist after this message (RFC 9112 9.3).
 	KeepAlive bool
 	Minor     int // the sender's version is HTTP/1.Minor: 0 or 1
 	// Interim: 1xx other than 101; another response follows.
 	Interim bool
-	// Upgrade: the connection is a tunnel after this response: 101, or 2xx to CONNECT.
-	Upgrade bool
+	// BecomesTunnel: the connection is a tunnel after this response: 101, or 2xx to CONNECT.
+	BecomesTunnel bool
 	// ConnectionOptions lists, if Body is Chunked, the headers that Connection names and that could
 	// be end to end. The strings borrow the head. Header does not contain them, and a ChunkReader
 	// drops them from the trailer section (RFC 9110 7.6.1). Almost always nil.
 	ConnectionOptions []string
-	// Trailers: a request whose sender wants trailer fields (TE: trailers, RFC
-	// 9110 10.1.4).
-	Trailers bool
+	// AcceptsTrailers: a request whose sender wants trailer fields (TE: trailers, RFC 9110 10.1.4).
+	AcceptsTrailers bool
 	// HTTP2Settings is the HTTP2-Settings of a request that asks for HTTP/2 in clear text (Upgrade:
 	// h2c, RFC 7540 3.2); it borrows the head. It is "" if the request does not ask for HTTP/2 as
 	// the RFC requires.

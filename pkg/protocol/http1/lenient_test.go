@@ -17,7 +17,7 @@ func TestEmptyLinesBeforeRequest(t *testing.T) {
 		var scanner Scanner
 		for n := range len(head) {
 			if got, err := ParseRequest([]byte(head[:n]), Limits{}, &req, &f); got != 0 || err != nil {
-				t.Fatalf("%d empty lines: ParseRequest of the first %d bytes = %d, %v", count, n, got, err)
+				t.Fatalf("%d empty lines: ParseRequest of the first %d bytes = %d, %v; want 0, nil", count, n, got, err)
 			}
 			if scanner.Ready([]byte(head[:n]), Limits{}) {
 				t.Fatalf("%d empty lines: Ready = true after %d bytes of an incomplete head", count, n)
@@ -29,7 +29,7 @@ func TestEmptyLinesBeforeRequest(t *testing.T) {
 		req = protocol.Request{}
 		n, err := ParseRequest([]byte(head), Limits{}, &req, &f)
 		if n != len(head) || err != nil || req.Path != "/a" || req.Header.Get("X-End") != "2" || req.Header.Get("X-Hop") != "" {
-			t.Errorf("%d empty lines: ParseRequest = %d, %v, %q, X-Hop %q", count, n, err, req.Path, req.Header.Get("X-Hop"))
+			t.Errorf("%d empty lines: ParseRequest = %d, %v, path %q, X-Hop %q; want the complete head without X-Hop", count, n, err, req.Path, req.Header.Get("X-Hop"))
 		}
 	}
 	var scanner Scanner
@@ -66,18 +66,18 @@ func TestSpaceBeforeColonInResponse(t *testing.T) {
 		var f Framing
 		for n := range len(head) {
 			if got, err := ParseResponse([]byte(head[:n]), Limits{}, "GET", &resp, &f); got != 0 || err != nil {
-				t.Fatalf("ParseResponse of %q = %d, %v", head[:n], got, err)
+				t.Fatalf("ParseResponse of %q = %d, %v; want 0, nil", head[:n], got, err)
 			}
 		}
 		resp = protocol.Response{}
 		n, err := ParseResponse([]byte(head), Limits{}, "GET", &resp, &f)
 		if n != len(head) || err != nil || resp.Header.Get("X-A") != "b" || resp.Header.Len() != 1 || f.Body != Chunked {
-			t.Errorf("ParseResponse(%q) = %d, %v, %d fields, framing %+v", head, n, err, resp.Header.Len(), f)
+			t.Errorf("ParseResponse(%q) = %d, %v, %d fields, framing %+v; want the field X-A and a chunked body", head, n, err, resp.Header.Len(), f)
 		}
 		var trailer protocol.Header
 		c := ChunkReader{Reason: protocol.UpstreamMalformed}
 		if _, _, done, err := c.Next([]byte("0\r\nX-T"+space+": d\r\n\r\n"), Limits{}, &trailer); !done || err != nil || trailer.Get("X-T") != "d" {
-			t.Errorf("trailers: %v, %v, %q", done, err, trailer.Get("X-T"))
+			t.Errorf("trailer section: done = %v, %v, X-T %q; want true, nil, \"d\"", done, err, trailer.Get("X-T"))
 		}
 	}
 	if _, err := ParseResponse([]byte("HTTP/1.1 200 OK\r\nX A: b\r\n\r\n"), Limits{}, "GET", new(protocol.Response), new(Framing)); err == nil {
@@ -93,10 +93,10 @@ func TestAnyThreeDigitStatusIsForwarded(t *testing.T) {
 		var f Framing
 		n, err := ParseResponse([]byte("HTTP/1.1 "+status+" x\r\nContent-Length: 2\r\n\r\n"), Limits{}, "GET", &resp, &f)
 		if n == 0 || err != nil || f.Body != Length {
-			t.Fatalf("status %s: %d, %v, %+v", status, n, err, f)
+			t.Fatalf("status %s: ParseResponse = %d, %v, framing %+v; want a body with a length", status, n, err, f)
 		}
 		if got := string(AppendResponse(nil, &resp, ResponseOptions{Minor: 1})); !strings.HasPrefix(got, "HTTP/1.1 "+status+" ") {
-			t.Errorf("status %s is written as %q", status, got)
+			t.Errorf("status %s is written as %q, want the same status", status, got)
 		}
 	}
 }

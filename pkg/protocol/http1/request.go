@@ -25,10 +25,10 @@ import (
 //   - Upgrade is set if Connection lists it too, the request has no body, is HTTP/1.1 and not a
 //     CONNECT, and the protocol does not carry HTTP (h2c does).
 //   - ExpectContinue is set only if the request has a body.
-//   - Header does not contain Host, the framing and connection headers, Expect, and every header that
+//   - Header contains none of Host, Expect, the framing and connection headers, and the headers that
 //     Connection names; naming Host or a framing header has no effect. A TE that lists trailers
-//     becomes one header "TE: trailers" at the end, which AppendRequest omits; any other TE
-//     concerns the connection (RFC 9110 10.1.4).
+//     becomes one header "TE: trailers" at the end, which AppendRequest omits; any other TE is
+//     dropped, because it concerns only the connection (RFC 9110 10.1.4).
 //
 // Errors are Faults: MalformedRequest, TargetTooLong, HeaderTooLarge, NotImplemented,
 // VersionNotSupported or ExpectationFailed. Their texts name the rule and the offset and quote
@@ -84,7 +84,7 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 			return 0, v
 		}
 	}
-	if f.Trailers {
+	if f.AcceptsTrailers {
 		req.Header.Add("TE", "trailers")
 	}
 	return n, nil
@@ -114,8 +114,8 @@ func skipEmptyLines(b []byte) (int, *syntaxError) {
 	}
 }
 
-// clip returns the part of b that ends at most size bytes after start, and reports whether b
-// reaches that end. If limit is not positive, clip returns b.
+// clip returns b without the bytes that are more than size bytes after start. truncated reports
+// whether b has at least size bytes after start. If limit is not positive, clip returns b.
 func clip(b []byte, start, size, limit int) (window []byte, truncated bool) {
 	if limit <= 0 || len(b)-start < size {
 		return b, false
@@ -287,7 +287,7 @@ func readAbsolute(req *protocol.Request, l *requestLine) *syntaxError {
 // frameRequest sets the framing of the body and whether the connection persists (RFC 9112 6.3,
 // 9.3).
 func frameRequest(req *protocol.Request, m *head, f *Framing) *syntaxError {
-	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, Trailers: m.minor == 1 && m.has(flagTrailers)}
+	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, AcceptsTrailers: m.minor == 1 && m.has(flagTrailers)}
 	chunked, v := m.chunked()
 	if v != nil {
 		return v

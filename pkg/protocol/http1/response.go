@@ -10,14 +10,14 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 // ContentLength is the declared length, even where there is no body (HEAD, 304); it is -1 for a
 // tunnel.
 //
-// Header does not contain the framing and connection headers, the headers that only requests have
-// (Host, TE, Expect), and every header that Connection names. Only a 101 or 426 keeps its Upgrade,
+// Header contains none of the framing and connection headers, the headers that only requests have
+// (Host, TE, Expect), and the headers that Connection names. Only a 101 or 426 keeps its Upgrade,
 // which names the new or the required protocol for the client. The caller checks whether the
-// request asked for a 101.
+// request asked for the upgrade that a 101 announces.
 //
 // A response to HEAD, a 204 and a 304 have no body, whatever their headers declare (RFC 9112 6.3).
-// A 204 that declares a body does not persist; ParseResponse rejects a 1xx that does. Other
-// responses without a length last until the connection closes.
+// After a 204 that declares a body, KeepAlive is false; a 1xx that declares a body is an error.
+// Other responses that are not chunked and declare no length last until the connection closes.
 //
 // Errors are Faults of reason UpstreamMalformed. A status below 100 is an error (RFC 9110 15); a
 // status above 599 is accepted, although its class is unknown. The connection cannot be reused
@@ -32,7 +32,7 @@ func ParseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 
 func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (int, *syntaxError) {
 	window, truncated := clip(b, 0, lim.Line+2, lim.Line)
-	m := head{response: true}
+	m := head{isResponse: true}
 	start, v := readStatusLine(window, &m)
 	if v != nil {
 		return 0, v
@@ -115,7 +115,7 @@ func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) 
 	resp.ContentLength = -1
 	status := m.status
 	if method == "CONNECT" && status/100 == 2 {
-		f.Upgrade = true // other headers do not matter (RFC 9110 9.3.6)
+		f.BecomesTunnel = true // framing headers have no effect (RFC 9110 9.3.6)
 		return nil
 	}
 	chunked, v := m.chunked()
@@ -144,8 +144,8 @@ func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) 
 	return nil
 }
 
-// frameInterim does the work of frameResponse for 1xx, which has no body and no framing headers
-// (RFC 9110 8.6, RFC 9112 6.1).
+// frameInterim is frameResponse for a 1xx, which has no body and no framing headers (RFC 9110 8.6,
+// RFC 9112 6.1).
 func frameInterim(resp *protocol.Response, m *head, f *Framing) *syntaxError {
 	if m.has(flagCoding) || resp.ContentLength > 0 {
 		return malformed(0, "interim response that declares a body (RFC 9112 6.3)")
@@ -158,6 +158,6 @@ func frameInterim(resp *protocol.Response, m *head, f *Framing) *syntaxError {
 	if !m.has(flagUpgrade) {
 		return malformed(0, "101 without Upgrade (RFC 9110 15.2.2)")
 	}
-	f.Upgrade = true
+	f.BecomesTunnel = true
 	return nil
 }

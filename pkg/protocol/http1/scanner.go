@@ -1,14 +1,14 @@
 package http1
 
 // Scanner determines cheaply whether an incomplete head may now be complete or exceed a limit.
-// ParseRequest and ParseResponse parse from the start in each call. A peer that sends a head of 16
-// KiB byte by byte would make them read all of it each time: about 7 µs per byte, as much as it
-// takes to receive it. A Scanner reads every byte once. The zero value is ready to use; each head
-// needs a new or reset Scanner.
+// ParseRequest and ParseResponse parse from the start in each call. If a peer sends a head of 16
+// KiB byte by byte, parsing at each byte would take about 7 µs per byte, as much as receiving it. A
+// Scanner reads every byte once. The zero value is ready to use. Each head needs a new or reset
+// Scanner.
 //
-// Use it only after a parse has returned 0.
+// Use a Scanner only after ParseRequest or ParseResponse has returned 0.
 type Scanner struct {
-	scanned   int
+	scanned   int  // number of bytes that were read
 	lineStart int  // offset after the last LF; 0: none yet
 	started   bool // a nonempty line has ended
 }

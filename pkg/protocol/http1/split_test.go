@@ -10,7 +10,7 @@ import (
 // requestSamples returns all valid and invalid heads of the tables, and truncated heads, for the
 // split tests and the fuzz targets.
 func requestSamples() []string {
-	samples := []string{wrkHead, browserHead, "", "\r", "GET / HTTP/1.1\r\nHost: a\r\nX", get() + get()}
+	samples := []string{curlHead, browserHead, "", "\r", "GET / HTTP/1.1\r\nHost: a\r\nX", getHead() + getHead()}
 	for _, r := range validRequests() {
 		samples = append(samples, r.head)
 	}
@@ -22,7 +22,7 @@ func requestSamples() []string {
 
 // responseSamples returns the response heads of the tables.
 func responseSamples() []string {
-	samples := []string{nginxHead, "", "HTTP/1.1 200 O", ok() + ok()}
+	samples := []string{nginxHead, "", "HTTP/1.1 200 O", okHead() + okHead()}
 	for _, r := range validResponses() {
 		samples = append(samples, r.head)
 	}
@@ -57,7 +57,7 @@ func TestHeadsInPieces(t *testing.T) {
 
 // TestTruncatedHeadsAreIncomplete verifies that a truncated head is neither an error nor complete.
 func TestTruncatedHeadsAreIncomplete(t *testing.T) {
-	for _, head := range []string{wrkHead, browserHead, "\r\n" + get("A: b")} {
+	for _, head := range []string{curlHead, browserHead, "\r\n" + getHead("A: b")} {
 		for n := range len(head) {
 			if got := parseRequestOnce([]byte(head[:n]), largeLimits); got != (outcome{}) {
 				t.Errorf("request %q: %+v, want incomplete", head[:n], got)
@@ -83,10 +83,10 @@ func TestScannerIsReadyWhenHeadIsComplete(t *testing.T) {
 				got := parseRequestOnce([]byte(head[:n]), lim)
 				overLimit := strings.Contains(got.err, "limit") || strings.Contains(got.err, "method is too long")
 				if !ready && (got.n > 0 || overLimit) {
-					t.Errorf("%q, limits %v: not ready, but parsing returns %+v", head[:n], lim, got)
+					t.Errorf("%q, limits %v: Ready = false, want true, because parsing returns %+v", head[:n], lim, got)
 				}
 				if ready && got == (outcome{}) && n+len("\r\n") < lim.Line {
-					t.Errorf("%q, limits %v: ready, but incomplete", head[:n], lim)
+					t.Errorf("%q, limits %v: Ready = true, want false, because the head is incomplete", head[:n], lim)
 				}
 				if got != (outcome{}) {
 					break
@@ -101,15 +101,15 @@ func TestScannerFindsBareLF(t *testing.T) {
 		var s Scanner
 		for n := range len(head) {
 			if s.Ready([]byte(head[:n]), largeLimits) {
-				t.Errorf("ready at %q", head[:n])
+				t.Errorf("Ready(%q) = true, want false", head[:n])
 			}
 		}
 		if !s.Ready([]byte(head), largeLimits) {
-			t.Errorf("not ready at %q", head)
+			t.Errorf("Ready(%q) = false, want true", head)
 		}
 		s.Reset()
 		if s.Ready([]byte("GET"), largeLimits) {
-			t.Error("ready at the start of another head")
+			t.Error("Ready = true at the start of the next head, want false")
 		}
 	}
 }
@@ -117,17 +117,17 @@ func TestScannerFindsBareLF(t *testing.T) {
 // TestScannerScansEachByteOnce verifies that the scanner reads each byte of a head once.
 func TestScannerScansEachByteOnce(t *testing.T) {
 	var s Scanner
-	head := []byte(get("A: " + strings.Repeat("b", 4000)))
+	head := []byte(getHead("A: " + strings.Repeat("b", 4000)))
 	for n := 1; n < len(head); n++ {
 		if s.Ready(head[:n], largeLimits) {
-			t.Fatalf("ready at byte %d of %d", n, len(head))
+			t.Fatalf("Ready = true at byte %d of %d, want false", n, len(head))
 		}
 		if s.scanned != n {
-			t.Fatalf("scanned %d bytes of %d", s.scanned, n)
+			t.Fatalf("scanned %d bytes, want %d", s.scanned, n)
 		}
 	}
 	if !s.Ready(head, largeLimits) {
-		t.Error("not ready at the end")
+		t.Error("Ready = false for the complete head, want true")
 	}
 }
 
@@ -138,24 +138,24 @@ func TestNoAllocations(t *testing.T) {
 	var c ChunkReader
 	var trailer protocol.Header
 	dst := make([]byte, 0, 4<<10)
-	wrk, browser, nginx := []byte(wrkHead), []byte(browserHead), []byte(nginxHead)
+	curl, browser, nginx := []byte(curlHead), []byte(browserHead), []byte(nginxHead)
 	absolute := []byte(lines("GET http://[::1]:80/x HTTP/1.1", "Host: a", "Connection: x", "X: y"))
 	chunks := []byte("3;a=b\r\nabc\r\n0\r\nA: b\r\n\r\n")
 	operations := []struct {
 		name string
 		do   func() bool
 	}{
-		{"ParseRequest, curl", func() bool { n, _ := ParseRequest(wrk, largeLimits, &req, &f); return n == len(wrk) }},
+		{"ParseRequest, curl", func() bool { n, _ := ParseRequest(curl, largeLimits, &req, &f); return n == len(curl) }},
 		{"ParseRequest, browser", func() bool { n, _ := ParseRequest(browser, largeLimits, &req, &f); return n == len(browser) }},
 		{"ParseRequest, absolute-form and nominated field", func() bool { n, _ := ParseRequest(absolute, largeLimits, &req, &f); return n == len(absolute) }},
 		{"ParseRequest, incomplete", func() bool {
-			n, err := ParseRequest(wrk[:len(wrk)-1], largeLimits, &req, &f)
+			n, err := ParseRequest(curl[:len(curl)-1], largeLimits, &req, &f)
 			return n == 0 && err == nil
 		}},
 		{"AppendRequest", func() bool {
-			_, _ = ParseRequest(wrk, largeLimits, &req, &f)
+			_, _ = ParseRequest(curl, largeLimits, &req, &f)
 			b, err := AppendRequest(dst, &req, RequestOptions{})
-			return len(b) == len(wrk) && err == nil
+			return len(b) == len(curl) && err == nil
 		}},
 		{"ParseResponse", func() bool { n, _ := ParseResponse(nginx, largeLimits, "GET", &resp, &f); return n == len(nginx) }},
 		{"AppendResponse", func() bool { return len(AppendResponse(dst, &resp, ResponseOptions{Minor: 1})) > 0 }},
@@ -171,7 +171,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 	for _, op := range operations {
 		t.Run(op.name, func(t *testing.T) {
-			if !op.do() { // also allocates reused storage
+			if !op.do() { // the first call also allocates the storage that later calls reuse
 				t.Fatal("the operation failed")
 			}
 			if got := testing.AllocsPerRun(100, func() { op.do() }); got != 0 {

@@ -33,8 +33,8 @@ func TestTEIsReducedToTrailers(t *testing.T) {
 		if strings.Join(got, "|") != want {
 			t.Errorf("%q: TE of the request = %q, want %q", head, got, want)
 		}
-		if f.Trailers != (want != "") {
-			t.Errorf("%q: Trailers = %v", head, f.Trailers)
+		if f.AcceptsTrailers != (want != "") {
+			t.Errorf("%q: AcceptsTrailers = %v, want %v", head, f.AcceptsTrailers, want != "")
 		}
 		out, err := AppendRequest(nil, &req, RequestOptions{})
 		if err != nil || strings.Contains(strings.ToLower(string(out)), "\r\nte:") {
@@ -50,6 +50,6 @@ func TestResponseTEIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v, ok := resp.Header.Lookup("te"); ok {
-		t.Errorf("the response has TE %q", v)
+		t.Errorf("the response has TE %q, want none", v)
 	}
 }

@@ -56,13 +56,13 @@ func messageText(s *strings.Builder, m *protocol.Message, f *Framing) {
 	if f.Interim {
 		s.WriteString(", interim")
 	}
-	if f.Upgrade {
+	if f.BecomesTunnel {
 		s.WriteString(", tunnel")
 	}
 	if f.HTTP2Settings != "" {
 		fmt.Fprintf(s, ", HTTP2-Settings %s", f.HTTP2Settings)
 	}
-	if f.Trailers {
+	if f.AcceptsTrailers {
 		s.WriteString(", wants trailers")
 	}
 	s.WriteString("\n")
@@ -86,13 +86,13 @@ func writeItem(s *strings.Builder, name, value string) {
 // lines joins the lines of a head and adds its empty line.
 func lines(line ...string) string { return strings.Join(line, "\r\n") + "\r\n\r\n" }
 
-// get returns the head of a valid GET request with fields.
-func get(fields ...string) string {
+// getHead returns the head of a valid GET request with fields.
+func getHead(fields ...string) string {
 	return lines(append([]string{"GET / HTTP/1.1", "Host: a"}, fields...)...)
 }
 
-// post returns the head of a valid POST request with fields.
-func post(fields ...string) string {
+// postHead returns the head of a valid POST request with fields.
+func postHead(fields ...string) string {
 	return lines(append([]string{"POST / HTTP/1.1", "Host: a"}, fields...)...)
 }
 

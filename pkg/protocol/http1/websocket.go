@@ -8,10 +8,11 @@ import (
 )
 
 // Headers of the WebSocket handshake of HTTP/1.1: the client's key, and the server's proof that it
-// processed the key (RFC 6455 11.3). Later versions of HTTP have neither (RFC 8441 5). A proxy that
-// translates between versions adds them on the HTTP/1.1 side and removes them on the other side.
+// processed the key (RFC 6455 11.3). HTTP/2 and HTTP/3 have neither (RFC 8441 5). A proxy that
+// translates between versions adds the headers on the HTTP/1.1 side and removes them on the other
+// side.
 const (
-	WebSocketKey         = "Sec-WebSocket-Key"
+	WebSocketKeyField    = "Sec-WebSocket-Key"
 	WebSocketAcceptField = "Sec-WebSocket-Accept"
 )
 

@@ -111,8 +111,8 @@ func (c *UpstreamConn) send() error {
 	out := buffer.Get(requestBufferSize)
 	defer out.Release()
 	chunked := req.Body != nil && req.ContentLength < 0
-	c.webSocketKey = newWebSocketKey(c.x)
-	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.webSocketKey, Trailers: isGRPCOverHTTP2(c.x)})
+	c.key = newWebSocketKey(c.x)
+	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.key, AcceptsTrailers: translatesGRPC(c.x)})
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (c *UpstreamConn) acceptResponse() error {
 	x.Record.UpstreamFirstByte = time.Now()
 	x.Response.Version, x.Response.Source = versionText(c.framing.Minor), protocol.UpstreamResponse
 	c.in.head = c.in.rest
-	if c.framing.Upgrade {
+	if c.framing.BecomesTunnel {
 		if x.Response.Status == 101 && !upgradeRequested(x) {
 			return protocol.Faultf(protocol.UpstreamMalformed, "101 switches to a protocol that the request did not ask for (RFC 9110 7.8)")
 		}

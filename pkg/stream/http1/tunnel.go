@@ -78,7 +78,7 @@ func (c *downstreamConn) relayTunnel() error {
 		return err
 	}
 	out := buffer.Get(requestBufferSize)
-	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, syntax.ResponseOptions{Minor: c.framing.Minor, Tunnel: true}))
+	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, syntax.ResponseOptions{Minor: c.framing.Minor, BecomesTunnel: true}))
 	err := c.write(out.Bytes(), 0)
 	out.Release()
 	if err != nil {

@@ -25,7 +25,7 @@ func (c *downstreamConn) upgrade() network.Handler {
 		!f.KeepAlive || f.Body != syntax.NoBody && b.bufferedSize < 0 || x.Request.ExpectContinue {
 		return nil
 	}
-	u := stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Settings: f.HTTP2Settings, AcceptsTrailers: f.Trailers}
+	u := stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Settings: f.HTTP2Settings, AcceptsTrailers: f.AcceptsTrailers}
 	if b.bufferedSize > 0 {
 		u.Body = c.in.unread()[:b.bufferedSize]
 	}

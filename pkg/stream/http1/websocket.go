@@ -48,9 +48,9 @@ func completeUpgrade(x *protocol.Exchange) error {
 	if !syntax.IsWebSocket(x.Request.Upgrade) {
 		return nil
 	}
-	key := x.Request.Header.Get(syntax.WebSocketKey)
+	key := x.Request.Header.Get(syntax.WebSocketKeyField)
 	if !syntax.IsWebSocketKey(key) {
-		return protocol.Faultf(protocol.MalformedRequest, "%s is not a base64 value of 16 bytes (RFC 6455 4.1)", syntax.WebSocketKey)
+		return protocol.Faultf(protocol.MalformedRequest, "%s is not a base64 value of 16 bytes (RFC 6455 4.1)", syntax.WebSocketKeyField)
 	}
 	r.Header.Set(syntax.WebSocketAcceptField, syntax.WebSocketAccept(key))
 	return nil
