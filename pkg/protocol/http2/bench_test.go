@@ -18,8 +18,8 @@ type grpcCall struct {
 	req         protocol.Request
 	resp        protocol.Response
 	trailer     protocol.Header
-	traceparent []byte // the bytes of traceparent
-	n           int
+	traceparent []byte // backs the value of the traceparent header; changeTraceparent modifies it in place
+	calls       int
 }
 
 func newGRPCCall() *grpcCall {
@@ -37,10 +37,10 @@ func newGRPCCall() *grpcCall {
 	return c
 }
 
-// changeTraceparent changes traceparent for the next call.
+// changeTraceparent changes the value of the traceparent header for the next call.
 func (c *grpcCall) changeTraceparent() {
-	c.n++
-	for i, n := 4, c.n; i < 20; i, n = i+1, n>>4 {
+	c.calls++
+	for i, n := 4, c.calls; i < 20; i, n = i+1, n>>4 {
 		c.traceparent[i] = "0123456789abcdef"[n&15]
 	}
 }
@@ -64,7 +64,7 @@ type benchPair struct {
 	tb                 testing.TB
 	client, server     *Session
 	toServer, toClient []byte
-	texts              [2][]byte
+	fieldText          [2][]byte // storage of the received strings, by the receiver's role
 	got                protocol.Exchange
 	message            []byte
 }
@@ -94,7 +94,7 @@ func (p *benchPair) deliver(s *Session, in, out *[]byte) *Stream {
 	for len(remaining) > 0 {
 		f, n, err := ParseFrame(remaining, s.MaxFrameSize())
 		if n == 0 || err != nil {
-			p.tb.Fatalf("ParseFrame = %d, %v", n, err)
+			p.tb.Fatalf("ParseFrame: n = %d, error %v; want a complete frame", n, err)
 		}
 		remaining = remaining[n:]
 		var e Event
@@ -103,7 +103,7 @@ func (p *benchPair) deliver(s *Session, in, out *[]byte) *Stream {
 		}
 		switch e.Kind {
 		case HeadersArrived:
-			text := p.texts[s.cfg.Role][:0]
+			text := p.fieldText[s.cfg.Role][:0]
 			if s.cfg.Role == Server {
 				p.got.Request.Header.Reset()
 				if text, err = s.TakeRequest(&p.got.Request, text); err != nil {
@@ -113,10 +113,10 @@ func (p *benchPair) deliver(s *Session, in, out *[]byte) *Stream {
 				p.got.Response.Header.Reset()
 				text = s.TakeResponse(e.Stream, &p.got.Response, text)
 			}
-			p.texts[s.cfg.Role] = text
+			p.fieldText[s.cfg.Role] = text
 		case TrailersArrived:
 			p.got.Response.Trailer.Reset()
-			p.texts[s.cfg.Role] = s.TakeTrailer(&p.got.Response.Trailer, p.texts[s.cfg.Role])
+			p.fieldText[s.cfg.Role] = s.TakeTrailer(&p.got.Response.Trailer, p.fieldText[s.cfg.Role])
 		case DataArrived:
 			*out = s.ReportConsumed(*out, e.Stream, len(e.Data))
 		default:
@@ -135,7 +135,7 @@ func (p *benchPair) roundTrip(c *grpcCall) {
 	c.changeTraceparent()
 	var clientStream *Stream
 	var err error
-	if p.toServer, clientStream, err = p.client.AppendRequest(p.toServer, &c.req, RequestOptions{AcceptTrailers: true}); err != nil {
+	if p.toServer, clientStream, err = p.client.AppendRequest(p.toServer, &c.req, RequestOptions{AcceptsTrailers: true}); err != nil {
 		p.tb.Fatal(err)
 	}
 	if p.toServer, _, err = p.client.AppendData(p.toServer, clientStream, p.message, true); err != nil {
@@ -156,8 +156,8 @@ func (p *benchPair) roundTrip(c *grpcCall) {
 	p.toServer = p.client.Release(p.toServer, clientStream, Cancel)
 }
 
-// TestUnaryAllocs verifies that a call allocates nothing on either side once a few calls have
-// passed, although each has another traceparent.
+// TestUnaryAllocs verifies that after some warm-up calls a call allocates nothing on either side,
+// although each call has a different traceparent.
 func TestUnaryAllocs(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector allocates")
@@ -203,7 +203,7 @@ func BenchmarkFrames(b *testing.B) {
 				rest = rest[n:]
 			}
 			if frames != 4 {
-				b.Fatal(frames)
+				b.Fatalf("%d frames, want 4", frames)
 			}
 		}
 	})
@@ -223,8 +223,8 @@ func BenchmarkFrames(b *testing.B) {
 	})
 }
 
-// BenchmarkDecodeRequest decodes a request whose fields are in the table, where x/net's encoder
-// added them, except for traceparent, which is a literal.
+// BenchmarkDecodeRequest decodes a header block with a literal traceparent. All other fields are
+// indexes into the dynamic table, which x/net's encoder filled.
 func BenchmarkDecodeRequest(b *testing.B) {
 	c := newGRPCCall()
 	var wire bytes.Buffer
@@ -271,10 +271,9 @@ func BenchmarkDecodeRequest(b *testing.B) {
 	})
 }
 
-// BenchmarkEncodeRequest encodes requests that each have another traceparent. x/net's encoder
-// retains the strings of fields, so that views have to be copied for it: at least traceparent
-// ("copied once"), or, in a proxy that does not know which fields are new to the encoder, all of
-// them.
+// BenchmarkEncodeRequest encodes requests that each have a different traceparent. x/net's encoder
+// retains field values, so a proxy must copy the strings that share its read buffer: only
+// traceparent, or all of them if it does not know which fields are already in the table.
 func BenchmarkEncodeRequest(b *testing.B) {
 	b.Run("weft", func(b *testing.B) {
 		c := newGRPCCall()
@@ -291,7 +290,7 @@ func BenchmarkEncodeRequest(b *testing.B) {
 		}
 	})
 	for _, cloneAll := range []bool{false, true} {
-		name := map[bool]string{false: "xnet-copied-once", true: "xnet-all-copied"}[cloneAll]
+		name := map[bool]string{false: "xnet-copy-new-fields", true: "xnet-copy-all-fields"}[cloneAll]
 		b.Run(name, func(b *testing.B) {
 			c := newGRPCCall()
 			list := c.fields()
@@ -392,7 +391,7 @@ func BenchmarkEncodeResponse(b *testing.B) {
 	st := &Stream{ID: 1}
 	b.ReportAllocs()
 	for b.Loop() {
-		*st = Stream{ID: 1, state: Open, openedByUs: false}
+		*st = Stream{ID: 1, state: Open}
 		var err error
 		if dst, err = p.server.AppendResponse(dst[:0], st, &c.resp, ResponseOptions{Server: "weft"}); err != nil {
 			b.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/internal/swar"
 )
 
-// The classes of bytes.
+// Classes of bytes, as bits of byteClasses.
 const (
 	nameByte   = 1 << iota // tchar except capital letters (RFC 9110 5.6.2; RFC 9113 8.2.1)
 	tokenByte              // tchar
@@ -41,7 +41,7 @@ func makeByteClasses() (t [256]uint8) {
 	return t
 }
 
-// allInClass reports whether every byte of s is of class.
+// allInClass reports whether every byte of s belongs to class.
 func allInClass(s string, class uint8) bool {
 	for i := range len(s) {
 		if byteClasses[s[i]]&class == 0 {
@@ -87,12 +87,12 @@ func trimOWS(s string) string {
 	return s
 }
 
-// unsafeString returns b's bytes as a string that shares them. It is valid only as long as the
+// unsafeString returns a string that shares the bytes of b. The string is valid only while the
 // bytes are neither changed nor reused. This is the package's only unsafe code.
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// cloneBoth copies two strings into one allocation. It does not use a+b, because that is a itself,
-// without a copy, if b is empty.
+// cloneBoth copies two strings into one allocation. It does not use a+b, which is a itself and not
+// a copy if b is empty.
 func cloneBoth(a, b string) (string, string) {
 	both := unsafeString(append(append(make([]byte, 0, len(a)+len(b)), a...), b...))
 	return both[:len(a)], both[len(a):]

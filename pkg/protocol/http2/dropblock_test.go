@@ -19,11 +19,11 @@ func unreadable() string {
 }
 
 // TestSessionContinuesAfterEncoderPanic makes each method that appends a header block panic in the
-// middle of it, after fields were added to the compression table. It verifies that a peer that
-// never received the dropped block decodes later blocks correctly.
+// middle of the block, after fields were added to the compression table. It verifies that a peer
+// that never received the dropped block decodes later blocks correctly.
 func TestSessionContinuesAfterEncoderPanic(t *testing.T) {
 	fill := func(h *protocol.Header) {
-		for range 3 { // fields that were encoded before are added to the table
+		for range 3 { // the encoder adds a field to the table when it encodes the field for the second time
 			h.Add("x-a", "first")
 			h.Add("x-b", "second")
 		}
@@ -116,7 +116,7 @@ func TestSessionContinuesAfterEncoderPanic(t *testing.T) {
 					got[f.Name+"="+f.Value]++
 				}
 				if got["x-a=first"] != 3 || got["x-b=second"] != 3 || got["x-late=third"] != 1 {
-					t.Fatalf("fields after the panic: %v", fields)
+					t.Fatalf("fields after the panic: %v; want x-a and x-b three times and x-late once", fields)
 				}
 			}
 		})

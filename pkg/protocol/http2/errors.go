@@ -55,7 +55,7 @@ var codeNames = [...]string{
 
 // ConnectionError ends the connection: the engine sends GOAWAY with Code (Session.AppendGoAway) and
 // closes the connection (RFC 9113 5.4.1). Its text names the violated rule and never contains bytes
-// of the peer.
+// that the peer sent.
 type ConnectionError struct {
 	Code   Code
 	Reason string

@@ -7,8 +7,8 @@ type EventKind uint8
 const (
 	// NoEvent: there is nothing for the engine to do.
 	NoEvent EventKind = iota
-	// HeadersArrived: the head of a request, or of an interim or final response.
-	// The engine calls TakeRequest or TakeResponse before the next frame.
+	// HeadersArrived: the head of a request, or of an interim or final response. The engine calls
+	// TakeRequest or TakeResponse before the next frame.
 	HeadersArrived
 	// TrailersArrived: the trailer section; End is set. The engine calls TakeTrailer before the
 	// next frame.
@@ -18,7 +18,7 @@ const (
 	DataArrived
 	// StreamReset: the peer reset the stream, with Code.
 	StreamReset
-	// WindowGrew: more may be sent on Stream, or on all streams if it is nil.
+	// WindowGrew: more may be sent on Stream, or on all streams if Stream is nil.
 	WindowGrew
 	// SettingsArrived: the peer's settings are applied and acknowledged; every stream's window may
 	// have changed.

@@ -25,14 +25,15 @@ const (
 	http1OnlyField
 	serverField
 	dateField
-	// sensitiveField must not be guessable through compression (RFC 7541 7.1.3).
+	// sensitiveField is never added to a table, so that nobody can guess its value through
+	// compression (RFC 7541 7.1.3).
 	sensitiveField
 )
 
 func (k fieldKind) isPseudo() bool { return k >= pseudoMethod && k <= pseudoUnknown }
 
-// isForwarded reports whether a received field is added to the message's Header, and whether a
-// field of a Header is sent.
+// isForwarded reports whether a field of kind k is added to Header when it is received, and sent if
+// Header contains it.
 func (k fieldKind) isForwarded() bool {
 	switch k {
 	case regularField, cookieField, serverField, dateField, sensitiveField:
@@ -88,8 +89,8 @@ const (
 	invalidValue             // value holds forbidden bytes (RFC 9113 8.2.1)
 )
 
-// field is one field of a header block. The decoder classifies a name once: table entries keep
-// their kind.
+// field is one field of a header block. Table entries keep their kind, so the decoder classifies
+// each name once.
 type field struct {
 	name, value string
 	kind        fieldKind

@@ -51,31 +51,33 @@ type RateLimit struct {
 	PerSecond int
 }
 
-// FloodLimits bound the cost that a peer may cause. Requests and DATA frames refund tokens for
-// frames that are common in regular traffic, as the fields describe.
+// FloodLimits bound the cost that the peer of one connection may cause. Each event that a RateLimit
+// describes takes a token. Regular traffic also contains such events, so requests and DATA frames
+// refund tokens.
 type FloodLimits struct {
 	// Reset: RST_STREAM frames of the peer within 50 ms of the head of the stream, or on a closed
-	// stream. Resets of older streams and of open streams that the session opened cost nothing.
-	// Each stream that both sides ended refunds one. Default 500, 50 a second.
+	// stream. Resets of older streams and of open streams that the session opened take no token.
+	// Each stream that both sides ended refunds one token. Default: Burst 500, PerSecond 50.
 	Reset RateLimit
 	// MadeYouReset: StreamErrors passed to Fail, except those of open streams that the session
-	// opened. Each stream that both sides ended refunds one. Default 200, 20 a second.
+	// opened. Each stream that both sides ended refunds one token. Default: Burst 200, PerSecond
+	// 20.
 	MadeYouReset RateLimit
-	// Settings: SETTINGS frames, acknowledgements included. Default 32, 2 a second.
+	// Settings: SETTINGS frames, acknowledgements included. Default: Burst 32, PerSecond 2.
 	Settings RateLimit
 	// Ping: PING frames, except acknowledgements of PING frames that the session sent. Each header
-	// block received, and each nonempty DATA frame sent or received, refunds one. Default 100, 10 a
-	// second.
+	// block received, and each nonempty DATA frame sent or received, refunds one token. Default:
+	// Burst 100, PerSecond 10.
 	Ping RateLimit
 	// EmptyData: DATA frames with neither data nor END_STREAM. Each nonempty DATA frame received
-	// refunds one. Default 100, 10 a second.
+	// refunds one token. Default: Burst 100, PerSecond 10.
 	EmptyData RateLimit
 	// WindowUpdate: WINDOW_UPDATE frames with an increment below 256 bytes. Each DATA frame sent
-	// refunds two, unless the windows limit it to less than 256 bytes. Each header block received
-	// refunds two. Default 1000, 100 a second.
+	// refunds two tokens, unless the windows limit it to less than 256 bytes. Each header block
+	// received refunds two tokens. Default: Burst 1000, PerSecond 100.
 	WindowUpdate RateLimit
 	// Priority: PRIORITY, PRIORITY_UPDATE, GOAWAY and unknown frames. Each header block received
-	// refunds two. Default 500, 50 a second.
+	// refunds two tokens. Default: Burst 500, PerSecond 50.
 	Priority RateLimit
 	// ContinuationFrames bounds the CONTINUATION frames of one header block. Default 64.
 	ContinuationFrames int
@@ -85,10 +87,10 @@ type FloodLimits struct {
 	BlockBytes int
 }
 
-// rapidResetWindow is how long a stream has to be open for its reset to be free.
-// MaxConcurrentStreams bounds the rate of such streams. Late resets are free because clients reset
-// many streams when a host hangs until their deadlines pass, on a connection that also carries
-// requests to other hosts.
+// rapidResetWindow is the time after the head of a stream in which a reset takes a token. Later
+// resets are free: a client resets many streams when a host hangs until the client's deadlines
+// pass, and the connection also carries requests to other hosts. MaxConcurrentStreams bounds the
+// rate of late resets.
 const rapidResetWindow = 50 * time.Millisecond
 
 func (l *FloodLimits) setDefaults(maxHeaderList uint32) {
@@ -116,7 +118,7 @@ func (l *FloodLimits) setDefaults(maxHeaderList uint32) {
 	}
 }
 
-// rateLimit returns the rate limit of a flood; Burst is -1 if it has none.
+// rateLimit returns the rate limit of f; Burst is -1 if f has no rate limit.
 func (l *FloodLimits) rateLimit(f Flood) RateLimit {
 	switch f {
 	case FloodRapidReset:
@@ -138,8 +140,8 @@ func (l *FloodLimits) rateLimit(f Flood) RateLimit {
 	}
 }
 
-// floodBuckets are the token buckets of the floods. fullAt is the time since start at which a
-// bucket is full again: it represents a token bucket in one word.
+// floodBuckets holds a token bucket for each flood. A bucket is one word, fullAt: the time,
+// measured from start, at which the bucket is full again.
 type floodBuckets struct {
 	start  time.Time
 	fullAt [floodCount]time.Duration
@@ -163,26 +165,26 @@ func (b *floodBuckets) take(f Flood, limit RateLimit, now time.Time) bool {
 	return true
 }
 
-// refund refunds n tokens of f's bucket. A full bucket stays full.
+// refund returns n tokens to f's bucket. A full bucket stays full.
 func (b *floodBuckets) refund(f Flood, limit RateLimit, n int) {
 	b.fullAt[f] = max(0, b.fullAt[f]-time.Duration(n)*refillInterval(limit))
 }
 
-// resetSlots counts the streams that the peer reset before they got a complete response. It is a
-// token bucket like those of floodBuckets: allFreeAt is the time since start at which no slot is
-// held.
+// resetSlots counts the streams that the peer reset before they got a complete response. Like a
+// token bucket, the counter is one word, allFreeAt: the time, measured from start, at which no slot
+// is held.
 type resetSlots struct {
 	start     time.Time
 	allFreeAt time.Duration
 }
 
-// resetSlotHoldTime is how long a reset stream holds one of MaxConcurrentStreams slots. The
-// upstream may not have noticed the reset yet, and nothing reports when it has. A client with
-// deadlines longer than this, which has at most that many streams open, takes slots more slowly on
-// average than they are released.
+// resetSlotHoldTime is how long a reset stream holds one of MaxConcurrentStreams slots. Meanwhile
+// the upstream may still process the request, and nothing reports when it stops. A client whose
+// deadlines are longer than this time cannot hold all slots for long: MaxConcurrentStreams also
+// bounds its open streams, so it takes slots more slowly than they are released.
 const resetSlotHoldTime = 100 * time.Millisecond
 
-// acquire takes a slot. slots is the total number of slots.
+// acquire takes a slot, unless all are held. slots is the total number of slots.
 func (r *resetSlots) acquire(slots uint32, now time.Time) {
 	if r.start.IsZero() {
 		r.start = now
@@ -196,7 +198,6 @@ func (r *resetSlots) exhausted(slots uint32, now time.Time) bool {
 	return r.allFreeAt > 0 && r.allFreeAt-now.Sub(r.start) > resetSlotHoldTime-resetSlotHoldTime/time.Duration(slots)
 }
 
-// release releases a slot.
 func (r *resetSlots) release(slots uint32) {
 	if r.allFreeAt > 0 {
 		r.allFreeAt = max(0, r.allFreeAt-resetSlotHoldTime/time.Duration(slots))

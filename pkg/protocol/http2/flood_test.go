@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// testClient is a client of a server session. It resets and releases the session's streams as the
-// engine does.
+// testClient is a client of a server session. It also resets and releases the session's streams, as
+// the engine does.
 type testClient struct {
 	t       *testing.T
 	session *Session
 	now     time.Time
-	lastID  uint32 // identifier of the last stream
+	lastID  uint32 // identifier of the last stream that the client opened
 }
 
 func newTestClient(t *testing.T) *testClient {
@@ -31,7 +31,7 @@ func (p *testClient) send(frames ...[]byte) error {
 	for _, b := range frames {
 		f, n, err := ParseFrame(b, MaxFrameSize)
 		if err != nil || n != len(b) {
-			p.t.Fatalf("ParseFrame(%x) = %d, %v", b, n, err)
+			p.t.Fatalf("ParseFrame(%x) = %d, %v; want a complete frame", b, n, err)
 		}
 		var e Event
 		_, err = p.session.Handle(nil, f, p.now, &e)
@@ -68,13 +68,13 @@ func (p *testClient) respond(n int) {
 		p.t.Fatal(err)
 	}
 	if _, sent, err := p.session.AppendData(nil, st, make([]byte, n), true); err != nil || sent != n {
-		p.t.Fatalf("sent %d of %d bytes: %v", sent, n, err)
+		p.t.Fatalf("sent %d bytes, %v; want %d", sent, err, n)
 	}
 	p.session.Release(nil, st, Cancel)
 }
 
-// attacks lists every flood. The first Burst-less calls of once pass, because the session's start
-// has spent less tokens.
+// attacks returns at least one attack for each flood with a rate limit. send sends the frames of
+// the attack once; spent is the number of tokens that newTestClient has already taken.
 func attacks() []struct {
 	name  string
 	flood Flood
@@ -181,7 +181,7 @@ func TestFloods(t *testing.T) {
 			for i := range 10 * b.Burst {
 				p.now = p.now.Add(refillInterval(b))
 				if err := c.send(p); err != nil {
-					t.Fatalf("number %d: %v", i+1, err)
+					t.Fatalf("number %d: %v, want no error", i+1, err)
 				}
 			}
 		})
@@ -197,7 +197,7 @@ func checkFlood(t *testing.T, err error, want Flood) {
 }
 
 // TestContinuationFlood verifies that the CONTINUATION frames and the bytes of a header block are
-// bounded, whether it arrives in one frame or in many.
+// bounded, whether the block arrives in one frame or in many.
 func TestContinuationFlood(t *testing.T) {
 	sendHeaders := func(p *testClient, n int) error {
 		return p.send(append(AppendFrameHeader(nil, n, FrameHeaders, FlagEndStream, 1), make([]byte, n)...))
@@ -234,8 +234,7 @@ func TestContinuationFlood(t *testing.T) {
 	})
 }
 
-// TestRegularTrafficIsNoFlood verifies that patterns of regular traffic are no flood, at any
-// duration and rate.
+// TestRegularTrafficIsNoFlood verifies that patterns of regular traffic exceed no flood limit.
 func TestRegularTrafficIsNoFlood(t *testing.T) {
 	cases := []struct {
 		name string
@@ -264,7 +263,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			return nil
 		}},
-		{"browser that leaves a page: 100 requests, all reset, every 4 seconds", func(p *testClient) error {
+		{"browser that closes a page: 100 requests, all reset, every 4 seconds", func(p *testClient) error {
 			for range 100 {
 				for range 100 {
 					if err := p.send(p.headersFrame(true)); err != nil {
@@ -328,7 +327,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			for range 10000 {
 				if _, n, err := p.session.AppendData(nil, st, make([]byte, 100), false); n != 100 || err != nil {
-					p.t.Fatalf("sent %d of 100 bytes: %v", n, err)
+					p.t.Fatalf("sent %d bytes, %v; want 100", n, err)
 				}
 				if err := p.send(AppendPing(nil, false, [8]byte{}), AppendWindowUpdate(nil, p.lastID, 100), AppendWindowUpdate(nil, 0, 100)); err != nil {
 					return err
@@ -410,7 +409,7 @@ func TestHostResetsAreNoFlood(t *testing.T) {
 	}
 	var connErr *ConnectionError
 	err := error(nil)
-	for range 501 { // resets of a stream that closed long ago are charged
+	for range 501 { // one more than the burst: resets of a closed stream take tokens
 		err = handle(AppendRSTStream(nil, 1, RefusedStream))
 	}
 	if !errors.As(err, &connErr) || connErr.Flood != FloodRapidReset {
@@ -435,9 +434,9 @@ func TestResetStreamsHoldSlots(t *testing.T) {
 	const maxStreams = 16
 	type step struct {
 		wait      time.Duration // before the step
-		open      int           // number of streams, which are reset after rapidResetWindow
-		completed int           // number of these that get a complete response instead
-		refused   int
+		open      int           // number of streams that the client opens and resets after rapidResetWindow
+		completed int           // number of opened streams that get a complete response and no reset
+		refused   int           // expected number of refused streams
 	}
 	for name, steps := range map[string][]step{
 		"all slots held":                 {{open: maxStreams}, {open: maxStreams, refused: maxStreams}},
@@ -476,7 +475,7 @@ func TestResetStreamsHoldSlots(t *testing.T) {
 					}
 				}
 				if refused != step.refused {
-					t.Fatalf("step %d: %d of %d were rejected, want %d", i+1, refused, step.open, step.refused)
+					t.Fatalf("step %d: %d of %d streams were refused, want %d", i+1, refused, step.open, step.refused)
 				}
 			}
 		})

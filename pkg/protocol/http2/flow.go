@@ -1,7 +1,7 @@
 package http2
 
 // initialRecvWindow returns how many bytes the peer may send on a new stream. Until the peer has
-// acknowledged our SETTINGS, it may know only the default.
+// acknowledged our SETTINGS, it may still use the default window.
 func (s *Session) initialRecvWindow() int64 {
 	if s.settingsAcked {
 		return int64(s.cfg.StreamWindow)
@@ -9,10 +9,10 @@ func (s *Session) initialRecvWindow() int64 {
 	return max(DefaultWindow, int64(s.cfg.StreamWindow))
 }
 
-// ReportConsumed records that the engine has consumed or dropped n bytes of a stream's body. Only
-// this opens the windows again, so that a slow reader slows its sender down. It appends a
-// WINDOW_UPDATE once half of a window was consumed, except for bytes that ReserveData has reported.
-// It panics if the engine consumes more bytes than events delivered.
+// ReportConsumed records that the engine has consumed or dropped n bytes of a stream's body. The
+// windows open again only then, so that a slow reader slows its sender down. ReportConsumed appends
+// a WINDOW_UPDATE once half of a window was consumed; ReserveData may append one earlier. It panics
+// if the engine consumes more bytes than events delivered.
 func (s *Session) ReportConsumed(dst []byte, st *Stream, n int) []byte {
 	st.unconsumed -= int64(n)
 	if st.unconsumed < 0 {
@@ -29,7 +29,7 @@ func (s *Session) ReportConsumed(dst []byte, st *Stream, n int) []byte {
 	return st.appendCredit(dst)
 }
 
-// appendCredit appends a WINDOW_UPDATE for all consumed bytes.
+// appendCredit appends a WINDOW_UPDATE for all bytes that were consumed since the last one.
 func (st *Stream) appendCredit(dst []byte) []byte {
 	credit := st.pendingCredit
 	st.pendingCredit = 0
@@ -50,12 +50,13 @@ func (s *Session) creditConnection(dst []byte, n int64) []byte {
 	return AppendWindowUpdate(dst, 0, uint32(credit))
 }
 
-// SendWindow returns how many bytes the peer accepts on all streams together.
+// SendWindow returns how many bytes of DATA may be sent on all streams together.
 func (s *Session) SendWindow() int64 { return s.sendWindow }
 
-// minWindowUpdate is the minimum increment of a WINDOW_UPDATE, in bytes, that takes no token: peers
-// that read large bodies in small pieces send such increments. A smaller DATA frame, although more
-// bytes could be sent, shows that the windows limit the session.
+// minWindowUpdate is the minimum increment of a WINDOW_UPDATE, in bytes, that takes no token.
+// Smaller increments are also regular if a peer reads a body in small pieces, so DATA frames refund
+// tokens. A DATA frame below this size refunds none if the window is the reason for its size: then
+// small increments slow the session down.
 const minWindowUpdate = 1 << 8
 
 // Writable returns how many bytes of the body may be sent on st now.
@@ -66,12 +67,12 @@ func (s *Session) Writable(st *Stream) int {
 	return int(max(0, min(s.sendWindow, st.sendWindow)))
 }
 
-// ReserveData appends the header of a DATA frame for at most want bytes, and returns how many the
-// windows and the frame size allow: the engine appends, or writes next, exactly that many. If it
-// returns 0 with want above 0, nothing was appended; the engine tries again after a WindowGrew or
-// SettingsArrived event. end marks the end of the message if all of want fits; without it, a want
-// of 0 appends nothing. ErrNotOpen: the stream was reset, our side has ended it, or its head was
-// not sent.
+// ReserveData appends the header of a DATA frame for at most want bytes, and returns how many bytes
+// the windows and the frame size allow. The engine must append or write exactly that many bytes
+// next. If ReserveData returns 0 although want is positive, it has appended nothing; the engine
+// tries again after a WindowGrew or SettingsArrived event. end sets END_STREAM if all of want fits.
+// If want is 0 and end is not set, nothing is appended. ErrNotOpen: the stream was reset, our side
+// has ended it, or its head was not sent.
 //
 // A WINDOW_UPDATE of the same stream may precede the header: when data flows in both directions,
 // the credit is sent with frames that are written anyway.
@@ -87,11 +88,11 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 		s.refundTokens(FloodWindowUpdate, 2)
 	}
 	if n > 0 {
-		s.refundTokens(FloodPing, 1) // gRPC estimates the bandwidth with PING
+		s.refundTokens(FloodPing, 1) // gRPC peers send PING during a transfer to estimate the bandwidth
 	}
 	s.sendWindow -= int64(n)
 	st.sendWindow -= int64(n)
-	// Less credit does not justify a frame.
+	// A smaller credit does not justify a frame.
 	if st.state == Open && st.pendingCredit > int64(s.cfg.StreamWindow)/5 {
 		dst = st.appendCredit(dst)
 	}
@@ -131,7 +132,8 @@ func (s *Session) closeCompleted(st *Stream) {
 	s.completedStream = true
 }
 
-// refundTokens refunds n tokens of f's bucket. Most peers never spend any.
+// refundTokens returns n tokens to f's bucket. It does nothing for most peers, which never take a
+// token.
 func (s *Session) refundTokens(f Flood, n int) {
 	if s.floodBuckets.fullAt[f] > 0 {
 		s.floodBuckets.refund(f, s.cfg.FloodLimits.rateLimit(f), n)

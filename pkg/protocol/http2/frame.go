@@ -9,7 +9,7 @@ const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 const (
 	FrameHeaderLen   = 9
 	MinFrameSize     = 1 << 14   // the minimum of SETTINGS_MAX_FRAME_SIZE, and its default
-	MaxFrameSize     = 1<<24 - 1 // the maximum
+	MaxFrameSize     = 1<<24 - 1 // the maximum of SETTINGS_MAX_FRAME_SIZE
 	DefaultWindow    = 1<<16 - 1 // the window of a connection, and of streams before SETTINGS
 	MaxWindow        = 1<<31 - 1
 	MaxStreamID      = 1<<31 - 1
@@ -78,7 +78,7 @@ const (
 // Has reports whether all of flags are set.
 func (f Flags) Has(flags Flags) bool { return f&flags == flags }
 
-// Frame is one frame.
+// Frame is a parsed frame.
 type Frame struct {
 	Type    FrameType
 	Flags   Flags
@@ -202,8 +202,7 @@ func AppendGoAway(dst []byte, lastStreamID uint32, code Code, debug string) []by
 	return append(dst, debug...)
 }
 
-// AppendWindowUpdate appends a WINDOW_UPDATE frame; increment is from 1 to
-// MaxWindow bytes.
+// AppendWindowUpdate appends a WINDOW_UPDATE frame; increment is from 1 to MaxWindow bytes.
 func AppendWindowUpdate(dst []byte, stream, increment uint32) []byte {
 	dst = AppendFrameHeader(dst, 4, FrameWindowUpdate, 0, stream)
 	return binary.BigEndian.AppendUint32(dst, increment)

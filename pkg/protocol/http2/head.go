@@ -3,7 +3,7 @@ package http2
 import "github.com/weft-proxy/weft/pkg/protocol"
 
 // head holds the pseudo-header fields of a message and the other fields that this package acts on.
-// Its strings borrow the decoder's text, or belong to a table.
+// Its strings borrow the decoder's text, or belong to the static or dynamic table.
 type head struct {
 	method, scheme, authority, path, protocol field
 	host                                      *field
@@ -97,9 +97,9 @@ func parseLength(s string) (int64, bool) {
 	return n, true
 }
 
-// appendHeader adds the kept fields to h. cookies is the number of Cookie fields; more than one
-// become one field (RFC 9113 8.2.3). appendHeader copies strings that borrow the decoder's text to
-// text, and returns the extended text.
+// appendHeader adds the forwarded fields of the last header block to h. If cookies is more than 1,
+// all Cookie fields become one field (RFC 9113 8.2.3). appendHeader copies strings that borrow the
+// decoder's text to text, and returns the extended text.
 func (s *Session) appendHeader(text []byte, h *protocol.Header, cookies int) []byte {
 	for i := range s.dec.fields {
 		f := &s.dec.fields[i]
@@ -155,7 +155,7 @@ func retainValue(text []byte, f *field) ([]byte, string) {
 // TakeTrailer adds the fields of the last TrailersArrived event to h. text is used as in
 // TakeRequest.
 func (s *Session) TakeTrailer(h *protocol.Header, text []byte) []byte {
-	return s.appendHeader(text, h, 1) // cookies are not joined here
+	return s.appendHeader(text, h, 1) // 1: Cookie fields are not joined
 }
 
 // checkTrailer checks a trailer section (RFC 9113 8.1). It returns "" or the violated rule.

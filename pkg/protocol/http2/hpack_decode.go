@@ -11,7 +11,7 @@ import (
 // hpack.Decoder, which allocates each string: docs/decisions/0009.
 type decoder struct {
 	table        decoderTable
-	maxTableSize uint32 // the maximum that the peer may set table.max to
+	maxTableSize uint32 // upper bound for table.max, which the peer sets
 	// needsSizeUpdate: the peer acknowledged a smaller table; the next block must start with a size
 	// update (RFC 7541 4.2).
 	needsSizeUpdate bool
@@ -21,7 +21,7 @@ type decoder struct {
 
 	fields   []field // fields of the last block, in order
 	size     uint32  // size of all fields of the last block
-	tooLarge bool    // the last block exceeded a limit; fields holds the fields before that
+	tooLarge bool    // the last block exceeded a limit; fields holds only the fields before the limit
 	text     appender
 }
 
@@ -34,10 +34,10 @@ func (a *appender) Write(p []byte) (int, error) {
 }
 
 // maxKeptText is the maximum size, in bytes, of text storage that is kept for the next block, so
-// that one unusually large block does not make a connection expensive forever.
+// that a connection does not retain the memory of one unusually large block.
 const maxKeptText = 4 << 10
 
-// maxKeptFields is the maximum capacity of fields that is kept for the next block.
+// maxKeptFields is the maximum capacity of decoder.fields that is kept for the next block.
 const maxKeptFields = 64
 
 // Errors of decoding. They end the connection with CompressionError.
@@ -49,7 +49,7 @@ var (
 	errSizeUpdate = errors.New("header block contains an invalid table size update (RFC 7541 4.2)")
 )
 
-// decode reads one block into d.fields, which are valid until the next call.
+// decode decodes one block into d.fields, which are valid until the next call.
 func (d *decoder) decode(block []byte) error {
 	d.fields = d.fields[:0]
 	d.text.b = d.text.b[:0]
@@ -135,7 +135,8 @@ func (d *decoder) at(i uint32) *field {
 	return nil
 }
 
-// readLiteral decodes a literal field. The first byte holds prefix bits of the index of its name.
+// readLiteral decodes a literal field. prefix is the number of bits in the first byte that hold the
+// index of the name.
 func (d *decoder) readLiteral(block []byte, prefix uint8) (f field, rest []byte, err error) {
 	i, block, err := readInteger(block, prefix)
 	if err != nil {
@@ -184,11 +185,11 @@ func (d *decoder) readString(block []byte) (string, []byte, error) {
 	return unsafeString(d.text.b[start:]), block[n:], nil
 }
 
-// insert adds f to the table, which then owns its strings. It copies the name even if a table
-// already has it: sharing the name would retain the memory of an evicted entry.
+// insert adds f to the table, which then owns its strings. It copies the name even if a table entry
+// has the same name: sharing that string would retain the memory of an evicted entry.
 func (d *decoder) insert(f *field) {
 	if f.size() > d.table.max {
-		d.table.evict(0) // RFC 7541 4.4: no error
+		d.table.evict(0) // a field larger than the table empties it (RFC 7541 4.4)
 		return
 	}
 	f.name, f.value = cloneBoth(f.name, f.value)
@@ -219,7 +220,8 @@ func (d *decoder) setMaxTableSize(size uint32) {
 }
 
 // readInteger decodes an integer with a prefix of prefix bits in the first byte, and returns the
-// bytes after it (RFC 7541 5.1). It rejects integers above 2^31: no valid one is that large.
+// bytes after it (RFC 7541 5.1). It rejects integers above 2^31, because no valid index, length or
+// table size is that large.
 func readInteger(b []byte, prefix uint8) (uint32, []byte, error) {
 	if len(b) == 0 {
 		return 0, nil, errTruncated
@@ -249,9 +251,9 @@ func readInteger(b []byte, prefix uint8) (uint32, []byte, error) {
 type decoderTable struct {
 	ring []field // its length is a power of two, or 0
 	next int     // index of the next entry in ring
-	n    int
-	size uint32
-	max  uint32
+	n    int     // number of entries
+	size uint32  // size of all entries (RFC 7541 4.1)
+	max  uint32  // maximum of size
 }
 
 // at returns entry i; 0 is the newest.

@@ -7,25 +7,25 @@ import (
 )
 
 // encoder encodes header blocks (RFC 7541). The strings of fields may borrow memory of the
-// exchange, so it copies those that it adds to the table. It adds a field only if it has encoded it
-// recently: identifiers and dates that never recur cost neither memory nor table space. It does not
-// use the Huffman code, which costs both sides more time than the saved bytes are worth on the
-// links of a sidecar: docs/decisions/0009.
+// exchange, so the encoder copies the strings that it adds to the table. It adds a field only if it
+// has encoded the same field recently: values that never recur, such as identifiers, cost neither
+// memory nor table space. It does not use the Huffman code, which costs both sides more time than
+// the saved bytes are worth on the links of a sidecar: docs/decisions/0009.
 type encoder struct {
 	ring []encoderEntry // its length is a power of two, or 0
 	n    int            // number of entries
 	// added counts all entries that were ever added. The newest has number added-1; its index in
 	// ring is that number modulo the length of ring.
 	added uint32
-	size  uint32
-	max   uint32
+	size  uint32 // size of all entries (RFC 7541 4.1)
+	max   uint32 // maximum of size
 
 	// minSize is the minimum of max since the last block; see appendSizeUpdates. sizeChanged: the
-	// next block has to start with max (RFC 7541 4.2).
+	// next block has to start with a table size update (RFC 7541 4.2).
 	minSize     uint32
 	sizeChanged bool
 
-	recentHashes *[64]uint32 // hashes of recently encoded fields; nil: none
+	recentHashes *[64]uint32 // hashes of recently encoded fields, 0 for an empty slot; nil: none
 }
 
 type encoderEntry struct {
@@ -53,8 +53,9 @@ func (e *encoder) setMaxSize(size uint32) {
 }
 
 // appendSizeUpdates appends the table size updates that a block has to start with. If the maximum
-// fell and rose again, it sends 0 in between and empties the table: x/net's decoder, which gRPC
-// uses, rejects a second update while its table has entries (TestEncodeDecodeRoundTrip).
+// fell and rose again, appendSizeUpdates empties the table and sends an update to 0 before the
+// update to the maximum: x/net's decoder, which gRPC uses, rejects a second update while its table
+// has entries (TestEncodeDecodeRoundTrip).
 func (e *encoder) appendSizeUpdates(dst []byte) []byte {
 	if !e.sizeChanged {
 		return dst
@@ -68,7 +69,7 @@ func (e *encoder) appendSizeUpdates(dst []byte) []byte {
 }
 
 // resetTable empties the table, and makes the next block empty the peer's table: a block that was
-// never sent may have added entries.
+// never sent may have added entries that the peer does not have.
 func (e *encoder) resetTable() {
 	e.evict(0)
 	e.recentHashes = nil
@@ -79,18 +80,18 @@ func (e *encoder) resetTable() {
 func appendIndex(dst []byte, i uint32) []byte { return appendInteger(dst, 0x80, 7, i) }
 
 // appendLiteral appends a field without adding it to the table. name is the index of its name in
-// the static table. never means that intermediaries must not index the field either (RFC 7541
-// 6.2.3).
-func appendLiteral(dst []byte, name uint32, value string, never bool) []byte {
+// the static table. If neverIndexed is set, no intermediary may add the field to a table either
+// (RFC 7541 6.2.3).
+func appendLiteral(dst []byte, name uint32, value string, neverIndexed bool) []byte {
 	var firstByte byte
-	if never {
+	if neverIndexed {
 		firstByte = 0x10
 	}
 	dst = appendInteger(dst, firstByte, 4, name)
 	return appendText(dst, value)
 }
 
-// appendNeverIndexed appends a field that no hop may add to a table (RFC 7541 6.2.3).
+// appendNeverIndexed appends a field that no intermediary may add to a table (RFC 7541 6.2.3).
 func appendNeverIndexed(dst []byte, name, value string) []byte {
 	i := uint32(staticNameIndex(name))
 	dst = appendInteger(dst, 0x10, 4, i)
@@ -108,7 +109,7 @@ type tableMatch struct {
 	validated bool   // the field with index came from a Header and passed validation
 }
 
-// find looks up a field in the dynamic table, whose names are in lowercase.
+// find looks up a field in the dynamic table. It never finds a name with capital letters.
 func (e *encoder) find(name, value string) (m tableMatch) {
 	m.nameHash = hashText(0, name)
 	m.hash = hashText(m.nameHash, value) | 1 // not 0, which marks an empty slot of recentHashes
@@ -209,7 +210,7 @@ func (e *encoder) evict(size uint32) {
 }
 
 // hashText mixes s into seed, eight bytes at a time. It is not collision-resistant: a collision
-// only makes the encoder compare the strings.
+// costs a comparison of strings, or adds a field to the table early.
 func hashText(seed uint32, s string) uint32 {
 	const odd = 0x9e3779b97f4a7c15
 	h := (uint64(seed)<<32 | uint64(len(s))) * odd

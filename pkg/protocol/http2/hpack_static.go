@@ -45,9 +45,9 @@ const (
 	staticCookie        = 32
 )
 
-// staticNameIndex returns the index of a regular field name in the static table, or 0 if it has
-// none. It omits Host and Transfer-Encoding, which the encoder never appends. It uses a switch,
-// which the compiler turns into a search: a map takes three times as long.
+// staticNameIndex returns the index of a regular field name in the static table, or 0 if the table
+// does not have the name. It omits Host and Transfer-Encoding, which the encoder never appends. It
+// uses a switch, which the compiler turns into a search: a map takes three times as long.
 func staticNameIndex(name string) uint64 {
 	switch name {
 	case "accept-charset":
@@ -100,7 +100,7 @@ func staticNameIndex(name string) uint64 {
 	return staticNameIndexFromI(name)
 }
 
-// staticNameIndexFromI does the work of staticNameIndex for names from "if-match" on.
+// staticNameIndexFromI is the second half of staticNameIndex: the names from "if-match" on.
 func staticNameIndexFromI(name string) uint64 {
 	switch name {
 	case "if-match":

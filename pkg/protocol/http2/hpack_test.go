@@ -125,8 +125,8 @@ func TestDecodeRejectsMalformedBlocks(t *testing.T) {
 	}
 }
 
-// TestDecodeShrink verifies that the block after an acknowledged smaller table must start with a
-// size update.
+// TestDecodeShrink verifies that the next block must start with a size update after the peer has
+// acknowledged a smaller table.
 func TestDecodeShrink(t *testing.T) {
 	d := newDecoder()
 	d.setMaxTableSize(100)
@@ -144,7 +144,7 @@ func TestDecodeShrink(t *testing.T) {
 }
 
 // TestDecodeLimits verifies that fields beyond a limit are decoded and added to the table, but not
-// kept.
+// to decoder.fields.
 func TestDecodeLimits(t *testing.T) {
 	block := []byte{0x40, 1, 'a', 1, '1', 0x40, 1, 'b', 1, '2', 0x40, 1, 'c', 1, '3'}
 	for _, c := range []struct {
@@ -235,7 +235,7 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 			t.Fatalf("x/net decodes %x as\n%s%v, want\n%s", block, text, err, want.String())
 		}
 		if e.size > e.max || e.size != d.table.size {
-			t.Fatalf("encoder's table of %d bytes of %d, decoder's of %d", e.size, e.max, d.table.size)
+			t.Fatalf("encoder's table has %d bytes, want at most %d and as many as the decoder's, %d", e.size, e.max, d.table.size)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func headerFieldsText(fields []hpack.HeaderField) string {
 }
 
 // FuzzDecode verifies that our decoder and x/net's agree on every block, and on a second block that
-// may refer to the first. Our decoder may only be stricter, as the RFC allows.
+// may refer to the table entries of the first. Our decoder may only be stricter, as the RFC allows.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		"828684418cf1e3c2e5f23a6ba0ab90f4ff", "828684be5886a8eb10649cbf", "400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
@@ -265,7 +265,7 @@ func FuzzDecode(f *testing.F) {
 			err := d.decode(block)
 			fields, referenceErr := reference.DecodeFull(block)
 			if err == nil && referenceErr != nil {
-				t.Fatalf("decode(%x) = %q, x/net: %v", block, blockText(d), referenceErr)
+				t.Fatalf("decode(%x) = %q, want an error, as x/net's: %v", block, blockText(d), referenceErr)
 			}
 			if err == errInteger || err == errSizeUpdate {
 				// x/net accepts larger integers (RFC 7541 5.1), and size updates after a field if
@@ -273,7 +273,7 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 			if (err == nil) != (referenceErr == nil) {
-				t.Fatalf("decode(%x) = %v, x/net: %v", block, err, referenceErr)
+				t.Fatalf("decode(%x): error %v, want as x/net's: %v", block, err, referenceErr)
 			}
 			if err != nil {
 				return
@@ -282,7 +282,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("decode(%x) = %q, x/net: %q", block, got, want)
 			}
 			if d.table.size > d.table.max {
-				t.Fatalf("table of %d bytes, maximum %d", d.table.size, d.table.max)
+				t.Fatalf("table of %d bytes, want at most %d", d.table.size, d.table.max)
 			}
 		}
 	})
@@ -353,7 +353,7 @@ func FuzzEncode(f *testing.F) {
 				}
 			}
 			if e.size != decoders[0].table.size || e.size > e.max || uint32(e.n) != uint32(decoders[0].table.n) {
-				t.Fatalf("the encoder's table has %d bytes of %d, the decoder's %d", e.size, e.max, decoders[0].table.size)
+				t.Fatalf("the encoder's table has %d bytes, want at most %d and as many as the decoder's, %d", e.size, e.max, decoders[0].table.size)
 			}
 		}
 	})

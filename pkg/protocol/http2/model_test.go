@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// model is a minimal model of the streams and windows of a session (RFC 9113). It sees only the
-// frames in both directions, and does not decode header blocks.
+// model is a minimal model of the streams and windows of a session (RFC 9113). Its input is only
+// the frames of both directions, and it does not decode header blocks.
 type model struct {
 	t          *testing.T
 	s          *Session
@@ -17,15 +17,15 @@ type model struct {
 	last       uint32                  // the highest stream that either side opened
 	unreleased map[uint32]*Stream      // streams that the engine has not released
 
-	recv, send      int64 // windows of the connection: what the peer and we may send
+	recv, send      int64 // receive and send windows of the connection
 	initialWindow   int64 // window for new streams that the peer announced
 	acked           bool
-	lastProcessedID uint32 // our last stream that the peer processes, by its GOAWAY
+	lastProcessedID uint32 // last of our streams that the peer processes, according to its GOAWAY
 }
 
 type modelStream struct {
-	local, remote bool // this side sent END_STREAM
-	recv, send    int64
+	local, remote bool  // END_STREAM was sent by us, by the peer
+	recv, send    int64 // receive and send windows
 }
 
 func newModel(t *testing.T, role Role, streamWindow uint32) *model {
@@ -92,10 +92,10 @@ func (m *model) verifyError(f Frame, err error) {
 		invalid := f.Stream == 0 || f.Stream%2 == 0 || f.Stream > m.last || size > m.recv ||
 			st != nil && (st.remote || size > max(0, st.recv))
 		if invalid && err == nil {
-			m.t.Fatalf("DATA of %d bytes on stream %d is accepted; windows %d, stream %+v", size, f.Stream, m.recv, st)
+			m.t.Fatalf("DATA of %d bytes on stream %d is accepted, want an error; connection window %d, stream %+v", size, f.Stream, m.recv, st)
 		}
 		if !invalid && err != nil && st != nil && m.unreleased[f.Stream].part == partHead {
-			m.t.Fatalf("DATA of %d bytes on stream %d is rejected: %v; windows %d, stream %+v", size, f.Stream, err, m.recv, st)
+			m.t.Fatalf("DATA of %d bytes on stream %d: error %v, want none; connection window %d, stream %+v", size, f.Stream, err, m.recv, st)
 		}
 	case FrameWindowUpdate:
 		increment := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
@@ -106,11 +106,11 @@ func (m *model) verifyError(f Frame, err error) {
 		idle := f.Stream != 0 && (f.Stream%2 == 0 || f.Stream > m.last)
 		closed := f.Stream != 0 && st == nil
 		if invalid := idle || !closed && (increment == 0 || window+increment > MaxWindow); invalid != (err != nil) {
-			m.t.Fatalf("WINDOW_UPDATE by %d of a window of %d on stream %d: %v", increment, window, f.Stream, err)
+			m.t.Fatalf("WINDOW_UPDATE by %d of a window of %d on stream %d: error %v, want an error: %t", increment, window, f.Stream, err, invalid)
 		}
 	case FrameRSTStream:
 		if invalid := f.Stream%2 == 0 || f.Stream > m.last; invalid != (err != nil) {
-			m.t.Fatalf("RST_STREAM on stream %d of %d: %v", f.Stream, m.last, err)
+			m.t.Fatalf("RST_STREAM on stream %d of %d: error %v, want an error: %t", f.Stream, m.last, err, invalid)
 		}
 	default:
 	}
@@ -205,13 +205,13 @@ func (m *model) applySent(b []byte) {
 	for len(b) > 0 {
 		f, n, err := ParseFrame(b, MinFrameSize)
 		if n == 0 || err != nil {
-			m.t.Fatalf("the session sends %x: %v", b, err)
+			m.t.Fatalf("the session sends %x: %v, want complete frames", b, err)
 		}
 		b = b[n:]
 		st := m.streams[f.Stream]
 		if f.Type == FrameData || f.Type == FrameHeaders {
 			if st == nil || st.local {
-				m.t.Fatalf("the session sends %v on stream %d, which is %+v", f.Type, f.Stream, st)
+				m.t.Fatalf("the session sends %v on stream %d with the state %+v, want none", f.Type, f.Stream, st)
 			}
 			m.applyEnd(f.Stream, true, f.Flags.Has(FlagEndStream))
 		}
@@ -240,7 +240,8 @@ func (m *model) applySent(b []byte) {
 	}
 }
 
-// check compares the session with the model, and verifies that its byte counts add up.
+// check compares the session with the model, and verifies that the session's byte counts are
+// consistent.
 func (m *model) check() {
 	m.t.Helper()
 	s := m.s
@@ -254,7 +255,7 @@ func (m *model) check() {
 	for id, st := range m.unreleased {
 		sum += st.unconsumed
 		if st.unconsumed < 0 {
-			m.t.Fatalf("stream %d has %d unconsumed bytes", id, st.unconsumed)
+			m.t.Fatalf("stream %d has %d unconsumed bytes, want at least 0", id, st.unconsumed)
 		}
 		m.checkStream(id, st)
 	}
@@ -288,8 +289,8 @@ func (m *model) checkStream(id uint32, st *Stream) {
 	}
 }
 
-// callMethod calls a method of the session as an engine may. op selects the method, n its sizes and
-// flags.
+// callMethod calls a method of the session in a way that is allowed to an engine. op selects the
+// method; n determines sizes and flags.
 func (m *model) callMethod(op, n byte, id uint32) {
 	m.t.Helper()
 	var out []byte
@@ -324,14 +325,14 @@ func (m *model) callMethod(op, n byte, id uint32) {
 		}
 	}
 	if err != nil && len(out) > 0 {
-		m.t.Fatalf("error %v, but %x was appended", err, out)
+		m.t.Fatalf("%x was appended with the error %v, want nothing", out, err)
 	}
 	m.applySent(out)
 	m.check()
 }
 
-// removeUnprocessed removes stream id if the peer's GOAWAY has excluded it: the session closes it
-// without a frame.
+// removeUnprocessed removes stream id if the peer's GOAWAY has excluded it, because the session
+// closes such a stream without a frame.
 func (m *model) removeUnprocessed(id uint32) {
 	if id > m.lastProcessedID {
 		delete(m.streams, id)
@@ -339,8 +340,8 @@ func (m *model) removeUnprocessed(id uint32) {
 }
 
 // FuzzSession verifies that a session has the stream states and windows of the model, and that its
-// errors are well-formed, whatever the peer and the engine do. Each step has four bytes: operation
-// or frame type, flags, stream, size.
+// errors are well-formed, whatever the peer and the engine do. Each step has four bytes: method or
+// frame type, flags, stream, size.
 func FuzzSession(f *testing.F) {
 	f.Add(true, false, []byte{0x21, 5, 1, 0, 0x20, 0, 1, 9, 0x10, 0, 1, 1, 0x11, 0, 1, 9, 0x16, 0, 1, 9, 0x20, 1, 1, 5, 0x12, 0, 1, 3})
 	f.Add(true, true, []byte{0x24, 1, 0, 0, 0x21, 4, 1, 0, 0x20, 8, 1, 9, 0x23, 0, 1, 0, 0x20, 0, 1, 9, 0x15, 0, 1, 0})
@@ -368,7 +369,7 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// peerFrame returns a frame to a session of role. Its syntax is usually correct.
+// peerFrame returns a frame for a session of role. The syntax of the frame is usually correct.
 func peerFrame(role Role, t FrameType, flags Flags, id uint32, n byte) Frame {
 	f := Frame{Type: t, Flags: flags, Stream: id}
 	switch t {

@@ -13,12 +13,12 @@ func TestParsePartialDataSplitsFrame(t *testing.T) {
 			b := bytes.Clone(frame)
 			f, head := ParsePartialData(b[:FrameHeaderLen+split], 16)
 			if f.Type != FrameData || f.Stream != 5 || f.Flags != 0 || !bytes.Equal(f.Payload, body[:split]) {
-				t.Fatalf("ParsePartialData of %d bytes = %+v", split, f)
+				t.Fatalf("ParsePartialData of %d bytes = %+v, want DATA on stream 5 with these bytes", split, f)
 			}
 			b = append(head[:], b[FrameHeaderLen+split:]...)
 			remainder, m, err := ParseFrame(b, MinFrameSize)
 			if err != nil || m != len(b) || remainder.Flags.Has(FlagEndStream) != end || remainder.Stream != 5 || !bytes.Equal(remainder.Payload, body[split:]) {
-				t.Fatalf("after the first %d bytes: %+v, %d, %v", split, remainder, m, err)
+				t.Fatalf("after the first %d bytes: ParseFrame = %+v, %d, %v; want DATA on stream 5 with the other bytes", split, remainder, m, err)
 			}
 		}
 	}
@@ -36,7 +36,7 @@ func TestParsePartialDataSkipsOtherFrames(t *testing.T) {
 		"another frame type":     AppendGoAway(nil, 1, NoError, string(payload)),
 	} {
 		if f, _ := ParsePartialData(b[:max(0, len(b)-1)], 16); len(f.Payload) > 0 {
-			t.Errorf("%s: %+v", name, f)
+			t.Errorf("%s: frame %+v, want no payload", name, f)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 type headerBlock struct {
 	streamID        uint32 // 0: no block is arriving
 	endStream       bool   // the HEADERS frame had END_STREAM
-	dependsOnItself bool   // its priority makes the stream depend on itself
-	continuations   int    // CONTINUATION frames so far
+	dependsOnItself bool   // the priority in the HEADERS frame makes the stream depend on itself
+	continuations   int    // number of CONTINUATION frames so far
 	fragments       []byte // the fragments so far
 }
 
@@ -159,7 +159,7 @@ func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, 
 // ignored (RFC 9113 5.1).
 func (s *Session) closedError(id uint32) error {
 	if s.cfg.Role == Server && id > s.goAwaySentID {
-		return nil // RFC 9113 6.8
+		return nil // ignored after our GOAWAY (RFC 9113 6.8)
 	}
 	switch s.recentResets.closedBy(id) {
 	case byUs:
@@ -179,7 +179,8 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time, e *Event) ([]b
 		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or an idle stream (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
-	// Resets of streams that the session opened are free: it decides how many it opens.
+	// Resets of streams that the session opened are free, because the session decides how many it
+	// opens.
 	if st == nil || !st.openedByUs && now.Sub(st.openedAt) < rapidResetWindow {
 		if err := s.takeToken(FloodRapidReset, now, "too many streams reset"); err != nil {
 			return dst, err
@@ -358,8 +359,8 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	return dst, nil
 }
 
-// checkPriority checks a PRIORITY frame, which is otherwise ignored. If the stream is not open, it
-// cannot be reset, so an error ends the connection.
+// checkPriority checks a PRIORITY frame; a valid one has no effect. The error is a *ConnectionError
+// if the stream is not open and therefore cannot be reset.
 func (s *Session) checkPriority(f Frame, now time.Time) error {
 	if f.Stream == 0 {
 		return connectionError(ProtocolError, "PRIORITY on stream 0 (RFC 9113 6.3)")
@@ -372,7 +373,7 @@ func (s *Session) checkPriority(f Frame, now time.Time) error {
 	switch {
 	case len(f.Payload) != priorityLen:
 		code, reason = FrameSizeError, "PRIORITY payload is not 5 bytes (RFC 9113 6.3)"
-	case dependsOn(f.Payload) == f.Stream:
+	case dependency(f.Payload) == f.Stream:
 		code, reason = ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)"
 	default:
 		return nil
@@ -385,13 +386,13 @@ func (s *Session) checkPriority(f Frame, now time.Time) error {
 
 const priorityLen = 5
 
-// dependsOn returns the stream that a priority depends on.
-func dependsOn(priority []byte) uint32 { return binary.BigEndian.Uint32(priority) & MaxStreamID }
+// dependency returns the identifier of the stream on which a stream with this priority depends.
+func dependency(priority []byte) uint32 { return binary.BigEndian.Uint32(priority) & MaxStreamID }
 
 // Fail resets the stream of a StreamError. It takes a token of FloodMadeYouReset, except for an
-// open stream that the session opened. The error is nil or a *ConnectionError because the bucket is
-// empty. The engine gets the stream, if there is one, with Session.Stream before it calls Fail, and
-// releases it afterwards.
+// open stream that the session opened. The error is nil, or a *ConnectionError if the bucket is
+// empty. If the stream is open, the engine gets it with Session.Stream before Fail and releases it
+// afterwards.
 func (s *Session) Fail(dst []byte, e *StreamError, now time.Time) ([]byte, error) {
 	st := s.streams[e.ID]
 	if st == nil || !st.openedByUs {

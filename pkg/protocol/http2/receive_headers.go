@@ -17,7 +17,7 @@ func (s *Session) handleHeaders(dst []byte, f Frame, now time.Time, e *Event) ([
 		if len(fragment) < priorityLen {
 			return dst, connectionError(FrameSizeError, "HEADERS is too short for its priority (RFC 9113 6.2)")
 		}
-		block.dependsOnItself = dependsOn(fragment) == f.Stream
+		block.dependsOnItself = dependency(fragment) == f.Stream
 		fragment = fragment[priorityLen:]
 	}
 	if !f.Flags.Has(FlagEndHeaders) {
@@ -120,7 +120,7 @@ func (s *Session) handleRequest(dst []byte, block headerBlock, now time.Time, e 
 	}
 	if s.resetSlots.exhausted(maxStreams, now) {
 		s.charges++
-		s.recentResets.add(block.streamID, byUs) // not Fail: the peer has violated no rule
+		s.recentResets.add(block.streamID, byUs) // not Fail, which takes a token: the peer has violated no rule
 		return AppendRSTStream(dst, block.streamID, RefusedStream), nil
 	}
 	if rule := s.head.parseRequest(&s.dec, s.cfg.EnableConnect); rule != "" {
@@ -141,7 +141,6 @@ func (s *Session) handleRequest(dst []byte, block headerBlock, now time.Time, e 
 	return dst, nil
 }
 
-// handleResponse processes the head of a response.
 func (s *Session) handleResponse(dst []byte, st *Stream, end bool, e *Event) ([]byte, error) {
 	rule := s.head.parseResponse(&s.dec)
 	final := s.head.status >= 200
@@ -176,7 +175,6 @@ func (s *Session) handleResponse(dst []byte, st *Stream, end bool, e *Event) ([]
 	return dst, nil
 }
 
-// handleTrailer processes the trailer section.
 func (s *Session) handleTrailer(dst []byte, st *Stream, end bool, e *Event) ([]byte, error) {
 	rule := checkTrailer(&s.dec)
 	switch {

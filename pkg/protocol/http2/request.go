@@ -5,9 +5,9 @@ import (
 )
 
 // parseRequest checks a request's header section (RFC 9113 8.3.1; RFC 8441 4). It returns "" or the
-// violated rule. If connect is set, the server allows extended CONNECT. If the section is too
+// violated rule. allowExtendedConnect: the server supports extended CONNECT. If the section is too
 // large, parseRequest checks only the fields that the decoder kept.
-func (h *head) parseRequest(d *decoder, connect bool) string {
+func (h *head) parseRequest(d *decoder, allowExtendedConnect bool) string {
 	*h = head{length: -1}
 	for i := range d.fields {
 		f := &d.fields[i]
@@ -21,7 +21,7 @@ func (h *head) parseRequest(d *decoder, connect bool) string {
 	if d.tooLarge {
 		return "" // TakeRequest returns the error
 	}
-	return h.checkTarget(connect)
+	return h.checkTarget(allowExtendedConnect)
 }
 
 func (h *head) addRequestField(f *field) string {
@@ -65,7 +65,7 @@ func (h *head) addRequestField(f *field) string {
 
 // checkTarget checks that method, scheme, authority and path are consistent, and sets h.kind. It
 // returns "" or the violated rule.
-func (h *head) checkTarget(connect bool) string {
+func (h *head) checkTarget(allowExtendedConnect bool) string {
 	method := h.method.value
 	if !isToken(method) {
 		return ":method is missing or not a token (RFC 9113 8.3.1)"
@@ -79,7 +79,7 @@ func (h *head) checkTarget(connect bool) string {
 	default:
 		h.kind = connectExchange
 	}
-	if h.seen&sawProtocol != 0 && (h.kind != extendedExchange || !connect || !isToken(h.protocol.value)) {
+	if h.seen&sawProtocol != 0 && (h.kind != extendedExchange || !allowExtendedConnect || !isToken(h.protocol.value)) {
 		return ":protocol is not allowed in this request (RFC 8441 4)"
 	}
 	if h.kind >= connectExchange {
@@ -121,14 +121,14 @@ func (h *head) checkHost() string {
 func isPath(s string) bool { return s != "" && s[0] == '/' && allInClass(s, targetByte) }
 
 // TakeRequest fills req with the request of the last HeadersArrived event, except for Body and
-// Trailer. Strings are immutable or borrow the storage that it appends to text. It returns the
-// extended text, which the caller keeps as long as the exchange (docs/ownership.md).
+// Trailer. It copies strings that borrow the decoder's text to text, and returns the extended text,
+// which the caller keeps as long as the exchange (docs/ownership.md).
 //
 // Extended CONNECT becomes GET with Upgrade, as in HTTP/1.1. CONNECT has no Path and no Scheme.
-// Cookies are joined. If the request has te: trailers, it is the last field and occurs once (RFC
-// 9113 8.2.2). The session has already checked all other rules. The error is nil or a Fault that
-// the engine responds to on the stream: HeaderTooLarge, ExpectationFailed or NotImplemented. With
-// an error, req is as complete as possible.
+// Cookies are joined. If the request has te: trailers, the field occurs once and last (RFC 9113
+// 8.2.2). The session has already checked all other rules. The error is nil or a Fault that the
+// engine responds to on the stream: HeaderTooLarge, ExpectationFailed or NotImplemented. With an
+// error, req is as complete as possible.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
 	h := s.head
 	text, req.Method = retainValue(text, &h.method)
@@ -157,6 +157,6 @@ func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error
 	return text, nil
 }
 
-// WantsTrailers reports whether the request of the last HeadersArrived event had TE: trailers (RFC
-// 9110 10.1.4), which gRPC requires.
-func (s *Session) WantsTrailers() bool { return s.head.seen&sawTrailers != 0 }
+// AcceptsTrailers reports whether the request of the last HeadersArrived event had TE: trailers
+// (RFC 9110 10.1.4), which gRPC requires.
+func (s *Session) AcceptsTrailers() bool { return s.head.seen&sawTrailers != 0 }

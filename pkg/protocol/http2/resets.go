@@ -1,7 +1,7 @@
 package http2
 
-// skippedRanges stores the last ranges of identifiers that the peer skipped. These streams are
-// closed (RFC 9113 5.1.1), although no frame ended them.
+// skippedRanges stores the last ranges of stream identifiers that the peer skipped. The skipped
+// streams are closed (RFC 9113 5.1.1), although no frame ended them.
 type skippedRanges struct {
 	ring [4]struct{ above, below uint32 }
 	next int
@@ -40,12 +40,11 @@ const (
 type recentResets struct {
 	ring []reset // nil: no stream was reset; otherwise its length is maxRecentResets
 	next int
-	// maxEvictedID is the highest stream that we reset and that is no longer in ring: frames of
-	// closed streams up to it are ignored.
+	// maxEvictedID is the highest stream that we reset and that is no longer in ring. Frames of
+	// closed streams up to maxEvictedID are ignored.
 	maxEvictedID uint32
 }
 
-// maxRecentResets is the maximum number of stored streams.
 const maxRecentResets = 32
 
 type reset struct {
@@ -53,8 +52,9 @@ type reset struct {
 	by closedBy
 }
 
-// add records that stream id was reset, and by which side. The latest reset applies: if the peer
-// continues a stream that it has reset, we reset that stream once.
+// add records that stream id was reset, and by which side. The latest reset replaces an earlier
+// one: if the peer sends more frames on a stream that it has reset, we reset the stream once and
+// then ignore its frames.
 func (r *recentResets) add(id uint32, by closedBy) {
 	for i := range r.ring {
 		if r.ring[i].id == id {

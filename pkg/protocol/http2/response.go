@@ -47,5 +47,5 @@ func (s *Session) TakeResponse(st *Stream, resp *protocol.Response, text []byte)
 		resp.Status = 101
 	}
 	resp.ContentLength = s.head.length
-	return s.appendHeader(text, &resp.Header, 1)
+	return s.appendHeader(text, &resp.Header, 1) // 1: Cookie fields are not joined
 }

@@ -172,8 +172,8 @@ func headerOf(fields string) *protocol.Header {
 	return h
 }
 
-// receive passes a frame to the session n times, or until it is an error, and returns the last
-// result.
+// receive passes a frame to the session n times, or until the session returns an error, and returns
+// the last result.
 func (r *scriptRunner) receive(text string, n int) []string {
 	f, err := makeFrame(text)
 	if err != nil {
@@ -263,7 +263,7 @@ func (r *scriptRunner) headText(e *Event) string {
 	if req.ExpectContinue {
 		s += " expects 100"
 	}
-	if r.s.WantsTrailers() {
+	if r.s.AcceptsTrailers() {
 		s += " wants trailers"
 	}
 	s += headerText(&req.Header)

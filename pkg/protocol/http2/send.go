@@ -10,22 +10,23 @@ import (
 type RequestOptions struct {
 	// End: the request has neither a body nor trailers.
 	End bool
-	// AcceptTrailers: the client accepts trailers. AppendRequest adds te: trailers, which gRPC
+	// AcceptsTrailers: the client accepts trailers. AppendRequest adds te: trailers, which gRPC
 	// servers require.
-	AcceptTrailers bool
+	AcceptsTrailers bool
 }
 
 // AppendRequest opens a stream with a request's head: pseudo-header fields, Header in its order
 // with names in lowercase, content-length, expect, and te. content-length is sent if ContentLength
 // is not negative and the request is not CONNECT. A Scheme of "" is sent as http. A request with
-// Upgrade becomes an extended CONNECT (RFC 8441), whatever its method. Clients only: it panics on a
+// Upgrade becomes an extended CONNECT (RFC 8441), whatever its method. AppendRequest panics on a
 // server.
 //
-// Host and connection and framing fields in Header are omitted: filters do not control them. A part
-// of the request that holds forbidden bytes is a Fault of reason Internal that names it, and so is
-// End with a positive ContentLength. A header section that is larger than the peer accepts is
-// HeaderTooLarge. Other errors are ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted and
-// ErrNoExtendedConnect. With any error dst is returned unchanged, and no stream is open.
+// AppendRequest omits Host and the connection and framing fields in Header: filters do not control
+// them. If a part of the request holds forbidden bytes, the error is a Fault of reason Internal
+// that names the part. End with a positive ContentLength is also a Fault of reason Internal. If the
+// header section is larger than the peer accepts, the reason is HeaderTooLarge. Other errors are
+// ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted and ErrNoExtendedConnect. With any error
+// dst is returned unchanged, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]byte, *Stream, error) {
 	if err := s.checkCanOpen(req); err != nil {
 		return dst, nil, err
@@ -59,7 +60,7 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, opts RequestO
 	if req.ExpectContinue && !opts.End {
 		dst = s.enc.appendField(dst, 35, "expect", "100-continue")
 	}
-	if opts.AcceptTrailers {
+	if opts.AcceptsTrailers {
 		dst = s.enc.appendField(dst, 0, "te", "trailers")
 	}
 	if opts.End {
@@ -75,11 +76,12 @@ func invalidRequestFault(part string) error {
 }
 
 // DropBlock closes the stream that AppendRequest was opening when it panicked or found an invalid
-// field. Without such a stream it does nothing. The engine sends none of the appended bytes.
+// field. Without such a stream, DropBlock does nothing. The engine sends none of the appended
+// bytes.
 //
 // If a block of AppendRequest, AppendResponse, AppendInterim or AppendTrailer that changed the
 // compression table was dropped, the next header block empties the table and the peer's table (RFC
-// 7541 4.2). The engine resets the stream of AppendResponse, AppendInterim and AppendTrailer.
+// 7541 4.2). If one of the last three panicked, the engine resets the stream.
 func (s *Session) DropBlock() {
 	if st := s.openingStream; st != nil {
 		s.openingStream = nil
@@ -164,7 +166,7 @@ func (s *Session) invalidPart(req *protocol.Request) string {
 }
 
 // requestSize returns the size of a request's header section (RFC 9113 6.5.2), without the few
-// regular fields that the session adds.
+// regular fields that AppendRequest adds.
 func requestSize(req *protocol.Request) uint64 {
 	const pseudo = 4*32 + len(":method:scheme:path:authority")
 	n := uint64(pseudo + len(req.Method) + len(req.Scheme) + len(req.Path) + len(req.Authority))
@@ -229,7 +231,7 @@ func hasField(h *protocol.Header, name string) bool {
 	return ok
 }
 
-// awaitsHead reports whether the head of a response may be sent.
+// awaitsHead reports whether the head of a response may be sent on st.
 func (st *Stream) awaitsHead() bool {
 	return !st.openedByUs && !st.headSent && (st.state == Open || st.state == HalfClosedRemote)
 }
@@ -287,8 +289,8 @@ func (s *Session) startBlock(dst []byte) []byte {
 	return s.enc.appendSizeUpdates(dst)
 }
 
-// endBlock completes the frame header at start. If the block is too large for one frame, it splits
-// the block into several.
+// endBlock completes the frame header at start. If the block is too large for one frame, endBlock
+// splits it into several frames.
 func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
 	s.inBlock = false
 	n := len(dst) - start - FrameHeaderLen
@@ -340,7 +342,7 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 			}
 			m = s.enc.find(name, value)
 		}
-		const minIndexedCookie = 20 // bytes; shorter cookies can be guessed by trying (RFC 7541 7.1.3)
+		const minIndexedCookie = 20 // bytes; an attacker could guess a shorter cookie (RFC 7541 7.1.3)
 		switch kind := knownFieldKind(name); {
 		case !kind.isForwarded():
 		case kind == sensitiveField, kind == cookieField && len(value) < minIndexedCookie:
@@ -353,7 +355,7 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 }
 
 // sanitizeField returns name in lowercase, and value trimmed, with spaces in place of forbidden
-// bytes. The results borrow s.scratch, or value. It returns false if name is not a token.
+// bytes. The results borrow s.scratch or value. ok is false if name is not a token.
 func (s *Session) sanitizeField(name, value string) (lower, cleaned string, ok bool) {
 	if !isToken(name) {
 		return "", "", false

@@ -21,11 +21,11 @@ func (r Role) opposite() Role { return r ^ 1 }
 type Config struct {
 	Role Role
 
-	// MaxConcurrentStreams is how many streams the peer may have open; more are refused. Up to
-	// twice as many may be unreleased, including open streams. If the peer resets as many within
-	// 100 ms, before their responses are complete, more streams are refused temporarily, which does
-	// not count as MadeYouReset. Each stream that both sides ended offsets one reset. Servers only.
-	// Default 128.
+	// MaxConcurrentStreams is how many streams the peer may have open; the session refuses more. It
+	// also refuses streams while twice as many, open streams included, have not been released. If
+	// the peer resets as many streams within 100 ms before their responses are complete, the
+	// session refuses streams temporarily, without a token of MadeYouReset. Each stream that both
+	// sides ended offsets one reset. Servers only. Default 128.
 	MaxConcurrentStreams uint32
 	// StreamWindow is the receive window of a stream in bytes: the maximum that the engine has to
 	// buffer for it. Default DefaultWindow.
@@ -111,7 +111,7 @@ type Session struct {
 	block            headerBlock // the header block that is arriving
 	head             *head       // result of the last header block; nil: none since Shrink
 	sendWindow       int64       // bytes we may send on all streams together
-	recvWindow       int64       // bytes the peer may send
+	recvWindow       int64       // bytes the peer may send on all streams together
 	pendingCredit    int64       // bytes consumed that no WINDOW_UPDATE has reported
 
 	streams          map[uint32]*Stream // open and half-closed; nil: none since Shrink
@@ -119,7 +119,7 @@ type Session struct {
 	unreleased       uint32             // streams that the peer opened and the engine has not released
 	localStreams     uint32             // number of open streams that we opened
 	nextStreamID     uint32             // identifier of the next stream that we open
-	lastPeerStreamID uint32             // the highest that the peer opened
+	lastPeerStreamID uint32             // the highest stream that the peer opened
 	recentResets     recentResets       // streams that were reset recently
 	skippedIDs       skippedRanges      // identifiers that the peer skipped recently
 
@@ -129,8 +129,7 @@ type Session struct {
 
 	floodBuckets floodBuckets
 	resetSlots   resetSlots
-	// charges counts the events that TakeCharges describes. Each stream that both sides ended
-	// refunds one.
+	// charges counts the events that TakeCharges describes.
 	charges         int
 	completedStream bool // both sides ended a stream
 
@@ -138,7 +137,8 @@ type Session struct {
 	// panicked.
 	openingStream *Stream
 	inBlock       bool // a header block was started and not ended: it is being appended, or was dropped
-	// addedBeforeBlock and resizedBeforeBlock are enc.added and enc.sizeChanged before that block.
+	// addedBeforeBlock and resizedBeforeBlock are the values of enc.added and enc.sizeChanged
+	// before the last block was started.
 	addedBeforeBlock   uint32
 	resizedBeforeBlock bool
 	scratch            []byte // storage for a sanitized field, or for a block that is split
@@ -166,7 +166,7 @@ func NewSession(cfg Config) *Session {
 	return s
 }
 
-// AppendPreface appends the first bytes of a side: the preface of a client, SETTINGS, and a
+// AppendPreface appends the first bytes that a side sends: the preface of a client, SETTINGS, and a
 // WINDOW_UPDATE if the connection's window is larger than the default (RFC 9113 3.4). The engine
 // calls it once, before all other methods that append.
 func (s *Session) AppendPreface(dst []byte) []byte {
@@ -213,8 +213,8 @@ func ParsePreface(b []byte) (int, error) {
 
 // AdoptUpgrade makes the HTTP/1.1 request that asked for HTTP/2 with Upgrade: h2c stream 1 (RFC
 // 7540 3.2; RFC 9113 dropped it). settings is the decoded HTTP2-Settings field, a SETTINGS payload.
-// The returned stream is half-closed (remote), because only the response is in HTTP/2. The error is
-// nil or a *ConnectionError. The engine of a server calls it before the first frame.
+// The returned stream is half-closed (remote), because the request arrived in HTTP/1.1. The error
+// is nil or a *ConnectionError. The engine of a server calls it before the first frame.
 func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	if err := s.applySettings(settings); err != nil {
 		return nil, err
@@ -227,11 +227,11 @@ func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	return st, nil
 }
 
-// TakeCharges returns the charges since it last returned them if there are at least threshold, and
-// otherwise 0. These cost one charge each: a RST_STREAM of the peer within 50 ms of the stream's
-// head or on a closed stream, a stream that Fail had to reset, a refused stream, and a CONTINUATION
-// frame. Fail and RST_STREAM charge nothing for open streams that the session opened. Each stream
-// that both sides ended refunds one. The engine adds up the charges of many connections.
+// TakeCharges returns and resets the charges if there are at least threshold, and otherwise returns
+// 0. These cost one charge each: a RST_STREAM of the peer within 50 ms of the stream's head or on a
+// closed stream, a stream that Fail had to reset, a refused stream, and a CONTINUATION frame. Fail
+// and RST_STREAM charge nothing for open streams that the session opened. Each stream that both
+// sides ended refunds one charge. The engine adds up the charges of many connections.
 func (s *Session) TakeCharges(threshold int) int {
 	n := s.charges
 	if n < threshold {
@@ -315,7 +315,6 @@ func (s *Session) newStream(id uint32) *Stream {
 	return st
 }
 
-// closeStream marks a stream as closed and removes it from s.streams.
 func (s *Session) closeStream(st *Stream) {
 	st.state = Closed
 	delete(s.streams, st.ID)

@@ -39,7 +39,7 @@ func (p *pair) deliverToServer() []Event {
 	if !p.prefaceRead {
 		n, err := ParsePreface(p.toServer)
 		if n == 0 || err != nil {
-			p.t.Fatalf("ParsePreface = %d, %v", n, err)
+			p.t.Fatalf("ParsePreface = %d, %v; want the complete preface", n, err)
 		}
 		p.toServer = p.toServer[n:]
 		p.prefaceRead = true
@@ -152,7 +152,7 @@ func TestExchange(t *testing.T) {
 	}
 	got := x.Request
 	if got.Method != "POST" || got.Scheme != "http" || got.Authority != "example.org" || got.Path != "/a?b=c" || got.ContentLength != -1 {
-		t.Fatalf("request %+v", got)
+		t.Fatalf("request %+v, want POST http://example.org/a?b=c without a length", got)
 	}
 	if text, want := fieldsText(&got.Header), "x-capital: 1\nauthorization: secret\n"; text != want {
 		t.Fatalf("fields %q, want %q", text, want)
@@ -161,7 +161,7 @@ func TestExchange(t *testing.T) {
 	p.toServer, _, _ = p.client.AppendData(p.toServer, cs, []byte("question"), true)
 	e := onlyEvent(t, p.deliverToServer(), DataArrived)
 	if string(e.Data) != "question" || !e.End || e.Stream != ss {
-		t.Fatalf("event %+v", e)
+		t.Fatalf("event %+v, want \"question\" with End on the request's stream", e)
 	}
 	p.toClient = p.server.ReportConsumed(p.toClient, ss, len(e.Data))
 
@@ -198,12 +198,13 @@ func TestExchange(t *testing.T) {
 	p.toServer = p.client.Release(p.toServer, cs, Cancel)
 	p.toClient = p.server.Release(p.toClient, ss, Cancel)
 	if len(p.toServer)+len(p.toClient) != 0 {
-		t.Fatalf("releasing closed streams sends %x, %x", p.toServer, p.toClient)
+		t.Fatalf("releasing closed streams sends %x, %x; want nothing", p.toServer, p.toClient)
 	}
 }
 
-// TestSmallestTableSizeIsSignaled verifies that each table size of one SETTINGS frame is applied:
-// the peer's decoder has evicted the entries above the smallest size (RFC 7541 4.2).
+// TestSmallestTableSizeIsSignaled verifies that the encoder applies each table size of one SETTINGS
+// frame, not only the last. The peer's decoder has evicted the entries above the smallest size (RFC
+// 7541 4.2).
 func TestSmallestTableSizeIsSignaled(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	for range 3 { // example.org is in the table
@@ -230,7 +231,7 @@ func TestSmallestTableSizeIsSignaled(t *testing.T) {
 func TestEvictedNamesAreNotRetained(t *testing.T) {
 	d := newDecoder()
 	large := appendText([]byte{0x40, 1, 'n'}, strings.Repeat("v", 2000))
-	small := []byte{0x7e, 1, 's'} // its name is that of the newest entry
+	small := []byte{0x7e, 1, 's'} // its name is an index to the newest entry
 	if err := d.decode(append(large, small...)); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func TestEvictedNamesAreNotRetained(t *testing.T) {
 		t.Fatalf("entries named %q and %q, want n", first.name, second.name)
 	}
 	if unsafe.StringData(first.name) == unsafe.StringData(second.name) {
-		t.Fatal("both names share storage")
+		t.Fatal("the names of both entries share storage")
 	}
 }
 
@@ -262,7 +263,7 @@ func TestSessionContinuesAfterShrink(t *testing.T) {
 		onlyEvent(t, p.deliverToClient(), HeadersArrived)
 		p.client.TakeResponse(client, &received, nil)
 		if got := received.Header.Get("x-shard"); received.Status != 200 || got != "7" {
-			t.Fatalf("response %d with x-shard %q", received.Status, got)
+			t.Fatalf("response %d with x-shard %q, want 200 with \"7\"", received.Status, got)
 		}
 		p.toClient = p.server.Release(p.toClient, server, NoError)
 		p.toServer = p.client.Release(p.toServer, client, NoError)

@@ -25,10 +25,10 @@ const settingLen = 6
 
 // Settings are the settings that one side has announced to the other.
 type Settings struct {
-	HeaderTableSize       uint32 // maximum size of its decoder's dynamic table, in bytes
+	HeaderTableSize       uint32 // maximum size of the announcing side's dynamic table for decoding, in bytes
 	MaxConcurrentStreams  uint32 // maximum number of streams that the other side may have open
 	InitialWindowSize     uint32 // receive window of each new stream, in bytes
-	MaxFrameSize          uint32 // maximum payload of a frame that it accepts, in bytes
+	MaxFrameSize          uint32 // maximum payload of a frame that the announcing side accepts, in bytes
 	MaxHeaderListSize     uint32 // maximum size of a header section, in bytes (RFC 9113 6.5.2)
 	EnablePush            bool
 	EnableConnectProtocol bool

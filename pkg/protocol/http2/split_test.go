@@ -18,7 +18,7 @@ type splitReceiver struct {
 	pending       []byte
 	log           []string
 	out           []byte
-	finished      bool // the connection has ended by an error
+	finished      bool // an error has ended the connection
 }
 
 func newSplitReceiver(role Role) *splitReceiver {
@@ -141,7 +141,7 @@ func TestResultsDoNotDependOnReadBoundaries(t *testing.T) {
 			sr := newSplitReceiver(role)
 			sr.receive(b[:i])
 			if i < len(b)-10 && sr.finished {
-				t.Fatalf("role %d, the first %d bytes: %q", role, i, sr.log)
+				t.Fatalf("role %d, the first %d bytes: results %q, want no connection error", role, i, sr.log)
 			}
 			sr.receive(b[i:])
 			if err := sr.compare(want); err != nil {
@@ -155,8 +155,8 @@ func TestResultsDoNotDependOnReadBoundaries(t *testing.T) {
 	}
 }
 
-// TestTruncations verifies that a frame whose payload and length are shortened is never processed
-// as if it had more bytes.
+// TestTruncations shortens the payload and the length of frames. It verifies that the session never
+// reads beyond the payload.
 func TestTruncations(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		rest := bytes.TrimPrefix(allFrameTypes(t, role), []byte(Preface))
@@ -167,7 +167,7 @@ func TestTruncations(t *testing.T) {
 		for len(rest) > 0 {
 			f, n, err := ParseFrame(rest, MaxFrameSize)
 			if err != nil || n == 0 {
-				t.Fatalf("ParseFrame = %d, %v", n, err)
+				t.Fatalf("ParseFrame = %d, %v; want a complete frame", n, err)
 			}
 			for size := range len(f.Payload) {
 				sr := newSplitReceiver(role)
@@ -175,10 +175,10 @@ func TestTruncations(t *testing.T) {
 				out := len(sr.out)
 				sr.receive(append(AppendFrameHeader(nil, size, f.Type, f.Flags, f.Stream), f.Payload[:size]...))
 				if len(sr.pending) > 0 && !sr.finished {
-					t.Fatalf("%v of %d bytes instead of %d: %d bytes are pending", f.Type, size, len(f.Payload), len(sr.pending))
+					t.Fatalf("%v of %d bytes instead of %d: %d bytes are pending, want 0", f.Type, size, len(f.Payload), len(sr.pending))
 				}
 				if fixedSize := f.Type == FramePing || f.Type == FrameWindowUpdate || f.Type == FrameRSTStream; fixedSize && (!sr.finished || len(sr.out) > out) {
-					t.Fatalf("%v of %d bytes instead of %d is accepted: %q", f.Type, size, len(f.Payload), sr.log)
+					t.Fatalf("%v of %d bytes instead of %d: results %q, want an error", f.Type, size, len(f.Payload), sr.log)
 				}
 			}
 			previous = append(previous, rest[:n]...)
@@ -227,8 +227,8 @@ func FuzzBytes(f *testing.F) {
 	})
 }
 
-// FuzzHeads verifies that every accepted request can be sent, and is the same when it is received
-// again.
+// FuzzHeads verifies that every request that a server accepts can be sent, and that the receiver
+// gets the same request.
 func FuzzHeads(f *testing.F) {
 	for _, text := range []string{
 		":method: GET\n:scheme: http\n:path: /\n:authority: a",
@@ -257,17 +257,17 @@ func FuzzHeads(f *testing.F) {
 		first.ExpectContinue = first.ExpectContinue && !end // there is no body to delay
 		client := NewSession(Config{Role: Client})
 		client.peerSettings.EnableConnectProtocol = true
-		b, _, err := client.AppendRequest(nil, first, RequestOptions{End: end, AcceptTrailers: trailers})
+		b, _, err := client.AppendRequest(nil, first, RequestOptions{End: end, AcceptsTrailers: trailers})
 		if err != nil {
-			t.Fatalf("%q was accepted, but cannot be sent: %v", text, err)
+			t.Fatalf("the accepted request %q: AppendRequest: %v, want no error", text, err)
 		}
 		frame, n, err := ParseFrame(b, MaxFrameSize)
 		if err != nil || n != len(b) {
-			t.Fatalf("ParseFrame = %d of %d, %v", n, len(b), err)
+			t.Fatalf("ParseFrame = %d, %v; want %d", n, err, len(b))
 		}
 		second, secondTrailers := readHead(t, frame.Payload, end)
 		if second == nil {
-			t.Fatalf("%q is sent as %x, which is rejected", text, b)
+			t.Fatalf("the accepted request %q is sent as %x, which a server rejects", text, b)
 		}
 		if got, want := requestText(second), requestText(first); got != want || trailers != secondTrailers {
 			t.Fatalf("%q is received again as\n%s, want\n%s", text, got, want)
@@ -294,7 +294,7 @@ func readHead(t *testing.T, block []byte, end bool) (req *protocol.Request, trai
 	if _, err := s.TakeRequest(&x.Request, nil); err != nil {
 		return nil, false
 	}
-	return &x.Request, s.WantsTrailers()
+	return &x.Request, s.AcceptsTrailers()
 }
 
 // checkRequest fails if r has a part that must not be written to HTTP/1.1.
@@ -302,14 +302,14 @@ func checkRequest(t *testing.T, r *protocol.Request) {
 	t.Helper()
 	tunnel := r.Method == "CONNECT"
 	if !isToken(r.Method) || !tunnel && r.Path != "*" && !isPath(r.Path) || strings.ContainsAny(r.Authority, "\r\n\x00 @") || r.Authority == "" {
-		t.Fatalf("request %s %q at %q", r.Method, r.Path, r.Authority)
+		t.Fatalf("request %s %q at %q, want parts that are valid in HTTP/1.1", r.Method, r.Path, r.Authority)
 	}
 	for name, value := range r.Header.All() {
 		if name == "te" && value == "trailers" {
 			continue
 		}
 		if !allInClass(name, nameByte) || name == "" || !isFieldValue(value) || !knownFieldKind(name).isForwarded() {
-			t.Fatalf("field %q: %q", name, value)
+			t.Fatalf("field %q: %q, want an end-to-end field that is valid in HTTP/1.1", name, value)
 		}
 	}
 }
@@ -327,6 +327,6 @@ func checkError(t *testing.T, err error, stream uint32) {
 	case errors.As(err, &c) && c.Code != NoError && int(c.Code) < len(codeNames) && c.Reason != "" && (c.Flood == NoFlood) == (c.Code != EnhanceYourCalm):
 	case errors.As(err, &st) && st.Code != NoError && int(st.Code) < len(codeNames) && st.Reason != "" && st.ID == stream && stream != 0:
 	default:
-		t.Fatalf("error %#v (%v) for a frame on stream %d", err, err, stream)
+		t.Fatalf("error %#v (%v) for a frame on stream %d, want a *ConnectionError, or a *StreamError of the stream", err, err, stream)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 var updateGolden = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// states lists every state of RFC 9113 5.1 that a stream can be in, and the steps of either role
-// that lead to it. The reserved states do not occur, because push is rejected.
+// states returns every state of RFC 9113 5.1 that a stream can have, and the steps of a client and
+// of a server that lead to the state. The reserved states do not occur, because push is rejected.
 func states() []struct{ name, client, server string } {
 	return []struct{ name, client, server string }{
 		{"idle", "", ""},
@@ -29,7 +29,7 @@ func states() []struct{ name, client, server string } {
 	}
 }
 
-// frames lists frames of every type, with the variants that have another meaning.
+// frames returns frames of every type, with the variants that have another meaning.
 func frames(role Role) []string {
 	head := "200"
 	if role == Server {
@@ -52,9 +52,8 @@ func frames(role Role) []string {
 	}
 }
 
-// TestStates verifies what every frame means in every state, for both roles, against
-// testdata/states_*.txt. -update writes these files; review changes against the RFC. A pair that is
-// missing there fails.
+// TestStates compares the result of every frame in every state, for both roles, with
+// testdata/states_*.txt. -update writes these files; review their changes against the RFC.
 func TestStates(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		name := [...]string{"client", "server"}[role]
@@ -93,7 +92,7 @@ func outcome(t *testing.T, role Role, state, setup, frame string) string {
 	for _, step := range steps {
 		for _, line := range r.runLine(step) {
 			if strings.HasPrefix(line, "!") {
-				t.Fatalf("%s: %s: %s", state, step, line)
+				t.Fatalf("%s: %s: %s, want no error", state, step, line)
 			}
 		}
 	}

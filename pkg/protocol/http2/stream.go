@@ -32,8 +32,7 @@ type Stream struct {
 	part  messagePart // of the peer's message
 	kind  exchangeKind
 	// inTunnel: the peer's DATA frames carry bytes of a tunnel, not a body.
-	inTunnel bool
-	// openedByUs: we opened it.
+	inTunnel   bool
 	openedByUs bool
 	// headSent: the head of our final response, or of our request, was sent.
 	headSent bool

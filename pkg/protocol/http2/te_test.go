@@ -7,7 +7,7 @@ import (
 )
 
 // TestRequestTEFollowsOptions verifies that a request has te: trailers once if
-// RequestOptions.AcceptTrailers was set, and not at all otherwise (RFC 9113 8.2.2).
+// RequestOptions.AcceptsTrailers was set, and not at all otherwise (RFC 9113 8.2.2).
 func TestRequestTEFollowsOptions(t *testing.T) {
 	for _, tt := range []struct {
 		trailers bool
@@ -16,7 +16,7 @@ func TestRequestTEFollowsOptions(t *testing.T) {
 		p := newPair(t, Config{Role: Client}, Config{Role: Server})
 		req := newGetRequest("/")
 		req.Header.Add("te", "trailers") // AppendRequest uses only its options
-		out, _, err := p.client.AppendRequest(nil, req, RequestOptions{End: true, AcceptTrailers: tt.trailers})
+		out, _, err := p.client.AppendRequest(nil, req, RequestOptions{End: true, AcceptsTrailers: tt.trailers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestRequestTEFollowsOptions(t *testing.T) {
 			}
 		}
 		if n != tt.want {
-			t.Errorf("AcceptTrailers %v: the host's request has te %d times, want %d", tt.trailers, n, tt.want)
+			t.Errorf("AcceptsTrailers %v: the host's request has te %d times, want %d", tt.trailers, n, tt.want)
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// requestWriter is a client session that sends requests, and a peer's decoder that reads them.
+// requestWriter is a client session that sends requests, and the peer's decoder, which decodes
+// them.
 type requestWriter struct {
 	t *testing.T
 	s *Session
@@ -55,8 +56,8 @@ func (w *requestWriter) write(opts RequestOptions, fields ...string) (string, er
 func TestHeaderCannotSendReservedFields(t *testing.T) {
 	w := newRequestWriter(t)
 	for range 3 {
-		if got, err := w.write(RequestOptions{AcceptTrailers: true}); err != nil || got != "expect: 100-continue\nte: trailers\n" {
-			t.Fatalf("read %q, %v", got, err)
+		if got, err := w.write(RequestOptions{AcceptsTrailers: true}); err != nil || got != "expect: 100-continue\nte: trailers\n" {
+			t.Fatalf("read %q, %v; want only expect and te", got, err)
 		}
 	}
 	for _, name := range []string{":path", "te", "expect", ":authority"} {
@@ -76,9 +77,9 @@ func TestHeaderCannotSendReservedFields(t *testing.T) {
 	}
 }
 
-// TestInvalidFieldKeepsTablesInSync sends requests whose last field is invalid, after others were
-// added to the compression table. It verifies that the peer decodes the next requests correctly,
-// and that they use the same stream.
+// TestInvalidFieldKeepsTablesInSync sends requests whose last field is invalid, after earlier
+// fields of the request were added to the compression table. It verifies that the peer decodes the
+// next requests correctly, and that they use the same stream identifier.
 func TestInvalidFieldKeepsTablesInSync(t *testing.T) {
 	w := newRequestWriter(t)
 	fields := []string{"x-a", "first", "x-b", "second"}
@@ -116,7 +117,7 @@ func TestInvalidFieldWithoutInsertKeepsTable(t *testing.T) {
 			t.Fatal("the table was emptied")
 		}
 		if got, err := w.write(RequestOptions{End: true}, "x-a", "first"); err != nil || got != "x-a: first\n" {
-			t.Fatalf("read %q, %v", got, err)
+			t.Fatalf("read %q, %v; want only x-a", got, err)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (e *exchange) takeHead(c *downstreamConn, end bool, b *batch) (err error) {
 	x.Meta.Protocol, x.Meta.Version = string(config.HTTP2), "HTTP/2.0"
 	x.Meta.Start = b.now
 	e.text, err = c.state.TakeRequest(&x.Request, e.text[:0])
-	e.acceptsTrailers = c.state.WantsTrailers()
+	e.acceptsTrailers = c.state.AcceptsTrailers()
 	e.grpcContentType = ""
 	if protocol.IsGRPC(&x.Request.Header) {
 		e.grpcContentType = x.Request.Header.Get(contentType)

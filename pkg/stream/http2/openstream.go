@@ -162,7 +162,7 @@ func (u *UpstreamConn) openStream(c *call, now time.Time) (err error) {
 	x := c.x
 	wantsTunnel := x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
 	opts := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
-	opts.AcceptTrailers = c.wantsTrailers()
+	opts.AcceptsTrailers = c.wantsTrailers()
 	dst, err := u.startHead()
 	if err != nil {
 		return openFault(err)
