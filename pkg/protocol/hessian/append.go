@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxChunk is the number of code units that Java writers put into one chunk.
+// maxChunk is the maximum number of UTF-16 code units in a chunk, as in Java writers.
 const maxChunk = 0x8000
 
 // AppendNull appends a null.

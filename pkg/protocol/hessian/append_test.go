@@ -14,14 +14,14 @@ func TestNumberRoundTrip(t *testing.T) {
 	for _, v := range values {
 		d := newDecoder(Final, AppendLong(nil, v))
 		if got, err := d.Long(); got != v || err != nil || d.Kind() != End {
-			t.Errorf("Long of %d = %d, %v", v, got, err)
+			t.Errorf("AppendLong(%d) reads as %d, %v; want the same number", v, got, err)
 		}
 		if v != int64(int32(v)) {
 			continue
 		}
 		d.Reset(AppendInt(nil, int32(v)))
 		if got, err := d.Int(); got != int32(v) || err != nil || d.Kind() != End {
-			t.Errorf("Int of %d = %d, %v", v, got, err)
+			t.Errorf("AppendInt(%d) reads as %d, %v; want the same number", v, got, err)
 		}
 	}
 }
@@ -42,10 +42,11 @@ func TestAppendKeepsPrefix(t *testing.T) {
 	}
 }
 
-// TestThrowable compares the output with bytes that hessian-lite 3.2.13 reads, on Java 17 with
-// java.lang opened, as exceptions of these classes with the message, no cause, an empty stack
-// trace, and getCode 4 for the second; addSuppressed and printStackTrace work on them.
-// dubbo-go-hessian2 1.12.5 reads the first as the error of that name, the second as a map.
+// TestThrowable compares the output with bytes that other implementations have read. hessian-lite
+// 3.2.13, on Java 17 with java.lang opened, reads exceptions of these classes with the message, no
+// cause and an empty stack trace; getCode returns 4 for the second, and addSuppressed and
+// printStackTrace work. dubbo-go-hessian2 1.12.5 reads the first as the error of that name, the
+// second as a map.
 func TestThrowable(t *testing.T) {
 	const trace = "\x70\x1c[java.lang.StackTraceElement"
 	for _, c := range []struct {
@@ -62,7 +63,7 @@ func TestThrowable(t *testing.T) {
 			t.Errorf("%+v is written as\n%q, want\n%q", c.v, got, c.want)
 		}
 		if values, err := walk(Final, []byte(got)); values != 1 || err != nil {
-			t.Errorf("%+v is written as %d values, %v", c.v, values, err)
+			t.Errorf("%+v is written as %d values, %v; want 1", c.v, values, err)
 		}
 	}
 }

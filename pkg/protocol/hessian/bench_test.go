@@ -66,7 +66,7 @@ func BenchmarkReadRequest(b *testing.B) {
 			for b.Loop() {
 				var d Decoder
 				if n, err := readRequest(&d, body); n != 7 || err != nil {
-					b.Fatal(n, err)
+					b.Fatalf("readRequest = %d, %v; want 7 attachments", n, err)
 				}
 			}
 		})
@@ -87,8 +87,8 @@ func BenchmarkSkip(b *testing.B) {
 		{"chinese-1MB", AppendString(nil, strings.Repeat("中", 1<<20/3))},
 		{"mixed-1MB", AppendString(nil, strings.Repeat("naïve café ", 1<<20/13))},
 		{"ints-100000", ints},
-		{"objects", objects(b)},
-		{"nested", nested(400)},
+		{"objects", objectChain(b)},
+		{"nested", nestedLists(400)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var d Decoder
@@ -106,20 +106,20 @@ func BenchmarkSkip(b *testing.B) {
 	}
 }
 
-// objects returns a chain of objects as Java writes it.
-func objects(tb testing.TB) []byte {
+// objectChain returns a golden chain of objects that Java has written.
+func objectChain(tb testing.TB) []byte {
 	tb.Helper()
 	for _, g := range goldens(tb) {
 		if g.file == hessianLite && g.name == "object Point chain" {
 			return g.bytes
 		}
 	}
-	tb.Fatal("no objects")
+	tb.Fatal("no golden value is a chain of objects")
 	return nil
 }
 
-// nested returns nested lists.
-func nested(depth int) []byte {
+// nestedLists returns depth nested lists.
+func nestedLists(depth int) []byte {
 	return append(bytes.Repeat([]byte{0x79}, depth), 'N')
 }
 

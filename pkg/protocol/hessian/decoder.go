@@ -7,7 +7,7 @@ import (
 
 // Decoder reads the values of one body in order. Call Reset first. It reads the Final dialect
 // within the default Limits unless the fields say otherwise. A Decoder can live on the stack. A
-// reused Decoder does not allocate in steady state. After an error only Reset may be called.
+// reused Decoder does not allocate in steady state. After an error, the caller may call only Reset.
 type Decoder struct {
 	// The caller sets Dialect and Limits before Reset.
 	Dialect Dialect
@@ -19,15 +19,15 @@ type Decoder struct {
 	limits    Limits // with defaults in place of zeros
 	oversized bool   // the body is larger than Limits.Size, and b contains only the first bytes
 
-	values     int   // number of values so far
-	containers int   // number of lists, maps and objects so far: the reference number of the next one
-	types      int   // number of type names so far
-	classes    stack // number of fields of each class defined so far
-	refers     bool  // the current entry contains a reference: see Entry.Refers
+	values       int   // number of values so far
+	containers   int   // number of lists, maps and objects so far: the reference number of the next one
+	types        int   // number of type names so far
+	classes      stack // number of fields of each class defined so far
+	sawReference bool  // the current entry contains a reference: see Entry.HasReference
 
 	levels stack // remaining values of the enclosing containers: see Skip
 	want   int   // the container that Skip searches for, counted from 1; 0: none
-	found  int   // its offset; -1: not found yet
+	found  int   // offset of that container; -1: not found yet
 
 	entries entries
 	text    []byte // storage of texts that cannot borrow b
@@ -85,7 +85,7 @@ func (d *Decoder) next() Kind {
 
 // Bool consumes a bool.
 func (d *Decoder) Bool() (bool, error) {
-	t, v, err := d.scalar(ruleWantBool)
+	t, v, err := d.readScalar(ruleWantBool)
 	if err != nil {
 		return false, err
 	}
@@ -108,7 +108,7 @@ func (d *Decoder) Int() (int32, error) {
 
 // Long consumes a long or an int.
 func (d *Decoder) Long() (int64, error) {
-	t, v, err := d.scalar(ruleWantNumber)
+	t, v, err := d.readScalar(ruleWantNumber)
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +121,7 @@ func (d *Decoder) Long() (int64, error) {
 // Double consumes a double. In the Final dialect, a five-byte double is in thousandths, as in the
 // peers of Dubbo (in the specification it is a float). In Draft it is a float.
 func (d *Decoder) Double() (float64, error) {
-	t, v, err := d.scalar(ruleWantDouble)
+	t, v, err := d.readScalar(ruleWantDouble)
 	if err != nil {
 		return 0, err
 	}
@@ -131,9 +131,9 @@ func (d *Decoder) Double() (float64, error) {
 	return d.double(t, v), nil
 }
 
-// scalar consumes a value that consists of a tag and a few bytes. v includes the tag. Any other
+// readScalar consumes a value that consists of a tag and a few bytes. v includes the tag. Any other
 // value is an error with the given rule.
-func (d *Decoder) scalar(rule string) (t *tag, v []byte, err error) {
+func (d *Decoder) readScalar(rule string) (t *tag, v []byte, err error) {
 	if d.pos >= len(d.b) {
 		return nil, nil, d.truncatedError()
 	}
@@ -183,7 +183,7 @@ func (d *Decoder) double(t *tag, v []byte) float64 {
 		if d.Dialect == Draft {
 			return float64(math.Float32frombits(bits))
 		}
-		return 0.001 * float64(int32(bits)) // no division: this rounds like the writers
+		return 0.001 * float64(int32(bits)) // multiplication rounds like the writers, division does not
 	default:
 		return math.Float64frombits(binary.BigEndian.Uint64(v[1:]))
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // TestKindOfEveryFirstByte compares Kind with the bytecode map of the specification (Hessian 2.0
-// serialization 6), and with the draft as the SOFA library reads it.
+// serialization 6), and with the Draft dialect as the SOFA library reads it.
 func TestKindOfEveryFirstByte(t *testing.T) {
 	type span struct {
 		first, last int
@@ -68,11 +68,11 @@ func TestNumbers(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		body string
-		int  any // int32, or the rule that Int violates
-		long any
+		int  any // an int32, or the Rule of the error that Int returns
+		long any // an int64, or the Rule of the error that Long returns
 	}{
 		{"int", "\x90", int32(0), int64(0)},
-		{"int in 5 bytes that would fit one", "I\x00\x00\x00\x01", int32(1), int64(1)},
+		{"5-byte int that fits in one byte", "I\x00\x00\x00\x01", int32(1), int64(1)},
 		{"long that fits an int", "\xe1", int32(1), int64(1)},
 		{"long of 5 bytes", "\x59\x80\x00\x00\x00", int32(math.MinInt32), int64(math.MinInt32)},
 		{"long beyond an int", "L\x00\x00\x00\x00\x80\x00\x00\x00", ruleWantRange, int64(1 << 31)},

@@ -4,10 +4,10 @@ package hessian
 //
 // To write a changed map, copy the unchanged entries, body[e.Start:e.End], with one exception.
 // Lists, maps, objects, class definitions and types have reference numbers in the order of the
-// body. If an entry with such numbers (Defines) is omitted or gets another value, the numbers after
-// it change, and a later entry with a reference (Refers) would refer to another value. So no entry
-// with Refers may follow a removed or changed entry with Defines. Strings and scalars have no
-// numbers: you can always change or add them.
+// body. If an entry with such numbers (DefinesNumbers) is omitted or gets another value, the
+// numbers after it change, and a later entry with a reference (HasReference) would refer to another
+// value. So no entry with HasReference may follow a removed or changed entry with DefinesNumbers.
+// Strings and scalars have no numbers: you can always change or add them.
 type Entry struct {
 	Key   []byte // the text of a key that is a string, otherwise nil: see Decoder.Text
 	Value []byte // the text of the value, as Decoder.Text returns it; nil if it has none
@@ -15,9 +15,9 @@ type Entry struct {
 	// Start and End are the offsets of the entry in the body. ValueStart is the offset of its
 	// value.
 	Start, ValueStart, End int
-	// Defines: the entry contains a value or a name with a reference number. Refers: it contains a
-	// reference.
-	Defines, Refers bool
+	// DefinesNumbers: the entry contains a value or a name with a reference number. HasReference:
+	// the entry contains a reference.
+	DefinesNumbers, HasReference bool
 }
 
 // entries is the position of a Decoder in a map.
@@ -56,21 +56,21 @@ func (d *Decoder) Map() (head []byte, err error) {
 		return nil, d.limitError(limitValues, d.limits.Values)
 	}
 	start := d.pos
-	if _, err := d.open(&d.tags[d.b[start]]); err != nil {
+	if _, err := d.openContainer(&d.tags[d.b[start]]); err != nil {
 		return nil, err
 	}
 	d.entries.inMap = true
 	return d.b[start:d.pos:d.pos], nil
 }
 
-// followReference consumes a reference and goes to the map that it refers to.
+// followReference consumes a reference and moves d back to the map that it refers to.
 func (d *Decoder) followReference() error {
 	start := d.pos
 	number, err := d.readReference()
 	if err != nil {
 		return err
 	}
-	walker := *d // shares storage with d, to which it writes the same values again
+	walker := *d // shares storage with d, and writes the values that the storage already has
 	walker.Reset(d.b[:start])
 	walker.want = number + 1
 	for walker.found < 0 && number < d.containers && err == nil {
@@ -94,7 +94,7 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	if d.pos >= len(d.b) {
 		return false, d.truncatedError()
 	}
-	if d.shortEntry(e) {
+	if d.readShortEntry(e) {
 		return true, nil
 	}
 	if d.tags[d.b[d.pos]].form == formEnd {
@@ -103,10 +103,10 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 		return false, nil
 	}
 	containers, types, classes := d.containers, d.types, d.classes.n
-	d.refers = false
+	d.sawReference = false
 	*e = Entry{Start: d.pos}
 	if d.next() == String {
-		e.Key, err = d.stringText()
+		e.Key, err = d.readString()
 	} else {
 		err = d.Skip()
 	}
@@ -124,23 +124,23 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 		return false, err
 	}
 	e.End = d.pos
-	e.Refers = d.refers
-	// Values before the original map keep their numbers anyway.
-	e.Defines = d.entries.resume == 0 && (containers != d.containers || types != d.types || classes != d.classes.n)
+	e.HasReference = d.sawReference
+	// If the map is a reference, the original map stays in the body, and its numbers do not change.
+	e.DefinesNumbers = d.entries.resume == 0 && (containers != d.containers || types != d.types || classes != d.classes.n)
 	return true, nil
 }
 
-// shortEntry does the work of Entry for the most common case, two short ASCII strings. For other
-// entries it consumes nothing and returns false.
-func (d *Decoder) shortEntry(e *Entry) bool {
+// readShortEntry is Entry for the most common case, two short ASCII strings. For other entries it
+// consumes nothing and returns false.
+func (d *Decoder) readShortEntry(e *Entry) bool {
 	start := d.pos
 	key, middle := d.shortAt(start)
 	if key == nil {
 		return false
 	}
 	value, end := d.shortAt(middle)
-	// If the key is not ASCII, the value has another offset, but then isASCII returns false as
-	// well.
+	// If the key is not ASCII, value is not the value of the entry, but then isASCII returns false
+	// too.
 	if value == nil || !isASCII(d.b[start:end]) || d.values+2 > d.limits.Values {
 		return false
 	}
@@ -148,7 +148,7 @@ func (d *Decoder) shortEntry(e *Entry) bool {
 	d.values += 2
 	e.Key, e.Value, e.Kind = key, value, String
 	e.Start, e.ValueStart, e.End = start, middle, end
-	e.Refers, e.Defines = false, false
+	e.HasReference, e.DefinesNumbers = false, false
 	return true
 }
 

@@ -27,10 +27,10 @@ func TestEntries(t *testing.T) {
 			t.Errorf("%s: %q, %s\nwant %q, %s", c.name, head, got, c.head, c.want)
 		}
 		if more, err := d.Entry(new(Entry)); more || err != nil {
-			t.Errorf("%s: Entry after the map = %v, %v", c.name, more, err)
+			t.Errorf("%s: Entry after the map = %v, %v; want false, nil", c.name, more, err)
 		}
 		if end, err := d.Text(); string(end) != "end" || err != nil {
-			t.Errorf("%s: the value after the map is %q, %v", c.name, end, err)
+			t.Errorf("%s: the value after the map is %q, %v; want \"end\"", c.name, end, err)
 		}
 	}
 }
@@ -52,8 +52,8 @@ func TestDraftEntries(t *testing.T) {
 	}
 }
 
-// TestMapByReference verifies that a reference is read as its map. Clients send one if they pass
-// the same map as an argument and as attachments.
+// TestMapByReference verifies that Map reads a reference as the map to which it refers. Clients
+// send a reference if they pass the same map as an argument and as attachments.
 func TestMapByReference(t *testing.T) {
 	for _, c := range []struct {
 		name, before, ref, head, want string
@@ -82,7 +82,7 @@ func TestMapByReference(t *testing.T) {
 			t.Errorf("%s: numbers are %d, %d, %d, want %d, %d, %d", c.name, d.containers, d.classes.n, d.types, containers, classes, types)
 		}
 		if text, err := d.Text(); string(text) != "end" || err != nil {
-			t.Errorf("%s: the value after the reference is %q, %v", c.name, text, err)
+			t.Errorf("%s: the value after the reference is %q, %v; want \"end\"", c.name, text, err)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// samples returns seed bodies: captures, output of other implementations, and bodies of this
+// samples returns the seed bodies: captures, output of other implementations, and bodies of this
 // package's tests.
 func samples(tb testing.TB) []capture {
 	tb.Helper()
@@ -54,14 +54,14 @@ func FuzzDecoder(f *testing.F) {
 			kind := skipper.Kind()
 			err := skipper.Skip()
 			if skipper.Offset() > len(b) || skipper.values > len(b) || err == nil && skipper.Offset() <= start {
-				t.Fatalf("%d values, from byte %d to %d of %d", skipper.values, start, skipper.Offset(), len(b))
+				t.Fatalf("Skip read %d values from byte %d to %d of %d; want progress within the body", skipper.values, start, skipper.Offset(), len(b))
 			}
 			checkPrefix(t, &prefix, &skipper, err)
 			readErr := readValue(t, &reader, b)
 			if err != nil {
 				parseErr, ok := err.(*Error)
 				if !ok || parseErr.Offset > len(b) || parseErr.Rule == "" {
-					t.Fatalf("at byte %d: %v", start, err)
+					t.Fatalf("at byte %d: %v, want an *Error with a Rule and an Offset within the body", start, err)
 				}
 				if readErr == nil {
 					t.Fatalf("a %v at byte %d was read, but Skip failed: %v", kind, start, err)
@@ -93,7 +93,7 @@ func checkPrefix(t *testing.T, prefix, full *Decoder, err error) {
 	prefixErr := prefix.Skip()
 	if prefixErr == nil {
 		if err != nil || state(prefix) != state(full) {
-			t.Fatalf("the state after a value of the first %d bytes is %v; of the full body %v, %v", len(prefix.b), state(prefix), state(full), err)
+			t.Fatalf("the state after a value of the first %d bytes is %v, want that of the full body, %v; error %v", len(prefix.b), state(prefix), state(full), err)
 		}
 		return
 	}
@@ -134,11 +134,11 @@ func readValue(t *testing.T, d *Decoder, b []byte) error {
 func checkText(t *testing.T, text []byte, err error) {
 	t.Helper()
 	if !utf8.Valid(text) || err == nil && text == nil {
-		t.Fatalf("text %q, %v", text, err)
+		t.Fatalf("text %q, %v; want UTF-8 that is not nil", text, err)
 	}
 	d := newDecoder(Final, AppendString(nil, string(text)))
 	if got, err := d.Text(); err != nil || !bytes.Equal(got, text) {
-		t.Fatalf("%q written again reads as %q, %v", text, got, err)
+		t.Fatalf("%q written again reads as %q, %v; want the same text", text, got, err)
 	}
 }
 
@@ -168,7 +168,7 @@ func rewriteMap(t *testing.T, d *Decoder, b []byte) error {
 			break
 		}
 		if e.Start >= e.ValueStart || e.ValueStart >= e.End || e.End > len(b) {
-			t.Fatalf("an entry from byte %d by %d to %d of %d", e.Start, e.ValueStart, e.End, len(b))
+			t.Fatalf("Start %d, ValueStart %d, End %d of a body of %d bytes; want ascending offsets", e.Start, e.ValueStart, e.End, len(b))
 		}
 		rewritten = append(rewritten, b[e.Start:e.End]...)
 		entries = append(entries, e)
@@ -187,18 +187,18 @@ func rewriteMap(t *testing.T, d *Decoder, b []byte) error {
 		if !more || err != nil {
 			t.Fatalf("entry %d of the rewritten map: %v", i, err)
 		}
-		if !bytes.Equal(e.Key, want.Key) || !bytes.Equal(e.Value, want.Value) || e.Kind != want.Kind || e.Refers != want.Refers || want.Defines && !e.Defines {
+		if !bytes.Equal(e.Key, want.Key) || !bytes.Equal(e.Value, want.Value) || e.Kind != want.Kind || e.HasReference != want.HasReference || want.DefinesNumbers && !e.DefinesNumbers {
 			t.Fatalf("entry %d is %+v, and after the rewrite %+v", i, want, e)
 		}
 	}
 	if more, err := reparsed.Entry(&e); more || err != nil || reparsed.pos != len(rewritten) {
-		t.Fatalf("the rewritten map goes on: %v, %v, byte %d of %d", more, err, reparsed.pos, len(rewritten))
+		t.Fatalf("after the last entry of the rewritten map: more = %v, %v, byte %d of %d; want the end", more, err, reparsed.pos, len(rewritten))
 	}
 	return nil
 }
 
-// FuzzAppendString verifies that any string reads as it was written, in one piece and in chunks,
-// with invalid UTF-8 as U+FFFD.
+// FuzzAppendString verifies that any string, in one piece or in chunks, is read as it was written,
+// with U+FFFD in place of invalid UTF-8.
 func FuzzAppendString(f *testing.F) {
 	for _, s := range []string{"", "abc", "é中😀", "\xff\xc0a", strings.Repeat("x", 31) + "😀"} {
 		f.Add(s, uint16(1))
@@ -211,7 +211,7 @@ func FuzzAppendString(f *testing.F) {
 		d := newDecoder(Final, AppendString(nil, s))
 		got, err := d.Text()
 		if want := string([]rune(s)); err != nil || string(got) != want || d.Kind() != End {
-			t.Fatalf("%.40q… of %d bytes reads as %.40q…, %v, then %v", s, len(s), got, err, d.Kind())
+			t.Fatalf("%.40q… of %d bytes reads as %.40q…, %v, then %v; want the same text, then the end", s, len(s), got, err, d.Kind())
 		}
 	})
 }

@@ -24,7 +24,7 @@ type golden struct {
 	sum       string
 }
 
-// hessianLite is the library of Dubbo.
+// hessianLite is the file with the output of hessian-lite, the library of Dubbo.
 const hessianLite = "hessian-lite-3.2.13.tsv"
 
 // goldens returns the output of independent implementations.
@@ -123,7 +123,7 @@ func (g *golden) integer(tb testing.TB) int64 {
 func TestAppendMatchesJava(t *testing.T) {
 	for _, g := range goldens(t) {
 		if g.file != hessianLite {
-			continue // other writers use other chunk sizes
+			continue // other writers use different chunk sizes
 		}
 		var b []byte
 		switch g.kind {
@@ -141,7 +141,7 @@ func TestAppendMatchesJava(t *testing.T) {
 			continue
 		}
 		if len(b) != g.size || sumOf(b) != g.sum {
-			t.Errorf("%s is written as %d bytes, % x…; Java's are %d, % x…", g.name, len(b), b[:min(len(b), 20)], g.size, g.bytes[:min(len(g.bytes), 20)])
+			t.Errorf("%s is written as %d bytes, % x…; want the %d bytes of Java, % x…", g.name, len(b), b[:min(len(b), 20)], g.size, g.bytes[:min(len(g.bytes), 20)])
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestReadGoldenScalars(t *testing.T) {
 	for _, g := range goldens(t) {
 		b := g.bytes
 		if g.kind == "string" && b == nil {
-			b = AppendString(nil, g.text(t)) // the same bytes: TestAppendMatchesJava
+			b = AppendString(nil, g.text(t)) // the same bytes, as TestAppendMatchesJava verifies
 		}
 		d := newDecoder(g.dialect, b)
 		var got, want any
@@ -223,7 +223,7 @@ func TestTruncatedAnywhere(t *testing.T) {
 			}
 			parseErr, ok := err.(*Error)
 			if !ok || parseErr.Rule != ruleTruncated && parseErr.Rule != ruleCount || parseErr.Offset > n {
-				t.Fatalf("%s: %s truncated at byte %d of %d: %v", g.file, g.name, n, len(g.bytes), err)
+				t.Fatalf("%s: %s truncated at byte %d of %d: %v, want the error of a truncated body", g.file, g.name, n, len(g.bytes), err)
 			}
 		}
 	}
@@ -305,7 +305,7 @@ func TestWalkCaptures(t *testing.T) {
 		for size := range c.body {
 			_, err := walk(c.dialect, c.body[:size])
 			if parseErr, ok := err.(*Error); err != nil && (!ok || parseErr.Rule != ruleTruncated && parseErr.Rule != ruleCount) {
-				t.Fatalf("%s truncated at byte %d: %v", c.name, size, err)
+				t.Fatalf("%s truncated at byte %d: %v, want nil or the error of a truncated body", c.name, size, err)
 			}
 		}
 	}
@@ -357,10 +357,10 @@ func readMap(tb testing.TB, d *Decoder) (head []byte, entries string) {
 		if e.Value == nil {
 			value = e.Kind.String() + "?"
 		}
-		if e.Defines {
+		if e.DefinesNumbers {
 			value += "+"
 		}
-		if e.Refers {
+		if e.HasReference {
 			value += "^"
 		}
 		fmt.Fprintf(&b, "%s=%s ", key, value)

@@ -24,7 +24,7 @@
 // unchanged entries byte for byte, the new entries with AppendString, and AppendMapEnd. Reference
 // numbers count from the start of the body. So all values before the map stay valid (strings may
 // change, because they have no numbers), and so do entries that refer to them. Only an entry with
-// Refers must not follow a removed entry with Defines: see Entry.
+// HasReference must not follow a removed entry with DefinesNumbers: see Entry.
 //
 // Bodies are untrusted. The time to read a body is proportional to its actual size, not to declared
 // sizes. A Decoder allocates only 4 bytes for each open container and class definition, both of
@@ -87,8 +87,8 @@ type Limits struct {
 	Depth   int // maximum nesting of containers; default 512
 	Classes int // class definitions in a body; default 1024
 	Fields  int // fields of a class definition; default 4096
-	Values  int // values in a body, including nested ones; default: limited only by its size
-	Length  int // UTF-16 code units of a string, or bytes of a binary; default: limited only by its size
+	Values  int // values in a body, including nested ones; default: limited only by the size of the body
+	Length  int // UTF-16 code units of a string, or bytes of a binary; default: limited only by the size of the body
 	Size    int // bytes of a body; default and maximum 2^31-1
 }
 

@@ -21,7 +21,7 @@ func TestLimits(t *testing.T) {
 	}{
 		{"depth", Limits{Depth: 3}, "\x79\x79\x79N", "\x79\x79\x79\x79N", 3, limitDepth},
 		{"depth of maps", Limits{Depth: 2}, "H\x01aHZZ", "H\x01aH\x01bHZZZ", 6, limitDepth},
-		{"depth by default", Limits{}, string(nested(512)), string(nested(513)), 512, limitDepth},
+		{"depth by default", Limits{}, string(nestedLists(512)), string(nestedLists(513)), 512, limitDepth},
 		{"classes", Limits{Classes: 2}, class(0) + class(0) + "N", class(0) + class(0) + class(0) + "N", 8, limitClasses},
 		{"classes by default", Limits{}, strings.Repeat(class(0), 1024) + "N", strings.Repeat(class(0), 1025) + "N", 4096, limitClasses},
 		{"fields", Limits{Fields: 2}, class(2) + "N", class(3) + "N", 4, limitFields},
@@ -79,7 +79,7 @@ func TestLimitsApplyToReads(t *testing.T) {
 	}
 }
 
-// TestHostileBodies verifies that declared sizes cost neither time nor memory.
+// TestHostileBodies verifies that a large declared size costs neither time nor memory.
 func TestHostileBodies(t *testing.T) {
 	const maxInt = "I\x7f\xff\xff\xff"
 	for _, c := range []struct {
@@ -123,7 +123,7 @@ func TestHostileBodies(t *testing.T) {
 			}
 		})
 		if allocs > 1 {
-			t.Errorf("%s: %v allocations in addition to the error", c.name, allocs-1)
+			t.Errorf("%s: %v allocations in addition to the error, want 0", c.name, allocs-1)
 		}
 	}
 }
@@ -166,14 +166,13 @@ func TestMalformedDraft(t *testing.T) {
 func TestDepthWithoutLimit(t *testing.T) {
 	const depth = 1_000_000
 	d := Decoder{Limits: Limits{Depth: math.MaxInt}}
-	d.Reset(nested(depth))
+	d.Reset(nestedLists(depth))
 	if err := d.Skip(); err != nil || d.Kind() != End || d.containers != depth {
-		t.Errorf("%d containers, %v, then %v", d.containers, err, d.Kind())
+		t.Errorf("%d containers, %v, then %v; want %d containers, then the end", d.containers, err, d.Kind(), depth)
 	}
 }
 
-// TestReferencesAreNotFollowed verifies that a walk does not follow references, wherever they
-// point.
+// TestReferencesAreNotFollowed verifies that Skip does not follow references, wherever they point.
 func TestReferencesAreNotFollowed(t *testing.T) {
 	for _, body := range []string{
 		"\x79Q\x90",            // to the enclosing list

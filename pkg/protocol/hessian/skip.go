@@ -2,8 +2,8 @@ package hessian
 
 import "encoding/binary"
 
-// Expected next element of an open container. Other containers store the number of remaining
-// values. Keys and values of a map alternate.
+// What an open container expects next, if its end is marked by a byte. A container that declares
+// its length has the number of remaining values instead, which is not negative.
 const (
 	valueOrEnd int32 = -1 - iota
 	keyOrEnd
@@ -12,7 +12,7 @@ const (
 
 // Skip consumes a value of any kind, including nested values and the class definitions before it.
 //
-// Skip tracks the nesting of containers in d.levels, and not by recursion: each number says what
+// Skip tracks the nesting of containers in d.levels instead of by recursion. Each number is what
 // one of the open containers expects next.
 func (d *Decoder) Skip() error {
 	d.levels.n = 0
@@ -63,7 +63,7 @@ func (d *Decoder) Skip() error {
 			return d.limitError(limitDepth, d.limits.Depth)
 		}
 		start := d.pos
-		next, err := d.open(t)
+		next, err := d.openContainer(t)
 		if err != nil {
 			return err
 		}
@@ -95,10 +95,9 @@ func (d *Decoder) skipLeaf(t *tag) error {
 	}
 }
 
-// readReference consumes a reference and returns its number (Hessian 2.0
-// serialization 4.11).
+// readReference consumes a reference and returns its number (Hessian 2.0 serialization 4.11).
 func (d *Decoder) readReference() (int, error) {
-	d.refers = true
+	d.sawReference = true
 	rest := d.b[d.pos:]
 	t := &d.tags[rest[0]]
 	if t.form == formRef {
@@ -120,15 +119,16 @@ func (d *Decoder) readReference() (int, error) {
 func (d *Decoder) skipChunks(kind Kind) error {
 	for length := 0; ; {
 		c, err := d.readChunk(kind, length)
-		if err != nil || c.last {
+		if err != nil || c.isLast {
 			return err
 		}
 		length = c.length
 	}
 }
 
-// open consumes the head of a list, map or object, and returns what the container expects next.
-func (d *Decoder) open(t *tag) (int32, error) {
+// openContainer consumes the head of a list, map or object, and returns what the container expects
+// next.
+func (d *Decoder) openContainer(t *tag) (int32, error) {
 	d.containers++
 	number := int(d.b[d.pos] - t.base)
 	d.pos++
@@ -138,7 +138,7 @@ func (d *Decoder) open(t *tag) (int32, error) {
 			return 0, err
 		}
 	case formDraftFixed:
-		d.refers = true
+		d.sawReference = true
 		if _, err := d.readCount(); err != nil {
 			return 0, err
 		}
@@ -164,7 +164,7 @@ func (d *Decoder) open(t *tag) (int32, error) {
 		}
 	}
 	if t.kind == Object {
-		d.refers = true
+		d.sawReference = true
 		if number >= d.classes.n {
 			return 0, d.ruleError(ruleClass)
 		}
@@ -225,7 +225,7 @@ func (d *Decoder) skipType() error {
 		d.types++
 		return d.skipChunks(String)
 	case Int, End:
-		d.refers = true
+		d.sawReference = true
 		_, err := d.readCount()
 		return err
 	default:
@@ -268,7 +268,7 @@ func (d *Decoder) skipDraftType() error {
 		return d.skipUnits(3, int(binary.BigEndian.Uint16(rest[1:])))
 	case draftTypeNumber, draftTypeOld:
 		d.pos++
-		d.refers = true
+		d.sawReference = true
 		_, err := d.readCount()
 		return err
 	default:
@@ -276,8 +276,8 @@ func (d *Decoder) skipDraftType() error {
 	}
 }
 
-// skipDraftLength consumes the optional length of a list in the Draft dialect. It is only a hint:
-// the list continues until its end.
+// skipDraftLength consumes the optional length of a list in the Draft dialect. The length is only a
+// hint: the list continues until its end byte.
 func (d *Decoder) skipDraftLength() error {
 	if d.pos >= len(d.b) {
 		return nil

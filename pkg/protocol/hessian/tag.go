@@ -1,6 +1,6 @@
 package hessian
 
-// form is the form of the bytes after the first byte of a value, its tag.
+// form is the form of a value's bytes after the first byte, which is called the tag.
 type form uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 	formEnd
 )
 
-// tag is the meaning of a first byte.
+// tag is the meaning of the first byte of a value.
 type tag struct {
 	kind Kind
 	form form

@@ -11,24 +11,23 @@ import (
 )
 
 // Text consumes a value that is a string or can be represented as text. Null is nil; a bool, an int
-// or a long is formatted like %v, and a double by strconv.FormatFloat with 'g' and -1. (Java
-// readers also accept scalars where they expect a string.)
+// or a long is formatted like %v, and a double by strconv.FormatFloat with 'g' and -1. Java
+// readers, too, accept scalars where they expect a string.
 //
 // The text of a string is valid UTF-8 and never nil. It is encoded in UTF-16, with one to three
 // bytes for each code unit (Hessian 2.0 serialization 4.12); a character beyond U+FFFF is two
 // surrogates of three bytes each. Text combines surrogate pairs, even across two chunks, and
-// replaces an unpaired surrogate with U+FFFD. It accepts overlong code units, like the common
-// readers, so that filters compare the text that the receiver gets. Like those readers, it rejects
-// four-byte sequences.
+// replaces an unpaired surrogate with U+FFFD. Like the common readers, it accepts overlong code
+// units and rejects four-byte sequences, so that filters compare the text that the receiver gets.
 //
 // The text borrows the body if its bytes are contiguous there, and otherwise storage of d. It is
 // valid until Reset.
 func (d *Decoder) Text() ([]byte, error) {
 	if d.next() == String {
-		return d.stringText()
+		return d.readString()
 	}
 	start := d.pos
-	t, v, err := d.scalar(ruleWantText)
+	t, v, err := d.readScalar(ruleWantText)
 	if err != nil {
 		return nil, err
 	}
@@ -49,26 +48,26 @@ func (d *Decoder) Text() ([]byte, error) {
 	return d.text[from:len(d.text):len(d.text)], nil
 }
 
-// stringText does the work of Text for a string.
-func (d *Decoder) stringText() ([]byte, error) {
+// readString is Text for a string.
+func (d *Decoder) readString() ([]byte, error) {
 	if d.values++; d.values > d.limits.Values {
 		return nil, d.limitError(limitValues, d.limits.Values)
 	}
-	if text := d.shortString(); text != nil {
+	if text := d.readShortString(); text != nil {
 		return text, nil
 	}
 	c, err := d.readChunk(String, 0)
 	if err != nil {
 		return nil, err
 	}
-	if c.last && c.isUTF8() {
+	if c.isLast && c.isUTF8() {
 		return c.data[:len(c.data):len(c.data)], nil
 	}
 	textStart := len(d.text)
 	var high rune
 	for {
 		d.text, high = c.appendText(d.text, high)
-		if c.last {
+		if c.isLast {
 			break
 		}
 		if c, err = d.readChunk(String, c.length); err != nil {
@@ -84,9 +83,9 @@ func (d *Decoder) stringText() ([]byte, error) {
 	return d.text[textStart:len(d.text):len(d.text)], nil
 }
 
-// shortString consumes a string of the most common form, ASCII with its length in the tag, and
-// returns its text; nil for other values.
-func (d *Decoder) shortString() []byte {
+// readShortString consumes a string of the most common form, ASCII with its length in the tag, and
+// returns its text. For other values it consumes nothing and returns nil.
+func (d *Decoder) readShortString() []byte {
 	text, end := d.shortAt(d.pos)
 	if text == nil || !isASCII(text) {
 		return nil
@@ -95,8 +94,9 @@ func (d *Decoder) shortString() []byte {
 	return text
 }
 
-// shortAt returns the text of the short string at offset, and the offset after it. The text is nil
-// for other values. The caller checks that the text is ASCII.
+// shortAt returns the text of the string at offset, if its length is in the tag, and the offset
+// after it. Otherwise the text is nil. The result is valid only if the text is ASCII, which the
+// caller checks.
 func (d *Decoder) shortAt(offset int) (text []byte, end int) {
 	if offset >= len(d.b) || d.b[offset] > 0x1f {
 		return nil, 0
@@ -111,10 +111,10 @@ func (d *Decoder) shortAt(offset int) (text []byte, end int) {
 
 // chunk is a piece of a string or binary.
 type chunk struct {
-	data   []byte // borrows the body
-	length int    // in code units or bytes, including previous chunks
-	ascii  bool   // every code unit of a string is one byte
-	last   bool
+	data     []byte // borrows the body
+	length   int    // in code units or bytes, including previous chunks
+	allASCII bool   // every code unit of a string is one byte
+	isLast   bool
 }
 
 // readChunk consumes a chunk of a string or binary. previousLength is the length of the previous
@@ -144,11 +144,11 @@ func (d *Decoder) readChunk(kind Kind, previousLength int) (chunk, error) {
 	if len(rest)-head < length {
 		return chunk{}, d.truncatedError() // a code unit has at least one byte
 	}
-	c := chunk{length: previousLength + length, last: t.form != formLengthChunk}
+	c := chunk{length: previousLength + length, isLast: t.form != formLengthChunk}
 	size := length
 	if kind == String {
 		var rule string
-		size, c.ascii, rule = textSize(rest[head:], length)
+		size, c.allASCII, rule = textSize(rest[head:], length)
 		if rule == ruleTruncated {
 			return chunk{}, d.truncatedError()
 		}
@@ -163,10 +163,10 @@ func (d *Decoder) readChunk(kind Kind, previousLength int) (chunk, error) {
 }
 
 // isUTF8 reports whether the bytes of the chunk are its text in UTF-8.
-func (c *chunk) isUTF8() bool { return c.ascii || utf8.Valid(c.data) }
+func (c *chunk) isUTF8() bool { return c.allASCII || utf8.Valid(c.data) }
 
-// appendText appends the text of a chunk. high is the trailing high surrogate of the previous
-// chunk, or 0; appendText returns that of this chunk.
+// appendText appends the text of a chunk. high is the unpaired high surrogate at the end of the
+// previous chunk, or 0; appendText returns the one of this chunk.
 func (c *chunk) appendText(dst []byte, high rune) ([]byte, rune) {
 	if high == 0 && c.isUTF8() {
 		return append(dst, c.data...), 0
@@ -188,7 +188,7 @@ func (c *chunk) appendText(dst []byte, high rune) ([]byte, rune) {
 			high = unit
 			continue
 		}
-		dst = utf8.AppendRune(dst, unit) // a surrogate as U+FFFD
+		dst = utf8.AppendRune(dst, unit) // an unpaired surrogate becomes U+FFFD
 	}
 	return dst, high
 }
@@ -217,7 +217,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 		case c < 0x80:
 			run := 1
 			if n >= 8 && len(b)-i >= 8 {
-				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // at most 7
+				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // length of the ASCII bytes, at most 7
 			}
 			i, n = i+run, n-run+1
 		case c&0xe0 == 0xc0:
@@ -237,7 +237,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 // bytestring is the constraint of functions for byte slices and strings.
 type bytestring interface{ []byte | string }
 
-// load32 loads the first four bytes of b.
+// load32 loads the first four bytes of b as a little-endian number.
 func load32[T bytestring](b T) uint32 {
 	_ = b[3]
 	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24

@@ -9,7 +9,7 @@ import (
 func TestText(t *testing.T) {
 	for _, c := range []struct {
 		name, body, want string
-		view             bool // of the body
+		borrowed         bool // the text borrows the body
 	}{
 		{"empty", "\x00", "", true},
 		{"ascii", "\x03abc", "abc", true},
@@ -53,9 +53,9 @@ func TestText(t *testing.T) {
 			t.Errorf("%s: %q, %v, then %v, want %q", c.name, got, err, d.Kind(), c.want)
 			continue
 		}
-		view := len(got) == 0 || len(got) < len(body) && &got[0] == &body[len(body)-len(got)]
-		if view != c.view {
-			t.Errorf("%s: view of the body: %v, want %v", c.name, view, c.view)
+		borrowed := len(got) == 0 || len(got) < len(body) && &got[0] == &body[len(body)-len(got)]
+		if borrowed != c.borrowed {
+			t.Errorf("%s: the text borrows the body: %v, want %v", c.name, borrowed, c.borrowed)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestText(t *testing.T) {
 func TestNullHasNoText(t *testing.T) {
 	d := newDecoder(Final, AppendNull(nil))
 	if got, err := d.Text(); got != nil || err != nil || d.Kind() != End {
-		t.Errorf("text of null = %q, %v, then %v", got, err, d.Kind())
+		t.Errorf("text of null = %q, %v, then %v; want nil, then the end", got, err, d.Kind())
 	}
 }
 
@@ -82,7 +82,7 @@ func TestTextIsValidUntilReset(t *testing.T) {
 		}
 	}
 	if string(first) != "😀" || string(second) != "1234" {
-		t.Errorf("texts %q and %q after reading further values", first, second)
+		t.Errorf("texts %q and %q after reading further values, want \"😀\" and \"1234\"", first, second)
 	}
 	if got := append(first, "x"...); string(second) != "1234" || len(got) != 5 {
 		t.Errorf("appending to a text changed the next to %q", second)
@@ -121,7 +121,8 @@ func TestMalformedText(t *testing.T) {
 	}
 }
 
-// TestStringRoundTrip uses sizes around those at which words, forms and chunks change.
+// TestStringRoundTrip uses sizes around those at which the number of 8-byte words, the form or the
+// number of chunks changes.
 func TestStringRoundTrip(t *testing.T) {
 	for _, letter := range []string{"a", "é", "中", "😀", "a😀", "xxxxxxxx中", "\xff"} {
 		for _, times := range []int{0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 511, 512, 1023, 1024, 1025, 16383, 16384, 32767, 32768, 32769, 65535, 65536, 70000} {
@@ -129,16 +130,16 @@ func TestStringRoundTrip(t *testing.T) {
 			b := AppendString([]byte("T"), s)
 			d := newDecoder(Final, b)
 			if ok, err := d.Bool(); !ok || err != nil {
-				t.Fatal(ok, err)
+				t.Fatalf("Bool = %v, %v; want true", ok, err)
 			}
 			got, err := d.Text()
 			want := strings.Repeat(strings.ToValidUTF8(letter, "\ufffd"), times)
 			if err != nil || string(got) != want || d.Kind() != End {
-				t.Fatalf("Text of %q × %d = %.40q…, %v, then %v", letter, times, got, err, d.Kind())
+				t.Fatalf("Text of %q × %d = %.40q…, %v, then %v; want the same text, then the end", letter, times, got, err, d.Kind())
 			}
 			d.Reset(b[1:])
 			if err := d.Skip(); err != nil || d.Kind() != End {
-				t.Fatalf("after Skip of %q × %d: %v, %v", letter, times, d.Kind(), err)
+				t.Fatalf("after Skip of %q × %d: %v, %v; want the end", letter, times, d.Kind(), err)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 package hessian
 
-// Throwable is a Java exception that Weft generates: the value of a Dubbo response of kind 0 or 3.
+// Throwable is a Java exception that Weft generates, as the value of a Dubbo response.
 type Throwable struct {
 	// Class is the full name of the class, which the client must have, such as
 	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException". The client reads an
@@ -14,13 +14,14 @@ type Throwable struct {
 	Code int32
 }
 
-// AppendThrowable appends v and the definition of its class to a body without class definitions.
+// AppendThrowable appends the definition of v's class, then v. The body before it must not define a
+// class.
 //
-// It writes two fields of java.lang.Throwable: "detailMessage", the message, and an empty
-// "stackTrace". Without a stack trace, readers that call the constructor would show their own stack
-// as that of the error; in readers that do not call it, old versions of Throwable would fail.
-// "cause" and "suppressedExceptions" keep the value of the constructor, or null, which both mean
-// none.
+// AppendThrowable writes two fields of java.lang.Throwable: "detailMessage" with the message, and
+// an empty "stackTrace". Without a stack trace, readers that call the constructor would show their
+// own stack as the stack of the error. In readers that do not call the constructor, old versions of
+// Throwable would fail. "cause" and "suppressedExceptions" keep the value of the constructor, or
+// null, which both mean none.
 func AppendThrowable(dst []byte, v Throwable) []byte {
 	const firstClass = 0x60 // an object of the first defined class
 	fields := int32(2)
