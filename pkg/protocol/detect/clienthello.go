@@ -20,7 +20,7 @@ const MaxHello = 64 << 10
 var (
 	// ErrNotTLS means that the connection does not begin with a TLS handshake.
 	ErrNotTLS = errors.New("detect: not a TLS handshake")
-	// ErrMalformed means that the handshake is malformed. Its server name must not be guessed.
+	// ErrMalformed means that the handshake is malformed. The caller must not guess a server name.
 	ErrMalformed = errors.New("detect: malformed ClientHello")
 	// ErrTooLarge means that the ClientHello is larger than MaxHello.
 	ErrTooLarge = errors.New("detect: ClientHello above 64 KiB")
@@ -86,8 +86,8 @@ func (p *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 
 // checkFirstBytes returns an error if b is not the start of a handshake. The first record contains
 // at least the type of the message (RFC 8446 5.1), so six bytes suffice. A connection cannot begin
-// with an alert, but some TLS servers skip one: the bytes after it must not be treated as
-// plaintext.
+// with an alert, but some TLS servers skip one. So an alert is ErrMalformed and not ErrNotTLS: the
+// caller must not treat the bytes after it as plaintext.
 func checkFirstBytes(b []byte) error {
 	has := func(index int) bool { return len(b) > index }
 	length := 0
@@ -160,40 +160,40 @@ func (r *reader) take(n int) []byte {
 	return out
 }
 
-// number reads a big-endian number of size bytes.
-func (r *reader) number(size int) (n int) {
+// readNumber reads a big-endian number of size bytes.
+func (r *reader) readNumber(size int) (n int) {
 	for _, c := range r.take(size) {
 		n = n<<8 | int(c)
 	}
 	return n
 }
 
-// vector reads a vector whose length has size bytes.
-func (r *reader) vector(size int) reader {
-	return reader{b: r.take(r.number(size)), truncated: r.truncated}
+// readVector reads a vector whose length is a number of size bytes.
+func (r *reader) readVector(size int) reader {
+	return reader{b: r.take(r.readNumber(size)), truncated: r.truncated}
 }
 
 // parseHello parses the body of a ClientHello (RFC 8446 4.1.2).
 func parseHello(body []byte) (h ClientHello, err error) {
 	r := reader{b: body}
-	r.take(2 + 32) // version, random
-	r.vector(1)    // session ID
-	ciphers := r.vector(2)
-	compression := r.vector(1)
+	r.take(2 + 32)  // version, random
+	r.readVector(1) // session ID
+	ciphers := r.readVector(2)
+	compression := r.readVector(1)
 	if r.truncated || len(ciphers.b)%2 != 0 || len(compression.b) == 0 {
 		return h, ErrMalformed
 	}
 	if len(r.b) == 0 {
 		return h, nil // extensions are optional in TLS 1.2 (RFC 5246 7.4.1.2)
 	}
-	extensions := r.vector(2)
+	extensions := r.readVector(2)
 	if r.truncated || len(r.b) > 0 {
 		return h, ErrMalformed
 	}
 	seen := map[int]bool{}
 	for len(extensions.b) > 0 {
-		extension := extensions.number(2)
-		data := extensions.vector(2)
+		extension := extensions.readNumber(2)
+		data := extensions.readVector(2)
 		if extensions.truncated || seen[extension] { // RFC 8446 4.2
 			return ClientHello{}, ErrMalformed
 		}
@@ -213,13 +213,13 @@ func parseHello(body []byte) (h ClientHello, err error) {
 
 // readServerName reads the list of server names. Only host names are defined (RFC 6066 3).
 func readServerName(data reader) (name string, err error) {
-	names := data.vector(2)
+	names := data.readVector(2)
 	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {
 		return "", ErrMalformed
 	}
 	for len(names.b) > 0 {
-		nameType := names.number(1)
-		value := names.vector(2)
+		nameType := names.readNumber(1)
+		value := names.readVector(2)
 		switch {
 		case names.truncated || len(value.b) == 0:
 			return "", ErrMalformed
@@ -235,12 +235,12 @@ func readServerName(data reader) (name string, err error) {
 
 // readProtocols reads the list of ALPN protocols.
 func readProtocols(data reader) (list []string, err error) {
-	names := data.vector(2)
+	names := data.readVector(2)
 	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {
 		return nil, ErrMalformed
 	}
 	for len(names.b) > 0 {
-		value := names.vector(1)
+		value := names.readVector(1)
 		if names.truncated || len(value.b) == 0 {
 			return nil, ErrMalformed
 		}

@@ -35,8 +35,8 @@ func golden(t testing.TB, name string) []byte {
 	return b
 }
 
-// parseReads calls Parse for each of the prefixes of b with the lengths reads, and then for b. It
-// stops at the first result.
+// parseReads calls Parse with prefixes of b, whose lengths are reads, and then with b. It stops at
+// the first result.
 func parseReads(b []byte, reads ...int) (h ClientHello, done bool, err error) {
 	var p HelloParser
 	for _, n := range append(reads, len(b)) {
@@ -47,8 +47,8 @@ func parseReads(b []byte, reads ...int) (h ClientHello, done bool, err error) {
 	return h, done, err
 }
 
-// records splits the message of a ClientHello in one record into records of size bytes.
-func records(hello []byte, size int) []byte {
+// splitRecords splits hello, a ClientHello in one record, into records of size bytes.
+func splitRecords(hello []byte, size int) []byte {
 	var out []byte
 	for part := range slices.Chunk(hello[recordHeader:], size) {
 		out = append(out, recordHandshake, 3, 1, byte(len(part)>>8), byte(len(part)))
@@ -57,7 +57,7 @@ func records(hello []byte, size int) []byte {
 	return out
 }
 
-func equal(a, b ClientHello) bool {
+func equalHellos(a, b ClientHello) bool {
 	return a.ServerName == b.ServerName && slices.Equal(a.Protocols, b.Protocols)
 }
 
@@ -75,9 +75,9 @@ func TestParseSplitHello(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hello := golden(t, name)
 			for _, size := range []int{1, 2, 3, 4, 5, 7, 40, len(hello)} {
-				b := records(hello, size)
+				b := splitRecords(hello, size)
 				for split := range len(b) {
-					if got, done, err := parseReads(b, split); !done || err != nil || !equal(got, want) {
+					if got, done, err := parseReads(b, split); !done || err != nil || !equalHellos(got, want) {
 						t.Fatalf("records of %d bytes, split at %d: %+v, %v, %v; want %+v", size, split, got, done, err, want)
 					}
 				}
@@ -85,7 +85,7 @@ func TestParseSplitHello(t *testing.T) {
 				for i := range splits {
 					splits[i] = i
 				}
-				if got, done, err := parseReads(b, splits...); !done || err != nil || !equal(got, want) {
+				if got, done, err := parseReads(b, splits...); !done || err != nil || !equalHellos(got, want) {
 					t.Errorf("records of %d bytes, byte by byte: %+v, %v, %v; want %+v", size, got, done, err, want)
 				}
 			}
@@ -95,7 +95,7 @@ func TestParseSplitHello(t *testing.T) {
 
 func TestPartialHelloNeedsMore(t *testing.T) {
 	for name := range hellos() {
-		hello := records(golden(t, name), 11)
+		hello := splitRecords(golden(t, name), 11)
 		for n := range len(hello) {
 			if h, done, err := parseReads(hello[:n]); done || err != nil {
 				t.Fatalf("%s: the first %d bytes: %+v, %v, %v; want an incomplete hello", name, n, h, done, err)
@@ -113,7 +113,7 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 	}
 	huge := func(size int) []byte {
 		message := append([]byte{messageHello, byte(size >> 16), byte(size >> 8), byte(size)}, make([]byte, size)...)
-		return records(append(make([]byte, recordHeader), message...), 16<<10)
+		return splitRecords(append(make([]byte, recordHeader), message...), 16<<10)
 	}
 	for _, tt := range []struct {
 		name string
@@ -129,10 +129,10 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 		{"record too long", []byte{22, 3, 1, 0xff, 0xff, 1}, ErrNotTLS},
 		{"another message type", changed(5, 2), ErrNotTLS},
 		{"one byte", []byte("x"), ErrNotTLS},
-		{"alert between two records", append(records(hello, 60)[:65], 21, 3, 1, 0, 2, 1, 0), ErrMalformed},
+		{"alert between two records", append(splitRecords(hello, 60)[:65], 21, 3, 1, 0, 2, 1, 0), ErrMalformed},
 		{"session ID too long", changed(recordHeader+messageHeader+2+32, 255), ErrMalformed},
-		{"message too short", records(append(make([]byte, 5), 1, 0, 0, 2, 3, 3), 6), ErrMalformed},
-		{"declared length above the limit", records(append(make([]byte, 5), 1, 1, 0, 1, 3, 3), 6), ErrTooLarge},
+		{"message too short", splitRecords(append(make([]byte, 5), 1, 0, 0, 2, 3, 3), 6), ErrMalformed},
+		{"declared length above the limit", splitRecords(append(make([]byte, 5), 1, 1, 0, 1, 3, 3), 6), ErrTooLarge},
 		{"hello above the limit", huge(MaxHello - messageHeader), ErrTooLarge},
 		{"duplicate extension", golden(t, "bad_twice"), ErrMalformed},
 		{"two server names", golden(t, "bad_two_names"), ErrMalformed},
@@ -154,7 +154,7 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 // tiny records and tiny reads.
 func TestLargeHelloTakesLinearTime(t *testing.T) {
 	message := append([]byte{messageHello, 0, 0x28, 0}, make([]byte, 10<<10)...)
-	b := records(append(make([]byte, recordHeader), message...), 1)
+	b := splitRecords(append(make([]byte, recordHeader), message...), 1)
 	var p HelloParser
 	last := 0
 	for n := range len(b) {
@@ -169,7 +169,7 @@ func TestLargeHelloTakesLinearTime(t *testing.T) {
 		last = p.next
 	}
 	if last < len(b)-20 {
-		t.Errorf("Parse stopped at byte %d of %d", last, len(b))
+		t.Errorf("Parse stopped at byte %d of %d, want at most 20 bytes before the end", last, len(b))
 	}
 }
 
@@ -199,13 +199,14 @@ func TestParseCryptoTLSHello(t *testing.T) {
 		{}, {ServerName: "a.example"}, {ServerName: "b.example", Protocols: []string{"h2", "http/1.1"}}, {Protocols: []string{"x"}},
 	} {
 		config := &tls.Config{ServerName: want.ServerName, NextProtos: want.Protocols, InsecureSkipVerify: true} //nolint:gosec // the test verifies no certificate
-		if got, done, err := parseReads(captureHello(t, config)); !done || err != nil || !equal(got, want) {
+		if got, done, err := parseReads(captureHello(t, config)); !done || err != nil || !equalHellos(got, want) {
 			t.Errorf("Parse = %+v, %v, %v; want %+v", got, done, err, want)
 		}
 	}
 }
 
-// cryptoTLSHello returns the ClientHello that crypto/tls parses from b; ok is false if it fails.
+// cryptoTLSHello returns the ClientHello that crypto/tls parses from b; ok is false if crypto/tls
+// rejects b.
 func cryptoTLSHello(b []byte) (h ClientHello, ok bool) {
 	config := &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		h, ok = ClientHello{strings.ToLower(info.ServerName), info.SupportedProtos}, true
@@ -226,8 +227,8 @@ func (c *cannedConn) Write(p []byte) (int, error)      { return len(p), nil }
 func (c *cannedConn) Close() error                     { return nil }
 func (c *cannedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzHello verifies that Parse returns the same as crypto/tls, or an error, so that the filter
-// chain is never selected by a server name other than that of the handshake.
+// FuzzHello verifies that Parse returns the same server name and protocols as crypto/tls, or an
+// error. So Weft never selects a filter chain by another server name than the handshake has.
 func FuzzHello(f *testing.F) {
 	for name := range hellos() {
 		f.Add(golden(f, name), uint16(9))
@@ -235,15 +236,15 @@ func FuzzHello(f *testing.F) {
 	for _, name := range []string{"bad_twice", "bad_two_names", "bad_dot", "bad_protocol", "bad_rest"} {
 		f.Add(golden(f, name), uint16(0))
 	}
-	f.Add(records(golden(f, "names"), 30), uint16(33))
+	f.Add(splitRecords(golden(f, "names"), 30), uint16(33))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), uint16(1))
 	f.Fuzz(func(t *testing.T, b []byte, split uint16) {
 		got, done, err := parseReads(b)
-		if h, splitDone, splitErr := parseReads(b, min(int(split), len(b))); !equal(h, got) || splitDone != done || !errors.Is(splitErr, err) {
-			t.Fatalf("split at %d: %+v, %v, %v; in one read: %+v, %v, %v", split, h, splitDone, splitErr, got, done, err)
+		if h, splitDone, splitErr := parseReads(b, min(int(split), len(b))); !equalHellos(h, got) || splitDone != done || !errors.Is(splitErr, err) {
+			t.Fatalf("split at %d: %+v, %v, %v; want the result of one read: %+v, %v, %v", split, h, splitDone, splitErr, got, done, err)
 		}
 		want, ok := cryptoTLSHello(b)
-		if ok && done && !equal(got, want) {
+		if ok && done && !equalHellos(got, want) {
 			t.Errorf("Parse = %+v, but crypto/tls parses %+v", got, want)
 		}
 		if ok && errors.Is(err, ErrNotTLS) {
@@ -312,7 +313,7 @@ func BenchmarkHello(b *testing.B) {
 	for b.Loop() {
 		var p HelloParser
 		if _, done, err := p.Parse(hello); !done || err != nil {
-			b.Fatal(done, err)
+			b.Fatalf("Parse: done = %v, error %v; want a complete ClientHello", done, err)
 		}
 	}
 }

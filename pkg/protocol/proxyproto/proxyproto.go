@@ -73,15 +73,16 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// checkFamily returns an error unless both addresses are IPv4 (v4), or both are IPv6.
-func checkFamily(source, destination netip.Addr, v4 bool) error {
-	if source.Is4() != v4 || destination.Is4() != v4 {
+// checkFamily returns an error unless both addresses belong to the declared family: IPv4 if isIPv4
+// is set, otherwise IPv6.
+func checkFamily(source, destination netip.Addr, isIPv4 bool) error {
+	if source.Is4() != isIPv4 || destination.Is4() != isIPv4 {
 		return malformed("the addresses do not belong to the declared family")
 	}
 	return nil
 }
 
-// printable reports whether s has no control characters, which could break a log line.
-func printable(s string) bool {
+// isPrintable reports whether s has no control characters, which could break a log line.
+func isPrintable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

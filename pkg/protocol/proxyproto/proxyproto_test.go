@@ -28,7 +28,7 @@ var (
 	six  = Header{Source: endpoint("[2001:db8::1]:56324"), Destination: endpoint("[2001:db8::2]:443")}
 )
 
-func version(v int, h Header) Header {
+func withVersion(v int, h Header) Header {
 	h.Version = v
 	return h
 }
@@ -45,24 +45,24 @@ func headers() []struct {
 		name, text string
 		want       Header
 	}{
-		{"text, IPv4", "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", version(1, four)},
-		{"text, IPv6", "PROXY TCP6 2001:db8::1 2001:db8::2 56324 443\r\n", version(1, six)},
+		{"text, IPv4", "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", withVersion(1, four)},
+		{"text, IPv6", "PROXY TCP6 2001:db8::1 2001:db8::2 56324 443\r\n", withVersion(1, six)},
 		{"text, longest IPv6", "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
 			Header{Version: 1, Source: endpoint("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"), Destination: endpoint("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535")}},
-		{"text, unknown", "PROXY UNKNOWN\r\n", version(1, local)},
-		{"text, longest unknown with other data", "PROXY UNKNOWN " + strings.Repeat("x", 91) + "\r\n", version(1, local)},
-		{"binary, IPv4", binaryHeader(0x21, 0x11, content4), version(2, four)},
-		{"binary, IPv6", binaryHeader(0x21, 0x21, content6), version(2, six)},
-		{"binary, unix", binaryHeader(0x21, 0x31, pathField("/run/a")+pathField("\x00b")), version(2, paths)},
+		{"text, unknown", "PROXY UNKNOWN\r\n", withVersion(1, local)},
+		{"text, longest unknown with other data", "PROXY UNKNOWN " + strings.Repeat("x", 91) + "\r\n", withVersion(1, local)},
+		{"binary, IPv4", binaryHeader(0x21, 0x11, content4), withVersion(2, four)},
+		{"binary, IPv6", binaryHeader(0x21, 0x21, content6), withVersion(2, six)},
+		{"binary, unix", binaryHeader(0x21, 0x31, pathField("/run/a")+pathField("\x00b")), withVersion(2, paths)},
 		{"binary, unix without a name", binaryHeader(0x21, 0x31, pathField("")+pathField(strings.Repeat("p", pathSize))),
 			Header{Version: 2, Destination: Endpoint{Path: strings.Repeat("p", pathSize)}}},
-		{"binary, with extensions", binaryHeader(0x21, 0x11, content4+tlv), version(2, four)},
-		{"binary, maximum size", binaryHeader(0x21, 0x11, content4+strings.Repeat("x", 1<<16-1-size4)), version(2, four)},
-		{"binary, local", binaryHeader(0x20, 0x00, ""), version(2, local)},
-		{"binary, local with addresses", binaryHeader(0x20, 0x11, content4), version(2, local)},
-		{"binary, unspecified family", binaryHeader(0x21, 0x00, tlv), version(2, local)},
-		{"binary, datagrams", binaryHeader(0x21, 0x12, content4), version(2, local)},
-		{"binary, unspecified transport", binaryHeader(0x21, 0x10, content4), version(2, local)},
+		{"binary, with extensions", binaryHeader(0x21, 0x11, content4+tlv), withVersion(2, four)},
+		{"binary, maximum size", binaryHeader(0x21, 0x11, content4+strings.Repeat("x", 1<<16-1-size4)), withVersion(2, four)},
+		{"binary, local", binaryHeader(0x20, 0x00, ""), withVersion(2, local)},
+		{"binary, local with addresses", binaryHeader(0x20, 0x11, content4), withVersion(2, local)},
+		{"binary, unspecified family", binaryHeader(0x21, 0x00, tlv), withVersion(2, local)},
+		{"binary, datagrams", binaryHeader(0x21, 0x12, content4), withVersion(2, local)},
+		{"binary, unspecified transport", binaryHeader(0x21, 0x10, content4), withVersion(2, local)},
 	}
 }
 
@@ -148,8 +148,8 @@ func TestAppendParseRoundTrip(t *testing.T) {
 		}
 		for i, b := range [][]byte{AppendV1(nil, source, destination), AppendV2(nil, source, destination)} {
 			h, n, err := Parse(b)
-			if err != nil || n != len(b) || h != version(i+1, want) {
-				t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %+v", tt.name, b, h, n, err, version(i+1, want))
+			if err != nil || n != len(b) || h != withVersion(i+1, want) {
+				t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %+v", tt.name, b, h, n, err, withVersion(i+1, want))
 			}
 		}
 	}
@@ -172,14 +172,14 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, n, err := Parse(b)
 		if n < 0 || n > len(b) || n > MaxSize || err != nil && n != 0 {
-			t.Fatalf("Parse(%q) = %+v, %d, %v", b, h, n, err)
+			t.Fatalf("Parse(%q) = %+v, %d, %v; want n within the input and MaxSize, and 0 with an error", b, h, n, err)
 		}
 		if n == 0 {
 			return
 		}
 		for size := range min(n, 300) {
 			if _, m, err := Parse(b[:size]); err != nil || m != 0 {
-				t.Fatalf("Parse(%q) = %d, %v, and with more bytes %d", b[:size], m, err, n)
+				t.Fatalf("Parse(%q) = %d, %v; want 0, nil, because with more bytes n = %d", b[:size], m, err, n)
 			}
 		}
 		if h.Local || !h.Source.Address.IsValid() {
@@ -189,7 +189,7 @@ func FuzzParse(f *testing.F) {
 		want := [2]netip.Addr{h.Source.Address.Addr().Unmap(), h.Destination.Address.Addr().Unmap()}
 		got := [2]netip.Addr{reparsed.Source.Address.Addr().Unmap(), reparsed.Destination.Address.Addr().Unmap()}
 		if err != nil || got != want {
-			t.Fatalf("Parse(%q) = %+v, after AppendV2 %+v, %v", b, h, reparsed, err)
+			t.Fatalf("Parse(%q) = %+v; AppendV2 and Parse of the result = %+v, %v; want the same addresses", b, h, reparsed, err)
 		}
 	})
 }

@@ -52,8 +52,7 @@ func parse1(b []byte) (h Header, n int, err error) {
 	return h, end + 1, nil
 }
 
-// parseEndpoint1 parses an address, which has no zone, and a port, which has no leading
-// zeros.
+// parseEndpoint1 parses an address, which has no zone, and a port, which has no leading zeros.
 func parseEndpoint1(address, port string) (netip.AddrPort, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil || ip.Zone() != "" {
@@ -66,15 +65,15 @@ func parseEndpoint1(address, port string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip, uint16(p)), nil
 }
 
-// AppendV1 appends the header of version 1 for a connection from source to
-// destination. If the families differ, both addresses are written as IPv6. If an
-// address is invalid, as for unix sockets, the header says UNKNOWN.
+// AppendV1 appends the header of version 1 for a connection from source to destination. If the
+// families differ, both addresses are written as IPv6. If an address is invalid, as for unix
+// sockets, the header says UNKNOWN.
 func AppendV1(dst []byte, source, destination netip.AddrPort) []byte {
-	s, d, v4, ok := sameFamily(source, destination)
+	s, d, isIPv4, ok := sameFamily(source, destination)
 	switch {
 	case !ok:
 		return append(dst, "PROXY UNKNOWN\r\n"...)
-	case v4:
+	case isIPv4:
 		dst = append(dst, "PROXY TCP4 "...)
 	default:
 		dst = append(dst, "PROXY TCP6 "...)
@@ -90,7 +89,7 @@ func AppendV1(dst []byte, source, destination netip.AddrPort) []byte {
 }
 
 // sameFamily converts two addresses to one family. ok is false if one of them is invalid.
-func sameFamily(source, destination netip.AddrPort) (s, d netip.Addr, v4, ok bool) {
+func sameFamily(source, destination netip.AddrPort) (s, d netip.Addr, isIPv4, ok bool) {
 	s, d = source.Addr().Unmap().WithZone(""), destination.Addr().Unmap().WithZone("")
 	switch {
 	case !s.IsValid() || !d.IsValid():

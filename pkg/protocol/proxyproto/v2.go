@@ -33,8 +33,8 @@ const (
 	sizeUnix = 2 * pathSize
 )
 
-// parse2 parses the binary header (2.2). It rejects undefined values. As specified, it treats
-// combinations that are not a stream as UNSPEC.
+// parse2 parses the binary header (2.2). It rejects undefined values. As the specification says, it
+// treats transports other than a stream as UNSPEC.
 func parse2(b []byte) (h Header, n int, err error) {
 	if len(b) > len(signature2) {
 		if v := b[12] >> 4; v != 2 {
@@ -80,11 +80,11 @@ func addressSize(family byte) int {
 	return sizeUnix
 }
 
-// setAddresses sets the endpoints from b, which is large enough.
+// setAddresses sets Source and Destination from b, an address block of at least addressSize bytes.
 func (h *Header) setAddresses(family byte, b []byte) error {
 	if family == familyUnix {
 		h.Source.Path, h.Destination.Path = unixPath(b[:pathSize]), unixPath(b[pathSize:sizeUnix])
-		if !printable(h.Source.Path) || !printable(h.Destination.Path) {
+		if !isPrintable(h.Source.Path) || !isPrintable(h.Destination.Path) {
 			return malformed("control characters in a socket path")
 		}
 		return nil
@@ -112,16 +112,16 @@ func unixPath(b []byte) string {
 	return string(name)
 }
 
-// AppendV2 appends the header of version 2 for a connection from source to
-// destination; see AppendV1.
+// AppendV2 appends the header of version 2 for a connection from source to destination; see
+// AppendV1.
 func AppendV2(dst []byte, source, destination netip.AddrPort) []byte {
 	dst = append(dst, signature2...)
 	dst = append(dst, 2<<4|commandProxy)
-	s, d, v4, ok := sameFamily(source, destination)
+	s, d, isIPv4, ok := sameFamily(source, destination)
 	switch {
 	case !ok:
 		return append(dst, familyUnspec<<4|transportUnspec, 0, 0)
-	case v4:
+	case isIPv4:
 		dst = append(dst, familyIPv4<<4|transportStream, 0, size4)
 	default:
 		dst = append(dst, familyIPv6<<4|transportStream, 0, size6)

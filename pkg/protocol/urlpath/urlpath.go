@@ -127,10 +127,9 @@ func decode(path string) (string, error) {
 	return string(out), nil
 }
 
-// encodeStray encodes the percent sign at strayPercent if it begins an encoding together with the
-// character that was decoded last, and with the first character of remaining if necessary: decoding
-// the path again must not find another encoding. If strayPercent is negative, there is no such
-// percent sign.
+// encodeStray encodes the percent sign at out[strayPercent] if decoding the path again would find
+// an encoding there. The encoding consists of the percent sign, the character decoded last, and
+// possibly the first character of remaining. If strayPercent is negative, encodeStray does nothing.
 func encodeStray(out []byte, strayPercent int, remaining string) []byte {
 	var octet [3]byte
 	switch {

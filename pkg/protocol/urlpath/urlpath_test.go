@@ -129,7 +129,7 @@ func FuzzNormalize(f *testing.F) {
 			return
 		}
 		if again, err := Normalize(normalized); again != normalized || err != nil {
-			t.Errorf("Normalize(%q) = %q, and Normalize of the result = %q, %v", in, normalized, again, err)
+			t.Errorf("Normalize(%q) = %q, and Normalize of the result = %q, %v; want the same", in, normalized, again, err)
 		}
 		path, query, _ := strings.Cut(normalized, "?")
 		if _, wantQuery, _ := strings.Cut(in, "?"); query != wantQuery {
@@ -137,15 +137,15 @@ func FuzzNormalize(f *testing.F) {
 		}
 		for segment := range strings.SplitSeq(path, "/") {
 			if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {
-				t.Errorf("Normalize(%q) = %q", in, normalized)
+				t.Errorf("Normalize(%q) = %q, want no dot segment", in, normalized)
 			}
 		}
 		if !strings.HasPrefix(path, "/") || strings.Contains(path, `\`) || strings.Contains(strings.ToLower(path), "%2e") {
-			t.Errorf("Normalize(%q) = %q", in, normalized)
+			t.Errorf("Normalize(%q) = %q, want an absolute path without backslash and encoded dot", in, normalized)
 		}
 		merged := MergeSlashes(normalized)
 		if MergeSlashes(merged) != merged {
-			t.Errorf("MergeSlashes(%q) = %q", normalized, merged)
+			t.Errorf("MergeSlashes(%q) = %q, which another MergeSlashes changes", normalized, merged)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// mosnTimeFormat is MOSN's time format, in the zone of the exchange's start.
+// mosnTimeFormat is the time format of MOSN's access log.
 const mosnTimeFormat = "2006/01/02 15:04:05.000"
 
 // definitions is the table of variables, in the order of the documentation.
@@ -29,19 +29,19 @@ var definitions = []definition{
 		doc: "Time from the first byte of the request until the head of the upstream response was read."},
 	{name: "process_time_duration", write: durationText(processDuration),
 		doc: "Time that the proxy itself took: duration without the wait for the upstream."},
-	{name: "duration_ms", write: durationMillis(duration), number: true, doc: "duration in milliseconds, as a number: 1.500."},
-	{name: "request_received_duration_ms", write: durationMillis(requestDuration), number: true,
+	{name: "duration_ms", write: durationMillis(duration), isNumber: true, doc: "duration in milliseconds, as a number: 1.500."},
+	{name: "request_received_duration_ms", write: durationMillis(requestDuration), isNumber: true,
 		doc: "request_received_duration in milliseconds, as a number."},
-	{name: "response_received_duration_ms", write: durationMillis(responseDuration), number: true,
+	{name: "response_received_duration_ms", write: durationMillis(responseDuration), isNumber: true,
 		doc: "response_received_duration in milliseconds, as a number."},
-	{name: "process_time_duration_ms", write: durationMillis(processDuration), number: true,
+	{name: "process_time_duration_ms", write: durationMillis(processDuration), isNumber: true,
 		doc: "process_time_duration in milliseconds, as a number."},
 
 	{name: "protocol", text: downstreamProtocol, doc: "Protocol of the client, as in the configuration: Http1, dubbo."},
 	{name: "version", text: version, doc: "Version of the client's protocol: HTTP/1.1."},
 	{name: "listener", text: listener, doc: "Name of the listener."},
 	{name: "listener_name", text: listener, doc: "The same as listener."},
-	{name: "connection_id", write: connectionID, number: true, doc: "Number of the downstream connection, unique in the process."},
+	{name: "connection_id", write: connectionID, isNumber: true, doc: "Number of the downstream connection, unique in the process."},
 	{name: "downstream_local_address", text: downstreamLocal, doc: "Local address of the downstream connection: ip:port, or a path."},
 	{name: "downstream_remote_address", text: downstreamRemote, doc: "Remote address of the downstream connection: ip:port, or ip:0 for a client that xff_num_trusted_hops determines."},
 	{name: "downstream_remote_ip", text: downstreamIP, doc: "The same without the port."},
@@ -90,8 +90,8 @@ var definitions = []definition{
 	{name: "rpc_group", text: rpcGroup, doc: "Group of the service that an RPC request calls."},
 	{name: "rpc_serialization", text: rpcSerialization, doc: "Serialization of the arguments of an RPC request: hessian2."},
 	{name: "rpc_oneway", text: rpcOneWay, doc: "true if an RPC request is one-way: the client expects no response."},
-	{name: "request_length", write: requestLength, number: true, doc: "Number of bytes of the request's head and body."},
-	{name: "bytes_received", write: bytesReceived, number: true, doc: "Number of bytes of the request body that were read."},
+	{name: "request_length", write: requestLength, isNumber: true, doc: "Number of bytes of the request's head and body."},
+	{name: "bytes_received", write: bytesReceived, isNumber: true, doc: "Number of bytes of the request body that were read."},
 
 	{name: "route", text: route, doc: "Route that matched."},
 	{name: "route_name", text: route, doc: "The same as route."},
@@ -108,16 +108,16 @@ var definitions = []definition{
 	{name: "upstream_peer_uri_san", write: tlsSide(upstreamTLS).sanVar(peerURIs), doc: "Its URI subject alternative names, separated by commas."},
 	{name: "upstream_peer_dns_san", write: tlsSide(upstreamTLS).sanVar(peerDNS), doc: "Its DNS subject alternative names, separated by commas."},
 	{name: "upstream_transport_failure_reason", text: attemptFailure, doc: "Reason for the failure of the last attempt."},
-	{name: "attempts", write: attempts, number: true, doc: "Number of attempts."},
+	{name: "attempts", write: attempts, isNumber: true, doc: "Number of attempts."},
 
-	{name: "response_code", write: responseCode, number: true, doc: "Status of the response."},
-	{name: "rpc_status", write: rpcStatus, number: true, doc: "Status of an RPC response in the numbers of its protocol: OK is 20 in Dubbo, 0 in Bolt and gRPC."},
+	{name: "response_code", write: responseCode, isNumber: true, doc: "Status of the response."},
+	{name: "rpc_status", write: rpcStatus, isNumber: true, doc: "Status of an RPC response in the numbers of its protocol: OK is 20 in Dubbo, 0 in Bolt and gRPC."},
 	{name: "response_flag", text: responseFlag, doc: "Flag of the reason for which the proxy sent a local reply or ended the request: NR, UH, UT; see docs/errors.md."},
 	{name: "response_flags", text: responseFlag, doc: "The same as response_flag."},
 	{name: "response_reason", text: responseReason, doc: "Name of that reason: no_route, no_healthy_host."},
 	{name: "response_detail", text: responseDetail, doc: "Text of that reason with its cause."},
 	{name: "response_header_", text: responseHeader, doc: "First header NAME of the response."},
-	{name: "bytes_sent", write: bytesSent, number: true, doc: "Number of bytes of the response body that were written."},
+	{name: "bytes_sent", write: bytesSent, isNumber: true, doc: "Number of bytes of the response body that were written."},
 }
 
 // Times and durations.
@@ -136,8 +136,8 @@ func startTimeRFC3339(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return appendRFC3339(dst, x.Meta.Start), true
 }
 
-// appendRFC3339 appends t with milliseconds. AppendFormat is fast for time.RFC3339, which
-// has no fraction, and slow for formats with one.
+// appendRFC3339 appends t with milliseconds. AppendFormat is fast for time.RFC3339, which has no
+// fraction, and slow for formats with one.
 func appendRFC3339(dst []byte, t time.Time) []byte {
 	const seconds = len("2006-01-02T15:04:05")
 	start := len(dst)
@@ -149,7 +149,7 @@ func appendRFC3339(dst []byte, t time.Time) []byte {
 	return append(dst, zone[:n]...)
 }
 
-// span returns the time between two events of an exchange, and false if either has not
+// span returns the time between two events of an exchange, and false if one of them has not
 // happened.
 type span func(x *protocol.Exchange) (time.Duration, bool)
 
@@ -192,7 +192,7 @@ func durationText(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) 
 	}
 }
 
-// appendDuration appends d.String(). It allocates nothing, because String is inlined.
+// appendDuration appends d.String() without an allocation, because the compiler inlines String.
 func appendDuration(dst []byte, d time.Duration) []byte { return append(dst, d.String()...) }
 
 // durationMillis writes a span in milliseconds with three decimals: 1.500. A span is negative if
@@ -336,7 +336,8 @@ func requestHeader(x *protocol.Exchange, name string) (string, bool) {
 	return x.Request.Header.Lookup(name)
 }
 
-// cookie returns a cookie of any Cookie field: HTTP/2 may split the header (RFC 9113 8.2.3).
+// cookie returns the cookie called name. It searches all Cookie fields, because HTTP/2 may split
+// the header (RFC 9113 8.2.3).
 func cookie(x *protocol.Exchange, name string) (string, bool) {
 	h := &x.Request.Header
 	for i := range h.Len() {
@@ -363,7 +364,7 @@ const requestIDName = "X-Request-Id"
 
 func requestIDField(*protocol.Exchange, string) (string, bool) { return requestIDName, true }
 
-// headerArgument is the field of a variable whose argument is the field's name.
+// headerArgument is the field function of a variable whose argument is the name of a header.
 func headerArgument(_ *protocol.Exchange, name string) (string, bool) { return name, true }
 
 // Headers that contain the service and the method of an RPC request.
@@ -372,8 +373,9 @@ const (
 	methodField  = "method"
 )
 
-// rpcField returns the field of a variable for the service or the method. An RPC request has the
-// header once: attachments of that name follow it. A gRPC request has the value in its path.
+// rpcField returns the field function of a variable for the service or the method. The value is a
+// header that can repeat only in plain HTTP. In an RPC request, further headers of that name are
+// attachments; in a gRPC request, the value is a part of the path.
 func rpcField(name string) func(x *protocol.Exchange, _ string) (string, bool) {
 	return func(x *protocol.Exchange, _ string) (string, bool) {
 		return name, x.Request.Method != "" && !isGRPC(x)
@@ -396,7 +398,7 @@ func rpcMethod(x *protocol.Exchange, _ string) (string, bool) {
 	return x.Request.Header.Lookup(methodField)
 }
 
-// isGRPC reports whether x is a gRPC request, which is also an HTTP request.
+// isGRPC reports whether x is a gRPC request over HTTP.
 func isGRPC(x *protocol.Exchange) bool {
 	return x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
 }

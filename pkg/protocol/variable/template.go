@@ -96,7 +96,8 @@ func (t *Template) Single() (Variable, bool) {
 	return Variable{}, false
 }
 
-// Append appends the text for x. It allocates only to grow dst or to escape control characters.
+// Append appends the text for x. For most values it allocates only to grow dst or to escape control
+// characters.
 //
 // A value that x does not have is written as Unavailable. Control characters of values (not of the
 // template) are written as \x0a, so that a client cannot add lines to a log or headers to a
@@ -141,10 +142,10 @@ func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	return text, true
 }
 
-// AppendJSON appends the text for x as a JSON value (RFC 8259). It allocates only to grow dst, or
-// to escape a name of a certificate. The value is a string, quotes included, with two exceptions: a
-// template that is a single variable becomes a number if the variable is numeric, and null if x has
-// no such value. Bytes that are not UTF-8 become U+FFFD.
+// AppendJSON appends the text for x as a JSON value (RFC 8259). For most values it allocates only
+// to grow dst. The value is a string, quotes included, with two exceptions: a template that is a
+// single variable becomes a number if the variable is numeric, and null if x has no such value.
+// Bytes that are not UTF-8 become U+FFFD.
 func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
 	if v, ok := t.Single(); ok {
 		return v.appendJSON(dst, x)
@@ -184,22 +185,22 @@ func (v Variable) appendJSON(dst []byte, x *protocol.Exchange) []byte {
 		dst = appendEscaped(dst, text)
 		return append(dst, '"')
 	}
-	if !v.def.number {
+	if !v.def.isNumber {
 		dst = append(dst, '"')
 	}
 	dst, ok := v.def.write(dst, x)
 	if !ok {
 		return append(dst[:start], "null"...)
 	}
-	if !v.def.number {
+	if !v.def.isNumber {
 		dst = append(escapeFrom(dst, start+len(`"`)), '"')
 	}
 	return dst
 }
 
 // escapeFrom returns dst with the bytes from start escaped by appendEscaped. It allocates only if a
-// byte needs an escape, which is possible for names in certificates, but not for numbers, times and
-// addresses.
+// byte needs an escape, which can occur in the names of a certificate, but not in numbers, times
+// and addresses.
 func escapeFrom(dst []byte, start int) []byte {
 	if !slices.ContainsFunc(dst[start:], func(c byte) bool {
 		return c >= utf8.RuneSelf || isControl(c) || c == '"' || c == '\\'
@@ -239,8 +240,8 @@ func appendEscaped(dst []byte, s string) []byte {
 	return append(dst, s[pending:]...)
 }
 
-// escapeControls returns value with its control characters written as \x0a. It allocates: only a
-// hostile or broken client causes the call.
+// escapeControls returns value with its control characters written as \x0a. An allocation is
+// acceptable, because only hostile or broken clients send control characters.
 func escapeControls(value []byte) []byte {
 	out := make([]byte, 0, len(value)+16)
 	for _, c := range value {

@@ -6,10 +6,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// tlsSide returns the TLS of one side of an exchange, or nil for plaintext.
+// tlsSide returns the TLS session of one side of an exchange, or nil for plaintext.
 type tlsSide func(*protocol.Exchange) *protocol.TLS
 
-// downstreamTLS returns the TLS of the downstream connection.
 func downstreamTLS(x *protocol.Exchange) *protocol.TLS {
 	if x.Meta.Conn == nil {
 		return nil
@@ -17,7 +16,7 @@ func downstreamTLS(x *protocol.Exchange) *protocol.TLS {
 	return x.Meta.Conn.TLS
 }
 
-// upstreamTLS returns the TLS of the last attempt's connection.
+// upstreamTLS returns the TLS session of the last attempt's connection.
 func upstreamTLS(x *protocol.Exchange) *protocol.TLS {
 	if n := len(x.Record.Attempts); n > 0 {
 		return x.Record.Attempts[n-1].TLS
@@ -47,8 +46,8 @@ func (side tlsSide) certificateVar(value func(*protocol.Certificate) string) fun
 	})
 }
 
-// sanVar returns the write function of a variable for names in the side's peer certificate, separated
-// by commas.
+// sanVar returns the write function of a variable for names in the side's peer certificate,
+// separated by commas.
 func (side tlsSide) sanVar(sans func(*protocol.Certificate) []string) func([]byte, *protocol.Exchange) ([]byte, bool) {
 	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 		t := side(x)

@@ -29,15 +29,15 @@ type definition struct {
 	// field returns the name of the request header of which text is the first value, and false if
 	// text is not the value of a header. If field is nil, text is never the value of a header.
 	field func(x *protocol.Exchange, arg string) (name string, ok bool)
-	// number: write appends a JSON number.
-	number bool
+	// isNumber: write appends a JSON number.
+	isNumber bool
 }
 
 func (d *definition) family() bool { return strings.HasSuffix(d.name, "_") }
 
 // Lookup returns the variable called name, and whether there is one. Names are case-sensitive,
-// except for the header names in which they end. MOSN's names for one protocol (Http1_request_uri,
-// Http2_cookie_NAME) mean the same value as without their prefix.
+// except for the header names in which they end. Lookup ignores MOSN's protocol prefixes, as in
+// Http1_request_uri and Http2_cookie_NAME.
 func Lookup(name string) (Variable, bool) {
 	for _, version := range []string{"Http1_", "Http2_"} {
 		unprefixed, ok := strings.CutPrefix(name, version)
@@ -78,8 +78,8 @@ func Names() iter.Seq2[string, string] {
 // Name returns the variable's name as documented, its argument included.
 func (v Variable) Name() string { return v.def.name + v.arg }
 
-// Text returns the raw value of v, and whether x has one. A value that is text in the exchange
-// borrows it, and is valid only as long as x; numbers and times are formatted into a new string.
+// Text returns the raw value of v, and whether x has one. The string may borrow x, and is valid
+// only as long as x.
 func (v Variable) Text(x *protocol.Exchange) (string, bool) {
 	if v.def.text != nil {
 		return v.def.text(x, v.arg)
@@ -108,8 +108,8 @@ func (v Variable) Append(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return append(dst, text...), ok
 }
 
-// Nearest returns the known name that is most similar to name, or "" if none is similar enough. It
-// is for error messages.
+// Nearest returns the known name that is most similar to name, for error messages, or "" if none is
+// similar enough.
 func Nearest(name string) string {
 	best, minDistance := "", len(name)
 	for i := range definitions {
@@ -125,7 +125,7 @@ func Nearest(name string) string {
 	return best
 }
 
-// distance returns the number of bytes to insert, delete or replace to turn a into b (Levenshtein).
+// distance returns the Levenshtein distance of a and b in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -20,8 +20,8 @@ func (p testScope) Name() string { return string(p) }
 func (testScope) ResponseDiscarded(*protocol.Exchange) {}
 func (p testScope) Observe(*protocol.Exchange)         {}
 
-// finished returns an exchange with all values set.
-func finished() *protocol.Exchange {
+// finishedExchange returns an exchange with all values set.
+func finishedExchange() *protocol.Exchange {
 	start := time.Date(2026, 11, 21, 4, 5, 6, 7_000_000, time.UTC)
 	x := &protocol.Exchange{}
 	x.Request.Method = "GET"
@@ -60,7 +60,8 @@ func finished() *protocol.Exchange {
 	return x
 }
 
-// finishedCall returns a one-way RPC request that got a response nevertheless.
+// finishedCall returns an exchange with a one-way RPC request and a response, so that all RPC
+// variables have a value.
 func finishedCall() *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("service", "com.shop.Items")
@@ -73,12 +74,12 @@ func finishedCall() *protocol.Exchange {
 }
 
 func TestOnlyRPCRequestsHaveVersionAndGroup(t *testing.T) {
-	x := finished()
+	x := finishedExchange()
 	x.Request.Header.Add("version", "a field")
 	for _, name := range []string{"rpc_version", "rpc_group", "rpc_status", "rpc_oneway", "rpc_serialization"} {
 		if v, _ := Lookup(name); v.def != nil {
 			if got, ok := v.Text(x); ok {
-				t.Errorf("%s of an HTTP request = %q", name, got)
+				t.Errorf("%s of an HTTP request = %q, want no value", name, got)
 			}
 		}
 	}
@@ -99,7 +100,7 @@ func TestGRPCStatusVariable(t *testing.T) {
 		"not gRPC":    {"application/json", "14", "5", "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := finished()
+			x := finishedExchange()
 			x.Request.Header.Set("content-type", tt.contentType)
 			if tt.head != "" {
 				x.Response.Header.Add("grpc-status", tt.head)
@@ -235,12 +236,12 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 		{"Http2_request_header_User-Agent", "curl/8"},
 		{"Http1_cookie_a", "1"},
 	}
-	x, call := finished(), finishedCall()
+	x, call := finishedExchange(), finishedCall()
 	tested := make(map[*definition]bool)
 	for _, tt := range tests {
 		v, ok := Lookup(tt.name)
 		if !ok {
-			t.Errorf("Lookup(%q) = false", tt.name)
+			t.Errorf("Lookup(%q) = false, want true", tt.name)
 			continue
 		}
 		tested[v.def] = true
@@ -270,11 +271,11 @@ func TestEmptyExchangeHasNoValues(t *testing.T) {
 	for name := range Names() {
 		v, ok := Lookup(name)
 		if !ok {
-			t.Errorf("Lookup(%q) = false", name)
+			t.Errorf("Lookup(%q) = false, want true", name)
 			continue
 		}
 		if v.Name() != name {
-			t.Errorf("Lookup(%q).Name() = %q", name, v.Name())
+			t.Errorf("Lookup(%q).Name() = %q, want the same name", name, v.Name())
 		}
 		if got, ok := v.Text(x); ok != alwaysSet[name] || !ok && got != "" {
 			t.Errorf("%s: Text = %q, %v, want available: %v", name, got, ok, alwaysSet[name])
@@ -325,7 +326,7 @@ func TestTemplateText(t *testing.T) {
 		{"control characters of a name in a certificate", "%upstream_peer_dns_san%", `a\x0ab,c`},
 		{"a single number", "%response_code%", "504"},
 	}
-	x := finished()
+	x := finishedExchange()
 	x.Record.Attempts[1].TLS.Peer.DNSSANs = []string{"a\nb", "c"} // an IA5String may hold any ASCII
 	x.Request.Header.Add("evil", "a\r\nX: y\x00\t\x7f")
 	for _, tt := range tests {
@@ -363,7 +364,7 @@ func TestTemplateJSON(t *testing.T) {
 		{"a hostile name in text", "san=%downstream_peer_dns_san%", `"san=a\"\u000a"`},
 		{"a real replacement character", "%request_header_fffd%", "\"\ufffd\""},
 	}
-	x := finished()
+	x := finishedExchange()
 	x.Meta.Conn.TLS.Peer.DNSSANs = []string{"a\"\n"}
 	x.Record.UpstreamFirstByte = time.Time{}
 	x.Record.Attempts = nil
@@ -448,7 +449,7 @@ func allVariables(t testing.TB) *Template {
 }
 
 func TestTemplatesDoNotAllocate(t *testing.T) {
-	x := finished()
+	x := finishedExchange()
 	template := allVariables(t)
 	buf := make([]byte, 0, 4096)
 	if n := testing.AllocsPerRun(100, func() { buf = template.Append(buf[:0], x) }); n != 0 {
@@ -476,11 +477,11 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		x := finished()
+		x := finishedExchange()
 		x.Request.Header.Add("v", value)
 		text := string(template.Append(nil, x))
 		if got, _ := template.Text(x); got != text {
-			t.Errorf("Text = %q, Append = %q", got, text)
+			t.Errorf("Text = %q, want %q, the result of Append", got, text)
 		}
 		if !hasControl(format) && hasControl(text) {
 			t.Errorf("the text contains a control character: %q", text)
@@ -492,7 +493,7 @@ func FuzzTemplate(f *testing.F) {
 }
 
 func BenchmarkAccessLogLine(b *testing.B) {
-	x := finished()
+	x := finishedExchange()
 	template, err := Compile("%start_time% %request_received_duration% %response_received_duration% %bytes_sent% %bytes_received% " +
 		"%protocol% %response_code% %duration% %response_flag% %response_code% %upstream_local_address% " +
 		"%downstream_local_address% %downstream_remote_address% %upstream_host%\n")

@@ -59,7 +59,7 @@ func ParseMetadata(value string) (w Workload, err error) {
 			})
 		}
 		if strings.HasPrefix(key, "service.") || key == labelApp || key == labelVersion {
-			return nil // not a label
+			return nil // a label, which belongs in LABELS
 		}
 		return w.setField(key, value)
 	})
@@ -165,7 +165,7 @@ func eachField(b []byte, yield func(number protowire.Number, content []byte) err
 }
 
 // Metadata returns w in the format that ParseMetadata reads. Equal workloads have equal texts.
-// Unknown fields are omitted.
+// Fields that are "" are omitted.
 func (w *Workload) Metadata() string {
 	var labels, fields []byte
 	for _, key := range []string{labelApp, labelService, labelRevision, labelVersion} {

@@ -37,8 +37,8 @@ type Workload struct {
 }
 
 // Parse parses a text whose parts are separated by semicolons: Name, Namespace, Service, Revision,
-// Cluster, and optionally App and Version. The text of an endpoint ends with Cluster. ok is false
-// if parts are missing.
+// Cluster, and optionally App and Version. In the metadata of endpoints, Cluster is the last part.
+// ok is false if parts are missing.
 func Parse(text string) (w Workload, ok bool) {
 	parts := strings.SplitN(text, ";", 8)
 	if len(parts) < 5 {
@@ -59,7 +59,7 @@ func (w *Workload) Text() string {
 // maxPartLen is the maximum length of a part in bytes. Kubernetes names have at most 253.
 const maxPartLen = 256
 
-// validPart returns s if it can be a part of a workload, and otherwise "".
+// validPart returns s if Text can contain it as a part, and otherwise "".
 func validPart(s string) string {
 	if len(s) > maxPartLen || strings.IndexByte(s, ';') >= 0 || !utf8.ValidString(s) {
 		return ""

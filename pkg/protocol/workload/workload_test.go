@@ -14,7 +14,7 @@ func reviews() Workload {
 	}
 }
 
-// golden is the metadata of reviews as a protobuf serializer with sorted maps writes it.
+// golden is the metadata of reviews, as a protobuf serializer with sorted map keys writes it.
 const golden = "ChoKCkNMVVNURVJfSUQSDBoKS3ViZXJuZXRlcwqLAQoGTEFCRUxTEoABKn4KEAoDYXBwEgkaB3Jldmlld3MKLAofc2VydmljZS5pc3Rpby5pby9jYW5vbmljYWwtbmFtZRIJGgdyZXZpZXdzCisKI3NlcnZpY2UuaXN0aW8uaW8vY2Fub25pY2FsLXJldmlzaW9uEgQaAnYxCg8KB3ZlcnNpb24SBBoCdjEKHQoETkFNRRIVGhNyZXZpZXdzLXYxLTdkOGYteDJ6ChYKCU5BTUVTUEFDRRIJGgdkZWZhdWx0Ck4KBU9XTkVSEkUaQ2t1YmVybmV0ZXM6Ly9hcGlzL2FwcHMvdjEvbmFtZXNwYWNlcy9kZWZhdWx0L2RlcGxveW1lbnRzL3Jldmlld3MtdjEKHQoNV09SS0xPQURfTkFNRRIMGgpyZXZpZXdzLXYx"
 
 func TestMetadataIsBase64Struct(t *testing.T) {
@@ -61,7 +61,7 @@ func TestParseMetadataInvalid(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := ParseMetadata(tt.value)
 			if (err != nil) != tt.wantErr || got != tt.want {
-				t.Errorf("ParseMetadata = %+v, %v, want %+v, rejected: %v", got, err, tt.want, tt.wantErr)
+				t.Errorf("ParseMetadata = %+v, %v, want %+v, an error: %v", got, err, tt.want, tt.wantErr)
 			}
 		})
 	}
@@ -71,12 +71,12 @@ func TestTextRoundTrip(t *testing.T) {
 	w := reviews()
 	w.Instance, w.Owner = "", ""
 	if got, ok := Parse(w.Text()); !ok || got != w {
-		t.Errorf("Parse(%q) = %+v, %v", w.Text(), got, ok)
+		t.Errorf("Parse(%q) = %+v, %v; want %+v", w.Text(), got, ok, w)
 	}
-	// The text of an endpoint has fewer parts.
+	// In the metadata of endpoints, Cluster is the last part.
 	want := Workload{Name: "reviews-0", Namespace: "default", Service: "reviews", Revision: "v1", Cluster: "Kubernetes"}
 	if got, ok := Parse("reviews-0;default;reviews;v1;Kubernetes"); !ok || got != want {
-		t.Errorf("Parse of an endpoint's text = %+v, %v", got, ok)
+		t.Errorf("Parse of an endpoint's text = %+v, %v; want %+v", got, ok, want)
 	}
 	if got, ok := Parse("reviews-0;default;reviews;v1"); ok {
 		t.Errorf("Parse of four parts = %+v, true; want false", got)
@@ -94,7 +94,7 @@ func FuzzParseMetadata(f *testing.F) {
 		}
 		reparsed, err := ParseMetadata(w.Metadata())
 		if err != nil || reparsed != w {
-			t.Errorf("ParseMetadata(Metadata()) of %+v = %+v, %v", w, reparsed, err)
+			t.Errorf("ParseMetadata(Metadata()) of %+v = %+v, %v; want the same", w, reparsed, err)
 		}
 		w.Instance, w.Owner = "", ""
 		if got, ok := Parse(w.Text()); !ok || got != w {
