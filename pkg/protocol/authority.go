@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// IsAuthority reports whether s is a host that is not empty, with an optional
-// port and no user information (RFC 9110 4.2.1, 7.2; RFC 9113 8.3.1; RFC 3986
-// 3.2.2).
+// IsAuthority reports whether s is a host that is not empty, with an optional port and no user
+// information (RFC 9110 4.2.1, 7.2; RFC 9113 8.3.1; RFC 3986 3.2.2).
 func IsAuthority(s string) bool {
 	_, ok := splitAuthority(s)
 	return ok
@@ -60,8 +59,7 @@ func ipLiteralLen(s string) int {
 	return end + 1
 }
 
-// isPort reports whether s is a port number, or empty, which RFC 3986 3.2.3
-// allows.
+// isPort reports whether s is a port number, or empty, which RFC 3986 3.2.3 allows.
 func isPort(s string) bool {
 	n := 0
 	for i := range len(s) {

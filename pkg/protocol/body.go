@@ -13,10 +13,11 @@ type Body interface {
 	Buffered() int
 
 	// Close discards unread bytes and releases the resources of the body. It may be called
-	// concurrently with Read, which then returns an error: this stops an upload that waits for its
-	// client. A Request.Body may be closed any number of times. A Response.Body is closed once and
-	// not used afterwards, because an engine may reuse it for the next exchange. A body that wraps
-	// another therefore closes it once, and code that drops a response calls ResetResponse.
+	// concurrently with Read, which then returns an error. An upload that waits for its client ends
+	// this way. A Request.Body may be closed any number of times. A Response.Body is closed once
+	// and not used afterwards, because an engine may reuse it for the next exchange. A body that
+	// wraps another therefore closes the other once, and code that drops a response calls
+	// ResetResponse.
 	Close() error
 }
 
@@ -43,29 +44,29 @@ type Tunnel interface {
 	CloseWrite() error
 }
 
-// StringBody is a Body that reads from a string. The zero value is empty.
+// StringBody is a Body that reads from a string. The zero value is an empty body.
 type StringBody struct {
-	text string
-	read int
+	text   string
+	offset int // offset of the next byte that Read returns
 }
 
 // NewStringBody returns a body of text.
 func NewStringBody(text string) *StringBody { return &StringBody{text: text} }
 
 func (b *StringBody) Read(p []byte) (int, error) {
-	if b.read == len(b.text) {
+	if b.offset == len(b.text) {
 		return 0, io.EOF
 	}
-	n := copy(p, b.text[b.read:])
-	b.read += n
+	n := copy(p, b.text[b.offset:])
+	b.offset += n
 	return n, nil
 }
 
 // Buffered returns the number of unread bytes.
-func (b *StringBody) Buffered() int { return len(b.text) - b.read }
+func (b *StringBody) Buffered() int { return len(b.text) - b.offset }
 
 // Rewind restarts at the first byte and returns true.
-func (b *StringBody) Rewind() bool { b.read = 0; return true }
+func (b *StringBody) Rewind() bool { b.offset = 0; return true }
 
 // Close does nothing and returns nil.
 func (b *StringBody) Close() error { return nil }
@@ -74,7 +75,7 @@ func (b *StringBody) Close() error { return nil }
 // call on demand.
 type Arguments interface {
 	// Argument returns argument i, counted from 0, as text. ok is false if it is not a string, an
-	// integer or a boolean, or if there is no such argument. Argument decodes the arguments before
-	// it, and allocates.
+	// integer or a boolean, or if there is no such argument. Argument also decodes the arguments
+	// before i, and allocates.
 	Argument(i int) (text string, ok bool)
 }

@@ -1,7 +1,7 @@
 package protocol
 
-// Attachment implements config.Call: it returns the value of the request's header with exactly that
-// name, the last one if there are several.
+// Attachment implements config.Call: it returns the value of the last request header with exactly
+// that name.
 func (x *Exchange) Attachment(name string) (value string, ok bool) {
 	h := &x.Request.Header
 	for i := h.Len() - 1; i >= 0; i-- {

@@ -7,12 +7,12 @@ import (
 )
 
 // EscapedPEM returns the certificate as PEM (RFC 7468), percent-encoded for use in a header. If
-// chain is true, the certificates that were sent with it follow in the order received. EscapedPEM
-// returns "" if Raw is empty.
-func (c *Certificate) EscapedPEM(chain bool) string {
+// withChain is set, the certificates that the peer sent with it follow in the order received.
+// EscapedPEM returns "" if Raw is empty.
+func (c *Certificate) EscapedPEM(withChain bool) string {
 	var text []byte
 	for i, der := range c.Raw {
-		if i > 0 && !chain {
+		if i > 0 && !withChain {
 			break
 		}
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)

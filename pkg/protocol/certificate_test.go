@@ -25,7 +25,7 @@ func TestEscapedPEM(t *testing.T) {
 		for ; len(rest) > 0; n++ {
 			block, after := pem.Decode(rest)
 			if block == nil || string(block.Bytes) != string(c.Raw[n]) {
-				t.Fatalf("certificate %d: PEM block %v", n, block)
+				t.Fatalf("certificate %d: PEM block %v, want the bytes %x", n, block, c.Raw[n])
 			}
 			rest = after
 		}

@@ -39,10 +39,10 @@ func TestReasonsAreCompleteAndUnique(t *testing.T) {
 			t.Errorf("reason %d %q: empty name, flag, text or hint", r, row.Name)
 		}
 		if row.HTTP < 400 || row.HTTP > 599 {
-			t.Errorf("%v: HTTP status %d is not an error status", r, row.HTTP)
+			t.Errorf("%v: HTTP status %d, want 400 to 599", r, row.HTTP)
 		}
 		if row.GRPC < 1 || row.GRPC > 16 {
-			t.Errorf("%v: gRPC status %d is not an error status", r, row.GRPC)
+			t.Errorf("%v: gRPC status %d, want 1 to 16", r, row.GRPC)
 		}
 		if row.Dubbo == 0 || row.Dubbo == 20 || row.Bolt == 0 {
 			t.Errorf("%v: Dubbo status %d or Bolt status %d is not an error status", r, row.Dubbo, row.Bolt)

@@ -12,9 +12,9 @@ import (
 // Exchange is one request with its response.
 //
 // The stream engine that read the request owns it: the engine gets the exchange from its pool,
-// passes it to a Service, writes the response and puts the exchange back. A Service uses it from
-// the goroutine that called Start, Finish or Serve, and keeps no part of it. The one exception is a
-// streamed upload, which may read Request.Body until Response.Body is closed.
+// passes it to a Service, writes the response and puts the exchange back. A Service uses the
+// exchange only on the goroutine that called Start, Finish or Serve, and keeps no part of it. The
+// one exception is a streamed upload, which may read Request.Body until Response.Body is closed.
 //
 // Every string in an Exchange may borrow an engine's buffer, and is valid only as long as the
 // exchange. Code that keeps a string clones it with strings.Clone. See docs/ownership.md.
@@ -33,29 +33,29 @@ type Exchange struct {
 	// PerTryDeadline is when the current attempt times out; the zero time means at Deadline. Retry
 	// sets it.
 	PerTryDeadline time.Time
-	// IdleTimeout is the maximum time without a byte: first of the request body, during which bytes
-	// of the response count too, then of the response, then of the tunnel; 0 means no limit. The
+	// IdleTimeout is the maximum time in which no byte arrives; 0 means no limit. It applies to the
+	// request body (bytes of the response count too), then to the response, then to the tunnel. The
 	// engine that read the request sets it.
 	IdleTimeout time.Duration
 
-	// Downstream is the engine's side of the exchange. An engine always sets it; it may be nil in a
-	// test.
+	// Downstream is the engine that read the request. It is nil if Weft generated the request, as
+	// for a health check or a mirrored request.
 	Downstream Downstream
 
 	localBody StringBody // storage of LocalReply's body
-	finishers []Finisher // run when there is a response, the innermost (last) first; reused storage
+	finishers []Finisher // pushed by PushFinisher; run from the last to the first; the storage is reused
 }
 
 // Downstream is the engine that read the request, as services use it.
 type Downstream interface {
-	// SendInterim sends an interim (1xx) response immediately. It does not use header, whose fields
-	// may borrow memory, after it returns. An error means that the client disconnected.
+	// SendInterim sends an interim (1xx) response immediately. It does not use header after it
+	// returns, because the fields may borrow memory. An error means that the client disconnected.
 	SendInterim(status int, header *Header) error
 
 	// OnDisconnect calls f, from another goroutine and at most once, when the client disconnects
-	// before its response was written. stop ends the watch; when stop returns, f has returned or
-	// will not be called. The watch costs a goroutine for HTTP/1: use it only when the response is
-	// slow.
+	// before its response was written. stop unregisters f; when stop returns, f has returned or
+	// will not be called. With HTTP/1, a registered f costs a goroutine, so register it only for a
+	// slow response.
 	OnDisconnect(f func()) (stop func())
 }
 
@@ -82,7 +82,7 @@ type Request struct {
 	Serialization string
 }
 
-// Response is the response to the request. The service that produces it sets Status first.
+// Response is the response to the request. A Status of 0 means that there is none yet.
 type Response struct {
 	Status int // HTTP status, or the HTTP equivalent of an RPC status; 0 while there is no response
 	// Code is the status in the RPC protocol's own numbers; NoCode for HTTP, and while there is no
@@ -91,13 +91,14 @@ type Response struct {
 	// Version is the protocol version of the response, in the form of Meta.Version; "" for a local
 	// reply.
 	Version string
-	// Source tells a local reply from an upstream response. An engine's upstream connection sets it
-	// when it has read the head of a response; every reset sets it back to LocalReply.
+	// Source tells a local reply from an upstream response. The upstream connection sets
+	// UpstreamResponse when it has read the head of a response; Exchange.ResetResponse sets
+	// LocalReply.
 	Source ResponseSource
 	Message
 
 	// Tunnel is set instead of Body when the connection switched protocols (101, or 2xx to
-	// CONNECT). The engine relays its bytes and closes it.
+	// CONNECT). The engine that read the request relays the tunnel's bytes and closes the tunnel.
 	Tunnel Tunnel
 
 	// engineBody and engineTunnel are the body and the tunnel that the upstream's engine set, until
@@ -106,12 +107,12 @@ type Response struct {
 	engineTunnel Tunnel
 }
 
-// SetBody sets the body to b, which reads from an upstream; nil means that there is none. If a
-// filter wraps b and its Close panics before it closes b, ResetResponse closes b. The Close of b
-// calls BodyClosed.
+// SetBody sets the body of an upstream response; nil means that the response has no body. b.Close
+// must call BodyClosed. If a filter wraps b, and the wrapper panics in Close before it closes b,
+// ResetResponse closes b.
 func (r *Response) SetBody(b Body) { r.Body, r.engineBody = b, b }
 
-// BodyClosed removes b, which SetBody has set, so that it is not closed again.
+// BodyClosed removes b, which SetBody has set, so that ResetResponse does not close b again.
 func (r *Response) BodyClosed(b Body) {
 	if r.Body == b {
 		r.Body = nil
@@ -121,7 +122,8 @@ func (r *Response) BodyClosed(b Body) {
 	}
 }
 
-// SetTunnel does for a tunnel what SetBody does for a body. t.Close may be called more than once.
+// SetTunnel sets the tunnel of an upstream response, as SetBody sets the body. t.Close may be
+// called more than once.
 func (r *Response) SetTunnel(t Tunnel) { r.Tunnel, r.engineTunnel = t, t }
 
 // TakeTunnel removes and returns the tunnel. If a filter wraps the tunnel that SetTunnel has set,
@@ -189,11 +191,10 @@ const NoCode = -1
 
 // Message holds the fields that requests and responses share.
 type Message struct {
-	// Header holds the end-to-end headers in wire order and case. It never contains Host, the
-	// framing headers (Content-Length, Transfer-Encoding, Trailer as framing) or the headers of the
-	// connection (RFC 9110 7.6.1): Authority and ContentLength hold their values, or the engine
-	// handles them. The exception is "TE: trailers" of a request, which filters and routes can
-	// match; the engine decides whether to send it (RFC 9110 10.1.4).
+	// Header holds the end-to-end headers in wire order and case. It contains none of Host (see
+	// Authority), Content-Length (see ContentLength), Transfer-Encoding and the connection headers,
+	// which the engine handles (RFC 9110 7.6.1). The exception is "TE: trailers" of a request,
+	// which filters and routes can match; the engine decides whether to send it (RFC 9110 10.1.4).
 	Header Header
 
 	// Body is the body; nil if there is none. The engine closes a Response.Body exactly once, even
@@ -212,8 +213,8 @@ type Message struct {
 // Meta describes a request apart from its message: where and when it arrived.
 type Meta struct {
 	Conn *ConnMeta // shared by the exchanges of one connection; immutable
-	// Client is the original address of the client as trusted proxies report it; the zero Addr if
-	// none does: then the client is Conn's Remote.
+	// Client is the original address of the client as trusted proxies report it. The zero Addr
+	// means that none does: then Conn.Remote is the client.
 	Client   netip.Addr
 	Protocol string    // the downstream protocol as config.json names it: "Http1"
 	Version  string    // as in an access log: "HTTP/1.1"
@@ -221,7 +222,7 @@ type Meta struct {
 	HeadSize int       // bytes of the request head on the wire
 }
 
-// ClientIP returns the original address of the client as text: Client, or Conn's Remote. It returns
+// ClientIP returns the original address of the client as text: Client, or Conn.RemoteIP. It returns
 // "" if there is none.
 func (m *Meta) ClientIP() string {
 	switch {
@@ -252,8 +253,8 @@ type ConnMeta struct {
 	ProxyAddr *netip.AddrPort
 	Secure    bool // over TLS
 	TLS       *TLS // nil: plaintext
-	// DownstreamConn is the connection itself: the same value for as long as it is open, while
-	// ConnMeta may be rebuilt. nil if there is none.
+	// DownstreamConn identifies the connection: it stays the same while the connection is open,
+	// although ConnMeta may be replaced. It is nil if no connection is behind the ConnMeta.
 	DownstreamConn DownstreamConn
 }
 
@@ -269,20 +270,22 @@ func (m *ConnMeta) DirectRemote() netip.AddrPort {
 // DownstreamConn is a downstream connection as services see it. Values are comparable.
 type DownstreamConn interface {
 	// OnClose calls f once when the connection has closed, whichever side closes it, or immediately
-	// if it is closed already. f must not block. stop cancels the call; it may come too late.
+	// if it is closed already. f must not block. stop cancels the call, unless f has already been
+	// called.
 	OnClose(f func()) (stop func())
 
 	// Shed closes the connection after its current exchange if its protocol can announce the close
 	// to the client, as HTTP can.
 	Shed()
 
-	// ListenerDraining reports whether the connection ends because its listener or its filter chain
-	// drains.
+	// ListenerDraining reports whether the connection is draining because its listener or its
+	// filter chain drains.
 	ListenerDraining() bool
 }
 
-// Detacher is a Downstream that serves several exchanges on one goroutine, one after the other,
-// each until it waits for its upstream: while a service works on one exchange, the others wait.
+// Detacher is a Downstream that starts several exchanges on one goroutine, one after the other. An
+// exchange that waits for the response of an upstream connection leaves the goroutine to the next
+// one. Any other wait delays the exchanges after it.
 type Detacher interface {
 	// Detach moves the exchange to a separate goroutine, unless it already has one.
 	Detach()
@@ -360,10 +363,10 @@ type Attempt struct {
 type Record struct {
 	Reason Reason // why Weft sent a local reply or ended the exchange; otherwise ReasonNone
 	Flags  Flags  // further events
-	Detail string // one line for operators, from the fault
+	Detail string // error text of the fault for operators; one line
 
 	// Listener is the listener that serves the exchange. The first service sets it; nil: no service
-	// has received the exchange. The engine calls Observe once for each exchange with a listener.
+	// has received the exchange.
 	Listener Named
 
 	Method  Named // method of an RPC request, as the client named it; nil: unknown
@@ -375,12 +378,12 @@ type Record struct {
 
 	// WeightedIndex is the index of the selected entry in the route's weighted clusters.
 	WeightedIndex int
-	// Hash is the hash of the values that the route's hash policies select; 0: there are none.
+	// Hash is the hash of the values that the route's hash policies select; 0: they select none.
 	// Consistent hashing sends exchanges with equal hashes to the same host.
 	Hash uint64
 
-	// Attempts lists the attempts in order; the last one got the response, or failed last. Reused
-	// storage.
+	// Attempts lists the attempts in order; only the last one can have the response. The storage is
+	// reused.
 	Attempts []Attempt
 
 	OriginalPath      string // "" if the path was not rewritten
@@ -390,7 +393,7 @@ type Record struct {
 	ResponseBytes int64 // body bytes written to the client
 
 	UpstreamStart     time.Time // when the last attempt was sent
-	UpstreamFirstByte time.Time // when its response head was read
+	UpstreamFirstByte time.Time // when the response head of the last attempt was read
 	End               time.Time // when the last byte of the response was written
 }
 
@@ -441,8 +444,9 @@ func (x *Exchange) Reset() {
 	x.finishers = x.finishers[:0]
 }
 
-// ResetResponse drops the response so that another can replace it. It closes the body, which
-// releases the upstream; both happen even if Close panics.
+// ResetResponse drops the response so that another can replace it. It closes Body and Tunnel to
+// release the upstream, and the engine's body and tunnel even if the Close of a filter's wrapper
+// panics.
 func (x *Exchange) ResetResponse() {
 	defer x.Response.closeUpstream()
 	if x.Response.Body != nil {
@@ -467,8 +471,9 @@ func (x *Exchange) LocalReply(status int, contentType, body string) {
 	}
 }
 
-// LocalReplyError replaces the response with the local reply for err's Reason, and records err.
-// Only the log contains the error text, because the client must not see all of it.
+// LocalReplyError replaces the response with the local reply for err's Reason, and records err. The
+// client gets only the text of the reason: err may contain internal details, which belong in the
+// log.
 func (x *Exchange) LocalReplyError(err error) {
 	reason := ReasonOf(err)
 	x.Record.Reason = reason

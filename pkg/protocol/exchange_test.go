@@ -78,16 +78,16 @@ func TestLocalReplyReplacesResponse(t *testing.T) {
 	x.LocalReplyError(Faultf(UpstreamTimeout, "host %s: %w", "h", io.EOF))
 	text, err := io.ReadAll(x.Response.Body)
 	if err != nil || x.Response.Status != 504 || string(text) != "upstream timed out\n" || x.Response.ContentLength != int64(len(text)) {
-		t.Errorf("local reply %d with %q of %d bytes, %v", x.Response.Status, text, x.Response.ContentLength, err)
+		t.Errorf("local reply %d with %q, ContentLength %d, %v; want 504 with the text of the reason", x.Response.Status, text, x.Response.ContentLength, err)
 	}
 	if got := lines(&x.Response.Header) + lines(&x.Response.Trailer); got != "Content-Type=text/plain; charset=utf-8 " {
-		t.Errorf("headers and trailers of the local reply: %q", got)
+		t.Errorf("headers and trailers of the local reply: %q, want only the content type", got)
 	}
 	if body.closed != 1 {
 		t.Errorf("the body of the replaced response was closed %d times, want once", body.closed)
 	}
 	if x.Record.Reason != UpstreamTimeout || x.Record.Detail != "upstream timed out: host h: EOF" {
-		t.Errorf("recorded %v, %q", x.Record.Reason, x.Record.Detail)
+		t.Errorf("recorded %v, %q; want UpstreamTimeout with the error text", x.Record.Reason, x.Record.Detail)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestResetClearsExchange(t *testing.T) {
 	}
 	if x.Request.Method+x.Request.Upgrade+x.Record.Detail != "" || x.Request.ExpectContinue || x.Request.Header.Len() != 0 ||
 		x.Response.Status != 0 || len(x.Record.Attempts) != 0 || x.Request.ContentLength != -1 || x.Response.ContentLength != -1 {
-		t.Errorf("after Reset: %+v", x)
+		t.Errorf("after Reset: %+v, want an empty exchange", x)
 	}
 	if x.Record.Host() != nil || x.Record.Tried(nil) {
 		t.Error("an exchange without attempts has a host")
@@ -147,7 +147,7 @@ func TestReasonTable(t *testing.T) {
 	for r := range Reasons() {
 		spec := r.Spec()
 		if spec.Name == "" || spec.Flag == "" || spec.Text == "" || spec.Hint == "" || spec.HTTP < 400 || spec.HTTP > 599 || spec.GRPC == 0 || spec.Dubbo == 0 || spec.Bolt == 0 {
-			t.Errorf("reason %d has an incomplete spec: %+v", r, *spec)
+			t.Errorf("spec of reason %d = %+v, want all fields set", r, *spec)
 		}
 		if names[r.String()] {
 			t.Errorf("two reasons have the name %q", r)
@@ -166,7 +166,7 @@ func TestStringBodyRewinds(t *testing.T) {
 			t.Errorf("Buffered = %d, want 5", b.Buffered())
 		}
 		if got, err := io.ReadAll(b); string(got) != "hello" || err != nil {
-			t.Errorf("read %q, %v", got, err)
+			t.Errorf("read %q, %v; want \"hello\"", got, err)
 		}
 		if !b.Rewind() {
 			t.Error("Rewind = false")

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// ErrNotSent is in the chain of the Fault if no byte of the request was written because the
+// ErrNotSent is in the chain of a Fault if no byte of the request was written because the
 // connection was already closed.
 var ErrNotSent = errors.New("nothing of the request was sent")
 
-// ErrNotReceived is in the chain of the Fault if the peer closed the connection before it received
+// ErrNotReceived is in the chain of a Fault if the peer closed the connection before it received
 // all of a request that was written in full or in part (RFC 9112 9.3.1). The peer has not processed
 // the request.
 var ErrNotReceived = errors.New("the connection was closed before the peer received the request")

@@ -2,19 +2,19 @@ package protocol
 
 import "strings"
 
-// Flags record events of an exchange in addition to its Reason, for %response_flags%.
-// They have Envoy's short names.
+// Flags record events of an exchange in addition to its Reason, for %response_flags%. They have
+// Envoy's short names.
 type Flags uint8
 
 // Flags of an exchange.
 const (
-	DelayInjected      Flags = 1 << iota // DI: the fault filter delayed it
-	RetryLimitExceeded                   // URX: the last attempt failed, and the policy allows no more
-	ExternallyDenied                     // UAEX: the ext_authz service denied it, or failed
+	DelayInjected      Flags = 1 << iota // DI: the fault filter delayed the request
+	RetryLimitExceeded                   // URX: the last attempt failed, and the retry policy allows no further attempt
+	ExternallyDenied                     // UAEX: the ext_authz service denied the request, or failed
 )
 
-// NamesWith returns the names of the flags and then that of r, in the order in which they occur, or
-// "-" if there are none. It allocates only if there are several names.
+// NamesWith returns the names of the flags and then that of r, in the order in which the events
+// occur, or "-" if there are none. It allocates only if there are several names.
 func (f Flags) NamesWith(r Reason) string {
 	reasonFlag, none := r.Spec().Flag, ReasonNone.Spec().Flag
 	if f == 0 {

@@ -17,7 +17,7 @@ func TestIsGRPC(t *testing.T) {
 			h.Add("Content-Type", contentType)
 		}
 		if got := IsGRPC(&h); got != want {
-			t.Errorf("IsGRPC(%q) = %v", contentType, got)
+			t.Errorf("IsGRPC(%q) = %v, want %v", contentType, got, want)
 		}
 	}
 }

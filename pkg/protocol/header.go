@@ -24,11 +24,10 @@ type FieldLoader interface {
 	LoadFields(h *Header)
 }
 
-// SetLazy defers loading the fields of h, which is empty, until they are first read or changed:
-// most responses are forwarded without that. The fields that loader adds do not count as changed.
-func (h *Header) SetLazy(loader FieldLoader) { h.loader = loader }
+// SetLoader makes loader load the fields of h, which is empty, when they are first read or changed:
+// most responses are forwarded without a look at their fields. Loading does not set Changed.
+func (h *Header) SetLoader(loader FieldLoader) { h.loader = loader }
 
-// load loads the fields that SetLazy deferred.
 func (h *Header) load() {
 	loader := h.loader
 	h.loader = nil
@@ -182,7 +181,7 @@ func EqualFold(a, b string) bool {
 	return true
 }
 
-// HasPrefixFold reports whether s begins with prefix, ignoring the case of ASCII letters.
+// HasPrefixFold reports whether s begins with prefix under ASCII case folding.
 func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && EqualFold(s[:len(prefix)], prefix)
 }

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// testLoader is a FieldLoader whose fields are views of a buffer.
+// testLoader is a FieldLoader whose fields borrow buffer.
 type testLoader struct{ buffer []byte }
 
 func (l testLoader) LoadFields(h *Header) {
@@ -17,7 +17,7 @@ func (l testLoader) LoadFields(h *Header) {
 func TestCloneFields(t *testing.T) {
 	buffer := []byte("A12bc")
 	var h Header
-	h.SetLazy(testLoader{buffer})
+	h.SetLoader(testLoader{buffer})
 	got := h.CloneFields()
 	clear(buffer)
 	if want := []Field{{"A", "12"}, {"A", "bc"}}; !slices.Equal(got, want) {

@@ -21,10 +21,9 @@ func Namespace(name string) string {
 // its own key. MetadataKey allocates for longer paths: call it when a configuration is built.
 func MetadataKey(path ...string) string { return strings.Join(path, "\x00") }
 
-// Metadata holds values that filters determine for a request, for the services after them: the
-// labels of the hosts to which it may be sent, the claims of its token. It is part of the exchange,
-// costs nothing while it is empty, and keeps its storage. Lookups are linear, because there are few
-// entries.
+// Metadata holds values that filters determine for a request and later services use, such as the
+// labels of permitted hosts or the claims of a token. Its storage is reused with the exchange.
+// Lookups are linear, because there are few entries.
 //
 // Strings may borrow memory of the exchange, and are valid only as long as the exchange. Callers
 // pass namespaces in the spelling that Namespace returns, and keys of nested values as MetadataKey
@@ -53,7 +52,7 @@ func (m *Metadata) Set(namespace, key, value string) {
 	m.Add(namespace, key, value)
 }
 
-// Add appends a value to those that key has.
+// Add appends a value to the values of key.
 func (m *Metadata) Add(namespace, key, value string) {
 	m.entries = append(m.entries, metadataEntry{namespace: namespace, key: key, value: value})
 }
@@ -70,7 +69,7 @@ func (m *Metadata) Repeats(namespace, key string) bool {
 	return m.has(namespace, key, kindRepeated)
 }
 
-// AddElement appends an element to the list that key has. The key is a list even if it has only one
+// AddElement appends an element to the list under key. The key is a list even if it has only one
 // element.
 func (m *Metadata) AddElement(namespace, key, value string) {
 	m.entries = append(m.entries, metadataEntry{namespace: namespace, key: key, value: value, kind: kindList})

@@ -2,8 +2,8 @@ package protocol
 
 import "testing"
 
-// TestOverflowSetsEnvoyOverloaded verifies that the local reply of an open circuit breaker, and no
-// other, has x-envoy-overloaded, as in Envoy.
+// TestOverflowSetsEnvoyOverloaded verifies that only the local reply of an open circuit breaker has
+// x-envoy-overloaded, as in Envoy.
 func TestOverflowSetsEnvoyOverloaded(t *testing.T) {
 	for reason, want := range map[Reason]string{Overflow: "true", ConnectFailure: "", Overloaded: "", RetryOverflow: ""} {
 		x := new(Exchange)

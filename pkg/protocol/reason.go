@@ -68,8 +68,8 @@ type ReasonSpec struct {
 	GRPC  int    // grpc-status of the local reply
 	Dubbo byte   // status of the response frame
 	Bolt  uint16 // status of the response frame
-	// SafeToRetry: the request cannot have reached an application, so that even a request that is
-	// not idempotent may be retried.
+	// SafeToRetry: the request cannot have reached an application, so even a non-idempotent request
+	// may be retried.
 	SafeToRetry bool
 	Text        string // for logs, and the body of the local reply
 	Hint        string // how to resolve it, for docs/errors.md

@@ -23,7 +23,7 @@ import (
 //		return f.next.Start(ctx, x)
 //	}
 //
-// A service that has to wait for something else passes the rest of its work to
+// A service that has to wait for anything but the next service passes the rest of its work to
 // Exchange.RunBlocking, or is a BlockingFunc.
 type Service interface {
 	// Start serves x as far as it can without waiting. If it returns nil, x.Response is set. If it
@@ -76,8 +76,8 @@ type BlockingRunner interface {
 }
 
 // RunBlocking serves x with s on a goroutine that may wait. If that is not the caller's goroutine,
-// RunBlocking returns ErrPending. x must have no response: Finish drops a response before the call.
-// A call of RunBlocking must be the last action of Start or Finish.
+// RunBlocking returns ErrPending. x must have no response, so a Finish that calls RunBlocking drops
+// the response first. The call must be the last action of Start or Finish.
 func (x *Exchange) RunBlocking(ctx context.Context, s BlockingService) error {
 	if f, ok := x.Downstream.(BlockingRunner); ok {
 		return f.RunBlocking(ctx, s)
@@ -89,8 +89,8 @@ func (x *Exchange) RunBlocking(ctx context.Context, s BlockingService) error {
 // order.
 func (x *Exchange) PushFinisher(f Finisher) { x.finishers = append(x.finishers, f) }
 
-// Start starts to serve x with s, without waiting. It returns the result of s and its finishers;
-// after ErrPending, the code that gets the response calls Resume. A panic becomes an error with a
+// Start starts to serve x with s, without waiting. It returns the result of s and of the finishers.
+// After ErrPending, the code that gets the response calls Resume. A panic becomes an error with a
 // *PanicError.
 func (x *Exchange) Start(ctx context.Context, s Service) error {
 	return x.runFinishers(ctx, x.start(ctx, s), 0)
@@ -114,7 +114,8 @@ func (x *Exchange) start(ctx context.Context, s Service) (err error) {
 	return s.Start(ctx, x)
 }
 
-// runFinishers calls the finishers above depth until one makes the exchange pending again.
+// runFinishers calls the finishers from the last one down to index depth. It stops when one makes
+// the exchange pending again.
 func (x *Exchange) runFinishers(ctx context.Context, err error, depth int) error {
 	for err != ErrPending && len(x.finishers) > depth { //nolint:errorlint // ErrPending is never wrapped
 		err = x.finish(ctx, err, depth)
@@ -122,8 +123,8 @@ func (x *Exchange) runFinishers(ctx context.Context, err error, depth int) error
 	return err
 }
 
-// finish calls finishers until one panics. The panic becomes the error that the remaining finishers
-// receive.
+// finish calls the finishers down to index depth until one panics or returns ErrPending. The panic
+// becomes the error that the remaining finishers receive.
 func (x *Exchange) finish(ctx context.Context, err error, depth int) (result error) {
 	defer RecoverPanic(&result)
 	for n := len(x.finishers) - 1; n >= depth && err != ErrPending; n-- { //nolint:errorlint // ErrPending is never wrapped

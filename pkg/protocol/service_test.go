@@ -30,7 +30,7 @@ func (s *testService) Start(ctx context.Context, x *Exchange) error {
 	return s.next.Start(ctx, x)
 }
 
-// onBlockingGoroutine serves with a testService on a goroutine that may wait.
+// onBlockingGoroutine is a BlockingService that serves with a testService.
 type onBlockingGoroutine struct{ *testService }
 
 func (b onBlockingGoroutine) Serve(ctx context.Context, x *Exchange) error {
@@ -99,7 +99,7 @@ func TestFinishersRunInNestedOrder(t *testing.T) {
 					t.Errorf("ran %q, want %q", log, tt.want)
 				}
 				if len(x.finishers) != 0 {
-					t.Errorf("%d finishers were not run", len(x.finishers))
+					t.Errorf("%d finishers were not run, want 0", len(x.finishers))
 				}
 			}
 		})
@@ -178,7 +178,7 @@ func TestEffectiveDeadline(t *testing.T) {
 		deadlines := []Exchange{{}, {Deadline: early}, {Deadline: late}}
 		x.Deadline, x.PerTryDeadline = deadlines[tt.exchange].Deadline, deadlines[tt.try].Deadline
 		if got := x.EffectiveDeadline(); !got.Equal(deadlines[tt.want].Deadline) {
-			t.Errorf("EffectiveDeadline with deadlines %v and %v = %v", x.Deadline, x.PerTryDeadline, got)
+			t.Errorf("EffectiveDeadline with deadlines %v and %v = %v, want %v", x.Deadline, x.PerTryDeadline, got, deadlines[tt.want].Deadline)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package xprotocol defines the interface of codecs for framed RPC protocols. Frames declare their
-// length and contain a request id, so that one connection has many requests in flight. Each codec
+// length and contain a request id, so one connection can have many requests in flight. Each codec
 // is a package below this one. Codecs are pure: they have no state and do no I/O.
 //
 // How the engine, pkg/stream/xprotocol, uses a codec:
@@ -59,18 +59,18 @@ type Messages interface {
 	ReadRequest(frame []byte, r *protocol.Request, v *FrameView) error
 
 	// AppendRequest appends the request with the changes in r. If r.Header is unchanged
-	// (protocol.Header.Changed), that is the frame byte for byte. Otherwise it keeps the arguments
-	// and encodes the rest of the frame again: the attachments from r.Header, and service, method,
-	// version and group at their places in the protocol. remaining, if not 0, is the client's
-	// remaining time, to which AppendRequest lowers the timeout in the frame. The caller calls
-	// SetID next, which may compute the checksum. Errors are Faults: the frame cannot contain a
-	// change, because its serialization is unknown or a length would overflow.
+	// (protocol.Header.Changed), it appends the frame byte for byte. Otherwise it keeps the
+	// arguments and encodes the rest of the frame again: the attachments from r.Header, and
+	// service, method, version and group at their places in the protocol. remaining, if not 0, is
+	// the client's remaining time, to which AppendRequest lowers the timeout in the frame. The
+	// caller calls SetID next, which may compute the checksum. Errors are Faults: the frame cannot
+	// contain a change, because its serialization is unknown or a length would overflow.
 	AppendRequest(dst, frame []byte, r *protocol.Request, v *FrameView, remaining time.Duration) ([]byte, error)
 
 	// ReadResponse fills r, which is empty, from a complete frame of kind Response: Status (the
 	// HTTP equivalent of the code), Code, Header with the attachments, marked unchanged, and
-	// ContentLength. Strings borrow the frame. It may defer attachments that are expensive to
-	// find: see protocol.Header.SetLazy. An unknown serialization is not an error, as for
+	// ContentLength. Strings borrow the frame. It may defer reading attachments that are expensive
+	// to find: see protocol.Header.SetLoader. An unknown serialization is not an error, as for
 	// ReadRequest. Errors are Faults of UpstreamMalformed.
 	ReadResponse(frame []byte, r *protocol.Response, v *FrameView) error
 
@@ -78,8 +78,8 @@ type Messages interface {
 	AppendResponse(dst, frame []byte, r *protocol.Response, v *FrameView) ([]byte, error)
 }
 
-// ControlFrames makes the frames that Weft generates. If the protocol has no such frame, the method
-// returns dst unchanged.
+// ControlFrames appends the frames that Weft generates. If the protocol has no such frame, the
+// method returns dst unchanged.
 type ControlFrames interface {
 	// AppendErrorResponse appends an error response that expresses reason in the protocol's terms.
 	// frame is the request; its head is enough. text is a message for developers.
@@ -159,12 +159,12 @@ type FrameView struct {
 	Offsets [6]int32
 	// TrailerLen is the number of bytes after the body: a checksum.
 	TrailerLen int32
-	// Ambiguous: the server may interpret the request as a call of a service or method other than
-	// that in the fields.
+	// Ambiguous: the host may interpret the request as a call of another service or method than the
+	// fields of the header describe.
 	Ambiguous bool
-	// LazyFields is the part of the frame that the codec reads on demand: see
-	// protocol.Header.SetLazy.
-	LazyFields []byte
+	// DeferredFields is the part of the frame that the codec reads when the header is used: see
+	// protocol.Header.SetLoader.
+	DeferredFields []byte
 	// Text is storage for strings that are not contiguous in the frame, such as Path. ReadRequest
 	// and ReadResponse overwrite it. A reused FrameView keeps it to save the allocation.
 	Text []byte

@@ -16,7 +16,7 @@ type Message struct {
 	Traits *Traits // Codec.Traits()
 	Frame  []byte
 	View   FrameView
-	read   int
+	offset int // offset in Content of the next byte that Read returns
 }
 
 // Set makes m the message of a frame whose body is unread. Values read from the previous frame are
@@ -25,11 +25,11 @@ func (m *Message) Set(c Codec, frame []byte) {
 	text := m.View.Text[:0]
 	m.View = FrameView{}
 	m.View.Text = text
-	m.Codec, m.Traits, m.Frame, m.read = c, c.Traits(), frame, 0
+	m.Codec, m.Traits, m.Frame, m.offset = c, c.Traits(), frame, 0
 }
 
 // Reset drops the references to the frame and the codec. It keeps View.Text for the next Set.
-func (m *Message) Reset() { m.Codec, m.Traits, m.Frame, m.View.LazyFields = nil, nil, nil, nil }
+func (m *Message) Reset() { m.Codec, m.Traits, m.Frame, m.View.DeferredFields = nil, nil, nil, nil }
 
 // MessageOf returns body as a Message, or nil if it is another type.
 func MessageOf(body protocol.Body) *Message {
@@ -49,19 +49,19 @@ func (m *Message) Content() []byte {
 // Read implements protocol.Body.
 func (m *Message) Read(p []byte) (int, error) {
 	content := m.Content()
-	if m.read == len(content) {
+	if m.offset == len(content) {
 		return 0, io.EOF
 	}
-	n := copy(p, content[m.read:])
-	m.read += n
+	n := copy(p, content[m.offset:])
+	m.offset += n
 	return n, nil
 }
 
 // Buffered implements protocol.Body: the complete body is buffered.
-func (m *Message) Buffered() int { return len(m.Content()) - m.read }
+func (m *Message) Buffered() int { return len(m.Content()) - m.offset }
 
 // Rewind implements protocol.Rewinder.
-func (m *Message) Rewind() bool { m.read = 0; return true }
+func (m *Message) Rewind() bool { m.offset = 0; return true }
 
 // Argument implements protocol.Arguments for codecs that read arguments.
 func (m *Message) Argument(i int) (text string, ok bool) {

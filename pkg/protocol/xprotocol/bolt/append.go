@@ -58,9 +58,9 @@ func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 	return dst, nil
 }
 
-// newRequestWriter returns a writer for a request with header and the fields h.
+// newRequestWriter returns a writer that replaces the fields in a request's header with h.
 func newRequestWriter(header []byte, h *protocol.Header) (writer, error) {
-	old, _ := readRoutingNames(header) // ReadRequest has already validated it
+	old, _ := readRoutingNames(header) // ReadRequest has already validated the header
 	service, method, group := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod), h.Get(xprotocol.FieldGroup)
 	if version := h.Get(xprotocol.FieldVersion); version != versionOf(old.service) {
 		switch {
@@ -145,7 +145,7 @@ func (w *writer) append(dst, header []byte) []byte {
 	return dst
 }
 
-// append appends an entry with the field's value. It omits an empty one.
+// append appends an entry with the field's value, or nothing if the value is empty.
 func (r *routingField) append(dst []byte, name string) []byte {
 	r.written = true
 	if r.value == "" {

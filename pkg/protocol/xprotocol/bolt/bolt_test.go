@@ -30,7 +30,7 @@ func fuzz(f *testing.F, version string) {
 	codectest.Fuzz(f, c, seeds)
 }
 
-// TestNegativeLengthsAreRejected verifies that a length with the sign bit is malformed, because
+// TestNegativeLengthsAreRejected verifies that a length with the sign bit is an error, because
 // peers store lengths in signed integers.
 func TestNegativeLengthsAreRejected(t *testing.T) {
 	for version, c := range codecs() {
@@ -39,7 +39,7 @@ func TestNegativeLengthsAreRejected(t *testing.T) {
 				frame := newFrame(c, frameType, commandRequest, 0, "", nil, "")
 				frame[offset] = 0x7f
 				if _, err := c.ParseFrame(frame); err != nil {
-					t.Errorf("%s: maximum length of the %s: %v", version, name, err)
+					t.Errorf("%s: maximum length of the %s: %v, want no error", version, name, err)
 				}
 				frame[offset] = 0x80
 				if _, err := c.ParseFrame(frame); err == nil {
@@ -165,7 +165,7 @@ func TestVersionWithoutServiceIsRejected(t *testing.T) {
 			dst, err := c.AppendRequest([]byte("before"), frame, &r, &v, 0)
 			switch {
 			case tt.want == protocol.ReasonNone && err != nil:
-				t.Errorf("%s, %s: %v", version, tt.name, err)
+				t.Errorf("%s, %s: %v, want no error", version, tt.name, err)
 			case tt.want != protocol.ReasonNone && (protocol.ReasonOf(err) != tt.want || string(dst) != "before"):
 				t.Errorf("%s, %s: %v and %q, want the reason %v and nothing appended", version, tt.name, err, dst, tt.want)
 			}
@@ -184,7 +184,7 @@ func TestHeaderTooLong(t *testing.T) {
 	r.Header.Add("k", strings.Repeat("x", 1<<15))
 	dst, err := c.AppendRequest([]byte("before"), frame, &r, &v, 0)
 	if protocol.ReasonOf(err) != protocol.HeaderTooLarge || string(dst) != "before" {
-		t.Errorf("%v, %d bytes", err, len(dst))
+		t.Errorf("error %v with %d bytes, want HeaderTooLarge with dst unchanged", err, len(dst))
 	}
 }
 
@@ -202,14 +202,14 @@ func TestErrorTextIsLimited(t *testing.T) {
 			}
 			got := r.Header.Get(keyErrorText)
 			if len(got) > maxErrorText || strings.ContainsRune(got, '\uFFFD') || text != "" && got == "" {
-				t.Errorf("%s, %s: %d bytes: %.20q", version, name, len(got), got)
+				t.Errorf("%s, %s: error text of %d bytes, %.20q; want at most %d bytes of valid UTF-8", version, name, len(got), got, maxErrorText)
 			}
 		}
 	}
 }
 
 // TestErrorResponseContainsException compares the content with the bytes that Java (1.6.12) and
-// Node clients have read, in their draft of Hessian 2.
+// Node clients of SOFA have read, in their draft of Hessian 2.
 func TestErrorResponseContainsException(t *testing.T) {
 	const want = "O\xc8\x34com.alipay.remoting.rpc.exception.RpcServerException" +
 		"\x92\x0ddetailMessage\x0astackTrace" + "o\x90" +
@@ -230,11 +230,11 @@ func TestErrorResponseContainsException(t *testing.T) {
 					t.Errorf("%s, serialization %d, %v:\n got %q\nwant %q", version, code, reason, got, content)
 				}
 				if got := r.Header.Get(keyErrorText); got != "no ä€😀" {
-					t.Errorf("%s, serialization %d, %v: the header has %q", version, code, reason, got)
+					t.Errorf("%s, serialization %d, %v: the header has %q, want the error text", version, code, reason, got)
 				}
 				class, _, _ := c.lengths(frame)
 				if name := string(frame[c.responseHeadSize:][:class]); (name == exceptionClass) != (content != "") {
-					t.Errorf("%s, serialization %d, %v: class %q", version, code, reason, name)
+					t.Errorf("%s, serialization %d, %v: class %q, want exceptionClass only with an exception in the content", version, code, reason, name)
 				}
 			}
 		}
@@ -265,9 +265,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkForwardChanged measures a changed request of 16 KiB with a checksum: it is read, its
-// timeout is lowered, and it gets an ID. One pass verifies the checksum, and one computes the new
-// one.
+// BenchmarkForwardChanged reads a request of 16 KiB with a checksum, lowers its timeout and sets
+// its ID. One pass over the frame verifies the checksum, and one computes the new checksum.
 func BenchmarkForwardChanged(b *testing.B) {
 	c := V2()
 	frame := addChecksum(c, newFrame(c, typeRequest, commandRequest, 0, "class", entries("service", "s:1.0", keyMethod, "m"), strings.Repeat("x", 16<<10)))

@@ -23,10 +23,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/*-views.txt")
 
-// codecs returns the versions with the names of their captures.
+// codecs returns the codec of each version. The keys are the prefixes of the names of its captures.
 func codecs() map[string]Codec { return map[string]Codec{"v1": V1(), "v2": V2()} }
 
-// captures returns the captured frames of peers. The keys are their names; version is v1 or v2.
+// captures returns the captured frames of peers by name. version is v1 or v2.
 func captures(t testing.TB, version string) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + version + "*.hex")
@@ -100,8 +100,8 @@ func newFrame(c Codec, frameType byte, command, status int, class string, header
 	return append(b, content...)
 }
 
-// TestCodecContract runs the codec tests with every capture and the built frames, and their views
-// in testdata/views.txt.
+// TestCodecContract runs the codec tests with every capture and every built frame. Their views are
+// in testdata/*-views.txt.
 func TestCodecContract(t *testing.T) {
 	for _, version := range []string{"v1", "v2"} {
 		c := codecs()[version]
@@ -109,9 +109,9 @@ func TestCodecContract(t *testing.T) {
 			oversize := newFrame(c, typeRequest, commandRequest, 0, "", nil, "")
 			binary.BigEndian.PutUint32(oversize[len(oversize)-4:], math.MaxInt32)
 			codectest.Run(t, c, codectest.Suite{
-				Frames:   goldenFrames(t, version),
-				Oversize: []codectest.Head{{Bytes: oversize, Size: c.requestHeadSize + math.MaxInt32}},
-				Foreign: [][]byte{
+				Frames:        goldenFrames(t, version),
+				OversizeHeads: []codectest.Head{{Bytes: oversize, Size: c.requestHeadSize + math.MaxInt32}},
+				ForeignStarts: [][]byte{
 					{c.version, 9}, {3}, {0},
 					otherCodec(c).AppendHeartbeat(nil, 1),
 				},
@@ -125,25 +125,25 @@ func TestCodecContract(t *testing.T) {
 				SpecialFields: []string{keyTarget, keyMethod},
 				ChecksumValid: c.checksumValid,
 
-				FaultText: func(fault []byte) (string, error) { return faultText(c, fault) },
+				ErrorText: func(response []byte) (string, error) { return errorTextOf(c, response) },
 			})
 		})
 	}
 }
 
-// faultText returns the error text in the header of an error response, and compares it with the
+// errorTextOf returns the error text in the header of an error response, and compares it with the
 // exception in the content, if there is one.
-func faultText(c Codec, fault []byte) (string, error) {
+func errorTextOf(c Codec, response []byte) (string, error) {
 	var r protocol.Response
 	var v xprotocol.FrameView
-	if err := c.ReadResponse(fault, &r, &v); err != nil {
+	if err := c.ReadResponse(response, &r, &v); err != nil {
 		return "", err
 	}
 	text, ok := r.Header.Lookup(keyErrorText)
 	if !ok {
 		return "", errors.New("the header has no text")
 	}
-	content := fault[v.ContentOffset : len(fault)-int(v.TrailerLen)]
+	content := response[v.ContentOffset : len(response)-int(v.TrailerLen)]
 	if len(content) == 0 {
 		return text, nil
 	}
@@ -210,7 +210,7 @@ func goldenFrames(t *testing.T, version string) []codectest.Frame {
 		t.Fatal(err)
 	}
 	if len(views.Files) != len(byName) {
-		t.Fatalf("%s has %d views of %d frames", file, len(views.Files), len(byName))
+		t.Fatalf("%s has %d views, want one for each of %d frames", file, len(views.Files), len(byName))
 	}
 	var frames []codectest.Frame
 	for _, view := range views.Files {

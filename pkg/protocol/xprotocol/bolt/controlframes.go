@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// keyErrorText is the header entry of the error text in a response that Weft generates, with any
-// serialization.
+// keyErrorText is the name of the header entry with the error text, in error responses that Weft
+// generates.
 const keyErrorText = "weft-fault"
 
 // maxErrorText is the maximum size of the error text, in bytes.
@@ -25,8 +25,8 @@ const hessian2 = 1
 
 // AppendErrorResponse implements xprotocol.ControlFrames. It puts the text into the header. For a
 // request in Hessian, the content is the exception that servers of the SOFA library send. Java
-// clients throw it as the cause of a server exception and otherwise use the status; Node clients
-// show it with any status.
+// clients use the exception only if the status is a server exception; Node clients show it with any
+// status.
 func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	if len(text) > maxErrorText || !utf8.ValidString(text) {
 		text = truncateUTF8(text)
@@ -49,8 +49,8 @@ const exceptionClass = "com.alipay.remoting.rpc.exception.RpcServerException"
 
 // appendException appends an exceptionClass with a message in the Hessian of SOFA's peers, a draft
 // of Hessian 2: 'O' defines a class, 'o' creates an object of it. The message is UTF-8 and shorter
-// than 64 Ki. Clients initialize the fields that are not written. An empty stack trace is written,
-// so that clients do not show their own stack trace.
+// than 65,536 code units. Clients initialize the fields that are not written. An empty stack trace
+// is written, so that clients do not show their own stack trace.
 func appendException(dst []byte, message string) []byte {
 	dst = append(dst, "O\xc8\x34"+exceptionClass+"\x92\x0ddetailMessage\x0astackTrace"+"o\x90"+"S\x00\x00"...)
 	lengthOffset, units := len(dst)-2, 0

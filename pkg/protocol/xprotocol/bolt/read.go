@@ -88,11 +88,11 @@ func (c Codec) split(frame []byte) (header []byte, content int) {
 	return frame[start : start+size : start+size], start + size
 }
 
-// routingNames are the routing names in a header.
+// routingNames are the values of the routing fields in a header.
 type routingNames struct{ service, method, group string }
 
-// readRoutingNames reads the names in a complete header, or returns false if an entry extends past
-// its end.
+// readRoutingNames reads the routing names in a complete header. ok is false if an entry extends
+// past the end of the header.
 func readRoutingNames(header []byte) (s routingNames, ok bool) {
 	target := ""
 	for len(header) > 0 {
@@ -209,7 +209,7 @@ func versionOf(service string) string {
 	return version
 }
 
-// withVersion returns service with another version; "" removes it.
+// withVersion returns service with another version; "" removes the version.
 func withVersion(service, version string) string {
 	name, rest, _ := strings.Cut(service, ":")
 	_, unique, hasUnique := strings.Cut(rest, ":")

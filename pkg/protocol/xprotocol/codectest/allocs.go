@@ -47,6 +47,6 @@ func checkReadAllocs(tb testing.TB, f Frame, name string, read func()) {
 // checkNoAllocs checks that f allocates nothing after its first run.
 func checkNoAllocs(tb testing.TB, name string, f func()) {
 	if n := testing.AllocsPerRun(10, f); n != 0 {
-		tb.Errorf("%s: %v allocations", name, n)
+		tb.Errorf("%s: %v allocations, want 0", name, n)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// change is a change of a message's fields by a filter. mayFail: a protocol may have no space for
-// it, and the codec may return an error.
+// change is a change of a message's fields by a filter. mayFail: the codec may return an error,
+// because the protocol may have no space for the change.
 type change struct {
 	name    string
 	apply   func(h *protocol.Header)
@@ -64,7 +64,7 @@ func checkRequestChanges(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkChanges(tb, c, s, isRequest)
 }
 
-// checkResponseChanges does the same for responses.
+// checkResponseChanges checks that changed fields of responses can be read back.
 func checkResponseChanges(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkChanges(tb, c, s, func(k xprotocol.Kind) bool { return k == xprotocol.Response })
 }
@@ -86,7 +86,7 @@ func checkChanges(tb testing.TB, c xprotocol.Codec, s *Suite, matches func(xprot
 				tb.Errorf("%s: received with %s\nwant %s", name, sortedFieldsText(got), sortedFieldsText(want))
 			}
 			if a, b := sent.status(), received.status(); a != b {
-				tb.Errorf("%s: received as %v, want %v", name, b, a)
+				tb.Errorf("%s: status received as %v, want %v", name, b, a)
 			}
 		}
 	}
@@ -136,9 +136,9 @@ func roundTrip(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame
 		checkRejected(tb, name, f, head.Kind, out, err)
 		return nil, nil, false
 	}
-	frame, found := bytes.CutPrefix(out, []byte(before))
+	frame, found := bytes.CutPrefix(out, []byte(bufferPrefix))
 	if err != nil || !found {
-		tb.Errorf("%s: encoded as %x, %v", name, out, err)
+		tb.Errorf("%s: encoded as %x, %v, want a frame after %q", name, out, err, bufferPrefix)
 		return nil, nil, false
 	}
 	reparsed, err := c.ParseFrame(frame)
@@ -163,13 +163,13 @@ func roundTrip(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame
 func checkRejected(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []byte, err error) {
 	var fault *protocol.Fault
 	switch {
-	case err == nil && k == xprotocol.Response && string(out) == before+string(f.Bytes):
+	case err == nil && k == xprotocol.Response && string(out) == bufferPrefix+string(f.Bytes):
 	case err == nil:
-		tb.Errorf("%s: a frame that cannot be changed is encoded as %x", name, out)
+		tb.Errorf("%s: a frame that cannot be changed is encoded as %x, want a Fault", name, out)
 	case !errors.As(err, &fault):
-		tb.Errorf("%s: %v is not a Fault", name, err)
-	case string(out) != before:
-		tb.Errorf("%s: AppendRequest or AppendResponse = %x with the error %v", name, out, err)
+		tb.Errorf("%s: error %v, want a Fault", name, err)
+	case string(out) != bufferPrefix:
+		tb.Errorf("%s: encoded as %x with the error %v, want dst unchanged", name, out, err)
 	}
 }
 
@@ -182,7 +182,7 @@ func (s *Suite) content(frame []byte, v *xprotocol.FrameView) []byte {
 }
 
 // checkRouting checks that a changed service, method, version or group can be read back. Other
-// fields may change with them, so they are not compared.
+// fields may change with the routing field, so they are not compared.
 func checkRouting(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	routing := s.RoutingFields
 	if routing == nil {
@@ -266,10 +266,10 @@ func checkTimeouts(tb testing.TB, c xprotocol.Codec, s *Suite) {
 // checkTimeout checks that m, which was read from f, is appended with the correct timeout.
 func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *message, remaining time.Duration) {
 	declared := m.view.Timeout
-	out, err := c.AppendRequest([]byte(before), f.Bytes, &m.request, &m.view, remaining)
-	frame, found := bytes.CutPrefix(out, []byte(before))
+	out, err := c.AppendRequest([]byte(bufferPrefix), f.Bytes, &m.request, &m.view, remaining)
+	frame, found := bytes.CutPrefix(out, []byte(bufferPrefix))
 	if err != nil || !found {
-		tb.Errorf("%s with a remaining time of %v is encoded as %x, %v", f.Name, remaining, out, err)
+		tb.Errorf("%s with a remaining time of %v is encoded as %x, %v, want a frame after %q", f.Name, remaining, out, err, bufferPrefix)
 		return
 	}
 	head, _ := c.ParseFrame(f.Bytes)
@@ -277,7 +277,7 @@ func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *messa
 	checkChecksum(tb, s, f.Name, frame)
 	lower := remaining > 0 && remaining < declared
 	if !lower && !m.request.Header.Changed() && !bytes.Equal(frame, f.Bytes) {
-		tb.Errorf("%s, which declares %v, is encoded with a remaining time of %v as %x\nreceived as %x", f.Name, declared, remaining, frame, f.Bytes)
+		tb.Errorf("%s, which declares %v, is encoded with a remaining time of %v as %x\nwant %x", f.Name, declared, remaining, frame, f.Bytes)
 	}
 	var reread message
 	if err := reread.readRequest(c, frame); err != nil {
@@ -287,7 +287,7 @@ func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *messa
 	got := reread.view.Timeout
 	switch limit := max(remaining, time.Millisecond); {
 	case !lower && got != declared:
-		tb.Errorf("%s, which declares %v, declares %v with a remaining time of %v", f.Name, declared, got, remaining)
+		tb.Errorf("%s declares %v with a remaining time of %v, want %v", f.Name, got, remaining, declared)
 	case lower && (got <= 0 || got > limit):
 		tb.Errorf("%s, which declares %v, declares %v with a remaining time of %v, want more than 0 and at most %v", f.Name, declared, got, remaining, limit)
 	}

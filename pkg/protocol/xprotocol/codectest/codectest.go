@@ -23,28 +23,28 @@ type Suite struct {
 	// timeouts.
 	Frames []Frame
 
-	// Oversize are heads that declare a size above every limit, with that size. At least one.
-	Oversize []Head
+	// OversizeHeads are heads that declare a frame size above every limit. At least one.
+	OversizeHeads []Head
 
-	// Foreign are first bytes of connections of other protocols, in addition to those that this
-	// package tests: HTTP, TLS, Dubbo, Bolt, noise.
-	Foreign [][]byte
+	// ForeignStarts are the first bytes of connections of other protocols, in addition to those
+	// that this package tests: HTTP, TLS, PROXY, Dubbo, Bolt, noise.
+	ForeignStarts [][]byte
 
 	// Code returns the Response.Code of the error response for a reason.
 	Code func(t *protocol.ReasonSpec) int
 
-	// FaultText decodes the error text of a complete error response, as peers do, from each
-	// position where a peer expects it. nil: the test searches for the bytes of the text, which
-	// does not find a text that is split.
-	FaultText func(fault []byte) (string, error)
+	// ErrorText decodes the error text of a complete error response from each position where a peer
+	// expects it. nil: the checks search the response for the bytes of the text, which finds only a
+	// text that is contiguous.
+	ErrorText func(response []byte) (string, error)
 
 	// RoutingFields are the fields among "service", "method", "version" and "group" that every
 	// request can contain; nil: all four. The tests set them, and remove version and group, in
 	// every request whose fields can be changed.
 	RoutingFields []string
 
-	// DerivedFields are routing fields that are a part of another routing field: they change with
-	// it.
+	// DerivedFields are routing fields that are a part of another routing field and change with it,
+	// such as the version in a Bolt service.
 	DerivedFields []string
 
 	// Authority returns the Request.Authority for a value of the service field; nil: the same text.
@@ -56,8 +56,8 @@ type Suite struct {
 	SpecialFields []string
 
 	// Content returns the part of a frame that a change of fields must not change: the arguments or
-	// the result. nil: the bytes from FrameView.ContentOffset up to the trailer. It is called for
-	// frames that were read.
+	// the result. nil: the bytes from FrameView.ContentOffset up to the trailer. The checks call
+	// Content only for frames that the codec has read.
 	Content func(frame []byte, v *xprotocol.FrameView) []byte
 
 	// ChecksumValid reports whether a frame's checksum, of at most 4 bytes, is correct; nil if the
@@ -70,8 +70,8 @@ type Suite struct {
 type Frame struct {
 	Name  string // unique in the suite
 	Bytes []byte
-	// View is the expected result of View; white space around lines does not matter. A failed check
-	// prints the actual view.
+	// View is the expected result of the function View; white space around lines does not matter. A
+	// failed check prints the actual view.
 	View string
 	// Unchangeable: the fields cannot be changed, because the body has an unknown serialization. A
 	// change of a request is then a Fault; a response may also stay unchanged.
@@ -110,7 +110,7 @@ func checks() []check {
 		{"changed responses arrive", checkResponseChanges},
 		{"routing fields arrive", checkRouting},
 		{"timeouts are lowered and never raised", checkTimeouts},
-		{"faults become responses", checkErrorResponses},
+		{"error responses express the reason", checkErrorResponses},
 		{"heartbeats are acknowledged", checkHeartbeats},
 		{"GOAWAY is recognized", checkGoAway},
 		{"the hot path does not allocate", checkAllocations},
@@ -124,7 +124,7 @@ func Run(t *testing.T, c xprotocol.Codec, s Suite) {
 	}
 }
 
-// apply runs a check; a codec that panics fails it.
+// apply runs a check. If the codec panics, the check fails.
 func (chk *check) apply(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	tb.Helper()
 	defer func() {
@@ -148,8 +148,8 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	if s.Code == nil {
 		tb.Errorf("Suite.Code is nil")
 	}
-	if len(s.Oversize) == 0 {
-		tb.Errorf("Suite.Oversize is empty")
+	if len(s.OversizeHeads) == 0 {
+		tb.Errorf("Suite.OversizeHeads is empty")
 	}
 	names := map[string]bool{}
 	changeable := map[xprotocol.Kind]int{}
@@ -219,7 +219,6 @@ func writeFields(b *strings.Builder, h *protocol.Header) {
 	}
 }
 
-// kindName returns a kind in words.
 func kindName(k xprotocol.Kind) string {
 	switch k {
 	case xprotocol.Request:
@@ -262,8 +261,8 @@ func (m *message) readResponse(c xprotocol.Codec, frame []byte) error {
 	h.Reset()
 	m.response = protocol.Response{Code: protocol.NoCode, Message: protocol.Message{Header: h}}
 	err := c.ReadResponse(frame, &m.response, m.resetView())
-	m.response.Header.Len() // loads lazy fields
-	m.view.LazyFields = nil
+	m.response.Header.Len() // loads deferred fields
+	m.view.DeferredFields = nil
 	return err
 }
 

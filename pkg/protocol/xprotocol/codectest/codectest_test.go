@@ -50,10 +50,10 @@ func suite() *Suite {
 	huge := newFrame('?', 0, "")
 	binary.BigEndian.PutUint32(huge[16:], math.MaxUint32)
 	s := &Suite{
-		Oversize: []Head{{Bytes: huge, Size: len(huge) + math.MaxUint32}},
-		Code:     func(t *protocol.ReasonSpec) int { return t.GRPC },
+		OversizeHeads: []Head{{Bytes: huge, Size: len(huge) + math.MaxUint32}},
+		Code:          func(t *protocol.ReasonSpec) int { return t.GRPC },
 
-		FaultText: func(fault []byte) (string, error) { return textOf(fault), nil },
+		ErrorText: func(response []byte) (string, error) { return textOf(response), nil },
 	}
 	for name, frame := range map[string][]byte{
 		"request":   newFrame('?', 3000, "hello", "service", "S", "method", "m", "version", "1", "group", "g", "k", "v"),
@@ -68,8 +68,8 @@ func suite() *Suite {
 	return s
 }
 
-// failed returns the names of the checks that fail for c, with their messages.
-func failed(t *testing.T, c xprotocol.Codec, s *Suite) map[string][]string {
+// failedChecks returns the names of the checks that fail for c, with their messages.
+func failedChecks(t *testing.T, c xprotocol.Codec, s *Suite) map[string][]string {
 	failures := map[string][]string{}
 	for _, chk := range checks() {
 		r := &recorder{TB: t}
@@ -82,19 +82,19 @@ func failed(t *testing.T, c xprotocol.Codec, s *Suite) map[string][]string {
 }
 
 func TestValidCodecPasses(t *testing.T) {
-	for name, failures := range failed(t, example.Codec{}, suite()) {
-		t.Errorf("%s:\n%s", name, strings.Join(failures, "\n"))
+	for name, failures := range failedChecks(t, example.Codec{}, suite()) {
+		t.Errorf("the check %q fails, want no failure:\n%s", name, strings.Join(failures, "\n"))
 	}
 }
 
-// TestChecksFindDefects verifies that each check finds its defects, and that each check has a
-// defect.
+// TestChecksFindDefects verifies that each check finds its defects, and that there is a defect for
+// each check.
 func TestChecksFindDefects(t *testing.T) {
 	found := map[string]bool{}
 	for _, d := range slices.Concat(framingDefects(), readingDefects(), appendingDefects(), controlFrameDefects()) {
 		t.Run(d.name, func(t *testing.T) {
 			found[d.check] = true
-			failures := failed(t, d.codec, suite())
+			failures := failedChecks(t, d.codec, suite())
 			if len(failures[d.check]) == 0 {
 				t.Errorf("the defect passes the check %q", d.check)
 			}
@@ -110,11 +110,11 @@ func TestChecksFindDefects(t *testing.T) {
 // TestIncompleteSuiteFails verifies that an incomplete suite fails.
 func TestIncompleteSuiteFails(t *testing.T) {
 	for name, change := range map[string]func(s *Suite){
-		"no frames":      func(s *Suite) { s.Frames = nil },
-		"no name":        func(s *Suite) { s.Frames[0].Name = "" },
-		"duplicate name": func(s *Suite) { s.Frames[0].Name = s.Frames[1].Name },
-		"no code":        func(s *Suite) { s.Code = nil },
-		"no large frame": func(s *Suite) { s.Oversize = nil },
+		"no frames":        func(s *Suite) { s.Frames = nil },
+		"no name":          func(s *Suite) { s.Frames[0].Name = "" },
+		"duplicate name":   func(s *Suite) { s.Frames[0].Name = s.Frames[1].Name },
+		"no code":          func(s *Suite) { s.Code = nil },
+		"no oversize head": func(s *Suite) { s.OversizeHeads = nil },
 		"no frame that can be changed": func(s *Suite) {
 			for i := range s.Frames {
 				s.Frames[i].Unchangeable = true
@@ -123,8 +123,8 @@ func TestIncompleteSuiteFails(t *testing.T) {
 	} {
 		s := suite()
 		change(s)
-		if len(failed(t, example.Codec{}, s)["the suite is complete"]) == 0 {
-			t.Errorf("%s: the suite passes as complete", name)
+		if len(failedChecks(t, example.Codec{}, s)["the suite is complete"]) == 0 {
+			t.Errorf("%s: the suite passes, want a failure of the check of the suite", name)
 		}
 	}
 }
@@ -144,19 +144,19 @@ func TestSuiteIsComparedWithCodec(t *testing.T) {
 			s.Content = func(frame []byte, _ *xprotocol.FrameView) []byte { return frame }
 		}, "changed requests arrive"},
 		"truncated error text": {func(s *Suite) {
-			s.FaultText = func(fault []byte) (string, error) { return strings.TrimSuffix(textOf(fault), "»"), nil }
-		}, "faults become responses"},
+			s.ErrorText = func(response []byte) (string, error) { return strings.TrimSuffix(textOf(response), "»"), nil }
+		}, "error responses express the reason"},
 		"error text that cannot be decoded": {func(s *Suite) {
-			s.FaultText = func([]byte) (string, error) { return "", errors.New("no text") }
-		}, "faults become responses"},
+			s.ErrorText = func([]byte) (string, error) { return "", errors.New("no text") }
+		}, "error responses express the reason"},
 		"wrong authority":               {func(s *Suite) { s.Authority = strings.ToUpper }, "routing fields arrive"},
-		"foreign bytes of the protocol": {func(s *Suite) { s.Foreign = [][]byte{newFrame('?', 0, "")} }, "foreign bytes are rejected"},
-		"wrong code":                    {func(s *Suite) { s.Code = func(*protocol.ReasonSpec) int { return 99 } }, "faults become responses"},
+		"foreign bytes of the protocol": {func(s *Suite) { s.ForeignStarts = [][]byte{newFrame('?', 0, "")} }, "foreign bytes are rejected"},
+		"wrong code":                    {func(s *Suite) { s.Code = func(*protocol.ReasonSpec) int { return 99 } }, "error responses express the reason"},
 	} {
 		s := suite()
 		tt.change(s)
-		if len(failed(t, example.Codec{}, s)[tt.check]) == 0 {
-			t.Errorf("%s: %q passes", name, tt.check)
+		if len(failedChecks(t, example.Codec{}, s)[tt.check]) == 0 {
+			t.Errorf("%s: the check %q passes, want a failure", name, tt.check)
 		}
 	}
 }
@@ -169,17 +169,17 @@ func TestUnchangeableFramePasses(t *testing.T) {
 	s.Frames = append(s.Frames, unchangeable)
 	c := faultyCodec{appendRequest: func(out, frame []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
 		if h.Changed() && bytes.Equal(frame, unchangeable.Bytes) {
-			return out[:len(before)], protocol.Faultf(protocol.NotImplemented, "foreign")
+			return out[:len(bufferPrefix)], protocol.Faultf(protocol.NotImplemented, "foreign")
 		}
 		return out, nil
 	}}
-	for name, failures := range failed(t, c, s) {
-		t.Errorf("%s:\n%s", name, strings.Join(failures, "\n"))
+	for name, failures := range failedChecks(t, c, s) {
+		t.Errorf("the check %q fails, want no failure:\n%s", name, strings.Join(failures, "\n"))
 	}
 }
 
-// TestSuiteExceptions verifies that fields listed in SpecialFields are not changed, and that a
-// frame with MayAllocate may allocate.
+// TestSuiteExceptions verifies that the checks do not change fields listed in SpecialFields, and
+// accept allocations for a frame with MayAllocate.
 func TestSuiteExceptions(t *testing.T) {
 	s := suite()
 	s.SpecialFields = []string{"k"}
@@ -198,12 +198,12 @@ func TestSuiteExceptions(t *testing.T) {
 			return out, nil
 		},
 	}
-	for name, failures := range failed(t, c, s) {
-		t.Errorf("%s:\n%s", name, strings.Join(failures, "\n"))
+	for name, failures := range failedChecks(t, c, s) {
+		t.Errorf("the check %q fails, want no failure:\n%s", name, strings.Join(failures, "\n"))
 	}
 	for _, check := range []string{"changed requests arrive", "the hot path does not allocate"} {
-		if len(failed(t, c, suite())[check]) == 0 {
-			t.Errorf("%q passes without SpecialFields and MayAllocate", check)
+		if len(failedChecks(t, c, suite())[check]) == 0 {
+			t.Errorf("the check %q passes without SpecialFields and MayAllocate, want a failure", check)
 		}
 	}
 }

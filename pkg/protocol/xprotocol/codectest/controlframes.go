@@ -26,11 +26,11 @@ func checkErrorResponses(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		for reason := range protocol.Reasons() {
 			name := fmt.Sprintf("%s, %v", f.Name, reason)
-			frame := cutBefore(tb, name, c.AppendErrorResponse([]byte(before), f.Bytes, reason, errorText))
+			frame := cutBufferPrefix(tb, name, c.AppendErrorResponse([]byte(bufferPrefix), f.Bytes, reason, errorText))
 			checkControlFrame(tb, c, s, name, frame, xprotocol.Frame{Kind: xprotocol.Response, ID: head.ID, Size: len(frame)})
 			short := f.Bytes[:min(len(f.Bytes), c.Traits().FrameHeaderLen)]
-			if got := c.AppendErrorResponse([]byte(before), short, reason, errorText); string(got) != before+string(frame) {
-				tb.Errorf("%s: error response for the request's head %x, for the complete request %x", name, got, frame)
+			if got := c.AppendErrorResponse([]byte(bufferPrefix), short, reason, errorText); string(got) != bufferPrefix+string(frame) {
+				tb.Errorf("%s: error response for the request's head is %x, want that for the complete request, %x", name, got, frame)
 			}
 			var m message
 			if err := m.readResponse(c, frame); err != nil {
@@ -47,29 +47,29 @@ func checkErrorResponses(tb testing.TB, c xprotocol.Codec, s *Suite) {
 
 // checkErrorText checks that a peer finds the text in an error response.
 func checkErrorText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, request []byte, reason protocol.Reason) {
-	if s.FaultText == nil {
+	if s.ErrorText == nil {
 		if frame := c.AppendErrorResponse(nil, request, reason, errorText); !strings.Contains(string(frame), errorText) {
-			tb.Errorf("%s: the text is not in %q", name, frame)
+			tb.Errorf("%s: error response %q, want it to contain %q", name, frame, errorText)
 		}
 		return
 	}
 	for _, want := range []string{"", errorText, errorTextWide} {
-		if got, err := s.FaultText(c.AppendErrorResponse(nil, request, reason, want)); err != nil || got != want {
-			tb.Errorf("%s: the text %q is received as %q, %v", name, want, got, err)
+		if got, err := s.ErrorText(c.AppendErrorResponse(nil, request, reason, want)); err != nil || got != want {
+			tb.Errorf("%s: error text received as %q, %v, want %q", name, got, err, want)
 		}
 	}
 }
 
-// cutBefore returns the bytes after before.
-func cutBefore(tb testing.TB, name string, out []byte) []byte {
-	frame, found := bytes.CutPrefix(out, []byte(before))
+// cutBufferPrefix returns the bytes of out after bufferPrefix.
+func cutBufferPrefix(tb testing.TB, name string, out []byte) []byte {
+	frame, found := bytes.CutPrefix(out, []byte(bufferPrefix))
 	if !found {
-		tb.Errorf("%s: the previous bytes of the buffer were changed to %x", name, out)
+		tb.Errorf("%s: the buffer begins with %x, want the previous bytes %q", name, out, bufferPrefix)
 	}
 	return frame
 }
 
-// checkControlFrame checks a frame that the codec generated.
+// checkControlFrame checks that ParseFrame returns want for a frame that the codec generated.
 func checkControlFrame(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame []byte, want xprotocol.Frame) {
 	got, err := c.ParseFrame(frame)
 	if err != nil || got != want {
@@ -83,7 +83,7 @@ func checkControlFrame(tb testing.TB, c xprotocol.Codec, s *Suite, name string, 
 func checkHeartbeats(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkAck := func(name string, heartbeat []byte) {
 		head, _ := c.ParseFrame(heartbeat)
-		ack := cutBefore(tb, name, c.AppendHeartbeatAck([]byte(before), heartbeat))
+		ack := cutBufferPrefix(tb, name, c.AppendHeartbeatAck([]byte(bufferPrefix), heartbeat))
 		checkControlFrame(tb, c, s, name+", its acknowledgement", ack, xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(ack)})
 	}
 	for _, f := range s.Frames {
@@ -92,7 +92,7 @@ func checkHeartbeats(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 	}
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
-		heartbeat := cutBefore(tb, "a heartbeat", c.AppendHeartbeat([]byte(before), id))
+		heartbeat := cutBufferPrefix(tb, "a heartbeat", c.AppendHeartbeat([]byte(bufferPrefix), id))
 		if len(heartbeat) == 0 {
 			return // the protocol has no such frame
 		}
@@ -105,7 +105,7 @@ func checkHeartbeats(tb testing.TB, c xprotocol.Codec, s *Suite) {
 // checkGoAway checks that ParseFrame recognizes the GOAWAY that the codec appends.
 func checkGoAway(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
-		frame := cutBefore(tb, "a GOAWAY", c.AppendGoAway([]byte(before), id))
+		frame := cutBufferPrefix(tb, "a GOAWAY", c.AppendGoAway([]byte(bufferPrefix), id))
 		if len(frame) == 0 {
 			return // the protocol has no such frame
 		}

@@ -26,7 +26,7 @@ type faultyCodec struct {
 	readResponse       func(frame []byte, r *protocol.Response, v *xprotocol.FrameView, err error) error
 	appendRequest      func(out, frame []byte, h *protocol.Header, remaining time.Duration) ([]byte, error)
 	appendResponse     func(out, frame []byte) []byte
-	fault              func(out []byte) []byte
+	errorResponse      func(out []byte) []byte
 	changeControlFrame func(out []byte) []byte
 }
 
@@ -94,10 +94,10 @@ func (c faultyCodec) AppendResponse(dst, frame []byte, r *protocol.Response, v *
 
 func (c faultyCodec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	out := c.Codec.AppendErrorResponse(dst, frame, reason, text)
-	if c.fault == nil {
+	if c.errorResponse == nil {
 		return out
 	}
-	return c.fault(out)
+	return c.errorResponse(out)
 }
 
 func (c faultyCodec) AppendHeartbeat(dst []byte, id uint64) []byte {
@@ -124,9 +124,9 @@ type defect struct {
 	check string
 }
 
-// flip returns a function that changes the byte at index i after before.
+// flip returns a function that changes the byte at index i after bufferPrefix.
 func flip(i int) func(out []byte) []byte {
-	return func(out []byte) []byte { out[len(before)+i] ^= 1; return out }
+	return func(out []byte) []byte { out[len(bufferPrefix)+i] ^= 1; return out }
 }
 
 func framingDefects() []defect {
@@ -250,9 +250,9 @@ func appendingDefects() []defect {
 		{"an unchanged response is changed", faultyCodec{appendResponse: func(out, _ []byte) []byte { return flip(7)(out) }}, unchanged},
 		{"previous bytes of the buffer are lost", request(func(out, _ []byte, _ *protocol.Header, _ time.Duration) []byte { return out[1:] }), unchanged},
 		{"changes are ignored", request(func(_, frame []byte, _ *protocol.Header, _ time.Duration) []byte {
-			return append([]byte(before), frame...)
+			return append([]byte(bufferPrefix), frame...)
 		}), requests},
-		{"changes of responses are ignored", faultyCodec{appendResponse: func(_, frame []byte) []byte { return append([]byte(before), frame...) }}, responses},
+		{"changes of responses are ignored", faultyCodec{appendResponse: func(_, frame []byte) []byte { return append([]byte(bufferPrefix), frame...) }}, responses},
 		{"ASCII only", request(func(out, _ []byte, _ *protocol.Header, _ time.Duration) []byte {
 			return bytes.ReplaceAll(out, []byte("ü"), []byte("??"))
 		}), requests},
@@ -282,23 +282,23 @@ func appendingDefects() []defect {
 		}}, requests},
 		{"the group is not written", request(func(out, frame []byte, h *protocol.Header, _ time.Duration) []byte {
 			if h.Get("group") != "g" {
-				return append([]byte(before), frame...)
+				return append([]byte(bufferPrefix), frame...)
 			}
 			return out
 		}), routing},
 		{"a timeout is raised", request(func(out, _ []byte, _ *protocol.Header, remaining time.Duration) []byte {
 			if remaining > 0 {
-				binary.BigEndian.PutUint32(out[len(before)+8:], uint32(remaining.Milliseconds())+1)
+				binary.BigEndian.PutUint32(out[len(bufferPrefix)+8:], uint32(remaining.Milliseconds())+1)
 			}
 			return out
 		}), timeouts},
 		{"a timeout is not lowered", request(func(out, frame []byte, _ *protocol.Header, _ time.Duration) []byte {
-			copy(out[len(before)+8:len(before)+12], frame[8:])
+			copy(out[len(bufferPrefix)+8:len(bufferPrefix)+12], frame[8:])
 			return out
 		}), timeouts},
 		{"a remaining time below 1 ms means no timeout", request(func(out, _ []byte, _ *protocol.Header, remaining time.Duration) []byte {
 			if remaining == 1 {
-				clear(out[len(before)+8 : len(before)+12])
+				clear(out[len(bufferPrefix)+8 : len(bufferPrefix)+12])
 			}
 			return out
 		}), timeouts},
@@ -306,13 +306,13 @@ func appendingDefects() []defect {
 }
 
 func controlFrameDefects() []defect {
-	const faults, heartbeats, goAways, allocs = "faults become responses", "heartbeats are acknowledged", "GOAWAY is recognized", "the hot path does not allocate"
+	const errorResponses, heartbeats, goAways, allocs = "error responses express the reason", "heartbeats are acknowledged", "GOAWAY is recognized", "the hot path does not allocate"
 	return []defect{
-		{"a fault with another id", faultyCodec{fault: flip(7)}, faults},
-		{"a fault with another code", faultyCodec{fault: flip(3)}, faults},
-		{"a fault that is a request", faultyCodec{fault: func(out []byte) []byte { out[len(before)+2] = '?'; return out }}, faults},
-		{"a fault without its text", faultyCodec{fault: func(out []byte) []byte { return bytes.ReplaceAll(out, []byte("ô"), []byte("??")) }}, faults},
-		{"a fault replaces the previous bytes", faultyCodec{fault: func(out []byte) []byte { return out[len(before):] }}, faults},
+		{"an error response with another id", faultyCodec{errorResponse: flip(7)}, errorResponses},
+		{"an error response with another code", faultyCodec{errorResponse: flip(3)}, errorResponses},
+		{"an error response that is a request", faultyCodec{errorResponse: func(out []byte) []byte { out[len(bufferPrefix)+2] = '?'; return out }}, errorResponses},
+		{"an error response without its text", faultyCodec{errorResponse: func(out []byte) []byte { return bytes.ReplaceAll(out, []byte("ô"), []byte("??")) }}, errorResponses},
+		{"an error response replaces the previous bytes", faultyCodec{errorResponse: func(out []byte) []byte { return out[len(bufferPrefix):] }}, errorResponses},
 		{"an acknowledgement with another id", faultyCodec{changeControlFrame: flip(7)}, heartbeats},
 		{"an invalid heartbeat", faultyCodec{changeControlFrame: flip(2)}, heartbeats},
 		{"an invalid GOAWAY", faultyCodec{changeControlFrame: flip(2)}, goAways},

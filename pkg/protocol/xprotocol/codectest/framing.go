@@ -33,17 +33,18 @@ func checkMatchIsFinal(tb testing.TB, c xprotocol.Codec, name string, b []byte) 
 	for n := range len(b) + 1 {
 		v := c.Match(b[:n])
 		if v > xprotocol.MatchNo || previous != xprotocol.MatchNeedMore && v != previous {
-			tb.Errorf("%s: Match of %d bytes = %s, of one byte less %s", name, n, matchName(v), matchName(previous))
+			tb.Errorf("%s: Match of %d bytes = %s, want the result for one byte less, %s", name, n, matchName(v), matchName(previous))
 			return
 		}
 		previous = v
 	}
 }
 
-// foreign are first bytes of connections, with the names of their protocols.
+// foreignStarts are the first bytes of connections of other protocols, with the names of the
+// protocols.
 //
 //nolint:gochecknoglobals // a constant table
-var foreign = []struct{ name, first string }{
+var foreignStarts = []struct{ name, first string }{
 	{"Http1", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
 	{"Http1", "POST /service/method HTTP/1.1\r\nHost: a\r\n\r\n"},
 	{"Http1", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"},
@@ -69,12 +70,12 @@ func checkForeign(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			tb.Errorf("%s: ParseFrame(%q) = %+v, %v, want an error", name, b, head, err)
 		}
 	}
-	for _, f := range foreign {
+	for _, f := range foreignStarts {
 		if f.name != c.Traits().Name {
 			checkRejectedBytes(f.name, []byte(f.first))
 		}
 	}
-	for _, b := range s.Foreign {
+	for _, b := range s.ForeignStarts {
 		checkRejectedBytes("foreign", b)
 	}
 	for seed := range uint64(64) {
@@ -145,7 +146,7 @@ func isMessage(k xprotocol.Kind) bool { return isRequest(k) || k == xprotocol.Re
 
 // checkOversize checks that ParseFrame applies no limit; the engine does.
 func checkOversize(tb testing.TB, c xprotocol.Codec, s *Suite) {
-	for _, h := range s.Oversize {
+	for _, h := range s.OversizeHeads {
 		got, err := c.ParseFrame(h.Bytes)
 		if err != nil || got.Size != h.Size {
 			tb.Errorf("ParseFrame(%x) = %+v, %v, want a size of %d", h.Bytes, got, err, h.Size)
@@ -161,7 +162,7 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		limit += 4
 	}
 	for _, f := range s.Frames {
-		before, err := c.ParseFrame(f.Bytes)
+		original, err := c.ParseFrame(f.Bytes)
 		if err != nil {
 			tb.Errorf("%s: ParseFrame: %v", f.Name, err)
 			continue
@@ -170,7 +171,7 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		changed := map[int]bool{}
 		for _, id := range []uint64{0, 1, maxID / 3, maxID - 1, maxID} {
 			c.SetID(frame, id)
-			want := before
+			want := original
 			want.ID = id
 			if got, err := c.ParseFrame(frame); err != nil || got != want {
 				tb.Errorf("%s: with the id %d ParseFrame = %+v, %v, want %+v", f.Name, id, got, err, want)
@@ -185,7 +186,7 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		if len(changed) > limit {
 			tb.Errorf("%s: SetID changes %d bytes, want at most %d", f.Name, len(changed), limit)
 		}
-		if c.SetID(frame, before.ID); !bytes.Equal(frame, f.Bytes) {
+		if c.SetID(frame, original.ID); !bytes.Equal(frame, f.Bytes) {
 			tb.Errorf("%s: after the original id was restored, the frame is %x, want %x", f.Name, frame, f.Bytes)
 		}
 	}
@@ -194,7 +195,7 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 // checkChecksum checks the checksum of a frame.
 func checkChecksum(tb testing.TB, s *Suite, name string, frame []byte) {
 	if s.ChecksumValid != nil && !s.ChecksumValid(frame) {
-		tb.Errorf("%s: the checksum of %x is wrong", name, frame)
+		tb.Errorf("%s: ChecksumValid(%x) = false, want true", name, frame)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
 )
 
-// TestInvariantsFindDefects verifies that Invariants finds each defect with a single frame.
+// TestInvariantsFindDefects verifies that CheckInvariants finds each defect with a single frame.
 func TestInvariantsFindDefects(t *testing.T) {
 	valid := newFrame('?', 3000, "hello", "service", "S", "method", "m", "k", "v")
 	type frame = xprotocol.Frame
@@ -49,13 +49,13 @@ func TestInvariantsFindDefects(t *testing.T) {
 		}}, valid},
 		"a change is ignored": {faultyCodec{appendRequest: func(out, frame []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
 			if h.Changed() {
-				out = append([]byte(before), frame...)
+				out = append([]byte(bufferPrefix), frame...)
 			}
 			return out, nil
 		}}, valid},
 		"a change returns an error that is not a Fault": {faultyCodec{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
 			if h.Changed() {
-				return out[:len(before)], errors.New("no")
+				return out[:len(bufferPrefix)], errors.New("no")
 			}
 			return out, nil
 		}}, valid},
@@ -87,26 +87,26 @@ func TestInvariantsFindDefects(t *testing.T) {
 		"truncated acknowledgement":       {faultyCodec{changeControlFrame: func(out []byte) []byte { return out[:19] }}, newFrame('p', 0, "")},
 	} {
 		r := &recorder{TB: t}
-		Invariants(r, d.codec, d.b, "k", "w")
+		CheckInvariants(r, d.codec, d.b, "k", "w")
 		if len(r.failures) == 0 {
-			t.Errorf("%s: Invariants found no defect", name)
+			t.Errorf("%s: CheckInvariants found no defect", name)
 		}
 	}
 }
 
-// TestInvariantsOfValidCodec verifies that Invariants accepts a valid codec for any bytes.
+// TestInvariantsOfValidCodec verifies that CheckInvariants accepts a valid codec for any bytes.
 func TestInvariantsOfValidCodec(t *testing.T) {
 	valid := newFrame('?', 3000, "hello", "service", "S", "method", "m", "k", "v")
-	huge := suite().Oversize[0].Bytes
+	huge := suite().OversizeHeads[0].Bytes
 	for _, b := range [][]byte{
 		nil, valid, valid[:19], valid[:21], huge, []byte("GET / HTTP/1.1\r\n"), newFrame('p', 0, ""), newFrame('=', 0, "x", "k", "v"),
 		newFrame('?', 0, "", "service", "S"), newFrame('x', 0, ""),
 	} {
 		for _, value := range []string{"v", "w", "", "\xff"} {
 			r := &recorder{TB: t}
-			Invariants(r, example.Codec{}, b, "k", value)
+			CheckInvariants(r, example.Codec{}, b, "k", value)
 			if len(r.failures) > 0 {
-				t.Errorf("Invariants of %q: %v", b, r.failures)
+				t.Errorf("CheckInvariants of %q: %v, want no failure", b, r.failures)
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// before is the content of the buffer that a codec appends to and must keep.
-const before = "before"
+// bufferPrefix is the content of the buffer to which a codec appends. The codec must keep it.
+const bufferPrefix = "before"
 
 // checkViews checks that golden frames have the views of the suite.
 func checkViews(tb testing.TB, c xprotocol.Codec, s *Suite) {
@@ -35,8 +35,8 @@ func trimLines(text string) string {
 	return b.String()
 }
 
-// checkReading checks values that View does not show, and that nothing remains of the previous
-// message.
+// checkReading checks values that View does not show, and that a reused message keeps no value of
+// the previous one.
 func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	var reused message
 	for _, f := range s.Frames {
@@ -49,9 +49,9 @@ func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			tb.Errorf("%s: %v", f.Name, err)
 			continue
 		}
-		checkRead(tb, c, f.Name, f.Bytes, &fresh)
+		checkMessage(tb, c, f.Name, f.Bytes, &fresh)
 		if want, got := summary(&fresh, head.Kind), summary(&reused, head.Kind); want != got {
-			tb.Errorf("%s parses as\n%s\nand after other frames as\n%s", f.Name, want, got)
+			tb.Errorf("%s is read into a reused message as\n%s\nwant\n%s", f.Name, got, want)
 		}
 	}
 }
@@ -73,28 +73,28 @@ func summary(m *message, k xprotocol.Kind) string {
 	return fmt.Sprintf("%+v %+v", m.response, m.view)
 }
 
-// checkRead checks the conditions that every message must meet after it was read.
-func checkRead(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *message) {
+// checkMessage checks the conditions that m must meet after it was read from frame.
+func checkMessage(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *message) {
 	head, _ := c.ParseFrame(frame)
 	msg := &m.response.Message
 	if isRequest(head.Kind) {
 		msg = &m.request.Message
 		if m.request.OneWay != (head.Kind == xprotocol.OneWay) {
-			tb.Errorf("%s: OneWay of a %s = %[3]t", name, kindName(head.Kind), m.request.OneWay)
+			tb.Errorf("%s: OneWay of a %s = %t, want %t", name, kindName(head.Kind), m.request.OneWay, !m.request.OneWay)
 		}
 		if !strings.HasPrefix(m.request.Path, "/") {
-			tb.Errorf("%s: the path is %q", name, m.request.Path)
+			tb.Errorf("%s: the path is %q, want one that begins with /", name, m.request.Path)
 		}
 		checkRoutingOrder(tb, name, &msg.Header)
 	}
 	if msg.Header.Changed() {
-		tb.Errorf("%s: Header.Changed() = true after reading", name)
+		tb.Errorf("%s: Header.Changed() = true after reading, want false", name)
 	}
 	if n, end := m.view.ContentOffset, len(frame)-int(m.view.TrailerLen); n < 0 || n > end || end > len(frame) || msg.ContentLength != int64(end-n) {
-		tb.Errorf("%s: a frame of %d bytes has %d bytes of content at offset %d", name, len(frame), msg.ContentLength, n)
+		tb.Errorf("%s: a frame of %d bytes has ContentLength %d at ContentOffset %d, want all bytes up to the trailer", name, len(frame), msg.ContentLength, n)
 	}
 	if m.view.Timeout < 0 {
-		tb.Errorf("%s: the timeout is %v", name, m.view.Timeout)
+		tb.Errorf("%s: the timeout is %v, want at least 0", name, m.view.Timeout)
 	}
 }
 
@@ -119,7 +119,7 @@ func checkRoutingOrder(tb testing.TB, name string, h *protocol.Header) {
 	for field := range h.All() {
 		index := routingIndex(field)
 		if index < last || index == last && index < len(routingOrder) {
-			tb.Errorf("%s: the field %q is not among the first fields: %s", name, field, fieldsText(h))
+			tb.Errorf("%s: fields %s, want the routing field %q once and in order before all other fields", name, fieldsText(h), field)
 			return
 		}
 		last = index
@@ -175,8 +175,8 @@ func checkNoPanic(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.
 	checkForwarded(tb, c, name, kind, frame)
 }
 
-// checkForwarded handles a frame as an engine does and checks that a readable message is appended
-// unchanged. frame may be anything.
+// checkForwarded reads and appends a frame as an engine does, and checks that a readable message is
+// appended unchanged. frame may hold any bytes.
 func checkForwarded(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
 	var m message
 	var err error
@@ -185,24 +185,24 @@ func checkForwarded(tb testing.TB, c xprotocol.Codec, name string, kind xprotoco
 	switch {
 	case isRequest(kind):
 		if err = m.readRequest(c, frame); err == nil {
-			out, err = c.AppendRequest([]byte(before), frame, &m.request, &m.view, 0)
+			out, err = c.AppendRequest([]byte(bufferPrefix), frame, &m.request, &m.view, 0)
 		}
 	case kind == xprotocol.Response:
 		reason = protocol.UpstreamMalformed
 		if err = m.readResponse(c, frame); err == nil {
-			out, err = c.AppendResponse([]byte(before), frame, &m.response, &m.view)
+			out, err = c.AppendResponse([]byte(bufferPrefix), frame, &m.response, &m.view)
 		}
 	default:
 		return
 	}
 	if err != nil {
 		if got := protocol.ReasonOf(err); got != reason {
-			tb.Errorf("%s: %v, which is %v, want %v", name, err, got, reason)
+			tb.Errorf("%s: the error %v has the reason %v, want %v", name, err, got, reason)
 		}
 		return
 	}
-	if string(out) != before+string(frame) {
-		tb.Errorf("%s is encoded as %x, received as %x", name, out, frame)
+	if string(out) != bufferPrefix+string(frame) {
+		tb.Errorf("%s is encoded as %x, want %q and %x", name, out, bufferPrefix, frame)
 	}
 }
 
@@ -221,8 +221,8 @@ func checkUnchanged(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		for range 2 {
 			out, err := m.append(c, head.Kind, f.Bytes)
-			if err != nil || string(out) != before+string(f.Bytes) {
-				tb.Errorf("%s is encoded as %x, %v\nreceived as %x", f.Name, out, err, f.Bytes)
+			if err != nil || string(out) != bufferPrefix+string(f.Bytes) {
+				tb.Errorf("%s is encoded as %x, %v\nwant %q and %x", f.Name, out, err, bufferPrefix, f.Bytes)
 				break
 			}
 			if h := m.header(head.Kind); h.Len() > 0 {
@@ -240,10 +240,10 @@ func (m *message) header(k xprotocol.Kind) *protocol.Header {
 	return &m.response.Header
 }
 
-// append appends m, a message of kind k that was read from frame, to before.
+// append appends m, a message of kind k that was read from frame, to bufferPrefix.
 func (m *message) append(c xprotocol.Codec, k xprotocol.Kind, frame []byte) ([]byte, error) {
 	if isRequest(k) {
-		return c.AppendRequest([]byte(before), frame, &m.request, &m.view, 0)
+		return c.AppendRequest([]byte(bufferPrefix), frame, &m.request, &m.view, 0)
 	}
-	return c.AppendResponse([]byte(before), frame, &m.response, &m.view)
+	return c.AppendResponse([]byte(bufferPrefix), frame, &m.response, &m.view)
 }

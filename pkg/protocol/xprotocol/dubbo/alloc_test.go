@@ -10,12 +10,12 @@ import (
 
 // requestWithKilobyte returns the captured request with an argument of 1 KB.
 func requestWithKilobyte(tb testing.TB) []byte {
-	frame := captured(tb, "01")
+	frame := findCapture(tb, "01")
 	before, after, found := strings.Cut(string(frame[headSize:]), "\x05world")
 	if !found {
 		tb.Fatal("no argument")
 	}
-	return newFrame(twoWay, 0, []byte(before), texts(strings.Repeat("x", 1024)), []byte(after))
+	return newFrame(twoWay, 0, []byte(before), hessianStrings(strings.Repeat("x", 1024)), []byte(after))
 }
 
 // exchange holds a request and its response for the benchmarks.
@@ -27,7 +27,7 @@ type exchange struct {
 }
 
 func newExchange(tb testing.TB) *exchange {
-	return &exchange{requestFrame: requestWithKilobyte(tb), responseFrame: captured(tb, "02"), dst: make([]byte, 0, 4096)}
+	return &exchange{requestFrame: requestWithKilobyte(tb), responseFrame: findCapture(tb, "02"), dst: make([]byte, 0, 4096)}
 }
 
 func (x *exchange) readRequest() error {
@@ -78,7 +78,7 @@ func operations(tb testing.TB, x *exchange) []struct {
 		name string
 		run  func() error
 	}{
-		{"Next", func() error { _, err := Codec{}.ParseFrame(x.requestFrame); return err }},
+		{"ParseFrame", func() error { _, err := Codec{}.ParseFrame(x.requestFrame); return err }},
 		{"SetID", func() error { Codec{}.SetID(x.requestFrame, 9); return nil }},
 		{"ReadRequest", x.readRequest},
 		{"AppendRequest", func() error { return x.appendRequest(0) }},
@@ -87,8 +87,8 @@ func operations(tb testing.TB, x *exchange) []struct {
 		{"ReadResponse", x.readResponse},
 		{"AppendResponse", x.appendResponse},
 		{"AppendResponse-changed", changed.appendResponse},
-		{"AppendPing", func() error { Codec{}.AppendHeartbeat(x.dst, 9); return nil }},
-		{"AppendPong", func() error { Codec{}.AppendHeartbeatAck(x.dst, x.requestFrame); return nil }},
+		{"AppendHeartbeat", func() error { Codec{}.AppendHeartbeat(x.dst, 9); return nil }},
+		{"AppendHeartbeatAck", func() error { Codec{}.AppendHeartbeatAck(x.dst, x.requestFrame); return nil }},
 	}
 }
 
@@ -100,7 +100,7 @@ func TestCodecDoesNotAllocate(t *testing.T) {
 			}
 		})
 		if allocs != 0 {
-			t.Errorf("%s: %v allocations", c.name, allocs)
+			t.Errorf("%s: %v allocations, want 0", c.name, allocs)
 		}
 	}
 }

@@ -16,10 +16,10 @@ var (
 	errNoName             = errors.New("dubbo: a request requires a service and a method")
 )
 
-// AppendRequest implements xprotocol.Messages. It writes a changed "service" as the path and the
-// attachments "path" and "interface", and "version" and "group" wherever the frame has them. The
-// "method" of a generic call is its first argument. It omits a version or group that was removed or
-// is empty.
+// AppendRequest implements xprotocol.Messages. It writes a changed "service" to the path and the
+// attachments "path" and "interface", and a changed "version" or "group" to every place where the
+// frame has one. It writes the "method" of a generic call to its first argument. It omits a version
+// or group that was removed or is empty.
 func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, remaining time.Duration) ([]byte, error) {
 	start := len(dst)
 	ms := int64(0)
@@ -40,7 +40,8 @@ func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.
 	return dst, nil
 }
 
-// appendChangedRequest appends a request with the current fields.
+// appendChangedRequest appends the request in frame with the fields of h. maxTimeout is the upper
+// bound for its timeouts, in ms; 0: none.
 func appendChangedRequest(dst, frame []byte, h *protocol.Header, maxTimeout int64) ([]byte, error) {
 	if err := checkChange(frame, h); err != nil {
 		return dst, err
@@ -76,7 +77,7 @@ func appendChangedRequest(dst, frame []byte, h *protocol.Header, maxTimeout int6
 	if err != nil {
 		return dst[:start], malformedRequest(err)
 	}
-	return finish(q.end(dst, &d), start)
+	return finishFrame(q.end(dst, &d), start)
 }
 
 // checkChange returns the Fault for a change that a frame does not allow.
@@ -90,15 +91,15 @@ func checkChange(frame []byte, h *protocol.Header) error {
 	return nil
 }
 
-// finish writes the body length of the frame dst[start:].
-func finish(dst []byte, start int) ([]byte, error) {
+// finishFrame writes the body length of the frame dst[start:].
+func finishFrame(dst []byte, start int) ([]byte, error) {
 	if n := len(dst) - start - headSize; n > math.MaxInt32 {
 		return dst[:start], protocol.Faultf(protocol.BodyTooLarge, "dubbo: a body of %d bytes is too large", n)
 	}
 	return patchBodyLength(dst, start), nil
 }
 
-// change is the original and the current value of a routing field; "": none.
+// change is the original and the current value of a routing field; "" means no value.
 type change struct{ before, after string }
 
 func (c *change) changed() bool { return c.before != c.after }
@@ -129,7 +130,7 @@ func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 		return malformedRequest(err)
 	}
 	c := q.call     // q.call keeps the values of the body, without those of the attachments
-	lookahead := *d // shares storage with d, to which it writes the same values
+	lookahead := *d // shares storage with d; both write the same values to it
 	if _, err := beginAttachments(&lookahead); err != nil {
 		return malformedRequest(err)
 	}
@@ -153,13 +154,13 @@ func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 	}
 	for i := range h.Len() {
 		if isRouting(h.At(i).Name) {
-			q.use(i)
+			q.markUsed(i)
 		}
 	}
 	return nil
 }
 
-// appendAttachments appends the attachments at d without their end.
+// appendAttachments consumes the attachments with d and appends them, without the end of their map.
 func (q *requestRewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]byte, error) {
 	dst, err := q.begin(dst, d)
 	if err != nil {
@@ -194,7 +195,7 @@ func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 		q.hasGroup = true
 		return q.setRouting(dst, e, &q.group)
 	case attachmentPath, attachmentInterface:
-		f := q.field(e)
+		f := q.takeField(e)
 		switch {
 		case f == nil:
 			return dst
@@ -247,11 +248,11 @@ func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotoco
 	dst = hessian.AppendInt(dst, res.kind%attachedOffset+attachedOffset)
 	dst = append(dst, body[res.value:d.Offset()]...)
 	if res.kind < attachedOffset {
-		return finish(w.end(hessian.AppendMapStart(dst), &d), start)
+		return finishFrame(w.end(hessian.AppendMapStart(dst), &d), start)
 	}
 	dst, err := w.appendAttachments(dst, &d)
 	if err != nil {
 		return dst[:start], malformedResponse(err)
 	}
-	return finish(w.end(dst, &d), start)
+	return finishFrame(w.end(dst, &d), start)
 }

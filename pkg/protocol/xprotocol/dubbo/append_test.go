@@ -15,13 +15,13 @@ import (
 // same.
 func TestChangedRequest(t *testing.T) {
 	body := func(path, version, method string, attachments ...string) []byte {
-		return append(texts("2.0.2", path, version, method, "I"), append([]byte{0x91}, mapOf(attachments...)...)...)
+		return append(hessianStrings("2.0.2", path, version, method, "I"), append([]byte{0x91}, mapOf(attachments...)...)...)
 	}
 	full := body("A", "1.0.0", "m", "a", "1", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2")
 	bare := body("A", "1.0.0", "m")
-	mixed := slices.Clip(append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01k\x01v\x01nN\x91\x01y\x01r\x51\x91Z!"...))
+	mixed := slices.Clip(append(hessianStrings("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01k\x01v\x01nN\x91\x01y\x01r\x51\x91Z!"...))
 	generic := func(method string) []byte {
-		return append(append([]byte(genericHead), texts(method)...), "\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ"...)
+		return append(append([]byte(genericHead), hessianStrings(method)...), "\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ"...)
 	}
 	for _, c := range []struct {
 		name   string
@@ -74,18 +74,18 @@ func TestChangedRequest(t *testing.T) {
 		{"attachments with names of routing fields", body("A", "1.0.0", "m", "Service", "x", "method", "y", "a", "1"), func(h *protocol.Header) { h.Del("a") },
 			body("A", "1.0.0", "m", "Service", "x", "method", "y")},
 
-		{"add to null", append(texts("2.0.2", "A", "1.0.0", "m", ""), 'N'), func(h *protocol.Header) { h.Add("k", "v") },
-			append(texts("2.0.2", "A", "1.0.0", "m", ""), mapOf("k", "v")...)},
-		{"add to missing attachments", texts("2.0.2", "A", "1.0.0", "m", ""), func(h *protocol.Header) { h.Add("k", "v") },
-			append(texts("2.0.2", "A", "1.0.0", "m", ""), mapOf("k", "v")...)},
+		{"add to null", append(hessianStrings("2.0.2", "A", "1.0.0", "m", ""), 'N'), func(h *protocol.Header) { h.Add("k", "v") },
+			append(hessianStrings("2.0.2", "A", "1.0.0", "m", ""), mapOf("k", "v")...)},
+		{"add to missing attachments", hessianStrings("2.0.2", "A", "1.0.0", "m", ""), func(h *protocol.Header) { h.Add("k", "v") },
+			append(hessianStrings("2.0.2", "A", "1.0.0", "m", ""), mapOf("k", "v")...)},
 		{"other attachments and the bytes after them", mixed, func(h *protocol.Header) { h.Del("k"); h.Add("new", "1") },
-			append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01nN\x91\x01y\x01r\x51\x91\x03new\x011Z!"...)},
+			append(hessianStrings("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01nN\x91\x01y\x01r\x51\x91\x03new\x011Z!"...)},
 		{"number set to the same value", mixed, func(h *protocol.Header) { h.Set("i", "7"); h.Set("k", "w") },
-			append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01k\x01w\x01nN\x91\x01y\x01r\x51\x91Z!"...)},
+			append(hessianStrings("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01k\x01w\x01nN\x91\x01y\x01r\x51\x91Z!"...)},
 		{"changed number and null", mixed, func(h *protocol.Header) { h.Set("i", "8"); h.Set("n", "x") },
-			append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x018\x01k\x01v\x01n\x01x\x91\x01y\x01r\x51\x91Z!"...)},
-		{"map by reference", append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZQ\x90"...), func(h *protocol.Header) { h.Set("k", "w") },
-			append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZH\x01k\x01wZ"...)},
+			append(hessianStrings("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x018\x01k\x01v\x01n\x01x\x91\x01y\x01r\x51\x91Z!"...)},
+		{"map by reference", append(hessianStrings("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZQ\x90"...), func(h *protocol.Header) { h.Set("k", "w") },
+			append(hessianStrings("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZH\x01k\x01wZ"...)},
 		{"the method of a generic call", generic("m"), func(h *protocol.Header) { h.Set("method", "n") }, generic("n")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -101,9 +101,10 @@ func TestChangedRequest(t *testing.T) {
 	}
 }
 
-// TestFieldsAddedInOtherOrder removes all attachments and adds them in another order.
+// TestFieldsAddedInOtherOrder verifies the result if a filter removes all attachments and adds them
+// in another order.
 func TestFieldsAddedInOtherOrder(t *testing.T) {
-	frame := captured(t, "03")
+	frame := findCapture(t, "03")
 	r := readRequest(t, frame)
 	want := fields(&r.Header)
 	for _, name := range []string{"timeout", "async", "x-trace", "environment", "path", "interface", "version", "group"} {
@@ -152,7 +153,7 @@ func TestUnsupportedChanges(t *testing.T) {
 func TestChangedResponse(t *testing.T) {
 	add := func(h *protocol.Header) { h.Add("k", "v") }
 	addAndRemove := func(h *protocol.Header) { h.Add("k", "v"); h.Del("k") }
-	value := texts("value")
+	value := hessianStrings("value")
 	for _, c := range []struct {
 		name   string
 		body   []byte
@@ -187,7 +188,7 @@ func TestChangedResponse(t *testing.T) {
 // TestErrorResponsesStayUnchanged verifies that a changed field never replaces an error response.
 func TestErrorResponsesStayUnchanged(t *testing.T) {
 	for _, frame := range [][]byte{
-		newFrame(responseFlags, 70, texts("what is wrong")), newFrame(responseFlags, 31), newFrame(23, 100, []byte{1, 2, 3}),
+		newFrame(responseFlags, 70, hessianStrings("what is wrong")), newFrame(responseFlags, 31), newFrame(23, 100, []byte{1, 2, 3}),
 	} {
 		r := readResponse(t, frame)
 		r.Header.Add("k", "v")
@@ -204,6 +205,6 @@ func TestOtherSerializationCannotBeChanged(t *testing.T) {
 	r.Header.Add("k", "v")
 	got, err := Codec{}.AppendResponse(nil, frame, r, &xprotocol.FrameView{})
 	if protocol.ReasonOf(err) != protocol.NotImplemented || len(got) != 0 {
-		t.Errorf("appended as %q, %v", got, err)
+		t.Errorf("AppendRequest = %q, %v; want nothing with NotImplemented", got, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 func TestArgument(t *testing.T) {
 	call := func(types string, arguments ...string) []byte {
-		return newFrame(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", types), []byte(strings.Join(arguments, "")), mapOf("k", "v"))
+		return newFrame(twoWay, 0, hessianStrings("2.0.2", "A", "1.0.0", "m", types), []byte(strings.Join(arguments, "")), mapOf("k", "v"))
 	}
 	longText := strings.Repeat("a", 40_000)
 	for _, c := range []struct {
@@ -21,7 +21,7 @@ func TestArgument(t *testing.T) {
 	}{
 		{"none", call(""), []string{""}},
 		{"string", call("Ljava/lang/String;", "\x04blue"), []string{"blue", ""}},
-		{"chunked string", call("Ljava/lang/String;", string(texts(longText))), []string{longText}},
+		{"chunked string", call("Ljava/lang/String;", string(hessianStrings(longText))), []string{longText}},
 		{"integers", call("IJS", "\x90", "L\x80\x00\x00\x00\x00\x00\x00\x00", "\xd4\x75\x30"), []string{"0", "-9223372036854775808", "30000"}},
 		{"booleans", call("ZZ", "T", "F"), []string{"true", "false"}},
 		{"another type", call("DLjava/lang/Object;[I", "\x5c", "N", "\x71\x02[I\x90"), []string{"", "", ""}},

@@ -59,18 +59,18 @@ type rewriter struct {
 	body       []byte           // contains the attachments
 	header     *protocol.Header // at most maxFields
 	maxTimeout int64            // upper bound for timeouts, in ms; 0: none
-	next       int              // index of the likely field of the next attachment
+	next       int              // index of the field at which the search for the next attachment starts
 	used       [maxFields / 64]uint64
 }
 
-// use marks the field with index i as used by an attachment.
-func (w *rewriter) use(i int) { w.used[i/64] |= 1 << (i % 64) }
+// markUsed marks the field with index i as used by an attachment.
+func (w *rewriter) markUsed(i int) { w.used[i/64] |= 1 << (i % 64) }
 
 func (w *rewriter) isUsed(i int) bool { return w.used[i/64]&(1<<(i%64)) != 0 }
 
-// field returns the unused field of an attachment and marks it as used. It returns nil if the field
-// was removed.
-func (w *rewriter) field(e *hessian.Entry) *protocol.Field {
+// takeField returns the first unused field with the name of an attachment, and marks the field as
+// used. It returns nil if the field was removed.
+func (w *rewriter) takeField(e *hessian.Entry) *protocol.Field {
 	n := w.header.Len()
 	for k := range n {
 		i := w.next + k
@@ -78,7 +78,7 @@ func (w *rewriter) field(e *hessian.Entry) *protocol.Field {
 			i -= n
 		}
 		if f := w.header.At(i); f.Name == unsafeString(e.Key) && !w.isUsed(i) {
-			w.use(i)
+			w.markUsed(i)
 			w.next = i + 1
 			return f
 		}
@@ -86,7 +86,7 @@ func (w *rewriter) field(e *hessian.Entry) *protocol.Field {
 	return nil
 }
 
-// begin appends the head of the attachments at d.
+// begin consumes the head of the attachments with d and appends it, or the head of a new map.
 func (w *rewriter) begin(dst []byte, d *hessian.Decoder) ([]byte, error) {
 	head, err := beginAttachments(d)
 	if err != nil || len(head) == 0 {
@@ -95,7 +95,7 @@ func (w *rewriter) begin(dst []byte, d *hessian.Decoder) ([]byte, error) {
 	return append(dst, head...), nil
 }
 
-// appendAttachments appends the attachments at d without their end.
+// appendAttachments consumes the attachments with d and appends them, without the end of their map.
 func (w *rewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]byte, error) {
 	dst, err := w.begin(dst, d)
 	if err != nil {
@@ -111,8 +111,8 @@ func (w *rewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]byte, er
 	}
 }
 
-// end appends the unused fields, and the rest of the body after the attachments that d has
-// consumed.
+// end appends the unused fields as new attachments, the end of the map, and the rest of the body
+// after the attachments that d has consumed.
 func (w *rewriter) end(dst []byte, d *hessian.Decoder) []byte {
 	for i := range w.header.Len() {
 		if !w.isUsed(i) {
@@ -129,19 +129,19 @@ func (w *rewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	if !isField(e) {
 		return w.keep(dst, e)
 	}
-	f := w.field(e)
+	f := w.takeField(e)
 	if f == nil {
 		return dst
 	}
 	return w.set(dst, e, f.Value)
 }
 
-// keep appends an attachment unchanged.
+// keep appends the attachment e unchanged.
 func (w *rewriter) keep(dst []byte, e *hessian.Entry) []byte {
 	return append(dst, w.body[e.Start:e.End]...)
 }
 
-// set appends an attachment with a value, which may be unchanged.
+// set appends the attachment e with a new value, which may equal the old one.
 func (w *rewriter) set(dst []byte, e *hessian.Entry, value string) []byte {
 	valueStart := len(dst) + e.ValueStart - e.Start
 	if value == unsafeString(e.Value) {

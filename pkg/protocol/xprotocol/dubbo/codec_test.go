@@ -32,8 +32,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestOtherBytesAreAnError verifies that 32 bytes without the magic are an error, instead of a wait
-// for more bytes.
+// TestOtherBytesAreAnError verifies that ParseFrame returns an error for 32 bytes without the
+// magic, instead of asking for more bytes.
 func TestOtherBytesAreAnError(t *testing.T) {
 	for _, b := range []string{"G", "\xda\x00", strings.Repeat("x", 32), strings.Repeat("\x00", 32)} {
 		if f, err := (Codec{}).ParseFrame([]byte(b)); err == nil || f.Size != 0 {
@@ -58,18 +58,18 @@ func TestKinds(t *testing.T) {
 		{"a heartbeat with two nulls", newFrame(twoWay|flagEvent, 0, []byte("NN")), xprotocol.Heartbeat},
 		{"a one-way heartbeat", newFrame(event|serializationHessian, 0, []byte("N")), xprotocol.Ignored},
 		{"a heartbeat ack", newFrame(responseFlags|flagEvent, 20, []byte("NN")), xprotocol.HeartbeatAck},
-		{"read only", newFrame(event|serializationHessian, 0, texts("R")), xprotocol.GoAway},
+		{"read only", newFrame(event|serializationHessian, 0, hessianStrings("R")), xprotocol.GoAway},
 		{"read only, in a long form", newFrame(event|serializationHessian, 0, []byte("S\x00\x01R")), xprotocol.GoAway},
-		{"read only with the two-way bit", newFrame(twoWay|flagEvent, 0, texts("R")), xprotocol.GoAway},
-		{"writable again", newFrame(event|serializationHessian, 0, texts("W")), xprotocol.Ignored},
+		{"read only with the two-way bit", newFrame(twoWay|flagEvent, 0, hessianStrings("R")), xprotocol.GoAway},
+		{"writable again", newFrame(event|serializationHessian, 0, hessianStrings("W")), xprotocol.Ignored},
 		{"a chunk of a string, which begins with R", newFrame(twoWay|flagEvent, 0, []byte("R\x00\x01x")), xprotocol.Heartbeat},
 		{"an event that is too long", newFrame(event|6, 0, []byte(strings.Repeat("R", 65))), xprotocol.Ignored},
-		{"read only in fastjson", captured(t, "dubbo-2.7.23 fastjson R"), xprotocol.GoAway},
-		{"null in fastjson", captured(t, "dubbo-2.7.23 fastjson heartbeat"), xprotocol.Heartbeat},
-		{"read only in nativejava", captured(t, "dubbo-2.7.23 nativejava R"), xprotocol.GoAway},
-		{"read only in fastjson2", captured(t, "dubbo-3.3.5 fastjson2 R"), xprotocol.GoAway},
-		{"writable again in fastjson2", captured(t, "dubbo-3.3.5 fastjson2 W"), xprotocol.Ignored},
-		{"null in fastjson2", captured(t, "dubbo-3.3.5 fastjson2 heartbeat"), xprotocol.Heartbeat},
+		{"read only in fastjson", findCapture(t, "dubbo-2.7.23 fastjson R"), xprotocol.GoAway},
+		{"null in fastjson", findCapture(t, "dubbo-2.7.23 fastjson heartbeat"), xprotocol.Heartbeat},
+		{"read only in nativejava", findCapture(t, "dubbo-2.7.23 nativejava R"), xprotocol.GoAway},
+		{"read only in fastjson2", findCapture(t, "dubbo-3.3.5 fastjson2 R"), xprotocol.GoAway},
+		{"writable again in fastjson2", findCapture(t, "dubbo-3.3.5 fastjson2 W"), xprotocol.Ignored},
+		{"null in fastjson2", findCapture(t, "dubbo-3.3.5 fastjson2 heartbeat"), xprotocol.Heartbeat},
 	} {
 		f, err := Codec{}.ParseFrame(c.frame)
 		if err != nil || f.Kind != c.want || f.ID != 7 {

@@ -21,8 +21,8 @@ func TestCodecContract(t *testing.T) {
 	binary.BigEndian.PutUint32(oversize[lengthOffset:], math.MaxUint32)
 	codectest.Run(t, Codec{}, codectest.Suite{
 		Frames:        goldenFrames(t),
-		Oversize:      []codectest.Head{{Bytes: oversize, Size: headSize + math.MaxUint32}},
-		Foreign:       [][]byte{{magic >> 8, 0}, {0, magic & 0xff}},
+		OversizeHeads: []codectest.Head{{Bytes: oversize, Size: headSize + math.MaxUint32}},
+		ForeignStarts: [][]byte{{magic >> 8, 0}, {0, magic & 0xff}},
 		Code:          func(t *protocol.ReasonSpec) int { return int(t.Dubbo) },
 		Content:       content,
 		SpecialFields: []string{attachmentInterface, attachmentPath, serviceTimeout, callTimeout, callTimeoutLower},
@@ -48,14 +48,15 @@ func goldenFrames(t *testing.T) []codectest.Frame {
 		t.Fatal(err)
 	}
 	if len(views.Files) != len(list) {
-		t.Fatalf("%s has %d views of %d captures", file, len(views.Files), len(list))
+		t.Fatalf("%s has %d views, want one for each of %d captures", file, len(views.Files), len(list))
 	}
-	// Numeric attachments become texts, and Java encodes some characters differently from Go.
+	// Reading these frames allocates: numeric attachments become texts, and Java encodes some
+	// characters differently from Go.
 	mayAllocate := []string{"dubbo-2.7.23 request object attachments", "dubbo-2.7.23 request unicode"}
 	frames := make([]codectest.Frame, 0, len(list))
 	for i, c := range list {
 		if views.Files[i].Name != c.name {
-			t.Fatalf("%s has a view of %q instead of %q", file, views.Files[i].Name, c.name)
+			t.Fatalf("%s has a view of %q, want %q", file, views.Files[i].Name, c.name)
 		}
 		frames = append(frames, codectest.Frame{
 			Name: c.name, Bytes: c.frame, View: string(views.Files[i].Data),

@@ -9,9 +9,9 @@ import (
 )
 
 // AppendErrorResponse implements xprotocol.ControlFrames. The body is the reason's HTTP status and
-// the text, "502|text", so that programs can distinguish reasons with the same Dubbo status. It is
-// in Hessian 2 with any serialization of the request: readers use the serialization of the
-// response, and every Dubbo implementation supports Hessian 2.
+// the text, "502|text", so that programs can distinguish reasons with the same Dubbo status. The
+// body is in Hessian 2, whatever the serialization of the request: readers use the serialization of
+// the response, and every Dubbo implementation supports Hessian 2.
 func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	spec := reason.Spec()
 	start := len(dst)

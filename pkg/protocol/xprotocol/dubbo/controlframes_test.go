@@ -19,7 +19,7 @@ func TestErrorResponses(t *testing.T) {
 			got, ok := bytes.CutPrefix(got, []byte("before"))
 			f, err := Codec{}.ParseFrame(got)
 			if !ok || err != nil || f != (xprotocol.Frame{Kind: xprotocol.Response, ID: 7, Size: len(got)}) {
-				t.Fatalf("%v: a frame %+v, %v: %x", reason, f, err, got)
+				t.Fatalf("%v: AppendErrorResponse = %x, which parses as %+v, %v; want a complete response with the ID 7", reason, got, f, err)
 			}
 			spec := reason.Spec()
 			if r := readResponse(t, got); r.Code != int(spec.Dubbo) || !isHessian(got) {
@@ -50,7 +50,7 @@ func TestErrorStatuses(t *testing.T) {
 
 func TestHeartbeat(t *testing.T) {
 	got := Codec{}.AppendHeartbeat([]byte("before"), 76)
-	if want := "before" + string(captured(t, "16")); string(got) != want {
+	if want := "before" + string(findCapture(t, "16")); string(got) != want {
 		t.Errorf("AppendHeartbeat = %x, want %x", got, want)
 	}
 }
@@ -62,9 +62,9 @@ func TestHeartbeatAck(t *testing.T) {
 		{"Hessian, two nulls", "\xe2", "NN", "\x22", "N"},
 		{"Hessian, no body", "\xe2", "", "\x22", "N"},
 		{"Hessian, a long body", "\xe2", string(longBody), "\x22", "N"},
-		{"foreign, its null", "\xe6", "null\r\n", "\x26", "null\r\n"},
-		{"foreign, no body", "\xe6", "", "\x22", "N"},
-		{"foreign, a long body", "\xe6", string(longBody), "\x22", "N"},
+		{"another serialization, its null", "\xe6", "null\r\n", "\x26", "null\r\n"},
+		{"another serialization, no body", "\xe6", "", "\x22", "N"},
+		{"another serialization, a long body", "\xe6", string(longBody), "\x22", "N"},
 	} {
 		ping := newFrame(c.flags[0], 0, []byte(c.body))
 		want := "before" + string(newFrame(c.wantFlags[0], statusOK, []byte(c.want)))
@@ -84,7 +84,7 @@ func TestHeartbeatAckMatchesJava(t *testing.T) {
 			continue
 		}
 		n++
-		if got, want := (Codec{}).AppendHeartbeatAck(nil, c.frame), captured(t, name+" heartbeat-answer"); !bytes.Equal(got, want) {
+		if got, want := (Codec{}).AppendHeartbeatAck(nil, c.frame), findCapture(t, name+" heartbeat-answer"); !bytes.Equal(got, want) {
 			t.Errorf("%s: AppendHeartbeatAck = %x, want %x", c.name, got, want)
 		}
 	}
@@ -98,11 +98,11 @@ func TestGoAway(t *testing.T) {
 	if want := "before" + string(newFrame(flagRequest|flagEvent|serializationHessian, 0, []byte("\x01R"))); string(got) != want {
 		t.Fatalf("AppendGoAway = %x, want %x", got, want)
 	}
-	if javaFrame := captured(t, "dubbo-2.7.23 hessian2 R"); !bytes.HasSuffix(got, javaFrame) {
-		t.Errorf("AppendGoAway = %x, Java sends %x", got, javaFrame)
+	if javaFrame := findCapture(t, "dubbo-2.7.23 hessian2 R"); !bytes.HasSuffix(got, javaFrame) {
+		t.Errorf("AppendGoAway = %x, want the bytes that Java sends, %x", got, javaFrame)
 	}
 	if f, err := (Codec{}).ParseFrame(got[len("before"):]); err != nil || f.Kind != xprotocol.GoAway || f.ID != 7 {
-		t.Errorf("ParseFrame = %+v, %v", f, err)
+		t.Errorf("ParseFrame = %+v, %v; want a GOAWAY with the ID 7", f, err)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestErrorResponseWithAnyText(t *testing.T) {
 		d.Reset(got[headSize:])
 		decoded, err := d.Text()
 		if want := "500|" + string([]rune(text)); err != nil || string(decoded) != want {
-			t.Errorf("the text %.10q is decoded as %.20q, %v", text, decoded, err)
+			t.Errorf("the text %.10q is decoded as %.20q, %v; want %.20q", text, decoded, err, want)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func captures(tb testing.TB) []capture {
 		list = append(list, capture{strings.TrimSuffix(filepath.Base(file), ".hex"), frame})
 	}
 	for _, release := range []string{"dubbo-2.7.23", "dubbo-3.3.5"} {
-		for _, columns := range table(tb, release+".tsv") {
+		for _, columns := range readTable(tb, release+".tsv") {
 			frame, err := hex.DecodeString(columns[1])
 			if err != nil {
 				tb.Fatalf("%s: %s: %v", release, columns[0], err)
@@ -52,11 +52,11 @@ func captures(tb testing.TB) []capture {
 	return list
 }
 
-// table returns the lines of a file in testdata as columns, without comments.
-func table(tb testing.TB, name string) [][]string {
+// readTable returns the lines of a file in testdata as columns, without comments.
+func readTable(tb testing.TB, name string) [][]string {
 	tb.Helper()
 	var rows [][]string
-	for _, line := range lines(tb, name) {
+	for _, line := range readLines(tb, name) {
 		if !strings.HasPrefix(line, "#") {
 			rows = append(rows, strings.Split(strings.TrimSuffix(line, "\n"), "\t"))
 		}
@@ -64,13 +64,13 @@ func table(tb testing.TB, name string) [][]string {
 	return rows
 }
 
-// comments returns the comment lines of a file in testdata.
-func comments(tb testing.TB, name string) []string {
+// readComments returns the comment lines of a file in testdata.
+func readComments(tb testing.TB, name string) []string {
 	tb.Helper()
-	return slices.DeleteFunc(lines(tb, name), func(line string) bool { return !strings.HasPrefix(line, "#") })
+	return slices.DeleteFunc(readLines(tb, name), func(line string) bool { return !strings.HasPrefix(line, "#") })
 }
 
-func lines(tb testing.TB, name string) []string {
+func readLines(tb testing.TB, name string) []string {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
@@ -79,8 +79,8 @@ func lines(tb testing.TB, name string) []string {
 	return slices.Collect(strings.Lines(string(text)))
 }
 
-// captured returns the capture whose name starts with prefix.
-func captured(tb testing.TB, prefix string) []byte {
+// findCapture returns the capture whose name starts with prefix.
+func findCapture(tb testing.TB, prefix string) []byte {
 	tb.Helper()
 	for _, c := range captures(tb) {
 		if strings.HasPrefix(c.name, prefix) {
@@ -106,8 +106,8 @@ const (
 	responseFlags = serializationHessian
 )
 
-// texts returns strings in Hessian.
-func texts(values ...string) []byte {
+// hessianStrings returns strings in Hessian.
+func hessianStrings(values ...string) []byte {
 	var b []byte
 	for _, s := range values {
 		b = hessian.AppendString(b, s)
@@ -117,12 +117,12 @@ func texts(values ...string) []byte {
 
 // mapOf returns a Hessian map of strings from alternating keys and values.
 func mapOf(keysAndValues ...string) []byte {
-	return hessian.AppendMapEnd(append(hessian.AppendMapStart(nil), texts(keysAndValues...)...))
+	return hessian.AppendMapEnd(append(hessian.AppendMapStart(nil), hessianStrings(keysAndValues...)...))
 }
 
 // requestOf returns a request for org.example.A.m in version 1.0.0 with one string argument.
 func requestOf(attachments []byte) []byte {
-	return newFrame(twoWay, 0, texts("2.0.2", "org.example.A", "1.0.0", "m", "Ljava/lang/String;", "argument"), attachments)
+	return newFrame(twoWay, 0, hessianStrings("2.0.2", "org.example.A", "1.0.0", "m", "Ljava/lang/String;", "argument"), attachments)
 }
 
 // request is a request with the storage that its view refers to.

@@ -11,15 +11,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
 )
 
-// FuzzCodec verifies the codec contract for any bytes. In addition, a changed field must not change
-// other fields, and timeouts must be lowered if possible.
+// FuzzCodec verifies the codec contract for any bytes. In addition, it verifies that a change of a
+// field does not change other fields, and that AppendRequest lowers timeouts where possible.
 func FuzzCodec(f *testing.F) {
 	for _, c := range captures(f) {
 		f.Add(c.frame, "k", "v")
 	}
 	for _, body := range [][]byte{
-		slices.Concat(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), []byte("H\x01k\x01v\x03_TO\xcb\xe8ZQ\x90")),
-		slices.Concat(texts("2.0.2", "ctx/A", "1.0.0", "m", "[[IJ"), []byte("N\xe0M\x01t\x09interface\x01A\x05group\x01g\x91\x01y\x01rQ\x91\x04nullNZN")),
+		slices.Concat(hessianStrings("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), []byte("H\x01k\x01v\x03_TO\xcb\xe8ZQ\x90")),
+		slices.Concat(hessianStrings("2.0.2", "ctx/A", "1.0.0", "m", "[[IJ"), []byte("N\xe0M\x01t\x09interface\x01A\x05group\x01g\x91\x01y\x01rQ\x91\x04nullNZN")),
 		slices.Concat([]byte(genericHead), []byte("\x01mNNH\x07timeout\xd4\x75\x30Z")),
 	} {
 		f.Add(newFrame(twoWay, 0, body), "service", "B")
@@ -28,16 +28,16 @@ func FuzzCodec(f *testing.F) {
 		f.Add(newFrame(twoWay, 0, body), "timeout", "100")
 	}
 	f.Fuzz(func(t *testing.T, b []byte, name, value string) {
-		codectest.Invariants(t, Codec{}, b, name, value)
+		codectest.CheckInvariants(t, Codec{}, b, name, value)
 		frame, err := Codec{}.ParseFrame(b)
 		if (err != nil) != ((Codec{}).Match(b) == xprotocol.MatchNo) {
-			t.Fatalf("Match and ParseFrame disagree: %v", err)
+			t.Fatalf("ParseFrame: %v, want an error exactly if Match returns MatchNo", err)
 		}
 		if frame.Size == 0 {
 			return
 		}
 		b = patchBodyLength(bytes.Clone(b), 0) // most frames would be truncated or incomplete
-		codectest.Invariants(t, Codec{}, b, name, value)
+		codectest.CheckInvariants(t, Codec{}, b, name, value)
 		value = string([]rune(value)) // invalid UTF-8 is not preserved
 		name = string([]rune(name))
 		switch frame.Kind {
@@ -56,7 +56,7 @@ func fuzzRequest(t *testing.T, frame []byte, name, value string) {
 	}
 	out, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, 7*time.Millisecond)
 	if err != nil || len(out) != len(frame) {
-		t.Fatalf("AppendRequest with 7 ms = %x, %v", out, err)
+		t.Fatalf("AppendRequest with 7 ms = %x, %v; want a frame of the same size", out, err)
 	}
 	checkLowered(t, &r, out)
 
@@ -67,7 +67,7 @@ func fuzzRequest(t *testing.T, frame []byte, name, value string) {
 	out, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, 0)
 	if !isHessian(frame) || r.Header.Get("service") == "" || r.Header.Get("method") == "" {
 		if err == nil && !isHessian(frame) {
-			t.Fatalf("a body in another serialization was changed: %x", out)
+			t.Fatalf("AppendRequest changed a body in another serialization to %x, want an error", out)
 		}
 		return
 	}
@@ -82,7 +82,7 @@ func fuzzRequest(t *testing.T, frame []byte, name, value string) {
 	}
 }
 
-// checkLowered fails t unless every timeout in a frame that can be lowered is 7 ms.
+// checkLowered fails t if a timeout in frame could be lowered to 7 ms and was not.
 func checkLowered(t *testing.T, original *request, frame []byte) {
 	if original.view.Offsets == [6]int32{} {
 		return

@@ -65,28 +65,29 @@ var interopCases = []struct {
 }
 
 // TestInteropFrames verifies that the changed frames are those that other implementations have
-// read. If a frame changes, run the readers again: -update writes the frame without their results.
+// read. If a frame changes, run these implementations again: -update writes the frame without their
+// results.
 func TestInteropFrames(t *testing.T) {
 	recorded := map[string][]string{}
-	for _, columns := range table(t, "judged.tsv") {
+	for _, columns := range readTable(t, "judged.tsv") {
 		recorded[columns[0]] = columns[1:]
 	}
 	var lines strings.Builder
-	for _, comment := range comments(t, "judged.tsv") {
+	for _, comment := range readComments(t, "judged.tsv") {
 		lines.WriteString(comment)
 	}
 	check := func(name string, frame []byte) {
 		got := fmt.Sprintf("%x", frame)
 		v := recorded[name]
 		if len(v) != 3 || v[0] != got {
-			t.Errorf("%s is %s, which other implementations have not read", name, got)
+			t.Errorf("%s is %s, want a frame that other implementations have read", name, got)
 			v = []string{got}
 		}
 		delete(recorded, name)
 		fmt.Fprintf(&lines, "%s\t%s\n", name, strings.Join(v, "\t"))
 	}
 	for _, c := range interopCases {
-		frame := captured(t, c.start)
+		frame := findCapture(t, c.start)
 		var out []byte
 		var err error
 		if f, _ := (Codec{}).ParseFrame(frame); f.Kind == xprotocol.Response {
@@ -103,7 +104,7 @@ func TestInteropFrames(t *testing.T) {
 		}
 		check(c.name, out)
 	}
-	check("fault", Codec{}.AppendErrorResponse(nil, captured(t, "01"), protocol.NoHealthyHost, "what 是 wrong 😀"))
+	check("fault", Codec{}.AppendErrorResponse(nil, findCapture(t, "01"), protocol.NoHealthyHost, "what 是 wrong 😀"))
 	for name := range recorded {
 		t.Errorf("testdata/judged.tsv has %s, which is not an interop case", name)
 	}

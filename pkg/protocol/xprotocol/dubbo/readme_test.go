@@ -12,7 +12,7 @@ import (
 
 // TestReadmeTables verifies that the tables of README.md match the code.
 func TestReadmeTables(t *testing.T) {
-	var statuses, faults, serializationTable strings.Builder
+	var statuses, errorResponses, serializationTable strings.Builder
 	statuses.WriteString("| status | HTTP |\n|---|---|\n")
 	for code := range 256 {
 		if status := httpStatus(byte(code)); status != 500 {
@@ -20,10 +20,10 @@ func TestReadmeTables(t *testing.T) {
 		}
 	}
 	statuses.WriteString("| any other | 500 |\n")
-	faults.WriteString("| reason | status | text |\n|---|---|---|\n")
+	errorResponses.WriteString("| reason | status | text |\n|---|---|---|\n")
 	for reason := range protocol.Reasons() {
 		spec := reason.Spec()
-		fmt.Fprintf(&faults, "| `%s` | %d | `%d\\|…` |\n", spec.Name, spec.Dubbo, spec.HTTP)
+		fmt.Fprintf(&errorResponses, "| `%s` | %d | `%d\\|…` |\n", spec.Name, spec.Dubbo, spec.HTTP)
 	}
 	serializationTable.WriteString("| id | name |\n|---|---|\n")
 	for id, name := range serializations {
@@ -34,7 +34,7 @@ func TestReadmeTables(t *testing.T) {
 	serializationTable.WriteString("| any other | the number |\n")
 
 	readme := readReadme(t)
-	for section, table := range map[string]string{"statuses": statuses.String(), "errors": faults.String(), "serializations": serializationTable.String()} {
+	for section, table := range map[string]string{"statuses": statuses.String(), "errors": errorResponses.String(), "serializations": serializationTable.String()} {
 		begin, end := "<!-- begin "+section+" -->\n", "<!-- end "+section+" -->\n"
 		before, remainder, found := strings.Cut(readme, begin)
 		got, after, foundEnd := strings.Cut(remainder, end)
@@ -55,7 +55,7 @@ func TestReadmeTables(t *testing.T) {
 
 // TestReadmeExample verifies that the example of README.md matches the capture that it names.
 func TestReadmeExample(t *testing.T) {
-	r := readRequest(t, captured(t, "03-request-user-attachment"))
+	r := readRequest(t, findCapture(t, "03-request-user-attachment"))
 	var want strings.Builder
 	fmt.Fprintf(&want, "```\n%s, of %d bytes, within %v\n", r.Path, r.ContentLength, r.view.Timeout)
 	for name, value := range r.Header.All() {

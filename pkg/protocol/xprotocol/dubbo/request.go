@@ -14,7 +14,8 @@ import (
 // ReadRequest implements xprotocol.Messages. If the body has a value twice, such as the version,
 // Header has the value that a provider uses: the attachment, if there is one. So Header does not
 // repeat "version" and "group" among the attachments, and omits attachments that have the name of a
-// routing field but another meaning. The path of a request in another serialization is "/".
+// routing field but another meaning. The path of a request in a serialization other than Hessian 2
+// is "/".
 func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	r.OneWay = frame[flagsOffset]&flagTwoWay == 0
 	r.Serialization = serialization(frame)
@@ -42,8 +43,8 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameVi
 	return nil
 }
 
-// readAttachments consumes the attachments of a call and fills the fields. The routing fields come
-// first, although their values are known only after the attachments.
+// readAttachments consumes the attachments of a call and adds the fields to h. The routing fields
+// come first, although their values are known only after the attachments.
 func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Header, v *xprotocol.FrameView) error {
 	h.Add(xprotocol.FieldService, "")
 	h.Add(xprotocol.FieldMethod, "")
@@ -205,8 +206,8 @@ func countTypes(descriptor []byte) (n int, ok bool) {
 	return n, true
 }
 
-// applyAttachment stores the values that a provider reads from an attachment. They override the
-// values of the body.
+// applyAttachment stores the value of an attachment that providers use. An attachment overrides the
+// value in the body.
 func (c *call) applyAttachment(e *hessian.Entry) {
 	if e.Value == nil && e.Kind != hessian.Null {
 		return
@@ -236,10 +237,10 @@ func (c *call) service() []byte {
 	}
 }
 
-// isAmbiguous reports whether providers may interpret a call as a call other than the one that the
-// fields describe. Providers look up the service by the path of the attachment or the body, not by
-// the interface. Old providers treat a call of a generic method as generic with any declared types.
-// A path with a context ("shop/org.example.Shop") is not ambiguous.
+// isAmbiguous reports whether a provider may interpret the request as another call than the fields
+// of the header describe. Providers look up the service by the path of the attachment or the body,
+// not by the interface. Old providers treat a call of a generic method as generic with any declared
+// types. A path with a context ("shop/org.example.Shop") is not ambiguous.
 func (c *call) isAmbiguous() bool {
 	service := c.service()
 	for _, path := range [...][]byte{c.target, c.path.text} {

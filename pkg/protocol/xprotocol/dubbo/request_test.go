@@ -16,8 +16,8 @@ import (
 const genericHead = "\x052.0.2\x01A\x051.0.0\x07$invoke" + "\x30\x38" + genericTypes
 
 func TestReadRequest(t *testing.T) {
-	head := slices.Clip(texts("2.0.2", "A", "1.0.0", "m", ""))
-	nulls := append(append(texts("2.0.2", "A"), 'N'), texts("m", "")...)
+	head := slices.Clip(hessianStrings("2.0.2", "A", "1.0.0", "m", ""))
+	nulls := append(append(hessianStrings("2.0.2", "A"), 'N'), hessianStrings("m", "")...)
 	for _, c := range []struct {
 		name   string
 		body   []byte
@@ -28,7 +28,7 @@ func TestReadRequest(t *testing.T) {
 		{"no attachments, null", append(head, 'N'), "/A/m", "service=A method=m version=1.0.0"},
 		{"no attachments, missing", head, "/A/m", "service=A method=m version=1.0.0"},
 		{"no version", append(nulls, mapOf("k", "v")...), "/A/m", "service=A method=m k=v"},
-		{"no types, null", append(append(texts("2.0.2", "A", "1.0.0", "m"), 'N'), mapOf("k", "v")...), "/A/m", "service=A method=m version=1.0.0 k=v"},
+		{"no types, null", append(append(hessianStrings("2.0.2", "A", "1.0.0", "m"), 'N'), mapOf("k", "v")...), "/A/m", "service=A method=m version=1.0.0 k=v"},
 		{"an interface in addition to the path", append(head, mapOf("interface", "B", "path", "ctx/B")...), "/B/m", "service=B method=m version=1.0.0 interface=B path=ctx/B"},
 		{"a path attachment only", append(head, mapOf("path", "B")...), "/B/m", "service=B method=m version=1.0.0 path=B"},
 		{"an attachment overrides the version", append(head, mapOf("version", "2.0.0")...), "/A/m", "service=A method=m version=2.0.0"},
@@ -38,10 +38,10 @@ func TestReadRequest(t *testing.T) {
 		{"attachments with names of routing fields", append(head, mapOf("method", "x", "Service", "y", "GROUP", "z", "k", "v")...), "/A/m", "service=A method=m version=1.0.0 k=v"},
 		{"scalars as text", append(head, "H\x01i\xd4\x75\x30\x01lL\x00\x00\x00\x10\x00\x00\x00\x00\x01bT\x01d\x5c\x01nN\x01s\x00Z"...), "/A/m", "service=A method=m version=1.0.0 i=30000 l=68719476736 b=true d=1 n= s="},
 		{"values without text", append(head, "H\x01lV\x07[string\x91\x01a\x90\x91\x01d\x4b\x00\x00\x00\x00\x01k\x01vZ"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
-		{"a map by reference", append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZQ\x90"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
-		{"unicode", append(texts("2.0.2", "服务", "1.0.0", "方法", ""), mapOf("ключ", "😀")...), "/服务/方法", "service=服务 method=方法 version=1.0.0 ключ=😀"},
-		{"all types of arguments", append(texts("2.0.2", "A", "1.0.0", "m", "BCDFIJSZ[I[[Ljava/lang/String;LB;"), append([]byte("\x90\x90\x5b\x5b\x91\xe0\x92T\x71\x02[I\x90NN"), mapOf("k", "v")...)...), "/A/m", "service=A method=m version=1.0.0 k=v"},
-		{"$echo", append(texts("2.0.2", "A", "1.0.0", "$echo", "Ljava/lang/Object;"), append([]byte("\x02ok"), mapOf("k", "v")...)...), "/A/$echo", "service=A method=$echo version=1.0.0 k=v"},
+		{"a map by reference", append(hessianStrings("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZQ\x90"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
+		{"unicode", append(hessianStrings("2.0.2", "服务", "1.0.0", "方法", ""), mapOf("ключ", "😀")...), "/服务/方法", "service=服务 method=方法 version=1.0.0 ключ=😀"},
+		{"all types of arguments", append(hessianStrings("2.0.2", "A", "1.0.0", "m", "BCDFIJSZ[I[[Ljava/lang/String;LB;"), append([]byte("\x90\x90\x5b\x5b\x91\xe0\x92T\x71\x02[I\x90NN"), mapOf("k", "v")...)...), "/A/m", "service=A method=m version=1.0.0 k=v"},
+		{"$echo", append(hessianStrings("2.0.2", "A", "1.0.0", "$echo", "Ljava/lang/Object;"), append([]byte("\x02ok"), mapOf("k", "v")...)...), "/A/$echo", "service=A method=$echo version=1.0.0 k=v"},
 		{"generic call", append([]byte(genericHead), "\x01m\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ"...), "/A/m", "service=A method=m version=1.0.0 generic=true"},
 		{"generic call without a method", append([]byte(genericHead), "NNNH\x07generic\x04trueZ"...), "/A/$invoke", "service=A method=$invoke version=1.0.0 generic=true"},
 		{"bytes after the attachments", append(append(head, mapOf("k", "v")...), "N!?"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
@@ -55,21 +55,21 @@ func TestReadRequest(t *testing.T) {
 	}
 }
 
-// TestOtherSerialization verifies that a request in another serialization is routed without its
-// body.
+// TestOtherSerialization verifies that ReadRequest reads nothing from the body of a request in
+// another serialization.
 func TestOtherSerialization(t *testing.T) {
 	for id, name := range map[byte]string{3: "java", 8: "kryo", 14: "14", 21: "protobuf-json", 23: "fastjson2", 27: "msgpack"} {
-		frame := newFrame(flagRequest|id, 0, texts("2.0.2", "A", "1.0.0", "m", ""), mapOf("timeout", "5"))
+		frame := newFrame(flagRequest|id, 0, hessianStrings("2.0.2", "A", "1.0.0", "m", ""), mapOf("timeout", "5"))
 		r := readRequest(t, frame)
 		if r.Serialization != name || !r.OneWay || r.ContentLength != int64(len(frame)-headSize) ||
 			r.Path != "/" || r.Authority != "" || r.Header.Len() != 0 || r.view.Timeout != 0 {
-			t.Errorf("serialization %d: %+v", id, r)
+			t.Errorf("serialization %d: request %+v, want only the path /", id, r)
 		}
 	}
 }
 
 func TestMalformedRequest(t *testing.T) {
-	head := texts("2.0.2", "A", "1.0.0", "m")
+	head := hessianStrings("2.0.2", "A", "1.0.0", "m")
 	for _, c := range []struct{ name, body, want string }{
 		{"empty", "", "dubbo version"},
 		{"map instead of the Dubbo version", "H", "dubbo version"},
@@ -99,18 +99,19 @@ func TestMalformedRequest(t *testing.T) {
 	}
 }
 
-// TestLargeRequest reads the maximum number of attachments, and arguments at the maximum depth.
+// TestLargeRequest verifies that ReadRequest accepts the maximum number of attachments, and
+// arguments at the maximum depth.
 func TestLargeRequest(t *testing.T) {
 	const depth = 10_000
 	deep := bytes.Repeat([]byte{0x79}, depth)
 	attachments := hessian.AppendMapStart(nil)
 	for range maxAttachments {
-		attachments = append(attachments, texts("k", "v")...)
+		attachments = append(attachments, hessianStrings("k", "v")...)
 	}
-	body := append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/List;"), deep...)
+	body := append(hessianStrings("2.0.2", "A", "1.0.0", "m", "Ljava/util/List;"), deep...)
 	body = append(append(body, 'N'), hessian.AppendMapEnd(attachments)...)
 	if r := readRequest(t, newFrame(twoWay, 0, body)); r.Header.Len() != 3+maxAttachments {
-		t.Errorf("%d fields", r.Header.Len())
+		t.Errorf("%d fields, want %d", r.Header.Len(), 3+maxAttachments)
 	}
 }
 
@@ -126,10 +127,10 @@ func TestTruncatedRequest(t *testing.T) {
 			var r request
 			err := Codec{}.ReadRequest(c.frame[:n], &r.Request, &r.view)
 			if err == nil && (r.Path != full.Path || r.Header.Len() > 4) {
-				t.Errorf("%s: %d bytes of %d: path %s, fields %s", c.name, n, len(c.frame), r.Path, fields(&r.Header))
+				t.Errorf("%s: %d bytes of %d: path %s, fields %s; want an error, or the same path and at most 4 fields", c.name, n, len(c.frame), r.Path, fields(&r.Header))
 			}
 			if err != nil && protocol.ReasonOf(err) != protocol.MalformedRequest {
-				t.Errorf("%s: %d bytes: %v", c.name, n, err)
+				t.Errorf("%s: %d bytes: %v, want MalformedRequest", c.name, n, err)
 			}
 		}
 	}
@@ -188,7 +189,7 @@ func TestTimeout(t *testing.T) {
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("appended as %q, %v\nwant %q", got[headSize:], err, want[headSize:])
 			}
-			// The same with a changed field.
+			// AppendRequest must lower the timeout of a changed request too.
 			r.Header.Add("new", "field")
 			got, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.remaining)
 			want = append(bytes.Clone(want[:len(want)-1]), "\x03new\x05fieldZ"...)
@@ -202,15 +203,15 @@ func TestTimeout(t *testing.T) {
 
 // TestTimeoutInArgument verifies that attachments that are also an argument stay unchanged.
 func TestTimeoutInArgument(t *testing.T) {
-	frame := newFrame(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), []byte("H\x07timeout\x043000ZQ\x90"))
+	frame := newFrame(twoWay, 0, hessianStrings("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), []byte("H\x07timeout\x043000ZQ\x90"))
 	r := readRequest(t, frame)
 	got, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, time.Millisecond)
 	if err != nil || !bytes.Equal(got, frame) || r.view.Timeout != 3*time.Second {
-		t.Errorf("appended as %q, %v with a timeout of %v", got, err, r.view.Timeout)
+		t.Errorf("AppendRequest = %q, %v with a timeout of %v; want the same frame with 3s", got, err, r.view.Timeout)
 	}
 }
 
-// TestReusedView verifies that a reused view contains only the last frame.
+// TestReusedView verifies that a reused view contains only values of the last frame.
 func TestReusedView(t *testing.T) {
 	var r request
 	for _, frame := range [][]byte{
@@ -222,14 +223,14 @@ func TestReusedView(t *testing.T) {
 		}
 	}
 	if r.view.Timeout != 0 || r.view.Offsets != (xprotocol.FrameView{}).Offsets {
-		t.Errorf("%+v", r.view)
+		t.Errorf("view %+v, want no timeout and no offsets", r.view)
 	}
 }
 
 func TestAmbiguousCalls(t *testing.T) {
-	head := slices.Clip(texts("2.0.2", "A", "1.0.0", "m", ""))
+	head := slices.Clip(hessianStrings("2.0.2", "A", "1.0.0", "m", ""))
 	generic := func(types string) []byte {
-		return append(texts("2.0.2", "A", "1.0.0", "$invoke", types), append(texts("m"), "NNN"...)...)
+		return append(hessianStrings("2.0.2", "A", "1.0.0", "$invoke", types), append(hessianStrings("m"), "NNN"...)...)
 	}
 	for _, c := range []struct {
 		name      string
@@ -238,17 +239,17 @@ func TestAmbiguousCalls(t *testing.T) {
 	}{
 		{"one service", append(head, mapOf("path", "A", "interface", "A")...), false},
 		{"one service, only in the body", head, false},
-		{"a path with a context", append(texts("2.0.2", "shop/A", "1.0.0", "m", ""), mapOf("path", "shop/A", "interface", "A")...), false},
+		{"a path with a context", append(hessianStrings("2.0.2", "shop/A", "1.0.0", "m", ""), mapOf("path", "shop/A", "interface", "A")...), false},
 		{"an interface that differs from the body's path", append(head, mapOf("interface", "B")...), true},
 		{"an interface that differs from the path attachment", append(head, mapOf("interface", "B", "path", "A")...), true},
 		{"a path attachment that differs from the body's path", append(head, mapOf("path", "B")...), true},
-		{"an interface that is a suffix of the path", append(texts("2.0.2", "AB", "1.0.0", "m", ""), mapOf("interface", "B")...), true},
+		{"an interface that is a suffix of the path", append(hessianStrings("2.0.2", "AB", "1.0.0", "m", ""), mapOf("interface", "B")...), true},
 		{"a generic call", []byte(genericHead + "\x01mNNN"), false},
 		{"a generic call without a method", []byte(genericHead + "NNNN"), true},
 		{"a generic call of other types", generic("Ljava/lang/Object;[Ljava/lang/String;[Ljava/lang/Object;"), true},
 	} {
 		if r := readRequest(t, newFrame(twoWay, 0, c.body)); r.view.Ambiguous != c.ambiguous {
-			t.Errorf("%s: Ambiguous = %t", c.name, r.view.Ambiguous)
+			t.Errorf("%s: Ambiguous = %t, want %t", c.name, r.view.Ambiguous, c.ambiguous)
 		}
 	}
 	var r request

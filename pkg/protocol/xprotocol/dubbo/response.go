@@ -56,13 +56,13 @@ const (
 )
 
 // ReadResponse implements xprotocol.Messages. A response with a status other than statusOK is only
-// a text and has no attachments. Otherwise the attachments follow the value, and ReadResponse
-// defers reading them until they are used. It therefore does not detect malformed attachments.
+// a text and has no attachments. Otherwise the attachments follow the value, and Header loads them
+// when it is first read or changed. ReadResponse therefore does not detect malformed attachments.
 func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	r.Code = int(frame[statusOffset])
 	r.Status = httpStatus(frame[statusOffset])
 	r.ContentLength = int64(len(frame) - headSize)
-	v.Timeout, v.ContentOffset, v.Offsets, v.LazyFields = 0, headSize, [len(v.Offsets)]int32{}, nil
+	v.Timeout, v.ContentOffset, v.Offsets, v.DeferredFields = 0, headSize, [len(v.Offsets)]int32{}, nil
 	if !isHessian(frame) || frame[statusOffset] != statusOK {
 		return nil
 	}
@@ -73,12 +73,13 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Frame
 	if kind < attachedOffset {
 		return nil // the rest is the value
 	}
-	v.LazyFields = frame
-	r.Header.SetLazy((*attachments)(v))
+	v.DeferredFields = frame
+	r.Header.SetLoader((*attachments)(v))
 	return nil
 }
 
-// attachments is the FieldLoader of a response: it loads the attachments from FrameView.LazyFields.
+// attachments is the FieldLoader of a response: it loads the attachments from
+// FrameView.DeferredFields.
 type attachments xprotocol.FrameView
 
 // LoadFields implements protocol.FieldLoader. If the attachments are malformed, it adds those
@@ -86,7 +87,7 @@ type attachments xprotocol.FrameView
 func (v *attachments) LoadFields(h *protocol.Header) {
 	var d hessian.Decoder
 	var res result
-	if res.read(&d, v.LazyFields[headSize:]) != nil || res.skipValue(&d) != nil {
+	if res.read(&d, v.DeferredFields[headSize:]) != nil || res.skipValue(&d) != nil {
 		return
 	}
 	if _, err := beginAttachments(&d); err != nil {
@@ -125,7 +126,7 @@ func resultKindOf(body []byte) (int32, error) {
 	return res.kind, err
 }
 
-// shortZero is the int 0 in one byte (Hessian 2.0 serialization 4.5.1).
+// shortZero is the one-byte form of the int 0 (Hessian 2.0 serialization 4.5.1).
 const shortZero = 0x90
 
 // read consumes the kind of the result.

@@ -14,7 +14,7 @@ func TestStatuses(t *testing.T) {
 	for code, want := range map[byte]int{
 		20: 200, 25: 500, 30: 504, 31: 504, 35: 502, 40: 400, 50: 502, 60: 404, 70: 500, 80: 500, 90: 400, 100: 503, 0: 500, 255: 500,
 	} {
-		frame := newFrame(responseFlags, code, texts("text"))
+		frame := newFrame(responseFlags, code, hessianStrings("text"))
 		if code == statusOK {
 			frame = newFrame(responseFlags, code, []byte{0x92})
 		}
@@ -26,7 +26,7 @@ func TestStatuses(t *testing.T) {
 }
 
 func TestReadResponse(t *testing.T) {
-	value, attachments := texts("value"), mapOf("a", "1", "version", "2", "Group", "g")
+	value, attachments := hessianStrings("value"), mapOf("a", "1", "version", "2", "Group", "g")
 	const want = "a=1 version=2 Group=g"
 	for _, c := range []struct {
 		name  string
@@ -95,7 +95,7 @@ func TestMalformedResponse(t *testing.T) {
 		want string
 	}{
 		{"empty", nil, "kind of result"},
-		{"string instead of a kind", texts("x"), "kind of result"},
+		{"string instead of a kind", hessianStrings("x"), "kind of result"},
 		{"unknown kind", []byte{0x96}, "6 is not a valid kind"},
 		{"negative kind", []byte{0x8f}, "-1 is not a valid kind"},
 	} {

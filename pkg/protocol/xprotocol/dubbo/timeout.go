@@ -19,8 +19,9 @@ const (
 	callTimeoutLower = "_to"
 )
 
-// Indexes in FrameView.Offsets of the start and end of these values in the frame. The end is 0 if
-// there is no value that can be changed in place.
+// Indexes in FrameView.Offsets for the value of each timeout: the offset of its start in the frame,
+// followed by the offset of its end. The end is 0 if there is no value that can be changed in
+// place.
 const (
 	callTimeoutIndex    = 0
 	serviceTimeoutIndex = 2
@@ -58,7 +59,7 @@ func recordTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attach
 }
 
 // parseTimeout returns the timeout in a Hessian value, in ms; 0 if there is none that Java accepts.
-// digits are its bytes if it is a string.
+// If the value is a string, digits are the bytes of its text.
 func parseTimeout(value []byte) (ms int64, digits []byte) {
 	if n := int(value[0]); n <= 0x1f && len(value) == 1+n {
 		return parseDigits(value[1:]), value[1:] // a short string, the most common form
@@ -96,8 +97,8 @@ func parseDigits(digits []byte) int64 {
 }
 
 // lowerTimeout lowers the timeout in a Hessian value to ms, which is positive, without changing its
-// size. A string gets leading zeros, which all peers read; a number keeps its form, which can hold
-// smaller numbers.
+// size. A string gets leading zeros, which all peers accept. A number keeps its form, which can
+// hold every smaller number.
 func lowerTimeout(value []byte, ms int64) {
 	current, digits := parseTimeout(value)
 	if current <= ms {
@@ -113,7 +114,7 @@ func lowerTimeout(value []byte, ms int64) {
 	}
 }
 
-// putNumber overwrites an int or a long with n, which is between 0 and its value (Hessian 2.0
+// putNumber overwrites an int or a long with n, which is between 0 and the old number (Hessian 2.0
 // serialization 4.5, 4.7).
 func putNumber(value []byte, n int64) {
 	low := len(value) - 1 // number of bytes after the tag
@@ -126,7 +127,8 @@ func putNumber(value []byte, n int64) {
 	}
 }
 
-// zeroTag returns the tag of 0 in the form of tag, which has low bytes after it.
+// zeroTag returns the tag of 0 in the same form as a number with the given tag, which has low bytes
+// after the tag.
 func zeroTag(tag byte, low int) byte {
 	switch {
 	case low == 0 && tag < 0xc0:

@@ -83,9 +83,9 @@ func TestCodec(t *testing.T) {
 	huge := frame(kindRequest, 0, 0, "")
 	binary.BigEndian.PutUint32(huge[16:], math.MaxUint32)
 	codectest.Run(t, Codec{}, codectest.Suite{
-		Frames:   frames(),
-		Oversize: []codectest.Head{{Bytes: huge, Size: headSize + math.MaxUint32}},
-		Code:     func(t *protocol.ReasonSpec) int { return t.GRPC },
+		Frames:        frames(),
+		OversizeHeads: []codectest.Head{{Bytes: huge, Size: headSize + math.MaxUint32}},
+		Code:          func(t *protocol.ReasonSpec) int { return t.GRPC },
 	})
 }
 

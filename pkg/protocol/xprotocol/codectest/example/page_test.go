@@ -11,8 +11,8 @@ import (
 // codeBlock matches a block of the page that names its file.
 var codeBlock = regexp.MustCompile("(?ms)^```go file=pkg/protocol/xprotocol/codectest/example/(\\S+)\n(.*?)^```$")
 
-// TestPageShowsThisCode verifies that docs/add-a-protocol.md contains the whole codec, in order, and parts
-// of its tests.
+// TestPageShowsThisCode verifies that docs/add-a-protocol.md contains the whole codec, in order,
+// and parts of its tests.
 func TestPageShowsThisCode(t *testing.T) {
 	const page = "../../../../../docs/add-a-protocol.md"
 	text, err := os.ReadFile(page)
