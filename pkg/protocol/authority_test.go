@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestHostBytes verifies isRegNameByte (unreserved and sub-delims, RFC 3986 2.2, 2.3) and
+// TestAuthorityBytes verifies isRegNameByte (unreserved and sub-delims, RFC 3986 2.2, 2.3) and
 // isHexDigit (HEXDIG in either case, RFC 5234 B.1).
-func TestHostBytes(t *testing.T) {
+func TestAuthorityBytes(t *testing.T) {
 	const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	for c := range 256 {
 		if got, want := isRegNameByte(byte(c)), strings.IndexByte("!$&'()*+,-.;=_~"+alphanumeric, byte(c)) >= 0; got != want {

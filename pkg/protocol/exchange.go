@@ -59,9 +59,9 @@ type Downstream interface {
 	OnDisconnect(f func()) (stop func())
 }
 
-// Request is the request of the client. RPC protocols fill the same fields as HTTP: Authority is
-// the interface, Path is "/interface/method", Header holds the attachments and service, method,
-// version and group, and Method, the HTTP method, is "".
+// Request is the request of the client. RPC protocols fill the same fields as HTTP. Authority is
+// the interface, and Path is "/interface/method". Header holds service, method, version and group,
+// then the attachments. Method, the HTTP method, is "".
 type Request struct {
 	Method    string // case-sensitive (RFC 9110 9.1)
 	Scheme    string // "http" or "https"
@@ -248,8 +248,8 @@ type ConnMeta struct {
 	// RemoteIP is Remote without its port, as text.
 	RemoteIP string
 	// ProxyAddr is the direct remote address of a proxy that sent Local and Remote in a PROXY
-	// protocol header: the zero AddrPort for a unix socket. nil: Remote is the direct remote
-	// address.
+	// protocol header. It is the zero AddrPort for a unix socket, and nil if Remote is the direct
+	// remote address.
 	ProxyAddr *netip.AddrPort
 	Secure    bool // over TLS
 	TLS       *TLS // nil: plaintext

@@ -9,9 +9,9 @@ import (
 // connection was already closed.
 var ErrNotSent = errors.New("nothing of the request was sent")
 
-// ErrNotReceived is in the chain of a Fault if the peer closed the connection before it received
-// all of a request that was written in full or in part (RFC 9112 9.3.1). The peer has not processed
-// the request.
+// ErrNotReceived is in the chain of a Fault if a request was written, in full or in part, but the
+// peer closed the connection before it received all of it (RFC 9112 9.3.1). The peer has not
+// processed the request.
 var ErrNotReceived = errors.New("the connection was closed before the peer received the request")
 
 // Fault is an error that fails one exchange; any other error that an engine's loop returns closes

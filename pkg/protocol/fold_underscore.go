@@ -8,11 +8,11 @@ func EqualFoldUnderscore(a, b string) bool {
 		return false
 	}
 	for i := range len(a) {
-		if x, y := a[i], b[i]; x != y && lower(x) != lower(y) && !(isDash(x) && isDash(y)) {
+		if x, y := a[i], b[i]; x != y && toLower(x) != toLower(y) && !(isDashOrUnderscore(x) && isDashOrUnderscore(y)) {
 			return false
 		}
 	}
 	return true
 }
 
-func isDash(c byte) bool { return c == '-' || c == '_' }
+func isDashOrUnderscore(c byte) bool { return c == '-' || c == '_' }

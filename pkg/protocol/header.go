@@ -174,7 +174,7 @@ func EqualFold(a, b string) bool {
 		return false
 	}
 	for i := 0; i < len(a); i++ {
-		if x, y := a[i], b[i]; x != y && lower(x) != lower(y) {
+		if x, y := a[i], b[i]; x != y && toLower(x) != toLower(y) {
 			return false
 		}
 	}
@@ -186,7 +186,7 @@ func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && EqualFold(s[:len(prefix)], prefix)
 }
 
-func lower(c byte) byte {
+func toLower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
 		return c + ('a' - 'A')
 	}

@@ -49,9 +49,9 @@ func AppendLong(dst []byte, v int64) []byte {
 	}
 }
 
-// AppendString appends a string, byte for byte like Java writers (Hessian 2.0 serialization 4.12):
-// characters beyond U+FFFF as two surrogates, chunks of 32,768 code units that do not split a
-// character, and the shortest form for the last chunk. Invalid UTF-8 in s becomes U+FFFD.
+// AppendString appends a string, byte for byte like Java writers (Hessian 2.0 serialization 4.12).
+// A character beyond U+FFFF becomes two surrogates. Chunks have 32,768 code units and do not split
+// a character; the last chunk has the shortest form. Invalid UTF-8 in s becomes U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	for {
 		size, length, plain := chunkOf(s)
@@ -78,7 +78,7 @@ func AppendString(dst []byte, s string) []byte {
 }
 
 // chunkOf returns the size in bytes and the length in code units of the longest chunk at the start
-// of s. plain reports whether the chunk is encoded as the same bytes.
+// of s. plain reports whether the encoding of the chunk is the bytes of s.
 func chunkOf(s string) (size, length int, plain bool) {
 	if first := s[:min(len(s), maxChunk)]; isASCII(first) {
 		return len(first), len(first), true

@@ -32,9 +32,9 @@ func samples(tb testing.TB) []capture {
 	return seeds
 }
 
-// FuzzDecoder verifies that a Decoder stays within the body and takes at most one step per byte;
-// that Skip and the other methods consume the same bytes; that a prefix of a body has the same
-// values or is truncated; and that a rewritten map has the same entries.
+// FuzzDecoder verifies that a Decoder stays within the body and takes at most one step per byte,
+// and that Skip and the other methods consume the same bytes. It also verifies that a prefix of a
+// body has the same values or is truncated, and that a rewritten map has the same entries.
 func FuzzDecoder(f *testing.F) {
 	for _, c := range samples(f) {
 		f.Add(c.body, c.dialect == Draft, uint16(len(c.body)/2))

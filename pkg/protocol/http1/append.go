@@ -229,7 +229,7 @@ func appendStatusLine(dst []byte, status int) []byte {
 	}
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = append(dst, byte('0'+status/100), byte('0'+status/10%10), byte('0'+status%10), ' ')
-	dst = append(dst, phrase(status)...)
+	dst = append(dst, reasonPhrase(status)...)
 	return append(dst, '\r', '\n')
 }
 

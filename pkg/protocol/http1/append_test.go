@@ -213,8 +213,8 @@ func TestAppendInterim(t *testing.T) {
 // TestPhrasesAreStandard verifies the phrases of some statuses, and that others have none.
 func TestPhrasesAreStandard(t *testing.T) {
 	for status, want := range map[int]string{100: "Continue", 200: "OK", 404: "Not Found", 413: "Content Too Large", 502: "Bad Gateway", 511: "Network Authentication Required", 499: "", 600: ""} {
-		if got := phrase(status); got != want {
-			t.Errorf("phrase(%d) = %q, want %q", status, got, want)
+		if got := reasonPhrase(status); got != want {
+			t.Errorf("reasonPhrase(%d) = %q, want %q", status, got, want)
 		}
 	}
 }

@@ -122,8 +122,8 @@ func isToken(s string) bool {
 	return other == 0 || tokenLen(b) == len(b)
 }
 
-// trim returns s without optional whitespace around it (RFC 9110 5.6.3).
-func trim(s string) string {
+// trimOWS returns s without optional whitespace around it (RFC 9110 5.6.3).
+func trimOWS(s string) string {
 	for s != "" && isBlank(s[0]) {
 		s = s[1:]
 	}

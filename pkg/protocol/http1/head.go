@@ -118,7 +118,7 @@ func (m *head) parseTransferEncoding(value string, offset int) *syntaxError {
 	for found := true; found; {
 		var coding string
 		coding, value, found = strings.Cut(value, ",")
-		coding = trim(coding)
+		coding = trimOWS(coding)
 		n := tokenLen(bytesOf(coding))
 		if n == 0 || n < len(coding) && coding[n] != ';' && !isBlank(coding[n]) {
 			return malformed(offset, "Transfer-Encoding is not a list of codings (RFC 9112 6.1)")
@@ -142,7 +142,7 @@ func (m *head) parseConnection(value string, offset int) *syntaxError {
 	for found := true; found; {
 		var option string
 		option, value, found = strings.Cut(value, ",")
-		option = trim(option)
+		option = trimOWS(option)
 		switch {
 		case option == "": // RFC 9110 5.6.1.2
 		case protocol.EqualFold(option, "close"):
@@ -177,7 +177,7 @@ func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framin
 		}
 		if kindOf(l.name) == connectionField {
 			for option := range strings.SplitSeq(l.value, ",") {
-				option = trim(option)
+				option = trimOWS(option)
 				if option == "" || !kindOf(option).isForwarded() {
 					continue
 				}
@@ -209,7 +209,7 @@ func (m *head) parseUpgrade(value string, offset int) *syntaxError {
 	for found, rest := true, value; found; {
 		var member string
 		member, rest, found = strings.Cut(rest, ",")
-		name, version, hasVersion := strings.Cut(trim(member), "/")
+		name, version, hasVersion := strings.Cut(trimOWS(member), "/")
 		if !isToken(name) || hasVersion && !isToken(version) {
 			return malformed(offset, "Upgrade is not a list of protocols (RFC 9110 7.8)")
 		}
@@ -264,7 +264,7 @@ func (m *head) parseExpect(value string, offset int) *syntaxError {
 		return nil
 	}
 	for member := range strings.SplitSeq(value, ",") {
-		switch member = trim(member); {
+		switch member = trimOWS(member); {
 		case protocol.EqualFold(member, "100-continue"):
 			m.flags |= flagContinue
 		case member != "":
@@ -274,9 +274,9 @@ func (m *head) parseExpect(value string, offset int) *syntaxError {
 	return nil
 }
 
-// chunked reports whether the body is chunked. It returns an error if the end of the body is
+// isChunked reports whether the body is chunked. It returns an error if the end of the body is
 // ambiguous (RFC 9112 6.1, 6.3).
-func (m *head) chunked() (bool, *syntaxError) {
+func (m *head) isChunked() (bool, *syntaxError) {
 	switch {
 	case !m.has(flagCoding):
 		return false, nil
@@ -301,7 +301,7 @@ func (m *head) persists() bool {
 func hasMember(list, name string) bool {
 	for member := range strings.SplitSeq(list, ",") {
 		member, _, _ = strings.Cut(member, ";")
-		if protocol.EqualFold(trim(member), name) {
+		if protocol.EqualFold(trimOWS(member), name) {
 			return true
 		}
 	}

@@ -288,7 +288,7 @@ func readAbsolute(req *protocol.Request, l *requestLine) *syntaxError {
 // 9.3).
 func frameRequest(req *protocol.Request, m *head, f *Framing) *syntaxError {
 	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, AcceptsTrailers: m.minor == 1 && m.has(flagTrailers)}
-	chunked, v := m.chunked()
+	chunked, v := m.isChunked()
 	if v != nil {
 		return v
 	}

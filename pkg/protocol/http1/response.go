@@ -118,7 +118,7 @@ func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) 
 		f.BecomesTunnel = true // framing headers have no effect (RFC 9110 9.3.6)
 		return nil
 	}
-	chunked, v := m.chunked()
+	chunked, v := m.isChunked()
 	if v != nil {
 		return v
 	}

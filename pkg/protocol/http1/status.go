@@ -1,8 +1,8 @@
 package http1
 
-// phrase returns the standard reason phrase of a status (RFC 9110 15 and the registry of status
+// reasonPhrase returns the standard reason phrase of a status (RFC 9110 15 and the registry of status
 // codes), or "" if it has none.
-func phrase(status int) string {
+func reasonPhrase(status int) string {
 	if status < len(phrases) {
 		return phrases[status]
 	}

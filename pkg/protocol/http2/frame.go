@@ -109,11 +109,11 @@ func ParseFrame(b []byte, limit uint32) (f Frame, n int, err error) {
 	}, end, nil
 }
 
-// ParsePartialData returns the received part of an incomplete DATA frame that b starts with, as a
-// separate frame: frame boundaries have no meaning for a body. remainder is the header of a frame
-// for the missing bytes. f has no payload if it would have less than minPayload bytes, or if b
-// starts with a frame of another type or a padded frame. The caller has checked with ParseFrame
-// that b starts with a valid, incomplete frame.
+// ParsePartialData splits the incomplete DATA frame that b starts with, because frame boundaries
+// have no meaning for a body. f is a frame with the received part, and remainder is the header of a
+// frame for the missing bytes. f has no payload if it would have less than minPayload bytes, or if
+// the frame in b is padded or not DATA. The caller has checked with ParseFrame that b starts with a
+// valid, incomplete frame.
 func ParsePartialData(b []byte, minPayload int) (f Frame, remainder [FrameHeaderLen]byte) {
 	if len(b) < FrameHeaderLen+max(minPayload, 1) || FrameType(b[3]) != FrameData || Flags(b[4]).Has(FlagPadded) {
 		return Frame{}, remainder

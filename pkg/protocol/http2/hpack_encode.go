@@ -53,9 +53,9 @@ func (e *encoder) setMaxSize(size uint32) {
 }
 
 // appendSizeUpdates appends the table size updates that a block has to start with. If the maximum
-// fell and rose again, appendSizeUpdates empties the table and sends an update to 0 before the
-// update to the maximum: x/net's decoder, which gRPC uses, rejects a second update while its table
-// has entries (TestEncodeDecodeRoundTrip).
+// fell and rose again, appendSizeUpdates empties the table and appends an update to 0 before the
+// update to the maximum. The reason is x/net's decoder, which gRPC uses: it rejects a second update
+// while its table has entries (TestEncodeDecodeRoundTrip).
 func (e *encoder) appendSizeUpdates(dst []byte) []byte {
 	if !e.sizeChanged {
 		return dst

@@ -125,9 +125,9 @@ func TestDecodeRejectsMalformedBlocks(t *testing.T) {
 	}
 }
 
-// TestDecodeShrink verifies that the next block must start with a size update after the peer has
-// acknowledged a smaller table.
-func TestDecodeShrink(t *testing.T) {
+// TestSmallerTableRequiresSizeUpdate verifies that the next block must start with a size update
+// after the peer has acknowledged a smaller table.
+func TestSmallerTableRequiresSizeUpdate(t *testing.T) {
 	d := newDecoder()
 	d.setMaxTableSize(100)
 	if err := d.decode([]byte{0x82}); err != errSizeUpdate {

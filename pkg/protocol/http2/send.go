@@ -15,11 +15,11 @@ type RequestOptions struct {
 	AcceptsTrailers bool
 }
 
-// AppendRequest opens a stream with a request's head: pseudo-header fields, Header in its order
-// with names in lowercase, content-length, expect, and te. content-length is sent if ContentLength
-// is not negative and the request is not CONNECT. A Scheme of "" is sent as http. A request with
-// Upgrade becomes an extended CONNECT (RFC 8441), whatever its method. AppendRequest panics on a
-// server.
+// AppendRequest opens a stream with a request's head. It appends the pseudo-header fields, Header
+// in its order with names in lowercase, and then content-length, expect and te. content-length is
+// sent if ContentLength is not negative and the request is not CONNECT. A Scheme of "" is sent as
+// http. A request with Upgrade becomes an extended CONNECT (RFC 8441), whatever its method.
+// AppendRequest panics on a server.
 //
 // AppendRequest omits Host and the connection and framing fields in Header: filters do not control
 // them. If a part of the request holds forbidden bytes, the error is a Fault of reason Internal
@@ -187,9 +187,9 @@ type ResponseOptions struct {
 }
 
 // AppendResponse appends the head of a final response on st: status, Header in its order with names
-// in lowercase, the fields of opts, and content-length if ContentLength is not negative and method
-// and status allow it. Status 101 is sent as 200 in response to an extended CONNECT; elsewhere it
-// is a Fault of reason Internal, as is a status outside 200 to 999.
+// in lowercase, the fields of opts, and content-length. content-length is sent if ContentLength is
+// not negative and method and status allow it. Status 101 is sent as 200 in response to an extended
+// CONNECT; elsewhere it is a Fault of reason Internal, as is a status outside 200 to 999.
 //
 // Connection and framing fields in Header are omitted. A control character in a value is sent as a
 // space, and a field whose name is not a token is omitted. ErrNotOpen: the stream was reset, or its

@@ -155,9 +155,9 @@ func TestResultsDoNotDependOnReadBoundaries(t *testing.T) {
 	}
 }
 
-// TestTruncations shortens the payload and the length of frames. It verifies that the session never
-// reads beyond the payload.
-func TestTruncations(t *testing.T) {
+// TestShortenedFrames shortens the payload and the length of frames. It verifies that the session
+// never reads beyond the payload.
+func TestShortenedFrames(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		rest := bytes.TrimPrefix(allFrameTypes(t, role), []byte(Preface))
 		var previous []byte

@@ -49,22 +49,22 @@ type Framing interface {
 
 // Messages reads requests and responses and writes them after changes.
 type Messages interface {
-	// ReadRequest fills r, which is empty, from a complete frame of kind Request or OneWay:
-	// Authority and Path as protocol.Request says; Header with "service", "method", "version" and
-	// "group" (those that the request has, in this order, before everything else), then the
-	// attachments in wire order; OneWay, Serialization and ContentLength. It calls
-	// Header.MarkUnchanged. Strings borrow the frame. It skips the arguments. A body with an
-	// unknown serialization is not an error: r then holds only the values of the frame header.
-	// Errors are Faults of MalformedRequest.
+	// ReadRequest fills r, which is empty, from a complete frame of kind Request or OneWay. It sets
+	// Authority, Path, OneWay, Serialization and ContentLength, as protocol.Request describes.
+	// Header begins with those of "service", "method", "version" and "group" that the request has,
+	// in this order; the attachments follow in wire order. It calls Header.MarkUnchanged. Strings
+	// borrow the frame. It skips the arguments. A body with an unknown serialization is not an
+	// error: r then holds only the values of the frame header. Errors are Faults of
+	// MalformedRequest.
 	ReadRequest(frame []byte, r *protocol.Request, v *FrameView) error
 
 	// AppendRequest appends the request with the changes in r. If r.Header is unchanged
 	// (protocol.Header.Changed), it appends the frame byte for byte. Otherwise it keeps the
-	// arguments and encodes the rest of the frame again: the attachments from r.Header, and
-	// service, method, version and group at their places in the protocol. remaining, if not 0, is
-	// the client's remaining time, to which AppendRequest lowers the timeout in the frame. The
-	// caller calls SetID next, which may compute the checksum. Errors are Faults: the frame cannot
-	// contain a change, because its serialization is unknown or a length would overflow.
+	// arguments and encodes the rest of the frame again. The attachments come from r.Header, and
+	// service, method, version and group are written where the protocol has them. remaining, if not
+	// 0, is the client's remaining time, to which AppendRequest lowers the timeout in the frame.
+	// The caller calls SetID next, which may compute the checksum. Errors are Faults: the frame
+	// cannot contain a change, because its serialization is unknown or a length would overflow.
 	AppendRequest(dst, frame []byte, r *protocol.Request, v *FrameView, remaining time.Duration) ([]byte, error)
 
 	// ReadResponse fills r, which is empty, from a complete frame of kind Response: Status (the

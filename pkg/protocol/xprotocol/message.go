@@ -10,7 +10,8 @@ import (
 // engines forward the frame. An RPC engine cannot send an exchange in which a service replaced the
 // Message with another Body.
 //
-// The creator of the Message owns the frame. Close does nothing; engines embed Message.
+// The creator of the Message owns the frame, so Close does nothing. An engine that must release the
+// frame embeds Message and replaces Close.
 type Message struct {
 	Codec  Codec
 	Traits *Traits // Codec.Traits()

@@ -89,9 +89,9 @@ func (c Codec) AppendHeartbeatAck(dst, heartbeat []byte) []byte {
 	return c.appendChecksum(c.appendResponseHead(dst, heartbeat, commandHeartbeat, statusSuccess, 0), len(dst))
 }
 
-// appendResponseHead appends the head of a response in the version and serialization of the
-// request, whose head is enough. header is the length of its header in bytes; class and content are
-// empty.
+// appendResponseHead appends the head of a response in the version and serialization of request, of
+// which only the head is read. header is the length of the response's header in bytes. Class and
+// content are empty.
 func (c Codec) appendResponseHead(dst, request []byte, command byte, status uint16, header int) []byte {
 	dst = append(dst, request[:c.typeOffset]...)
 	dst = append(dst, typeResponse, 0, command)

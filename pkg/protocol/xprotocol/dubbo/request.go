@@ -110,7 +110,7 @@ type call struct {
 	isGeneric     bool
 
 	// From the attachments; nil if absent.
-	target, iface, group []byte
+	attachedPath, attachedInterface, group []byte
 }
 
 // Names of attachments.
@@ -214,9 +214,9 @@ func (c *call) applyAttachment(e *hessian.Entry) {
 	}
 	switch string(e.Key) {
 	case attachmentInterface:
-		c.iface = e.Value
+		c.attachedInterface = e.Value
 	case attachmentPath:
-		c.target = e.Value
+		c.attachedPath = e.Value
 	case xprotocol.FieldVersion:
 		c.version.text = e.Value
 	case xprotocol.FieldGroup:
@@ -228,10 +228,10 @@ func (c *call) applyAttachment(e *hessian.Entry) {
 // of the body.
 func (c *call) service() []byte {
 	switch {
-	case len(c.iface) > 0:
-		return c.iface
-	case len(c.target) > 0:
-		return c.target
+	case len(c.attachedInterface) > 0:
+		return c.attachedInterface
+	case len(c.attachedPath) > 0:
+		return c.attachedPath
 	default:
 		return c.path.text
 	}
@@ -243,7 +243,7 @@ func (c *call) service() []byte {
 // types. A path with a context ("shop/org.example.Shop") is not ambiguous.
 func (c *call) isAmbiguous() bool {
 	service := c.service()
-	for _, path := range [...][]byte{c.target, c.path.text} {
+	for _, path := range [...][]byte{c.attachedPath, c.path.text} {
 		if context, ok := bytes.CutSuffix(path, service); len(path) > 0 && (!ok || len(context) > 0 && context[len(context)-1] != '/') {
 			return true
 		}
