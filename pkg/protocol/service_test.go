@@ -13,14 +13,14 @@ type testService struct {
 	name     string
 	next     Service
 	log      *[]string
-	startErr error // result of Start if next is nil
-	panics   string
+	startErr error        // result of Start if next is nil
+	panicsIn string       // "start" or "finish"; "" for neither
 	blocking *testService // Finish runs it with RunBlocking
 }
 
 func (s *testService) Start(ctx context.Context, x *Exchange) error {
 	*s.log = append(*s.log, "start "+s.name)
-	if s.panics == "start" {
+	if s.panicsIn == "start" {
 		panic(s.name)
 	}
 	x.PushFinisher(s)
@@ -43,7 +43,7 @@ func (s *testService) Finish(ctx context.Context, x *Exchange, err error) error 
 		entry += ": " + err.Error()
 	}
 	*s.log = append(*s.log, entry)
-	if s.panics == "finish" {
+	if s.panicsIn == "finish" {
 		panic(s.name)
 	}
 	if s.blocking != nil {
@@ -75,11 +75,11 @@ func TestFinishersRunInNestedOrder(t *testing.T) {
 			[]string{"start a", "start b", "finish b", "finish a"}, ""},
 		{"error", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, startErr: fault}},
 			[]string{"start a", "start b", "finish b: fault", "finish a: fault"}, "fault"},
-		{"panic in Start", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panics: "start"}},
+		{"panic in Start", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panicsIn: "start"}},
 			[]string{"start a", "start b", "finish a: internal error: panic: b"}, "internal error: panic: b"},
-		{"panic in Finish", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panics: "finish"}},
+		{"panic in Finish", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panicsIn: "finish"}},
 			[]string{"start a", "start b", "finish b", "finish a: internal error: panic: b"}, "internal error: panic: b"},
-		{"panic in the last Finish", &testService{name: "a", log: &log, panics: "finish"},
+		{"panic in the last Finish", &testService{name: "a", log: &log, panicsIn: "finish"},
 			[]string{"start a", "finish a"}, "internal error: panic: a"},
 		{"RunBlocking in Finish", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, blocking: &testService{name: "c", log: &log}}},
 			[]string{"start a", "start b", "finish b", "start c", "finish c", "finish a"}, ""},
@@ -158,7 +158,7 @@ func TestServeKeepsOuterFinishers(t *testing.T) {
 
 func TestPanicKeepsStack(t *testing.T) {
 	var log []string
-	err := new(Exchange).Serve(t.Context(), &testService{name: "a", log: &log, panics: "start"})
+	err := new(Exchange).Serve(t.Context(), &testService{name: "a", log: &log, panicsIn: "start"})
 	var p *PanicError
 	if !errors.As(err, &p) || p.Value != "a" || len(p.Stack) == 0 {
 		t.Errorf("error %#v, want a PanicError with value and stack", err)

@@ -11,21 +11,21 @@ import (
 // model is a minimal model of the streams and windows of a session (RFC 9113). Its input is only
 // the frames of both directions, and it does not decode header blocks.
 type model struct {
-	t          *testing.T
-	s          *Session
-	streams    map[uint32]*modelStream // open and half-closed streams
-	last       uint32                  // the highest stream that either side opened
-	unreleased map[uint32]*Stream      // streams that the engine has not released
+	t            *testing.T
+	s            *Session
+	streams      map[uint32]*modelStream // open and half-closed streams
+	lastStreamID uint32                  // the highest stream that either side opened
+	unreleased   map[uint32]*Stream      // streams that the engine has not released
 
-	recv, send      int64 // receive and send windows of the connection
-	initialWindow   int64 // window for new streams that the peer announced
-	acked           bool
+	recv, send      int64  // receive and send windows of the connection
+	initialWindow   int64  // window for new streams that the peer announced
+	settingsAcked   bool   // the peer acknowledged our SETTINGS
 	lastProcessedID uint32 // last of our streams that the peer processes, according to its GOAWAY
 }
 
 type modelStream struct {
-	local, remote bool  // END_STREAM was sent by us, by the peer
-	recv, send    int64 // receive and send windows
+	endedByUs, endedByPeer bool  // this side sent END_STREAM
+	recv, send             int64 // receive and send windows
 }
 
 func newModel(t *testing.T, role Role, streamWindow uint32) *model {
@@ -89,8 +89,8 @@ func (m *model) verifyError(f Frame, err error) {
 	}
 	switch f.Type {
 	case FrameData:
-		invalid := f.Stream == 0 || f.Stream%2 == 0 || f.Stream > m.last || size > m.recv ||
-			st != nil && (st.remote || size > max(0, st.recv))
+		invalid := f.Stream == 0 || f.Stream%2 == 0 || f.Stream > m.lastStreamID || size > m.recv ||
+			st != nil && (st.endedByPeer || size > max(0, st.recv))
 		if invalid && err == nil {
 			m.t.Fatalf("DATA of %d bytes on stream %d is accepted, want an error; connection window %d, stream %+v", size, f.Stream, m.recv, st)
 		}
@@ -103,14 +103,14 @@ func (m *model) verifyError(f Frame, err error) {
 		if st != nil {
 			window = st.send
 		}
-		idle := f.Stream != 0 && (f.Stream%2 == 0 || f.Stream > m.last)
+		idle := f.Stream != 0 && (f.Stream%2 == 0 || f.Stream > m.lastStreamID)
 		closed := f.Stream != 0 && st == nil
 		if invalid := idle || !closed && (increment == 0 || window+increment > MaxWindow); invalid != (err != nil) {
 			m.t.Fatalf("WINDOW_UPDATE by %d of a window of %d on stream %d: error %v, want an error: %t", increment, window, f.Stream, err, invalid)
 		}
 	case FrameRSTStream:
-		if invalid := f.Stream%2 == 0 || f.Stream > m.last; invalid != (err != nil) {
-			m.t.Fatalf("RST_STREAM on stream %d of %d: error %v, want an error: %t", f.Stream, m.last, err, invalid)
+		if invalid := f.Stream%2 == 0 || f.Stream > m.lastStreamID; invalid != (err != nil) {
+			m.t.Fatalf("RST_STREAM on stream %d of %d: error %v, want an error: %t", f.Stream, m.lastStreamID, err, invalid)
 		}
 	default:
 	}
@@ -128,8 +128,8 @@ func (m *model) applyReceived(f Frame, e Event, accepted bool) {
 			m.applyEnd(f.Stream, false, end)
 		}
 	case FrameHeaders:
-		if m.s.cfg.Role == Server && f.Stream > m.last {
-			m.last = f.Stream
+		if m.s.cfg.Role == Server && f.Stream > m.lastStreamID {
+			m.lastStreamID = f.Stream
 		}
 		if e.Kind == HeadersArrived && st == nil {
 			m.addStream(e.Stream)
@@ -158,8 +158,8 @@ func (m *model) applyReceived(f Frame, e Event, accepted bool) {
 
 func (m *model) applySettings(f Frame) {
 	delta := int64(0)
-	if f.Flags.Has(FlagAck) && !m.acked {
-		m.acked = true
+	if f.Flags.Has(FlagAck) && !m.settingsAcked {
+		m.settingsAcked = true
 		for _, st := range m.streams {
 			st.recv += int64(m.s.cfg.StreamWindow) - DefaultWindow
 		}
@@ -175,12 +175,12 @@ func (m *model) applySettings(f Frame) {
 
 func (m *model) addStream(st *Stream) {
 	recv := int64(DefaultWindow)
-	if m.acked {
+	if m.settingsAcked {
 		recv = int64(m.s.cfg.StreamWindow)
 	}
 	m.streams[st.ID] = &modelStream{recv: recv, send: m.initialWindow}
 	m.unreleased[st.ID] = st
-	m.last = max(m.last, st.ID)
+	m.lastStreamID = max(m.lastStreamID, st.ID)
 }
 
 // applyEnd applies an END_STREAM of either side to the model.
@@ -190,11 +190,11 @@ func (m *model) applyEnd(id uint32, local, end bool) {
 		return
 	}
 	if local {
-		st.local = true
+		st.endedByUs = true
 	} else {
-		st.remote = true
+		st.endedByPeer = true
 	}
-	if st.local && st.remote {
+	if st.endedByUs && st.endedByPeer {
 		delete(m.streams, id)
 	}
 }
@@ -210,7 +210,7 @@ func (m *model) applySent(b []byte) {
 		b = b[n:]
 		st := m.streams[f.Stream]
 		if f.Type == FrameData || f.Type == FrameHeaders {
-			if st == nil || st.local {
+			if st == nil || st.endedByUs {
 				m.t.Fatalf("the session sends %v on stream %d with the state %+v, want none", f.Type, f.Stream, st)
 			}
 			m.applyEnd(f.Stream, true, f.Flags.Has(FlagEndStream))
@@ -221,7 +221,7 @@ func (m *model) applySent(b []byte) {
 			m.send -= size
 			st.send -= size
 			if size > 0 && (m.send < 0 || st.send < 0) {
-				m.t.Fatalf("the session exceeds the windows by %d bytes", -min(m.send, st.send))
+				m.t.Fatalf("the session exceeds the windows by %d bytes, want 0", -min(m.send, st.send))
 			}
 		case FrameRSTStream:
 			delete(m.streams, f.Stream)
@@ -267,24 +267,24 @@ func (m *model) check() {
 func (m *model) checkStream(id uint32, st *Stream) {
 	m.t.Helper()
 	want := Closed
-	model := m.streams[id]
-	if model != nil {
-		want = map[[2]bool]State{{}: Open, {true, false}: HalfClosedLocal, {false, true}: HalfClosedRemote}[[2]bool{model.local, model.remote}]
+	expected := m.streams[id]
+	if expected != nil {
+		want = map[[2]bool]State{{}: Open, {true, false}: HalfClosedLocal, {false, true}: HalfClosedRemote}[[2]bool{expected.endedByUs, expected.endedByPeer}]
 	}
 	if st.State() != want {
 		m.t.Fatalf("stream %d is %v, want %v", id, st.State(), want)
 	}
-	if model == nil {
+	if expected == nil {
 		return
 	}
-	if st.sendWindow != model.send || st.recvWindow != model.recv {
-		m.t.Fatalf("windows of stream %d are %d, %d, want %d, %d", id, st.recvWindow, st.sendWindow, model.recv, model.send)
+	if st.sendWindow != expected.send || st.recvWindow != expected.recv {
+		m.t.Fatalf("windows of stream %d are %d, %d, want %d, %d", id, st.recvWindow, st.sendWindow, expected.recv, expected.send)
 	}
 	window := int64(DefaultWindow)
-	if m.acked {
+	if m.settingsAcked {
 		window = int64(m.s.cfg.StreamWindow)
 	}
-	if sum := st.recvWindow + st.pendingCredit + st.unconsumed; !model.remote && sum != window {
+	if sum := st.recvWindow + st.pendingCredit + st.unconsumed; !expected.endedByPeer && sum != window {
 		m.t.Fatalf("window, pending credit and unconsumed bytes of stream %d add up to %d, want %d", id, sum, window)
 	}
 }

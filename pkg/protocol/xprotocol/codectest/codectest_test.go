@@ -210,7 +210,7 @@ func TestSuiteExceptions(t *testing.T) {
 
 // TestView verifies that a view includes errors.
 func TestView(t *testing.T) {
-	unknownKind := faultyCodec{next: func(_ []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) { f.Kind = 77; return f, err }}
+	unknownKind := faultyCodec{parseFrame: func(_ []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) { f.Kind = 77; return f, err }}
 	for _, tt := range []struct {
 		name  string
 		codec xprotocol.Codec

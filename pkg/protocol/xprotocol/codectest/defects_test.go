@@ -14,13 +14,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
 )
 
-// faultyCodec is the example codec with a defect. A function that is set replaces a method; it gets
-// the result of that method.
+// faultyCodec is the example codec with a defect. A function that is set changes the result of the
+// method with the same name.
 type faultyCodec struct {
 	example.Codec
 	traits             func() *xprotocol.Traits
 	match              func(b []byte, v xprotocol.MatchResult) xprotocol.MatchResult
-	next               func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error)
+	parseFrame         func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error)
 	setID              func(frame []byte)
 	readRequest        func(frame []byte, r *protocol.Request, v *xprotocol.FrameView, err error) error
 	readResponse       func(frame []byte, r *protocol.Response, v *xprotocol.FrameView, err error) error
@@ -47,10 +47,10 @@ func (c faultyCodec) Match(b []byte) xprotocol.MatchResult {
 
 func (c faultyCodec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	f, err := c.Codec.ParseFrame(b)
-	if c.next == nil {
+	if c.parseFrame == nil {
 		return f, err
 	}
-	return c.next(b, f, err)
+	return c.parseFrame(b, f, err)
 }
 
 func (c faultyCodec) SetID(frame []byte, id uint64) {
@@ -153,30 +153,30 @@ func framingDefects() []defect {
 			}
 			return xprotocol.MatchYes
 		}}, rejected},
-		{"ParseFrame accepts other bytes", faultyCodec{next: func(_ []byte, f xprotocol.Frame, _ error) (xprotocol.Frame, error) { return f, nil }}, rejected},
-		{"an error for an incomplete frame", faultyCodec{next: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
+		{"ParseFrame accepts other bytes", faultyCodec{parseFrame: func(_ []byte, f xprotocol.Frame, _ error) (xprotocol.Frame, error) { return f, nil }}, rejected},
+		{"an error for an incomplete frame", faultyCodec{parseFrame: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
 			if len(b) < 20 {
 				err = errors.New("too short")
 			}
 			return f, err
 		}}, split},
-		{"the size is limited to the available bytes", faultyCodec{next: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
+		{"the size is limited to the available bytes", faultyCodec{parseFrame: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
 			f.Size = min(f.Size, len(b))
 			return f, err
 		}}, split},
-		{"the size is determined late", faultyCodec{next: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
+		{"the size is determined late", faultyCodec{parseFrame: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
 			if len(b) < 24 {
 				f = xprotocol.Frame{}
 			}
 			return f, err
 		}}, split},
-		{"the size includes the next bytes", faultyCodec{next: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
+		{"the size includes the next bytes", faultyCodec{parseFrame: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
 			if f.Size > 0 && len(b) > f.Size {
 				f.Size = len(b)
 			}
 			return f, err
 		}}, split},
-		{"ParseFrame limits the size", faultyCodec{next: func(_ []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
+		{"ParseFrame limits the size", faultyCodec{parseFrame: func(_ []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
 			f.Size = min(f.Size, 1<<20)
 			return f, err
 		}}, declared},
@@ -316,7 +316,7 @@ func controlFrameDefects() []defect {
 		{"an acknowledgement with another id", faultyCodec{changeControlFrame: flip(7)}, heartbeats},
 		{"an invalid heartbeat", faultyCodec{changeControlFrame: flip(2)}, heartbeats},
 		{"an invalid GOAWAY", faultyCodec{changeControlFrame: flip(2)}, goAways},
-		{"ParseFrame allocates", faultyCodec{next: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
+		{"ParseFrame allocates", faultyCodec{parseFrame: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
 			_ = fmt.Sprint(len(b))
 			return f, err
 		}}, allocs},

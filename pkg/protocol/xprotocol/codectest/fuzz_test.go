@@ -25,10 +25,10 @@ func TestInvariantsFindDefects(t *testing.T) {
 			}
 			return v
 		}}, valid},
-		"an error with a size": {faultyCodec{next: func(_ []byte, f frame, _ error) (frame, error) { return f, errors.New("no") }}, valid},
-		"missing size":         {faultyCodec{next: func([]byte, frame, error) (frame, error) { return frame{}, nil }}, valid},
-		"negative size":        {faultyCodec{next: func([]byte, frame, error) (frame, error) { return frame{Size: -1}, nil }}, valid},
-		"size depends on the available bytes": {faultyCodec{next: func(b []byte, f frame, err error) (frame, error) {
+		"an error with a size": {faultyCodec{parseFrame: func(_ []byte, f frame, _ error) (frame, error) { return f, errors.New("no") }}, valid},
+		"missing size":         {faultyCodec{parseFrame: func([]byte, frame, error) (frame, error) { return frame{}, nil }}, valid},
+		"negative size":        {faultyCodec{parseFrame: func([]byte, frame, error) (frame, error) { return frame{Size: -1}, nil }}, valid},
+		"size depends on the available bytes": {faultyCodec{parseFrame: func(b []byte, f frame, err error) (frame, error) {
 			f.Size = len(b) + 1
 			return f, err
 		}}, valid},
