@@ -31,8 +31,8 @@ func GRPCMethod(path string) (service, method string) {
 const GRPCUnavailable = 14
 
 // GRPCStatus returns the grpc-status of a response: of its trailer once the body has been read to
-// the end, or otherwise of its headers (trailers-only). It returns NoCode if there is none, or if
-// it is not a number of at most three digits.
+// the end, or otherwise of its headers (trailers-only). It returns NoCode if the response has no
+// grpc-status, or one that is not a number of at most three digits.
 func GRPCStatus(r *Response) int {
 	const field = "grpc-status"
 	text, ok := r.Trailer.Lookup(field)

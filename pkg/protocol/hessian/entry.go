@@ -35,7 +35,7 @@ type entries struct {
 // Decoder reads the body again from its start, because it stores no positions.
 //
 // head borrows the bytes at the start of the map, including its type; a map that replaces it must
-// start with them. It is empty for a null.
+// start with them. head is empty for a null.
 func (d *Decoder) Map() (head []byte, err error) {
 	d.entries = entries{}
 	switch d.next() {

@@ -188,7 +188,7 @@ func rewriteMap(t *testing.T, d *Decoder, b []byte) error {
 			t.Fatalf("entry %d of the rewritten map: %v", i, err)
 		}
 		if !bytes.Equal(e.Key, want.Key) || !bytes.Equal(e.Value, want.Value) || e.Kind != want.Kind || e.HasReference != want.HasReference || want.DefinesNumbers && !e.DefinesNumbers {
-			t.Fatalf("entry %d is %+v, and after the rewrite %+v", i, want, e)
+			t.Fatalf("entry %d of the rewritten map is %+v, want %+v", i, e, want)
 		}
 	}
 	if more, err := reparsed.Entry(&e); more || err != nil || reparsed.pos != len(rewritten) {

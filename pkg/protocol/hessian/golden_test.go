@@ -20,8 +20,8 @@ type golden struct {
 	name      string
 	kind, arg string // first word of the name, and the rest
 	bytes     []byte // nil if the file has only their hash
-	size      int
-	sum       string
+	size      int    // number of bytes
+	sum       string // SHA-256 of the bytes, in hex
 }
 
 // hessianLite is the file with the output of hessian-lite, the library of Dubbo.

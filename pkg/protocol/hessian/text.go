@@ -14,14 +14,14 @@ import (
 // or a long is formatted like %v, and a double by strconv.FormatFloat with 'g' and -1. Java
 // readers, too, accept scalars where they expect a string.
 //
-// The text of a string is valid UTF-8 and never nil. It is encoded in UTF-16, with one to three
-// bytes for each code unit (Hessian 2.0 serialization 4.12); a character beyond U+FFFF is two
-// surrogates of three bytes each. Text combines surrogate pairs, even across two chunks, and
+// The text of a string is valid UTF-8 and never nil. In the body, a string consists of UTF-16 code
+// units of one to three bytes each (Hessian 2.0 serialization 4.12); a character beyond U+FFFF is
+// two surrogates of three bytes each. Text combines surrogate pairs, even across two chunks, and
 // replaces an unpaired surrogate with U+FFFD. Like the common readers, it accepts overlong code
 // units and rejects four-byte sequences, so that filters compare the text that the receiver gets.
 //
-// The text borrows the body if its bytes are contiguous there, and otherwise storage of d. It is
-// valid until Reset.
+// The text borrows the body if its bytes are contiguous there, and otherwise storage of d. The text
+// is valid until Reset.
 func (d *Decoder) Text() ([]byte, error) {
 	if d.next() == String {
 		return d.readString()

@@ -16,7 +16,7 @@ import (
 // to an incomplete head too.
 //
 // Strings in req borrow b. ParseRequest sets only Method, Scheme, Authority, Path, Header,
-// ContentLength, Upgrade and ExpectContinue. They and f are valid only if n > 0.
+// ContentLength, Upgrade and ExpectContinue. These fields and f are valid only if n > 0.
 //
 //   - Scheme is that of an absolute-form target in lower case, or "" (the connection decides).
 //   - Authority is the target's if it has one, or Host; "" only for HTTP/1.0.

@@ -14,9 +14,9 @@ type headerBlock struct {
 	fragments       []byte // the fragments so far
 }
 
-// Handle processes the next frame of the peer. It appends the frames that the protocol requires in
-// return to dst: acknowledgements, window updates, and resets of refused streams. now comes from
-// any clock that does not go backwards.
+// Handle processes the next frame of the peer. It appends to dst the frames that the protocol
+// requires in return: acknowledgements, window updates, and resets of refused streams. now comes
+// from any clock that does not go backwards.
 //
 // Handle stores the meaning of the frame in e, which borrows f's payload. The error is nil, a
 // *StreamError or a *ConnectionError. With an error, e is empty.

@@ -228,10 +228,10 @@ func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 }
 
 // TakeCharges returns and resets the charges if there are at least threshold, and otherwise returns
-// 0. These cost one charge each: a RST_STREAM of the peer within 50 ms of the stream's head or on a
-// closed stream, a stream that Fail had to reset, a refused stream, and a CONTINUATION frame. Fail
-// and RST_STREAM charge nothing for open streams that the session opened. Each stream that both
-// sides ended refunds one charge. The engine adds up the charges of many connections.
+// 0. Each of these events is one charge: a RST_STREAM of the peer within 50 ms of the stream's head
+// or on a closed stream, a stream that Fail had to reset, a refused stream, and a CONTINUATION
+// frame. Fail and RST_STREAM charge nothing for open streams that the session opened. Each stream
+// that both sides ended refunds one charge. The engine adds up the charges of many connections.
 func (s *Session) TakeCharges(threshold int) int {
 	n := s.charges
 	if n < threshold {

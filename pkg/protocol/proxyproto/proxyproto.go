@@ -1,6 +1,6 @@
 // Package proxyproto parses and appends headers of the PROXY protocol, versions 1 and 2. A proxy
-// sends such a header before the first byte of a connection. It contains the addresses of the
-// original connection. Comments cite the sections of HAProxy's proxy-protocol.txt.
+// sends such a header before the first byte of a connection. The header contains the addresses of
+// the original connection. Comments cite the sections of HAProxy's proxy-protocol.txt.
 package proxyproto
 
 import (

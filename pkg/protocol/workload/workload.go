@@ -1,6 +1,6 @@
 // Package workload parses and formats the identity of workloads in an Istio mesh. Sidecars exchange
 // it in the headers x-envoy-peer-metadata-id and x-envoy-peer-metadata, and control planes send it
-// in the metadata of endpoints. It is pure.
+// in the metadata of endpoints. The package does no I/O.
 package workload
 
 import (

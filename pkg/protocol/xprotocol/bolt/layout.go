@@ -100,8 +100,8 @@ func (l *layout) checksumSize(b []byte) int {
 	return 0
 }
 
-// checksumValid reports whether the checksum of a complete frame is correct or absent. It is the
-// CRC-32 of everything before it (IEEE 802.3).
+// checksumValid reports whether the checksum of a complete frame is correct or absent. A checksum
+// is the CRC-32 (IEEE 802.3) of all bytes before it.
 func (l *layout) checksumValid(frame []byte) bool {
 	if l.checksumSize(frame) == 0 {
 		return true

@@ -170,7 +170,7 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 }
 
 // View returns the values that c reads from a complete frame as text: kind, id and size, and for
-// requests and responses one line for each value. It includes errors.
+// requests and responses one line for each value. The text includes errors.
 func View(c xprotocol.Codec, frame []byte) string {
 	var b strings.Builder
 	head, err := c.ParseFrame(frame)

@@ -14,8 +14,8 @@ import (
 var limits = hessian.Limits{Depth: 1 << 16, Classes: 1 << 16}
 
 const (
-	// maxAttachments is the maximum number of attachments of a message. They become fields, which
-	// are searched linearly.
+	// maxAttachments is the maximum number of attachments of a message. Attachments become fields,
+	// which are searched linearly.
 	maxAttachments = 1024
 	// maxFields is the maximum number of fields of a message that is sent.
 	maxFields = 2 * maxAttachments

@@ -15,7 +15,7 @@ import (
 // implementations read the changed frames.
 var interopCases = []struct {
 	name      string
-	start     string // prefix of the name of the capture
+	capture   string // prefix of the name of the capture
 	change    func(h *protocol.Header)
 	remaining time.Duration
 }{
@@ -87,7 +87,7 @@ func TestInteropFrames(t *testing.T) {
 		fmt.Fprintf(&lines, "%s\t%s\n", name, strings.Join(v, "\t"))
 	}
 	for _, c := range interopCases {
-		frame := findCapture(t, c.start)
+		frame := findCapture(t, c.capture)
 		var out []byte
 		var err error
 		if f, _ := (Codec{}).ParseFrame(frame); f.Kind == xprotocol.Response {
