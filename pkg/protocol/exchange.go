@@ -127,7 +127,8 @@ func (r *Response) BodyClosed(b Body) {
 func (r *Response) SetTunnel(t Tunnel) { r.Tunnel, r.engineTunnel = t, t }
 
 // TakeTunnel removes and returns the tunnel. If a filter wraps the tunnel that SetTunnel has set,
-// Close of the result closes both, even if the filter's Close panics.
+// Close of the result closes the wrapper and then the wrapped tunnel, even if the wrapper's Close
+// panics.
 func (r *Response) TakeTunnel() Tunnel {
 	t := r.Tunnel
 	r.Tunnel = nil
@@ -362,7 +363,7 @@ type Attempt struct {
 // Record describes what happened to an exchange, for access logs and metrics.
 type Record struct {
 	Reason Reason // why Weft sent a local reply or ended the exchange; otherwise ReasonNone
-	Flags  Flags  // further events
+	Flags  Flags  // events in addition to Reason
 	Detail string // error text of the fault for operators; one line
 
 	// Listener is the listener that serves the exchange. The first service sets it; nil: no service

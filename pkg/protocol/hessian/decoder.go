@@ -6,8 +6,9 @@ import (
 )
 
 // Decoder reads the values of one body in order. Call Reset first. It reads the Final dialect
-// within the default Limits unless the fields say otherwise. A Decoder can live on the stack. A
-// reused Decoder does not allocate in steady state. After an error, the caller may call only Reset.
+// within the default Limits unless the caller sets Dialect or Limits. A Decoder can live on the
+// stack. A reused Decoder does not allocate in steady state. After an error, the caller may call
+// only Reset.
 type Decoder struct {
 	// The caller sets Dialect and Limits before Reset.
 	Dialect Dialect
@@ -25,7 +26,7 @@ type Decoder struct {
 	classes      stack // number of fields of each class defined so far
 	sawReference bool  // the current entry contains a reference: see Entry.HasReference
 
-	levels stack // remaining values of the enclosing containers: see Skip
+	levels stack // what the enclosing containers expect next: see Skip
 	want   int   // the container that Skip searches for, counted from 1; 0: none
 	found  int   // offset of that container; -1: not found yet
 

@@ -43,7 +43,7 @@ const (
 type tag struct {
 	kind Kind
 	form form
-	size uint8 // of a scalar, including the tag
+	size uint8 // bytes of a scalar, including the tag
 	base uint8 // the tag that represents zero; or the value of a one-byte bool or double
 }
 

@@ -1,7 +1,7 @@
 package http2
 
-// staticTableLen is the number of entries of the static table (RFC 7541 appendix A). Indexes above
-// it are those of the dynamic table.
+// staticTableLen is the number of entries of the static table (RFC 7541 appendix A). Higher indexes
+// refer to the dynamic table.
 const staticTableLen = 61
 
 //nolint:gochecknoglobals // a constant table

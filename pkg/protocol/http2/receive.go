@@ -347,7 +347,7 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	}
 	st := s.streams[f.Stream]
 	if st == nil {
-		return dst, nil // the frame may cross the end of the stream (RFC 9113 5.1)
+		return dst, nil // the peer may not know yet that the stream has ended (RFC 9113 5.1)
 	}
 	if increment == 0 {
 		return dst, streamError(st.ID, ProtocolError, "WINDOW_UPDATE with an increment of 0 (RFC 9113 6.9)")

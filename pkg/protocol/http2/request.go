@@ -100,7 +100,7 @@ func (h *head) checkTarget(allowExtendedConnect bool) string {
 	return h.checkHost()
 }
 
-// checkHost checks that :authority and Host are equal if the request has both, and valid. Host
+// checkHost checks that :authority is valid, and equal to Host if the request has both. Host
 // replaces a missing :authority. It returns "" or the violated rule.
 func (h *head) checkHost() string {
 	if h.seen&sawAuthority == 0 {

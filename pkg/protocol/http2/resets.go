@@ -30,9 +30,9 @@ func (r *skippedRanges) contains(id uint32) bool {
 type closedBy uint8
 
 const (
-	byEnd  closedBy = iota // both sides ended it; DATA and HEADERS on it are errors
-	byUs                   // we reset it; frames on it are ignored, because the peer may not have received the reset
-	byPeer                 // the peer reset it
+	byEnd  closedBy = iota // both sides ended the stream; DATA and HEADERS on it are errors
+	byUs                   // we reset the stream; its frames are ignored, because the peer may not have received the reset
+	byPeer                 // the peer reset the stream
 )
 
 // recentResets stores the streams that were reset recently. Streams that both sides ended need no

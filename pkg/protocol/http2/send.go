@@ -86,7 +86,7 @@ func (s *Session) DropBlock() {
 	if st := s.openingStream; st != nil {
 		s.openingStream = nil
 		s.closeStream(st)
-		s.nextStreamID = st.ID // the peer has not seen it
+		s.nextStreamID = st.ID // the peer has not seen the stream
 	}
 }
 

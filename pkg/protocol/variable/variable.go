@@ -19,7 +19,7 @@ type Variable struct {
 
 // definition is one row of the table. Either text or write is set.
 type definition struct {
-	name string // a family's name ends in "_", and its argument follows
+	name string // the name of a family ends in "_"; the argument follows it
 	doc  string
 
 	// text returns a string that may borrow the exchange, and false if there is no such value.

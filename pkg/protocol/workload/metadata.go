@@ -137,7 +137,7 @@ func eachValue(b []byte, number protowire.Number, yield func(content []byte) err
 	})
 }
 
-// eachField calls yield with each length-delimited field of a message, and skips the others.
+// eachField calls yield with each length-delimited field of a message, and skips other fields.
 func eachField(b []byte, yield func(number protowire.Number, content []byte) error) error {
 	for len(b) > 0 {
 		number, wireType, n := protowire.ConsumeTag(b)

@@ -33,8 +33,8 @@ type Framing interface {
 	// Traits returns the properties of the protocol; always the same pointer.
 	Traits() *Traits
 
-	// Match reports whether a connection that begins with b speaks the protocol. The result for a
-	// longer b is the same, unless it was MatchNeedMore.
+	// Match reports whether a connection that begins with b speaks the protocol. More bytes may
+	// change the result only if it is MatchNeedMore.
 	Match(b []byte) MatchResult
 
 	// ParseFrame parses the head of the frame that b begins with. Size 0 means that b is too short;
@@ -91,7 +91,7 @@ type ControlFrames interface {
 	// AppendHeartbeatAck appends the response to heartbeat, a complete frame of kind Heartbeat.
 	AppendHeartbeatAck(dst, heartbeat []byte) []byte
 
-	// AppendGoAway appends a notice that asks the other side to send no more requests.
+	// AppendGoAway appends a notice that asks the peer to send no more requests.
 	AppendGoAway(dst []byte, id uint64) []byte
 }
 

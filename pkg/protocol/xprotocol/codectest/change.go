@@ -273,7 +273,7 @@ func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *messa
 		return
 	}
 	head, _ := c.ParseFrame(f.Bytes)
-	c.SetID(frame, head.ID) // as in roundTrip
+	c.SetID(frame, head.ID) // updates the checksum, as in roundTrip
 	checkChecksum(tb, s, f.Name, frame)
 	lower := remaining > 0 && remaining < declared
 	if !lower && !m.request.Header.Changed() && !bytes.Equal(frame, f.Bytes) {

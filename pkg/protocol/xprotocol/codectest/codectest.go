@@ -47,7 +47,8 @@ type Suite struct {
 	// such as the version in a Bolt service.
 	DerivedFields []string
 
-	// Authority returns the Request.Authority for a value of the service field; nil: the same text.
+	// Authority returns the Request.Authority for a value of the service field; nil: the service
+	// itself.
 	Authority func(service string) string
 
 	// SpecialFields are other fields with a meaning for the codec: fields that repeat a routing

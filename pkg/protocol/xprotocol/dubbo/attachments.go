@@ -57,7 +57,7 @@ func isField(e *hessian.Entry) bool {
 // nothing refers (see hessian.Entry).
 type rewriter struct {
 	body       []byte           // contains the attachments
-	header     *protocol.Header // at most maxFields
+	header     *protocol.Header // the current fields; at most maxFields
 	maxTimeout int64            // upper bound for timeouts, in ms; 0: none
 	next       int              // index of the field at which the search for the next attachment starts
 	used       [maxFields / 64]uint64

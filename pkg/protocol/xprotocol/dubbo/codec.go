@@ -115,8 +115,7 @@ const (
 	// readOnly is the event that asks clients to send no new requests. The other events are
 	// null, a heartbeat, and "W", which revokes readOnly.
 	readOnly = "R"
-	// maxEvent is the maximum size of the body of one of these events, in bytes, in any
-	// serialization.
+	// maxEvent is the maximum size of the body of a known event, in bytes, in any serialization.
 	maxEvent = 64
 )
 

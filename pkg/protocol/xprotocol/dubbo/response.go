@@ -82,8 +82,8 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Frame
 // FrameView.DeferredFields.
 type attachments xprotocol.FrameView
 
-// LoadFields implements protocol.FieldLoader. If the attachments are malformed, it adds those
-// before the error.
+// LoadFields implements protocol.FieldLoader. If the attachments are malformed, it adds the
+// attachments before the error.
 func (v *attachments) LoadFields(h *protocol.Header) {
 	var d hessian.Decoder
 	var res result
