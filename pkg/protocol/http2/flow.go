@@ -10,9 +10,9 @@ func (s *Session) initialRecvWindow() int64 {
 }
 
 // ReportConsumed records that the engine has consumed or dropped n bytes of a stream's body. The
-// windows open again only then, so that a slow reader slows its sender down. ReportConsumed appends
-// a WINDOW_UPDATE once half of a window was consumed; ReserveData may append one earlier. It panics
-// if the engine consumes more bytes than events delivered.
+// stream's window opens again only then, so that a slow reader slows its sender down.
+// ReportConsumed appends a WINDOW_UPDATE once half of a window was consumed; ReserveData may append
+// one earlier. It panics if the engine consumes more bytes than events delivered.
 func (s *Session) ReportConsumed(dst []byte, st *Stream, n int) []byte {
 	st.unconsumed -= int64(n)
 	if st.unconsumed < 0 {
