@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// closeCounter counts the calls of Close.
 type closeCounter struct {
 	StringBody
 	closed int

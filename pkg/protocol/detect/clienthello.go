@@ -133,7 +133,6 @@ func (p *HelloParser) complete(m []byte) bool {
 	return p.length > 0 && len(m) >= p.length
 }
 
-// checkLength checks the type and the length of a message that begins with m.
 func (p *HelloParser) checkLength(m []byte) error {
 	switch {
 	case m[0] != messageHello:
@@ -233,7 +232,6 @@ func readServerName(data reader) (name string, err error) {
 	return name, nil
 }
 
-// readProtocols reads the list of ALPN protocols.
 func readProtocols(data reader) (list []string, err error) {
 	names := data.readVector(2)
 	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {

@@ -118,7 +118,6 @@ func objectChain(tb testing.TB) []byte {
 	return nil
 }
 
-// nestedLists returns depth nested lists.
 func nestedLists(depth int) []byte {
 	return append(bytes.Repeat([]byte{0x79}, depth), 'N')
 }

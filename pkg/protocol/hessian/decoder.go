@@ -199,7 +199,6 @@ func (d *Decoder) unreadError(v []byte, rule string) error {
 // ruleError returns the error for a body that violates a rule at the current offset.
 func (d *Decoder) ruleError(rule string) error { return &Error{Offset: d.pos, Rule: rule} }
 
-// truncatedError returns the error for a truncated body.
 func (d *Decoder) truncatedError() error {
 	if d.oversized {
 		return d.limitError(limitSize, d.limits.Size)
@@ -212,7 +211,7 @@ func (d *Decoder) limitError(rule string, limit int) error {
 	return &Error{Offset: d.pos, Rule: rule, Limit: limit}
 }
 
-// stack is a stack of numbers. It allocates only for more than 16 numbers.
+// stack allocates only for more than 16 numbers.
 type stack struct {
 	n        int
 	inline   [16]int32

@@ -103,7 +103,6 @@ func checkPrefix(t *testing.T, prefix, full *Decoder, err error) {
 	prefix.Reset(nil)
 }
 
-// readValue consumes a value according to its kind.
 func readValue(t *testing.T, d *Decoder, b []byte) error {
 	t.Helper()
 	var err error

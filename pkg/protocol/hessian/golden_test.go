@@ -67,7 +67,6 @@ func goldens(tb testing.TB) []golden {
 
 func sumOf(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
-// newDecoder returns a Decoder at the start of b.
 func newDecoder(dialect Dialect, b []byte) *Decoder {
 	d := &Decoder{Dialect: dialect}
 	d.Reset(b)
@@ -263,7 +262,6 @@ func captures(tb testing.TB) []capture {
 	return list
 }
 
-// boltContent returns the content of a Bolt frame.
 func boltContent(frame []byte) []byte {
 	version, request := frame[0], frame[1] != 0
 	headSize := 20 // of a response in version 1

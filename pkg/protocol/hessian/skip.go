@@ -115,7 +115,6 @@ func (d *Decoder) readReference() (int, error) {
 	return n, nil
 }
 
-// skipChunks consumes a string or binary.
 func (d *Decoder) skipChunks(kind Kind) error {
 	for length := 0; ; {
 		c, err := d.readChunk(kind, length)
@@ -209,7 +208,6 @@ func (d *Decoder) readClassDefinition(t *tag) error {
 	return nil
 }
 
-// skipName consumes the name of a class or field.
 func (d *Decoder) skipName() error {
 	if kind := d.next(); kind != String && kind != End {
 		return d.ruleError(ruleName)
@@ -296,7 +294,6 @@ func (d *Decoder) skipDraftLength() error {
 	return nil
 }
 
-// skipDraftName consumes the name of a class in the Draft dialect.
 func (d *Decoder) skipDraftName() error {
 	n, err := d.readCount()
 	if err != nil {

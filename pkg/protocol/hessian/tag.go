@@ -91,7 +91,6 @@ func finalTags() (t [256]tag) {
 	return t
 }
 
-// draftTags returns the bytecode map of the Draft dialect.
 func draftTags() (t [256]tag) {
 	commonTags(&t)
 	t[0x4a] = tag{kind: Ref, form: formScalar, size: 2}
@@ -115,7 +114,6 @@ func draftTags() (t [256]tag) {
 	return t
 }
 
-// commonTags sets the tags that both dialects share.
 func commonTags(t *[256]tag) {
 	setRange(t, 0x00, 0x1f, tag{kind: String, form: formLengthInTag, base: 0x00})
 	setRange(t, 0x20, 0x2f, tag{kind: Binary, form: formLengthInTag, base: 0x20})

@@ -109,7 +109,6 @@ func (d *Decoder) shortAt(offset int) (text []byte, end int) {
 	return d.b[offset+1 : end : end], end
 }
 
-// chunk is a piece of a string or binary.
 type chunk struct {
 	data     []byte // borrows the body
 	length   int    // in code units or bytes, including previous chunks
@@ -234,7 +233,6 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 	return i, false, ""
 }
 
-// bytestring is the constraint of functions for byte slices and strings.
 type bytestring interface{ []byte | string }
 
 // load32 loads the first four bytes of b as a little-endian number.

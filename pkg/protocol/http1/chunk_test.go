@@ -10,7 +10,6 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// decodeResult is the result of a ChunkReader for one input.
 type decodeResult struct {
 	content, trailer string
 	n                int // bytes consumed

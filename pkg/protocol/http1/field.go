@@ -28,7 +28,6 @@ func (k fieldKind) isForwarded() bool {
 	return k == regularField || k == dateField || k == serverField
 }
 
-// kindOf classifies a header by its name.
 func kindOf(name string) fieldKind {
 	if name == "" {
 		return regularField
@@ -97,7 +96,6 @@ func readFields(b []byte, i, limit int, h *protocol.Header, m *head) (int, *synt
 	}
 }
 
-// line is one field line of a section.
 type line struct {
 	name, value string
 	next        int // offset of the next line

@@ -71,7 +71,6 @@ func malformed(offset int, rule string) *syntaxError {
 	return &syntaxError{protocol.MalformedRequest, offset, rule}
 }
 
-// requestFault returns the error of ParseRequest for v.
 func (v *syntaxError) requestFault() error {
 	return protocol.Faultf(v.reason, "at byte %d: %s", v.offset, v.rule)
 }

@@ -110,7 +110,6 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// parseRequestOnce parses a request head in one call.
 func parseRequestOnce(head []byte, lim Limits) outcome {
 	var req protocol.Request
 	var f Framing
@@ -131,7 +130,6 @@ func parseRequestTwice(head []byte, split int, lim Limits) outcome {
 	return parseRequestOnce(head, lim)
 }
 
-// parseResponseOnce parses a response head in one call.
 func parseResponseOnce(head []byte, method string, lim Limits) outcome {
 	var resp protocol.Response
 	var f Framing

@@ -193,7 +193,6 @@ func (r *resetSlots) acquire(slots uint32, now time.Time) {
 	r.allFreeAt = min(max(r.allFreeAt, now.Sub(r.start))+holdTime, now.Sub(r.start)+resetSlotHoldTime)
 }
 
-// exhausted reports whether all slots are held.
 func (r *resetSlots) exhausted(slots uint32, now time.Time) bool {
 	return r.allFreeAt > 0 && r.allFreeAt-now.Sub(r.start) > resetSlotHoldTime-resetSlotHoldTime/time.Duration(slots)
 }

@@ -417,7 +417,6 @@ func TestHostResetsAreNoFlood(t *testing.T) {
 	}
 }
 
-// TestNegativeBurstDisablesLimit verifies that a negative Burst means no limit.
 func TestNegativeBurstDisablesLimit(t *testing.T) {
 	s := NewSession(Config{Role: Server, FloodLimits: FloodLimits{Ping: RateLimit{Burst: -1}}})
 	s.AppendPreface(nil)

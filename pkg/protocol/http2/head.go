@@ -14,7 +14,6 @@ type head struct {
 	seen                                      fieldSet
 }
 
-// fieldSet is the set of fields that a header section had.
 type fieldSet uint16
 
 const (

@@ -76,7 +76,6 @@ func (e *encoder) resetTable() {
 	e.minSize, e.sizeChanged = 0, true
 }
 
-// appendIndex appends an indexed field.
 func appendIndex(dst []byte, i uint32) []byte { return appendInteger(dst, 0x80, 7, i) }
 
 // appendLiteral appends a field without adding it to the table. name is the index of its name in

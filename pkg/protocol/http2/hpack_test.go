@@ -193,7 +193,6 @@ func TestEncoderIndexesRepeatedFields(t *testing.T) {
 	}
 }
 
-// TestEncoderCopiesStrings verifies that the table copies the strings of its entries.
 func TestEncoderCopiesStrings(t *testing.T) {
 	e := &encoder{max: DefaultTableSize}
 	text := []byte("value")

@@ -116,7 +116,6 @@ func (m *model) verifyError(f Frame, err error) {
 	}
 }
 
-// applyReceived applies a received frame to the model.
 func (m *model) applyReceived(f Frame, e Event, accepted bool) {
 	end := f.Flags.Has(FlagEndStream)
 	st := m.streams[f.Stream]
@@ -183,7 +182,6 @@ func (m *model) addStream(st *Stream) {
 	m.lastStreamID = max(m.lastStreamID, st.ID)
 }
 
-// applyEnd applies an END_STREAM of either side to the model.
 func (m *model) applyEnd(id uint32, local, end bool) {
 	st := m.streams[id]
 	if st == nil || !end {

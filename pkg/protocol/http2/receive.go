@@ -75,7 +75,6 @@ func (s *Session) isIdle(id uint32) bool {
 	return !odd || id >= s.nextStreamID
 }
 
-// unpad removes padding from a payload.
 func unpad(f Frame) ([]byte, *ConnectionError) {
 	b := f.Payload
 	if !f.Flags.Has(FlagPadded) {

@@ -16,7 +16,6 @@ func (r *skippedRanges) add(last, id uint32) {
 	r.next = (r.next + 1) % len(r.ring)
 }
 
-// contains reports whether stream id is in one of the stored ranges.
 func (r *skippedRanges) contains(id uint32) bool {
 	for _, s := range r.ring {
 		if s.above < id && id < s.below {

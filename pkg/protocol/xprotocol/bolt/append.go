@@ -154,7 +154,6 @@ func (r *routingField) append(dst []byte, name string) []byte {
 	return appendEntry(dst, name, r.value)
 }
 
-// hasNullValue reports whether a header has a null value under the name.
 func hasNullValue(header []byte, name string) bool {
 	var e entry
 	for len(header) > 0 {

@@ -289,7 +289,6 @@ func BenchmarkForwardChanged(b *testing.B) {
 	}
 }
 
-// addChecksum adds a checksum to a frame of version 2.
 func addChecksum(c Codec, frame []byte) []byte {
 	frame[1] = withChecksums
 	frame[c.switchesOffset] |= checksumBit

@@ -74,7 +74,6 @@ func (l *layout) headSize(b []byte) int {
 	return l.requestHeadSize
 }
 
-// lengths returns the lengths that the head declares.
 func (l *layout) lengths(b []byte) (class, header, content int) {
 	end := b[l.headSize(b)-8:]
 	return int(binary.BigEndian.Uint16(end)), int(binary.BigEndian.Uint16(end[2:])), int(binary.BigEndian.Uint32(end[4:]))
@@ -110,7 +109,6 @@ func (l *layout) checksumValid(frame []byte) bool {
 	return binary.BigEndian.Uint32(frame[end:]) == crc32.ChecksumIEEE(frame[:end])
 }
 
-// updateChecksum updates the checksum of a complete frame, if it has one.
 func (l *layout) updateChecksum(frame []byte) {
 	if l.checksumSize(frame) > 0 {
 		end := len(frame) - crc32.Size

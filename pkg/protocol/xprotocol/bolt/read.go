@@ -202,7 +202,6 @@ func addNonEmpty(h *protocol.Header, name, value string) {
 	}
 }
 
-// versionOf returns the version in the name of a SOFARPC service.
 func versionOf(service string) string {
 	_, rest, _ := strings.Cut(service, ":")
 	version, _, _ := strings.Cut(rest, ":")
@@ -222,7 +221,6 @@ func withVersion(service, version string) string {
 	return name + ":" + version
 }
 
-// serialization returns the name of a serialization, or its number if it has none.
 func serialization(code byte) string {
 	switch code {
 	case 0:
@@ -246,7 +244,6 @@ const (
 	statusConnectionClosed = 16
 )
 
-// httpStatus returns the HTTP equivalent of a status.
 func httpStatus(status int) int {
 	switch status {
 	case statusSuccess:

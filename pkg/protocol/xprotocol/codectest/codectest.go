@@ -94,7 +94,6 @@ type check struct {
 	run  func(tb testing.TB, c xprotocol.Codec, s *Suite)
 }
 
-// checks returns all checks.
 func checks() []check {
 	return []check{
 		{"the suite is complete", checkSuite},
@@ -207,7 +206,6 @@ func View(c xprotocol.Codec, frame []byte) string {
 	return b.String()
 }
 
-// writeLine writes a line unless value is empty.
 func writeLine(b *strings.Builder, name, value string) {
 	if value != "" {
 		fmt.Fprintf(b, "%s %s\n", name, value)
@@ -256,7 +254,6 @@ func (m *message) readRequest(c xprotocol.Codec, frame []byte) error {
 	return c.ReadRequest(frame, &m.request, m.resetView())
 }
 
-// readResponse resets and fills m.response.
 func (m *message) readResponse(c xprotocol.Codec, frame []byte) error {
 	h := m.response.Header
 	h.Reset()

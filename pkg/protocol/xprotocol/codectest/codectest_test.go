@@ -107,7 +107,6 @@ func TestChecksFindDefects(t *testing.T) {
 	}
 }
 
-// TestIncompleteSuiteFails verifies that an incomplete suite fails.
 func TestIncompleteSuiteFails(t *testing.T) {
 	for name, change := range map[string]func(s *Suite){
 		"no frames":        func(s *Suite) { s.Frames = nil },

@@ -192,7 +192,6 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// checkChecksum checks the checksum of a frame.
 func checkChecksum(tb testing.TB, s *Suite, name string, frame []byte) {
 	if s.ChecksumValid != nil && !s.ChecksumValid(frame) {
 		tb.Errorf("%s: ChecksumValid(%x) = false, want true", name, frame)

@@ -56,7 +56,6 @@ func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// read reads a request or a response into m.
 func read(c xprotocol.Codec, m *message, frame []byte) error {
 	if head, _ := c.ParseFrame(frame); isRequest(head.Kind) {
 		return m.readRequest(c, frame)
@@ -126,7 +125,6 @@ func checkRoutingOrder(tb testing.TB, name string, h *protocol.Header) {
 	}
 }
 
-// fieldsText returns the fields on one line.
 func fieldsText(h *protocol.Header) string {
 	var b strings.Builder
 	for name, value := range h.All() {
@@ -232,7 +230,6 @@ func checkUnchanged(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// header returns the fields of m, a message of kind k.
 func (m *message) header(k xprotocol.Kind) *protocol.Header {
 	if isRequest(k) {
 		return &m.request.Header

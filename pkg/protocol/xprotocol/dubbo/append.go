@@ -91,7 +91,8 @@ func checkChange(frame []byte, h *protocol.Header) error {
 	return nil
 }
 
-// finishFrame writes the body length of the frame dst[start:].
+// finishFrame writes the body length of the frame dst[start:], or returns a Fault if the body is
+// too large.
 func finishFrame(dst []byte, start int) ([]byte, error) {
 	if n := len(dst) - start - headSize; n > math.MaxInt32 {
 		return dst[:start], protocol.Faultf(protocol.BodyTooLarge, "dubbo: a body of %d bytes is too large", n)

@@ -136,7 +136,6 @@ func (w *rewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	return w.set(dst, e, f.Value)
 }
 
-// keep appends the attachment e unchanged.
 func (w *rewriter) keep(dst []byte, e *hessian.Entry) []byte {
 	return append(dst, w.body[e.Start:e.End]...)
 }
@@ -154,7 +153,6 @@ func (w *rewriter) set(dst []byte, e *hessian.Entry, value string) []byte {
 	return dst
 }
 
-// add appends a new attachment.
 func (w *rewriter) add(dst []byte, name, value string) []byte {
 	dst = hessian.AppendString(dst, name)
 	valueStart := len(dst)

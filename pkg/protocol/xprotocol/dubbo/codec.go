@@ -157,7 +157,6 @@ var serializations = [maskSerialization + 1]string{
 	"24", "kryo2", "26", "msgpack", "fury", "29", "30", "31",
 }
 
-// serialization returns the name of a frame's serialization.
 func serialization(frame []byte) string {
 	return serializations[frame[flagsOffset]&maskSerialization]
 }

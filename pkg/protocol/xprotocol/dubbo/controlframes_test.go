@@ -35,7 +35,6 @@ func TestErrorResponses(t *testing.T) {
 	}
 }
 
-// TestErrorStatuses verifies the documented statuses.
 func TestErrorStatuses(t *testing.T) {
 	for reason, want := range map[protocol.Reason]string{
 		protocol.ReasonNoRoute: "60 404|x", protocol.NoHealthyHost: "60 502|x", protocol.Overflow: "100 503|x", protocol.UpstreamTimeout: "30 504|x",

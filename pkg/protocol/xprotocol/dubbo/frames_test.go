@@ -106,7 +106,6 @@ const (
 	responseFlags = serializationHessian
 )
 
-// hessianStrings returns strings in Hessian.
 func hessianStrings(values ...string) []byte {
 	var b []byte
 	for _, s := range values {
@@ -131,7 +130,6 @@ type request struct {
 	view xprotocol.FrameView
 }
 
-// readRequest reads a valid frame.
 func readRequest(tb testing.TB, frame []byte) *request {
 	tb.Helper()
 	var r request
@@ -144,7 +142,6 @@ func readRequest(tb testing.TB, frame []byte) *request {
 	return &r
 }
 
-// readResponse reads a valid frame.
 func readResponse(tb testing.TB, frame []byte) *protocol.Response {
 	tb.Helper()
 	var r protocol.Response

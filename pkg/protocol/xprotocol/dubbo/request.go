@@ -82,7 +82,6 @@ func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Head
 	return nil
 }
 
-// malformedRequest returns the fault for a request that cannot be read.
 func malformedRequest(err error) error {
 	return protocol.Faultf(protocol.MalformedRequest, "dubbo: request: %w", err)
 }
@@ -93,7 +92,6 @@ type value struct {
 	start, end int
 }
 
-// readText consumes a value that has a text.
 func (v *value) readText(d *hessian.Decoder) (err error) {
 	v.start = d.Offset()
 	v.text, err = d.Text()
@@ -251,7 +249,6 @@ func (c *call) isAmbiguous() bool {
 	return string(c.method.text) == genericMethod || string(c.method.text) == genericMethodAsync
 }
 
-// isRouting reports whether an attachment has the name of a routing field.
 func isRouting(name string) bool {
 	switch len(name) {
 	case len(xprotocol.FieldGroup):

@@ -104,7 +104,6 @@ func (v *attachments) LoadFields(h *protocol.Header) {
 	}
 }
 
-// malformedResponse returns the fault for a response that cannot be read.
 func malformedResponse(err error) error {
 	return protocol.Faultf(protocol.UpstreamMalformed, "dubbo: response: %w", err)
 }

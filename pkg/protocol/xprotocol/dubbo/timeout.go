@@ -27,7 +27,6 @@ const (
 	serviceTimeoutIndex = 2
 )
 
-// isTimeout reports whether an attachment is a timeout.
 func isTimeout(name string) bool {
 	switch len(name) {
 	case len(serviceTimeout):

@@ -140,7 +140,6 @@ func host(t *testing.T) (address string) {
 	return ln.Addr().String()
 }
 
-// readFrame reads a frame.
 func readFrame(r io.Reader) ([]byte, error) {
 	var head [headSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
