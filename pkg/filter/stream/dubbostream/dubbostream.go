@@ -35,15 +35,15 @@ const (
 )
 
 func requestsMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_dubbo_stream_requests_total", Help: "Dubbo requests that passed the dubbo_stream filter, by the subset of the pod.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_requests_total", Help: "Dubbo requests that reached the dubbo_stream filter, by the subset of Weft's pod.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
 func successesMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_dubbo_stream_successes_total", Help: "Dubbo requests with the response status OK (20), including exceptions of the service.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_successes_total", Help: "Two-way Dubbo requests with the response status OK (20), including exceptions of the service.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
 func failuresMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_dubbo_stream_failures_total", Help: "Dubbo requests with another response status, including local replies of Weft.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_failures_total", Help: "Two-way Dubbo requests with another response status or without a response, including local replies of Weft.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

@@ -18,7 +18,7 @@ import (
 // Config is the filter's configuration. The first list that contains the address decides.
 type Config struct {
 	Default     string `key:"default_action" doc:"Action for requests whose address is in no list." enum:"allow|deny" default:"allow" example:"\"deny\""`
-	Header      string `key:"header" doc:"Header with the client address; of a list, the last address. Empty, or absent from the request: the remote address of the connection. Set it only if clients cannot write the header themselves." example:"\"x-real-ip\""`
+	Header      string `key:"header" doc:"Header with the client address; of a list, the last address. Empty: the client address that the listener determines. Absent from the request: the remote address of the connection. Set it only if clients cannot write the header themselves." example:"\"x-real-ip\""`
 	TrustedHops int    `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of header: the address before theirs is used." min:"0" max:"100" default:"0" example:"1"`
 	Lists       []List `key:"ips" doc:"Address lists, in order."`
 }

@@ -15,7 +15,7 @@ type Config struct {
 	ShadowPrefix string `key:"shadow_rules_stat_prefix" doc:"Value of the metric label stat_prefix for shadow_rules." example:"\"shop_next\""`
 
 	TrustedHops *int `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_ip. Absent: remote_ip is the client address of the listener, which is the remote address of the connection unless the listener has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
-	PathsAsSent bool `key:"ambiguous_paths_as_sent" doc:"true: rules compare the path or RPC method as the client sent it, even if an application may read it differently; false: rules that read it reject such requests." default:"false" example:"true"`
+	PathsAsSent bool `key:"ambiguous_paths_as_sent" doc:"true: rules compare the path or RPC method as the client sent it, even if an application may read it differently; false: if a rule compares the path or method, the filter rejects requests in which it is ambiguous." default:"false" example:"true"`
 
 	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree, instead of rules." unsupported:"matcher" example:"{\"matcher_list\": {}}"`
 	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree, instead of shadow_rules." unsupported:"shadow_matcher" example:"{\"matcher_list\": {}}"`
