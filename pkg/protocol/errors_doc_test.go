@@ -64,32 +64,37 @@ func appendErrorsDoc(dst []byte) []byte {
 <!-- Written by go test ./pkg/protocol -run ErrorsDoc -update from the table in pkg/protocol/reason.go. Change it there. -->
 
 This page lists the reasons for which Weft sends a local reply or ends a request. The reason
-determines the response in the client's protocol. The access log shows the flag as
-` + "`%response_flag%`" + `, and metrics have the name in the label ` + "`reason`" + `. A flag "-" means that Envoy
-has none for the reason. Three more flags may be added, separated by commas (` + "`URX,UF`" + `):
-` + "`DI`" + `, the fault filter delayed the request; ` + "`URX`" + `, the last attempt failed and the retry policy
-allows no more; ` + "`UAEX`" + `, the authorization service of ext_authz rejected the request or failed.
-Only the log contains the details (` + "`%response_detail%`" + `).
+determines the status of the response in the client's protocol; a filter may set another HTTP
+status. The access log has the name of the reason in ` + "`%response_reason%`" + `, the flag in
+` + "`%response_flag%`" + ` and the details in ` + "`%response_detail%`" + `. Metrics have the name in the label
+` + "`reason`" + `. A flag "-" means that Envoy has none for the reason. Three more flags may be added,
+separated by commas (` + "`URX,UF`" + `):
 
-**HTTP** clients get the text of the reason as the body. It contains nothing of the request, no
-name of a listener or a cluster, and no address.
+- ` + "`DI`" + `: the fault filter delayed the request;
+- ` + "`URX`" + `: the last attempt failed, and the retry policy allows no more;
+- ` + "`UAEX`" + `: the authorization service of ext_authz rejected the request or failed.
 
-**RPC** clients get an error of their protocol. Its text is what their developers see, and says
-where it happened:
+**HTTP** clients get the text of the reason as the body, unless a filter sets another one. The
+text contains nothing of the request, no name of a listener or a cluster, and no address.
+
+**RPC** clients get an error of their protocol. Its text says where the error happened:
 
 ` + "```" + `
 weft: upstream connect failed [org.example.Shop.buy], listener client, cluster shop, host 10.0.0.7:20880
 ` + "```" + `
 
-The text consists of the reason, the service and method of the request after filters and routes
-have changed them, the names of the listener and of the cluster that the route chose, and the
-address of the last host that was tried, as far as they exist. If a filter sent the response,
-the first 256 bytes of its body follow the reason. You cannot turn off names and addresses, not
-even for ingress listeners: every client that may call may also see them. Keep other clients
-away from the listener.
+The text consists of these parts, as far as they exist:
 
-**Unsent** requests cannot have reached an application: Weft may retry them on another host even
-if they are not idempotent.
+- the text of the reason and, if a filter sent the response, the first 256 bytes of its body;
+- the service and method of the request, after filters and routes have changed them;
+- the names of the listener and of the cluster that the route chose;
+- the address of the last host to which Weft tried to send the request.
+
+You cannot turn off names and addresses: do not let clients that must not see them reach the
+listener.
+
+A "yes" in the column **Unsent** means that the request cannot have reached an application: Weft
+may retry it on another host even if it is not idempotent.
 
 | Reason | Flag | HTTP | gRPC | Dubbo | Bolt | Unsent |
 |---|---|---:|---:|---:|---:|---|
