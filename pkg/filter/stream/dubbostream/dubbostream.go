@@ -14,7 +14,7 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	Subset     string `key:"subset" doc:"Pod label whose value is the metric label subset; empty, or a label that the pod does not have: no value." example:"\"version\""`
+	Subset     string `key:"subset" doc:"Pod label whose value is the metric label subset. If it is empty, or the pod does not have the label, the metric label is none." example:"\"version\""`
 	LabelsFile string `key:"pod_labels_file" doc:"File with the pod labels, in the format of the Kubernetes downward API. If the default file does not exist, there are no labels." default:"/etc/istio/pod/labels" example:"\"/etc/podinfo/labels\""`
 }
 
