@@ -83,7 +83,7 @@ func (s *Server) drainRemovedClusters(change *upstream.Change, clients *upstream
 		<-earlierEnded
 		close(ended)
 		change.DrainRemoved()
-		s.upstreamTLS.retire(clients)
+		s.upstreamTLS.closePrevious(clients)
 	})
 }
 

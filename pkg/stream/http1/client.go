@@ -111,8 +111,8 @@ func (c *UpstreamConn) send() error {
 	out := buffer.Get(requestBufferSize)
 	defer out.Release()
 	chunked := req.Body != nil && req.ContentLength < 0
-	c.key = newWebSocketKey(c.x)
-	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.key, AcceptsTrailers: translatesGRPC(c.x)})
+	c.webSocketKey = newWebSocketKey(c.x)
+	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.webSocketKey, AcceptsTrailers: isGRPCOverHTTP2(c.x)})
 	if err != nil {
 		return err
 	}

@@ -18,9 +18,9 @@ type ConnectionConfig struct {
 	Prefix       string `key:"rules_stat_prefix" doc:"Value of the metric label stat_prefix for rules." example:"\"shop\""`
 	ShadowPrefix string `key:"shadow_rules_stat_prefix" doc:"Value of the metric label stat_prefix for shadow_rules." example:"\"shop_next\""`
 
-	StatPrefix  string `key:"stat_prefix" doc:"Name of the filter in Envoy's metrics." noeffect:"use rules_stat_prefix and shadow_rules_stat_prefix" example:"\"tcp.\""`
-	Enforcement string `key:"enforcement_type" doc:"How often Envoy evaluates the rules for a connection." noeffect:"the evaluated properties do not change while a connection is open" enum:"ONE_TIME_ON_FIRST_BYTE|CONTINUOUS" example:"\"CONTINUOUS\""`
-	Delay       string `key:"delay_deny" doc:"How long Envoy keeps a denied connection open." noeffect:"a denied connection is closed immediately" example:"\"1s\""`
+	StatPrefix  string `key:"stat_prefix" doc:"Name of the filter in Envoy's metrics." ignored:"use rules_stat_prefix and shadow_rules_stat_prefix" example:"\"tcp.\""`
+	Enforcement string `key:"enforcement_type" doc:"How often Envoy evaluates the rules for a connection." ignored:"the evaluated properties do not change while a connection is open" enum:"ONE_TIME_ON_FIRST_BYTE|CONTINUOUS" example:"\"CONTINUOUS\""`
+	Delay       string `key:"delay_deny" doc:"How long Envoy keeps a denied connection open." ignored:"a denied connection is closed immediately" example:"\"1s\""`
 
 	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree, instead of rules." unsupported:"matcher" example:"{\"matcher_list\": {}}"`
 	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree, instead of shadow_rules." unsupported:"shadow_matcher" example:"{\"matcher_list\": {}}"`
