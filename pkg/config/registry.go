@@ -20,7 +20,7 @@ type DubboRegistry struct {
 	// Host is "", Weft uses the environment variable DUBBO_IP_TO_REGISTRY, or else the first global
 	// IPv4 address of the machine, or else 127.0.0.1.
 	Host       string
-	ServerPort uint16 // 0: nothing can be registered
+	ServerPort uint16 // 0: the port of the service, which then is required
 	// Application is the application name in registry URLs; "": "weft".
 	Application string
 

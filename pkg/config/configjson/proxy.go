@@ -171,7 +171,7 @@ func (r *listenerReader) readHTTP2Options(e *extendJSON) config.HTTP2Options {
 			*b.to = config.TokenBucket{Burst: b.from.Burst, PerSecond: b.from.PerSecond}
 		}
 		if b.from != nil && outer.Burst > 0 && b.to.Burst > outer.Burst {
-			r.report.Warnf(e.Node.Get(b.key), "the burst of %d is never reached: a wider budget allows %d", b.to.Burst, outer.Burst)
+			r.report.Warnf(e.Node.Get(b.key), "the burst of %d is never reached: the limit of an enclosing scope allows %d", b.to.Burst, outer.Burst)
 		}
 		outer = *b.to
 	}

@@ -151,7 +151,7 @@ func (r *request) RunBlocking(ctx context.Context, s protocol.BlockingService) e
 		r.x.ResetResponse() // the response is valid only until wake returns: see doneOnWake
 	}
 	if !r.engine.workers.Reserve() {
-		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines of their own is reached", maxBusyFibers)
+		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests in blocking filters is reached", maxBusyFibers)
 	}
 	f := r.engine.getFiber()
 	f.r, f.ctx, f.service = r, ctx, s
