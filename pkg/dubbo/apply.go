@@ -16,7 +16,7 @@ import (
 const maxApplyAttempts = 64
 
 // applyBatch applies a batch. If that fails, it applies each half separately, so that a failing
-// service does not block others.
+// service does not block others. budget is the number of attempts left.
 func (p *planner) applyBatch(ctx context.Context, batch []pendingChange, budget *int) {
 	*budget--
 	err := p.apply(ctx, batch)
@@ -56,11 +56,12 @@ func (p *planner) apply(ctx context.Context, batch []pendingChange) error {
 	return err
 }
 
-// beginApply makes the next resources of a batch the active ones, and returns the difference.
+// beginApply makes the next resources of a batch the active ones, and returns the change for
+// activate.
 func (p *planner) beginApply(batch []pendingChange) (c layers.Change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	routes := false
+	routesChanged := false
 	for i := range batch {
 		a := &batch[i]
 		before := a.service.active
@@ -74,10 +75,10 @@ func (p *planner) beginApply(batch []pendingChange) (c layers.Change) {
 				c.Clusters = append(c.Clusters, cluster)
 			}
 		}
-		routes = routes || a.service.reapply || !sameRoutes(a.next.routes, before.routes)
+		routesChanged = routesChanged || a.service.reapply || !sameRoutes(a.next.routes, before.routes)
 		a.service.active = a.next
 	}
-	if routes {
+	if routesChanged {
 		c.Routes = p.routeTable()
 	}
 	slices.SortFunc(c.Clusters, func(a, b *config.Cluster) int { return cmp.Compare(a.Name, b.Name) })
@@ -128,7 +129,7 @@ func (p *planner) markFailed(ctx context.Context, batch []pendingChange, err err
 	if more := len(batch) - 1; more > 0 {
 		names = fmt.Sprintf("%s and %d more", names, more)
 	}
-	if ctx.Err() == nil { // else the error is irrelevant
+	if ctx.Err() == nil { // otherwise the process shuts down, which causes errors
 		p.log.Error("cannot apply services; retrying", logServices, names, logError, err)
 	}
 	for _, a := range batch {

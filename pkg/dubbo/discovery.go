@@ -18,9 +18,8 @@
 //	registration  reconciles one URL or instance in a registry                 registration.go
 //	stateWriter   desired state and snapshots, for the next start              statewriter.go, restore.go
 //
-// A part calls another one with its lock held only in this order: publisher or subscriber, then
-// registration, then sessions and tasks; subscriber, then metadataCache or planner; any, then
-// stateWriter.
+// Locks are acquired in this order: publisher or subscriber, then registration, then sessions or
+// tasks; subscriber, then metadataCache or planner; any of them, then stateWriter.
 package dubbo
 
 import (
@@ -33,11 +32,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// registryTimeout bounds the time that calls of the API wait for a response of a registry.
+// registryTimeout is how long a call of the API waits for a response of a registry.
 const registryTimeout = 3 * time.Second
 
-// maxServices bounds the published services, and the subscribed ones: it protects the memory of the
-// proxy from an application that requests more and more.
+// maxServices is the maximum number of published services, and of subscribed services, per process.
+// It protects the memory of Weft from an application that requests ever more services.
 const maxServices = 1 << 14
 
 var (
@@ -88,8 +87,8 @@ func (d *Discovery) wakeLoop() {
 	}
 }
 
-// Run publishes, subscribes and applies until ctx ends, and then closes all sessions. It returns
-// when all its goroutines have ended. It must be called only once. It always returns nil.
+// Run publishes services, subscribes and applies changes until ctx ends. It then closes all
+// sessions, and returns nil when all its goroutines have ended. It must be called only once.
 func (d *Discovery) Run(ctx context.Context) error {
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -132,7 +131,7 @@ func (d *Discovery) loop(ctx context.Context) {
 	}
 }
 
-// acquireSession returns a session that the caller releases. If it could not be opened before,
+// acquireSession returns a session that the caller releases. If this call opened the session,
 // acquireSession starts the registrations and subscriptions that have waited for it.
 func (d *Discovery) acquireSession(key sessionKey) (*session, error) {
 	s, opened, err := d.sessions.acquire(key)
@@ -212,9 +211,9 @@ func (d *Discovery) UnregisterAll(ctx context.Context) { d.publisher.unregisterA
 
 // Subscribe subscribes to a service. It returns when the cluster and routes of the service are
 // active with the providers that the registry reported. If the registry does not respond within a
-// few seconds, it returns nil, and the providers follow later. A *FieldError reports an invalid
-// request, which had no effect; any other error says why the service is not active, which Weft
-// retries.
+// few seconds, Subscribe returns nil, and the providers follow later. A *FieldError reports an
+// invalid request, which had no effect. Any other error says why the service is not active; Weft
+// keeps trying.
 func (d *Discovery) Subscribe(ctx context.Context, r Request) error {
 	sp, err := d.settings.validate(r, opSubscribe)
 	if err != nil {
@@ -235,8 +234,8 @@ func (d *Discovery) Subscribe(ctx context.Context, r Request) error {
 	return d.planner.await(ctx, d.planner.request(sp.id.service), d.ended)
 }
 
-// Unsubscribe reverts Subscribe, and returns when that is active. It returns ErrNotFound if there
-// is no subscription; any other error says why the change is not active, which Weft retries.
+// Unsubscribe reverts Subscribe, and returns when the change is active. It returns ErrNotFound if
+// there is no subscription. Any other error says why the change is not active; Weft keeps trying.
 func (d *Discovery) Unsubscribe(ctx context.Context, r Request) error {
 	sp, err := d.settings.validate(r, opRemove)
 	if err != nil {
@@ -252,8 +251,8 @@ func (d *Discovery) Unsubscribe(ctx context.Context, r Request) error {
 // could not start with the result of Resources. It must be called before Run.
 func (d *Discovery) ReapplyRestored() { d.planner.reapplyRestored() }
 
-// Resources returns the desired clusters and route table: the result of all changes so far, and of
-// the one that is being applied. The table is never nil.
+// Resources returns the clusters and the route table after all changes so far, including a change
+// that is being applied. The table is never nil.
 func (d *Discovery) Resources() (clusters []*config.Cluster, routes *config.RouteTable) {
 	return d.planner.resources()
 }

@@ -185,8 +185,8 @@ func TestProvidersWarmUp(t *testing.T) {
 	})
 }
 
-// TestSnapshotDuringPlanning verifies that a snapshot that arrives during planning counts
-// for the same session as the previous one, whichever registry triggered the change.
+// TestSnapshotDuringPlanning verifies that a snapshot that arrives during planning counts for the
+// same session as the previous one, whichever registry triggered the change.
 func TestSnapshotDuringPlanning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, defaultConfig())

@@ -28,7 +28,7 @@ func (g goal) await(ctx context.Context, ended <-chan struct{}) error {
 		reg.mu.Unlock()
 		switch {
 		case met && !reconciled:
-			return nil // the error concerns a later change
+			return nil // reg.err is the result of a later change
 		case met || err != nil:
 			return err
 		}

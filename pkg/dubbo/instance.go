@@ -18,7 +18,7 @@ import (
 //	publish, unpublish ──▶ joinInstance ──▶ members ──▶ the instance's registration
 //	                                                      │ registrableInstance
 //	                                                      ▼
-//	                        registry.RegisterInstance, or UnregisterInstance after the last
+//	                        registry.RegisterInstance, or UnregisterInstance after the last member
 
 // parameterRegisterMode is Dubbo's parameter for how a provider is registered.
 const parameterRegisterMode = "register-mode"
@@ -41,16 +41,16 @@ type localInstance struct {
 	unmapped *registry.UnmappedError // why consumers do not find some members; nil: they find all of them
 }
 
-// registrableInstance is an immutable copy of a localInstance at one change.
+// registrableInstance is an immutable copy of a localInstance after a change of its members.
 type registrableInstance struct {
 	publisher *publisher
 	instance  *localInstance
-	change    int // number of the change
+	change    int // localInstance.changes at the time of the copy
 	local     application.LocalInstance
 	services  []*application.ServiceInfo
 }
 
-// String returns a text that is unique per change.
+// String returns a text that identifies the instance and the change.
 func (ri *registrableInstance) String() string {
 	return fmt.Sprintf("instance://%s:%d/%s?change=%d", ri.local.Host, ri.local.Port, ri.local.Application, ri.change)
 }
@@ -85,7 +85,7 @@ func (pub *publication) unmappedReason() string {
 	return fmt.Sprintf("the application is registered, but consumers cannot find it by this interface: %v", pub.instance.unmapped.Err)
 }
 
-// unregister does nothing after a replacement, because the instance stays the same.
+// unregister does nothing if a newer copy is desired: the registry has one entry for all copies.
 func (ri *registrableInstance) unregister(ctx context.Context, r registry.Registry) error {
 	if ri.publisher.isReplaced(ri.instance, r) {
 		return nil
@@ -94,7 +94,7 @@ func (ri *registrableInstance) unregister(ctx context.Context, r registry.Regist
 	return r.UnregisterInstance(ctx, registry.Instance{Application: i.Application, Host: i.Host, Port: i.Port})
 }
 
-// isReplaced reports whether an instance is desired in a registry again.
+// isReplaced reports whether registry r shall have a newer copy of instance i.
 func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,11 +119,11 @@ func (p *publisher) joinInstance(pub *publication, desired bool) {
 	}
 	s, info := pub.urlRegistration.session, serviceInfoOf(pub.spec, u)
 	if reg := i.registration; reg != nil && reg.session == s && reg.isDesired() && i.members[pub.spec.id] == pub && maps.Equal(pub.serviceInfo.Parameters, info.Parameters) {
-		return // the membership has not changed
+		return // pub is a member with the same parameters
 	}
 	if reg := i.registration; reg == nil || reg.session != s || !reg.revive() {
 		if reg != nil && reg.isEnding() {
-			reg = nil // it ends by itself
+			reg = nil // the old registration ends without its successor
 		}
 		i.registration = newRegistration(s, reg, p.instanceOptions(i))
 	}
@@ -168,13 +168,13 @@ func (p *publisher) updateInstance(i *localInstance) {
 	i.registration.set(ri)
 }
 
-// endReplaced runs when the registry has an instance. It ends the URLs with other credentials that
-// the instance replaces: the predecessors of members that desire no URL. The caller does not hold
-// mu.
+// endReplaced runs when the registry has confirmed an instance. If a member desires no URL, it ends
+// the predecessor of the member's URL registration, which has other credentials. The caller does
+// not hold mu.
 func (p *publisher) endReplaced(i *localInstance, reg *registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i.registration != reg || !reg.isRegistered() { // endReplaced runs again after the newer change
+	if i.registration != reg || !reg.isRegistered() { // endReplaced runs again for the newer copy
 		return
 	}
 	for _, pub := range i.members {

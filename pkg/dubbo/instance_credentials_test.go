@@ -24,8 +24,8 @@ func (s *slowUnregister) UnregisterInstance(ctx context.Context, i registry.Inst
 	return s.fakeRegistry.UnregisterInstance(ctx, i)
 }
 
-// TestRepublishWithOtherCredentials covers an instance that is
-// published again while its previous registration is being removed over a shared session.
+// TestRepublishWithOtherCredentials covers an instance that is published again while its previous
+// registration is being removed over a shared session.
 func TestRepublishWithOtherCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, defaultConfig())

@@ -48,8 +48,8 @@ func (env *testEnv) wantURLs(want ...string) {
 	}
 }
 
-// TestUnmappableInterfaceKeepsInstance verifies that an interface that the
-// registry cannot map is reported and logged once, and that the application stays registered.
+// TestUnmappableInterfaceKeepsInstance verifies that an interface that the registry cannot map is
+// reported and logged once, and that the application stays registered.
 func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -256,8 +256,8 @@ func TestInstanceRepublishedImmediately(t *testing.T) {
 	})
 }
 
-// TestConcurrentPublishes verifies that each Publish returns when its own
-// change is registered, whatever other calls have changed since.
+// TestConcurrentPublishes verifies that each Publish returns when its own change is registered,
+// whatever other calls have changed since.
 func TestConcurrentPublishes(t *testing.T) {
 	const callers, callsPerCaller = 64, 5
 	inSynctest(t, defaultConfig(), func(env *testEnv) {

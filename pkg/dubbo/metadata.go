@@ -17,7 +17,7 @@ import (
 type metadataCache struct {
 	tasks     *tasks                                // immutable
 	log       *slog.Logger                          // immutable
-	instances func(revisionKey) []registry.Instance // immutable; those that have a revision
+	instances func(revisionKey) []registry.Instance // immutable; returns the instances that have a revision
 	onChange  func(revisionKey)                     // immutable; called when the result of get changes
 	slots     chan struct{}                         // semaphore: one element for each fetch that holds a slot
 
@@ -69,7 +69,7 @@ func newMetadataCache(t *tasks, log *slog.Logger, instances func(revisionKey) []
 }
 
 // get returns the revisions of instances of a session, and starts to fetch each on first use. It
-// returns nil if some of them have no result yet. The element of an instance that provides nothing
+// returns nil if some revisions have no result yet. The element of an instance without a revision
 // is zero. needed returns the revisions that a sweep must keep.
 func (c *metadataCache) get(s *session, instances []registry.Instance, needed func() map[revisionKey]bool) []revision {
 	c.mu.Lock()
@@ -113,16 +113,16 @@ func (c *metadataCache) add(key revisionKey, needed func() map[revisionKey]bool)
 	return r
 }
 
-// fetch fetches the metadata of a revision until it succeeds, or no instance has the revision. At
-// most maxConcurrentFetches fetches hold a slot; the others queue for one, independently of earlier
-// failures. Snapshots wait at most fetchTimeout. A fetch releases its slot before an attempt times
-// out, so that many dead instances do not starve live ones.
+// fetch tries to fetch the metadata of a revision until it succeeds, or no instance has the
+// revision. After fetchTimeout without a result it records errNoResponse, so that snapshots do not
+// wait longer. Each attempt needs one of maxConcurrentFetches slots. It releases the slot after
+// fetchSlotTime even if it continues, so that dead instances do not block live ones.
 func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision) {
 	firstResultTimer := time.AfterFunc(fetchTimeout, func() { c.record(ctx, key, r, nil, errNoResponse, true) })
 	defer firstResultTimer.Stop()
 	backoff := firstFetchBackoff
 	for attempt := 0; ; attempt++ {
-		c.slots <- struct{}{} // the holder releases it within fetchSlotTime
+		c.slots <- struct{}{} // blocks at most briefly: each slot is released within fetchSlotTime
 		releaseSlot := sync.OnceFunc(func() { <-c.slots })
 		slotTimer := time.AfterFunc(fetchSlotTime, releaseSlot)
 		instances := c.instances(key)
@@ -152,7 +152,7 @@ func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision)
 	}
 }
 
-// fetchOnce makes one attempt.
+// fetchOnce makes one attempt to fetch the metadata of an instance's revision.
 func fetchOnce(ctx context.Context, source registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
 	if source == nil {
 		return nil, errRegistryClosed

@@ -32,9 +32,9 @@ type planner struct {
 	mu       sync.Mutex
 	services map[registry.Service]*service // guarded by mu; services with subscriptions, or with active resources
 	dirty    map[*service]struct{}         // guarded by mu; services to plan
-	progress chan struct{}                 // guarded by mu; closed and replaced when changes became active, or have failed
-	applied  uint64                        // guarded by mu; changes that were applied
-	failures uint64                        // guarded by mu; attempts to apply that failed
+	progress chan struct{}                 // guarded by mu; closed and replaced after each batch, applied or failed
+	applied  uint64                        // guarded by mu; number of applied changes
+	failures uint64                        // guarded by mu; number of failed attempts to apply a change
 }
 
 // planSource provides the input of the planner. subscriber implements it.
@@ -42,25 +42,25 @@ type planSource interface {
 	planInput(key registry.Service, now time.Time, awaitFirst bool) planInput
 }
 
-// service is a service that the local consumer calls. The loop writes the fields that are guarded
-// by planner.mu, and reads them without it.
+// service is a service that the local consumer calls. Except for requestedChange, only the loop
+// writes the fields that planner.mu guards, so it reads them without planner.mu.
 type service struct {
 	key      registry.Service // immutable
-	unrouted string           // owned by the loop; last text that was logged; "": none
+	unrouted string           // owned by the loop; the last text that logUnrouted received
 
 	// Guarded by planner.mu.
 	result  *plan.Result // nil: not planned yet, or nothing subscribes
-	active  resources    // active, or being applied
+	active  resources    // the active resources, or those being applied
 	reapply bool         // active was restored: apply it even if nothing has changed
 
-	requestedChange uint64        // number of changes by calls of the API
-	appliedChange   uint64        // last change that is active
-	failedChange    uint64        // last change that was tried and failed
+	requestedChange uint64        // number of the last requested change
+	appliedChange   uint64        // number of the last change that was applied
+	failedChange    uint64        // number of the last change that could not be applied
 	err             error         // of the last attempt to apply; nil: success
-	backoff         time.Duration // backoff before the next attempt, after a failure
+	backoff         time.Duration // before the next attempt; 0: the last attempt succeeded
 }
 
-// resources contains the active resources of a service; the zero value: none.
+// resources contains the clusters and routes of a service; the zero value: none.
 type resources struct {
 	clusters []*config.Cluster // the cluster of the service, then the variant clusters; see plan.Result
 	routes   []*config.Route
@@ -76,8 +76,8 @@ func (r *resources) cluster(name string) *config.Cluster {
 	return nil
 }
 
-// reuseEqual replaces values with equal values of previous, so that a comparison of pointers finds
-// them unchanged.
+// reuseEqual replaces the clusters and routes that equal those of previous with the same pointers,
+// because beginApply detects changes by comparing pointers.
 func (r *resources) reuseEqual(previous resources) {
 	for i, c := range r.clusters {
 		if old := previous.cluster(c.Name); old != nil && reflect.DeepEqual(c, old) {
@@ -101,15 +101,15 @@ func newPlanner(s *settings, wake func()) *planner {
 	}
 }
 
-// pendingChange is the change of one service.
+// pendingChange is a requested change of one service.
 type pendingChange struct {
 	service *service
 	number  uint64
 	next    resources
 }
 
-// request schedules the planning of a service for a call of the API. The result is the change that
-// the call awaits.
+// request schedules the planning of a service for a call of the API, which passes the result to
+// await.
 func (p *planner) request(key registry.Service) pendingChange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,8 +147,8 @@ func (p *planner) start() {
 	}
 }
 
-// await waits until a change is active, or has failed. The error is errClosing if ended is closed
-// before that.
+// await waits until a change has been applied or has failed. The error is errClosing if ended is
+// closed first.
 func (p *planner) await(ctx context.Context, c pendingChange, ended <-chan struct{}) error {
 	s := c.service
 	for {
@@ -174,11 +174,11 @@ func (p *planner) await(ctx context.Context, c pendingChange, ended <-chan struc
 const (
 	idleWait         = time.Hour             // how long the loop waits when nothing is due
 	unthrottledBelow = 10 * time.Millisecond // changes that are applied faster than this are not throttled
-	maxThrottle      = 20 * time.Millisecond // maximum wait after a change
+	maxThrottle      = 20 * time.Millisecond // maximum wait between two changes
 )
 
 // reconcile plans changed and due services, and applies the result. It returns the time until the
-// next work. The loop calls it.
+// loop must call it again, unless wake is called earlier.
 func (p *planner) reconcile(ctx context.Context) time.Duration {
 	now := time.Now()
 	if wait := p.nextApply.Sub(now); wait > 0 {
@@ -191,7 +191,8 @@ func (p *planner) reconcile(ctx context.Context) time.Duration {
 		close(p.progress)
 		p.progress = make(chan struct{})
 		p.mu.Unlock()
-		// Collect what arrives during a slow change, and for a while after it, in one change.
+		// After a slow change, wait as long as it took (at most maxThrottle), so that the next change
+		// includes all snapshots that arrive meanwhile.
 		if end := time.Now(); end.Sub(now) > unthrottledBelow {
 			p.nextApply = end.Add(min(end.Sub(now), maxThrottle))
 		}
@@ -238,7 +239,7 @@ func (p *planner) planDue(now time.Time) []pendingChange {
 	for _, c := range p.takeDue(now) {
 		input := p.input.planInput(c.service.key, now, c.service.active.clusters == nil)
 		if !input.awaitUntil.IsZero() {
-			p.dueAt[c.service] = input.awaitUntil // request, changed or that time trigger planning again
+			p.dueAt[c.service] = input.awaitUntil // request and markDirty cause earlier planning
 			continue
 		}
 		c.next = p.plan(c.service, now, &input)
@@ -248,7 +249,8 @@ func (p *planner) planDue(now time.Time) []pendingChange {
 	return batch
 }
 
-// plan plans a service.
+// plan computes the next resources of a service. It records the plan.Result, and when the service
+// must be planned again.
 func (p *planner) plan(s *service, now time.Time, input *planInput) (next resources) {
 	delete(p.dueAt, s)
 	var result *plan.Result
@@ -256,7 +258,7 @@ func (p *planner) plan(s *service, now time.Time, input *planInput) (next resour
 		input.reference.Tagged = s.result != nil && s.result.Tagged
 		result = plan.Compute(input.reference, input.snapshots, now)
 		if at := earlierOf(input.expiry, result.NextChange); !at.IsZero() {
-			p.dueAt[s] = now.Add(at.Sub(now)) // immune to changes of the wall clock
+			p.dueAt[s] = now.Add(at.Sub(now)) // uses the monotonic clock of now
 		}
 		p.logUnrouted(s, result.Unrouted)
 		next = resources{append([]*config.Cluster{result.Cluster}, result.VariantClusters...), result.Routes}
@@ -268,7 +270,8 @@ func (p *planner) plan(s *service, now time.Time, input *planInput) (next resour
 	return next
 }
 
-// logUnrouted logs groups and versions without routes, once per text.
+// logUnrouted logs the groups and versions without routes, unless text is the same as in the
+// previous call.
 func (p *planner) logUnrouted(s *service, text string) {
 	if text == s.unrouted {
 		return
@@ -285,8 +288,7 @@ func earlierOf(a, b time.Time) time.Time {
 	return a
 }
 
-// restore plans services of the state file, so that resources returns them. The caller calls it
-// before the loop runs.
+// restore plans the services of the state file, so that resources includes them. New calls it.
 func (p *planner) restore(keys []registry.Service) {
 	now := time.Now()
 	for _, key := range keys {
@@ -300,8 +302,8 @@ func (p *planner) restore(keys []registry.Service) {
 	}
 }
 
-// reapplyRestored makes the loop apply restored services as new ones. The caller calls it before
-// the loop runs.
+// reapplyRestored makes the loop apply restored services as new ones. It must be called before the
+// loop runs.
 func (p *planner) reapplyRestored() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -310,7 +312,7 @@ func (p *planner) reapplyRestored() {
 	}
 }
 
-// resources returns the desired clusters in the order of their names, and the route table.
+// resources returns the active clusters, sorted by name, and the route table.
 func (p *planner) resources() (clusters []*config.Cluster, routes *config.RouteTable) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -324,7 +326,7 @@ func (p *planner) resources() (clusters []*config.Cluster, routes *config.RouteT
 // serviceStatus is the state of one service.
 type serviceStatus struct {
 	result *plan.Result // nil: not planned yet, or nothing subscribes
-	hosts  int          // of the active cluster of the service
+	hosts  int          // number of hosts of the service's active cluster
 	err    error        // of the last attempt to apply; nil: success
 }
 
@@ -343,7 +345,7 @@ func (p *planner) status() map[registry.Service]serviceStatus {
 	return statuses
 }
 
-// totals returns the number of changes that were applied, and of attempts to apply that failed.
+// totals returns the numbers of applied changes and of failed attempts to apply a change.
 func (p *planner) totals() (applied, failures uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 type publisher struct {
 	settings      *settings           // immutable
 	state         *stateWriter        // immutable
-	registrations registrationOptions // immutable; of URLs
+	registrations registrationOptions // immutable; the options of URL registrations
 
 	mu        sync.Mutex
 	stamps    stamps // guarded by mu, like all fields below
@@ -35,9 +35,9 @@ type publisher struct {
 type publication struct {
 	spec            *spec
 	since           time.Time
-	urlRegistration *registration            // registration of its URL; nothing is desired in the mode RegisterInstance
-	instance        *localInstance           // nil: no instance registers the service
-	serviceInfo     *application.ServiceInfo // element of the instance's metadata
+	urlRegistration *registration            // has no desired URL in the mode RegisterInstance
+	instance        *localInstance           // the instance that provides the service; nil: only the URL is registered
+	serviceInfo     *application.ServiceInfo // describes the service in the metadata of instance
 }
 
 func newPublisher(s *settings, state *stateWriter, t *tasks) *publisher {
@@ -98,14 +98,13 @@ func (p *publisher) publish(sp *spec, s *session) ([]goal, error) {
 	return goalsOf(pub.registrations()), nil
 }
 
-// register registers a publication in its mode. The caller holds mu, as in all functions for
-// instances.
+// register registers a publication in its mode. The caller holds mu.
 func (p *publisher) register(pub *publication) {
 	mode := pub.spec.mode
 	p.joinInstance(pub, mode != config.RegisterInterface)
 	if mode == config.RegisterInstance {
 		pub.urlRegistration.set(nil)
-		if pub.instance.registration.isRegistered() { // otherwise endReplaced does this after the registration
+		if pub.instance.registration.isRegistered() { // otherwise endReplaced ends the predecessor later
 			pub.urlRegistration.endPredecessor()
 		}
 		return
@@ -135,9 +134,8 @@ func (p *publisher) unpublish(sp *spec) ([]goal, error) {
 	return goalsOf(registrations), nil
 }
 
-// unregisterAll unregisters everything, and publishes nothing after that. The publications stay for
-// the state file. It waits for consumers to notice, for UnregisterWait or until ctx ends; it does
-// not wait if every registry failed to confirm.
+// unregisterAll implements Discovery.UnregisterAll. The publications stay in published, so that the
+// state file contains them.
 func (p *publisher) unregisterAll(ctx context.Context, ended <-chan struct{}) {
 	var registrations []*registration
 	p.mu.Lock()
@@ -206,7 +204,7 @@ func (p *publisher) restore(sp *spec, s *session, since time.Time) {
 	p.register(pub)
 }
 
-// stateEntries returns the content of the state file.
+// stateEntries returns the publications for the state file.
 func (p *publisher) stateEntries() []stateEntry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,7 +229,7 @@ func (p *publisher) status(states map[*session]registry.State) []PublishedStatus
 	return statuses
 }
 
-// describe describes a publication. The caller holds mu.
+// describe returns the status of a publication. The caller holds mu.
 func (p *publisher) describe(pub *publication, states map[*session]registry.State) PublishedStatus {
 	st := PublishedStatus{
 		Key:        pub.spec.id.service.String(),

@@ -17,28 +17,28 @@ import (
 //	desired is not registered  register it, with retries
 //	stale is not empty         unregister each element
 //
-// A replacement is therefore registered before its predecessor is unregistered. The methods are
-// safe for concurrent use. With mu held, they call only tasks and sessions. They call the functions
-// of registrationOptions without mu.
+// A new desired entry is therefore registered before the old one is unregistered. The methods are
+// safe for concurrent use. With mu held, they call only tasks and sessions. They call onRegistered
+// and onEnd without mu.
 type registration struct {
 	session *session // immutable; end releases it
 	registrationOptions
 
 	mu              sync.Mutex
-	desired         registrable   // guarded by mu, like all fields below; nil: nothing
-	version         int           // number of changes of desired so far
-	confirmed       int           // highest version that the registry has confirmed
-	predecessor     *registration // ends once desired is registered, or this registration ends; may be nil
-	mayBeRegistered bool          // the registry may have desired
-	registered      bool          // the registry has confirmed desired
-	stale           []registrable
-	err             error  // of the last attempt; nil: success
-	reconciling     bool   // the goroutine runs
-	ending          bool   // desired stays nil; the session is released when nothing is stale
-	ended           bool   // the session was released
-	logged          string // last error logged; "": none since the last success
-	cancel          context.CancelFunc
-	changed         chan struct{} // closed and replaced on every change
+	desired         registrable        // guarded by mu, like all fields below; nil: no entry
+	version         int                // number of changes of desired so far
+	confirmed       int                // highest version that the registry has confirmed
+	predecessor     *registration      // the registration that this one replaces; nil: none
+	mayBeRegistered bool               // the registry may have desired
+	registered      bool               // the registry has confirmed desired
+	stale           []registrable      // previous entries to unregister
+	err             error              // of the last attempt; nil: success
+	reconciling     bool               // the goroutine runs
+	ending          bool               // end was called: release the session when stale is empty
+	ended           bool               // the session was released
+	logged          string             // last error logged; "": none since the last success
+	cancel          context.CancelFunc // cancels the current step; nil: no step runs
+	changed         chan struct{}      // closed and replaced on every change
 }
 
 // registrationOptions are immutable.
@@ -47,12 +47,12 @@ type registrationOptions struct {
 	log   *slog.Logger
 
 	// The goroutine of the registration calls these functions, which may be nil.
-	onRegistered func(*registration) // the registry has confirmed a desired entry
-	onEnd        func(*registration) // the registration has ended
+	onRegistered func(*registration) // after a step, if the registry has the desired entry
+	onEnd        func(*registration) // when the registration has ended after a call of end
 }
 
-// registrable is an entry of a registry. Its String method identifies it. The caller of its other
-// methods holds no lock.
+// registrable is an entry of a registry. Its text identifies it: entries with equal texts are the
+// same. The caller of register and unregister holds no lock of this package.
 type registrable interface {
 	fmt.Stringer
 	register(ctx context.Context, r registry.Registry) error
@@ -77,8 +77,8 @@ const (
 	unregisterTimeout = 5 * time.Second
 )
 
-// newRegistration returns a registration without a desired entry. It takes over predecessor, which
-// may be nil.
+// newRegistration returns a registration without a desired entry. It ends predecessor, if that is
+// not nil, when its own entry is registered or when it ends itself.
 func newRegistration(s *session, predecessor *registration, o registrationOptions) *registration {
 	return &registration{session: s.acquire(), registrationOptions: o, predecessor: predecessor, changed: make(chan struct{})}
 }
@@ -97,7 +97,7 @@ func (reg *registration) setLocked(entry registrable) {
 	if entry != nil && reg.desired != nil && entry.String() == reg.desired.String() {
 		return
 	}
-	if reg.cancel != nil && (entry != nil || reg.desired != nil) { // the current step is obsolete
+	if reg.cancel != nil && (entry != nil || reg.desired != nil) { // desired changes: the current step is obsolete
 		reg.cancel()
 	}
 	if reg.mayBeRegistered {
@@ -105,7 +105,7 @@ func (reg *registration) setLocked(entry registrable) {
 	}
 	reg.mayBeRegistered, reg.registered = false, false
 	if entry != nil {
-		text := entry.String() // Registry.Register accepts an existing entry
+		text := entry.String() // a stale entry may stay registered: Registry.Register accepts it
 		reg.stale = slices.DeleteFunc(reg.stale, func(r registrable) bool { return r.String() == text })
 	}
 	reg.version++
@@ -130,8 +130,9 @@ func (reg *registration) startLocked() {
 	}
 }
 
-// end unregisters everything, and then releases the session. It reports whether that is already
-// done. Otherwise the goroutine calls onEnd when it is done, unless Discovery ends first.
+// end makes the registration unregister everything and then release the session. It reports whether
+// the registration has already ended. Otherwise the goroutine calls onEnd when the registration has
+// ended, unless Discovery ends first.
 func (reg *registration) end() (ended bool) {
 	reg.endPredecessor()
 	reg.mu.Lock()
@@ -178,8 +179,8 @@ func (reg *registration) endPredecessor() {
 	}
 }
 
-// unregisterAll unregisters reg and its predecessors, without ending them. It returns the
-// registrations that the registry may have.
+// unregisterAll makes reg and its predecessors unregister their entries, without ending them. It
+// returns those whose entries the registry may have.
 func (reg *registration) unregisterAll() (registrations []*registration) {
 	for reg != nil {
 		reg.mu.Lock()
@@ -307,7 +308,7 @@ func (reg *registration) reconcile(ctx context.Context, r registry.Registry) {
 	}
 }
 
-// stopLocked ends the goroutine, and with it an ending registration. It unlocks mu.
+// stopLocked records that the goroutine stops, and ends an ending registration. It unlocks mu.
 func (reg *registration) stopLocked() {
 	reg.reconciling = false
 	reg.signalChange()
@@ -358,13 +359,13 @@ func (reg *registration) recordResult(s step, err error) (retry bool) {
 		}
 		retry = err != nil
 	case !s.register:
-		// A failed unregistration is not retried: after Unregister, the Registry does not restore the
-		// entry.
+		// A failed unregistration is not retried: after Unregister, the Registry does not register
+		// the entry in another session.
 		reg.stale = slices.DeleteFunc(reg.stale, func(r registrable) bool { return r.String() == text })
 		if reg.desired == nil {
 			reg.err = err
 		}
-		if current { // it became desired again during the step
+		if current { // target became desired again during the step
 			reg.registered = false
 		}
 	}

@@ -57,7 +57,7 @@ type operation uint8
 const (
 	opPublish operation = iota
 	opSubscribe
-	opRemove // of a publication or a subscription
+	opRemove // unpublish or unsubscribe
 )
 
 // validate validates a request. The error is a *FieldError.
@@ -74,7 +74,7 @@ func (s *settings) validate(r Request, op operation) (*spec, error) {
 	sp.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
 	configured := s.registry(sp.session.registryType, sp.session.address)
 	if configured != nil && sp.session.username == "" && sp.session.password == "" {
-		sp.session.username, sp.session.password = configured.Username, configured.Password // not stored in the state file
+		sp.session.username, sp.session.password = configured.Username, configured.Password // only Request is in the state file
 	}
 	sp.mode = config.RegisterMode(r.Service.Parameters[parameterRegisterMode])
 	if sp.mode == "" && configured != nil {
@@ -131,7 +131,7 @@ func validateService(r *Request, op operation) error {
 	if s.Interface == "." || s.Interface == ".." { // these names have a special meaning in paths
 		return &FieldError{"service.interface", fmt.Sprintf("%q is not a valid name", s.Interface)}
 	}
-	allowList := op != opPublish // a consumer may accept several groups, or any version
+	allowList := op != opPublish // a consumer may accept a list, or "*" for all
 	for _, f := range []struct {
 		name, value string
 		forbidden   string

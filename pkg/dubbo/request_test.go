@@ -75,8 +75,8 @@ func TestServicesAreBounded(t *testing.T) {
 	})
 }
 
-// TestInvalidHostOfEnvironment verifies that an invalid host in the environment is
-// rejected, because it becomes part of every URL.
+// TestInvalidHostOfEnvironment verifies that an invalid host in the environment is rejected,
+// because it becomes part of every URL.
 func TestInvalidHostOfEnvironment(t *testing.T) {
 	for text, want := range map[string]bool{"10.0.0.7\n": true, "10.0.0.7/x?weight=9": false, "a@10.0.0.7": false} {
 		t.Setenv("DUBBO_IP_TO_REGISTRY", text)

@@ -6,19 +6,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// Instances that a registry reports (Dubbo 3) become providers after the metadata of their
-// revisions were fetched:
+// Instances that a registry reports (Dubbo 3) become providers when the metadata of their revisions
+// has been fetched:
 //
 //	onSnapshot ── Snapshot.Instances ──▶ resolveInstances ──▶ metadata fetched ──▶ queueSnapshot
 //	                                       │  ▲
 //	                                   get ▼  │ metadataChanged: fetched, or failed
 //	                                 metadataCache ─▶ registry.Metadata, or the instance
 //
-// A snapshot waits until each of its revisions was fetched or has failed once, so that providers do
-// not disappear while their application changes its revision.
+// A snapshot waits until each of its revisions has been fetched or has failed once, so that
+// providers do not disappear while their application changes its revision.
 
-// resolveInstances converts the last instances to providers, if the metadata of all is available or
-// has failed. The caller holds mu.
+// resolveInstances converts the instances of the last snapshot to providers, if each revision has
+// been fetched or has failed. If a revision has failed, it keeps the current providers of the
+// instance. The caller holds mu.
 func (s *subscriber) resolveInstances(sub *subscription) {
 	snapshot := *sub.instanceSnapshot
 	sub.unresolved = nil
@@ -41,7 +42,7 @@ func (s *subscriber) resolveInstances(sub *subscription) {
 	s.queueSnapshot(sub, sub.instanceSession, snapshot)
 }
 
-// metadataChanged resolves the instances with a revision again.
+// metadataChanged resolves the instances of the subscriptions that report a revision again.
 func (s *subscriber) metadataChanged(key revisionKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +53,7 @@ func (s *subscriber) metadataChanged(key revisionKey) {
 	}
 }
 
-// instancesOf returns the instances of a revision that subscriptions report.
+// instancesOf returns the instances with a revision that registries report to subscriptions.
 func (s *subscriber) instancesOf(key revisionKey) (instances []registry.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,10 +78,10 @@ func (s *subscriber) neededRevisions() map[revisionKey]bool {
 	return needed
 }
 
-// reported returns the instances of the last snapshot, if it is from a session. The caller holds
-// subscriber.mu.
-func (s *subscription) reported(current *session) []registry.Instance {
-	if s.session != current || s.instanceSnapshot == nil {
+// reported returns the instances of the last snapshot if the subscription uses session ses, or nil.
+// The caller holds subscriber.mu.
+func (s *subscription) reported(ses *session) []registry.Instance {
+	if s.session != ses || s.instanceSnapshot == nil {
 		return nil
 	}
 	return s.instanceSnapshot.Instances
@@ -96,9 +97,9 @@ func (s *subscription) providersAt(i registry.Instance) (providers []registry.UR
 	return providers
 }
 
-// mergeProviders returns found, the providers from instances, and those providers in others that
-// have another address, group or version. As in Dubbo, a provider from an instance takes
-// precedence.
+// mergeProviders returns found, the providers from instances, and the providers in others that have
+// another key. As in Dubbo, a provider from an instance takes precedence over a provider with the
+// same key.
 func mergeProviders(found, others []registry.URL) []registry.URL {
 	if len(found) == 0 {
 		return others

@@ -10,24 +10,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// maxSessions bounds the sessions, as maxServices bounds services.
+// maxSessions is the maximum number of sessions per process.
 const maxSessions = 256
 
-// closeTimeout bounds the time that a registry takes to close.
+// closeTimeout is how long Registry.Close may take.
 const closeTimeout = 5 * time.Second
 
-// sessions opens one session for each registry and user. All registrations and subscriptions share
-// it, and the last release closes it. Its methods are safe for concurrent use. They call nothing
-// that takes another lock of this package.
+// sessions opens one session for each registry and user. All registrations and subscriptions with
+// that registry and user share the session, and the last release closes it. The methods are safe
+// for concurrent use. They call nothing that takes another lock of this package.
 type sessions struct {
-	settings *settings // immutable
-	wake     func()    // immutable; wakes the loop, which calls logChanges
-	changed  atomic.Bool
+	settings *settings   // immutable
+	wake     func()      // immutable; wakes the loop, which calls logChanges
+	changed  atomic.Bool // the state of a session has changed since logChanges
 
 	mu      sync.Mutex
 	running bool                    // guarded by mu; between start and close
 	byKey   map[sessionKey]*session // guarded by mu
-	closing sync.WaitGroup          // sessions that are closing; none is added after close waits
+	closing sync.WaitGroup          // sessions that are closing; release adds none after close
 }
 
 // session is a session with a registry. A registration or a subscription holds one reference.
@@ -39,7 +39,7 @@ type session struct {
 	registry  registry.Registry // nil: not open
 	err       error             // why it could not be opened
 	refs      int
-	connected bool // last logged state
+	connected bool // as last logged
 }
 
 func newSessions(s *settings, wake func()) *sessions {
@@ -47,7 +47,7 @@ func newSessions(s *settings, wake func()) *sessions {
 }
 
 // acquire returns the session of a key, and acquires a reference that the caller releases. While
-// Discovery runs, acquire opens a session that is not open; opened reports that it has done so. The
+// Discovery runs, acquire opens the session if necessary; opened reports that it has opened it. The
 // error is a *FieldError.
 func (ss *sessions) acquire(key sessionKey) (s *session, opened bool, err error) {
 	ss.mu.Lock()
@@ -121,7 +121,7 @@ func (s *session) release() {
 		return
 	}
 	delete(owner.byKey, s.key)
-	if s.registry != nil && owner.running { // else close closes it
+	if s.registry != nil && owner.running { // otherwise sessions.close closes the registry
 		owner.closing.Go(s.close)
 	}
 }
@@ -175,7 +175,7 @@ func (ss *sessions) close() {
 	ss.closing.Wait()
 }
 
-// openSessions returns the open sessions. Calls of registries must not hold mu.
+// openSessions returns the open sessions, so that the caller can call their registries without mu.
 func (ss *sessions) openSessions() []*session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -59,7 +59,7 @@ func (s *settings) registry(registryType, address string) *config.RegistrySettin
 	return nil
 }
 
-// registryTypes returns the names of the registry types.
+// registryTypes returns the supported registry types as a list for messages.
 func (s *settings) registryTypes() string {
 	return strings.Join(slices.Sorted(maps.Keys(s.Registries)), ", ")
 }

@@ -48,8 +48,8 @@ type stateSubscribed struct {
 	Routers       []stateURL `json:"routers,omitempty"`
 }
 
-// stateURL implements encoding.TextMarshaler, to avoid a copy of all URLs that would be as large as
-// the file.
+// stateURL is a URL in the state file. It implements encoding.TextMarshaler, so that encoding needs
+// no copy of all URLs as strings.
 type stateURL struct {
 	registry.URL
 
@@ -72,7 +72,7 @@ func (s *state) encode() (parts [][]byte, err error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(content)
-	// json.Marshal would scan all of content again.
+	// The outer object is written by hand: json.Marshal would scan all of content again.
 	head := fmt.Sprintf(`{"weft_dubbo_services":%d,"sha256":"%s","content":`, stateVersion, hex.EncodeToString(sum[:]))
 	return [][]byte{[]byte(head), content, []byte("}")}, nil
 }
@@ -96,7 +96,7 @@ func parseState(text []byte) (*state, error) {
 	return s, nil
 }
 
-// readState reads a state file. The error is fs.ErrNotExist if there is none.
+// readState reads a state file. The error wraps fs.ErrNotExist if there is none.
 func readState(path string) (*state, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -115,9 +115,8 @@ func readState(path string) (*state, error) {
 // tempInfix is part of the names of temporary files that replace the state file.
 const tempInfix = ".new-"
 
-// sweepState removes temporary files of processes that were killed while they wrote a state file,
-// because they contain passwords. Files that are newer than a minute may belong to a running
-// process.
+// sweepState removes the temporary state files of killed processes, because the files contain
+// passwords. It keeps files that are newer than a minute: they may belong to a running process.
 func sweepState(path string) error {
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {

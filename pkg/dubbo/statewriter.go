@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Delays between a change and writing the state file.
+// Delays between a change and the write of the state file, and limits of the rate of writes.
 const (
 	saveSoon     = 10 * time.Millisecond // after a request
-	saveLater    = 30 * time.Second      // after a snapshot
+	saveLater    = 30 * time.Second      // after a snapshot, or a failed write
 	minSaveGap   = time.Second           // minimum time from the end of a write to the next write
 	maxSaveShare = 10                    // writes take at most 1/maxSaveShare of the time
 )

@@ -105,8 +105,8 @@ func describeProvider(p *plan.Provider) Provider {
 	}
 }
 
-// merge merges a provider at the same address with another group or version. The first one that
-// gets calls represents the address.
+// merge combines p with other, which provides another group or version at the same address. The
+// first provider that gets calls represents the address; the others become its variants.
 func (p Provider) merge(other Provider) Provider {
 	variants := p.Variants
 	p.Variants = nil
@@ -147,7 +147,7 @@ func (s *subscription) describe(now time.Time, states map[*session]registry.Stat
 	return st
 }
 
-// count adds the services with subscriptions to t.
+// count adds the counts of the services with subscriptions to t.
 func (s *subscriber) count(t *Totals, now time.Time, states map[*session]registry.State, services map[registry.Service]serviceStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *subscriber) count(t *Totals, now time.Time, states map[*session]registr
 	}
 }
 
-// count adds a service. The caller holds subscriber.mu.
+// count adds the snapshots of one service to t. The caller holds subscriber.mu.
 func (t *Totals) count(sources subscriptions, now time.Time, states map[*session]registry.State) {
 	received, restored, protected := false, false, false
 	for _, sub := range sources {

@@ -16,7 +16,7 @@ import (
 // snapshots of registries about them: providers, and instances of applications (resolve.go). The
 // planner reads the result. The methods are safe for concurrent use. They call registrations, the
 // metadata cache, the state writer and onChange with mu held. They call registries without mu,
-// because registries may call back: the loop calls Subscribe and the stop functions, and the
+// because registries may call back: only the loop calls Subscribe and the stop functions, and the
 // goroutine that delivers a snapshot calls State.
 type subscriber struct {
 	settings *settings              // immutable
@@ -27,10 +27,10 @@ type subscriber struct {
 	metadata *metadataCache         // immutable
 
 	mu            sync.Mutex
-	closed        bool // guarded by mu, like all fields below; no more requests
+	closed        bool // guarded by mu, like all fields below; subscribe and unsubscribe return errClosing
 	stamps        stamps
 	subscriptions map[identity]*subscription
-	sources       map[registry.Service]subscriptions // of a service, sorted by registry
+	sources       map[registry.Service]subscriptions // the subscriptions to each service, sorted by registry
 	pendingStarts []*subscription                    // subscriptions to start
 	pendingStops  []func()                           // functions that stop subscriptions
 }
@@ -86,7 +86,7 @@ func (s *subscriber) subscribe(sp *spec, ses *session) error {
 		return nil
 	}
 	sub := s.newSubscription(sp, ses)
-	if old != nil { // the request has other credentials; the snapshot stays
+	if old != nil { // the credentials have changed: continue with the snapshot of the old subscription
 		sub.current, sub.retained, sub.removed, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.current, old.retained, old.removed, old.evaluatedAt, true, time.Now(), old.emptySince
 		s.end(old)
 	}
@@ -150,7 +150,7 @@ func (s *subscriber) end(sub *subscription) {
 	s.wake()
 }
 
-// restore subscribes to a service of the state file. It does nothing if there is a subscription.
+// restore subscribes to a service of the state file. It does nothing if the subscription exists.
 func (s *subscriber) restore(sp *spec, ses *session, snapshot *registry.Snapshot, evaluatedAt, saved time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +213,7 @@ func (s *subscriber) startAndStop() {
 	}
 }
 
-// stopAll stops all subscriptions, after the last startAndStop.
+// stopAll stops all subscriptions. It must be called after the last startAndStop.
 func (s *subscriber) stopAll() {
 	s.mu.Lock()
 	stops := s.pendingStops
@@ -229,8 +229,8 @@ func (s *subscriber) stopAll() {
 	}
 }
 
-// onSnapshot processes a snapshot that arrived in the session with that number. The notify function
-// of registry.Registry calls it.
+// onSnapshot processes a snapshot that arrived in the session with the given number. It is called
+// by the notify function that startAndStop passes to Registry.Subscribe.
 func (s *subscriber) onSnapshot(sub *subscription, session int, snapshot registry.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +264,7 @@ func filterAccepted(s registry.Service, urls []registry.URL) []registry.URL {
 	return slices.DeleteFunc(slices.Clone(urls), rejected)
 }
 
-// firstSnapshotDeadline returns the time until which the first snapshot of a service is awaited. It
+// firstSnapshotDeadline returns until when the planner waits for the first snapshot of a service. It
 // returns zero if a registry has sent a snapshot, or there is no subscription. The caller holds mu.
 func (s *subscriber) firstSnapshotDeadline(key registry.Service) (until time.Time) {
 	for _, sub := range s.sources[key] {
@@ -287,8 +287,9 @@ type planInput struct {
 	awaitUntil time.Time // if not zero, the planner waits until then for the first snapshot, and no other field is set
 }
 
-// planInput evaluates the pending snapshots of a service, and returns the result. If awaitFirst is
-// set, and subscriptions still wait for the first snapshot, planInput evaluates nothing.
+// planInput evaluates the pending snapshots of a service, and returns the input for its plan. If
+// awaitFirst is set, and no registry has sent a snapshot before the deadline, it sets only
+// awaitUntil.
 func (s *subscriber) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +316,7 @@ func (s *subscriber) planInput(key registry.Service, now time.Time, awaitFirst b
 	return input
 }
 
-// stateEntries returns the content of the state file, and the snapshots of the entries.
+// stateEntries returns the subscriptions for the state file, and the effective snapshot of each.
 func (s *subscriber) stateEntries() ([]stateSubscribed, []registry.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,24 +28,24 @@ type subscription struct {
 	// Guarded by subscriber.mu.
 	ended            bool               // unsubscribed
 	stop             func()             // nil: not started
-	deadline         time.Time          // the service waits until then for the first snapshot
+	deadline         time.Time          // the planner waits until then for the first snapshot
 	instanceSnapshot *registry.Snapshot // the last snapshot, if it has instances
-	instanceSession  int                // number of the session in which it arrived
-	unresolved       error              // why some instances are not providers
-	pending          *registry.Snapshot // not evaluated yet; nil: none
-	pendingSession   int                // number of the session in which it arrived
+	instanceSession  int                // number of the session in which instanceSnapshot arrived
+	unresolved       error              // why some instances provide nothing; nil: all are resolved
+	pending          *registry.Snapshot // the snapshot to evaluate next; nil: none
+	pendingSession   int                // number of the session in which pending arrived
 	sawEmpty         bool               // pending, or a snapshot that it replaced, was empty and not authoritative
 	current          registry.Snapshot  // the last evaluated snapshot
 	retained         []retainedProvider // used in addition to current
 	removed          []removedProvider  // recently removed by the registry
 	evaluatedAt      time.Time          // when current was evaluated; zero: no snapshot
-	restored         bool               // current is not from this session
-	validUntil       time.Time          // if restored: when the previous process last saved current
+	restored         bool               // current is of an earlier process, or of other credentials
+	validUntil       time.Time          // if restored: when that process or those credentials last used current
 	emptySince       time.Time          // when current became empty; zero: it has a provider
-	sessionNumber    int                // session in which current arrived; 0: a previous process received it
+	sessionNumber    int                // number of the session in which current arrived; 0: restored
 }
 
-// providerKey is a service at an address, which may provide it in other groups or versions, too.
+// providerKey identifies a provider: an interface with its group and version, at an address.
 type providerKey struct {
 	host    string
 	port    uint16
@@ -70,8 +70,8 @@ type removedProvider struct {
 	removedAt time.Time
 }
 
-// lossWindow is how long after their removal providers count as lost when the registry becomes
-// empty. It covers the expiry of sessions that lost the registry at the same time.
+// When the registry reports no provider, Weft also retains the providers that were removed within
+// the last lossWindow. Sessions of providers that lost the registry together expire in this time.
 const lossWindow = 2 * time.Minute
 
 // hasSnapshot reports whether there is a snapshot.
@@ -86,7 +86,7 @@ func (s *subscription) evaluate(now time.Time, emptyAfter time.Duration) {
 	s.retained = slices.DeleteFunc(s.retained, func(r retainedProvider) bool { return !now.Before(r.until) })
 }
 
-// accept makes snapshot the current one, and decides which missing providers to retain.
+// accept makes snapshot the current one, and decides which of the missing providers to retain.
 func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session int, emptyAfter time.Duration) {
 	present := map[providerKey]bool{}
 	for _, u := range snapshot.Providers {
@@ -134,7 +134,7 @@ func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session
 	s.current, s.evaluatedAt, s.restored, s.sessionNumber = snapshot, now, false, session
 }
 
-// recentlyRemoved returns the recently removed providers that are not retained yet.
+// recentlyRemoved returns the providers in removed that are not retained yet.
 func (s *subscription) recentlyRemoved() (urls []registry.URL) {
 	retained := make(map[providerKey]bool, len(s.retained))
 	for _, r := range s.retained {
@@ -153,8 +153,8 @@ func isEmpty(snapshot *registry.Snapshot) bool {
 	return len(snapshot.Providers) == 0 && len(snapshot.Instances) == 0
 }
 
-// withRules returns snapshot with the rules of previous if it has none, because they were lost with
-// the providers.
+// withRules returns snapshot with the configurators or routers of previous if it has none: a
+// registry that lost the providers has lost the rules, too.
 func withRules(snapshot, previous registry.Snapshot) registry.Snapshot {
 	if len(snapshot.Configurators) == 0 {
 		snapshot.Configurators = previous.Configurators

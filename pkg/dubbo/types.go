@@ -21,8 +21,8 @@ type Options struct {
 	// Apply activates a change, or returns why it cannot. Calls do not overlap. After an error,
 	// Discovery applies the change again, merged with later changes.
 	Apply func(ctx context.Context, c layers.Change) error
-	// TLS creates the TLS configuration for connections to a registry; nil: a registry with TLS
-	// settings is an error.
+	// TLS creates the TLS configuration for connections to a registry. If it is nil, New rejects a
+	// registry with TLS settings.
 	TLS func(*config.TLS) (*tls.Config, error)
 	Log *slog.Logger
 }
@@ -34,8 +34,8 @@ type Request struct {
 	Service  Service  `json:"service"`
 }
 
-// Registry identifies a registry. If Type and Address are empty, it is the first registry of the
-// configuration, or the one in memory.
+// Registry identifies a registry. If Type and Address are empty, it is the first configured
+// registry, or the registry in memory if none is configured.
 type Registry struct {
 	Type     string `json:"type"` // in lower case
 	Address  string `json:"addr"` // in the notation of the type; see registry.Options
@@ -52,7 +52,7 @@ type Service struct {
 	// group or version.
 	Group   string `json:"group,omitempty"`
 	Version string `json:"version,omitempty"`
-	Name    string `json:"name,omitempty"` // of the application; "": from the configuration
+	Name    string `json:"name,omitempty"` // name of the application; "": the configured name
 	// Port is the port at which the application itself listens. Weft publishes the configured
 	// ServerPort, or Port if that is 0.
 	Port string `json:"port,omitempty"`
@@ -94,7 +94,7 @@ type RegistryStatus struct {
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"` // when Connected last changed
 	Session   string    `json:"session,omitempty"`
-	Sessions  int       `json:"sessions"`
+	Sessions  int       `json:"sessions"` // number of sessions so far
 	LastError string    `json:"last_error,omitempty"`
 }
 
@@ -107,7 +107,7 @@ type PublishedStatus struct {
 	Version    string    `json:"version,omitempty"`
 	Methods    []string  `json:"methods,omitempty"`
 	URL        string    `json:"url"`                     // without secrets
-	Mode       string    `json:"register_mode,omitempty"` // "": only the URL
+	Mode       string    `json:"register_mode,omitempty"` // "": register only the URL
 	Registered bool      `json:"registered"`              // the registry has the service, and is connected
 	Since      time.Time `json:"since"`                   // when it was requested
 	Error      string    `json:"error,omitempty"`
@@ -131,17 +131,17 @@ type ReferenceStatus struct {
 // SubscriptionStatus is the subscription to a service at one registry.
 type SubscriptionStatus struct {
 	Registry   string    `json:"registry"`
-	Registered bool      `json:"registered"`           // as a consumer
-	Since      time.Time `json:"since"`                // when it was requested
-	Received   bool      `json:"received"`             // there is a snapshot
-	ReceivedAt time.Time `json:"received_at,omitzero"` // when the snapshot in use was received
-	Age        string    `json:"age,omitempty"`
-	// Restored means that the snapshot is older than the session, and the registry has not
-	// responded yet.
+	Registered bool      `json:"registered"`      // the registry has the consumer's URL
+	Since      time.Time `json:"since"`           // when the application subscribed
+	Received   bool      `json:"known"`           // Weft has a snapshot of the service
+	ReceivedAt time.Time `json:"listed,omitzero"` // when Weft received that snapshot
+	Age        string    `json:"age,omitempty"`   // time since ReceivedAt
+	// Restored means that Weft uses a snapshot of an earlier session, because the registry has not
+	// sent one in this session.
 	Restored bool `json:"restored,omitempty"`
-	// EmptySince is when the registry began to report no provider, while Weft uses retained ones;
-	// zero: it does not.
-	EmptySince time.Time `json:"empty_since,omitzero"`
+	// EmptySince is when the registry began to report no provider; zero: empty protection is not in
+	// use.
+	EmptySince time.Time `json:"emptied,omitzero"`
 	Error      string    `json:"error,omitempty"`
 }
 
@@ -154,9 +154,9 @@ type Provider struct {
 	Application  string `json:"application,omitempty"`
 	Group        string `json:"group,omitempty"`
 	Version      string `json:"version,omitempty"`
-	Registry     string `json:"registry"`                // the first registry that reported it
-	UnusedReason string `json:"unused_reason,omitempty"` // why it gets no calls; "": it gets some
-	Retained     bool   `json:"retained,omitempty"`      // the registry no longer reports it, which may be a loss
+	Registry     string `json:"registry"`         // the first registry that reported it
+	UnusedReason string `json:"unused,omitempty"` // why it gets no calls; "": it gets some
+	Retained     bool   `json:"kept,omitempty"`   // used although the registry no longer reports it
 	// Variants are the other groups and versions at the same address.
 	Variants []Provider `json:"variants,omitempty"`
 }
@@ -166,13 +166,13 @@ type Totals struct {
 	Registries, Connected int
 	Published, Registered int // published services, and the published services that the registries have
 	Subscribed, Providers int // subscribed services, and the addresses in use
-	WithoutSnapshot       int // services without a snapshot from any registry
-	Restored              int // services with a snapshot that is older than the start, or the session
+	WithoutSnapshot       int // subscribed services without a snapshot from any registry
+	Restored              int // subscribed services that use a snapshot of an earlier session
 	EmptyProtected        int // services that use retained providers, because the registry reports none
-	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0: none
-	// is disconnected.
+	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0: all
+	// registries are connected.
 	OldestSnapshot    time.Duration
-	Applied           uint64 // changes that were applied
-	ApplyFailures     uint64 // attempts to apply that failed
-	StateFileFailures uint64 // attempts to write the state file that failed
+	Applied           uint64 // applied changes
+	ApplyFailures     uint64 // failed attempts to apply a change
+	StateFileFailures uint64 // failed attempts to write the state file
 }

@@ -41,8 +41,8 @@ func (tr *instanceTracker) UnregisterInstance(_ context.Context, i registry.Inst
 	return nil
 }
 
-// TestUnpublishAfterUnregisterAll covers an application and a sidecar that stop at the
-// same time, while the application unpublishes its services one by one.
+// TestUnpublishAfterUnregisterAll covers an application and a sidecar that stop at the same time,
+// while the application unpublishes its services one by one.
 func TestUnpublishAfterUnregisterAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, defaultConfig())

@@ -45,7 +45,7 @@ func (s *settings) consumerURL(sp *spec, since time.Time) registry.URL {
 		registry.ParameterCategory: registry.Consumers,
 		"check":                    "false",
 		parameterSide:              "consumer",
-		parameterProcess:           strconv.Itoa(os.Getpid()), // the URL of a consumer has no port that distinguishes processes
+		parameterProcess:           strconv.Itoa(os.Getpid()), // distinguishes processes: the URL has no port
 	})
 }
 

@@ -51,8 +51,8 @@ func TestVersionsAtOneAddress(t *testing.T) {
 	})
 }
 
-// TestStatusPrefersUsedVariant verifies that the first variant that gets calls
-// represents its address.
+// TestStatusPrefersUsedVariant verifies that the first variant that gets calls represents its
+// address.
 func TestStatusPrefersUsedVariant(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.report("x", "10.0.0.1?version=1&weight=0", "10.0.0.1?version=2&weight=0", "10.0.0.1?version=3&weight=30", "10.0.0.1?version=4",

@@ -14,14 +14,14 @@ import (
 // accessControl rejects
 //
 //   - requests for a host that is not loopback, if they arrive on a loopback address: a web page
-//     whose name suddenly resolves to this address (DNS rebinding) could publish anything;
+//     could change the address of its host name to 127.0.0.1 (DNS rebinding) and publish services;
 //   - requests that a browser sends for a web page, because Weft serves none;
 //   - requests without the token, if one is configured.
 //
 // Rejections have a 4xx status even without StrictStatus: existing clients never cause one.
 type accessControl struct {
 	token         [sha256.Size]byte // SHA-256 of the token
-	tokenRequired bool              // the token is required
+	tokenRequired bool
 	guard         httpport.Guard
 	next          http.Handler
 }

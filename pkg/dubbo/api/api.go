@@ -7,8 +7,8 @@
 //	readRequest    the body of a call                       request.go
 //	services       the state of services                    services.go
 //
-// The package does not know registries: it passes requests to the functions in Options. Clients of
-// other sidecars work with it unchanged; see docs/dubbo.md.
+// The package does not know registries: it passes requests to the functions in Options. Clients
+// that were written for other sidecars work unchanged; see docs/dubbo.md.
 package api
 
 import (
@@ -28,10 +28,10 @@ import (
 
 // Limits of the API, in addition to those of package httpport.
 const (
-	callTimeout    = 20 * time.Second // for a slow registry
+	callTimeout    = 20 * time.Second // long enough for a slow registry
 	writeTimeout   = httpport.ReadTimeout + callTimeout + 10*time.Second
 	maxBodyBytes   = 256 << 10
-	maxConnections = 512 // the kernel queues more
+	maxConnections = 512 // open connections per listener; the kernel queues further ones
 )
 
 // Operation performs one request for one service. It must be safe for concurrent use. ctx ends when
@@ -69,8 +69,7 @@ const (
 // Server serves the API. Listen creates it.
 type Server struct{ port *httpport.Server }
 
-// Listen binds the addresses. Connections queue in the kernel until Run. An error names the
-// address.
+// Listen binds the addresses. The kernel queues connections until Run. An error names the address.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -115,8 +114,8 @@ func (o *Options) handler() http.Handler {
 // Addrs returns the bound addresses, the Unix socket last.
 func (s *Server) Addrs() []net.Addr { return s.port.Addrs() }
 
-// Run serves requests until ctx ends, and then gives those in flight at most three seconds. It
-// returns nil unless a listener failed. It must be called only once.
+// Run serves requests until ctx ends, and then waits at most three seconds for requests in flight.
+// It returns nil unless a listener failed. It must be called only once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.port.Run(ctx); err != nil {
 		return fmt.Errorf("dubbo_registry: serving the HTTP API: %w", err)

@@ -85,8 +85,8 @@ func parseJSON(text []byte) (any, error) {
 	return nil, &bodyError{http.StatusBadRequest, "the body is not valid JSON: " + err.Error()}
 }
 
-// parseForm converts a form, and the URL's query, to the tree of the equivalent JSON. Names may
-// contain the object, such as "service.interface", or omit it.
+// parseForm converts a form and the query of the URL to the tree of the equivalent JSON. Field names
+// may contain the object, as in "service.interface", or omit it.
 func parseForm(parts ...string) (any, error) {
 	objects := map[string]map[string]any{keyRegistry: {}, keyService: {}, keyParameters: {}}
 	for _, part := range parts {
@@ -148,13 +148,13 @@ func splitMethods(values []string) []any {
 	return methods
 }
 
-// value is a node of a tree, with its path.
+// value is a node of the JSON tree, with its path.
 type value struct {
 	path string
 	node any // nil: missing
 }
 
-// fields reads values of a tree, and records the first error.
+// fields converts values of a JSON tree, and records the first error.
 type fields struct{ firstErr *dubbo.FieldError }
 
 func (f *fields) err() error {
@@ -290,7 +290,7 @@ func describeNode(node any) string {
 	return "an object"
 }
 
-// quoted quotes and shortens a text of a client for messages.
+// quoted quotes and shortens a text from a client for messages.
 func quoted(text string) string {
 	const maxLen = 100
 	if len(text) > maxLen {

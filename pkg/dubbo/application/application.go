@@ -1,12 +1,12 @@
-// Package application converts registrations of Dubbo 3 to providers: instances of applications,
-// and the metadata that describe their services.
+// Package application converts what Dubbo 3 applications register, instances and metadata, to
+// providers, and encodes what this process registers.
 //
 //	Fetch         the metadata of an instance's revision: from the registry,  fetch.go
 //	              or from the instance itself, by a call over Dubbo           call.go, hessian.go
 //	MetadataInfo  what a revision provides, as provider URLs                  metadata.go
 //	              what this process registers                                 publish.go
 //
-// It caches nothing: the caller caches results by application and revision.
+// The package caches no metadata: the caller caches results by application and revision.
 package application
 
 import (
@@ -27,8 +27,8 @@ const (
 	emptyRevision = "0" // the revision of an instance that provides nothing
 )
 
-// Revision returns the revision of the application's services that an instance has, or "" if the
-// instance provides nothing or has no revision.
+// Revision returns the metadata revision of an instance, or "" if the instance provides nothing or
+// has no revision.
 func Revision(i registry.Instance) string {
 	if revision := i.Metadata[keyRevision]; revision != emptyRevision {
 		return revision

@@ -59,7 +59,7 @@ func requestMetadata(conn io.ReadWriter, application, version, revision string) 
 		}
 		switch {
 		case frame.Kind != xprotocol.Response || binary.BigEndian.Uint64(head[4:]) != requestID:
-			continue // a heartbeat; it needs no response before the call ends
+			continue // a heartbeat; the connection closes before a response is due
 		case head[2]&serializationMask != serializationHessian2:
 			return nil, fmt.Errorf("%w: it is not encoded in Hessian 2", errResponse)
 		case head[statusOffset] != statusOK:

@@ -81,7 +81,7 @@ func (r *hessianReader) readValue(depth int) (any, error) {
 	return r.readScalar()
 }
 
-// readScalar consumes a value that contains no other.
+// readScalar consumes a value that contains no other values.
 func (r *hessianReader) readScalar() (any, error) {
 	var d hessian.Decoder
 	d.Reset(r.body[r.offset:])
@@ -205,8 +205,8 @@ func (r *hessianReader) readMap(depth int) (any, error) {
 	return m, nil
 }
 
-// readList consumes a list. Tags from 0x55 on have a type, a length, or both. Tags from 0x70 on
-// contain the length; those below 0x78 have a type.
+// readList consumes a list. Tags from 0x70 contain the length; those below 0x78 are followed by a
+// type. Of the lower tags, 0x55 and 0x56 are followed by a type, and 0x56 and 0x58 by a length.
 func (r *hessianReader) readList(tag byte, depth int) (any, error) {
 	const typedVariable, typedFixed, untypedVariable = 0x55, 0x56, 0x57
 	r.offset++

@@ -105,7 +105,7 @@ func (s *service) url(i registry.Instance) registry.URL {
 	set(registry.ParameterVersion, s.Version)
 	set("application", i.Application)
 	delete(params, registry.ParameterCategory)
-	for _, key := range [...]string{"timestamp", "dubbo.tag"} { // set per process
+	for _, key := range [...]string{"timestamp", "dubbo.tag"} { // may differ between instances of a revision
 		if params[key] == "" {
 			set(key, i.Metadata[key])
 		}

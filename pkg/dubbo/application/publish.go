@@ -15,8 +15,7 @@ import (
 )
 
 // ServiceInfo describes a service that an application provides, for its consumers. It is immutable.
-// Its parameters are equal at all instances: they contain nothing that depends on a host or a start
-// time.
+// All instances have equal parameters, which contain nothing that depends on a host or a start time.
 type ServiceInfo struct {
 	Service    registry.Service
 	Protocol   string
@@ -25,7 +24,7 @@ type ServiceInfo struct {
 
 	once sync.Once
 	port uint16 // the port in text; immutable after once, like text
-	text []byte // encoded for MetadataInfo
+	text []byte // the JSON that encoded returns for port
 }
 
 // LocalInstance is the application instance that provides the services.
@@ -47,8 +46,8 @@ type metadataInfoJSON struct {
 // group/interface:version:protocol.
 func (s *ServiceInfo) key() string { return s.Service.String() + ":" + s.Protocol }
 
-// encoded returns the service at a port as JSON. It caches the first result, because an application
-// has many services, and usually only one of them changes.
+// encoded returns the service at a port as JSON. It caches the result for the first port: all
+// services are encoded again when one of them changes.
 func (s *ServiceInfo) encoded(port uint16) []byte {
 	marshal := func() []byte {
 		return encode(serviceInfoJSON{
@@ -84,9 +83,8 @@ const keyTimestamp = "timestamp"
 
 // NewInstanceRegistration returns the registration of an instance and of the services that it
 // provides, at least one. The registry stores the metadata (storage-type remote), so that no
-// consumer requests them from the process. Consumers only compare revisions for equality. The
-// revision is a hash of the application and the encoded services, and of nothing else, so that
-// processes that provide the same share it.
+// consumer requests it from the process. The revision is a hash of the application and the encoded
+// services, so that processes that provide the same services have the same revision.
 func NewInstanceRegistration(p LocalInstance, services []*ServiceInfo) *registry.InstanceRegistration {
 	ordered := slices.SortedFunc(slices.Values(services), func(a, b *ServiceInfo) int { return cmp.Compare(a.key(), b.key()) })
 	object := []byte{'{'}

@@ -12,29 +12,29 @@ import (
 )
 
 // candidates are the providers that may get the calls of a route target before rules and weights
-// apply. Rules fall back to them, and weights apply among them, because a Dubbo consumer has no
-// other providers.
+// apply. Rules and weights consider only these providers, because a Dubbo consumer has no others.
 type candidates struct {
 	members []int // indexes of the providers
 	urls    []registry.URL
 
 	chain    *hostChain
 	outcomes [][]int // the provider sets that chain may return; if there are too many, all members
-	constant bool    // outcomes is complete and has one element: it is the same for all calls
+	constant bool    // chain returns the same providers, outcomes[0], for all calls
 }
 
-// hostChain combines the rules and weights of candidates. It implements config.HostChain, and
-// indexes the members.
+// hostChain combines the rules and weights of candidates. It implements config.HostChain. Its host
+// sets contain indexes of candidates.members.
 type hostChain struct {
 	rules    *rules.RouterChain
-	weighted config.HostSet // members with a weight
-	spans    map[string]span
+	weighted config.HostSet  // members with a weight
+	spans    map[string]span // by address
 }
 
 // span is the range of members at one address: from is included, to is not.
 type span struct{ from, to int }
 
-// maxOutcomes bounds the search for providers that never get calls.
+// maxOutcomes is the maximum number of provider sets in the search for providers that never get
+// calls. If a chain may return more, Weft assumes that all its members get calls.
 const maxOutcomes = 64
 
 // labelAddress is a label of hosts in clusters with rules: their address in the registry, before

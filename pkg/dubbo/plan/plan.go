@@ -23,13 +23,13 @@ import (
 // Reference is a service that the local consumer calls.
 type Reference struct {
 	Service registry.Service
-	// Parameters are the consumer's. They take precedence over those of a provider, as in Dubbo; a
-	// method's parameter takes precedence over a service's.
+	// Parameters are the parameters that the consumer configures. As in Dubbo, they take precedence
+	// over those of a provider, and a method's parameter over a service's.
 	Parameters map[string]string
-	// Consumer is the URL of the consumer in registries; rules may select consumers by it.
+	// Consumer is the URL of the consumer in registries. Rules may select consumers by this URL.
 	Consumer registry.URL
-	// Tagged means that the service has had providers with tags. Calls that force a tag then fail
-	// when no provider has it.
+	// Tagged means that providers, rules or the consumer have used tags for the service before. The
+	// plan then evaluates tags, so that a call that forces a tag fails if no provider has the tag.
 	Tagged bool
 }
 
@@ -52,7 +52,7 @@ type Result struct {
 	Timeout     time.Duration // for a call, including retries; 0: no timeout
 	Retries     int
 
-	Tagged bool // for the next Reference
+	Tagged bool // the value of Reference.Tagged for the next Compute
 
 	// Warnings name configuration that has no effect, or another effect than in Dubbo.
 	Warnings []string
@@ -63,29 +63,29 @@ type Result struct {
 	NextChange time.Time
 }
 
-// Provider is an address that provides the service, in one group and version.
+// Provider is an address that provides one group and version of the service.
 type Provider struct {
 	URL          registry.URL
-	Registry     string // the first that reported it
+	Registry     string // the first registry that reported the provider
 	Weight       int    // in Dubbo's units, after the warmup; 100 is usual
 	UnusedReason string // why it gets no calls; "": it gets some
 
-	Consumer map[string]string // the parameters with which it is called
+	Consumer map[string]string // the consumer's parameters for calls of the provider
 }
 
 // Defaults of clusters.
 const (
 	connectTimeout = 3 * time.Second // Dubbo's default
 	idleTimeout    = time.Minute
-	maxRequests    = 1024 // per connection that carries one request at a time
+	maxRequests    = 1024 // per connection, if it carries one request at a time
 	maxFrameSize   = 8 << 20
 	pingInterval   = 15 * time.Second
 	pingTimeout    = 90 * time.Second
 )
 
 // Compute returns the clusters and routes of a service at the time now, for snapshots of the
-// registries. If they contain an address several times for one group and version, collectProviders
-// selects one of them.
+// registries. If the snapshots contain an address several times for one group and version,
+// collectProviders selects one of these entries.
 func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result {
 	warn := &warnings{}
 	unrouted := &warnings{}
@@ -115,7 +115,7 @@ func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result
 	for _, t := range targets {
 		if routes := byCluster[t.cluster]; routes != nil {
 			result.VariantClusters = append(result.VariantClusters, p.cluster(t.cluster, t.settings.policy, t.candidates.members, routes, p.rulesOf(t.cluster, targets)))
-			delete(byCluster, t.cluster) // other targets lead to the same cluster
+			delete(byCluster, t.cluster) // several targets may use the cluster
 		}
 	}
 	result.Warnings = warn.sorted()

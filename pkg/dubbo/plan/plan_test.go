@@ -248,8 +248,8 @@ func settingsSummary(result *plan.Result) string {
 	return text.String()
 }
 
-// TestMethodRoutesAreBounded verifies the limit on routes for methods, which anyone
-// with write access to a registry can name.
+// TestMethodRoutesAreBounded verifies the limit on routes for methods, which anyone with write
+// access to a registry can name.
 func TestMethodRoutesAreBounded(t *testing.T) {
 	var providers []string
 	for i := range 20 {
@@ -385,8 +385,8 @@ func forwarded(t *testing.T, result *plan.Result, group, version string) *config
 	return r.Config.Forward
 }
 
-// TestCallsSelectGroupAndVersion covers subscriptions by interface only, as some
-// clients write them.
+// TestCallsSelectGroupAndVersion covers subscriptions by interface only, as some clients write
+// them.
 func TestCallsSelectGroupAndVersion(t *testing.T) {
 	unversioned, first, second := "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.3:1/x?version=2"
 	grouped := "dubbo://10.0.0.4:1/x?group=g&version=1"

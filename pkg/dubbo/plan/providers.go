@@ -39,19 +39,19 @@ const (
 	weightInterval = 5 * time.Second
 )
 
-// maxClockSkew bounds how far the clock of a provider may be ahead. Weft ignores the timestamp of a
-// provider that exceeds it, and treats its warmup as complete.
+// maxClockSkew is how far the timestamp of a provider may be in the future. Weft ignores a later
+// timestamp, and treats the warmup of the provider as complete.
 const maxClockSkew = time.Minute
 
 // providers contains the providers of a service, sorted by address. Those at one address are sorted
 // by rank, so that the best match for the reference comes first.
 type providers struct {
 	list       []Provider
-	excluded   []bool // by index in list: the provider cannot be called, even if rules allow it
-	weights    []int  // by index in list: current weight
-	nextChange time.Time
+	excluded   []bool    // by index in list: the provider cannot be called, even if rules allow it
+	weights    []int     // by index in list: current weight
+	nextChange time.Time // when a weight changes next; zero: never
 
-	hasTags bool // a provider has, or had, a tag
+	hasTags bool // providers, rules or the consumer use, or have used, tags
 }
 
 // collectProviders collects the providers of snapshots.
@@ -102,7 +102,7 @@ func (p *providers) dropDuplicates() {
 	p.list = kept
 }
 
-// appendVariants appends the first provider of each variant.
+// appendVariants appends to dst the first provider in src of each variant.
 func appendVariants(dst, src []Provider) []Provider {
 	seen := make(map[variant]bool, len(src))
 	for _, provider := range src {
@@ -114,7 +114,7 @@ func appendVariants(dst, src []Provider) []Provider {
 	return dst
 }
 
-// addressEnd returns the index after the last provider with the address of provider from.
+// addressEnd returns the index after the last provider at the address of list[from].
 func (p *providers) addressEnd(from int) (to int) {
 	for to = from + 1; to < len(p.list) && compareAddresses(p.list[from], p.list[to]) == 0; to++ {
 	}
@@ -154,6 +154,7 @@ func compareAddresses(a, b Provider) int {
 	return cmp.Or(cmp.Compare(a.URL.Host, b.URL.Host), cmp.Compare(a.URL.Port, b.URL.Port))
 }
 
+// rank orders the providers at one address: the lowest rank is the best match for service s.
 func rank(s registry.Service, p Provider) (n int) {
 	if p.UnusedReason != "" {
 		n = 3
@@ -243,7 +244,7 @@ func (p *providers) computeWeights(now time.Time) {
 		if !next.IsZero() && (p.nextChange.IsZero() || next.Before(p.nextChange)) {
 			p.nextChange = next
 		}
-		p.weights[i] = max(1, provider.Weight*steps/warmSteps) // a provider of weight 0 shares calls if all have weight 0
+		p.weights[i] = max(1, provider.Weight*steps/warmSteps) // if all providers have weight 0, they share the calls
 	}
 }
 
@@ -329,7 +330,7 @@ func (p *providers) cluster(name string, policy config.LBPolicy, members []int, 
 // member, even if only others get calls, so that rules do not move a host to another cluster. Its
 // weight is the weight of the first member that gets calls, preferably one with a nonzero weight.
 func (p *providers) hosts(members []int, routes []*config.Route, includeUnused bool) []config.Host {
-	keepEmpty := map[string]bool{} // labels that routes use; true: hosts without a value have the empty label
+	keepEmpty := map[string]bool{} // by label of a route; true: a route selects the empty value
 	for _, r := range routes {
 		for key, value := range r.Forward.Metadata {
 			keepEmpty[key] = keepEmpty[key] || value == ""
@@ -357,7 +358,7 @@ func (p *providers) hosts(members []int, routes []*config.Route, includeUnused b
 			hostLabels[labelAddress] = p.list[first].URL.Address()
 		}
 		if !maps.Equal(hostLabels, labels) {
-			labels = hostLabels // else the host shares the labels of the previous host
+			labels = hostLabels // equal labels of consecutive hosts share one map
 		}
 		hosts = append(hosts, config.Host{
 			Address:  p.list[first].URL.Address(),
@@ -368,8 +369,8 @@ func (p *providers) hosts(members []int, routes []*config.Route, includeUnused b
 	return hosts
 }
 
-// labelsOf returns the labels of a host. Labels that are true in keepEmpty exist even if they are
-// empty.
+// labelsOf returns the labels of a host. It omits empty labels, except those that are true in
+// keepEmpty.
 func labelsOf(p *Provider, keepEmpty map[string]bool) map[string]string {
 	u, labels := p.URL, map[string]string{}
 	for _, key := range [...]string{"application", "environment", "group", "region", "version", "zone"} {

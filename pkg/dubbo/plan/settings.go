@@ -29,7 +29,7 @@ const (
 const (
 	defaultTimeout        = time.Minute // of a call without a configured timeout
 	maxRetries            = 16
-	maxMethods            = 256 // with their own routes; anyone with write access to the registry can add methods
+	maxMethods            = 256 // with their own routes, because anyone who can write to the registry can add methods
 	maxTimeout            = 24 * time.Hour
 	statusServiceNotFound = 60 // the status of a provider that does not have the service
 )
@@ -40,7 +40,7 @@ type settings struct {
 	policy      config.LBPolicy
 	hash        []config.HashPolicy
 	forService  callSettings
-	forMethods  map[string]callSettings // only those that differ
+	forMethods  map[string]callSettings // by method; only methods that differ from forService
 }
 
 // callSettings are the settings of a service, or of one of its methods.
@@ -60,8 +60,8 @@ func (c callSettings) totalTimeout() time.Duration {
 	return c.timeout
 }
 
-// retryPolicy returns the retry policy of a route, or nil for none. Weft retries calls without a
-// response of the service itself, as Dubbo does.
+// retryPolicy returns the retry policy of a route, or nil for none. As in Dubbo, a response of the
+// service itself, even an exception, is not retried.
 func (c callSettings) retryPolicy() *config.RetryPolicy {
 	if c.retries <= 0 {
 		return nil
@@ -136,7 +136,7 @@ func (r *settingsReader) methods() []string {
 	collect(maps.All(r.providers[0].Consumer))
 	for i, p := range r.providers {
 		if i > 0 && !maps.Equal(p.Consumer, r.providers[0].Consumer) {
-			collect(maps.All(p.Consumer)) // a rule changed it
+			collect(maps.All(p.Consumer)) // a rule changed the parameters for this provider
 		}
 		collect(p.URL.Parameters.All())
 	}

@@ -51,7 +51,7 @@ func (p *providers) computeTargets(ref Reference, routers []registry.URL, warn, 
 func (p *providers) routeTargets(matches []routeMatch, byVariant map[variant][]int) (targets []routeTarget, candidateSets []candidates) {
 	for i, match := range matches {
 		target := routeTarget{routeMatch: match, candidatesIndex: len(candidateSets)}
-		if i > 0 && maps.Equal(match.labels, matches[i-1].labels) { // two spellings of "no version"
+		if i > 0 && maps.Equal(match.labels, matches[i-1].labels) { // such as "" and "0.0.0" for no version
 			target.candidatesIndex--
 		} else {
 			var a candidates
@@ -88,7 +88,7 @@ func (p *providers) assignClusters(ref Reference, targets []routeTarget, default
 		target.settings = readSettings(ref, p.byIndexes(called), warn)
 		if p.needsVariantCluster(target.candidates.members) {
 			target.cluster, target.labels, target.dedicated = variantClusterName(name, target.labels), nil, true
-		} else { // the cluster determines how a host is chosen
+		} else { // the targets of a cluster share its load balancing policy
 			target.settings.policy, target.settings.hash = defaults.policy, defaults.hash
 		}
 	}
@@ -110,8 +110,8 @@ func (p *providers) needsVariantCluster(members []int) bool {
 	return false
 }
 
-// excludesAll reports whether allowed contains no provider at the address of a host that has the
-// labels of the route target.
+// excludesAll reports whether some host of the route target has no provider in allowed, so that
+// calls must not go to that host.
 func (p *providers) excludesAll(t *routeTarget, allowed []int) bool {
 	members := t.candidates.members
 	if len(allowed) == len(members) {
@@ -123,7 +123,7 @@ func (p *providers) excludesAll(t *routeTarget, allowed []int) bool {
 		for ; pos < len(members) && members[pos] < end; pos++ {
 			isHost = isHost || p.list[members[pos]].UnusedReason == ""
 		}
-		if !t.dedicated { // other providers at the address make it a host, too
+		if !t.dedicated { // any provider at the address makes the address a host of the cluster
 			isHost = slices.ContainsFunc(p.list[first:end], func(provider Provider) bool { return provider.UnusedReason == "" })
 		}
 		hasAllowed := false
@@ -169,13 +169,13 @@ func routeMatches(s registry.Service, variants []variant, unrouted *warnings) (m
 	return matches
 }
 
-// maxNamed bounds the groups, and the versions, that have their own routes.
+// maxNamed is the maximum number of groups, and of versions, with their own routes, per service.
 const maxNamed = 32
 
 // names are the groups, or the versions, of providers.
 type names struct {
 	values     []string // sorted
-	hasUnnamed bool     // some providers have none
+	hasUnnamed bool     // some providers have no group, or no version
 }
 
 // namesOf returns the values of a field in the variants, at most maxNamed of them.

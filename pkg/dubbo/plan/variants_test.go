@@ -71,8 +71,8 @@ func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 	}
 }
 
-// TestCallMatchesSubscriptionToItsVersion compares calls of services that are subscribed
-// by interface with subscriptions to one group and version.
+// TestCallMatchesSubscriptionToItsVersion compares calls of services that are subscribed by
+// interface with subscriptions to one group and version.
 func TestCallMatchesSubscriptionToItsVersion(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // deterministic
 	pick := func(choices ...string) string { return choices[rng.IntN(len(choices))] }
@@ -114,8 +114,8 @@ func TestCallMatchesSubscriptionToItsVersion(t *testing.T) {
 	}
 }
 
-// TestRulesKeepClusterOfGroup verifies that rules do not change the cluster of
-// calls of a group without a version that shares its addresses with another group.
+// TestRulesKeepClusterOfGroup verifies that rules do not change the cluster of calls of a group
+// without a version that shares its addresses with another group.
 func TestRulesKeepClusterOfGroup(t *testing.T) {
 	snapshots := snapshots(t, "dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.1:1/x?group=g&version=2", "dubbo://10.0.0.1:1/x?group=h&version=1",
 		"dubbo://10.0.0.2:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=g&version=2", "dubbo://10.0.0.2:1/x?group=h&version=1")

@@ -21,8 +21,8 @@ type RouterChain struct {
 	rejectAll bool // reject every call
 }
 
-// step is a condition, evaluated for the providers of a chain. If it is strict, or if an allowed
-// provider is in matched, it removes the allowed providers that are not in remaining.
+// step is a condition, evaluated for the providers of a chain. If the step is strict, or matched
+// contains an allowed provider, the step removes the allowed providers that are not in remaining.
 type step struct {
 	requests           []request // all must match; none: the step is for all calls
 	matched, remaining config.HostSet

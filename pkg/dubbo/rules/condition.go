@@ -38,7 +38,7 @@ type keyMatch struct {
 	equals, notEquals []pattern
 }
 
-// pattern matches values. It is a text in which the last "*" matches any text, or an inclusive
+// pattern matches values: either a text, in which the last "*" matches any text, or an inclusive
 // range of numbers.
 type pattern struct {
 	text     string
@@ -64,8 +64,8 @@ func newPattern(text string) (p pattern, ok bool) {
 	return p, ok
 }
 
-// matches reports whether a value matches the pattern. "$name" refers to that parameter of the
-// consumer; without a consumer it is literal.
+// matches reports whether a value matches the pattern. "$name" refers to the parameter name of the
+// consumer. If consumer is nil, "$name" is literal.
 func (p *pattern) matches(value string, consumer *registry.URL) bool {
 	switch {
 	case p.isRange:
@@ -185,7 +185,7 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 }
 
 // add appends the conditions of a rule. Conditions may deny calls, so Weft rejects every call of
-// the service if there are more conditions than it evaluates.
+// the service if its rules have more than MaxConditions conditions.
 func (r *Routers) add(u registry.URL, warn Warn, conditions ...conditionRule) {
 	r.conditions = append(r.conditions, conditions...)
 	if len(r.conditions) > MaxConditions {
@@ -200,7 +200,7 @@ func (r *Routers) setRejectAll(u registry.URL, warn Warn, problem string) {
 }
 
 // dropRule drops an invalid rule, as Dubbo does. A rule that is only too long is valid in Dubbo and
-// may deny calls, so it makes the chain reject every call.
+// may deny calls, so Weft then rejects every call of the service.
 func (r *Routers) dropRule(u registry.URL, err error, warn Warn) {
 	if errors.Is(err, errTooLong) {
 		r.setRejectAll(u, warn, err.Error())

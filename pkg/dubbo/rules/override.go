@@ -28,9 +28,9 @@ type configurator struct {
 	service     string           // group/interface:version; "" and "*": any
 	urlService  registry.Service // only of a URL: restricts providers if it has a group or version
 	providers   []string
-	conditions  map[string]string // by parameter name, from "~name"
+	conditions  map[string]string // required values by parameter, from parameters named "~parameter"
 	match       *match            // of a v3.0 document; nil: no further condition
-	onlyMissing bool              // set only missing parameters
+	onlyMissing bool              // the rule sets only missing parameters
 	set         map[string]string // the new values
 }
 

@@ -23,9 +23,9 @@ type tagRule struct {
 	tags        []tag
 }
 
-// tag selects the providers with the addresses; without addresses, the providers that meet all
-// conditions of match. A rule does not set a tag that has neither, or whose match selects no
-// provider; then the tags of the providers themselves decide.
+// tag selects providers by their addresses or, without addresses, the providers that meet all
+// conditions of match. If there are neither, or match selects no provider, the providers that set
+// the tag themselves have it.
 type tag struct {
 	name      string
 	addresses []string
@@ -82,7 +82,7 @@ type tagMembers struct {
 // Tag is the tag that the parameters of a consumer request.
 type Tag struct {
 	Name  string // "": no tag
-	Force bool   // calls do not fall back to untagged providers, even calls with another tag
+	Force bool   // no call of the consumer falls back to untagged providers
 }
 
 // TagOf reads the tag from a consumer's parameters.
@@ -138,7 +138,7 @@ func (r *Routers) rulesByApplication() map[string]*tagRule {
 }
 
 // tagSets computes which providers have which tag. If a rule sets a tag, only the rule decides
-// which providers have it; otherwise the providers decide.
+// which providers have the tag; otherwise the providers that set the tag themselves have it.
 func (r *Routers) tagSets(consumerTag Tag, providers []registry.URL) *tagSets {
 	t := &tagSets{consumerTag: consumerTag, byTag: map[string]tagMembers{}, untagged: config.NewHostSet(len(providers))}
 	byApplication := r.rulesByApplication()
