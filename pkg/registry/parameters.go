@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Parameters holds the query parameters of a URL, with unique names. It is immutable and references
-// no other text, because a process keeps the parameters of tens of thousands of providers. The zero
-// value is empty.
+// Parameters holds the query parameters of a URL, with unique names. It is immutable. It copies the
+// names and values, so that the parameters of tens of thousands of providers do not retain the
+// larger texts from which they were parsed. The zero value is empty.
 type Parameters struct {
 	text  string // concatenated names and values
 	spans []span // sorted by name

@@ -37,7 +37,7 @@ const (
 // MaxURL bounds the length of a URL, in bytes.
 const MaxURL = 64 << 10
 
-// Parse parses a URL that is not percent-encoded as a whole. The result references no part of text.
+// Parse parses a URL that is not percent-encoded as a whole. The result does not retain text.
 func Parse(text string) (URL, error) {
 	if len(text) > MaxURL {
 		return URL{}, fmt.Errorf("a URL has %d bytes; the maximum is %d", len(text), MaxURL)
@@ -61,7 +61,7 @@ func Parse(text string) (URL, error) {
 	if u.Parameters, err = parseQuery(query); err != nil {
 		return URL{}, fmt.Errorf("%q: %w", truncate(text), err)
 	}
-	// The providers of a service share these strings.
+	// Most URLs of a service have the same protocol and path, so they share one copy.
 	u.Protocol, u.Path = unique.Make(u.Protocol).Value(), unique.Make(u.Path).Value()
 	u.Username, u.Password, u.Host = strings.Clone(u.Username), strings.Clone(u.Password), strings.Clone(u.Host)
 	return u, nil

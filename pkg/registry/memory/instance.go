@@ -99,8 +99,8 @@ func (st *store) metadata(application, revision string) []byte {
 	return nil
 }
 
-// replace replaces a registration of an owner in one step, so that no snapshot misses both. Either
-// of old and next may be empty.
+// replace replaces a registration of an owner in one step, so that no snapshot is without old and
+// next. old or next may be empty.
 func (st *store) replace(owner string, old, next registrationText) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -108,8 +108,8 @@ func (st *store) replace(owner string, old, next registrationText) {
 	st.removeInstance(owner, old)
 }
 
-// putInstance adds a registration of an owner, unless it is empty; lost reports that its session
-// ended without unregistering it. mu is held, as in the next two methods.
+// putInstance adds a registration of an owner, unless it is empty; lost means that the owner ended
+// without unregistering it. mu is held, as in the next two methods.
 func (st *store) putInstance(owner string, rt registrationText, lost bool) {
 	if rt.registration == nil {
 		return

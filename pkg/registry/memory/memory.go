@@ -108,9 +108,9 @@ func (s *Server) releaseStore(address string) {
 type session struct {
 	name     string     // immutable; owner of the session's registrations in the store
 	store    *store     // immutable
-	dir      *sharedDir // owned by run; nil: the store is of this process
+	dir      *sharedDir // owned by run; nil: the address names no directory
 	onChange func()     // immutable; only with a directory
-	release  func()     // immutable; releases the store; nil: the session owns the store
+	release  func()     // immutable; releases the store of the Server; nil: only this session uses the store
 
 	wake  chan struct{} // run has work
 	done  chan struct{} // closed by Close
@@ -124,7 +124,7 @@ type session struct {
 	dirty          []*watcher      // guarded by mu; watchers to check for changes
 	changes        uint64          // guarded by mu; number of changes of registrations
 	writtenChanges uint64          // guarded by mu; changes that the directory contains
-	flushed        chan struct{}   // guarded by mu; closed when writtenChanges grows; nil: no call waits
+	flushed        chan struct{}   // guarded by mu; closed after the next write; nil: no call waits
 	urls           map[string]bool // guarded by mu; registered URLs, encoded
 	// instances holds the registered instances by instanceName. It is guarded by mu, and changes
 	// only while updateMu is held.
@@ -144,8 +144,8 @@ func (s *session) Unregister(ctx context.Context, u registry.URL) error {
 // errClosed is the error of registrations after Close.
 var errClosed = errors.New("the session is closed")
 
-// update calls change, which changes a registration and returns the number of the change, and waits
-// until other processes can see the change.
+// update calls change, which changes a registration and returns the number of the change. It then
+// waits until other processes can see the change.
 func (s *session) update(ctx context.Context, change func() uint64) error {
 	select {
 	case <-s.done:
@@ -229,7 +229,7 @@ func (s *session) Close(ctx context.Context) {
 	}
 }
 
-// scheduleCheck schedules a check of w.
+// scheduleCheck makes run notify w if its snapshot has changed.
 func (s *session) scheduleCheck(w *watcher) {
 	s.mu.Lock()
 	s.dirty = append(s.dirty, w)
@@ -248,7 +248,7 @@ func (s *session) wakeRun() {
 func (s *session) run() {
 	defer close(s.ended)
 	defer s.end()
-	var tick <-chan time.Time // nil: there is no directory
+	var tick <-chan time.Time // nil, and never ready, without a directory
 	if s.dir != nil {
 		ticker := time.NewTicker(pollInterval)
 		defer ticker.Stop()

@@ -22,8 +22,8 @@ import (
 // registrations, one URL or instance per line; the session replaces the file atomically, and
 // empties it at its end. The session holds a lock on its lock file for its lifetime, and the kernel
 // releases the lock when the process ends for any reason. Registrations that a session without a
-// lock did not remove count as lost, even if the urls file was deleted. Other sessions delete old
-// files later.
+// lock did not remove count as lost, even if the urls file was deleted. Other sessions delete the
+// files of such a session after sweepAge.
 const (
 	urlsSuffix = ".urls"
 	lockSuffix = ".lock"
@@ -32,7 +32,7 @@ const (
 	fileHeader = "weft dubbo 1" // the first line of urls
 
 	pollInterval = 200 * time.Millisecond
-	sweepAge     = time.Hour // age of urls without a lock at which they are deleted
+	sweepAge     = time.Hour // age at which an unlocked urls file is deleted
 	maxFileSize  = 64 << 20  // maximum size of urls
 )
 
@@ -43,16 +43,16 @@ type sharedDir struct {
 	store *store
 	log   *slog.Logger
 
-	lock   *os.File // nil: not acquired
-	others map[string]*otherSession
+	lock   *os.File                 // nil: not acquired
+	others map[string]*otherSession // by session ID
 }
 
 // otherSession is another session that has, or had, a urls file.
 type otherSession struct {
 	info  fs.FileInfo
-	lines map[string]record
-	lost  bool
-	since time.Time // when lost became true
+	lines map[string]record // the registrations, by line
+	lost  bool              // the session does not hold its lock
+	since time.Time         // when lost was last determined
 }
 
 func newSharedDir(path string, st *store, log *slog.Logger) *sharedDir {

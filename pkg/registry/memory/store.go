@@ -11,7 +11,7 @@ import (
 // store contains registrations and watchers. It is safe for concurrent use. Its lock is acquired
 // before the lock of a session.
 type store struct {
-	sessions int // guarded by Server.mu; sessions that use a store of this process
+	sessions int // guarded by Server.mu; number of sessions, if the store is in Server.stores
 
 	mu        sync.Mutex
 	entries   map[string]map[entryKey]entry    // guarded by mu; by interface
@@ -19,7 +19,8 @@ type store struct {
 	watchers  map[string]map[*watcher]struct{} // guarded by mu; by interface
 }
 
-// entryKey distinguishes equal registrations of several sessions.
+// entryKey identifies a registration of a session. owner is the name of the session; text is the
+// encoded URL, or the hash of a registrationText.
 type entryKey struct{ owner, text string }
 
 type entry struct {
@@ -35,7 +36,7 @@ func newStore() *store {
 	}
 }
 
-// put adds a URL of an owner; lost reports that its session ended without unregistering it.
+// put adds a URL of an owner; lost means that the owner ended without unregistering the URL.
 func (st *store) put(owner, text string, u registry.URL, lost bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

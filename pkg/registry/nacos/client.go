@@ -81,7 +81,7 @@ func (c *client) server() string {
 	return u.Host
 }
 
-// statusError is a response with another status than 200.
+// statusError is a response with a status other than 200.
 type statusError struct {
 	status int
 	text   string // the beginning of the body
@@ -235,7 +235,7 @@ func (c *client) authToken(ctx context.Context, index int) (string, error) {
 	return token, nil
 }
 
-// cachedToken returns the token, or "" if it has expired.
+// cachedToken returns the token, or "" if the client must log in.
 func (c *client) cachedToken() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -145,8 +145,8 @@ func (e *entry) confirmedDesired() bool {
 	return e.desired == e.confirmed && (e.desired != "" || !e.mayBeRegistered)
 }
 
-// registrationLoop reconciles entries and sends heartbeats until Close, and then unregisters all of
-// them.
+// registrationLoop reconciles entries and sends heartbeats until Close. It then unregisters all
+// entries.
 func (r *Registry) registrationLoop() {
 	var workers sync.WaitGroup
 	semaphore := make(chan struct{}, maxWorkers)
@@ -297,7 +297,7 @@ func (r *Registry) recordStep(e *entry, text string, registered bool, err error)
 		e.dueAt = now // the desired state has changed during the step
 	case err != nil && !isUnavailable(err):
 		if text == "" {
-			e.mayBeRegistered = false // the server drops it when its heartbeats end
+			e.mayBeRegistered = false // without heartbeats, the server removes the instance
 		}
 		e.completeWaiters(err)
 	case !registered:

@@ -25,8 +25,9 @@ import (
 //	service <application>                                 the instance
 //
 // Nacos 2.2 and later write a mapping only if it has not changed since it was read. Older versions
-// ignore that condition, so concurrent writers may overwrite each other. Therefore heartbeats
-// compare the written configurations with the server, soon after the write and then periodically.
+// ignore that condition, so concurrent writers may overwrite each other. Therefore writeConfigs,
+// which reconcile calls after each heartbeat, compares the written configurations with the server,
+// soon after the write and then periodically.
 
 const (
 	// revisionRetention is how long metadata is retained after the last instance of this process

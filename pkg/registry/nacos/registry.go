@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	// maxWorkers bounds the concurrent requests of registrationLoop, and those of the watcher.
+	// maxWorkers bounds, per session, the concurrent requests of registrationLoop, and those of the
+	// watcher.
 	maxWorkers = 16
 	// defaultSessionTimeout is how long Nacos treats an instance without heartbeats as healthy. It
 	// removes the instance after twice that time.

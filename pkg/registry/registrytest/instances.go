@@ -181,7 +181,7 @@ func testInstanceClose(e *env) {
 	ctx, cancel := e.context()
 	defer cancel()
 	if err := r.RegisterInstance(ctx, first); err == nil {
-		e.Error("RegisterInstance after Close succeeded")
+		e.Error("RegisterInstance after Close succeeded, want an error")
 	}
 }
 

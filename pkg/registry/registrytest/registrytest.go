@@ -25,12 +25,12 @@ type Fixture struct {
 }
 
 // Run tests the registry. It runs one parallel subtest for each guarantee.
-func Run(t *testing.T, sub Fixture) {
+func Run(t *testing.T, fixture Fixture) {
 	for _, test := range slices.Concat(contractTests(), instanceTests()) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			e := &env{Fixture: sub, T: t}
-			e.options = sub.Options(t)
+			e := &env{Fixture: fixture, T: t}
+			e.options = fixture.Options(t)
 			test.test(e)
 		})
 	}
@@ -423,7 +423,7 @@ func testAfterClose(e *env) {
 	ctx, cancel := e.context()
 	defer cancel()
 	if err := r.Register(ctx, e.url(other)); err == nil {
-		e.Error("Register after Close succeeded")
+		e.Error("Register after Close succeeded, want an error")
 	}
 	r.End() // the second call has no effect
 }

@@ -14,7 +14,7 @@ import (
 type metadataRead struct {
 	path    string
 	reading bool
-	lost    int
+	lost    int                 // number of lost connections during the read
 	result  chan metadataResult // capacity 1
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// The next read of a node waits for an interval that grows with the number of its children, so that
+// The pause between two reads of a node is readPause, plus readPauseChild for each child, so that
 // 10,000 children that are added one by one do not cause 10,000 reads.
 const (
 	readPause      = 20 * time.Millisecond
 	readPauseChild = 20 * time.Microsecond
 )
 
-// kind selects the part of a node that is read, and its format.
+// kind selects the part of a node to read, and the format of that part.
 type kind int
 
 const (

@@ -116,7 +116,8 @@ func (e *registration) markUnconfirmed() {
 	}
 }
 
-// desiredState is what a registration should be at the server.
+// desiredState is an immutable copy of the desired state of a registration. finishReconcile compares
+// the copy with the current desired state.
 type desiredState struct {
 	desired  bool
 	instance *registry.InstanceRegistration // nil: the registration is a URL

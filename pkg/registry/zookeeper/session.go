@@ -81,7 +81,7 @@ func (r *Registry) connectClient() {
 	c.conn = conn
 	go func() {
 		defer close(c.done)
-		for range events { // the callback receives all events
+		for range events { // discard: the event callback has received them
 			continue
 		}
 	}()
