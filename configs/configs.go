@@ -1,4 +1,4 @@
-// Package configs owns the example configurations; the binary embeds the one of the quick start.
+// Package configs contains the example configurations. The binary embeds quickstart.json.
 package configs
 
 import _ "embed" // for the quick start

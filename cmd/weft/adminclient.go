@@ -69,8 +69,8 @@ func (a *adminClient) get(ctx context.Context, page string, query url.Values, v 
 	return a.do(ctx, http.MethodGet, page, query, v)
 }
 
-// do is get with another method. It also reads a response with status 422 into v, because it contains
-// the reasons of a rejection.
+// do sends a request with any method, and reads the response into v. It also reads a response with
+// status 422, which contains the reasons of a rejection, into v.
 func (a *adminClient) do(ctx context.Context, method, page string, query url.Values, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -112,7 +112,7 @@ func (a *adminClient) do(ctx context.Context, method, page string, query url.Val
 		admin.ErrorBody
 		Message string `json:"err_msg"` // in responses of the API of Dubbo services
 	}
-	_ = json.Unmarshal(body, &errBody) // for other bodies the status is reported
+	_ = json.Unmarshal(body, &errBody) // on failure, the error is the status
 	return errors.New(cmp.Or(errBody.Error, errBody.Message, resp.Status))
 }
 

@@ -76,8 +76,8 @@ func TestEnvoyBootstrapClusterWarnings(t *testing.T) {
 	}
 }
 
-// TestEnvoyBootstrapErrorPositions verifies that each mistake is reported with its
-// position and that the file is rejected.
+// TestEnvoyBootstrapErrorPositions verifies that each mistake is reported with its position and
+// that the file is rejected.
 func TestEnvoyBootstrapErrorPositions(t *testing.T) {
 	valid, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
 	if err != nil {

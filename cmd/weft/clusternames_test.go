@@ -29,8 +29,8 @@ func untaggedClusterKeys() map[string]string {
 	}
 }
 
-// TestFilterClustersMustExist verifies that every setting that names an unknown cluster
-// gets a diagnostic with its position: an error if the filter calls the cluster, else a warning.
+// TestFilterClustersMustExist verifies that every setting that names an unknown cluster gets a
+// diagnostic with its position: an error if the filter calls the cluster, else a warning.
 func TestFilterClustersMustExist(t *testing.T) {
 	const text = `
 servers:

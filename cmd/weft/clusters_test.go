@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
-// TestStaticClustersAreNotAddedViaAPI verifies that /clusters, as in Envoy, does not show the clusters
-// of static_resources as added via the API.
+// TestStaticClustersAreNotAddedViaAPI verifies that /clusters, as in Envoy, does not show the
+// clusters of static_resources as added via the API.
 func TestStaticClustersAreNotAddedViaAPI(t *testing.T) {
 	a := adminClient{address: startWeft(t, `{
 		"admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}},

@@ -19,7 +19,7 @@ func mergeStatic(file *configjson.File) (*config.Snapshot, document.Diagnostics)
 	return file.Snapshot, nil
 }
 
-// warnNewBootstrap does nothing.
+// warnNewBootstrap does nothing, because configjson rejects a bootstrap.
 func warnNewBootstrap(*controlPlane, *config.Snapshot, *slog.Logger) error { return nil }
 
 // controlPlane has no instances in this build.

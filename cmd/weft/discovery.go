@@ -25,7 +25,7 @@ type dubboServices struct {
 	layer     *layers.Overlay
 }
 
-// newServices returns the services if the file enables them, else nil.
+// newServices returns the Dubbo services, or nil if the file does not enable them.
 func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 	if !file.Dubbo.Enable {
 		return nil, nil //nolint:nilnil // nil: no services
@@ -50,8 +50,8 @@ func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 	return s, nil
 }
 
-// applySeparately removes the services of the last run from the layer, so that they cannot keep the
-// process from starting, and lets the discovery apply them again, one by one.
+// applySeparately removes the services of the state file from the layer, so that they cannot keep
+// the process from starting. The discovery applies them later, one by one.
 func (s *dubboServices) applySeparately() {
 	s.discovery.ReapplyRestored()
 	s.layer.Reset(s.discovery.Resources())

@@ -80,8 +80,8 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	return f.printResult(cmd, explain.Explain(merged, configuredUpstreams(merged), parsed))
 }
 
-// printResult prints a result. It returns an exit status of 1 if the evaluation ended before an action
-// or a cluster.
+// printResult prints a result. It returns an exit status of 1 if the evaluation ended before an
+// action or a cluster.
 func (f *explainFlags) printResult(cmd *cobra.Command, result *explain.Result) error {
 	if err := f.print(cmd.OutOrStdout(), result); err != nil {
 		return err

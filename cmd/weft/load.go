@@ -44,8 +44,8 @@ func (s source) open() (*configjson.File, document.Diagnostics) {
 	return file, diagnostics
 }
 
-// openMerged is open. It also returns the configuration including the resources of the Envoy
-// bootstrap.
+// openMerged reads the configuration like open. It also returns the configuration that includes the
+// static resources of the Envoy bootstrap.
 func (s source) openMerged() (*configjson.File, *config.Snapshot, document.Diagnostics) {
 	o := configjson.Options{Lenient: s.lenient, Lint: s.lint}
 	switch s.path {
@@ -97,7 +97,7 @@ func (embedded) ReadDir(name string) ([]os.DirEntry, error) {
 	return nil, &os.PathError{Op: "readdir", Path: name, Err: os.ErrNotExist}
 }
 
-// isQuickstart reports whether the source is the built-in example, or a file with the same content.
+// isQuickstart reports whether the source is the built-in example, or an identical file.
 func (s source) isQuickstart() bool {
 	if s.path == "" {
 		return true

@@ -73,8 +73,8 @@ func (p *process) openLog(c config.Log) error {
 // stderrPath is the path of a log that is written to standard error.
 const stderrPath = "stderr"
 
-// logOutput is the destination of the process log. The zero value discards it. Safe for concurrent
-// use.
+// logOutput is the destination of the process log. The zero value discards the log. It is safe for
+// concurrent use.
 type logOutput struct {
 	mu   sync.Mutex // held during a write, so that no line goes to a closed file
 	path string     // guarded by mu

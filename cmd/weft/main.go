@@ -32,7 +32,7 @@ func runCommand(ctx context.Context, args []string) int {
 	}
 }
 
-// exitError exits with a status without printing another message.
+// exitError makes runCommand return status without printing a message.
 type exitError struct{ status int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }

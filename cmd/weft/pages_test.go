@@ -52,8 +52,7 @@ func TestProgramMappings(t *testing.T) {
 	}
 }
 
-// TestDropProgramPages verifies that the program continues after its pages were
-// dropped.
+// TestDropProgramPages verifies that the program continues after its pages were dropped.
 func TestDropProgramPages(t *testing.T) {
 	dropped, err := dropProgramPages()
 	if err != nil || dropped < 1<<20 {

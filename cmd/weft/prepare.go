@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// verify returns the errors for which start would reject the file before it binds an address. It
-// creates the process that start creates, but only checks the logs, and applies the file without
-// binding. Its warnings are the errors that start would only log.
+// verify returns, as errors, the reasons for which start would reject the file before it binds an
+// address and, as warnings, the errors that start would only log. It initializes a process and
+// applies the file as start does, but opens no log and binds no address.
 func verify(ctx context.Context, f startFlags, file *configjson.File) (problems document.Diagnostics) {
 	p := &process{flags: f, checking: true}
 	if err := p.verify(ctx, file); err != nil {

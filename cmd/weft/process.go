@@ -35,7 +35,7 @@ type process struct {
 	// checking: the process only validates the configuration. It creates no file, opens no port and
 	// does not connect.
 	checking bool
-	errors   bytes.Buffer // log lines of level ERROR while checking; single-goroutine
+	errors   bytes.Buffer // log lines of level ERROR while checking; used by one goroutine
 
 	log          *slog.Logger
 	level        *slog.LevelVar
@@ -166,8 +166,8 @@ func (p *process) applyDelta(ctx context.Context, d config.Delta) error {
 	return p.server.Apply(ctx, d)
 }
 
-// applyFirst applies the first configuration together with the services of the last run. If that
-// fails, it retries without them.
+// applyFirst applies the first configuration together with the Dubbo services of the state file. If
+// that fails, it retries without these services.
 func (p *process) applyFirst(ctx context.Context, file *configjson.File) error {
 	err := p.apply(ctx, file)
 	if err == nil || p.services == nil {
@@ -209,7 +209,7 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 	return run.Group(ctx, 0, tasks...)
 }
 
-// apply makes a configuration the active one.
+// apply makes the configuration in file the active one.
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	if err := warnNewBootstrap(p.controlPlane, file.Snapshot, p.log); err != nil {
 		return err

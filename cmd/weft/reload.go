@@ -31,7 +31,7 @@ func (p *process) serveReloads(ctx context.Context) {
 }
 
 // requestReload requests a reload without waiting for it. It does nothing if a reload is pending,
-// because that one will read the current file.
+// because the pending reload will read the current file.
 func (p *process) requestReload() {
 	select {
 	case p.reloads <- reloadRequest{}:
@@ -100,7 +100,7 @@ func (p *process) rejectReload(result inspect.Reload, reasons ...string) inspect
 	return result
 }
 
-// applyProcessSettings applies the settings of the process, in contrast to those of the server. It
+// applyProcessSettings applies the settings that proxy.Server does not apply, such as the log. It
 // returns the changed keys that take effect after a restart.
 func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string) {
 	p.level.Set(levelOf(next.Server.Log.Level))

@@ -174,8 +174,7 @@ func TestShutdownAbortsReload(t *testing.T) {
 	}
 }
 
-// TestReloadCommand verifies the output and the exit status for a response of the
-// admin port.
+// TestReloadCommand verifies the output and the exit status for a response of the admin port.
 func TestReloadCommand(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int

@@ -116,8 +116,8 @@ func isAllowed(t *testing.T, s protocol.Service, x *protocol.Exchange) bool {
 	return err == nil && x.Response.Status == 0
 }
 
-// TestRepeatedHeaderCombinationsAreLimited verifies that the rate limit rejects a
-// request with more combinations of values than it evaluates.
+// TestRepeatedHeaderCombinationsAreLimited verifies that the rate limit rejects a request with more
+// combinations of values than it evaluates.
 func TestRepeatedHeaderCombinationsAreLimited(t *testing.T) {
 	s := filterChain(t, [][2]string{{"local_ratelimit", `{
 		"rate_limits": [{"actions": [{"request_headers": {"header_name": "x-r", "descriptor_key": "r"}}, {"request_headers": {"header_name": "x-r", "descriptor_key": "s"}}]}],

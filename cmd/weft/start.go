@@ -76,9 +76,8 @@ func acceptLauncherFlags(cmd *cobra.Command) {
 	}
 }
 
-// gcPercent is the value of GOGC: half of Go's default. The heap may grow by this percentage between
-// two collections. Requests allocate nothing, so collections are rare, and a sidecar must save
-// memory.
+// gcPercent is the value of GOGC if the environment does not set it: half of Go's default, to save
+// memory. Collections are rare even so, because requests allocate nothing.
 const gcPercent = 50
 
 // start runs the configuration until a signal ends the process.
@@ -151,7 +150,7 @@ func (f *startFlags) override(c *config.Snapshot) {
 }
 
 // handleSignals handles signals and drain requests of the admin port. It returns run.ErrDone when the
-// process should exit. It does not wait for a reload, so a shutdown does not either.
+// process should exit. It never waits for a reload, so a reload cannot delay a shutdown.
 func (p *process) handleSignals(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
@@ -181,19 +180,19 @@ func (p *process) handleSignals(ctx context.Context, signals <-chan os.Signal) e
 const defaultDrainReportInterval = 5 * time.Second
 
 // drain ends the process gracefully; another SIGTERM or SIGINT aborts the drain.
-func (p *process) drain(by string, signals <-chan os.Signal) error {
+func (p *process) drain(requester string, signals <-chan os.Signal) error {
 	started, timeout := time.Now(), p.drainTime()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	p.shuttingDown.Store(true)
 	p.server.StopWaiting() // aborts a reload that waits for hosts
 	connections, requests := p.server.Remaining()
-	p.log.Info("draining", "by", by, "seconds", timeout.Seconds(), "connections", connections, "requests", requests)
+	p.log.Info("draining", "by", requester, "seconds", timeout.Seconds(), "connections", connections, "requests", requests)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if p.services != nil {
-			p.services.unregisterAll(ctx) // otherwise consumers would keep sending requests
+			p.services.unregisterAll(ctx) // before Drain, so that consumers stop sending requests
 		}
 		p.server.Drain(ctx)
 	}()

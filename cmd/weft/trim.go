@@ -16,8 +16,8 @@ const (
 	minTrimInterval = 5 * time.Second
 	maxTrimInterval = 2 * time.Minute
 	// minTrimBytes and minTrimDivisor define how much unneeded memory justifies a collection: more
-	// than minTrimBytes bytes, and more than 1/minTrimDivisor of the live memory, which determines the
-	// cost of a collection.
+	// than minTrimBytes bytes, and more than 1/minTrimDivisor of the live memory, which determines
+	// the cost of a collection.
 	minTrimBytes   = 4 << 20
 	minTrimDivisor = 4
 )

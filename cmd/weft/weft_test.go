@@ -216,8 +216,8 @@ func TestLevelNamesRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLauncherFlagsAreAccepted verifies that start accepts and hides the flags of
-// launchers such as pilot-agent.
+// TestLauncherFlagsAreAccepted verifies that start accepts and hides the flags of launchers such as
+// pilot-agent.
 func TestLauncherFlagsAreAccepted(t *testing.T) {
 	cmd := startCommand()
 	err := cmd.ParseFlags([]string{
