@@ -54,8 +54,8 @@ func newTestEnvironment(t *testing.T, arguments ...string) *environment {
 	return env
 }
 
-// TestShortRun verifies that a short run through the relay and directly, in closed
-// and open loop, produces samples and a report.
+// TestShortRun verifies that a short run through the relay and directly, in closed and open loop,
+// produces samples and a report.
 func TestShortRun(t *testing.T) {
 	out := t.TempDir()
 	env := newTestEnvironment(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64,dubbo-16x8,bolt-16x1,boltv2-16x64", "-rounds", "2",
@@ -107,9 +107,8 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
-// TestIdleConnections verifies that the idle measurement reads memory in every state.
-// It uses the relay, which the idle row skips because it opens an origin connection for each client
-// connection.
+// TestIdleConnections verifies that the idle measurement reads memory in every state. It uses the
+// relay, which the idle row skips because it opens an origin connection for each client connection.
 func TestIdleConnections(t *testing.T) {
 	env := newTestEnvironment(t, "-proxies", "relay", "-idle", "50")
 	result, err := env.idle(t.Context(), env.programs[0], nil)

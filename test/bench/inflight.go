@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// inflightResult is how a program handles calls that are all in flight at the same time: the origin
-// responds to none before the last one has arrived.
+// inflightResult measures a program with many calls in flight at the same time: the origin responds
+// when the last call of a burst has arrived.
 type inflightResult struct {
 	Protocol string `json:"protocol"`
 	Proxy    string `json:"proxy"`
@@ -33,7 +33,7 @@ const (
 	inflightConnections = 100
 	inflightDepth       = 1000
 	inflightPeak        = 600 // MB
-	inflightRounds      = 3   // maximum
+	inflightRounds      = 3   // maximum number of rounds
 	inflightTimeout     = 40 * time.Second
 	inflightMaxQueued   = 256 << 20 // bytes: all calls, before the origin has read one
 )

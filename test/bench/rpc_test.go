@@ -55,8 +55,8 @@ func readResponses(t *testing.T, p *frame.Protocol, conn net.Conn, n int) []uint
 	return ids
 }
 
-// TestOriginHoldsResponses verifies that the origin holds the responses to requests
-// on two connections until the last request arrives, while it responds to heartbeats.
+// TestOriginHoldsResponses verifies that the origin holds the responses to requests on two
+// connections until the last request arrives, while it responds to heartbeats.
 func TestOriginHoldsResponses(t *testing.T) {
 	address := newTestEnvironment(t, "-proxies", direct).programEnv.Origin
 	for _, p := range frame.All() {
@@ -112,8 +112,8 @@ func script(t *testing.T, lines string) string {
 	return path
 }
 
-// TestUnsupportedProgramIsSkipped verifies that a run measures the other programs if
-// one does not support a protocol, and reports the missing one in every row.
+// TestUnsupportedProgramIsSkipped verifies that a run measures the other programs if one does not
+// support a protocol, and reports the missing one in every row.
 func TestUnsupportedProgramIsSkipped(t *testing.T) {
 	weft := script(t, "echo protocol is not supported yet >&2; exit 1")
 	env := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay,direct", "-rows", "dubbo-16x1,rpc-idle,rpc-inflight",
@@ -143,8 +143,8 @@ func TestUnsupportedProgramIsSkipped(t *testing.T) {
 	}
 }
 
-// TestStartFailureEndsRun verifies that a failed start ends the run unless the
-// protocol is not supported.
+// TestStartFailureEndsRun verifies that a failed start ends the run unless the protocol is not
+// supported.
 func TestStartFailureEndsRun(t *testing.T) {
 	weft := script(t, "echo broken; exit 1")
 	env := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft", "-rows", "dubbo-16x1", "-patience", "0")
@@ -153,8 +153,7 @@ func TestStartFailureEndsRun(t *testing.T) {
 	}
 }
 
-// TestBurstTimeout verifies that a burst ends at its timeout with the number of
-// responses.
+// TestBurstTimeout verifies that a burst ends at its timeout with the number of responses.
 func TestBurstTimeout(t *testing.T) {
 	env := newTestEnvironment(t, "-proxies", direct)
 	p, err := frame.Find("dubbo")

@@ -37,7 +37,7 @@ const (
 	scaleSeconds       = 3
 	scaleReloadSeconds = 1
 	scalePeak          = 300 // MB
-	scaleRounds        = 3   // maximum: the rounds differ little
+	scaleRounds        = 3   // maximum number of rounds, whose results differ little
 )
 
 func scaleSize() peer.Scale { return peer.Scale{Clusters: 10000, Domains: 1000, Routes: 50000} }

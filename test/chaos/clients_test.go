@@ -43,8 +43,8 @@ func (r *testRun) newHTTPClient(address string, http2 bool, dial dialer) *httpCl
 	return r.wrapTransport(t, "http://"+address)
 }
 
-// newTLSClient returns a TLS client, for HTTP/2 if http2 is true. If newConns is true,
-// it opens a connection for each request.
+// newTLSClient returns a TLS client, for HTTP/2 if http2 is true. If newConns is true, it opens a
+// connection for each request.
 func (r *testRun) newTLSClient(address string, config *tls.Config, http2, newConns bool) *httpClient {
 	t := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64, DisableKeepAlives: newConns, Protocols: new(http.Protocols)}
 	t.Protocols.SetHTTP1(!http2)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestRBACNetworkFilter verifies that the rbac network filter rejects a connection
-// before the upstream sees it and before Weft reads a request.
+// TestRBACNetworkFilter verifies that the rbac network filter rejects a connection before the
+// upstream sees it and before Weft reads a request.
 func TestRBACNetworkFilter(t *testing.T) {
 	t.Parallel()
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"

@@ -225,8 +225,8 @@ func TestRateLimitSurvivesReload(t *testing.T) {
 	}
 }
 
-// TestRouteOverridesFilterConfig verifies that the filter configuration of a route
-// replaces that of the listener.
+// TestRouteOverridesFilterConfig verifies that the filter configuration of a route replaces that of
+// the listener.
 func TestRouteOverridesFilterConfig(t *testing.T) {
 	t.Parallel()
 	deny := object{"rules": object{}} // allows no origin
@@ -288,8 +288,8 @@ func TestHeaderToMetadataSelectsSubset(t *testing.T) {
 	}
 }
 
-// TestPoliciesMatchOriginalPath verifies that policies match the original path and
-// authority, not the rewritten ones.
+// TestPoliciesMatchOriginalPath verifies that policies match the original path and authority, not
+// the rewritten ones.
 func TestPoliciesMatchOriginalPath(t *testing.T) {
 	t.Parallel()
 	policy := func(permission object) object {

@@ -106,8 +106,8 @@ func (ca *testCA) clientTLS(name, uri, server string) *tls.Config {
 	return c
 }
 
-// TestRBACMatchesClientCertificate verifies that rbac policies match the client
-// certificate and the SNI, in HTTP and in Dubbo.
+// TestRBACMatchesClientCertificate verifies that rbac policies match the client certificate and the
+// SNI, in HTTP and in Dubbo.
 func TestRBACMatchesClientCertificate(t *testing.T) {
 	t.Parallel()
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"

@@ -42,9 +42,9 @@ const (
 	adaptiveMinRTT   = "weft_filter_adaptive_concurrency_min_rtt_seconds"
 )
 
-// TestAdaptiveConcurrencyRejects verifies that a request above the limit is rejected
-// with a status of its protocol while the first is in flight, and that requests are accepted again
-// after it has ended.
+// TestAdaptiveConcurrencyRejects verifies that a request above the limit is rejected with a status
+// of its protocol while the first is in flight, and that requests are accepted again after it has
+// ended.
 func TestAdaptiveConcurrencyRejects(t *testing.T) {
 	t.Parallel()
 	filters := object{"stream_filters": list{adaptiveFilter(1, nil)}}

@@ -108,9 +108,8 @@ func logRate(t *testing.T, w *weft, size int64) func() {
 	}
 }
 
-// TestBackpressure verifies that while one side does not read, Weft buffers a
-// bounded amount, the sockets fill, and the sender blocks. When that side reads again, it gets
-// every byte.
+// TestBackpressure verifies that while one side does not read, Weft buffers a bounded amount, the
+// sockets fill, and the sender blocks. When that side reads again, it gets every byte.
 func TestBackpressure(t *testing.T) {
 	t.Parallel()
 	for _, framing := range framings {

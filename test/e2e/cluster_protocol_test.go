@@ -24,9 +24,8 @@ func startBothHTTPVersions(t *testing.T) (address string) {
 // expected protocol at the upstream. "" means not configured.
 type protocolCase struct{ listener, cluster, route, want string }
 
-// TestUpstreamProtocolPrecedence verifies the precedence of upstream_protocol:
-// route, then cluster, then listener. It covers clients of both HTTP versions and every type of
-// cluster picker.
+// TestUpstreamProtocolPrecedence verifies the precedence of upstream_protocol: route, then cluster,
+// then listener. It covers clients of both HTTP versions and every type of cluster picker.
 func TestUpstreamProtocolPrecedence(t *testing.T) {
 	t.Parallel()
 	app := startBothHTTPVersions(t)
@@ -113,9 +112,9 @@ func TestWebSocketThroughClustersWithProtocol(t *testing.T) {
 	}
 }
 
-// TestUntranslatableRequestIsRejected verifies that a request that the protocol
-// of its cluster cannot carry gets an error in the protocol of the client. The listener accepts
-// every protocol, and each cluster has one.
+// TestUntranslatableRequestIsRejected verifies that a request that the protocol of its cluster
+// cannot carry gets an error in the protocol of the client. The listener accepts every protocol,
+// and each cluster has one.
 func TestUntranslatableRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	app := startBothHTTPVersions(t)

@@ -64,8 +64,8 @@ func envoyRoute(prefix, cluster string, extra object) object {
 	return object{"match": object{"prefix": prefix}, "route": object{"cluster": cluster}.with(extra)}
 }
 
-// TestEnvoyRequestHeaders verifies which headers of a client reach the upstream: at the
-// edge, from an internal address, and without use_remote_address.
+// TestEnvoyRequestHeaders verifies which headers of a client reach the upstream: at the edge, from
+// an internal address, and without use_remote_address.
 func TestEnvoyRequestHeaders(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
@@ -111,8 +111,8 @@ func TestEnvoyRequestHeaders(t *testing.T) {
 	}
 }
 
-// TestEnvoyRoutes verifies that paths, hosts, queries, redirects and missing clusters get
-// the responses of Envoy 1.40.
+// TestEnvoyRoutes verifies that paths, hosts, queries, redirects and missing clusters get the
+// responses of Envoy 1.40.
 func TestEnvoyRoutes(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
@@ -176,9 +176,9 @@ func TestEnvoyRoutes(t *testing.T) {
 	}
 }
 
-// TestEnvoyUseDownstreamProtocol verifies that use_downstream_protocol_config, which
-// Istio sets for inbound clusters, uses the HTTP version of the client. It also verifies that an
-// HTTP/1.1 cluster gets gRPC calls unchanged.
+// TestEnvoyUseDownstreamProtocol verifies that use_downstream_protocol_config, which Istio sets for
+// inbound clusters, uses the HTTP version of the client. It also verifies that an HTTP/1.1 cluster
+// gets gRPC calls unchanged.
 func TestEnvoyUseDownstreamProtocol(t *testing.T) {
 	t.Parallel()
 	app := startBothHTTPVersions(t)

@@ -60,8 +60,8 @@ func (p *protocolPair) flowControl() feature {
 	}
 }
 
-// TestFlowControlForRPC verifies that resources are methods, and that a queued call does
-// not delay other calls on its connection.
+// TestFlowControlForRPC verifies that resources are methods, and that a queued call does not delay
+// other calls on its connection.
 func TestFlowControlForRPC(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {

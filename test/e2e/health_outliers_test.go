@@ -16,8 +16,7 @@ func outlierDetection(extra object) object {
 	}.with(extra)}
 }
 
-// TestRPCStatusEjection verifies which status of an RPC response counts as
-// a failure.
+// TestRPCStatusEjection verifies which status of an RPC response counts as a failure.
 func TestRPCStatusEjection(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -59,8 +58,8 @@ func TestRPCStatusEjection(t *testing.T) {
 	}
 }
 
-// TestGRPCStatusEjection verifies that outlier detection uses the grpc-status of the
-// trailers or headers, not the HTTP status 200.
+// TestGRPCStatusEjection verifies that outlier detection uses the grpc-status of the trailers or
+// headers, not the HTTP status 200.
 func TestGRPCStatusEjection(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -109,8 +108,8 @@ func serveStatus(t *testing.T, status string, trailer bool) *grpcUpstream {
 	return upstream
 }
 
-// TestLocalOriginErrorsEject verifies that with split_external_local_origin_errors
-// timeouts and incomplete responses count as local origin failures.
+// TestLocalOriginErrorsEject verifies that with split_external_local_origin_errors timeouts and
+// incomplete responses count as local origin failures.
 func TestLocalOriginErrorsEject(t *testing.T) {
 	t.Parallel()
 	for name, app := range map[string]http.HandlerFunc{

@@ -29,9 +29,8 @@ func readFrame(t *testing.T, r *bufio.Reader) h2frame {
 	return h2frame{head[3], head[4], binary.BigEndian.Uint32(head[5:]), string(payload)}
 }
 
-// TestUpgradeToH2C verifies Upgrade: h2c (RFC 7540 3.2). A listener of both
-// protocols switches and sends the response on stream 1. A listener of HTTP/1.1 ignores the
-// upgrade.
+// TestUpgradeToH2C verifies Upgrade: h2c (RFC 7540 3.2). A listener of both protocols switches and
+// sends the response on stream 1. A listener of HTTP/1.1 ignores the upgrade.
 func TestUpgradeToH2C(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {

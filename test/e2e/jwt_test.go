@@ -46,8 +46,8 @@ func (i *tokenIssuer) token(t *testing.T, lifetime time.Duration) string {
 	return "Authorization: Bearer " + text
 }
 
-// TestJWTIsRequired verifies that HTTP and Dubbo requests without a valid token
-// are rejected with a status of their protocol.
+// TestJWTIsRequired verifies that HTTP and Dubbo requests without a valid token are rejected with a
+// status of their protocol.
 func TestJWTIsRequired(t *testing.T) {
 	t.Parallel()
 	id := newTokenIssuer(t)
@@ -119,8 +119,7 @@ func jwtExample(t *testing.T) {
 	}
 }
 
-// TestJWTMatchesOriginalPath verifies that rules match the original path, not the
-// rewritten one.
+// TestJWTMatchesOriginalPath verifies that rules match the original path, not the rewritten one.
 func TestJWTMatchesOriginalPath(t *testing.T) {
 	t.Parallel()
 	id := newTokenIssuer(t)

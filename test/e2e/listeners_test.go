@@ -84,8 +84,8 @@ func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	}
 }
 
-// TestDescriptorExhaustion verifies that Weft keeps running while clients use up its
-// file descriptors, and accepts connections again when they have closed.
+// TestDescriptorExhaustion verifies that Weft keeps running while clients use up its file
+// descriptors, and accepts connections again when they have closed.
 func TestDescriptorExhaustion(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondWith("hello"))

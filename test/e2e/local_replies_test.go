@@ -15,8 +15,7 @@ import (
 const secrets = "Host: secret-host.example\nAuthorization: Bearer secret-token\nCookie: session=secret-cookie\nX-Api-Key: secret-key\n" +
 	"Proxy-Authorization: Basic secret-proxy\nContent-Language: secret-language\n"
 
-// TestLocalRepliesLeakNoRequestData verifies that no local reply contains data of
-// the request.
+// TestLocalRepliesLeakNoRequestData verifies that no local reply contains data of the request.
 func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 	t.Parallel()
 	closing := startTCPServer(t, func(c net.Conn) { _, _, _ = readRequest(bufio.NewReader(c)) })

@@ -238,8 +238,8 @@ func TestOverloadClosesIdleConnections(t *testing.T) {
 	}
 }
 
-// TestGlobalConnectionLimit verifies that a limit of two connections counts the
-// connections of both listeners.
+// TestGlobalConnectionLimit verifies that a limit of two connections counts the connections of both
+// listeners.
 func TestGlobalConnectionLimit(t *testing.T) {
 	t.Parallel()
 	firstAddress, secondAddress := freeAddress(), freeAddress()

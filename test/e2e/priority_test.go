@@ -5,8 +5,8 @@ import (
 )
 
 // TestPrioritiesHaveSeparateLimits verifies that each priority has its own circuit breakers. While
-// an upstream holds as many requests as the default priority allows,
-// requests of a route with the priority HIGH are served up to their own limit.
+// an upstream holds as many requests as the default priority allows, requests of a route with the
+// priority HIGH are served up to their own limit.
 func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]any{

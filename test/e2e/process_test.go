@@ -259,8 +259,8 @@ func (w *weft) descriptors() []string {
 	return out
 }
 
-// memory is the memory of a process in bytes. Tests bound the anonymous memory, because
-// the kernel decides how many pages of the program and its libraries are resident.
+// memory is the memory of a process in bytes. Tests bound the anonymous memory, because the kernel
+// decides how many pages of the program and its libraries are resident.
 type memory struct{ resident, peak, anonymous int }
 
 func (w *weft) memory() memory {

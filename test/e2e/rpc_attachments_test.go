@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestAttachmentsCannotHideService verifies that attachments cannot hide the called
-// service from a policy. A provider looks up the service by the path.
+// TestAttachmentsCannotHideService verifies that attachments cannot hide the called service from a
+// policy. A provider looks up the service by the path.
 func TestAttachmentsCannotHideService(t *testing.T) {
 	t.Parallel()
 	deny := streamFilter("rbac", object{"xff_num_trusted_hops": 0, "rules": object{"action": "DENY", "policies": object{

@@ -28,9 +28,9 @@ func checkMostlyFast(t *testing.T, elapsed []time.Duration) {
 	t.Logf("90%% of the calls took up to %v, the slowest %v", p90, slowest)
 }
 
-// TestRPCHeaderChanges verifies that header changes of a route are in the bytes
-// that the upstream and the client receive, not only in a copy. The route adds, replaces and
-// removes request headers, and adds a response header.
+// TestRPCHeaderChanges verifies that header changes of a route are in the bytes that the upstream
+// and the client receive, not only in a copy. The route adds, replaces and removes request headers,
+// and adds a response header.
 func TestRPCHeaderChanges(t *testing.T) {
 	t.Parallel()
 	field := func(key, value string) object {
@@ -192,8 +192,8 @@ func TestOversizedFrameClosesConnection(t *testing.T) {
 	})
 }
 
-// TestRPCConnectFailover verifies that a dead host next to a live one makes no
-// call fail, and that calls do not wait for connects to it.
+// TestRPCConnectFailover verifies that a dead host next to a live one makes no call fail, and that
+// calls do not wait for connects to it.
 func TestRPCConnectFailover(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -234,8 +234,8 @@ func TestRPCWithoutHealthyHostFailsFast(t *testing.T) {
 	})
 }
 
-// TestRPCVersionsAndGroups verifies that each version and group of
-// an interface can have its own cluster, with calls of all of them in flight on one connection.
+// TestRPCVersionsAndGroups verifies that each version and group of an interface can have its own
+// cluster, with calls of all of them in flight on one connection.
 func TestRPCVersionsAndGroups(t *testing.T) {
 	t.Parallel()
 	const service = "org.example.Shop"

@@ -123,8 +123,8 @@ func TestFaultDelayIsPerCall(t *testing.T) {
 	}
 }
 
-// TestFaultAbortForDubbo verifies that an aborted call gets a Dubbo error with the
-// reason in its text.
+// TestFaultAbortForDubbo verifies that an aborted call gets a Dubbo error with the reason in its
+// text.
 func TestFaultAbortForDubbo(t *testing.T) {
 	t.Parallel()
 	shop := startProvider(t, "shop", nil)

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// TestBindModeConnectionLifetime verifies that in bind mode an upstream connection
-// stays open while its client is idle, and closes when its client disconnects.
+// TestBindModeConnectionLifetime verifies that in bind mode an upstream connection stays open while
+// its client is idle, and closes when its client disconnects.
 func TestBindModeConnectionLifetime(t *testing.T) {
 	p := findProtocol(t, "bolt")
 	opened, ended := make(chan struct{}, 8), make(chan struct{}, 8)

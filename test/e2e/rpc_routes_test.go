@@ -90,8 +90,8 @@ func TestRPCWithoutRouteIsServiceNotFound(t *testing.T) {
 	}
 }
 
-// TestRPCTimeoutByMethod verifies that calls that were sent together on one connection
-// time out independently. A shorter timeout in the call takes precedence.
+// TestRPCTimeoutByMethod verifies that calls that were sent together on one connection time out
+// independently. A shorter timeout in the call takes precedence.
 func TestRPCTimeoutByMethod(t *testing.T) {
 	t.Parallel()
 	respondToQuick := func(frame []byte, _ int64) byte {

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestBoltVersions verifies that each connection uses the version of its first
-// frame, and that its requests go to hosts in that version, even if upstream_protocol is bolt.
+// TestBoltVersions verifies that each connection uses the version of its first frame, and that its
+// requests go to hosts in that version, even if upstream_protocol is bolt.
 func TestBoltVersions(t *testing.T) {
 	for name, upstream := range map[string]string{
 		"client protocol": `"downstream_protocol": "bolt"`,

@@ -160,8 +160,8 @@ func sidecarPairExample(t *testing.T) {
 	}
 }
 
-// TestSubscriptionWithoutVersion verifies that a subscription without a version
-// finds a provider with one.
+// TestSubscriptionWithoutVersion verifies that a subscription without a version finds a provider
+// with one.
 func TestSubscriptionWithoutVersion(t *testing.T) {
 	t.Parallel()
 	app := startProvider(t, successText, nil)

@@ -42,9 +42,9 @@ func (c *responseCounts) startClients(t *testing.T, clients *sync.WaitGroup, n i
 	}
 }
 
-// TestPrioritiesUnderOverload verifies priorities under overload. Forty clients send
-// requests to an upstream that serves four at a time. The limit is at least ten, and low priority
-// may use half of it.
+// TestPrioritiesUnderOverload verifies priorities under overload. Forty clients send requests to an
+// upstream that serves four at a time. The limit is at least ten, and low priority may use half of
+// it.
 //
 //arch:clock the simulated upstream needs time for a response
 func TestPrioritiesUnderOverload(t *testing.T) {
@@ -154,8 +154,7 @@ func adaptiveExample(t *testing.T) {
 	}
 }
 
-// TestRateLimitPerConnection verifies rate limits of downstream connections, in HTTP/1.1
-// and Dubbo.
+// TestRateLimitPerConnection verifies rate limits of downstream connections, in HTTP/1.1 and Dubbo.
 func TestRateLimitPerConnection(t *testing.T) {
 	t.Parallel()
 	filters := list{streamFilter("local_ratelimit", object{

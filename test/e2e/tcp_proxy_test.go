@@ -74,8 +74,8 @@ func TestTCPWithoutRouteIsClosed(t *testing.T) {
 	}
 }
 
-// TestTCPHalfClose verifies that Weft forwards a half-close and keeps the other
-// direction open, in both orders.
+// TestTCPHalfClose verifies that Weft forwards a half-close and keeps the other direction open, in
+// both orders.
 func TestTCPHalfClose(t *testing.T) {
 	t.Parallel()
 	t.Run("client first", func(t *testing.T) {

@@ -18,8 +18,8 @@ type translation struct {
 	name string
 	// Requests of clients; "": not possible in this version.
 	http1, http2 string
-	// Request that the upstream must receive; "": no complete request. upstreamWant1 and upstreamWant2
-	// are for upstreams of one version, if they differ.
+	// Request that the upstream must receive; "": no complete request. upstreamWant1 and
+	// upstreamWant2 are for upstreams of one version, if they differ.
 	upstreamWant, upstreamWant1, upstreamWant2 string
 	// Responses of upstreams; both "": 200 and "ok"; one "": not possible in this version.
 	response1, response2 string

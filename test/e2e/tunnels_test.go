@@ -175,8 +175,8 @@ func acceptHTTP2Tunnel(c net.Conn) tunnel {
 	return &http2Tunnel{http2Peer: p, stream: 1}
 }
 
-// TestTunnelClose verifies the close of tunnels through each pair of versions, and that
-// the limit on request bodies does not apply to them.
+// TestTunnelClose verifies the close of tunnels through each pair of versions, and that the limit
+// on request bodies does not apply to them.
 func TestTunnelClose(t *testing.T) {
 	t.Parallel()
 	for _, down := range []string{"Http1", "Http2"} {
@@ -227,8 +227,8 @@ func checkPasses(t *testing.T, from, to tunnel, text string) {
 	}
 }
 
-// readToEnd reads to the end and returns its error. It fails the test if it reads
-// bytes or times out.
+// readToEnd reads to the end and returns its error. It fails the test if it reads bytes or times
+// out.
 func readToEnd(t *testing.T, end tunnel) error {
 	t.Helper()
 	rest, err := io.ReadAll(end)

@@ -100,8 +100,8 @@ func exchangeDatagram(t *testing.T, conn *net.UDPConn, text string, timeout time
 	return string(b[:n])
 }
 
-// TestUDPMaxSessions verifies that sessions up to max_sessions get responses, that
-// an additional session does not, and that ended sessions free their resources.
+// TestUDPMaxSessions verifies that sessions up to max_sessions get responses, that an additional
+// session does not, and that ended sessions free their resources.
 func TestUDPMaxSessions(t *testing.T) {
 	t.Parallel()
 	sessions := 10_000

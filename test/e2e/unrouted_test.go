@@ -2,8 +2,8 @@ package e2e
 
 import "testing"
 
-// TestFiltersRunWithoutRoute verifies that filters apply to calls of a service that has
-// no virtual host.
+// TestFiltersRunWithoutRoute verifies that filters apply to calls of a service that has no virtual
+// host.
 func TestFiltersRunWithoutRoute(t *testing.T) {
 	t.Parallel()
 	const dubboDenied = 70

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestConnectFailover verifies that if one of two hosts refuses connections, no request
-// fails or waits.
+// TestConnectFailover verifies that if one of two hosts refuses connections, no request fails or
+// waits.
 func TestConnectFailover(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondWith("alive"))
@@ -152,8 +152,8 @@ func TestRetryOnlyIdempotent(t *testing.T) {
 	}
 }
 
-// TestUnsentRequestIsRetried verifies that Weft sends a request that no host has
-// received to another host, even a large POST without a retry policy.
+// TestUnsentRequestIsRetried verifies that Weft sends a request that no host has received to
+// another host, even a large POST without a retry policy.
 func TestUnsentRequestIsRetried(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondDigest)

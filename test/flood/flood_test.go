@@ -18,10 +18,9 @@ const (
 	maxBytes = 200 << 20 // resident memory
 )
 
-// TestRapidResetCost verifies, while 50 connections each open and reset 480
-// streams per second, that Weft uses at most twice the CPU time of HAProxy and that an honest
-// client of another listener waits at most twice as long. 480 is below the limit that closes a
-// single connection.
+// TestRapidResetCost verifies, while 50 connections each open and reset 480 streams per second,
+// that Weft uses at most twice the CPU time of HAProxy and that an honest client of another
+// listener waits at most twice as long. 480 is below the limit that closes a single connection.
 func TestRapidResetCost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes ten seconds")

@@ -92,10 +92,10 @@ func (ns *Namespace) DialContext(ctx context.Context, network, address string) (
 	return conn, err
 }
 
-// Command returns a command that runs in the namespace; the caller starts it. Its process is the
-// program itself. The process is killed when the namespace is removed: at the end of the test, or
-// by a later test if this one was killed. Pdeathsig would fire when the thread that started the
-// process ends, which can be earlier.
+// Command returns a command that runs in the namespace; the caller starts it. ip(8) executes the
+// program in its own process, so signals to the command reach the program. The process is killed
+// when the namespace is removed: at the end of the test, or by a later test if this one was killed.
+// Command does not use Pdeathsig, which would fire when the thread that started the process ends.
 func (ns *Namespace) Command(program string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", ns.name, program}, args...)...)
 }

@@ -90,13 +90,13 @@ func ownerPID(name string) (int, bool) {
 	return pid, err == nil && pid > 0
 }
 
-// remove kills the processes in the namespace, which a test started, and deletes its name; then the
-// kernel removes the namespace with its links.
+// remove kills the processes that a test started in the namespace, and deletes the namespace's
+// name. The kernel then removes the namespace with its links.
 func remove(name string) {
 	out, err := exec.Command("ip", "netns", "pids", name).Output()
 	if err == nil {
 		for field := range strings.FieldsSeq(string(out)) {
-			// The test process may have a thread there.
+			// Do not kill this process, which may have a thread in the namespace.
 			if pid, err := strconv.Atoi(field); err == nil && pid != os.Getpid() {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
 			}

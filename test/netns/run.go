@@ -26,7 +26,7 @@ func InNamespace() bool { return os.Getenv(inNamespaceEnv) != "" }
 func RunInNamespace(extra ...string) (status int, err error) {
 	var args []string
 	for _, a := range os.Args[1:] {
-		// The go command reads only one log of accessed files, that of this process.
+		// The go command reads the log of accessed files of this process, not of the new one.
 		if !strings.HasPrefix(a, "-test.testlogfile=") {
 			args = append(args, a)
 		}

@@ -21,7 +21,7 @@ func Weft(root, path string, flags ...string) error {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err // the program of an earlier run remains
+		return err // a program of an earlier run stays at path
 	}
 	if built := os.Getenv("WEFT_BUILT"); built != "" && len(flags) == 0 {
 		if _, err := os.Stat(built); err != nil { // also lets the cache of test results depend on the file
@@ -32,8 +32,8 @@ func Weft(root, path string, flags ...string) error {
 	return Build(root, "./cmd/weft", path, flags...)
 }
 
-// RaceFlags returns the flags of a checked Weft, with poisoned buffers and leak counts, if the
-// tests run with "go test -race"; otherwise it returns none.
+// RaceFlags returns the flags that build Weft with the race detector, poisoned buffers and leak
+// counts if the tests run with "go test -race"; otherwise it returns none.
 func RaceFlags() []string {
 	if invariants.Enabled {
 		return []string{"-race"}

@@ -57,8 +57,8 @@ func (b *LogBuffer) Len() int {
 	return len(b.data)
 }
 
-// Await waits for a complete line that contains want after the first from bytes, and returns it. It
-// returns an error on a timeout, or if the buffer is closed.
+// Await waits for a complete line that contains want, and returns the line. It ignores the first
+// from bytes of the output. It returns an error on a timeout, or if the buffer is closed.
 func (b *LogBuffer) Await(from int, want string, timeout time.Duration) (line string, err error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -99,8 +99,8 @@ func (b *LogBuffer) CheckLog(t testing.TB) {
 	}
 }
 
-// findDefects returns the positions of messages that Weft must never log. A cluster in panic mode
-// is not a defect: its hosts are unhealthy.
+// findDefects returns the positions of messages that Weft must never log. A message about a cluster
+// in panic mode is not a defect, although it contains "panic": it reports unhealthy hosts.
 func findDefects(log string) (positions []int) {
 	log = "\n" + log
 	for _, pattern := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// TestECDSAndRTDS verifies that a filter configuration (ECDS) and the fraction of
-// a route (RTDS) can be added and changed separately, under load.
+// TestECDSAndRTDS verifies that a filter configuration (ECDS) and the fraction of a route (RTDS)
+// can be added and changed separately, under load.
 func TestECDSAndRTDS(t *testing.T) {
 	for _, apiType := range apiTypes() {
 		t.Run(apiType, func(t *testing.T) {

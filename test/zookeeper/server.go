@@ -35,8 +35,8 @@ const (
 type Options struct {
 	// Tick is ZooKeeper's unit of time; a session lasts from 2 to 20 ticks. 0: 500 ms.
 	Tick time.Duration
-	// MaxBuffer is the maximum size of a request in bytes (jute.maxbuffer); 0: the default, 1 MiB -
-	// 1.
+	// MaxBuffer is the maximum size of a request in bytes (jute.maxbuffer); 0: the default, which is
+	// one byte less than 1 MiB.
 	MaxBuffer int
 	// Config is appended to zoo.cfg.
 	Config []string

@@ -27,8 +27,8 @@ const (
 	boltChecksum = 1 // switch: the frame has a checksum
 )
 
-// boltTrailer is what follows the string in the content of a response: a null for the last field.
-// The content of a request ends with the string.
+// boltTrailer follows the string in the content of a response: it is a null for the last field. The
+// content of a request ends with the string.
 const boltTrailer = "N"
 
 func newBolt(name string, v bolt) *Protocol {
@@ -68,7 +68,7 @@ type boltMessage struct {
 func (v bolt) frame(m boltMessage) []byte {
 	b := []byte{v.version}
 	if v.version == 2 {
-		b = append(b, 2) // protocol version 2, whose switches apply
+		b = append(b, 2) // version of the v2 header; the switches apply only in version 2
 	}
 	b = append(b, m.kind)
 	b = binary.BigEndian.AppendUint16(b, m.command)

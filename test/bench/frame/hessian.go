@@ -15,7 +15,7 @@ const (
 	maxShortString = 1023
 )
 
-// errNotString reports a string that a measurement does not send.
+// errNotString reports a value that is not a string, or a string in several chunks.
 var errNotString = errors.New("not a string in one piece")
 
 // appendString appends an ASCII string of less than 64 KB; each byte counts as one character.

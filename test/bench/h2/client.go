@@ -84,8 +84,8 @@ func (c *Client) OnData(_ *Stream, b []byte, end bool) error {
 	return nil
 }
 
-// RequestOnce starts HTTP/2 on a new connection, requests a path and returns an error unless the
-// response body has want bytes. size is that of Get.
+// RequestOnce starts HTTP/2 on a new connection, requests a path like Get and returns an error
+// unless the response body has want bytes.
 func RequestOnce(conn net.Conn, path string, size, want int) error {
 	c, err := Connect(conn)
 	if err != nil {
@@ -94,7 +94,7 @@ func RequestOnce(conn net.Conn, path string, size, want int) error {
 	return c.Expect(path, size, want)
 }
 
-// Expect is Get, and returns an error unless the response body has want bytes.
+// Expect calls Get and returns an error unless the response body has want bytes.
 func (c *Client) Expect(path string, size, want int) error {
 	n, err := c.Get(path, size)
 	if err == nil && n != want {

@@ -1,6 +1,6 @@
 // Package h2 is the HTTP/2 implementation of the benchmark: one side of a connection without its
-// socket, for the single-threaded load generator and origin. It implements only what these need,
-// trusts its input to be well formed, and shares no code with Weft except x/net's hpack.
+// socket, for the single-threaded load generator and origin. It implements only what the benchmark
+// needs, trusts its input to be well formed, and shares no code with Weft except x/net's hpack.
 package h2
 
 import (
@@ -57,7 +57,7 @@ type Fields struct {
 	GRPCStatus string // grpc-status
 }
 
-// Handler receives the events of a connection. An error that it returns ends the connection.
+// Handler receives the events of a connection. If a method returns an error, Receive returns it.
 type Handler interface {
 	// OnFields is called for the headers of a stream, and for the trailers if s.HeadersReceived is
 	// already true. end is true if the section ends the stream.
@@ -87,7 +87,7 @@ type Stream struct {
 // socket and clears it.
 type Conn struct {
 	Out     []byte
-	Ready   bool // the settings of the other side have arrived
+	Ready   bool // the SETTINGS of the peer have arrived
 	Streams map[uint32]*Stream
 
 	handler       Handler
@@ -273,8 +273,8 @@ func (c *Conn) removeStream(s *Stream) {
 // ErrGoAway reports that the server accepts no more streams.
 var ErrGoAway = errors.New("the peer has sent GOAWAY")
 
-// Receive processes the complete frames of data and returns the rest, which the caller puts before
-// the next data.
+// Receive processes the complete frames of data and returns the rest, which the caller prepends to
+// the data of the next call.
 func (c *Conn) Receive(data []byte) (rest []byte, err error) {
 	for len(data) >= frameHeaderSize {
 		length := int(data[0])<<16 | int(data[1])<<8 | int(data[2])

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/certs"
 )
 
-// TestHandshakeCount verifies that HTTPS does one handshake per connection and
-// HTTPSFresh one per request, without resumption and with the client's certificate.
+// TestHandshakeCount verifies that HTTPS does one handshake per connection and HTTPSFresh one per
+// request, without resumption and with the client's certificate.
 func TestHandshakeCount(t *testing.T) {
 	dir := certs.Dir(t.TempDir())
 	if err := dir.Write(); err != nil {

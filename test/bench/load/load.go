@@ -36,7 +36,7 @@ type Job struct {
 	Rate        float64        `json:"rate"`        // arrivals per second in an open loop; 0: a closed loop
 	Warmup      time.Duration  `json:"warmup"`      // duration of the load before the measurement
 	Measure     time.Duration  `json:"measure"`     // duration of the measurement; of a burst: its timeout
-	PIDs        []int          `json:"pids"`        // the processes under test; empty: no CPU time
+	PIDs        []int          `json:"pids"`        // the processes under test; empty: do not measure CPU time
 	CPUs        []int          `json:"cpus"`        // CPUs that only the measurement should use
 	Helpers     []int          `json:"helpers"`     // other processes of the measurement: the origin
 
@@ -50,7 +50,7 @@ type Result struct {
 	Elapsed    time.Duration    `json:"elapsed_ns"`
 	CPU        time.Duration    `json:"cpu_ns"` // of the processes under test
 	Switches   process.Switches `json:"switches"`
-	Others     float64          `json:"others"` // CPUs' worth of work on Job.CPUs by other processes
+	Others     float64          `json:"others"` // average number of Job.CPUs that other processes used
 	Mean       time.Duration    `json:"mean_ns"`
 	P50        time.Duration    `json:"p50_ns"`
 	P90        time.Duration    `json:"p90_ns"`

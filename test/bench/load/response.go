@@ -13,8 +13,7 @@ type responseHead struct {
 }
 
 // parse reads the response head at the start of b. n is its length, or 0 if the head is incomplete.
-// Any response other than a 200 with a Content-Length is an error, because it would not be
-// comparable.
+// Any response other than a 200 with a Content-Length is an error, because it is not comparable.
 func parse(b []byte) (n int, head responseHead, err error) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {

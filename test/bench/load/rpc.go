@@ -9,8 +9,8 @@ import (
 const (
 	// slotBits is the number of low bits of an id that hold the slot.
 	slotBits = 16
-	// maxPendingBytes is the maximum number of pending bytes per connection, because a burst
-	// exceeds the socket buffer.
+	// maxPendingBytes is the number of pending bytes per connection above which the generator adds
+	// no request, because a burst exceeds the socket buffer.
 	maxPendingBytes = 256 << 10
 )
 
@@ -24,8 +24,8 @@ type rpc struct {
 	ids      []id   // by slot
 }
 
-// id is the id of the request in a slot, and the number of uses of the slot, which is the upper
-// part of the id.
+// id holds the id of the request in a slot, and how often the slot was used: the upper bits of the
+// id.
 type id struct{ value, useCount uint64 }
 
 func newRPC(job Job, p *frame.Protocol, m *meter) (*multiplexed, error) {

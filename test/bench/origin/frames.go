@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// heldRequest is a request without a response until the origin releases it.
+// heldRequest is a request to which the origin responds in releaseAll.
 type heldRequest struct {
 	id   uint64
 	text []byte
@@ -64,7 +64,8 @@ func (s *server) releaseAll() {
 		if c == nil || len(c.held) == 0 {
 			continue
 		}
-		// Each connection has its own array, because it contains the rest of an incomplete write.
+		// The clone belongs to the connection, because the connection keeps the rest after an
+		// incomplete write.
 		out := slices.Clone(c.out)
 		for _, h := range c.held {
 			out = c.protocol.AppendResponse(out, h.id, h.text)

@@ -5,8 +5,8 @@
 //
 // It responds to an HTTP request for /b/N with 200 and N bytes, after the complete request
 // including its body has arrived. It responds to an RPC with the string of the request:
-// immediately, or after frame.Text.Hold requests have arrived. It writes the
-// responses to all frames of one read together.
+// immediately, or after frame.Text.Hold requests have arrived. It writes the responses to all
+// frames of one read together.
 package origin
 
 import (
@@ -40,8 +40,8 @@ type server struct {
 	// Fields of RPC.
 	protocols []*frame.Protocol
 	batch     []byte // buffer for the responses to one read
-	held      int    // held requests of all connections
-	release   bool   // enough requests have arrived to release the held ones
+	held      int    // number of held requests of all connections
+	release   bool   // enough requests have arrived: respond to the held ones
 }
 
 // conn is one connection. Its buffers are empty unless a read or a write was incomplete.
@@ -52,8 +52,8 @@ type conn struct {
 	detected bool   // the first byte has arrived
 
 	// Fields of HTTP/1.1.
-	body     int    // remaining bytes of the request body
-	response []byte // response to that request
+	body     int    // remaining bytes of the current request's body
+	response []byte // response to the current request
 
 	// Fields of HTTP/2.
 	http2 *http2 // nil: another protocol
@@ -154,14 +154,13 @@ func (s *server) accept() error {
 	}
 }
 
-// errClientClosed closes a connection; it is not reported.
 var errClientClosed = errors.New("the client has disconnected")
 
 func (s *server) handle(fd int, events uint32) error {
 	c := s.conns[fd]
 	if len(c.out) > 0 {
 		if events&epoll.Writable == 0 {
-			return errClientClosed // only an error or a hangup wakes a blocked connection otherwise
+			return errClientClosed // the event is an error or a hangup
 		}
 		return s.flush(fd, c)
 	}

@@ -8,8 +8,8 @@ func HAProxy(path string) Program {
 	return Program{Name: "haproxy", Path: path, configure: configureHAProxy, version: []string{"-v"}}
 }
 
-// configureHAProxy writes haproxy.cfg. Without no-strict-limits haproxy refuses to start if fewer
-// than 2*maxconn descriptors may be open; idle connections need only one each.
+// configureHAProxy writes haproxy.cfg. Without no-strict-limits haproxy does not start if fewer
+// than 2*maxconn descriptors may be open, but an idle connection needs only one.
 func configureHAProxy(c Config) ([]string, error) {
 	mode, keepAlive := "http", "\ttimeout http-request 300s\n\ttimeout http-keep-alive 300s\n\thttp-reuse always\n"
 	if c.Protocol != nil {

@@ -5,21 +5,21 @@ import (
 	"os"
 )
 
-// NGINX returns the nginx at the path: a master and one worker. It carries HTTP only, because
+// NGINX returns the nginx at the path: a master and one worker. It supports only HTTP, because
 // Debian's build has no stream module.
 func NGINX(path string) Program {
 	return Program{Name: "nginx", Path: path, HTTPOnly: true, configure: configureNGINX, version: []string{"-v"}}
 }
 
 // configureNGINX writes nginx.conf. nginx forwards HTTP/2 requests to the origin over HTTP/1.1;
-// only its gRPC module uses HTTP/2 there.
+// only its gRPC module uses HTTP/2 to the origin.
 //
-// The configuration lifts the limits of requests per connection, 1,000 by default, and keeps
-// response bodies for slow readers in memory: neither limit is part of the comparison.
+// The configuration removes the limit of 1,000 requests per connection, and buffers response bodies
+// for slow readers in memory instead of on disk: neither is part of the comparison.
 func configureNGINX(c Config) ([]string, error) {
 	user := ""
 	if os.Geteuid() == 0 {
-		user = "user root;\n" // else the worker may not enter the directory
+		user = "user root;\n" // otherwise the worker may not enter the directory
 	}
 	listen := ""
 	if c.HTTP.ClientHTTP2 {

@@ -1,7 +1,7 @@
 // Package peer runs the programs under test, each with a configuration that makes it do the same
-// work: a proxy on one thread, with keepalive connections on both sides and no access log. They
-// carry HTTP/1.1, HTTP/2, translation between these, or an RPC protocol, which haproxy and the
-// relay forward as bytes.
+// work: a proxy on one thread, with keepalive connections on both sides and no access log. The
+// programs proxy HTTP/1.1, HTTP/2, translate between these, or proxy an RPC protocol, which haproxy
+// and the relay forward as bytes.
 package peer
 
 import (
@@ -79,7 +79,7 @@ var ErrNotSupported = errors.New("not supported")
 type Program struct {
 	Name     string
 	Path     string // path of the executable
-	HTTPOnly bool   // it carries only HTTP
+	HTTPOnly bool   // the program supports only HTTP
 
 	// configure writes the configuration files and returns the arguments that run the program in
 	// the foreground.
@@ -123,8 +123,8 @@ type Running struct {
 
 	cmd    *exec.Cmd
 	log    string
-	exited chan struct{} // closed when the process has exited; err is set before
-	err    error
+	exited chan struct{} // closed when the process has exited
+	err    error         // result of cmd.Wait; set before exited is closed
 }
 
 // startTimeout is the maximum time until a started program serves a request.
@@ -133,9 +133,9 @@ const startTimeout = 20 * time.Second
 // notSupported is the text with which Weft reports a feature that it does not support yet.
 const notSupported = "is not supported yet"
 
-// Start starts the program with a configuration for the protocol, nil for HTTP/1.1, and returns
-// when it proxies a request. The error wraps ErrNotSupported if the program does not support the
-// protocol.
+// Start starts the program with a configuration for the protocol (nil: HTTP/1.1), and returns when
+// the program has proxied a request. The error wraps ErrNotSupported if the program does not
+// support the protocol.
 func (e *Environment) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
 	probe := HTTP("/b/1", 200)
 	if protocol != nil {
@@ -177,8 +177,8 @@ func (e *Environment) start(ctx context.Context, p Program, c Config, probe Prob
 	return e.Launch(ctx, p, arguments, ports[0], ports[1], probe)
 }
 
-// Launch starts the program with existing configuration: the program listens on the addresses if it
-// is run with the arguments. Launch returns when the probe succeeds.
+// Launch starts the program with an existing configuration, to which the arguments refer and which
+// contains the addresses. Launch returns when the probe succeeds.
 func (e *Environment) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*Running, error) {
 	log, err := os.CreateTemp(e.Dir, p.Name+"-*.log")
 	if err != nil {
@@ -250,7 +250,7 @@ func orUnknown(err error) error {
 // Signal sends the signal to the started process.
 func (r *Running) Signal(s os.Signal) error { return r.cmd.Process.Signal(s) }
 
-// stopTimeout is the maximum time until a stopped program exits before it is killed.
+// stopTimeout is how long Stop waits for the program to exit before it kills the program.
 const stopTimeout = 5 * time.Second
 
 // Stop stops the program and returns when it has exited. Further calls do nothing.

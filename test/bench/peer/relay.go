@@ -41,7 +41,7 @@ func RunRelay(listen, origin netip.AddrPort) error {
 			var responses sync.WaitGroup
 			responses.Go(func() {
 				relay(down, up)
-				_ = down.Close() // ends the other direction
+				_ = down.Close() // makes the relay of the other direction return
 			})
 			relay(up, down)
 			_ = up.Close()
@@ -55,6 +55,6 @@ func RunRelay(listen, origin netip.AddrPort) error {
 func relay(to io.Writer, from io.Reader) {
 	type writer struct{ io.Writer }
 	type reader struct{ io.Reader }
-	// Any error ends the connection; it is not reported.
+	// An error ends the relay; it may be a normal disconnect.
 	_, _ = io.CopyBuffer(writer{to}, reader{from}, make([]byte, 64<<10))
 }

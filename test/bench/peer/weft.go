@@ -38,13 +38,13 @@ type Scale struct {
 // other domain.
 const scaleTarget = "/last/route"
 
-// WeftScale returns a large configuration and the path that its last route matches. If moved is
-// false, that route forwards to the origin, which responds with 1 KB; if it is true, the route
-// responds with 204. The two configurations are otherwise equal.
+// WeftScale returns a large configuration and the path that its last route matches. If
+// respondDirectly is true, the last route responds with 204. Otherwise it forwards to the origin,
+// which responds with 1 KB. The two configurations are otherwise equal.
 //
 // The hosts of the other clusters are distinct addresses of 127.0.0.0/8 without a listener; no
 // request goes to them. Half of the routes of a virtual host match a path and half a prefix.
-func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err error) {
+func WeftScale(c Config, s Scale, respondDirectly bool) (text []byte, target string, err error) {
 	clusters := []cluster{oneHost("origin", c)}
 	for i := 1; i < s.Clusters; i++ {
 		name := fmt.Sprintf("service-%05d", i)
@@ -79,7 +79,7 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 	last := &hosts[len(hosts)-1]
 	last.Domains = append(last.Domains, "*")
 	probe := router{Match: match{Path: scaleTarget}, Route: &route{Cluster: "origin", PrefixRewrite: "/b/1024"}}
-	if moved {
+	if respondDirectly {
 		probe = router{Match: match{Path: scaleTarget}, Direct: &direct{Status: 204}}
 	}
 	last.Routers[len(last.Routers)-1] = probe

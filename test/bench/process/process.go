@@ -19,8 +19,8 @@ import (
 )
 
 // Launcher starts processes from one locked thread: children inherit the CPU affinity of that
-// thread, and the kernel signals them when it ends, as when this process is killed. Close it after
-// the last child has exited.
+// thread, and the kernel sends them SIGTERM when the thread ends, also because this process was
+// killed. The caller calls Close after the last child has exited.
 type Launcher struct {
 	work chan func()
 	done chan struct{}
@@ -122,7 +122,7 @@ func RaiseFiles(n uint64) (uint64, error) {
 	return want.Cur, nil
 }
 
-// Tree returns pid and its descendants: nginx is a master and its worker.
+// Tree returns pid and the ids of its descendants, such as the workers of nginx.
 func Tree(pid int) []int {
 	pids := []int{pid}
 	for i := 0; i < len(pids); i++ {
@@ -222,8 +222,8 @@ func ReadSwitches(pids []int) (Switches, error) {
 	return sum, nil
 }
 
-// Memory is the memory usage of processes, in bytes. Resident and Peak count a page shared by
-// several of them once for each, Proportional counts it in fractions.
+// Memory is the memory usage of processes, in bytes. Resident and Peak count a shared page once for
+// each process; Proportional divides it among the processes.
 type Memory struct {
 	Resident     uint64 `json:"resident"`     // RSS now
 	Proportional uint64 `json:"proportional"` // PSS now

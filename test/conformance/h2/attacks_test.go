@@ -16,8 +16,8 @@ type attack struct {
 	settings []http2.Setting
 	// neverReads means that the attacker does not read.
 	neverReads bool
-	// mustClose means that the server must close the connection. Other attacks cost the attacker as much
-	// as the server.
+	// mustClose means that the server must close the connection. Other attacks cost the attacker as
+	// much as the server.
 	mustClose bool
 	// cost is the maximum CPU time of the server per frame; 0: costPerFrame.
 	cost time.Duration

@@ -209,9 +209,8 @@ func TestDrainCompletesOpenStreams(t *testing.T) {
 	})
 }
 
-// TestDrainUnderLoad verifies that a client under load only sees refused connections
-// during a drain. Requests on existing connections succeed, or GOAWAY reports that they
-// may be retried.
+// TestDrainUnderLoad verifies that a client under load only sees refused connections during a
+// drain. Requests on existing connections succeed, or GOAWAY reports that they may be retried.
 func TestDrainUnderLoad(t *testing.T) {
 	forEachTarget(t, func(t *testing.T, srv target) {
 		protocols := new(http.Protocols)

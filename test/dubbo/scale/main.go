@@ -107,7 +107,8 @@ func measure(bin, profiles string, s sizes) (err error) {
 	return nil
 }
 
-// compare measures API calls, and the corresponding operations on ZooKeeper without Weft.
+// compare measures API calls, and for comparison the corresponding operations on ZooKeeper without
+// Weft.
 func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 	var pub, sub, create, read times
 	for i := range s.calls {

@@ -183,7 +183,7 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 			if strings.Contains(page, address) {
 				break
 			}
-			time.Sleep(time.Millisecond) // polling costs CPU time of the process too
+			time.Sleep(time.Millisecond) // each poll costs the measured process CPU time
 		}
 		elapsed = append(elapsed, max(0, time.Since(<-received)))
 	}

@@ -25,7 +25,7 @@ type weft struct {
 	client     *http.Client
 }
 
-// errUnexpectedStatus reports a response that is not a success.
+// errUnexpectedStatus reports a status other than 200, or an err_no other than 0.
 var errUnexpectedStatus = errors.New("unexpected response")
 
 // newWeft writes the configuration of a Weft that uses the registry.

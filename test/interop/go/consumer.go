@@ -125,7 +125,7 @@ func (c *consumer) call(name string, f func() (any, error)) {
 	c.report(l)
 }
 
-// short returns value, or the length and the checksum of bytes and long texts.
+// short returns value, or for bytes and long texts their length and checksum.
 func short(value any) any {
 	switch v := value.(type) {
 	case []byte:

@@ -26,7 +26,7 @@ import (
 	_ "dubbo.apache.org/dubbo-go/v3/proxy/proxy_factory"
 )
 
-// service is the interface of the Java peers that Peer calls and serves.
+// service is the interface of the Java peers, which this peer calls and serves.
 const service = "weft.interop.dubbo.Echo"
 
 func main() {

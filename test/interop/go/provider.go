@@ -74,8 +74,8 @@ func provide(reports *os.File, port string) error {
 	return commands(func(string) {})
 }
 
-// awaitListening waits until a connect to address succeeds. If an error
-// arrives on serveErr first, it returns that error.
+// awaitListening waits until a connect to address succeeds. If an error arrives on serveErr first,
+// it returns that error.
 func awaitListening(address string, serveErr <-chan error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

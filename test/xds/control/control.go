@@ -1,5 +1,5 @@
 // Package control is a control plane that serves the resources of a file over ADS, in the
-// state-of-the-world and the delta variant. It serves them again when the file changes.
+// state-of-the-world and the delta variant. It serves the new resources when the file changes.
 package control
 
 import (
@@ -66,7 +66,7 @@ func Serve(ctx context.Context, ln net.Listener, path string, log *slog.Logger) 
 	return s.Serve(ln)
 }
 
-// serveChanges serves the file again when it changes.
+// serveChanges loads the file again when it changes, until ctx ends.
 func serveChanges(ctx context.Context, c cache.SnapshotCache, path, version string, log *slog.Logger) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()

@@ -1,4 +1,4 @@
-// Command sample is a control plane to try Weft with: see configs/xds.json.
+// Command sample is a control plane for trying out Weft: see configs/xds.json.
 //
 //	go run ./test/xds/sample -listen 127.0.0.1:18000 -resources test/xds/sample/resources.json
 package main

@@ -111,7 +111,7 @@ type model struct {
 	events chan event
 }
 
-// event records that the control plane sent a response of a type, or received its ACK or NACK.
+// event records that the control plane sent a response of a type, or received an ACK or NACK.
 type event struct {
 	typeURL    string
 	at         time.Time
