@@ -34,8 +34,8 @@ func TestServiceNamedLikeClusterIsRejected(t *testing.T) {
 	}
 }
 
-// TestRestoredServicesDoNotPreventStart verifies that a process starts although the file now has a
-// cluster, its own or in static_resources, with the name of a service of the last run.
+// TestRestoredServicesDoNotPreventStart verifies that a process starts although the configuration
+// now has a cluster, possibly in static_resources, with the name of a service of the state file.
 func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 	for name, clusters := range map[string]string{
 		"cluster_manager": `"cluster_manager": {"clusters": [{"name": "com.example.Hello", "type": "SIMPLE", "lb_type": "LB_RANDOM", "hosts": [{"address": "127.0.0.1:1"}]}]}`,

@@ -44,8 +44,7 @@ func waitForLog(t *testing.T, path, want string) (text string) {
 	return text
 }
 
-// drainTest is a process with one request in flight. The application responds after release is
-// called.
+// drainTest is a process with one request in flight. The host responds after release is called.
 type drainTest struct {
 	*process
 	signals  chan os.Signal

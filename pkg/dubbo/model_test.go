@@ -24,7 +24,7 @@ type model struct {
 	config       config.DubboRegistry
 	rng          *rand.Rand
 	published    map[string]bool
-	subscribed   map[string]time.Time // since when
+	subscribed   map[string]time.Time // by service: when the model subscribed
 	current      map[string][]string  // last reported hosts of an interface
 	lastNonEmpty map[string]time.Time // when a service last had a provider
 	unavailable  bool

@@ -15,7 +15,7 @@ import (
 func TestPublish(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		must(t, env.discovery.Publish(env.Context(), request("g/x:1")))
-		must(t, env.discovery.Publish(env.Context(), request("g/x:1"))) // the second has no effect
+		must(t, env.discovery.Publish(env.Context(), request("g/x:1"))) // the second call has no effect
 		req := request("g/x:1")
 		req.Service.Methods = []string{"get", "set"}
 		req.Service.Name = "shop"

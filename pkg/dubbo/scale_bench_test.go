@@ -213,7 +213,8 @@ func BenchmarkRestart(b *testing.B) {
 	b.ReportMetric(float64(info.Size())/(1<<20), "file-MB")
 }
 
-// BenchmarkSubscribe measures one Subscribe and one Unsubscribe next to these services.
+// BenchmarkSubscribe measures one Subscribe and one Unsubscribe while all services of benchEnv are
+// active.
 func BenchmarkSubscribe(b *testing.B) {
 	env := newBenchEnv(b)
 	env.start()

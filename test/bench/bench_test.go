@@ -20,7 +20,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// TestMain runs a role if this executable was started as one, else the tests.
+// TestMain runs the role that the arguments name, or the tests if they name none.
 func TestMain(m *testing.M) {
 	if r, ok := findRole(os.Args); ok {
 		if err := r(os.Args[2:]); err != nil {

@@ -103,7 +103,7 @@ func TestDisturbedRoundsAreIgnored(t *testing.T) {
 	perRequest := target{cpuPerRequest, "nginx", 1.15}
 	for _, step := range []struct {
 		name      string
-		weft      []float64 // Others of Weft's rounds
+		weft      []float64 // load.Result.Others of Weft's rounds
 		nginx     []float64
 		value     float64
 		rounds    string

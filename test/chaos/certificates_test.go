@@ -58,7 +58,7 @@ func TestCertificatesRotate(t *testing.T) {
 		listeners: list{listener("front", front, "Auto", secured()), listener("back", back, "Auto", secured())},
 		tables:    list{routeTable("front", route("/", "back")), routeTable("back", route("/", "host"))},
 		clusters: list{
-			// Connections to the back listener are short-lived, so handshakes continue there.
+			// Short-lived connections to the back listener cause handshakes during the whole test.
 			cluster("back", []string{back}, object{"tls_context": context("client", nil), "max_request_per_conn": 20}),
 			cluster("host", []string{addrs.http}),
 		},

@@ -61,9 +61,9 @@ func TestCPUStarvation(t *testing.T) {
 	setPercent(1)
 	flooded := r.runLoadsFor(r.duration/6, flood)[flood.name]
 	setPercent(20)
-	// Clients time out. A starved Weft reads their requests together with the resets, and may close
-	// the connection as it does for a rapid reset. More requests can wait than the 1,024 that the
-	// circuit breaker of a cluster allows.
+	// The clients time out and reset their streams. A starved Weft reads requests together with the
+	// resets, and may close the connection as it does for a rapid reset. Weft responds with 503 to
+	// requests beyond the 1,024 that the circuit breaker of a cluster allows.
 	r.check(flooded, bounds{allowedKinds: []string{"timeout", "reset stream", "503"}, maxFailed: 1, maxLatency: 3 * time.Second})
 	w.awaitNoRequests()
 

@@ -256,7 +256,7 @@ func (p *hostProcess) start() error {
 	cmd.Env = append(os.Environ(), hostEnv+"="+strings.Join([]string{p.name, p.addresses.http, p.addresses.rpc}, ","), "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	// The child exits when its stdin is closed. Pdeathsig would fire when the thread that started
-	// the child ends, which can be earlier than the process (test/netns).
+	// the child ends, which may be before this process ends.
 	if _, err := cmd.StdinPipe(); err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 	var wg sync.WaitGroup
 	for i, l := range loads {
 		if invariants.Enabled {
-			l.rate /= 5 // Weft with invariant checks is about that much slower
+			l.rate /= 5 // with invariant checks Weft is about five times slower
 		}
 		res := &loadResult{name: l.name, expected: l.rate * duration.Seconds(), failed: map[string]int{}, firstErrors: map[string]error{}, byHost: map[string]*histogram.Histogram{}}
 		results[l.name] = res
@@ -245,7 +245,7 @@ func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecon
 // bounds are the limits of a test for a load. Times are those of an otherwise idle machine.
 type bounds struct {
 	allowedKinds []string      // allowed kinds of failures
-	maxFailed    float64       // maximum fraction of requests that may fail, in those kinds
+	maxFailed    float64       // maximum fraction of requests that may fail with the allowed kinds
 	p50          time.Duration // of successful requests; 0: not checked
 	p99          time.Duration
 	maxLatency   time.Duration // maximum of all requests, including failures

@@ -81,7 +81,7 @@ func TestPacketLoss(t *testing.T) {
 	}
 	// All attempts end within the route timeout plus a margin.
 	const timeout, margin = 3 * time.Second, 500 * time.Millisecond
-	timeoutKinds := []string{"504", "broken off"} // 504, or broken off if the response headers arrived in time
+	timeoutKinds := []string{"504", "broken off"} // "broken off" if the response headers arrived in time
 	r.check(results["least-request"], bounds{allowedKinds: timeoutKinds, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + margin})
 	for _, name := range []string{"peak-ewma", "peak-ewma-http2"} {
 		r.check(results[name], bounds{allowedKinds: timeoutKinds, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + margin})

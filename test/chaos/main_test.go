@@ -23,8 +23,8 @@ import (
 // root is the root directory of the checkout.
 const root = "../.."
 
-// program is the path of the weft under test, built once; with "go test -race" it is built with
-// -race too.
+// program is the path of the weft under test. TestMain builds it once, with -race if the tests run
+// with "go test -race".
 var program string
 
 func TestMain(m *testing.M) {
@@ -59,7 +59,7 @@ type testRun struct {
 	seed       uint64
 	pid        int           // of Weft
 	directHTTP *httpClient   // client that connects to a host without Weft; nil: not started
-	directP99  time.Duration // p99 of such requests in the last load
+	directP99  time.Duration // p99 of the requests of directHTTP in the last load
 }
 
 // newTestRun starts a test in parallel with the others.

@@ -65,8 +65,8 @@ func TestTruncatedResponses(t *testing.T) {
 	failureKinds := []string{"502", "broken off", "reset stream", "status 35", "status 60", "status 80"}
 	for name, maxFailed := range map[string]float64{
 		"http1": 0.3, "http1-plain": 0.3, "http1-post": 0.3, "http1-large": 0.3,
-		// A connection that ends fails all requests in flight on it: many, if the machine was busy
-		// for a while.
+		// All requests in flight on a connection fail when the connection ends. On a busy machine
+		// many requests are in flight.
 		"http2": 0.6, "http2-plain": 0.85, "http2-post": 0.85, "dubbo-no-retry": 0.7, "dubbo-retry": 0.4,
 	} {
 		r.check(results[name], bounds{allowedKinds: failureKinds, maxFailed: maxFailed, p99: latency, maxLatency: 9 * time.Second})
@@ -74,8 +74,8 @@ func TestTruncatedResponses(t *testing.T) {
 	for _, name := range []string{"http1-healthy", "http2-healthy", "dubbo-healthy"} {
 		r.check(results[name], bounds{p50: 20 * time.Millisecond, p99: latency})
 	}
-	// Among the requests whose client has received nothing yet, more fail without retries than
-	// with. Responses that break off later are not retried.
+	// Retries reduce the failures of requests whose client has received nothing yet. Weft does not
+	// retry a request after its response has started.
 	retriableKinds := slices.DeleteFunc(slices.Clone(failureKinds), func(kind string) bool { return kind == "broken off" })
 	for _, pair := range [][2]string{{"http1", "http1-plain"}, {"http2", "http2-plain"}, {"dubbo-retry", "dubbo-no-retry"}} {
 		if with, without := results[pair[0]].failures(retriableKinds...), results[pair[1]].failures(retriableKinds...); with >= without {

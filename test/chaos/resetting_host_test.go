@@ -69,7 +69,7 @@ func (r *testRun) newResettingHost(purpose uint64, serve func(h *resettingHost, 
 	return h
 }
 
-// truncate decides how many bytes of a response of size bytes are sent; complete means all of them.
+// truncate decides how many bytes of a response of size bytes the host sends; complete means all.
 func (h *resettingHost) truncate(size int) (sent int, complete bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -249,10 +249,10 @@ series:
 
 // resourceUsage holds the resources that a process uses.
 type resourceUsage struct {
-	goroutines int // without fibers
-	fibers     int // goroutines kept for future RPC requests
-	sockets    int
-	anonymous  int // bytes of anonymous resident memory
+	goroutines     int // without fibers
+	fibers         int // goroutines kept for future RPC requests
+	sockets        int
+	anonymousBytes int // bytes of anonymous resident memory
 }
 
 func (w *weft) resourceUsage() resourceUsage {
@@ -271,7 +271,7 @@ func (w *weft) resourceUsage() resourceUsage {
 		}
 	}
 	if usage.goroutines == 0 {
-		w.r.Fatal("no goroutines on the admin port")
+		w.r.Fatal("the goroutine profile is empty")
 	}
 	proc := fmt.Sprintf("/proc/%d/", w.cmd.Process.Pid)
 	entries, err := os.ReadDir(proc + "fd")
@@ -288,14 +288,14 @@ func (w *weft) resourceUsage() resourceUsage {
 		w.r.Fatal(err)
 	}
 	if found := regexp.MustCompile(`RssAnon:\s+(\d+) kB`).FindSubmatch(status); found != nil {
-		usage.anonymous, _ = strconv.Atoi(string(found[1]))
-		usage.anonymous <<= 10
+		usage.anonymousBytes, _ = strconv.Atoi(string(found[1]))
+		usage.anonymousBytes <<= 10
 	}
 	return usage
 }
 
-// warmUp makes one request of each load and records the resources of the process after the
-// connections are closed.
+// warmUp sends requests of each load until one succeeds. It then closes the connections and records
+// the resources of the process.
 func (w *weft) warmUp(closeConns func(), loads ...load) {
 	w.r.Helper()
 	for _, l := range loads {
@@ -365,12 +365,13 @@ func (w *weft) checkNoLeak() {
 		return ""
 	})
 	w.r.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d MB", w.baseline.goroutines, now.goroutines,
-		w.baseline.sockets, now.sockets, w.baseline.anonymous>>20, now.anonymous>>20)
-	if now.anonymous > w.baseline.anonymous+maxGrowth && !invariants.Enabled { // the race detector needs much memory
-		w.r.Errorf("the process uses %d MB, after the warm-up %d MB", now.anonymous>>20, w.baseline.anonymous>>20)
+		w.baseline.sockets, now.sockets, w.baseline.anonymousBytes>>20, now.anonymousBytes>>20)
+	if now.anonymousBytes > w.baseline.anonymousBytes+maxGrowth && !invariants.Enabled { // the race detector uses a lot of memory
+		w.r.Errorf("the process uses %d MB, want at most %d MB: %d MB after the warm-up, and %d MB growth",
+			now.anonymousBytes>>20, (w.baseline.anonymousBytes+maxGrowth)>>20, w.baseline.anonymousBytes>>20, maxGrowth>>20)
 	}
 	if n := w.metric("weft_panics_total"); n != 0 {
-		w.r.Errorf("%v contained panics, want none", n)
+		w.r.Errorf("weft_panics_total = %v, want 0", n)
 	}
 }
 
@@ -397,8 +398,8 @@ func (w *weft) eventually(mismatch func() string) {
 // logBuffer holds the output of a process.
 type logBuffer struct{ *subject.LogBuffer }
 
-// await waits for a line that contains want after the first from bytes. On a timeout it reports an
-// error and returns "".
+// await waits for a line that contains want, and ignores the first from bytes of the log. On a
+// timeout it reports an error and returns "".
 func (l logBuffer) await(r *testRun, from int, want string) string {
 	r.Helper()
 	line, err := l.Await(from, want, waitTimeout)

@@ -150,8 +150,8 @@ func earlyCases() []ruleCase {
 	}
 }
 
-// clientReceivesHeadEnd reads the end of a head with or without Connection: close. Weft may send
-// both after a response to an incomplete request.
+// clientReceivesHeadEnd reads the end of a head with or without Connection: close. After a response
+// to an incomplete request, Weft may send the header or omit it.
 func clientReceivesHeadEnd(h *harness) {
 	h.Helper()
 	if rest := h.readHeadRest(); rest != "\r\n" && rest != "Connection: close\r\n\r\n" {
@@ -160,7 +160,7 @@ func clientReceivesHeadEnd(h *harness) {
 }
 
 // originReceivesStart verifies that the origin reads a head and the beginning of a chunked body,
-// regardless of the chunk sizes, without its end.
+// regardless of the chunk sizes, but not the end of the body.
 func originReceivesStart(head, body string) step {
 	return func(h *harness) {
 		h.Helper()

@@ -63,7 +63,7 @@ func TestCurl(t *testing.T) {
 			want: []string{"HTTP/1.1 100 Continue\r\n", "request: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
 		},
 		{
-			name: "an upload that is rejected instead of 100", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/reject",
+			name: "an upload rejected without 100 Continue", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/reject",
 			want: []string{"HTTP/1.1 403 Forbidden\r\n", "Connection: close\r\n"}, unwanted: []string{"100 Continue"},
 		},
 		{
@@ -96,8 +96,8 @@ func TestCurl(t *testing.T) {
 	}
 }
 
-// TestCurlReusesConnection verifies that curl sends several requests on one connection, by curl's
-// connection count.
+// TestCurlReusesConnection verifies with curl's connection count that curl sends several requests
+// on one connection.
 func TestCurlReusesConnection(t *testing.T) {
 	curl := requireTool(t, "curl", "curl")
 	front := "http://" + serve(t, plain().snapshot("127.0.0.1:0", startDescribingOrigin(t)))
@@ -136,7 +136,7 @@ func startConnectOrigin(t *testing.T, address string) string {
 			return
 		}
 		defer outer.Close()
-		_, _ = io.WriteString(outer, "HTTP/1.1 200 OK\r\n\r\n") // the client reports an error
+		_, _ = io.WriteString(outer, "HTTP/1.1 200 OK\r\n\r\n") // if the write fails, curl reports an error
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

@@ -10,7 +10,7 @@ import (
 // ruleCase is a rule and the script that verifies it.
 type ruleCase struct {
 	name   string // the rule
-	rfc    string // RFC and section that state it
+	rfc    string // RFC and section that state the rule
 	setup  func(s *setup)
 	script script
 	// wholeWritesOnly means that the script is not run byte by byte, because its result depends on

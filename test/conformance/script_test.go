@@ -311,7 +311,7 @@ func (h *harness) expectChunked(side string, conn interface{ Read(p []byte) (int
 				return
 			}
 		}
-		// Read single bytes near the end, so that nothing after it is consumed.
+		// Read single bytes near the end of the body, so that no bytes after the body are consumed.
 		b := buf[:1]
 		if len(got) < len(head)+len(body) {
 			b = buf[:min(len(buf), len(head)+len(body)-len(got))]

@@ -51,8 +51,8 @@ func (h *harness) runSplit(c splitCase, i int) {
 	}
 }
 
-// dropClosedOrigin drops the origin connection if Weft has closed it, so that a new one is
-// accepted. On a busy machine Weft may close the connection of an upload that ends late.
+// dropClosedOrigin drops the origin connection if Weft has closed it, so that the harness accepts a
+// new one. On a busy machine Weft may close the connection of an upload that ends late.
 func (h *harness) dropClosedOrigin() {
 	if h.origin == nil {
 		return

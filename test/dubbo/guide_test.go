@@ -84,8 +84,8 @@ func shell(text string) *exec.Cmd {
 	return cmd
 }
 
-// startInBackground runs a command, and the processes it starts, until the test ends, and returns
-// the journal of its output.
+// startInBackground runs a command, and the processes it starts, until the test ends. It returns
+// the output of the command.
 func startInBackground(t *testing.T, text string) *subject.LogBuffer {
 	t.Helper()
 	cmd, out := shell(text), subject.NewLogBuffer()

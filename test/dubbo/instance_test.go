@@ -38,8 +38,8 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	zkSession := dial(t, server)
 	app := freePort(t)
 	startProvider(t, "dubbo3", "p", app)
-	providerSide := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
-	providerSide.callAPIForExports("/pub", object{"name": "provider", "parameters": object{"register-mode": "instance"}})
+	providerSidecar := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
+	providerSidecar.callAPIForExports("/pub", object{"name": "provider", "parameters": object{"register-mode": "instance"}})
 	if urls, _, err := zkSession.conn.Children("/dubbo/" + echo + "/providers"); err == nil && len(urls) > 0 {
 		t.Fatalf("also registered with URLs: %v", urls)
 	}
@@ -51,19 +51,19 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	checkExports(t, consumer.runScenario("groups 0 "+registry))
 
 	// The session expires while the sidecar is stopped.
-	id := fmt.Sprintf("%s:%d", host, providerSide.ingress)
+	id := fmt.Sprintf("%s:%d", host, providerSidecar.ingress)
 	before := zkSession.instances("provider")[id]
 	if before == 0 {
 		t.Fatalf("the instances are %v, want %s", zkSession.instances("provider"), id)
 	}
-	providerSide.weft.signal(syscall.SIGSTOP)
+	providerSidecar.weft.signal(syscall.SIGSTOP)
 	eventually(t, func() string {
 		if instances := zkSession.instances("provider"); len(instances) > 0 {
 			return fmt.Sprintf("the session has not expired: %v", instances)
 		}
 		return ""
 	})
-	providerSide.weft.signal(syscall.SIGCONT)
+	providerSidecar.weft.signal(syscall.SIGCONT)
 	eventually(t, func() string {
 		if owner := zkSession.instances("provider")[id]; owner == 0 || owner == before {
 			return fmt.Sprintf("the instance has the session %#x, before %#x", owner, before)
@@ -75,22 +75,22 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	// Adding and removing a service changes the revision of the same instance.
 	other := object{"interface": "weft.interop.dubbo.Unknown", "methods": []string{"unknown"}, "name": "provider",
 		"parameters": object{"register-mode": "instance"}}
-	providerSide.callAPI("/pub", other)
-	providerSide.callAPI("/unpub", other)
+	providerSidecar.callAPI("/pub", other)
+	providerSidecar.callAPI("/unpub", other)
 	awaitCall(t, consumer, registry)
 
 	// Weft also finds the instance, and only once if it is registered in both forms.
-	consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
-	consumerSide.callAPIForExports("/sub")
-	consumerSide.awaitProviders(providerSide.ingress)
-	providerSide.callAPIForExports("/pub", object{"name": "provider", "parameters": object{"register-mode": "all"}})
+	consumerSidecar := startSidecar(t, sidecarOptions{registry: server.Address()})
+	consumerSidecar.callAPIForExports("/sub")
+	consumerSidecar.awaitProviders(providerSidecar.ingress)
+	providerSidecar.callAPIForExports("/pub", object{"name": "provider", "parameters": object{"register-mode": "all"}})
 	if urls, _, err := zkSession.conn.Children("/dubbo/" + echo + "/providers"); err != nil || len(urls) != len(exports()) {
 		t.Errorf("registered URLs: %v, %v", urls, err)
 	}
-	consumerSide.awaitProviders(providerSide.ingress)
+	consumerSidecar.awaitProviders(providerSidecar.ingress)
 
-	providerSide.weft.signal(syscall.SIGTERM)
-	providerSide.weft.awaitExit()
+	providerSidecar.weft.signal(syscall.SIGTERM)
+	providerSidecar.weft.awaitExit()
 	if instances := zkSession.instances("provider"); len(instances) > 0 {
 		t.Errorf("still registered: %v", instances)
 	}

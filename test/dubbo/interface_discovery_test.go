@@ -25,8 +25,8 @@ func TestInterfaceConsumersFindWeftProviders(t *testing.T) {
 	server := zookeeper.Start(t, zookeeper.Options{})
 	app := freePort(t)
 	startProvider(t, "dubbo27", "p", app)
-	providerSide := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
-	providerSide.callAPIForExports("/pub")
+	providerSidecar := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
+	providerSidecar.callAPIForExports("/pub")
 	for _, consumerModule := range modules() {
 		t.Run(consumerModule, func(t *testing.T) {
 			consumer := startConsumer(t, consumerModule)
@@ -43,22 +43,22 @@ func TestWeftFindsInterfaceProviders(t *testing.T) {
 	for _, providerModule := range modules() {
 		t.Run(providerModule, func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
-			consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
-			consumerSide.callAPIForExports("/sub") // before any provider registers
+			consumerSidecar := startSidecar(t, sidecarOptions{registry: server.Address()})
+			consumerSidecar.callAPIForExports("/sub") // before any provider registers
 			app := freePort(t)
 			p := startProvider(t, providerModule, "p", app, registryOption(server, ""))
-			consumerSide.awaitProviders(app)
+			consumerSidecar.awaitProviders(app)
 			for _, consumerModule := range modules() {
 				consumer := startConsumer(t, consumerModule)
-				checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", consumerSide.egress)))
+				checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", consumerSidecar.egress)))
 				consumer.Kill()
 			}
 			// One more provider registers, and the first one exits.
 			other := freePort(t)
 			startProvider(t, providerModule, "q", other, registryOption(server, ""))
-			consumerSide.awaitProviders(app, other)
+			consumerSidecar.awaitProviders(app, other)
 			p.Kill()
-			consumerSide.awaitProviders(other)
+			consumerSidecar.awaitProviders(other)
 		})
 	}
 }
@@ -68,18 +68,18 @@ func TestWeftFindsInterfaceProviders(t *testing.T) {
 func TestWeights(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
-	consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
+	consumerSidecar := startSidecar(t, sidecarOptions{registry: server.Address()})
 	light, heavy := freePort(t), freePort(t)
 	// warmup=1 gives a provider its full weight immediately.
 	startProvider(t, "dubbo27", "light", light, registryOption(server, ""), "weight=100", "warmup=1")
 	startProvider(t, "dubbo3", "heavy", heavy, registryOption(server, ""), "weight=300", "warmup=1")
-	consumerSide.callAPIForExports("/sub", object{"parameters": object{"loadbalance": "random"}})
-	consumerSide.awaitProviders(light, heavy)
+	consumerSidecar.callAPIForExports("/sub", object{"parameters": object{"loadbalance": "random"}})
+	consumerSidecar.awaitProviders(light, heavy)
 	consumer := startConsumer(t, "dubbo27")
 	const calls = 800
 	shares := func() map[string]float64 {
 		t.Helper()
-		results := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", consumerSide.egress, calls))
+		results := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", consumerSidecar.egress, calls))
 		responses, ok := results[0].Value.(map[string]any)
 		if !ok {
 			t.Fatalf("results of the calls: %s", results[0].text)
@@ -105,16 +105,16 @@ func TestWeights(t *testing.T) {
 	rule := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&weight=900", host, light, echo)
 	node := "/dubbo/" + echo + "/configurators/" + url.QueryEscape(rule)
 	rules.create(node)
-	consumerSide.awaitWeight(light, 900)
+	consumerSidecar.awaitWeight(light, 900)
 	checkShares("after an override", 0.75)
 	if err := rules.conn.Delete(node, -1); err != nil {
 		t.Fatal(err)
 	}
-	consumerSide.awaitWeight(light, 100)
+	consumerSidecar.awaitWeight(light, 100)
 
 	disabling := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&disabled=true", host, heavy, echo)
 	rules.create("/dubbo/" + echo + "/configurators/" + url.QueryEscape(disabling))
-	consumerSide.awaitExport([2]string{}, light) // the override applies to the service without group and version
+	consumerSidecar.awaitExport([2]string{}, light) // the override applies to the service without group and version
 	checkShares("one provider disabled", 1)
 }
 

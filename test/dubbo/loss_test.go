@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// sessionTimeout is the maximum session timeout of the servers of these tests: twenty ticks. It is
-// less than Dubbo requests.
+// sessionTimeout is the maximum session timeout of the servers of these tests: twenty ticks. Dubbo
+// requests a longer one.
 const sessionTimeout = 10 * time.Second
 
 // outageDuration is the duration of an outage: longer than any session, unless -short is set.
@@ -32,10 +32,10 @@ type load struct {
 const concurrency = 8
 
 // startLoad starts a load and returns when calls succeed.
-func startLoad(t *testing.T, consumerSide *sidecar) *load {
+func startLoad(t *testing.T, consumerSidecar *sidecar) *load {
 	t.Helper()
 	l := &load{t, startConsumer(t, "dubbo27")}
-	l.consumer.send(fmt.Sprintf("load %d callers=%d millis=5", consumerSide.egress, concurrency))
+	l.consumer.send(fmt.Sprintf("load %d callers=%d millis=5", consumerSidecar.egress, concurrency))
 	l.consumer.awaitLine("first answer of")
 	return l
 }
@@ -91,8 +91,8 @@ func sleep(d time.Duration) { time.Sleep(d) }
 
 // sidecarPair is a consumer's sidecar, and two providers of which the first has a sidecar.
 type sidecarPair struct {
-	consumerSide, providerSide *sidecar
-	directPort                 int // port of the provider without a sidecar
+	consumerSidecar, providerSidecar *sidecar
+	directPort                       int // port of the provider without a sidecar
 }
 
 // startSidecarPair starts both providers and both sidecars. The arguments are the registry addresses
@@ -104,11 +104,11 @@ func startSidecarPair(t *testing.T, providerRegistry, consumerRegistry, directRe
 	p := sidecarPair{directPort: freePort(t)}
 	startProvider(t, "dubbo27", "behind", app)
 	startProvider(t, "dubbo3", "plain", p.directPort, "registry=zookeeper://"+directRegistry)
-	p.providerSide = startSidecar(t, sidecarOptions{registry: providerRegistry, providerPort: app})
-	p.providerSide.callAPIForExports("/pub")
-	p.consumerSide = startSidecar(t, sidecarOptions{registry: consumerRegistry})
-	p.consumerSide.callAPIForExports("/sub")
-	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
+	p.providerSidecar = startSidecar(t, sidecarOptions{registry: providerRegistry, providerPort: app})
+	p.providerSidecar.callAPIForExports("/pub")
+	p.consumerSidecar = startSidecar(t, sidecarOptions{registry: consumerRegistry})
+	p.consumerSidecar.callAPIForExports("/sub")
+	p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort)
 	return p
 }
 
@@ -134,8 +134,8 @@ func (s session) registeredProviders() map[string]int64 {
 	return found
 }
 
-// awaitRegistered waits until the sidecar's provider is registered by a session other than before,
-// or by any session if before is 0, and returns the session.
+// awaitRegistered waits until a session other than previous has registered the sidecar's provider,
+// and returns that session. If previous is 0, any session matches.
 func (s session) awaitRegistered(w *sidecar, previous int64) int64 {
 	s.t.Helper()
 	var owner int64
@@ -159,7 +159,7 @@ func TestRegistryIsKilled(t *testing.T) {
 		t.Run(fmt.Sprintf("loses data: %v", losesData), func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
 			p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
-			l := startLoad(t, p.consumerSide)
+			l := startLoad(t, p.consumerSidecar)
 			server.Kill()
 			if losesData {
 				server.RemoveData()
@@ -168,14 +168,14 @@ func TestRegistryIsKilled(t *testing.T) {
 				sleep(outageDuration())
 			}
 			server.Restart()
-			// Plain Dubbo reconnects in its own way; the test checks only Weft.
-			dial(t, server).awaitRegistered(p.providerSide, 0)
+			// The test does not check how the provider without a sidecar reconnects.
+			dial(t, server).awaitRegistered(p.providerSidecar, 0)
 			third := freePort(t)
 			startProvider(t, "dubbo27", "third", third, registryOption(server, ""))
 			eventually(t, func() string {
-				s, err := p.consumerSide.subscribed(echo)
-				if active := strings.Join(s.activeAddresses(), " "); err != nil || !strings.Contains(active, fmt.Sprint(third)) || !strings.Contains(active, fmt.Sprint(p.providerSide.ingress)) {
-					return fmt.Sprintf("calls go to %s, want also %d and %d: %v", active, third, p.providerSide.ingress, err)
+				s, err := p.consumerSidecar.subscribed(echo)
+				if active := strings.Join(s.activeAddresses(), " "); err != nil || !strings.Contains(active, fmt.Sprint(third)) || !strings.Contains(active, fmt.Sprint(p.providerSidecar.ingress)) {
+					return fmt.Sprintf("calls go to %s, want also %d and %d: %v", active, third, p.providerSidecar.ingress, err)
 				}
 				return ""
 			})
@@ -191,17 +191,17 @@ func TestLeaderIsKilled(t *testing.T) {
 	ensemble := zookeeper.StartEnsemble(t, zookeeper.Options{})
 	first := ensemble.Servers[0].Address()
 	p := startSidecarPair(t, ensemble.Address(), ensemble.Address(), first+"?backup="+ensemble.Servers[1].Address()+","+ensemble.Servers[2].Address())
-	l := startLoad(t, p.consumerSide)
+	l := startLoad(t, p.consumerSidecar)
 	leader := ensemble.Leader()
 	leader.Kill()
 	sleep(sessionTimeout)
 	for _, s := range ensemble.Servers {
 		if s != leader {
 			s.AwaitReady()
-			dial(t, s).awaitRegistered(p.providerSide, 0)
+			dial(t, s).awaitRegistered(p.providerSidecar, 0)
 		}
 	}
-	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
+	p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort)
 	l.stopWithoutFailures()
 }
 
@@ -221,27 +221,27 @@ func TestNetworkPartition(t *testing.T) {
 	port := server.Address()[strings.LastIndexByte(server.Address(), ':'):]
 	p := startSidecarPair(t, providerZK+port, consumerZK+port, server.Address())
 	zkSession := dial(t, server)
-	owner := zkSession.awaitRegistered(p.providerSide, 0)
-	l := startLoad(t, p.consumerSide)
+	owner := zkSession.awaitRegistered(p.providerSidecar, 0)
+	l := startLoad(t, p.consumerSidecar)
 
 	restore := blockAddress(t, providerZK)
 	eventually(t, func() string {
-		if providers := zkSession.registeredProviders(); providers[fmt.Sprintf("%s:%d", host, p.providerSide.ingress)] != 0 {
+		if providers := zkSession.registeredProviders(); providers[fmt.Sprintf("%s:%d", host, p.providerSidecar.ingress)] != 0 {
 			return fmt.Sprintf("the session of the provider's sidecar has not expired: %v", providers)
 		}
 		return ""
 	})
-	p.consumerSide.awaitProviders(p.directPort)
+	p.consumerSidecar.awaitProviders(p.directPort)
 	restore()
-	zkSession.awaitRegistered(p.providerSide, owner)
-	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
+	zkSession.awaitRegistered(p.providerSidecar, owner)
+	p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort)
 
 	restore = blockAddress(t, consumerZK)
 	sleep(sessionTimeout)
 	third := freePort(t)
 	startProvider(t, "dubbo27", "third", third, registryOption(server, ""))
 	restore()
-	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort, third)
+	p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort, third)
 	l.stopWithoutFailures()
 }
 
@@ -256,14 +256,14 @@ func TestProviderDies(t *testing.T) {
 			dying, live := freePort(t), freePort(t)
 			provider := startProvider(t, "dubbo27", "dying", dying, registryOption(server, ""), "warmup=1")
 			startProvider(t, "dubbo3", "live", live, registryOption(server, ""), "warmup=1")
-			consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
-			consumerSide.callAPIForExports("/sub", object{"parameters": object{"retries": fmt.Sprint(retries)}})
-			consumerSide.awaitProviders(dying, live)
-			l := startLoad(t, consumerSide)
+			consumerSidecar := startSidecar(t, sidecarOptions{registry: server.Address()})
+			consumerSidecar.callAPIForExports("/sub", object{"parameters": object{"retries": fmt.Sprint(retries)}})
+			consumerSidecar.awaitProviders(dying, live)
+			l := startLoad(t, consumerSidecar)
 			l.consumer.awaitLine("answers until now")
 			provider.Kill()
 			died := time.Now()
-			consumerSide.awaitProviders(live)
+			consumerSidecar.awaitProviders(live)
 			if elapsed := time.Since(died); elapsed > sessionTimeout+5*time.Second {
 				t.Errorf("the provider is in the list %v after it died", elapsed)
 			}
@@ -296,24 +296,24 @@ func TestSidecarIsKilled(t *testing.T) {
 	server := zookeeper.Start(t, zookeeper.Options{})
 	p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
 	zkSession := dial(t, server)
-	owner := zkSession.awaitRegistered(p.providerSide, 0)
-	p.providerSide.awaitSaved()
-	p.providerSide.weft.Kill()
-	p.providerSide.restart()
-	zkSession.awaitRegistered(p.providerSide, owner)
-	sleep(p.providerSide.options.sessionTimeout + 3*time.Second)
-	zkSession.awaitRegistered(p.providerSide, owner)
-	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
-	l := startLoad(t, p.consumerSide)
+	owner := zkSession.awaitRegistered(p.providerSidecar, 0)
+	p.providerSidecar.awaitSaved()
+	p.providerSidecar.weft.Kill()
+	p.providerSidecar.restart()
+	zkSession.awaitRegistered(p.providerSidecar, owner)
+	sleep(p.providerSidecar.options.sessionTimeout + 3*time.Second)
+	zkSession.awaitRegistered(p.providerSidecar, owner)
+	p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort)
+	l := startLoad(t, p.consumerSidecar)
 	l.consumer.awaitLine("answers until now")
 	l.stopWithoutFailures()
 
 	// The consumer's sidecar restores the providers without the registry and the application.
 	server.Kill()
-	p.consumerSide.weft.Kill()
-	p.consumerSide.restart()
-	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
-	l = startLoad(t, p.consumerSide)
+	p.consumerSidecar.weft.Kill()
+	p.consumerSidecar.restart()
+	p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort)
+	l = startLoad(t, p.consumerSidecar)
 	l.consumer.awaitLine("answers until now")
 	l.stopWithoutFailures()
 }
@@ -325,14 +325,14 @@ func TestSidecarIsStopped(t *testing.T) {
 	t.Parallel()
 	server := zookeeper.Start(t, zookeeper.Options{})
 	p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
-	l := startLoad(t, p.consumerSide)
-	l.consumer.awaitLine("first answer of") // the second line of this kind
+	l := startLoad(t, p.consumerSidecar)
+	l.consumer.awaitLine("first answer of") // from the provider that responds second
 	for range 2 {
-		p.providerSide.weft.signal(syscall.SIGTERM)
-		p.consumerSide.awaitProviders(p.directPort)
-		p.providerSide.weft.awaitExit()
-		p.providerSide.restart()
-		p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
+		p.providerSidecar.weft.signal(syscall.SIGTERM)
+		p.consumerSidecar.awaitProviders(p.directPort)
+		p.providerSidecar.weft.awaitExit()
+		p.providerSidecar.restart()
+		p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort)
 	}
 	l.stopWithoutFailures()
 }

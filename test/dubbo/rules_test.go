@@ -40,18 +40,18 @@ func (w *sidecar) openedConnections() string {
 func TestConfigurationCenterRules(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
-	consumerSide := startSidecar(t, sidecarOptions{registry: server.Address()})
+	consumerSidecar := startSidecar(t, sidecarOptions{registry: server.Address()})
 	first, second, gray := freePort(t), freePort(t), freePort(t)
 	startProvider(t, "dubbo27", "first", first, registryOption(server, ""), "warmup=1")
 	startProvider(t, "dubbo3", "second", second, registryOption(server, ""), "warmup=1")
 	startProvider(t, "dubbo3", "gray", gray, registryOption(server, ""), "warmup=1", "dubbo.tag=gray")
-	consumerSide.callAPIForExports("/sub")
-	consumerSide.awaitProviders(first, second, gray)
+	consumerSidecar.callAPIForExports("/sub")
+	consumerSidecar.awaitProviders(first, second, gray)
 	consumer := startConsumer(t, "dubbo27")
 	awaitCounts := func(want string) {
 		t.Helper()
 		eventually(t, func() string {
-			got := fmt.Sprint(consumer.runScenario(fmt.Sprintf("shares %d calls=40", consumerSide.egress))[0].Value)
+			got := fmt.Sprint(consumer.runScenario(fmt.Sprintf("shares %d calls=40", consumerSidecar.egress))[0].Value)
 			if got != want {
 				return fmt.Sprintf("calls go to %s, want %s", got, want)
 			}
@@ -66,27 +66,27 @@ func TestConfigurationCenterRules(t *testing.T) {
 	rules.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", second, first))
 	awaitCounts("map[first:40]")
 	rules.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", second))
-	consumerSide.awaitExport([2]string{}, second) // the rule applies to the service without group and version
+	consumerSidecar.awaitExport([2]string{}, second) // the rule applies to the service without group and version
 	awaitCounts("map[second:40]")
 	if err := rules.conn.Delete(conditions, -1); err != nil {
 		t.Fatal(err)
 	}
-	consumerSide.awaitProviders(first, second, gray)
+	consumerSidecar.awaitProviders(first, second, gray)
 
 	// The tag gray now comes from the consumer's parameters.
-	consumerSide.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
+	consumerSidecar.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
 	awaitCounts("map[gray:40]")
-	consumerSide.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}})
-	consumerSide.awaitProviders(first, second, gray)
+	consumerSidecar.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}})
+	consumerSidecar.awaitProviders(first, second, gray)
 
-	consumer.runScenario(fmt.Sprintf("shares %d calls=40", consumerSide.egress)) // opens connections to both providers
-	before := consumerSide.openedConnections()
+	consumer.runScenario(fmt.Sprintf("shares %d calls=40", consumerSidecar.egress)) // opens connections to both providers
+	before := consumerSidecar.openedConnections()
 	overrides := parent + echo + "::.configurators"
 	rules.write(overrides, "configVersion: v3.0\nenabled: true\nconfigs:\n- side: consumer\n  parameters: {timeout: 1234, retries: 0, loadbalance: roundrobin}\n")
 	await := func(want string) {
 		t.Helper()
 		eventually(t, func() string {
-			s, err := consumerSide.subscribed(echo)
+			s, err := consumerSidecar.subscribed(echo)
 			if got := s.LoadBalance + " " + s.Timeout; err != nil || got != want {
 				return fmt.Sprintf("%s, want %s: %v", got, want, err)
 			}
@@ -95,7 +95,7 @@ func TestConfigurationCenterRules(t *testing.T) {
 	}
 	await("roundrobin 1.234s")
 	awaitCounts("map[first:20 second:20]")
-	if after := consumerSide.openedConnections(); after != before {
+	if after := consumerSidecar.openedConnections(); after != before {
 		t.Errorf("connections to providers: %q, before the override %q", after, before)
 	}
 	if err := rules.conn.Delete(overrides, -1); err != nil {

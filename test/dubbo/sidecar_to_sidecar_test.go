@@ -21,18 +21,18 @@ func TestSidecarToSidecar(t *testing.T) {
 			registry := server.Address() + "/" + providerModule
 			app := freePort(t)
 			startProvider(t, providerModule, "p", app)
-			providerSide := startSidecar(t, sidecarOptions{registry: registry, providerPort: app})
-			providerSide.callAPIForExports("/pub")
+			providerSidecar := startSidecar(t, sidecarOptions{registry: registry, providerPort: app})
+			providerSidecar.callAPIForExports("/pub")
 			for _, consumerModule := range modules() {
 				t.Run("called by "+consumerModule, func(t *testing.T) {
-					consumerSide := startSidecar(t, sidecarOptions{registry: registry})
-					consumerSide.callAPIForExports("/sub")
-					consumerSide.awaitProviders(providerSide.ingress)
+					consumerSidecar := startSidecar(t, sidecarOptions{registry: registry})
+					consumerSidecar.callAPIForExports("/sub")
+					consumerSidecar.awaitProviders(providerSidecar.ingress)
 					consumer := startConsumer(t, consumerModule)
 					for _, scenario := range []string{"value", "object", "null", "attachments", "user-exception", "large", "concurrent"} {
-						checkSameResults(t, scenario, consumer.runScenario(fmt.Sprintf("%s %d", scenario, app)), consumer.runScenario(fmt.Sprintf("%s %d", scenario, consumerSide.egress)))
+						checkSameResults(t, scenario, consumer.runScenario(fmt.Sprintf("%s %d", scenario, app)), consumer.runScenario(fmt.Sprintf("%s %d", scenario, consumerSidecar.egress)))
 					}
-					checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", consumerSide.egress)))
+					checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", consumerSidecar.egress)))
 				})
 			}
 		})

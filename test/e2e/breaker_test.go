@@ -113,7 +113,7 @@ func exceedRetryLimit(t *testing.T, breakers object) (w *weft, end func()) {
 		clusters:  list{cluster("app", object{"circuit_breakers": list{breakers}}, app.address)},
 	}.config())
 	held := requestInBackground(t, "http://"+front+"/held")
-	<-arrived // the retry of held
+	<-arrived // the retry of the held request
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
 		t.Errorf("failure while a retry is in flight: %d, want its 503", got.status)
 	}

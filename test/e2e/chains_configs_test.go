@@ -30,8 +30,9 @@ func filterChainsExample(t *testing.T) {
 	if got := sendRequest(t, newClient(t), "GET", "http://"+address+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
 		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
 	}
-	if got := sendAndEcho(t, address, "\x00\x01hello\n"); got != "\x00\x01hello\n" {
-		t.Errorf("neither TLS nor HTTP: %q", got)
+	const rawBytes = "\x00\x01hello\n" // neither TLS nor HTTP
+	if got := sendAndReceive(t, address, rawBytes); got != rawBytes {
+		t.Errorf("echo of bytes that are neither TLS nor HTTP: %q, want %q", got, rawBytes)
 	}
 }
 
@@ -109,9 +110,9 @@ func requestWithSNI(t *testing.T, certs *certDir, address, name string) string {
 	return c.ConnectionState().PeerCertificates[0].Subject.CommonName + " " + string(body)
 }
 
-// sendAndEcho sends text and reads as many bytes back. It returns them, followed by the error if
-// there is one.
-func sendAndEcho(t *testing.T, address, text string) string {
+// sendAndReceive sends text and reads as many bytes back. It returns these bytes, followed by the
+// error if there is one.
+func sendAndReceive(t *testing.T, address, text string) string {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err != nil {

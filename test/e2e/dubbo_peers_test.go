@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The subset of the Dubbo protocol that these tests use. In Hessian 2 that is ASCII strings below
-// 1024 bytes and maps of them.
+// The subset of the Dubbo protocol that these tests use. Of Hessian 2, they use only ASCII strings
+// below 1024 bytes and maps of such strings.
 const (
 	dubboHeadSize  = 16
 	dubboTwoWay    = 0xc2 // a request that expects a response, in Hessian 2

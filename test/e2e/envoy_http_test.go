@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// envoyManager returns a listener for an Envoy file: an HTTP connection manager with the fields of
+// envoyListener returns a listener for an Envoy file: an HTTP connection manager with the fields of
 // extra and the routes of one virtual host for domains.
-func envoyManager(address string, extra object, domains list, routes ...object) object {
+func envoyListener(address string, extra object, domains list, routes ...object) object {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
 	manager := object{
@@ -48,8 +48,8 @@ func httpProtocolOptions(options object) object {
 		"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"}.with(options)}}
 }
 
-// runEnvoy starts Weft with an Envoy file.
-func runEnvoy(t *testing.T, listeners, clusters list) *weft {
+// startWithEnvoyConfig starts Weft with an Envoy file.
+func startWithEnvoyConfig(t *testing.T, listeners, clusters list) *weft {
 	t.Helper()
 	host, port, _ := strings.Cut(freeAddress(), ":")
 	number, _ := strconv.Atoi(port)
@@ -76,10 +76,10 @@ func TestEnvoyRequestHeaders(t *testing.T) {
 	edge, internal, sidecar := freeAddress(), freeAddress(), freeAddress()
 	local := object{"internal_address_config": object{"cidr_ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}}
 	route := envoyRoute("/", "app", nil)
-	runEnvoy(t, list{
-		envoyManager(edge, object{"use_remote_address": true}, list{"*"}, route),
-		envoyManager(internal, object{"use_remote_address": true}.with(local), list{"*"}, route),
-		envoyManager(sidecar, nil, list{"*"}, route),
+	startWithEnvoyConfig(t, list{
+		envoyListener(edge, object{"use_remote_address": true}, list{"*"}, route),
+		envoyListener(internal, object{"use_remote_address": true}.with(local), list{"*"}, route),
+		envoyListener(sidecar, nil, list{"*"}, route),
 	}, list{envoyCluster("app", app.address, nil)})
 	for _, test := range []struct {
 		name, front string
@@ -102,11 +102,11 @@ func TestEnvoyRequestHeaders(t *testing.T) {
 		got := sendRequest(t, newClient(t), "GET", "http://"+test.front+"/", "", append(sent, "x-request-id: forged")...)
 		for name, want := range test.want {
 			if value := got.header.Get("Got-" + name); value != want {
-				t.Errorf("%s: the application got %s %q, want %q", test.name, name, value, want)
+				t.Errorf("%s: the upstream received %s %q, want %q", test.name, name, value, want)
 			}
 		}
 		if id := got.header.Get("Got-X-Request-Id"); test.front == edge && (id == "forged" || len(id) != 36) {
-			t.Errorf("%s: the application got x-request-id %q, want a new one", test.name, id)
+			t.Errorf("%s: the upstream received x-request-id %q, want a new one of 36 characters", test.name, id)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestEnvoyRoutes(t *testing.T) {
 	hsts := object{"response_headers_to_add": list{object{"header": object{"key": "strict-transport-security", "value": "max-age=1"}}}}
 	front := freeAddress()
 	domains := list{"a.test", "b.test:80", "c.test:*"}
-	runEnvoy(t, list{envoyManager(front, object{"normalize_path": true, "merge_slashes": true}, domains,
+	startWithEnvoyConfig(t, list{envoyListener(front, object{"normalize_path": true, "merge_slashes": true}, domains,
 		object{"match": object{"prefix": "/redirect"}, "redirect": object{"host_redirect": "other.test"}}.with(hsts),
 		object{"match": object{"prefix": "/direct"}, "direct_response": object{"status": 200}}.with(hsts),
 		object{"match": object{"prefix": "/query", "query_parameters": list{object{"name": "q", "string_match": object{"exact": "b c"}}}}, "direct_response": object{"status": 201}},
@@ -192,7 +192,7 @@ func TestEnvoyUseDownstreamProtocol(t *testing.T) {
 		w.Header().Set("grpc-status", "0")
 	})
 	front := freeAddress()
-	runEnvoy(t, list{envoyManager(front, nil, list{"*"}, envoyRoute("/follows", "follows", nil), envoyRoute("/", "plain", nil))}, list{
+	startWithEnvoyConfig(t, list{envoyListener(front, nil, list{"*"}, envoyRoute("/follows", "follows", nil), envoyRoute("/", "plain", nil))}, list{
 		envoyCluster("follows", app, httpProtocolOptions(object{"use_downstream_protocol_config": object{"http_protocol_options": object{}, "http2_protocol_options": object{}}})),
 		envoyCluster("plain", plain.address, nil),
 	})
@@ -223,7 +223,8 @@ func TestEnvoyUseDownstreamProtocol(t *testing.T) {
 	}
 	if response.StatusCode != 200 || string(body) != "a call" || response.Trailer.Get("Grpc-Status") != "0" ||
 		response.Header.Get("X-Version") != "1" || response.Header.Get("X-TE") != "trailers" {
-		t.Errorf("gRPC to an HTTP/1.1 host: %d %q, header %v, trailer %v", response.StatusCode, body, response.Header, response.Trailer)
+		t.Errorf("gRPC to an HTTP/1.1 host: %d %q, header %v, trailer %v; want 200 \"a call\", X-Version 1, X-TE trailers, Grpc-Status 0",
+			response.StatusCode, body, response.Header, response.Trailer)
 	}
 }
 
@@ -233,7 +234,7 @@ func TestEnvoyStreamIdleTimeout(t *testing.T) {
 	t.Parallel()
 	app := startHoldingUpstream(t)
 	front := freeAddress()
-	runEnvoy(t, list{envoyManager(front, object{"stream_idle_timeout": "0.3s"}, list{"*"}, envoyRoute("/", "app", object{"timeout": "0s"}))},
+	startWithEnvoyConfig(t, list{envoyListener(front, object{"stream_idle_timeout": "0.3s"}, list{"*"}, envoyRoute("/", "app", object{"timeout": "0s"}))},
 		list{envoyCluster("app", app.address, nil)})
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 504 || got.took < 250*time.Millisecond {
 		t.Errorf("%d after %v, want 504 after 300ms", got.status, got.took)

@@ -207,8 +207,8 @@ func TestFiltersRunInOrder(t *testing.T) {
 	}
 }
 
-// TestNamedFilterChains verifies the older form, a top-level list of filters with the name of
-// the listener.
+// TestNamedFilterChains verifies the older form of stream filters: a top-level list with the name
+// of the listener.
 func TestNamedFilterChains(t *testing.T) {
 	t.Parallel()
 	s, front := simpleProxy("127.0.0.1:1")

@@ -54,7 +54,7 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 	}
 	eventually(t, "the calls have arrived", func() bool { return w.metric("weft_listener_requests_active") == 20 })
 	w.signal(sigterm)
-	// The connection learns of the drain after the process: a call in between may get SERVING.
+	// The connection drains a moment after the process: until then, a call may get SERVING.
 	eventually(t, "a call gets NOT_SERVING", func() bool {
 		if len(calls) == 0 {
 			t.Fatal("all calls get SERVING")

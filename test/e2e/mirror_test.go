@@ -29,7 +29,7 @@ func startShadow(t *testing.T, protocol string) (address string, got chan string
 }
 
 // TestRequestsAreMirrored verifies that requests are mirrored between any two HTTP versions, unless
-// the body is too large. The client gets the response of the application.
+// the body is too large. The client gets the response of the upstream, not of the mirror cluster.
 func TestRequestsAreMirrored(t *testing.T) {
 	t.Parallel()
 	for _, upstream := range []string{"Http1", "Http2"} {

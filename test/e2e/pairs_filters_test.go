@@ -13,7 +13,7 @@ import (
 // filters returns a feature for each HTTP stream filter.
 func (p *protocolPair) filters() []feature {
 	return []feature{
-		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.healthOfApplications(), p.healthOfClusters(), p.dubboStream(),
+		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.healthOfUpstreams(), p.healthOfClusters(), p.dubboStream(),
 		p.compressor(), p.gzip(), p.decompressor(),
 		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(), p.jwtAuthn(),
 		p.extAuthz("http", httpAuthz, p.authz[0]), p.extAuthz("grpc", grpcAuthz, p.authz[1]),

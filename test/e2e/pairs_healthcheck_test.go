@@ -1,8 +1,8 @@
 package e2e
 
-// healthOfApplications verifies that Weft caches the health response of an upstream. The upstream
+// healthOfUpstreams verifies that Weft caches the health response of an upstream. The upstream
 // responds to its first request of /health/503 with 503, and to later ones with 200.
-func (p *protocolPair) healthOfApplications() feature {
+func (p *protocolPair) healthOfUpstreams() feature {
 	return feature{
 		name:     "healthcheck-passthrough",
 		filters:  list{streamFilter("healthcheck", object{"endpoint": "/health/503", "passthrough": true, "cache_time": "1h"})},

@@ -95,8 +95,8 @@ func (o *origin) kill() {
 	_ = o.server.Close() // may be closed already
 }
 
-// killAndWait kills o and waits until its connections are closed at the other end, too. On a busy
-// machine the kernel delivers resets late, and Weft cannot repeat a request that it has sent before.
+// killAndWait kills o and waits until the kernel has closed both ends of its connections. On a busy
+// machine the kernel delivers resets late, and Weft cannot retry a request that it sends until then.
 func (o *origin) killAndWait(t *testing.T) {
 	t.Helper()
 	o.kill()

@@ -330,7 +330,7 @@ type output struct{ *subject.LogBuffer }
 
 func newOutput() output { return output{subject.NewLogBuffer()} }
 
-// await waits for a line that contains want, after the first from bytes, and returns it.
+// await waits for a line that contains want, and returns it. It ignores the first from bytes.
 func (o output) await(t *testing.T, from int, want string) string {
 	t.Helper()
 	line, err := o.Await(from, want, waitTimeout)

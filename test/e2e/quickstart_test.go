@@ -175,7 +175,7 @@ func TestDubboQuickStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the consumer's sidecar has discovered the provider's sidecar", func() bool {
-		out, _ := m.command(binary, strings.Fields(string(explain[1]))...).Output() // fails before the discovery
+		out, _ := m.command(binary, strings.Fields(string(explain[1]))...).Output() // fails until Weft has discovered the service
 		return strings.Contains(string(out), "host 127.0.0.1:20080")
 	})
 }

@@ -131,7 +131,7 @@ func TestReloadFailsNoRequest(t *testing.T) {
 			return fmt.Errorf("keepalive connection, request %d: %v, %+v %q", n, err, response, body)
 		}
 		if response.Close {
-			_ = (*slot).Close() // the response announced it
+			_ = (*slot).Close() // the response announced the close
 			*slot = nil
 		}
 		return nil

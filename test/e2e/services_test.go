@@ -258,8 +258,8 @@ func providerExample(t *testing.T) {
 	}
 }
 
-// TestServiceNameConflictsWithCluster verifies that a service cannot have the name of a cluster of
-// the file: neither a subscription nor a reload may cause that.
+// TestServiceNameConflictsWithCluster verifies that Weft rejects a subscription or a reload after
+// which a service and a cluster of the file would have the same name.
 func TestServiceNameConflictsWithCluster(t *testing.T) {
 	t.Parallel()
 	e := loadExample(t, "dubbo_consumer.json")

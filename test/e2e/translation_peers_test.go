@@ -27,9 +27,9 @@ import (
 //
 //	x-sum: 5
 //
-// Tests send HTTP/2 in the same notation, with pseudo-headers, and HTTP/1.1 as text. Symbols stand
-// for bytes that must not be in a message. "(cut)", "(end)" or the code of a reset follows a
-// message that ends early.
+// Tests send HTTP/2 in the same notation, with pseudo-headers, and HTTP/1.1 as text. The function
+// symbols defines symbols for bytes that must not be in a message. "(cut)", "(end)" or the code of
+// a reset follows a message that ends early.
 const messageSeparator = "\n---\n"
 
 // closeMark at the end of an HTTP/1.1 text makes its sender close.

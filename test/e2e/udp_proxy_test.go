@@ -49,7 +49,7 @@ func startUDPEcho(t *testing.T, address, name string) *udpEcho {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadBuffer(4 << 20) // a smaller buffer is accepted
+	_ = conn.SetReadBuffer(4 << 20) // the kernel may limit the size
 	e := &udpEcho{address: conn.LocalAddr().String(), conn: conn}
 	done := make(chan struct{})
 	go func() {

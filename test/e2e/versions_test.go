@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTwoVersionsInOneProcess verifies calls of a process that provides two versions at one
-// address, next to a process that provides one of them. The consumer subscribes to the interface.
+// TestTwoVersionsInOneProcess verifies calls of two processes: one provides two versions at one
+// address, the other provides one of these versions. The consumer subscribes to the interface.
 func TestTwoVersionsInOneProcess(t *testing.T) {
 	t.Parallel()
 	const firstName, secondName = "first provider", "second provider"

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// Limits that apply to Weft regardless of the other proxies. They are lower bounds against noise,
-// below the cost of any successful attack.
+// Limits that apply to Weft regardless of the other proxies. Measurements vary below these limits;
+// a successful attack exceeds them.
 const (
 	minCPU   = time.Second
 	minWait  = 100 * time.Millisecond

@@ -19,9 +19,9 @@ const weftEnv = "WEFT_INTEROP_WEFT"
 func dirEnv(kit string) string     { return "WEFT_INTEROP_" + strings.ToUpper(kit) }
 func problemEnv(kit string) string { return "WEFT_INTEROP_NO_" + strings.ToUpper(kit) }
 
-// prepare builds the programs that the tests run, and sets environment variables for the process that
-// runs them. It returns an error for defects of the sources. If the machine lacks a tool, it sets
-// the reason for which tests are skipped.
+// prepare builds the programs that the tests run, and sets environment variables for the process
+// that runs the tests. It returns an error for defects of the sources. If the machine lacks a tool,
+// prepare sets problemEnv to the reason, and requireKit skips the tests.
 func prepare() error {
 	tools, err := filepath.Abs(filepath.Join(root, ".tools", "interop"))
 	if err != nil {

@@ -82,7 +82,7 @@ func TestGRPC(t *testing.T) {
 }
 
 // TestGRPCClientDetectsFailures verifies that cases fail with a server that implements no method.
-// It leaves out the cases about such servers, and those that the client may end first.
+// It omits the cases about unimplemented methods, and those that the client may end first.
 func TestGRPCClientDetectsFailures(t *testing.T) {
 	t.Parallel()
 	requireKit(t, "grpc")

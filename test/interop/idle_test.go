@@ -90,8 +90,8 @@ func (tgt target) upstreamConnections(t *testing.T, port int) []string {
 	if port == tgt.port {
 		return nil
 	}
-	conns := connections(t, tgt.sidecars.consumerSide, tgt.sidecars.providerSidePorts[0])
-	return append(conns, connections(t, tgt.sidecars.providerSide, tgt.port)...)
+	conns := connections(t, tgt.sidecars.consumerSidecar, tgt.sidecars.providerSidecarPorts[0])
+	return append(conns, connections(t, tgt.sidecars.providerSidecar, tgt.port)...)
 }
 
 // connections returns the established connections of a process to a port, as the addresses of both

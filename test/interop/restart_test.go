@@ -60,7 +60,7 @@ const immediateLimit = 2 * time.Second
 // Parameters of the load, and names of the consumer's reports.
 const (
 	concurrency       = 16
-	maxLostCalls      = 2 * concurrency // a process that ends can close connections before the port: the next is lost, too
+	maxLostCalls      = 2 * concurrency // each caller may lose a call in flight, and the next if connections close before the port
 	maxCallTime       = 5 * time.Second // half of the callers' timeout
 	reportsPerEvent   = 2               // reports of responsesUntilNow between two events
 	firstResponse     = "first answer of"
@@ -72,9 +72,9 @@ const (
 )
 
 // TestRestart kills a provider under load and restarts it on the same port. Only calls in flight on
-// it may fail, immediately and with the reason. Without another provider, calls also fail until it
-// is back. The consumer's connections to Weft stay open. The test runs alone, so that it has load
-// on any machine.
+// the provider may fail, immediately and with the reason. Without another provider, calls also fail
+// until the restart. The consumer's connections to Weft stay open. The test does not run in
+// parallel with others, so that there is load even on a slow machine.
 func TestRestart(t *testing.T) {
 	requireKit(t, "java")
 	for _, proto := range loadProtocols() {
@@ -307,8 +307,8 @@ func (o outage) check(t *testing.T) {
 	o.checkFailuresBefore(t, o.errorPrefixes.inFlight, o.failedOver)
 }
 
-// checkLatency checks that no call waited for its timeout. The responses that the test has waited
-// for prove that there was load.
+// checkLatency checks that no call waited for its timeout. awaitResponses has verified that there
+// was load.
 func (o outage) checkLatency(t *testing.T) {
 	t.Helper()
 	if o.longest > maxCallTime+o.stalled {

@@ -26,16 +26,16 @@ type object map[string]any
 
 // sidecars are two Wefts in a row in front of providers.
 type sidecars struct {
-	problem                    string // why the sidecars cannot run; "": they run
-	ports                      []int  // of the consumer's sidecar, one for each service
-	providerSidePorts          []int  // of the provider's sidecar, one for each service
-	consumerSide, providerSide *peer  // the consumer's sidecar, and the provider's
+	problem                          string // why the sidecars cannot run; "": they run
+	ports                            []int  // of the consumer's sidecar, one for each service
+	providerSidecarPorts             []int  // of the provider's sidecar, one for each service
+	consumerSidecar, providerSidecar *peer  // the consumer's sidecar, and the provider's
 }
 
 // forService returns the sidecars with the ports of one service.
 func (s sidecars) forService(service int) sidecars {
 	if s.problem == "" {
-		s.ports, s.providerSidePorts = s.ports[service:service+1], s.providerSidePorts[service:service+1]
+		s.ports, s.providerSidecarPorts = s.ports[service:service+1], s.providerSidecarPorts[service:service+1]
 	}
 	return s
 }
@@ -64,22 +64,22 @@ func startSidecars(t *testing.T, protocol string, services ...service) sidecars 
 	var consumerServices, providerServices []service
 	for _, svc := range services {
 		port := freePort(t)
-		s.ports, s.providerSidePorts = append(s.ports, freePort(t)), append(s.providerSidePorts, port)
+		s.ports, s.providerSidecarPorts = append(s.ports, freePort(t)), append(s.providerSidecarPorts, port)
 		consumerServices = append(consumerServices, service{hosts: []int{port}, actionKeys: svc.actionKeys, routeKeys: svc.routeKeys})
 		providerServices = append(providerServices, service{hosts: svc.hosts})
 	}
 	client := writeConfig(t, "client", protocol, s.ports, consumerServices)
-	server := writeConfig(t, "server", protocol, s.providerSidePorts, providerServices)
+	server := writeConfig(t, "server", protocol, s.providerSidecarPorts, providerServices)
 	for _, path := range []string{client, server} {
 		if problem := unsupported(t, path); problem != "" {
 			return sidecars{problem: problem}
 		}
 	}
 	weft := os.Getenv(weftEnv)
-	s.providerSide = start(t, "the provider's weft", weft, "start", "-c", server)
-	s.consumerSide = start(t, "the consumer's weft", weft, "start", "-c", client)
-	s.providerSide.awaitServing(t)
-	s.consumerSide.awaitServing(t)
+	s.providerSidecar = start(t, "the provider's weft", weft, "start", "-c", server)
+	s.consumerSidecar = start(t, "the consumer's weft", weft, "start", "-c", client)
+	s.providerSidecar.awaitServing(t)
+	s.consumerSidecar.awaitServing(t)
 	return s
 }
 

@@ -14,8 +14,8 @@ type foreignLibrary struct {
 	consumer func(t *testing.T) *peer
 
 	scenarios         []string // of its consumer, with its own provider and with one in Java
-	withJava          []string // additional ones, with a provider in Java
-	fromJava          []string // of a consumer in Java, with its provider
+	withJava          []string // additional scenarios of its consumer with a provider in Java
+	fromJava          []string // scenarios of a consumer in Java with its provider
 	reportsRejections bool     // its consumer reports why Weft rejects a call
 }
 

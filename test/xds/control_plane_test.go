@@ -64,7 +64,7 @@ func newControlPlane(t testing.TB) *controlPlane {
 	return p
 }
 
-// newStoppedControlPlane returns a control plane that start starts.
+// newStoppedControlPlane returns a control plane that does not run until start.
 func newStoppedControlPlane(t testing.TB) *controlPlane {
 	p := &controlPlane{t: t, address: newHost() + ":18000", resourceSet: newResourceSet(), acksChanged: make(chan struct{}), stop: func() {}}
 	t.Cleanup(func() { p.stop() })

@@ -56,7 +56,7 @@ func TestHarness(t *testing.T) {
 			}
 			startWeft(t, bootstrap(test.apiType, loopback(port+1), newHost()+":9901"), nil)
 			if err := cmd.Wait(); err != nil || !strings.Contains(log.String(), "passed!") {
-				t.Errorf("the harness: %v\n%s", err, log)
+				t.Errorf("the harness failed: %v, want the output \"passed!\"\n%s", err, log)
 			}
 		})
 	}

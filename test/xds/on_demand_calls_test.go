@@ -136,7 +136,7 @@ func nullProvider(t *testing.T) (address string) {
 		for {
 			conn, err := ln.Accept()
 			if err != nil {
-				return // it was closed
+				return // the listener was closed
 			}
 			wg.Go(func() {
 				defer func() { _ = conn.Close() }() // the client detects errors

@@ -59,8 +59,8 @@ func hostsFor(c *config.Cluster, labels map[string]string, call *protocol.Exchan
 	return hosts
 }
 
-// addressesWithLabels returns the last parts of the addresses that a call with labels may go to: "1
-// 2".
+// addressesWithLabels returns the last parts of the addresses, such as "1 2", of the hosts that a
+// call with labels may go to.
 func addressesWithLabels(result *plan.Result, labels map[string]string, call *protocol.Exchange) string {
 	var parts []string
 	for _, h := range hostsFor(result.Cluster, labels, call) {
@@ -69,7 +69,7 @@ func addressesWithLabels(result *plan.Result, labels map[string]string, call *pr
 	return strings.Join(parts, " ")
 }
 
-// addressesOfCall returns the last parts of the addresses that a call may go to: "1 2".
+// addressesOfCall returns the last parts of the addresses, such as "1 2", that a call may go to.
 func addressesOfCall(t *testing.T, result *plan.Result, fields ...string) string {
 	t.Helper()
 	r := matchRoute(t, result, fields...)

@@ -35,7 +35,7 @@ func servedBy(t *testing.T, result *plan.Result, fields ...string) string {
 		}
 		seen[h.Address] = true
 	}
-	// Labels that no host has would select the fallback.
+	// If no host has the labels, the call must not fall back to other hosts.
 	if len(f.Metadata) > 0 && clusters[index].Subsets.Fallback != config.NoFallback && len(hostsFor(&config.Cluster{Hosts: clusters[index].Hosts}, f.Metadata, nil)) == 0 {
 		t.Errorf("calls whose labels no host has go to %v", clusters[index].Subsets.Fallback)
 	}
@@ -97,7 +97,7 @@ func TestOneVariantPerAddressNeedsOneCluster(t *testing.T) {
 	if result := plan.Compute(ref, snapshots(t, providers[:3]...), noon()); len(result.VariantClusters) != 0 {
 		t.Errorf("unexpected variant clusters: %v", namesOf(result.VariantClusters))
 	}
-	// The host of the group has the labels of its first version.
+	// The host at 10.0.0.3 has the labels of version 1, so version 2 needs a cluster of its own.
 	want := []string{"x?group=g&version=2"}
 	if result := plan.Compute(ref, snapshots(t, providers...), noon()); !slices.Equal(namesOf(result.VariantClusters), want) {
 		t.Errorf("variant clusters %v, want %v", namesOf(result.VariantClusters), want)

@@ -37,12 +37,12 @@ func TestContractOfDirectory(t *testing.T) {
 func TestInvalidAddresses(t *testing.T) {
 	for _, address := range []string{"file:", "file:relative"} {
 		if _, err := memory.NewServer().Open(registry.Options{Address: address}); err == nil || !strings.Contains(err.Error(), "slash") {
-			t.Errorf("%q: got %v, want an error that says how a path begins", address, err)
+			t.Errorf("%q: got %v, want an error about the missing leading slash", address, err)
 		}
 	}
 }
 
-// sharedDir is a shared directory, with the snapshots of a service in it.
+// sharedDir is a shared directory, and the snapshots that a subscription to it delivers.
 type sharedDir struct {
 	path      string
 	snapshots chan registry.Snapshot

@@ -30,8 +30,8 @@ func TestResumedSessionRestoresWatchesFirst(t *testing.T) {
 		name        string
 		session     uint64
 		opcodes     []int32
-		immediately []int32 // what the server receives immediately
-		delayed     []int32 // and after watchRestoreTimeout
+		immediately []int32 // opcodes that the server receives immediately
+		delayed     []int32 // opcodes that the server receives after watchRestoreTimeout
 	}{
 		{"new session", 0, []int32{get, opPing, get}, []int32{get, opPing, get}, nil},
 		{"resumed session with watches", 7, []int32{opAuth, get, opPing, opSetWatches, get}, []int32{opAuth, opPing, opSetWatches, get, get}, nil},

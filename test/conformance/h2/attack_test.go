@@ -30,7 +30,7 @@ const (
 // Limits for Weft during and after an attack. The attackers use CPU time of the same machine.
 const (
 	maxGrowth           = 96 << 20               // bytes of memory
-	minOtherResponses   = 3                      // minimum of responses to another client; the origin is busy too
+	minOtherResponses   = 3                      // minimum number of responses to another client, because the origin is busy too
 	maxOtherLatency     = 2 * time.Second        // latency of another client's response
 	maxIdleCPU          = 0.1                    // CPUs, after the attackers have stopped
 	maxCPUPerConnection = 25 * time.Millisecond  // CPU time per connection that the server closes
@@ -41,7 +41,7 @@ const (
 type outcome struct {
 	frames         int
 	connections    int
-	goneAway       int           // connections that the server closed with GOAWAY
+	closedByGoAway int           // connections that the server closed with GOAWAY
 	cpu            time.Duration // of the server
 	growth         int64         // growth of its memory, in bytes: from the start to the peak
 	otherLatencies []time.Duration
@@ -146,7 +146,7 @@ func (at *attackTable) row(cells ...any) {
 }
 
 func (at *attackTable) add(atk attack, o outcome) {
-	at.row(atk.name, fmt.Sprintf("%d/%d", o.goneAway, o.connections), o.frames, o.cpu.Milliseconds(),
+	at.row(atk.name, fmt.Sprintf("%d/%d", o.closedByGoAway, o.connections), o.frames, o.cpu.Milliseconds(),
 		fmt.Sprintf("%.2f", float64(o.cpu)/float64(time.Microsecond)/float64(max(o.frames, 1))),
 		fmt.Sprintf("%.1f", float64(o.growth)/(1<<20)), len(o.otherLatencies), o.percentile(99).Milliseconds(), o.percentile(100).Milliseconds())
 }
@@ -221,7 +221,7 @@ func (atk attack) measure(t *testing.T, address string, pid int) outcome {
 	if err != nil {
 		t.Fatalf("attacker process: %v", err)
 	}
-	if _, err := fmt.Sscan(string(received), &o.frames, &o.connections, &o.goneAway); err != nil {
+	if _, err := fmt.Sscan(string(received), &o.frames, &o.connections, &o.closedByGoAway); err != nil {
 		t.Fatalf("attacker process printed %q: %v", received, err)
 	}
 	slices.Sort(o.otherLatencies)
@@ -251,7 +251,7 @@ func (atk attack) attackAll(address string, end time.Time) outcome {
 			defer mu.Unlock()
 			o.frames += result.frames
 			o.connections += result.connections
-			o.goneAway += result.goneAway
+			o.closedByGoAway += result.closedByGoAway
 		})
 	}
 	wg.Wait()
@@ -280,8 +280,8 @@ func (atk attack) attack(address string, end time.Time) (o outcome) {
 		}
 		o.frames += a.frames
 		a.close()
-		if a.goneAway.Load() {
-			o.goneAway++
+		if a.receivedGoAway.Load() {
+			o.closedByGoAway++
 		}
 	}
 	return o
@@ -368,7 +368,7 @@ func runRole(role string) error {
 		return err
 	}
 	o := attacks()[i].attackAll(address, time.Now().Add(attackTime))
-	_, err := fmt.Println(o.frames, o.connections, o.goneAway)
+	_, err := fmt.Println(o.frames, o.connections, o.closedByGoAway)
 	return err
 }
 

@@ -22,9 +22,9 @@ type attacker struct {
 	stream uint32 // the last stream that was opened
 	frames int    // number of frames sent
 
-	goneAway   atomic.Bool   // the server sent GOAWAY
-	stopped    chan struct{} // closed after GOAWAY or a read error; nil: the attacker does not read
-	readerDone chan struct{} // closed after a read error; nil: the attacker does not read
+	receivedGoAway atomic.Bool   // the server sent GOAWAY
+	stopped        chan struct{} // closed after GOAWAY or a read error; nil: the attacker does not read
+	readerDone     chan struct{} // closed after a read error; nil: the attacker does not read
 }
 
 // newAttacker connects and sends the preface with settings. If reads is true, it reads in the
@@ -54,7 +54,7 @@ func (a *attacker) read() {
 		f, err := a.framer.ReadFrame()
 		_, away := f.(*http2.GoAwayFrame)
 		if (err != nil || away) && !a.hasEnded() {
-			a.goneAway.Store(away)
+			a.receivedGoAway.Store(away)
 			close(a.stopped)
 		}
 		if err != nil {

@@ -24,7 +24,7 @@ const toolTimeout = 60 * time.Second
 type target struct {
 	address string
 	origin  *origin
-	drain   func(t *testing.T) // shuts it down gracefully and waits for its exit
+	drain   func(t *testing.T) // shuts the server down gracefully and waits for its exit
 }
 
 // targets lists the servers under test. The first is a third-party server, which shows that the
