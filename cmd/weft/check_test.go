@@ -104,7 +104,7 @@ func TestCheckAndStartRejectSameFiles(t *testing.T) {
 				p.stop()
 			}
 			if err == nil {
-				t.Error("start accepted the file")
+				t.Error("start accepted the file, want an error")
 			}
 		})
 	}
@@ -126,10 +126,10 @@ func TestCheckAcceptsValidFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if status, _, errs := runWeft(t, "check", path); status != 0 {
-				t.Errorf("check: status %d: %s", status, errs)
+				t.Errorf("check: status %d: %s, want 0", status, errs)
 			}
 			if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
-				t.Errorf("files after check: %v (%v)", after, err)
+				t.Errorf("files after check: %v (%v), want only %v", after, err, before)
 			}
 			f := startFlags{source: source{path: path}, drainSeconds: -1}
 			file, problems := f.open()
@@ -167,20 +167,20 @@ func TestCheckPrintsJSON(t *testing.T) {
 	path := writeConfig(t, `{"servers": [{"listeners": [{"name": "front"}]}]}`)
 	status, out, errs := runWeft(t, "check", "-o", "json", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 1 || errs != "" {
-		t.Fatalf("status %d, %q, %q (%v)", status, out, errs, err)
+		t.Fatalf("status %d, %q, %q (%v); want status 1 and a result on stdout", status, out, errs, err)
 	}
 	if got.OK || len(got.Problems) == 0 || got.Problems[0].Line != 1 || got.Problems[0].Severity != "error" || got.Problems[0].File != path ||
 		!strings.HasPrefix(got.Problems[0].Path, "servers[0].listeners[0]") || got.Problems[0].Message == "" {
-		t.Errorf("result %+v", got)
+		t.Errorf("result %+v, want one error at line 1 of servers[0].listeners[0]", got)
 	}
 	path = writeConfig(t, configText(listenerText("front", "127.0.0.1:0", ""), "", ""))
 	got = checkResult{}
 	status, out, _ = runWeft(t, "check", "-o", "json", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || !got.OK || got.Listeners != 1 || got.RouteTables != 1 || got.Problems == nil || len(got.Problems) != 0 {
-		t.Errorf("status %d, %s (%v)", status, out, err)
+		t.Errorf("status %d, %s (%v); want 0, one listener, one route table and no problems", status, out, err)
 	}
 	if status, _, errs := runWeft(t, "check", "-o", "xml", path); status != 1 || !strings.Contains(errs, "expected text or json") {
-		t.Errorf("-o xml: status %d, %s", status, errs)
+		t.Errorf("-o xml: status %d, %s; want 1, expected text or json", status, errs)
 	}
 }
 
@@ -194,14 +194,14 @@ func TestCheckReadsStandardInput(t *testing.T) {
 	os.Stdin = in
 	defer func() { os.Stdin = previous }()
 	if status, out, errs := runWeft(t, "check", "-c", "-"); status != 0 || !strings.HasPrefix(out, "standard input: ok: 1 listener,") {
-		t.Errorf("status %d, %s%s", status, out, errs)
+		t.Errorf("status %d, %s%s; want 0, standard input: ok", status, out, errs)
 	}
 }
 
 func TestCheckRequiresOneFile(t *testing.T) {
 	for _, args := range [][]string{{"check"}, {"check", "a", "-c", "b"}, {"check", "a", "b"}} {
 		if status, _, errs := runWeft(t, args...); status != 1 || errs == "" {
-			t.Errorf("%v: status %d, %s", args, status, errs)
+			t.Errorf("%v: status %d, %s; want 1 and an error", args, status, errs)
 		}
 	}
 }
@@ -212,16 +212,16 @@ func TestStrictCheckFailsOnWarnings(t *testing.T) {
 	const want = `servers[0].routers[0].virtual_hosts[0].routers[0].match.prefix: found "api", which no path matches`
 	status, out, errs := runWeft(t, "check", path)
 	if status != 0 || !strings.Contains(errs, want) || !strings.Contains(out, ": ok: ") {
-		t.Errorf("status %d, %s%s", status, out, errs)
+		t.Errorf("status %d, %s%s; want 0, a warning with %q and ok", status, out, errs, want)
 	}
 	status, out, errs = runWeft(t, "check", "--strict", path)
 	if status != 1 || !strings.Contains(errs, want) || !strings.Contains(errs, ": 1 warning, and --strict was given") || out != "" {
-		t.Errorf("--strict: status %d, %s%s", status, out, errs)
+		t.Errorf("--strict: status %d, %s%s; want 1 and a warning with %q", status, out, errs, want)
 	}
 	var got checkResult
 	status, out, _ = runWeft(t, "check", "--strict", "-o", "json", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 1 || got.OK || len(got.Problems) != 1 || got.Problems[0].Severity != "warning" {
-		t.Errorf("--strict -o json: status %d, %s", status, out)
+		t.Errorf("--strict -o json: status %d, %s; want 1 and one warning", status, out)
 	}
 	if _, problems := (source{path: path}).open(); len(problems) != 0 {
 		t.Errorf("start has warnings: %v, want none", problems)
@@ -231,7 +231,7 @@ func TestStrictCheckFailsOnWarnings(t *testing.T) {
 func TestVersionIsPrintedByFlagsAndAsJSON(t *testing.T) {
 	_, want, _ := runWeft(t, "version")
 	if !strings.HasPrefix(want, "weft "+version+" ") {
-		t.Errorf("weft version: %q", want)
+		t.Errorf("weft version: %q, want the prefix \"weft %s\"", want, version)
 	}
 	for _, flag := range []string{"-v", "--version"} {
 		if status, got, errs := runWeft(t, flag); status != 0 || got != want {
@@ -241,7 +241,7 @@ func TestVersionIsPrintedByFlagsAndAsJSON(t *testing.T) {
 	var got map[string]string
 	status, out, _ := runWeft(t, "version", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || got["version"] != version || got["revision"] == "" || got["go"] == "" || got["os"] == "" || got["arch"] == "" {
-		t.Errorf("status %d, %s (%v)", status, out, err)
+		t.Errorf("status %d, %s (%v); want 0 and all fields", status, out, err)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestUnknownLogLevelIsRejected(t *testing.T) {
 	}
 	for _, level := range []string{"", "debug", "WARN", "warning"} {
 		if err := (&startFlags{logLevel: level}).check(); err != nil {
-			t.Errorf("%q: %v", level, err)
+			t.Errorf("%q: %v, want nil", level, err)
 		}
 	}
 }

@@ -55,7 +55,7 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 	}
 	file, diagnostics := source{path: path}.open()
 	if file != nil {
-		t.Error("the file is accepted")
+		t.Error("the file is accepted, want diagnostics")
 	}
 	var want strings.Builder
 	count := 0
@@ -90,7 +90,7 @@ func TestClusterKeysAreTagged(t *testing.T) {
 		case !keys[path] && !listed:
 			t.Errorf("%s: add the tag refers:\"cluster\" if the setting names a cluster, else an entry in untaggedClusterKeys", path)
 		case keys[path] && listed:
-			t.Errorf("%s has the tag refers:\"cluster\"", path)
+			t.Errorf("%s has the tag refers:\"cluster\", want it removed from untaggedClusterKeys", path)
 		}
 	}
 	for path := range untagged {

@@ -88,7 +88,7 @@ func testRestoredServicesDoNotPreventStart(t *testing.T, clusters string) {
 		t.Fatalf("start: %v", err)
 	}
 	if c := p.server.Clusters().Find("com.example.Hello"); c == nil || len(c.Config().Hosts) != 1 {
-		t.Errorf("the cluster of the file is %v", c)
+		t.Errorf("the cluster of the file is %v, want one host", c)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	wg.Go(func() { _ = p.services.discovery.Run(ctx) })

@@ -57,11 +57,11 @@ func checkConfiguration(t *testing.T, page, name, text string) {
 	}
 	file, merged, diagnostics := source{path: path}.openMerged()
 	if file == nil || merged == nil {
-		t.Errorf("%s: %s is rejected", page, name)
+		t.Errorf("%s: %s is rejected, want it accepted", page, name)
 	}
 	for _, d := range diagnostics {
 		if d.Severity == document.Error || !strings.HasSuffix(d.Path, ".stat_prefix") {
-			t.Errorf("%s: %v", page, d.Error())
+			t.Errorf("%s: %v, want only warnings about stat_prefix", page, d.Error())
 		}
 	}
 }

@@ -116,7 +116,7 @@ func TestDrainLogsProgress(t *testing.T) {
 	}
 	d.release()
 	if got := <-d.response; got != "at last" {
-		t.Errorf("the request got %q", got)
+		t.Errorf("the request got %q, want \"at last\"", got)
 	}
 	if err := <-d.ended; err != nil {
 		t.Error(err)
@@ -126,7 +126,7 @@ func TestDrainLogsProgress(t *testing.T) {
 		t.Errorf("the log is\n%s", text)
 	}
 	if after := d.server.Describe(); len(after) != 0 {
-		t.Errorf("after the drain /listeners shows %+v", after)
+		t.Errorf("after the drain /listeners shows %+v, want none", after)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestDrainClosesIdleConnectionsSilently(t *testing.T) {
 	d := newDrainTest(t)
 	d.release()
 	if got := <-d.response; got != "at last" {
-		t.Fatalf("the request got %q", got)
+		t.Fatalf("the request got %q, want \"at last\"", got)
 	}
 	waitFor(t, "waiting until no request is in flight", func() bool {
 		_, requests := d.server.Remaining()

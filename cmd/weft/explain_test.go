@@ -41,7 +41,7 @@ func startWeft(t *testing.T, text string) string {
 	go func() { ended <- p.run(t.Context(), nil) }()
 	t.Cleanup(func() {
 		if err := <-ended; err != nil {
-			t.Errorf("run = %v", err)
+			t.Errorf("run = %v, want nil", err)
 		}
 		p.stop()
 	})
@@ -78,14 +78,14 @@ func TestExplainRunningProcess(t *testing.T) {
 	stdout, stderr, status := execute(t, "explain", "--admin", address, "-o", "json", "http://shop.test/cart", "-H", "end-user:jason")
 	var result explain.Result
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 0 {
-		t.Fatalf("status %d, printed %s%s: %v", status, stdout, stderr, err)
+		t.Fatalf("status %d, printed %s%s: %v; want 0 and a result", status, stdout, stderr, err)
 	}
 	if len(result.Routes) != 2 || result.Routes[0].Outcome != explain.Chosen || result.Routes[0].Action.Status != 200 || result.Routes[1].Outcome != explain.Shadowed {
-		t.Errorf("routes are %+v", result.Routes)
+		t.Errorf("routes are %+v, want the first one chosen and the second one shadowed", result.Routes)
 	}
 	text, _, _ := execute(t, "explain", "--admin", address, "http://shop.test/cart")
 	if !strings.Contains(text, `cluster "app"`) || !strings.Contains(text, "host 127.0.0.1:1") {
-		t.Errorf("printed %s", text)
+		t.Errorf("printed %s, want cluster \"app\" and host 127.0.0.1:1", text)
 	}
 }
 

@@ -183,7 +183,7 @@ func (c *filterCase) runOnce(t *testing.T, factory filter.StreamFilterFactory, p
 	})
 	x := c.request("")
 	if err := filtertest.ServeLikeEngine(t, f, app, x, counts); err != nil || !passed || x.Response.Status != 200 {
-		t.Errorf("the next request: reached the application: %v, status %d, error %v", passed, x.Response.Status, err)
+		t.Errorf("the next request: reached the application: %v, status %d, error %v; want true, 200, nil", passed, x.Response.Status, err)
 	}
 	calls.Wait()
 	c.checkReleased(t, factory, counts)

@@ -92,7 +92,7 @@ func TestEightFiltersDoNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		resetPost(x)
 		if err := x.Start(ctx, s); err != nil || x.Record.Reason != protocol.ReasonNone || x.Response.Header.Get("Access-Control-Allow-Origin") == "" {
-			t.Fatalf("%v, %v, %d fields", err, x.Record.Reason, x.Response.Header.Len())
+			t.Fatalf("%v, %v, %d fields; want no error, and the headers of cors", err, x.Record.Reason, x.Response.Header.Len())
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations per request, want 0", n)

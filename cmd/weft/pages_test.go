@@ -40,14 +40,14 @@ func TestProgramMappings(t *testing.T) {
 		t.Errorf("%d bytes are resident, want %d", resident, want)
 	}
 	if mappings, _, err := programMappings([]byte(smaps), "/usr/bin/other"); len(mappings) > 0 || err != nil {
-		t.Errorf("mappings of another program: %x, %v", mappings, err)
+		t.Errorf("mappings of another program: %x, %v, want none", mappings, err)
 	}
 	for _, malformed := range []string{
 		"xyz-00b00000 r-xp 0 fe:00 12 /usr/bin/weft\n", "00b00000-00400000 r-xp 0 fe:00 12 /usr/bin/weft\n",
 		"00400000-00b00000 r-xp 0 fe:00 12 /usr/bin/weft\nRss: many kB\n",
 	} {
 		if _, _, err := programMappings([]byte(malformed), "/usr/bin/weft"); err == nil {
-			t.Errorf("%q is accepted", malformed)
+			t.Errorf("%q is accepted, want an error", malformed)
 		}
 	}
 }
@@ -67,6 +67,6 @@ func TestDropProgramPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, remaining, err := programMappings(table, program); err != nil || remaining >= dropped {
-		t.Errorf("%d bytes are resident afterwards, of %d; %v", remaining, dropped, err)
+		t.Errorf("%d bytes are resident afterwards, of %d; %v; want fewer, nil", remaining, dropped, err)
 	}
 }

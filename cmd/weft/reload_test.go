@@ -86,7 +86,7 @@ func TestReloadReportsRestart(t *testing.T) {
 	}
 	rewrite(file(pid("b.pid")+adminText(0), log(second, "")))
 	if restored := p.reload(t.Context()); !restored.Applied || len(restored.Restart) > 0 {
-		t.Errorf("reload with the initial values: %+v", restored)
+		t.Errorf("reload with the initial values: %+v, want it applied, and no keys that require a restart", restored)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestLogIsJSON(t *testing.T) {
 		t.Fatalf("%v in %s", err, text)
 	}
 	if line["msg"] != "a message" || line["level"] != "WARN" || line["key"] != "value" || line["time"] == nil {
-		t.Errorf("the line is %v", line)
+		t.Errorf("the line is %v, want the message, level WARN, key=value and a time", line)
 	}
 	f := startFlags{logJSON: true, drainSeconds: -1}
 	file, problems := source{path: writeConfig(t, `{"servers": [{"listeners": [], "routers": []}]}`)}.open()
@@ -161,13 +161,13 @@ func TestShutdownAbortsReload(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err != nil {
-			t.Errorf("run = %v", err)
+			t.Errorf("run = %v, want nil", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("SIGTERM waits for the reload")
+		t.Fatal("SIGTERM waits for the reload, want SIGTERM to abort it")
 	}
 	if elapsed := time.Since(started); elapsed > 3*time.Second {
-		t.Errorf("SIGTERM waited %s for the reload", elapsed)
+		t.Errorf("SIGTERM waited %s for the reload, want at most 3s", elapsed)
 	}
 	if r := p.state.Load().rejected; r == nil || !slices.Contains(r.Reasons, errShuttingDown.Error()) {
 		t.Errorf("the reload was not aborted: %+v", r)
@@ -190,7 +190,7 @@ func TestReloadCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method != http.MethodPost || r.URL.Path != "/reload" {
-					t.Errorf("the request is %s %s", r.Method, r.URL.Path)
+					t.Errorf("the request is %s %s, want POST /reload", r.Method, r.URL.Path)
 				}
 				w.WriteHeader(c.status)
 				fmt.Fprint(w, c.body)
@@ -204,7 +204,7 @@ func TestReloadCommand(t *testing.T) {
 			var got inspect.Reload
 			status, out, _ = runWeft(t, "reload", "--admin", address, "-o", "json")
 			if err := json.Unmarshal([]byte(out), &got); err != nil || status != c.exit || got.Source != "a.json" {
-				t.Errorf("-o json: status %d, %s (%v)", status, out, err)
+				t.Errorf("-o json: status %d, %s (%v); want %d, source a.json", status, out, err, c.exit)
 			}
 		})
 	}
@@ -219,11 +219,11 @@ func TestAdminPortReloads(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	address := p.ports[0].Addr().String()
 	if status, out, errs := runWeft(t, "reload", "--admin", address); status != 0 || !strings.HasSuffix(out, ": applied\n") {
-		t.Errorf("status %d, %s%s", status, out, errs)
+		t.Errorf("status %d, %s%s; want 0, applied", status, out, errs)
 	}
 	rewrite(`{"servers": [{"listeners": [{"name": "front"}]}]}`)
 	if status, out, errs := runWeft(t, "reload", "--admin", address); status != 1 || !strings.Contains(out, "config.json:1:") || !strings.HasSuffix(out, ": rejected, the previous configuration stays active\n") {
-		t.Errorf("invalid file: status %d, %s%s", status, out, errs)
+		t.Errorf("invalid file: status %d, %s%s; want 1, rejected at config.json:1", status, out, errs)
 	}
 }
 

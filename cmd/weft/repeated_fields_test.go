@@ -92,17 +92,17 @@ func TestRepeatedHeadersDoNotEvadePolicies(t *testing.T) {
 					s := filterChain(t, test.filters)
 					if test.limited {
 						if x := newRequest(p, []string{"admin"}); !isAllowed(t, s, x) {
-							t.Fatalf("the first request is rejected: %d", x.Response.Status)
+							t.Fatalf("the first request is rejected: %d, want it allowed", x.Response.Status)
 						}
 					}
 					if isAllowed(t, s, newRequest(p, values)) {
-						t.Errorf("a request with the values %q is allowed", values)
+						t.Errorf("a request with the values %q is allowed, want it rejected", values)
 					}
 				})
 			}
 			t.Run(name+"/"+p+"/joined", func(t *testing.T) {
 				if s := filterChain(t, test.filters); !isAllowed(t, s, newRequest(p, []string{"user", "guest"})) {
-					t.Error("a request with other values is rejected")
+					t.Error("a request with other values is rejected, want it allowed")
 				}
 			})
 		}
@@ -123,9 +123,9 @@ func TestRepeatedHeaderCombinationsAreLimited(t *testing.T) {
 		"rate_limits": [{"actions": [{"request_headers": {"header_name": "x-r", "descriptor_key": "r"}}, {"request_headers": {"header_name": "x-r", "descriptor_key": "s"}}]}],
 		"descriptors": [{"entries": [{"key": "r"}, {"key": "s"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`}})
 	if !isAllowed(t, s, newRequest("http1", []string{"a", "b", "c", "d"})) {
-		t.Error("a request with 16 combinations is rejected")
+		t.Error("a request with 16 combinations is rejected, want it allowed")
 	}
 	if isAllowed(t, s, newRequest("http1", []string{"e", "f", "g", "h", "i"})) {
-		t.Error("a request with 25 combinations is allowed")
+		t.Error("a request with 25 combinations is allowed, want it rejected")
 	}
 }

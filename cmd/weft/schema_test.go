@@ -89,7 +89,7 @@ func TestSchemaIsDeterministic(t *testing.T) {
 	first := capabilities().Schema()
 	for range 20 {
 		if !bytes.Equal(capabilities().Schema(), first) {
-			t.Fatal("two calls return different schemas")
+			t.Fatal("two calls return different schemas, want equal ones")
 		}
 	}
 }

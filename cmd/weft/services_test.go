@@ -35,7 +35,7 @@ func TestServicesUsesAddressOfFile(t *testing.T) {
 		t.Errorf("the command fails with %v, want the error of the API", err)
 	}
 	if got := <-requests; got != "/services Bearer t0ken" {
-		t.Errorf("the request is %q", got)
+		t.Errorf("the request is %q, want \"/services Bearer t0ken\"", got)
 	}
 	write("false")
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no enabled dubbo_registry") {

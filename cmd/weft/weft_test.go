@@ -195,7 +195,7 @@ func TestLevelNamesRoundTrip(t *testing.T) {
 	for _, level := range levels() {
 		l := levelOf(level)
 		if levelName(l) != string(level) {
-			t.Errorf("levelName(levelOf(%s)) = %s", level, levelName(l))
+			t.Errorf("levelName(levelOf(%s)) = %s, want %s", level, levelName(l), level)
 		}
 		if l <= last {
 			t.Errorf("%s is not above the previous level", level)
@@ -318,17 +318,17 @@ func TestCheckReportsAllErrors(t *testing.T) {
 		})
 	}
 	if got := runCommand(t.Context(), []string{"check", "-c", invalid}); got != 1 {
-		t.Errorf("the exit status for an invalid file is %d", got)
+		t.Errorf("the exit status for an invalid file is %d, want 1", got)
 	}
 	if got := runCommand(t.Context(), []string{"version"}); got != 0 {
-		t.Errorf("the exit status of version is %d", got)
+		t.Errorf("the exit status of version is %d, want 0", got)
 	}
 }
 
 func TestVersion(t *testing.T) {
 	stdout, _, status := execute(t, "version")
 	if fields := strings.Fields(stdout); status != 0 || len(fields) != 5 || fields[0] != "weft" || fields[1] != version || !strings.HasPrefix(fields[3], "go1.") {
-		t.Errorf("status %d, %q", status, stdout)
+		t.Errorf("status %d, %q; want 0, and five fields from \"weft %s\"", status, stdout, version)
 	}
 }
 
@@ -358,7 +358,7 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 	}
 	defer p.stop()
 	if got := p.adminState(); got != inspect.Starting {
-		t.Errorf("before: %s", got)
+		t.Errorf("before: %s, want starting", got)
 	}
 	if err := p.start(context.Background(), file); err != nil {
 		t.Fatal(err)
@@ -371,25 +371,25 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 		return tables[0].VirtualHosts[0].Routes[0].Name
 	}
 	if got := p.adminState(); got != inspect.Ready || route() != "first" {
-		t.Errorf("state %s with the route %s", got, route())
+		t.Errorf("state %s with the route %s; want ready, first", got, route())
 	}
 
 	write(`{"servers": [{"listeners": [{"name": "front"}]}]}`)
 	p.reload(context.Background())
 	if c := p.adminConfig(); c.Rejected == nil || len(c.Rejected.Reasons) == 0 || !strings.Contains(c.Rejected.Reasons[0], "config.json:1:") || route() != "first" {
-		t.Errorf("after an invalid file: rejected %+v, the route %s", c.Rejected, route())
+		t.Errorf("after an invalid file: rejected %+v, the route %s; want a reason at config.json:1, first", c.Rejected, route())
 	}
 	if hasXDS {
 		write(`{"static_resources": {"clusters": [{"name": "shop"}]}}`)
 		p.reload(context.Background())
 		if c := p.adminConfig(); c.Rejected == nil || len(p.server.Running().Listeners) != 1 {
-			t.Errorf("after an Envoy file, which requires a restart: rejected %+v, %d listeners", c.Rejected, len(p.server.Running().Listeners))
+			t.Errorf("after an Envoy file, which requires a restart: rejected %+v, %d listeners; want a rejection, 1", c.Rejected, len(p.server.Running().Listeners))
 		}
 	}
 	write(fmt.Sprintf(valid, "second"))
 	p.reload(context.Background())
 	if c := p.adminConfig(); c.Rejected != nil || route() != "second" {
-		t.Errorf("after a valid file: rejected %+v, the route %s", c.Rejected, route())
+		t.Errorf("after a valid file: rejected %+v, the route %s; want nil, second", c.Rejected, route())
 	}
 	if len(p.server.DescribeRoutes("other")) != 0 {
 		t.Error("DescribeRoutes returned a table that does not exist")
@@ -403,7 +403,7 @@ func TestSetLogLevel(t *testing.T) {
 	p := &process{level: new(slog.LevelVar), log: slog.New(slog.DiscardHandler)}
 	for _, name := range []string{"debug", "WARN", "Off"} {
 		if err := p.setLevel(name); err != nil || !strings.EqualFold(levelName(p.level.Level()), name) {
-			t.Errorf("setLevel(%q) = %v, the level is %s", name, err, levelName(p.level.Level()))
+			t.Errorf("setLevel(%q) = %v, the level is %s; want nil, %s", name, err, levelName(p.level.Level()), name)
 		}
 	}
 	if err := p.setLevel("loud"); err == nil || !strings.Contains(err.Error(), "TRACE") {

@@ -65,7 +65,7 @@ func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 		env.wantInstances("weft 10.1.1.1:20080 odd,x,y")
 		for _, p := range env.discovery.Status().Published {
 			if unmapped := strings.Contains(p.Error, "invalid name"); !p.Registered || unmapped != (p.Key == "odd") {
-				t.Errorf("%s is registered: %t, its error is %q", p.Key, p.Registered, p.Error)
+				t.Errorf("%s is registered: %t, its error is %q; want true, and an error \"invalid name\" only for odd", p.Key, p.Registered, p.Error)
 			}
 		}
 		advanceClock(time.Hour)
@@ -76,7 +76,7 @@ func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 		env.wantInstances("weft 10.1.1.1:20080 x,y")
 		for _, p := range env.discovery.Status().Published {
 			if p.Error != "" {
-				t.Errorf("the error of %s is %q", p.Key, p.Error)
+				t.Errorf("the error of %s is %q, want \"\"", p.Key, p.Error)
 			}
 		}
 	})
@@ -141,7 +141,7 @@ func TestConfiguredRegisterMode(t *testing.T) {
 					}
 				}
 				if got := env.discovery.Status().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
-					t.Errorf("status = %+v", got)
+					t.Errorf("status = %+v, want it registered without an error; with a mode: %v", got, tt.other)
 				}
 			})
 		})
@@ -186,7 +186,7 @@ func TestMetadataContainsNoHost(t *testing.T) {
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x", "weight=60")))
 		second := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		if first.Revision == second.Revision || first.Instance.Metadata["timestamp"] != second.Instance.Metadata["timestamp"] {
-			t.Errorf("after a change of the weight: instance %v, before %v", second.Instance.Metadata, first.Instance.Metadata)
+			t.Errorf("after a change of the weight: instance %v, before %v; want another revision and the same timestamp", second.Instance.Metadata, first.Instance.Metadata)
 		}
 	})
 }
@@ -213,7 +213,7 @@ func TestInstanceIsRegisteredWhenRegistryReturns(t *testing.T) {
 		env.fake.set(false, errors.New("no permission"))
 		must(env.T, wantError(env, func() error { return env.discovery.Unpublish(env.Context(), request("s1")) }, "no permission"))
 		if got := env.discovery.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "no permission") {
-			t.Errorf("status = %+v", got)
+			t.Errorf("status = %+v, want it not registered, with the error \"no permission\"", got)
 		}
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
@@ -289,7 +289,7 @@ func TestChangedCredentialsKeepInstance(t *testing.T) {
 		req.Registry.Username, req.Registry.Password = "u", "p"
 		must(env.T, env.discovery.Publish(env.Context(), req))
 		if got := env.fake.instanceCalls.calls[2]; got != "+weft x,y" {
-			t.Errorf("first call of the new session: %q", got)
+			t.Errorf("first call of the new session: %q, want \"+weft x,y\"", got)
 		}
 		must(env.T, env.discovery.Unpublish(env.Context(), request("y")))
 		must(env.T, env.discovery.Unpublish(env.Context(), request("x")))
@@ -312,7 +312,7 @@ func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 		}()
 		env.discovery.UnregisterAll(env.Context())
 		if elapsed := time.Since(start); elapsed != c.UnregisterWait {
-			t.Errorf("UnregisterAll took %v", elapsed)
+			t.Errorf("UnregisterAll took %v, want %v", elapsed, c.UnregisterWait)
 		}
 		env.wantInstances()
 		env.wantURLs()
@@ -339,7 +339,7 @@ func TestInstanceIsSameAfterRestart(t *testing.T) {
 		env.wantURLs("dubbo y#get")
 		current := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		if previous == current || current.Revision != previous.Revision || current.Instance.Metadata["timestamp"] != previous.Instance.Metadata["timestamp"] {
-			t.Errorf("instance %v, before the restart %v", current.Instance.Metadata, previous.Instance.Metadata)
+			t.Errorf("instance %v, before the restart %v; want a new registration with the same revision and timestamp", current.Instance.Metadata, previous.Instance.Metadata)
 		}
 	})
 }

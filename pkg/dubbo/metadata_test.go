@@ -100,7 +100,7 @@ func TestInstanceOverridesOnlyItsVersion(t *testing.T) {
 		env.fake.reportInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
 		env.wantActive("x=10.0.0.1; x?version=2=10.0.0.1")
 		if p := env.discovery.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Variants) != 1 || p[0].Variants[0].Version != "2" {
-			t.Errorf("providers %+v", p)
+			t.Errorf("providers %+v, want one without a version, with the variant 2", p)
 		}
 	})
 }
@@ -116,7 +116,7 @@ func TestUnknownRevisionKeepsProviders(t *testing.T) {
 		env.fake.reportInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // without metadata
 		env.wantActive("x=10.0.0.1")
 		if text := env.discovery.Status().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
-			t.Errorf("error = %q", text)
+			t.Errorf("error = %q, want \"metadata of a, revision 2\"", text)
 		}
 		env.fake.publish("a/2", 10, "x")
 		<-time.After(2 * time.Second) // fake time, until the next attempt

@@ -273,12 +273,12 @@ func (m *model) checkDesiredState() {
 	s := m.discovery.Status()
 	for _, p := range s.Published {
 		if !m.published[p.Key] || !p.Registered || p.Error != "" {
-			m.Errorf("published: %+v", p)
+			m.Errorf("published: %+v, want it registered without an error", p)
 		}
 	}
 	for _, reference := range s.Subscribed {
 		if source := reference.Sources[0]; !source.Registered || !source.Received || source.Restored || source.Error != "" {
-			m.Errorf("subscribed: %+v", reference)
+			m.Errorf("subscribed: %+v, want it registered, with a snapshot of this session and no error", reference)
 		}
 	}
 	if len(s.Published) != len(m.published) || len(s.Subscribed) != len(m.subscribed) || s.LastError != "" {
@@ -295,13 +295,13 @@ func (m *model) checkDesiredState() {
 // applied.
 func (m *model) checkRoutes() {
 	if text := m.activeHosts(); strings.Contains(text, "route") {
-		m.Errorf("active: %s", text)
+		m.Errorf("active: %s, want a route for each cluster", text)
 	}
 	clusters, routes := m.discovery.Resources()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(clusters) != len(m.clusters) || m.routes != nil && len(routes.VirtualHosts[0].Routes) != len(m.routes.VirtualHosts[0].Routes) {
-		m.Errorf("Resources has %d clusters, %d are active", len(clusters), len(m.clusters))
+		m.Errorf("Resources has %d clusters, %d are active, and as many routes in each", len(clusters), len(m.clusters))
 	}
 	for _, c := range clusters {
 		if m.clusters[c.Name] != c {

@@ -38,7 +38,7 @@ func TestManySubscriptionsNeedFewChanges(t *testing.T) {
 		env.fake.report("s7", "10.0.0.2")
 		advanceClock(time.Second)
 		if env.applies != 1 || env.clusters["s7"].Hosts[0].Address != "10.0.0.2:20880" {
-			t.Errorf("%d changes, hosts of s7 %+v", env.applies, env.clusters["s7"].Hosts)
+			t.Errorf("%d changes, hosts of s7 %+v; want one change and 10.0.0.2:20880", env.applies, env.clusters["s7"].Hosts)
 		}
 	})
 }
@@ -84,21 +84,21 @@ func TestFailedApplyDoesNotBlockOthers(t *testing.T) {
 			wg.Go(func() {
 				err := env.discovery.Subscribe(env.Context(), request(fmt.Sprint("s", i)))
 				if (i == 3) != errors.Is(err, applyErr) {
-					t.Errorf("s%d: %v", i, err)
+					t.Errorf("s%d: %v, want an error only for s3", i, err)
 				}
 			})
 		}
 		wg.Wait()
 		env.wantActive("s0=10.0.0.1; s1=10.0.0.1; s2=10.0.0.1; s4=10.0.0.1; s5=10.0.0.1; s6=10.0.0.1; s7=10.0.0.1")
 		if got := env.discovery.Status().LastError; !strings.Contains(got, "s3: a cluster") {
-			t.Errorf("last error %q", got)
+			t.Errorf("last error %q, want the error of s3", got)
 		}
 		env.mu.Lock()
 		env.reject = nil
 		env.mu.Unlock()
 		advanceClock(time.Minute)
 		if len(env.clusters) != 8 || env.discovery.Status().LastError != "" {
-			t.Errorf("active hosts after the retry: %s", env.activeHosts())
+			t.Errorf("active hosts after the retry: %s, want 8 clusters and no error", env.activeHosts())
 		}
 	})
 }

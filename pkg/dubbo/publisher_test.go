@@ -73,7 +73,7 @@ func TestPublishWithOtherCredentials(t *testing.T) {
 		must(t, env.discovery.Unpublish(env.Context(), request("x")))
 		synctest.Wait()
 		if got := env.fake.registered(); len(got) != 0 {
-			t.Errorf("%q is registered", got)
+			t.Errorf("%q is registered, want no URL", got)
 		}
 		if n := len(env.discovery.Status().Registries); n != 0 {
 			t.Errorf("%d sessions are open, want none", n)
@@ -125,7 +125,7 @@ func TestUnpublishBeforeRegistered(t *testing.T) {
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
 		if got := env.fake.registered(); len(got) != 0 {
-			t.Errorf("%q is registered", got)
+			t.Errorf("%q is registered, want no URL", got)
 		}
 	})
 }

@@ -83,7 +83,7 @@ func TestInvalidHostOfEnvironment(t *testing.T) {
 		_, err := dubbo.New(dubbo.Options{Config: config.DubboRegistry{Enable: true}, Log: slog.New(slog.DiscardHandler)})
 		var field *dubbo.FieldError
 		if valid := !errors.As(err, &field); valid != want {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: %v, want a valid host: %v", text, err, want)
 		}
 	}
 }

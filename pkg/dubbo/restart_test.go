@@ -61,7 +61,7 @@ func TestRestartRestoresState(t *testing.T) {
 			t.Errorf("while the registry is unavailable: source %+v, want it restored, with the age 1h0m3s", source)
 		}
 		if totals := env.discovery.Totals(); totals.OldestSnapshot != time.Hour+3*time.Second || totals.Restored != 1 {
-			t.Errorf("OldestSnapshot = %v", totals.OldestSnapshot)
+			t.Errorf("OldestSnapshot = %v, want 1h0m3s of one restored service", totals.OldestSnapshot)
 		}
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
@@ -70,7 +70,7 @@ func TestRestartRestoresState(t *testing.T) {
 			t.Errorf("registered %q, want g/x:1", got)
 		}
 		if currentURL := env.discovery.Status().Published[0].URL; currentURL != previousURL {
-			t.Errorf("URL %s, before the restart %s", currentURL, previousURL)
+			t.Errorf("URL %s, before the restart %s; want no change", currentURL, previousURL)
 		}
 		if source = env.discovery.Status().Subscribed[0].Sources[0]; source.Restored {
 			t.Errorf("after a response of the registry: source %+v, want it not restored", source)

@@ -147,7 +147,7 @@ func BenchmarkReady(b *testing.B) {
 		b.ReportMetric(float64(env.changes), "changes")
 		env.changes = 0
 		if t := env.discovery.Totals(); t.Registered != benchPublished || t.Subscribed != benchSubscribed || t.Providers != benchSubscribed*benchProviders {
-			b.Fatalf("totals %+v", t)
+			b.Fatalf("totals %+v, want all services registered and subscribed, with all providers", t)
 		}
 		env.end()
 		b.StartTimer()

@@ -59,7 +59,7 @@ func TestRegistryOpenedLater(t *testing.T) {
 		synctest.Wait()
 		env.wantActive("y=10.0.0.1,10.0.0.2")
 		if got := strings.Join(env.fake.registered(), "; "); got != "dubbo x#get; dubbo z#get" {
-			t.Errorf("registered %s", got)
+			t.Errorf("registered %s, want \"dubbo x#get; dubbo z#get\"", got)
 		}
 	})
 }

@@ -60,7 +60,7 @@ func TestStatusPrefersUsedVariant(t *testing.T) {
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		p := env.discovery.Status().Subscribed[0].Providers
 		if len(p) != 2 || p[0].Version != "3" || p[0].UnusedReason != "" {
-			t.Fatalf("providers %+v", p)
+			t.Fatalf("providers %+v, want two, the first of version 3 and in use", p)
 		}
 		var variants []string
 		for _, variant := range p[0].Variants {

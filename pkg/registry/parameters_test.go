@@ -28,7 +28,7 @@ func TestParameters(t *testing.T) {
 			previous := ""
 			for name := range p.All() {
 				if name < previous {
-					t.Errorf("%q comes after %q", name, previous)
+					t.Errorf("%q comes after %q, want the order of names", name, previous)
 				}
 				previous = name
 			}
@@ -41,7 +41,7 @@ func TestParameters(t *testing.T) {
 				t.Errorf("missing parameter = %q, %v", got, ok)
 			}
 			if !p.Equal(registry.ParametersOf(maps.Clone(tt.values))) {
-				t.Error("Equal = false for equal parameters")
+				t.Error("Equal = false for equal parameters, want true")
 			}
 		})
 	}
@@ -59,7 +59,7 @@ func TestParametersNotEqual(t *testing.T) {
 	for i, p := range list {
 		for j, q := range list {
 			if p.Equal(q) != (i == j) {
-				t.Errorf("%v and %v: Equal = %v", p.Map(), q.Map(), p.Equal(q))
+				t.Errorf("%v and %v: Equal = %v, want %v", p.Map(), q.Map(), p.Equal(q), i == j)
 			}
 		}
 	}

@@ -71,15 +71,15 @@ func TestShortRun(t *testing.T) {
 			}
 			for _, s := range append(c.Rounds, c.Half...) {
 				if s.Requests == 0 || s.P50 <= 0 || s.P99 < s.P50 || s.Max < s.P99 || s.Reconnects != 0 {
-					t.Errorf("%s, %s: %+v", l.Name, c.Proxy, s.Result)
+					t.Errorf("%s, %s: %+v, want increasing latencies and no reconnects", l.Name, c.Proxy, s.Result)
 				}
 				if proxied := c.Proxy == "relay"; proxied != (s.CPU > 0) || proxied != (s.Memory.Resident > 0) {
-					t.Errorf("%s, %s: CPU time %v, memory %+v", l.Name, c.Proxy, s.CPU, s.Memory)
+					t.Errorf("%s, %s: CPU time %v, memory %+v; want values only for the relay", l.Name, c.Proxy, s.CPU, s.Memory)
 				}
 			}
 		}
 		if half := l.Name == "64k-64" || l.Protocol != ""; half != (len(l.Cells[0].Half) == 2) || half != (l.Rate > 0) {
-			t.Errorf("%s: %d rounds at half load, rate %v", l.Name, len(l.Cells[0].Half), l.Rate)
+			t.Errorf("%s: %d rounds at half load, rate %v; want 2 rounds and a rate only for 64k-64 and RPC", l.Name, len(l.Cells[0].Half), l.Rate)
 		}
 	}
 	if err := report.write(out); err != nil {
@@ -116,7 +116,7 @@ func TestIdleConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	if result.Start.Resident == 0 || result.Opened.Resident == 0 || result.Used.Resident == 0 {
-		t.Errorf("idle = %+v", result)
+		t.Errorf("idle = %+v, want memory in every state", result)
 	}
 }
 
@@ -135,10 +135,10 @@ func TestCloseStopsProcesses(t *testing.T) {
 	stopAll(subjects)
 	env.close()
 	if remaining := process.Tree(os.Getpid()); len(remaining) != 1 {
-		t.Errorf("the processes %v remain of %d", remaining, os.Getpid())
+		t.Errorf("the processes %v remain of %d, want none", remaining, os.Getpid())
 	}
 	if _, err := os.Stat(env.dir); !os.IsNotExist(err) {
-		t.Errorf("%s remains: %v", env.dir, err)
+		t.Errorf("%s remains: %v, want it removed", env.dir, err)
 	}
 }
 
@@ -259,6 +259,6 @@ func TestInterruptEndsRun(t *testing.T) {
 		t.Error("an interrupted run returned no error")
 	}
 	if elapsed := time.Since(start); elapsed > 20*time.Second {
-		t.Errorf("the run ended after %v", elapsed)
+		t.Errorf("the run ended after %v, want at most 20s", elapsed)
 	}
 }

@@ -24,16 +24,16 @@ func TestFileAndControlPlaneAreEquivalent(t *testing.T) {
 	}
 	cells := report.Loads[0].Cells
 	if len(cells) != 2 || cells[0].Proxy != "weft" || cells[1].Proxy != "weft+xds" {
-		t.Fatalf("measured: %+v", cells)
+		t.Fatalf("measured: %+v, want weft and weft+xds", cells)
 	}
 	for _, c := range cells {
 		for i, s := range c.Rounds {
 			if s.Requests == 0 || s.CPU == 0 {
-				t.Errorf("%s, round %d: %+v", c.Proxy, i+1, s)
+				t.Errorf("%s, round %d: %+v, want requests and CPU time", c.Proxy, i+1, s)
 			}
 		}
 	}
 	if v := report.Verdicts; len(v) != 1 || v[0].Proxy != "weft+xds" || v[0].Value.Median <= 0 || v[0].Target != 1.02 {
-		t.Errorf("verdicts: %+v", v)
+		t.Errorf("verdicts: %+v, want one for weft+xds with the target 1.02", v)
 	}
 }

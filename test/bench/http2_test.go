@@ -26,11 +26,11 @@ func TestHTTP2Rows(t *testing.T) {
 		for _, c := range l.Cells {
 			for _, s := range append(c.Rounds, c.Half...) {
 				if s.Requests == 0 || s.P50 <= 0 || s.Reconnects != 0 {
-					t.Errorf("%s, %s: %+v", l.Name, c.Proxy, s.Result)
+					t.Errorf("%s, %s: %+v, want requests, a p50 and no reconnects", l.Name, c.Proxy, s.Result)
 				}
 			}
 			if len(c.Rounds) != 1 || (len(c.Half) == 1) != (l.Rate > 0) {
-				t.Errorf("%s, %s: %d rounds, %d at half load", l.Name, c.Proxy, len(c.Rounds), len(c.Half))
+				t.Errorf("%s, %s: %d rounds, %d at half load; want 1, and 1 if the row has a rate", l.Name, c.Proxy, len(c.Rounds), len(c.Half))
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func TestPeersServeHTTP2(t *testing.T) {
 				job.Body = 1 << 14
 			}
 			if result, err := env.load(t.Context(), job); err != nil || result.Requests == 0 {
-				t.Errorf("row %s, %s: %d responses, %v", r.name, p.Name, result.Requests, err)
+				t.Errorf("row %s, %s: %d responses, %v; want responses and no error", r.name, p.Name, result.Requests, err)
 			}
 			running.Stop()
 		}

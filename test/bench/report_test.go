@@ -257,7 +257,7 @@ func TestDocumentedRowsAreValid(t *testing.T) {
 	}
 	commands := regexp.MustCompile(`-rows\s+([\w,-]+)`).FindAllSubmatch(text, -1)
 	if len(commands) < 5 {
-		t.Errorf("docs/performance.md has only %d commands with -rows", len(commands))
+		t.Errorf("docs/performance.md has only %d commands with -rows, want at least 5", len(commands))
 	}
 	for _, rows := range commands {
 		parse(t, "-rows", string(rows[1]))
@@ -274,7 +274,7 @@ func TestRowNamesMatchRequests(t *testing.T) {
 		}
 		head, body, _ := strings.Cut(string(r.request), "\r\n\r\n")
 		if isPOST := strings.HasPrefix(head, "POST "); isPOST != (len(body) == 1024) {
-			t.Errorf("%s: %q has a body of %d bytes", r.name, head, len(body))
+			t.Errorf("%s: %q has a body of %d bytes, want 1024 only for POST", r.name, head, len(body))
 		}
 	}
 }

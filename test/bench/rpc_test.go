@@ -87,7 +87,7 @@ func TestOriginHoldsResponses(t *testing.T) {
 				ids := readResponses(t, p, conn, each)
 				for i, id := range ids {
 					if id != uint64(i) {
-						t.Fatalf("response %d belongs to request %d", i, id)
+						t.Fatalf("response %d belongs to request %d, want %d", i, id, i)
 					}
 				}
 			}

@@ -22,7 +22,7 @@ func TestPeersServeTLS(t *testing.T) {
 			job := env.job(r, running.Listen, running.PIDs)
 			job.Warmup, job.Measure = 0, 200*time.Millisecond
 			if result, err := env.load(t.Context(), job); err != nil || result.Requests == 0 {
-				t.Errorf("row %s, %s: %d responses, %v", r.name, p.Name, result.Requests, err)
+				t.Errorf("row %s, %s: %d responses, %v; want responses and no error", r.name, p.Name, result.Requests, err)
 			}
 			running.Stop()
 		}

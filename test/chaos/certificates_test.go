@@ -90,7 +90,7 @@ func TestCertificatesRotate(t *testing.T) {
 		for ; sleep(stop, time.Second); versions++ {
 			rotate(versions)
 			if n, err := presentedVersion(front, config); err != nil || n < versions-2 {
-				r.Errorf("after certificate version %d a new connection got version %d, %v", versions, n, err)
+				r.Errorf("after certificate version %d a new connection got version %d, %v; want version %d or later", versions, n, err, versions-2)
 			}
 		}
 	})
@@ -102,11 +102,11 @@ func TestCertificatesRotate(t *testing.T) {
 	}
 	for _, metric := range []string{"weft_listener_tls_handshakes_total", "weft_cluster_tls_handshakes_total"} {
 		if n := w.metric(metric); n < r.duration.Seconds() {
-			r.Errorf("%s = %v: too few new connections", metric, n)
+			r.Errorf("%s = %v: too few new connections, want at least one per second", metric, n)
 		}
 	}
 	if n := w.metric("weft_tls_certificate_reloads_total", `result="applied"`); n < float64(versions-2) {
-		r.Errorf("weft reloaded %v certificate changes of %d", n, versions-1)
+		r.Errorf("weft reloaded %v certificate changes of %d, want at most two missed", n, versions-1)
 	}
 	closeConns()
 	w.checkNoLeak()

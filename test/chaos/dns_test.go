@@ -68,14 +68,14 @@ func TestDNSChanges(t *testing.T) {
 	r.check(results["http2-slow"], bounds{p99: slowCall + 250*time.Millisecond})
 	for _, ip := range ips {
 		if got := results["http1"].fraction(ip); got < 0.02 {
-			r.Errorf("%s got %.1f %% of the requests", ip, 100*got)
+			r.Errorf("%s got %.1f %% of the requests, want at least 2 %%", ip, 100*got)
 		}
 	}
 	if got := len(results["logical-http1"].byHost); got < 2 {
 		r.Errorf("only %d addresses were the first of a response", got)
 	}
 	if n := server.queries.Load(); float64(n) < r.duration.Seconds() {
-		r.Errorf("the DNS server got only %d queries", n)
+		r.Errorf("the DNS server got only %d queries, want at least one per second", n)
 	}
 	posts.checkOnce(r)
 	closeConns()

@@ -67,7 +67,7 @@ func TestHostsFlap(t *testing.T) {
 	}
 	r.Logf("%d and %d deaths", deaths[0], deaths[1])
 	if deaths[0]+deaths[1] < int(r.duration.Seconds())/4 {
-		r.Error("the hosts died too rarely")
+		r.Error("the hosts died too rarely, want a death every 4 s")
 	}
 
 	const latency = 250 * time.Millisecond

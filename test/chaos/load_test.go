@@ -135,7 +135,7 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 	}
 	if r.directP99 > time.Second || results[direct].failures() > 0 {
 		if cpus > 0.5 {
-			r.Errorf("Weft used %.2f CPUs and starved the machine", cpus)
+			r.Errorf("Weft used %.2f CPUs and starved the machine, want at most 0.5", cpus)
 		}
 		for _, res := range results { // a slow machine does not excuse wrong responses
 			if n := res.failed[wrongResponse]; n > 0 {

@@ -97,7 +97,7 @@ func TestPacketLoss(t *testing.T) {
 		}
 		for _, healthy := range []string{"host1", "host2"} {
 			if got := results[name].fraction(healthy); got < 0.3 {
-				r.Errorf("%s: only %.1f %% of the responses are from %s", name, 100*got, healthy)
+				r.Errorf("%s: only %.1f %% of the responses are from %s, want at least 30 %%", name, 100*got, healthy)
 			}
 		}
 	}

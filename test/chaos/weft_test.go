@@ -165,7 +165,7 @@ func (w *weft) reload(s setup) {
 	w.write(s)
 	w.signal(syscall.SIGHUP)
 	if line := w.log.await(w.r, from, "configuration "); !strings.Contains(line, "configuration applied") {
-		w.r.Errorf("reload: %s", line)
+		w.r.Errorf("reload: %s, want \"configuration applied\"", line)
 	}
 }
 
@@ -182,7 +182,7 @@ func (w *weft) awaitExit(timeout time.Duration) {
 	select {
 	case <-w.exited:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
-			w.r.Errorf("the process exited with status %d", status)
+			w.r.Errorf("the process exited with status %d, want 0", status)
 		}
 	case <-time.After(timeout):
 		stacks, err := w.tryAdminGet("/debug/pprof/goroutine?debug=1")

@@ -17,7 +17,7 @@ func TestProcessReceivesCommandsAndReports(t *testing.T) {
 	}
 	p.Kill()
 	if _, open := <-p.Lines(); open {
-		t.Error("got a line after exit")
+		t.Error("got a line after exit, want a closed channel")
 	}
 	p.Kill() // a second call does nothing
 }
@@ -26,7 +26,7 @@ func TestExitCodeAndSignals(t *testing.T) {
 	p := Start(t, "failing process", exec.Command("sh", "-c", "echo out; echo err >&2; exit 3"))
 	<-p.Done()
 	if status, log := p.ExitCode(), p.Log(); status != 3 || log != "out\nerr" {
-		t.Errorf("exit code %d, output %q", status, log)
+		t.Errorf("exit code %d, output %q; want 3, \"out\nerr\"", status, log)
 	}
 	if err := p.Signal(syscall.SIGTERM); err == nil {
 		t.Error("no error for a signal to an exited process")
@@ -42,6 +42,6 @@ func TestTailBufferKeepsEnd(t *testing.T) {
 	}
 	_, _ = b.Write([]byte("the last\n")) // never fails
 	if text := b.String(); len(text) > maxTail || !strings.HasSuffix(text, "x\nthe last") {
-		t.Errorf("kept %d bytes, which end with %q", len(text), text[len(text)-10:])
+		t.Errorf("kept %d bytes, which end with %q; want at most %d bytes and the last line", len(text), text[len(text)-10:], maxTail)
 	}
 }

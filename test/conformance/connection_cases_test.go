@@ -155,7 +155,7 @@ func earlyCases() []ruleCase {
 func clientReceivesHeadEnd(h *harness) {
 	h.Helper()
 	if rest := h.readHeadRest(); rest != "\r\n" && rest != "Connection: close\r\n\r\n" {
-		h.Fatalf("the head ends in %q", rest)
+		h.Fatalf("the head ends in %q, want an empty line, or Connection: close and an empty line", rest)
 	}
 }
 

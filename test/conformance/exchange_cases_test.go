@@ -165,7 +165,7 @@ func noBodyCases() []ruleCase {
 func clientReceivesEmptyLine(h *harness) {
 	h.Helper()
 	if rest := h.readHeadRest(); rest != "\r\n" && rest != "Transfer-Encoding: chunked\r\n\r\n" {
-		h.Fatalf("the head ends in %q", rest)
+		h.Fatalf("the head ends in %q, want an empty line, or Transfer-Encoding: chunked and an empty line", rest)
 	}
 }
 

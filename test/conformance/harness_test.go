@@ -309,7 +309,7 @@ func (h *harness) checkOriginUntouched() {
 	h.Helper()
 	if h.origin != nil {
 		if n := socketQueueLen(h, h.origin, unix.SIOCINQ); n > 0 {
-			h.Fatalf("%d more bytes reached the origin", n)
+			h.Fatalf("%d more bytes reached the origin, want none", n)
 		}
 	}
 	if conn := h.unexpectedConn(); conn != nil {

@@ -146,7 +146,7 @@ func clientReceivesLine(h *harness) {
 		line = append(line, buf[0])
 	}
 	if !regexp.MustCompile(`^[ -~]*\r\n$`).Match(line) {
-		h.Fatalf("the client got %q", line)
+		h.Fatalf("the client got %q, want a line of printable characters", line)
 	}
 }
 

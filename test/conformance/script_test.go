@@ -224,7 +224,7 @@ func localReplyKeepAlive(status int) step {
 		h.Helper()
 		reply := parseLocalReply(h, h.readHead(), status)
 		if reply.closes {
-			h.Errorf("the response has Connection: close")
+			h.Errorf("the response has Connection: close, want keepalive")
 		}
 		if h.method != "HEAD" {
 			h.discard(reply.length)

@@ -52,7 +52,7 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 				t.Errorf("slowhttptest reports that other clients are not served")
 			}
 			if median > limit/4 {
-				t.Errorf("median latency of other clients = %v", median)
+				t.Errorf("median latency of other clients = %v, want at most %v", median, limit/4)
 			}
 		})
 	}

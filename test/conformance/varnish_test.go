@@ -20,7 +20,7 @@ func TestVarnishtest(t *testing.T) {
 	program := requireTool(t, "varnishtest", "varnish")
 	scripts, err := filepath.Glob("vtc/*.vtc")
 	if err != nil || len(scripts) < 10 {
-		t.Fatalf("%d scripts, %v", len(scripts), err)
+		t.Fatalf("%d scripts, %v; want at least 10, nil", len(scripts), err)
 	}
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".vtc"), func(t *testing.T) {

@@ -35,7 +35,7 @@ func allPages(t *testing.T) map[string]string {
 		}
 	}
 	if len(pages) < 50 {
-		t.Fatalf("found only %d pages", len(pages))
+		t.Fatalf("found only %d pages, want at least 50", len(pages))
 	}
 	return pages
 }

@@ -44,7 +44,7 @@ func TestMessagesOnPagesExist(t *testing.T) {
 		}
 	}
 	if count < 30 {
-		t.Errorf("found only %d messages", count)
+		t.Errorf("found only %d messages, want at least 30", count)
 	}
 }
 

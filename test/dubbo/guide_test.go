@@ -35,7 +35,7 @@ func TestGuide(t *testing.T) {
 	replacer := strings.NewReplacer("/tmp/weft-peers", os.Getenv(javaEnv), "/tmp/", dir+"/")
 	commands := command.FindAllSubmatch(page, -1)
 	if len(commands) < 8 {
-		t.Fatalf("the page has %d commands", len(commands))
+		t.Fatalf("the page has %d commands, want at least 8", len(commands))
 	}
 	for _, match := range commands {
 		text, wantOutput := replacer.Replace(strings.TrimSpace(string(match[2]))), strings.TrimSpace(string(match[3]))

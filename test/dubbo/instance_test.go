@@ -85,7 +85,7 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	consumerSidecar.awaitProviders(providerSidecar.ingress)
 	providerSidecar.callAPIForExports("/pub", object{"name": "provider", "parameters": object{"register-mode": "all"}})
 	if urls, _, err := zkSession.conn.Children("/dubbo/" + echo + "/providers"); err != nil || len(urls) != len(exports()) {
-		t.Errorf("registered URLs: %v, %v", urls, err)
+		t.Errorf("registered URLs: %v, %v; want %d URLs, nil", urls, err, len(exports()))
 	}
 	consumerSidecar.awaitProviders(providerSidecar.ingress)
 

@@ -265,14 +265,14 @@ func TestProviderDies(t *testing.T) {
 			died := time.Now()
 			consumerSidecar.awaitProviders(live)
 			if elapsed := time.Since(died); elapsed > sessionTimeout+5*time.Second {
-				t.Errorf("the provider is in the list %v after it died", elapsed)
+				t.Errorf("the provider is in the list %v after it died, want at most %v", elapsed, sessionTimeout+5*time.Second)
 			}
 			failed, succeeded := l.stop()
 			sum := 0
 			for _, c := range failed {
 				sum += c.count
 				if after := c.last.Sub(died); after > time.Second {
-					t.Errorf("a call that began %v after the provider died failed: %s", after, c.text)
+					t.Errorf("a call that began %v after the provider died failed: %s, want only calls in the first second", after, c.text)
 				}
 			}
 			// Five consecutive failures eject a host, in addition to the calls in flight.

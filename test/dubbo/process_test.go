@@ -49,7 +49,7 @@ func (p *process) awaitExit() {
 	select {
 	case <-p.Done():
 		if status := p.ExitCode(); status != 0 {
-			p.t.Errorf("%s exits with status %d", p.Name(), status)
+			p.t.Errorf("%s exits with status %d, want 0", p.Name(), status)
 		}
 	case <-time.After(waitTimeout):
 		p.t.Fatalf("%s does not exit", p.Name())

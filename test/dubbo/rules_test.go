@@ -96,7 +96,7 @@ func TestConfigurationCenterRules(t *testing.T) {
 	await("roundrobin 1.234s")
 	awaitCounts("map[first:20 second:20]")
 	if after := consumerSidecar.openedConnections(); after != before {
-		t.Errorf("connections to providers: %q, before the override %q", after, before)
+		t.Errorf("connections to providers: %q, before the override %q; want no change", after, before)
 	}
 	if err := rules.conn.Delete(overrides, -1); err != nil {
 		t.Fatal(err)

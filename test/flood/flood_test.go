@@ -62,7 +62,7 @@ func TestRapidResetCost(t *testing.T) {
 		t.Errorf("the honest client waited %v (p99), want at most %v", r.p99, maxWait)
 	}
 	if r.failures > 0 {
-		t.Errorf("%d requests of the honest client failed", r.failures)
+		t.Errorf("%d requests of the honest client failed, want none", r.failures)
 	}
 	if r.files > maxFDs {
 		t.Errorf("%d descriptors were open, want at most %d", r.files, maxFDs)
@@ -83,10 +83,10 @@ func TestAttackBursts(t *testing.T) {
 			minimum = 30
 		}
 		if len(burst) < minimum || len(burst) > 1<<20 {
-			t.Errorf("%s: a burst of %d bytes", a.name, len(burst))
+			t.Errorf("%s: a burst of %d bytes, want %d to %d", a.name, len(burst), minimum, 1<<20)
 		}
 		if names[a.name] {
-			t.Errorf("two attacks are called %s", a.name)
+			t.Errorf("two attacks are called %s, want unique names", a.name)
 		}
 		names[a.name] = true
 	}

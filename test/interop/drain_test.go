@@ -109,7 +109,7 @@ func (p *peer) terminate(t *testing.T, d time.Duration) {
 	select {
 	case <-p.Done():
 		if status := p.ExitCode(); status != 0 {
-			t.Errorf("%s exits with status %d", p.Name(), status)
+			t.Errorf("%s exits with status %d, want 0", p.Name(), status)
 		}
 	case <-timeout.C:
 		t.Fatalf("%s has not exited after %v", p.Name(), d)

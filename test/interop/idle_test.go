@@ -65,7 +65,7 @@ func runIdle(t *testing.T, consumer *peer, options string, providerTargets []tar
 		if path == twoWefts {
 			tgt.pair.runSubtest(t, "idle between and behind Wefts", path, func(t *testing.T) {
 				if len(previous[i]) < 2 || !slices.Equal(previous[i], after[i]) {
-					t.Errorf("connections of the Wefts: %q, before %[3]v of idle time %[2]q", after[i], previous[i], idleDuration())
+					t.Errorf("connections of the Wefts: %q, before %[3]v of idle time %[2]q; want the same", after[i], previous[i], idleDuration())
 				}
 			})
 		}

@@ -33,7 +33,7 @@ func start(t *testing.T, name string, program string, args ...string) *peer {
 func (p *peer) awaitReady(t *testing.T) {
 	t.Helper()
 	if line := p.nextLine(t, waitTimeout); !strings.Contains(line, "ready") {
-		t.Fatalf("%s begins with %q", p.Name(), line)
+		t.Fatalf("%s begins with %q, want \"ready\"", p.Name(), line)
 	}
 }
 

@@ -167,7 +167,7 @@ func (r *restartTest) run(t *testing.T, port int, name string, providers ...stri
 	}
 	r.awaitResponses(t)
 	if after := connections(t, r.consumer, port); len(before) == 0 || !slices.Equal(before, after) {
-		t.Errorf("the consumer's connections to Weft are %q, before the outage %q", after, before)
+		t.Errorf("the consumer's connections to Weft are %q, before the outage %q; want the same", after, before)
 	}
 	r.stop(t, &o)
 	o.duration = time.Since(start)

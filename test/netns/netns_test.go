@@ -109,7 +109,7 @@ func TestCommandsRunInNamespace(t *testing.T) {
 		t.Errorf("ip addr in the namespace prints %q, want %v on %s", out, l.A.IPv4, l.A.Device)
 	}
 	if strings.Contains(out, "eth0") {
-		t.Errorf("ip addr in the namespace shows the machine's devices: %q", out)
+		t.Errorf("ip addr in the namespace shows the machine's devices: %q, want only the namespace's", out)
 	}
 	command := a.Command("cat")
 	stdin, err := command.StdinPipe()
@@ -226,7 +226,7 @@ func TestLinkLosesAllPackets(t *testing.T) {
 	_ = receiver.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	buffer := make([]byte, 16)
 	if n, _, err := receiver.ReadFrom(buffer); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("received %q, %v over a link that loses all packets", buffer[:n], err)
+		t.Errorf("received %q, %v over a link that loses all packets, want a timeout", buffer[:n], err)
 	}
 	if err := l.Impair(a, Impairment{}); err != nil {
 		t.Fatal(err)
@@ -275,10 +275,10 @@ func TestScheduleIsDeterministic(t *testing.T) {
 		t.Errorf("the last packet is due at %v, want %v", last, want)
 	}
 	if repeated, _ := schedule(7); fmt.Sprint(repeated) != fmt.Sprint(lost) {
-		t.Error("the same seed loses different packets")
+		t.Error("the same seed loses different packets, want the same")
 	}
 	if other, _ := schedule(8); fmt.Sprint(other) == fmt.Sprint(lost) {
-		t.Error("another seed loses the same packets")
+		t.Error("another seed loses the same packets, want others")
 	}
 }
 
@@ -305,14 +305,14 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 		t.Skip("no namespaces")
 	}
 	if err := command.Wait(); err == nil {
-		t.Error("a command kept running after the removal of its namespace")
+		t.Error("a command kept running after the removal of its namespace, want it killed")
 	}
 	exists := func(name string) bool {
 		_, err := os.Stat(filepath.Join(directory, name))
 		return err == nil
 	}
 	if exists(name) {
-		t.Errorf("%s remains after its test", name)
+		t.Errorf("%s remains after its test, want it removed", name)
 	}
 	// A process that has exited.
 	exited := exec.Command("true")
@@ -326,11 +326,11 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 	active := New(t).Namespace("active")
 	if exists(stale) {
 		remove(stale)
-		t.Errorf("%s remains after removeStale", stale)
+		t.Errorf("%s remains after removeStale, want it removed", stale)
 	}
 	New(t)
 	if !exists(active.Name()) {
-		t.Errorf("removeStale removed %s, whose process runs", active.Name())
+		t.Errorf("removeStale removed %s, whose process runs, want it kept", active.Name())
 	}
 }
 

@@ -21,7 +21,7 @@ func TestAwaitReturnsCompleteLine(t *testing.T) {
 		start := time.Now()
 		line, err := b.Await(from, "ready", time.Minute)
 		if line != "next ready now" || err != nil || time.Since(start) != 2*time.Second {
-			t.Errorf("Await = %q, %v after %v", line, err, time.Since(start))
+			t.Errorf("Await = %q, %v after %v; want \"next ready now\", nil after 2s", line, err, time.Since(start))
 		}
 	})
 }
@@ -36,7 +36,7 @@ func TestAwaitReportsTimeoutAndExit(t *testing.T) {
 		}
 		go b.Close()
 		if line, err := b.Await(0, "ready", time.Minute); err == nil || time.Since(start) != time.Minute {
-			t.Errorf("after exit Await = %q, %v", line, err)
+			t.Errorf("after exit Await = %q, %v; want an error after 1m0s", line, err)
 		}
 	})
 }

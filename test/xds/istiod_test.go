@@ -165,7 +165,7 @@ func (p *pod) checkOutbound() {
 		counts[text]++
 	}
 	if v2 := counts["reviews v2"]; v2 < n/10 || v2 > n*3/10 || counts["reviews v1"] != n-v2 {
-		p.t.Errorf("%d requests of a route with weights 80 and 20 went to %v", n, counts)
+		p.t.Errorf("%d requests of a route with weights 80 and 20 went to %v, want %d to %d to v2, the rest to v1", n, counts, n/10, n*3/10)
 	}
 	p.checkEcho("240.240.0.12:7070", nil, true)      // over mutual TLS
 	p.checkEcho(externalAddress+":1234", nil, false) // the mesh allows no connections to other addresses

@@ -180,7 +180,7 @@ func TestLoadReportsMatchRequests(t *testing.T) {
 			if strings.HasPrefix(text, "500") {
 				zone, failed = "bad", 1
 			} else if err != nil || text != "good" && text != "other" {
-				t.Fatalf("%s responded %q, %v", url, text, err)
+				t.Fatalf("%s responded %q, %v; want good or other, nil", url, text, err)
 			}
 			z := want[zone]
 			z.issued, z.succeeded, z.failed = z.issued+1, z.succeeded+1-failed, z.failed+failed
@@ -213,7 +213,7 @@ func TestLoadReportsMatchRequests(t *testing.T) {
 		return ""
 	})
 	if got, _ := s.totals(); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("later reports: %v, sent %v", got, want)
+		t.Errorf("later reports: %v, sent %v; want equal counts", got, want)
 	}
 }
 
@@ -241,13 +241,13 @@ func TestClientStatusOverUnixSocket(t *testing.T) {
 			defer cancel()
 			resp, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
 			if err != nil || len(resp.GetConfig()) != 1 || resp.GetConfig()[0].GetNode().GetId() != "test-id" {
-				t.Fatalf("FetchClientStatus = %v, %v", resp, err)
+				t.Fatalf("FetchClientStatus = %v, %v; want one configuration of test-id, nil", resp, err)
 			}
 			got := map[string]adminv3.ClientResourceStatus{}
 			for _, r := range resp.GetConfig()[0].GetGenericXdsConfigs() {
 				got[shortType(r.GetTypeUrl())+" "+r.GetName()] = r.GetClientStatus()
 				if r.GetName() == "bad" && !strings.Contains(r.GetErrorState().GetDetails(), "unknown-filter") {
-					t.Errorf("the error is %v", r.GetErrorState())
+					t.Errorf("the error is %v, want unknown-filter", r.GetErrorState())
 				}
 			}
 			for name, want := range map[string]adminv3.ClientResourceStatus{

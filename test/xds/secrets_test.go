@@ -160,7 +160,7 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 					defer ticker.Stop()
 					for ctx.Err() == nil {
 						if text, err := get(t.Context(), &c.Client, "https://"+address+"/"); err != nil || text != "app" {
-							t.Errorf("under load: %q, %v", text, err)
+							t.Errorf("under load: %q, %v; want \"app\", nil", text, err)
 							return
 						}
 						served.Add(1)
@@ -188,7 +188,7 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 				}
 			}
 			if served.Load() < 100 {
-				t.Errorf("served only %d requests", served.Load())
+				t.Errorf("served only %d requests, want at least 100", served.Load())
 			}
 			if nacks := p.nacks(); len(nacks) > 0 {
 				t.Errorf("rejected: %v", nacks)

@@ -87,7 +87,7 @@ func (w *weft) stop() {
 	select {
 	case <-w.exited:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
-			w.t.Errorf("weft exited with status %d", status)
+			w.t.Errorf("weft exited with status %d, want 0", status)
 		}
 	case <-time.After(waitTimeout):
 		w.t.Errorf("weft has not exited %v after SIGTERM", waitTimeout)

@@ -10,7 +10,7 @@ func TestRestartAfterKill(t *testing.T) {
 	s := zookeeper.Start(t, zookeeper.Options{})
 	s.Kill()
 	if mode := s.Mode(); mode != "" {
-		t.Fatalf("mode of a killed server: %s", mode)
+		t.Fatalf("mode of a killed server: %s, want \"\"", mode)
 	}
 	s.RemoveData()
 	s.Restart()

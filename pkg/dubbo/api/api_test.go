@@ -133,7 +133,7 @@ func TestResponsesOfCalls(t *testing.T) {
 			t.Errorf("POST %s = %d %s, want 200 %s", path, status, body, text)
 		}
 		if last := a.calls[len(a.calls)-1]; last != want[0]+" "+validBody {
-			t.Errorf("POST %s calls %s", path, last)
+			t.Errorf("POST %s calls %s, want %s", path, last, want[0]+" "+validBody)
 		}
 	}
 	slices.Sort(a.count)
@@ -204,7 +204,7 @@ func TestBodyFormats(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			status, body := a.send("POST", tt.path, tt.body, tt.contentType)
 			if status != 200 || body != `{"err_no":0,"err_msg":"publish success"}` {
-				t.Fatalf("POST %s = %d %s", tt.path, status, body)
+				t.Fatalf("POST %s = %d %s, want 200 and success", tt.path, status, body)
 			}
 			if diff := cmp.Diff("publish "+fullBody, a.calls[len(a.calls)-1]); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
@@ -245,10 +245,10 @@ func TestInvalidBodies(t *testing.T) {
 		})
 	}
 	if len(a.calls) > 0 {
-		t.Errorf("operations that ran: %q", a.calls)
+		t.Errorf("operations that ran: %q, want none", a.calls)
 	}
 	if slices.ContainsFunc(a.count, func(s string) bool { return s != "/sub 1" }) || len(a.count) != len(tests) {
-		t.Errorf("counted %q", a.count)
+		t.Errorf("counted %q, want \"/sub 1\" for each of %d calls", a.count, len(tests))
 	}
 }
 
@@ -287,7 +287,7 @@ func TestAccessControl(t *testing.T) {
 				t.Errorf("GET /services = %d %s, want %d", status, body, tt.status)
 			}
 			if calls := len(tt.port.calls) - callsBefore; (calls == 1) != (tt.status == 200) {
-				t.Errorf("%d operations ran", calls)
+				t.Errorf("%d operations ran, want one only if the status is 200", calls)
 			}
 		})
 	}
@@ -349,24 +349,24 @@ func TestSocketPermissions(t *testing.T) {
 	a := startAPI(t, func(o *api.Options) { o.Address, o.Socket = "", path })
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket's mode is %v, %v", info.Mode(), err)
+		t.Errorf("the socket's mode is %v, %v, want 0600", info.Mode(), err)
 	}
 	a.url = "http://anything.example"
 	a.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}
 	if status, body := a.send("POST", "/pub", validBody, asJSON); status != 200 || !strings.Contains(body, "publish success") {
-		t.Errorf("POST /pub = %d %s", status, body)
+		t.Errorf("POST /pub = %d %s, want 200 and success", status, body)
 	}
 	if _, err := api.Listen(t.Context(), api.Options{Socket: path}); err == nil || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("Listen on an address in use = %v", err)
+		t.Errorf("Listen on an address in use = %v, want \"address already in use\"", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := api.Listen(t.Context(), api.Options{Address: "127.0.0.1:0", Socket: file}); err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("Listen at a file = %v", err)
+		t.Errorf("Listen at a file = %v, want \"not a socket\"", err)
 	}
 }
 
@@ -401,13 +401,13 @@ func TestShutdownEndsCalls(t *testing.T) {
 	cancel()
 	close(release)
 	if got := <-responses; !strings.Contains(got, "publish success") {
-		t.Errorf("the response is %s", got)
+		t.Errorf("the response is %s, want success", got)
 	}
 	if err := <-ended; err != nil {
-		t.Errorf("Run = %v", err)
+		t.Errorf("Run = %v, want nil", err)
 	}
 	if err := s.Close(); err != nil {
-		t.Errorf("Close after Run = %v", err)
+		t.Errorf("Close after Run = %v, want nil", err)
 	}
 }
 
@@ -434,7 +434,7 @@ func BenchmarkCall(b *testing.B) {
 			b.Fatal(err)
 		}
 		if text, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(text), "success") {
-			b.Fatalf("%s, %v", text, err)
+			b.Fatalf("%s, %v, want success", text, err)
 		}
 		_ = resp.Body.Close() // already read
 	}

@@ -56,7 +56,7 @@ func TestParseMetadataOfJava(t *testing.T) {
 	}
 	u := urls[0]
 	if u.Protocol != "dubbo" || u.Address() != "10.77.0.1:20001" || u.Path != echo || u.Get("release") != "3.3.5" || u.Get("application") != "echo-provider" {
-		t.Errorf("provider = %s", u)
+		t.Errorf("provider = %s, want dubbo://10.77.0.1:20001/%s of echo-provider, release 3.3.5", u, echo)
 	}
 	if otherURLs := info.URLs(instance(nil), registry.Service{Interface: echo, Version: "1.0"}); otherURLs != nil {
 		t.Errorf("providers of another version: %v, want none", urlStrings(otherURLs))
@@ -135,7 +135,7 @@ func TestFetchFromRegistry(t *testing.T) {
 	i := instance(map[string]string{"dubbo.metadata.revision": "r", "dubbo.metadata.storage-type": "remote"})
 	info, err := application.Fetch(t.Context(), fakeMetadataSource{text: golden(t, "remote.json")}, i)
 	if err != nil || info.Len() != 1 {
-		t.Fatalf("Fetch = %v, %v", info, err)
+		t.Fatalf("Fetch = %v, %v, want one interface", info, err)
 	}
 	for name, source := range map[string]fakeMetadataSource{"not found": {err: registry.ErrNoMetadata}, "invalid JSON": {text: []byte("[]")}, "service without a name": {text: []byte(`{"services": {"a": {}}}`)}} {
 		if _, err := application.Fetch(t.Context(), source, i); err == nil || !strings.Contains(err.Error(), "metadata of echo-provider, revision r") {
@@ -258,7 +258,7 @@ func TestFetchWithoutMetadataService(t *testing.T) {
 	for _, text := range []string{"", "{", `{"port": "x", "protocol": "dubbo"}`, `{"port": "1", "protocol": "tri"}`, `{"tri": {"port": "1"}}`, `{"port": "70000", "protocol": "dubbo"}`} {
 		i := instance(map[string]string{"dubbo.metadata.revision": "r", "dubbo.metadata-service.url-params": text})
 		if _, err := application.Fetch(t.Context(), nil, i); err == nil || !strings.Contains(err.Error(), "has no port to fetch its metadata") {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: %v, want an error about the missing port", text, err)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, u := range info.URLs(instance(nil), registry.Service{Interface: echo}) {
 			if u.Service() != (registry.Service{Interface: echo}) && u.Get("version") != "0.0.0" {
-				t.Errorf("provider = %s", u)
+				t.Errorf("provider = %s, want no group or version", u)
 			}
 		}
 	})

@@ -34,7 +34,7 @@ func TestReadValue(t *testing.T) {
 			r := &hessianReader{body: []byte(tt.body)}
 			got, err := r.readValue(0)
 			if err != nil || r.offset != len(tt.body) {
-				t.Fatalf("readValue = %v, %v after %d of %d bytes", got, err, r.offset, len(tt.body))
+				t.Fatalf("readValue = %v, %v after %d of %d bytes; want no error and no remaining bytes", got, err, r.offset, len(tt.body))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
@@ -64,7 +64,7 @@ func FuzzResponse(f *testing.F) {
 	f.Add([]byte("\x91H\x08servicesH\x01aC\x01x\x92\x04name\x06params`\x01xHZZZ"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if info, err := parseResponse(body); err == nil && info.Len() > len(body) {
-			t.Errorf("%d services in %d bytes", info.Len(), len(body))
+			t.Errorf("%d services in %d bytes, want at most one service per byte", info.Len(), len(body))
 		}
 	})
 }

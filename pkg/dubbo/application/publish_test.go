@@ -55,7 +55,7 @@ func TestInstanceRegistrationFormat(t *testing.T) {
 		t.Errorf("encoded as\n%s\nwant\n%s", got, want)
 	}
 	if reg.Revision != reg.Instance.Metadata["dubbo.metadata.revision"] || !slices.Equal(reg.Interfaces, []string{"com.example.Cart"}) {
-		t.Errorf("revision %s, interfaces %v", reg.Revision, reg.Interfaces)
+		t.Errorf("revision %s, interfaces %v; want the revision of the metadata, and [com.example.Cart]", reg.Revision, reg.Interfaces)
 	}
 	if err := reg.Check(); err != nil {
 		t.Error(err)

@@ -150,7 +150,7 @@ func TestRules(t *testing.T) {
 				}
 			}
 			if len(result.Warnings) > 0 {
-				t.Errorf("warnings %q", result.Warnings)
+				t.Errorf("warnings %q, want none", result.Warnings)
 			}
 			names := map[string]bool{}
 			for _, r := range result.Routes {
@@ -185,14 +185,14 @@ func TestManyRules(t *testing.T) {
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 	for i := range denied {
 		if got := addressesOfCall(t, result, fmt.Sprintf("user=u%d", i)); got != "" {
-			t.Errorf("rejected call of u%d goes to %s", i, got)
+			t.Errorf("rejected call of u%d goes to %s, want no host", i, got)
 		}
 	}
 	if got := addressesOfCall(t, result, "user=ann"); got != "1" {
 		t.Errorf("accepted call goes to %q, want 1", got)
 	}
 	if len(result.Warnings) > 0 || len(result.Routes) != 2 {
-		t.Errorf("%d routes, warnings %q", len(result.Routes), result.Warnings)
+		t.Errorf("%d routes, warnings %q; want 2 routes and no warnings", len(result.Routes), result.Warnings)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestManyTags(t *testing.T) {
 		}
 	}
 	if len(result.Warnings) > 0 {
-		t.Errorf("warnings %q", result.Warnings)
+		t.Errorf("warnings %q, want none", result.Warnings)
 	}
 }
 
@@ -225,10 +225,10 @@ func TestTooManyRulesRejectCalls(t *testing.T) {
 		snapshots[0].Snapshot.Routers = routers
 		result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 		if got := addressesOfCall(t, result, "method=get"); got != "" {
-			t.Errorf("%s: a call goes to %s", name, got)
+			t.Errorf("%s: a call goes to %s, want no host", name, got)
 		}
 		if len(result.Warnings) != 1 || !strings.Contains(result.Warnings[0], "all calls of the service are rejected") {
-			t.Errorf("%s: warnings %q", name, result.Warnings)
+			t.Errorf("%s: warnings %q, want one: all calls of the service are rejected", name, result.Warnings)
 		}
 		if result.Cluster.HostRules == nil {
 			t.Errorf("%s: the cluster has no rules", name)
@@ -248,7 +248,7 @@ func TestGroupsMethodsAndRulesCombined(t *testing.T) {
 		t.Errorf("%d routes, want 64 to 4096", n)
 	}
 	if len(result.Warnings) > 0 {
-		t.Errorf("warnings %q", result.Warnings)
+		t.Errorf("warnings %q, want none", result.Warnings)
 	}
 }
 
@@ -262,6 +262,6 @@ func TestOverridesChangeCallSettings(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if result.Timeout != 200*time.Millisecond || result.Retries != 3 || result.LoadBalance != "roundrobin" || result.Cluster.LBPolicy != config.WeightedRoundRobin {
-		t.Errorf("timeout %v, %d retries, %s: %+v", result.Timeout, result.Retries, result.LoadBalance, result.Warnings)
+		t.Errorf("timeout %v, %d retries, %s: %+v; want 200ms, 3 retries, roundrobin", result.Timeout, result.Retries, result.LoadBalance, result.Warnings)
 	}
 }

@@ -266,7 +266,7 @@ func TestMethodRoutesAreBounded(t *testing.T) {
 	}
 	for _, w := range result.Warnings {
 		if len(w) > 400 {
-			t.Errorf("a warning has %d bytes: %.50s…", len(w), w)
+			t.Errorf("a warning has %d bytes: %.50s…, want at most 400", len(w), w)
 		}
 	}
 	if warnings := strings.Join(result.Warnings, "\n"); !strings.Contains(warnings, "2000 methods") {

@@ -166,7 +166,7 @@ func TestRulesKeepClusterOfCall(t *testing.T) {
 			t.Errorf("calls of %s go to another cluster because of the rule", call)
 		}
 		if got := servedBy(t, withRule, "method=get", "group="+group, "version="+version); routeAfter != nil && !strings.HasPrefix(got, "1*100 in") {
-			t.Errorf("calls of %s go to %s", call, got)
+			t.Errorf("calls of %s go to %s, want only host 1", call, got)
 		}
 	}
 	if got, want := servedBy(t, withRule, "method=get"), "1*100 in 1m0s"; got != want {

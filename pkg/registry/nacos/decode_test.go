@@ -165,7 +165,7 @@ func FuzzResponses(f *testing.F) {
 			}
 		}
 		if token, lifetime, err := parseToken(body); err == nil && (token == "" || lifetime <= 0) {
-			t.Errorf("%q has the token %q for %v", body, token, lifetime)
+			t.Errorf("%q has the token %q for %v, want a token with a positive lifetime, or an error", body, token, lifetime)
 		}
 		if changed, err := parseChanged(body); err == nil {
 			for _, d := range changed {

@@ -223,7 +223,7 @@ func TestOperatorChangesApply(t *testing.T) {
 	snap := sub.Await("the healthy providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	slices.SortFunc(snap.Providers, func(a, b registry.URL) int { return strings.Compare(a.Host, b.Host) })
 	if got := snap.Providers[0].Get("enabled"); got != "false" {
-		t.Errorf("enabled=%q for an instance that is disabled in Nacos", got)
+		t.Errorf("enabled=%q for an instance that is disabled in Nacos, want \"false\"", got)
 	}
 	if got := snap.Providers[1].Get("weight"); got != "25" {
 		t.Errorf("weight=%q, want half of 50", got)

@@ -111,10 +111,10 @@ func TestInstanceConfigurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", cart); got != "other,shop" {
-		t.Errorf("mapping = %q", got)
+		t.Errorf("mapping = %q, want \"other,shop\"", got)
 	}
 	if got := f.config(reg.Revision, "shop"); got != string(reg.MetadataInfo) {
-		t.Errorf("metadata = %q", got)
+		t.Errorf("metadata = %q, want %q", got, reg.MetadataInfo)
 	}
 	f.update(func() {
 		instance := f.services["shop"]["10.0.0.1:20880"]
@@ -217,7 +217,7 @@ func TestUnmappableInterfaceKeepsOthers(t *testing.T) {
 		t.Errorf("mapping of the other interface = %q, want shop", got)
 	}
 	if got := f.config(reg.Revision, "shop"); got != string(reg.MetadataInfo) || !strings.Contains(got, odd) {
-		t.Errorf("metadata = %q", got)
+		t.Errorf("metadata = %q, want %q", got, reg.MetadataInfo)
 	}
 	f.update(func() {
 		if f.services["shop"]["10.0.0.1:20880"] == nil {
@@ -249,12 +249,12 @@ func TestInnerClassNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", written); got != "shop" {
-		t.Errorf("mapping = %q", got)
+		t.Errorf("mapping = %q, want \"shop\"", got)
 	}
 	s.MustRegister(registrytest.Provider(t, inner, "10.0.0.2:20880"))
 	f.update(func() {
 		if len(f.services["providers:"+written+"::"]) != 1 {
-			t.Errorf("services = %v", slices.Collect(maps.Keys(f.services)))
+			t.Errorf("services = %v, want one provider at providers:%s::", slices.Collect(maps.Keys(f.services)), written)
 		}
 		// The first is registered by a client that does not replace the dollar sign.
 		f.put("providers:"+inner+"::", "10.0.0.3", "20880", map[string]string{"protocol": "dubbo", "path": inner, "interface": inner})
@@ -262,9 +262,9 @@ func TestInnerClassNames(t *testing.T) {
 	})
 	snap := openWithFastCompare(t, f).NewSubscriber(registry.Service{Interface: inner}).Await("all providers", func(snap registry.Snapshot) bool { return len(snap.Providers) == 2 && len(snap.Instances) == 1 })
 	if !registrytest.At("10.0.0.2:20880", "10.0.0.3:20880")(snap) || snap.Instances[0].Application != "shop" {
-		t.Errorf("providers = %v, instances = %v", snap.Providers, snap.Instances)
+		t.Errorf("providers = %v, instances = %v; want 10.0.0.2:20880 and 10.0.0.3:20880, and an instance of shop", snap.Providers, snap.Instances)
 	}
 	if len(snap.Configurators) != 1 || snap.Configurators[0].Path != inner+"::" {
-		t.Errorf("configurators = %v", snap.Configurators)
+		t.Errorf("configurators = %v, want one for %s::", snap.Configurators, inner)
 	}
 }

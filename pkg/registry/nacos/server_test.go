@@ -122,7 +122,7 @@ func testConfigurations(t *testing.T, s *server.Server) {
 	snap := sub.Await("one rule", func(snap registry.Snapshot) bool { return len(snap.Configurators) == 1 })
 	if u := snap.Configurators[0]; u.Protocol != "override" || u.Get("yaml") != document || u.Get("scope") != "service" ||
 		u.Get("config") != "com.example.Greeter:1.0.0:.configurators" {
-		t.Errorf("rule = %s", u)
+		t.Errorf("rule = %s, want an override of scope service with the document", u)
 	}
 	publish(t, s, "com.example.Greeter:1.0.0:.configurators", "dubbo", "enabled: false")
 	sub.Await("the changed rule", func(snap registry.Snapshot) bool {
@@ -138,10 +138,10 @@ func testConfigurations(t *testing.T, s *server.Server) {
 	snap = sub.Await("one instance and a rule of its application", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 && len(snap.Routers) == 1 })
 	if i := snap.Instances[0]; i.Application != "app-a" || i.Host != "10.0.0.5" || i.Port != 20880 || i.Weight != 1 || !i.Healthy || !i.Enabled ||
 		i.Metadata["dubbo.metadata.revision"] != "abc" {
-		t.Errorf("instance = %+v", i)
+		t.Errorf("instance = %+v, want a healthy app-a at 10.0.0.5:20880 with revision abc", i)
 	}
 	if u := snap.Routers[0]; u.Protocol != "tag" || u.Get("scope") != "application" {
-		t.Errorf("rule = %s", u)
+		t.Errorf("rule = %s, want a tag rule of scope application", u)
 	}
 
 	publish(t, s, "app-a", "abc", `{"app":"app-a"}`)
@@ -152,7 +152,7 @@ func testConfigurations(t *testing.T, s *server.Server) {
 		text, err := session.Metadata(t.Context(), "app-a", "abc")
 		if !errors.Is(err, registry.ErrNoMetadata) {
 			if err != nil || string(text) != `{"app":"app-a"}` {
-				t.Errorf("metadata = %q, %v", text, err)
+				t.Errorf("metadata = %q, %v, want {\"app\":\"app-a\"}", text, err)
 			}
 			return
 		}

@@ -163,7 +163,7 @@ func FuzzInstance(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		instance, err := readInstance(text)
 		if (instance == nil) == (err == nil) {
-			t.Errorf("readInstance(%q) = %v, %v", text, instance, err)
+			t.Errorf("readInstance(%q) = %v, %v, want either an instance or an error", text, instance, err)
 		}
 		if instance != nil && instance.Host == "" {
 			t.Errorf("readInstance(%q) has no host", text)

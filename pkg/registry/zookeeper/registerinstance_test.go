@@ -127,7 +127,7 @@ func testRegisterInstance(s testTree) {
 		s.Fatal(err)
 	}
 	if got := s.admin.text(s.instancePath("10.0.0.1")); got != "" {
-		s.Errorf("after UnregisterInstance the instance is %s", got)
+		s.Errorf("after UnregisterInstance the instance is %s, want none", got)
 	}
 	if err := session.instanceRegistry().UnregisterInstance(s.Context(), reg.Instance); err != nil {
 		s.Errorf("second UnregisterInstance: %v", err)

@@ -164,7 +164,7 @@ func testJavaProviders(s testTree) {
 	if got.Application != "demo-provider" || got.Host != "192.168.10.12" || got.Port != 20880 || !got.Enabled ||
 		got.Metadata["dubbo.endpoints"] != `[{"port":20880,"protocol":"dubbo"}]` ||
 		got.Metadata["dubbo.metadata.revision"] != "d495b2f13774e4540b2670a3f4005d98" {
-		s.Errorf("got %+v", got)
+		s.Errorf("got %+v, want the instance that Dubbo 3.3.5 wrote", got)
 	}
 }
 
@@ -278,7 +278,7 @@ func testInstances(s testTree) {
 	got := snap.Instances[0]
 	if got.Application != "shop" || got.ID != "10.0.0.1:20880" || got.Host != "10.0.0.1" || got.Port != 20880 || got.Weight != 1 ||
 		!got.Healthy || !got.Enabled || got.Metadata["dubbo.metadata.revision"] != "abc" {
-		s.Errorf("got %+v", got)
+		s.Errorf("got %+v, want shop at 10.0.0.1:20880 with revision abc", got)
 	}
 	s.put("/services/shop/10.0.0.1:20880", instance("10.0.0.1", 20880, "def"))
 	sub.Await("the new revision", func(snap registry.Snapshot) bool {
@@ -298,7 +298,7 @@ func testMetadata(s testTree) {
 	session := s.openSession()
 	s.put("/dubbo/metadata/shop/abc", `{"app":"shop"}`)
 	if got, err := session.Metadata(s.Context(), "shop", "abc"); err != nil || string(got) != `{"app":"shop"}` {
-		s.Errorf("got %s, %v", got, err)
+		s.Errorf("got %s, %v, want {\"app\":\"shop\"}", got, err)
 	}
 	if got, err := session.Metadata(s.Context(), "shop", "def"); !errors.Is(err, registry.ErrNoMetadata) {
 		s.Errorf("got %s, %v; want %v", got, err, registry.ErrNoMetadata)

@@ -121,7 +121,7 @@ func TestRoundTrip(t *testing.T) {
 				request := p.AppendRequest([]byte("before"), id, text)[len("before"):]
 				n, f, err := p.Parse(request)
 				if err != nil || n != len(request) || f.Kind != Request || f.ID != id || !p.HasText(f.Text, text) {
-					t.Fatalf("request %d: Parse = %d, %+v, %v", id, n, f, err)
+					t.Fatalf("request %d: Parse = %d, %+v, %v; want the request", id, n, f, err)
 				}
 				if hold, err := ReadHold(f.Text); hold != text.Hold || err != nil {
 					t.Errorf("ReadHold(%.30q) = %#x, %v, want %#x", f.Text, hold, err, text.Hold)
@@ -129,7 +129,7 @@ func TestRoundTrip(t *testing.T) {
 				response := p.AppendResponse([]byte("before"), id, f.Text)[len("before"):]
 				n, f, err = p.Parse(response)
 				if err != nil || n != len(response) || f.Kind != Response || f.ID != id || !p.HasText(f.Text, text) {
-					t.Fatalf("response %d: Parse = %d, %+v, %v", id, n, f, err)
+					t.Fatalf("response %d: Parse = %d, %+v, %v; want the response", id, n, f, err)
 				}
 				for kind, b := range map[Kind][]byte{Ping: p.AppendPing(nil, id), Pong: p.AppendPong(nil, id)} {
 					if n, f, err := p.Parse(b); err != nil || n != len(b) || f.Kind != kind || f.ID != id {
@@ -166,7 +166,7 @@ func TestHasText(t *testing.T) {
 	text := Text{Hold: 1, Token: 2}
 	valid := p.AppendRequest(nil, 0, text)[p.requestTextOffset:][:Size]
 	if !p.HasText(valid, text) {
-		t.Fatalf("HasText(%.40q) = false for %+v", valid, text)
+		t.Fatalf("HasText(%.40q) = false for %+v, want true", valid, text)
 	}
 	for i := range valid {
 		changed := bytes.Clone(valid)
@@ -177,7 +177,7 @@ func TestHasText(t *testing.T) {
 	}
 	for _, other := range []Text{{Hold: 1, Token: 3}, {Hold: 2, Token: 2}} {
 		if p.HasText(valid, other) {
-			t.Errorf("HasText(%.40q) = true for %+v", valid, other)
+			t.Errorf("HasText(%.40q) = true for %+v, want false", valid, other)
 		}
 	}
 	if p.HasText(valid[:Size-1], text) {
@@ -248,11 +248,11 @@ func TestFirstBytesDiffer(t *testing.T) {
 	for _, p := range All() {
 		for _, other := range All() {
 			if got := other.StartsWith(p.request[0]); got != (p.Name() == other.Name()) {
-				t.Errorf("%s starts with the first byte of %s: %v", other.Name(), p.Name(), got)
+				t.Errorf("%s starts with the first byte of %s: %v, want %v", other.Name(), p.Name(), got, p.Name() == other.Name())
 			}
 		}
 		if p.StartsWith('G') || p.StartsWith('P') {
-			t.Errorf("%s starts with the first byte of GET or POST", p.Name())
+			t.Errorf("%s starts with the first byte of GET or POST, want neither", p.Name())
 		}
 	}
 	if _, err := Find("tars"); err == nil {

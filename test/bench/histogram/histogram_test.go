@@ -25,7 +25,7 @@ func TestBucketsAreContiguous(t *testing.T) {
 	for i := range buckets - 1 {
 		end := bucketUpper(i)
 		if bucketIndex(end) != i || bucketIndex(end+1) != i+1 {
-			t.Fatalf("bucket %d ends at %d: index of it and the next = %d, %d", i, end, bucketIndex(end), bucketIndex(end+1))
+			t.Fatalf("bucket %d ends at %d: index of it and the next = %d, %d; want %d, %d", i, end, bucketIndex(end), bucketIndex(end+1), i, i+1)
 		}
 	}
 }

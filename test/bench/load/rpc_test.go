@@ -68,7 +68,7 @@ func TestResponsesSplitAnywhere(t *testing.T) {
 					t.Fatalf("split at %d: %d responses, %d remaining bytes, %d free slots, want 3, 0 and 3", split, got, len(c.input), len(c.free))
 				}
 				if n, f, err := p.Parse(c.frames); n != len(c.frames) || f.Kind != frame.Pong || f.ID != 99 || err != nil {
-					t.Fatalf("split at %d: response to the heartbeat %x: %+v, %v", split, c.frames, f, err)
+					t.Fatalf("split at %d: response to the heartbeat %x: %+v, %v; want a pong with id 99", split, c.frames, f, err)
 				}
 				c.frames = c.frames[:0]
 				for range 3 {

@@ -38,7 +38,7 @@ func TestFramesSplitAnywhere(t *testing.T) {
 				}
 				checkResponses(t, p, got, []frame.Frame{{Kind: frame.Response, ID: 7}, {Kind: frame.Pong, ID: 8}, {Kind: frame.Response, ID: 6}})
 				if len(c.in) > 0 {
-					t.Fatalf("split at %d: %d bytes remain", split, len(c.in))
+					t.Fatalf("split at %d: %d bytes remain, want none", split, len(c.in))
 				}
 			}
 		})
@@ -56,13 +56,13 @@ func checkResponses(t *testing.T, p *frame.Protocol, b []byte, want []frame.Fram
 		}
 		if f.Kind == frame.Response {
 			if token++; !p.HasText(f.Text, frame.Text{Token: token}) {
-				t.Fatalf("response %d has %.40q", f.ID, f.Text)
+				t.Fatalf("response %d has %.40q, want the string of token %d", f.ID, f.Text, token)
 			}
 		}
 		b = b[n:]
 	}
 	if len(b) > 0 {
-		t.Fatalf("%d bytes after the responses: %.40x", len(b), b)
+		t.Fatalf("%d bytes after the responses: %.40x, want none", len(b), b)
 	}
 }
 

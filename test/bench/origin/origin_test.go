@@ -66,7 +66,7 @@ func TestSharedResponsesAreReadOnly(t *testing.T) {
 		c.queue(s.response(4))
 	}
 	if got := string(s.response(4)); got != before {
-		t.Errorf("the response became %q", got)
+		t.Errorf("the response became %q, want %q", got, before)
 	}
 	if got, want := string(c.out), strings.Repeat(before, 3); got != want {
 		t.Errorf("queued %q, want %q", got, want)

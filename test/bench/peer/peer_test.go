@@ -70,7 +70,7 @@ func TestHTTPVersions(t *testing.T) {
 		want := map[bool]config.Protocol{true: config.HTTP2, false: config.HTTP1}
 		proxy := snapshot.Listeners[0].FilterChains[0].Proxy
 		if proxy.Downstream[0] != want[sides.ClientHTTP2] || proxy.Upstream != want[sides.OriginHTTP2] {
-			t.Errorf("%v: downstream protocol %v, upstream protocol %v", sides, proxy.Downstream, proxy.Upstream)
+			t.Errorf("%v: downstream protocol %v, upstream protocol %v; want %v, %v", sides, proxy.Downstream, proxy.Upstream, want[sides.ClientHTTP2], want[sides.OriginHTTP2])
 		}
 		for _, p := range []Program{NGINX("nginx"), HAProxy("haproxy")} {
 			c.Dir = t.TempDir()
@@ -117,7 +117,7 @@ func TestCertificatesAreConfigured(t *testing.T) {
 			t.Fatal(problems)
 		}
 		if certificates := snapshot.Listeners[0].FilterChains[0].TLS; len(certificates) != 1 || certificates[0].ClientAuth != config.RequireAndVerifyClientCert {
-			t.Errorf("the listener of Weft has %+v", certificates)
+			t.Errorf("the listener of Weft has %+v, want one certificate and required client certificates", certificates)
 		}
 	}
 }
@@ -216,6 +216,6 @@ func TestPortsAreUnique(t *testing.T) {
 	defer listener.Close()
 	ports, err := p.Take(1)
 	if err != nil || ports[0].String() == listener.Addr().String() {
-		t.Errorf("Take = %v, %v while %v has a listener", ports, err, listener.Addr())
+		t.Errorf("Take = %v, %v while %v has a listener; want a port without a listener", ports, err, listener.Addr())
 	}
 }

@@ -26,7 +26,7 @@ func startCat(t *testing.T, cpu int) *exec.Cmd {
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("cat exits with %v", err)
+			t.Errorf("cat exits with %v, want nil", err)
 		}
 		launcher.Close()
 	})
@@ -63,7 +63,7 @@ func TestCPUTimeGrowsWithWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	if used := after - before; used < time.Millisecond || used > 10*time.Second {
-		t.Errorf("CPUTime grows by %v over 20 ms of work", used)
+		t.Errorf("CPUTime grows by %v over 20 ms of work, want 1ms to 10s", used)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestReadStatistics(t *testing.T) {
 	}
 	// RSS is counted per CPU and may lag behind PSS, which is not.
 	if memory.Resident == 0 || memory.Peak < memory.Resident || memory.Proportional > 2*memory.Peak {
-		t.Errorf("ReadMemory = %+v", memory)
+		t.Errorf("ReadMemory = %+v, want resident memory, at most the peak", memory)
 	}
 	switches, err := ReadSwitches(self)
 	if err != nil {
