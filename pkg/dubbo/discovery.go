@@ -205,8 +205,8 @@ func (d *Discovery) await(ctx context.Context, goals []goal) error {
 }
 
 // UnregisterAll unregisters all published services but leaves them in the state file for the next
-// start. It then waits for consumers to notice, for UnregisterWait or until ctx ends; it does not
-// wait if every registry failed to confirm. Discovery publishes nothing after that.
+// start. So that consumers can notice, it then waits for UnregisterWait or until ctx ends. It does
+// not wait if every registry failed to confirm. Discovery publishes nothing after UnregisterAll.
 func (d *Discovery) UnregisterAll(ctx context.Context) { d.publisher.unregisterAll(ctx, d.ended) }
 
 // Subscribe subscribes to a service. It returns when the cluster and routes of the service are

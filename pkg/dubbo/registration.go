@@ -51,8 +51,8 @@ type registrationOptions struct {
 	onEnd        func(*registration) // when the registration has ended after a call of end
 }
 
-// registrable is an entry of a registry. Its text identifies it: entries with equal texts are the
-// same. The caller of register and unregister holds no lock of this package.
+// registrable is an entry of a registry. Its String method identifies it: entries with equal texts
+// are the same entry. The caller of register and unregister holds no lock of this package.
 type registrable interface {
 	fmt.Stringer
 	register(ctx context.Context, r registry.Registry) error
@@ -77,8 +77,8 @@ const (
 	unregisterTimeout = 5 * time.Second
 )
 
-// newRegistration returns a registration without a desired entry. It ends predecessor, if that is
-// not nil, when its own entry is registered or when it ends itself.
+// newRegistration returns a registration without a desired entry. The registration ends predecessor,
+// which may be nil, when its own entry is registered or when it ends itself.
 func newRegistration(s *session, predecessor *registration, o registrationOptions) *registration {
 	return &registration{session: s.acquire(), registrationOptions: o, predecessor: predecessor, changed: make(chan struct{})}
 }

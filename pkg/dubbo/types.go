@@ -54,7 +54,7 @@ type Service struct {
 	Version string `json:"version,omitempty"`
 	Name    string `json:"name,omitempty"` // name of the application; "": the configured name
 	// Port is the port at which the application itself listens. Weft publishes the configured
-	// ServerPort, or Port if that is 0.
+	// ServerPort, or Port if ServerPort is 0.
 	Port string `json:"port,omitempty"`
 	// Parameters are added to the URL: for a provider, for example "weight" or "timeout"; for a
 	// consumer, "loadbalance" or "sayHello.timeout".

@@ -77,7 +77,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 		}
 	}
 	if len(accepted) > 0 {
-		t.Error("a rejected connection reached the application")
+		t.Error("a rejected connection reached the upstream")
 	}
 	eventually(t, "the rejected connections are counted", func() bool {
 		return w.metric("weft_listener_connections_closed_total", "listener", "bytes", "cause", "denied") == rejected &&

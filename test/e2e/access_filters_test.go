@@ -41,7 +41,7 @@ func accessExample(t *testing.T) {
 				t.Errorf("%s %s: %d, want %d\n%s", c.method, c.path, got.status, c.want, got.body)
 			}
 			if strings.Contains(got.body, "X-Role") {
-				t.Errorf("the application got X-Role:\n%s", got.body)
+				t.Errorf("the upstream got X-Role:\n%s", got.body)
 			}
 		})
 	}
@@ -51,10 +51,10 @@ func accessExample(t *testing.T) {
 		t.Errorf("preflight: %d %v %q", got.status, h, got.body)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/public", "", "Origin: https://anybody.test"); got.header.Get("Access-Control-Allow-Origin") != "https://anybody.test" {
-		t.Errorf("route that allows any origin: header %v", got.header)
+		t.Errorf("route that allows any origin: header %v, want \"https://anybody.test\"", got.header)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/items", ""); got.header.Get("X-Ratelimit-Limit") != "1000" {
-		t.Errorf("route with a rate limit: header %v", got.header)
+		t.Errorf("route with a rate limit: header %v, want \"1000\"", got.header)
 	}
 	for i, want := range []int{200, 200, 429} {
 		for _, from := range []string{"198.51.100.1", "198.51.100.2"} {
@@ -221,7 +221,7 @@ func TestRateLimitSurvivesReload(t *testing.T) {
 		t.Errorf("after a reload %d of 4 requests passed, want 0", n)
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/separate", ""); got.status != 200 {
-		t.Errorf("first request of a route with a separate limit: %d", got.status)
+		t.Errorf("first request of a route with a separate limit: %d, want 200", got.status)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestAccessLogFields(t *testing.T) {
 		}
 	}
 	if got := objects[0]["sentence"]; got != "POST of 202" {
-		t.Errorf("JSON: the value with surrounding text is %v", got)
+		t.Errorf("JSON: the value with surrounding text is %v, want \"POST of 202\"", got)
 	}
 	start, err := time.ParseInLocation("2006/01/02 15:04:05.000", objects[0]["start"].(string), time.Local)
 	if err != nil || start.Before(startTime.Add(-time.Second)) || start.After(time.Now()) {

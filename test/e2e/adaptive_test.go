@@ -77,10 +77,10 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 			}
 			close(app.release)
 			if got := <-first; got.status != 200 {
-				t.Errorf("the first request: %d", got.status)
+				t.Errorf("the first request: %d, want 200", got.status)
 			}
 			if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.status != 200 {
-				t.Errorf("after the first request: %d", got.status)
+				t.Errorf("after the first request: %d, want 200", got.status)
 			}
 			if rejected, n := w.metric(adaptiveRefused), w.metric(adaptiveInFlight); rejected != 1 || n != 0 {
 				t.Errorf("%v rejected, %v in flight; want 1 and 0", rejected, n)
@@ -102,11 +102,11 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 		go func() { first <- callGRPC(t, c, front, "/shop.Items/List") }()
 		<-entered
 		if got := callGRPC(t, c, front, "/shop.Items/Get"); got != "14" {
-			t.Errorf("call above the limit: %s", got)
+			t.Errorf("call above the limit: %s, want \"14\"", got)
 		}
 		close(release)
 		if got := <-first; got != "0" {
-			t.Errorf("the first call: %s", got)
+			t.Errorf("the first call: %s, want \"0\"", got)
 		}
 	})
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -164,10 +164,10 @@ func TestAdaptiveConcurrencySurvivesReload(t *testing.T) {
 	}
 	close(app.release)
 	if got := first(); got.status != 200 {
-		t.Errorf("the first request: %d", got.status)
+		t.Errorf("the first request: %d, want 200", got.status)
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 200 {
-		t.Errorf("after the first request has ended: %d", got.status)
+		t.Errorf("after the first request has ended: %d, want 200", got.status)
 	}
 }
 
@@ -199,14 +199,14 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			c := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n")
 			response, err := http.ReadResponse(c.r, nil)
 			if err != nil || response.StatusCode != 101 {
-				t.Fatalf("handshake: %v, %v", response, err)
+				t.Fatalf("handshake: %v, %v; want 101", response, err)
 			}
 		}
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 200 {
-			t.Errorf("request next to two tunnels: %d", got.status)
+			t.Errorf("request next to two tunnels: %d, want 200", got.status)
 		}
 		if n := w.metric(adaptiveInFlight); n != 0 {
-			t.Errorf("%v requests in flight", n)
+			t.Errorf("%v requests in flight, want 0", n)
 		}
 	})
 	t.Run("gRPC", func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if got := resp.Header.Get("Grpc-Status"); got != "" {
-				t.Fatalf("response to stream %d: %s", i, got)
+				t.Fatalf("response to stream %d: %s, want none", i, got)
 			}
 		}
 		if got := w.metric(adaptiveMinRTT); got != 0 {
@@ -276,7 +276,7 @@ func TestGRPCCallsAreSampled(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.Trailer.Get("Grpc-Status") != "0" {
-					t.Fatalf("%v, %v", err, resp.Trailer)
+					t.Fatalf("%v, %v; want \"0\"", err, resp.Trailer)
 				}
 				_ = resp.Body.Close()
 			}

@@ -124,7 +124,7 @@ func TestHashCookieIsSet(t *testing.T) {
 				t.Errorf("with the cookie: application %s, want %s", got, app)
 			}
 			if cookie := next.header.Get("Set-Cookie"); cookie != "" {
-				t.Errorf("second cookie for a client that has one: %s", cookie)
+				t.Errorf("second cookie for a client that has one: %s, want none", cookie)
 			}
 		}
 	}

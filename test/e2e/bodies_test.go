@@ -91,7 +91,7 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 			defer response.Body.Close()
 			got, err := io.ReadAll(response.Body)
 			if want := fmt.Sprintf("%x %d", want, size); err != nil || string(got) != want {
-				t.Errorf("the application saw %q, %v; want %q", got, err, want)
+				t.Errorf("the upstream saw %q, %v; want %q", got, err, want)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestBackpressure(t *testing.T) {
 			sender := newSender(framing)
 			app := startTCPServer(t, func(c net.Conn) {
 				if _, _, err := readRequest(bufio.NewReader(c)); err != nil {
-					t.Errorf("the application: %v", err)
+					t.Errorf("the upstream: %v", err)
 					return
 				}
 				sender.send(c, "HTTP/1.1 200 OK")
@@ -161,7 +161,7 @@ func TestBackpressure(t *testing.T) {
 			close(startReading)
 			sum := streamSum(1, sender.size)
 			if _, got := client.readResponse(http.MethodPost); got != hex.EncodeToString(sum[:]) {
-				t.Errorf("the application saw %q, want %x", got, sum)
+				t.Errorf("the upstream saw %q, want %x", got, sum)
 			}
 			checkGrowth(bodyMemory)
 		})
@@ -172,12 +172,12 @@ func TestBackpressure(t *testing.T) {
 func respondDigestRaw(t *testing.T, c net.Conn) {
 	request, err := http.ReadRequest(bufio.NewReader(c))
 	if err != nil {
-		t.Errorf("the application: %v", err)
+		t.Errorf("the upstream: %v", err)
 		return
 	}
 	sum, _, err := readSum(request.Body)
 	if err != nil {
-		t.Errorf("the application, in the body: %v", err)
+		t.Errorf("the upstream, in the body: %v", err)
 		return
 	}
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%x", 2*len(sum), sum) // the client verifies the digest

@@ -61,14 +61,14 @@ func TestMaxRequests(t *testing.T) {
 		t.Errorf("third request: %d, want 503", got.status)
 	}
 	if n := w.metric("weft_cluster_overflow_total", `limit="requests"`); n != 1 {
-		t.Errorf("weft_cluster_overflow_total{limit=\"requests\"} = %v", n)
+		t.Errorf("weft_cluster_overflow_total{limit=\"requests\"} = %v, want 1", n)
 	}
 	close(app.release)
 	if a, b := first(), second(); a.status != 200 || b.status != 200 {
-		t.Errorf("first two requests: %d and %d", a.status, b.status)
+		t.Errorf("first two requests: %d and %d; want 200, 200", a.status, b.status)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 200 {
-		t.Errorf("after the first two requests: %d", got.status)
+		t.Errorf("after the first two requests: %d, want 200", got.status)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestMaxConnectionsQueuesRequests(t *testing.T) {
 	}
 	close(app.release)
 	if a, b := first(), second(); a.status != 200 || b.status != 200 {
-		t.Errorf("first request: %d, pending request: %d", a.status, b.status)
+		t.Errorf("first request: %d, pending request: %d; want 200, 200", a.status, b.status)
 	}
 	if n := app.opened.Load(); n != 1 {
 		t.Errorf("%d connections were opened, want 1", n)
@@ -121,7 +121,7 @@ func exceedRetryLimit(t *testing.T, breakers object) (w *weft, end func()) {
 		t.Helper()
 		close(release)
 		if got := held(); got.status != 200 {
-			t.Errorf("retried request: %d", got.status)
+			t.Errorf("retried request: %d, want 200", got.status)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestMaxRetries(t *testing.T) {
 	w, end := exceedRetryLimit(t, object{"max_retries": 1})
 	defer end()
 	if n := w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 {
-		t.Errorf("weft_cluster_overflow_total{limit=\"retries\"} = %v", n)
+		t.Errorf("weft_cluster_overflow_total{limit=\"retries\"} = %v, want 1", n)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestStrictDNS(t *testing.T) {
 			got := sendRequest(t, c, "GET", "http://"+front, "", "Host: shop.example")
 			ip, host, _ := strings.Cut(got.body, " ")
 			if got.status != 200 || host != "shop.example" {
-				t.Fatalf("GET: %d %q", got.status, got.body)
+				t.Fatalf("GET: %d %q; want 200, \"shop.example\"", got.status, got.body)
 			}
 			addresses[ip] = true
 		}

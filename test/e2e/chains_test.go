@@ -72,7 +72,7 @@ func TestFilterChainMatchesALPN(t *testing.T) {
 		}
 	}
 	if got := requestWithALPN(t, dir, front, "http/1.1"); got != "http1" {
-		t.Errorf("with only http/1.1 in ALPN: response of chain %q", got)
+		t.Errorf("with only http/1.1 in ALPN: response of chain %q, want \"http1\"", got)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 		w.reload(config(n))
 		if n%2 == 1 {
 			if got := requestWithSNI(t, certs, front, "added.example"); got != "added added" {
-				t.Errorf("after %d changes the added chain responds %q", n, got)
+				t.Errorf("after %d changes the added chain responds %q, want \"added added\"", n, got)
 			}
 		} else if got := requestWithSNI(t, certs, front, "added.example"); got != "EOF" {
 			t.Errorf("after %d changes the removed chain responds %q", n, got)
@@ -214,10 +214,10 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 	stop()
 	clients.Wait()
 	if n := connections.Load(); n != 4 {
-		t.Errorf("4 clients of the unchanged chain opened %d connections", n)
+		t.Errorf("4 clients of the unchanged chain opened %d connections, want 4", n)
 	}
 	if n := served.Load(); n < 200 {
-		t.Errorf("served only %d requests", n)
+		t.Errorf("served only %d requests, want at least 200", n)
 	}
 }
 

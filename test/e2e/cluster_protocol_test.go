@@ -172,7 +172,7 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 	})
 	for _, cluster := range []string{"http1", "http2", "shop"} {
 		if n := w.metric("weft_cluster_requests_active", fmt.Sprintf("cluster=%q", cluster)); n != 0 {
-			t.Errorf("%v requests are in flight in %s", n, cluster)
+			t.Errorf("%v requests are in flight in %s, want 0", n, cluster)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func TestInvalidCommandLinesFail(t *testing.T) {
 func TestSchemaAcceptsExamples(t *testing.T) {
 	stdout, _, status := command(t, "schema")
 	if status != 0 {
-		t.Fatalf("weft schema: exit status %d", status)
+		t.Fatalf("weft schema: exit status %d, want 0", status)
 	}
 	text, err := jsonschema.UnmarshalJSON(strings.NewReader(stdout))
 	if err != nil {
@@ -261,7 +261,7 @@ func TestVersionCommand(t *testing.T) {
 func TestCompletionScript(t *testing.T) {
 	stdout, _, status := command(t, "completion", "bash")
 	if status != 0 || !strings.Contains(stdout, "weft") {
-		t.Fatalf("weft completion bash: exit status %d, %d bytes", status, len(stdout))
+		t.Fatalf("weft completion bash: exit status %d, %d bytes; want 0, \"weft\"", status, len(stdout))
 	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -273,7 +273,7 @@ func TestCompletionScript(t *testing.T) {
 		t.Errorf("bash -n: %v\n%s", err, out)
 	}
 	if out, _, _ := command(t, "__complete", "start", "--log-l"); !strings.HasPrefix(out, "--log-level") {
-		t.Errorf("start --log-l is completed to %q", out)
+		t.Errorf("start --log-l is completed to %q, want prefix \"--log-level\"", out)
 	}
 }
 
@@ -301,7 +301,7 @@ func TestStartAcceptsPilotAgentFlags(t *testing.T) {
 	}})
 	w.awaitReady()
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.body != "hello" {
-		t.Errorf("GET / = %d %q", got.status, got.body)
+		t.Errorf("GET / = %d %q, want \"hello\"", got.status, got.body)
 	}
 }
 
@@ -321,17 +321,17 @@ func TestStartFlagsOverrideFile(t *testing.T) {
 	w := launchWeft(t, launchOptions{config: s.config(), args: []string{"-l", "debug", "--drain-time-s", "0"}})
 	w.awaitReady()
 	dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-	eventually(t, "the request has reached the application", func() bool { return app.requests.Load() == 1 })
+	eventually(t, "the request has reached the upstream", func() bool { return app.requests.Load() == 1 })
 	if level := w.adminGet("/logging"); !strings.Contains(strings.ToUpper(level), "DEBUG") {
-		t.Errorf("the log's level is %s", level)
+		t.Errorf("the log's level is %s, want \"DEBUG\"", level)
 	}
 	w.signal(sigterm)
 	start := time.Now()
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 	if elapsed := time.Since(start); elapsed > 5*time.Second {
-		t.Errorf("--drain-time-s 0 took %v", elapsed)
+		t.Errorf("--drain-time-s 0 took %v, want at most 5s", elapsed)
 	}
 }
 
@@ -345,7 +345,7 @@ func TestConfigFromEnvironment(t *testing.T) {
 	w := launchWeft(t, launchOptions{args: []string{"start"}, env: []string{"MOSN_CONFIG=" + path, "FRONT=" + front}})
 	w.awaitReady()
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.body != "hello" {
-		t.Errorf("GET / = %d %q", got.status, got.body)
+		t.Errorf("GET / = %d %q, want \"hello\"", got.status, got.body)
 	}
 	if !slices.Contains(strings.Fields(w.stdout.String()), front) {
 		t.Errorf("the first lines lack the listener's address:\n%s", w.stdout.String())

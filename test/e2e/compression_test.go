@@ -126,7 +126,7 @@ func TestResponsesAreCompressed(t *testing.T) {
 						}
 						_, _ = io.Copy(io.Discard, response.Body) // read up to the trailers
 						if path == "/streamed" && response.Trailer.Get("X-Sum") != "sum" {
-							t.Errorf("%s: the trailers are %v", name, response.Trailer)
+							t.Errorf("%s: the trailers are %v, want \"sum\"", name, response.Trailer)
 						}
 						_ = response.Body.Close()
 					}
@@ -178,7 +178,7 @@ func TestCompressionDoesNotDelayEvents(t *testing.T) {
 					received <- struct{}{}
 				}
 				if rest, err := io.ReadAll(events); err != nil || len(rest) > 0 {
-					t.Errorf("%s to %s, %s: after the events %q, %v", version, upstream, coding, rest, err)
+					t.Errorf("%s to %s, %s: after the events %q, %v; want none", version, upstream, coding, rest, err)
 				}
 				_ = response.Body.Close()
 			}
@@ -216,7 +216,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 					t.Errorf("%s to %s, %s: %d, want %s", version, upstream, test.name, got.status, test.want)
 				}
 				if test.want == "200" && (got.body != digest([]byte(test.body)) || got.header.Get("X-Encoding") != "") {
-					t.Errorf("%s to %s, %s: the application got a different body, in %q", version, upstream, test.name, got.header.Get("X-Encoding"))
+					t.Errorf("%s to %s, %s: the upstream got a different body, in %q", version, upstream, test.name, got.header.Get("X-Encoding"))
 				}
 			}
 			if got := sendRequest(t, c, "POST", url, "not compressed"); got.status != 200 || got.body != digest([]byte("not compressed")) {
@@ -248,7 +248,7 @@ func compressionExample(t *testing.T) {
 			t.Errorf("%+v: %v, %q, %v", test, got.header, text, err)
 		}
 		if hidden := test.port == "2645" && test.path == "/"; hidden == strings.Contains(string(text), "Accept-Encoding") {
-			t.Errorf("%+v: the application got\n%s", test, text)
+			t.Errorf("%+v: the upstream got\n%s", test, text)
 		}
 	}
 	if got := sendRequest(t, c, "POST", "http://"+e.address("2645")+"/", gzipText(t, "packed"), "Content-Encoding: gzip"); got.status != 200 || strings.Contains(got.body, "Content-Encoding") || !strings.HasSuffix(got.body, "packed") {

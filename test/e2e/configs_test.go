@@ -162,7 +162,7 @@ func http1Example(t *testing.T) {
 		t.Errorf("GET: %d\n%s", got.status, got.body)
 	}
 	if !strings.Contains(got.body, "X-Forwarded-For: 127.0.0.1\r\n") || !strings.Contains(got.body, "Via: 1.1 weft\r\n") || strings.Contains(got.body, "X-Hop") {
-		t.Errorf("the application got\n%s\nwant Via, X-Forwarded-For of the client and no hop-by-hop headers", got.body)
+		t.Errorf("the upstream got\n%s\nwant Via, X-Forwarded-For of the client and no hop-by-hop headers", got.body)
 	}
 	if server := got.header.Get("X-Served-By"); server != app.address {
 		t.Errorf("X-Served-By: %q, want %q", server, app.address)
@@ -183,7 +183,7 @@ func http1Example(t *testing.T) {
 		t.Errorf("the metrics sink lacks the listener: %d, %d bytes", got.status, len(got.body))
 	}
 	if got := sendRequest(t, c, "GET", "http://"+e.address("34902")+"/ready", ""); got.status != 200 {
-		t.Errorf("/ready: %d", got.status)
+		t.Errorf("/ready: %d, want 200", got.status)
 	}
 }
 
@@ -193,13 +193,13 @@ func olderFormExample(t *testing.T) {
 	e.run("older_form.json")
 	url := "http://" + e.address("2345") + "/x"
 	if got := sendRequest(t, newClient(t), "GET", url, "", "service: shop"); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
-		t.Errorf("request with the header service: %d %s", got.status, got.body)
+		t.Errorf("request with the header service: %d %s; want 200, prefix \"GET /x \"", got.status, got.body)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 404 {
 		t.Errorf("request without it: %d, want 404", got.status)
 	}
 	if app.requests.Load() != 1 {
-		t.Errorf("the application got %d requests, want 1", app.requests.Load())
+		t.Errorf("the upstream got %d requests, want 1", app.requests.Load())
 	}
 }
 
@@ -230,13 +230,13 @@ func filtersExample(t *testing.T) {
 	}
 	got := sendRequest(t, c, "GET", url+"/", "")
 	if !strings.Contains(got.body, "X-Caller: 127.0.0.1:") {
-		t.Errorf("the application got no X-Caller:\n%s", got.body)
+		t.Errorf("the upstream got no X-Caller:\n%s", got.body)
 	}
 	if got.header.Get("X-Internal") != "" {
 		t.Error("X-Internal of the response was not removed")
 	}
 	if got := sendRequest(t, c, "GET", "http://"+e.address("2546")+"/", ""); got.body != "hello\n" {
-		t.Errorf("the application of the example responds %q", got.body)
+		t.Errorf("the host of the example responds %q", got.body)
 	}
 }
 
@@ -246,7 +246,7 @@ func tcpProxyExample(t *testing.T) {
 	e.run("tcp_proxy.json")
 	for range 10 { // either host may be the first choice
 		if got := sendRequest(t, newClient(t), "GET", "http://"+e.address("2245")+"/", ""); got.body != "primary 2" {
-			t.Fatalf("with one of two hosts down: %d %q", got.status, got.body)
+			t.Fatalf("with one of two hosts down: %d %q, want \"primary 2\"", got.status, got.body)
 		}
 	}
 	// Replace the source network of the file with one on loopback.
@@ -373,7 +373,7 @@ func TestHeadersKeepOrderAndCase(t *testing.T) {
 	client := dialRaw(t, front).send("GET /%7Euser/a%2fb?q=%41 HTTP/1.1\nHost: Shop.Example\nzebra: 1\nApple: 2\nzebra: 3\n\n")
 	want := []string{"GET /%7Euser/a%2fb?q=%41 HTTP/1.1", "Host: Shop.Example", "zebra: 1", "Apple: 2", "zebra: 3"}
 	if got := <-lines; !slices.Equal(got, want) {
-		t.Errorf("the application got %q, want %q", got, want)
+		t.Errorf("the upstream got %q, want %q", got, want)
 	}
 	head := make([]byte, len("HTTP/1.1 204 No Content\r\nb-SECOND: 1\r\nA-first: 2\r\n"))
 	if _, err := io.ReadFull(client.r, head); err != nil || !strings.HasSuffix(string(head), "b-SECOND: 1\r\nA-first: 2\r\n") {

@@ -131,14 +131,14 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 	close(stop)
 	clients.Wait()
 	if n := failed.Load(); n != 0 {
-		t.Errorf("%d of %d requests failed", n, n+served.Load())
+		t.Errorf("%d of %d requests failed, want 0", n, n+served.Load())
 	}
 	n := w.clusterStatus("app").Names[0]
 	if n.Name != "app.example" || !slices.Equal(n.Addresses, []string{"127.0.0.2"}) || n.Age <= 0 || n.Error == "" {
 		t.Errorf("/clusters reports %+v", n)
 	}
 	if got := w.metric("weft_dns_lookups_total", `result="no_name"`); got < 1 {
-		t.Errorf("weft_dns_lookups_total{result=\"no_name\"} = %v", got)
+		t.Errorf("weft_dns_lookups_total{result=\"no_name\"} = %v, want at least 1", got)
 	}
 }
 
@@ -207,10 +207,10 @@ func TestStrictDNSChangesUnderLoad(t *testing.T) {
 	stop()
 	clients.Wait()
 	if n := failed.Load(); n != 0 {
-		t.Errorf("%d of %d requests failed", n, n+served.Load())
+		t.Errorf("%d of %d requests failed, want 0", n, n+served.Load())
 	}
 	if n := w.metric("weft_dns_lookups_total", `result="ok"`); n < 30 {
-		t.Errorf("%v lookups", n)
+		t.Errorf("%v lookups, want at least 30", n)
 	}
 }
 
@@ -237,12 +237,12 @@ func dnsExample(t *testing.T) {
 		return strings.Join(sortedIPs, " ")
 	}
 	if got := from("/each"); got != "127.0.0.2 127.0.0.3" {
-		t.Errorf("cluster with a host for each address: %q", got)
+		t.Errorf("cluster with a host for each address: %q, want \"127.0.0.2 127.0.0.3\"", got)
 	}
 	if got := from("/"); got != "127.0.0.2" {
-		t.Errorf("cluster with one host: %q", got)
+		t.Errorf("cluster with one host: %q, want \"127.0.0.2\"", got)
 	}
 	if got := w.clusterStatus("each-address").Names[0].Name; got != "shop" {
-		t.Errorf("/clusters names %q", got)
+		t.Errorf("/clusters names %q, want \"shop\"", got)
 	}
 }

@@ -27,14 +27,14 @@ func envoyBootstrapExample(t *testing.T) {
 		t.Errorf("/hello: %d %q", got.status, got.body)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url+"/app/x", ""); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
-		t.Errorf("/app/x: %d %q, want the response of the application", got.status, got.body)
+		t.Errorf("/app/x: %d %q, want the response of the upstream", got.status, got.body)
 	}
 	w.stdout.await(t, 0, "GET /app/x 200") // the access log
 	if got := w.adminGet("/config_dump?resource=static_listeners"); !strings.Contains(got, "StaticListener") || !strings.Contains(got, "local_route") {
 		t.Errorf("/config_dump lacks the listener: %s", got)
 	}
 	if out, _, status := command(t, "check", "-c", path); status != 0 || !strings.Contains(out, "ok: 1 listener, 1 route table, 1 cluster") {
-		t.Errorf("check ends with %d: %s", status, out)
+		t.Errorf("check ends with %d: %s; want 0, \"ok: 1 listener, 1 route table, 1 cluster\"", status, out)
 	}
 	if out, _, status := command(t, "explain", "-c", path, url+"/app/"); status != 0 || !strings.Contains(out, `cluster "app"`) {
 		t.Errorf("explain ends with %d: %s", status, out)
@@ -53,6 +53,6 @@ func envoyBootstrapExample(t *testing.T) {
 	w.stderr.await(t, 0, "configuration rejected, the previous one stays active")
 	w.stderr.await(t, 0, "envoy.yaml:") // the position of the error
 	if got := sendRequest(t, newClient(t), "GET", url+"/app/x", ""); got.status != 200 {
-		t.Errorf("/app/x after a rejected file: %d", got.status)
+		t.Errorf("/app/x after a rejected file: %d, want 200", got.status)
 	}
 }

@@ -217,7 +217,7 @@ func TestExtAuthzCheckIsCanceledOnDisconnect(t *testing.T) {
 			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 2
 		})
 		if n := app.requests.Load(); n != 0 {
-			t.Errorf("%d requests reached the application", n)
+			t.Errorf("%d requests reached the upstream, want 0", n)
 		}
 	})
 }
@@ -240,7 +240,7 @@ func TestDrainWaitsForExtAuthz(t *testing.T) {
 		w.stderr.await(t, 0, "drain")
 		close(s.release)
 		if resp := <-got; resp.status != 200 || resp.body != "app" {
-			t.Errorf("%d %q, want the application's response", resp.status, resp.body)
+			t.Errorf("%d %q, want the upstream's response", resp.status, resp.body)
 		}
 		w.awaitExit(waitTimeout)
 	})

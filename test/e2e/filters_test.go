@@ -172,11 +172,11 @@ func TestHeaderMutation(t *testing.T) {
 	got := sendRequest(t, newClient(t), "GET", url+"/", "", "X-There: before", "X-More: before", "X-Secret: s")
 	for _, want := range []string{"X-Caller: 127.0.0.1 GET\r\n", "X-There: replaced\r\n", "X-More: before\r\nX-More: added\r\n"} {
 		if !strings.Contains(got.body, want) {
-			t.Errorf("the application did not get %q:\n%s", want, got.body)
+			t.Errorf("the upstream did not get %q:\n%s", want, got.body)
 		}
 	}
 	if strings.Contains(got.body, "X-There: before") || strings.Contains(got.body, "X-Secret") {
-		t.Errorf("the application got\n%s", got.body)
+		t.Errorf("the upstream got\n%s", got.body)
 	}
 	if h := got.header; h.Get("X-Status") != "200" || h.Get("X-App") != "" {
 		t.Errorf("the client got %v", h)
@@ -200,10 +200,10 @@ func TestFiltersRunInOrder(t *testing.T) {
 	})
 	fault := streamFilter("fault", object{"abort": object{"status": 418, "percentage": 100}, "headers": list{object{"name": "x-fail", "value": "yes"}}})
 	if got := sendRequest(t, newClient(t), "GET", filterProxy(t, list{mutation, fault}), ""); got.status != 418 || got.header.Get("X-Mutated") != "yes" {
-		t.Errorf("mutation before fault: %d %v", got.status, got.header)
+		t.Errorf("mutation before fault: %d %v; want 418, \"yes\"", got.status, got.header)
 	}
 	if got := sendRequest(t, newClient(t), "GET", filterProxy(t, list{fault, mutation}), ""); got.status != 200 {
-		t.Errorf("fault before mutation: %d", got.status)
+		t.Errorf("fault before mutation: %d, want 200", got.status)
 	}
 }
 

@@ -129,7 +129,7 @@ func flowControlExample(t *testing.T) {
 	for range 5 {
 		clients.Go(func() {
 			if got, err := tryRequest(t.Context(), newClient(t), "POST", url+"/orders", "one"); err != nil || got.status != 200 {
-				t.Errorf("order: %d, %v", got.status, err)
+				t.Errorf("order: %d, %v; want 200", got.status, err)
 			}
 		})
 	}
@@ -144,11 +144,11 @@ func flowControlExample(t *testing.T) {
 	}
 	close(app.release)
 	if got := first(); got.status != 200 {
-		t.Errorf("first export: %d", got.status)
+		t.Errorf("first export: %d, want 200", got.status)
 	}
 	for range 3 {
 		if got := sendRequest(t, newClient(t), "GET", url+"/trial", ""); got.status != 200 {
-			t.Errorf("monitor-only rule: %d", got.status)
+			t.Errorf("monitor-only rule: %d, want 200", got.status)
 		}
 	}
 	for labels, want := range map[[2]string]float64{

@@ -334,7 +334,7 @@ func TestHealthCheckTimeout(t *testing.T) {
 			eventually(t, "the hanging host fails its checks", func() bool { return w.hostState("hung", hanging).Why == "failing checks" })
 			eventually(t, "the check repeats", func() bool { return w.hostState("hung", hanging).Checks > 3 })
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "alive" {
-				t.Errorf("while the other host hangs, the application responds %d %q", got.status, got.body)
+				t.Errorf("while the other host hangs, the upstream responds %d %q; want \"alive\"", got.status, got.body)
 			}
 			// A reload without the cluster ends its checks.
 			s.clusters = s.clusters[:1]

@@ -138,7 +138,7 @@ func TestLocalOriginErrorsEject(t *testing.T) {
 			}
 			eventually(t, "the host is ejected", func() bool { return w.hostState("app", target.address).Why == "ejected" })
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "good" {
-				t.Errorf("the other host responds %d %q", got.status, got.body)
+				t.Errorf("the other host responds %d %q, want \"good\"", got.status, got.body)
 			}
 		})
 	}

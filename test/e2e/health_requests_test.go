@@ -17,7 +17,7 @@ func TestHealthRequestsGetLocalReply(t *testing.T) {
 	}
 	for method, path := range map[string]string{"GET": "/healthz/db", "POST": "/healthz"} {
 		if got := sendRequest(t, newClient(t), method, url+path, ""); !strings.HasPrefix(got.body, method+" "+path+" ") {
-			t.Errorf("%s %s: %d %q, want it from the application", method, path, got.status, got.body)
+			t.Errorf("%s %s: %d %q, want it from the upstream", method, path, got.status, got.body)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func TestHedging(t *testing.T) {
 			w.checkHedges(requests)
 			for _, h := range w.clusterState("app").Hosts {
 				if h.Failures != 0 || h.InFlight != 0 {
-					t.Errorf("%s has %d failures, %d in flight", h.Address, h.Failures, h.InFlight)
+					t.Errorf("%s has %d failures, %d in flight; want 0, 0", h.Address, h.Failures, h.InFlight)
 				}
 			}
 		})
@@ -191,7 +191,7 @@ func TestHedgingOfDubboCalls(t *testing.T) {
 		seen[got.id] = true
 	}
 	if elapsed := time.Since(start); elapsed < 50*time.Millisecond {
-		t.Errorf("all responses after %v", elapsed)
+		t.Errorf("all responses after %v, want at least 50ms", elapsed)
 	}
 	w.checkHedges(slow.calls.Load())
 }
@@ -238,7 +238,7 @@ func hedgingExample(t *testing.T) {
 		c.Transport.(*http.Transport).Protocols = httpProtocols(version)
 		for _, path := range []string{"/prices", "/prices", "/orders", "/orders"} {
 			if got := sendRequest(t, c, "GET", "http://"+e.address("3265")+path, ""); got.status != 200 || got.header.Get("X-App") != "app" || got.header.Get("X-Version") != "1" {
-				t.Errorf("%s in %s: %d from %q in HTTP/%s", path, version, got.status, got.header.Get("X-App"), got.header.Get("X-Version"))
+				t.Errorf("%s in %s: %d from %q in HTTP/%s; want 200, \"app\", \"1\"", path, version, got.status, got.header.Get("X-App"), got.header.Get("X-Version"))
 			}
 		}
 	}

@@ -67,11 +67,11 @@ func TestMaxStreamsOpensAnotherConnection(t *testing.T) {
 	close(app.release)
 	for i, wait := range responses {
 		if got := wait(); got.status != 200 {
-			t.Errorf("response to request %d: %d %q", i, got.status, got.body)
+			t.Errorf("response to request %d: %d %q, want 200", i, got.status, got.body)
 		}
 	}
 	if got := w.metric("weft_cluster_connections_active"); got > 4 {
-		t.Errorf("%v connections to the cluster are open", got)
+		t.Errorf("%v connections to the cluster are open, want at most 4", got)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestRequestsWaitForStreams(t *testing.T) {
 	close(app.release)
 	for i, wait := range responses {
 		if got := wait(); got.status != 200 {
-			t.Errorf("response to request %d: %d %q", i, got.status, got.body)
+			t.Errorf("response to request %d: %d %q, want 200", i, got.status, got.body)
 		}
 	}
 	if got := app.opened.Load(); got != 2 {
@@ -104,7 +104,7 @@ func TestWarmConnections(t *testing.T) {
 	eventually(t, "Weft opens a connection before the first request", func() bool { return app.opened.Load() == 1 })
 	close(app.release)
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 200 {
-		t.Errorf("response %d %q", got.status, got.body)
+		t.Errorf("response %d %q, want 200", got.status, got.body)
 	}
 	if got := app.opened.Load(); got != 1 {
 		t.Errorf("opened %d connections, want 1", got)

@@ -88,7 +88,7 @@ func TestJWTIsRequired(t *testing.T) {
 		}
 	}
 	if n := shop.calls.Load() + app.requests.Load(); n != 2 {
-		t.Errorf("%d requests reached the application, want 2", n)
+		t.Errorf("%d requests reached the upstream, want 2", n)
 	}
 	if n := id.requests.Load(); n != 1 {
 		t.Errorf("the keys were fetched %d times, want once", n)

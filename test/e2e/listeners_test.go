@@ -45,7 +45,7 @@ func TestListenerAddresses(t *testing.T) {
 			}
 			w.signal(sigterm)
 			if status := w.awaitExit(waitTimeout); status != 0 {
-				t.Errorf("exit status %d", status)
+				t.Errorf("exit status %d, want 0", status)
 			}
 			if strings.HasPrefix(addresses.front, "/") && exists(addresses.front) {
 				t.Error("the socket file remains")
@@ -71,7 +71,7 @@ func TestStaleUnixSocketIsReplaced(t *testing.T) {
 		t.Errorf("a second process on the same socket: exit status %d, want 1", status)
 	}
 	if _, body := dialRaw(t, front).send(get).readResponse("GET"); body != "ok" {
-		t.Errorf("afterwards the first process responds %q", body)
+		t.Errorf("afterwards the first process responds %q, want \"ok\"", body)
 	}
 	_ = first.cmd.Process.Kill() // leaves its socket file
 	<-first.exited
@@ -80,7 +80,7 @@ func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	}
 	startWeft(t, config())
 	if _, body := dialRaw(t, front).send(get).readResponse("GET"); body != "ok" {
-		t.Errorf("the next process responds %q", body)
+		t.Errorf("the next process responds %q, want \"ok\"", body)
 	}
 }
 
@@ -113,13 +113,13 @@ func TestDescriptorExhaustion(t *testing.T) {
 	}
 	start := time.Now()
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.status != 200 {
-		t.Errorf("after the clients have closed: %d", got.status)
+		t.Errorf("after the clients have closed: %d, want 200", got.status)
 	}
 	if elapsed := time.Since(start); elapsed > 5*time.Second {
-		t.Errorf("after the clients have closed, the first response took %v", elapsed)
+		t.Errorf("after the clients have closed, the first response took %v; want at most 5s", elapsed)
 	}
 	if n := w.metric("weft_listener_accept_errors_total"); n < 1 {
-		t.Errorf("weft_listener_accept_errors_total = %v", n)
+		t.Errorf("weft_listener_accept_errors_total = %v, want at least 1", n)
 	}
 }
 
@@ -136,15 +136,15 @@ func TestListenerMaxConnections(t *testing.T) {
 		t.Errorf("the third connection got %q, want EOF", got)
 	}
 	if n := w.metric("weft_listener_connections_refused_total"); n != 1 {
-		t.Errorf("weft_listener_connections_refused_total = %v", n)
+		t.Errorf("weft_listener_connections_refused_total = %v, want 1", n)
 	}
 	_ = first.Close() // frees a slot
 	eventually(t, "a connection is accepted again", func() bool { return w.metric("weft_listener_connections_active") == 1 })
 	if response, _ := dialRaw(t, front).send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("after a disconnect: %d", response.StatusCode)
+		t.Errorf("after a disconnect: %d, want 200", response.StatusCode)
 	}
 	if response, _ := second.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("the second connection: %d", response.StatusCode)
+		t.Errorf("the second connection: %d, want 200", response.StatusCode)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 				t.Errorf("%d, Connection: close %v, Server: %s; want %d and Connection: close", response.StatusCode, response.Close, response.Header.Get("Server"), c.status)
 			}
 			if rest := client.readToEnd(); rest != "" {
-				t.Errorf("after the response: read %q", rest)
+				t.Errorf("after the response: read %q, want none", rest)
 			}
 		})
 	}
@@ -191,7 +191,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		t.Parallel()
 		start := time.Now()
 		if got := dialRaw(t, front).readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
-			t.Errorf("%q after %v", got, time.Since(start))
+			t.Errorf("%q after %v; want none, at least 650ms, at most rpcDeadline", got, time.Since(start))
 		}
 	})
 	t.Run("idle connection times out", func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		client := dialRaw(t, front).send(get)
 		client.readResponse("GET")
 		if got := client.readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
-			t.Errorf("%q after %v", got, time.Since(start))
+			t.Errorf("%q after %v; want none, at least 650ms, at most rpcDeadline", got, time.Since(start))
 		}
 	})
 	t.Run("last response announces the close", func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 			t.Error("the second response lacks Connection: close")
 		}
 		if got := client.readToEnd(); got != "" {
-			t.Errorf("after the response: read %q", got)
+			t.Errorf("after the response: read %q, want none", got)
 		}
 	})
 }
@@ -230,7 +230,7 @@ func TestUnboundListener(t *testing.T) {
 	}
 	w.signal(sigterm)
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 }
 
@@ -248,6 +248,6 @@ func TestReusePort(t *testing.T) {
 	first.signal(sigterm)
 	first.awaitExit(waitTimeout)
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "second" {
-		t.Errorf("after the first process has exited: %q", got.body)
+		t.Errorf("after the first process has exited: %q, want \"second\"", got.body)
 	}
 }

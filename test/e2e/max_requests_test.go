@@ -86,7 +86,7 @@ func TestMaxRequestsPerHTTP2Connection(t *testing.T) {
 	c := newClient(t)
 	for i := range 23 {
 		if got := sendRequest(t, c, "GET", url, ""); got.status != 200 {
-			t.Errorf("response to request %d: %d %q", i, got.status, got.body)
+			t.Errorf("response to request %d: %d %q, want 200", i, got.status, got.body)
 		}
 	}
 	app.checkCounts(t, 7, 7, 7, 2)
@@ -126,7 +126,7 @@ func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 						for range 100 {
 							got, err := tryRequest(context.Background(), c, "GET", "http://"+front, "")
 							if err != nil || got.status != 200 {
-								t.Errorf("response %d %q, %v", got.status, got.body, err)
+								t.Errorf("response %d %q, %v; want 200", got.status, got.body, err)
 							}
 						}
 					})
@@ -166,7 +166,7 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 				requests.Add(1)
 				got, err := tryRequest(context.Background(), c, "GET", "http://"+front, "")
 				if err != nil || got.status != 200 {
-					t.Errorf("response %d %q, %v", got.status, got.body, err)
+					t.Errorf("response %d %q, %v; want 200", got.status, got.body, err)
 				}
 			}
 		})

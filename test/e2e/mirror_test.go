@@ -64,7 +64,7 @@ func TestRequestsAreMirrored(t *testing.T) {
 			}
 			large := strings.Repeat("x", 200<<10)
 			if response := sendRequest(t, c, "POST", "http://"+front+"/large", large); response.body != digest([]byte(large)) {
-				t.Errorf("%s to %s: the application got a different large body", version, upstream)
+				t.Errorf("%s to %s: the upstream got a different large body", version, upstream)
 			}
 		}
 		eventually(t, "the copies are counted", func() bool {
@@ -116,7 +116,7 @@ func TestCallsAreMirrored(t *testing.T) {
 	for range 3 {
 		call := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"user: tester"}}
 		if got := client.call(call); got.status != dubboOK || got.text != "shop" {
-			t.Fatalf("the client got %d %q", got.status, got.text)
+			t.Fatalf("the client got %d %q; want dubboOK, \"shop\"", got.status, got.text)
 		}
 		for range 2 {
 			select {
@@ -144,7 +144,7 @@ func mirrorExample(t *testing.T) {
 	c := newClient(t)
 	for _, path := range []string{"/pay", "/twice", "/other"} {
 		if response := sendRequest(t, c, "GET", "http://"+e.address("2655")+path, ""); response.status != 200 {
-			t.Errorf("%s: %d", path, response.status)
+			t.Errorf("%s: %d, want 200", path, response.status)
 		}
 	}
 	seen := map[string]int{}

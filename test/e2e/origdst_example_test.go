@@ -84,7 +84,7 @@ func transparentExample(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadFull(c, echo); err != nil || string(echo) != "ping" {
-				t.Errorf("echo is %q, %v", echo, err)
+				t.Errorf("echo is %q, %v; want \"ping\"", echo, err)
 			}
 		})
 	}

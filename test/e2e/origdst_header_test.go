@@ -86,6 +86,6 @@ func TestOriginalDstAttachment(t *testing.T) {
 		return !strings.Contains(w.adminGet("/clusters"), east.address) && !strings.Contains(w.adminGet("/clusters"), west.address)
 	})
 	if got := c.call(call(east.address)); got.text != "east" {
-		t.Errorf("call for a removed destination: %+v", got)
+		t.Errorf("call for a removed destination: %+v, want \"east\"", got)
 	}
 }

@@ -68,7 +68,7 @@ func TestOwnConnectionsAreNotRedirected(t *testing.T) {
 			for _, ip := range []netip.Addr{tn.originLink.B.IPv4, tn.originLink.B.IPv6} {
 				got := sendRequest(t, c, "GET", "http://"+netip.AddrPortFrom(ip, 80).String()+"/", "")
 				if !strings.HasPrefix(got.body, "HTTP/1.1 80 saw ") {
-					t.Errorf("to %v: %d %q", ip, got.status, got.body)
+					t.Errorf("to %v: %d %q, want prefix \"HTTP/1.1 80 saw \"", ip, got.status, got.body)
 				}
 			}
 			if got := w.metric("weft_listener_connections_accepted_total", `listener="web"`); got != 2 {
@@ -85,7 +85,7 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 	w := tn.run(redirectSetup(true, nil))
 	address := func(port uint16) string { return netip.AddrPortFrom(tn.originLink.B.IPv4, port).String() }
 	if got := sendRequest(t, clientIn(t, tn.proxyNS, false), "GET", "http://"+address(80)+"/", ""); got.status != http.StatusLoopDetected {
-		t.Errorf("request in a redirect loop: %d %q", got.status, got.body)
+		t.Errorf("request in a redirect loop: %d %q, want 508", got.status, got.body)
 	}
 	c, err := tn.proxyNS.Dial("tcp", address(20880))
 	if err != nil {
@@ -100,7 +100,7 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 		return w.metric("weft_listener_connections_closed_total", `listener="catch"`, `cause="loop"`) > 0
 	})
 	if got := w.metric("weft_listener_connections_accepted_total"); got > 40 {
-		t.Errorf("one request and one connection caused %v connections", got)
+		t.Errorf("one request and one connection caused %v connections, want at most 40", got)
 	}
 	for _, port := range []string{"80", "20880"} {
 		if _, reached := tn.reached.Load(port); reached {
@@ -131,7 +131,7 @@ func TestVirtualListenersReload(t *testing.T) {
 			t.Fatalf("the connection of the bound listener: %v", err)
 		}
 		if _, err := io.ReadFull(tunnel, echo); err != nil || string(echo) != "ping" {
-			t.Fatalf("the connection of the bound listener echoed %q, %v", echo, err)
+			t.Fatalf("the connection of the bound listener echoed %q, %v; want \"ping\"", echo, err)
 		}
 	}
 	checkEcho()
@@ -203,7 +203,7 @@ func TestVirtualListenerMaxConnections(t *testing.T) {
 		t.Errorf("%v connections rejected, want 1", got)
 	}
 	if got := w.metric("weft_listener_connections_accepted_total", `listener="catch"`); got != 0 {
-		t.Errorf("the bound listener counts %v redirected connections", got)
+		t.Errorf("the bound listener counts %v redirected connections, want 0", got)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestDrainOfVirtualListeners(t *testing.T) {
 		t.Errorf("%s %q, close %v; want 200 and close", response.Status, body, response.Close)
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 	got, err := os.ReadFile(log)
 	if want := dst + " " + dst + " 200\n"; err != nil || string(got) != want {

@@ -60,7 +60,7 @@ func TestOverloadByMemory(t *testing.T) {
 	w := startWeft(t, s.config())
 	conn := dialRaw(t, front)
 	if response, _ := conn.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Fatalf("before the overload: %d", response.StatusCode)
+		t.Fatalf("before the overload: %d, want 200", response.StatusCode)
 	}
 	var conns []net.Conn
 	for id := range clientCount {
@@ -83,7 +83,7 @@ func TestOverloadByMemory(t *testing.T) {
 		t.Errorf("overloaded: %d %v %q", response.StatusCode, response.Header, body)
 	}
 	if n := app.requests.Load(); n != 1 {
-		t.Errorf("the application got %d requests, want 1", n)
+		t.Errorf("the upstream got %d requests, want 1", n)
 	}
 	for _, c := range conns {
 		_ = c.Close() // frees memory
@@ -92,7 +92,7 @@ func TestOverloadByMemory(t *testing.T) {
 	eventually(t, "memory is below the threshold", func() bool { return w.overloadState("stop_accepting_requests") == "inactive" })
 	t.Logf("overload ended %v after the clients disconnected", time.Since(start).Round(time.Millisecond))
 	if response, body := conn.send(get).readResponse("GET"); response.StatusCode != 200 || body != "served" {
-		t.Errorf("after the overload: %d %q", response.StatusCode, body)
+		t.Errorf("after the overload: %d %q; want 200, \"served\"", response.StatusCode, body)
 	}
 	if n := w.metric("weft_overload_action_effects_total", `action="stop_accepting_requests"`); n != 1 {
 		t.Errorf("%v requests counted, want 1", n)
@@ -122,20 +122,20 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 			t.Errorf("HTTP/1.1: %d, close %v", response.StatusCode, response.Close)
 		}
 		if rest := first.readToEnd(); rest != "" {
-			t.Errorf("HTTP/1.1: after the response: %q", rest)
+			t.Errorf("HTTP/1.1: after the response: %q, want none", rest)
 		}
 		if got := requestHTTP2(t, front, ""); !strings.HasPrefix(got, "503") {
-			t.Errorf("HTTP/2: %s", got)
+			t.Errorf("HTTP/2: %s, want prefix \"503\"", got)
 		}
 		call := ":method: POST\ncontent-type: application/grpc\nte: trailers"
 		if got := requestHTTP2(t, front, call); !strings.Contains(got, "grpc-status: 14") {
-			t.Errorf("gRPC: %s", got)
+			t.Errorf("gRPC: %s, want \"grpc-status: 14\"", got)
 		}
 		eventually(t, "the closed connections are counted", func() bool {
 			return w.metric("weft_listener_connections_closed_total", `cause="overload"`) >= 1
 		})
 		if n := app.requests.Load(); n != 0 {
-			t.Errorf("the application got %d requests", n)
+			t.Errorf("the upstream got %d requests, want 0", n)
 		}
 	})
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -155,7 +155,7 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 			}
 		}
 		if len(got) > 0 {
-			t.Errorf("the application got %d requests", len(got))
+			t.Errorf("the upstream got %d requests, want none", len(got))
 		}
 	})
 }
@@ -189,27 +189,27 @@ func TestOverloadByDescriptors(t *testing.T) {
 	w.stderr.await(t, 0, "action=stop_accepting_connections state=saturated")
 	pending := dialRaw(t, front).send(get)
 	if response, _ := conn.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("open connection: %d", response.StatusCode)
+		t.Errorf("open connection: %d, want 200", response.StatusCode)
 	}
 	// Reload while Weft accepts no connections.
 	s.tables = list{routeTable("front", directRoute("/new", 200, "new"), routeTo("/", "app"))}
 	s.admin = w.admin
 	w.reload(s.config())
 	if _, body := conn.send("GET /new HTTP/1.1\nHost: a\n\n").readResponse("GET"); body != "new" {
-		t.Errorf("after a reload: %q", body)
+		t.Errorf("after a reload: %q, want \"new\"", body)
 	}
 	for _, c := range idle {
 		_ = c.Close() // frees descriptors
 	}
 	if response, _ := pending.readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("pending connection: %d", response.StatusCode)
+		t.Errorf("pending connection: %d, want 200", response.StatusCode)
 	}
 	if n := w.metric("weft_listener_accept_errors_total"); n != 0 {
 		t.Errorf("%v accept errors, want none", n)
 	}
 	w.signal(syscall.SIGTERM)
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 }
 
@@ -227,11 +227,11 @@ func TestOverloadClosesIdleConnections(t *testing.T) {
 	}
 	for _, c := range idle {
 		if rest := c.readToEnd(); rest != "" {
-			t.Fatalf("an idle connection got %q", rest)
+			t.Fatalf("an idle connection got %q, want none", rest)
 		}
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.status != 200 {
-		t.Errorf("after idle connections are closed: %d", got.status)
+		t.Errorf("after idle connections are closed: %d, want 200", got.status)
 	}
 	if n := w.metric("weft_listener_connections_closed_total", `cause="overload"`); n != 90 {
 		t.Errorf("%v connections closed by overload, want 90", n)
@@ -308,7 +308,7 @@ func TestAcceptRateLimit(t *testing.T) {
 	}
 	for i, c := range clients {
 		if response, _ := c.readResponse("GET"); response.StatusCode != 200 {
-			t.Errorf("client %d: %d", i, response.StatusCode)
+			t.Errorf("client %d: %d, want 200", i, response.StatusCode)
 		}
 	}
 	// Weft may accept a connection before its token is available.
@@ -316,7 +316,7 @@ func TestAcceptRateLimit(t *testing.T) {
 		t.Errorf("%d connections after %v, want at least %v", total, elapsed, minimum)
 	}
 	if n := w.metric("weft_listener_connections_refused_total"); n != 0 {
-		t.Errorf("%v connections rejected", n)
+		t.Errorf("%v connections rejected, want 0", n)
 	}
 }
 
@@ -333,7 +333,7 @@ func overloadExample(t *testing.T) {
 	}
 	for _, c := range clients {
 		if response, body := c.readResponse("GET"); response.StatusCode != 200 || body != "served" {
-			t.Errorf("%d %q", response.StatusCode, body)
+			t.Errorf("%d %q; want 200, \"served\"", response.StatusCode, body)
 		}
 	}
 	for range 8 {
@@ -351,7 +351,7 @@ func overloadExample(t *testing.T) {
 	}
 	for _, action := range []string{"shrink_heap", "stop_accepting_requests", "shrink_idle", "stop_accepting_connections"} {
 		if state := w.overloadState(action); state != "inactive" {
-			t.Errorf("%s is %s", action, state)
+			t.Errorf("%s is %s, want \"inactive\"", action, state)
 		}
 	}
 	if n := w.metric("weft_overload_pressure"); n <= 0 {

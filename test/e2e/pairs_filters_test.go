@@ -175,6 +175,6 @@ func TestEveryStreamFilterIsCovered(t *testing.T) {
 		}
 	}
 	if found < 10 {
-		t.Errorf("the registry has only %d stream filters", found)
+		t.Errorf("the registry has only %d stream filters, want at least 10", found)
 	}
 }

@@ -239,14 +239,14 @@ func (p *protocolPair) checkForwarded(t *testing.T, resp *http.Response) {
 		return // not a response of an upstream
 	}
 	if want := strings.TrimPrefix(p.upstream, "Http"); version != want {
-		t.Errorf("the application got HTTP/%s, want HTTP/%s", version, want)
+		t.Errorf("the upstream got HTTP/%s, want HTTP/%s", version, want)
 	}
 	if resp.Request.Method != http.MethodHead && resp.Trailer.Get("X-Sum") != resp.Header.Get("X-Size") {
 		t.Errorf("the trailer X-Sum is %q, want %q", resp.Trailer.Get("X-Sum"), resp.Header.Get("X-Size"))
 	}
 	for _, name := range []string{"Got-Keep-Alive", "Got-Proxy-Connection"} {
 		if got := resp.Header.Get(name); got != "" {
-			t.Errorf("the application got %s: %s", name, got)
+			t.Errorf("the upstream got %s: %s, want none", name, got)
 		}
 	}
 }

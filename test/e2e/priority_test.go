@@ -67,7 +67,7 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 			close(app.release)
 			for _, wait := range []func() httpResponse{first, second, high} {
 				if got := wait(); got.status != 200 {
-					t.Errorf("pending request: %d", got.status)
+					t.Errorf("pending request: %d, want 200", got.status)
 				}
 			}
 			eventually(t, "no limit is in use", func() bool {

@@ -140,7 +140,7 @@ func (w *weft) reload(c object) {
 	w.signal(syscall.SIGHUP)
 	line := w.stderr.await(w.t, from, "configuration ")
 	if !strings.Contains(line, "configuration applied") {
-		w.t.Fatalf("reload: %s", line)
+		w.t.Fatalf("reload: %s, want \"configuration applied\"", line)
 	}
 }
 

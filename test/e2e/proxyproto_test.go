@@ -97,7 +97,7 @@ func TestProxyProtocolFromProxies(t *testing.T) {
 			haproxy(t, edge, "\tmode tcp\nfrontend f\n\tbind "+edge+"\n\tunique-id-format %ci\n\tdefault_backend b\nbackend b\n\tserver s "+front+" "+version+"\n")
 			got := sendRequest(t, clientFrom(t, "127.9.8.7"), "GET", "http://"+edge+"/", "")
 			if !strings.Contains(got.body, "X-Forwarded-For: 127.9.8.7\r\n") {
-				t.Errorf("the application got %d %s, want the client's address", got.status, got.body)
+				t.Errorf("the upstream got %d %s, want the client's address", got.status, got.body)
 			}
 			w.stdout.await(t, 0, "127.9.8.7 by 127.0.0.1:")
 		})
@@ -248,11 +248,11 @@ func proxyProtocolExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, body := c.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); !strings.Contains(body, "X-Forwarded-For: 192.0.2.1\r\n") {
-		t.Errorf("the application got %s", body)
+		t.Errorf("the upstream got %s", body)
 	}
 	w.stdout.await(t, 0, "192.0.2.1 by 127.0.0.1:")
 	if got := dialRaw(t, e.address("2145")).send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n").readToEnd(); got != "" {
-		t.Errorf("response to version 1: %q", got)
+		t.Errorf("response to version 1: %q, want none", got)
 	}
 
 	if _, err := io.WriteString(dialRaw(t, e.address("2146")), header+"hello"); err != nil {

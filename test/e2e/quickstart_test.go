@@ -68,7 +68,7 @@ func checkStartupOutput(t *testing.T, output string) {
 	t.Helper()
 	first, rest, _ := strings.Cut(output, "\n")
 	if !strings.HasPrefix(first, "weft ") || !strings.HasSuffix(first, "is ready: 3 listeners, 2 clusters") {
-		t.Errorf("the first line is %q", first)
+		t.Errorf("the first line is %q, want prefix \"weft \", suffix \"is ready: 3 listeners, 2 clusters\"", first)
 	}
 	for _, want := range []string{
 		"127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901",

@@ -74,7 +74,7 @@ func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 	for range 2 {
 		got := sendRequest(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n-1), "")
 		if got.status != 200 || got.header.Get("X-Generation") != want {
-			t.Errorf("generation %d: the previous route responds %d, X-Generation %q, want the application and %q", n, got.status, got.header.Get("X-Generation"), want)
+			t.Errorf("generation %d: the previous route responds %d, X-Generation %q, want the upstream's response and %q", n, got.status, got.header.Get("X-Generation"), want)
 		}
 		if via := got.header.Get("Via"); via != fmt.Sprintf("1.1 weft-%d", n/2) {
 			t.Errorf("generation %d: Via: %q", n, via)
@@ -175,7 +175,7 @@ func TestReloadFailsNoRequest(t *testing.T) {
 	clients.Wait()
 	w.signal(sigterm)
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 	t.Logf("%d requests, %d keepalive connections", requests.Load(), connections.Load())
 	g.checkLogs(t)
@@ -272,7 +272,7 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 		c.readResponse("GET")
 		start := time.Now()
 		if got := c.readToEnd(); got != "" || time.Since(start) > 5*time.Second {
-			t.Errorf("read %q, and the connection ended after %v", got, time.Since(start))
+			t.Errorf("read %q, and the connection ended after %v; want none, at most 5s", got, time.Since(start))
 		}
 	})
 	t.Run("max_header_size", func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 			dialRaw(t, front).send(get).readResponse("GET")
 		}
 		if got := dialRaw(t, front).readToEnd(); got != "" {
-			t.Errorf("a third connection got %q", got)
+			t.Errorf("a third connection got %q, want none", got)
 		}
 	})
 	t.Run("name", func(t *testing.T) {
@@ -326,19 +326,19 @@ func TestReloadChangesListenerProtocol(t *testing.T) {
 		conn.readResponse("GET")
 		w.reload(asTCP)
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "application" {
-			t.Errorf("with tcp_proxy: %q", got.body)
+			t.Errorf("with tcp_proxy: %q, want \"application\"", got.body)
 		}
 		if _, got := conn.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "weft" {
-			t.Errorf("on the previous connection: %q", got)
+			t.Errorf("on the previous connection: %q, want \"weft\"", got)
 		}
 		w.reload(asHTTP)
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "weft" {
-			t.Errorf("with proxy: %q", got.body)
+			t.Errorf("with proxy: %q, want \"weft\"", got.body)
 		}
 	}
 	w.signal(sigterm)
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 }
 
@@ -351,13 +351,13 @@ func TestReloadRemovesHosts(t *testing.T) {
 	w := startWeft(t, s.config())
 	c := newClient(t)
 	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != "a" {
-		t.Fatalf("before the reload: %q", got.body)
+		t.Fatalf("before the reload: %q, want \"a\"", got.body)
 	}
 	s.clusters = list{cluster("app", nil, b.address)}
 	w.reload(s.config())
 	for range 5 {
 		if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != "b" {
-			t.Errorf("after the host was replaced: %q", got.body)
+			t.Errorf("after the host was replaced: %q, want \"b\"", got.body)
 		}
 	}
 	eventually(t, "the pooled connection to the removed host is closed", func() bool { return a.connections() == 0 })

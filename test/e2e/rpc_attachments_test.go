@@ -54,6 +54,6 @@ func TestAttachmentsCannotHideService(t *testing.T) {
 		t.Errorf("call with another serialization: %q, %v", got, err)
 	}
 	if n := app.calls.Load(); n != 4 {
-		t.Errorf("%d calls reached the application, want 4", n)
+		t.Errorf("%d calls reached the upstream, want 4", n)
 	}
 }

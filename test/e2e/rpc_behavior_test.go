@@ -58,11 +58,11 @@ func TestRPCHeaderChanges(t *testing.T) {
 		}
 		for name, want := range map[string]string{"added": "request", "replaced": "after"} {
 			if got := req.Header.Get(name); got != want {
-				t.Errorf("the application reads %s: %q, want %q", name, got, want)
+				t.Errorf("the upstream reads %s: %q, want %q", name, got, want)
 			}
 		}
 		if _, found := req.Header.Lookup("removed"); found || bytes.Contains(received.bytes, []byte("secret")) {
-			t.Errorf("the application got a removed header: %q", received.bytes)
+			t.Errorf("the upstream got a removed header: %q", received.bytes)
 		}
 	})
 }
@@ -89,7 +89,7 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 			kinds[(<-got).Kind]++
 		}
 		if kinds[xprotocol.OneWay] != 2 || kinds[xprotocol.Request] != 1 {
-			t.Errorf("the application got frames of kinds %v, want two of %d and one of %d", kinds, xprotocol.OneWay, xprotocol.Request)
+			t.Errorf("the upstream got frames of kinds %v, want two of %d and one of %d", kinds, xprotocol.OneWay, xprotocol.Request)
 		}
 		eventually(t, "both failures are counted", func() bool { return w.metric("weft_listener_request_failures_total") == 2 })
 		if extra := client.closeAndDrain(); len(extra) > 0 {
@@ -144,7 +144,7 @@ func TestInvalidMagicClosesConnection(t *testing.T) {
 				t.Errorf("response %q", extra.bytes)
 			}
 			if elapsed := time.Since(start); elapsed > rpcDeadline {
-				t.Errorf("the connection ended after %v", elapsed)
+				t.Errorf("the connection ended after %v, want at most rpcDeadline", elapsed)
 			}
 			eventually(t, "the close is counted with its reason", func() bool {
 				return w.metric("weft_listener_request_failures_total", `reason="malformed_request"`) == float64(n+1) &&

@@ -49,7 +49,7 @@ func TestRouteRewritesCall(t *testing.T) {
 			address, _ := rpcProxy(t, map[string]*provider{"shop": p},
 				object{"match": c.match, "route": object{"cluster_name": "shop"}.with(c.action)})
 			if got := newConsumer(t, address).call(shop); got.status != dubboOK {
-				t.Fatalf("%d %q", got.status, got.text)
+				t.Fatalf("%d %q, want dubboOK", got.status, got.text)
 			}
 			if diff := diffIgnoringID(<-arrived, c.want.frame(0)); diff != "" {
 				t.Error(diff)

@@ -70,7 +70,7 @@ func (p *sidecarPair) sendAPI(e *example, port, path, body string) {
 		Text   string `json:"err_msg"`
 	}
 	if err := json.Unmarshal([]byte(got.body), &response); err != nil || got.status != http.StatusOK || response.Number != 0 {
-		p.t.Fatalf("POST %s = %d %s", path, got.status, got.body)
+		p.t.Fatalf("POST %s = %d %s; want 200, 0", path, got.status, got.body)
 	}
 }
 
@@ -112,7 +112,7 @@ func (p *sidecarPair) services(e *example, port string) string {
 	p.t.Helper()
 	stdout, stderr, status := command(p.t, "services", "--api", e.address(port))
 	if status != 0 || stderr != "" {
-		p.t.Fatalf("weft services: exit status %d: %s", status, stderr)
+		p.t.Fatalf("weft services: exit status %d: %s; want 0, none", status, stderr)
 	}
 	return strings.Join(strings.Fields(stdout), " ")
 }
@@ -205,7 +205,7 @@ func TestServicesSurviveRestart(t *testing.T) {
 	pair.provider.signal(syscall.SIGTERM)
 	pair.await(noHealthyHostText, successText)
 	if status := pair.provider.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("the provider's sidecar exits with %d", status)
+		t.Errorf("the provider's sidecar exits with %d, want 0", status)
 	}
 	pair.startProvider()
 	pair.await(successText, noHealthyHostText)
@@ -217,7 +217,7 @@ func TestServicesSurviveRestart(t *testing.T) {
 		w.stderr.await(t, from, "configuration applied")
 	}
 	if got := pair.call(); got.status != dubboOK {
-		t.Errorf("after a reload: %d %q", got.status, got.text)
+		t.Errorf("after a reload: %d %q, want dubboOK", got.status, got.text)
 	}
 }
 
@@ -254,7 +254,7 @@ func providerExample(t *testing.T) {
 	}
 	w.signal(syscall.SIGTERM)
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 }
 

@@ -111,7 +111,7 @@ func adaptiveExample(t *testing.T) {
 		for range n {
 			clients.Go(func() {
 				if got, err := tryRequest(t.Context(), newClient(t), "GET", url+"/items", "", fields...); err != nil || got.status != 200 {
-					t.Errorf("accepted request: %d, %v", got.status, err)
+					t.Errorf("accepted request: %d, %v; want 200", got.status, err)
 				}
 			})
 			app.await(t)
@@ -132,7 +132,7 @@ func adaptiveExample(t *testing.T) {
 	send(2, high)
 	checkRejected(high)
 	if got := sendRequest(t, newClient(t), "GET", url+"/health", ""); got.status != 200 {
-		t.Errorf("health: %d", got.status)
+		t.Errorf("health: %d, want 200", got.status)
 	}
 	close(app.release)
 	clients.Wait()
@@ -147,10 +147,10 @@ func adaptiveExample(t *testing.T) {
 	client.send(slow, slow)
 	eventually(t, "two calls are in flight", func() bool { return shop.calls.Load() == 2 })
 	if got := client.call(slow); got.status != dubboExhausted {
-		t.Errorf("third call of a hanging method: %d %q", got.status, got.text)
+		t.Errorf("third call of a hanging method: %d %q, want dubboExhausted", got.status, got.text)
 	}
 	if got := client.call(quick); got.status != dubboOK {
-		t.Errorf("call of another method: %d %q", got.status, got.text)
+		t.Errorf("call of another method: %d %q, want dubboOK", got.status, got.text)
 	}
 }
 

@@ -48,7 +48,7 @@ func (h *holdingUpstream) await(t *testing.T) {
 	select {
 	case <-h.arrived:
 	case <-time.After(waitTimeout):
-		t.Fatal("the request did not reach the application")
+		t.Fatal("the request did not reach the upstream")
 	}
 }
 
@@ -93,11 +93,11 @@ func TestSIGTERMDrains(t *testing.T) {
 			t.Errorf("request in flight got %d %q, Connection: close %v; want the complete response and close", response.StatusCode, body, response.Close)
 		}
 		if got := c.readToEnd(); got != "" {
-			t.Errorf("after the response: read %q", got)
+			t.Errorf("after the response: read %q, want none", got)
 		}
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 	w.stderr.await(t, 0, "drained")
 }
@@ -117,11 +117,11 @@ func TestSIGTERMClosesIdleConnections(t *testing.T) {
 	w.signal(sigterm)
 	for _, c := range conns {
 		if got := c.readToEnd(); got != "" {
-			t.Errorf("an idle connection got %q", got)
+			t.Errorf("an idle connection got %q, want none", got)
 		}
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 	if elapsed := time.Since(start); elapsed > 5*time.Second {
 		t.Errorf("exit without requests in flight took %v", elapsed)
@@ -152,7 +152,7 @@ func TestSIGTERMForceCloses(t *testing.T) {
 			trigger(w)
 			busy.readToEnd()
 			if status := w.awaitExit(waitTimeout); status != 0 {
-				t.Errorf("exit status %d", status)
+				t.Errorf("exit status %d, want 0", status)
 			}
 		})
 	}
@@ -184,7 +184,7 @@ func TestSIGINTExitsImmediately(t *testing.T) {
 	w.signal(sigint)
 	w.awaitExit(waitTimeout)
 	if elapsed := time.Since(start); elapsed > rpcDeadline {
-		t.Errorf("exit took %v", elapsed)
+		t.Errorf("exit took %v, want at most rpcDeadline", elapsed)
 	}
 	busy.readToEnd()
 }
@@ -214,16 +214,16 @@ func TestSIGHUPReloads(t *testing.T) {
 	w := startWeft(t, first)
 	c := newClient(t)
 	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != "old" {
-		t.Fatalf("before the reload: %q", got.body)
+		t.Fatalf("before the reload: %q, want \"old\"", got.body)
 	}
 	s.admin = first.admin()
 	s.tables = list{routeTable("front", directRoute("/new", 200, "new"), directRoute("/", 404, "gone"))}
 	w.reload(s.config())
 	if got := sendRequest(t, c, "GET", "http://"+front+"/new", ""); got.body != "new" {
-		t.Errorf("new route: %d %q", got.status, got.body)
+		t.Errorf("new route: %d %q, want \"new\"", got.status, got.body)
 	}
 	if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.body != "gone" {
-		t.Errorf("changed route: %d %q", got.status, got.body)
+		t.Errorf("changed route: %d %q, want \"gone\"", got.status, got.body)
 	}
 }
 
@@ -270,10 +270,10 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 				w.stderr.await(t, 0, strings.Trim(string(quoted), `"`))
 			}
 			if _, got := conn.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "old" {
-				t.Errorf("on the open connection: %q", got)
+				t.Errorf("on the open connection: %q, want \"old\"", got)
 			}
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "old" {
-				t.Errorf("on a new connection: %q", got.body)
+				t.Errorf("on a new connection: %q, want \"old\"", got.body)
 			}
 			eventually(t, "the rejection is counted", func() bool { return w.metric("weft_config_reloads_total", `result="rejected"`) == 1 })
 			var dump struct {
@@ -289,7 +289,7 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 			s.tables = list{routeTable("front", directRoute("/", 200, "new"))}
 			w.reload(s.config())
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "new" {
-				t.Errorf("after a valid file: %q", got.body)
+				t.Errorf("after a valid file: %q, want \"new\"", got.body)
 			}
 		})
 	}
@@ -337,7 +337,7 @@ func TestSIGUSR1ReopensLogs(t *testing.T) {
 	traffic.Wait()
 	w.signal(sigterm)
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 
 	seen := map[string]int{}

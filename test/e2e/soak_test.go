@@ -87,7 +87,7 @@ func TestSoak(t *testing.T) {
 			for time.Now().Before(end) {
 				resp, err := tryRequest(t.Context(), c, "GET", "http://"+front+"/steady", "")
 				if err != nil || resp.status != 200 || resp.body != "steady" {
-					t.Errorf("a well-behaved client got %d %q, %v", resp.status, resp.body, err)
+					t.Errorf("a well-behaved client got %d %q, %v; want 200, \"steady\"", resp.status, resp.body, err)
 					return
 				}
 				good.Add(1)

@@ -39,13 +39,13 @@ func TestClusterSourceAddress(t *testing.T) {
 		},
 	}.config())
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "127.0.0.9" {
-		t.Errorf("source address of a request: %q", got.body)
+		t.Errorf("source address of a request: %q, want \"127.0.0.9\"", got.body)
 	}
 	if got := dialRaw(t, tcpFront).readToEnd(); got != "127.0.0.9" {
-		t.Errorf("source address of a byte stream: %q", got)
+		t.Errorf("source address of a byte stream: %q, want \"127.0.0.9\"", got)
 	}
 	if got := <-checks; got != "127.0.0.9" {
-		t.Errorf("source address of a health check: %q", got)
+		t.Errorf("source address of a health check: %q, want \"127.0.0.9\"", got)
 	}
 }
 

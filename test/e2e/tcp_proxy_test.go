@@ -70,7 +70,7 @@ func TestTCPWithoutRouteIsClosed(t *testing.T) {
 	hosts := map[string]string{"a": startGreeter(t, "a")}
 	_, front := tcpProxy(t, object{"routes": list{object{"cluster": "a", "source_addrs": list{"10.0.0.0/8"}}}}, hosts)
 	if got := dialRaw(t, front).readToEnd(); got != "" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want none", got)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestTCPHalfClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := client.readToEnd(); got != "got request" {
-			t.Errorf("got %q", got)
+			t.Errorf("got %q, want \"got request\"", got)
 		}
 	})
 	t.Run("host first", func(t *testing.T) {
@@ -105,12 +105,12 @@ func TestTCPHalfClose(t *testing.T) {
 		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
 		client := dialRaw(t, front)
 		if got := client.readToEnd(); got != "response" {
-			t.Errorf("the client got %q", got)
+			t.Errorf("the client got %q, want \"response\"", got)
 		}
 		client.send("after EOF")
 		_ = client.Close() // ends the other direction
 		if got := <-received; got != "after EOF" {
-			t.Errorf("the host got %q", got)
+			t.Errorf("the host got %q, want \"after EOF\"", got)
 		}
 	})
 }
@@ -158,7 +158,7 @@ func TestTCPIdleTimeout(t *testing.T) {
 		}
 	}
 	if got := client.readToEnd(); got != "" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want none", got)
 	}
 	if elapsed := time.Since(lastSent); elapsed < 1500*time.Millisecond || elapsed > 1500*time.Millisecond+rpcDeadline {
 		t.Errorf("the connection closed after %v of idle time", elapsed)
@@ -287,11 +287,11 @@ func TestTCPDrains(t *testing.T) {
 	eventually(t, "new connections are refused", func() bool { return connectionRefused(front) })
 	client.send("after!")
 	if _, err := io.ReadFull(client.r, got); err != nil || string(got) != "after!" {
-		t.Errorf("while draining: %q, %v", got, err)
+		t.Errorf("while draining: %q, %v; want \"after!\"", got, err)
 	}
 	_ = client.Close() // the last connection
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 }
 

@@ -50,7 +50,7 @@ func mtlsExample(t *testing.T) {
 		t.Errorf("through both sidecars: %d %q", got.status, got.body)
 	}
 	if xfcc := got.header.Get("X-Seen"); !strings.HasPrefix(xfcc, "By=spiffe://shop/ns/default/sa/orders;Hash=") || !strings.HasSuffix(xfcc, ";URI=spiffe://shop/ns/default/sa/front") {
-		t.Errorf("the application got %q", xfcc)
+		t.Errorf("the upstream got %q", xfcc)
 	}
 	c := certs.client(other.TLS)
 	skipVerify(c)

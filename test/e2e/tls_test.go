@@ -94,7 +94,7 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 	}.config())
 	for range 3 {
 		if got := sendRequest(t, newClient(t), "POST", "http://"+front+"/", strings.Repeat("x", 100_000)); got.status != 200 || got.body != "web" {
-			t.Errorf("HTTP/1.1: %d %q", got.status, got.body)
+			t.Errorf("HTTP/1.1: %d %q; want 200, \"web\"", got.status, got.body)
 		}
 		transport := &http.Transport{Protocols: httpProtocols("Http2")}
 		h2 := &http.Client{Transport: transport, Timeout: waitTimeout}
@@ -110,7 +110,7 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 		t.Errorf("%v handshakes for 9 requests of 3 protocols, want connections to be reused", n)
 	}
 	if n := w.metric("weft_cluster_tls_handshakes_total", "cluster", "back", "result", "ok"); n < 3 {
-		t.Errorf("the cluster counts %v handshakes", n)
+		t.Errorf("the cluster counts %v handshakes, want at least 3", n)
 	}
 	w.signal(os.Interrupt)
 	w.awaitExit(waitTimeout)
@@ -359,7 +359,7 @@ func TestSlowHandshakesAreBounded(t *testing.T) {
 		}
 	}
 	if resp := sendRequest(t, certs.client(), "GET", "https://"+front+"/", ""); resp.body != "accepted" {
-		t.Errorf("client that completes the handshake: %+v", resp)
+		t.Errorf("client that completes the handshake: %+v, want \"accepted\"", resp)
 	}
 	eventually(t, "the slow connections are closed", func() bool { return w.metric("weft_listener_connections_active", "listener", "front") <= 1 })
 	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "front", "result", "timeout"); n != slowConns/2 {
@@ -475,7 +475,7 @@ http {
 	})
 	for range 3 {
 		if got := sendRequest(t, newClient(t), "GET", "http://"+nginxFront+"/", ""); got.body != "TLSv1.3 SUCCESS" {
-			t.Errorf("nginx, Weft, nginx: %d %q", got.status, got.body)
+			t.Errorf("nginx, Weft, nginx: %d %q; want \"TLSv1.3 SUCCESS\"", got.status, got.body)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestAccessLogUpstreamTLS(t *testing.T) {
 	}.config())
 	for _, path := range []string{"/", "/plain"} {
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front+path, ""); got.status != 200 {
-			t.Errorf("%s: %d", path, got.status)
+			t.Errorf("%s: %d, want 200", path, got.status)
 		}
 	}
 	transport := &http.Transport{Protocols: httpProtocols("Http2")}

@@ -144,7 +144,7 @@ func (x *translation) run(t *testing.T, apps *recordingUpstreams, front, down, u
 		t.Errorf("the client got\n%s\nwant\n%s", got, wantClient)
 	}
 	if received := apps.received(wantUpstream != ""); received != wantUpstream {
-		t.Errorf("the application got\n%s\nwant\n%s", received, wantUpstream)
+		t.Errorf("the upstream got\n%s\nwant\n%s", received, wantUpstream)
 	}
 }
 

@@ -98,7 +98,7 @@ func openTunnel(t *testing.T, address, protocol string) tunnel {
 		t.Fatal(err)
 	}
 	if status, err := p.head(); status != "200" || err != nil {
-		t.Fatalf("handshake: %s, %v", status, err)
+		t.Fatalf("handshake: %s, %v; want \"200\"", status, err)
 	}
 	return &http2Tunnel{http2Peer: p, stream: 1}
 }
@@ -246,7 +246,7 @@ func checkHalfClose(t *testing.T, client, app tunnel) {
 		t.Fatal(err)
 	}
 	if err := readToEnd(t, client); err != nil {
-		t.Errorf("the application's EOF: %v", err)
+		t.Errorf("the upstream's EOF: %v", err)
 	}
 	checkPasses(t, client, app, "after EOF")
 	if err := client.closeWrite(); err != nil {

@@ -165,7 +165,7 @@ func TestUDPMaxSessions(t *testing.T) {
 	extra := dialUDP(t, front)
 	eventually(t, "the datagram of an additional session is dropped", func() bool {
 		if got := exchangeDatagram(t, extra, "z", 50*time.Millisecond); got != "" {
-			t.Fatalf("an additional session got %q", got)
+			t.Fatalf("an additional session got %q, want none", got)
 		}
 		return w.metric("weft_udp_datagrams_dropped_total", `reason="max_sessions"`) > 0
 	})
@@ -274,7 +274,7 @@ func TestReloadLosesNoDatagrams(t *testing.T) {
 		eventually(t, "datagrams continue", func() bool { return served.Load() > before+50 })
 		if i%3 == 0 {
 			if got := exchangeDatagram(t, dialUDP(t, extra), "x", waitTimeout); got != "a:x" {
-				t.Errorf("response of the added listener: %q", got)
+				t.Errorf("response of the added listener: %q, want \"a:x\"", got)
 			}
 		}
 	}
@@ -326,13 +326,13 @@ func TestUDPDrain(t *testing.T) {
 	b := make([]byte, 100)
 	_ = s.SetReadDeadline(time.Now().Add(waitTimeout)) // the socket is open
 	if n, err := s.Read(b); err != nil || string(b[:n]) != "late" {
-		t.Errorf("while draining: %q, %v", b[:n], err)
+		t.Errorf("while draining: %q, %v; want \"late\"", b[:n], err)
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 	if elapsed := time.Since(started); elapsed > 20*time.Second {
-		t.Errorf("the drain took %v", elapsed)
+		t.Errorf("the drain took %v, want at most 20s", elapsed)
 	}
 }
 
@@ -373,14 +373,14 @@ func udpProxyExample(t *testing.T) {
 		c := &dns.Client{Net: network, Timeout: waitTimeout}
 		resp, _, err := c.Exchange(new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT), e.address("3345"))
 		if err != nil || len(resp.Answer) != 1 {
-			t.Fatalf("%s: %v, %v", network, resp, err)
+			t.Fatalf("%s: %v, %v; want 1", network, resp, err)
 		}
 		if network == "udp" {
 			seen[resp.Answer[0].(*dns.TXT).Txt[0]]++
 		}
 	}
 	if len(seen) != 1 {
-		t.Errorf("one source got responses from %v", seen)
+		t.Errorf("one source got responses from %v, want 1", seen)
 	}
 	eventually(t, "five responses are counted", func() bool { // Weft counts them after it has sent them
 		return w.metric("weft_udp_datagrams_total", `direction="out"`) == 5

@@ -27,7 +27,7 @@ func TestConnectFailover(t *testing.T) {
 	for range 200 {
 		got := sendRequest(t, c, "GET", "http://"+front, "")
 		if got.status != 200 {
-			t.Fatalf("GET: %d %q", got.status, got.body)
+			t.Fatalf("GET: %d %q, want 200", got.status, got.body)
 		}
 		elapsed = append(elapsed, got.took)
 	}
@@ -90,14 +90,14 @@ func TestConnectTimeout(t *testing.T) {
 		for range 50 {
 			got := sendRequest(t, c, "GET", "http://"+front, "")
 			if got.status != 200 {
-				t.Fatalf("GET: %d", got.status)
+				t.Fatalf("GET: %d, want 200", got.status)
 			}
 			if got.took > 900*time.Millisecond {
 				slow++
 			}
 		}
 		if slow > 5 {
-			t.Errorf("%d of 50 requests waited for the unresponsive host", slow)
+			t.Errorf("%d of 50 requests waited for the unresponsive host, want at most 5", slow)
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestUnsentRequestIsRetried(t *testing.T) {
 		}
 	}
 	if n := app.requests.Load(); n != 3 {
-		t.Errorf("the application got %d requests, want 3", n)
+		t.Errorf("the upstream got %d requests, want 3", n)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestIdleTimeoutOfPooledConnections(t *testing.T) {
 	sendRequest(t, newClient(t), "GET", "http://"+front, "")
 	eventually(t, "the unused connection is closed", func() bool { return app.connections() == 0 })
 	if elapsed := time.Since(start); elapsed < 200*time.Millisecond || elapsed > rpcDeadline {
-		t.Errorf("idle_timeout of 200ms took %v", elapsed)
+		t.Errorf("idle_timeout of 200ms took %v, want at least 200ms, at most rpcDeadline", elapsed)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 				}
 			}
 			if n := read.Load(); n > requests || n < succeeded {
-				t.Errorf("the application read %d requests, want each at most once; %d got a response", n, succeeded)
+				t.Errorf("the upstream read %d requests, want each at most once; %d got a response", n, succeeded)
 			}
 			t.Logf("%d of %d were lost, %v resent", lost, requests, w.metric("weft_cluster_resent_total"))
 		})
@@ -360,7 +360,7 @@ func TestTimeouts(t *testing.T) {
 				t.Errorf("%d after %v, want 504", got.status, got.took)
 			}
 			if n := app.requests.Load() - before; n != c.hits {
-				t.Errorf("the application got %d requests, want %d", n, c.hits)
+				t.Errorf("the upstream got %d requests, want %d", n, c.hits)
 			}
 		})
 	}

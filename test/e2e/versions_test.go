@@ -76,7 +76,7 @@ func TestTwoVersionsInOneProcess(t *testing.T) {
 		}
 	}
 	if n := first.calls.Load() - before; n != 0 {
-		t.Errorf("%d calls of the second version went to a provider of the first", n)
+		t.Errorf("%d calls of the second version went to a provider of the first, want 0", n)
 	}
 	await("1.0.0", firstName)
 }

@@ -48,7 +48,7 @@ func xdsExample(t *testing.T) {
 	}
 	eventually(t, "the listener responds", responds("Hello from the control plane.\n"))
 	if got := sendRequest(t, newClient(t), "GET", url+"/", ""); got.body != "application" {
-		t.Errorf("response of the application: %d %q", got.status, got.body)
+		t.Errorf("response of the upstream: %d %q, want \"application\"", got.status, got.body)
 	}
 	resources.replace("Hello from the control plane", "Hello again")
 	write()

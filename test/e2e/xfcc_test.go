@@ -65,7 +65,7 @@ func TestForwardedClientCertificate(t *testing.T) {
 				}
 				text := string(out)
 				if w := want[i]; (w == "") == strings.Contains(strings.ToLower(text), "-client-cert:") || !strings.Contains(text, w) {
-					t.Errorf("%q %s, %s: the application got\n%s, want %q", mode, c.name, version, text, w)
+					t.Errorf("%q %s, %s: the upstream got\n%s, want %q", mode, c.name, version, text, w)
 				}
 				if mode != "ALWAYS_FORWARD_ONLY" && strings.Contains(text, "variant") {
 					t.Errorf("%q %s, %s: a variant of the header name passed\n%s", mode, c.name, version, text)
@@ -101,7 +101,7 @@ func TestForwardedClientCertificateOnResumption(t *testing.T) {
 		_, received, _ := strings.Cut(string(out), "X-Forwarded-Client-Cert: ")
 		received, _, _ = strings.Cut(received, "\n")
 		if !strings.HasPrefix(received, "By=spiffe://shop/gate;Hash=") || !strings.Contains(received, "BEGIN%20CERTIFICATE") || !strings.Contains(received, "URI=spiffe://shop/cart") {
-			t.Fatalf("connection %d forwards %q", i, received)
+			t.Fatalf("connection %d forwards %q; want prefix \"By=spiffe://shop/gate;Hash=\", \"BEGIN%%20CERTIFICATE\", \"URI=spiffe://shop/cart\"", i, received)
 		}
 		if i == 0 {
 			first = received

@@ -53,6 +53,6 @@ func testCacheSurvivesRestart(t *testing.T, apiType, keys string) {
 		return "no log line about the control plane that responds again"
 	})
 	if nacks := p.nacks(); len(nacks) > 0 {
-		t.Errorf("rejected: %v", nacks)
+		t.Errorf("rejected: %v, want none", nacks)
 	}
 }

@@ -110,7 +110,7 @@ func newStatsPod(t *testing.T) (*pod, *http.Client) {
 	p.checkEventually(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // wait until the sidecar listens
 	t.Cleanup(func() {
 		if _, nacks := r.outcomes(); len(nacks) > 0 {
-			t.Errorf("rejected: %v", nacks)
+			t.Errorf("rejected: %v, want none", nacks)
 		}
 	})
 	return p, c

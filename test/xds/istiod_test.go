@@ -115,7 +115,7 @@ func TestIstiod(t *testing.T) {
 				return ""
 			})
 			if _, nacks := r.outcomes(); len(nacks) > 0 {
-				t.Errorf("rejected: %v", nacks)
+				t.Errorf("rejected: %v, want none", nacks)
 			}
 			p.checkOutbound()
 			p.checkInbound()

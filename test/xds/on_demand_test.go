@@ -47,7 +47,7 @@ func TestOnDemand(t *testing.T) {
 			}
 			l.stop()
 			if nacks := p.nacks(); len(nacks) > 0 {
-				t.Errorf("rejected: %v", nacks)
+				t.Errorf("rejected: %v, want none", nacks)
 			}
 		})
 	}

@@ -40,7 +40,7 @@ func TestControlPlaneRestart(t *testing.T) {
 			awaitResponse(t, c, url+"/", "second")
 			l.stop()
 			if nacks := p.nacks(); len(nacks) > 0 {
-				t.Errorf("rejected: %v", nacks)
+				t.Errorf("rejected: %v, want none", nacks)
 			}
 		})
 	}

@@ -191,7 +191,7 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 				t.Errorf("served only %d requests, want at least 100", served.Load())
 			}
 			if nacks := p.nacks(); len(nacks) > 0 {
-				t.Errorf("rejected: %v", nacks)
+				t.Errorf("rejected: %v, want none", nacks)
 			}
 			if strings.Contains(w.log.String(), "PRIVATE KEY") {
 				t.Error("the log contains a private key")

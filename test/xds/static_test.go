@@ -110,7 +110,7 @@ func TestEnvoyBootstrap(t *testing.T) {
 			l.awaitMore(20)
 			l.stop()
 			if nacks := p.nacks(); len(nacks) > 0 {
-				t.Errorf("rejected: %v", nacks)
+				t.Errorf("rejected: %v, want none", nacks)
 			}
 			from := p.ackCount()
 			p.put(httpListener("own", dynamic, "routes"), routeTable("routes", directRoute("/healthz", "dynamic")))

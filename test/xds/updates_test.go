@@ -41,7 +41,7 @@ func TestUpdates(t *testing.T) {
 			}
 			l.stop()
 			if nacks := p.nacks(); len(nacks) > 0 {
-				t.Errorf("rejected: %v", nacks)
+				t.Errorf("rejected: %v, want none", nacks)
 			}
 		})
 	}

@@ -2,7 +2,7 @@
 // ephemeral znodes, and watches services. README.md describes the data in ZooKeeper and the effects
 // of failures.
 //
-// One goroutine, the loop, owns the desired state and what is known about the server. It runs
+// One goroutine, the loop, owns the desired state and the last known state of the server. It runs
 // callbacks from a queue, to which callers, the library's events, timers and workers post:
 //
 //	Register, Subscribe …   a change of the desired state      register.go, subscribe.go
@@ -40,7 +40,7 @@ const (
 	maxSessionTimeout     = time.Hour
 	// sweepInterval is the interval of full comparisons with the server. They detect changes that
 	// no watch reports, such as a deleted znode of this process. They cost one request per znode:
-	// about 5,000 per second for 10,000 processes with 20 services each.
+	// 10,000 processes with 20 services each send about 5,000 requests per second in total.
 	sweepInterval = 5 * time.Minute
 	// sweepDelay is the delay of a full comparison after a session was resumed.
 	sweepDelay = time.Second
@@ -231,7 +231,7 @@ type (
 	work func(*zk.Conn) (result func())
 )
 
-// enqueue queues a job for the next available worker during a session.
+// enqueue queues a job. The loop calls the job when a session is ready and a worker is available.
 func (r *Registry) enqueue(j job) { r.queue = append(r.queue, j) }
 
 func (r *Registry) startWorkers() {

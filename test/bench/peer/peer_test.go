@@ -44,7 +44,7 @@ func TestWeftConfigurationIsValid(t *testing.T) {
 		}
 		snapshot, problems := configjson.Load(arguments[len(arguments)-1], capabilities(), configjson.Options{})
 		if len(problems) > 0 {
-			t.Fatalf("profile %v: %v", profile, problems)
+			t.Fatalf("profile %v: %v, want none", profile, problems)
 		}
 		if got := snapshot.Listeners[0].Address; got != c.Listen.String() {
 			t.Errorf("the listener has %v, want %v", got, c.Listen)
@@ -65,7 +65,7 @@ func TestHTTPVersions(t *testing.T) {
 		}
 		snapshot, problems := configjson.Load(arguments[len(arguments)-1], capabilities(), configjson.Options{})
 		if len(problems) > 0 {
-			t.Fatalf("%v: %v", sides, problems)
+			t.Fatalf("%v: %v, want none", sides, problems)
 		}
 		want := map[bool]config.Protocol{true: config.HTTP2, false: config.HTTP1}
 		proxy := snapshot.Listeners[0].FilterChains[0].Proxy
