@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// disturbanceThreshold is how many CPUs' worth of work other processes may do on the CPUs of a
-// measurement before the measurement is doubtful.
+// disturbanceThreshold is the average number of CPUs, of those of a measurement, that other processes
+// may use. Above it, the measurement is disturbed.
 const disturbanceThreshold = 0.1
 
 // maxRepeats is the maximum number of times that a measurement is repeated.

@@ -122,8 +122,8 @@ func (env *environment) countByStrace(ctx context.Context, job load.Job) (calls 
 		return nil, 0, err
 	}
 	defer func() {
-		// strace exits with the status of the signal; parseStrace returns an error if it has not
-		// counted.
+		// Errors are ignored: strace exits with the status of the signal, and parseStrace reports a
+		// missing summary.
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		_, _ = io.Copy(io.Discard, messages)
 		_ = cmd.Wait()

@@ -65,7 +65,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 		{"other SNI", ca.clientTLS("cart", cart, "127.0.0.1"), false},
 	} {
 		if got := response(tcpFront, c.tlsConfig); (got == "hello") != c.allowed || !c.allowed && got != "" {
-			t.Errorf("%s, TCP: read %q", c.name, got)
+			t.Errorf("%s, TCP: read %q, want it served: %v", c.name, got, c.allowed)
 		}
 		if c.allowed {
 			<-accepted
@@ -73,11 +73,11 @@ func TestRBACNetworkFilter(t *testing.T) {
 			rejected++
 		}
 		if got := response(httpFront, c.tlsConfig); (len(got) > 0 && got[:12] == "HTTP/1.1 200") != c.allowed || !c.allowed && got != "" {
-			t.Errorf("%s, HTTP: read %q", c.name, got)
+			t.Errorf("%s, HTTP: read %q, want it served: %v", c.name, got, c.allowed)
 		}
 	}
 	if len(accepted) > 0 {
-		t.Error("a rejected connection reached the upstream")
+		t.Error("a rejected connection reached the upstream, want none")
 	}
 	eventually(t, "the rejected connections are counted", func() bool {
 		return w.metric("weft_listener_connections_closed_total", "listener", "bytes", "cause", "denied") == rejected &&

@@ -48,7 +48,7 @@ func accessExample(t *testing.T) {
 	got := sendRequest(t, newClient(t), "OPTIONS", url+"/items", "", shop, "Access-Control-Request-Method: POST")
 	if h := got.header; got.status != 200 || h.Get("Access-Control-Allow-Origin") != "https://shop.example.com" ||
 		h.Get("Access-Control-Allow-Methods") != "GET, POST" || h.Get("Access-Control-Allow-Credentials") != "true" || got.body != "" {
-		t.Errorf("preflight: %d %v %q", got.status, h, got.body)
+		t.Errorf("preflight: %d %v %q; want 200 and the CORS headers of shop.example.com", got.status, h, got.body)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/public", "", "Origin: https://anybody.test"); got.header.Get("Access-Control-Allow-Origin") != "https://anybody.test" {
 		t.Errorf("route that allows any origin: header %v, want \"https://anybody.test\"", got.header)

@@ -78,7 +78,7 @@ func TestAccessLogFields(t *testing.T) {
 	}
 	numbers := map[string]bool{"bytes_received": true, "bytes_sent": true, "attempts": true, "response_code": true}
 	if len(text) != 1 || len(objects) != 1 {
-		t.Fatalf("%d text lines and %d JSON lines for one request", len(text), len(objects))
+		t.Fatalf("%d text lines and %d JSON lines for one request; want one each", len(text), len(objects))
 	}
 	values := strings.Split(text[0], "|")
 	for i, name := range names {
@@ -102,7 +102,7 @@ func TestAccessLogFields(t *testing.T) {
 	}
 	start, err := time.ParseInLocation("2006/01/02 15:04:05.000", objects[0]["start"].(string), time.Local)
 	if err != nil || start.Before(startTime.Add(-time.Second)) || start.After(time.Now()) {
-		t.Errorf("start_time is %v, %v", objects[0]["start"], err)
+		t.Errorf("start_time is %v, %v; want the time of the request", objects[0]["start"], err)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestAccessLogLocalReplyReason(t *testing.T) {
 		`^- 400 DPE malformed_request - - \d+$`,
 	}
 	if len(text) != len(want) {
-		t.Fatalf("lines %q", text)
+		t.Fatalf("lines %q, want %d", text, len(want))
 	}
 	// A line is written after the response, so the lines of two connections are in any order.
 	for _, pattern := range want {
@@ -148,7 +148,7 @@ func TestAccessLogEscapesRequestData(t *testing.T) {
 	}
 	for _, o := range objects {
 		if len(o) != 2 || o["admin"] != nil {
-			t.Errorf("the JSON object has the members %v", o)
+			t.Errorf("the JSON object has the members %v, want two without admin", o)
 		}
 	}
 	// The lines of two connections are in any order, and only the request that was parsed has the
@@ -158,7 +158,7 @@ func TestAccessLogEscapesRequestData(t *testing.T) {
 		value = objects[1]["evil"]
 	}
 	if got, _ := value.(string); !strings.HasPrefix(got, `"},{"admin":"yes" \ %method%`) || !strings.HasSuffix(got, "é") {
-		t.Errorf("the value is %q", got)
+		t.Errorf("the value is %q, want the escaped data", got)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 			}()
 			app.await(t)
 			if got := sendRequest(t, c, "POST", "http://"+front+"/", "lost"); got.status != 503 || got.header.Get("X-App") != "" {
-				t.Errorf("request above the limit: %d", got.status)
+				t.Errorf("request above the limit: %d, want 503 from Weft", got.status)
 			}
 			if n := w.metric(adaptiveInFlight); n != 1 {
 				t.Errorf("%v requests in flight, want 1", n)
@@ -133,13 +133,13 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 		<-arrived
 		client.send(r.request(2)) // half of the limit is in use
 		if got := client.receive(); got.id != 2 || got.code != r.code(protocol.Overflow) {
-			t.Errorf("above the fraction of its priority: response %d with code %d", got.id, got.code)
+			t.Errorf("above the fraction of its priority: response %d with code %d; want 2 and %d", got.id, got.code, r.code(protocol.Overflow))
 		}
 		client.send(high(3))
 		<-arrived
 		client.send(high(4))
 		if got := client.receive(); got.id != 4 || got.code != r.code(protocol.Overflow) {
-			t.Errorf("above the limit: response %d with code %d", got.id, got.code)
+			t.Errorf("above the limit: response %d with code %d; want 4 and %d", got.id, got.code, r.code(protocol.Overflow))
 		}
 	})
 }
@@ -281,7 +281,7 @@ func TestGRPCCallsAreSampled(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 			if got := w.metric(adaptiveMinRTT); got <= 0 || got > waitTimeout.Seconds() {
-				t.Errorf("the minimum RTT is %v s", got)
+				t.Errorf("the minimum RTT is %v s, want a positive one of at most waitTimeout", got)
 			}
 		})
 	}

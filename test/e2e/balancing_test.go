@@ -82,18 +82,18 @@ func TestHashPolicyIsConsistent(t *testing.T) {
 					before[path] = append(before[path], app)
 					used[app] = true
 					if got := userHost(proxies[1], path, user); got != app {
-						t.Errorf("%s: user %d goes to %s, and to %s through another proxy", path, user, app, got)
+						t.Errorf("%s: user %d goes to %s, and to %s through another proxy, want one host", path, user, app, got)
 					}
 				}
 				if path == "/address" && len(used) != 1 || path != "/address" && len(used) < 3 {
-					t.Errorf("%s: %d users go to %d applications", path, users, len(used))
+					t.Errorf("%s: %d users go to %d applications, want 1 for /address and at least 3 for other paths", path, users, len(used))
 				}
 			}
 			apps[2].killAndWait(t)
 			for path, previous := range before {
 				for user := range users {
 					if app := userHost(proxies[0], path, user); app != previous[user] && previous[user] != "2" || app == "2" {
-						t.Errorf("%s: application 2 has stopped: user %d moved from %s to %s", path, user, previous[user], app)
+						t.Errorf("%s: application 2 has stopped: user %d moved from %s to %s, want only users of 2 to move", path, user, previous[user], app)
 					}
 				}
 			}
@@ -167,13 +167,13 @@ func TestHashByAttachment(t *testing.T) {
 			c := r.dial(t, front)
 			c.send(r.withHeader(t, r.request(id+1), "user", fmt.Sprintf("user-%d", user)))
 			if resp := c.receive(); !resp.ok {
-				t.Fatalf("call %d: code %d", id+1, resp.code)
+				t.Fatalf("call %d: code %d, want success", id+1, resp.code)
 			}
 			for app, received := range got {
 				select {
 				case <-received:
 					if previous, ok := userHost[user]; ok && previous != app {
-						t.Errorf("user %d went to application %d, then to %d", user, previous, app)
+						t.Errorf("user %d went to application %d, then to %d, want one host", user, previous, app)
 					}
 					userHost[user] = app
 				default:
@@ -185,7 +185,7 @@ func TestHashByAttachment(t *testing.T) {
 			used[app] = true
 		}
 		if len(userHost) != users || len(used) < 3 {
-			t.Errorf("%d users went to %d applications", len(userHost), len(used))
+			t.Errorf("%d users went to %d applications; want %d users and at least 3 hosts", len(userHost), len(used), users)
 		}
 	})
 }
@@ -356,12 +356,12 @@ func balancingExample(t *testing.T) {
 		app := sendRequest(t, newClient(t), "GET", url+"/sticky", "", "X-User: "+user).bodyText(t)
 		for range 5 {
 			if got := sendRequest(t, newClient(t), "GET", url+"/sticky?user="+user, "").bodyText(t); got != app {
-				t.Errorf("%s went to %q, then to %q", user, app, got)
+				t.Errorf("%s went to %q, then to %q, want the same", user, app, got)
 			}
 		}
 	}
 	if cookie := sendRequest(t, newClient(t), "GET", url+"/sticky", "").header.Get("Set-Cookie"); !strings.HasPrefix(cookie, "weft-host=") || !strings.HasSuffix(cookie, "; Path=/; Max-Age=3600; HttpOnly") {
-		t.Errorf("Set-Cookie: %s", cookie)
+		t.Errorf("Set-Cookie: %s, want weft-host with Path=/, Max-Age=3600 and HttpOnly", cookie)
 	}
 	if seen := countByUpstream(t, url+"/canary", 20); seen["app3\n"] != 20 {
 		t.Errorf("/canary: %v, want version 2", seen)

@@ -69,10 +69,10 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 			}
 			defer response.Body.Close()
 			if chunked := response.ContentLength < 0; chunked != (framing == "chunks") {
-				t.Errorf("Content-Length is %d", response.ContentLength)
+				t.Errorf("Content-Length is %d, want it only for the framing length", response.ContentLength)
 			}
 			if sum, n, err := readSum(response.Body); err != nil || n != size || sum != want {
-				t.Errorf("the client read %d bytes, intact %v, %v", n, sum == want, err)
+				t.Errorf("the client read %d bytes, intact %v, %v; want %d, true, nil", n, sum == want, err, size)
 			}
 		})
 		t.Run("up/"+framing, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestBackpressure(t *testing.T) {
 			}
 			defer response.Body.Close()
 			if sum, n, err := readSum(response.Body); err != nil || n != sender.size || sum != streamSum(1, sender.size) {
-				t.Errorf("the client read %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
+				t.Errorf("the client read %d bytes, intact %v, %v; want %d, true, nil", n, sum == streamSum(1, sender.size), err, sender.size)
 			}
 			checkGrowth(bodyMemory)
 		})

@@ -225,7 +225,7 @@ func TestStrictDNS(t *testing.T) {
 		return addresses
 	}
 	if got := seen(); len(got) != 1 || !got["127.0.0.2"] {
-		t.Errorf("one address: requests go to %v", got)
+		t.Errorf("one address: requests go to %v, want only 127.0.0.2", got)
 	}
 	server.set(dns.RcodeSuccess, "127.0.0.2", "127.0.0.3")
 	eventually(t, "both addresses get requests", func() bool { return len(seen()) == 2 })

@@ -194,7 +194,7 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 			for ctx.Err() == nil {
 				resp, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
 				if err != nil || resp.body != name {
-					t.Errorf("%s, HTTP/2 %v: %+v, %v", name, h2, resp, err)
+					t.Errorf("%s, HTTP/2 %v: %+v, %v; want the body %s", name, h2, resp, err, name)
 					return
 				}
 				served.Add(1)
@@ -208,7 +208,7 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 				t.Errorf("after %d changes the added chain responds %q, want \"added added\"", n, got)
 			}
 		} else if got := requestWithSNI(t, certs, front, "added.example"); got != "EOF" {
-			t.Errorf("after %d changes the removed chain responds %q", n, got)
+			t.Errorf("after %d changes the removed chain responds %q, want EOF", n, got)
 		}
 	}
 	stop()
@@ -258,7 +258,7 @@ func TestRemovedFilterChainClosesTunnels(t *testing.T) {
 	}
 	w.reload(config(unchanged))
 	if _, err := removedConn.Read(make([]byte, 1)); err == nil {
-		t.Error("the tunnel of the removed chain stays open")
+		t.Error("the tunnel of the removed chain stays open, want it closed")
 	}
 	if !echoes(unchangedConn) {
 		t.Error("the tunnel of the unchanged chain closed")

@@ -254,7 +254,7 @@ func lowerSchemaKeys(value any) any {
 func TestVersionCommand(t *testing.T) {
 	stdout, _, status := command(t, "version")
 	if !regexp.MustCompile(`^weft \S+ \S+ go1\.\S+ linux/\w+\n$`).MatchString(stdout) || status != 0 {
-		t.Errorf("weft version: %q, exit status %d", stdout, status)
+		t.Errorf("weft version: %q, exit status %d; want version, revision, Go version and platform, 0", stdout, status)
 	}
 }
 

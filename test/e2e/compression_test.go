@@ -115,14 +115,14 @@ func TestResponsesAreCompressed(t *testing.T) {
 						coding := response.Header.Get("Content-Encoding")
 						sum, n, err := readSum(decoded(t, coding, response.Body))
 						if err != nil || n != int64(size) {
-							t.Errorf("%s: %d bytes, %v", name, n, err)
+							t.Errorf("%s: %d bytes, %v; want %d, nil", name, n, err, size)
 						}
 						want, _, _ := readSum(io.MultiReader(io.LimitReader(randomStream(7, int64(size)), int64(size)/2), strings.NewReader(strings.Repeat("x", size-size/2))))
 						if sum != want {
 							t.Errorf("%s: the body differs", name)
 						}
 						if compressed := accept != "br"; compressed != (coding == accept) || compressed != (response.Header.Get("ETag") == `W/"1"`) || response.Header.Get("Vary") != "Accept-Encoding" {
-							t.Errorf("%s: %v", name, response.Header)
+							t.Errorf("%s: %v, want Vary: Accept-Encoding, and a coding and a weak ETag unless br is requested", name, response.Header)
 						}
 						_, _ = io.Copy(io.Discard, response.Body) // read up to the trailers
 						if path == "/streamed" && response.Trailer.Get("X-Sum") != "sum" {
@@ -173,7 +173,7 @@ func TestCompressionDoesNotDelayEvents(t *testing.T) {
 				for n := range 5 {
 					event := make([]byte, len("data: 0\n\n"))
 					if _, err := io.ReadFull(events, event); err != nil || string(event) != fmt.Sprintf("data: %d\n\n", n) {
-						t.Fatalf("%s to %s, %s: event %d is %q, %v", version, upstream, coding, n, event, err)
+						t.Fatalf("%s to %s, %s: event %d is %q, %v; want data: %d", version, upstream, coding, n, event, err, n)
 					}
 					received <- struct{}{}
 				}
@@ -220,7 +220,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 				}
 			}
 			if got := sendRequest(t, c, "POST", url, "not compressed"); got.status != 200 || got.body != digest([]byte("not compressed")) {
-				t.Errorf("%s to %s, identity: %d", version, upstream, got.status)
+				t.Errorf("%s to %s, identity: %d, want 200 and the digest of the body", version, upstream, got.status)
 			}
 		}
 		if got := w.metric("weft_filter_decompressor_refused_total"); got != 8 {
@@ -245,7 +245,7 @@ func compressionExample(t *testing.T) {
 		got := sendRequest(t, c, "GET", "http://"+e.address(test.port)+test.path, "", "Accept-Encoding: "+test.accept)
 		text, err := io.ReadAll(decoded(t, got.header.Get("Content-Encoding"), strings.NewReader(got.body)))
 		if err != nil || got.header.Get("Content-Encoding") != test.coding || !strings.HasPrefix(string(text), "GET "+test.path) {
-			t.Errorf("%+v: %v, %q, %v", test, got.header, text, err)
+			t.Errorf("%+v: %v, %q, %v; want the coding of the case and the path", test, got.header, text, err)
 		}
 		if hidden := test.port == "2645" && test.path == "/"; hidden == strings.Contains(string(text), "Accept-Encoding") {
 			t.Errorf("%+v: the upstream got\n%s", test, text)

@@ -138,7 +138,7 @@ func quickstartExample(t *testing.T) {
 	const want = "Hello from the application, through two Wefts.\n"
 	for _, port := range []string{"2045", "2046", "2047"} {
 		if got := sendRequest(t, newClient(t), "GET", "http://"+e.address(port)+"/", ""); got.status != 200 || got.body != want {
-			t.Errorf(":%s responds %d %q", port, got.status, got.body)
+			t.Errorf(":%s responds %d %q, want %q", port, got.status, got.body, want)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func filtersExample(t *testing.T) {
 		t.Error("X-Internal of the response was not removed")
 	}
 	if got := sendRequest(t, c, "GET", "http://"+e.address("2546")+"/", ""); got.body != "hello\n" {
-		t.Errorf("the host of the example responds %q", got.body)
+		t.Errorf("the host of the example responds %q, want hello", got.body)
 	}
 }
 
@@ -323,7 +323,7 @@ func routingExample(t *testing.T) {
 	t.Run("upstream listeners", func(t *testing.T) {
 		for port, want := range map[string]string{"2446": "stable\n", "2447": "canary\n"} {
 			if got := sendRequest(t, newClient(t), "GET", "http://"+e.address(port), ""); got.body != want {
-				t.Errorf(":%s responds %q", port, got.body)
+				t.Errorf(":%s responds %q, want %q", port, got.body, want)
 			}
 		}
 	})
@@ -331,7 +331,7 @@ func routingExample(t *testing.T) {
 		line := w.stdout.await(t, 0, `"/v2/items/17"`)
 		want := regexp.MustCompile(`^\{"time":"[^"]+","status":200,"route":"versions","path":"/v2/items/17"\}$`)
 		if !want.MatchString(line) {
-			t.Errorf("line %s", line)
+			t.Errorf("line %s, want %s", line, want)
 		}
 	})
 }
@@ -377,6 +377,6 @@ func TestHeadersKeepOrderAndCase(t *testing.T) {
 	}
 	head := make([]byte, len("HTTP/1.1 204 No Content\r\nb-SECOND: 1\r\nA-first: 2\r\n"))
 	if _, err := io.ReadFull(client.r, head); err != nil || !strings.HasSuffix(string(head), "b-SECOND: 1\r\nA-first: 2\r\n") {
-		t.Errorf("the client got %q, %v", head, err)
+		t.Errorf("the client got %q, %v; want the headers in order and case", head, err)
 	}
 }

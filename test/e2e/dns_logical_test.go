@@ -135,7 +135,7 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 	}
 	n := w.clusterStatus("app").Names[0]
 	if n.Name != "app.example" || !slices.Equal(n.Addresses, []string{"127.0.0.2"}) || n.Age <= 0 || n.Error == "" {
-		t.Errorf("/clusters reports %+v", n)
+		t.Errorf("/clusters reports %+v, want app.example at 127.0.0.2 with an age and an error", n)
 	}
 	if got := w.metric("weft_dns_lookups_total", `result="no_name"`); got < 1 {
 		t.Errorf("weft_dns_lookups_total{result=\"no_name\"} = %v, want at least 1", got)

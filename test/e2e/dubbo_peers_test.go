@@ -193,7 +193,7 @@ func (c *consumer) receive() dubboResponse {
 	}
 	text, rest, ok := readText(body)
 	if !ok || len(rest) > 0 {
-		c.t.Fatalf("the body of a response is %q", frame[dubboHeadSize:])
+		c.t.Fatalf("the body of a response is %q, want one text", frame[dubboHeadSize:])
 	}
 	resp.text = text
 	return resp
@@ -205,7 +205,7 @@ func (c *consumer) call(inv invocation) dubboResponse {
 	c.send(inv)
 	resp := c.receive()
 	if resp.id != c.next {
-		c.t.Fatalf("response %d to call %d", resp.id, c.next)
+		c.t.Fatalf("response %d to call %d, want %d", resp.id, c.next, c.next)
 	}
 	return resp
 }

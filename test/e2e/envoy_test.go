@@ -24,7 +24,7 @@ func envoyBootstrapExample(t *testing.T) {
 	w.admin = e.address("9901")
 	url := "http://" + e.address("10000")
 	if got := sendRequest(t, newClient(t), "GET", url+"/hello", ""); got.status != 200 || got.body != "Hello from a file for Envoy.\n" {
-		t.Errorf("/hello: %d %q", got.status, got.body)
+		t.Errorf("/hello: %d %q; want 200 and the text of the file", got.status, got.body)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url+"/app/x", ""); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
 		t.Errorf("/app/x: %d %q, want the response of the upstream", got.status, got.body)
@@ -45,7 +45,7 @@ func envoyBootstrapExample(t *testing.T) {
 	w.signal(sighup)
 	w.stderr.await(t, 0, "configuration applied")
 	if got := sendRequest(t, newClient(t), "GET", url+"/hello", ""); got.body != "Hello again.\n" {
-		t.Errorf("/hello after the change: %d %q", got.status, got.body)
+		t.Errorf("/hello after the change: %d %q; want the changed text", got.status, got.body)
 	}
 	e.replace("prefix_rewrite: /,", "cluster_specifier_plugin: p,")
 	write()

@@ -61,7 +61,7 @@ func TestExtAuthzForDubbo(t *testing.T) {
 					continue
 				}
 				if frame := <-frames; !strings.Contains(frame, "ann") || strings.Contains(frame, "root") || strings.Contains(frame, "x-forged") {
-					t.Errorf("%s: the provider got %q", c.token, frame)
+					t.Errorf("%s: the provider got %q, want the user ann and no forged headers", c.token, frame)
 				}
 			}
 			client.next++
@@ -77,7 +77,7 @@ func TestExtAuthzForDubbo(t *testing.T) {
 	}
 	a := <-received
 	if r := a.GetRequest().GetHttp(); r.GetPath() != "/org.example.Shop/buy" || r.GetHost() != "org.example.Shop" || r.GetHeaders()["method"] != "buy" || r.GetMethod() != "" {
-		t.Errorf("the service got %v", r)
+		t.Errorf("the service got %v, want the method buy of org.example.Shop", r)
 	}
 }
 
@@ -127,10 +127,10 @@ func TestExtAuthzFailureDenies(t *testing.T) {
 			w := startWeft(t, s.config())
 			got := sendRequest(t, newClient(t), "GET", "http://"+front, "", "X-Token: good")
 			if c.passes != (got.status == 200) || !c.passes && got.status != 403 {
-				t.Errorf("%d %q", got.status, got.body)
+				t.Errorf("%d %q, want it passed: %v", got.status, got.body, c.passes)
 			}
 			if got.took > waitTimeout/2 {
-				t.Errorf("the response took %v", got.took)
+				t.Errorf("the response took %v, want at most %v", got.took, waitTimeout/2)
 			}
 			if n := w.metric("weft_filter_ext_authz_requests_total", `result="error"`); got.status == 403 && n != 1 {
 				t.Errorf("%v errors are counted, want 1", n)
@@ -260,10 +260,10 @@ func TestExtAuthzWithRequestBody(t *testing.T) {
 			body := "good" + strings.Repeat("x", size)
 			got := sendRequest(t, c, "POST", "http://"+front, body, "Expect: 100-continue")
 			if got.status != 200 || got.body != digest([]byte(body)) {
-				t.Errorf("%s, %d bytes: %d %.60q", version, len(body), got.status, got.body)
+				t.Errorf("%s, %d bytes: %d %.60q; want 200 and the digest of the body", version, len(body), got.status, got.body)
 			}
 			if n := <-received; n != min(len(body), 1<<20) {
-				t.Errorf("%s: the service got %[3]d of %[2]d bytes", version, len(body), n)
+				t.Errorf("%s: the service got %[3]d of %[2]d bytes, want %d", version, len(body), n, min(len(body), 1<<20))
 			}
 		}
 	}

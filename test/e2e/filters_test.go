@@ -179,7 +179,7 @@ func TestHeaderMutation(t *testing.T) {
 		t.Errorf("the upstream got\n%s", got.body)
 	}
 	if h := got.header; h.Get("X-Status") != "200" || h.Get("X-App") != "" {
-		t.Errorf("the client got %v", h)
+		t.Errorf("the client got %v, want X-Status: 200 and no X-App", h)
 	}
 	got = sendRequest(t, newClient(t), "GET", url+"/override", "", "X-Secret: s")
 	if !strings.Contains(got.body, "X-Override: yes\r\n") || strings.Contains(got.body, "X-Caller") || !strings.Contains(got.body, "X-Secret") || len(got.header["X-App"]) != 2 {

@@ -78,7 +78,7 @@ func TestFlowControlForRPC(t *testing.T) {
 		for id := range uint64(5) {
 			client.send(r.request(id + 1))
 			if got := client.receive(); got.ok != (id < 3) || !got.ok && got.code != r.code(protocol.RateLimited) {
-				t.Errorf("call %d: code %d", id+1, got.code)
+				t.Errorf("call %d: code %d, want success only for the first calls", id+1, got.code)
 			}
 		}
 		if passed, rejected := w.metric("weft_filter_flow_control_passed_total", `rule="all"`), w.metric("weft_filter_flow_control_refused_total"); passed != 3 || rejected != 2 {
@@ -98,7 +98,7 @@ func TestFlowControlForRPC(t *testing.T) {
 		for n := range 4 {
 			got := client.receive()
 			if got.status != dubboOK || (got.id == 2) != (n == 3) {
-				t.Errorf("response %d belongs to call %d: %d %q", n, got.id, got.status, got.text)
+				t.Errorf("response %d belongs to call %d: %d %q; want success, with call 2 last", n, got.id, got.status, got.text)
 			}
 		}
 		if elapsed := time.Since(start); elapsed < interval {

@@ -57,7 +57,7 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 	// The connection drains a moment after the process: until then, a call may get SERVING.
 	eventually(t, "a call gets NOT_SERVING", func() bool {
 		if len(calls) == 0 {
-			t.Fatal("all calls get SERVING")
+			t.Fatal("all calls get SERVING, want NOT_SERVING")
 		}
 		got := calls[0]()
 		calls = calls[1:]

@@ -301,7 +301,7 @@ func serveHealth(t *testing.T, status byte) *grpcUpstream {
 		response := []byte{0, 0, 0, 0, 0}
 		if req.URL.Path == "/grpc.health.v1.Health/Check" {
 			if string(body) != "\x00\x00\x00\x00\x0c\x0a\x0ashop.Items" {
-				t.Errorf("the service of the check is %q", body)
+				t.Errorf("the service of the check is %q, want shop.Items", body)
 			}
 			response = []byte{0, 0, 0, 0, 2, 8, status}
 		} else {

@@ -13,7 +13,7 @@ func TestHealthRequestsGetLocalReply(t *testing.T) {
 	t.Parallel()
 	url := filterProxy(t, list{streamFilter("healthcheck", object{"endpoint": "/healthz"})})
 	if got := sendRequest(t, newClient(t), "GET", url+"/healthz?verbose", ""); got.status != 200 || got.body != "ok\n" {
-		t.Errorf("GET /healthz: %d %q", got.status, got.body)
+		t.Errorf("GET /healthz: %d %q; want 200 \"ok\"", got.status, got.body)
 	}
 	for method, path := range map[string]string{"GET": "/healthz/db", "POST": "/healthz"} {
 		if got := sendRequest(t, newClient(t), method, url+path, ""); !strings.HasPrefix(got.body, method+" "+path+" ") {

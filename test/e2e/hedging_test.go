@@ -186,7 +186,7 @@ func TestHedgingOfDubboCalls(t *testing.T) {
 	for range calls {
 		got := client.receive()
 		if got.status != dubboOK || got.text != "fast" || seen[got.id] || got.id == 0 || got.id > calls {
-			t.Errorf("response %d: %d %q", got.id, got.status, got.text)
+			t.Errorf("response %d: %d %q; want \"fast\", once for each call", got.id, got.status, got.text)
 		}
 		seen[got.id] = true
 	}
@@ -243,7 +243,7 @@ func hedgingExample(t *testing.T) {
 		}
 	}
 	if won := w.metric("weft_cluster_hedges_won_total"); won == 0 || w.metric("weft_cluster_hedges_total") < 4 {
-		t.Errorf("%v hedges, of which %v won", w.metric("weft_cluster_hedges_total"), won)
+		t.Errorf("%v hedges, of which %v won; want at least 4 and at least one that won", w.metric("weft_cluster_hedges_total"), won)
 	}
 	if n := w.metric("weft_cluster_breaker_remaining", `priority="high"`, `limit="requests"`); n != 10 {
 		t.Errorf("high priority requests have %v remaining, want 10", n)

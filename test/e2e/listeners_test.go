@@ -37,7 +37,7 @@ func TestListenerAddresses(t *testing.T) {
 			for range 3 {
 				response, body := client.send(get).readResponse("GET")
 				if response.StatusCode != 200 || !strings.HasPrefix(body, "GET / a\n") {
-					t.Errorf("%d %q", response.StatusCode, body)
+					t.Errorf("%d %q, want 200 and the request", response.StatusCode, body)
 				}
 			}
 			if want := fmt.Sprintf("log %s %s 200", addresses.front, app.address); w.stdout.await(t, 0, "log ") != want {
@@ -48,7 +48,7 @@ func TestListenerAddresses(t *testing.T) {
 				t.Errorf("exit status %d, want 0", status)
 			}
 			if strings.HasPrefix(addresses.front, "/") && exists(addresses.front) {
-				t.Error("the socket file remains")
+				t.Error("the socket file remains, want it removed")
 			}
 		})
 	}
@@ -207,7 +207,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		t.Parallel()
 		client := dialRaw(t, front)
 		if first, _ := client.send(get).readResponse("GET"); first.Close {
-			t.Error("the first response has Connection: close")
+			t.Error("the first response has Connection: close, want keepalive")
 		}
 		if second, _ := client.send(get).readResponse("GET"); !second.Close {
 			t.Error("the second response lacks Connection: close")

@@ -106,13 +106,13 @@ func checkLocalReplyHeaders(t *testing.T, response *http.Response, body string) 
 			continue
 		}
 		if !slices.Contains([]string{"Date", "Content-Type", "Content-Length", "Connection", "Location", "Allow"}, name) {
-			t.Errorf("the response has a header %s", name)
+			t.Errorf("the response has a header %s, want only headers of local replies", name)
 		}
 	}
 	if response.Header.Get("Date") == "" {
 		t.Error("the response has no Date (RFC 9110 6.6.1)")
 	}
 	if n := response.Header.Get("Content-Length"); n != strconv.Itoa(len(body)) {
-		t.Errorf("Content-Length %s, body of %d bytes", n, len(body))
+		t.Errorf("Content-Length %s, body of %d bytes; want equal lengths", n, len(body))
 	}
 }

@@ -135,7 +135,7 @@ func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 			wg.Wait()
 			app.checkMaxCount(t, 7)
 			if got := app.total(); got != 800 {
-				t.Errorf("%d of 800 requests arrived", got)
+				t.Errorf("%d of 800 requests arrived, want all", got)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	first.checkMaxCount(t, 7)
 	second.checkMaxCount(t, 7)
 	if got := int64(first.total() + second.total()); got != requests.Load() {
-		t.Errorf("%d of %d requests arrived", got, requests.Load())
+		t.Errorf("%d of %d requests arrived, want all", got, requests.Load())
 	}
 }
 

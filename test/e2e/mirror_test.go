@@ -51,7 +51,7 @@ func TestRequestsAreMirrored(t *testing.T) {
 				body := strings.Repeat("x", size)
 				response := sendRequest(t, c, "POST", "http://"+front+"/a?b=c", body, "X-A: 1")
 				if response.status != 200 || response.body != digest([]byte(body)) {
-					t.Fatalf("%s to %s, %d bytes: the client got %d", version, upstream, size, response.status)
+					t.Fatalf("%s to %s, %d bytes: the client got %d, want 200 and the digest of the body", version, upstream, size, response.status)
 				}
 				select {
 				case copied := <-got:
@@ -64,7 +64,7 @@ func TestRequestsAreMirrored(t *testing.T) {
 			}
 			large := strings.Repeat("x", 200<<10)
 			if response := sendRequest(t, c, "POST", "http://"+front+"/large", large); response.body != digest([]byte(large)) {
-				t.Errorf("%s to %s: the upstream got a different large body", version, upstream)
+				t.Errorf("%s to %s: the upstream got a different large body, want the complete body", version, upstream)
 			}
 		}
 		eventually(t, "the copies are counted", func() bool {
@@ -87,7 +87,7 @@ func TestHangingMirrorDelaysNoRequest(t *testing.T) {
 	c := newClient(t)
 	for range 10 {
 		if got := sendRequest(t, c, "GET", "http://"+front, ""); got.status != 200 || got.took > time.Second {
-			t.Errorf("%d after %v", got.status, got.took)
+			t.Errorf("%d after %v; want 200 within 1s", got.status, got.took)
 		}
 	}
 	eventually(t, "every copy is counted", func() bool {

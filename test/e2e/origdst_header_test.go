@@ -75,7 +75,7 @@ func TestOriginalDstAttachment(t *testing.T) {
 	for range 3 {
 		for name, p := range map[string]*provider{"east": east, "west": west} {
 			if got := c.call(call(p.address)); got.status != dubboOK || got.text != name {
-				t.Errorf("call for %s: %+v", name, got)
+				t.Errorf("call for %s: %+v, want %s", name, got, name)
 			}
 		}
 	}

@@ -94,7 +94,7 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(waitTimeout))
 	if n, err := c.Read(make([]byte, 1)); err == nil {
-		t.Errorf("connection in a redirect loop: %d bytes came back", n)
+		t.Errorf("connection in a redirect loop: %d bytes came back, want none", n)
 	}
 	eventually(t, "the redirect loop is counted", func() bool {
 		return w.metric("weft_listener_connections_closed_total", `listener="catch"`, `cause="loop"`) > 0
@@ -148,7 +148,7 @@ func TestVirtualListenersReload(t *testing.T) {
 			default:
 			}
 			if got, err := tryRequest(t.Context(), c, "GET", url, ""); err != nil || got.body != gatewayBody && got.body != originBody {
-				t.Errorf("during reloads: %q, %v", got.body, err)
+				t.Errorf("during reloads: %q, %v; want the response of the gateway or of the origin", got.body, err)
 			}
 		}
 	})
@@ -196,7 +196,7 @@ func TestVirtualListenerMaxConnections(t *testing.T) {
 		_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 		_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		if n, err := conn.Read(make([]byte, 1)); (n == 1) != want {
-			t.Errorf("connection %d got %d bytes, %v", i+1, n, err)
+			t.Errorf("connection %d got %d bytes, %v, want a byte: %v", i+1, n, err, want)
 		}
 	}
 	if got := w.metric("weft_listener_connections_refused_total", `listener="own0"`); got != 1 {

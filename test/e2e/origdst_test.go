@@ -263,7 +263,7 @@ func (tn *testNetwork) checkRedirected(t *testing.T, origin, gateway, seen netip
 	}
 	echo, err := readDubbo(bufio.NewReader(c))
 	if err != nil || string(echo) != string(call) {
-		t.Errorf("echo of a Dubbo call over TCP: %q, %v", echo, err)
+		t.Errorf("echo of a Dubbo call over TCP: %q, %v; want the call", echo, err)
 	}
 
 	// This connection was not redirected, so it has no destination.

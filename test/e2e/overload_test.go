@@ -80,7 +80,7 @@ func TestOverloadByMemory(t *testing.T) {
 	eventually(t, "memory is above the threshold", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
 	response, body := conn.send(get).readResponse("GET")
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" || body != "overloaded\n" {
-		t.Errorf("overloaded: %d %v %q", response.StatusCode, response.Header, body)
+		t.Errorf("overloaded: %d %v %q; want 503, Retry-After and \"overloaded\"", response.StatusCode, response.Header, body)
 	}
 	if n := app.requests.Load(); n != 1 {
 		t.Errorf("the upstream got %d requests, want 1", n)
@@ -119,7 +119,7 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 		eventually(t, "the connection is counted", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
 		first := dialRaw(t, front).send(get)
 		if response, _ := first.readResponse("GET"); response.StatusCode != 503 || !response.Close {
-			t.Errorf("HTTP/1.1: %d, close %v", response.StatusCode, response.Close)
+			t.Errorf("HTTP/1.1: %d, close %v; want 503, true", response.StatusCode, response.Close)
 		}
 		if rest := first.readToEnd(); rest != "" {
 			t.Errorf("HTTP/1.1: after the response: %q, want none", rest)
@@ -355,6 +355,6 @@ func overloadExample(t *testing.T) {
 		}
 	}
 	if n := w.metric("weft_overload_pressure"); n <= 0 {
-		t.Errorf("pressures are %v", n)
+		t.Errorf("pressures are %v, want positive ones", n)
 	}
 }

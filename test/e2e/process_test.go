@@ -320,7 +320,7 @@ func (w *weft) watchMemory() (check func(maxGrowth int)) {
 		end()
 		w.t.Logf("%d kB of memory before, %d kB at most", before>>10, peak>>10)
 		if peak-before > maxGrowth && !invariants.Enabled {
-			w.t.Errorf("memory grew from %d kB to %d kB", before>>10, peak>>10)
+			w.t.Errorf("memory grew from %d kB to %d kB, want at most %d kB more", before>>10, peak>>10, maxGrowth>>10)
 		}
 	}
 }

@@ -248,7 +248,7 @@ func proxyProtocolExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, body := c.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); !strings.Contains(body, "X-Forwarded-For: 192.0.2.1\r\n") {
-		t.Errorf("the upstream got %s", body)
+		t.Errorf("the upstream got %s, want X-Forwarded-For: 192.0.2.1", body)
 	}
 	w.stdout.await(t, 0, "192.0.2.1 by 127.0.0.1:")
 	if got := dialRaw(t, e.address("2145")).send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n").readToEnd(); got != "" {

@@ -32,7 +32,7 @@ func TestQuickStart(t *testing.T) {
 	check := regexp.MustCompile(`(?m)^go run \./cmd/weft (check.*)$`).FindSubmatch(page)
 	curls := regexp.MustCompile(`(?m)^curl ([^#\n]+)`).FindAllSubmatch(page, -1)
 	if start == nil || check == nil || len(curls) < 3 {
-		t.Fatalf("README.md shows %d start, %d check and %d curl commands", len(start), len(check), len(curls))
+		t.Fatalf("README.md shows %d start, %d check and %d curl commands; want 1, 1 and at least 3", len(start), len(check), len(curls))
 	}
 	for name, args := range map[string][]string{
 		"with the commands of the page": strings.Fields(string(start[1])),
@@ -154,7 +154,7 @@ func TestDubboQuickStart(t *testing.T) {
 	explain := regexp.MustCompile(`(?m)^go run \./cmd/weft (explain.*)$`).FindSubmatch(page)
 	curls := regexp.MustCompile(`(?m)^curl .*$`).FindAll(page, -1)
 	if len(starts) != 2 || explain == nil || len(curls) != 2 {
-		t.Fatalf("README.md shows %d start and %d curl commands, and explain: %q", len(starts), len(curls), explain)
+		t.Fatalf("README.md shows %d start and %d curl commands, and explain: %q; want 2, 2 and a command", len(starts), len(curls), explain)
 	}
 	m := newMachine(t, "127.0.0.1:20080", "127.0.0.1:20881", "127.0.0.1:22222", "127.0.0.1:22223", "127.0.0.1:34940", "127.0.0.1:34941")
 	dir := t.TempDir()

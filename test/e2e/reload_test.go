@@ -65,7 +65,7 @@ func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 	t.Helper()
 	url := "http://" + g.front
 	if got := sendRequest(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n), ""); got.body != fmt.Sprint(n) {
-		t.Errorf("generation %d: its route responds %d %q", n, got.status, got.body)
+		t.Errorf("generation %d: its route responds %d %q, want %d", n, got.status, got.body, n)
 	}
 	want := ""
 	if n%2 == 0 {
@@ -77,15 +77,15 @@ func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 			t.Errorf("generation %d: the previous route responds %d, X-Generation %q, want the upstream's response and %q", n, got.status, got.header.Get("X-Generation"), want)
 		}
 		if via := got.header.Get("Via"); via != fmt.Sprintf("1.1 weft-%d", n/2) {
-			t.Errorf("generation %d: Via: %q", n, via)
+			t.Errorf("generation %d: Via: %q, want 1.1 weft-%d", n, via, n/2)
 		}
 		if body := got.header.Get("X-App"); body != g.apps[n%3].address && body != g.apps[(n+1)%3].address {
-			t.Errorf("generation %d: response of another generation's host", n)
+			t.Errorf("generation %d: response of another generation's host, want one of its hosts", n)
 		}
 	}
 	if n%2 == 1 {
 		if got := sendRequest(t, c, "GET", "http://"+g.extra, ""); got.body != fmt.Sprint("extra ", n) {
-			t.Errorf("generation %d: its second listener responds %q", n, got.body)
+			t.Errorf("generation %d: its second listener responds %q, want extra %d", n, got.body, n)
 		}
 	} else {
 		eventually(t, "the second listener is closed", func() bool { return connectionRefused(g.extra) })
@@ -157,7 +157,7 @@ func TestReloadFailsNoRequest(t *testing.T) {
 	clients.Go(func() { // one response that does not end before the last reload
 		got, err := tryRequest(ctx, client, "GET", "http://"+g.front+"/long", "", "X-Id: long-0")
 		if ctx.Err() == nil {
-			t.Errorf("the endless response ended: %v after %d bytes", err, len(got.body))
+			t.Errorf("the endless response ended: %v after %d bytes, want no end before the last reload", err, len(got.body))
 		}
 	})
 
@@ -190,7 +190,7 @@ func (g *configSeries) checkLogs(t *testing.T) {
 			for _, line := range lines {
 				seen[line]++
 				if id, status, ok := strings.Cut(line, " "); !ok || id == "" || len(status) != 3 {
-					t.Fatalf("access log has the line %q", line)
+					t.Fatalf("access log has the line %q, want an id and a status", line)
 				}
 			}
 		}

@@ -40,7 +40,7 @@ func TestAttachmentsCannotHideService(t *testing.T) {
 		{"denied service, path attachment and other interface", invocation{service: "org.example.Bank", method: "buy", attachments: []string{"path: org.example.Shop", "interface: org.example.Bank"}}, false},
 	} {
 		if got := client.call(c.call); (got.status == dubboOK) != c.passes {
-			t.Errorf("%s: %d %q", c.name, got.status, got.text)
+			t.Errorf("%s: %d %q, want it passed: %v", c.name, got.status, got.text, c.passes)
 		}
 	}
 	const fastjson2 = 23
@@ -51,7 +51,7 @@ func TestAttachmentsCannotHideService(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := readDubbo(client.r); err != nil || got[3] == dubboOK {
-		t.Errorf("call with another serialization: %q, %v", got, err)
+		t.Errorf("call with another serialization: %q, %v, want an error response", got, err)
 	}
 	if n := app.calls.Load(); n != 4 {
 		t.Errorf("%d calls reached the upstream, want 4", n)

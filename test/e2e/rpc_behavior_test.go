@@ -48,7 +48,7 @@ func TestRPCHeaderChanges(t *testing.T) {
 		client.send(request)
 		response := client.receive()
 		if v := response.header.Get("x-response"); !response.ok || response.id != 7 || v != "response" {
-			t.Errorf("response %d with code %d; header %q", response.id, response.code, v)
+			t.Errorf("response %d with code %d; header %q; want 7, success, \"response\"", response.id, response.code, v)
 		}
 		received := <-got
 		var req protocol.Request
@@ -113,7 +113,7 @@ func TestUnknownSerializationIsForwarded(t *testing.T) {
 		request = r.withByte(t, request, r.serializationAt, r.foreign)
 		client.send(request)
 		if resp := client.receive(); resp.id != 1 || !resp.ok {
-			t.Errorf("response %d with code %d", resp.id, resp.code)
+			t.Errorf("response %d with code %d; want 1 and success", resp.id, resp.code)
 		}
 		received := <-got
 		if offset := r.timeoutAt; offset > 0 {
@@ -141,7 +141,7 @@ func TestInvalidMagicClosesConnection(t *testing.T) {
 			start := time.Now()
 			client.send(garbage)
 			if extra, err := client.next(client.conn, &client.rest); err == nil {
-				t.Errorf("response %q", extra.bytes)
+				t.Errorf("response %q, want none", extra.bytes)
 			}
 			if elapsed := time.Since(start); elapsed > rpcDeadline {
 				t.Errorf("the connection ended after %v, want at most rpcDeadline", elapsed)
@@ -187,7 +187,7 @@ func TestOversizedFrameClosesConnection(t *testing.T) {
 			t.Errorf("%v requests counted as too large, want 2", n)
 		}
 		if n := w.heap(); n > 256<<20 {
-			t.Errorf("the heap has %d bytes", n)
+			t.Errorf("the heap has %d bytes, want at most %d", n, 256<<20)
 		}
 	})
 }

@@ -128,7 +128,7 @@ func dubboServerExample(t *testing.T) {
 	e.run("dubbo_server.json", "APP_ADDRESS="+startRPCUpstream(t, p))
 	checkCalls(t, e.address("2646"), p)
 	if got := sendRequest(t, newClient(t), http.MethodGet, "http://"+e.address("2646")+"/health", ""); got.status != 200 || got.body != "alive\n" {
-		t.Errorf("GET /health: %d %q", got.status, got.body)
+		t.Errorf("GET /health: %d %q; want 200 \"alive\"", got.status, got.body)
 	}
 	if got := sendRequest(t, newClient(t), http.MethodGet, "http://"+e.address("2646")+"/", "", "service: a"); got.status != 501 {
 		t.Errorf("HTTP for the provider: %d, want 501", got.status)
@@ -189,7 +189,7 @@ func checkCallVersion2(t *testing.T, address string, p *frame.Protocol) {
 	}
 	frames := frameReader{c: c, p: p}
 	if f, err := frames.next(); err != nil || f.Kind != frame.Response || f.ID != 7 || !p.HasText(f.Text, frame.Text{Token: 7}) {
-		t.Errorf("%s: response to version 2.0: %+v, %v", p.Name(), f, err)
+		t.Errorf("%s: response to version 2.0: %+v, %v; want a response with id 7 and its text", p.Name(), f, err)
 	}
 }
 

@@ -118,7 +118,7 @@ func TestFaultDelayIsPerCall(t *testing.T) {
 		got := client.receive()
 		slow := got.id%2 == 1
 		if elapsed := time.Since(start); got.status != dubboOK || slow != (n >= 2) || slow && elapsed < delay {
-			t.Errorf("response %d belongs to call %d: %d %q after %v", n, got.id, got.status, got.text, elapsed)
+			t.Errorf("response %d belongs to call %d: %d %q after %v; want success, and a delay only for the delayed calls", n, got.id, got.status, got.text, elapsed)
 		}
 	}
 }

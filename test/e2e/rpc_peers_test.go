@@ -213,7 +213,7 @@ func (c *rpcClient) checkCall(id uint64) {
 	c.t.Helper()
 	c.send(c.request(id))
 	if got := c.receive(); got.id != id || !got.ok {
-		c.t.Errorf("call %d: response %d with code %d", id, got.id, got.code)
+		c.t.Errorf("call %d: response %d with code %d; want %d and success", id, got.id, got.code, id)
 	}
 }
 

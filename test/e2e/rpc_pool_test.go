@@ -49,7 +49,7 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 		}
 		frames := frameReader{c: c, p: p}
 		if f, err := frames.next(); err != nil || f.ID != id {
-			t.Fatalf("response %d: %v", f.ID, err)
+			t.Fatalf("response %d: %v; want %d, nil", f.ID, err, id)
 		}
 	}
 	for _, c := range clients {

@@ -74,7 +74,7 @@ func TestCheckRejectsHTTPActionsForRPC(t *testing.T) {
 			}.config().encode(t)
 			_, stderr, status := command(t, "check", "-c", writeFile(t, "weft.json", string(text)))
 			if status != 1 || !strings.Contains(stderr, "routers[0]."+key+": "+key+" is an HTTP response") {
-				t.Errorf("weft check: exit status %d, %q", status, stderr)
+				t.Errorf("weft check: exit status %d, %q; want 1 and an error about %s", status, stderr, key)
 			}
 		})
 	}

@@ -123,11 +123,11 @@ func sidecarPairExample(t *testing.T) {
 	app := startProvider(t, successText, nil)
 	pair := newSidecarPair(t, app.address)
 	if got := pair.call(); got.status != dubboNotFound || !strings.Contains(got.text, noRouteText) {
-		t.Errorf("before publish and subscribe: %d %q", got.status, got.text)
+		t.Errorf("before publish and subscribe: %d %q; want no route", got.status, got.text)
 	}
 	pair.subscribe()
 	if got := pair.call(); got.status == dubboOK || !strings.Contains(got.text, noHealthyHostText) {
-		t.Errorf("before publish: %d %q", got.status, got.text)
+		t.Errorf("before publish: %d %q; want no healthy host", got.status, got.text)
 	}
 	pair.publish()
 	pair.await(successText, noHealthyHostText)
@@ -156,7 +156,7 @@ func sidecarPairExample(t *testing.T) {
 	pair.await(successText, noHealthyHostText)
 	pair.unsubscribe()
 	if got := pair.call(); !strings.Contains(got.text, noRouteText) {
-		t.Errorf("after unsubscribe: %d %q", got.status, got.text)
+		t.Errorf("after unsubscribe: %d %q; want no route", got.status, got.text)
 	}
 }
 
@@ -237,10 +237,10 @@ func providerExample(t *testing.T) {
 	}
 	got = sendRequest(t, web, "POST", url+"/pub", "interface="+helloService+"&methods=say&version=1.0.0", "Content-Type: application/x-www-form-urlencoded")
 	if strings.TrimSpace(got.body) != `{"err_no":0,"err_msg":"publish success"}` {
-		t.Errorf("form request: %d %s", got.status, got.body)
+		t.Errorf("form request: %d %s, want success", got.status, got.body)
 	}
 	if got = sendRequest(t, web, "GET", url+"/services/"+helloService+":1.0.0", ""); !strings.Contains(got.body, "dubbo://"+e.address("20080")+"/"+helloService+"?") {
-		t.Errorf("the publications are %s", got.body)
+		t.Errorf("the publications are %s, want the URL of the service", got.body)
 	}
 	if dump := w.adminGet("/config_dump"); !strings.Contains(dump, `"key": "`+helloService+`:1.0.0"`) && !strings.Contains(dump, `"key":"`+helloService+`:1.0.0"`) {
 		t.Errorf("/config_dump lacks the service:\n%s", dump)
@@ -276,10 +276,10 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 		return sendRequest(t, newClient(t), "POST", "http://"+e.address("22223")+"/sub", `{"service": {"interface": "`+name+`", "methods": ["say"]}}`).body
 	}
 	if got := subscribe("com.example.Static"); !strings.Contains(got, `"err_no":1`) || !strings.Contains(got, "service.interface: cluster \\\"com.example.Static\\\": the file also defines this name") {
-		t.Errorf("service with the name of a cluster of the file: %s", got)
+		t.Errorf("service with the name of a cluster of the file: %s, want an error about service.interface", got)
 	}
 	if got := subscribe("com.example.Dynamic"); !strings.Contains(got, `"err_no":0`) {
-		t.Errorf("other service: %s", got)
+		t.Errorf("other service: %s, want success", got)
 	}
 	reload := func(text, want string) {
 		t.Helper()
@@ -295,7 +295,7 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), `"a change takes effect after a restart" key=dubbo_registry`)
 	response := newConsumer(t, e.address("20881")).call(invocation{service: "com.example.Dynamic", method: "say"})
 	if !strings.Contains(response.text, noHealthyHostText) {
-		t.Errorf("after reloads: %d %q", response.status, response.text)
+		t.Errorf("after reloads: %d %q; want no healthy host", response.status, response.text)
 	}
 }
 
@@ -346,11 +346,11 @@ func TestServicesWithControlPlane(t *testing.T) {
 	}
 	awaitBody("Hello again.\n")
 	if got := pair.call(); got.text != successText {
-		t.Errorf("after an xDS update: %d %q", got.status, got.text)
+		t.Errorf("after an xDS update: %d %q; want %q", got.status, got.text, successText)
 	}
 	pair.unsubscribe()
 	if got := pair.call(); !strings.Contains(got.text, noRouteText) {
-		t.Errorf("after unsubscribe: %d %q", got.status, got.text)
+		t.Errorf("after unsubscribe: %d %q; want no route", got.status, got.text)
 	}
 	awaitBody("Hello again.\n")
 }

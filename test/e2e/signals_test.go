@@ -168,7 +168,7 @@ func TestDrainEndpoint(t *testing.T) {
 	}
 	_ = response.Body.Close() // the body is not needed
 	if status := w.awaitExit(waitTimeout); status != 0 || response.StatusCode/100 != 2 {
-		t.Errorf("POST /drain: %d, exit status %d", response.StatusCode, status)
+		t.Errorf("POST /drain: %d, exit status %d; want 2xx, 0", response.StatusCode, status)
 	}
 }
 
@@ -283,7 +283,7 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if all := strings.Join(dump.Rejected.Reasons, "\n"); !strings.Contains(all, c.reasons[0]) {
-				t.Errorf("/config_dump reports %q for the rejection", all)
+				t.Errorf("/config_dump reports %q for the rejection, want %q", all, c.reasons[0])
 			}
 			// The next valid file is applied.
 			s.tables = list{routeTable("front", directRoute("/", 200, "new"))}
@@ -350,7 +350,7 @@ func TestSIGUSR1ReopensLogs(t *testing.T) {
 	for n := range clientCount {
 		for i := range perClient {
 			if line := fmt.Sprintf("%d-%d 200", n, i); seen[line] != 1 {
-				t.Fatalf("line %q occurs %d times", line, seen[line])
+				t.Fatalf("line %q occurs %d times, want once", line, seen[line])
 			}
 		}
 	}

@@ -154,14 +154,14 @@ func TestTCPIdleTimeout(t *testing.T) {
 		lastSent = time.Now()
 		client.send("x")
 		if _, err := client.r.ReadByte(); err != nil {
-			t.Fatalf("after %v of traffic: %v", time.Since(start), err)
+			t.Fatalf("after %v of traffic: %v, want an open connection", time.Since(start), err)
 		}
 	}
 	if got := client.readToEnd(); got != "" {
 		t.Errorf("got %q, want none", got)
 	}
 	if elapsed := time.Since(lastSent); elapsed < 1500*time.Millisecond || elapsed > 1500*time.Millisecond+rpcDeadline {
-		t.Errorf("the connection closed after %v of idle time", elapsed)
+		t.Errorf("the connection closed after %v of idle time, want 1.5 s", elapsed)
 	}
 	eventually(t, "no connection is open", func() bool {
 		return w.metric("weft_cluster_connections_active") == 0 && w.metric("weft_listener_connections_active") == 0
@@ -180,7 +180,7 @@ func TestTCPConnectAttempts(t *testing.T) {
 		}.config())
 		first, second := dialRaw(t, front).readToEnd(), dialRaw(t, front).readToEnd() // one of them tries the dead host first
 		if got := first == "alive" && second == "alive"; got != want {
-			t.Errorf("with %d attempts: %q and %q", attempts, first, second)
+			t.Errorf("with %d attempts: %q and %q, want both alive: %v", attempts, first, second, want)
 		}
 		if n := w.metric("weft_cluster_connect_failures_total"); n != 1 {
 			t.Errorf("with %d attempts: %v failed connects, want 1", attempts, n)
@@ -221,10 +221,10 @@ func TestTCPBulkTransfer(t *testing.T) {
 	}()
 	sum, n, err := readSum(client.Conn)
 	if err := errors.Join(err, <-sendErr); err != nil || n != size || sum != streamSum(1, size) {
-		t.Errorf("the client read %d bytes, intact %v, %v", n, sum == streamSum(1, size), err)
+		t.Errorf("the client read %d bytes, intact %v, %v; want %d, true, nil", n, sum == streamSum(1, size), err, size)
 	}
 	if host := <-hostResults; host.err != nil || host.n != size || host.in != streamSum(2, size) {
-		t.Errorf("the host got %d bytes, intact %v, %v", host.n, host.in == streamSum(2, size), host.err)
+		t.Errorf("the host got %d bytes, intact %v, %v; want %d, true, nil", host.n, host.in == streamSum(2, size), host.err, size)
 	}
 	checkGrowth(bodyMemory)
 }

@@ -27,7 +27,7 @@ func tlsExample(t *testing.T) {
 	address := e.address("2443")
 	_, port, _ := net.SplitHostPort(address)
 	if got := sendRequest(t, certs.client(), "GET", "https://localhost:"+port+"/", ""); got.status != 200 || got.body != "over TLS\n" {
-		t.Errorf("over TLS: %d %q", got.status, got.body)
+		t.Errorf("over TLS: %d %q; want 200 \"over TLS\"", got.status, got.body)
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+address+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
 		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
@@ -47,14 +47,14 @@ func mtlsExample(t *testing.T) {
 	e.run("mtls.json", "CERTS="+certs.dir)
 	got := sendRequest(t, newClient(t), "GET", "http://"+e.address("2045")+"/", "", "X-Forwarded-Client-Cert: Hash=forged")
 	if got.body != "orders\n" {
-		t.Errorf("through both sidecars: %d %q", got.status, got.body)
+		t.Errorf("through both sidecars: %d %q; want \"orders\"", got.status, got.body)
 	}
 	if xfcc := got.header.Get("X-Seen"); !strings.HasPrefix(xfcc, "By=spiffe://shop/ns/default/sa/orders;Hash=") || !strings.HasSuffix(xfcc, ";URI=spiffe://shop/ns/default/sa/front") {
-		t.Errorf("the upstream got %q", xfcc)
+		t.Errorf("the upstream got %q, want the certificates of orders and front", xfcc)
 	}
 	c := certs.client(other.TLS)
 	skipVerify(c)
 	if resp, err := tryRequest(t.Context(), c, "GET", "https://"+e.address("2046")+"/", ""); err == nil {
-		t.Errorf("other application accepted: %+v", resp)
+		t.Errorf("other application accepted: %+v, want an error", resp)
 	}
 }

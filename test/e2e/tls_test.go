@@ -266,7 +266,7 @@ func TestCertificatesRotateUnderLoad(t *testing.T) {
 				resp, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
 				if err != nil || resp.body != "accepted" {
 					failed.Add(1)
-					t.Errorf("under load: %+v, %v", resp, err)
+					t.Errorf("under load: %+v, %v; want \"accepted\"", resp, err)
 					return
 				}
 				served.Add(1)

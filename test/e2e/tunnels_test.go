@@ -85,7 +85,7 @@ func openTunnel(t *testing.T, address, protocol string) tunnel {
 		c.send("GET /chat HTTP/1.1\nHost: shop.test\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n")
 		line, fields, err := http1Reader{c.r}.section(true)
 		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 101 ") || takeHeader(&fields, "sec-websocket-accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
-			t.Fatalf("handshake: %s %q, %v", line, fields, err)
+			t.Fatalf("handshake: %s %q, %v; want 101 and the accept key", line, fields, err)
 		}
 		return http1Tunnel{c.r, c.Conn}
 	}
@@ -223,7 +223,7 @@ func checkPasses(t *testing.T, from, to tunnel, text string) {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(to, got); err != nil || string(got) != text {
-		t.Fatalf("sent %.20q, received %.20q, %v", text, got, err)
+		t.Fatalf("sent %.20q, received %.20q, %v; want the same", text, got, err)
 	}
 }
 

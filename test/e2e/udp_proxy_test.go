@@ -153,14 +153,14 @@ func TestUDPMaxSessions(t *testing.T) {
 		exchanges.Wait()
 	}
 	if n := responses.Load(); n != int64(sessions) {
-		t.Errorf("%d of %d sources got a response", n, sessions)
+		t.Errorf("%d of %d sources got a response, want all", n, sessions)
 	}
 	t.Logf("%d sessions take %d bytes of memory each", sessions, (w.memory().anonymous-before.anonymous)/sessions)
 	if n := w.metric("weft_udp_sessions_active"); int(n) > sessions {
-		t.Errorf("%v sessions, more than max_sessions", n)
+		t.Errorf("%v sessions, more than max_sessions, want at most %d", n, sessions)
 	}
 	if now := w.goroutines(); now > goroutines+10 {
-		t.Errorf("%d goroutines, %d before", now, goroutines)
+		t.Errorf("%d goroutines, %d before, want at most 10 more", now, goroutines)
 	}
 	extra := dialUDP(t, front)
 	eventually(t, "the datagram of an additional session is dropped", func() bool {
@@ -212,7 +212,7 @@ func TestUDPSessionsMoveToHealthyHost(t *testing.T) {
 	exchangeDatagram(t, conn, "lost", 100*time.Millisecond)
 	second := exchangeDatagram(t, conn, "3", waitTimeout)
 	if second == "" || second[:1] == name || second[1:] != ":3" {
-		t.Fatalf("after the host died: %q", second)
+		t.Fatalf("after the host died: %q, want \":3\" of another host", second)
 	}
 	if n := w.metric("weft_udp_sessions_moved_total"); n != 1 {
 		t.Errorf("the session moved %v times, want 1", n)

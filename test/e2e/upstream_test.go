@@ -162,7 +162,7 @@ func TestUnsentRequestIsRetried(t *testing.T) {
 	for _, size := range []int{10, 100_000, 3_000_000} {
 		body := strings.Repeat("x", size)
 		if got := sendRequest(t, newClient(t), "POST", "http://"+front, body); got.status != 200 || got.body != digest([]byte(body)) {
-			t.Errorf("POST of %d bytes: %d %q", size, got.status, got.body)
+			t.Errorf("POST of %d bytes: %d %q; want 200 and the digest of the body", size, got.status, got.body)
 		}
 	}
 	if n := app.requests.Load(); n != 3 {

@@ -72,7 +72,7 @@ func TestTwoVersionsInOneProcess(t *testing.T) {
 	before := first.calls.Load()
 	for range 16 {
 		if got := call("2.0.0"); !strings.Contains(got, secondName) {
-			t.Errorf("call of the second version: %q", got)
+			t.Errorf("call of the second version: %q, want %q", got, secondName)
 		}
 	}
 	if n := first.calls.Load() - before; n != 0 {

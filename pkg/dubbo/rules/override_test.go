@@ -136,7 +136,7 @@ func TestConfigurators(t *testing.T) {
 				t.Errorf("changed parameters of the consumer: %q, want %q", got, tt.wantCall)
 			}
 			if len(input) != 1 || input["timeout"] != "100" {
-				t.Errorf("the input was changed: %v", input)
+				t.Errorf("the input was changed: %v, want timeout=100", input)
 			}
 		})
 	}

@@ -32,8 +32,8 @@ type Poller struct {
 	raw [256]unix.EpollEvent
 }
 
-// New returns a Poller that watches nothing. It sets the timer slack of the calling thread, which
-// makes the timeouts of Wait precise: the caller locks its goroutine to the thread.
+// New returns a Poller that watches nothing. It sets the timer slack of the calling thread, so that
+// the timeouts of Wait are precise while the goroutine stays on this thread.
 func New() (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {

@@ -162,7 +162,7 @@ func (g *http1) readable(i int) error {
 		return nil
 	}
 	if c.start == 0 && (err != nil || n == 0) {
-		// The server may close an idle connection. It is still in the idle queue.
+		// The server may close an idle connection. Its index stays in the idle queue.
 		g.reconnects++
 		return g.connect(i)
 	}
