@@ -94,7 +94,7 @@ func (ri *registrableInstance) unregister(ctx context.Context, r registry.Regist
 	return r.UnregisterInstance(ctx, registry.Instance{Application: i.Application, Host: i.Host, Port: i.Port})
 }
 
-// isReplaced reports whether registry r shall have a newer copy of instance i.
+// isReplaced reports whether a newer copy of instance i is desired in registry r.
 func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *publisher) joinInstance(pub *publication, desired bool) {
 	}
 	if reg := i.registration; reg == nil || reg.session != s || !reg.revive() {
 		if reg != nil && reg.isEnding() {
-			reg = nil // the old registration ends without its successor
+			reg = nil // the old registration is ending already: it needs no successor
 		}
 		i.registration = newRegistration(s, reg, p.instanceOptions(i))
 	}

@@ -122,7 +122,7 @@ func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision)
 	defer firstResultTimer.Stop()
 	backoff := firstFetchBackoff
 	for attempt := 0; ; attempt++ {
-		c.slots <- struct{}{} // blocks at most briefly: each slot is released within fetchSlotTime
+		c.slots <- struct{}{} // the other fetches release their slots within fetchSlotTime
 		releaseSlot := sync.OnceFunc(func() { <-c.slots })
 		slotTimer := time.AfterFunc(fetchSlotTime, releaseSlot)
 		instances := c.instances(key)

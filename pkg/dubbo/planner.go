@@ -270,7 +270,7 @@ func (p *planner) plan(s *service, now time.Time, input *planInput) (next resour
 	return next
 }
 
-// logUnrouted logs the groups and versions without routes, unless text is the same as in the
+// logUnrouted logs the groups and versions without routes, unless text is "" or the same as in the
 // previous call.
 func (p *planner) logUnrouted(s *service, text string) {
 	if text == s.unrouted {

@@ -74,7 +74,7 @@ func (s *settings) validate(r Request, op operation) (*spec, error) {
 	sp.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
 	configured := s.registry(sp.session.registryType, sp.session.address)
 	if configured != nil && sp.session.username == "" && sp.session.password == "" {
-		sp.session.username, sp.session.password = configured.Username, configured.Password // only Request is in the state file
+		sp.session.username, sp.session.password = configured.Username, configured.Password // not in the state file, which contains Request
 	}
 	sp.mode = config.RegisterMode(r.Service.Parameters[parameterRegisterMode])
 	if sp.mode == "" && configured != nil {

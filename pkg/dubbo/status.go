@@ -158,7 +158,7 @@ func (s *subscriber) count(t *Totals, now time.Time, states map[*session]registr
 	}
 }
 
-// count adds the snapshots of one service to t. The caller holds subscriber.mu.
+// count adds the subscriptions of one service to t. The caller holds subscriber.mu.
 func (t *Totals) count(sources subscriptions, now time.Time, states map[*session]registry.State) {
 	received, restored, protected := false, false, false
 	for _, sub := range sources {

@@ -16,8 +16,8 @@ import (
 // snapshots of registries about them: providers, and instances of applications (resolve.go). The
 // planner reads the result. The methods are safe for concurrent use. They call registrations, the
 // metadata cache, the state writer and onChange with mu held. They call registries without mu,
-// because registries may call back: only the loop calls Subscribe and the stop functions, and the
-// goroutine that delivers a snapshot calls State.
+// because registries may call back: only the goroutine of Discovery.Run calls Subscribe and the stop
+// functions, and the goroutine that delivers a snapshot calls State.
 type subscriber struct {
 	settings *settings              // immutable
 	state    *stateWriter           // immutable
@@ -264,8 +264,9 @@ func filterAccepted(s registry.Service, urls []registry.URL) []registry.URL {
 	return slices.DeleteFunc(slices.Clone(urls), rejected)
 }
 
-// firstSnapshotDeadline returns until when the planner waits for the first snapshot of a service. It
-// returns zero if a registry has sent a snapshot, or there is no subscription. The caller holds mu.
+// firstSnapshotDeadline returns the time until which the planner waits for the first snapshot of a
+// service. It returns zero if a registry has sent a snapshot, or there is no subscription. The
+// caller holds mu.
 func (s *subscriber) firstSnapshotDeadline(key registry.Service) (until time.Time) {
 	for _, sub := range s.sources[key] {
 		if sub.hasSnapshot() || sub.pending != nil {
@@ -288,8 +289,8 @@ type planInput struct {
 }
 
 // planInput evaluates the pending snapshots of a service, and returns the input for its plan. If
-// awaitFirst is set, and no registry has sent a snapshot before the deadline, it sets only
-// awaitUntil.
+// awaitFirst is set, planInput may return only awaitUntil: until that time, the planner waits for
+// the first snapshot.
 func (s *subscriber) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ type subscription struct {
 	retained         []retainedProvider // used in addition to current
 	removed          []removedProvider  // recently removed by the registry
 	evaluatedAt      time.Time          // when current was evaluated; zero: no snapshot
-	restored         bool               // a previous process, or other credentials, received current
+	restored         bool               // current was received by a previous process, or with other credentials
 	validUntil       time.Time          // if restored: when that process saved current, or the credentials changed
 	emptySince       time.Time          // when current became empty; zero: it has a provider
 	sessionNumber    int                // number of the session in which current arrived; 0: restored

@@ -134,7 +134,7 @@ type SubscriptionStatus struct {
 	Registered bool      `json:"registered"`      // the registry has the consumer's URL
 	Since      time.Time `json:"since"`           // when the application subscribed
 	Received   bool      `json:"known"`           // Weft has a snapshot of the service
-	ReceivedAt time.Time `json:"listed,omitzero"` // when Weft received that snapshot
+	ReceivedAt time.Time `json:"listed,omitzero"` // when Weft began to use that snapshot
 	Age        string    `json:"age,omitempty"`   // time since ReceivedAt
 	// Restored means that Weft uses a snapshot of an earlier session, because the registry has not
 	// sent one in this session.

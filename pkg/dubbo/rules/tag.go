@@ -23,9 +23,9 @@ type tagRule struct {
 	tags        []tag
 }
 
-// tag selects providers by their addresses or, without addresses, the providers that meet all
-// conditions of match. If there are neither, or match selects no provider, the providers that set
-// the tag themselves have it.
+// tag selects the providers at its addresses or, if it has none, the providers that meet all
+// conditions of match. If it has neither, or match selects no provider, the rule does not set the
+// tag: the providers that set the tag themselves have it.
 type tag struct {
 	name      string
 	addresses []string
@@ -82,7 +82,7 @@ type tagMembers struct {
 // Tag is the tag that the parameters of a consumer request.
 type Tag struct {
 	Name  string // "": no tag
-	Force bool   // no call of the consumer falls back to untagged providers
+	Force bool   // no call of the consumer with a tag falls back to untagged providers
 }
 
 // TagOf reads the tag from a consumer's parameters.
