@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// disturbanceThreshold is the average number of CPUs, of those of a measurement, that other processes
-// may use. Above it, the measurement is disturbed.
+// disturbanceThreshold is how much CPU time per second other processes may use on the CPUs of a
+// measurement, in CPUs. Above this value, the measurement is disturbed.
 const disturbanceThreshold = 0.1
 
 // maxRepeats is the maximum number of times that a measurement is repeated.

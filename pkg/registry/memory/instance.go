@@ -99,8 +99,8 @@ func (st *store) metadata(application, revision string) []byte {
 	return nil
 }
 
-// replace replaces a registration of an owner in one step, so that no snapshot is without old and
-// next. old or next may be empty.
+// replace replaces a registration of an owner in one step, so that each snapshot contains old or
+// next. Either may be empty: then replace only adds or removes a registration.
 func (st *store) replace(owner string, old, next registrationText) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 )
 
 // Launcher starts processes from one locked thread: children inherit the CPU affinity of that
-// thread, and the kernel sends them SIGTERM when the thread ends, also because this process was
-// killed. The caller calls Close after the last child has exited.
+// thread, and the kernel sends them SIGTERM when the thread ends, for example because this process
+// was killed. The caller calls Close after the last child has exited.
 type Launcher struct {
 	work chan func()
 	done chan struct{}
