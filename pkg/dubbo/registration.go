@@ -21,7 +21,7 @@ import (
 // safe for concurrent use. With mu held, they call only tasks and sessions. They call onRegistered
 // and onEnd without mu.
 type registration struct {
-	session *session // immutable; end releases it
+	session *session // immutable; released when the registration has ended
 	registrationOptions
 
 	mu              sync.Mutex
@@ -246,7 +246,7 @@ func (reg *registration) isReconciled() bool {
 type step struct {
 	target   registrable
 	register bool
-	version  int // of target, if it is to be registered
+	version  int // version of target; only if register is true
 }
 
 // nextStep returns the next step; false: no step is needed. The caller holds mu.

@@ -209,7 +209,7 @@ func TestStaleTempFilesAreRemoved(t *testing.T) {
 	if _, err := os.Stat(stale); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: %v, want it removed", stale, err)
 	}
-	if _, err := os.Stat(recent); err != nil { // another process may be writing it
+	if _, err := os.Stat(recent); err != nil { // another process may be writing the recent file
 		t.Error(err)
 	}
 }

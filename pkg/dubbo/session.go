@@ -37,7 +37,7 @@ type session struct {
 
 	// Guarded by owner.mu.
 	registry  registry.Registry // nil: not open
-	err       error             // why it could not be opened
+	err       error             // why the registry could not be opened
 	refs      int
 	connected bool // as last logged
 }

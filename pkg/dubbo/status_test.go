@@ -25,7 +25,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		req.Registry.Username, req.Registry.Password = "u", "s3cret"
 		req.Service.Parameters = map[string]string{"token": "s3cret", "a.access-key": "s3cret", "weight": "7"}
 		env.fake.set(false, errors.New("no"))
-		_ = env.discovery.Publish(t.Context(), req) // it is rejected and logged
+		_ = env.discovery.Publish(t.Context(), req) // the registry rejects the URL, and Weft logs it
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
 		text, err := json.Marshal(env.discovery.Status())

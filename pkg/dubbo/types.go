@@ -83,7 +83,7 @@ type Status struct {
 	Registries []RegistryStatus  `json:"registries"`
 	Published  []PublishedStatus `json:"published"`
 	Subscribed []ReferenceStatus `json:"subscribed"`
-	LastError  string            `json:"last_error,omitempty"` // of the last change; "": it was applied
+	LastError  string            `json:"last_error,omitempty"` // of the last change; "": the change was applied
 }
 
 // RegistryStatus is the state of the session with a registry.
@@ -109,7 +109,7 @@ type PublishedStatus struct {
 	URL        string    `json:"url"`                     // without secrets
 	Mode       string    `json:"register_mode,omitempty"` // "": register only the URL
 	Registered bool      `json:"registered"`              // the registry has the service, and is connected
-	Since      time.Time `json:"since"`                   // when it was requested
+	Since      time.Time `json:"since"`                   // when the application requested the publication
 	Error      string    `json:"error,omitempty"`
 }
 
@@ -154,9 +154,9 @@ type Provider struct {
 	Application  string `json:"application,omitempty"`
 	Group        string `json:"group,omitempty"`
 	Version      string `json:"version,omitempty"`
-	Registry     string `json:"registry"`         // the first registry that reported it
-	UnusedReason string `json:"unused,omitempty"` // why it gets no calls; "": it gets some
-	Retained     bool   `json:"kept,omitempty"`   // used although the registry no longer reports it
+	Registry     string `json:"registry"`         // the first registry that reported the provider
+	UnusedReason string `json:"unused,omitempty"` // why the provider gets no calls; "": it gets some
+	Retained     bool   `json:"kept,omitempty"`   // in use although the registry no longer reports it
 	// Variants are the other groups and versions at the same address.
 	Variants []Provider `json:"variants,omitempty"`
 }

@@ -34,7 +34,7 @@ type environment struct {
 	waitBudget    time.Duration // remaining part of options.waitBudget
 	controlPlanes *controlPlanes
 
-	originStdin io.Closer // stdin of the origin, which exits when it is closed
+	originStdin io.Closer // stdin of the origin; the origin exits when stdin is closed
 	origin      *exec.Cmd
 }
 

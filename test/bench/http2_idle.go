@@ -61,7 +61,7 @@ func streamsMarkdown(results []streamsResult) string {
 func (env *environment) runHTTP2Idle(ctx context.Context) error {
 	for _, p := range env.programs {
 		if p.Name == "relay" {
-			continue // it opens an origin connection for each client connection, so it is not comparable
+			continue // the relay opens an origin connection for each client connection, so it is not comparable
 		}
 		r, err := env.http2Idle(ctx, p)
 		r.Row, r.Proxy = http2IdleRow, p.Name

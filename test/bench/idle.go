@@ -89,7 +89,7 @@ func idleMarkdown(results []idleResult) string {
 func (env *environment) runIdle(ctx context.Context) error {
 	for _, p := range env.programs {
 		if p.Name == "relay" {
-			continue // it opens an origin connection for each client connection, so it is not comparable
+			continue // the relay opens an origin connection for each client connection, so it is not comparable
 		}
 		if err := env.addIdle(ctx, idleRow, p, nil); err != nil {
 			return err

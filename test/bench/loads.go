@@ -17,7 +17,7 @@ import (
 // no proxy.
 type systemUnderTest struct {
 	name    string
-	note    string // reason that the program does not run; empty: it runs
+	note    string // why the program does not run; empty: it runs
 	address netip.AddrPort
 	pids    []int
 	running *peer.Running // nil: direct, or not running
@@ -181,7 +181,7 @@ func (env *environment) startAll(ctx context.Context, r row) ([]systemUnderTest,
 	var subjects []systemUnderTest
 	for _, name := range env.options.proxies {
 		if (name == direct || name == "relay") && !r.http.SameProtocol() {
-			continue // they do not translate
+			continue // without a program, or with the relay, nothing translates protocols
 		}
 		if name == direct {
 			subjects = append(subjects, systemUnderTest{name: direct, address: env.programEnv.Origin})

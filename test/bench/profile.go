@@ -14,7 +14,7 @@ import (
 // takeProfile writes a CPU profile of the first build of Weft under the row's load.
 func (env *environment) takeProfile(ctx context.Context, r row, subjects []systemUnderTest) error {
 	i := slices.IndexFunc(subjects, func(s systemUnderTest) bool { return slices.Contains(env.options.wefts(), s.name) })
-	s := subjects[i] // options.check verified that one exists
+	s := subjects[i] // i >= 0: options.check has verified that a build of Weft is measured
 	if s.note != "" {
 		env.skip(fmt.Sprintf("profile of %s, row %s: %s", s.name, r.name, s.note))
 		return nil
@@ -51,7 +51,7 @@ func download(ctx context.Context, url, file string) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // read to the end
+	defer response.Body.Close() //nolint:errcheck // the body was read to the end
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func (env *environment) install(ctx context.Context) error {
 		if err := os.WriteFile(policyRCFile, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
 			return err
 		}
-		defer os.Remove(policyRCFile) //nolint:errcheck // root can remove it
+		defer os.Remove(policyRCFile) //nolint:errcheck // root can remove the file
 	}
 	env.logf("installing %v", missing)
 	for _, args := range [][]string{

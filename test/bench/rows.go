@@ -20,7 +20,7 @@ type row struct {
 	connections int
 	depth       int  // of RPC and HTTP/2: requests in flight on each connection
 	halfLoad    bool // latency is also measured at half load
-	optional    bool // measured only if -rows names it
+	optional    bool // measured only if -rows names the row
 	comparesXDS bool // only builds of Weft: configured by a file, and by a control plane
 	targets     []target
 }

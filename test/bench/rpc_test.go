@@ -64,7 +64,7 @@ func TestOriginHoldsResponses(t *testing.T) {
 			const each = 2000 // more than a socket buffer holds
 			first, second := dial(t, address), dial(t, address)
 			text := frame.Text{Hold: 2 * each}
-			closed := dial(t, address) // the origin must not count its request after it closes
+			closed := dial(t, address) // the origin must not count the requests of a closed connection
 			write(t, closed, p.AppendRequest(nil, 1, text))
 			write(t, closed, p.AppendPing(nil, 2))
 			readResponses(t, p, closed, 1)

@@ -29,7 +29,7 @@ type scaleResult struct {
 	StartPeak  stat `json:"start_peak_mb"`  // highest RSS until the first response
 	Reload     stat `json:"reload_s"`       // from SIGHUP to the first response of the changed route
 	ReloadPeak stat `json:"reload_peak_mb"` // highest RSS of the process, including its start
-	Resident   stat `json:"resident_mb"`    // RSS after the reload, when it is stable
+	Resident   stat `json:"resident_mb"`    // stable RSS after the reload
 }
 
 // Targets of the project, and the size that they refer to.

@@ -80,7 +80,7 @@ func (c *httpClient) request(ctx context.Context, method, path, token string, si
 	if err != nil {
 		return "", transportFailure(err)
 	}
-	defer func() { _ = response.Body.Close() }() // read to the end
+	defer func() { _ = response.Body.Close() }() // the body was read to the end
 	body, err := io.ReadAll(response.Body)
 	if response.StatusCode != http.StatusOK {
 		return "", newFailure(fmt.Sprint(response.StatusCode), "%.200q", body)
@@ -151,7 +151,7 @@ func (c *httpClient) callGRPC(ctx context.Context, text string) (responder strin
 	if err != nil {
 		return "", transportFailure(err)
 	}
-	defer func() { _ = response.Body.Close() }() // read to the end
+	defer func() { _ = response.Body.Close() }() // the body was read to the end
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", transportFailure(err)

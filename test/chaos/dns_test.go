@@ -123,7 +123,7 @@ type dnsServer struct {
 	address   string
 	ips       []string
 	queries   atomic.Int64
-	responses map[dnsResponse]int // owned by change until it returns
+	responses map[dnsResponse]int // owned by the method change until it returns
 
 	mu         sync.Mutex // guards the following fields
 	response   dnsResponse

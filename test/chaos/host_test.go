@@ -95,7 +95,7 @@ func (h *host) resetConns() {
 	defer h.mu.Unlock()
 	for c := range h.conns {
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // it may be closed already
+			_ = tcp.SetLinger(0) // the connection may be closed already
 			_ = tcp.Close()
 		}
 	}
@@ -140,7 +140,7 @@ func (h *host) acceptRPC() {
 		h.trackConn(c, true)
 		h.wg.Go(func() {
 			defer h.trackConn(c, false)
-			defer func() { _ = c.Close() }() // it may be closed already
+			defer func() { _ = c.Close() }() // the connection may be closed already
 			_ = serveRPC(c)                  // until the connection ends
 		})
 	}
@@ -279,7 +279,7 @@ func (p *hostProcess) signalAndWait(sig syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(sig) // it may have exited
+	_ = p.cmd.Process.Signal(sig) // the process may have exited
 	_ = p.cmd.Wait()              // the exit status is that of the signal
 	p.cmd = nil
 }

@@ -24,7 +24,7 @@ import (
 // response.
 type resettingHost struct {
 	address       string
-	resetFraction float64  // fraction of the responses that it cuts off
+	resetFraction float64  // fraction of the responses that the host cuts off
 	posts         opCounts // POSTs, and all RPC calls
 
 	mu  sync.Mutex // guards rng

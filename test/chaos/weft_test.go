@@ -192,7 +192,7 @@ func (w *weft) awaitExit(timeout time.Duration) {
 
 // kill kills the process and checks its log for defects.
 func (w *weft) kill() {
-	_ = w.cmd.Process.Kill() // it may have exited
+	_ = w.cmd.Process.Kill() // the process may have exited
 	<-w.exited
 	w.log.CheckLog(w.r)
 }
@@ -216,7 +216,7 @@ func (w *weft) tryAdminGet(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = response.Body.Close() }() // read to the end
+	defer func() { _ = response.Body.Close() }() // the body was read to the end
 	body, err := io.ReadAll(response.Body)
 	return string(body), err
 }

@@ -145,7 +145,7 @@ func (p *Process) Await(t testing.TB, timeout, interval time.Duration, ready fun
 
 // Kill kills the process and returns when it has exited.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may have exited
+	_ = p.cmd.Process.Kill() // the process may have exited
 	<-p.done
 }
 

@@ -67,7 +67,7 @@ func startInBackground(t *testing.T, cmd *exec.Cmd) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // it may have exited
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // the process may have exited
 		_ = cmd.Wait()                                      // a signal stopped it
 		if t.Failed() {
 			t.Logf("%v: %s", cmd.Args, &out)

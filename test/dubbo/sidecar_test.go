@@ -248,7 +248,7 @@ func fetch(method, url string, body []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = response.Body.Close() }() // read to the end
+	defer func() { _ = response.Body.Close() }() // the body was read to the end
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%w: %s", errUnexpectedStatus, response.Status)

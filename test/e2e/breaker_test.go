@@ -162,7 +162,7 @@ func startDNSServer(t *testing.T, records ...string) *dnsServer {
 	}()
 	<-started
 	t.Cleanup(func() {
-		_ = server.Shutdown() // fails only if it was not started
+		_ = server.Shutdown() // fails only if the server was not started
 		<-ended
 	})
 	return s

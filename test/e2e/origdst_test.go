@@ -266,7 +266,7 @@ func (tn *testNetwork) checkRedirected(t *testing.T, origin, gateway, seen netip
 		t.Errorf("echo of a Dubbo call over TCP: %q, %v; want the call", echo, err)
 	}
 
-	// This connection was not redirected, so it has no destination.
+	// This connection was not redirected, so it has no original destination.
 	direct, err := tn.clientNS.Dial("tcp", netip.AddrPortFrom(gateway, 15001).String())
 	if err != nil {
 		t.Fatal(err)

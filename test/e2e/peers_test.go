@@ -262,7 +262,7 @@ func dialRaw(t *testing.T, address string) *rawConn {
 
 func newRawConn(t *testing.T, c net.Conn) *rawConn {
 	t.Helper()
-	t.Cleanup(func() { _ = c.Close() }) // the test may have closed it
+	t.Cleanup(func() { _ = c.Close() }) // the test may have closed the connection
 	if err := c.SetDeadline(time.Now().Add(4 * waitTimeout)); err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func launchWeft(t *testing.T, o launchOptions) *weft {
 
 // kill kills the process, waits for it, and checks its log.
 func (w *weft) kill() {
-	_ = w.cmd.Process.Kill() // it may have ended
+	_ = w.cmd.Process.Kill() // the process may have exited
 	<-w.exited
 	w.stderr.CheckLog(w.t)
 }

@@ -120,7 +120,7 @@ func TestReloadFailsNoRequest(t *testing.T) {
 		}
 	}
 	retained := make([]*rawConn, 3)
-	runWorkers(func(n int) error { // one connection, until a response closes it
+	runWorkers(func(n int) error { // one connection for each worker, until a response closes the connection
 		slot := &retained[n>>20]
 		if *slot == nil {
 			connections.Add(1)

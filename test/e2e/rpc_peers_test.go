@@ -173,7 +173,7 @@ func (r *rpc) dial(t *testing.T, address string) *rpcClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() }) // the test may have closed it
+	t.Cleanup(func() { _ = conn.Close() }) // the test may have closed the connection
 	_ = conn.SetDeadline(time.Now().Add(4 * waitTimeout))
 	return &rpcClient{rpc: r, t: t, conn: conn}
 }

@@ -138,7 +138,7 @@ func serveFaulty(c net.Conn) {
 			return
 		}
 		fault := rand.IntN(16)
-		if fault > 1 { // otherwise it responds before it reads the body
+		if fault > 1 { // for smaller values, respond before the body is read
 			if _, err := io.Copy(io.Discard, request.Body); err != nil {
 				return
 			}
@@ -211,7 +211,7 @@ func respondFaulty(c net.Conn, fault int, head bool) bool {
 func misbehave(address string) {
 	nc, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err != nil {
-		return // the well-behaved clients detect this
+		return // the well-behaved clients detect that Weft does not accept connections
 	}
 	c := nc.(*net.TCPConn)
 	defer c.Close()

@@ -16,12 +16,13 @@ import (
 // translation is an exchange: the messages that each side sends and must receive, in the notation.
 type translation struct {
 	name string
-	// Requests of clients; "": not possible in this version.
+	// Requests of clients; "": the request is not possible in this version of HTTP.
 	http1, http2 string
 	// Request that the upstream must receive; "": no complete request. upstreamWant1 and
 	// upstreamWant2 are for upstreams of one version, if they differ.
 	upstreamWant, upstreamWant1, upstreamWant2 string
-	// Responses of upstreams; both "": 200 and "ok"; one "": not possible in this version.
+	// Responses of upstreams; if both are "", status 200 with the body "ok"; if one is "", the
+	// response is not possible in this version of HTTP.
 	response1, response2 string
 	// Response that the client must receive; "": the response "ok". clientWant1 and clientWant2
 	// are for clients of one version.

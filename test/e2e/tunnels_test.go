@@ -2,7 +2,7 @@ package e2e
 
 import (
 	"bufio"
-	"crypto/sha1" // RFC 6455 names it
+	"crypto/sha1" // RFC 6455 requires SHA-1
 	"encoding/base64"
 	"errors"
 	"io"
@@ -263,8 +263,8 @@ func checkClosePropagates(t *testing.T, closing, other tunnel) {
 	if err := closing.abort(); err != nil {
 		t.Fatal(err)
 	}
-	_ = readToEnd(t, other) // how it ends depends on the version
-	_ = other.abort()       // may be closed
+	_ = readToEnd(t, other) // the error depends on the HTTP version
+	_ = other.abort()       // the tunnel may be closed already
 }
 
 func checkBulkTransfer(t *testing.T, client, app tunnel) {

@@ -306,7 +306,7 @@ func TestUDPDrain(t *testing.T) {
 		}
 		requests <- struct{}{}
 		<-release
-		_, _ = conn.WriteTo([]byte("late"), from) // the test checks whether it arrives
+		_, _ = conn.WriteTo([]byte("late"), from) // the test checks whether the datagram arrives
 	}()
 	front := freeUDP(t)
 	w := startWeft(t, setup{
@@ -361,7 +361,7 @@ func udpProxyExample(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				_ = server.Shutdown() // fails only if it was not started
+				_ = server.Shutdown() // fails only if the server was not started
 				<-ended
 			})
 		}
@@ -382,7 +382,7 @@ func udpProxyExample(t *testing.T) {
 	if len(seen) != 1 {
 		t.Errorf("one source got responses from %v, want 1", seen)
 	}
-	eventually(t, "five responses are counted", func() bool { // Weft counts them after it has sent them
+	eventually(t, "five responses are counted", func() bool { // Weft counts a response after it has sent the response
 		return w.metric("weft_udp_datagrams_total", `direction="out"`) == 5
 	})
 }

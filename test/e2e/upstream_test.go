@@ -291,7 +291,7 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 				if after > 0 {
 					_ = conn.SetReadDeadline(time.Now().Add(after))
-					if _, err := r.Peek(1); err == nil { // returns early if a request arrives now; it gets no response
+					if _, err := r.Peek(1); err == nil { // a request that arrives now gets no response
 						read.Add(1)
 					}
 				}

@@ -239,7 +239,7 @@ func (c *attacker) burst() error {
 
 func (c *attacker) close() {
 	if c.conn != nil {
-		_ = c.conn.Close() // the server may have closed it
+		_ = c.conn.Close() // the server may have closed the connection
 		<-c.done
 		c.conn = nil
 	}

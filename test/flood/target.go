@@ -176,7 +176,7 @@ func (env *environment) start(launcher *process.Launcher, cpu int, p program, a 
 
 // stop stops the proxy and kills it after a timeout.
 func (t *target) stop() {
-	_ = t.cmd.Process.Signal(syscall.SIGINT) // it may have exited
+	_ = t.cmd.Process.Signal(syscall.SIGINT) // the process may have exited
 	select {
 	case <-t.exited:
 	case <-time.After(3 * time.Second):

@@ -223,7 +223,7 @@ func (r *restartTest) awaitResponses(t *testing.T) {
 type outage struct {
 	errorPrefixes errorPrefixes
 
-	killed, exited         time.Time // of the provider; between them it may still respond
+	killed, exited         time.Time // of the provider, which may still respond between these times
 	failedOver             time.Time // when every caller used the other provider: each has received many responses since
 	restarted, reconnected time.Time // the new provider listens; a caller has its response
 

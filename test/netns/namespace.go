@@ -36,7 +36,7 @@ func (ns *Namespace) Do(f func() error) error {
 		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
 		if unix.Gettid() == unix.Getpid() {
 			// The main thread never ends, and /proc/self refers to its network namespace.
-			err := ns.Do(f) // on another thread, because this one is locked
+			err := ns.Do(f) // uses another thread, because this thread is locked
 			runtime.UnlockOSThread()
 			done <- err
 			return

@@ -98,7 +98,7 @@ func remove(name string) {
 		for field := range strings.FieldsSeq(string(out)) {
 			// Do not kill this process, which may have a thread in the namespace.
 			if pid, err := strconv.Atoi(field); err == nil && pid != os.Getpid() {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
+				_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have exited
 			}
 		}
 	}

@@ -296,7 +296,7 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 		if err := command.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// A process that has not entered the namespace yet is not killed with it.
+		// The removal of the namespace kills only processes that have entered the namespace.
 		if _, err := stdout.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func openTUN(end End) (*os.File, error) {
 		}
 		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
-			_ = unix.Close(fd) // it was not used
+			_ = unix.Close(fd) // the device was not used
 			return fmt.Errorf("TUNSETIFF: %w", err)
 		}
 		file = os.NewFile(uintptr(fd), end.Device)

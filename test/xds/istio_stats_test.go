@@ -183,7 +183,7 @@ func (p *pod) seriesMismatch(ns *netns.Namespace, name, metric string, parts []s
 	if err != nil {
 		return err.Error()
 	}
-	defer func() { _ = resp.Body.Close() }() // read to the end
+	defer func() { _ = resp.Body.Close() }() // the body was read to the end
 	page, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err.Error()

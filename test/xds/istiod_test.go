@@ -222,7 +222,7 @@ func (p *pod) send(c *http.Client, r request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = resp.Body.Close() }() // read to the end
+	defer func() { _ = resp.Body.Close() }() // the body was read to the end
 	body, err := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Sprintf("%d %s", resp.StatusCode, body), err

@@ -24,12 +24,12 @@ func TestControlPlaneRestart(t *testing.T) {
 			p.stop() // the control plane is down
 			l.awaitMore(100)
 
-			p.start() // it is back, without resources
+			p.start() // the control plane is back, without resources
 			p.awaitReconnect()
 			l.awaitMore(100)
 			awaitResponse(t, c, url+"/", "first")
 
-			for range 3 { // it flaps
+			for range 3 { // the control plane flaps
 				p.stop()
 				p.start()
 				p.publish()

@@ -69,7 +69,7 @@ func startWeft(t testing.TB, config string, command func(program string, args ..
 	w := &weft{t: t, log: subject.NewLogBuffer(), exited: make(chan struct{})}
 	w.cmd = command(program, "start", "-c", path)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
-	w.cmd.Dir = t.TempDir() // for files that it writes into its working directory
+	w.cmd.Dir = t.TempDir() // Weft may write files into its working directory
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func startWeft(t testing.TB, config string, command func(program string, args ..
 
 // stop stops the process and checks its exit status and its log.
 func (w *weft) stop() {
-	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
+	_ = w.cmd.Process.Signal(syscall.SIGTERM) // the process may have exited
 	select {
 	case <-w.exited:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
@@ -142,7 +142,7 @@ func get(ctx context.Context, c *http.Client, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = resp.Body.Close() }() // read to the end
+	defer func() { _ = resp.Body.Close() }() // the body was read to the end
 	body, err := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Sprintf("%d %s", resp.StatusCode, body), err

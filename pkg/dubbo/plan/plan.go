@@ -68,7 +68,7 @@ type Provider struct {
 	URL          registry.URL
 	Registry     string // the first registry that reported the provider
 	Weight       int    // in Dubbo's units, after the warmup; 100 is usual
-	UnusedReason string // why it gets no calls; "": it gets some
+	UnusedReason string // why the provider gets no calls; "": it gets some
 
 	Consumer map[string]string // the consumer's parameters for calls of the provider
 }

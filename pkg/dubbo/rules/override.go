@@ -26,7 +26,7 @@ type configurator struct {
 	side        string
 	application string           // of that side; "" and "*": any
 	service     string           // group/interface:version; "" and "*": any
-	urlService  registry.Service // only of a URL: restricts providers if it has a group or version
+	urlService  registry.Service // of a rule of Dubbo 2.6: its group and version restrict the providers
 	providers   []string
 	conditions  map[string]string // required values by parameter, from parameters named "~parameter"
 	match       *match            // of a v3.0 document; nil: no further condition

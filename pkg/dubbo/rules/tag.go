@@ -76,7 +76,7 @@ type tagSets struct {
 // tagMembers contains the providers that have a tag.
 type tagMembers struct {
 	members []int32
-	force   bool // calls do not fall back to untagged providers, even if they allow it
+	force   bool // calls do not fall back to untagged providers, even if the calls allow this
 }
 
 // Tag is the tag that the parameters of a consumer request.

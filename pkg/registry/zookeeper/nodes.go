@@ -128,7 +128,7 @@ func (r *Registry) readIfDirty(n *node) {
 	}
 	n.reading = true
 	r.enqueue(func() work {
-		if len(n.users) == 0 { // released while it was queued
+		if len(n.users) == 0 { // the node was released while the read was queued
 			r.finishRead(n, r.session.epoch, nil, nil)
 			return nil
 		}

@@ -27,7 +27,7 @@ type registration struct {
 	instance    *registeredInstance // nil: the znode is a URL, not an instance
 	desired     bool                // the znode should exist
 	confirmed   bool                // the server has confirmed the desired state in this session
-	reconciling bool                // a worker has the registration, or it is queued for one
+	reconciling bool                // a worker reconciles the registration, or a job for that is queued
 	backingOff  bool                // a timer will retry
 	// failures is the number of consecutive failures; failureLogged means that the current error
 	// was logged.

@@ -273,7 +273,7 @@ func (r *Registry) removeRevision(rev *revision) {
 	r.enqueue(func() work {
 		for _, e := range r.entries {
 			if e.instance != nil && e.desired && e.instance.Instance.Application == rev.application && e.instance.Revision == rev.name {
-				return nil // an instance of this process has it again
+				return nil // an instance of this process has the revision again
 			}
 		}
 		return func(conn *zk.Conn) func() {

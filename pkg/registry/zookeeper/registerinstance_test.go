@@ -257,7 +257,7 @@ func TestInstanceIsRegisteredInNewSession(t *testing.T) {
 	session := p.State().Session
 	proxy.expire()
 	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != session })
-	p.registerInstance(t, reg) // returns when it is registered again
+	p.registerInstance(t, reg) // returns when the instance is registered again
 	_, after, err := admin.Exists(node)
 	if err != nil || after.EphemeralOwner == 0 || after.EphemeralOwner == before.EphemeralOwner {
 		t.Errorf("the owner of the instance is session %#x, was %#x: %v; want the new session", after.EphemeralOwner, before.EphemeralOwner, err)

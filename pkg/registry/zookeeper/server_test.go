@@ -363,7 +363,7 @@ func testTakeOver(s testTree) {
 	if err != nil || !exists || fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)) != session.State().Session {
 		s.Errorf("after the end of the previous session: exists = %v, %+v, %v; want it owned by the new session", exists, stat, err)
 	}
-	// A znode that another process has taken over belongs to it.
+	// After another session has taken over a znode, Unregister does not remove the znode.
 	third := open(s, s.options())
 	third.MustRegister(u)
 	session.MustUnregister(u)

@@ -44,7 +44,7 @@ const (
 type Frame struct {
 	Kind Kind
 	ID   uint64
-	Text []byte // of Request and Response: the string; it aliases the parsed bytes
+	Text []byte // of Request and Response: the string, which aliases the parsed bytes
 }
 
 // maxFrame is the largest accepted body or content, in bytes.

@@ -12,7 +12,7 @@ const Size = 1 << 10
 
 // Text holds the values that distinguish the string of one request from that of another.
 type Text struct {
-	Hold  uint32 // the origin holds responses until this many requests have arrived; 0: it does not hold them
+	Hold  uint32 // the origin responds when this many requests have arrived; 0: immediately
 	Token uint64 // chosen by the sender
 }
 

@@ -72,7 +72,7 @@ func (g *http1) close() {
 func (g *http1) connect(i int) error {
 	c := &g.conns[i]
 	if c.fd >= 0 {
-		_ = unix.Close(c.fd) // the server has closed it
+		_ = unix.Close(c.fd) // the server has closed the connection
 		c.fd = -1
 	}
 	fd, err := dial(g.poller, g.job.Address, i)

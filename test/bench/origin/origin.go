@@ -164,7 +164,7 @@ func (s *server) handle(fd int, events uint32) error {
 		}
 		return s.flush(fd, c)
 	}
-	// The incomplete request precedes the new data, so that it is contiguous.
+	// The incomplete request precedes the new data, so that the request is contiguous.
 	kept := copy(s.scratch[:], c.in)
 	n, err := epoll.Read(fd, s.scratch[kept:])
 	if errors.Is(err, unix.EAGAIN) {
@@ -206,7 +206,7 @@ func (s *server) receive(c *conn, data []byte) error {
 		if i >= 0 {
 			c.protocol = s.protocols[i]
 		}
-		if bytes.HasPrefix(data, []byte("PRI ")) { // the preface starts like this, and arrives in the first read
+		if bytes.HasPrefix(data, []byte("PRI ")) { // the first bytes of the preface, which arrive in the first read
 			c.http2 = newHTTP2(s)
 		}
 	}

@@ -25,13 +25,13 @@ import (
 
 // Config holds the parameters of a program's configuration.
 type Config struct {
-	Dir         string         // an empty directory for its files
-	Listen      netip.AddrPort // address that it listens on
-	Origin      netip.AddrPort // address that it forwards to
-	Admin       netip.AddrPort // address of its admin port, if it has one
-	Connections int            // connections that it must be able to hold on each side
-	Profile     bool           // enables its profiler, if it has one
-	MaxQueued   int            // maximum number of pending bytes per origin connection; 0: its default
+	Dir         string         // an empty directory for the files of the program
+	Listen      netip.AddrPort // address that the program listens on
+	Origin      netip.AddrPort // address that the program forwards to
+	Admin       netip.AddrPort // address of the admin port, if the program has one
+	Connections int            // connections that the program must be able to hold on each side
+	Profile     bool           // enables the profiler, if the program has one
+	MaxQueued   int            // maximum number of pending bytes per origin connection; 0: the program's default
 
 	Protocol *frame.Protocol // protocol of client and origin; nil: HTTP
 	HTTP     Sides           // versions of HTTP
@@ -263,7 +263,7 @@ func (r *Running) Stop() {
 	case <-r.exited:
 	case <-timer.C:
 		for _, pid := range process.Tree(r.cmd.Process.Pid) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have exited
 		}
 		<-r.exited
 	}

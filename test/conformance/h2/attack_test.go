@@ -383,8 +383,8 @@ func startProcess(t *testing.T) (address string, pid int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have exited
-		_ = cmd.Wait()         // it was killed
+		_ = cmd.Process.Kill() // the process may have exited
+		_ = cmd.Wait()         // the process was killed
 	})
 	awaitListener(t, address)
 	return address, cmd.Process.Pid

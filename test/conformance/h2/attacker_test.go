@@ -75,7 +75,7 @@ func (a *attacker) hasEnded() bool {
 }
 
 func (a *attacker) close() {
-	_ = a.conn.Close() // the server may have closed it
+	_ = a.conn.Close() // the server may have closed the connection
 	if a.readerDone != nil {
 		<-a.readerDone
 	}

@@ -83,7 +83,7 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 
 // kill kills the process and checks its log for defects.
 func (w *weft) kill(t *testing.T) {
-	_ = w.cmd.Process.Kill() // it may have exited
+	_ = w.cmd.Process.Kill() // the process may have exited
 	<-w.exited
 	w.log.CheckLog(t)
 }

@@ -63,8 +63,8 @@ func checkInstalled() error {
 
 // stop kills the server and removes its data.
 func (s *server) stop() error {
-	_ = s.cmd.Process.Kill() // it may have exited
-	_ = s.cmd.Wait()         // it was killed
+	_ = s.cmd.Process.Kill() // the process may have exited
+	_ = s.cmd.Wait()         // the process was killed
 	return os.RemoveAll(s.dir)
 }
 

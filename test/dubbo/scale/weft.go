@@ -77,9 +77,9 @@ func (w *weft) start(ctx context.Context) error {
 // stop stops the process, if it runs, and waits for its exit; its state file remains.
 func (w *weft) stop() {
 	if w.cmd.Process == nil {
-		return // it was not started
+		return // the process was not started
 	}
-	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
+	_ = w.cmd.Process.Signal(syscall.SIGTERM) // the process may have exited
 	_ = w.cmd.Wait()                          // errors are on its stderr
 }
 
@@ -146,7 +146,7 @@ func (w *weft) awaitConverged(ctx context.Context, s sizes) error {
 func gauge(page, name string) int {
 	_, rest, _ := strings.Cut(page, "\nweft_discovery_"+name+" ")
 	text, _, _ := strings.Cut(rest, "\n")
-	n, _ := strconv.Atoi(text) // 0 if it is absent
+	n, _ := strconv.Atoi(text) // 0 if the gauge is absent
 	return n
 }
 

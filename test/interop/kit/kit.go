@@ -101,7 +101,7 @@ func lock(path string) (unlock func(), err error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return func() { _ = file.Close() }, nil // the close unlocks it
+	return func() { _ = file.Close() }, nil // the close unlocks the file
 }
 
 // runMaven builds the peers into a directory. It returns a *MissingError if Maven cannot fetch

@@ -392,7 +392,7 @@ func (w *weft) awaitServing(ctx context.Context) error {
 func (w *weft) cpu() time.Duration {
 	used, err := process.CPUTime([]int{w.cmd.Process.Pid})
 	if err != nil {
-		return 0 // it has exited
+		return 0 // the process has exited
 	}
 	return used
 }
