@@ -76,8 +76,8 @@ func (r *resources) cluster(name string) *config.Cluster {
 	return nil
 }
 
-// reuseEqual replaces the clusters and routes that equal those of previous with the same pointers,
-// because beginApply detects changes by comparing pointers.
+// reuseEqual replaces clusters and routes with equal values of previous, because beginApply detects
+// changes by comparing pointers.
 func (r *resources) reuseEqual(previous resources) {
 	for i, c := range r.clusters {
 		if old := previous.cluster(c.Name); old != nil && reflect.DeepEqual(c, old) {

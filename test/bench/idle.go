@@ -98,8 +98,8 @@ func (env *environment) runIdle(ctx context.Context) error {
 	return nil
 }
 
-// runRPCIdle measures only the builds of Weft: the other programs forward RPC as bytes and open an
-// origin connection for each client connection.
+// runRPCIdle measures only the builds of Weft. The other programs are not comparable: they forward
+// RPC as bytes and open an origin connection for each client connection.
 func (env *environment) runRPCIdle(ctx context.Context) error {
 	dubbo, err := frame.Find("dubbo")
 	if err != nil {

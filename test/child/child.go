@@ -1,5 +1,5 @@
-// Package child runs the other processes of a test: third-party servers and peers, and Weft. Each
-// ends with the test, or with the process that runs the test.
+// Package child runs the child processes of a test: third-party servers and peers, and Weft. A
+// child ends with the test, or with the process that runs the test.
 package child
 
 import (

@@ -66,7 +66,7 @@ func chunkCases() []ruleCase {
 			script: script{clientSends(postChunked + chunks + smuggled), rejectedOnly(400), originMessageIncomplete},
 		})
 		if strings.HasSuffix(name, "a space before its colon") {
-			continue // a proxy removes whitespace before the colon of a response header: RFC 9112 5.1
+			continue // a proxy removes such a space from a response: RFC 9112 5.1
 		}
 		cases = append(cases,
 			ruleCase{

@@ -65,7 +65,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchorsOf returns the anchors of a page, as GitHub forms them from headings, and explicit ones.
+// anchorsOf returns the anchors of a page: those that GitHub forms from headings, and explicit
+// anchors.
 func anchorsOf(text string) map[string]bool {
 	anchors := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ +(.*?) *$`).FindAllStringSubmatch(text, -1) {

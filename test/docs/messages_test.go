@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMessagesOnPagesExist verifies that the messages in the tables "Troubleshooting" are those of
-// the code: three words in a row of each message must occur in a non-test Go file.
+// TestMessagesOnPagesExist verifies that the code contains the messages in the "Troubleshooting"
+// tables: three words in a row of each message must occur in a non-test Go file.
 func TestMessagesOnPagesExist(t *testing.T) {
 	external := map[string]bool{ // messages of the system and of Go's resolver, or with fewer fixed words
 		"lookup app.test on 127.0.0.1:53: no such host": true,

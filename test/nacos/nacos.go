@@ -111,8 +111,8 @@ type Server struct {
 	process *child.Process
 }
 
-// Start runs a server on port 8848 until the end of the test and returns when it serves. The ports
-// 1,000 below and above, and the one after, must be free as well: a test has one server at a time.
+// Start runs a server on port 8848 until the end of the test and returns when it serves. The server
+// also uses the ports 7848, 9848 and 9849, so a test has one server at a time.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
 	if problem := os.Getenv(problemEnv); problem != "" {

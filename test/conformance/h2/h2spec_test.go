@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// Number of h2spec cases including the strict ones, and the timeout of a run. Each failed case
-// waits for its own timeout.
+// Number of h2spec cases including the strict cases, and the timeout of a run, which is long because
+// each failed case waits for its own timeout.
 const (
 	h2specCases   = 146
 	h2specTimeout = 3 * time.Minute

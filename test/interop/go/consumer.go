@@ -185,7 +185,7 @@ func (c *consumer) runtimeException(r *remote) {
 	c.say("afterwards", r, "still here")
 }
 
-// concurrent makes a hundred calls concurrently. The first ones get their responses last.
+// concurrent makes a hundred calls concurrently. The first calls get their responses last.
 func (c *consumer) concurrent(r *remote) {
 	var mu sync.Mutex
 	responses, wrongResponses, firstDone := 0, 0, -1
