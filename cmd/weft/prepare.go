@@ -52,11 +52,11 @@ func diagnosticsOf(severity document.Severity, name, text string) (diagnostics d
 
 // bindAddress is an address that start binds.
 type bindAddress struct {
-	owner   string // name in messages
-	path    string // path of the setting in the file; "": none
-	network string // "tcp", "udp" or "unix"
-	address string
-	shared  bool // can be bound more than once (SO_REUSEPORT)
+	owner     string // name in messages
+	path      string // path of the setting in the file; "": none
+	network   string // "tcp", "udp" or "unix"
+	address   string
+	reusePort bool // can be bound more than once (SO_REUSEPORT)
 }
 
 // bindAddresses returns the addresses that start binds. merged is the file with its
@@ -66,7 +66,7 @@ func bindAddresses(file, merged *config.Snapshot) (addresses []bindAddress) {
 		if !l.Bind {
 			continue
 		}
-		c := bindAddress{owner: fmt.Sprintf("listener %q", l.Name), network: l.Network, address: l.Address, shared: l.ReusePort}
+		c := bindAddress{owner: fmt.Sprintf("listener %q", l.Name), network: l.Network, address: l.Address, reusePort: l.ReusePort}
 		if i < len(file.Listeners) && file.Listeners[i] == l {
 			c.path = fmt.Sprintf("servers[0].listeners[%d].address", i)
 		}
@@ -127,7 +127,7 @@ func (c bindAddress) conflictsWith(other bindAddress) bool {
 	}
 	a, errA := netip.ParseAddrPort(withWildcardHost(c.address))
 	b, errB := netip.ParseAddrPort(withWildcardHost(other.address))
-	if errA != nil || errB != nil || c.network == "unix" || a.Port() != b.Port() || a.Port() == 0 || c.shared && other.shared {
+	if errA != nil || errB != nil || c.network == "unix" || a.Port() != b.Port() || a.Port() == 0 || c.reusePort && other.reusePort {
 		return false
 	}
 	return a.Addr().Unmap() == b.Addr().Unmap() || wildcardCovers(a.Addr(), b.Addr()) || wildcardCovers(b.Addr(), a.Addr())

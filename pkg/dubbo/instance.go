@@ -134,7 +134,7 @@ func (p *publisher) joinInstance(pub *publication, desired bool) {
 
 // instanceOptions returns the options for the registration of i.
 func (p *publisher) instanceOptions(i *localInstance) registrationOptions {
-	o := p.registrations
+	o := p.urlOptions
 	o.onRegistered = func(reg *registration) { p.endReplaced(i, reg) }
 	o.onEnd = func(reg *registration) { p.dropInstance(i, reg) }
 	return o
@@ -154,7 +154,7 @@ func (p *publisher) leaveInstance(pub *publication) {
 
 // updateInstance registers the current members of an instance, unless UnregisterAll was called.
 func (p *publisher) updateInstance(i *localInstance) {
-	if p.withdrawn {
+	if p.unregisteredAll {
 		return
 	}
 	i.changes++

@@ -45,8 +45,8 @@ type planSource interface {
 // service is a service that the local consumer calls. Except for requestedChange, only the loop
 // writes the fields that planner.mu guards, so it reads them without planner.mu.
 type service struct {
-	key      registry.Service // immutable
-	unrouted string           // owned by the loop; the last text that logUnrouted received
+	key          registry.Service // immutable
+	lastUnrouted string           // owned by the loop; the last text that logUnrouted received
 
 	// Guarded by planner.mu.
 	result  *plan.Result // nil: not planned yet, or nothing subscribes
@@ -273,10 +273,10 @@ func (p *planner) plan(s *service, now time.Time, input *planInput) (next resour
 // logUnrouted logs the groups and versions without routes, unless text is "" or the same as in the
 // previous call.
 func (p *planner) logUnrouted(s *service, text string) {
-	if text == s.unrouted {
+	if text == s.lastUnrouted {
 		return
 	}
-	if s.unrouted = text; text != "" {
+	if s.lastUnrouted = text; text != "" {
 		p.log.Warn("some groups or versions of a service have no routes", logService, s.key.String(), logError, text)
 	}
 }

@@ -18,16 +18,16 @@ import (
 // instance of its application (instance.go), or by both. Its methods are safe for concurrent use.
 // With mu held, they call only registrations and the state writer.
 type publisher struct {
-	settings      *settings           // immutable
-	state         *stateWriter        // immutable
-	registrations registrationOptions // immutable; the options of URL registrations
+	settings   *settings           // immutable
+	state      *stateWriter        // immutable
+	urlOptions registrationOptions // immutable; the options of URL registrations
 
-	mu        sync.Mutex
-	stamps    stamps // guarded by mu, like all fields below
-	published map[identity]*publication
-	instances map[instanceKey]*localInstance
-	withdrawn bool // UnregisterAll was called
-	closed    bool // publish and unpublish return errClosing, because the state file is about to be written
+	mu              sync.Mutex
+	stamps          stamps // guarded by mu, like all fields below
+	published       map[identity]*publication
+	instances       map[instanceKey]*localInstance
+	unregisteredAll bool // UnregisterAll was called
+	closed          bool // publish and unpublish return errClosing, because the state file is about to be written
 }
 
 // publication is a service that is provided on this machine. All fields are guarded by
@@ -42,11 +42,11 @@ type publication struct {
 
 func newPublisher(s *settings, state *stateWriter, t *tasks) *publisher {
 	return &publisher{
-		settings:      s,
-		state:         state,
-		registrations: registrationOptions{tasks: t, log: s.Log},
-		published:     map[identity]*publication{},
-		instances:     map[instanceKey]*localInstance{},
+		settings:   s,
+		state:      state,
+		urlOptions: registrationOptions{tasks: t, log: s.Log},
+		published:  map[identity]*publication{},
+		instances:  map[instanceKey]*localInstance{},
 	}
 }
 
@@ -84,14 +84,14 @@ func (p *publisher) publish(sp *spec, s *session) ([]goal, error) {
 		if old != nil { // the request has other credentials
 			predecessor, pub.instance = old.urlRegistration, old.instance
 		}
-		pub.urlRegistration = newRegistration(s, predecessor, p.registrations)
+		pub.urlRegistration = newRegistration(s, predecessor, p.urlOptions)
 		p.published[sp.id] = pub
 	}
 	if old == nil || !reflect.DeepEqual(old.spec.Request, sp.Request) {
 		p.state.save(saveSoon)
 	}
 	pub.spec = sp
-	if p.withdrawn {
+	if p.unregisteredAll {
 		return nil, fmt.Errorf("%w: %w", ErrPending, errClosing)
 	}
 	p.register(pub)
@@ -139,7 +139,7 @@ func (p *publisher) unpublish(sp *spec) ([]goal, error) {
 func (p *publisher) unregisterAll(ctx context.Context, ended <-chan struct{}) {
 	var registrations []*registration
 	p.mu.Lock()
-	p.withdrawn = true
+	p.unregisteredAll = true
 	for _, i := range p.instances {
 		registrations = append(registrations, i.registration.unregisterAll()...)
 	}
@@ -199,7 +199,7 @@ func (p *publisher) restore(sp *spec, s *session, since time.Time) {
 		return
 	}
 	p.stamps.skip(since)
-	pub := &publication{spec: sp, since: since, urlRegistration: newRegistration(s, nil, p.registrations)}
+	pub := &publication{spec: sp, since: since, urlRegistration: newRegistration(s, nil, p.urlOptions)}
 	p.published[sp.id] = pub
 	p.register(pub)
 }
@@ -249,7 +249,7 @@ func (p *publisher) describe(pub *publication, states map[*session]registry.Stat
 		st.Error = cmp.Or(st.Error, reg.errorText())
 	}
 	st.Error = cmp.Or(st.Error, pub.unmappedReason())
-	if st.Error == "" && p.withdrawn {
+	if st.Error == "" && p.unregisteredAll {
 		st.Error = errClosing.Error()
 	}
 	return st

@@ -20,15 +20,15 @@ type routeMatch struct {
 
 // routeTarget is a routeMatch with the candidates for its calls.
 type routeTarget struct {
-	routeMatch // assignClusters clears the labels of a dedicated target
+	routeMatch // assignClusters clears the labels of a target with its own cluster
 
 	candidates      *candidates
 	candidatesIndex int // index into the candidate sets
 
 	// Set by assignClusters.
-	cluster   string
-	dedicated bool // the cluster contains only the hosts of this target
-	settings  settings
+	cluster       string
+	hasOwnCluster bool // the cluster contains only the hosts of this target
+	settings      settings
 }
 
 // computeTargets returns the route targets of the providers, the more specific first. It adds
@@ -87,7 +87,7 @@ func (p *providers) assignClusters(ref Reference, targets []routeTarget, default
 		called := slices.DeleteFunc(slices.Clone(target.candidates.members), func(i int) bool { return p.list[i].UnusedReason != "" })
 		target.settings = readSettings(ref, p.byIndexes(called), warn)
 		if p.needsVariantCluster(target.candidates.members) {
-			target.cluster, target.labels, target.dedicated = variantClusterName(name, target.labels), nil, true
+			target.cluster, target.labels, target.hasOwnCluster = variantClusterName(name, target.labels), nil, true
 		} else { // the targets of a cluster share its load balancing policy
 			target.settings.policy, target.settings.hash = defaults.policy, defaults.hash
 		}
@@ -123,7 +123,7 @@ func (p *providers) excludesAll(t *routeTarget, allowed []int) bool {
 		for ; pos < len(members) && members[pos] < end; pos++ {
 			isHost = isHost || p.list[members[pos]].UnusedReason == ""
 		}
-		if !t.dedicated { // any provider at the address makes the address a host of the cluster
+		if !t.hasOwnCluster { // any provider at the address makes the address a host of the cluster
 			isHost = slices.ContainsFunc(p.list[first:end], func(provider Provider) bool { return provider.UnusedReason == "" })
 		}
 		hasAllowed := false

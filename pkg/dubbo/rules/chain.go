@@ -21,16 +21,17 @@ type RouterChain struct {
 	rejectAll bool // reject every call
 }
 
-// step is a condition, evaluated for the providers of a chain. If the step is strict, or matched
-// contains an allowed provider, the step removes the allowed providers that are not in remaining.
+// step is a condition, evaluated for the providers of a chain. If the step is strict, or
+// matchedProviders contains an allowed provider, the step removes the allowed providers that are
+// not in remainingProviders.
 type step struct {
-	requests           []request // all must match; none: the step is for all calls
-	matched, remaining config.HostSet
-	strict             bool
+	requestMatches                       []requestMatch // all must match; none: the step is for all calls
+	matchedProviders, remainingProviders config.HostSet
+	strict                               bool
 }
 
-// request is a condition on a call.
-type request struct {
+// requestMatch is a condition on a call.
+type requestMatch struct {
 	keyMatch
 
 	attachment string // "": an argument is compared
@@ -39,7 +40,7 @@ type request struct {
 
 // matches reports whether a call meets the condition. A missing argument meets only a condition
 // without "=" values. A missing attachment meets no condition.
-func (r *request) matches(call config.Call) bool {
+func (r *requestMatch) matches(call config.Call) bool {
 	if r.attachment != "" {
 		text, exists := call.Attachment(r.attachment)
 		return r.keyMatch.matches(text, exists, nil)
@@ -81,15 +82,15 @@ func (c *conditionRule) appliesTo(consumer registry.URL) bool {
 }
 
 func (c *conditionRule) step(providers []registry.URL, consumer registry.URL) step {
-	s := step{requests: c.requests, strict: c.denies || c.force, matched: config.NewHostSet(len(providers)), remaining: config.NewHostSet(len(providers))}
+	s := step{requestMatches: c.requestMatches, strict: c.denies || c.force, matchedProviders: config.NewHostSet(len(providers)), remainingProviders: config.NewHostSet(len(providers))}
 	consumerMatches := c.application == "" || c.application == consumer.Get(keyApplication)
 	for i, u := range providers {
 		switch {
 		case !consumerMatches && c.application != u.Get(keyApplication):
-			s.remaining.Add(i)
+			s.remainingProviders.Add(i)
 		case !c.denies && c.matchesProvider(u, &consumer):
-			s.matched.Add(i)
-			s.remaining.Add(i)
+			s.matchedProviders.Add(i)
+			s.remainingProviders.Add(i)
 		}
 	}
 	return s
@@ -127,8 +128,8 @@ func (c *RouterChain) Select(call config.Call, allowed config.HostSet) {
 }
 
 func (s *step) appliesTo(call config.Call) bool {
-	for i := range s.requests {
-		if !s.requests[i].matches(call) {
+	for i := range s.requestMatches {
+		if !s.requestMatches[i].matches(call) {
 			return false
 		}
 	}
@@ -136,8 +137,8 @@ func (s *step) appliesTo(call config.Call) bool {
 }
 
 func (s *step) apply(allowed config.HostSet) {
-	if s.strict || allowed.Intersects(s.matched) {
-		allowed.Intersect(s.remaining)
+	if s.strict || allowed.Intersects(s.matchedProviders) {
+		allowed.Intersect(s.remainingProviders)
 	}
 }
 
@@ -188,7 +189,7 @@ func (t *tagSets) outcome(name string, force bool, size int) config.HostSet {
 func (s *step) outcomes(sets []config.HostSet) distinctSets {
 	result := distinctSets{seen: make(map[string]bool, len(sets))}
 	for _, set := range sets {
-		if len(s.requests) > 0 {
+		if len(s.requestMatches) > 0 {
 			result.add(set)
 		}
 		allowed := slices.Clone(set)

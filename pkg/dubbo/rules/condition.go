@@ -22,14 +22,14 @@ type Routers struct {
 
 // conditionRule is the parsed form of "when => then".
 type conditionRule struct {
-	order       int        // orderOfServices, orderOfApplications or orderOfURLs
-	priority    int        // among rules of one order
-	application string     // of the consumers or providers; "": any
-	when        []keyMatch // conditions on the consumer; none: always
-	requests    []request  // conditions of "when" on the request
-	then        []keyMatch // conditions on the provider
-	denies      bool       // no provider gets the requests
-	force       bool       // no provider gets the requests if none matches
+	order          int            // orderOfServices, orderOfApplications or orderOfURLs
+	priority       int            // among rules of one order
+	application    string         // of the consumers or providers; "": any
+	when           []keyMatch     // conditions on the consumer; none: always
+	requestMatches []requestMatch // conditions of "when" on the request
+	then           []keyMatch     // conditions on the provider
+	denies         bool           // no provider gets the requests
+	force          bool           // no provider gets the requests if none matches
 }
 
 // keyMatch contains the conditions on one key.
@@ -231,10 +231,10 @@ func readCondition(text string) (c conditionRule, err error) {
 			return c, err
 		}
 		for _, p := range pairs {
-			if request, ok, err := p.asRequest(); err != nil {
+			if request, ok, err := p.asRequestMatch(); err != nil {
 				return c, err
 			} else if ok {
-				c.requests = append(c.requests, request)
+				c.requestMatches = append(c.requestMatches, request)
 				continue
 			}
 			c.when = append(c.when, p)
@@ -248,9 +248,10 @@ func readCondition(text string) (c conditionRule, err error) {
 	return c, err
 }
 
-// asRequest returns p as a condition on requests; ok is false if p is a condition on the consumer.
-func (p keyMatch) asRequest() (r request, ok bool, err error) {
-	r = request{keyMatch: p}
+// asRequestMatch returns p as a condition on requests; ok is false if p is a condition on the
+// consumer.
+func (p keyMatch) asRequestMatch() (r requestMatch, ok bool, err error) {
+	r = requestMatch{keyMatch: p}
 	inBrackets := func(name string) (text string, ok bool) {
 		if text, ok = strings.CutPrefix(p.key, name+"["); ok {
 			text, ok = strings.CutSuffix(text, "]")

@@ -190,7 +190,7 @@ func (r *Registry) setContent(n *node, found *content, changed bool) {
 	}
 	if changed {
 		for s := range n.users {
-			r.stale[s] = struct{}{}
+			r.staleServices[s] = struct{}{}
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (r *Registry) onReadFailed(n *node, err error) {
 		n.readErr = err
 		r.stateTracker.Update(func(s *registry.State) { s.LastError = n.path + ": " + err.Error() })
 		for s := range n.users {
-			r.stale[s] = struct{}{}
+			r.staleServices[s] = struct{}{}
 		}
 	}
 	r.readAfter(n, backoff(n.failures))

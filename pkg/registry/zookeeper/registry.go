@@ -75,11 +75,11 @@ type Registry struct {
 	consumers          map[string]map[*registration]struct{} // by interface: the consumers in entries
 	nodes              map[string]*node                      // nodes that are read and watched, by path
 	services           map[string]*service
-	stale              map[*service]struct{} // services whose snapshots may have changed
+	staleServices      map[*service]struct{} // services whose snapshots may have changed
 	metadataReads      map[*metadataRead]struct{}
 	retiredRevisions   []*revision // retained revisions of this process, oldest first
 	queue              []job
-	workers            int
+	workerCount        int
 	pendingComparisons []func() // comparisons to run when the loop is idle
 	nextSweep          time.Time
 }
@@ -122,7 +122,7 @@ func New(options registry.Options) (registry.Registry, error) {
 		consumers:     map[string]map[*registration]struct{}{},
 		nodes:         map[string]*node{},
 		services:      map[string]*service{},
-		stale:         map[*service]struct{}{},
+		staleServices: map[*service]struct{}{},
 		metadataReads: map[*metadataRead]struct{}{},
 		subscriptions: map[*subscription]struct{}{},
 		stateTracker:  registry.NewStateTracker(registry.State{Since: time.Now()}, options.OnChange),
@@ -204,9 +204,9 @@ func (r *Registry) loop() {
 
 // runAfterCallbacks refreshes stale services, starts comparisons that are due, and starts workers.
 func (r *Registry) runAfterCallbacks() {
-	for len(r.stale) > 0 { // range may miss a service that refresh marks again
-		for s := range r.stale {
-			delete(r.stale, s)
+	for len(r.staleServices) > 0 { // range may miss a service that refresh marks again
+		for s := range r.staleServices {
+			delete(r.staleServices, s)
 			r.refresh(s)
 		}
 	}
@@ -214,7 +214,7 @@ func (r *Registry) runAfterCallbacks() {
 		r.nextSweep = now.Add(jitter(sweepInterval))
 		r.resync()
 	}
-	if len(r.queue) == 0 && r.workers == 0 && len(r.pendingComparisons) > 0 && r.session.ready {
+	if len(r.queue) == 0 && r.workerCount == 0 && len(r.pendingComparisons) > 0 && r.session.ready {
 		n := min(len(r.pendingComparisons), maxWorkers/8)
 		for _, compare := range r.pendingComparisons[:n] {
 			compare()
@@ -240,7 +240,7 @@ func (r *Registry) startWorkers() {
 	}
 	started := 0
 	for _, j := range r.queue {
-		if r.workers == maxWorkers {
+		if r.workerCount == maxWorkers {
 			break
 		}
 		started++
@@ -248,12 +248,12 @@ func (r *Registry) startWorkers() {
 		if w == nil {
 			continue
 		}
-		r.workers++
+		r.workerCount++
 		conn := r.session.client.conn
 		go func() {
 			result := w(conn)
 			r.callbacks.post(func() {
-				r.workers--
+				r.workerCount--
 				result()
 			})
 		}()
@@ -270,7 +270,7 @@ func (r *Registry) shutdown() {
 	r.session.ready, r.session.client = false, nil // remaining callbacks find no client
 	client.end(r.abort)
 	r.closingClients.Wait()
-	for r.workers > 0 {
+	for r.workerCount > 0 {
 		<-r.callbacks.wake
 		for _, f := range r.callbacks.take() {
 			f()

@@ -49,7 +49,7 @@ func (r *Registry) startSubscription(sub *subscription) {
 		}
 	}
 	s.subscriptions[sub] = struct{}{}
-	r.stale[s] = struct{}{}
+	r.staleServices[s] = struct{}{}
 }
 
 func (r *Registry) stopSubscription(sub *subscription) {
@@ -59,11 +59,11 @@ func (r *Registry) stopSubscription(sub *subscription) {
 	}
 	delete(s.subscriptions, sub)
 	if len(s.subscriptions) > 0 {
-		r.stale[s] = struct{}{} // fewer rules may apply
+		r.staleServices[s] = struct{}{} // fewer rules may apply
 		return
 	}
 	delete(r.services, s.name)
-	delete(r.stale, s)
+	delete(r.staleServices, s)
 	for _, n := range s.baseNodes() {
 		r.releaseNode(n, s)
 	}
@@ -84,7 +84,7 @@ func (s *service) baseNodes() []*node {
 // markStale schedules a refresh of an interface's snapshots.
 func (r *Registry) markStale(name string) {
 	if s := r.services[name]; s != nil {
-		r.stale[s] = struct{}{}
+		r.staleServices[s] = struct{}{}
 	}
 }
 
@@ -132,7 +132,7 @@ func (r *Registry) refresh(s *service) {
 		}
 		for _, id := range dir.content.names {
 			if s.extraNodes[dir.path+"/"+id] == nil {
-				r.stale[s] = struct{}{} // useNode returned a parent that another service had read
+				r.staleServices[s] = struct{}{} // useNode returned a parent that another service had read
 				return
 			}
 		}

@@ -28,7 +28,7 @@ type multiplexed struct {
 	events     [256]epoll.Event
 	scratch    [256 << 10]byte
 	ready      bool          // requests may be sent on all connections
-	read       time.Duration // time of the last read
+	lastRead   time.Duration // time of the last read
 
 	// Fields of the open loop.
 	openLoop *arrivals // nil: a closed loop, or a burst
@@ -229,7 +229,7 @@ func (g *multiplexed) send(c *muxConn, start time.Duration) {
 // finish counts the request of a slot and, unless it belongs to a burst, frees the slot.
 func (c *muxConn) finish(slot int) {
 	g := c.generator
-	g.count(g.read - c.startTimes[slot])
+	g.count(g.lastRead - c.startTimes[slot])
 	c.startTimes[slot] = 0
 	if g.burstSize == 0 {
 		c.free = append(c.free, slot)
@@ -286,7 +286,7 @@ func (g *multiplexed) readable(i int) error {
 // consume passes data, which starts with the bytes kept from the last read, to the connection and
 // keeps the unprocessed rest.
 func (g *multiplexed) consume(c *muxConn, data []byte) error {
-	g.read = g.now()
+	g.lastRead = g.now()
 	rest, err := c.receive(data)
 	c.input = append(c.input[:0], rest...)
 	return err

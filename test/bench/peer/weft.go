@@ -48,7 +48,7 @@ func WeftScale(c Config, s Scale, respondDirectly bool) (text []byte, target str
 	clusters := []cluster{oneHost("origin", c)}
 	for i := 1; i < s.Clusters; i++ {
 		name := fmt.Sprintf("service-%05d", i)
-		service := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited}
+		service := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimitedBreakers}
 		count := 2
 		if i == 1 {
 			count = 3 // the cluster "origin" has only one host
@@ -80,20 +80,20 @@ func WeftScale(c Config, s Scale, respondDirectly bool) (text []byte, target str
 	last.Domains = append(last.Domains, "*")
 	probe := router{Match: match{Path: scaleTarget}, Route: &route{Cluster: "origin", PrefixRewrite: "/b/1024"}}
 	if respondDirectly {
-		probe = router{Match: match{Path: scaleTarget}, Direct: &direct{Status: 204}}
+		probe = router{Match: match{Path: scaleTarget}, Direct: &directResponse{Status: 204}}
 	}
 	last.Routers[len(last.Routers)-1] = probe
 	text, err = weftConfig(c, hosts, clusters)
 	return text, scaleTarget, err
 }
 
-// unlimited disables the limits of a cluster for loads of more than 1,024 concurrent requests: the
+// unlimitedBreakers disables the limits of a cluster for loads of more than 1,024 concurrent requests: the
 // other programs under test have no such limits.
-var unlimited = []breakers{{}} //nolint:gochecknoglobals // never changed
+var unlimitedBreakers = []breakers{{}} //nolint:gochecknoglobals // never changed
 
 // oneHost returns a cluster with c's origin as its only host.
 func oneHost(name string, c Config) cluster {
-	cl := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: c.Origin.String()}}}
+	cl := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimitedBreakers, Hosts: []host{{Address: c.Origin.String()}}}
 	if c.MaxQueued > 0 {
 		cl.Pool = &pool{c.MaxQueued}
 	}
@@ -108,9 +108,9 @@ type (
 		Routers []router `json:"routers"`
 	}
 	router struct {
-		Match  match   `json:"match"`
-		Route  *route  `json:"route,omitempty"`
-		Direct *direct `json:"direct_response,omitempty"`
+		Match  match           `json:"match"`
+		Route  *route          `json:"route,omitempty"`
+		Direct *directResponse `json:"direct_response,omitempty"`
 	}
 	match struct {
 		Prefix string `json:"prefix,omitempty"`
@@ -120,7 +120,7 @@ type (
 		Cluster       string `json:"cluster_name"`
 		PrefixRewrite string `json:"prefix_rewrite,omitempty"`
 	}
-	direct struct {
+	directResponse struct {
 		Status int `json:"status"`
 	}
 	cluster struct {

@@ -177,18 +177,18 @@ func runNPM(src, dst string) error {
 	return fmt.Errorf("npm ci: %w\n%s", err, out)
 }
 
-// runGo builds the module with dubbo-go. Its errors are those of buildProblem.
+// runGo builds the module with dubbo-go. Its errors are those of runGoBuild.
 func runGo(src, dst string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dst, "peer"), ".")
 	cmd.Dir = src
 	cmd.WaitDelay = time.Second
-	return buildProblem(ctx, "dubbo-go", cmd)
+	return runGoBuild(ctx, "dubbo-go", cmd)
 }
 
 // runGRPC builds grpc-go's unmodified interop client and server, and the health client. Its errors
-// are those of buildProblem.
+// are those of runGoBuild.
 func runGRPC(src, dst string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -196,12 +196,12 @@ func runGRPC(src, dst string) error {
 		"google.golang.org/grpc/interop/client", "google.golang.org/grpc/interop/server", "./health")
 	cmd.Dir = src
 	cmd.WaitDelay = time.Second
-	return buildProblem(ctx, "gRPC", cmd)
+	return runGoBuild(ctx, "gRPC", cmd)
 }
 
-// buildProblem runs "go build" for peers. It returns a *MissingError if the module proxy does not
+// runGoBuild runs "go build" for peers. It returns a *MissingError if the module proxy does not
 // deliver a module or the build takes too long. Any other error is a defect of the sources.
-func buildProblem(ctx context.Context, peers string, cmd *exec.Cmd) error {
+func runGoBuild(ctx context.Context, peers string, cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil

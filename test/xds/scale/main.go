@@ -42,8 +42,8 @@ import (
 
 type sizes struct {
 	clusters, endpoints, routes, hosts, updates int
-	// every is the interval between two changes.
-	every time.Duration
+	// changeInterval is the interval between two changes.
+	changeInterval time.Duration
 	// onDemand enables on-demand resources.
 	onDemand bool
 }
@@ -56,7 +56,7 @@ func main() {
 	flag.IntVar(&s.endpoints, "endpoints", 10, "endpoints per cluster")
 	flag.IntVar(&s.routes, "routes", 20_000, "routes in the route table")
 	flag.IntVar(&s.hosts, "hosts", 200, "virtual hosts in the route table")
-	flag.DurationVar(&s.every, "every", 20*time.Millisecond, "interval between two changes")
+	flag.DurationVar(&s.changeInterval, "every", 20*time.Millisecond, "interval between two changes")
 	flag.IntVar(&s.updates, "updates", 100, "endpoint changes to measure; then a tenth as many route changes")
 	flag.BoolVar(&s.onDemand, "lazy", false, "enable xds_lazy, and measure the first requests to -updates clusters instead of changes")
 	flag.Parse()
@@ -280,7 +280,7 @@ func (m *model) serve(ctx context.Context) (address string, stop func(), err err
 // time of each.
 func (m *model) change(ctx context.Context, w *weft, label string, times int, typeURL string, next func(i int) types.Resource) error {
 	var total, longest time.Duration
-	ticker := time.NewTicker(m.every)
+	ticker := time.NewTicker(m.changeInterval)
 	defer ticker.Stop()
 	before := w.cpu()
 	for i := range times {
