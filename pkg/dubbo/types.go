@@ -131,17 +131,17 @@ type ReferenceStatus struct {
 // SubscriptionStatus is the subscription to a service at one registry.
 type SubscriptionStatus struct {
 	Registry   string    `json:"registry"`
-	Registered bool      `json:"registered"`      // the registry has the consumer's URL
-	Since      time.Time `json:"since"`           // when the application subscribed
-	Received   bool      `json:"known"`           // Weft has a snapshot of the service
-	ReceivedAt time.Time `json:"listed,omitzero"` // when Weft began to use that snapshot
-	Age        string    `json:"age,omitempty"`   // time since ReceivedAt
+	Registered bool      `json:"registered"`           // the registry has the consumer's URL
+	Since      time.Time `json:"since"`                // when the application subscribed
+	Received   bool      `json:"received"`             // Weft has a snapshot of the service
+	ReceivedAt time.Time `json:"received_at,omitzero"` // when Weft began to use that snapshot
+	Age        string    `json:"age,omitempty"`        // time since ReceivedAt
 	// Restored means that Weft uses a snapshot of an earlier session, because the registry has not
 	// sent one in this session.
 	Restored bool `json:"restored,omitempty"`
 	// EmptySince is when the registry began to report no provider; zero: empty protection is not in
 	// use.
-	EmptySince time.Time `json:"emptied,omitzero"`
+	EmptySince time.Time `json:"empty_since,omitzero"`
 	Error      string    `json:"error,omitempty"`
 }
 
@@ -154,9 +154,9 @@ type Provider struct {
 	Application  string `json:"application,omitempty"`
 	Group        string `json:"group,omitempty"`
 	Version      string `json:"version,omitempty"`
-	Registry     string `json:"registry"`         // the first registry that reported the provider
-	UnusedReason string `json:"unused,omitempty"` // why the provider gets no calls; "": it gets some
-	Retained     bool   `json:"kept,omitempty"`   // in use although the registry no longer reports it
+	Registry     string `json:"registry"`                // the first registry that reported the provider
+	UnusedReason string `json:"unused_reason,omitempty"` // why the provider gets no calls; "": it gets some
+	Retained     bool   `json:"retained,omitempty"`      // in use although the registry no longer reports it
 	// Variants are the other groups and versions at the same address.
 	Variants []Provider `json:"variants,omitempty"`
 }
