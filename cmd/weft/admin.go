@@ -94,7 +94,7 @@ func (p *process) adminConfig() inspect.ConfigDump {
 	return inspect.ConfigDump{
 		Source:   p.flags.name(),
 		Hash:     hex.EncodeToString(sum[:8]),
-		Applied:  s.applied,
+		Applied:  s.appliedAt,
 		Rejected: s.rejected,
 		Config:   text,
 		Dubbo:    p.adminServices(),
@@ -106,7 +106,7 @@ func (p *process) adminProcess() inspect.Process {
 	d := inspect.Process{
 		Version:     inspect.Version{Version: version, Revision: revision(), Go: runtime.Version()},
 		State:       p.adminState(),
-		Uptime:      time.Since(p.started),
+		Uptime:      time.Since(p.startedAt),
 		ConfigPath:  p.flags.path,
 		Concurrency: runtime.GOMAXPROCS(0),
 	}
@@ -155,7 +155,7 @@ func (p *process) setLevel(name string) error {
 func (p *process) registerMetrics() {
 	p.metrics.Func(metrics.ConfigTime, func() float64 {
 		if s := p.state.Load(); s != nil {
-			return float64(s.applied.UnixMilli()) / 1000
+			return float64(s.appliedAt.UnixMilli()) / 1000
 		}
 		return 0
 	})

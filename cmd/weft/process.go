@@ -51,7 +51,7 @@ type process struct {
 	controlPlane *controlPlane  // client of the control planes; nil: the file has no bootstrap
 
 	state          atomic.Pointer[configState]
-	started        time.Time
+	startedAt      time.Time
 	drainRequested chan struct{}
 	// reloads has capacity 1: a pending request also covers later SIGHUPs.
 	reloads             chan reloadRequest
@@ -64,9 +64,9 @@ type process struct {
 
 // configState is the configuration state that the admin port shows.
 type configState struct {
-	file     *configjson.File
-	applied  time.Time
-	rejected *inspect.Rejection // of the last reload, if it was rejected
+	file      *configjson.File
+	appliedAt time.Time
+	rejected  *inspect.Rejection // of the last reload, if it was rejected
 }
 
 // newProcess creates a process that does not run yet.
@@ -80,7 +80,7 @@ func initProcess(p *process, file *configjson.File) (*process, error) {
 		flags:               p.flags,
 		checking:            p.checking,
 		level:               new(slog.LevelVar),
-		started:             time.Now(),
+		startedAt:           time.Now(),
 		drainRequested:      make(chan struct{}, 1),
 		drainReportInterval: defaultDrainReportInterval,
 		reloads:             make(chan reloadRequest, 1),
@@ -222,7 +222,7 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	}
 	m := file.Snapshot.Metrics
 	p.metrics.Exclude(metrics.Exclusion{All: m.RejectAll, Labels: m.ExcludeLabels, Names: m.ExcludeKeys})
-	p.state.Store(&configState{file: file, applied: time.Now()})
+	p.state.Store(&configState{file: file, appliedAt: time.Now()})
 	p.metrics.Counter(metrics.ConfigReloads, metrics.ResultApplied).Add(1)
 	return nil
 }

@@ -40,17 +40,17 @@ func trim(ctx context.Context, log *slog.Logger) {
 		case <-timer.C:
 		}
 		m := readMemory()
-		threshold, trimmed := max(minTrimBytes, m.live/minTrimDivisor), false
+		threshold, trimmed := max(minTrimBytes, m.liveBytes/minTrimDivisor), false
 		switch {
-		case m.cycles != cycles || m.unneeded <= threshold:
+		case m.cycles != cycles || m.unneededBytes <= threshold:
 			wait = minTrimInterval
-		case wait == maxTrimInterval && m.unneeded <= unfreed+threshold:
+		case wait == maxTrimInterval && m.unneededBytes <= unfreed+threshold:
 			// Earlier collections could not free this memory.
 		default:
 			runtime.GC() // empties pools that were not used between two collections
 			debug.FreeOSMemory()
 			wait, trimmed = min(2*wait, maxTrimInterval), true
-			unfreed = readMemory().unneeded
+			unfreed = readMemory().unneededBytes
 		}
 		if trimmed || !unmappedOnce {
 			unmappedOnce = true
@@ -64,9 +64,9 @@ func trim(ctx context.Context, log *slog.Logger) {
 
 // memoryStats holds the runtime values that trim uses.
 type memoryStats struct {
-	cycles   uint64 // collections so far
-	live     uint64 // bytes that the last collection found live
-	unneeded uint64 // bytes of the heap that are not live
+	cycles        uint64 // collections so far
+	liveBytes     uint64 // bytes that the last collection found live
+	unneededBytes uint64 // bytes of the heap that are not live
 }
 
 func readMemory() memoryStats {
@@ -79,5 +79,5 @@ func readMemory() memoryStats {
 	}
 	metrics.Read(samples)
 	value := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return memoryStats{cycles: value(0), live: value(1), unneeded: value(2) + value(3) + value(4) - min(value(1), value(2))}
+	return memoryStats{cycles: value(0), liveBytes: value(1), unneededBytes: value(2) + value(3) + value(4) - min(value(1), value(2))}
 }

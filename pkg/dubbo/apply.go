@@ -46,10 +46,10 @@ func (p *planner) apply(ctx context.Context, batch []pendingChange) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
-		p.applied++
+		p.appliedCount++
 		return nil
 	}
-	p.failures++
+	p.failureCount++
 	for i := range batch {
 		batch[i].service.active = before[i]
 	}
@@ -116,7 +116,7 @@ func (p *planner) markApplied(batch []pendingChange) {
 		s.appliedChange, s.err, s.backoff, s.reapply = a.number, nil, 0, false
 		if s.active.clusters == nil && s.requestedChange == a.number {
 			delete(p.services, s.key)
-			delete(p.dirty, s)
+			delete(p.dirtyServices, s)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (g goal) await(ctx context.Context, ended <-chan struct{}) error {
 	for {
 		reg.mu.Lock()
 		reconciled, err, changed := reg.isReconciled(), reg.err, reg.changed
-		met := reconciled || reg.confirmed >= g.version
+		met := reconciled || reg.confirmedVersion >= g.version
 		reg.mu.Unlock()
 		switch {
 		case met && !reconciled:

@@ -29,12 +29,12 @@ type planner struct {
 	dueAt     map[*service]time.Time // when each service must be planned again
 	nextApply time.Time              // earliest time of the next change
 
-	mu       sync.Mutex
-	services map[registry.Service]*service // guarded by mu; services with subscriptions, or with active resources
-	dirty    map[*service]struct{}         // guarded by mu; services to plan
-	progress chan struct{}                 // guarded by mu; closed and replaced after each batch, applied or failed
-	applied  uint64                        // guarded by mu; number of applied changes
-	failures uint64                        // guarded by mu; number of failed attempts to apply a change
+	mu            sync.Mutex
+	services      map[registry.Service]*service // guarded by mu; services with subscriptions, or with active resources
+	dirtyServices map[*service]struct{}         // guarded by mu; services to plan
+	progress      chan struct{}                 // guarded by mu; closed and replaced after each batch, applied or failed
+	appliedCount  uint64                        // guarded by mu; number of applied changes
+	failureCount  uint64                        // guarded by mu; number of failed attempts to apply a change
 }
 
 // planSource provides the input of the planner. subscriber implements it.
@@ -91,13 +91,13 @@ func (r *resources) reuseEqual(previous resources) {
 
 func newPlanner(s *settings, wake func()) *planner {
 	return &planner{
-		activate: s.Apply,
-		log:      s.Log,
-		wake:     wake,
-		dueAt:    map[*service]time.Time{},
-		services: map[registry.Service]*service{},
-		dirty:    map[*service]struct{}{},
-		progress: make(chan struct{}),
+		activate:      s.Apply,
+		log:           s.Log,
+		wake:          wake,
+		dueAt:         map[*service]time.Time{},
+		services:      map[registry.Service]*service{},
+		dirtyServices: map[*service]struct{}{},
+		progress:      make(chan struct{}),
 	}
 }
 
@@ -123,7 +123,7 @@ func (p *planner) request(key registry.Service) pendingChange {
 
 func (p *planner) requestLocked(s *service) pendingChange {
 	s.requestedChange++
-	p.dirty[s] = struct{}{}
+	p.dirtyServices[s] = struct{}{}
 	p.wake()
 	return pendingChange{service: s, number: s.requestedChange}
 }
@@ -133,7 +133,7 @@ func (p *planner) markDirty(key registry.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.services[key]; s != nil { // otherwise a request will plan the service
-		p.dirty[s] = struct{}{}
+		p.dirtyServices[s] = struct{}{}
 		p.wake()
 	}
 }
@@ -204,7 +204,7 @@ func (p *planner) reconcile(ctx context.Context) time.Duration {
 func (p *planner) nextDue() time.Duration {
 	now := time.Now()
 	p.mu.Lock()
-	dirty := len(p.dirty) > 0
+	dirty := len(p.dirtyServices) > 0
 	p.mu.Unlock()
 	if dirty {
 		return max(0, p.nextApply.Sub(now))
@@ -222,14 +222,14 @@ func (p *planner) takeDue(now time.Time) []pendingChange {
 	defer p.mu.Unlock()
 	for s, at := range p.dueAt {
 		if !at.After(now) {
-			p.dirty[s] = struct{}{}
+			p.dirtyServices[s] = struct{}{}
 		}
 	}
-	due := make([]pendingChange, 0, len(p.dirty))
-	for s := range p.dirty {
+	due := make([]pendingChange, 0, len(p.dirtyServices))
+	for s := range p.dirtyServices {
 		due = append(due, pendingChange{service: s, number: s.requestedChange})
 	}
-	clear(p.dirty)
+	clear(p.dirtyServices)
 	return due
 }
 
@@ -349,5 +349,5 @@ func (p *planner) status() map[registry.Service]serviceStatus {
 func (p *planner) totals() (applied, failures uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.applied, p.failures
+	return p.appliedCount, p.failureCount
 }

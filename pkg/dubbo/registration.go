@@ -24,21 +24,21 @@ type registration struct {
 	session *session // immutable; released when the registration has ended
 	registrationOptions
 
-	mu              sync.Mutex
-	desired         registrable        // guarded by mu, like all fields below; nil: no entry
-	version         int                // number of changes of desired so far
-	confirmed       int                // highest version that the registry has confirmed
-	predecessor     *registration      // the registration that this one replaces; nil: none
-	mayBeRegistered bool               // the registry may have desired
-	registered      bool               // the registry has confirmed desired
-	stale           []registrable      // previous entries to unregister
-	err             error              // of the last attempt; nil: success
-	reconciling     bool               // the goroutine runs
-	ending          bool               // end was called: release the session when stale is empty
-	ended           bool               // the session was released
-	logged          string             // last error logged; "": none since the last success
-	cancel          context.CancelFunc // cancels the current step; nil: no step runs
-	changed         chan struct{}      // closed and replaced on every change
+	mu               sync.Mutex
+	desiredEntry     registrable        // guarded by mu, like all fields below; nil: no entry
+	version          int                // number of changes of desired so far
+	confirmedVersion int                // highest version that the registry has confirmed
+	predecessor      *registration      // the registration that this one replaces; nil: none
+	mayBeRegistered  bool               // the registry may have desired
+	registered       bool               // the registry has confirmed desired
+	staleEntries     []registrable      // previous entries to unregister
+	err              error              // of the last attempt; nil: success
+	reconciling      bool               // the goroutine runs
+	ending           bool               // end was called: release the session when stale is empty
+	ended            bool               // the session was released
+	loggedError      string             // last error logged; "": none since the last success
+	cancel           context.CancelFunc // cancels the current step; nil: no step runs
+	changed          chan struct{}      // closed and replaced on every change
 }
 
 // registrationOptions are immutable.
@@ -94,22 +94,22 @@ func (reg *registration) set(entry registrable) {
 }
 
 func (reg *registration) setLocked(entry registrable) {
-	if entry != nil && reg.desired != nil && entry.String() == reg.desired.String() {
+	if entry != nil && reg.desiredEntry != nil && entry.String() == reg.desiredEntry.String() {
 		return
 	}
-	if reg.cancel != nil && (entry != nil || reg.desired != nil) { // desired changes: the current step is obsolete
+	if reg.cancel != nil && (entry != nil || reg.desiredEntry != nil) { // desired changes: the current step is obsolete
 		reg.cancel()
 	}
 	if reg.mayBeRegistered {
-		reg.stale = append(reg.stale, reg.desired)
+		reg.staleEntries = append(reg.staleEntries, reg.desiredEntry)
 	}
 	reg.mayBeRegistered, reg.registered = false, false
 	if entry != nil {
 		text := entry.String() // a stale entry may stay registered: Registry.Register accepts it
-		reg.stale = slices.DeleteFunc(reg.stale, func(r registrable) bool { return r.String() == text })
+		reg.staleEntries = slices.DeleteFunc(reg.staleEntries, func(r registrable) bool { return r.String() == text })
 	}
 	reg.version++
-	reg.desired, reg.err = entry, nil
+	reg.desiredEntry, reg.err = entry, nil
 	reg.signalChange()
 	reg.startLocked()
 }
@@ -185,7 +185,7 @@ func (reg *registration) unregisterAll() (registrations []*registration) {
 	for reg != nil {
 		reg.mu.Lock()
 		reg.setLocked(nil)
-		if len(reg.stale) > 0 {
+		if len(reg.staleEntries) > 0 {
 			registrations = append(registrations, reg)
 		}
 		next := reg.predecessor
@@ -204,7 +204,7 @@ func (reg *registration) signalChange() {
 func (reg *registration) isDesired() bool {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	return reg.desired != nil
+	return reg.desiredEntry != nil
 }
 
 // isEnding reports whether end was called and not reverted.
@@ -236,8 +236,8 @@ func (reg *registration) errorText() string {
 
 // isReconciled reports whether the registry is in the desired state. The caller holds mu.
 func (reg *registration) isReconciled() bool {
-	if reg.desired == nil {
-		return len(reg.stale) == 0
+	if reg.desiredEntry == nil {
+		return len(reg.staleEntries) == 0
 	}
 	return reg.registered
 }
@@ -252,10 +252,10 @@ type step struct {
 // nextStep returns the next step; false: no step is needed. The caller holds mu.
 func (reg *registration) nextStep() (step, bool) {
 	switch {
-	case reg.desired != nil && !reg.registered:
-		return step{reg.desired, true, reg.version}, true
-	case len(reg.stale) > 0:
-		return step{target: reg.stale[0]}, true
+	case reg.desiredEntry != nil && !reg.registered:
+		return step{reg.desiredEntry, true, reg.version}, true
+	case len(reg.staleEntries) > 0:
+		return step{target: reg.staleEntries[0]}, true
 	}
 	return step{}, false
 }
@@ -335,11 +335,11 @@ func (s step) run(ctx context.Context, r registry.Registry) error {
 // logStep logs a rejected step once per error, and the success after it. The caller holds mu.
 func (reg *registration) logStep(s step, err error, retry bool) {
 	switch {
-	case retry && reg.logged != err.Error():
-		reg.logged = err.Error()
+	case retry && reg.loggedError != err.Error():
+		reg.loggedError = err.Error()
 		reg.log.Warn("registry rejected a URL; retrying", logRegistry, reg.session.key.String(), logURL, redact(s.target), logError, err)
-	case err == nil && s.register && reg.logged != "":
-		reg.logged = ""
+	case err == nil && s.register && reg.loggedError != "":
+		reg.loggedError = ""
 		reg.log.Info("registry accepted a URL", logRegistry, reg.session.key.String(), logURL, redact(s.target))
 	}
 }
@@ -348,9 +348,9 @@ func (reg *registration) logStep(s step, err error, retry bool) {
 // caller holds mu.
 func (reg *registration) recordResult(s step, err error) (retry bool) {
 	text := s.target.String()
-	current := reg.desired != nil && reg.desired.String() == text
+	current := reg.desiredEntry != nil && reg.desiredEntry.String() == text
 	if s.register && err == nil {
-		reg.confirmed = max(reg.confirmed, s.version)
+		reg.confirmedVersion = max(reg.confirmedVersion, s.version)
 	}
 	switch {
 	case s.register && current:
@@ -361,8 +361,8 @@ func (reg *registration) recordResult(s step, err error) (retry bool) {
 	case !s.register:
 		// A failed unregistration is not retried: after Unregister, the Registry does not register
 		// the entry in another session.
-		reg.stale = slices.DeleteFunc(reg.stale, func(r registrable) bool { return r.String() == text })
-		if reg.desired == nil {
+		reg.staleEntries = slices.DeleteFunc(reg.staleEntries, func(r registrable) bool { return r.String() == text })
+		if reg.desiredEntry == nil {
 			reg.err = err
 		}
 		if current { // target became desired again during the step

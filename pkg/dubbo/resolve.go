@@ -22,7 +22,7 @@ import (
 // instance. The caller holds mu.
 func (s *subscriber) resolveInstances(sub *subscription) {
 	snapshot := *sub.instanceSnapshot
-	sub.unresolved = nil
+	sub.resolveErr = nil
 	revisions := s.metadata.get(sub.session, snapshot.Instances, s.neededRevisions)
 	if revisions == nil {
 		return
@@ -33,7 +33,7 @@ func (s *subscriber) resolveInstances(sub *subscription) {
 		case r.metadata != nil:
 			found = append(found, r.metadata.URLs(i, sub.spec.id.service)...)
 		case r.err != nil:
-			sub.unresolved = r.err
+			sub.resolveErr = r.err
 			found = append(found, sub.providersAt(i)...)
 		}
 	}
@@ -89,7 +89,7 @@ func (s *subscription) reported(ses *session) []registry.Instance {
 
 // providersAt returns the current providers at the host of an instance, of the same application.
 func (s *subscription) providersAt(i registry.Instance) (providers []registry.URL) {
-	for _, u := range s.current.Providers {
+	for _, u := range s.currentSnapshot.Providers {
 		if u.Host == i.Host && u.Get(parameterApplication) == i.Application {
 			providers = append(providers, u)
 		}

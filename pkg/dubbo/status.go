@@ -75,7 +75,7 @@ func (subs subscriptions) describe(key registry.Service, now time.Time, states m
 	retained := map[providerKey]bool{}
 	for _, sub := range subs {
 		rs.Sources = append(rs.Sources, sub.describe(now, states, svc))
-		for _, r := range sub.retained {
+		for _, r := range sub.retainedProviders {
 			retained[providerKeyOf(r.url)] = true
 		}
 	}
@@ -129,8 +129,8 @@ func (s *subscription) describe(now time.Time, states map[*session]registry.Stat
 		Restored:   s.restored,
 		Error:      s.consumer.errorText(),
 	}
-	if st.Error == "" && s.unresolved != nil {
-		st.Error = s.unresolved.Error()
+	if st.Error == "" && s.resolveErr != nil {
+		st.Error = s.resolveErr.Error()
 	}
 	if st.Error == "" && svc.result != nil {
 		st.Error = svc.result.Unrouted

@@ -87,7 +87,7 @@ func (s *subscriber) subscribe(sp *spec, ses *session) error {
 	}
 	sub := s.newSubscription(sp, ses)
 	if old != nil { // the credentials have changed: continue with the snapshot of the old subscription
-		sub.current, sub.retained, sub.removed, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.current, old.retained, old.removed, old.evaluatedAt, true, time.Now(), old.emptySince
+		sub.currentSnapshot, sub.retainedProviders, sub.removedProviders, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.currentSnapshot, old.retainedProviders, old.removedProviders, old.evaluatedAt, true, time.Now(), old.emptySince
 		s.end(old)
 	}
 	s.add(sub)
@@ -160,7 +160,7 @@ func (s *subscriber) restore(sp *spec, ses *session, snapshot *registry.Snapshot
 	s.state.save(saveSoon)
 	sub := s.newSubscription(sp, ses)
 	if !evaluatedAt.IsZero() {
-		sub.current = *snapshot
+		sub.currentSnapshot = *snapshot
 		sub.evaluatedAt, sub.restored, sub.validUntil = evaluatedAt, true, saved
 	}
 	sub.deadline = time.Now() // no request waits for the first snapshot
@@ -238,7 +238,7 @@ func (s *subscriber) onSnapshot(sub *subscription, session int, snapshot registr
 		return
 	}
 	snapshot.Providers = filterAccepted(sub.spec.id.service, snapshot.Providers)
-	sub.instanceSnapshot, sub.unresolved = nil, nil
+	sub.instanceSnapshot, sub.resolveErr = nil, nil
 	if len(snapshot.Instances) > 0 {
 		sub.instanceSnapshot, sub.instanceSession = &snapshot, session
 		s.resolveInstances(sub)
@@ -249,7 +249,7 @@ func (s *subscriber) onSnapshot(sub *subscription, session int, snapshot registr
 
 // queueSnapshot schedules the evaluation of a snapshot without instances. The caller holds mu.
 func (s *subscriber) queueSnapshot(sub *subscription, session int, snapshot registry.Snapshot) {
-	sub.pending, sub.pendingSession = &snapshot, session
+	sub.pendingSnapshot, sub.pendingSession = &snapshot, session
 	sub.sawEmpty = sub.sawEmpty && !snapshot.Authoritative || isEmpty(&snapshot) && !snapshot.Authoritative
 	s.onChange(sub.spec.id.service)
 }
@@ -269,7 +269,7 @@ func filterAccepted(s registry.Service, urls []registry.URL) []registry.URL {
 // caller holds mu.
 func (s *subscriber) firstSnapshotDeadline(key registry.Service) (until time.Time) {
 	for _, sub := range s.sources[key] {
-		if sub.hasSnapshot() || sub.pending != nil {
+		if sub.hasSnapshot() || sub.pendingSnapshot != nil {
 			return time.Time{}
 		}
 		if sub.deadline.After(until) {
@@ -301,7 +301,7 @@ func (s *subscriber) planInput(key registry.Service, now time.Time, awaitFirst b
 	}
 	input := planInput{reference: plan.Reference{Service: key}}
 	for _, sub := range s.sources[key] {
-		if sub.pending != nil {
+		if sub.pendingSnapshot != nil {
 			s.state.save(saveLater)
 		}
 		sub.evaluate(now, s.settings.Config.EmptyProtection)

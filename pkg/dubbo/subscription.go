@@ -26,23 +26,23 @@ type subscription struct {
 	consumer *registration // immutable
 
 	// Guarded by subscriber.mu.
-	ended            bool               // unsubscribed
-	stop             func()             // nil: not started
-	deadline         time.Time          // the planner waits until then for the first snapshot
-	instanceSnapshot *registry.Snapshot // the last snapshot, if it has instances
-	instanceSession  int                // number of the session in which instanceSnapshot arrived
-	unresolved       error              // why some instances provide nothing; nil: all are resolved
-	pending          *registry.Snapshot // the snapshot to evaluate next; nil: none
-	pendingSession   int                // number of the session in which pending arrived
-	sawEmpty         bool               // pending, or a snapshot that it replaced, was empty and not authoritative
-	current          registry.Snapshot  // the last evaluated snapshot
-	retained         []retainedProvider // used in addition to current
-	removed          []removedProvider  // recently removed by the registry
-	evaluatedAt      time.Time          // when current was evaluated; zero: no snapshot
-	restored         bool               // current was received by a previous process, or with other credentials
-	validUntil       time.Time          // if restored: when that process saved current, or the credentials changed
-	emptySince       time.Time          // when current became empty; zero: it has a provider
-	sessionNumber    int                // number of the session in which current arrived; 0: restored
+	ended             bool               // unsubscribed
+	stop              func()             // nil: not started
+	deadline          time.Time          // the planner waits until then for the first snapshot
+	instanceSnapshot  *registry.Snapshot // the last snapshot, if it has instances
+	instanceSession   int                // number of the session in which instanceSnapshot arrived
+	resolveErr        error              // why some instances provide nothing; nil: all are resolved
+	pendingSnapshot   *registry.Snapshot // the snapshot to evaluate next; nil: none
+	pendingSession    int                // number of the session in which pending arrived
+	sawEmpty          bool               // pending, or a snapshot that it replaced, was empty and not authoritative
+	currentSnapshot   registry.Snapshot  // the last evaluated snapshot
+	retainedProviders []retainedProvider // used in addition to current
+	removedProviders  []removedProvider  // recently removed by the registry
+	evaluatedAt       time.Time          // when current was evaluated; zero: no snapshot
+	restored          bool               // current was received by a previous process, or with other credentials
+	validUntil        time.Time          // if restored: when that process saved current, or the credentials changed
+	emptySince        time.Time          // when current became empty; zero: it has a provider
+	sessionNumber     int                // number of the session in which current arrived; 0: restored
 }
 
 // providerKey identifies a provider: an interface with its group and version, at an address.
@@ -79,11 +79,11 @@ func (s *subscription) hasSnapshot() bool { return !s.evaluatedAt.IsZero() }
 
 // evaluate processes the pending snapshot at the time now, and drops expired retained providers.
 func (s *subscription) evaluate(now time.Time, emptyAfter time.Duration) {
-	if snapshot := s.pending; snapshot != nil {
-		s.pending = nil
+	if snapshot := s.pendingSnapshot; snapshot != nil {
+		s.pendingSnapshot = nil
 		s.accept(*snapshot, now, s.pendingSession, emptyAfter)
 	}
-	s.retained = slices.DeleteFunc(s.retained, func(r retainedProvider) bool { return !now.Before(r.until) })
+	s.retainedProviders = slices.DeleteFunc(s.retainedProviders, func(r retainedProvider) bool { return !now.Before(r.until) })
 }
 
 // accept makes snapshot the current one, and decides which of the missing providers to retain.
@@ -95,7 +95,7 @@ func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session
 	// Providers that are missing from snapshot.
 	var missing []registry.URL
 	previous := map[providerKey]bool{}
-	for _, u := range s.current.Providers {
+	for _, u := range s.currentSnapshot.Providers {
 		previous[providerKeyOf(u)] = true
 		if !present[providerKeyOf(u)] {
 			missing = append(missing, u)
@@ -106,12 +106,12 @@ func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session
 		newSession = false // the restored snapshot is too old to indicate a loss
 	}
 	suspicious := s.sawEmpty || newSession && 2*len(missing) > len(previous)
-	s.retained = slices.DeleteFunc(s.retained, func(r retainedProvider) bool { return present[providerKeyOf(r.url)] || snapshot.Authoritative })
-	s.removed = slices.DeleteFunc(s.removed, func(p removedProvider) bool {
+	s.retainedProviders = slices.DeleteFunc(s.retainedProviders, func(r retainedProvider) bool { return present[providerKeyOf(r.url)] || snapshot.Authoritative })
+	s.removedProviders = slices.DeleteFunc(s.removedProviders, func(p removedProvider) bool {
 		return present[providerKeyOf(p.url)] || snapshot.Authoritative || now.Sub(p.removedAt) > lossWindow
 	})
 	for _, u := range missing {
-		s.removed = append(s.removed, removedProvider{u, now})
+		s.removedProviders = append(s.removedProviders, removedProvider{u, now})
 	}
 	if s.sawEmpty {
 		missing = s.recentlyRemoved()
@@ -119,10 +119,10 @@ func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session
 	s.sawEmpty = false
 	if suspicious && !snapshot.Authoritative && emptyAfter > 0 {
 		for _, u := range missing {
-			s.retained = append(s.retained, retainedProvider{u, now.Add(emptyAfter)})
+			s.retainedProviders = append(s.retainedProviders, retainedProvider{u, now.Add(emptyAfter)})
 		}
 		if isEmpty(&snapshot) {
-			snapshot = withRules(snapshot, s.current)
+			snapshot = withRules(snapshot, s.currentSnapshot)
 		}
 	}
 	switch {
@@ -131,16 +131,16 @@ func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session
 	case s.emptySince.IsZero():
 		s.emptySince = now
 	}
-	s.current, s.evaluatedAt, s.restored, s.sessionNumber = snapshot, now, false, session
+	s.currentSnapshot, s.evaluatedAt, s.restored, s.sessionNumber = snapshot, now, false, session
 }
 
 // recentlyRemoved returns the providers in removed that are not retained yet.
 func (s *subscription) recentlyRemoved() (urls []registry.URL) {
-	retained := make(map[providerKey]bool, len(s.retained))
-	for _, r := range s.retained {
+	retained := make(map[providerKey]bool, len(s.retainedProviders))
+	for _, r := range s.retainedProviders {
 		retained[providerKeyOf(r.url)] = true
 	}
-	for _, p := range s.removed {
+	for _, p := range s.removedProviders {
 		if !retained[providerKeyOf(p.url)] {
 			urls = append(urls, p.url)
 		}
@@ -167,10 +167,10 @@ func withRules(snapshot, previous registry.Snapshot) registry.Snapshot {
 
 // effective returns the current snapshot with the retained providers.
 func (s *subscription) effective() registry.Snapshot {
-	snapshot := s.current
-	if len(s.retained) > 0 {
+	snapshot := s.currentSnapshot
+	if len(s.retainedProviders) > 0 {
 		snapshot.Providers = slices.Clone(snapshot.Providers)
-		for _, r := range s.retained {
+		for _, r := range s.retainedProviders {
 			snapshot.Providers = append(snapshot.Providers, r.url)
 		}
 	}
@@ -179,12 +179,12 @@ func (s *subscription) effective() registry.Snapshot {
 
 // emptyProtected reports whether the registry reports no provider, but retained ones are used.
 func (s *subscription) emptyProtected() bool {
-	return len(s.retained) > 0 && len(s.current.Providers) == 0
+	return len(s.retainedProviders) > 0 && len(s.currentSnapshot.Providers) == 0
 }
 
 // nextExpiry returns when the next retained provider expires, or zero.
 func (s *subscription) nextExpiry() (expiry time.Time) {
-	for _, r := range s.retained {
+	for _, r := range s.retainedProviders {
 		if expiry.IsZero() || r.until.Before(expiry) {
 			expiry = r.until
 		}

@@ -109,7 +109,7 @@ func (env *environment) http2Idle(ctx context.Context, p peer.Program) (idleResu
 
 // openHTTP2 opens n HTTP/2 connections and waits for the server's settings on each. closeAll closes
 // the open connections, also after an error.
-func openHTTP2(ctx context.Context, running *peer.Running, n int) (clients []*h2.Client, closeAll func(), err error) {
+func openHTTP2(ctx context.Context, running *peer.RunningProgram, n int) (clients []*h2.Client, closeAll func(), err error) {
 	var conns []net.Conn
 	closeAll = func() {
 		for _, conn := range conns {

@@ -20,7 +20,7 @@ type systemUnderTest struct {
 	note    string // why the program does not run; empty: it runs
 	address netip.AddrPort
 	pids    []int
-	running *peer.Running // nil: direct, or not running
+	running *peer.RunningProgram // nil: direct, or not running
 }
 
 // runLoads measures the rows, grouped by protocol.
@@ -205,7 +205,7 @@ func (env *environment) startAll(ctx context.Context, r row) ([]systemUnderTest,
 }
 
 // start starts one program for the row.
-func (env *environment) start(ctx context.Context, p peer.Program, r row) (*peer.Running, error) {
+func (env *environment) start(ctx context.Context, p peer.Program, r row) (*peer.RunningProgram, error) {
 	if r.protocol != nil {
 		return env.programEnv.Start(ctx, p, r.protocol)
 	}

@@ -31,7 +31,7 @@ type configurator struct {
 	conditions  map[string]string // required values by parameter, from parameters named "~parameter"
 	match       *match            // of a v3.0 document; nil: no further condition
 	onlyMissing bool              // the rule sets only missing parameters
-	set         map[string]string // the new values
+	newValues   map[string]string // the new values
 }
 
 type stage uint8
@@ -89,7 +89,7 @@ func readOverrideURL(u registry.URL) []configurator {
 		application: cmp.Or(u.Get(keyApplication), u.Username),
 		urlService:  u.Service(),
 		onlyMissing: u.Protocol == "absent",
-		conditions:  map[string]string{}, set: map[string]string{},
+		conditions:  map[string]string{}, newValues: map[string]string{},
 	}
 	if text := u.Get("providerAddresses"); text != "" {
 		c.providers = strings.Split(text, ",")
@@ -99,10 +99,10 @@ func readOverrideURL(u registry.URL) []configurator {
 		case isCondition:
 			c.conditions[name] = value
 		case !slices.Contains(protectedKeys(), key):
-			c.set[key] = value
+			c.newValues[key] = value
 		}
 	}
-	if len(c.set) == 0 {
+	if len(c.newValues) == 0 {
 		return nil
 	}
 	return []configurator{c}
@@ -138,16 +138,16 @@ func readOverrideDocument(u registry.URL, warn Warn) (configurators []configurat
 }
 
 func readOverrideItem(u registry.URL, item document.Node) (configurators []configurator, problem string) {
-	c := configurator{stage: stageService, side: item.Get("side").Text(), set: map[string]string{}, providers: stringList(item.Get("providerAddresses"))}
+	c := configurator{stage: stageService, side: item.Get("side").Text(), newValues: map[string]string{}, providers: stringList(item.Get("providerAddresses"))}
 	if c.side != consumerSide && c.side != providerSide {
 		return nil, "side must be consumer or provider, found " + item.Get("side").Found()
 	}
 	for p := range item.Get("parameters").All() {
 		if !slices.Contains(protectedKeys(), p.Key()) {
-			c.set[p.Key()] = p.Text()
+			c.newValues[p.Key()] = p.Text()
 		}
 	}
-	if len(c.set) == 0 {
+	if len(c.newValues) == 0 {
 		return nil, "no parameters that a rule can change"
 	}
 	if c.match, problem = readMatch(item.Get("match")); problem != "" {
@@ -251,7 +251,7 @@ func (cs Configurators) Apply(provider, consumer registry.URL, parameters map[st
 			parameters, cloned = cloneParameters(parameters), true
 		}
 		changed := provider.Parameters.Map()
-		for key, value := range c.set {
+		for key, value := range c.newValues {
 			if c.onlyMissing && (provider.Get(key) != "" || asConsumer && parameters[key] != "") {
 				continue
 			}

@@ -61,7 +61,7 @@ func (s *session) setInstance(name, text string, reg *registry.InstanceRegistrat
 	s.updateMu.Lock()
 	defer s.updateMu.Unlock()
 	s.mu.Lock()
-	old, number := s.instances[name], s.changes
+	old, number := s.instances[name], s.changeCount
 	s.mu.Unlock()
 	if old.text == text {
 		return number
@@ -73,8 +73,8 @@ func (s *session) setInstance(name, text string, reg *registry.InstanceRegistrat
 	if delete(s.instances, name); reg != nil {
 		s.instances[name] = next
 	}
-	s.changes++
-	return s.changes
+	s.changeCount++
+	return s.changeCount
 }
 
 // Metadata implements registry.Registry. It returns the metadata of a registered instance.

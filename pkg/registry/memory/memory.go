@@ -121,8 +121,8 @@ type session struct {
 
 	mu             sync.Mutex
 	state          registry.State  // guarded by mu
-	dirty          []*watcher      // guarded by mu; watchers to check for changes
-	changes        uint64          // guarded by mu; number of changes of registrations
+	dirtyWatchers  []*watcher      // guarded by mu; watchers to check for changes
+	changeCount    uint64          // guarded by mu; number of changes of registrations
 	writtenChanges uint64          // guarded by mu; changes that the directory contains
 	flushed        chan struct{}   // guarded by mu; closed after the next write; nil: no call waits
 	urls           map[string]bool // guarded by mu; registered URLs, encoded
@@ -193,12 +193,12 @@ func (s *session) setURL(u registry.URL, add bool) uint64 {
 	switch {
 	case add && !s.urls[text]:
 		s.urls[text] = true
-		s.changes++
+		s.changeCount++
 	case !add && s.urls[text]:
 		delete(s.urls, text)
-		s.changes++
+		s.changeCount++
 	}
-	return s.changes
+	return s.changeCount
 }
 
 // Subscribe implements registry.Registry.
@@ -232,7 +232,7 @@ func (s *session) Close(ctx context.Context) {
 // scheduleCheck makes run notify w if its snapshot has changed.
 func (s *session) scheduleCheck(w *watcher) {
 	s.mu.Lock()
-	s.dirty = append(s.dirty, w)
+	s.dirtyWatchers = append(s.dirtyWatchers, w)
 	s.mu.Unlock()
 	s.wakeRun()
 }
@@ -274,14 +274,14 @@ func (s *session) run() {
 func (s *session) hasUnwritten() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.dir != nil && s.changes != s.writtenChanges
+	return s.dir != nil && s.changeCount != s.writtenChanges
 }
 
 // syncDir writes changes of this session to the directory, and reads those of others. While the
 // directory is unavailable, the session keeps what it has read.
 func (s *session) syncDir() {
 	s.mu.Lock()
-	number := s.changes
+	number := s.changeCount
 	var lines []string // nil: nothing to write
 	if number != s.writtenChanges || !s.dir.hasLock() {
 		lines = make([]string, 0, len(s.urls)+len(s.instances))
@@ -325,11 +325,11 @@ func (s *session) syncDir() {
 // deliver calls notify of the watchers whose snapshot has changed.
 func (s *session) deliver() {
 	s.mu.Lock()
-	dirty := s.dirty
-	s.dirty = nil
+	dirty := s.dirtyWatchers
+	s.dirtyWatchers = nil
 	unavailable := !s.state.Connected
 	if unavailable {
-		s.dirty = dirty // until the directory is available again
+		s.dirtyWatchers = dirty // until the directory is available again
 	}
 	s.mu.Unlock()
 	if unavailable {

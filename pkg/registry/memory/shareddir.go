@@ -43,21 +43,21 @@ type sharedDir struct {
 	store *store
 	log   *slog.Logger
 
-	lock   *os.File                 // nil: not acquired
-	others map[string]*otherSession // by session ID
+	lock          *os.File                 // nil: not acquired
+	otherSessions map[string]*otherSession // by session ID
 }
 
 // otherSession is another session that has, or had, a urls file.
 type otherSession struct {
-	info  fs.FileInfo
-	lines map[string]record // the registrations, by line
-	lost  bool              // the session does not hold its lock
-	since time.Time         // when lost was last determined
+	info      fs.FileInfo
+	lines     map[string]record // the registrations, by line
+	lost      bool              // the session does not hold its lock
+	lostSince time.Time         // when lost was last determined
 }
 
 func newSharedDir(path string, st *store, log *slog.Logger) *sharedDir {
 	id := strconv.Itoa(os.Getpid()) + "-" + rand.Text()
-	return &sharedDir{path: path, id: id, store: st, log: log, others: map[string]*otherSession{}}
+	return &sharedDir{path: path, id: id, store: st, log: log, otherSessions: map[string]*otherSession{}}
 }
 
 // hasLock reports whether the session holds its lock.
@@ -133,7 +133,7 @@ func (d *sharedDir) read() error {
 			d.log.Warn("cannot read the registrations of another process", logFile, d.file(id, urlsSuffix), logError, err)
 		}
 	}
-	for id, o := range d.others {
+	for id, o := range d.otherSessions {
 		if !seen[id] {
 			d.removeSession(id, o)
 		}
@@ -143,8 +143,8 @@ func (d *sharedDir) read() error {
 
 // removeSession updates the store for a session whose urls file was deleted.
 func (d *sharedDir) removeSession(id string, o *otherSession) {
-	if o.lost && time.Since(o.since) > sweepAge {
-		delete(d.others, id)
+	if o.lost && time.Since(o.lostSince) > sweepAge {
+		delete(d.otherSessions, id)
 		d.store.removeAll(id)
 		return
 	}
@@ -154,7 +154,7 @@ func (d *sharedDir) removeSession(id string, o *otherSession) {
 // markLost marks the registrations of a session as lost.
 func (d *sharedDir) markLost(id string, o *otherSession) {
 	if !o.lost {
-		o.lost, o.since = true, time.Now()
+		o.lost, o.lostSince = true, time.Now()
 	}
 	for text, rec := range o.lines {
 		d.store.putRecord(id, text, rec, true)
@@ -174,7 +174,7 @@ func (d *sharedDir) readSession(id string, info fs.FileInfo) error {
 	if lost && time.Since(info.ModTime()) > sweepAge {
 		return errors.Join(remove(d.file(id, urlsSuffix)), remove(d.file(id, nextSuffix)), remove(d.file(id, lockSuffix)))
 	}
-	old := d.others[id]
+	old := d.otherSessions[id]
 	if old != nil && old.lost == lost && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) {
 		return nil
 	}
@@ -182,11 +182,11 @@ func (d *sharedDir) readSession(id string, info fs.FileInfo) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the next read calls removeSession
 	}
-	next := &otherSession{info: info, lines: lines, lost: lost, since: time.Now()}
+	next := &otherSession{info: info, lines: lines, lost: lost, lostSince: time.Now()}
 	if err != nil && old != nil {
 		next.lines = old.lines
 	}
-	d.others[id] = next
+	d.otherSessions[id] = next
 	for text, rec := range next.lines {
 		d.store.putRecord(id, text, rec, lost)
 	}

@@ -179,10 +179,10 @@ type watcher struct {
 	notify  func(registry.Snapshot) // immutable
 	session *session                // immutable
 
-	mu       sync.Mutex // held while notify runs
-	stopped  bool       // guarded by mu
-	notified bool       // guarded by mu; notify was called
-	last     []string   // guarded by mu; the texts of the last snapshot
+	mu        sync.Mutex // held while notify runs
+	stopped   bool       // guarded by mu
+	notified  bool       // guarded by mu; notify was called
+	lastTexts []string   // guarded by mu; the texts of the last snapshot
 }
 
 // notifyIfChanged calls notify if the snapshot has changed.
@@ -193,9 +193,9 @@ func (w *watcher) notifyIfChanged() {
 		return
 	}
 	snap, texts := w.session.store.snapshot(w.service)
-	if w.notified && slices.Equal(texts, w.last) {
+	if w.notified && slices.Equal(texts, w.lastTexts) {
 		return
 	}
-	w.notified, w.last = true, texts
+	w.notified, w.lastTexts = true, texts
 	w.notify(snap)
 }

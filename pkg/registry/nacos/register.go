@@ -29,16 +29,16 @@ var errSuperseded = errors.New("superseded by a later request")
 // registered. Nacos has one instance for all URLs of a service with the same address. Mutable
 // fields are guarded by Registry.mu.
 type entry struct {
-	key     string // immutable, like the next four
-	service string // name in Nacos
-	host    string
-	port    uint16
-	retired *revision // if not nil, the entry only removes the metadata of this revision
+	key             string // immutable, like the next four
+	service         string // name in Nacos
+	host            string
+	port            uint16
+	retiredRevision *revision // if not nil, the entry only removes the metadata of this revision
 
 	instance        *instanceState // state of an application instance; nil: the entry registers a URL
 	url             registry.URL   // desired
-	desired         string         // text of the desired URL or instance; "": unregister
-	confirmed       string         // text of the state that the server has confirmed; "": none
+	desiredText     string         // text of the desired URL or instance; "": unregister
+	confirmedText   string         // text of the state that the server has confirmed; "": none
 	mayBeRegistered bool           // the server may have the instance
 	reconciling     bool           // a worker reconciles the entry
 	dueAt           time.Time      // when the next reconcile is due
@@ -48,8 +48,8 @@ type entry struct {
 
 // waiter waits until the server has confirmed a desired state.
 type waiter struct {
-	desired string     // "": unregistered
-	result  chan error // capacity 1
+	desiredText string     // "": unregistered
+	result      chan error // capacity 1
 }
 
 // Register registers a URL: see registry.Registry. It rejects a URL that Nacos cannot store. For
@@ -72,7 +72,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) 
 	r.mu.Lock()
 	e := r.entries[key]
 	switch {
-	case text == "" && (e == nil || e.desired != "" && e.desired != u.String()):
+	case text == "" && (e == nil || e.desiredText != "" && e.desiredText != u.String()):
 		r.mu.Unlock()
 		return nil // the URL is not registered, or another URL replaced it
 	case e == nil:
@@ -93,7 +93,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) 
 // setDesired sets the desired state, and returns the channel for the result. mu is held.
 func (e *entry) setDesired(text string) (result chan error) {
 	w := waiter{text, make(chan error, 1)}
-	e.desired, e.failures, e.dueAt = text, 0, time.Now()
+	e.desiredText, e.failures, e.dueAt = text, 0, time.Now()
 	e.waiters = append(e.waiters, w)
 	e.completeWaiters(nil)
 	return w.result
@@ -127,7 +127,7 @@ func (e *entry) completeWaiters(err error) {
 	var remaining []waiter
 	for _, w := range e.waiters {
 		switch {
-		case w.desired != e.desired:
+		case w.desiredText != e.desiredText:
 			w.result <- errSuperseded
 		case err != nil:
 			w.result <- err
@@ -142,7 +142,7 @@ func (e *entry) completeWaiters(err error) {
 
 // confirmedDesired reports whether the server has confirmed the desired state.
 func (e *entry) confirmedDesired() bool {
-	return e.desired == e.confirmed && (e.desired != "" || !e.mayBeRegistered)
+	return e.desiredText == e.confirmedText && (e.desiredText != "" || !e.mayBeRegistered)
 }
 
 // registrationLoop reconciles entries and sends heartbeats until Close. It then unregisters all
@@ -205,7 +205,7 @@ func (r *Registry) dueEntries() (due []*entry, next time.Duration) {
 func (r *Registry) recheckAll() {
 	r.mu.Lock()
 	for _, e := range r.entries {
-		if e.retired == nil {
+		if e.retiredRevision == nil {
 			e.dueAt = time.Now()
 		}
 	}
@@ -216,12 +216,12 @@ func (r *Registry) recheckAll() {
 // reconcile performs the next step for an entry: it registers or unregisters it, or sends a
 // heartbeat.
 func (r *Registry) reconcile(ctx context.Context, e *entry) {
-	if e.retired != nil {
+	if e.retiredRevision != nil {
 		r.removeRevision(ctx, e)
 		return
 	}
 	r.mu.Lock()
-	text, u, inst, beat := e.desired, e.url, e.instance, e.desired != "" && e.desired == e.confirmed
+	text, u, inst, beat := e.desiredText, e.url, e.instance, e.desiredText != "" && e.desiredText == e.confirmedText
 	unregistered := text == "" && !e.mayBeRegistered
 	if text != "" {
 		e.mayBeRegistered = true
@@ -279,11 +279,11 @@ func (r *Registry) recordStep(e *entry, text string, registered bool, err error)
 	now := time.Now()
 	switch {
 	case err == nil && text == "":
-		e.confirmed, e.mayBeRegistered = "", false
+		e.confirmedText, e.mayBeRegistered = "", false
 	case err == nil && registered:
-		e.confirmed = text
+		e.confirmedText = text
 	case err == nil:
-		e.confirmed = ""
+		e.confirmedText = ""
 	}
 	if err != nil {
 		e.failures++
@@ -293,7 +293,7 @@ func (r *Registry) recordStep(e *entry, text string, registered bool, err error)
 		e.dueAt = now.Add(jitter(r.sessionTimeout(e.url) / heartbeatsPerSession))
 	}
 	switch {
-	case e.desired != text:
+	case e.desiredText != text:
 		e.dueAt = now // the desired state has changed during the step
 	case err != nil && !isUnavailable(err):
 		if text == "" {
@@ -304,7 +304,7 @@ func (r *Registry) recordStep(e *entry, text string, registered bool, err error)
 		e.dueAt = now
 	}
 	e.completeWaiters(nil)
-	if e.desired == "" && !e.mayBeRegistered {
+	if e.desiredText == "" && !e.mayBeRegistered {
 		delete(r.entries, e.key)
 	}
 }
@@ -349,11 +349,11 @@ func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (registered bool
 // session.
 func (r *Registry) onInstanceLoss(e *entry) {
 	r.mu.Lock()
-	newLoss := e.desired != "" && time.Since(r.lastInstanceLoss) > instanceLossWindow
+	newLoss := e.desiredText != "" && time.Since(r.lastInstanceLoss) > instanceLossWindow
 	if newLoss {
 		r.lastInstanceLoss = time.Now()
 		for _, other := range r.entries {
-			if other != e && other.retired == nil {
+			if other != e && other.retiredRevision == nil {
 				other.dueAt = r.lastInstanceLoss
 			}
 		}
@@ -390,7 +390,7 @@ func (r *Registry) unregisterAll() {
 	r.mu.Lock()
 	var entries []*entry
 	for _, e := range r.entries {
-		if e.desired, e.reconciling = "", true; e.mayBeRegistered {
+		if e.desiredText, e.reconciling = "", true; e.mayBeRegistered {
 			entries = append(entries, e)
 		}
 	}

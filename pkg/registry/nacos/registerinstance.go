@@ -63,9 +63,9 @@ type instanceState struct {
 // configSums holds the checksums of an instance's configurations. The worker that reconciles the
 // instance owns it.
 type configSums struct {
-	sums     map[configKey]string // MD5 of the texts that the server has, as far as is known
-	compared time.Time            // time of the last comparison; zero: never
-	interval time.Duration        // interval to the next comparison
+	sums       map[configKey]string // MD5 of the texts that the server has, as far as is known
+	comparedAt time.Time            // time of the last comparison; zero: never
+	interval   time.Duration        // interval to the next comparison
 }
 
 // metadata returns a copy of the instance's metadata.
@@ -91,8 +91,8 @@ func (r *Registry) RegisterInstance(ctx context.Context, reg *registry.InstanceR
 	}
 	if e.instance == nil {
 		e.instance = &instanceState{reg, &configSums{sums: map[configKey]string{}, interval: minCompareInterval}}
-	} else if e.desired != string(text) {
-		if e.desired != "" && e.instance.Revision != reg.Revision {
+	} else if e.desiredText != string(text) {
+		if e.desiredText != "" && e.instance.Revision != reg.Revision {
 			r.retireRevision(e.instance.InstanceRegistration)
 		}
 		e.instance = &instanceState{reg, e.instance.configs}
@@ -127,7 +127,7 @@ func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) 
 		r.mu.Unlock()
 		return nil
 	}
-	if e.desired != "" {
+	if e.desiredText != "" {
 		r.retireRevision(e.instance.InstanceRegistration)
 	}
 	result := e.setDesired("")
@@ -157,10 +157,10 @@ func (r *Registry) writeConfigs(ctx context.Context, inst *instanceState) error 
 	configs := inst.configs
 	now := time.Now()
 	switch {
-	case configs.compared.IsZero():
-		configs.compared = now
-	case now.Sub(configs.compared) >= configs.interval:
-		configs.compared, configs.interval = now, min(max(2*configs.interval, minCompareInterval), maxCompareInterval)
+	case configs.comparedAt.IsZero():
+		configs.comparedAt = now
+	case now.Sub(configs.comparedAt) >= configs.interval:
+		configs.comparedAt, configs.interval = now, min(max(2*configs.interval, minCompareInterval), maxCompareInterval)
 		if err := r.dropChangedSums(ctx, configs); err != nil {
 			return err
 		}
@@ -285,10 +285,10 @@ func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	r.retiredCount++
 	key := "past " + strconv.FormatUint(r.retiredCount, 10)
 	rev := revisionOf(reg)
-	r.entries[key] = &entry{key: key, retired: &rev, dueAt: time.Now().Add(revisionRetention)}
+	r.entries[key] = &entry{key: key, retiredRevision: &rev, dueAt: time.Now().Add(revisionRetention)}
 	now, count, oldest := time.Now(), 0, r.entries[key]
 	for _, e := range r.entries {
-		if e.retired == nil || !e.dueAt.After(now) { // not a revision, or one that is due
+		if e.retiredRevision == nil || !e.dueAt.After(now) { // not a revision, or one that is due
 			continue
 		}
 		if count++; e.dueAt.Before(oldest.dueAt) {
@@ -303,12 +303,12 @@ func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 // removeRevision removes the metadata of a revision that no instance has, and its entry. It does
 // not retry a failed removal: remaining metadata does no harm.
 func (r *Registry) removeRevision(ctx context.Context, e *entry) {
-	inUse, err := r.isRevisionInUse(ctx, *e.retired)
+	inUse, err := r.isRevisionInUse(ctx, *e.retiredRevision)
 	if err == nil && !inUse {
-		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.configForm(e.retired.metadata())})
+		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.configForm(e.retiredRevision.metadata())})
 	}
 	if err != nil && ctx.Err() == nil {
-		r.log.Warn("cannot remove unused metadata from Nacos", "application", e.retired.application, "revision", e.retired.name, "error", err)
+		r.log.Warn("cannot remove unused metadata from Nacos", "application", e.retiredRevision.application, "revision", e.retiredRevision.name, "error", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,7 +319,7 @@ func (r *Registry) removeRevision(ctx context.Context, e *entry) {
 func (r *Registry) isRevisionInUse(ctx context.Context, rev revision) (bool, error) {
 	r.mu.Lock()
 	for _, e := range r.entries {
-		if e.instance != nil && e.desired != "" && revisionOf(e.instance.InstanceRegistration) == rev {
+		if e.instance != nil && e.desiredText != "" && revisionOf(e.instance.InstanceRegistration) == rev {
 			r.mu.Unlock()
 			return true, nil
 		}

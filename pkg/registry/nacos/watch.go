@@ -226,7 +226,7 @@ func (r *Registry) consumerApplications() map[string][]string {
 	defer r.mu.Unlock()
 	applications := map[string][]string{}
 	for _, e := range r.entries {
-		if name := e.url.Get("application"); name != "" && e.desired != "" && e.url.Category() == registry.Consumers {
+		if name := e.url.Get("application"); name != "" && e.desiredText != "" && e.url.Category() == registry.Consumers {
 			iface := e.url.Service().Interface
 			applications[iface] = append(applications[iface], name)
 		}

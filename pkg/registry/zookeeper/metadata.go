@@ -12,10 +12,10 @@ import (
 
 // metadataRead is a read of metadata that waits for a session. The loop owns it.
 type metadataRead struct {
-	path    string
-	reading bool
-	lost    int                 // number of lost connections during the read
-	result  chan metadataResult // capacity 1
+	path            string
+	reading         bool
+	lostConnections int                 // number of lost connections during the read
+	result          chan metadataResult // capacity 1
 }
 
 type metadataResult struct {
@@ -66,9 +66,9 @@ func (r *Registry) readMetadata(read *metadataRead) {
 			text, _, err := conn.Get(read.path)
 			return func() {
 				read.reading = false
-				if isLost(err) && read.lost < maxLostConnections {
-					read.lost++
-					r.afterFunc(backoff(read.lost), func() { r.readMetadata(read) })
+				if isLost(err) && read.lostConnections < maxLostConnections {
+					read.lostConnections++
+					r.afterFunc(backoff(read.lostConnections), func() { r.readMetadata(read) })
 					return
 				}
 				delete(r.metadataReads, read)

@@ -30,18 +30,18 @@ const (
 
 // content is the content of a node. It is immutable.
 type content struct {
-	exists       bool
-	names        []string // sorted; for the kind urls, hashes of the valid names
-	urls         []registry.URL
-	skipped      int    // number of invalid children, or invalid data
-	firstSkipped string // why the first child was skipped
-	data         string
-	instance     *registry.Instance
+	exists          bool
+	names           []string // sorted; for the kind urls, hashes of the valid names
+	urls            []registry.URL
+	skippedCount    int    // number of invalid children, or invalid data
+	firstSkipReason string // why the first child was skipped
+	data            string
+	instance        *registry.Instance
 }
 
 // equal reports whether c and d have the same content.
 func (c *content) equal(d *content) bool {
-	return c != nil && c.exists == d.exists && c.data == d.data && c.skipped == d.skipped && slices.Equal(c.names, d.names)
+	return c != nil && c.exists == d.exists && c.data == d.data && c.skippedCount == d.skippedCount && slices.Equal(c.names, d.names)
 }
 
 // node is a path that the Registry reads and watches for services. The loop owns it.
@@ -185,8 +185,8 @@ func (r *Registry) finishRead(n *node, epoch int, read *content, err error) {
 func (r *Registry) setContent(n *node, found *content, changed bool) {
 	previous := n.content
 	n.content, n.readErr = found, nil
-	if found.skipped > 0 && (previous == nil || previous.skipped == 0) {
-		r.log.Warn("skipped invalid entries of a ZooKeeper node", "node", n.path, "skipped", found.skipped, "first", found.firstSkipped)
+	if found.skippedCount > 0 && (previous == nil || previous.skippedCount == 0) {
+		r.log.Warn("skipped invalid entries of a ZooKeeper node", "node", n.path, "skipped", found.skippedCount, "first", found.firstSkipReason)
 	}
 	if changed {
 		for s := range n.users {
@@ -336,8 +336,8 @@ func hashName(name string) string {
 }
 
 func (c *content) skip(err error) {
-	if c.skipped == 0 {
-		c.firstSkipped = err.Error()
+	if c.skippedCount == 0 {
+		c.firstSkipReason = err.Error()
 	}
-	c.skipped++
+	c.skippedCount++
 }

@@ -176,7 +176,7 @@ func (r *Registry) startReconcile(e *registration) {
 	}
 	e.reconciling = true
 	r.enqueue(func() work {
-		epoch, goal, node := r.session.epoch, e.desiredState(), ephemeralNode{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
+		epoch, goal, node := r.session.epoch, e.desiredState(), ephemeralNode{session: r.session.id, earlierSessions: r.session.earlierSessions, path: e.path, acl: r.acl}
 		ensure := ephemeralNode.ensure
 		if e.instance != nil {
 			ensure = e.instance.registerFunc(r.layout)
@@ -243,12 +243,12 @@ func (r *Registry) scheduleRetry(e *registration, err error) {
 
 // ephemeralNode is a znode that this session owns or will own. Its methods run on a worker.
 type ephemeralNode struct {
-	conn    *zk.Conn
-	session int64
-	earlier []int64 // earlier sessions of this process; immutable
-	path    string
-	acl     []zk.ACL
-	data    []byte // data of the znode; nil: ensure ignores the data
+	conn            *zk.Conn
+	session         int64
+	earlierSessions []int64 // earlier sessions of this process; immutable
+	path            string
+	acl             []zk.ACL
+	data            []byte // data of the znode; nil: ensure ignores the data
 }
 
 // ensure makes sure that the znode exists and belongs to this session. A znode of another session,
@@ -328,7 +328,7 @@ func (n ephemeralNode) replace(version int32) error {
 // this process that the server has not ended yet.
 func (n ephemeralNode) remove() error {
 	exists, stat, err := n.conn.Exists(n.path)
-	if err != nil || !exists || stat.EphemeralOwner != n.session && !slices.Contains(n.earlier, stat.EphemeralOwner) {
+	if err != nil || !exists || stat.EphemeralOwner != n.session && !slices.Contains(n.earlierSessions, stat.EphemeralOwner) {
 		return err
 	}
 	if err := n.conn.Delete(n.path, stat.Version); !errors.Is(err, zk.ErrNoNode) {

@@ -78,7 +78,7 @@ type Registry struct {
 	staleServices      map[*service]struct{} // services whose snapshots may have changed
 	metadataReads      map[*metadataRead]struct{}
 	retiredRevisions   []*revision // retained revisions of this process, oldest first
-	queue              []job
+	jobs               []job
 	workerCount        int
 	pendingComparisons []func() // comparisons to run when the loop is idle
 	nextSweep          time.Time
@@ -214,7 +214,7 @@ func (r *Registry) runAfterCallbacks() {
 		r.nextSweep = now.Add(jitter(sweepInterval))
 		r.resync()
 	}
-	if len(r.queue) == 0 && r.workerCount == 0 && len(r.pendingComparisons) > 0 && r.session.ready {
+	if len(r.jobs) == 0 && r.workerCount == 0 && len(r.pendingComparisons) > 0 && r.session.ready {
 		n := min(len(r.pendingComparisons), maxWorkers/8)
 		for _, compare := range r.pendingComparisons[:n] {
 			compare()
@@ -232,14 +232,14 @@ type (
 )
 
 // enqueue queues a job. The loop calls the job when a session is ready and a worker is available.
-func (r *Registry) enqueue(j job) { r.queue = append(r.queue, j) }
+func (r *Registry) enqueue(j job) { r.jobs = append(r.jobs, j) }
 
 func (r *Registry) startWorkers() {
 	if !r.session.ready {
 		return
 	}
 	started := 0
-	for _, j := range r.queue {
+	for _, j := range r.jobs {
 		if r.workerCount == maxWorkers {
 			break
 		}
@@ -258,9 +258,9 @@ func (r *Registry) startWorkers() {
 			})
 		}()
 	}
-	r.queue = r.queue[started:]
-	if len(r.queue) == 0 {
-		r.queue = nil
+	r.jobs = r.jobs[started:]
+	if len(r.jobs) == 0 {
+		r.jobs = nil
 	}
 }
 

@@ -32,11 +32,11 @@ const (
 type session struct {
 	client *client
 	id     int64 // 0: none
-	// earlier contains previous sessions that the server may not have ended yet, the latest last.
+	// earlierSessions contains previous sessions that the server may not have ended yet, the latest last.
 	// It is replaced, never modified.
-	earlier []int64
-	isNew   bool // startRequests has not run for this session
-	ready   bool // requests may be sent
+	earlierSessions []int64
+	isNew           bool // startRequests has not run for this session
+	ready           bool // requests may be sent
 	// epoch counts the sessions. The loop ignores results of workers that began in an earlier one.
 	epoch         int
 	failureLogged bool // a failure to connect was logged since the last connection
@@ -215,7 +215,7 @@ func (r *Registry) startRequests() {
 	}
 }
 
-// maxEarlierSessions bounds session.earlier. The server has usually ended older sessions.
+// maxEarlierSessions bounds session.earlierSessions. The server has usually ended older sessions.
 const maxEarlierSessions = 8
 
 // retire moves the session to earlier.
@@ -223,7 +223,7 @@ func (s *session) retire() {
 	if s.id == 0 {
 		return
 	}
-	s.earlier = append(slices.Clone(s.earlier[max(0, len(s.earlier)-maxEarlierSessions+1):]), s.id)
+	s.earlierSessions = append(slices.Clone(s.earlierSessions[max(0, len(s.earlierSessions)-maxEarlierSessions+1):]), s.id)
 	s.id = 0
 }
 

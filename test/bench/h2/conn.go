@@ -74,13 +74,13 @@ type Stream struct {
 	Received        int // bytes of the body
 	HeadersReceived bool
 
-	id        uint32
-	window    int64 // bytes that may be sent
-	consumed  int   // bytes received since the last window update
-	pending   []byte
-	trailers  []byte // encoded trailers; nil: the last DATA frame ends the stream
-	endStream bool   // the stream ends after pending
-	blocked   bool   // the stream is in Conn.blocked
+	id          uint32
+	window      int64 // bytes that may be sent
+	consumed    int   // bytes received since the last window update
+	pendingData []byte
+	trailers    []byte // encoded trailers; nil: the last DATA frame ends the stream
+	endStream   bool   // the stream ends after pending
+	blocked     bool   // the stream is in Conn.blockedStreams
 }
 
 // Conn is one side of a connection. It appends its output to Out; the owner writes Out to the
@@ -90,17 +90,17 @@ type Conn struct {
 	Ready   bool // the SETTINGS of the peer have arrived
 	Streams map[uint32]*Stream
 
-	handler       Handler
-	server        bool
-	nextID        uint32 // the id of the client's next stream
-	window        int64  // bytes that may be sent
-	initialWindow int64  // initial send window of new streams
-	consumed      int    // bytes received since the last window update
-	blocked       []*Stream
-	free          []*Stream
-	block         []byte // field block that CONTINUATION frames complete
-	blockEnd      bool   // END_STREAM was set on the HEADERS frame of block
-	blockID       uint32
+	handler        Handler
+	server         bool
+	nextID         uint32 // the id of the client's next stream
+	window         int64  // bytes that may be sent
+	initialWindow  int64  // initial send window of new streams
+	consumed       int    // bytes received since the last window update
+	blockedStreams []*Stream
+	freeStreams    []*Stream
+	block          []byte // field block that CONTINUATION frames complete
+	blockEnd       bool   // END_STREAM was set on the HEADERS frame of block
+	blockID        uint32
 
 	decoder *hpack.Decoder
 	fields  Fields
@@ -197,36 +197,36 @@ func (c *Conn) SendHeaders(s *Stream, block []byte, end bool) {
 // if any, follow it. Trailers must not use the dynamic table, because other blocks may be sent
 // before them.
 func (c *Conn) SendData(s *Stream, b []byte, end bool, trailers []byte) {
-	if len(s.pending) > 0 {
-		s.pending = append(s.pending, b...)
+	if len(s.pendingData) > 0 {
+		s.pendingData = append(s.pendingData, b...)
 	} else {
-		s.pending = b
+		s.pendingData = b
 	}
 	s.endStream, s.trailers = end, trailers
 	c.flushStream(s)
 }
 
 // Blocked reports whether a part of the stream waits for a window update.
-func (s *Stream) Blocked() bool { return len(s.pending) > 0 }
+func (s *Stream) Blocked() bool { return len(s.pendingData) > 0 }
 
 // flushStream sends as much as the windows allow.
 func (c *Conn) flushStream(s *Stream) {
-	for len(s.pending) > 0 {
-		n := int(min(int64(len(s.pending)), maxFrame, c.window, s.window))
+	for len(s.pendingData) > 0 {
+		n := int(min(int64(len(s.pendingData)), maxFrame, c.window, s.window))
 		if n <= 0 {
 			if !s.blocked {
 				s.blocked = true
-				c.blocked = append(c.blocked, s)
+				c.blockedStreams = append(c.blockedStreams, s)
 			}
 			return
 		}
 		flags := byte(0)
-		if s.endStream && s.trailers == nil && n == len(s.pending) {
+		if s.endStream && s.trailers == nil && n == len(s.pendingData) {
 			flags = flagEndStream
 		}
 		c.appendFrameHeader(n, typeData, flags, s.id)
-		c.Out = append(c.Out, s.pending[:n]...)
-		s.pending = s.pending[n:]
+		c.Out = append(c.Out, s.pendingData[:n]...)
+		s.pendingData = s.pendingData[n:]
 		c.window -= int64(n)
 		s.window -= int64(n)
 	}
@@ -240,8 +240,8 @@ func (c *Conn) flushStream(s *Stream) {
 
 // flushBlocked resumes the blocked streams.
 func (c *Conn) flushBlocked() {
-	blocked := c.blocked
-	c.blocked = nil
+	blocked := c.blockedStreams
+	c.blockedStreams = nil
 	for _, s := range blocked {
 		s.blocked = false
 		c.flushStream(s)
@@ -250,8 +250,8 @@ func (c *Conn) flushBlocked() {
 
 func (c *Conn) newStream(id uint32) *Stream {
 	var s *Stream
-	if n := len(c.free); n > 0 {
-		s, c.free = c.free[n-1], c.free[:n-1]
+	if n := len(c.freeStreams); n > 0 {
+		s, c.freeStreams = c.freeStreams[n-1], c.freeStreams[:n-1]
 		*s = Stream{}
 	} else {
 		s = &Stream{}
@@ -264,9 +264,9 @@ func (c *Conn) newStream(id uint32) *Stream {
 // removeStream removes a stream that both sides have ended.
 func (c *Conn) removeStream(s *Stream) {
 	delete(c.Streams, s.id)
-	s.pending = nil
+	s.pendingData = nil
 	if !s.blocked {
-		c.free = append(c.free, s)
+		c.freeStreams = append(c.freeStreams, s)
 	}
 }
 

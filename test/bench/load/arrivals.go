@@ -7,16 +7,16 @@ import (
 
 // arrivals generates the requests of an open loop. They arrive independently of responses.
 type arrivals struct {
-	rate    float64              // requests per second
-	rng     *rand.Rand           // same sequence in every run
-	next    time.Duration        // time of the next arrival
-	pending queue[time.Duration] // arrival times of requests that were not sent yet
+	rate         float64              // requests per second
+	rng          *rand.Rand           // same sequence in every run
+	nextArrival  time.Duration        // time of the next arrival
+	pendingTimes queue[time.Duration] // arrival times of requests that were not sent yet
 }
 
 // newArrivals returns arrivals of which the first comes after now.
 func newArrivals(rate float64, now time.Duration) *arrivals {
 	a := &arrivals{rate: rate, rng: rand.New(rand.NewPCG(1, 2))}
-	a.next = now + a.gap()
+	a.nextArrival = now + a.gap()
 	return a
 }
 
@@ -27,7 +27,7 @@ func (a *arrivals) gap() time.Duration {
 
 // enqueueDue queues the requests that have arrived by now.
 func (a *arrivals) enqueueDue(now time.Duration) {
-	for ; a.next <= now; a.next += a.gap() {
-		a.pending.push(a.next)
+	for ; a.nextArrival <= now; a.nextArrival += a.gap() {
+		a.pendingTimes.push(a.nextArrival)
 	}
 }

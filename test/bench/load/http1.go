@@ -29,11 +29,11 @@ type http1 struct {
 
 // conn is one connection. start is 0 if it has no request in flight.
 type conn struct {
-	fd       int
-	start    time.Duration // when the request in flight was sent, or in an open loop when it arrived
-	bodyLeft int           // remaining bytes of the response body; -1: the head is incomplete
-	closes   bool          // the response announces the close of the connection
-	head     []byte        // part of a response head, usually empty
+	fd            int
+	start         time.Duration // when the request in flight was sent, or in an open loop when it arrived
+	remainingBody int           // remaining bytes of the response body; -1: the head is incomplete
+	closes        bool          // the response announces the close of the connection
+	head          []byte        // part of a response head, usually empty
 }
 
 // newHTTP1 returns a generator whose connections are open and idle.
@@ -79,7 +79,7 @@ func (g *http1) connect(i int) error {
 	if err != nil {
 		return err
 	}
-	*c = conn{fd: fd, bodyLeft: -1, head: c.head[:0]}
+	*c = conn{fd: fd, remainingBody: -1, head: c.head[:0]}
 	return nil
 }
 
@@ -99,7 +99,7 @@ func (g *http1) runUntil(deadline time.Duration) error {
 		}
 		wake := deadline
 		if g.openLoop != nil && g.idle.len() > 0 {
-			wake = min(wake, g.openLoop.next)
+			wake = min(wake, g.openLoop.nextArrival)
 		}
 		n, err := g.poller.Wait(g.events[:], max(min(wake-now, stallTimeout), 0))
 		if err != nil {
@@ -132,8 +132,8 @@ func (g *http1) dispatch() error {
 		return nil
 	}
 	g.openLoop.enqueueDue(g.now())
-	for g.idle.len() > 0 && g.openLoop.pending.len() > 0 {
-		if err := g.send(g.idle.pop(), g.openLoop.pending.pop()); err != nil {
+	for g.idle.len() > 0 && g.openLoop.pendingTimes.len() > 0 {
+		if err := g.send(g.idle.pop(), g.openLoop.pendingTimes.pop()); err != nil {
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (g *http1) readable(i int) error {
 // receive processes bytes of the current response on connection i.
 func (g *http1) receive(i int, data []byte) error {
 	c := &g.conns[i]
-	if c.bodyLeft < 0 {
+	if c.remainingBody < 0 {
 		if len(c.head) > 0 {
 			c.head = append(c.head, data...)
 			data = c.head
@@ -202,14 +202,14 @@ func (g *http1) receive(i int, data []byte) error {
 		if head.length != g.job.Body {
 			return fmt.Errorf("a response of %d bytes, want %d", head.length, g.job.Body)
 		}
-		c.bodyLeft, c.closes = head.length, head.closes
+		c.remainingBody, c.closes = head.length, head.closes
 		data = data[n:]
 	}
-	if len(data) > c.bodyLeft {
-		return fmt.Errorf("%d bytes after the response: %.80q", len(data)-c.bodyLeft, data[c.bodyLeft:])
+	if len(data) > c.remainingBody {
+		return fmt.Errorf("%d bytes after the response: %.80q", len(data)-c.remainingBody, data[c.remainingBody:])
 	}
-	c.bodyLeft -= len(data)
-	if c.bodyLeft > 0 {
+	c.remainingBody -= len(data)
+	if c.remainingBody > 0 {
 		c.head = c.head[:0]
 		return nil
 	}
@@ -220,7 +220,7 @@ func (g *http1) receive(i int, data []byte) error {
 func (g *http1) finish(i int) error {
 	c := &g.conns[i]
 	g.count(g.now() - c.start)
-	c.start, c.bodyLeft, c.head = 0, -1, c.head[:0]
+	c.start, c.remainingBody, c.head = 0, -1, c.head[:0]
 	if c.closes {
 		g.reconnects++
 		if err := g.connect(i); err != nil {

@@ -31,9 +31,9 @@ type multiplexed struct {
 	lastRead   time.Duration // time of the last read
 
 	// Fields of the open loop.
-	openLoop *arrivals // nil: a closed loop, or a burst
-	free     int       // free slots of all connections
-	next     int       // index of the next connection to use
+	openLoop  *arrivals // nil: a closed loop, or a burst
+	freeSlots int       // free slots of all connections
+	next      int       // index of the next connection to use
 }
 
 // protocolConn implements a protocol on one connection.
@@ -55,7 +55,7 @@ type muxConn struct {
 	generator   *multiplexed
 	fd          int
 	startTimes  []time.Duration // by slot: when its request was sent, or arrived; 0: no request
-	free        []int           // slots without a request
+	freeSlots   []int           // slots without a request
 	input       []byte          // an incomplete frame
 	sent        int             // bytes of out that were written
 	awaitsWrite bool            // the poller watches for writability
@@ -109,11 +109,11 @@ func (g *multiplexed) connect(newConn func(c *muxConn, i int) protocolConn) erro
 func (g *multiplexed) add(fd int, newConn func(c *muxConn, i int) protocolConn) *muxConn {
 	c := &muxConn{generator: g, fd: fd, startTimes: make([]time.Duration, g.job.Depth)}
 	for slot := g.job.Depth - 1; slot >= 0; slot-- {
-		c.free = append(c.free, slot)
+		c.freeSlots = append(c.freeSlots, slot)
 	}
 	c.protocolConn = newConn(c, len(g.conns))
 	g.conns = append(g.conns, c)
-	g.free += g.job.Depth
+	g.freeSlots += g.job.Depth
 	return c
 }
 
@@ -140,15 +140,15 @@ func (g *multiplexed) runUntil(deadline time.Duration) error {
 		if now >= deadline || g.burstSize > 0 && g.all == g.burstSize {
 			return nil
 		}
-		if g.all > responses || g.burstSize > 0 || g.openLoop != nil && g.free == len(g.conns)*g.job.Depth {
+		if g.all > responses || g.burstSize > 0 || g.openLoop != nil && g.freeSlots == len(g.conns)*g.job.Depth {
 			lastResponse, responses = now, g.all
 		}
 		if now-lastResponse > stallTimeout {
 			return fmt.Errorf("no response for %v", stallTimeout)
 		}
 		wake := deadline
-		if g.openLoop != nil && g.free > 0 {
-			wake = min(wake, g.openLoop.next)
+		if g.openLoop != nil && g.freeSlots > 0 {
+			wake = min(wake, g.openLoop.nextArrival)
 		}
 		if err := g.poll(max(min(wake-now, stallTimeout), 0)); err != nil {
 			return err
@@ -184,9 +184,9 @@ func (g *multiplexed) poll(maximum time.Duration) error {
 func (g *multiplexed) fillSlots(i int) error {
 	c := g.conns[i]
 	out := c.out()
-	for g.openLoop == nil && g.ready && len(c.free) > 0 && len(*out) < g.maxPending {
+	for g.openLoop == nil && g.ready && len(c.freeSlots) > 0 && len(*out) < g.maxPending {
 		start := g.now()
-		for len(c.free) > 0 && len(*out) < g.maxPending {
+		for len(c.freeSlots) > 0 && len(*out) < g.maxPending {
 			g.send(c, start)
 		}
 		if err := g.flush(c, i); err != nil {
@@ -203,12 +203,12 @@ func (g *multiplexed) dispatch() error {
 		return nil
 	}
 	g.openLoop.enqueueDue(g.now())
-	for g.free > 0 && g.openLoop.pending.len() > 0 {
+	for g.freeSlots > 0 && g.openLoop.pendingTimes.len() > 0 {
 		i := g.next
 		g.next = (g.next + 1) % len(g.conns)
 		c := g.conns[i]
-		for len(c.free) > 0 && g.openLoop.pending.len() > 0 {
-			g.send(c, g.openLoop.pending.pop())
+		for len(c.freeSlots) > 0 && g.openLoop.pendingTimes.len() > 0 {
+			g.send(c, g.openLoop.pendingTimes.pop())
 		}
 		if err := g.flush(c, i); err != nil {
 			return err
@@ -219,9 +219,9 @@ func (g *multiplexed) dispatch() error {
 
 // send sends a request in a free slot; its latency counts from start.
 func (g *multiplexed) send(c *muxConn, start time.Duration) {
-	slot := c.free[len(c.free)-1]
-	c.free = c.free[:len(c.free)-1]
-	g.free--
+	slot := c.freeSlots[len(c.freeSlots)-1]
+	c.freeSlots = c.freeSlots[:len(c.freeSlots)-1]
+	g.freeSlots--
 	c.startTimes[slot] = start
 	c.send(slot)
 }
@@ -232,8 +232,8 @@ func (c *muxConn) finish(slot int) {
 	g.count(g.lastRead - c.startTimes[slot])
 	c.startTimes[slot] = 0
 	if g.burstSize == 0 {
-		c.free = append(c.free, slot)
-		g.free++
+		c.freeSlots = append(c.freeSlots, slot)
+		g.freeSlots++
 	}
 }
 
@@ -275,7 +275,7 @@ func (g *multiplexed) readable(i int) error {
 		return fmt.Errorf("read: %w", err)
 	}
 	if n == 0 {
-		return fmt.Errorf("read: connection %d ends with %d requests in flight: %w", i+1, len(c.startTimes)-len(c.free), io.ErrUnexpectedEOF)
+		return fmt.Errorf("read: connection %d ends with %d requests in flight: %w", i+1, len(c.startTimes)-len(c.freeSlots), io.ErrUnexpectedEOF)
 	}
 	if err := g.consume(c, g.scratch[:kept+n]); err != nil {
 		return fmt.Errorf("connection %d: %w", i+1, err)

@@ -64,8 +64,8 @@ func TestResponsesSplitAnywhere(t *testing.T) {
 						t.Fatalf("split at %d: %v", split, err)
 					}
 				}
-				if got := g.all - before; got != 3 || len(c.input) > 0 || len(c.free) != 3 || g.free != 3 {
-					t.Fatalf("split at %d: %d responses, %d remaining bytes, %d free slots, want 3, 0 and 3", split, got, len(c.input), len(c.free))
+				if got := g.all - before; got != 3 || len(c.input) > 0 || len(c.freeSlots) != 3 || g.freeSlots != 3 {
+					t.Fatalf("split at %d: %d responses, %d remaining bytes, %d free slots, want 3, 0 and 3", split, got, len(c.input), len(c.freeSlots))
 				}
 				if n, f, err := p.Parse(c.frames); n != len(c.frames) || f.Kind != frame.Pong || f.ID != 99 || err != nil {
 					t.Fatalf("split at %d: response to the heartbeat %x: %+v, %v; want a pong with id 99", split, c.frames, f, err)

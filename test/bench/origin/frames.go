@@ -51,26 +51,26 @@ func (s *server) respondToFrame(c *conn, responses []byte, f frame.Frame) ([]byt
 	if hold == 0 {
 		return c.protocol.AppendResponse(responses, f.ID, f.Text), nil
 	}
-	c.held = append(c.held, heldRequest{f.ID, bytes.Clone(f.Text)})
-	s.held++
-	s.release = s.held >= int(hold)
+	c.heldRequests = append(c.heldRequests, heldRequest{f.ID, bytes.Clone(f.Text)})
+	s.heldCount++
+	s.release = s.heldCount >= int(hold)
 	return responses, nil
 }
 
 // releaseAll responds to all held requests.
 func (s *server) releaseAll() {
-	s.held, s.release = 0, false
+	s.heldCount, s.release = 0, false
 	for fd, c := range s.conns {
-		if c == nil || len(c.held) == 0 {
+		if c == nil || len(c.heldRequests) == 0 {
 			continue
 		}
 		// The clone belongs to the connection, because the connection keeps the rest after an
 		// incomplete write.
 		out := slices.Clone(c.out)
-		for _, h := range c.held {
+		for _, h := range c.heldRequests {
 			out = c.protocol.AppendResponse(out, h.id, h.text)
 		}
-		c.out, c.held = out, nil
+		c.out, c.heldRequests = out, nil
 		if err := s.flush(fd, c); err != nil {
 			s.close(fd)
 		}

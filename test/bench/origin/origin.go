@@ -40,7 +40,7 @@ type server struct {
 	// Fields of RPC.
 	protocols []*frame.Protocol
 	batch     []byte // buffer for the responses to one read
-	held      int    // number of held requests of all connections
+	heldCount int    // number of held requests of all connections
 	release   bool   // enough requests have arrived: respond to the held ones
 }
 
@@ -59,8 +59,8 @@ type conn struct {
 	http2 *http2 // nil: another protocol
 
 	// Fields of RPC.
-	protocol *frame.Protocol // nil: HTTP
-	held     []heldRequest   // held requests, in order
+	protocol     *frame.Protocol // nil: HTTP
+	heldRequests []heldRequest   // held requests, in order
 }
 
 // Serve listens on the address and serves until the descriptor done becomes readable or its writer
@@ -299,8 +299,8 @@ func (s *server) response(size int) []byte {
 }
 
 func (s *server) close(fd int) {
-	if n := len(s.conns[fd].held); n > 0 {
-		s.held, s.release = s.held-n, false
+	if n := len(s.conns[fd].heldRequests); n > 0 {
+		s.heldCount, s.release = s.heldCount-n, false
 	}
 	s.conns[fd] = nil
 	_ = unix.Close(fd) // pending output is lost

@@ -114,8 +114,8 @@ type Environment struct {
 	MaxQueued    int            // copied to Config
 }
 
-// Running is a started program. The caller stops it.
-type Running struct {
+// RunningProgram is a started program. The caller stops it.
+type RunningProgram struct {
 	Program
 	Listen netip.AddrPort
 	Admin  netip.AddrPort
@@ -136,7 +136,7 @@ const notSupported = "is not supported yet"
 // Start starts the program with a configuration for the protocol (nil: HTTP/1.1), and returns when
 // the program has proxied a request. The error wraps ErrNotSupported if the program does not
 // support the protocol.
-func (e *Environment) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
+func (e *Environment) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*RunningProgram, error) {
 	probe := HTTP("/b/1", 200)
 	if protocol != nil {
 		probe = RPC(protocol)
@@ -145,7 +145,7 @@ func (e *Environment) Start(ctx context.Context, p Program, protocol *frame.Prot
 }
 
 // StartHTTP is Start for the given HTTP versions.
-func (e *Environment) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running, error) {
+func (e *Environment) StartHTTP(ctx context.Context, p Program, sides Sides) (*RunningProgram, error) {
 	probe := HTTP("/b/1", 200)
 	switch {
 	case sides.MutualTLS:
@@ -159,7 +159,7 @@ func (e *Environment) StartHTTP(ctx context.Context, p Program, sides Sides) (*R
 }
 
 // start completes and writes the configuration, and launches the program.
-func (e *Environment) start(ctx context.Context, p Program, c Config, probe Probe) (*Running, error) {
+func (e *Environment) start(ctx context.Context, p Program, c Config, probe Probe) (*RunningProgram, error) {
 	dir, err := os.MkdirTemp(e.Dir, p.Name+"-")
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (e *Environment) start(ctx context.Context, p Program, c Config, probe Prob
 
 // Launch starts the program with an existing configuration, to which the arguments refer and which
 // contains the addresses. Launch returns when the probe succeeds.
-func (e *Environment) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*Running, error) {
+func (e *Environment) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*RunningProgram, error) {
 	log, err := os.CreateTemp(e.Dir, p.Name+"-*.log")
 	if err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func (e *Environment) Launch(ctx context.Context, p Program, arguments []string,
 	if err := e.Launcher.Start(cmd, e.CPU); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}
-	r := &Running{
+	r := &RunningProgram{
 		Program: p, Listen: listen, Admin: admin,
 		cmd: cmd, log: log.Name(), exited: make(chan struct{}),
 	}
@@ -211,7 +211,7 @@ func (e *Environment) Launch(ctx context.Context, p Program, arguments []string,
 }
 
 // awaitReady waits until the probe succeeds, at most startTimeout.
-func (r *Running) awaitReady(ctx context.Context, probe Probe) error {
+func (r *RunningProgram) awaitReady(ctx context.Context, probe Probe) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return r.Await(ctx, probe)
@@ -219,7 +219,7 @@ func (r *Running) awaitReady(ctx context.Context, probe Probe) error {
 
 // Await probes the program every millisecond until the probe succeeds. It returns an error if the
 // context ends or the program exits.
-func (r *Running) Await(ctx context.Context, probe Probe) error {
+func (r *RunningProgram) Await(ctx context.Context, probe Probe) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -248,13 +248,13 @@ func orUnknown(err error) error {
 }
 
 // Signal sends the signal to the started process.
-func (r *Running) Signal(s os.Signal) error { return r.cmd.Process.Signal(s) }
+func (r *RunningProgram) Signal(s os.Signal) error { return r.cmd.Process.Signal(s) }
 
 // stopTimeout is how long Stop waits for the program to exit before it kills the program.
 const stopTimeout = 5 * time.Second
 
 // Stop stops the program and returns when it has exited. Further calls do nothing.
-func (r *Running) Stop() {
+func (r *RunningProgram) Stop() {
 	// An error means that the process has already exited.
 	_ = r.cmd.Process.Signal(syscall.SIGINT)
 	timer := time.NewTimer(stopTimeout)
@@ -270,7 +270,7 @@ func (r *Running) Stop() {
 }
 
 // logTail returns the end of the program's output, for an error message.
-func (r *Running) logTail() string {
+func (r *RunningProgram) logTail() string {
 	text, err := os.ReadFile(r.log)
 	if err != nil || len(text) == 0 {
 		return ""
