@@ -14,8 +14,8 @@ import (
 // registration reconciles one registration in a registry: a provider URL, a consumer URL, or an
 // instance of an application. While there is work, its goroutine takes one step at a time:
 //
-//	desired is not registered  register it, with retries
-//	stale is not empty         unregister each element
+//	desiredEntry is not registered  register it, with retries
+//	staleEntries is not empty       unregister each element
 //
 // A new desired entry is therefore registered before the old one is unregistered. The methods are
 // safe for concurrent use. With mu held, they call only tasks and sessions. They call onRegistered
@@ -26,15 +26,15 @@ type registration struct {
 
 	mu               sync.Mutex
 	desiredEntry     registrable        // guarded by mu, like all fields below; nil: no entry
-	version          int                // number of changes of desired so far
+	version          int                // number of changes of desiredEntry so far
 	confirmedVersion int                // highest version that the registry has confirmed
 	predecessor      *registration      // the registration that this one replaces; nil: none
-	mayBeRegistered  bool               // the registry may have desired
-	registered       bool               // the registry has confirmed desired
+	mayBeRegistered  bool               // the registry may have desiredEntry
+	registered       bool               // the registry has confirmed desiredEntry
 	staleEntries     []registrable      // previous entries to unregister
 	err              error              // of the last attempt; nil: success
 	reconciling      bool               // the goroutine runs
-	ending           bool               // end was called: release the session when stale is empty
+	ending           bool               // end was called: release the session when staleEntries is empty
 	ended            bool               // the session was released
 	loggedError      string             // last error logged; "": none since the last success
 	cancel           context.CancelFunc // cancels the current step; nil: no step runs
@@ -97,7 +97,7 @@ func (reg *registration) setLocked(entry registrable) {
 	if entry != nil && reg.desiredEntry != nil && entry.String() == reg.desiredEntry.String() {
 		return
 	}
-	if reg.cancel != nil && (entry != nil || reg.desiredEntry != nil) { // desired changes: the current step is obsolete
+	if reg.cancel != nil && (entry != nil || reg.desiredEntry != nil) { // desiredEntry changes: the current step is obsolete
 		reg.cancel()
 	}
 	if reg.mayBeRegistered {

@@ -33,16 +33,16 @@ type subscription struct {
 	instanceSession   int                // number of the session in which instanceSnapshot arrived
 	resolveErr        error              // why some instances provide nothing; nil: all are resolved
 	pendingSnapshot   *registry.Snapshot // the snapshot to evaluate next; nil: none
-	pendingSession    int                // number of the session in which pending arrived
-	sawEmpty          bool               // pending, or a snapshot that it replaced, was empty and not authoritative
+	pendingSession    int                // number of the session in which pendingSnapshot arrived
+	sawEmpty          bool               // pendingSnapshot, or a snapshot that it replaced, was empty and not authoritative
 	currentSnapshot   registry.Snapshot  // the last evaluated snapshot
-	retainedProviders []retainedProvider // used in addition to current
+	retainedProviders []retainedProvider // used in addition to currentSnapshot
 	removedProviders  []removedProvider  // recently removed by the registry
-	evaluatedAt       time.Time          // when current was evaluated; zero: no snapshot
-	restored          bool               // current was received by a previous process, or with other credentials
-	validUntil        time.Time          // if restored: when that process saved current, or the credentials changed
-	emptySince        time.Time          // when current became empty; zero: it has a provider
-	sessionNumber     int                // number of the session in which current arrived; 0: restored
+	evaluatedAt       time.Time          // when currentSnapshot was evaluated; zero: no snapshot
+	restored          bool               // currentSnapshot was received by a previous process, or with other credentials
+	validUntil        time.Time          // if restored: when that process saved currentSnapshot, or the credentials changed
+	emptySince        time.Time          // when currentSnapshot became empty; zero: it has a provider
+	sessionNumber     int                // number of the session in which currentSnapshot arrived; 0: restored
 }
 
 // providerKey identifies a provider: an interface with its group and version, at an address.
@@ -134,7 +134,7 @@ func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session
 	s.currentSnapshot, s.evaluatedAt, s.restored, s.sessionNumber = snapshot, now, false, session
 }
 
-// recentlyRemoved returns the providers in removed that are not retained yet.
+// recentlyRemoved returns the providers in removedProviders that are not retained yet.
 func (s *subscription) recentlyRemoved() (urls []registry.URL) {
 	retained := make(map[providerKey]bool, len(s.retainedProviders))
 	for _, r := range s.retainedProviders {

@@ -218,7 +218,7 @@ func (r *Registry) startRequests() {
 // maxEarlierSessions bounds session.earlierSessions. The server has usually ended older sessions.
 const maxEarlierSessions = 8
 
-// retire moves the session to earlier.
+// retire moves the session to earlierSessions.
 func (s *session) retire() {
 	if s.id == 0 {
 		return
