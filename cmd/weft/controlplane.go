@@ -20,13 +20,13 @@ func (p *process) newControlPlane(file *config.Snapshot) (*controlPlane, error) 
 		return nil, nil //nolint:nilnil // nil: no control plane
 	}
 	return xds.New(xds.Options{
-		Bootstrap:    file.Bootstrap,
-		Layers:       p.layers,
-		Capabilities: resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()},
-		Clusters:     p.server.Clusters().OnDemand(),
-		Routes:       p.server.OnDemandRoutes(),
-		Loads:        p.server.Clusters().NewLoadReporter,
-		Metrics:      p.metrics,
-		Log:          p.log,
+		Bootstrap:       file.Bootstrap,
+		Layers:          p.layers,
+		Capabilities:    resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()},
+		Clusters:        p.server.Clusters().OnDemand(),
+		Routes:          p.server.OnDemandRoutes(),
+		NewLoadReporter: p.server.Clusters().NewLoadReporter,
+		Metrics:         p.metrics,
+		Log:             p.log,
 	})
 }

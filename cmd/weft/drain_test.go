@@ -138,7 +138,7 @@ func TestDrainWarnsAboutRequestsInFlight(t *testing.T) {
 	}
 	d.server.Drain(canceledContext(t))
 	text := waitForLog(t, d.log, "closed by an immediate shutdown with requests in flight")
-	if !strings.Contains(text, "level=WARN msg=\"closed by an immediate shutdown with requests in flight\" listener=front what=connections count=1\n") {
+	if !strings.Contains(text, "level=WARN msg=\"closed by an immediate shutdown with requests in flight\" listener=front kind=connections count=1\n") {
 		t.Errorf("the log is\n%s", text)
 	}
 }

@@ -50,7 +50,8 @@ func levelName(l slog.Level) string {
 	return l.String()
 }
 
-// openLog opens the process log. While checking, it only verifies that the log could be opened.
+// openLog opens the process log. If p.checking is set, it only verifies that the log could be
+// opened, and p.log collects errors in p.errors.
 func (p *process) openLog(c config.Log) error {
 	p.level.Set(levelOf(c.Level))
 	p.output = &logOutput{}
@@ -107,7 +108,7 @@ func (o *logOutput) redirect(c config.Log) error {
 		return err
 	}
 	if o.out != nil {
-		_ = o.out.Close() // there is no log left for the error
+		_ = o.out.Close() // does not affect the new log
 	}
 	o.path, o.out = path, next
 	return nil

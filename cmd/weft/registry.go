@@ -106,7 +106,8 @@ func tcpProxy(cfg config.TCPProxy, forwarder *proxy.TCPForwarder, log *slog.Logg
 	return tcpproxy.New(cfg, forwarder, log)
 }
 
-// registries returns the functions that open a registry for Dubbo services, by the type of registry.
+// registries returns the functions that open a registry for Dubbo services, by the type of
+// registry.
 func registries() map[string]registry.OpenFunc {
 	return map[string]registry.OpenFunc{
 		"memory":    localregistry.NewServer().Open,
@@ -115,8 +116,8 @@ func registries() map[string]registry.OpenFunc {
 	}
 }
 
-func policies() map[config.LBPolicy]balance.New {
-	return map[config.LBPolicy]balance.New{
+func policies() map[config.LBPolicy]balance.NewFunc {
+	return map[config.LBPolicy]balance.NewFunc{
 		config.RoundRobin:         balance.RoundRobin,
 		config.WeightedRoundRobin: balance.WeightedRoundRobin,
 		config.Random:             balance.Random,

@@ -18,8 +18,8 @@ const (
 	flushSize = 64 << 10
 	// maxPending is the maximum number of pending bytes; further lines are dropped.
 	maxPending = 1 << 20
-	// closeTimeout is the timeout of Flush, Reopen and Close when a disk hangs.
-	closeTimeout = 3 * time.Second
+	// waitTimeout is the timeout of Flush, Reopen and Close when a disk hangs.
+	waitTimeout = 3 * time.Second
 )
 
 // errTimeout reports that a file did not accept a write in time.
@@ -138,7 +138,7 @@ func (w *Writer) Close() error {
 		close(w.quit)
 	}
 	w.mu.Unlock()
-	timer := time.NewTimer(closeTimeout)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case <-w.done:
@@ -151,7 +151,7 @@ func (w *Writer) Close() error {
 // submit makes run write the pending lines and call fn, and waits for the result.
 func (w *Writer) submit(fn func() error) error {
 	r := request{fn, make(chan error, 1)}
-	timer := time.NewTimer(closeTimeout)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case w.requests <- r:

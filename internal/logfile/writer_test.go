@@ -180,8 +180,8 @@ func TestCloseTimeout(t *testing.T) {
 		w := newWriter("log", f, discardLog())
 		write(t, w, "x\n")
 		start := time.Now()
-		if err := w.Close(); !errors.Is(err, errTimeout) || time.Since(start) != closeTimeout {
-			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(start), errTimeout, closeTimeout)
+		if err := w.Close(); !errors.Is(err, errTimeout) || time.Since(start) != waitTimeout {
+			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(start), errTimeout, waitTimeout)
 		}
 		close(f.unblock) // lets the goroutine end, as the bubble requires
 		if err := w.Close(); err != nil || f.text() != "x\n" {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// sample describes one request.
-type sample struct {
+// requestOutcome describes one request.
+type requestOutcome struct {
 	Protocol          string
 	Reason            uint8
 	Status, Code      int
@@ -15,7 +15,7 @@ type sample struct {
 }
 
 // batchOf returns the Batch of one request.
-func batchOf(s sample) Batch {
+func batchOf(s requestOutcome) Batch {
 	sum := Batch{Outcome: Outcome{Protocol: s.Protocol, Reason: s.Reason, Status: s.Status, Code: s.Code}}
 	sum.AddRequest(Request{Duration: s.Duration, BytesIn: s.BytesIn, BytesOut: s.BytesOut, Attempts: 1})
 	return sum

@@ -46,11 +46,11 @@ func TestRequestsCountByProtocolClassAndReason(t *testing.T) {
 	r := testRegistry()
 	h, release := r.Host("shop", "10.0.0.1:80")
 	defer release()
-	h.Add(batchOf(sample{Status: 200, Duration: 3 * time.Millisecond, BytesIn: 5, BytesOut: 1024}))
-	h.Add(batchOf(sample{Status: 204, Duration: time.Millisecond}))
-	h.Add(batchOf(sample{Status: 404, Reason: 1}))
-	h.Add(batchOf(sample{Status: 0, Reason: 2, Duration: -time.Second}))
-	h.Add(batchOf(sample{Status: 999, Protocol: "dubbo", Duration: time.Hour, BytesIn: -1}))
+	h.Add(batchOf(requestOutcome{Status: 200, Duration: 3 * time.Millisecond, BytesIn: 5, BytesOut: 1024}))
+	h.Add(batchOf(requestOutcome{Status: 204, Duration: time.Millisecond}))
+	h.Add(batchOf(requestOutcome{Status: 404, Reason: 1}))
+	h.Add(batchOf(requestOutcome{Status: 0, Reason: 2, Duration: -time.Second}))
+	h.Add(batchOf(requestOutcome{Status: 999, Protocol: "dubbo", Duration: time.Hour, BytesIn: -1}))
 
 	wantLines(t, exported(t, r, "host_requests_total"),
 		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="dubbo",status_class="none"} 1`,
@@ -114,7 +114,7 @@ func TestReleaseRemovesSeries(t *testing.T) {
 	routes := r.Routes("table")
 	var route Route
 	route.Open(routes, "all", "all/0")
-	s := sample{Status: 200}
+	s := requestOutcome{Status: 200}
 	listener.Add(batchOf(s))
 	cluster.Add(batchOf(s))
 	host.Add(batchOf(s))
@@ -142,7 +142,7 @@ func TestReleaseRemovesSeries(t *testing.T) {
 
 func TestSharedScopeKeepsCounters(t *testing.T) {
 	r := testRegistry()
-	sample := batchOf(sample{Status: 200})
+	sample := batchOf(requestOutcome{Status: 200})
 	open := func(routes *Routes, name string) *Route {
 		route := new(Route)
 		route.Open(routes, "vh", name)
@@ -172,7 +172,7 @@ func TestSharedScopeKeepsCounters(t *testing.T) {
 func TestCloseRemovesRouteCounters(t *testing.T) {
 	r := testRegistry()
 	routes := r.Routes("table")
-	batch := batchOf(sample{Status: 200})
+	batch := batchOf(requestOutcome{Status: 200})
 	var oldRoute, unused, newRoute Route
 	oldRoute.Open(routes, "vh", "a")
 	oldRoute.Add("vh", "a", batch)
@@ -195,7 +195,7 @@ func TestScopesBeyondLimitShareOneSeries(t *testing.T) {
 	var releases []func()
 	for i := range 5 {
 		h, release := r.Host("shop", fmt.Sprint("host", i))
-		h.Add(batchOf(sample{Status: 200}))
+		h.Add(batchOf(requestOutcome{Status: 200}))
 		releases = append(releases, release)
 		r.Counter(Metric{"weft_test_total", "Test.", KindCounter, []string{"key"}}, fmt.Sprint(i)).Add(1)
 	}
@@ -303,9 +303,9 @@ func TestExclusions(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := testRegistry()
 			h, _ := r.Host("shop", "a")
-			h.Add(batchOf(sample{Status: 200}))
+			h.Add(batchOf(requestOutcome{Status: 200}))
 			cluster, _ := r.Cluster("shop")
-			cluster.Add(batchOf(sample{Status: 200}))
+			cluster.Add(batchOf(requestOutcome{Status: 200}))
 			r.Listener("in")
 			r.Exclude(c.exclusion)
 			for prefix, want := range c.exported {
@@ -365,7 +365,7 @@ func TestInvalidMetricUsePanics(t *testing.T) {
 func TestInvalidUTF8LabelsAreReplaced(t *testing.T) {
 	r := testRegistry()
 	c, _ := r.Cluster("bad\xff\"name\n")
-	c.Add(batchOf(sample{Status: 200}))
+	c.Add(batchOf(requestOutcome{Status: 200}))
 	wantLines(t, exported(t, r, "cluster_requests_total"),
 		`cluster_requests_total{cluster="bad`+"\uFFFD"+`\"name\n",protocol="none",status_class="2xx"} 1`)
 }
@@ -381,8 +381,8 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 				var route Route
 				route.Open(table, "vh", name)
 				h, release := r.Host("shop", "kept")
-				route.Add("vh", name, batchOf(sample{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]}))
-				h.Add(batchOf(sample{Status: 200 + 100*(i%4), Protocol: [...]string{"Http1", "dubbo"}[w%2], Reason: uint8(i % 3)}))
+				route.Add("vh", name, batchOf(requestOutcome{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]}))
+				h.Add(batchOf(requestOutcome{Status: 200 + 100*(i%4), Protocol: [...]string{"Http1", "dubbo"}[w%2], Reason: uint8(i % 3)}))
 				release()
 				table.Release()
 			}
@@ -398,7 +398,7 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	})
 	wg.Wait()
 	defer release()
-	host.Add(batchOf(sample{Status: 200}))
+	host.Add(batchOf(requestOutcome{Status: 200}))
 	// The workers may have released the host before this test acquired it, so the expected number
 	// is unknown. The counters must be consistent.
 	total, inHistogram := uint64(0), uint64(0)
@@ -430,7 +430,7 @@ func TestAddDoesNotAllocate(t *testing.T) {
 	var route Route
 	route.Open(r.Routes("table"), "vh", "3")
 	observe := func() {
-		s := sample{Status: 200, Reason: 2, Duration: 123456, BytesIn: 1, BytesOut: 2}
+		s := requestOutcome{Status: 200, Reason: 2, Duration: 123456, BytesIn: 1, BytesOut: 2}
 		h.Add(batchOf(s))
 		route.Add("vh", "3", batchOf(s))
 	}
@@ -482,7 +482,7 @@ func BenchmarkObserve(b *testing.B) {
 	h, _ := r.Host("shop", "a")
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		h.Add(batchOf(sample{Status: 200, Duration: time.Duration(i), BytesOut: 1024}))
+		h.Add(batchOf(requestOutcome{Status: 200, Duration: time.Duration(i), BytesOut: 1024}))
 	}
 }
 
@@ -491,7 +491,7 @@ func BenchmarkObserveContended(b *testing.B) {
 	h, _ := r.Host("shop", "a")
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			h.Add(batchOf(sample{Status: 200, Duration: time.Millisecond, BytesOut: 1024}))
+			h.Add(batchOf(requestOutcome{Status: 200, Duration: time.Millisecond, BytesOut: 1024}))
 		}
 	})
 }
@@ -500,7 +500,7 @@ func BenchmarkScrape5000Hosts(b *testing.B) {
 	r := testRegistry()
 	for i := range 5000 {
 		h, _ := r.Host("shop", fmt.Sprint("10.0.0.", i))
-		h.Add(batchOf(sample{Status: 200, Duration: time.Millisecond}))
+		h.Add(batchOf(requestOutcome{Status: 200, Duration: time.Millisecond}))
 	}
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {

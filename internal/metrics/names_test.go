@@ -45,7 +45,7 @@ func TestMetricNamesFollowConventions(t *testing.T) {
 
 func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r := testRegistry()
-	s := sample{Status: 200, Reason: 1}
+	s := requestOutcome{Status: 200, Reason: 1}
 	l, _ := r.Listener("a")
 	l.Add(batchOf(s))
 	c, _ := r.Cluster("a")
@@ -56,7 +56,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	var route Route
 	route.Open(r.Routes("a"), "b", "c")
 	route.Add("b", "c", batchOf(s))
-	r.RPC().Method("a", "b").Add(batchOf(sample{Reason: 1}))
+	r.RPC().Method("a", "b").Add(batchOf(requestOutcome{Reason: 1}))
 	r.Counter(ConfigReloads, ResultApplied)
 	r.Counter(Panics)
 	for _, m := range []Metric{ConfigTime, Draining} {

@@ -16,12 +16,12 @@ import (
 func TestRPCCountsByMethodCodeAndReason(t *testing.T) {
 	r := testRegistry()
 	rpc := r.RPC()
-	rpc.Method("com.shop.Items", "list").Add(batchOf(sample{Code: 20, Duration: 3 * time.Millisecond}))
-	rpc.Method("com.shop.Items", "list").Add(batchOf(sample{Code: 20, Duration: time.Millisecond}))
-	rpc.Method("com.shop.Items", "list").Add(batchOf(sample{Code: -1, Reason: 2, Duration: -time.Second}))
-	rpc.Method("com.shop.Items", "get").Add(batchOf(sample{Code: 0}))
-	rpc.Method("com.shop.Itemsg", "et").Add(batchOf(sample{Code: -7}))
-	rpc.Method("", "").Add(batchOf(sample{Code: 70, Reason: 1}))
+	rpc.Method("com.shop.Items", "list").Add(batchOf(requestOutcome{Code: 20, Duration: 3 * time.Millisecond}))
+	rpc.Method("com.shop.Items", "list").Add(batchOf(requestOutcome{Code: 20, Duration: time.Millisecond}))
+	rpc.Method("com.shop.Items", "list").Add(batchOf(requestOutcome{Code: -1, Reason: 2, Duration: -time.Second}))
+	rpc.Method("com.shop.Items", "get").Add(batchOf(requestOutcome{Code: 0}))
+	rpc.Method("com.shop.Itemsg", "et").Add(batchOf(requestOutcome{Code: -7}))
+	rpc.Method("", "").Add(batchOf(requestOutcome{Code: 70, Reason: 1}))
 
 	wantLines(t, exported(t, r, "rpc_requests_total"),
 		`rpc_requests_total{code="0",method="get",service="com.shop.Items"} 1`,
@@ -46,7 +46,7 @@ func TestMethodsBeyondLimitShareOneSeries(t *testing.T) {
 	const methods = 10_000
 	for range 2 {
 		for i := range methods {
-			r.RPC().Method(fmt.Sprint("service", i%7), fmt.Sprint("method", i)).Add(batchOf(sample{Code: 20}))
+			r.RPC().Method(fmt.Sprint("service", i%7), fmt.Sprint("method", i)).Add(batchOf(requestOutcome{Code: 20}))
 		}
 	}
 	counts := exported(t, r, "rpc_requests_total")
@@ -69,7 +69,7 @@ func TestCodesBeyondLimitShareOneSeries(t *testing.T) {
 	r := testRegistry()
 	for range 2 {
 		for code := range 100 {
-			r.RPC().Method("s", "m").Add(batchOf(sample{Code: code}))
+			r.RPC().Method("s", "m").Add(batchOf(requestOutcome{Code: code}))
 		}
 	}
 	var want []string
@@ -86,7 +86,7 @@ func TestEveryGRPCCodeHasSeries(t *testing.T) {
 	r := testRegistry()
 	var want []string
 	for code := -1; code <= 16; code++ {
-		r.RPC().Method("s", "m").Add(batchOf(sample{Code: code}))
+		r.RPC().Method("s", "m").Add(batchOf(requestOutcome{Code: code}))
 		label := fmt.Sprint(code)
 		if code < 0 {
 			label = "none"
@@ -118,9 +118,9 @@ func TestClientNamesBecomeLabels(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := testRegistry()
-			r.RPC().Method(test.sent, "m").Add(batchOf(sample{Code: 1}))
-			r.RPC().Method("s", test.sent).Add(batchOf(sample{Code: 1}))
-			r.RPC().Method("s", test.sent).Add(batchOf(sample{Code: 1}))
+			r.RPC().Method(test.sent, "m").Add(batchOf(requestOutcome{Code: 1}))
+			r.RPC().Method("s", test.sent).Add(batchOf(requestOutcome{Code: 1}))
+			r.RPC().Method("s", test.sent).Add(batchOf(requestOutcome{Code: 1}))
 			want := []string{
 				`rpc_requests_total{code="1",method="` + test.label + `",service="s"} 2`,
 				`rpc_requests_total{code="1",method="m",service="` + test.label + `"} 1`,
@@ -138,9 +138,9 @@ func TestClientNamesBecomeLabels(t *testing.T) {
 func TestMethodNamedOtherSharesOverflowSeries(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods + 1 {
-		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(sample{Code: 20}))
+		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(requestOutcome{Code: 20}))
 	}
-	r.RPC().Method("other", "other").Add(batchOf(sample{Code: 20}))
+	r.RPC().Method("other", "other").Add(batchOf(requestOutcome{Code: 20}))
 	got := exported(t, r, `rpc_requests_total{code="20",method="other"`)
 	wantLines(t, got, `rpc_requests_total{code="20",method="other",service="other"} 2`)
 }
@@ -157,7 +157,7 @@ func TestInvalidMethodNamesDoNotBreakScrapes(t *testing.T) {
 	}
 	const calls = 5000
 	for range calls {
-		r.RPC().Method(name(), name()).Add(batchOf(sample{Code: rng.IntN(40)}))
+		r.RPC().Method(name(), name()).Add(batchOf(requestOutcome{Code: rng.IntN(40)}))
 	}
 	families, err := r.Gather()
 	if err != nil {
@@ -185,9 +185,9 @@ func TestInvalidMethodNamesDoNotBreakScrapes(t *testing.T) {
 func TestMethodCopiesNames(t *testing.T) {
 	r := testRegistry()
 	buffer := []byte("service.method")
-	r.RPC().Method(unsafeString(buffer[:7]), unsafeString(buffer[8:])).Add(batchOf(sample{Code: 20}))
+	r.RPC().Method(unsafeString(buffer[:7]), unsafeString(buffer[8:])).Add(batchOf(requestOutcome{Code: 20}))
 	copy(buffer, "##############")
-	r.RPC().Method("service", "method").Add(batchOf(sample{Code: 20}))
+	r.RPC().Method("service", "method").Add(batchOf(requestOutcome{Code: 20}))
 	wantLines(t, exported(t, r, "rpc_requests_total"), `rpc_requests_total{code="20",method="method",service="service"} 2`)
 }
 
@@ -198,7 +198,7 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for i := range methods * callsPerMethod {
-				r.RPC().Method("s", fmt.Sprint(i%methods)).Add(batchOf(sample{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)}))
+				r.RPC().Method("s", fmt.Sprint(i%methods)).Add(batchOf(requestOutcome{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)}))
 			}
 		})
 	}
@@ -231,12 +231,12 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 func TestMethodAddDoesNotAllocate(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods {
-		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(sample{Code: 20}))
+		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(requestOutcome{Code: 20}))
 	}
 	for name, c := range map[string]methodCall{
-		"known":          {"s", "7", sample{Code: 20, Reason: 1, Duration: 12345}},
-		"unknown":        {"s", "unknown", sample{Code: 20}},
-		"known and long": {strings.Repeat("s", 1000), "7", sample{Code: 20}},
+		"known":          {"s", "7", requestOutcome{Code: 20, Reason: 1, Duration: 12345}},
+		"unknown":        {"s", "unknown", requestOutcome{Code: 20}},
+		"known and long": {strings.Repeat("s", 1000), "7", requestOutcome{Code: 20}},
 	} {
 		observe := func() { c.observe(r) }
 		observe()
@@ -255,7 +255,7 @@ func TestMethodMemory(t *testing.T) {
 	for i := range MaxMethods {
 		m := r.RPC().Method(fmt.Sprintf("%s%04d", name, i), fmt.Sprintf("%s%04d", name, i))
 		for code := range MaxCodes + 1 {
-			m.Add(batchOf(sample{Code: code, Reason: 1}))
+			m.Add(batchOf(requestOutcome{Code: code, Reason: 1}))
 		}
 	}
 	runtime.GC()
@@ -268,7 +268,7 @@ func TestMethodMemory(t *testing.T) {
 
 func TestExcludeRPCMetrics(t *testing.T) {
 	r := testRegistry()
-	r.RPC().Method("s", "m").Add(batchOf(sample{}))
+	r.RPC().Method("s", "m").Add(batchOf(requestOutcome{}))
 	r.Exclude(Exclusion{Labels: []string{LabelService}})
 	wantLines(t, exported(t, r, "rpc_"))
 }
@@ -276,7 +276,7 @@ func TestExcludeRPCMetrics(t *testing.T) {
 // methodCall is a method with one call.
 type methodCall struct {
 	service, method string
-	call            sample
+	call            requestOutcome
 }
 
 // observe counts the call.
@@ -286,7 +286,7 @@ func (c *methodCall) observe(r *Registry) { r.RPC().Method(c.service, c.method).
 func methodCalls() (calls []methodCall) {
 	for i := range 200 {
 		calls = append(calls, methodCall{fmt.Sprint("com.example.shop.order.OrderService", i/10), fmt.Sprint("findByCustomer", i),
-			sample{Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond}})
+			requestOutcome{Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond}})
 	}
 	return calls
 }
@@ -335,7 +335,7 @@ func BenchmarkFindMethodContended(b *testing.B) {
 func BenchmarkScrape1000Methods(b *testing.B) {
 	r := testRegistry()
 	for i := range MaxMethods {
-		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(sample{Code: 20, Duration: time.Millisecond}))
+		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(requestOutcome{Code: 20, Duration: time.Millisecond}))
 	}
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {

@@ -194,7 +194,7 @@ func TestRunOutcomes(t *testing.T) {
 			never: []string{"not shown", "small/none "},
 			last:  "4 passed, 0 failed, 1 skipped",
 		},
-		"two phases at once": {
+		"two phases run concurrently": {
 			args: []string{"-phase", "left: -run=TestLeft ./together", "-with", "right: -run=TestRight ./together", "-phase", "unit: ./good"},
 			want: []string{"== unit: go test ./good", "== summary", "left         1 passed", "right        1 passed", "unit         4 passed"},
 			last: "6 passed, 0 failed, 1 skipped",
@@ -294,13 +294,13 @@ func TestRunOutcomes(t *testing.T) {
 			last:  "2 passed, 3 failed, 0 skipped",
 			err:   "failed: unit",
 		},
-		"too many failed to run them again": {
+		"too many failures to rerun": {
 			args:  []string{"-again", "2", "-phase", "unit: ./bad"},
 			never: []string{"again: "},
 			last:  "2 passed, 3 failed, 0 skipped",
 			err:   "failed: unit",
 		},
-		"what panics does not run again": {
+		"a panic is not rerun": {
 			args:  []string{"-again", "2", "-phase", "unit: ./panics"},
 			never: []string{"again: "},
 			last:  "1 passed, 1 failed, 0 skipped",
@@ -436,10 +436,10 @@ func TestEventsAreWritten(t *testing.T) {
 	}
 }
 
-// fullDisk is a file on a disk with freeBytes bytes of free space.
-type fullDisk struct{ freeBytes int }
+// limitedFile is a file on a disk with freeBytes bytes of free space.
+type limitedFile struct{ freeBytes int }
 
-func (f *fullDisk) Write(p []byte) (int, error) {
+func (f *limitedFile) Write(p []byte) (int, error) {
 	if f.freeBytes -= len(p); f.freeBytes < 0 {
 		return 0, syscall.ENOSPC
 	}
@@ -450,7 +450,7 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 func TestEventsWriteError(t *testing.T) {
 	chdirModule(t)
 	for _, room := range []int{0, 1000} {
-		r := runner{out: io.Discard, events: &fullDisk{room}}
+		r := runner{out: io.Discard, events: &limitedFile{room}}
 		o := r.runOnce(t.Context(), phase{name: "unit", args: []string{"./good"}})
 		if want := (counts{passed: 4, skipped: 1}); o.counts != want || o.err != nil || !errors.Is(r.eventsErr, syscall.ENOSPC) {
 			t.Errorf("room for %d bytes: %v, %v, want %v; events: %v", room, o.counts, o.err, want, r.eventsErr)

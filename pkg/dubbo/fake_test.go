@@ -213,7 +213,7 @@ func (f *fakeRegistry) State() registry.State {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return registry.State{Connected: !f.unavailable, Sessions: f.sessions, Session: fmt.Sprint(f.sessions)}
+	return registry.State{Connected: !f.unavailable, SessionCount: f.sessions, SessionID: fmt.Sprint(f.sessions)}
 }
 
 func (f *fakeRegistry) Close(context.Context) {

@@ -20,7 +20,7 @@ type silentRegistry struct{ registry.Registry }
 
 func (silentRegistry) Register(context.Context, registry.URL) error   { return nil }
 func (silentRegistry) Unregister(context.Context, registry.URL) error { return nil }
-func (silentRegistry) State() registry.State                          { return registry.State{Connected: true, Sessions: 1} }
+func (silentRegistry) State() registry.State                          { return registry.State{Connected: true, SessionCount: 1} }
 func (silentRegistry) Close(context.Context)                          {}
 
 func (silentRegistry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {

@@ -220,7 +220,7 @@ func (ss *sessions) logChanges() {
 		ss.mu.Unlock()
 		switch {
 		case changed && state.Connected:
-			ss.settings.Log.Info("registry connected", logRegistry, s.key.String(), logSession, state.Session)
+			ss.settings.Log.Info("registry connected", logRegistry, s.key.String(), logSession, state.SessionID)
 		case changed:
 			ss.settings.Log.Warn("registry disconnected; its last snapshot stays active", logRegistry, s.key.String(), logError, state.LastError)
 		}

@@ -30,7 +30,7 @@ func (*scriptedRegistry) Close(context.Context)                          {}
 func (r *scriptedRegistry) State() registry.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return registry.State{Connected: true, Sessions: r.sessions}
+	return registry.State{Connected: true, SessionCount: r.sessions}
 }
 
 func (r *scriptedRegistry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {

@@ -23,7 +23,7 @@ func (d *Discovery) Status() Status {
 	for s, state := range states {
 		status.Registries = append(status.Registries, RegistryStatus{
 			Type: s.key.registryType, Address: s.key.address, Username: s.key.username,
-			Connected: state.Connected, Since: state.Since, Session: state.Session, Sessions: state.Sessions, LastError: state.LastError,
+			Connected: state.Connected, Since: state.Since, Session: state.SessionID, Sessions: state.SessionCount, LastError: state.LastError,
 		})
 	}
 	slices.SortFunc(status.Registries, func(a, b RegistryStatus) int {

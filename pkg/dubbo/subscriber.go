@@ -16,8 +16,8 @@ import (
 // snapshots of registries about them: providers, and instances of applications (resolve.go). The
 // planner reads the result. The methods are safe for concurrent use. They call registrations, the
 // metadata cache, the state writer and onChange with mu held. They call registries without mu,
-// because registries may call back: only the goroutine of Discovery.Run calls Subscribe and the stop
-// functions, and the goroutine that delivers a snapshot calls State.
+// because registries may call back: only the goroutine of Discovery.Run calls Subscribe and the
+// stop functions, and the goroutine that delivers a snapshot calls State.
 type subscriber struct {
 	settings *settings              // immutable
 	state    *stateWriter           // immutable
@@ -202,7 +202,7 @@ func (s *subscriber) startAndStop() {
 		if reg == nil || ended || started {
 			continue
 		}
-		stop := reg.Subscribe(sub.spec.id.service, func(snapshot registry.Snapshot) { s.onSnapshot(sub, reg.State().Sessions, snapshot) })
+		stop := reg.Subscribe(sub.spec.id.service, func(snapshot registry.Snapshot) { s.onSnapshot(sub, reg.State().SessionCount, snapshot) })
 		s.mu.Lock()
 		sub.stop = stop
 		ended = sub.ended

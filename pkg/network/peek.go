@@ -89,7 +89,7 @@ func (c *Conn) AwaitPeerClose(allowHalfClose bool) error {
 	for {
 		var result error
 		err := c.raw.Read(func(fd uintptr) bool {
-			result = peerClosed(fd, allowHalfClose)
+			result = peerCloseError(fd, allowHalfClose)
 			return result != nil
 		})
 		if err == nil {

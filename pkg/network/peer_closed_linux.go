@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerClosed returns why the peer of fd has closed the connection; nil if it has not. With
+// peerCloseError returns why the peer of fd has closed the connection; nil if it has not. With
 // allowHalfClose, a half-close by the peer does not count.
-func peerClosed(fd uintptr, allowHalfClose bool) error {
+func peerCloseError(fd uintptr, allowHalfClose bool) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	for {
 		_, err := unix.Poll(fds[:], 0)

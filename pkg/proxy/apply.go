@@ -17,7 +17,7 @@ var errDraining = errors.New("the server is draining")
 // activates the next configuration and drains removed parts. ctx is the lifetime of new listeners.
 // Apply is safe for concurrent use; it serializes concurrent calls.
 //
-// If only clusters and route tables differ, Apply compares them by address: the cost is
+// If only clusters and route tables differ, Apply compares them by pointer: the cost is
 // proportional to the changed clusters and routes, plus a small cost for each other route of the
 // changed tables. If a partial change is not possible, Apply applies the complete configuration.
 func (s *Server) Apply(ctx context.Context, d config.Delta) error {
@@ -72,9 +72,8 @@ func (s *Server) applyAll(ctx context.Context, next *config.Snapshot) error {
 	return nil
 }
 
-// drainRemovedClusters drains the removed clusters when no exchange can reach them: neither an
-// exchange of the previous pipelines, nor one of an earlier configuration. The caller holds
-// s.applying.
+// drainRemovedClusters drains the removed clusters when the exchanges of the previous pipelines and
+// of earlier configurations have ended, or after the grace period. The caller holds s.applying.
 func (s *Server) drainRemovedClusters(change *upstream.Change, clients *upstreamTLSTable, previous []*pipeline.Pipeline) {
 	earlierEnded, ended, grace := s.previousEnded, make(chan struct{}), s.gracePeriod()
 	s.previousEnded = ended
@@ -109,7 +108,8 @@ func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 	return nil
 }
 
-// StopWaiting makes Apply fail instead of waiting, now and in later calls. Call it before Drain.
+// StopWaiting makes Apply fail instead of waiting, now and in later calls.
+// Drain calls it; call it earlier to abort an Apply that is waiting.
 func (s *Server) StopWaiting() { s.cancelApply() }
 
 // awaitPipelines returns when no exchange uses the previous pipelines, or after grace.

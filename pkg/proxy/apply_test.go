@@ -62,7 +62,7 @@ func TestFailedBindRollsBack(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	conn := dialClient(t, address)
 	conn.roundTrip(get("/"))
-	before := r.server.Running()
+	previous := r.server.Running()
 
 	log, other := filepath.Join(t.TempDir(), "access.log"), freeAddress(t)
 	proxies := func(table string) string {
@@ -86,7 +86,7 @@ func TestFailedBindRollsBack(t *testing.T) {
 	if got := roundTrip(t, address, get("/")); got.body != "old" {
 		t.Errorf("new connection: response %q, want %q", got.body, "old")
 	}
-	if r.server.Running() != before || len(r.server.Describe()) != 1 {
+	if r.server.Running() != previous || len(r.server.Describe()) != 1 {
 		t.Errorf("listeners: %v; want one, and the previous configuration", r.server.Describe())
 	}
 	if got := r.server.Clusters().Describe(); len(got) != 0 {

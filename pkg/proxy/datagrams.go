@@ -35,10 +35,10 @@ type datagramListener struct {
 	drained    chan struct{}      // closed after the drain
 }
 
-// datagramPlan is the change of the UDP listeners by a configuration.
+// datagramPlan is the change that a configuration makes to the UDP listeners.
 type datagramPlan struct {
-	config map[string]*config.Listener
-	bound  map[string]*datagramListener // new listeners; they do not serve yet
+	listeners map[string]*config.Listener
+	bound     map[string]*datagramListener // new listeners; they do not serve yet
 }
 
 // planDatagrams binds the new UDP listeners of next. On an error it binds none.
@@ -47,9 +47,9 @@ func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*dat
 	if err != nil {
 		return nil, err
 	}
-	p := &datagramPlan{config: map[string]*config.Listener{}, bound: map[string]*datagramListener{}}
+	p := &datagramPlan{listeners: map[string]*config.Listener{}, bound: map[string]*datagramListener{}}
 	for _, l := range listeners {
-		p.config[l.Address] = l
+		p.listeners[l.Address] = l
 		if s.datagrams.endDrainAt(l.Address) {
 			continue
 		}
@@ -130,7 +130,7 @@ func (s *Server) activateDatagrams(p *datagramPlan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for address, dl := range d.active {
-		next := p.config[address]
+		next := p.listeners[address]
 		if next == nil {
 			delete(d.active, address)
 			changes = append(changes, listenerChange{false, dl.config.Name, address})
@@ -163,7 +163,7 @@ func (s *Server) activateDatagrams(p *datagramPlan) {
 	}
 }
 
-// drainRemovedDatagrams drains a removed listener. d.mu is held.
+// drainRemovedDatagrams drains a removed listener. The caller holds s.datagrams.mu.
 func (s *Server) drainRemovedDatagrams(dl *datagramListener) {
 	address, ctx := dl.config.Address, context.Background()
 	ctx, dl.forceClose = context.WithTimeout(ctx, s.gracePeriod())

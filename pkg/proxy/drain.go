@@ -100,12 +100,12 @@ func (s *Server) drainChain(live *liveListener, c *compiledChain) {
 
 // logForceClosed logs how many connections or sessions were closed with requests in flight. It does
 // not count idle ones.
-func (s *Server) logForceClosed(ctx context.Context, what, listener string, count int) {
+func (s *Server) logForceClosed(ctx context.Context, kind, listener string, count int) {
 	switch {
 	case count == 0:
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.o.Log.Warn("closed at the end of the drain time with requests in flight", "listener", listener, "what", what, "count", count)
+		s.o.Log.Warn("closed at the drain deadline with requests in flight", "listener", listener, "kind", kind, "count", count)
 	default:
-		s.o.Log.Warn("closed by an immediate shutdown with requests in flight", "listener", listener, "what", what, "count", count)
+		s.o.Log.Warn("closed by an immediate shutdown with requests in flight", "listener", listener, "kind", kind, "count", count)
 	}
 }

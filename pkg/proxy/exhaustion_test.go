@@ -39,7 +39,7 @@ func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server
 	}
 	s = NewServer(Options{
 		Protocols: []stream.Protocol{http1.Protocol(), engine.Protocol()},
-		Upstream:  upstream.Options{Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin}},
+		Upstream:  upstream.Options{Policies: map[config.LBPolicy]balance.NewFunc{config.RoundRobin: balance.RoundRobin}},
 		Logs:      logfile.NewSet(logfile.SetOptions{Log: log}),
 		Metrics:   metrics.New(o),
 		Log:       log,

@@ -58,7 +58,8 @@ type rig struct {
 	log     *logBuffer
 }
 
-// builtFilters returns the stream filters of cmd/weft/registry.go.
+// builtFilters returns the stream filters of cmd/weft/registry.go except faulttolerance, which only
+// configures clusters.
 func builtFilters() []filter.StreamFilterFactory {
 	return []filter.StreamFilterFactory{
 		adaptiveconcurrency.Factory(), compressor.Factory(), cors.Factory(), csrf.Factory(), decompressor.Factory(), dubbostream.Factory(), extauthz.Factory(),
@@ -101,7 +102,7 @@ func newRigOn(t testing.TB, system fs.FS, extra ...filter.StreamFilterFactory) *
 			return tcpproxy.New(cfg, forwarder, log)
 		},
 		Upstream: upstream.Options{
-			Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin},
+			Policies: map[config.LBPolicy]balance.NewFunc{config.RoundRobin: balance.RoundRobin},
 			Meter:    Meter{r.metrics},
 			Log:      log,
 		},

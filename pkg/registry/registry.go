@@ -23,8 +23,8 @@ type Options struct {
 	Address            string
 	Username, Password string      // "": no authentication
 	TLS                *tls.Config // nil: plaintext
-	// Root is the znode (ZooKeeper) or the group (Nacos) that contains all registrations; "": the
-	// default of the type, such as "/dubbo" for ZooKeeper.
+	// Root is where the registry stores registrations: for ZooKeeper a znode, such as "/dubbo"; for
+	// Nacos "namespace/group". "": the default of the type.
 	Root string
 	// SessionTimeout is how long the registry keeps the registrations of a process that sends no
 	// heartbeats; 0: the default of the type.
@@ -43,7 +43,8 @@ type Registry interface {
 
 	// Register registers a URL, in its category, until Unregister or Close. It returns when the
 	// registry has stored the URL. An error says why the registry has not stored it yet: ctx ended,
-	// or the registry rejected it. The URL stays desired, and is retried until Unregister.
+	// or the registry rejected it. The URL stays desired: the Registry
+	// retries the registration until Unregister.
 	Register(ctx context.Context, u URL) error
 	// Unregister reverts Register: the URL is no longer desired. An error says why the registry may
 	// still have the URL, which then ends with the session. To change the parameters of a URL, the
@@ -95,9 +96,9 @@ type Instance struct {
 
 // State is the state of a session.
 type State struct {
-	Connected bool
-	Since     time.Time // when Connected last changed
-	Session   string    // the ID that the registry gave the session; "": none
-	Sessions  int       // number of sessions so far
-	LastError string    // last error of the connection; "": none so far
+	Connected    bool
+	Since        time.Time // when Connected last changed
+	SessionID    string    // the ID that the registry gave the session; "": none
+	SessionCount int       // number of sessions so far
+	LastError    string    // last error of the connection; "": none so far
 }

@@ -34,14 +34,14 @@ func TestParseServers(t *testing.T) {
 func TestStateChangeIsReportedOnce(t *testing.T) {
 	reports := 0
 	s := NewStateTracker(State{}, func() { reports++ })
-	s.Update(func(state *State) { state.Connected, state.Session = true, "1" })
-	s.Update(func(state *State) { state.Session = "1" }) // unchanged
-	if got := s.State(); reports != 1 || !got.Connected || got.Session != "1" {
+	s.Update(func(state *State) { state.Connected, state.SessionID = true, "1" })
+	s.Update(func(state *State) { state.SessionID = "1" }) // unchanged
+	if got := s.State(); reports != 1 || !got.Connected || got.SessionID != "1" {
 		t.Errorf("%d reports, state %+v, want one report of a session", reports, got)
 	}
 	s.End()
 	s.End()
-	if got := s.State(); reports != 2 || got.Connected || got.Session != "" || got.Since.IsZero() {
+	if got := s.State(); reports != 2 || got.Connected || got.SessionID != "" || got.Since.IsZero() {
 		t.Errorf("%d reports, state %+v, want a second report at the end", reports, got)
 	}
 }

@@ -45,6 +45,6 @@ func (s *StateTracker) End() {
 		if state.Connected {
 			state.Since = time.Now()
 		}
-		state.Connected, state.Session = false, ""
+		state.Connected, state.SessionID = false, ""
 	})
 }

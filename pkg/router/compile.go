@@ -71,11 +71,11 @@ func newBuilder(previous *Table, c *config.RouteTable) *builder {
 		b.previousIndexes = align.Indexes(virtualHostNames(previous.config), virtualHostNames(c))
 	}
 	if previous != nil && sameMutations(&previous.config.Request, &previous.config.Response, &c.Request, &c.Response) {
-		b.table.request, b.table.response = previous.request, previous.response
+		b.table.requestMutation, b.table.responseMutation = previous.requestMutation, previous.responseMutation
 		return b
 	}
 	var err error
-	b.table.request, b.table.response, err = compileMutations(&c.Request, &c.Response, nil, nil)
+	b.table.requestMutation, b.table.responseMutation, err = compileMutations(&c.Request, &c.Response, nil, nil)
 	b.addError("", err)
 	return b
 }
@@ -125,7 +125,7 @@ func (b *builder) compileVirtualHost(n int, cfg *config.VirtualHost) {
 	vh, old := &b.table.virtualHosts[n], b.previousVirtualHost(n)
 	firstRoute := len(b.table.routes)
 	// newBuilder reuses equal mutations of the previous table, so comparing pointers is enough.
-	sameTableMutations := old != nil && b.table.request == b.previous.request && b.table.response == b.previous.response
+	sameTableMutations := old != nil && b.table.requestMutation == b.previous.requestMutation && b.table.responseMutation == b.previous.responseMutation
 	if sameTableMutations && old.config == cfg {
 		*vh = *old
 		vh.firstRoute = firstRoute
@@ -134,10 +134,10 @@ func (b *builder) compileVirtualHost(n int, cfg *config.VirtualHost) {
 	}
 	vh.config, vh.firstRoute = cfg, firstRoute
 	if sameTableMutations && sameMutations(&old.config.Request, &old.config.Response, &cfg.Request, &cfg.Response) {
-		vh.request, vh.response = old.request, old.response
+		vh.requestMutation, vh.responseMutation = old.requestMutation, old.responseMutation
 	} else {
 		var err error
-		vh.request, vh.response, err = compileMutations(&cfg.Request, &cfg.Response, b.table.request, b.table.response)
+		vh.requestMutation, vh.responseMutation, err = compileMutations(&cfg.Request, &cfg.Response, b.table.requestMutation, b.table.responseMutation)
 		b.addError(virtualHostLabel(cfg), err)
 	}
 	b.compileRoutes(vh, old)
@@ -188,7 +188,7 @@ func (b *builder) compileRoutes(vh, old *virtualHost) {
 			}
 		}
 		r := b.newRoute()
-		*r = Route{Config: c, VirtualHost: vh.config.Name, inherited: inherited{vh.request, vh.response}, request: vh.request, response: vh.response}
+		*r = Route{Config: c, VirtualHost: vh.config.Name, inherited: inherited{vh.requestMutation, vh.responseMutation}, request: vh.requestMutation, response: vh.responseMutation}
 		b.table.routes = append(b.table.routes, r)
 		if err := b.compileRoute(r); err != nil {
 			b.addError(fmt.Sprintf("%s: route %q", virtualHostLabel(vh.config), c.Name), err)
@@ -198,7 +198,7 @@ func (b *builder) compileRoutes(vh, old *virtualHost) {
 
 // compiledWithin reports whether compiling the configuration of r within vh would give r.
 func (r *Route) compiledWithin(vh *virtualHost) bool {
-	return r.inherited == inherited{vh.request, vh.response} && r.VirtualHost == vh.config.Name
+	return r.inherited == inherited{vh.requestMutation, vh.responseMutation} && r.VirtualHost == vh.config.Name
 }
 
 // newRoute returns a zero Route.
@@ -277,7 +277,7 @@ func (b *builder) compileForward(r *Route, c *config.Route) error {
 // buildIndex builds the index of a virtual host for Find. It goes from the last route to the first
 // because prepend adds to the start of a chain.
 func (b *builder) buildIndex(routes []*Route) routeIndex {
-	ri := routeIndex{tree: b.tree, otherPaths: endOfChain}
+	ri := routeIndex{tree: b.tree, otherPathChain: endOfChain}
 	if b.previous == nil {
 		ri.links, b.linkPool = b.linkPool[:len(routes):len(routes)], b.linkPool[len(routes):]
 	} else {
@@ -293,7 +293,7 @@ func (b *builder) buildIndex(routes []*Route) routeIndex {
 		m := &r.Config.Match
 		switch kind := m.PathKind; {
 		case kind == config.PathRegex || r.matcher != nil && r.matcher.pathMatcher != nil:
-			ri.prepend(&ri.otherPaths, index)
+			ri.prepend(&ri.otherPathChain, index)
 		case kind == config.PathExact:
 			b.paths = append(b.paths, pathEntry{m.Path, true, index})
 		case kind == config.PathPrefix:
@@ -313,7 +313,7 @@ func (b *builder) buildIndex(routes []*Route) routeIndex {
 			ri.headers[n].add(header.matcher.Text, index, &ri)
 		}
 	}
-	ri.paths = b.tree.add(b.paths, &ri)
+	ri.pathRoot = b.tree.add(b.paths, &ri)
 	return ri
 }
 

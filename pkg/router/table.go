@@ -15,30 +15,30 @@ type Table struct {
 	// concurrent use and set before the first Find.
 	Random func() uint64
 
-	config            *config.RouteTable
-	domains           *domains
-	request, response *mutation     // of the table; nil: no change
-	virtualHosts      []virtualHost // in the order of configuration
-	routes            []*Route      // in the order of configuration
+	config                            *config.RouteTable
+	domains                           *domains
+	requestMutation, responseMutation *mutation     // of the table; nil: no change
+	virtualHosts                      []virtualHost // in the order of configuration
+	routes                            []*Route      // in the order of configuration
 }
 
 // virtualHost is a compiled virtual host. Tables compiled from successive configurations share the
-// values that it points to.
+// unchanged values that it points to.
 type virtualHost struct {
-	config            *config.VirtualHost
-	firstRoute        int       // index of its first route in the table's routes
-	request, response *mutation // mutations of the virtual host, followed by those of the table; nil: no change
-	index             routeIndex
+	config                            *config.VirtualHost
+	firstRoute                        int       // index of its first route in the table's routes
+	requestMutation, responseMutation *mutation // mutations of the virtual host, followed by those of the table; nil: no change
+	index                             routeIndex
 }
 
 // routeIndex finds the routes of one virtual host and identifies them by their indexes in that
 // virtual host. Each reachable route is in one chain: a linked list in ascending order.
 type routeIndex struct {
-	tree       *tree
-	paths      int32         // root of the virtual host's tree of exact and prefix paths
-	headers    []headerIndex // routes for any path that require the value of a header
-	otherPaths int32         // chain of the routes whose path the tree cannot evaluate
-	links      []link        // by index of the route
+	tree           *tree
+	pathRoot       int32         // root of the virtual host's tree of exact and prefix paths
+	headers        []headerIndex // routes for any path that require the value of a header
+	otherPathChain int32         // chain of the routes whose path the tree cannot evaluate
+	links          []link        // by index of the route
 }
 
 // link is the element of a chain for one route.
@@ -83,18 +83,18 @@ func (t *Table) Find(x *protocol.Exchange) int {
 	path, _, _ := strings.Cut(x.Request.Path, "?")
 	s := search{vh.index.links, x, path, t.Random}
 
-	best := s.findInTree(vh.index.tree, vh.index.paths)
+	best := s.findInTree(vh.index.tree, vh.index.pathRoot)
 	for i := range vh.index.headers {
 		f := &vh.index.headers[i]
 		if f.firstRoute < best {
 			best = s.findByHeader(f, best)
 		}
 	}
-	best = s.firstInChain(vh.index.otherPaths, best)
+	best = s.firstInChain(vh.index.otherPathChain, best)
 	if best == endOfChain && path == "*" {
 		// OPTIONS for the server as a whole (RFC 9112 3.2.4) takes the route of "/".
 		s.path = "/"
-		best = s.firstInChain(vh.index.otherPaths, s.findInTree(vh.index.tree, vh.index.paths))
+		best = s.firstInChain(vh.index.otherPathChain, s.findInTree(vh.index.tree, vh.index.pathRoot))
 	}
 	if best == endOfChain {
 		return noVirtualHost

@@ -7,12 +7,13 @@ import (
 
 // ConnTimer is the single timer of a multiplexed connection, which fires at its earliest deadline
 // or before. Most deadlines never pass, so the timer is reset only if it moves to an earlier time.
-// The owner calls all methods except Done and Wait under a lock of its connection.
+// The owner calls Init before it shares the connection, and all other methods except Done and Wait
+// with a lock of the connection held.
 type ConnTimer struct {
 	fire    func()         // immutable after Init
 	timer   *time.Timer    // nil until first set
 	firesAt time.Time      // zero: it is not set
-	firing  sync.WaitGroup // runs of fire that Fired has started
+	firing  sync.WaitGroup // runs of fire between Fired and Done
 }
 
 // Init sets the function that runs, in a new goroutine, when the timer fires. fire must call Fired

@@ -151,8 +151,8 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
-func policies() map[config.LBPolicy]balance.New {
-	return map[config.LBPolicy]balance.New{
+func policies() map[config.LBPolicy]balance.NewFunc {
+	return map[config.LBPolicy]balance.NewFunc{
 		config.RoundRobin:         balance.RoundRobin,
 		config.WeightedRoundRobin: balance.WeightedRoundRobin,
 		config.Random:             balance.Random,

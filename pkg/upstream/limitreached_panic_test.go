@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestPanicInLimitReachedLeavesNoCounts verifies that after a panic of Meter.LimitReached the
-// exchange in flight completes, all counts return to 0, and later exchanges are served.
+// TestPanicInLimitReachedLeavesNoCounts verifies that after a panic in ClusterRecorder.LimitReached
+// the exchange in flight completes, all counts return to 0, and later exchanges are served.
 func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits config.CircuitBreakers
@@ -28,7 +28,7 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 			t.Run(name+", "+string(mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
-					s, c := f.clusterWithLimits(t, mode, test.limits, "a", "b") // the second host needs a connection
+					s, c := f.clusterWithLimits(t, mode, test.limits, "a", "b") // the next exchange goes to b, whose connection exceeds the limit
 					defer s.Close()
 					first, other := newFakeDownstreamConn(), newFakeDownstreamConn()
 					defer first.end()
@@ -79,7 +79,7 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 }
 
 // TestPanicInLimitReachedRejectsRetry verifies that a retry is not counted as in flight after a
-// panic of Meter.LimitReached.
+// panic in ClusterRecorder.LimitReached.
 func TestPanicInLimitReachedRejectsRetry(t *testing.T) {
 	f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 	s, c := f.clusterWithLimits(t, config.PingPong, config.CircuitBreakers{MaxRetries: 1}, "a")

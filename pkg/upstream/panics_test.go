@@ -134,7 +134,7 @@ func (f *panicInjector) clusterWithLimits(t *testing.T, mode config.PoolMode, li
 		o.Connectors[config.HTTP1] = f
 		o.Meter = panickyMeter{f}
 		next := o.Policies[config.RoundRobin]
-		o.Policies = map[config.LBPolicy]balance.New{config.RoundRobin: func(hosts []balance.Host, options balance.Options) balance.Balancer {
+		o.Policies = map[config.LBPolicy]balance.NewFunc{config.RoundRobin: func(hosts []balance.Host, options balance.Options) balance.Balancer {
 			return panickyBalancer{next(hosts, options), f}
 		}}
 	})

@@ -130,7 +130,7 @@ type Options struct {
 	// Connectors holds the connectors by protocol.
 	Connectors map[config.Protocol]Connector
 	// Policies holds the load-balancing policies.
-	Policies map[config.LBPolicy]balance.New
+	Policies map[config.LBPolicy]balance.NewFunc
 	// Discoveries holds the discoveries by cluster type. Clusters of other types use their
 	// configured hosts.
 	Discoveries map[config.ClusterType]Discovery

@@ -19,12 +19,12 @@ func (s *Source) startLoadReports(ctx context.Context, group *sync.WaitGroup) {
 
 // newLoadReporter returns the load reporter of the bootstrap; nil if load is not reported.
 func (s *Source) newLoadReporter() *load.Reporter {
-	if s.boot.LRSCluster == "" || s.opts.Loads == nil {
+	if s.boot.LRSCluster == "" || s.opts.NewLoadReporter == nil {
 		return nil
 	}
 	r := &load.Reporter{
 		Name: s.boot.LRSCluster, Dialer: s.newDialer(s.boot.LRSCluster), Node: s.boot.Node,
-		Loads: s.opts.Loads(), ServiceNames: s.edsServiceNames, OnReport: func() {}, Log: s.opts.Log,
+		Loads: s.opts.NewLoadReporter(), ServiceNames: s.edsServiceNames, OnReport: func() {}, Log: s.opts.Log,
 	}
 	if s.opts.Metrics != nil {
 		r.OnReport = func() { s.opts.Metrics.Counter(metrics.XDSLoadReports, r.Name).Add(1) }

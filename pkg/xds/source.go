@@ -44,11 +44,11 @@ type Options struct {
 	// may be nil unless Bootstrap.OnDemand enables on-demand loading.
 	Clusters, Routes OnDemand
 
-	// Loads returns a new reporter of the load of clusters, which its caller owns. nil: the Source
-	// does not report load.
-	Loads   func() *upstream.LoadReporter
-	Metrics *metrics.Registry // nil: no metrics
-	Log     *slog.Logger
+	// NewLoadReporter returns a new reporter of the load of clusters, which the Source owns. nil: the
+	// Source does not report load.
+	NewLoadReporter func() *upstream.LoadReporter
+	Metrics         *metrics.Registry // nil: no metrics
+	Log             *slog.Logger
 }
 
 // Source applies the configuration that a control plane sends.
@@ -68,7 +68,7 @@ type Source struct {
 	state         *state.State
 	file          *config.Bootstrap           // bootstrap of the active file; nil before the first SetFile
 	staticJSON    []byte                      // static_resources of the file, as stored in state
-	nameConflicts map[resourceKey]resourceKey // from a rejected resource to the resource that something else already defines
+	nameConflicts map[resourceKey]resourceKey // by rejected resource: the conflicting resource, which another layer already defines
 	deadlineTimer *time.Timer                 // fires when a reconcile is due although nothing has arrived
 
 	cache    cacheLoop
@@ -153,7 +153,8 @@ func (s *Source) newChannel(ch *channel, types ...ads.Type) *channel {
 	return ch
 }
 
-// newDialer returns a dialer for the cluster of a server.
+// newDialer returns a dialer for a server of xDS; cluster is the name of its cluster in
+// static_resources.
 func (s *Source) newDialer(cluster string) *transport.Dialer {
 	return &transport.Dialer{Target: s.boot.Targets[cluster], Reloader: s.reloader, Network: s.network}
 }

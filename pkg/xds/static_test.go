@@ -70,9 +70,9 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 // TestSecretsWithoutControlPlane verifies that a static listener gets its certificate from an SDS
 // cluster when there is no control plane.
 func TestSecretsWithoutControlPlane(t *testing.T) {
-	agent := strings.Replace(xdstest.SecretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
+	socketJSON := strings.Replace(xdstest.SecretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
 	s, active := newTestSourceFrom(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
-		xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+agent),
+		xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+socketJSON),
 	}, nil)}, slog.New(slog.DiscardHandler))
 	if len(s.channels) != 1 || len(active.Listeners) != 0 || s.Ready() {
 		t.Fatalf("%d channels, %d active listeners, ready %t; want 1, 0, false", len(s.channels), len(active.Listeners), s.Ready())
@@ -293,9 +293,9 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 			return nil
 		})
 	})
-	before := map[string]*config.Listener{}
+	previousListeners := map[string]*config.Listener{}
 	for _, l := range active.Listeners {
-		before[l.Name] = l
+		previousListeners[l.Name] = l
 	}
 	change := func(listeners ...string) error {
 		return s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, listeners, nil)}})
@@ -312,7 +312,7 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	if want := []string{"a 127.0.0.1:80", "b 127.0.0.1:82", "c 127.0.0.1:83"}; !slices.Equal(names(), want) {
 		t.Errorf("active: %v, want %v", names(), want)
 	}
-	if active.Listeners[0] != before["a"] {
+	if active.Listeners[0] != previousListeners["a"] {
 		t.Error("an unchanged listener was recreated")
 	}
 	want := names()
@@ -365,8 +365,8 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	}
 }
 
-// TestStaticListenerInitialFetchTimeout verifies that a static listener waits for its routes at most
-// initial_fetch_timeout.
+// TestStaticListenerInitialFetchTimeout verifies that a static listener waits for its routes no
+// longer than initial_fetch_timeout.
 func TestStaticListenerInitialFetchTimeout(t *testing.T) {
 	b := xdstest.Bootstrap("GRPC")
 	b.DynamicResources = []byte(regexp.MustCompile(`,\s*"cds_config".*`).ReplaceAllString(string(b.DynamicResources), "}"))

@@ -65,7 +65,7 @@ func (env *environment) runHTTP2Idle(ctx context.Context) error {
 		}
 		r, err := env.http2Idle(ctx, p)
 		r.Row, r.Proxy = http2IdleRow, p.Name
-		if env.isMissing(err, p.Name, "HTTP/2") {
+		if env.skipIfUnsupported(err, p.Name, "HTTP/2") {
 			r.Note, err = peer.ErrNotSupported.Error(), nil
 		}
 		if err != nil {
@@ -150,7 +150,7 @@ func (env *environment) runHTTP2Streams(ctx context.Context) error {
 		}
 		r, err := env.http2Streams(ctx, p)
 		r.Proxy = p.Name
-		if env.isMissing(err, p.Name, "gRPC") {
+		if env.skipIfUnsupported(err, p.Name, "gRPC") {
 			r.Note, err = peer.ErrNotSupported.Error(), nil
 		}
 		if err != nil {

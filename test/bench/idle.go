@@ -120,7 +120,7 @@ func (env *environment) runRPCIdle(ctx context.Context) error {
 func (env *environment) addIdle(ctx context.Context, row string, p peer.Program, protocol *frame.Protocol) error {
 	r, err := env.idle(ctx, p, protocol)
 	r.Row, r.Proxy = row, p.Name
-	if env.isMissing(err, p.Name, protocol.Name()) {
+	if env.skipIfUnsupported(err, p.Name, protocol.Name()) {
 		r.Note, err = peer.ErrNotSupported.Error(), nil
 	}
 	if err != nil {

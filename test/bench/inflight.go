@@ -95,7 +95,7 @@ func (env *environment) inflight(ctx context.Context, p peer.Program, protocol *
 	var missing []float64
 	for range min(env.options.rounds, inflightRounds) {
 		burst, failure, err := env.burst(ctx, p, protocol)
-		if env.isMissing(err, p.Name, protocol.Name()) {
+		if env.skipIfUnsupported(err, p.Name, protocol.Name()) {
 			r.Note = peer.ErrNotSupported.Error()
 			return r, nil
 		}

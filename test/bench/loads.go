@@ -81,7 +81,8 @@ func (env *environment) runGroup(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// runHalfLoads measures the rows with halfLoad set at a fixed rate, the same for all subjects.
+// runHalfLoads measures the rows whose halfLoad is true, at a fixed rate that is the same for all
+// subjects.
 func (env *environment) runHalfLoads(ctx context.Context, rows []row, subjects []systemUnderTest, results []*loadRow) error {
 	for round := range env.options.rounds {
 		for i, r := range rows {
@@ -104,9 +105,9 @@ func (env *environment) runHalfLoads(ctx context.Context, rows []row, subjects [
 }
 
 // halfRate returns the rate of half load. For HTTP/1.1 it is half of the rate of the slowest proxy.
-// For other protocols it is lower: in a closed loop requests of one connection share reads and
-// writes, while random arrivals share fewer and cost more CPU. There it is the rate at which the
-// proxy with the highest CPU usage uses about half of its CPU.
+// For other protocols it is reduced, if necessary, until no proxy uses more than usageLimit of one
+// CPU: in a closed loop, requests of one connection share reads and writes, while random arrivals
+// share fewer and cost more CPU.
 func (env *environment) halfRate(ctx context.Context, r row, subjects []systemUnderTest, result *loadRow) (float64, error) {
 	rate := result.slowest() / 2
 	if r.protocolGroup() == "" {
@@ -192,7 +193,7 @@ func (env *environment) startAll(ctx context.Context, r row) ([]systemUnderTest,
 			continue // skipped, or HTTP only
 		}
 		running, err := env.start(ctx, env.programs[i], r)
-		if env.isMissing(err, name, r.protocolGroup()) {
+		if env.skipIfUnsupported(err, name, r.protocolGroup()) {
 			subjects = append(subjects, systemUnderTest{name: name, note: peer.ErrNotSupported.Error()})
 			continue
 		}
@@ -212,9 +213,9 @@ func (env *environment) start(ctx context.Context, p peer.Program, r row) (*peer
 	return env.programEnv.StartHTTP(ctx, p, r.http)
 }
 
-// isMissing reports whether a start failed because the program does not support the protocol, and
-// records it in the report. HTTP/1.1, the empty protocol, is never missing.
-func (env *environment) isMissing(err error, program, protocol string) bool {
+// skipIfUnsupported reports whether a start failed because the program does not support the
+// protocol, and records it in the report. HTTP/1.1, the empty protocol, is never missing.
+func (env *environment) skipIfUnsupported(err error, program, protocol string) bool {
 	if protocol == "" || !errors.Is(err, peer.ErrNotSupported) {
 		return false
 	}
@@ -233,7 +234,7 @@ func stopAll(subjects []systemUnderTest) {
 // microseconds returns d in microseconds.
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// formatMicroseconds formats d in microseconds with the significant digits.
+// formatMicroseconds formats d in microseconds, with one decimal below 100 µs and none above.
 func formatMicroseconds(d time.Duration) string {
 	us := microseconds(d)
 	if us < 100 {

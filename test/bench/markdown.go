@@ -119,7 +119,7 @@ func (r *loadRow) cost(samples []sample) string {
 }
 
 func (r *loadRow) markdown() string {
-	t := newTable("", "CPU µs", "requests/s", "p50 µs", "p99 µs", "peak RSS MB", "PSS MB", "waits/request", "pre-emptions/request", "reconnects", "calm rounds")
+	t := newTable("", "CPU µs", "requests/s", "p50 µs", "p99 µs", "peak RSS MB", "PSS MB", "waits/request", "pre-emptions/request", "reconnects", "undisturbed rounds")
 	for _, c := range r.Cells {
 		if c.Note != "" {
 			t.row(c.Proxy, c.Note)
@@ -152,7 +152,7 @@ func (r *loadRow) markdown() string {
 
 // halfMarkdown formats the samples at half load.
 func (r *loadRow) halfMarkdown() string {
-	t := newTable("", "CPU µs", "p50 µs", "p99 µs", "calm rounds")
+	t := newTable("", "CPU µs", "p50 µs", "p99 µs", "undisturbed rounds")
 	for _, c := range r.Cells {
 		if len(c.Half) == 0 {
 			continue

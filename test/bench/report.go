@@ -82,7 +82,7 @@ type verdict struct {
 	Value   stat    `json:"value"`
 	Target  float64 `json:"target"`
 	Unit    string  `json:"unit"`
-	Rounds  string  `json:"rounds,omitempty"` // number of calm rounds and of all rounds
+	Rounds  string  `json:"rounds,omitempty"` // number of undisturbed rounds and of all rounds
 	Outcome outcome `json:"outcome"`
 }
 
@@ -204,8 +204,8 @@ type stat struct {
 	Max    float64 `json:"max"`
 }
 
-// summarize returns the stat of the value of over the calm samples, or over all if none is calm;
-// samples must not be empty.
+// summarize returns the stat of the value of over the undisturbed samples, or over all if there are
+// none; samples must not be empty.
 func summarize(samples []sample, value func(sample) float64) stat {
 	samples = undisturbed(samples)
 	values := make([]float64, len(samples))

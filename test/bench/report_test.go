@@ -109,9 +109,9 @@ func TestDisturbedRoundsAreIgnored(t *testing.T) {
 		rounds    string
 		weftsCost float64
 	}{
-		{"all calm", []float64{0, 0, 0}, []float64{0, 0, 0}, 2, "3 calm of 3", 20},
-		{"one undisturbed pair", []float64{1, 0, 0}, []float64{0, 1, 0}, 1.1, "1 calm of 3", 15.5},
-		{"none calm", []float64{1, 1, 1}, []float64{1, 1, 1}, 2, "0 calm of 3", 20},
+		{"all undisturbed", []float64{0, 0, 0}, []float64{0, 0, 0}, 2, "3 of 3 undisturbed", 20},
+		{"one undisturbed pair", []float64{1, 0, 0}, []float64{0, 1, 0}, 1.1, "1 of 3 undisturbed", 15.5},
+		{"none undisturbed", []float64{1, 1, 1}, []float64{1, 1, 1}, 2, "0 of 3 undisturbed", 20},
 	} {
 		for i := range 3 {
 			l.Cells[0].Rounds[i].Others, l.Cells[1].Rounds[i].Others = step.weft[i], step.nginx[i]

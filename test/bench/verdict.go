@@ -82,10 +82,10 @@ func (r *loadRow) compare(weft string, t target) verdict {
 	if len(weftRounds) == 0 || len(otherRounds) == 0 || t.metric == addedP50 && len(directRounds) == 0 {
 		return v
 	}
-	var all, calm []float64
+	var all, undisturbed []float64
 	for i := range weftRounds {
 		weftSample, otherSample := weftRounds[i], otherRounds[i]
-		others := max(weftSample.Others, otherSample.Others)
+		otherCPUs := max(weftSample.Others, otherSample.Others)
 		var ratio float64
 		switch t.metric {
 		case cpuPerRequest:
@@ -94,18 +94,18 @@ func (r *loadRow) compare(weft string, t target) verdict {
 			ratio = p99(weftSample) / p99(otherSample)
 		case addedP50:
 			directSample := directRounds[i]
-			ratio, others = (p50(weftSample)-p50(directSample))/(p50(otherSample)-p50(directSample)), max(others, directSample.Others)
+			ratio, otherCPUs = (p50(weftSample)-p50(directSample))/(p50(otherSample)-p50(directSample)), max(otherCPUs, directSample.Others)
 		}
 		all = append(all, ratio)
-		if others < disturbanceThreshold {
-			calm = append(calm, ratio)
+		if otherCPUs < disturbanceThreshold {
+			undisturbed = append(undisturbed, ratio)
 		}
 	}
-	v.Rounds = fmt.Sprintf("%d calm of %d", len(calm), len(all))
-	if len(calm) == 0 {
-		calm = all
+	v.Rounds = fmt.Sprintf("%d of %d undisturbed", len(undisturbed), len(all))
+	if len(undisturbed) == 0 {
+		undisturbed = all
 	}
-	v.Value = summarizeValues(calm)
+	v.Value = summarizeValues(undisturbed)
 	switch {
 	case t.limit == 0:
 		v.Outcome = unbounded

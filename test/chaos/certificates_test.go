@@ -40,7 +40,7 @@ func TestCertificatesRotate(t *testing.T) {
 		}
 	}
 	rotate(0)
-	context := func(side string, extra object) object {
+	tlsContext := func(side string, extra object) object {
 		path := func(name string) string { return filepath.Join(dir, name) }
 		for _, name := range []string{side + ".pem", side + ".key"} {
 			if err := os.Symlink(filepath.Join("..data", name), path(name)); err != nil && !os.IsExist(err) {
@@ -50,7 +50,7 @@ func TestCertificatesRotate(t *testing.T) {
 		return object{"status": true, "ca_cert": path("ca.pem"), "cert_chain": path(side + ".pem"), "private_key": path(side + ".key")}.with(extra)
 	}
 	secured := func() object {
-		return object{"tls_context": context("server", object{"require_client_cert": true, "verify_client": true})}
+		return object{"tls_context": tlsContext("server", object{"require_client_cert": true, "verify_client": true})}
 	}
 	_, addrs := r.newHost("host")
 	front, back := freeAddress(), freeAddress()
@@ -59,7 +59,7 @@ func TestCertificatesRotate(t *testing.T) {
 		tables:    list{routeTable("front", route("/", "back")), routeTable("back", route("/", "host"))},
 		clusters: list{
 			// Short-lived connections to the back listener cause handshakes during the whole test.
-			cluster("back", []string{back}, object{"tls_context": context("client", nil), "max_request_per_conn": 20}),
+			cluster("back", []string{back}, object{"tls_context": tlsContext("client", nil), "max_request_per_conn": 20}),
 			cluster("host", []string{addrs.http}),
 		},
 	}, nil, nil)

@@ -136,7 +136,7 @@ func serve(t testing.TB, c *config.Snapshot) string {
 	server := proxy.NewServer(proxy.Options{
 		Protocols: []stream.Protocol{http1.Protocol()},
 		Upstream: upstream.Options{
-			Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin},
+			Policies: map[config.LBPolicy]balance.NewFunc{config.RoundRobin: balance.RoundRobin},
 			Meter:    proxy.Meter{Registry: registry},
 			Log:      log,
 		},

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestSlowClientsDoNotDelayOthers verifies, with hundreds of slowhttptest connections that send a
-// head or a body too slowly, that Weft closes all of them after its timeouts, here 2 s each, and
-// serves other clients at the same time.
+// TestSlowClientsDoNotDelayOthers opens hundreds of slowhttptest connections that send a head or a
+// body too slowly. It verifies that Weft closes all of them after its timeouts, here 2 s each, and
+// meanwhile serves other clients.
 func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	program := requireTool(t, "slowhttptest", "slowhttptest")
 	const limit = 2 * time.Second

@@ -84,7 +84,7 @@ func (l *load) stopWithoutFailures() {
 	l.t.Logf("%d calls succeeded", succeeded)
 }
 
-// sleep waits for real time, which the sessions of real registries need to expire.
+// sleep waits in real time, because the sessions of a real registry do not expire otherwise.
 //
 //arch:clock an outage of real servers lasts for real time
 func sleep(d time.Duration) { time.Sleep(d) }
@@ -95,9 +95,9 @@ type sidecarPair struct {
 	directPort                       int // port of the provider without a sidecar
 }
 
-// startSidecarPair starts both providers and both sidecars. The arguments are the registry addresses
-// of the provider's sidecar, of the consumer's sidecar and of the provider without a sidecar. It
-// returns when the consumer's sidecar has discovered both providers.
+// startSidecarPair starts both providers and both sidecars. The arguments are the registry
+// addresses of the provider's sidecar, of the consumer's sidecar and of the provider without a
+// sidecar. It returns when the consumer's sidecar has discovered both providers.
 func startSidecarPair(t *testing.T, providerRegistry, consumerRegistry, directRegistry string) sidecarPair {
 	t.Helper()
 	app := freePort(t)
@@ -210,7 +210,8 @@ func TestLeaderIsKilled(t *testing.T) {
 func TestNetworkPartition(t *testing.T) {
 	skipUnlessReady(t)
 	t.Parallel()
-	// Each sidecar reaches the server at its own address, which can be cut separately.
+	// Each sidecar connects to a separate address of the ZooKeeper server, so that the test can
+	// block one of them.
 	const providerZK, consumerZK = "10.77.1.1", "10.77.1.2"
 	for _, address := range []string{providerZK, consumerZK} {
 		if err := addHost(address); err != nil {
@@ -245,8 +246,9 @@ func TestNetworkPartition(t *testing.T) {
 	l.stopWithoutFailures()
 }
 
-// TestProviderDies verifies that when a provider dies only calls in flight on it fail, none if
-// retries are allowed, and that it leaves the provider list when its session ends.
+// TestProviderDies verifies that, when a provider dies, at most the calls in flight and the five
+// that eject the host fail, and no call fails if retries are allowed. It also verifies that the
+// provider disappears from the provider list when its session ends.
 func TestProviderDies(t *testing.T) {
 	skipUnlessReady(t)
 	t.Parallel()

@@ -168,7 +168,7 @@ type service struct {
 type provider struct {
 	Address string `json:"address"`
 	Weight  int    `json:"weight"`
-	Unused  string `json:"unused"`
+	Unused  string `json:"unused_reason"`
 }
 
 // activeAddresses returns the addresses that receive calls, sorted.

@@ -134,7 +134,7 @@ func TestInvalidCommandLinesFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if stdout, stderr, status := command(t, args...); status != 1 || stderr == "" || stdout != "" {
-				t.Errorf("weft %s: exit status %d, stdout %q, stderr %q; want 1,no output, and an error", strings.Join(args, " "), status, stdout, stderr)
+				t.Errorf("weft %s: exit status %d, stdout %q, stderr %q; want 1, no output, and an error", strings.Join(args, " "), status, stdout, stderr)
 			}
 		})
 	}

@@ -113,8 +113,8 @@ func TestVirtualListenersReload(t *testing.T) {
 	t.Parallel()
 	tn := newTestNetwork(t)
 	redirectRules()["nftables redirect"].apply(tn)
-	without, with := redirectSetup(true, nil), redirectSetup(true, nil, tn.originLink.B.IPv4)
-	w := tn.run(without)
+	withoutLocal, withLocal := redirectSetup(true, nil), redirectSetup(true, nil, tn.originLink.B.IPv4)
+	w := tn.run(withoutLocal)
 	url := "http://" + netip.AddrPortFrom(tn.originLink.B.IPv4, 8080).String() + "/"
 	gatewayBody, originBody := "response of the gateway", "HTTP/1.1 8080 saw "+tn.originLink.A.IPv4.String()
 
@@ -154,13 +154,13 @@ func TestVirtualListenersReload(t *testing.T) {
 	})
 	c := clientIn(t, tn.clientNS, false)
 	for range 3 {
-		w.reload(with.at(proxyAdmin))
+		w.reload(withLocal.at(proxyAdmin))
 		eventually(t, "new connections use the new listener", func() bool {
 			c.CloseIdleConnections()
 			return sendRequest(t, c, "GET", url, "").body == gatewayBody
 		})
 		checkEcho()
-		w.reload(without.at(proxyAdmin))
+		w.reload(withoutLocal.at(proxyAdmin))
 		eventually(t, "the connection of the removed listener has ended", func() bool {
 			return sendRequest(t, c, "GET", url, "").body == originBody
 		})
@@ -200,7 +200,7 @@ func TestVirtualListenerMaxConnections(t *testing.T) {
 		}
 	}
 	if got := w.metric("weft_listener_connections_refused_total", `listener="own0"`); got != 1 {
-		t.Errorf("%v connections rejected, want 1", got)
+		t.Errorf("%v connections refused, want 1", got)
 	}
 	if got := w.metric("weft_listener_connections_accepted_total", `listener="catch"`); got != 0 {
 		t.Errorf("the bound listener counts %v redirected connections, want 0", got)

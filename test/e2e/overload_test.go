@@ -213,7 +213,7 @@ func TestOverloadByDescriptors(t *testing.T) {
 	}
 }
 
-// TestOverloadClosesIdleConnections verifies that Weft closes idle connections when descriptors are
+// TestOverloadClosesIdleConnections verifies that Weft closes idle connections when descriptors run
 // short, and serves new ones.
 func TestOverloadClosesIdleConnections(t *testing.T) {
 	t.Parallel()

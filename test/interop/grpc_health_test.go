@@ -18,7 +18,7 @@ func TestGRPCHealth(t *testing.T) {
 	defer results.add(t, "health", pair{consumer: "grpc-go", provider: "Weft"}, oneWeft)
 	weftPort := freePort(t)
 	path := writeHTTP2Config(t, weftPort, freePort(t), "Http2")
-	addFilter(t, path, object{"type": "healthcheck", "config": object{"grpc": true, "grpc_services": []string{"shop.Items"}}})
+	setStreamFilter(t, path, object{"type": "healthcheck", "config": object{"grpc": true, "grpc_services": []string{"shop.Items"}}})
 	start(t, "weft", os.Getenv(weftEnv), "start", "-c", path).awaitServing(t)
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
@@ -34,8 +34,8 @@ Watch: Unimplemented
 	}
 }
 
-// addFilter sets the stream filter of the listener in a configuration.
-func addFilter(t *testing.T, path string, filter object) {
+// setStreamFilter sets the stream filter of the listener in a configuration.
+func setStreamFilter(t *testing.T, path string, filter object) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {

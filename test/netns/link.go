@@ -35,9 +35,9 @@ type Impairment struct {
 	Rate  int           // bits per second; 0: no limit
 }
 
-// Connect joins two namespaces with a veth pair, which has all packet processing of the kernel.
-// Each link is a separate subnet. Without routes a namespace reaches only the other ends of its
-// links; see Route and Namespace.EnableForwarding.
+// Connect joins two namespaces with a veth pair, so that packets pass through the complete network
+// stack of the kernel. Each link is a separate subnet. Without routes a namespace reaches only the
+// other ends of its links; see Route and Namespace.EnableForwarding.
 func (n *Network) Connect(a, b *Namespace) *Link {
 	n.t.Helper()
 	l := n.link(a, b, "veth")

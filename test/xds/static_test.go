@@ -10,7 +10,7 @@ import (
 )
 
 // envoyBootstrap returns a bootstrap in the style of Envoy users: a control plane in a STRICT_DNS
-// cluster, and static listeners, one of which has a route table by RDS.
+// cluster, and static listeners, one of which gets its route table from RDS.
 func envoyBootstrap(t *testing.T, apiType, control, admin, static, rds string) string {
 	t.Helper()
 	address := func(address string) string {

@@ -22,7 +22,7 @@ type input struct {
 	files        Files
 	report       *document.Report
 	decoder      *document.Decoder
-	documents    []source // the file and those of its directories
+	documents    []source // of the file, and of the directories that it refers to
 	lintEnabled  bool
 }
 

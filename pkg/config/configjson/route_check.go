@@ -33,9 +33,9 @@ type routeChecker struct {
 	proxies  []proxyNode
 }
 
-// check runs after all tables are converted. It reports missing tables and tables that do not fit the
-// protocols of their proxies. It warns about per-route settings for filters that no listener of the
-// table has.
+// check runs after all tables are converted. It reports missing tables and tables that do not fit
+// the protocols of their proxies. It warns about per-route settings for filters that no listener of
+// the table has.
 func (r *routeChecker) check() {
 	names := slices.Sorted(maps.Keys(r.routes.tables))
 	for _, pn := range r.proxies {
@@ -94,8 +94,8 @@ func (r *routeChecker) checkTranslation(p *config.Proxy, t *table) {
 	}
 }
 
-// checkTranslatable reports an error, whose text ends with suffix, if requests of none of the
-// protocols in downstream can be sent in upstream.
+// checkTranslatable reports an error for each protocol in downstream if requests of none of them
+// can be sent as upstream. The error names the translation, followed by suffix.
 func (r *routeChecker) checkTranslatable(node document.Node, downstream []config.Protocol, upstream config.Protocol, suffix string) {
 	if slices.ContainsFunc(downstream, func(d config.Protocol) bool { return d == config.Auto || d.CanSendAs(upstream) }) {
 		return
@@ -170,9 +170,9 @@ func routeClusters(f *config.Forward) []string {
 	return names
 }
 
-// checkRPCTable checks the routes of a table that only RPC protocols use. A setting that exists only
-// in HTTP is an error, or a warning if it merely has no effect. Tables of HTTP proxies are skipped,
-// because such settings may be for their requests.
+// checkRPCTable checks the routes of a table that only RPC protocols use. A setting that exists
+// only in HTTP is an error, or a warning if it merely has no effect. Tables of HTTP proxies are
+// skipped, because such settings may be for their requests.
 func (r *routeChecker) checkRPCTable(t *table) {
 	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
 		return

@@ -141,8 +141,8 @@ func (k *Key) inRange(x float64) bool {
 	return (!k.minBound.set || x >= k.minBound.value) && (!k.maxBound.set || x <= k.maxBound.value)
 }
 
-// parseBytes parses a size with a unit: B, KB, MB or GB, in any case, with an optional "i" and,
-// except for bytes, an optional B. All units are powers of 1024.
+// parseBytes parses a size with a unit, in any case: B; K, KB or KiB; M, MB or MiB; G, GB or GiB.
+// K, M and G are powers of 1024.
 func parseBytes(text string) (int64, bool) {
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	unit := strings.ToLower(text[len(digits):])

@@ -69,7 +69,7 @@ func BenchmarkHostSelection(b *testing.B) {
 			}
 			set := upstream.NewSet(upstream.Options{
 				Connectors: map[config.Protocol]upstream.Connector{config.Dubbo: fakeConnector{}},
-				Policies:   map[config.LBPolicy]balance.New{config.Random: balance.Random},
+				Policies:   map[config.LBPolicy]balance.NewFunc{config.Random: balance.Random},
 			})
 			defer set.Close()
 			change, err := set.Prepare([]*config.Cluster{result.Cluster})

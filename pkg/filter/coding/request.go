@@ -10,10 +10,10 @@ import (
 )
 
 // Decompress returns the filter that decompresses requests with exactly one content coding, if one
-// of the decoders supports that coding. It forwards other requests unchanged, also those with
-// no-transform or with a digest of the compressed body. It rejects a request whose body exceeds the
-// limits or is corrupt. decompressed counts the requests that it decompresses, including those that
-// it rejects. rejected counts the requests that it rejects.
+// of the decoders supports that coding. It forwards all other requests unchanged, and also requests
+// with no-transform or with a digest of the compressed body. It rejects a request whose body
+// exceeds the limits or is corrupt. decompressed counts the requests that it decompresses,
+// including those that it rejects. rejected counts the requests that it rejects.
 func Decompress(decoders []*DecoderPool, decompressed, rejected *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
 		return &decompressor{decoders, decompressed, rejected, next}

@@ -26,9 +26,9 @@ type Decoder struct {
 	classes      stack // number of fields of each class defined so far
 	sawReference bool  // the current entry contains a reference: see Entry.HasReference
 
-	levels stack // what the enclosing containers expect next: see Skip
-	want   int   // the container that Skip searches for, counted from 1; 0: none
-	found  int   // offset of that container; -1: not found yet
+	levels          stack // what the enclosing containers expect next: see Skip
+	targetContainer int   // the container that Skip searches for, counted from 1; 0: none
+	targetOffset    int   // offset of that container; -1: not found yet
 
 	entries entries
 	text    []byte // storage of texts that cannot borrow b
@@ -50,7 +50,7 @@ func (d *Decoder) Reset(b []byte) {
 	d.oversized = len(b) > d.limits.Size
 	d.b, d.pos = b[:min(len(b), d.limits.Size)], 0
 	d.values, d.containers, d.types, d.classes.n = 0, 0, 0, 0
-	d.want, d.found = 0, -1
+	d.targetContainer, d.targetOffset = 0, -1
 	d.entries = entries{}
 	d.text = d.text[:0]
 }
@@ -119,8 +119,9 @@ func (d *Decoder) Long() (int64, error) {
 	return t.number(v), nil
 }
 
-// Double consumes a double. In the Final dialect, a five-byte double is in thousandths, as in the
-// peers of Dubbo (in the specification it is a float). In Draft it is a float.
+// Double consumes a double. In the Final dialect, a five-byte double is an integer number of
+// thousandths, as in the Hessian libraries of Dubbo; the specification defines a float. In Draft it
+// is a float.
 func (d *Decoder) Double() (float64, error) {
 	t, v, err := d.readScalar(ruleWantDouble)
 	if err != nil {
@@ -184,7 +185,7 @@ func (d *Decoder) double(t *tag, v []byte) float64 {
 		if d.Dialect == Draft {
 			return float64(math.Float32frombits(bits))
 		}
-		return 0.001 * float64(int32(bits)) // multiplication rounds like the writers, division does not
+		return 0.001 * float64(int32(bits)) // encoders compute the double as 0.001*n; n/1000 may round differently
 	default:
 		return math.Float64frombits(binary.BigEndian.Uint64(v[1:]))
 	}

@@ -72,16 +72,16 @@ func (d *Decoder) followReference() error {
 	}
 	walker := *d // shares storage with d, and writes the values that the storage already has
 	walker.Reset(d.b[:start])
-	walker.want = number + 1
-	for walker.found < 0 && number < d.containers && err == nil {
+	walker.targetContainer = number + 1
+	for walker.targetOffset < 0 && number < d.containers && err == nil {
 		err = walker.Skip()
 	}
-	if err != nil || walker.found < 0 || d.tags[d.b[walker.found]].kind != Map {
+	if err != nil || walker.targetOffset < 0 || d.tags[d.b[walker.targetOffset]].kind != Map {
 		d.pos = start
 		return d.ruleError(ruleRef)
 	}
 	d.entries = entries{resume: d.pos, containers: d.containers, types: d.types, classes: d.classes.n}
-	d.pos = walker.found
+	d.pos = walker.targetOffset
 	return nil
 }
 

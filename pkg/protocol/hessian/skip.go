@@ -67,8 +67,8 @@ func (d *Decoder) Skip() error {
 		if err != nil {
 			return err
 		}
-		if d.containers == d.want {
-			d.found = start
+		if d.containers == d.targetContainer {
+			d.targetOffset = start
 			return nil
 		}
 		d.levels.push(expected)

@@ -100,9 +100,9 @@ func tokenLen(b []byte) int {
 	return i
 }
 
-// markNonAlnum returns a word in which the highest bit of a byte is set if the byte of w is not a
-// letter, a digit or "-". Few tokens contain such bytes.
-func markNonAlnum(w uint64) uint64 {
+// markNonAlnumDash returns a word in which the highest bit of a byte is set if the byte of w is not
+// a letter, a digit or "-". Few tokens contain such bytes.
+func markNonAlnumDash(w uint64) uint64 {
 	low := w &^ swar.Highs
 	letter := swar.InRange(low|0x20*swar.Ones, 'a', 'z')
 	digit := swar.InRange(low, '0', '9')
@@ -115,9 +115,9 @@ func isToken(s string) bool {
 	if len(b) < 8 {
 		return len(b) > 0 && tokenLen(b) == len(b)
 	}
-	other := markNonAlnum(swar.Load(b[len(b)-8:])) // may overlap the last word of the loop
+	other := markNonAlnumDash(swar.Load(b[len(b)-8:])) // may overlap the last word of the loop
 	for i := 0; i < len(b)-8; i += 8 {
-		other |= markNonAlnum(swar.Load(b[i:]))
+		other |= markNonAlnumDash(swar.Load(b[i:]))
 	}
 	return other == 0 || tokenLen(b) == len(b)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// maxLines is the maximum number of entries of a list that Text prints; it counts the others.
-const maxLines = 20
+// maxEntries is the maximum number of entries of a list that Text prints; it counts the others.
+const maxEntries = 20
 
 // Text formats the result as text. It shortens long lists.
 func (res *Result) Text() string {
@@ -49,7 +49,7 @@ func (p *printer) step(label string, s *Selected, others []Alternative) {
 		p.line(0, "%s %q: %s", label, s.Name, s.Reason)
 	}
 	for i, o := range others {
-		if i == maxLines {
+		if i == maxEntries {
 			p.line(1, "and %d others", len(others)-i)
 			return
 		}
@@ -61,7 +61,7 @@ func (p *printer) step(label string, s *Selected, others []Alternative) {
 func (p *printer) routes(list []Route) {
 	remaining := len(list)
 	for i, r := range list {
-		if i >= maxLines && r.Action == nil {
+		if i >= maxEntries && r.Action == nil {
 			continue
 		}
 		remaining--
@@ -128,7 +128,7 @@ func (p *printer) cluster(c *Cluster) {
 	hosts := slices.Clone(c.Hosts)
 	slices.SortStableFunc(hosts, func(a, b Host) int { return len(a.Reasons) - len(b.Reasons) })
 	for i := range hosts {
-		if i == maxLines {
+		if i == maxEntries {
 			p.line(3, "and %d other hosts", len(hosts)-i)
 			return
 		}

@@ -15,7 +15,7 @@ import (
 // newPickerCache returns a set of clusters and a picker cache for it.
 func newPickerCache(t *testing.T) (*upstream.Set, *pickerCache) {
 	t.Helper()
-	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{config.Random: balance.Random}})
+	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.NewFunc{config.Random: balance.Random}})
 	t.Cleanup(set.Close)
 	return set, &pickerCache{find: set.Find, newPicker: func(c *upstream.Cluster) *upstream.ClusterPicker { return &upstream.ClusterPicker{Cluster: c} }}
 }

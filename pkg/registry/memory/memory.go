@@ -54,7 +54,7 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 		wake:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		ended:     make(chan struct{}),
-		state:     registry.State{Connected: true, Since: time.Now(), Session: name, Sessions: 1},
+		state:     registry.State{Connected: true, Since: time.Now(), SessionID: name, SessionCount: 1},
 	}
 	path, ok := strings.CutPrefix(o.Address, filePrefix)
 	if ok {
@@ -312,8 +312,8 @@ func (s *session) syncDir() {
 	if connectedChanged {
 		s.state.Since = time.Now()
 		if s.state.Connected {
-			s.state.Sessions++
-			s.state.Session = s.name
+			s.state.SessionCount++
+			s.state.SessionID = s.name
 		}
 	}
 	s.mu.Unlock()

@@ -50,7 +50,7 @@ func TestFailover(t *testing.T) {
 				second.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
 			})
 			sub.Await("the other provider", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
-			if s := session.State(); !s.Connected || s.Sessions != 1 {
+			if s := session.State(); !s.Connected || s.SessionCount != 1 {
 				t.Errorf("the state is %+v, want one session", s)
 			}
 		})
@@ -64,12 +64,12 @@ func TestForgottenInstanceIsRegisteredAgain(t *testing.T) {
 	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	session.MustRegister(registrytest.Provider(t, "com.example.Other", "10.0.0.1:1"))
 	server.update(func() { clear(server.services) })
-	session.Await("another session", func(s registry.State) bool { return s.Connected && s.Sessions == 2 })
+	session.Await("another session", func(s registry.State) bool { return s.Connected && s.SessionCount == 2 })
 	sub := session.NewSubscriber(greeter())
 	sub.Await("the provider", registrytest.At("10.0.0.1:1"))
 	session.NewSubscriber(registry.Service{Interface: "com.example.Other"}).Await("the provider", registrytest.At("10.0.0.1:1"))
-	if s := session.State(); s.Sessions != 2 {
-		t.Errorf("%d sessions, want 2: instances lost together count as one loss", s.Sessions)
+	if s := session.State(); s.SessionCount != 2 {
+		t.Errorf("%d sessions, want 2: instances lost together count as one loss", s.SessionCount)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestRejectedTokenIsReplaced(t *testing.T) {
 			t.Errorf("%d logins, want 2: the requests share a token", server.logins)
 		}
 	})
-	if s := session.State(); !s.Connected || s.Sessions != 1 {
+	if s := session.State(); !s.Connected || s.SessionCount != 1 {
 		t.Errorf("the state is %+v, want one session", s)
 	}
 }

@@ -363,7 +363,7 @@ func (r *Registry) onInstanceLoss(e *entry) {
 		return
 	}
 	r.stateTracker.Update(func(s *registry.State) {
-		s.Sessions++
+		s.SessionCount++
 		s.LastError = "the server has lost the registrations"
 	})
 	signal(r.wakeRegistrations)

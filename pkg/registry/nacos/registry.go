@@ -162,16 +162,16 @@ func (r *Registry) noteResult(err error) {
 	r.stateTracker.Update(func(s *registry.State) {
 		switch {
 		case err != nil && s.Connected:
-			*s = registry.State{Since: time.Now(), Sessions: s.Sessions, LastError: err.Error()}
+			*s = registry.State{Since: time.Now(), SessionCount: s.SessionCount, LastError: err.Error()}
 		case err != nil:
 			s.LastError = err.Error()
 		case !s.Connected:
 			reconnected = true
 			s.Connected, s.Since = true, time.Now()
-			s.Session = server
-			s.Sessions++
+			s.SessionID = server
+			s.SessionCount++
 		default:
-			s.Session = server
+			s.SessionID = server
 		}
 	})
 	if reconnected {

@@ -66,7 +66,7 @@ func TestServerRestart(t *testing.T) {
 	sub.Never("while the server is unavailable", registrytest.Any)
 	s.Restart()
 	before := time.Now()
-	session.Await("another session", func(st registry.State) bool { return st.Connected && st.Sessions > 1 })
+	session.Await("another session", func(st registry.State) bool { return st.Connected && st.SessionCount > 1 })
 	open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter()).Await("the provider again", registrytest.At("10.0.0.1:1"))
 	t.Logf("registered again %v after the restart", time.Since(before))
 

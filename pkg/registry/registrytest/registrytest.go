@@ -411,7 +411,7 @@ func testConnected(e *env) {
 	r := e.open()
 	e.register(r, first)
 	s := r.State()
-	if !s.Connected || s.Sessions != 1 || s.Since.Before(before) || s.Since.After(time.Now()) {
+	if !s.Connected || s.SessionCount != 1 || s.Since.Before(before) || s.Since.After(time.Now()) {
 		e.Errorf("the state is %+v, want one session, connected since the test began", s)
 	}
 }

@@ -62,8 +62,8 @@ func checkElement(name string) error {
 
 // layout returns the paths of znodes, including the chroot.
 type layout struct {
-	root     string // parent of interfaces, rules, mappings and metadata
-	services string // parent of instances
+	root     string // ancestor of the znodes of interfaces, rules, mappings and metadata
+	services string // parent of the applications, which contain the instances
 }
 
 // newLayout returns the layout below a chroot. Dubbo 3 stores instances in /services, or in the

@@ -58,9 +58,9 @@ func TestExpiredSessionIsReplaced(t *testing.T) {
 	pair := newSessionPair(t, longSession, proxy.server, proxy.address())
 	before := pair.b.State()
 	proxy.expire()
-	after := pair.b.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before.Session })
-	if after.Sessions != before.Sessions+1 {
-		t.Errorf("%d sessions, want %d", after.Sessions, before.Sessions+1)
+	after := pair.b.Await("another session", func(s registry.State) bool { return s.Connected && s.SessionID != before.SessionID })
+	if after.SessionCount != before.SessionCount+1 {
+		t.Errorf("%d sessions, want %d", after.SessionCount, before.SessionCount+1)
 	}
 	dialZK(t, proxy.server).children("/dubbo/"+user+"/providers", 2)
 	pair.seenByA.AwaitLatest("both providers", registrytest.At(addressA, addressB))
@@ -84,14 +84,14 @@ func TestExpireAfterRejectedSession(t *testing.T) {
 		t.Fatalf("the response to an unknown session is %x, %v; want session 0", responses, err)
 	}
 	proxy.expire()
-	session.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before.Session })
+	session.Await("another session", func(s registry.State) bool { return s.Connected && s.SessionID != before.SessionID })
 }
 
 func TestLostConnectionKeepsSession(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
 	pair := newSessionPair(t, longSession, proxy.server, proxy.address())
-	before := pair.b.State().Session
+	before := pair.b.State().SessionID
 	for range 5 {
 		proxy.closeConns()
 		pair.b.Await("disconnected", isDisconnected)
@@ -105,7 +105,7 @@ func TestLostConnectionKeepsSession(t *testing.T) {
 	pair.seenByB.Never("while it was disconnected", registrytest.Any)
 	proxy.reject(false)
 	pair.seenByB.Await("the providers registered meanwhile", registrytest.At(addressA, addressB, added))
-	if got := pair.b.State().Session; got != before {
+	if got := pair.b.State().SessionID; got != before {
 		t.Errorf("the session is %s, was %s", got, before)
 	}
 	pair.seenByA.Never("without the provider of the disconnected session", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
@@ -169,7 +169,7 @@ func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, fastTicks())
 	pair := newSessionPair(t, shortSession, s.Address(), s.Address())
-	before := pair.a.State().Sessions
+	before := pair.a.State().SessionCount
 	s.Pause()
 	t.Cleanup(s.Resume)
 	pair.a.Await("disconnected", isDisconnected)
@@ -178,7 +178,7 @@ func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 	pair.seenByB.Never("while the server was paused", registrytest.Any)
 	s.Resume()
 	after := pair.a.Await("connected", registrytest.Connected)
-	if after.Sessions == before {
+	if after.SessionCount == before {
 		t.Errorf("the session was not replaced although it had expired: %+v", after)
 	}
 	pair.b.Await("connected", registrytest.Connected)
@@ -196,7 +196,7 @@ func TestNodesOfAbandonedSessionAreRemoved(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // the server keeps sessions for two minutes
 	pair := newSessionPair(t, shortSession, proxy.server, proxy.address())
-	before := pair.b.State().Sessions
+	before := pair.b.State().SessionCount
 	proxy.reject(true)
 	pair.b.Await("disconnected", isDisconnected)
 	done := make(chan error, 1)
@@ -204,7 +204,7 @@ func TestNodesOfAbandonedSessionAreRemoved(t *testing.T) {
 	time.Sleep(2 * shortSession)
 	pair.seenByA.Never("while the other session was disconnected", registrytest.Any)
 	proxy.reject(false)
-	if after := pair.b.Await("connected", registrytest.Connected); after.Sessions == before {
+	if after := pair.b.Await("connected", registrytest.Connected); after.SessionCount == before {
 		t.Errorf("the session was not replaced although it was abandoned: %+v", after)
 	}
 	if err := <-done; err != nil {
@@ -217,13 +217,13 @@ func TestLeaderFailover(t *testing.T) {
 	t.Parallel()
 	e := server.StartEnsemble(t, server.Options{Tick: time.Second})
 	pair := newSessionPair(t, longSession, e.Address(), e.Address())
-	before := pair.a.State().Session
+	before := pair.a.State().SessionID
 	e.Leader().Kill()
 	const added = "10.0.0.3:1"
 	pair.a.MustRegister(registrytest.Provider(t, user, added))
 	pair.seenByB.Await("all providers", registrytest.At(addressA, addressB, added))
 	pair.seenByB.Never("with fewer than two providers", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
-	if got := pair.a.State().Session; got != before {
+	if got := pair.a.State().SessionID; got != before {
 		t.Logf("the session is %s, was %s: the election took longer than the session timeout", got, before)
 	}
 }

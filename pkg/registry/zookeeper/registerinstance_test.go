@@ -254,9 +254,9 @@ func TestInstanceIsRegisteredInNewSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session := p.State().Session
+	session := p.State().SessionID
 	proxy.expire()
-	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != session })
+	p.Await("another session", func(s registry.State) bool { return s.Connected && s.SessionID != session })
 	p.registerInstance(t, reg) // returns when the instance is registered again
 	_, after, err := admin.Exists(node)
 	if err != nil || after.EphemeralOwner == 0 || after.EphemeralOwner == before.EphemeralOwner {

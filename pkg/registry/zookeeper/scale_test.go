@@ -17,10 +17,10 @@ func TestManyServices(t *testing.T) {
 	session := open(t, registry.Options{Address: proxy.address()})
 	subscribers := session.Bulk(published, 2000)
 
-	before := session.State().Session
+	before := session.State().SessionID
 	start := time.Now()
 	proxy.expire()
-	session.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before })
+	session.Await("another session", func(s registry.State) bool { return s.Connected && s.SessionID != before })
 	admin := dialZK(t, proxy.server)
 	for i := range published {
 		admin.children("/dubbo/"+registrytest.BulkService(i)+"/providers", 1)

@@ -105,7 +105,7 @@ func testNodePaths(s testTree) {
 		if err != nil || !exists {
 			s.Fatalf("%s%s: %v, %v; want it to exist", dir, text, exists, err)
 		}
-		if got, want := fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)), session.State().Session; got != want {
+		if got, want := fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)), session.State().SessionID; got != want {
 			s.Errorf("owner of %s%s is the session %s, want %s", dir, text, got, want)
 		}
 	}
@@ -360,7 +360,7 @@ func testTakeOver(s testTree) {
 	sub.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	sub.Never("without the provider", registrytest.Empty)
 	exists, stat, err := s.admin.Exists(path)
-	if err != nil || !exists || fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)) != session.State().Session {
+	if err != nil || !exists || fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)) != session.State().SessionID {
 		s.Errorf("after the end of the previous session: exists = %v, %+v, %v; want it owned by the new session", exists, stat, err)
 	}
 	// After another session has taken over a znode, Unregister does not remove the znode.
@@ -445,7 +445,7 @@ func testAfterClose(s testTree) {
 	if err := session.Register(s.Context(), u); !errors.Is(err, zookeeper.ErrClosed) {
 		s.Errorf("got %v, want %v", err, zookeeper.ErrClosed)
 	}
-	if state := session.State(); state.Connected || state.Session != "" {
+	if state := session.State(); state.Connected || state.SessionID != "" {
 		s.Errorf("state after Close = %+v, want disconnected without a session", state)
 	}
 	session.Close(s.Context())

@@ -32,8 +32,8 @@ const (
 type session struct {
 	client *client
 	id     int64 // 0: none
-	// earlierSessions contains previous sessions that the server may not have ended yet, the latest last.
-	// It is replaced, never modified.
+	// earlierSessions contains previous sessions that the server may not have ended yet, the latest
+	// last. It is replaced, never modified.
 	earlierSessions []int64
 	isNew           bool // startRequests has not run for this session
 	ready           bool // requests may be sent
@@ -188,9 +188,9 @@ func (r *Registry) startRequests() {
 	name := fmt.Sprintf("%#x", uint64(s.id))
 	r.log.Info("connected to ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", newSession)
 	r.stateTracker.Update(func(state *registry.State) {
-		state.Connected, state.Since, state.Session = true, time.Now(), name
+		state.Connected, state.Since, state.SessionID = true, time.Now(), name
 		if newSession {
-			state.Sessions++
+			state.SessionCount++
 		}
 	})
 	if newSession {

@@ -178,7 +178,7 @@ func (e *exchange) RunBlocking(ctx context.Context, service protocol.BlockingSer
 // on a worker.
 func (e *exchange) reserveWorker() error {
 	if !e.engine.workers.Reserve() {
-		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines is reached", maxReservedWorkers)
+		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests in blocking filters is reached", maxReservedWorkers)
 	}
 	e.ownsGoroutine, e.holdsWorkerSlot = true, true
 	return nil
@@ -289,7 +289,7 @@ func (e *exchange) fail(fault error, fx *effects) {
 func (e *exchange) expire(fault error, fx *effects) {
 	complete, _ := e.in.Complete()
 	if (complete || e.stream.IsConnect()) && protocol.ReasonOf(fault) == protocol.RequestIdle {
-		fault = protocol.Faultf(protocol.StreamIdle, "no byte on the stream for its idle timeout")
+		fault = protocol.Faultf(protocol.StreamIdle, "the stream was idle for its idle timeout")
 	}
 	if e.expiredErr != nil || e.stream.HeadSent() {
 		e.fail(fault, fx)

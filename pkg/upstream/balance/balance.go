@@ -35,9 +35,9 @@ type Key struct {
 	Draw int
 }
 
-// New builds a balancer for hosts and does not retain the slice. RoundRobin and the constructors of
-// the other policies have this type.
-type New func(hosts []Host, o Options) Balancer
+// NewFunc builds a balancer for hosts and does not retain the slice. RoundRobin and the
+// constructors of the other policies have this type.
+type NewFunc func(hosts []Host, o Options) Balancer
 
 // Host is a host as balancers see it.
 type Host struct {

@@ -17,7 +17,7 @@ import (
 // policy is a constructor under test.
 type policy struct {
 	name        string
-	newBalancer New
+	newBalancer NewFunc
 	weighted    bool
 	exact       bool    // shares are exact, not only exact on average
 	tolerance   float64 // permitted relative error of a share, for a coarse table
@@ -243,7 +243,7 @@ func TestScheduleMatchesVisits(t *testing.T) {
 }
 
 func TestRoundRobinStartsAtRandomHost(t *testing.T) {
-	for _, newBalancer := range []New{RoundRobin, WeightedRoundRobin} {
+	for _, newBalancer := range []NewFunc{RoundRobin, WeightedRoundRobin} {
 		starts := map[int]bool{}
 		for range 200 {
 			starts[newBalancer(newHosts(1, 2, 3), Options{}).Pick(Key{})] = true
@@ -316,7 +316,7 @@ func TestLeastRequestChoiceCount(t *testing.T) {
 // TestLeastRequestKeepsQueuesEven verifies that the longest queue of least request is much shorter
 // than that of random while no request ends.
 func TestLeastRequestKeepsQueuesEven(t *testing.T) {
-	longestQueue := func(newBalancer New) int64 {
+	longestQueue := func(newBalancer NewFunc) int64 {
 		hosts := newHosts(slices.Repeat([]uint32{1}, 100)...)
 		b := newBalancer(hosts, seededOptions(3))
 		for range 10000 {

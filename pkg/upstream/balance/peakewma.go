@@ -15,9 +15,10 @@ type peakEWMA struct {
 const defaultLatency = time.Second
 
 // PeakEWMA returns a balancer that draws o.ChoiceCount hosts by weight and picks the one with the
-// lowest cost: Load.Latency times the in-flight exchanges plus one. If costs are equal, it picks
-// the host that was drawn first, so equally fast hosts are picked in proportion to their weights.
-// The average is that of Finagle's Peak EWMA balancer.
+// lowest cost: Load.Latency × (in-flight exchanges + 1), or defaultLatency × in-flight exchanges
+// for a host without a measured latency. If costs are equal, it picks the host that was drawn
+// first, so equally fast hosts are picked in proportion to their weights. Load.Latency is the
+// average of Finagle's Peak EWMA balancer.
 func PeakEWMA(hosts []Host, o Options) Balancer {
 	index, n := servingHosts(hosts)
 	if b := fixedBalancer(index, n); b != nil {

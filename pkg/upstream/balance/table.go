@@ -2,7 +2,8 @@ package balance
 
 import "math"
 
-// table holds the index of the host of each entry. Up to 65,536 hosts, an index takes 16 bits: a
+// table is the lookup table of the Maglev and ring-hash balancers: it maps the index of an entry to
+// the index of a host. Up to 65,536 hosts, an index takes 16 bits: a
 // smaller table makes a pick cheaper, because reading memory is most of its cost.
 type table struct {
 	narrow []uint16

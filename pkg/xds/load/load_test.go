@@ -121,7 +121,7 @@ func newReportRig(t *testing.T) *reportRig {
 	serveErr := make(chan error)
 	go func() { serveErr <- server.Serve(ln) }()
 
-	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin}})
+	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.NewFunc{config.RoundRobin: balance.RoundRobin}})
 	change, err := set.Prepare([]*config.Cluster{{Name: "web", LBPolicy: config.RoundRobin, Hosts: []config.Host{{Address: "127.0.0.1:80", Weight: 1}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -157,9 +157,9 @@ func newReportRig(t *testing.T) *reportRig {
 	return r
 }
 
-// addConnections forwards connections that end immediately. successes and failures are the numbers of
-// connections that succeed and fail.
-func (r *reportRig) addConnections(t *testing.T, successes, failures int) {
+// forwardConnections forwards connections that end immediately. successes and failures are the
+// numbers of connections that succeed and fail.
+func (r *reportRig) forwardConnections(t *testing.T, successes, failures int) {
 	t.Helper()
 	for range successes {
 		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
@@ -181,11 +181,11 @@ func TestLoadReportInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReportRig(t)
 		s := r.server.nextStream(t)
-		r.addConnections(t, 7, 0) // not reported: the server has not requested reports yet
+		r.forwardConnections(t, 7, 0) // not reported: the server has not requested reports yet
 		s.sendSettings(10*time.Second, true)
 		synctest.Wait()
 		requestedAt := time.Now()
-		r.addConnections(t, 3, 1)
+		r.forwardConnections(t, 3, 1)
 		c := s.expectReport(10*time.Second, 4, 3, 1)
 		if took := time.Since(requestedAt); took != 10*time.Second+countingDelay {
 			t.Errorf("report after %v, want %v", took, 10*time.Second+countingDelay)
@@ -195,7 +195,7 @@ func TestLoadReportInterval(t *testing.T) {
 			t.Errorf("report = %v, want 4 requests at port 80 of web.service", c)
 		}
 		s.sendSettings(10*time.Second, false) // same interval: the next report stays due
-		r.addConnections(t, 2, 0)
+		r.forwardConnections(t, 2, 0)
 		if c := s.expectReport(10*time.Second+countingDelay, 2, 2, 0); c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats() != nil {
 			t.Errorf("report = %v, want no endpoint stats", c)
 		}
@@ -214,10 +214,10 @@ func TestLoadReportAfterReconnect(t *testing.T) {
 		s := r.server.nextStream(t)
 		s.sendSettings(time.Second, false)
 		synctest.Wait()
-		r.addConnections(t, 1, 0)
+		r.forwardConnections(t, 1, 0)
 		s.expectReport(time.Second, 1, 1, 0)
-		reported := time.Now().Add(-countingDelay)
-		r.addConnections(t, 2, 1)
+		reportedAt := time.Now().Add(-countingDelay)
+		r.forwardConnections(t, 2, 1)
 		r.unreachable.Store(true)
 		s.end <- errors.New("stream ended by the test")
 		previousDials := r.dials.Load()
@@ -225,12 +225,12 @@ func TestLoadReportAfterReconnect(t *testing.T) {
 		if attempts := r.dials.Load() - previousDials; attempts < 20 || attempts > 60 {
 			t.Errorf("%d attempts in ten minutes, want 20 to 60", attempts)
 		}
-		r.addConnections(t, 4, 0)
+		r.forwardConnections(t, 4, 0)
 		r.unreachable.Store(false)
 		s = r.server.nextStream(t)
 		s.sendSettings(time.Second, false)
 		synctest.Wait()
-		s.expectReport(time.Since(reported)+time.Second, 7, 6, 1)
+		s.expectReport(time.Since(reportedAt)+time.Second, 7, 6, 1)
 		s.expectReport(time.Second+countingDelay, 0, 0, 0)
 	})
 }

@@ -120,7 +120,7 @@ func TestIstiodClustersInAnyOrder(t *testing.T) {
 		if len(clusters) != len(want) {
 			t.Errorf("%d active clusters, want %d", len(clusters), len(want))
 		}
-		set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{
+		set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.NewFunc{
 			config.WeightedRoundRobin: balance.WeightedRoundRobin, config.LeastRequest: balance.LeastRequest, config.RingHash: balance.RingHash,
 		}})
 		change, err := set.Prepare(clusters)

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// feed passes a piece of input after the unprocessed bytes to the connection, like handle.
+// feed calls s.receive with the unprocessed bytes of c followed by piece, as server.handle does.
 func feed(s *server, c *conn, piece []byte) error {
 	return s.receive(c, append(bytes.Clone(c.in), piece...))
 }

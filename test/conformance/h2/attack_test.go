@@ -18,11 +18,11 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// An attack uses attackers connections at a time for attackTime and replaces those that the server
-// closes. Each connection sends at most one round per roundInterval: 400,000 frames per second in
-// total, which leave CPU time for the server and for the other client.
+// An attack keeps attackerCount connections open for attackTime, and replaces those that the server
+// closes. Each connection sends at most one batch of 100 frames per roundInterval: 400,000 frames
+// per second in total, which leave CPU time for the server and for the other client.
 const (
-	attackers     = 4
+	attackerCount = 4
 	attackTime    = time.Second
 	roundInterval = time.Millisecond
 )
@@ -30,7 +30,7 @@ const (
 // Limits for Weft during and after an attack. The attackers use CPU time of the same machine.
 const (
 	maxGrowth           = 96 << 20               // bytes of memory
-	minOtherResponses   = 3                      // minimum number of responses to another client, because the origin is busy too
+	minOtherResponses   = 3                      // minimum number of responses to another client; low, because the origin is busy too
 	maxOtherLatency     = 2 * time.Second        // latency of another client's response
 	maxIdleCPU          = 0.1                    // CPUs, after the attackers have stopped
 	maxCPUPerConnection = 25 * time.Millisecond  // CPU time per connection that the server closes
@@ -77,7 +77,7 @@ func TestAttacksAreMeasured(t *testing.T) {
 func TestViolationsAreReported(t *testing.T) {
 	latencies := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, minOtherResponses) }
 	withinLimits := func() outcome {
-		return outcome{frames: 100_000, connections: 2 * attackers, cpu: 100 * time.Millisecond, otherLatencies: latencies(time.Millisecond)}
+		return outcome{frames: 100_000, connections: 2 * attackerCount, cpu: 100 * time.Millisecond, otherLatencies: latencies(time.Millisecond)}
 	}
 	for name, c := range map[string]struct {
 		change   func(o *outcome)
@@ -88,8 +88,8 @@ func TestViolationsAreReported(t *testing.T) {
 		"other client waits":            {func(o *outcome) { o.otherLatencies = latencies(maxOtherLatency + 1) }, 1},
 		"other client gets no response": {func(o *outcome) { o.otherLatencies = nil }, 1},
 		"memory grows":                  {func(o *outcome) { o.growth = maxGrowth + 1 }, 1},
-		"connections stay open":         {func(o *outcome) { o.connections = attackers }, 1},
-		"connections cost too much":     {func(o *outcome) { o.cpu = 2*attackers*maxCPUPerConnection + 8 }, 1},
+		"connections stay open":         {func(o *outcome) { o.connections = attackerCount }, 1},
+		"connections cost too much":     {func(o *outcome) { o.cpu = 2*attackerCount*maxCPUPerConnection + 8 }, 1},
 		"frames cost too much":          {func(o *outcome) { o.cpu, o.connections = 100_001*costPerFrame, 1000 }, 1},
 	} {
 		o := withinLimits()
@@ -155,7 +155,7 @@ func (at *attackTable) add(atk attack, o outcome) {
 func (at *attackTable) write(t *testing.T, name string) {
 	t.Helper()
 	head := fmt.Sprintf("# Attacks over HTTP/2 on %s\n\nEach for %v, with %d concurrent connections. Connections: closed with GOAWAY / all.\n"+
-		"Others: responses to another client, and their latencies.\n\n", name, attackTime, attackers)
+		"Others: responses to another client, and their latencies.\n\n", name, attackTime, attackerCount)
 	t.Log(head + at.text.String())
 	writeReport(t, "h2-attacks-"+name+".md", []byte(head+at.text.String()))
 }
@@ -180,7 +180,7 @@ func (atk attack) violations(o outcome) (problems []string) {
 	if o.growth > maxGrowth {
 		addProblem("memory grew by %d MB, want at most %d", o.growth>>20, maxGrowth>>20)
 	}
-	if atk.mustClose && o.connections < 2*attackers {
+	if atk.mustClose && o.connections < 2*attackerCount {
 		addProblem("%d frames were accepted on %d connections: the server does not close them", o.frames, o.connections)
 	}
 	if perConn := o.cpu / time.Duration(max(o.connections, 1)); atk.mustClose && perConn > maxCPUPerConnection {
@@ -204,7 +204,7 @@ func (atk attack) measure(t *testing.T, address string, pid int) outcome {
 	if err := process.ResetPeak(pids); err != nil {
 		t.Fatal(err)
 	}
-	start, err := process.CPUTime(pids)
+	cpuBefore, err := process.CPUTime(pids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func (atk attack) measure(t *testing.T, address string, pid int) outcome {
 		t.Fatalf("attacker process printed %q: %v", received, err)
 	}
 	slices.Sort(o.otherLatencies)
-	ended, err := process.CPUTime(pids)
+	cpuAfter, err := process.CPUTime(pids)
 	if err != nil {
 		t.Fatalf("the server has exited: %v", err)
 	}
@@ -233,7 +233,7 @@ func (atk attack) measure(t *testing.T, address string, pid int) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.cpu = ended - start
+	o.cpu = cpuAfter - cpuBefore
 	o.growth = int64(after.Peak) - int64(before.Resident)
 	awaitIdle(t, pids)
 	return o
@@ -244,7 +244,7 @@ func (atk attack) attackAll(address string, end time.Time) outcome {
 	var o outcome
 	var mu sync.Mutex // guards o
 	var wg sync.WaitGroup
-	for range attackers {
+	for range attackerCount {
 		wg.Go(func() {
 			result := atk.attack(address, end)
 			mu.Lock()
@@ -324,7 +324,7 @@ func sendRequestsUntil(address string, end time.Time) (elapsed []time.Duration, 
 func awaitIdle(t *testing.T, pids []int) {
 	t.Helper()
 	const span = 100 * time.Millisecond
-	timeout := time.Now().Add(waitTimeout)
+	deadline := time.Now().Add(waitTimeout)
 	tick := time.NewTicker(span)
 	defer tick.Stop()
 	last, lastAt := time.Duration(0), time.Time{}
@@ -336,7 +336,7 @@ func awaitIdle(t *testing.T, pids []int) {
 		if !lastAt.IsZero() && float64(now-last)/float64(time.Since(lastAt)) <= maxIdleCPU {
 			return
 		}
-		if time.Now().After(timeout) {
+		if time.Now().After(deadline) {
 			t.Fatalf("%v after the attack the server still uses %v of CPU time in %v", waitTimeout, now-last, span)
 		}
 		last, lastAt = now, time.Now()
@@ -352,7 +352,7 @@ const (
 	attackRole = "attack" // followed by an address and the name of an attack
 )
 
-// runRole runs a child process in its role.
+// runRole does the work of this child process: it serves, or it attacks.
 func runRole(role string) error {
 	action, rest, _ := strings.Cut(role, " ")
 	address, name, _ := strings.Cut(rest, " ")

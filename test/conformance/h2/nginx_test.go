@@ -121,8 +121,8 @@ func TestNginxOnBothSides(t *testing.T) {
 	}
 }
 
-// TestNoServerPush verifies that Weft neither receives nor forwards a push from nginx, which
-// pushes to clients that allow it.
+// TestNoServerPush verifies that a client of Weft receives no push, although nginx pushes to
+// clients that allow it.
 func TestNoServerPush(t *testing.T) {
 	t.Parallel()
 	nghttp := requireTool(t, "nghttp", "nghttp2-client")

@@ -148,7 +148,7 @@ func baseLabels() map[string]string {
 	return labels
 }
 
-func TestRequestsAreCountedByBothEnds(t *testing.T) {
+func TestInboundRequestLabels(t *testing.T) {
 	service := namedScope{name: "inbound|80||", cluster: &config.Cluster{Name: "inbound|80||", Mesh: config.Mesh{Host: "shop.default.svc", Name: "shop"}}}
 	serviceLabels := map[string]string{"destination_service": "shop.default.svc", "destination_service_name": "shop"}
 	for _, test := range []struct {
@@ -242,7 +242,7 @@ func TestOutboundRequestsAreCountedByHost(t *testing.T) {
 		"destination_service": "shop:8080", "destination_service_name": "PassthroughCluster", "connection_security_policy": "unknown",
 	}
 	checkLabels(t, r, want)
-	x.Metadata.Set(workload.Namespace, workload.KeyUpstream, peerWorkload) // precedes the workload of the host
+	x.Metadata.Set(workload.Namespace, workload.KeyUpstream, peerWorkload) // takes precedence over the workload of the host
 	observe, r = newObserver(t, Factory(), outbound)
 	observe(x)
 	want["destination_app"] = "tapp"

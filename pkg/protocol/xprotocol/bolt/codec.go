@@ -1,5 +1,5 @@
-// Package bolt implements the frames of SOFA Bolt, versions 1 and 2. The versions differ only in
-// the positions of the numbers in the head and in the optional checksum of version 2. So one codec
+// Package bolt implements the frames of SOFA Bolt, versions 1 and 2. Version 2 has more
+// fields in the head and an optional checksum, so the common fields have other positions. One codec
 // has two layouts, V1 and V2, which config.json names bolt and boltv2. README.md describes the
 // requests and responses that filters see.
 //

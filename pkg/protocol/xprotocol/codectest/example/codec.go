@@ -21,13 +21,13 @@ var _ xprotocol.Codec = Codec{}
 // The head of a frame; integers are big-endian.
 //
 //	0  magic
-//	2  kind: one of the letters below
+//	2  kind: one of the kinds below
 //	3  gRPC status code of a response
 //	4  request ID
 //	8  timeout of the client in ms; 0: none
 //	12 length of the fields in bytes
-//	16 length of the content in bytes
-//	20 fields, each a name and a value, each a length of 4 bytes and text; content
+//	16 length of the body in bytes
+//	20 fields: each a name and a value, each a length of 4 bytes and text; then the body
 const (
 	magic    = 0xe55e
 	headSize = 20
@@ -144,7 +144,7 @@ func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, v *xprotoco
 	return appendMessage(dst, frame, &r.Header, v)
 }
 
-// AppendErrorResponse implements xprotocol.ControlFrames. The content of the response is text.
+// AppendErrorResponse implements xprotocol.ControlFrames. The body of the response is text.
 func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	dst = appendHead(dst, kindResponse, byte(reason.Spec().GRPC), binary.BigEndian.Uint32(frame[4:]), len(text))
 	return append(dst, text...)
@@ -165,9 +165,9 @@ func (Codec) AppendGoAway(dst []byte, id uint64) []byte {
 	return appendHead(dst, kindGoAway, 0, uint32(id), 0)
 }
 
-func appendHead(dst []byte, kind, status byte, id uint32, content int) []byte {
+func appendHead(dst []byte, kind, status byte, id uint32, bodyLength int) []byte {
 	dst = append(binary.BigEndian.AppendUint16(dst, magic), kind, status)
 	dst = binary.BigEndian.AppendUint32(dst, id)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // no timeout, no fields
-	return binary.BigEndian.AppendUint32(dst, uint32(content))
+	return binary.BigEndian.AppendUint32(dst, uint32(bodyLength))
 }

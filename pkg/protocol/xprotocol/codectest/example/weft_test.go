@@ -36,8 +36,8 @@ func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 	}
 }
 
-// configuration returns a configuration with a listener that detects Memo and HTTP, and forwards Memo
-// to host.
+// configuration returns a configuration with a listener that detects Memo and HTTP, and forwards
+// Memo to host.
 func configuration(host string) string {
 	return `{
 	  "servers": [{
@@ -81,7 +81,7 @@ func weft(t *testing.T, text string) (address string) {
 	server := proxy.NewServer(proxy.Options{
 		Protocols: protocols(rpc),
 		Upstream: upstream.Options{
-			Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin},
+			Policies: map[config.LBPolicy]balance.NewFunc{config.RoundRobin: balance.RoundRobin},
 			Meter:    proxy.Meter{Registry: registry},
 			Log:      log,
 		},
@@ -155,8 +155,8 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// TestMemoThroughWeft sends Memo through Weft: configuration, protocol detection, routes, header changes,
-// many requests in flight on a connection, local replies and heartbeats.
+// TestMemoThroughWeft sends Memo through Weft: configuration, protocol detection, routes, header
+// changes, many requests in flight on a connection, local replies and heartbeats.
 func TestMemoThroughWeft(t *testing.T) {
 	conn, err := net.Dial("tcp", weft(t, configuration(host(t))))
 	if err != nil {
@@ -208,7 +208,8 @@ func TestMemoThroughWeft(t *testing.T) {
 	}
 }
 
-// TestGarbageAfterFrameClosesConnection verifies that Weft closes a connection whose bytes are not Memo.
+// TestGarbageAfterFrameClosesConnection verifies that Weft closes a connection whose bytes are not
+// Memo.
 func TestGarbageAfterFrameClosesConnection(t *testing.T) {
 	conn, err := net.Dial("tcp", weft(t, configuration(host(t))))
 	if err != nil {
