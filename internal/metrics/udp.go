@@ -14,7 +14,7 @@ const (
 //nolint:gochecknoglobals // constant descriptions
 var (
 	// UDPSessions is the number of open sessions.
-	UDPSessions = Metric{"weft_udp_sessions_active", "Open UDP sessions of the listener. A session is the datagrams between one source address and its host.",
+	UDPSessions = Metric{"weft_udp_sessions_active", "Open UDP sessions of the listener. A session consists of the datagrams between one source address and its host.",
 		KindGauge, []string{LabelListener}}
 	// UDPSessionsOpened counts started sessions.
 	UDPSessionsOpened = Metric{"weft_udp_sessions_total", "UDP sessions that were started.",

@@ -19,8 +19,8 @@ type Filter func(next protocol.Service) protocol.Service
 type Stage uint8
 
 const (
-	// AfterRoute filters run inside the matched route. The route's per_filter_config, if present,
-	// replaces their own configuration. When no route matches, they run with the listener's
+	// AfterRoute filters run after Weft has chosen the route. The route's per_filter_config, if
+	// present, replaces their own configuration. When no route matches, they run with the listener's
 	// configuration.
 	AfterRoute Stage = iota
 	// BeforeRoute filters run before the router and can change what matches.

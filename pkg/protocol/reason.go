@@ -122,7 +122,7 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 		Hint: "The fault filter is configured to fail this request."},
 
 	NoHealthyHost: {Name: "no_healthy_host", Flag: "UH", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, SafeToRetry: true, Text: "no healthy host",
-		Hint: "The cluster has no host, Weft may not use any of its hosts, or no host has the labels that the request requires. See /clusters of the admin port."},
+		Hint: "The cluster has no host, all its hosts are draining, or all are down and its panic threshold is 0. Or Weft has tried every usable host, the cluster's routing rules exclude all hosts, or no host has the labels that the request requires. See /clusters of the admin port."},
 	ConnectFailure: {Name: "connect_failure", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, SafeToRetry: true, Text: "upstream connect failed",
 		Hint: "The host refused the connection, or the connect failed in another way. Check that the application listens on the host's address."},
 	ConnectTimeout: {Name: "connect_timeout", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, SafeToRetry: true, Text: "upstream connect timed out",
@@ -136,7 +136,7 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 		Hint: "The control plane asks Weft to drop a fraction of the cluster's requests (drop_overloads). /clusters of the admin port has the number of dropped requests by category."},
 
 	UpstreamReset: {Name: "upstream_reset", Flag: "UR", HTTP: 502, GRPC: 14, Dubbo: 80, Bolt: 16, Text: "upstream reset the connection",
-		Hint: "The application, or a device in front of it, reset the connection before the response was complete."},
+		Hint: "The application, or a device in front of it, reset the connection or the HTTP/2 stream before the response was complete."},
 	UpstreamClosed: {Name: "upstream_closed", Flag: "UC", HTTP: 502, GRPC: 14, Dubbo: 35, Bolt: 16, Text: "upstream closed the connection",
 		Hint: "The application closed the connection before the response was complete. A typical cause is an idle timeout of the application that is shorter than the cluster's idle_timeout."},
 	UpstreamMalformed: {Name: "upstream_malformed", Flag: "UPE", HTTP: 502, GRPC: 13, Dubbo: 50, Bolt: 9, Text: "malformed upstream response",
@@ -153,7 +153,7 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 	Draining: {Name: "draining", Flag: "SD", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "shutting down",
 		Hint: "Weft or the listener is draining, and the drain time ended before Weft sent the request to a host."},
 	Overloaded: {Name: "overloaded", Flag: "OM", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "overloaded",
-		Hint: "An action of overload_manager rejects requests, or too many requests of the process wait on goroutines. /overload of the admin port shows the actions; the detail in the access log says which limit is reached."},
+		Hint: "An action of overload_manager rejects requests, or too many requests block. A request blocks, for example, in a filter that delays it or calls another service, and during retries. /overload of the admin port shows the actions; the detail in the access log says which limit is reached."},
 	Internal: {Name: "internal", Flag: "IE", HTTP: 500, GRPC: 13, Dubbo: 80, Bolt: 3, Text: "internal error",
 		Hint: "A defect of Weft or of a filter. The log has the stack trace; please report it."},
 }

@@ -26,7 +26,7 @@ type listenerJSON struct {
 	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"Initial read buffer size of a connection." unit:"bytes" min:"0" ignored:"buffers are allocated on demand and grow as needed" example:"16384"`
 	AccessLogs     []accessLogJSON      `key:"access_logs" doc:"Access logs of requests."`
 	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"Filters that process a connection before TLS."`
-	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"Maximum time from accepting a connection until the listener filters and the matches of filter_chains have read what they need; then the connection is closed." min:"1ms" default:"15s" example:"\"5s\""`
+	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"Maximum time for the PROXY protocol header, and then again for the first bytes that listener filters and the matches of filter_chains need. Weft closes connections that exceed it." min:"1ms" default:"15s" example:"\"5s\""`
 	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"Filter chains: one for all connections, or several, of which each connection uses the one with the most specific match." required:"true"`
 	DefaultChain   document.Node        `key:"default_filter_chain" doc:"Filter chain without a match, for connections that match none of filter_chains. Absent: such connections are closed." accept:"object" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"Filters that process requests, in order."`

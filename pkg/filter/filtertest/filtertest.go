@@ -154,7 +154,7 @@ func replaceSection(t testing.TB, page, name, text string) string {
 
 func metricTable(factory filter.StreamFilterFactory) string {
 	if len(factory.Metrics) == 0 {
-		return "None of its own.\n"
+		return "The filter has no metrics of its own.\n"
 	}
 	var b strings.Builder
 	b.WriteString("| metric | kind | meaning |\n|---|---|---|\n")

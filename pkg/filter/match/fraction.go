@@ -11,7 +11,7 @@ import (
 // RuntimeFractionConfig configures a fraction of requests, like Envoy's RuntimeFractionalPercent.
 type RuntimeFractionConfig struct {
 	Default FractionConfig `key:"default_value" doc:"The fraction." required:"true"`
-	Key     string         `key:"runtime_key" doc:"Name in Envoy's runtime." ignored:"Weft has no runtime; default_value is used" example:"\"cors.enabled\""`
+	Key     string         `key:"runtime_key" doc:"Name in Envoy's runtime." ignored:"Weft has no runtime; default_value is used" example:"\"filter.enabled\""`
 }
 
 // FractionConfig configures a fraction by its numerator and denominator.

@@ -16,7 +16,7 @@ import (
 // StringMatcherConfig configures a condition on a string. Exactly one of its conditions is set.
 type StringMatcherConfig struct {
 	Exact      *string `key:"exact" doc:"The text must equal this." example:"\"shop\""`
-	Prefix     *string `key:"prefix" doc:"The text must start with this." example:"\"/api/\""`
+	Prefix     *string `key:"prefix" doc:"The text must start with this." example:"\"shop-\""`
 	Suffix     *string `key:"suffix" doc:"The text must end with this." example:"\".example.com\""`
 	Contains   *string `key:"contains" doc:"The text must contain this." example:"\"internal\""`
 	SafeRegex  *Regex  `key:"safe_regex" doc:"A regular expression that must match the whole text."`

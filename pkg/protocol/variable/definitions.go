@@ -28,7 +28,7 @@ var definitions = []definition{
 	{name: "response_received_duration", write: durationText(responseDuration),
 		doc: "Time from the first byte of the request until the head of the upstream response was read."},
 	{name: "process_time_duration", write: durationText(processDuration),
-		doc: "Time that the proxy itself took: duration without the wait for the upstream."},
+		doc: "Estimate of the time that the proxy itself took: duration without the time from the start of the last attempt to the head of its response."},
 	{name: "duration_ms", write: durationMillis(duration), isNumber: true, doc: "duration in milliseconds, as a number: 1.500."},
 	{name: "request_received_duration_ms", write: durationMillis(requestDuration), isNumber: true,
 		doc: "request_received_duration in milliseconds, as a number."},

@@ -40,7 +40,7 @@ const (
 )
 
 func rejectedMetric() metrics.Metric {
-	return filter.Counter(name, "refused", "Requests that the adaptive_concurrency filter rejected, by scope of the limit (a route, or a service and its method) and by level.", labelScope, labelPriority)
+	return filter.Counter(name, "refused", "Requests that the adaptive_concurrency filter rejected, by scope of the limit (a route, or a service and its method) and by priority level.", labelScope, labelPriority)
 }
 
 func limitMetric() metrics.Metric {

@@ -16,13 +16,13 @@ import (
 
 // Config is the filter's configuration: Envoy's CorsPolicy.
 type Config struct {
-	Origins        []match.StringMatcherConfig `key:"allow_origin_string_match" doc:"Origins to allow; exact \"*\" means any."`
+	Origins        []match.StringMatcherConfig `key:"allow_origin_string_match" doc:"Origins to allow; exact \"*\" means any." example:"[{\"exact\": \"https://shop.example.com\"}]"`
 	Methods        string                      `key:"allow_methods" doc:"Methods to allow, as listed in the response to a preflight." example:"\"GET, PUT\""`
 	Headers        string                      `key:"allow_headers" doc:"Request headers to allow." example:"\"content-type, x-tenant\""`
 	Expose         string                      `key:"expose_headers" doc:"Response headers that pages of these origins may read." example:"\"x-request-id\""`
 	MaxAge         string                      `key:"max_age" doc:"Number of seconds for which browsers may cache the response to a preflight." example:"\"600\""`
 	Credentials    bool                        `key:"allow_credentials" doc:"Allows credentials, such as cookies; cannot be combined with the origin \"*\"." default:"false" example:"true"`
-	PrivateNetwork bool                        `key:"allow_private_network_access" doc:"Allows pages of public networks (Private Network Access)." default:"false" example:"true"`
+	PrivateNetwork bool                        `key:"allow_private_network_access" doc:"Allows pages from public networks to request this host in a private network (Private Network Access)." default:"false" example:"true"`
 	Forward        bool                        `key:"forward_not_matching_preflights" doc:"true: preflights from other origins go to the application; false: they get a response that does not allow the request." default:"true" example:"false"`
 
 	Enabled *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests that the filter applies to; absent: all."`

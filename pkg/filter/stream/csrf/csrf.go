@@ -17,7 +17,7 @@ import (
 type Config struct {
 	Enabled    *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests to reject if they come from another origin; absent: all."`
 	Shadow     *match.RuntimeFractionConfig `key:"shadow_enabled" doc:"Fraction of the other requests to count only; absent: none."`
-	Additional []match.StringMatcherConfig  `key:"additional_origins" doc:"Origins to accept in addition to the host of the request, as host or host:port."`
+	Additional []match.StringMatcherConfig  `key:"additional_origins" doc:"Origins to accept in addition to the host of the request, as host or host:port." example:"[{\"exact\": \"shop.example.com\"}]"`
 }
 
 // Validate checks the configuration after it was decoded.

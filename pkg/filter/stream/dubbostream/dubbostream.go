@@ -35,7 +35,7 @@ const (
 )
 
 func requestsMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_dubbo_stream_requests_total", Help: "Dubbo requests that reached the dubbo_stream filter, by the subset of Weft's pod.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_requests_total", Help: "Dubbo requests that reached the dubbo_stream filter, by the value of the pod label that the key subset names.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
 func successesMetric() metrics.Metric {

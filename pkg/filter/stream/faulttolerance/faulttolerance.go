@@ -17,9 +17,9 @@ import (
 type Config struct {
 	Enabled        bool    `key:"enabled" doc:"Enables the filter." default:"false" example:"true"`
 	ExceptionTypes []int   `key:"exceptionTypes" doc:"HTTP statuses that count as failures; RPC statuses are mapped to HTTP. Absent: 502, 503 and 504." example:"[500, 503]"`
-	TimeWindow     int64   `key:"timeWindow" doc:"How often hosts are evaluated, and ejected hosts whose recoverTime has passed return: at least 10. 0: the default." unit:"milliseconds" min:"0" default:"10000" example:"5000"`
+	TimeWindow     int64   `key:"timeWindow" doc:"Interval at which Weft evaluates the hosts and readmits ejected hosts whose recoverTime has passed; at least 10. 0: the default." unit:"milliseconds" min:"0" default:"10000" example:"5000"`
 	MinRequests    int     `key:"leastWindowCount" doc:"Minimum number of requests to a host in timeWindow for an evaluation. 0: the default." unit:"requests" min:"0" default:"10" example:"100"`
-	RateMultiple   float64 `key:"exceptionRateMultiple" doc:"Ejects hosts whose failure rate is at least this multiple of the cluster's failure rate: greater than 1. 0: the default." min:"0" default:"5" example:"3"`
+	RateMultiple   float64 `key:"exceptionRateMultiple" doc:"Ejects hosts whose failure rate is at least this multiple of the failure rate of all evaluated hosts. Must be greater than 1. 0: the default." min:"0" default:"5" example:"3"`
 	MaxHosts       int     `key:"maxIpCount" doc:"Maximum number of ejected hosts in a cluster. 0: the default." unit:"hosts" min:"0" default:"1" example:"2"`
 	MaxRatio       float64 `key:"maxIpRatio" doc:"Maximum fraction of ejected hosts." ignored:"maxIpCount applies" example:"0.5"`
 	RecoverTime    int64   `key:"recoverTime" doc:"How long a host stays ejected. 0: the default." unit:"milliseconds" min:"0" default:"900000" example:"60000"`

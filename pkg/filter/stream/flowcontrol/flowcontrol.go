@@ -42,7 +42,7 @@ func passedMetric() metrics.Metric {
 }
 
 func queuedMetric() metrics.Metric {
-	return filter.Counter(name, "queued", "Requests that a rule delayed, or would have delayed without monitor.", labelRule)
+	return filter.Counter(name, "queued", "Requests that a rule delayed, or would have delayed if monitor were false.", labelRule)
 }
 
 func blockedMetric() metrics.Metric {
