@@ -68,7 +68,24 @@ func startSidecar(t *testing.T, options sidecarOptions) *sidecar {
 		t.Fatal(err)
 	}
 	w.restart()
+	t.Cleanup(w.logFailures) // before the process ends
 	return w
+}
+
+func (w *sidecar) accessLog() string { return filepath.Join(filepath.Dir(w.path), "access.log") }
+
+// logFailures adds the last calls that Weft could not complete to the log of a failed test.
+func (w *sidecar) logFailures() {
+	if !w.t.Failed() {
+		return
+	}
+	text, err := os.ReadFile(w.accessLog())
+	if err != nil {
+		w.t.Log(err)
+		return
+	}
+	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return line == "" || strings.HasPrefix(line, "- ") })
+	w.t.Logf("the last of %d failed calls:\n%s", len(lines), strings.Join(lines[max(0, len(lines)-20):], "\n"))
 }
 
 // restart starts Weft again with its state file.
@@ -85,8 +102,10 @@ func (w *sidecar) config() object {
 		w.options.sessionTimeout = 2 * time.Second
 	}
 	listener := func(name, listenerType, address string, port int, table string) object {
-		return object{"name": name, "type": listenerType, "address": fmt.Sprintf("%s:%d", address, port), "filter_chains": []object{{
-			"filters": []object{{"type": "proxy", "config": object{"downstream_protocol": "dubbo", "router_config_name": table}}}}}}
+		return object{"name": name, "type": listenerType, "address": fmt.Sprintf("%s:%d", address, port),
+			"access_logs": []object{{"log_path": w.accessLog(), "log_format": "%response_flag% %start_time% %upstream_host% %response_detail%"}},
+			"filter_chains": []object{{
+				"filters": []object{{"type": "proxy", "config": object{"downstream_protocol": "dubbo", "router_config_name": table}}}}}}
 	}
 	return object{
 		"servers": []object{{
