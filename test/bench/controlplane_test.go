@@ -1,9 +1,10 @@
 package main
 
 import (
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // TestFileAndControlPlaneAreEquivalent verifies that Weft configured by a file and by a control
@@ -13,8 +14,8 @@ func TestFileAndControlPlaneAreEquivalent(t *testing.T) {
 		t.Skip("this test builds Weft")
 	}
 	weft := filepath.Join(t.TempDir(), "weft")
-	if text, err := exec.CommandContext(t.Context(), "go", "build", "-o", weft, "../../cmd/weft").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
+	if err := subject.Weft(filepath.Join("..", ".."), weft); err != nil {
+		t.Fatal(err)
 	}
 	env := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "xds-1k-64", "-rounds", "2",
 		"-seconds", "0.1", "-warmup", "0", "-patience", "0", "-half=false")

@@ -2,6 +2,7 @@ package dubbo
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,12 +15,22 @@ import (
 // requests a longer one.
 const sessionTimeout = 10 * time.Second
 
-// outageDuration is the duration of an outage: longer than any session, unless -short is set.
-func outageDuration() time.Duration {
-	if testing.Short() {
+// outageDuration returns how long an outage lasts: WEFT_OUTAGE, or 15 seconds, which is longer than
+// any session. With -short it is 5 seconds, and sessions survive.
+func outageDuration(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("WEFT_OUTAGE")
+	switch {
+	case text == "" && testing.Short():
 		return 5 * time.Second
+	case text == "":
+		return 15 * time.Second
 	}
-	return 30 * time.Second
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("WEFT_OUTAGE: %v", err)
+	}
+	return d
 }
 
 // load is a consumer process whose callers call through a sidecar continuously.
@@ -165,7 +176,7 @@ func TestRegistryIsKilled(t *testing.T) {
 				server.RemoveData()
 				sleep(time.Second)
 			} else {
-				sleep(outageDuration())
+				sleep(outageDuration(t))
 			}
 			server.Restart()
 			// The test does not check how the provider without a sidecar reconnects.
