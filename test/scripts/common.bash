@@ -1,17 +1,17 @@
-# Sourced by the other scripts of this folder. They run from the root of the module.
+# The other scripts in this directory source this file. It changes to the root of the module.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 tools=$root/.tools
 export PATH=$tools/bin:$PATH
-# golangci-lint's cache remembers paths: a cache that checkouts share reports findings
-# of the other checkouts, which the exclusions of this one do not cover.
+# The cache of golangci-lint stores paths. If checkouts share a cache, golangci-lint also reports
+# findings in the other checkouts, and the exclusions of this checkout do not cover them.
 export GOLANGCI_LINT_CACHE=$tools/cache/golangci-lint
 mkdir -p "$tools/bin"
 
-# The results of the steps, for the summary. A line is "ok NAME", "FAILED NAME" or
-# "SKIPPED NAME: reason"; the indented lines below a failure give its reasons. A
-# caller that wants this file sets STEPS.
+# The file with the results of the steps, for the summary. A line is "ok NAME", "FAILED NAME" or
+# "SKIPPED NAME: reason". The indented lines below a failure show its output. Set STEPS to get
+# this file.
 steps=${STEPS:-/dev/null}
 
 say() { printf '%s\n' "$*"; }
@@ -24,16 +24,16 @@ failed() {
 	status=1
 }
 
-# skipped NAME REASON: printed at once, and again in the summary.
+# skipped NAME REASON: prints the reason immediately, and adds it to the summary.
 skipped() {
 	say "SKIPPED $1: $2" >>"$steps"
 	say "SKIPPED $1: $2" >&2
 }
 
-# reasons indents the first lines of the output of a failed step.
+# reasons prints the first ten lines of its input that are not blank, with an indent.
 reasons() { grep -v '^[[:space:]]*$' | sed -n '1,10s/^/ /p' || true; }
 
-# step NAME COMMAND...: runs the command; its output is shown only if it fails.
+# step NAME COMMAND...: runs the command, and prints its output only if it fails.
 step() {
 	local name=$1 output begin=$SECONDS
 	shift

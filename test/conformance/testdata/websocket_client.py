@@ -1,6 +1,6 @@
-"""Speaks WebSocket (RFC 6455) to the echo at the URL, and prints what holds.
+"""Tests the WebSocket (RFC 6455) echo server at a URL. Prints the name of each check that passes.
 
-The second argument is the size of a large message, in bytes."""
+Arguments: the URL, and the size of the large message in bytes."""
 
 import asyncio
 import os

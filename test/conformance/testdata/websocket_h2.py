@@ -1,4 +1,4 @@
-"""WebSocket over HTTP/2 (RFC 8441), with the frames of h2 and the messages of wsproto."""
+"""WebSocket over HTTP/2 (RFC 8441). h2 handles the frames, and wsproto handles the messages."""
 
 import collections
 
@@ -18,11 +18,11 @@ class Socket:
 
     def __init__(self, link, stream, path=""):
         self.link, self.stream, self.path = link, stream, path
-        self.messages = None  # wsproto's side of it, once the handshake is done
-        self.answer = None  # fields of the answer
-        self.parts = []  # of a message that is not whole
-        self.events = collections.deque()  # whole messages, Pong, CloseConnection
-        self.waiting = bytearray()  # what the windows do not let out
+        self.messages = None  # the wsproto connection; None before the handshake
+        self.answer = None  # headers of the response, for a client
+        self.parts = []  # fragments of an incomplete message
+        self.events = collections.deque()  # complete messages, Pong, CloseConnection
+        self.waiting = bytearray()  # bytes that wait for flow-control window
         self.ending = self.ended = False
 
     def begin(self, extensions):
@@ -38,7 +38,7 @@ class Socket:
         self.link.flush(self)
 
     def take(self, data):
-        """Makes events of what came."""
+        """Decodes received data into events, and responds to pings."""
         self.messages.receive_data(data)
         for event in self.messages.events():
             if isinstance(event, wsproto.events.Ping):
@@ -52,14 +52,14 @@ class Socket:
                 self.events.append(event)
 
     def next(self):
-        """Waits for the next event; None is the end of the stream."""
+        """Waits for the next event. Returns None at the end of the stream."""
         while not self.events and not self.ended:
             self.link.receive()
         return self.events.popleft() if self.events else None
 
 
 class Link:
-    """A connection of HTTP/2."""
+    """An HTTP/2 connection."""
 
     def __init__(self, conn, is_client, accept=None):
         self.conn, self.is_client, self.accept = conn, is_client, accept
@@ -75,7 +75,7 @@ class Link:
         self.conn.sendall(self.h2.data_to_send())
 
     def flush(self, socket):
-        """Sends what the windows let out."""
+        """Sends as many bytes as flow control allows, then the end of the stream if it is due."""
         while socket.waiting:
             room = min(self.h2.local_flow_control_window(socket.stream), self.h2.max_outbound_frame_size)
             if room <= 0:
@@ -88,7 +88,7 @@ class Link:
         self.push()
 
     def open(self, authority, path, fields):
-        """Asks for a WebSocket; the answer is awaited."""
+        """Requests a WebSocket and waits for the response."""
         while not self.h2.remote_settings.get(ENABLE_CONNECT):
             self.receive()
         socket = Socket(self, self.h2.get_next_available_stream_id(), path)

@@ -1,6 +1,6 @@
-"""Speaks WebSocket in HTTP/2 (RFC 8441) to the echo at the address, and prints what holds.
+"""Tests a WebSocket echo server over HTTP/2 (RFC 8441). Prints the name of each check that passes.
 
-The second argument is the size of a large message, in bytes."""
+Arguments: the address HOST:PORT, and the size of the large message in bytes."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""An echo over WebSocket in HTTP/2 (RFC 8441). Prints its port, and ends with its input."""
+"""A WebSocket echo server over HTTP/2 (RFC 8441). Prints its port, and ends when standard input ends."""
 
 import socket
 import sys
@@ -10,7 +10,7 @@ from websocket_h2 import Link, PerMessageDeflate, close
 
 
 def accept(one, head):
-    """Answers a request, and then what comes on its stream."""
+    """Responds to a WebSocket request. If head is None, echoes the messages that arrived instead."""
     if head is None:
         echo(one)
         return

@@ -1,4 +1,4 @@
-"""An echo over WebSocket (RFC 6455). Prints its port, and ends with its input."""
+"""A WebSocket (RFC 6455) echo server. Prints its port, and ends when standard input ends."""
 
 import asyncio
 import sys

@@ -1,7 +1,7 @@
 'use strict';
 
-// Plays scenarios on command until standard input ends, as the Java peers do (see
-// Consumer.java and Run.java). Usage: consumer.js FAMILY
+// Plays scenarios on command until standard input ends, like the Java consumers (see
+// Consumer.java and Run.java). FAMILY is a key of families in link.js. Usage: consumer.js FAMILY
 
 const readline = require('readline');
 const zlib = require('zlib');
@@ -13,7 +13,7 @@ const links = new Map(); // by port
 const string = text => ({ $class: 'java.lang.String', $: text });
 const long = number => ({ $class: 'long', $: number });
 
-// short is a value, or what tells it from others.
+// short returns the value, or the length and the checksum of a buffer or a long string.
 function short(value) {
   if (Buffer.isBuffer(value)) {
     return { bytes: value.length + ', sum ' + sum(value) };
@@ -24,7 +24,7 @@ function short(value) {
   return value === undefined ? null : value;
 }
 
-// sum is a checksum: Adler-32, which zlib puts last.
+// sum returns the Adler-32 checksum, which zlib writes at the end of its output.
 function sum(bytes) {
   return zlib.deflateSync(bytes, { level: 0 }).subarray(-4).toString('hex');
 }
@@ -33,7 +33,7 @@ function report(line) {
   console.log(JSON.stringify(line));
 }
 
-// call reports what a call returned or threw.
+// call makes a call and reports its value or its exception.
 async function call(name, f) {
   const began = Date.now();
   const what = { call: name };
@@ -60,7 +60,8 @@ const scenarios = {
     await call('afterwards', () => link.call('say', string('still here')));
   },
 
-  // A hundred calls on one connection, the first of which waits until others have overtaken it.
+  // Makes 100 concurrent calls on one connection. The first call takes longest, so its response
+  // must arrive after others.
   async concurrent(link) {
     const order = [];
     let wrong = 0;
@@ -75,7 +76,7 @@ const scenarios = {
   },
 
   async attachments(link) {
-    const dubbo = '2.0.2'; // the protocol's version, from which on answers have attachments
+    const dubbo = '2.0.2'; // the first protocol version whose responses have attachments
     await call('seen by the provider', async () => {
       const { value } = await link.exchange('attachments', [], { dubbo, 'user-key': 'user value', unicode: '\u00e4\u20ac' });
       return { 'user-key': value['user-key'], unicode: value.unicode };

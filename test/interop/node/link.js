@@ -2,8 +2,8 @@
 
 const net = require('net');
 
-// families is how the libraries are told which protocol to speak, and which
-// service of the Java peers is called.
+// families maps the name of each protocol to the library that implements it, the service of
+// the Java providers that the consumer calls, and the options of the library.
 const families = {
   dubbo: { library: 'dubbo-remoting', service: 'weft.interop.dubbo.Echo' },
   v1: { library: 'sofa-bolt-node', service: 'weft.interop.sofa.Desk:1.0', protocolType: 'bolt' },
@@ -15,14 +15,14 @@ const families = {
 
 const PATIENCE_MS = 10000;
 
-/** A connection with a library's encoder and decoder at its ends. */
+/** A connection with the encoder and the decoder of a library. */
 class Link {
-  /** Takes a connected socket, or one that is being connected. */
+  /** The socket is connected or connecting. */
   constructor(family, socket) {
     this.family = families[family];
     const library = require(this.family.library);
-    this.sent = new Map(); // the library's: what an answer is decoded with
-    this.waiting = new Map(); // by id: who is told of the answer
+    this.sent = new Map(); // requests by id; the library needs them to decode the responses
+    this.waiting = new Map(); // pending calls by request id
     this.lastId = 0;
     this.socket = socket;
     this.encoder = library.encoder({ sentReqs: this.sent });
@@ -57,7 +57,7 @@ class Link {
   answered(id, failure, value, props) {
     const call = this.waiting.get(id);
     if (!call) {
-      return; // one-way, or told already
+      return; // a one-way call, or already completed
     }
     this.waiting.delete(id);
     this.sent.delete(id);
@@ -69,7 +69,7 @@ class Link {
     }
   }
 
-  /** What comes back under the next id, after send has used it. */
+  /** Calls send with the next request id, and returns a promise of the response to it. */
   await(send) {
     const id = ++this.lastId;
     return new Promise((resolve, reject) => {
@@ -85,7 +85,7 @@ class Link {
     };
   }
 
-  /** Calls, and returns the value and the attachments of the answer. */
+  /** Makes a call, and returns the value and the attachments of the response. */
   exchange(methodName, args, requestProps) {
     return this.await(id => {
       const req = this.request(methodName, args, requestProps);
@@ -102,7 +102,7 @@ class Link {
     this.encoder.writeRequest(++this.lastId, { ...this.request(methodName, args), oneway: true });
   }
 
-  /** Sends a heartbeat and waits for its answer. */
+  /** Sends a heartbeat and waits for its acknowledgment. */
   async ping() {
     return (await this.await(id => this.encoder.writeHeartbeat(id, { clientUrl: 'weft' }))).value;
   }

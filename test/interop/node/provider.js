@@ -1,6 +1,7 @@
 'use strict';
 
-// Serves a part of what the Java peers serve. Usage: provider.js FAMILY PORT
+// Serves some methods of the Java providers. FAMILY is a key of families in link.js.
+// Usage: provider.js FAMILY PORT
 
 const net = require('net');
 const readline = require('readline');

@@ -10,9 +10,10 @@ import org.apache.dubbo.registry.Registry;
 import org.apache.dubbo.registry.RegistryFactory;
 
 /**
- * Dubbo's own registry of the type nacos. Each line of the standard input is a command
- * and a URL: "register", "unregister" or "subscribe". Each list of providers that it is
- * told of is a line of the standard output: "providers", and the URLs in order.
+ * Runs Dubbo's own client of a Nacos registry; the first argument is the URL of the registry. Each
+ * line of standard input is a command and a URL: "register", "unregister" or "subscribe". After
+ * each command the process prints "done". For each list of providers that the registry reports, it
+ * prints a line with the word "providers" and the sorted URLs.
  */
 public final class Peer {
 

@@ -9,8 +9,8 @@ import org.apache.dubbo.rpc.Invoker;
 import org.apache.dubbo.rpc.Result;
 
 /**
- * Keeps the attachments of the consumer's last answer as they came off the wire. The context of the
- * calling thread has them too, but not in each version.
+ * Stores the attachments of the last response that the consumer received. The RpcContext of the
+ * calling thread also has them, but not in every version of Dubbo.
  */
 @Activate(group = "consumer")
 public final class AnswerAttachments implements Filter {
@@ -23,7 +23,7 @@ public final class AnswerAttachments implements Filter {
         (answer, failure) -> LAST.set(answer == null ? null : answer.getAttachments()));
   }
 
-  /** The attachments of the last answer; null after a failure. */
+  /** Returns the attachments of the last response, or null after a failure. */
   static Map<String, String> last() {
     return LAST.get();
   }

@@ -4,14 +4,14 @@ import java.util.Map;
 import org.apache.dubbo.config.ApplicationConfig;
 import org.apache.dubbo.config.RegistryConfig;
 
-/** What both sides are configured with. */
+/** The configuration that the consumer and the provider share. */
 final class Applications {
-  /** A connection without a heartbeat for three times as long is closed. */
+  /** Dubbo closes a connection that is silent for three heartbeat intervals. */
   static final String HEARTBEAT_MS = "2000";
 
   private Applications() {}
 
-  /** An application that listens nowhere but where it is told to. */
+  /** Returns an application without the QoS server, so that it opens no other port. */
   static ApplicationConfig of(String name) {
     ApplicationConfig application = new ApplicationConfig(name);
     application.setQosEnable(false);
@@ -19,7 +19,10 @@ final class Applications {
     return application;
   }
 
-  /** A registry, as zookeeper://127.0.0.1:2181, whose servers may take their time. */
+  /**
+   * Returns the registry at an address such as zookeeper://127.0.0.1:2181. Its timeout is long,
+   * because its servers may be slow.
+   */
   static RegistryConfig registry(String address) {
     RegistryConfig registry = new RegistryConfig(address);
     registry.setTimeout(30_000);

@@ -3,17 +3,17 @@ package weft.interop.dubbo;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
-/** The service that the provider exports, some of it several times over. */
+/** The service that the provider exports, in several groups and versions. */
 public interface Echo {
-  /** The name of the provider's export: tells groups and versions apart. */
+  /** Returns the provider's name with the group and the version of the export. */
   String name();
 
-  /** The name after a while. */
+  /** Returns the name after a delay. */
   String nameAfter(long millis);
 
   String say(String text);
 
-  /** The same person a year older. */
+  /** Returns the same person, one year older. */
   Person birthday(Person person);
 
   /** Returns null. */
@@ -23,22 +23,22 @@ public interface Echo {
 
   String fail(String why);
 
-  /** What the caller attached; it answers with attachments of its own. */
+  /** Returns the attachments of the request, and adds other attachments to the response. */
   Map<String, String> attachments();
 
-  /** Keeps the text; called one-way. */
+  /** Stores the text. The consumer calls it one-way. */
   void post(String text);
 
-  /** Whether the text was posted, or is within the time. */
+  /** Waits up to the given time for the text, and reports whether it was posted. */
   boolean posted(String text, long millis);
 
-  /** The text after a while, without holding a thread. */
+  /** Returns the text after a delay. No thread waits meanwhile. */
   CompletableFuture<String> later(String text, long millis);
 
-  /** Fails after a while. */
+  /** Fails after a delay. */
   CompletableFuture<String> failLater(String why, long millis);
 
-  /** The text after a while. */
+  /** Returns the text after a delay. A thread waits meanwhile. */
   String sleep(String text, long millis);
 
   byte[] reverse(byte[] data);

@@ -22,8 +22,8 @@ import weft.interop.peer.Run;
 import weft.interop.peer.Scenario;
 import weft.interop.peer.Sockets;
 
-/** Calls {@link Echo} in every way there is. */
-@SuppressWarnings("deprecation") // one name of the context for both generations
+/** Plays the scenarios that call {@link Echo}. */
+@SuppressWarnings("deprecation") // RpcContext.getContext exists in Dubbo 2.7 and 3
 public final class EchoConsumer {
   private static final int MEGABYTE = 1 << 20;
 
@@ -96,11 +96,11 @@ public final class EchoConsumer {
     RpcContext.getContext().setAttachment("unicode", "\u00e4\u20ac");
     run.call("seen by the provider", () -> stable(echo.attachments()));
     run.report("seen by the consumer", stable(AnswerAttachments.last()));
-    RpcContext.removeContext(); // 2.7 keeps it for the thread's next call
+    RpcContext.removeContext(); // Dubbo 2.7 keeps the context for the next call of the thread
     run.call("the next call has none", () -> stable(echo.attachments()));
   }
 
-  /** Attachments without those that measure this very call. */
+  /** Returns the attachments without those of Dubbo itself that may differ between calls. */
   private static Map<String, String> stable(Map<String, String> attachments) {
     Map<String, String> all = new TreeMap<>(attachments);
     all.keySet().removeAll(Set.of("timeout", "_TO", "input", "output", "remote.application"));
@@ -162,7 +162,10 @@ public final class EchoConsumer {
     run.call("afterwards", () -> echo.say("small"));
   }
 
-  /** A hundred calls on one connection, the first of which waits until others have overtaken it. */
+  /**
+   * Makes 100 concurrent calls on one connection. The first call takes longest, so its response
+   * must arrive after others.
+   */
   private void concurrent(Run run) throws Exception {
     final int calls = 100;
     Echo echo = references.echo(Export.at(run.port()));
@@ -211,7 +214,10 @@ public final class EchoConsumer {
     run.call("when it has come", () -> patient.sleep("in time", 800));
   }
 
-  /** A request says that its caller waits 400 ms, and the caller waits longer: who keeps to it? */
+  /**
+   * Sends a request with a timeout of 400 ms, but waits longer. Reports whether Weft enforces the
+   * timeout of the request.
+   */
   private void deadline(Run run) {
     Echo patient = references.echo(Export.at(run.port()));
     String[] told = new String[1];
@@ -244,7 +250,7 @@ public final class EchoConsumer {
     } catch (Exception | Error e) {
       throw e;
     } catch (Throwable e) {
-      throw new ExecutionException(e); // a wrapper that reports look through
+      throw new ExecutionException(e); // Run.cause removes this wrapper
     }
   }
 
@@ -277,7 +283,7 @@ public final class EchoConsumer {
     Load.play(run, () -> echo.nameAfter(run.option("millis", 5)));
   }
 
-  /** How many of so many calls each provider answers. */
+  /** Reports how many of the calls each provider served. */
   private void shares(Run run) throws Exception {
     Export export = Export.of(run).inGroup(run.option("group", null), run.option("version", null));
     Echo echo = references.echo(export);

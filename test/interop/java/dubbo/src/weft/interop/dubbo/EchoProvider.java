@@ -11,14 +11,14 @@ import org.apache.dubbo.config.ServiceConfig;
 import weft.interop.peer.Provider;
 
 /**
- * Exports {@link Echo} on the port of the first argument: plainly, in two groups and two versions,
- * and in a group for each further serialization that is named after the provider's name.
+ * Exports {@link Echo} several times on one port: without a group, in two groups and two versions,
+ * and in a group of its own for each further serialization in the arguments.
  *
  * <p>Usage: EchoProvider PORT NAME [SERIALIZATION | OPTION=VALUE]...
  *
- * <p>With the option registry, as zookeeper://127.0.0.1:2181?register-mode=instance, what is
- * exported is registered there. The option application names the application. Other options, as
- * weight, are parameters of the services.
+ * <p>The option registry is the address of a registry in which to register the exports, for example
+ * zookeeper://127.0.0.1:2181?register-mode=instance. The option application sets the name of the
+ * application. Other options, such as weight, are parameters of the services.
  */
 public final class EchoProvider {
   private final ApplicationConfig application;

@@ -10,11 +10,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.HashSet;
 import org.apache.dubbo.rpc.RpcContext;
 
-/** What answers. */
 final class EchoService implements Echo {
   private final String name;
   private final ScheduledExecutorService clock = Executors.newScheduledThreadPool(1);
-  private final Set<String> posts = new HashSet<>(); // guarded by itself
+  private final Set<String> posts = new HashSet<>(); // guarded by its own monitor
 
   EchoService(String name) {
     this.name = name;
@@ -57,7 +56,7 @@ final class EchoService implements Echo {
   }
 
   @Override
-  @SuppressWarnings("deprecation") // one name for both generations
+  @SuppressWarnings("deprecation") // getContext and getServerContext exist in Dubbo 2.7 and 3
   public Map<String, String> attachments() {
     Map<String, String> seen = new TreeMap<>(RpcContext.getContext().getAttachments());
     RpcContext.getServerContext().setAttachment("answered-by", "the provider");

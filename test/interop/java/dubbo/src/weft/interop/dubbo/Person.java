@@ -5,7 +5,7 @@ import java.util.Date;
 import java.util.List;
 import java.util.Map;
 
-/** An object with every kind of field that matters to a serialization. */
+/** An object with fields of many types, to test the serializations. */
 public class Person implements Serializable {
   private static final long serialVersionUID = 1;
 

@@ -13,12 +13,12 @@ import org.apache.dubbo.config.ReferenceConfig;
 import org.apache.dubbo.rpc.service.GenericService;
 import weft.interop.peer.Run;
 
-/** The consumer's proxies of services, each made once. All of a port share one connection. */
+/** Creates and caches the consumer's proxies of services. Proxies of a port share a connection. */
 final class References {
   private final ApplicationConfig application = Applications.of("echo-consumer");
   private final Map<String, Object> made = new ConcurrentHashMap<>();
 
-  /** Which export is meant, and how it is called. */
+  /** Identifies an export of the provider, and sets how the consumer calls it. */
   record Export(
       String ports,
       String registry,
@@ -30,7 +30,10 @@ final class References {
       return new Export(Integer.toString(port), null, null, null, null, 10_000);
     }
 
-    /** Where the scenario says: its option registry is the address of one, in place of a port. */
+    /**
+     * Returns the export at the port of the run. If the run has the option registry, the address of
+     * a registry, the consumer uses the registry instead of the port.
+     */
     static Export of(Run run) {
       String registry = run.option("registry", null);
       return new Export(Integer.toString(run.port()), registry, null, null, null, 10_000);
@@ -48,7 +51,7 @@ final class References {
       return new Export(ports, registry, group, version, serialization, timeoutMs);
     }
 
-    /** At any of several ports, separated by commas. */
+    /** Returns the export at several ports, which are separated by commas. */
     Export anyOf(String ports) {
       return new Export(ports, registry, group, version, serialization, timeoutMs);
     }
@@ -62,7 +65,7 @@ final class References {
     return get(Unknown.class, export);
   }
 
-  /** Calls a method that the service's interface does not have, as if it had. */
+  /** Calls a method that {@link Echo} does not declare, through the handler of the proxy. */
   static Object callUnknown(Echo echo, Object... arguments) throws Throwable {
     Field field = echo.getClass().getDeclaredField("handler");
     field.setAccessible(true);
@@ -99,7 +102,7 @@ final class References {
     return type.cast(service);
   }
 
-  /** The method that is called one-way. */
+  /** Returns the configuration that makes calls of post one-way. */
   private static MethodConfig post() {
     MethodConfig post = new MethodConfig();
     post.setName("post");
@@ -133,7 +136,7 @@ final class References {
     }
     reference.setUrl(urls.toString());
     if (export.ports.contains(",")) {
-      reference.setCluster("failfast"); // 2.7 takes several addresses for registries otherwise
+      reference.setCluster("failfast"); // otherwise Dubbo 2.7 treats the addresses as registries
     }
     return reference;
   }

@@ -1,6 +1,6 @@
 package weft.interop.dubbo;
 
-/** A checked exception that belongs to the service. */
+/** A checked exception that {@link Echo} declares. */
 public class Refused extends Exception {
   private static final long serialVersionUID = 1;
 

@@ -1,6 +1,6 @@
 package weft.interop.dubbo;
 
-/** A service, and a method, of which the provider knows nothing. */
+/** A service that the provider does not export. {@link Echo} does not have its method either. */
 public interface Unknown {
   String unheardOf(String text);
 }

@@ -7,13 +7,13 @@ import java.util.Map;
 /**
  * A process that plays scenarios on command until its standard input ends.
  *
- * <p>A command is "SCENARIO PORT [NAME=VALUE]..."; its reports end with the line {"end": SCENARIO},
- * which has "problem" if the scenario could not be played.
+ * <p>A command is "SCENARIO PORT [NAME=VALUE]...". The reports of the scenario end with the line
+ * {"end": SCENARIO}. This line also has the field "problem" if the scenario itself failed.
  */
 public final class Consumer {
   private Consumer() {}
 
-  /** Plays what it is asked for, then ends the process. */
+  /** Plays the scenario of each command, then ends the process. */
   public static void main(Map<String, Scenario> scenarios) throws Exception {
     Control control = new Control();
     control.say("ready 0");
@@ -33,7 +33,7 @@ public final class Consumer {
       }
       control.report(end);
     }
-    Runtime.getRuntime().halt(0); // the libraries' threads have nothing left to do
+    Runtime.getRuntime().halt(0); // does not wait for the threads of the libraries
   }
 
   private static Map<String, String> options(String[] words) {

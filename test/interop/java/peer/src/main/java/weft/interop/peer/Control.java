@@ -8,8 +8,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
 /**
- * The pipe to the one who started this process: its commands on standard input, reports on
- * standard output. Whatever else would print there goes to standard error.
+ * Connects this process to its parent process. Commands arrive on standard input, and reports go to
+ * standard output. All other output to System.out goes to standard error.
  */
 final class Control {
   private final BufferedReader commands =
@@ -20,7 +20,7 @@ final class Control {
     System.setOut(System.err);
   }
 
-  /** The next command, or null when there will be none. */
+  /** Returns the next command, or null at the end of the input. */
   String command() throws IOException {
     return commands.readLine();
   }

@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
 
-/** Says what went wrong with a call, without what changes from run to run. */
+/** Describes why a call failed, without the details that differ between runs. */
 final class Failure {
   private static final int LONGEST = 240;
 
@@ -19,9 +19,9 @@ final class Failure {
     if (code != null) {
       all.put("code", code);
     }
-    if (!isTimeout(e, code)) { // who measured it is chance, and each has a text of its own
+    if (!isTimeout(e, code)) { // a timeout's message depends on the side that reports it
       Throwable root = root(e);
-      if (root != e) { // the outer text is the library's, about itself
+      if (root != e) { // the outer message describes only the library
         all.put("root", root.getClass().getName());
       }
       all.put("message", mask(root.getMessage()));
@@ -29,7 +29,7 @@ final class Failure {
     return all;
   }
 
-  /** What an exception comes from in the end. */
+  /** Returns the innermost cause of an exception. */
   private static Throwable root(Throwable e) {
     Throwable root = e;
     while (root.getCause() != null && root.getCause() != root) {
@@ -38,7 +38,7 @@ final class Failure {
     return root;
   }
 
-  /** The number that an RPC exception carries beside its text. */
+  /** Returns the error code of an RPC exception, or null if it has none. */
   private static Object code(Throwable e) {
     for (String getter : new String[] {"getCode", "getErrorType"}) {
       try {
@@ -71,7 +71,7 @@ final class Failure {
             .replaceAll("(?i)\\b(id|port|elapsed|offset)([=: ]+)\\d+", "$1$2N")
             .replaceAll("@[0-9a-f]{5,8}\\b", "@HASH")
             .replaceAll(":\\d{4,5}\\b", ":PORT")
-            .replaceAll(" in \\[.*", " in LIST"); // in no order
+            .replaceAll(" in \\[.*", " in LIST"); // the order of the list varies
     return first.length() > LONGEST ? first.substring(0, LONGEST) + "..." : first;
   }
 }

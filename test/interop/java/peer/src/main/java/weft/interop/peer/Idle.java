@@ -7,8 +7,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
 /**
- * Lets connections idle for the option "seconds", and looks whether they are still the same. The
- * option "ports" lists where they go to; reports begin with the number of the port in the list.
+ * Leaves connections idle for the time in the option "seconds", then reports whether they are still
+ * the same. The option "ports" lists the destination ports. The name of each report begins with the
+ * index of the port in the list.
  */
 public final class Idle {
   private Idle() {}

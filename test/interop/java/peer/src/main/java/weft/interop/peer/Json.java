@@ -5,8 +5,8 @@ import java.util.Map;
 import java.util.zip.CRC32;
 
 /**
- * Writes values as JSON on one line. Long strings and byte arrays become their length and
- * checksum: that is enough to compare them, and short enough to print.
+ * Writes values as JSON on one line. For byte arrays and long strings it writes only the length and
+ * a checksum, which are short and sufficient to compare them.
  */
 final class Json {
   private static final int LONGEST = 400;

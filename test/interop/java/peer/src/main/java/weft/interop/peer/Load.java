@@ -12,10 +12,11 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Callers that call without pause until they are told to stop. Reported are, as they happen, the
- * first answer of each provider and every so many answers; and in the end the sums, and for each
- * kind of failure how often and when it happened. Times are of the Unix epoch. "stalled in ms" is
- * the longest that this process itself was kept from running.
+ * Makes calls in several threads without a pause until the command "stop". During the run, it
+ * reports the first response of each provider and each multiple of {@link #MILESTONE} responses. At
+ * the end, it reports the totals, and the count and the times of each kind of failure. Times are in
+ * milliseconds since the Unix epoch. "stalled in ms" is the longest time for which this process
+ * itself could not run.
  */
 public final class Load {
   private static final int MILESTONE = 500;
@@ -31,7 +32,7 @@ public final class Load {
   private final Map<Map<String, Object>, Failures> failures = new ConcurrentHashMap<>();
   private volatile boolean stopped;
 
-  /** Failures of one kind. */
+  /** The count and the times of one kind of failure. */
   private static final class Failures {
     private int count;
     private long firstBegan = Long.MAX_VALUE;
@@ -59,8 +60,8 @@ public final class Load {
   }
 
   /**
-   * Plays with as many callers as the option "callers" says. A call returns the name of the
-   * provider that answered.
+   * Runs with the number of threads in the option "callers". A call returns the name of the
+   * provider that served it.
    */
   public static void play(Run run, Callable<String> call) throws Exception {
     new Load(run, call).play();
@@ -95,7 +96,7 @@ public final class Load {
     return thread;
   }
 
-  /** Notices when threads of this process do not run although they could. */
+  /** Measures for how long the threads of this process are ready but do not run. */
   private void watchClock() {
     while (!stopped) {
       long began = System.currentTimeMillis();
@@ -121,12 +122,12 @@ public final class Load {
         failures
             .computeIfAbsent(Failure.describe(e), key -> new Failures())
             .add(began, took(began));
-        sleep(PAUSE_AFTER_FAILURE_MS); // or callers that fail at once would take the machine
+        sleep(PAUSE_AFTER_FAILURE_MS); // calls that fail immediately must not use all CPUs
       }
     }
   }
 
-  /** Notes how long a call took that ends now, which is returned. */
+  /** Records the duration of a call that ends now. Returns the current time. */
   private long took(long began) {
     long now = System.currentTimeMillis();
     longest.accumulateAndGet(now - began, Math::max);

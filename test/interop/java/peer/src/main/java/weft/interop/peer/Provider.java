@@ -4,13 +4,13 @@ package weft.interop.peer;
 public final class Provider {
   private Provider() {}
 
-  /** Starts a server on a port; it listens when this returns. */
+  /** Starts a server on a port. The server accepts connections when {@code listen} returns. */
   @FunctionalInterface
   public interface Start {
     void listen(int port) throws Exception;
   }
 
-  /** Serves on the port that the first argument names, says "ready PORT", and stays. */
+  /** Serves on the port in the first argument, and prints "ready PORT" when it listens. */
   public static void main(String[] args, Start start) throws Exception {
     Control control = new Control();
     int port = Integer.parseInt(args[0]);

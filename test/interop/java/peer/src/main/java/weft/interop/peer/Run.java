@@ -7,11 +7,11 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 
 /**
- * One playing of a scenario: what it was asked for, and where it reports. Safe for concurrent use.
+ * One run of a scenario: the options of its command, and its reports. Safe for concurrent use.
  *
- * <p>A report is a line of JSON. Whatever differs from one playing to the next although nothing is
- * wrong (addresses, times, ids) is left out or masked, so that the reports of two routes can be
- * compared as texts; "elapsed_ms" alone is for the reader to bound.
+ * <p>A report is a line of JSON. The report of a call omits or masks details that differ between
+ * correct runs, such as addresses, times and ids. Only "elapsed_ms" remains. So the Go tests can
+ * compare the reports of two routes as text without this field.
  */
 public final class Run {
   private final int port;
@@ -24,36 +24,36 @@ public final class Run {
     this.control = control;
   }
 
-  /** The port of the provider, or of what stands before it. */
+  /** Returns the port of the provider, or of the proxy in front of it. */
   public int port() {
     return port;
   }
 
-  /** An option of the command, or otherwise the other value. */
+  /** Returns an option of the command, or the default value. */
   public String option(String name, String otherwise) {
     return options.getOrDefault(name, otherwise);
   }
 
-  /** An option of the command that is a number, or otherwise the other value. */
+  /** Returns a numeric option of the command, or the default value. */
   public int option(String name, int otherwise) {
     return Integer.parseInt(option(name, Integer.toString(otherwise)));
   }
 
-  /** Makes a call and reports what it returned or threw. */
+  /** Makes a call and reports the returned value or the exception. */
   public void call(String name, Callable<?> call) {
     Map<String, Object> report = new LinkedHashMap<>();
     report.put("call", name);
     long began = System.nanoTime();
     try {
       report.put("value", call.call());
-    } catch (Throwable e) { // an Error that a peer throws is an answer too
+    } catch (Throwable e) { // also report an Error: it may be the response of the provider
       report.putAll(Failure.describe(e));
     }
     report.put("elapsed_ms", (System.nanoTime() - began) / 1_000_000);
     control.report(report);
   }
 
-  /** Reports a fact. */
+  /** Reports a value that is not the result of one call. */
   public void report(String name, Object value) {
     Map<String, Object> report = new LinkedHashMap<>();
     report.put("call", name);
@@ -61,15 +61,12 @@ public final class Run {
     control.report(report);
   }
 
-  /**
-   * Waits until the one who started the scenario says "stop", which must happen: its end of the
-   * pipe closing counts.
-   */
+  /** Waits for the command "stop" or the end of standard input. */
   public void awaitStop() throws Exception {
     control.awaitStop();
   }
 
-  /** The exception that a future, or another wrapper, was completed with. */
+  /** Returns the exception without the wrappers that futures add. */
   public static Throwable cause(Throwable e) {
     while ((e instanceof ExecutionException || e instanceof CompletionException)
         && e.getCause() != null) {

@@ -1,11 +1,11 @@
 package weft.interop.peer;
 
-/** What a consumer does when it is asked to: calls, each of which it reports. */
+/** A scenario that a consumer plays on command: it makes calls and reports them. */
 @FunctionalInterface
 public interface Scenario {
   /**
-   * Runs to its end. What the calls come to, failures too, is reported with {@code run}; an
-   * exception means that the scenario itself could not be played.
+   * Plays the scenario to its end. It reports the results of the calls, including failures, with
+   * {@code run}. It throws an exception only if the scenario itself failed.
    */
   void play(Run run) throws Exception;
 }

@@ -9,18 +9,18 @@ import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 
-/** Looks at the connections of this process, as the kernel lists them. */
+/** Reads the connections of this process from /proc. */
 public final class Sockets {
   private static final String ESTABLISHED = "01";
 
   private Sockets() {}
 
-  /** The local ports of this process's established connections to a port. */
+  /** Returns the local ports of the established IPv4 connections to a port. */
   public static Set<Integer> connectedTo(int port) throws IOException {
     Set<String> own = inodes();
     Set<Integer> ports = new TreeSet<>();
     List<String> table = Files.readAllLines(Path.of("/proc/self/net/tcp"));
-    for (String line : table.subList(1, table.size())) { // the first line is the title
+    for (String line : table.subList(1, table.size())) { // the first line is the table header
       String[] fields = line.strip().split("\\s+");
       String local = fields[1];
       String remote = fields[2];
@@ -46,7 +46,7 @@ public final class Sockets {
           all.add(target.substring("socket:[".length(), target.length() - 1));
         }
       } catch (IOException e) {
-        continue; // closed meanwhile
+        continue; // the descriptor was closed meanwhile
       }
     }
     return all;

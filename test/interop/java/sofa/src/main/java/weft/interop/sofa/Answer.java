@@ -3,7 +3,7 @@ package weft.interop.sofa;
 import java.io.Serializable;
 import java.util.Map;
 
-/** The answer of the bare Bolt peers. */
+/** The response of a provider that uses the Bolt library without SOFARPC. */
 public class Answer implements Serializable {
   private static final long serialVersionUID = 1;
 
@@ -18,7 +18,7 @@ public class Answer implements Serializable {
     return value;
   }
 
-  /** What goes into the frame's header, or came out of it; null: nothing. */
+  /** Returns the headers in the frame. Null means that the sender sets none. */
   Map<String, String> headers() {
     return headers;
   }

@@ -19,8 +19,8 @@ import weft.interop.peer.Sockets;
 import weft.interop.sofa.Question.Kind;
 
 /**
- * Asks questions with the bare Bolt library. The option "version" of every scenario is the
- * protocol's: v1, v2, or v2crc for the one whose frames have a checksum.
+ * Plays scenarios with the Bolt library, without SOFARPC. The option "version" of every scenario is
+ * the protocol version: v1, v2, or v2crc, which is v2 with a checksum in each frame.
  */
 public final class BoltConsumer {
   private static final int PATIENCE_MS = 10_000;
@@ -53,7 +53,7 @@ public final class BoltConsumer {
     Consumer.main(all);
   }
 
-  /** The library's form of an address. It keeps one connection for each. */
+  /** Returns an address in the format of the library, which keeps one connection per address. */
   private static String address(Run run) {
     return address(run, run.port());
   }
@@ -104,7 +104,7 @@ public final class BoltConsumer {
                 .get(PATIENCE_MS));
   }
 
-  /** Turns a callback into a future. */
+  /** A future that the callback of a call completes. */
   private static final class Reply extends CompletableFuture<Object> implements InvokeCallback {
     @Override
     public void onResponse(Object answer) {
@@ -186,7 +186,10 @@ public final class BoltConsumer {
     run.call("afterwards", () -> ask(run, Kind.ECHO, "small", 0));
   }
 
-  /** A hundred calls on one connection, the first of which waits until others have overtaken it. */
+  /**
+   * Makes 100 concurrent calls on one connection. The first call takes longest, so its response
+   * must arrive after others.
+   */
   private void concurrent(Run run) throws Exception {
     final int calls = 100;
     ConcurrentLinkedQueue<Integer> order = new ConcurrentLinkedQueue<>();
@@ -218,7 +221,7 @@ public final class BoltConsumer {
     run.call("when it has come", () -> ask(run, Kind.SLEEP, "in time", 800));
   }
 
-  /** The frame says a shorter time than the library waits. */
+  /** Sends a request with a timeout that is shorter than the time that the library waits. */
   private void deadline(Run run) {
     Question slow = new Question(Kind.SLEEP, "never seen", 1_000).withDeadline(400);
     run.call("too late", () -> client.invokeSync(address(run), slow, PATIENCE_MS));

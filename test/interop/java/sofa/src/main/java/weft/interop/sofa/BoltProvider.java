@@ -11,7 +11,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import weft.interop.peer.Provider;
 
-/** Answers questions. Usage: BoltProvider PORT NAME */
+/** Serves the requests of {@link BoltConsumer}. Usage: BoltProvider PORT NAME */
 public final class BoltProvider {
   private BoltProvider() {}
 
@@ -46,7 +46,7 @@ public final class BoltProvider {
       return workers;
     }
 
-    /** Late answers are sent: the callers must drop them. */
+    /** Returns false to send late responses too: the consumers must drop them. */
     @Override
     public boolean timeoutDiscard() {
       return false;

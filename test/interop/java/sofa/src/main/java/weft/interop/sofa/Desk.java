@@ -2,14 +2,14 @@ package weft.interop.sofa;
 
 import java.util.Map;
 
-/** The service of the SOFARPC peers. */
+/** The service that the SOFARPC providers export. */
 public interface Desk {
-  /** The provider's name, after a while. */
+  /** Returns the provider's name after a delay. */
   String name(long millis);
 
   String say(String text);
 
-  /** The same parcel, weighing twice as much. */
+  /** Returns the same parcel with twice the weight. */
   Parcel pack(Parcel parcel);
 
   /** Returns null. */
@@ -19,16 +19,16 @@ public interface Desk {
 
   String fail(String why);
 
-  /** The caller's baggage; the answer has baggage of its own. */
+  /** Returns the baggage of the request, and adds other baggage to the response. */
   Map<String, String> baggage();
 
-  /** Keeps the text; called one-way. */
+  /** Stores the text. The consumer calls it one-way. */
   void post(String text);
 
-  /** Whether the text was posted, or is within the time. */
+  /** Waits up to the given time for the text, and reports whether it was posted. */
   boolean posted(String text, long millis) throws InterruptedException;
 
-  /** The text after a while. */
+  /** Returns the text after a delay. */
   String sleep(String text, long millis) throws InterruptedException;
 
   byte[] reverse(byte[] data);

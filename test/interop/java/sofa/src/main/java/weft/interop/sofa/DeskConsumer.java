@@ -23,7 +23,7 @@ import weft.interop.peer.Run;
 import weft.interop.peer.Scenario;
 import weft.interop.peer.Sockets;
 
-/** Calls {@link Desk} by SOFARPC in every way there is. */
+/** Plays the scenarios that call {@link Desk} with SOFARPC. */
 public final class DeskConsumer {
   private static final int PATIENCE_MS = 10_000;
   private static final int MEGABYTE = 1 << 20;
@@ -63,7 +63,7 @@ public final class DeskConsumer {
     return desk(Integer.toString(port), null, invokeType, PATIENCE_MS);
   }
 
-  /** The proxy of the service at any of several ports, made once. */
+  /** Returns a proxy of the service at one or more ports. Creates each proxy only once. */
   private Desk desk(String ports, String id, String invokeType, int timeoutMs) {
     return desks.computeIfAbsent(
         String.join(" ", ports, String.valueOf(id), invokeType, Integer.toString(timeoutMs)),
@@ -84,7 +84,7 @@ public final class DeskConsumer {
           consumer.setMethods(List.of(post));
           consumer.setTimeout(timeoutMs);
           consumer.setRetries(0);
-          consumer.setRepeatedReferLimit(-1); // each is used in its own way
+          consumer.setRepeatedReferLimit(-1); // the proxies of the service have different settings
           consumer.setRegister(false);
           return consumer.refer();
         });
@@ -137,12 +137,12 @@ public final class DeskConsumer {
         });
   }
 
-  /** The future of the thread's last call. */
+  /** Returns the future of the calling thread's last call. */
   private static Future<?> lastFuture() {
     return RpcInvokeContext.getContext().getFuture();
   }
 
-  /** Turns a callback into a future. */
+  /** A future that the callback of a call completes. */
   private static final class Reply extends CompletableFuture<Object>
       implements SofaResponseCallback<Object> {
     @Override
@@ -161,7 +161,7 @@ public final class DeskConsumer {
     }
   }
 
-  /** A reply that the thread's next call is answered by. */
+  /** Returns a future that the calling thread's next call completes. */
   private static Reply nextReply() {
     Reply reply = new Reply();
     RpcInvokeContext.getContext().setResponseCallback(reply);
@@ -220,7 +220,10 @@ public final class DeskConsumer {
     run.call("afterwards", () -> desk(run.port()).say("small"));
   }
 
-  /** A hundred calls on one connection, the first of which waits until others have overtaken it. */
+  /**
+   * Makes 100 concurrent calls on one connection. The first call takes longest, so its response
+   * must arrive after others.
+   */
   private void concurrent(Run run) throws Exception {
     final int calls = 100;
     Desk desk = desk(run.port(), RpcConstants.INVOKER_TYPE_CALLBACK);

@@ -4,7 +4,10 @@ import com.alipay.sofa.rpc.config.ProviderConfig;
 import com.alipay.sofa.rpc.config.ServerConfig;
 import weft.interop.peer.Provider;
 
-/** Exports {@link Desk} by SOFARPC, plainly and as "second". Usage: DeskProvider PORT NAME */
+/**
+ * Exports {@link Desk} with SOFARPC, once without a unique id and once with the unique id "second".
+ * Usage: DeskProvider PORT NAME
+ */
 public final class DeskProvider {
   private DeskProvider() {}
 
@@ -15,7 +18,7 @@ public final class DeskProvider {
         port -> {
           ServerConfig server = new ServerConfig();
           server.setProtocol("bolt").setBoundHost("127.0.0.1").setHost("127.0.0.1").setPort(port);
-          server.setCoreThreads(200).setDaemon(true); // a sleeping call holds a thread
+          server.setCoreThreads(200).setDaemon(true); // a call that sleeps blocks a thread
           export(server, args[1], null);
           export(server, args[1] + " second", "second");
         });

@@ -5,7 +5,6 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
-/** What answers. */
 final class DeskService implements Desk {
   private final String name;
   private final Posts posts = new Posts();

@@ -17,8 +17,8 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * Carries the headers of questions and answers in the frame's header, in the form that SOFARPC gave
- * it: length, key, length, value, and so on.
+ * Writes the headers of requests and responses to the header of the frame, and reads them from it.
+ * The format is that of SOFARPC: key length, key, value length and value for each header.
  */
 final class Headers extends DefaultCustomSerializer {
   private Headers() {}

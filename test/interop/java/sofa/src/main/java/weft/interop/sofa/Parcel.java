@@ -4,7 +4,7 @@ import java.io.Serializable;
 import java.util.List;
 import java.util.Map;
 
-/** An object with fields of several kinds. */
+/** An object with fields of several types, to test the serialization. */
 public class Parcel implements Serializable {
   private static final long serialVersionUID = 1;
 

@@ -4,7 +4,7 @@ import java.util.HashSet;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 
-/** What was sent one-way. */
+/** Stores the texts of one-way calls. */
 final class Posts {
   private final Set<String> all = new HashSet<>(); // guarded by this
 
@@ -13,7 +13,7 @@ final class Posts {
     notifyAll();
   }
 
-  /** Whether the text was added, or is within the time. */
+  /** Waits up to the given time for the text, and reports whether it was added. */
   synchronized boolean await(String text, long millis) throws InterruptedException {
     long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
     while (!all.contains(text) && System.nanoTime() < end) {

@@ -3,24 +3,24 @@ package weft.interop.sofa;
 import java.io.Serializable;
 import java.util.Map;
 
-/** The request of the bare Bolt peers: what to do, and with what. */
+/** A request of a consumer that uses the Bolt library without SOFARPC. */
 public class Question implements Serializable {
   private static final long serialVersionUID = 1;
 
-  /** What a provider can be asked for. */
+  /** The operations of the provider. */
   enum Kind {
     ECHO,
     NULL,
     FAIL,
-    /** The name of the provider, after a while. */
+    /** Returns the name of the provider after a delay. */
     NAME,
-    /** The text, after a while. */
+    /** Returns the content after a delay. */
     SLEEP,
-    /** Keeps the text. */
+    /** Stores the text. */
     POST,
-    /** Whether the text was posted, or is within the time. */
+    /** Waits for the text, and reports whether it was posted. */
     POSTED,
-    /** What stood in the request's header. */
+    /** Returns the headers of the request. */
     HEADERS
   }
 
@@ -48,7 +48,7 @@ public class Question implements Serializable {
     return millis;
   }
 
-  /** What goes into the frame's header, or came out of it; null: nothing. */
+  /** Returns the headers in the frame. Null means that the sender sets none. */
   Map<String, String> headers() {
     return headers;
   }
@@ -58,7 +58,7 @@ public class Question implements Serializable {
     return this;
   }
 
-  /** The time that the frame says its sender has; 0: as long as the library waits. */
+  /** Returns the timeout that the frame contains; 0 for the time that the library waits. */
   int deadlineMs() {
     return deadlineMs;
   }

@@ -1,6 +1,6 @@
 package weft.interop.sofa;
 
-/** A checked exception that belongs to the service. */
+/** A checked exception that {@link Desk} declares. */
 public class Refused extends Exception {
   private static final long serialVersionUID = 1;
 

@@ -5,12 +5,12 @@ import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
 import org.springframework.scheduling.annotation.EnableScheduling;
 
-/** Nacos without its console: services, configurations, users. */
+/** Runs Nacos without its console. It serves services, configurations and users. */
 @EnableScheduling
 @SpringBootApplication
 public class Server {
 
-    /** The HTTP API answers "not implemented" for what is not in this list. */
+    /** The HTTP API responds with "not implemented" for controllers outside these packages. */
     public Server(ControllerMethodsCache methods) {
         methods.initClassMethod("com.alibaba.nacos.core.controller");
         methods.initClassMethod("com.alibaba.nacos.naming.controllers");
