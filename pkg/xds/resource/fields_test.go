@@ -315,13 +315,17 @@ func (m apiMessage) support(f protoreflect.FieldDescriptor) string {
 // bootstrap evaluates in static resources.
 const staticOnly = "supported in `static_resources`; otherwise ignored, not reported"
 
+// byMember is the support of a field that has no effect itself. Weft ignores or rejects the fields of
+// its message.
+const byMember = "ignored or rejected, depending on the fields of its message, which has a table"
+
 // nestedHeading precedes the nested messages.
 const nestedHeading = `
 # Nested messages
 
-These messages are fields of the messages above. A message may be a field of several messages: its table
-describes the first of them. If Weft does not support a member of a oneof, it rejects or ignores the
-message that contains the member.
+These messages are fields of the messages above. If several messages contain a message, its table describes
+the first use; in other messages the support may differ. If Weft does not support a member of a oneof, it
+rejects or ignores the message that contains the member.
 `
 
 // TestEveryFieldIsDocumented verifies that the page documents every field of the API. A new API
@@ -331,7 +335,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Fields of xDS
 
-This page lists every field of the xDS messages that Weft reads, and how Weft handles it.
+This page lists every field of the most common xDS messages, and how Weft handles it.
 [The rule](xds.md#what-weft-supports) decides between *ignored* and **rejected**:
 
 - *supported*: the field takes effect. Weft may reject some of its values; the NACK has the reason.
@@ -357,7 +361,7 @@ This page lists every field of the xDS messages that Weft reads, and how Weft ha
 			continue
 		}
 		fmt.Fprintf(&out, "\n## %s\n\n| fields | support |\n|---|---|\n", strings.TrimPrefix(string(d.FullName()), "envoy."))
-		for _, support := range []string{"supported", staticOnly, "ignored", "ignored, not reported", "**rejected** in listeners", "**rejected**"} {
+		for _, support := range []string{"supported", staticOnly, byMember, "ignored", "ignored, not reported", "**rejected** in listeners", "**rejected**"} {
 			if names := bySupport[support]; len(names) > 0 {
 				slices.Sort(names)
 				fmt.Fprintf(&out, "| %s | %s |\n", strings.Join(names, ", "), support)
