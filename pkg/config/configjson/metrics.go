@@ -13,8 +13,8 @@ import (
 type metricsJSON struct {
 	Sinks        []sinkJSON `key:"sinks" doc:"Exporters in addition to /stats/prometheus on the admin port."`
 	StatsMatcher struct {
-		RejectAll       bool     `key:"reject_all" doc:"Export no request metrics." example:"true"`
-		ExclusionLabels []string `key:"exclusion_labels" doc:"Labels to exclude." example:"[\"host\"]"`
+		RejectAll       bool     `key:"reject_all" doc:"Export no metrics." example:"true"`
+		ExclusionLabels []string `key:"exclusion_labels" doc:"Exclude the metrics that have one of these labels." example:"[\"host\"]"`
 		ExclusionKeys   []string `key:"exclusion_keys" doc:"Metrics to exclude." example:"[\"weft_request_bytes_total\"]"`
 	} `key:"stats_matcher" doc:"Metrics to exclude."`
 	ShmZone string        `key:"shm_zone" doc:"Shared memory zone of MOSN." ignored:"true" example:"\"zone\""`

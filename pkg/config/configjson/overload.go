@@ -52,7 +52,7 @@ type monitorConfigJSON struct {
 type overloadActionJSON struct {
 	Node     document.Node    `key:"."`
 	Name     string           `key:"name" doc:"Name of the action: stop_accepting_requests, disable_http_keepalive, reduce_timeouts, reject_incoming_connections, stop_accepting_connections, shrink_idle or shrink_heap; or in Envoy's form, \"envoy.overload_actions.shrink_heap\"." required:"true" example:"\"stop_accepting_requests\""`
-	Triggers []triggerJSON    `key:"triggers" doc:"Triggers of the action; the one with the highest value applies." required:"true"`
+	Triggers []triggerJSON    `key:"triggers" doc:"Triggers of the action; the one that demands the strongest effect applies." required:"true"`
 	Config   actionConfigJSON `key:"typed_config,typedConfig,config" doc:"Settings of the action."`
 }
 
@@ -60,10 +60,10 @@ type triggerJSON struct {
 	Node      document.Node `key:"."`
 	Name      string        `key:"name" doc:"Name of the monitor." required:"true" example:"\"memory\""`
 	Threshold *struct {
-		Value float64 `key:"value" doc:"Pressure at which the action takes full effect. It stops after the pressure has been 3 % lower for 1 s." min:"0" max:"1" required:"true" example:"0.95"`
+		Value float64 `key:"value" doc:"Pressure at which the action takes full effect; above 0. It stops after the pressure has been 3 % lower for 1 s." min:"0" max:"1" required:"true" example:"0.95"`
 	} `key:"threshold" doc:"On/off trigger at one pressure."`
 	Scaled *struct {
-		Scaling    float64 `key:"scaling_threshold,scalingThreshold" doc:"Pressure at which the action begins." min:"0" max:"1" required:"true" example:"0.8"`
+		Scaling    float64 `key:"scaling_threshold,scalingThreshold" doc:"Pressure at which the action begins; above 0 and below saturation_threshold." min:"0" max:"1" required:"true" example:"0.8"`
 		Saturation float64 `key:"saturation_threshold,saturationThreshold" doc:"Pressure at which the action takes full effect." min:"0" max:"1" required:"true" example:"0.9"`
 	} `key:"scaled" doc:"Proportional trigger between two pressures."`
 }

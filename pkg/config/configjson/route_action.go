@@ -15,12 +15,12 @@ type actionJSON struct {
 	ClusterVariable       string            `key:"cluster_variable" doc:"Variable with the name of the cluster." example:"\"request_header_x-cluster\""`
 	ClusterHeader         string            `key:"cluster_header" doc:"Older form: header with the name of the cluster. Use cluster_variable." unsupported:"cluster_header" example:"\"x-cluster\""`
 	Weighted              []weightedJSON    `key:"weighted_clusters" doc:"Clusters by weight."`
-	UpstreamProtocol      string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol to the cluster. Absent: as the cluster sets, else the proxy." example:"\"Http1\""`
+	UpstreamProtocol      string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol to the cluster. Absent: the upstream_protocol of the cluster or, if the cluster has none, of the proxy." example:"\"Http1\""`
 	Priority              string            `key:"priority" doc:"Priority of the requests: it selects the circuit_breakers of the cluster. HIGH has separate limits and connections. It does not affect the order of requests." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
 	Timeout               time.Duration     `key:"timeout" doc:"Timeout of the whole request, including retries. 0s: none." default:"60s" example:"\"5s\""`
 	IgnoreGRPCTimeout     bool              `key:"ignore_grpc_timeout" doc:"true: ignore the grpc-timeout header of gRPC requests. false: the request ends at the earlier of grpc-timeout and timeout." default:"false" example:"true"`
 	Retry                 *retryJSON        `key:"retry_policy" doc:"When to retry a request on another host."`
-	Hedge                 *hedgeJSON        `key:"hedge_policy" doc:"Concurrent attempts of one request, of which the first good response is used. Only for idempotent requests that Weft has received completely. Attempts after the first count as retries for circuit_breakers."`
+	Hedge                 *hedgeJSON        `key:"hedge_policy" doc:"Sends concurrent attempts of one request and uses the first good response. Only for idempotent requests whose body has arrived or has a declared length of at most 64 KiB. Attempts after the first count as retries for circuit_breakers."`
 	PrefixRewrite         string            `key:"prefix_rewrite" doc:"Replacement for the matched prefix or path. For RPC, whose path is /service/method, the new path sets service and method." example:"\"/\""`
 	RegexRewrite          *regexRewriteJSON `key:"regex_rewrite" doc:"Regular expression replacement in the path. For RPC as with prefix_rewrite; a result that is not /service/method is ignored."`
 	HostRewrite           string            `key:"host_rewrite" doc:"New value of the Host header. HTTP only." example:"\"shop.internal\""`
@@ -37,7 +37,7 @@ type weightedJSON struct {
 		Node     document.Node     `key:"."`
 		Name     string            `key:"name" doc:"Name of the cluster." required:"true" example:"\"shop-v2\""`
 		Weight   uint32            `key:"weight" doc:"Weight: the fraction of requests is this number divided by the sum of all weights. 0: no requests." unit:"parts" example:"10"`
-		Metadata metadataMatchJSON `key:"metadata_match" doc:"Labels of the hosts, in addition to those of the route; these take precedence."`
+		Metadata metadataMatchJSON `key:"metadata_match" doc:"Labels of the hosts, in addition to those of the route. For a label in both, the value here applies."`
 	} `key:"cluster" doc:"A cluster and its weight." required:"true"`
 }
 
@@ -83,7 +83,7 @@ type hashJSON struct {
 			Value string `key:"value" doc:"Value of the attribute. Empty: none." example:"\"Strict\""`
 		} `key:"attributes" doc:"Further attributes of the generated cookie. HttpOnly is always set."`
 	} `key:"http_cookie,cookie" doc:"Hash a cookie. Weft generates it for clients that have none. HTTP only."`
-	SourceIP *struct{} `key:"source_ip" doc:"Hash the client address: {}."`
+	SourceIP *struct{} `key:"source_ip" doc:"Hash the client address. The value is {}."`
 	Query    *struct {
 		Name string `key:"name" doc:"Name of the parameter; its first value is used, without decoding." required:"true" example:"\"user\""`
 	} `key:"query_parameter" doc:"Hash a query parameter. HTTP only."`

@@ -9,7 +9,7 @@ type matchJSON struct {
 	Node      document.Node       `key:"."`
 	Prefix    *string             `key:"prefix" doc:"Prefix of the path. At most one of prefix, path and regex." example:"\"/shop/\""`
 	Path      *string             `key:"path" doc:"Exact path, without the query." example:"\"/shop\""`
-	Regex     *string             `key:"regex" doc:"Regular expression (RE2) that matches the path, without the query." example:"\"^/v[0-9]+/\""`
+	Regex     *string             `key:"regex" doc:"Regular expression (RE2) that matches any part of the path, without the query. Use ^ and $ to match all of it." example:"\"^/v[0-9]+/\""`
 	Headers   []headerMatchJSON   `key:"headers" doc:"Headers of the request; method, host and path refer to the request itself. Each value of a repeated header is compared separately."`
 	Variables []variableMatchJSON `key:"variables" doc:"Variables of the request."`
 	DSL       []document.Node     `key:"dsl_expressions" doc:"Expressions over the request." unsupported:"dsl_expressions" example:"[{\"expression\": \"true\"}]"`
@@ -18,16 +18,16 @@ type matchJSON struct {
 type headerMatchJSON struct {
 	Node  document.Node `key:"."`
 	Name  string        `key:"name" doc:"Name of the header, case-insensitive." required:"true" example:"\"service\""`
-	Value string        `key:"value" doc:"Required value." example:"\"v2\""`
-	Regex bool          `key:"regex" doc:"Treat value as a regular expression (RE2). The value \".*\" is always treated as one." example:"true"`
+	Value string        `key:"value" doc:"Value that the header must have." example:"\"v2\""`
+	Regex bool          `key:"regex" doc:"Treat value as a regular expression (RE2) that matches any part of the header value. The value \".*\" is always treated as one." example:"true"`
 }
 
 type variableMatchJSON struct {
 	Node  document.Node `key:"."`
 	Name  string        `key:"name" doc:"Name of the variable." required:"true" example:"\"x-mosn-method\""`
-	Value *string       `key:"value" doc:"Required value." example:"\"GET\""`
-	Regex *string       `key:"regex" doc:"Regular expression (RE2), instead of value." example:"\"^(GET|HEAD)$\""`
-	Model string        `key:"model" doc:"How the condition combines with those before it." enum:"and|or" default:"and" example:"\"or\""`
+	Value *string       `key:"value" doc:"Value that the variable must have. Exactly one of value and regex." example:"\"GET\""`
+	Regex *string       `key:"regex" doc:"Regular expression (RE2) that matches any part of the value, instead of value." example:"\"^(GET|HEAD)$\""`
+	Model string        `key:"model" doc:"How the condition combines with the next one: \"or\" ends a group of conditions. The list matches if all conditions of one group match." enum:"and|or" default:"and" example:"\"or\""`
 }
 
 // readMatch converts the condition of a route.
