@@ -15,8 +15,17 @@ import (
 type adminJSON struct {
 	Node    document.Node `key:"."`
 	Address struct {
-		Socket adminSocketJSON `key:"socket_address,socketAddress" doc:"IP address and port."`
-		Pipe   struct {
+		Socket struct {
+			Node      document.Node `key:"."`
+			Address   string        `key:"address" doc:"IP address, or path of a unix socket. Clients that can connect to it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
+			Port      uint16        `key:"port_value,portValue" doc:"Port of the admin API. Required unless the address is a unix socket." allowstring:"true" example:"9901"`
+			Protocol  string        `key:"protocol" doc:"Envoy bootstrap: protocol of the address; always TCP." enum:"TCP" ignored:"there is no other" example:"\"TCP\""`
+			IPv4      bool          `key:"ipv4_compat,ipv4Compat" doc:"Envoy bootstrap: accept IPv4 connections on \"::\"." ignored:"IPv4 is always accepted" example:"true"`
+			NamedPort string        `key:"named_port,namedPort" doc:"Envoy bootstrap: named port." unsupported:"named_port" example:"\"admin\""`
+			Resolver  string        `key:"resolver_name,resolverName" doc:"Envoy bootstrap: resolver of the address." unsupported:"resolver_name" example:"\"dns\""`
+			Namespace string        `key:"network_namespace_filepath,networkNamespaceFilepath" doc:"Envoy bootstrap: network namespace of the admin port." unsupported:"network_namespace_filepath" example:"\"/run/netns/admin\""`
+		} `key:"socket_address,socketAddress" doc:"IP address and port."`
+		Pipe struct {
 			Path string `key:"path" doc:"Path of a unix socket, instead of socket_address." example:"\"/run/weft/admin\""`
 			Mode uint32 `key:"mode" doc:"Permissions of the socket file, as a decimal number. Users with write permission can connect, drain Weft and read its configuration. 0: its owner only (384). 432 also allows its group." max:"511" default:"0" example:"432"`
 		} `key:"pipe" doc:"Envoy bootstrap: unix socket."`
@@ -29,25 +38,6 @@ type adminJSON struct {
 	Sockets      []document.Node `key:"socket_options,socketOptions" doc:"Envoy bootstrap: socket options of the admin port." ignored:"true" example:"[{\"level\": 1}]"`
 	NoLimit      bool            `key:"ignore_global_conn_limit,ignoreGlobalConnLimit" doc:"Envoy bootstrap: exempt the admin port from connection limits." ignored:"the admin port is always exempt" example:"true"`
 	AllowPaths   []document.Node `key:"allow_paths,allowPaths" doc:"Envoy bootstrap: paths that the admin port serves." unsupported:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
-}
-
-type adminSocketJSON struct {
-	Node      document.Node `key:"."`
-	Address   string        `key:"address" doc:"IP address, or path of a unix socket. Clients that can connect to it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
-	Port      *uint16       `key:"port_value,portValue" doc:"Port of the admin API. Required unless the address is a unix socket." allowstring:"true" example:"9901"`
-	Protocol  string        `key:"protocol" doc:"Envoy bootstrap: protocol of the address; always TCP." enum:"TCP" ignored:"there is no other" example:"\"TCP\""`
-	IPv4      bool          `key:"ipv4_compat,ipv4Compat" doc:"Envoy bootstrap: accept IPv4 connections on \"::\"." ignored:"IPv4 is always accepted" example:"true"`
-	NamedPort string        `key:"named_port,namedPort" doc:"Envoy bootstrap: named port." unsupported:"named_port" example:"\"admin\""`
-	Resolver  string        `key:"resolver_name,resolverName" doc:"Envoy bootstrap: resolver of the address." unsupported:"resolver_name" example:"\"dns\""`
-	Namespace string        `key:"network_namespace_filepath,networkNamespaceFilepath" doc:"Envoy bootstrap: network namespace of the admin port." unsupported:"network_namespace_filepath" example:"\"/run/netns/admin\""`
-}
-
-// port returns the port; 0 if it is absent or null.
-func (s *adminSocketJSON) port() uint16 {
-	if s.Port == nil {
-		return 0
-	}
-	return *s.Port
 }
 
 type pprofJSON struct {
@@ -88,7 +78,7 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 			if _, err := netip.ParseAddr(s.Address); err != nil && s.Address != localhost {
 				r.report.Errorf(node, "found %q, expected an IP address", s.Address)
 			}
-			address := net.JoinHostPort(s.Address, strconv.Itoa(int(s.port())))
+			address := net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port)))
 			r.out = &config.Admin{Address: numericHost(address)}
 		}
 	}
@@ -100,7 +90,7 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 	switch {
 	case j.Admin == nil:
 		r.report.Errorf(node, "the profiler requires \"admin\": the admin port serves it")
-	case j.Pprof.Port != 0 && j.Pprof.Port != j.Admin.Address.Socket.port():
+	case j.Pprof.Port != 0 && j.Pprof.Port != j.Admin.Address.Socket.Port:
 		r.report.Unsupported(j.Pprof.Node.Get("port_value"), "a separate port for the profiler (the admin port serves it)")
 	case r.out != nil:
 		r.out.Pprof = true
