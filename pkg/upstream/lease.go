@@ -40,7 +40,7 @@ func (c *Cluster) Lease(hash uint64, replaced *HostLease) (*HostLease, error) {
 			c.env.hostRequests.Request(c.name)
 			return nil, protocol.Faultf(protocol.ReasonOnDemandTimeout, "cluster %s: its hosts were requested just now, and have not arrived yet", c.name)
 		}
-		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no healthy host", c.name)
 	}
 	h.countConnection(ConnectionOpened)
 	h.load.Begin()

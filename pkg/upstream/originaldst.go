@@ -172,7 +172,7 @@ func (cp *ClusterPicker) pickHost(s *state, x *protocol.Exchange, first int) (*H
 	case s.subsets != nil && len(hs.levels) == 0:
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host with the labels of the request", s.config.Name)
 	default:
-		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no healthy host", s.config.Name)
 	}
 }
 
@@ -184,7 +184,7 @@ func (s *state) pickForConn(addrs ConnAddrs, tried []protocol.Attempt) (*Host, e
 	if h := s.connectionHosts().pick(0, tried, 0); h != nil {
 		return h, nil
 	}
-	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)
+	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no healthy host", s.config.Name)
 }
 
 // ForwardWithoutAddrs is ForwardConn without addresses of the downstream connection.

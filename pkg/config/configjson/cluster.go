@@ -27,7 +27,7 @@ type clusterJSON struct {
 	Type              string         `key:"type" choice:"cluster_type" doc:"Discovery of hosts. SIMPLE and STATIC: hosts in this file. STRICT_DNS: hosts by DNS name; each resolved address is a host. LOGICAL_DNS: one host by DNS name; new connections go to the first address of the latest DNS response. ORIGINAL_DST: each redirected connection goes to its original destination." default:"SIMPLE" example:"\"STRICT_DNS\""`
 	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Maximum number of requests on a connection to a host. The connection closes after the last of them, and a new one replaces it. It applies to HTTP/1.1 and to RPC with the pool mode ping_pong; for HTTP/2 only if it is set explicitly. For RPC connections that requests share, set connection_pool.max_requests. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
 	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Maximum number of bytes buffered for a connection to a host." unit:"bytes" min:"0" ignored:"bodies are streamed; at most one read is buffered" example:"32768"`
-	Protocol          string         `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol of the hosts if the route sets none. Absent or \"Auto\": as the proxy sets. Weft rejects requests that cannot be translated: RPC to any other protocol, gRPC to HTTP/1.1." example:"\"Http1\""`
+	Protocol          string         `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol of the hosts if the route sets none. Absent or \"Auto\": the upstream_protocol of the proxy. Weft rejects requests that cannot be translated: RPC to any other protocol, gRPC to HTTP/1.1." example:"\"Http1\""`
 	HTTP2             *struct{}      `key:"http2_protocol_options" doc:"Same as upstream_protocol \"Http2\", in Envoy's form: {}."`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"Timeout of connecting to a host." min:"1ms" default:"10s" example:"\"1s\""`
 	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"Maximum time that a connection to a host may be idle. 0s: no limit." default:"60s" example:"\"30s\""`
@@ -37,11 +37,11 @@ type clusterJSON struct {
 	Pool        poolJSON         `key:"connection_pool" doc:"How requests of HTTP/2 and RPC protocols share the connections to a host."`
 	KeepAlive   keepAliveJSON    `key:"keepalive" doc:"Heartbeats on idle connections to hosts, in protocols that have heartbeats."`
 	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active health checks of the hosts; {}: none."`
-	Outlier     *outlierJSON     `key:"outlier_detection" doc:"Ejects hosts that fail requests, after Envoy's outlier detection; {}: with the defaults."`
+	Outlier     *outlierJSON     `key:"outlier_detection" doc:"Ejects hosts that fail requests, like Envoy's outlier detection; {}: with the defaults."`
 	TLS         *tlsJSON         `key:"tls_context" doc:"TLS on connections to hosts; {}: none."`
 	ProxyHeader string           `key:"proxy_protocol" doc:"Version of the PROXY protocol header that Weft sends on connections to hosts, before TLS, with the client address. For tcp_proxy; for requests only if clients do not share connections (connection_pool with the mode bind)." enum:"v1|v2" example:"\"v2\""`
 	originalDstJSON
-	requestNameJSON
+	autoSNIJSON
 
 	balancingJSON
 	dnsJSON
@@ -91,12 +91,12 @@ type poolJSON struct {
 
 type keepAliveJSON struct {
 	Interval time.Duration `key:"interval" doc:"Time without traffic on a connection before Weft sends a heartbeat. 0s: no heartbeats." default:"15s" example:"\"5s\""`
-	Timeout  time.Duration `key:"timeout" doc:"Time from the first heartbeat without a response until Weft closes the connection, rounded to whole intervals. A value below interval means interval." default:"90s" example:"\"10s\""`
+	Timeout  time.Duration `key:"timeout" doc:"Time from the first heartbeat without a response until Weft closes the connection. For RPC protocols, it is rounded up to whole intervals, at least one." default:"90s" example:"\"10s\""`
 }
 
-// requestNameJSON contains the cluster keys that derive SNI and verification from the request's
-// host. Their names are Envoy's.
-type requestNameJSON struct {
+// autoSNIJSON contains the keys with which the authority of a request determines the SNI and the
+// name that the host's certificate must match. Their names are Envoy's.
+type autoSNIJSON struct {
 	AutoSNI    bool   `key:"auto_sni" doc:"Send the hostname of an HTTP request (its authority without the port) as SNI to hosts, instead of tls_context.server_name, unless it is an IP address. Requests for different names never share a connection." example:"true"`
 	AutoVerify bool   `key:"auto_san_validation" doc:"Require that the certificate of a host matches the hostname of the request, in addition to the checks of tls_context." example:"true"`
 	NameHeader string `key:"override_auto_sni_header" doc:"Header that overrides the hostname if the request has it. Absent: the hostname of the request is always used." example:"\"x-server-name\""`
@@ -189,7 +189,7 @@ func (r *clusterReader) checkPool(j *clusterJSON, c *config.Cluster) {
 	}
 	keepAlive := j.Node.Get("keepalive")
 	if heartbeat := c.Heartbeat; heartbeat.Timeout < heartbeat.Interval {
-		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: an idle connection is closed after one interval", heartbeat.Timeout, heartbeat.Interval)
+		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: Weft closes an RPC connection one interval after a heartbeat without a response", heartbeat.Timeout, heartbeat.Interval)
 	}
 }
 
@@ -269,8 +269,8 @@ func (r *clusterReader) readTLSContext(j *clusterJSON) *config.TLS {
 	return r.managerTLS
 }
 
-// readAutoSNI converts the settings that derive SNI and verification from the request's host. It runs
-// after the TLS and pool settings of the cluster have been converted.
+// readAutoSNI converts the keys of autoSNIJSON. It runs after the TLS and pool settings of the
+// cluster have been converted.
 func (r *clusterReader) readAutoSNI(j *clusterJSON, c *config.Cluster) {
 	sni := config.AutoSNI{SendSNI: j.AutoSNI, ValidateSAN: j.AutoVerify, OverrideHeader: strings.ToLower(j.NameHeader)}
 	field := j.Node.Get("override_auto_sni_header")

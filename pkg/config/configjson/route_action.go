@@ -15,7 +15,7 @@ type actionJSON struct {
 	ClusterVariable       string            `key:"cluster_variable" doc:"Variable with the name of the cluster." example:"\"request_header_x-cluster\""`
 	ClusterHeader         string            `key:"cluster_header" doc:"Older form: header with the name of the cluster. Use cluster_variable." unsupported:"cluster_header" example:"\"x-cluster\""`
 	Weighted              []weightedJSON    `key:"weighted_clusters" doc:"Clusters by weight."`
-	UpstreamProtocol      string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol to the cluster. Absent: the upstream_protocol of the cluster or, if the cluster has none, of the proxy." example:"\"Http1\""`
+	UpstreamProtocol      string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"Protocol to the cluster. Absent: the upstream_protocol of the cluster or, if it sets none, of the proxy." example:"\"Http1\""`
 	Priority              string            `key:"priority" doc:"Priority of the requests: it selects the circuit_breakers of the cluster. HIGH has separate limits and connections. It does not affect the order of requests." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
 	Timeout               time.Duration     `key:"timeout" doc:"Timeout of the whole request, including retries. 0s: none." default:"60s" example:"\"5s\""`
 	IgnoreGRPCTimeout     bool              `key:"ignore_grpc_timeout" doc:"true: ignore the grpc-timeout header of gRPC requests. false: the request ends at the earlier of grpc-timeout and timeout." default:"false" example:"true"`

@@ -41,7 +41,8 @@ func (r *listenerReader) readUDPProxy(n document.Node) *config.UDPProxy {
 	return p
 }
 
-// checkDatagramCluster reports settings of a udp_proxy's cluster that apply to connections only.
+// checkDatagramCluster reports settings of the cluster that do not work with datagrams, and
+// hash_policies that the cluster's lb_type does not use.
 func (r *listenerReader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
 	node := j.Node.Get("cluster")
 	if c.TLS != nil {
@@ -58,7 +59,7 @@ func (r *listenerReader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster
 	}
 }
 
-// checkUDP reports filters that do not work on the network of the listener.
+// checkUDP reports filters and keys that conflict with the network of the listener.
 func (r *listenerReader) checkUDP(j *listenerJSON, l *config.Listener) {
 	isUDP := l.Network == networkUDP
 	if n := len(l.FilterChains); isUDP && (n > 1 || l.DefaultChain != nil) {

@@ -52,16 +52,16 @@ type LocalJWKS struct {
 
 // RemoteJWKS is a key set that Weft fetches.
 type RemoteJWKS struct {
-	HTTP     HTTPURI       `key:"http_uri" doc:"Location of the key set." required:"true"`
-	Duration time.Duration `key:"cache_duration" doc:"How long a key set is used before it is fetched again; requests use the old one meanwhile." default:"5m" min:"1s" example:"\"10m\""`
-	Stale    time.Duration `key:"stale_duration" doc:"How much longer a key set is used if fetching it again fails." default:"1h" example:"\"24h\""`
+	HTTP          HTTPURI       `key:"http_uri" doc:"Location of the key set." required:"true"`
+	CacheDuration time.Duration `key:"cache_duration" doc:"How long a key set is used before it is fetched again; requests use the old one meanwhile." default:"5m" min:"1s" example:"\"10m\""`
+	StaleDuration time.Duration `key:"stale_duration" doc:"How much longer a key set is used if fetching it again fails." default:"1h" example:"\"24h\""`
 }
 
 // HTTPURI is an HTTP resource and the cluster that serves it.
 type HTTPURI struct {
 	URI     string        `key:"uri" doc:"URL of the key set; its host is the authority of the request, which goes to the cluster." required:"true" example:"\"http://id.corp.test/keys\""`
 	Cluster string        `key:"cluster" doc:"Cluster to fetch the key set from, over HTTP/1.1." required:"true" refers:"cluster" example:"\"id\""`
-	Timeout time.Duration `key:"timeout" doc:"Response timeout, and maximum wait of a first request." default:"1s" min:"1ms" max:"1m" example:"\"2s\""`
+	Timeout time.Duration `key:"timeout" doc:"Timeout of a fetch. Requests that need a key set which Weft is fetching wait at most this long." default:"1s" min:"1ms" max:"1m" example:"\"2s\""`
 }
 
 // FromHeader is a header that may contain a token.

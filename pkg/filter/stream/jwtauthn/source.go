@@ -64,11 +64,11 @@ func (r *remoteKeys) keys(ctx context.Context, outdated keySet, wait func() bool
 	r.mu.Lock()
 	now := r.now()
 	age := now.Sub(r.fetchedAt)
-	usable := r.set != nil && age < r.config.Duration+r.config.Stale
+	usable := r.set != nil && age < r.config.CacheDuration+r.config.StaleDuration
 	if outdated != nil && !r.set.isSame(outdated) {
 		outdated = nil // a fetch has already replaced outdated
 	}
-	if (!usable || outdated != nil || age >= r.config.Duration) && r.inFlight == nil && (r.lastFetch.IsZero() || now.Sub(r.lastFetch) >= minFetchInterval) {
+	if (!usable || outdated != nil || age >= r.config.CacheDuration) && r.inFlight == nil && (r.lastFetch.IsZero() || now.Sub(r.lastFetch) >= minFetchInterval) {
 		r.inFlight = make(chan struct{})
 		r.lastFetch = now
 		r.client.Go(r.fetch)
