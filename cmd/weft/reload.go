@@ -101,7 +101,8 @@ func (p *process) rejectReload(result inspect.Reload, reasons ...string) inspect
 }
 
 // applyProcessSettings applies the settings that proxy.Server does not apply, such as the log. It
-// returns the changed keys that take effect after a restart.
+// returns the keys of restartOnly that changed; apply warns about dubbo_registry and a new
+// bootstrap.
 func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string) {
 	p.level.Set(levelOf(next.Server.Log.Level))
 	if err := p.output.redirect(next.Server.Log); err != nil {
@@ -127,8 +128,8 @@ func (p *process) warnRestart(key string) {
 	p.log.Warn("a change takes effect after a restart", "key", key)
 }
 
-// restartOnly returns the keys that differ between the initial and the next file and that take effect
-// only at the start of a process.
+// restartOnly returns those keys of admin, metrics and the log format that differ from the initial
+// file. They take effect only at the start of a process.
 func restartOnly(initial, next *config.Snapshot) (keys []string) {
 	a, b := initial.Admin, next.Admin
 	switch {

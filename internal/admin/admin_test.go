@@ -34,16 +34,16 @@ func writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "weft_draining 0\n")
 }
 
-// request passes h a request with the header fields of curl and with fields, which alternate names
-// and values.
-func request(h http.Handler, method, target string, fields ...string) *httptest.ResponseRecorder {
+// request sends h a request with the Host of the admin port and with headers, which alternate names
+// and values. Like curl, it sends no Origin of its own.
+func request(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"
-	for i := 0; i < len(fields); i += 2 {
-		if fields[i] == "Host" {
-			r.Host = fields[i+1]
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
 		} else {
-			r.Header.Set(fields[i], fields[i+1])
+			r.Header.Set(headers[i], headers[i+1])
 		}
 	}
 	w := httptest.NewRecorder()
@@ -166,7 +166,7 @@ func TestListenTCP(t *testing.T) {
 		t.Errorf("%d %s; want 200", status, body)
 	}
 	if log.Len() != 0 {
-		t.Errorf("unexpected log for a loopback port: %s", &log)
+		t.Errorf("log for a loopback port: %s, want none", &log)
 	}
 	if _, err := Listen(t.Context(), Options{Address: s.Addr().String()}); err == nil || !strings.Contains(err.Error(), "admin: ") {
 		t.Errorf("Listen on an address in use: %v; want an error that begins with admin", err)
@@ -265,7 +265,7 @@ func TestOnlyAllowedHostNamesAreServed(t *testing.T) {
 				t.Errorf("Host %s: status %d, want %d: %s", c.host, w.Code, c.status, w.Body)
 			}
 			if w.Code == 403 && !strings.Contains(w.Body.String(), "admin.allowed_hosts") {
-				t.Errorf("the response does not mention admin.allowed_hosts: %s", w.Body)
+				t.Errorf("response %q, want admin.allowed_hosts in it", w.Body)
 			}
 		})
 	}

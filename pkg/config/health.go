@@ -83,7 +83,7 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 		slices.Equal(h.HTTP.HeaderMutation.Remove, other.HTTP.HeaderMutation.Remove)
 }
 
-// OutlierDetection configures passive health checks after Envoy's outlier detection: when a host is
+// OutlierDetection configures passive health checks, like Envoy's outlier detection: when a host is
 // ejected because of its responses, and for how long. A threshold or an enforcement of 0 disables a
 // detector. It is immutable.
 //

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// panickingCloseHook is a handler whose connections have a close hook that panics.
-type panickingCloseHook struct{ called chan struct{} }
+// closeHookPanicHandler sets a close hook that panics on each connection.
+type closeHookPanicHandler struct{ called chan struct{} }
 
-func (h panickingCloseHook) ServeConn(_ context.Context, conn *Conn) error {
+func (h closeHookPanicHandler) ServeConn(_ context.Context, conn *Conn) error {
 	conn.OnClose(func() { panic("close hook") })
 	conn.OnClose(func() { close(h.called) })
 	return nil
@@ -40,7 +40,7 @@ func (l *logBuffer) String() string {
 // TestCloseHookPanicIsRecovered verifies that the other close hooks still run, and that the
 // listener removes the connection and logs the panic.
 func TestCloseHookPanicIsRecovered(t *testing.T) {
-	handler, log := panickingCloseHook{make(chan struct{})}, new(logBuffer)
+	handler, log := closeHookPanicHandler{make(chan struct{})}, new(logBuffer)
 	l := listen(t, ListenOptions{Name: "l", Log: slog.New(slog.NewTextHandler(log, nil))}, handler)
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -52,7 +52,7 @@ func TestCloseHookPanicIsRecovered(t *testing.T) {
 	}
 	<-handler.called
 	if forceClosed := l.Drain(t.Context()); forceClosed != 0 {
-		t.Errorf("%d connections were force-closed", forceClosed)
+		t.Errorf("%d connections were force-closed, want 0", forceClosed)
 	}
 	if n := l.Connections(); n != 0 {
 		t.Errorf("%d connections are open, want 0", n)

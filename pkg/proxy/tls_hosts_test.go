@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestHostsUseTheirTLSContext verifies that hosts of one cluster use different authorities, skip
-// the hostname check, or use plaintext.
+// TestHostsUseTheirTLSContext verifies that each host of a cluster can have its own CA, no hostname
+// check, or plaintext.
 func TestHostsUseTheirTLSContext(t *testing.T) {
 	first, second := testpki.New(t), testpki.New(t)
 	a := tlsOrigin(t, first.Issue(testpki.Spec{}).TLS, "a")

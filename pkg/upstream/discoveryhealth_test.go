@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// clusterWithHealth returns a cluster of ten hosts. Discovery reports the first as unhealthy, the
-// next as draining, and the others as healthy.
+// clusterWithHealth returns a cluster of ten hosts. Discovery reports the first `unhealthy` hosts
+// as unhealthy, the next `draining` hosts as draining, and the others as healthy.
 func clusterWithHealth(policy config.LBPolicy, unhealthy, draining int) *config.Cluster {
 	return clusterOf(10, policy, func(i int, h *config.Host) {
 		switch {
@@ -91,8 +91,8 @@ func TestDrainingHostFinishesItsExchanges(t *testing.T) {
 	}
 }
 
-// TestResponsesDoNotClearReportedHealth verifies that the health flags of discovery and of Weft's
-// own observations end independently.
+// TestResponsesDoNotClearReportedHealth verifies that passed checks and responses do not clear the
+// health flags of discovery, and vice versa.
 func TestResponsesDoNotClearReportedHealth(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), clusterWithHealth(config.RoundRobin, 1, 0))
 	h := c.state.Load().hosts[0]

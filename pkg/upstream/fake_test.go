@@ -122,7 +122,7 @@ func (c *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
 	c.served.Add(1)
 	if c.stale.Load() || c.dead.Load() {
 		c.release(false)
-		return protocol.Faultf(protocol.UpstreamClosed, "%s had gone away: %w", c.host, protocol.ErrNotReceived)
+		return protocol.Faultf(protocol.UpstreamClosed, "%s closed the connection: %w", c.host, protocol.ErrNotReceived)
 	}
 	x.Response.Status = 200
 	if c.connector.respond != nil {
@@ -267,7 +267,7 @@ func wantFault(t testing.TB, c *Cluster, want protocol.Reason) *protocol.Exchang
 	return x
 }
 
-// attempts renders the attempts of x: "a:200 b:connect_failure".
+// attempts returns the attempts of x as host:outcome, for example "a:200", "b:connect_failure".
 func attempts(x *protocol.Exchange) []string {
 	var list []string
 	for _, a := range x.Record.Attempts {
@@ -320,7 +320,7 @@ func advanceClock(d time.Duration) {
 // fakeMuxConnector is a network of hosts whose connections carry many exchanges.
 type fakeMuxConnector struct {
 	fakeConnector
-	connectGates map[string]chan struct{} // guarded by mu; connects wait until the channel is closed
+	heldConnects map[string]chan struct{} // guarded by mu; connects wait until the channel is closed
 	opened       []*fakeMuxConn           // guarded by mu; every connection ever opened
 	respond      func(conn *fakeMuxConn, x *protocol.Exchange) error
 	maxStreams   int64 // concurrent exchanges that a host allows on a connection; 0: no reported limit
@@ -342,7 +342,7 @@ func (c limitedMuxConn) RTT() time.Duration { return time.Duration(c.maxStreams)
 func newFakeMuxConnector() *fakeMuxConnector {
 	return &fakeMuxConnector{
 		fakeConnector: fakeConnector{refuses: map[string]bool{}, hangs: map[string]bool{}},
-		connectGates:  map[string]chan struct{}{},
+		heldConnects:  map[string]chan struct{}{},
 	}
 }
 
@@ -351,7 +351,7 @@ func (*fakeMuxConnector) Multiplexed() bool { return true }
 func (f *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
 	f.mu.Lock()
 	f.dials = append(f.dials, h.Name())
-	gate := f.connectGates[h.Name()]
+	unblocked := f.heldConnects[h.Name()]
 	f.connecting++
 	f.maxConnecting = max(f.maxConnecting, f.connecting)
 	f.mu.Unlock()
@@ -360,14 +360,14 @@ func (f *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.T
 		defer f.mu.Unlock()
 		f.connecting--
 	}()
-	if gate != nil {
+	if unblocked != nil {
 		if !deadline.IsZero() {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithDeadline(ctx, deadline)
 			defer cancel()
 		}
 		select {
-		case <-gate:
+		case <-unblocked:
 		case <-ctx.Done():
 			return nil, protocol.NewFault(protocol.ConnectTimeout, ctx.Err())
 		}
@@ -389,13 +389,13 @@ func (f *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.T
 func (f *fakeMuxConnector) holdConnects(host string) (unblock func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	gate := make(chan struct{})
-	f.connectGates[host] = gate
+	unblocked := make(chan struct{})
+	f.heldConnects[host] = unblocked
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		delete(f.connectGates, host)
-		close(gate)
+		delete(f.heldConnects, host)
+		close(unblocked)
 	}
 }
 
@@ -426,7 +426,7 @@ type fakeMuxConn struct {
 	load      atomic.Int64
 	served    atomic.Int64
 	goaway    atomic.Bool // the host accepts no new exchange
-	ended     atomic.Bool // the host has closed the connection, but only Start fails
+	stale     atomic.Bool // the host has closed the connection, but only Start fails
 	closed    atomic.Bool
 	dieOnce   sync.Once
 	died      chan struct{} // closed when the host has closed the connection
@@ -467,9 +467,9 @@ func (conn *fakeMuxConn) Start(_ context.Context, x *protocol.Exchange) error {
 	if conn.closed.Load() {
 		panic("an exchange on a closed connection")
 	}
-	if conn.ended.Load() || conn.isDead() {
+	if conn.stale.Load() || conn.isDead() {
 		conn.release()
-		return protocol.Faultf(protocol.ConnectFailure, "%s had gone away", conn.host)
+		return protocol.Faultf(protocol.ConnectFailure, "%s closed the connection", conn.host)
 	}
 	conn.served.Add(1)
 	if conn.connector.respond != nil {
@@ -491,8 +491,8 @@ func (conn *fakeMuxConn) Start(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// blockForever is a respond function that blocks until the connection ends.
-func blockForever(conn *fakeMuxConn, _ *protocol.Exchange) error {
+// blockUntilClosed is a respond function that blocks until the host closes the connection.
+func blockUntilClosed(conn *fakeMuxConn, _ *protocol.Exchange) error {
 	<-conn.died
 	return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", conn.host)
 }
@@ -501,7 +501,7 @@ func (conn *fakeMuxConn) release() {
 	if conn.load.Add(-1) < 0 {
 		panic("released twice")
 	}
-	conn.released(conn.Usable(0) && !conn.ended.Load())
+	conn.released(conn.Usable(0) && !conn.stale.Load())
 }
 
 func (conn *fakeMuxConn) Usable(time.Duration) bool { return !conn.goaway.Load() && !conn.isDead() }
@@ -534,7 +534,8 @@ func muxCluster(connections int, hosts ...string) *config.Cluster {
 	return c
 }
 
-// wantZeroCounts checks that all counts of the circuit breaker are 0.
+// wantZeroCounts checks that the circuit breaker of the default priority counts no exchange,
+// connection or waiter.
 func wantZeroCounts(t testing.TB, c *Cluster) {
 	t.Helper()
 	for label, n := range map[string]int64{
@@ -549,7 +550,7 @@ func wantZeroCounts(t testing.TB, c *Cluster) {
 	}
 }
 
-// Limits and intervals of pools that tests rely on.
+// Copies of unexported constants of package pool (sweep.go, multiplex.go).
 const (
 	maxSweepInterval = 5 * time.Second
 	growBackoff      = time.Second

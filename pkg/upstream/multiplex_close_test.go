@@ -198,7 +198,7 @@ func TestUnusableIdleMultiplexConnIsReplaced(t *testing.T) {
 func TestClosedMultiplexConnFailsItsExchanges(t *testing.T) {
 	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
-		f.respond = blockForever
+		f.respond = blockUntilClosed
 		waiting := queueMany(c, 20, 0)
 		start := time.Now()
 		f.list()[0].die()
@@ -224,7 +224,7 @@ func TestClosedMultiplexConnFailsItsExchanges(t *testing.T) {
 func TestUnsentExchangeUsesAnotherConn(t *testing.T) {
 	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
-		f.list()[0].ended.Store(true)
+		f.list()[0].stale.Store(true)
 		x := newExchange()
 		x.Request.Method = "POST" // not idempotent, but nothing was sent
 		if err := c.Serve(context.Background(), x); err != nil {
@@ -244,7 +244,7 @@ func TestUnsentExchangeUsesAnotherHost(t *testing.T) {
 	withMuxCluster(t, muxCluster(1, "a", "b"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		f.respond = func(conn *fakeMuxConn, _ *protocol.Exchange) error {
 			if conn.host == "a" {
-				conn.ended.Store(true)
+				conn.stale.Store(true)
 				return protocol.Faultf(protocol.ConnectFailure, "a ended the connection")
 			}
 			return nil

@@ -163,7 +163,7 @@ func (s *stressTest) breakRandomConns(random *rand.Rand) {
 	for _, end := range []func(*fakeMuxConn){
 		(*fakeMuxConn).die,
 		func(conn *fakeMuxConn) { conn.goaway.Store(true) },
-		func(conn *fakeMuxConn) { conn.ended.Store(true) },
+		func(conn *fakeMuxConn) { conn.stale.Store(true) },
 	} {
 		if len(open) > 0 && random.IntN(2) == 0 {
 			end(open[random.IntN(len(open))])

@@ -144,7 +144,7 @@ func TestEjectedHostReturns(t *testing.T) {
 		f.set("a", 200)
 		for range 20 {
 			if h := serveOne(t, c); h != "b" {
-				t.Fatalf("%s got a request while it was ejected", h)
+				t.Fatalf("%s got a request while a was ejected, want b", h)
 			}
 		}
 		advanceClock(30*time.Second + time.Millisecond) // the ejection time and the third interval have ended
@@ -163,18 +163,18 @@ func TestEjectedHostReturns(t *testing.T) {
 func TestEachAttemptCountsOnce(t *testing.T) {
 	const none = protocol.NoCode
 	tests := []struct {
-		name       string
-		codes      []int
-		status     int             // status of the host's response; 0: none
-		reason     protocol.Reason // reason why there was no response
-		discarded  bool            // the response was discarded for a retry
-		grpcStatus string          // grpc-status of the response
-		outcome    metrics.Outcome
-		ejected    bool // two such attempts eject the host
+		name            string
+		failureStatuses []int
+		status          int             // status of the host's response; 0: none
+		reason          protocol.Reason // reason why there was no response
+		discarded       bool            // the response was discarded for a retry
+		grpcStatus      string          // grpc-status of the response
+		outcome         metrics.Outcome
+		ejected         bool // two such attempts eject the host
 	}{
 		{name: "no response", reason: protocol.UpstreamTimeout, outcome: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, ejected: true},
 		{name: "no response, gRPC client", reason: protocol.ConnectFailure, outcome: metrics.Outcome{Protocol: "Http2", Status: 200, Code: 14}, ejected: true},
-		{name: "no response, 504 is not a failure status", codes: []int{500}, reason: protocol.UpstreamTimeout, outcome: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, ejected: true},
+		{name: "no response, 504 is not a failure status", failureStatuses: []int{500}, reason: protocol.UpstreamTimeout, outcome: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, ejected: true},
 		{name: "500 changed to 200 by a filter", status: 500, outcome: metrics.Outcome{Protocol: "Http1", Status: 200, Code: none}, ejected: true},
 		{name: "200 changed to 500 by a filter", status: 200, outcome: metrics.Outcome{Protocol: "Http1", Status: 500, Code: none}, ejected: false},
 		{name: "gRPC response discarded for a retry", status: 200, discarded: true, grpcStatus: "14", ejected: true},
@@ -185,7 +185,7 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, c := newStatusSet(t, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 				o.Consecutive5xx = config.Consecutive{Failures: 2, Enforce: 100}
-				o.FailureStatuses = tt.codes
+				o.FailureStatuses = tt.failureStatuses
 			}), "a"))
 			h := hostNamed(t, c, "a")
 			attempt := func() {

@@ -18,18 +18,18 @@ const (
 // response.
 func requestPasses(request string) script { return requestBecomes(request, request) }
 
-// requestBecomes returns a script in which the request reaches the origin as seen and gets a
+// requestBecomes returns a script in which the origin receives request as `received` and sends a
 // response.
-func requestBecomes(request, seen string) script {
-	return script{clientSends(request), originReceives(seen), originSends(okResponse), clientReceives(okResponse), carriesNextExchange}
+func requestBecomes(request, received string) script {
+	return script{clientSends(request), originReceives(received), originSends(okResponse), clientReceives(okResponse), carriesNextExchange}
 }
 
 // responsePasses returns a script in which the response reaches the client unchanged.
 func responsePasses(response string) script { return responseBecomes(response, response) }
 
-// responseBecomes returns a script in which the response reaches the client as seen.
-func responseBecomes(response, seen string) script {
-	return script{clientSends(get), originReceives(get), originSends(response), clientReceives(seen), carriesNextExchange}
+// responseBecomes returns a script in which the client receives response as `received`.
+func responseBecomes(response, received string) script {
+	return script{clientSends(get), originReceives(get), originSends(response), clientReceives(received), carriesNextExchange}
 }
 
 // concat concatenates scripts, which run on the same connections.
@@ -42,7 +42,7 @@ func concat(scripts ...script) script {
 }
 
 func messageCases() []ruleCase {
-	const obsolete = "\x80\xa7\xff"
+	const obsText = "\x80\xa7\xff"
 	return []ruleCase{
 		{
 			name: "a request and its response are forwarded unchanged", rfc: "9110 7.6",
@@ -71,8 +71,8 @@ func messageCases() []ruleCase {
 		},
 		{
 			name: "bytes above ASCII in values are forwarded in both directions", rfc: "9110 5.5",
-			script: concat(requestPasses("GET / HTTP/1.1\r\nHost: h\r\nX-A: "+obsolete+"\r\n\r\n"),
-				responsePasses("HTTP/1.1 200 OK\r\nDate: d\r\nX-A: "+obsolete+"\r\nContent-Length: 0\r\n\r\n")),
+			script: concat(requestPasses("GET / HTTP/1.1\r\nHost: h\r\nX-A: "+obsText+"\r\n\r\n"),
+				responsePasses("HTTP/1.1 200 OK\r\nDate: d\r\nX-A: "+obsText+"\r\nContent-Length: 0\r\n\r\n")),
 		},
 		{
 			name: "a field name may have every token character", rfc: "9110 5.1",
@@ -87,7 +87,7 @@ func messageCases() []ruleCase {
 			script: concat(
 				responseBecomes("HTTP/1.1 200\r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse),
 				responseBecomes("HTTP/1.1 200 \r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse),
-				responseBecomes("HTTP/1.1 200 "+obsolete+"\tso so\r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse)),
+				responseBecomes("HTTP/1.1 200 "+obsText+"\tso so\r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse)),
 		},
 		{
 			name: "an unknown status is kept", rfc: "9110 15",
@@ -141,7 +141,7 @@ func clientReceivesLine(h *harness) {
 	buf := make([]byte, 1)
 	for !strings.HasSuffix(string(line), "\r\n") {
 		if _, err := h.ensureClient().Read(buf); err != nil {
-			h.Fatalf("the client got %q, then %v", line, err)
+			h.Fatalf("the client got %q, then %v, want a line", line, err)
 		}
 		line = append(line, buf[0])
 	}

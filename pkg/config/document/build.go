@@ -9,8 +9,8 @@ import (
 
 // Value is a value of a document that a program builds, for example from a protobuf message. Build
 // converts it to a document. A Value is not safe for concurrent use. Several objects and lists may
-// share a Value, but a Value must not contain itself. A nil Value is an absent value: it has no text
-// and no members.
+// share a Value, but a Value must not contain itself. A nil Value is an absent value: it has no
+// text and no members.
 type Value struct {
 	kind    Kind
 	text    string // text of a string, number or boolean
@@ -55,7 +55,7 @@ func NewList(elements ...*Value) *Value {
 	return v
 }
 
-// NewObject returns an empty object that has space for a number of members.
+// NewObject returns an empty object with space for capacity members.
 func NewObject(capacity int) *Value {
 	return &Value{kind: Object, members: make([]valueMember, 0, capacity)}
 }
@@ -148,8 +148,8 @@ func (v *Value) SortKeys() {
 }
 
 // Build converts v to a document and returns its root. Diagnostics use name as the file name. The
-// document has one line, on which the values have increasing positions. Build reports nesting that
-// is too deep to r and then returns the zero Node. The document does not refer to v.
+// document has one line, on which the values have increasing positions. If v is nested too deeply,
+// Build reports it to r and returns the zero Node. The document does not refer to v.
 func Build(name string, v *Value, r *Report) Node {
 	values, size := v.measure()
 	d := &Document{name: name, src: make([]byte, 0, size), entries: make([]entry, 0, values), lines: []uint32{0}}
@@ -161,7 +161,8 @@ func Build(name string, v *Value, r *Report) Node {
 	return Node{d: d}
 }
 
-// measure returns the number of values in v and their size in the source that addValue writes.
+// measure returns the number of values in v and an upper bound of their size in the source that
+// addValue writes.
 func (v *Value) measure() (values, size int) {
 	values, size = 1, len(v.text)+1
 	for _, m := range v.members {
@@ -171,9 +172,9 @@ func (v *Value) measure() (values, size int) {
 	return values, size
 }
 
-// addValue appends an entry for v, whose key e contains, and entries for its members. It writes each
-// text and one separator byte to d.src, so that no two values have the same position. It returns
-// false if v is nested too deeply.
+// addValue appends an entry for v, whose key e contains, and entries for its members. It writes
+// each text and one separator byte to d.src, so that no two values have the same position. It
+// returns false if v is nested too deeply.
 func (d *Document) addValue(parent uint32, e entry, v *Value, depth int) bool {
 	e.offset, e.kind = uint32(len(d.src)), v.kind //nolint:gosec // documents are smaller than 4 GiB
 	if v.kind != Object && v.kind != Array {

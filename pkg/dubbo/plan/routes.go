@@ -54,16 +54,16 @@ func breadth(s registry.Service) (n int) {
 	return n
 }
 
-// RouteTable returns the route table of services. The caller passes their routes in the order of
-// Compare.
-func RouteTable(services [][]*config.Route) *config.RouteTable {
+// RouteTable returns the route table of services. routesByService contains the routes of each
+// service, in the order of Compare.
+func RouteTable(routesByService [][]*config.Route) *config.RouteTable {
 	host := &config.VirtualHost{Name: config.DubboRouteTable, Domains: []string{"*"}}
 	total := 0
-	for _, routes := range services {
+	for _, routes := range routesByService {
 		total += len(routes)
 	}
 	host.Routes = make([]*config.Route, 0, total)
-	for _, routes := range services {
+	for _, routes := range routesByService {
 		host.Routes = append(host.Routes, routes...)
 	}
 	return &config.RouteTable{Name: config.DubboRouteTable, VirtualHosts: []*config.VirtualHost{host}}

@@ -58,7 +58,7 @@ func TestHigherMinorVersionIsHTTP11(t *testing.T) {
 }
 
 // TestSpaceBeforeColonInResponse verifies that a space before a colon is removed from responses
-// (RFC 9112 5.1), and that the header applies.
+// (RFC 9112 5.1), and that Transfer-Encoding and Connection with such a space take effect.
 func TestSpaceBeforeColonInResponse(t *testing.T) {
 	for _, space := range []string{" ", "\t", "  \t"} {
 		head := "HTTP/1.1 200 OK\r\nX-A" + space + ": b\r\nTransfer-Encoding" + space + ": chunked\r\nConnection" + space + ": X-Hop\r\nX-Hop" + space + ": c\r\n\r\n"

@@ -234,8 +234,8 @@ func TestContinuationFlood(t *testing.T) {
 	})
 }
 
-// TestRegularTrafficIsNoFlood verifies that patterns of regular traffic exceed no flood limit.
-func TestRegularTrafficIsNoFlood(t *testing.T) {
+// TestRegularTrafficIsNotAFlood verifies that patterns of regular traffic exceed no flood limit.
+func TestRegularTrafficIsNotAFlood(t *testing.T) {
 	cases := []struct {
 		name string
 		send func(p *testClient) error
@@ -371,9 +371,9 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 	}
 }
 
-// TestHostResetsAreNoFlood verifies that a host that resets streams that the session opened, or
+// TestHostResetsAreNotAFlood verifies that a host that resets streams that the session opened, or
 // sends malformed responses on them, causes no flood.
-func TestHostResetsAreNoFlood(t *testing.T) {
+func TestHostResetsAreNotAFlood(t *testing.T) {
 	s := NewSession(Config{Role: Client})
 	s.AppendPreface(nil)
 	handle := func(b []byte) error {

@@ -54,7 +54,7 @@ type client struct {
 	authSent     bool               // the credentials were sent; owned by the loop
 }
 
-// logAdapter passes the library's messages to the log, at the level debug.
+// logAdapter logs the library's messages at debug level.
 type logAdapter struct{ log *slog.Logger }
 
 func (a logAdapter) Printf(format string, values ...any) {
@@ -196,8 +196,9 @@ func (r *Registry) startRequests() {
 	if newSession {
 		r.clearWatches()
 	} else {
-		// The library restores its watches (see handshakeconn.go). The Registry also reads all
-		// nodes now, and compares them shortly after, so that it does not depend on the watches.
+		// The library restores its watches (see handshakeconn.go). The Registry also reads all nodes now,
+		// and compares nodes and registrations with the server after sweepDelay, so that it does not
+		// depend on the watches.
 		r.afterFunc(jitter(sweepDelay), r.resync)
 	}
 	for _, n := range r.nodes {
@@ -255,12 +256,14 @@ func isLost(err error) bool {
 			return true
 		}
 	}
-	// The library returns errors of writes unwrapped.
-	var timeoutErr interface{ Timeout() bool }
-	return errors.As(err, &timeoutErr)
+	// A failed write returns the net.Error of the connection, which is not one of the library's
+	// errors.
+	var netErr interface{ Timeout() bool }
+	return errors.As(err, &netErr)
 }
 
-// backoff returns the backoff after consecutive failures, at least one, with jitter.
+// backoff returns the backoff, with jitter, after the given number of consecutive failures, which
+// must be at least 1.
 func backoff(failures int) time.Duration {
 	const minBackoff, maxBackoff = 100 * time.Millisecond, 2 * time.Minute
 	return jitter(min(minBackoff<<min(2*(failures-1), 20), maxBackoff))

@@ -94,9 +94,9 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 	}
 }
 
-// TestBytesBeforeRequestAreNoResponse verifies that bytes from the host before the request are not
-// used as a response.
-func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
+// TestBytesBeforeRequestAreNotAResponse verifies that bytes from the host before the request are
+// not used as a response.
+func TestBytesBeforeRequestAreNotAResponse(t *testing.T) {
 	local, peer := tcpPair(t)
 	c, reusable := newClient(local)
 	peer.send(tooLargeResponse)

@@ -7,7 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The package ants starts goroutines for its default pool.
-	const pool = "github.com/panjf2000/ants/v2.(*poolCommon)."
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction(pool+"ticktock"), goleak.IgnoreTopFunction(pool+"purgeStaleWorkers"))
+	goleak.VerifyTestMain(m)
 }

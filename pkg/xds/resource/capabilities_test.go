@@ -15,7 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
-// allCapabilities returns the capabilities of all filters that read settings of the API.
+// allCapabilities returns capabilities with all filters that have a configuration message in the
+// Envoy API.
 func allCapabilities() Capabilities {
 	return Capabilities{
 		Filters: []filter.StreamFilterFactory{

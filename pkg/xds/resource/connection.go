@@ -115,7 +115,8 @@ func (p fieldReader) readUpstreamHTTP(o *httpv3.HttpProtocolOptions, out *config
 	}
 }
 
-// readAutoSNI reads the settings that derive SNI and SAN validation from the request.
+// readAutoSNI reads the settings with which the authority of a request determines the SNI and the
+// name that the host's certificate must match.
 func (p fieldReader) readAutoSNI(o *corev3.UpstreamHttpProtocolOptions, out *config.Cluster) {
 	p.checkFields(o, []string{"auto_sni", "auto_san_validation", "override_auto_sni_header"}, nil)
 	out.AutoSNI = config.AutoSNI{SendSNI: o.GetAutoSni(), ValidateSAN: o.GetAutoSanValidation(), OverrideHeader: lower(o.GetOverrideAutoSniHeader())}

@@ -24,7 +24,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// meshCapabilities returns the capabilities of a build in a mesh.
+// meshCapabilities returns testCapabilities with Istio's filters and the node of a sidecar.
 func meshCapabilities() Capabilities {
 	caps := testCapabilities()
 	caps.Filters = append(caps.Filters, istiostats.Factory(), peermetadata.Factory())
@@ -202,8 +202,8 @@ func TestIstioTCPStats(t *testing.T) {
 	}
 }
 
-// TestIstioSidecarsExchangeMetadata verifies that each HTTP chain of the capture has the peer
-// metadata filter for the direction of its listener.
+// TestIstioSidecarsExchangeMetadata verifies that the peer metadata filters of the capture have the
+// settings for the direction of their listener, and that both directions occur.
 func TestIstioSidecarsExchangeMetadata(t *testing.T) {
 	found := map[bool]int{}
 	for _, body := range capture(t, "02-LDS.pb") {

@@ -271,7 +271,7 @@ func (atk attack) attack(address string, end time.Time) (o outcome) {
 		}
 		o.connections++
 		_ = a.conn.SetDeadline(end) // ends an attack that does not read
-		for err == nil && time.Now().Before(end) && !a.hasEnded() {
+		for err == nil && time.Now().Before(end) && !a.isStopped() {
 			err = atk.send(a)
 			<-tick.C
 		}
@@ -287,8 +287,8 @@ func (atk attack) attack(address string, end time.Time) (o outcome) {
 	return o
 }
 
-// waitUntil waits until the given time, or until the server closes the connection if the attacker
-// reads.
+// waitUntil waits until the given time or, if the attacker reads, until the server has sent GOAWAY
+// or a read has failed.
 func (a *attacker) waitUntil(until time.Time) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// attacker is the connection of a client that violates the protocol. Only one goroutine uses it.
+// attacker is the connection of a client that violates the protocol. One goroutine sends; read may
+// run on a second one.
 type attacker struct {
-	conn   net.Conn
-	out    *bufio.Writer
-	framer *http2.Framer // writes to out
-	block  bytes.Buffer  // the field block that fields wrote last
-	fields *hpack.Encoder
-	stream uint32 // the last stream that was opened
-	frames int    // number of frames sent
+	conn    net.Conn
+	out     *bufio.Writer
+	framer  *http2.Framer // writes to out
+	block   bytes.Buffer  // the field block that encoder wrote last
+	encoder *hpack.Encoder
+	stream  uint32 // the last stream that was opened
+	frames  int    // number of frames sent
 
 	receivedGoAway atomic.Bool   // the server sent GOAWAY
 	stopped        chan struct{} // closed after GOAWAY or a read error; nil: the attacker does not read
@@ -38,7 +39,7 @@ func newAttacker(address string, reads bool, settings ...http2.Setting) (*attack
 	a.framer = http2.NewFramer(a.out, conn)
 	a.framer.AllowIllegalWrites = true
 	a.framer.AllowIllegalReads = true
-	a.fields = hpack.NewEncoder(&a.block)
+	a.encoder = hpack.NewEncoder(&a.block)
 	if reads {
 		a.stopped, a.readerDone = make(chan struct{}), make(chan struct{})
 		go a.read()
@@ -52,9 +53,9 @@ func (a *attacker) read() {
 	defer close(a.readerDone)
 	for {
 		f, err := a.framer.ReadFrame()
-		_, away := f.(*http2.GoAwayFrame)
-		if (err != nil || away) && !a.hasEnded() {
-			a.receivedGoAway.Store(away)
+		_, isGoAway := f.(*http2.GoAwayFrame)
+		if (err != nil || isGoAway) && !a.isStopped() {
+			a.receivedGoAway.Store(isGoAway)
 			close(a.stopped)
 		}
 		if err != nil {
@@ -63,9 +64,9 @@ func (a *attacker) read() {
 	}
 }
 
-// hasEnded reports whether the server has ended the connection. It returns false if the attacker
-// does not read.
-func (a *attacker) hasEnded() bool {
+// isStopped reports whether the server has sent GOAWAY or a read has failed. It returns false if
+// the attacker does not read.
+func (a *attacker) isStopped() bool {
 	select {
 	case <-a.stopped: // nil: never
 		return true
@@ -112,7 +113,7 @@ func (a *attacker) encode(method, path string, extra ...hpack.HeaderField) []byt
 		{Name: ":method", Value: method}, {Name: ":scheme", Value: "http"},
 		{Name: ":authority", Value: "attack.test"}, {Name: ":path", Value: path},
 	}, extra...) {
-		_ = a.fields.WriteField(f) // writes to memory
+		_ = a.encoder.WriteField(f) // writes to memory
 	}
 	return a.block.Bytes()
 }

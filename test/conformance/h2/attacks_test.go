@@ -217,7 +217,7 @@ func (a *attacker) openWithoutEnd() error {
 func (a *attacker) literal(size int) []byte {
 	a.block.Reset()
 	// Writes to memory.
-	_ = a.fields.WriteField(hpack.HeaderField{Name: "x-literal", Value: strings.Repeat("!", size), Sensitive: true})
+	_ = a.encoder.WriteField(hpack.HeaderField{Name: "x-literal", Value: strings.Repeat("!", size), Sensitive: true})
 	return a.block.Bytes()
 }
 
