@@ -24,7 +24,7 @@ type tlsJSON struct {
 	VerifyClient      bool           `key:"verify_client" doc:"Listener: verify client certificates; a certificate is optional." example:"true"`
 	RequireClientCert bool           `key:"require_client_cert" doc:"Listener: reject clients without a certificate, and verify client certificates." example:"true"`
 	InsecureSkip      bool           `key:"insecure_skip" doc:"Cluster: do not verify the certificates of hosts." example:"true"`
-	CipherSuites      string         `key:"cipher_suites" doc:"Cipher suites of TLS 1.2, separated by colons, with OpenSSL or IANA names. Absent: ECDHE with AES-GCM or ChaCha20-Poly1305." example:"\"ECDHE-RSA-AES256-GCM-SHA384\""`
+	CipherSuites      string         `key:"cipher_suites" doc:"Cipher suites of TLS 1.2, separated by colons, with OpenSSL or IANA names. Absent: ECDHE with AES-GCM or ChaCha20-Poly1305, or the defaults of Go if min_version is below tlsv1_2." example:"\"ECDHE-RSA-AES256-GCM-SHA384\""`
 	ECDHCurves        string         `key:"ecdh_curves" doc:"Key exchange groups, separated by colons: x25519mlkem768, x25519, p256, p384, p521. Absent: all of them." example:"\"x25519:p256\""`
 	MinVersion        string         `key:"min_version" doc:"Minimum TLS version. tls_auto: TLS 1.2." enum:"tls_auto|tlsv1_0|tlsv1_1|tlsv1_2|tlsv1_3" default:"tls_auto" example:"\"tlsv1_3\""`
 	MaxVersion        string         `key:"max_version" doc:"Maximum TLS version. tls_auto: TLS 1.3." enum:"tls_auto|tlsv1_0|tlsv1_1|tlsv1_2|tlsv1_3" default:"tls_auto" example:"\"tlsv1_2\""`
