@@ -13,7 +13,7 @@ import (
 type Config struct {
 	Disabled bool  `key:"disabled" doc:"Disables decompression, for example for a route whose application decompresses." default:"false" example:"true"`
 	MaxSize  int64 `key:"max_decompressed_size" doc:"Maximum size of a decompressed body; 0: no limit." unit:"bytes" min:"0" default:"67108864" example:"\"10MB\""`
-	MaxRatio int64 `key:"max_inflate_ratio" doc:"Maximum ratio of decompressed to compressed size, checked for bodies that decompress to more than 64 KB; 0: no limit." min:"0" default:"100" example:"20"`
+	MaxRatio int64 `key:"max_inflate_ratio" doc:"Maximum ratio of decompressed to compressed size, checked for bodies that decompress to more than 64 KiB; 0: no limit." min:"0" default:"100" example:"20"`
 }
 
 // Factory returns the filter factory.
