@@ -24,16 +24,20 @@ type TLS struct {
 	// TrustedCA verifies, whatever its name. config.json has no key for it.
 	SkipHostnameCheck bool
 
-	CipherSuites           []string   // OpenSSL or IANA names; empty: the secure ones
+	// CipherSuites are OpenSSL or IANA names; empty: credential.SafeCiphers, or the default of
+	// crypto/tls if MinVersion is below TLS 1.2.
+	CipherSuites           []string
 	Curves                 []string   // empty: the default of crypto/tls
 	MinVersion, MaxVersion TLSVersion // default TLS 1.2 and the newest version
-	ALPN                   []string   // empty: the protocols of the connection
+	// ALPN lists the protocols to offer or to accept; empty: on a listener the protocols of the
+	// filter chain, on a cluster the protocol that the connection is opened for.
+	ALPN []string
 	// ALPNFor, on a cluster, replaces ALPN for connections of one protocol; the key is the ALPN
 	// name of the protocol: "h2", "http/1.1". Only a control plane sets it.
 	ALPNFor map[string][]string
-	// ALPNOptional, on a listener, accepts clients whose offers contain no protocol of ALPN as if they
-	// used no ALPN. Only a control plane sets it.
-	ALPNOptional bool
+	// AllowALPNMismatch, on a listener, accepts clients whose offers contain no protocol of ALPN as if
+	// they used no ALPN. Only a control plane sets it.
+	AllowALPNMismatch bool
 
 	HandshakeTimeout time.Duration // on a listener; default 10 s. A cluster uses Cluster.ConnectTimeout
 	// PlaintextFallback, on a listener, serves plaintext if the files are not usable when the

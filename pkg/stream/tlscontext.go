@@ -13,7 +13,7 @@ import (
 func NewTLSContext(t *config.TLS, alpn []string) (*credential.Context, error) {
 	c := &credential.Context{
 		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), TrustedCA: credential.PEM(t.TrustedCA),
-		SkipVerify: t.InsecureSkipVerify, SkipNameVerify: t.SkipHostnameCheck, ALPN: t.ALPN, ALPNFor: t.ALPNFor, AllowNoALPN: t.ALPNOptional,
+		SkipVerify: t.InsecureSkipVerify, SkipNameVerify: t.SkipHostnameCheck, ALPN: t.ALPN, ALPNFor: t.ALPNFor, AllowALPNMismatch: t.AllowALPNMismatch,
 		MinVersion: tlsVersionID(t.MinVersion), MaxVersion: tlsVersionID(t.MaxVersion),
 	}
 	if t.ServerName != "" {

@@ -9,28 +9,28 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestAllowNoALPN verifies that AllowNoALPN accepts clients without a matching protocol: Istio
-// sidecars offer names that are not protocols of Weft.
-func TestAllowNoALPN(t *testing.T) {
+// TestAllowALPNMismatch verifies that AllowALPNMismatch accepts clients without a matching
+// protocol: Istio sidecars offer names that are not protocols of Weft.
+func TestAllowALPNMismatch(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{})
 	c := &Context{ALPN: []string{"h2", "http/1.1"}}
 	c.Certificate, c.Key = inlinePEM(leaf)
 	for _, test := range []struct {
-		name        string
-		allowNoALPN bool
-		offered     []string
-		chosen      string
-		rejected    bool
+		name          string
+		allowMismatch bool
+		offered       []string
+		chosen        string
+		rejected      bool
 	}{
-		{name: "matching protocol", allowNoALPN: true, offered: []string{"istio-http/1.1", "istio", "http/1.1"}, chosen: "http/1.1"},
-		{name: "no matching protocol, allowed", allowNoALPN: true, offered: []string{"istio-peer-exchange", "istio"}},
+		{name: "matching protocol", allowMismatch: true, offered: []string{"istio-http/1.1", "istio", "http/1.1"}, chosen: "http/1.1"},
+		{name: "no matching protocol, allowed", allowMismatch: true, offered: []string{"istio-peer-exchange", "istio"}},
 		{name: "no matching protocol", offered: []string{"istio"}, rejected: true},
 		{name: "no ALPN", offered: nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			settings := *c
-			settings.AllowNoALPN = test.allowNoALPN
+			settings.AllowALPNMismatch = test.allowMismatch
 			reloader := NewReloader(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
 			server, err := reloader.NewServer([]*Context{&settings})
 			if err != nil {

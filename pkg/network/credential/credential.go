@@ -43,9 +43,9 @@ type Context struct {
 	// ALPNFor replaces ALPN for connections of a client. Its key is the first protocol that the
 	// caller passes to Client.Config.
 	ALPNFor map[string][]string
-	// AllowNoALPN: a server accepts clients whose ALPN list has none of the protocols in ALPN, and
-	// selects no protocol. If false, their handshakes fail (RFC 7301 3.2).
-	AllowNoALPN bool
+	// AllowALPNMismatch: a server accepts clients whose ALPN list has none of the protocols in ALPN,
+	// and selects no protocol. If false, their handshakes fail (RFC 7301 3.2).
+	AllowALPNMismatch bool
 
 	MinVersion, MaxVersion uint16 // 0: TLS 1.2 and the latest version
 	Ciphers                []uint16

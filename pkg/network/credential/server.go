@@ -102,7 +102,7 @@ func (sc *serverContext) reload() error {
 	}
 	config.SetSessionTicketKeys(sc.ticketKeys)
 	sc.material, sc.config, sc.configNoALPN = m, config, nil
-	if sc.context.AllowNoALPN {
+	if sc.context.AllowALPNMismatch {
 		sc.configNoALPN = config.Clone()
 		sc.configNoALPN.NextProtos = nil
 		sc.configNoALPN.SetSessionTicketKeys(sc.ticketKeys)

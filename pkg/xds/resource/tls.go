@@ -170,7 +170,7 @@ func (p fieldReader) readDownstreamTLS(s *corev3.TransportSocket) (t *TLS) {
 		at.field("ocsp_staple_policy").rejectUnsupported()
 	}
 	t = at.field("common_tls_context").readCommonTLS(m.GetCommonTlsContext())
-	t.Config.HandshakeTimeout, t.Config.ALPNOptional = 10*time.Second, true
+	t.Config.HandshakeTimeout, t.Config.AllowALPNMismatch = 10*time.Second, true
 	switch {
 	case m.GetRequireClientCertificate().GetValue():
 		t.Config.ClientAuth = config.RequireAndVerifyClientCert
