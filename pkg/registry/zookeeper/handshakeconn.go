@@ -28,12 +28,14 @@ const (
 	opcodeEnd      = 12
 
 	opSetWatches = 101
-	// Negative opcodes close the session; 11 is a ping, and 100 sends credentials.
+	// -11, the only negative opcode that a client sends, closes the session; 11 is a ping, and 100
+	// sends credentials.
 	opPing = 11
 	opAuth = 100
 )
 
-// handshakeConn is the connection below the library. It works around two problems.
+// handshakeConn is the net.Conn that Weft gives to the client library, github.com/go-zookeeper/zk.
+// It works around two problems.
 //
 // It bounds the wait for the connect response. The library waits ten times as long as for other
 // responses, which lets the session expire although other servers would have kept it.
@@ -94,7 +96,9 @@ func (c *handshakeConn) Write(b []byte) (int, error) {
 	if c.passThrough.Load() {
 		return c.Conn.Write(b)
 	}
-	c.mu.Lock() // held during the write, which is short, has a deadline, and happens once or twice
+	// mu is held during the write, which is short and has a deadline. After passThrough, Write does
+	// not take it.
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.passThrough.Load():

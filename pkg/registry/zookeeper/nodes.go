@@ -44,14 +44,14 @@ func (c *content) equal(d *content) bool {
 	return c != nil && c.exists == d.exists && c.data == d.data && c.skippedCount == d.skippedCount && slices.Equal(c.names, d.names)
 }
 
-// node is a path that the Registry reads and watches for services. The loop owns it.
+// node is a path that the Registry reads and watches for interfaces. The loop owns it.
 //
 // A watch reports one change, and the next read sets it again. The node is dirty from the watch
 // event until a read that began after the event has finished, so that no change is missed.
 type node struct {
 	path  string
 	kind  kind
-	users map[*service]struct{} // services that use the node; a node without users exists because of its watch
+	users map[*subscribedInterface]struct{} // interfaces that use the node; a node without users exists because of its watch
 
 	content *content // nil: not read yet; may be from an earlier session
 	readErr error    // why the server rejects reads
@@ -65,11 +65,11 @@ type node struct {
 	failures    int  // consecutive failures
 }
 
-// useNode returns the node of a path for a service.
-func (r *Registry) useNode(path string, k kind, s *service) *node {
+// useNode returns the node of a path for an interface.
+func (r *Registry) useNode(path string, k kind, s *subscribedInterface) *node {
 	n := r.nodes[path]
 	if n == nil {
-		n = &node{path: path, kind: k, users: map[*service]struct{}{}, dirty: true}
+		n = &node{path: path, kind: k, users: map[*subscribedInterface]struct{}{}, dirty: true}
 		r.nodes[path] = n
 	}
 	n.users[s] = struct{}{}
@@ -77,9 +77,9 @@ func (r *Registry) useNode(path string, k kind, s *service) *node {
 	return n
 }
 
-// releaseNode ends a service's use of a node. An unused node loses its content, but stays while it
-// is watched, because a watch cannot be removed.
-func (r *Registry) releaseNode(n *node, s *service) {
+// releaseNode ends an interface's use of a node. An unused node loses its content, but stays while
+// it is watched, because a watch cannot be removed.
+func (r *Registry) releaseNode(n *node, s *subscribedInterface) {
 	delete(n.users, s)
 	if len(n.users) > 0 {
 		return
@@ -180,7 +180,7 @@ func (r *Registry) finishRead(n *node, epoch int, read *content, err error) {
 	r.readIfDirty(n)
 }
 
-// setContent stores the content of a node. If it has changed, the services that use it are
+// setContent stores the content of a node. If it has changed, the interfaces that use it are
 // refreshed.
 func (r *Registry) setContent(n *node, found *content, changed bool) {
 	previous := n.content
@@ -190,7 +190,7 @@ func (r *Registry) setContent(n *node, found *content, changed bool) {
 	}
 	if changed {
 		for s := range n.users {
-			r.staleServices[s] = struct{}{}
+			r.staleInterfaces[s] = struct{}{}
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (r *Registry) onReadFailed(n *node, err error) {
 		n.readErr = err
 		r.stateTracker.Update(func(s *registry.State) { s.LastError = n.path + ": " + err.Error() })
 		for s := range n.users {
-			r.staleServices[s] = struct{}{}
+			r.staleInterfaces[s] = struct{}{}
 		}
 	}
 	r.readAfter(n, backoff(n.failures))

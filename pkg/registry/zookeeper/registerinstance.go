@@ -294,13 +294,13 @@ func (r *revision) remove(conn *zk.Conn, l layout) error {
 	if err != nil {
 		return err
 	}
-	dir := l.application(r.application)
-	ids, _, err := conn.Children(dir)
+	parentPath := l.application(r.application)
+	ids, _, err := conn.Children(parentPath)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
 	for _, id := range ids {
-		text, _, err := conn.Get(dir + "/" + id)
+		text, _, err := conn.Get(parentPath + "/" + id)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			continue

@@ -74,8 +74,8 @@ type Registry struct {
 	entries            map[string]*registration              // registrations and pending removals, by path
 	consumers          map[string]map[*registration]struct{} // by interface: the consumers in entries
 	nodes              map[string]*node                      // nodes that are read and watched, by path
-	services           map[string]*service
-	staleServices      map[*service]struct{} // services whose snapshots may have changed
+	interfaces         map[string]*subscribedInterface
+	staleInterfaces    map[*subscribedInterface]struct{} // interfaces whose snapshots may have changed
 	metadataReads      map[*metadataRead]struct{}
 	retiredRevisions   []*revision // retained revisions of this process, oldest first
 	jobs               []job
@@ -109,24 +109,24 @@ func New(options registry.Options) (registry.Registry, error) {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Registry{
-		options:       options,
-		layout:        l,
-		servers:       servers,
-		log:           options.Log,
-		acl:           zk.WorldACL(zk.PermAll),
-		callbacks:     newCallbackQueue(),
-		closing:       make(chan struct{}),
-		abort:         make(chan struct{}),
-		ended:         make(chan struct{}),
-		entries:       map[string]*registration{},
-		consumers:     map[string]map[*registration]struct{}{},
-		nodes:         map[string]*node{},
-		services:      map[string]*service{},
-		staleServices: map[*service]struct{}{},
-		metadataReads: map[*metadataRead]struct{}{},
-		subscriptions: map[*subscription]struct{}{},
-		stateTracker:  registry.NewStateTracker(registry.State{Since: time.Now()}, options.OnChange),
-		nextSweep:     time.Now().Add(jitter(sweepInterval)),
+		options:         options,
+		layout:          l,
+		servers:         servers,
+		log:             options.Log,
+		acl:             zk.WorldACL(zk.PermAll),
+		callbacks:       newCallbackQueue(),
+		closing:         make(chan struct{}),
+		abort:           make(chan struct{}),
+		ended:           make(chan struct{}),
+		entries:         map[string]*registration{},
+		consumers:       map[string]map[*registration]struct{}{},
+		nodes:           map[string]*node{},
+		interfaces:      map[string]*subscribedInterface{},
+		staleInterfaces: map[*subscribedInterface]struct{}{},
+		metadataReads:   map[*metadataRead]struct{}{},
+		subscriptions:   map[*subscription]struct{}{},
+		stateTracker:    registry.NewStateTracker(registry.State{Since: time.Now()}, options.OnChange),
+		nextSweep:       time.Now().Add(jitter(sweepInterval)),
 	}
 	r.close = sync.OnceFunc(func() { close(r.closing) })
 	if options.Username != "" {
@@ -202,11 +202,12 @@ func (r *Registry) loop() {
 	}
 }
 
-// runAfterCallbacks refreshes stale services, starts comparisons that are due, and starts workers.
+// runAfterCallbacks refreshes stale interfaces, starts comparisons that are due, and starts
+// workers.
 func (r *Registry) runAfterCallbacks() {
-	for len(r.staleServices) > 0 { // range may miss a service that refresh marks again
-		for s := range r.staleServices {
-			delete(r.staleServices, s)
+	for len(r.staleInterfaces) > 0 { // range may miss an interface that refresh marks again
+		for s := range r.staleInterfaces {
+			delete(r.staleInterfaces, s)
 			r.refresh(s)
 		}
 	}

@@ -46,9 +46,9 @@ type rule struct {
 	scope      string
 }
 
-// rulesOf returns the existing rules for a service: for the subscribed groups and versions, and for
-// the applications that provide it, or that consume it in this process.
-func (r *Registry) rulesOf(s *service) []rule {
+// rulesOf returns the existing rules for an interface: for the subscribed groups and versions, and
+// for the applications that provide it, or that consume it in this process.
+func (r *Registry) rulesOf(s *subscribedInterface) []rule {
 	if len(s.rules.content.names) == 0 {
 		return nil
 	}

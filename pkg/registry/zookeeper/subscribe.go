@@ -6,9 +6,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// service is a subscribed interface. Subscriptions to all of its groups and versions share its
-// znodes. The loop owns it.
-type service struct {
+// subscribedInterface is an interface with subscriptions. Subscriptions to all of its groups and
+// versions share its znodes. The loop owns it.
+type subscribedInterface struct {
 	name          string
 	subscriptions map[*subscription]struct{}
 
@@ -32,14 +32,14 @@ func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot))
 
 func (r *Registry) startSubscription(sub *subscription) {
 	name := sub.service.Interface
-	s := r.services[name]
+	s := r.interfaces[name]
 	if s == nil {
 		if err := checkElement(escape(name)); err != nil {
 			r.log.Warn("service name is not valid in ZooKeeper", "service", sub.service.String(), "error", err)
 			return
 		}
-		s = &service{name: name, subscriptions: map[*subscription]struct{}{}, extraNodes: map[string]*node{}}
-		r.services[name] = s
+		s = &subscribedInterface{name: name, subscriptions: map[*subscription]struct{}{}, extraNodes: map[string]*node{}}
+		r.interfaces[name] = s
 		s.providers = r.useNode(r.layout.category(name, registry.Providers), urls, s)
 		s.configurators = r.useNode(r.layout.category(name, registry.Configurators), urls, s)
 		s.routers = r.useNode(r.layout.category(name, registry.Routers), urls, s)
@@ -49,21 +49,21 @@ func (r *Registry) startSubscription(sub *subscription) {
 		}
 	}
 	s.subscriptions[sub] = struct{}{}
-	r.staleServices[s] = struct{}{}
+	r.staleInterfaces[s] = struct{}{}
 }
 
 func (r *Registry) stopSubscription(sub *subscription) {
-	s := r.services[sub.service.Interface]
+	s := r.interfaces[sub.service.Interface]
 	if s == nil {
 		return
 	}
 	delete(s.subscriptions, sub)
 	if len(s.subscriptions) > 0 {
-		r.staleServices[s] = struct{}{} // fewer rules may apply
+		r.staleInterfaces[s] = struct{}{} // fewer rules may apply
 		return
 	}
-	delete(r.services, s.name)
-	delete(r.staleServices, s)
+	delete(r.interfaces, s.name)
+	delete(r.staleInterfaces, s)
 	for _, n := range s.baseNodes() {
 		r.releaseNode(n, s)
 	}
@@ -72,8 +72,8 @@ func (r *Registry) stopSubscription(sub *subscription) {
 	}
 }
 
-// baseNodes returns the nodes that every service has.
-func (s *service) baseNodes() []*node {
+// baseNodes returns the nodes that every subscribedInterface has.
+func (s *subscribedInterface) baseNodes() []*node {
 	nodes := []*node{s.providers, s.configurators, s.routers, s.rules}
 	if s.mapping != nil {
 		nodes = append(nodes, s.mapping)
@@ -83,14 +83,14 @@ func (s *service) baseNodes() []*node {
 
 // markStale schedules a refresh of an interface's snapshots.
 func (r *Registry) markStale(name string) {
-	if s := r.services[name]; s != nil {
-		r.staleServices[s] = struct{}{}
+	if s := r.interfaces[name]; s != nil {
+		r.staleInterfaces[s] = struct{}{}
 	}
 }
 
-// refresh computes the additional nodes that a service needs, and notifies its subscriptions once
-// all nodes have been read.
-func (r *Registry) refresh(s *service) {
+// refresh computes the additional nodes that an interface needs, and notifies its subscriptions
+// once all nodes have been read.
+func (r *Registry) refresh(s *subscribedInterface) {
 	for _, n := range s.baseNodes() {
 		if n.content == nil && !(n == s.mapping && n.readErr != nil) {
 			return
@@ -100,8 +100,8 @@ func (r *Registry) refresh(s *service) {
 	for _, name := range s.applications() {
 		path := r.layout.application(name)
 		needed[path] = children
-		if dir := s.extraNodes[path]; dir != nil && dir.content != nil {
-			for _, id := range dir.content.names {
+		if parentNode := s.extraNodes[path]; parentNode != nil && parentNode.content != nil {
+			for _, id := range parentNode.content.names {
 				needed[path+"/"+id] = instances
 			}
 		}
@@ -126,13 +126,13 @@ func (r *Registry) refresh(s *service) {
 			return
 		}
 	}
-	for _, dir := range s.extraNodes {
-		if dir.kind != children || dir.content == nil {
+	for _, n := range s.extraNodes {
+		if n.kind != children || n.content == nil {
 			continue
 		}
-		for _, id := range dir.content.names {
-			if s.extraNodes[dir.path+"/"+id] == nil {
-				r.staleServices[s] = struct{}{} // useNode returned a parent that another service had read
+		for _, id := range n.content.names {
+			if s.extraNodes[n.path+"/"+id] == nil {
+				r.staleInterfaces[s] = struct{}{} // useNode returned a parent that another interface had read
 				return
 			}
 		}
@@ -146,7 +146,7 @@ func (r *Registry) refresh(s *service) {
 }
 
 // applications returns the applications that the mapping names as providers (Dubbo 3).
-func (s *service) applications() []string {
+func (s *subscribedInterface) applications() []string {
 	if s.mapping == nil || s.mapping.content == nil {
 		return nil
 	}
@@ -154,7 +154,7 @@ func (s *service) applications() []string {
 }
 
 // snapshot returns the snapshot of a service, and a fingerprint that changes with it.
-func (r *Registry) snapshot(s *service, requested registry.Service) (snap registry.Snapshot, fingerprint []string) {
+func (r *Registry) snapshot(s *subscribedInterface, requested registry.Service) (snap registry.Snapshot, fingerprint []string) {
 	fingerprint = []string{} // not nil: there is a snapshot
 	accept := func(n *node) (accepted []registry.URL) {
 		for i, u := range n.content.urls {
@@ -182,12 +182,12 @@ func (r *Registry) snapshot(s *service, requested registry.Service) (snap regist
 		fingerprint = append(fingerprint, n.path, n.content.data)
 	}
 	for _, name := range s.applications() {
-		dir := s.extraNodes[r.layout.application(name)]
-		if dir == nil || dir.content == nil {
+		parentNode := s.extraNodes[r.layout.application(name)]
+		if parentNode == nil || parentNode.content == nil {
 			continue
 		}
-		for _, id := range dir.content.names {
-			n := s.extraNodes[dir.path+"/"+id]
+		for _, id := range parentNode.content.names {
+			n := s.extraNodes[parentNode.path+"/"+id]
 			if n == nil || n.content == nil || n.content.instance == nil {
 				continue
 			}
