@@ -91,8 +91,8 @@ func filterCases() map[string][]filterCase {
 	}
 }
 
-// TestFiltersReleaseResourcesAfterPanics verifies that each registered filter releases its resources
-// after panics of the application, and lets the next request pass.
+// TestFiltersReleaseResourcesAfterPanics verifies that each registered filter releases its
+// resources after panics of the application, and lets the next request pass.
 func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
 	cases := filterCases()
 	for i, factory := range streamFilters() {
@@ -112,8 +112,8 @@ func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
 }
 
 // TestFiltersKeepServiceContract verifies that each registered filter keeps the contract of
-// protocol.Service: in each mode, the client and the application get the same messages, the counters
-// have the same values, and nothing stays in flight.
+// protocol.Service: in each mode, the client and the application get the same messages, the
+// counters have the same values, and nothing stays in flight.
 func TestFiltersKeepServiceContract(t *testing.T) {
 	cases := filterCases()
 	for _, factory := range streamFilters() {
@@ -190,7 +190,7 @@ func (c *filterCase) runOnce(t *testing.T, factory filter.StreamFilterFactory, p
 }
 
 // checkReleased verifies that the gauges of requests in flight are 0, and so is the counter c.zero.
-func (c *filterCase) checkReleased(t *testing.T, factory filter.StreamFilterFactory, counts *filtertest.Counts) {
+func (c *filterCase) checkReleased(t *testing.T, factory filter.StreamFilterFactory, counts *filtertest.Probe) {
 	t.Helper()
 	for _, m := range factory.Metrics {
 		inFlight := m.Kind == metrics.KindGauge && (strings.HasSuffix(m.Name, "in_flight") || strings.HasSuffix(m.Name, "active"))

@@ -70,7 +70,7 @@ func (f *servicesFlags) run(cmd *cobra.Command) error {
 	return a.print(cmd.OutOrStdout(), s)
 }
 
-// servicesStatus is the status of an API, for printing.
+// servicesStatus is a dubbo.Status that the API returned, for printing.
 type servicesStatus struct {
 	dubbo.Status
 	now time.Time
@@ -79,7 +79,7 @@ type servicesStatus struct {
 // Text implements printable.
 func (s *servicesStatus) Text() string { return inspect.ServicesText(&s.Status, s.now) }
 
-// adminServices returns the state of Dubbo services for the admin port; nil if there are none.
+// adminServices returns the state of Dubbo services for the admin port; nil if they are disabled.
 func (p *process) adminServices() *dubbo.Status {
 	if p.services == nil {
 		return nil

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// checkComment verifies that every package has a package comment of the usual form. External test
-// packages need none, and the comment of a command may begin with any words.
+// checkComment verifies that every package has a package comment of the standard form, which begins
+// with "Package <name>". External test packages need none, and the comment of a command may begin
+// with any words.
 func checkComment(p *pkg, report reporter) {
 	if strings.HasSuffix(p.name, "_test") {
 		return

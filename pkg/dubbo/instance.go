@@ -98,7 +98,7 @@ func (ri *registrableInstance) unregister(ctx context.Context, r registry.Regist
 func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return i.registration.session.open() == r && i.registration.isDesired()
+	return i.registration.session.openRegistry() == r && i.registration.isDesired()
 }
 
 // joinInstance adds a publication to its instance, or removes it if desired is false. The caller

@@ -130,7 +130,7 @@ func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision)
 		var metadata *application.MetadataInfo
 		var err error
 		if needed {
-			metadata, err = fetchOnce(ctx, key.session.open(), instances[attempt%len(instances)])
+			metadata, err = fetchOnce(ctx, key.session.openRegistry(), instances[attempt%len(instances)])
 		}
 		slotTimer.Stop()
 		releaseSlot()

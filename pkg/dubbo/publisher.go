@@ -16,7 +16,7 @@ import (
 
 // publisher registers the services that the local application provides: each by its URL, by the
 // instance of its application (instance.go), or by both. Its methods are safe for concurrent use.
-// With mu held, they call only registrations and the state writer.
+// With mu held, they call only registrations, sessions and the state writer.
 type publisher struct {
 	settings   *settings           // immutable
 	state      *stateWriter        // immutable
@@ -67,9 +67,9 @@ func (p *publisher) checkLocked(sp *spec) error {
 	return nil
 }
 
-// publish registers a service over a session, and returns the goals of the registration. It
-// replaces an earlier publication with the same registry and service. The error is a *FieldError or
-// wraps errClosing.
+// publish registers a service over a session, and returns goals: the versions of its registrations
+// that the registry must confirm. It replaces an earlier publication with the same registry and
+// service. The error is a *FieldError or wraps errClosing.
 func (p *publisher) publish(sp *spec, s *session) ([]goal, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,8 +112,8 @@ func (p *publisher) register(pub *publication) {
 	pub.urlRegistration.setURL(p.settings.providerURL(pub.spec, pub.since))
 }
 
-// unpublish reverts publish, and returns the goals of the change. The error wraps ErrNotFound or
-// errClosing.
+// unpublish reverts publish, and returns the goals that the caller awaits. The error wraps
+// ErrNotFound or errClosing.
 func (p *publisher) unpublish(sp *spec) ([]goal, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

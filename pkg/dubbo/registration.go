@@ -77,8 +77,8 @@ const (
 	unregisterTimeout = 5 * time.Second
 )
 
-// newRegistration returns a registration without a desired entry. The registration ends predecessor,
-// which may be nil, when its own entry is registered or when it ends itself.
+// newRegistration returns a registration without a desired entry. The registration ends
+// predecessor, which may be nil, when its own entry is registered or when it ends itself.
 func newRegistration(s *session, predecessor *registration, o registrationOptions) *registration {
 	return &registration{session: s.acquire(), registrationOptions: o, predecessor: predecessor, changed: make(chan struct{})}
 }
@@ -125,7 +125,7 @@ func (reg *registration) startLocked() {
 	if reg.reconciling {
 		return
 	}
-	if r := reg.session.open(); r != nil {
+	if r := reg.session.openRegistry(); r != nil {
 		reg.reconciling = reg.tasks.run(func(ctx context.Context) { reg.reconcile(ctx, r) })
 	}
 }

@@ -126,8 +126,8 @@ func (s *session) release() {
 	}
 }
 
-// open returns the open registry; nil: the session is not open.
-func (s *session) open() registry.Registry {
+// openRegistry returns the open registry; nil: the session is not open.
+func (s *session) openRegistry() registry.Registry {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
 	return s.registry
@@ -201,19 +201,19 @@ func (ss *sessions) states() map[*session]registry.State {
 	}
 	ss.mu.Unlock()
 	for _, s := range ss.openSessions() {
-		result[s] = s.open().State()
+		result[s] = s.openRegistry().State()
 	}
 	return result
 }
 
-// logChanges logs sessions that were disconnected or connected again since the last call. The loop
+// logChanges logs the sessions whose connection state has changed since the last call. The loop
 // calls it.
 func (ss *sessions) logChanges() {
 	if !ss.changed.Swap(false) {
 		return
 	}
 	for _, s := range ss.openSessions() {
-		state := s.open().State()
+		state := s.openRegistry().State()
 		ss.mu.Lock()
 		changed := s.connected != state.Connected
 		s.connected = state.Connected

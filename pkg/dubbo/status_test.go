@@ -12,7 +12,7 @@ import (
 )
 
 // TestSecretsAreNotShown verifies that the API and the log omit secrets, such as the token that
-// authorizes calls of a provider.
+// authorizes calls to a provider.
 func TestSecretsAreNotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -32,7 +32,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		must(t, err)
 		for output, content := range map[string]string{"the API": string(text), "the log": log.String()} {
 			if strings.Contains(content, "s3cret") || !strings.Contains(content, "weight=7") {
-				t.Errorf("%s contains %s", output, content)
+				t.Errorf("%s is %s, want weight=7 and no secret", output, content)
 			}
 		}
 		if got := fmt.Sprint(env.fake.urls); !strings.Contains(got, "token=s3cret") {

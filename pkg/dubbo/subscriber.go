@@ -198,7 +198,7 @@ func (s *subscriber) startAndStop() {
 		s.mu.Lock()
 		ended, started := sub.ended, sub.stop != nil
 		s.mu.Unlock()
-		reg := sub.session.open()
+		reg := sub.session.openRegistry()
 		if reg == nil || ended || started {
 			continue
 		}

@@ -107,7 +107,7 @@ func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 		t.Error("a connection of the group ended before the drain")
 	}
 	if forceClosed := g.ln.DrainGroup(t.Context(), &groupA); forceClosed != 0 {
-		t.Errorf("%d idle connections were force-closed", forceClosed)
+		t.Errorf("%d idle connections were force-closed, want 0", forceClosed)
 	}
 	if n, err := connA.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("a connection of the drained group: read %d bytes, %v; want EOF", n, err)
@@ -147,7 +147,7 @@ func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 		t.Error("a new connection did not end after its first exchange")
 	}
 	if n := <-forceClosed; n != 0 {
-		t.Errorf("%d connections were force-closed", n)
+		t.Errorf("%d connections were force-closed, want 0", n)
 	}
 	if n, err := silentConn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("a silent connection: read %d bytes, %v; want EOF", n, err)

@@ -260,7 +260,7 @@ func TestParkedConnectionSendsGoAway(t *testing.T) {
 			}
 			_ = conn.Close()
 			if n := <-forceClosed; n != 0 {
-				t.Errorf("%d connections were force-closed", n)
+				t.Errorf("%d connections were force-closed, want 0", n)
 			}
 		})
 	}

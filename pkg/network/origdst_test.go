@@ -350,7 +350,7 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 			go func() {
 				defer close(drained)
 				if forceClosed := v.Drain(context.Background()); forceClosed != 0 {
-					t.Errorf("%d connections were force-closed", forceClosed)
+					t.Errorf("%d connections were force-closed, want 0", forceClosed)
 				}
 			}()
 			if _, err := usedConn.Read(make([]byte, 1)); err != io.EOF {

@@ -95,7 +95,7 @@ func TestSendGoAwayPanicEndsConnection(t *testing.T) {
 	}
 	<-h.parked
 	if forceClosed := l.Drain(t.Context()); forceClosed != 0 {
-		t.Errorf("%d connections were force-closed", forceClosed)
+		t.Errorf("%d connections were force-closed, want 0", forceClosed)
 	}
 	if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {
 		t.Errorf("read %q, %v, want EOF", rest, err)

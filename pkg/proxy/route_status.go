@@ -95,7 +95,7 @@ type RetryStatus struct {
 }
 
 // DescribeRoutes returns the status of the active route table with that name, or of all tables if
-// name is "", in configuration order. Its cost depends only on the size of the result.
+// name is "", in configuration order.
 func (s *Server) DescribeRoutes(name string) []RouteTableStatus {
 	tables := []RouteTableStatus{}
 	c := s.running.Load()

@@ -100,7 +100,7 @@ func (c hostConnector) ForHostname(autoSNI config.AutoSNI, name string) pool.Con
 // SNIConnector is a Connector that can request a host name at the start of a connection, by SNI.
 type SNIConnector interface {
 	Connector
-	// WithHostname returns the Connector of connections for requests to a host of that name.
+	// WithHostname returns a Connector whose connections serve requests for the hostname name.
 	// autoSNI says how to use the name.
 	WithHostname(autoSNI config.AutoSNI, name string) Connector
 }
@@ -133,8 +133,9 @@ func (o poolObserver) Count(e pool.Event) {
 	}
 }
 
-// countConnection counts a connection that was opened or closed. Connections outlive the
-// configuration: a recorder that did not count the open must not count the close.
+// countConnection counts an event of a connection: opened, closed or maximum requests reached.
+// Connections outlive the configuration: a recorder that did not count the open must not count the
+// close.
 func (h *Host) countConnection(e Event) {
 	if h.generation == h.cluster.generation.Load() {
 		h.cluster.count(e)

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// withMuxCluster runs a test in fake time with a set of one cluster, cfg, whose hosts belong to f.
-// It closes the set at the end.
+// withMuxCluster runs a test in fake time with a Set that contains only the cluster cfg. f opens
+// its connections. withMuxCluster closes the Set at the end.
 func withMuxCluster(t *testing.T, cfg *config.Cluster, test func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,8 @@ func beginEach(t testing.TB, c *Cluster, n int) []*protocol.Exchange {
 	return list
 }
 
-// beginMany starts exchanges concurrently.
+// beginMany starts exchanges one after the other, without waiting for connections that the pool
+// opens in addition.
 func beginMany(t testing.TB, c *Cluster, n int) []*protocol.Exchange {
 	t.Helper()
 	list := make([]*protocol.Exchange, n)
@@ -78,10 +79,10 @@ func finishAll(list []*protocol.Exchange) {
 }
 
 // queueMany starts exchanges that have to wait.
-func queueMany(c *Cluster, n int, deadline time.Duration) []<-chan *protocol.Exchange {
+func queueMany(c *Cluster, n int, timeout time.Duration) []<-chan *protocol.Exchange {
 	list := make([]<-chan *protocol.Exchange, n)
 	for i := range list {
-		list[i] = queue(c, deadline)
+		list[i] = queue(c, timeout)
 	}
 	return list
 }
@@ -107,7 +108,7 @@ func TestMultiplexPoolGrowsOneByOne(t *testing.T) {
 		synctest.Wait()
 		for i, want := range []int{2, 3, 3, 3} {
 			unblock := f.holdConnects("a")
-			list = append(list, beginMany(t, c, 5)...) // concurrently, on the open connections
+			list = append(list, beginMany(t, c, 5)...) // on the open connections
 			unblock()
 			synctest.Wait()
 			if got := len(f.list()); got != want {

@@ -22,12 +22,12 @@ func clusterWithMaxConnections(connections int, hosts ...string) *config.Cluster
 
 // queue starts an exchange that has to wait, and returns when the exchange waits. The channel
 // receives the exchange at its end.
-func queue(c *Cluster, deadline time.Duration) <-chan *protocol.Exchange {
+func queue(c *Cluster, timeout time.Duration) <-chan *protocol.Exchange {
 	done := make(chan *protocol.Exchange, 1)
 	go func() {
 		x := newExchange()
-		if deadline > 0 {
-			x.Deadline = time.Now().Add(deadline)
+		if timeout > 0 {
+			x.Deadline = time.Now().Add(timeout)
 		}
 		x.Record.Reason = protocol.ReasonOf(c.Serve(context.Background(), x))
 		done <- x

@@ -41,7 +41,7 @@ func TestHTTP2Rows(t *testing.T) {
 func TestPeersServeHTTP2(t *testing.T) {
 	env := newTestEnvironment(t, "-proxies", "nginx,haproxy", "-install=false")
 	if len(env.programs) == 0 {
-		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
+		t.Skip("SKIPPED: neither nginx nor haproxy is installed")
 	}
 	var names []string
 	for _, r := range http2Rows() {
@@ -74,7 +74,7 @@ func TestPeersServeHTTP2(t *testing.T) {
 func TestRequestsNextToIdleStreams(t *testing.T) {
 	env := newTestEnvironment(t, "-proxies", "haproxy", "-install=false")
 	if len(env.programs) == 0 {
-		t.Skip("SKIPPED, NOT SHOWN: haproxy is not installed")
+		t.Skip("SKIPPED: haproxy is not installed")
 	}
 	running, err := env.programEnv.StartHTTP(t.Context(), env.programs[0], peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true})
 	if err != nil {

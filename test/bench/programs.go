@@ -27,7 +27,7 @@ func (env *environment) findPrograms(ctx context.Context) error {
 		case "nginx", "haproxy":
 			path, err := findProgram(name)
 			if err != nil {
-				env.skip(fmt.Sprintf("%s: not installed, and apt-get cannot install it", name))
+				env.skip(fmt.Sprintf("%s: not installed", name))
 				continue
 			}
 			p = peer.NGINX(path)
@@ -35,7 +35,7 @@ func (env *environment) findPrograms(ctx context.Context) error {
 				p = peer.HAProxy(path)
 			}
 		default:
-			path, err := env.weft(ctx, name)
+			path, err := env.findOrBuildWeft(ctx, name)
 			if err != nil {
 				return err
 			}
@@ -47,8 +47,9 @@ func (env *environment) findPrograms(ctx context.Context) error {
 	return nil
 }
 
-// weft returns the path of the build of Weft with the name.
-func (env *environment) weft(ctx context.Context, name string) (string, error) {
+// findOrBuildWeft returns the path of the binary called name in the options. If there is none, it
+// builds Weft.
+func (env *environment) findOrBuildWeft(ctx context.Context, name string) (string, error) {
 	for _, bin := range env.options.bins {
 		if bin.name == name {
 			return filepath.Abs(bin.path)
@@ -80,8 +81,8 @@ func findProgram(name string) (string, error) {
 // installation: nginx would listen on every address.
 const policyRCFile = "/usr/sbin/policy-rc.d"
 
-// install installs missing nginx and haproxy, if this process is root and apt-get exists. A failure
-// of apt-get is not an error: findPrograms skips the missing programs.
+// install installs missing nginx and haproxy if -install is set, this process is root and apt-get
+// exists. A failure of apt-get is not an error: findPrograms skips the missing programs.
 func (env *environment) install(ctx context.Context) error {
 	var missing []string
 	for _, name := range env.options.proxies {

@@ -10,7 +10,7 @@ import (
 func TestPeersServeTLS(t *testing.T) {
 	env := newTestEnvironment(t, "-proxies", "nginx,haproxy", "-install=false")
 	if len(env.programs) == 0 {
-		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
+		t.Skip("SKIPPED: neither nginx nor haproxy is installed")
 	}
 	for _, r := range tlsRows() {
 		for _, p := range env.programs {

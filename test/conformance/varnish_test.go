@@ -38,7 +38,7 @@ func requireTool(t *testing.T, name, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("SKIPPED, NOT SHOWN: %s is not installed; apt-get install %s", name, pkg)
+		t.Skipf("SKIPPED: %s is not installed; apt-get install %s", name, pkg)
 	}
 	return path
 }

@@ -29,7 +29,7 @@ func requirePython(t *testing.T, module, pkg string) string {
 			return name
 		}
 	}
-	t.Skipf("SKIPPED, NOT SHOWN: no Python has the module %s; apt-get install %s", module, pkg)
+	t.Skipf("SKIPPED: no Python has the module %s; apt-get install %s", module, pkg)
 	return ""
 }
 

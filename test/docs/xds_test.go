@@ -28,14 +28,14 @@ func runPage(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := netns.New(t).Namespace("host")
+	machine := netns.New(t).Namespace("host")
 	commands := command.FindAllSubmatch(page, -1)
 	if len(commands) < 4 {
 		t.Fatalf("the page has %d commands, want at least 4", len(commands))
 	}
 	for _, match := range commands {
 		background, text, wantOutput := len(match[1]) > 0, strings.TrimSpace(string(match[2])), string(match[3])
-		cmd := host.Command("sh", "-c", "exec "+text)
+		cmd := machine.Command("sh", "-c", "exec "+text)
 		cmd.Dir = root
 		if background {
 			startInBackground(t, cmd)
@@ -43,7 +43,7 @@ func runPage(t *testing.T, name string) {
 		}
 		netns.RequirePrograms(t, strings.Fields(text)[0])
 		eventually(t, func() error {
-			retry := host.Command("sh", "-c", "exec "+text)
+			retry := machine.Command("sh", "-c", "exec "+text)
 			retry.Dir = root
 			out, err := retry.Output()
 			if err == nil && wantOutput != "" && string(out) != wantOutput {
@@ -75,7 +75,8 @@ func startInBackground(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// eventually calls f until it returns nil: programs that were just started must be compiled first.
+// eventually calls f until it returns nil, and fails the test after two minutes. Commands in the
+// background may take that long, because "go run" compiles first.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	deadline := time.After(2 * time.Minute)

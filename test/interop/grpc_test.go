@@ -71,7 +71,7 @@ func TestGRPC(t *testing.T) {
 			t.Run(c.name+"/"+string(path.callPath), func(t *testing.T) {
 				defer results.add(t, c.name, p, path.callPath)
 				if problem != "" {
-					t.Skip("SKIPPED, NOT SHOWN: " + problem)
+					t.Skip("SKIPPED: " + problem)
 				}
 				if out, err := runGRPCCase(t, weftPort, c); err != nil {
 					t.Errorf("%v\n%s", err, out)
@@ -176,7 +176,7 @@ func TestGRPCIsRejectedForHTTP1Upstream(t *testing.T) {
 	p := pair{consumer: "grpc-go", provider: "HTTP/1.1"}
 	defer results.add(t, "HTTP/1.1 behind Weft", p, oneWeft)
 	if problem := unsupported(t, path); problem != "" {
-		t.Skip("SKIPPED, NOT SHOWN: " + problem)
+		t.Skip("SKIPPED: " + problem)
 	}
 	start(t, "weft", os.Getenv(weftEnv), "start", "-c", path).awaitServing(t)
 	if err := checkRejected(t, weftPort); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// bootstrap returns a configuration with only a control plane, which also serves the SDS secrets of
-// the cluster "sds-grpc".
+// bootstrap returns a configuration with only a control plane. The clusters "control" and
+// "sds-grpc" both have its address, so it serves ADS and SDS.
 func bootstrap(apiType, control, admin string) string {
 	controlHost, controlPort, _ := net.SplitHostPort(control)
 	adminHost, adminPort, _ := net.SplitHostPort(admin)
@@ -234,12 +234,12 @@ func (l *load) requestCount() int {
 }
 
 // awaitMore waits until n further requests have been made.
-func (l *load) awaitMore(more int) {
+func (l *load) awaitMore(n int) {
 	l.t.Helper()
-	end := l.requestCount() + more
+	end := l.requestCount() + n
 	eventually(l.t, func() string {
-		if n := l.requestCount(); n < end {
-			return fmt.Sprintf("sent %d requests, want %d", n, end)
+		if got := l.requestCount(); got < end {
+			return fmt.Sprintf("sent %d requests, want %d", got, end)
 		}
 		return ""
 	})
@@ -254,7 +254,7 @@ func (l *load) stop() {
 		l.t.Error("sent no requests")
 	}
 	for reason, n := range l.failed {
-		l.t.Errorf("%d of %d requests failed: %s", n, l.requests, reason)
+		l.t.Errorf("%d of %d requests failed, want 0: %s", n, l.requests, reason)
 	}
 	l.t.Logf("sent %d requests", l.requests)
 }

@@ -11,20 +11,20 @@ import (
 
 // recordingApp is an application that records the request that it receives.
 type recordingApp struct {
-	content, encoding string
-	length            int64
-	err               error
+	body, encoding string
+	length         int64
+	err            error
 }
 
 func (r *recordingApp) Start(_ context.Context, x *protocol.Exchange) error {
-	content, err := io.ReadAll(x.Request.Body)
-	r.content, r.err = string(content), err
+	body, err := io.ReadAll(x.Request.Body)
+	r.body, r.err = string(body), err
 	r.encoding, r.length = x.Request.Header.Get("Content-Encoding"), x.Request.ContentLength
 	return err
 }
 
 func TestRequestsAreDecompressed(t *testing.T) {
-	gzipContent, zstdContent := referenceCompress(t, Gzip, compressibleText(500)), referenceCompress(t, Zstd, compressibleText(500))
+	gzipBody, zstdBody := referenceCompress(t, Gzip, compressibleText(500)), referenceCompress(t, Zstd, compressibleText(500))
 	for _, test := range []struct {
 		name     string
 		fields   [][2]string
@@ -33,17 +33,17 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		reason   protocol.Reason
 		rejected bool
 	}{
-		{name: "gzip", fields: [][2]string{{"Content-Encoding", "gzip"}}, sent: gzipContent, want: compressibleText(500)},
-		{name: "x-gzip in upper case", fields: [][2]string{{"content-encoding", "X-GZIP"}}, sent: gzipContent, want: compressibleText(500)},
-		{name: "zstd", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: zstdContent, want: compressibleText(500)},
-		{name: "no Content-Encoding", sent: gzipContent},
+		{name: "gzip", fields: [][2]string{{"Content-Encoding", "gzip"}}, sent: gzipBody, want: compressibleText(500)},
+		{name: "x-gzip in upper case", fields: [][2]string{{"content-encoding", "X-GZIP"}}, sent: gzipBody, want: compressibleText(500)},
+		{name: "zstd", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: zstdBody, want: compressibleText(500)},
+		{name: "no Content-Encoding", sent: gzipBody},
 		{name: "identity", fields: [][2]string{{"Content-Encoding", "identity"}}, sent: "plain"},
 		{name: "unsupported coding", fields: [][2]string{{"Content-Encoding", "br"}}, sent: "..."},
 		{name: "two codings in one header", fields: [][2]string{{"Content-Encoding", "gzip, zstd"}}, sent: "..."},
 		{name: "two headers", fields: [][2]string{{"Content-Encoding", "gzip"}, {"Content-Encoding", "gzip"}}, sent: "..."},
-		{name: "digest of the compressed body", fields: [][2]string{{"Content-Digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipContent},
-		{name: "no-transform", fields: [][2]string{{"Cache-Control", "no-transform"}, {"Content-Encoding", "gzip"}}, sent: gzipContent},
-		{name: "wrong coding", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipContent, reason: protocol.MalformedRequest, rejected: true},
+		{name: "digest of the compressed body", fields: [][2]string{{"Content-Digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipBody},
+		{name: "no-transform", fields: [][2]string{{"Cache-Control", "no-transform"}, {"Content-Encoding", "gzip"}}, sent: gzipBody},
+		{name: "wrong coding", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipBody, reason: protocol.MalformedRequest, rejected: true},
 		{name: "too large", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: referenceCompress(t, Zstd, compressibleText(1001)), reason: protocol.BodyTooLarge, rejected: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -66,11 +66,11 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			switch {
 			case test.reason != protocol.ReasonNone:
 			case test.want == "":
-				if app.content != test.sent || app.encoding != sentEncoding || app.length != int64(len(test.sent)) || decompressed.Value() != 0 {
+				if app.body != test.sent || app.encoding != sentEncoding || app.length != int64(len(test.sent)) || decompressed.Value() != 0 {
 					t.Errorf("the application received %+v, want the unchanged request", *app)
 				}
 			default:
-				if app.content != test.want || app.encoding != "" || app.length != -1 || decompressed.Value() != 1 {
+				if app.body != test.want || app.encoding != "" || app.length != -1 || decompressed.Value() != 1 {
 					t.Errorf("the application received %+v, want the body %q", *app, test.want)
 				}
 			}

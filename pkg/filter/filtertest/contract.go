@@ -45,7 +45,7 @@ type Result struct {
 // ServeInMode serves x with f in front of an application that responds with 200, reads the response
 // to its end, closes the bodies, calls the observers, and resets x. It returns an error if f breaks
 // the contract of protocol.Service.
-func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Exchange, counts *Counts) (Result, error) {
+func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Exchange, probe *Probe) (Result, error) {
 	e := &contractEngine{mode: mode, x: x, done: make(chan error, 1)}
 	x.Downstream = e
 	s := f(contractApplication{e})
@@ -88,8 +88,8 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 	if body := x.Request.Body; body != nil {
 		_ = body.Close() // the exchange has ended
 	}
-	if counts != nil {
-		counts.CallObservers(x)
+	if probe != nil {
+		probe.CallObservers(x)
 	}
 	if e.callbacks != 0 {
 		e.fail("%d callbacks of OnDisconnect were not stopped", e.callbacks)

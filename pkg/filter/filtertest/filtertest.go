@@ -20,7 +20,8 @@ import (
 // Settings is the "config" of a filter as in a file: JSON, comments allowed.
 type Settings string
 
-// Decode reads s as the configuration of factory's filter. It fails the test if s is invalid.
+// Decode reads s as the configuration of factory's filter. It fails the test if s has an error or a
+// warning.
 func Decode(t testing.TB, factory filter.StreamFilterFactory, s Settings) any {
 	t.Helper()
 	cfg, problems := decode(factory, s)
@@ -35,7 +36,7 @@ func DecodeErrors(t testing.TB, factory filter.StreamFilterFactory, s Settings) 
 	t.Helper()
 	_, problems := decode(factory, s)
 	if problems == "" {
-		t.Fatalf("%s was accepted", s)
+		t.Fatalf("%s was accepted, want an error or a warning", s)
 	}
 	return problems
 }
@@ -54,30 +55,30 @@ func decode(factory filter.StreamFilterFactory, s Settings) (cfg any, problems s
 	return cfg, b.String()
 }
 
-// Build returns the filter that s configures, and its counts. Calls of the filter to clusters fail.
-func Build(t testing.TB, factory filter.StreamFilterFactory, s Settings) (filter.Filter, *Counts) {
+// Build returns the filter that s configures, and its Probe. The filter's calls to clusters fail.
+func Build(t testing.TB, factory filter.StreamFilterFactory, s Settings) (filter.Filter, *Probe) {
 	t.Helper()
 	return BuildWith(t, factory, s, new(ClusterClient))
 }
 
 // BuildWith is Build for a filter that calls clusters.
-func BuildWith(t testing.TB, factory filter.StreamFilterFactory, s Settings, clusters filter.ClusterClient) (filter.Filter, *Counts) {
+func BuildWith(t testing.TB, factory filter.StreamFilterFactory, s Settings, clusters filter.ClusterClient) (filter.Filter, *Probe) {
 	t.Helper()
-	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
+	probe := &Probe{t: t, registry: metrics.New(metrics.Options{})}
 	env := filter.Env{
-		Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, ClusterClient: clusters,
+		Log: slog.New(slog.DiscardHandler), Metrics: probe.registry, ClusterClient: clusters,
 		Cluster: func(string) *config.Cluster { return nil },
-		Observe: func(f func(*protocol.Exchange)) { counts.observers = append(counts.observers, f) },
+		Observe: func(f func(*protocol.Exchange)) { probe.observers = append(probe.observers, f) },
 	}
 	f, err := factory.New(Decode(t, factory, s), env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, counts
+	return f, probe
 }
 
-// Counts reads the metrics of a filter.
-type Counts struct {
+// Probe gives a test the metrics and the observers of a filter.
+type Probe struct {
 	t         testing.TB
 	registry  *metrics.Registry
 	observers []func(*protocol.Exchange)
@@ -85,18 +86,18 @@ type Counts struct {
 
 // CallObservers calls the observers that the filter registered with Env.Observe, as an engine does
 // at the end of x.
-func (c *Counts) CallObservers(x *protocol.Exchange) {
-	for _, f := range c.observers {
+func (p *Probe) CallObservers(x *protocol.Exchange) {
+	for _, f := range p.observers {
 		f(x)
 	}
 }
 
 // Value returns the sum of all series of m, which is a counter or a gauge.
-func (c *Counts) Value(m metrics.Metric) float64 {
-	c.t.Helper()
-	families, err := c.registry.Gather()
+func (p *Probe) Value(m metrics.Metric) float64 {
+	p.t.Helper()
+	families, err := p.registry.Gather()
 	if err != nil {
-		c.t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	sum := 0.0
 	for _, f := range families {

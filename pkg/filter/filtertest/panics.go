@@ -112,7 +112,7 @@ func (b *panickingBody) Complete() (complete, empty bool) {
 // ServeLikeEngine serves x with f in front of app, like an engine that recovers panics. It resumes
 // x if it is pending, reads the response to its end, closes it, and calls the observers of the
 // filter. It returns the first error.
-func ServeLikeEngine(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Exchange, counts *Counts) error {
+func ServeLikeEngine(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Exchange, probe *Probe) error {
 	t.Helper()
 	ctx := t.Context()
 	err := x.Start(ctx, f(app))
@@ -130,7 +130,7 @@ func ServeLikeEngine(t testing.TB, f filter.Filter, app protocol.Service, x *pro
 	if body := x.Request.Body; body != nil {
 		_ = recoverPanic(body.Close) // the exchange has ended: ignore the error
 	}
-	counts.CallObservers(x)
+	probe.CallObservers(x)
 	return err
 }
 

@@ -42,14 +42,15 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return unmappedPrefix(addr, addr.BitLen())
 }
 
-// unmappedPrefix returns the range of an address. It converts IPv4-mapped IPv6 addresses to IPv4.
+// unmappedPrefix returns the prefix that consists of the first bits of addr. It converts
+// IPv4-mapped IPv6 prefixes to IPv4.
 func unmappedPrefix(addr netip.Addr, bits int) (netip.Prefix, error) {
-	const mapped = 96 // bits of ::ffff:0:0/96 (RFC 4291 2.5.5.2)
+	const mappedPrefixLen = 96 // bits of ::ffff:0:0/96 (RFC 4291 2.5.5.2)
 	if addr.Zone() != "" {
 		return netip.Prefix{}, fmt.Errorf("%s has a zone, which is not supported", addr)
 	}
-	if addr.Is4In6() && bits >= mapped {
-		addr, bits = addr.Unmap(), bits-mapped
+	if addr.Is4In6() && bits >= mappedPrefixLen {
+		addr, bits = addr.Unmap(), bits-mappedPrefixLen
 	}
 	p, err := addr.Prefix(bits)
 	if err != nil {
@@ -152,7 +153,8 @@ func (c ClientAddr) WithBareAddresses() ClientAddr {
 var ErrNoAddress = errors.New("no client address in the header")
 
 // Address returns the client address of x, or ErrNoAddress if the header entry for it is not an
-// address. It returns the zero Addr without an error for a unix socket.
+// address. If it uses the remote address and the connection is a unix socket, it returns the zero
+// Addr without an error.
 func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
 	if c.header == "" && x.Meta.Client.IsValid() {
 		return x.Meta.Client, nil

@@ -9,8 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/urlpath"
 )
 
-// NormalizeTargets returns a service that applies rules to the targets of HTTP requests and then
-// calls next. RPC requests do not change.
+// NormalizeTargets returns a service that applies rules to the targets of HTTP requests, except
+// CONNECT, and then calls next, unless a rule rejects or redirects the request. RPC requests do not
+// change.
 func NormalizeTargets(next protocol.Service, rules config.TargetNormalization) protocol.Service {
 	return &targetNormalizer{next, rules}
 }

@@ -93,7 +93,7 @@ func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 	for remaining := streams * piecesPerStream * len(piece); remaining > 0; {
 		switch f := p.next().(type) {
 		case nil:
-			t.Fatalf("the connection ended %d bytes before the end of the responses", remaining)
+			t.Fatalf("the connection ended with %d bytes of the responses missing, want 0", remaining)
 		case *http2.DataFrame:
 			remaining -= len(f.Data())
 		}

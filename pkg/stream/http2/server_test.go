@@ -159,7 +159,7 @@ func TestSlowClientBlocksOnlyItsStreams(t *testing.T) {
 	origin := startOrigin(t, mux.ServeHTTP)
 	r := newProxyRig(t, origin, nil, nil)
 	p := r.dial()
-	const streams = 40 // together they would exhaust a small connection window of the host
+	const streams = 40 // together they would exhaust a small receive window of the upstream connection
 	for i := range uint32(streams) {
 		p.request(2*i+1, true, ":path", "/flood")
 	}
@@ -179,7 +179,7 @@ func TestSlowClientBlocksOnlyItsStreams(t *testing.T) {
 	}
 }
 
-//arch:clock no event reports that an upload has stalled
+//arch:clock no event reports that an upload is blocked
 func TestUploadIsFlowControlled(t *testing.T) {
 	release := make(chan struct{})
 	received := make(chan int64, 1)
@@ -314,7 +314,7 @@ func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
 		}
 	}
 	if forceClosed := <-drained; forceClosed != 0 {
-		t.Errorf("%d connections were force-closed", forceClosed)
+		t.Errorf("%d connections were force-closed, want 0", forceClosed)
 	}
 }
 
@@ -355,7 +355,7 @@ func TestDrainSendsGoAwayToIdleConnections(t *testing.T) {
 			}
 			_ = p.conn.Close()
 			if forceClosed := <-drained; forceClosed != 0 {
-				t.Errorf("%d connections were force-closed", forceClosed)
+				t.Errorf("%d connections were force-closed, want 0", forceClosed)
 			}
 		})
 	}
@@ -420,7 +420,7 @@ func TestEarlyResponseIsCompleteBeforeReset(t *testing.T) {
 		case nil:
 			t.Fatal("the connection has ended")
 		case *http2.RSTStreamFrame:
-			t.Fatalf("stream %d was reset with %v", f.StreamID, f.ErrCode)
+			t.Fatalf("stream %d was reset with %v, want no reset", f.StreamID, f.ErrCode)
 		case *http2.MetaHeadersFrame:
 			return
 		}

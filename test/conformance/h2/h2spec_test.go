@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// Number of h2spec cases including the strict cases, and the timeout of a run, which is long because
-// each failed case waits for its own timeout.
+// Number of h2spec cases including the strict cases, and the timeout of a run, which is long
+// because each failed case waits for its own timeout.
 const (
 	h2specCases   = 146
 	h2specTimeout = 3 * time.Minute
@@ -88,7 +88,7 @@ func runH2spec(t *testing.T, name, address, path string, expected map[string]str
 	program, err := h2specBinary()
 	if err != nil {
 		if reason := unreachable(err); reason != "" {
-			t.Skip("SKIPPED, NOT SHOWN: the module proxy does not provide h2spec: " + reason)
+			t.Skip("SKIPPED: the module proxy does not provide h2spec: " + reason)
 		}
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func requireTool(t *testing.T, name, pkg string) string {
 			return found
 		}
 	}
-	t.Skipf("SKIPPED, NOT SHOWN: %s is not installed; apt-get install %s", name, pkg)
+	t.Skipf("SKIPPED: %s is not installed; apt-get install %s", name, pkg)
 	return ""
 }
 

@@ -133,7 +133,7 @@ func TestNoServerPush(t *testing.T) {
 		}
 	}
 	if out := run(t, nghttp, "-v", "http://"+address+"/page"); !strings.Contains(out, "recv PUSH_PROMISE") {
-		t.Skip("SKIPPED, NOT SHOWN: this nginx does not push")
+		t.Skip("SKIPPED: this nginx does not push")
 	}
 	w := startWeft(t, listener{upstream: "Http2", hosts: []string{address}})
 	out := run(t, nghttp, "-v", "http://"+w.addresses[0]+"/page")

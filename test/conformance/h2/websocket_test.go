@@ -77,7 +77,7 @@ func requirePython(t *testing.T, p websocketPeer) string {
 			return name
 		}
 	}
-	t.Skipf("SKIPPED, NOT SHOWN: no Python has the modules %s; apt-get install %s", p.modules, p.packages)
+	t.Skipf("SKIPPED: no Python has the modules %s; apt-get install %s", p.modules, p.packages)
 	return ""
 }
 

@@ -133,7 +133,7 @@ func requireSupport(t *testing.T, binary, path string) {
 	if missing == "" {
 		t.Fatalf("weft check: %v\n%s", err, out)
 	}
-	t.Skip("SKIPPED, NOT SHOWN: " + missing)
+	t.Skip("SKIPPED: " + missing)
 }
 
 // configuration returns a config.json with the listeners on the addresses.

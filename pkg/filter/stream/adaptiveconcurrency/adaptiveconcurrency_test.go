@@ -40,7 +40,7 @@ func TestReadme(t *testing.T) {
 // testFilter is the filter in front of an application that responds when the test allows it.
 type testFilter struct {
 	service  protocol.Service
-	counts   *filtertest.Counts
+	counts   *filtertest.Probe
 	arrived  atomic.Int64
 	unblock  chan struct{} // closed: the application responds to every request
 	delay    time.Duration // duration of a request; 0: wait for unblock

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 
 // responseCoding sends a request with an Accept-Encoding field and returns the coding of the
 // response.
-func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Counts) {
+func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Probe) {
 	t.Helper()
 	f, counts := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)

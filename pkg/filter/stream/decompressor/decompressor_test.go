@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 
 // sendCompressed sends a compressed request with size bytes. It returns the reason of its failure
 // and the number of bytes that the application received.
-func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reason, received int, counts *filtertest.Counts) {
+func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reason, received int, counts *filtertest.Probe) {
 	t.Helper()
 	var b bytes.Buffer
 	w := stdgzip.NewWriter(&b)

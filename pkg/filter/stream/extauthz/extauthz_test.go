@@ -98,7 +98,7 @@ func newPOST(content string, declared bool) *protocol.Exchange {
 // serveWith serves x behind the filter and describes the outcome: "passed" with the request that
 // the application received, or "rejected", and then the reason, the status and the response
 // headers.
-func serveWith(t *testing.T, settings filtertest.Settings, service *fakeService, x *protocol.Exchange) (string, *filtertest.Counts) {
+func serveWith(t *testing.T, settings filtertest.Settings, service *fakeService, x *protocol.Exchange) (string, *filtertest.Probe) {
 	t.Helper()
 	f, counts := filtertest.BuildWith(t, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": service}})
 	return serve(t, f, x), counts

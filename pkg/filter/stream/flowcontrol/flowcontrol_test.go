@@ -51,7 +51,7 @@ func TestReadme(t *testing.T) {
 type testFilter struct {
 	t       *testing.T
 	service protocol.Service
-	counts  *filtertest.Counts
+	counts  *filtertest.Probe
 	unblock chan struct{} // nil: the application responds immediately
 }
 

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 
 // compressedResponse sends a request that accepts gzip through the filter. The application responds
 // with size bytes of contentType.
-func compressedResponse(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Counts) {
+func compressedResponse(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Probe) {
 	t.Helper()
 	f, counts := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)

@@ -50,7 +50,7 @@ func TestReadme(t *testing.T) {
 type testFilter struct {
 	t       *testing.T
 	service protocol.Service
-	counts  *filtertest.Counts
+	counts  *filtertest.Probe
 }
 
 func newTestFilter(t *testing.T, factory filter.StreamFilterFactory, s filtertest.Settings) *testFilter {

@@ -83,7 +83,7 @@ func newPOST(content string, declared bool) *protocol.Exchange {
 
 // serveAndWait serves x with an application that reads the body, waits for all copies, and returns
 // the counts of the filter.
-func serveAndWait(t *testing.T, s filtertest.Settings, cluster *fakeCluster, hosts int, x *protocol.Exchange) *filtertest.Counts {
+func serveAndWait(t *testing.T, s filtertest.Settings, cluster *fakeCluster, hosts int, x *protocol.Exchange) *filtertest.Probe {
 	t.Helper()
 	clusters := &filtertest.ClusterClient{
 		Clusters:   map[string]protocol.Service{"shadow": cluster, "canary": cluster},

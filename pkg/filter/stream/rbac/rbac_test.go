@@ -76,7 +76,7 @@ func addHeaders(x *protocol.Exchange, fields []string) {
 }
 
 // serveRequest serves x and returns the Reason of its error, and the counts of the filter.
-func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol.Reason, *filtertest.Counts) {
+func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol.Reason, *filtertest.Probe) {
 	t.Helper()
 	f, counts := filtertest.Build(t, Factory(), s)
 	called := false
