@@ -122,8 +122,8 @@ func (r *filterReader) decode(settings document.Node, target any) bool {
 	return ok
 }
 
-// indexChains returns the named chains of stream filters by name. The listenerReader converts the
-// filters of a chain with the listener of the same name.
+// indexChains returns the named chains of stream filters; the key is the name. The listenerReader
+// converts the filters of a chain with the listener of the same name.
 func (r *filterReader) indexChains(list []chainJSON) map[string]*chainJSON {
 	out := make(map[string]*chainJSON, len(list))
 	for i := range list {

@@ -25,8 +25,8 @@ const (
 	http1OnlyField
 	serverField
 	dateField
-	// sensitiveField is never added to a table, so that nobody can guess its value through
-	// compression (RFC 7541 7.1.3).
+	// sensitiveField is never added to a table, so that an attacker cannot guess its value
+	// through compression (RFC 7541 7.1.3).
 	sensitiveField
 )
 

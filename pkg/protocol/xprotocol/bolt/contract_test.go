@@ -26,7 +26,8 @@ var update = flag.Bool("update", false, "rewrite testdata/*-views.txt")
 // codecs returns the codec of each version. The keys are the prefixes of the names of its captures.
 func codecs() map[string]Codec { return map[string]Codec{"v1": V1(), "v2": V2()} }
 
-// captures returns the captured frames of peers by name. version is v1 or v2.
+// captures returns the captured frames of peers; the key is the name of the capture. version is v1
+// or v2.
 func captures(t testing.TB, version string) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + version + "*.hex")
