@@ -177,7 +177,7 @@ func TestBindPoolClose(t *testing.T) {
 		finish(d.begin(t, c))
 		x := e.begin(t, c)
 		s.Close()
-		if got := f.open(); got != 1 {
+		if got := f.numOpen(); got != 1 {
 			t.Errorf("%d connections are open after Close, want only the one in use", got)
 		}
 		finish(x)
@@ -246,7 +246,7 @@ func TestReloadChangesPoolMode(t *testing.T) {
 		finish(d.begin(t, c))
 		synctest.Wait()
 		wantCounts(t, s, 0, 1, 1)
-		if got := f.open(); got != 1 {
+		if got := f.numOpen(); got != 1 {
 			t.Errorf("%d connections are open, want 1", got)
 		}
 	})

@@ -60,7 +60,7 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 						}
 						others = append(others, x)
 					}
-					if got := f.open(); got != 6 {
+					if got := f.numOpen(); got != 6 {
 						t.Errorf("%d connections are open, want 6", got)
 					}
 					for _, x := range others {
@@ -96,7 +96,7 @@ func TestPrioritiesShareNoConnection(t *testing.T) {
 				exchanges = append(exchanges, x)
 			}
 		}
-		if got := f.open(); got != 2 {
+		if got := f.numOpen(); got != 2 {
 			t.Errorf("%d connections, want one for each priority", got)
 		}
 		for i := range exchanges {

@@ -170,7 +170,7 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 		}
 		unblock()
 		synctest.Wait()
-		idle := f.open()
+		idle := f.numOpen()
 		if idle > tc.maxConns {
 			t.Errorf("%d connections were kept, want at most %d", idle, tc.maxConns)
 		}

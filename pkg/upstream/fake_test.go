@@ -74,7 +74,7 @@ func (f *fakeConnector) dialed() []string {
 	return dials
 }
 
-func (f *fakeConnector) open() int {
+func (f *fakeConnector) numOpen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := 0
@@ -406,8 +406,8 @@ func (f *fakeMuxConnector) list() []*fakeMuxConn {
 	return slices.Clone(f.opened)
 }
 
-// open returns the number of open connections.
-func (f *fakeMuxConnector) open() int {
+// numOpen returns the number of open connections.
+func (f *fakeMuxConnector) numOpen() int {
 	open := 0
 	for _, conn := range f.list() {
 		if !conn.closed.Load() {

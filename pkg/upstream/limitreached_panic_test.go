@@ -61,7 +61,7 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 					if c.InFlight() != 0 || b.Counts().Pending != 0 || b.Counts().Waiting != 0 {
 						t.Errorf("%d in flight, %d pending, %d waiting for slots, want none", c.InFlight(), b.Counts().Pending, b.Counts().Waiting)
 					}
-					if slots, open := b.Counts().Connections, f.fakeMuxConnector.open(); slots != int64(open) {
+					if slots, open := b.Counts().Connections, f.fakeMuxConnector.numOpen(); slots != int64(open) {
 						t.Errorf("%d slots taken, %d connections open, want the same number", slots, open)
 					}
 					first.end()

@@ -41,7 +41,7 @@ func TestIdleMultiplexConnIsEvictedForOtherHost(t *testing.T) {
 		if first == second {
 			t.Fatalf("both exchanges went to %s", first)
 		}
-		if got := f.open(); got != 1 || !f.list()[0].closed.Load() {
+		if got := f.numOpen(); got != 1 || !f.list()[0].closed.Load() {
 			t.Errorf("%d connections are open, want only that of the second host", got)
 		}
 		wantCounts(t, s, 0, 1, 1)
@@ -189,7 +189,7 @@ func TestUnusableIdleMultiplexConnIsReplaced(t *testing.T) {
 		}
 		serveOne(t, c)
 		wantCounts(t, s, 0, 1, 1)
-		if got := f.open(); got != 1 {
+		if got := f.numOpen(); got != 1 {
 			t.Errorf("%d connections are open, want only the new one", got)
 		}
 	})
@@ -292,7 +292,7 @@ func TestMultiplexIdleTimeout(t *testing.T) {
 		wantCounts(t, s, 0, 1, 1)
 		advanceClock(2*time.Second + time.Millisecond) // closed at most a quarter of the timeout later
 		wantCounts(t, s, 0, 0, 0)
-		if got := f.open(); got != 0 {
+		if got := f.numOpen(); got != 0 {
 			t.Errorf("%d connections are open, want 0", got)
 		}
 	})
@@ -321,11 +321,11 @@ func TestMultiplexPoolClose(t *testing.T) {
 	withGrownMuxCluster(t, muxCluster(2, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		s.Close()
-		if got := f.open(); got != 1 {
+		if got := f.numOpen(); got != 1 {
 			t.Errorf("%d connections are open after Close, want only the one in use", got)
 		}
 		finishAll(list)
-		if got := f.open(); got != 0 {
+		if got := f.numOpen(); got != 0 {
 			t.Error("a connection is open after its last exchange")
 		}
 		wantZeroCounts(t, c)
@@ -394,7 +394,7 @@ func TestHostRemovedDuringConnect(t *testing.T) {
 					finish(x)
 				}
 				synctest.Wait()
-				if got := f.open(); got != 0 {
+				if got := f.numOpen(); got != 0 {
 					t.Errorf("%d connections to a removed host are open, want 0", got)
 				}
 				wantZeroCounts(t, c)
@@ -416,11 +416,11 @@ func TestRemovedHostServesEarlierPicks(t *testing.T) {
 		if err := x.Serve(context.Background(), p); err != nil {
 			t.Fatalf("Serve = %v, want a response", err)
 		}
-		if got := f.open(); got != 1 {
+		if got := f.numOpen(); got != 1 {
 			t.Errorf("%d connections are open, want 1", got)
 		}
 		finish(x)
-		if got := f.open(); got != 0 {
+		if got := f.numOpen(); got != 0 {
 			t.Error("a connection to a removed host is open after its last exchange")
 		}
 		wantZeroCounts(t, c)

@@ -158,7 +158,7 @@ func TestMaxRequestsWithinMaxConnections(t *testing.T) {
 			}
 			finish(x)
 			synctest.Wait()
-			if got := f.open(); got > 1 {
+			if got := f.numOpen(); got > 1 {
 				t.Errorf("%d connections are open, want at most 1", got)
 			}
 		}
@@ -174,7 +174,7 @@ func TestReplacementConnectionCanBeEvicted(t *testing.T) {
 			serveOne(t, c)
 			synctest.Wait()
 		}
-		if got := f.open(); got > 1 {
+		if got := f.numOpen(); got > 1 {
 			t.Errorf("%d connections are open, want at most 1", got)
 		}
 		for i, conn := range f.list() {

@@ -196,7 +196,7 @@ func (*stressTest) randomConfig(cfg *config.Cluster, random *rand.Rand) *config.
 func (s *stressTest) check() {
 	goleak.VerifyNone(s.t, s.running)
 	wantZeroCounts(s.t, s.cluster)
-	if got := s.open(); got != 0 {
+	if got := s.numOpen(); got != 0 {
 		s.t.Errorf("%d connections are open, want 0", got)
 	}
 	served := int64(0)

@@ -38,7 +38,7 @@ func grow(t testing.TB, f *fakeMuxConnector, c *Cluster) {
 	t.Helper()
 	limit := c.Config().Pool.Connections
 	finishAll(beginEach(t, c, 2*limit))
-	if got := f.open(); got != limit {
+	if got := f.numOpen(); got != limit {
 		t.Fatalf("%d connections are open, want %d", got, limit)
 	}
 }

@@ -52,7 +52,7 @@ func TestNamesHaveSeparateConnections(t *testing.T) {
 	withoutSNI := clusterWithSNI("h")
 	withoutSNI.AutoSNI = config.AutoSNI{}
 	apply(t, s, withoutSNI)
-	if n := f.open(); n != 0 {
+	if n := f.numOpen(); n != 0 {
 		t.Errorf("%d connections are open for names without AutoSNI, want 0", n)
 	}
 	if serveFor(t, c, "a") != serveFor(t, c, "b") {
@@ -87,7 +87,7 @@ func TestLeastRecentlyUsedNameIsEvicted(t *testing.T) {
 	if !conn.closed.Load() {
 		t.Error("a connection of an evicted name is open after its last exchange")
 	}
-	if n := f.open(); n != maxHostnames {
+	if n := f.numOpen(); n != maxHostnames {
 		t.Errorf("%d connections are open, want one for each of %d names", n, maxHostnames)
 	}
 }

@@ -209,17 +209,17 @@ func TestUnsubscribedClusterReleasesHosts(t *testing.T) {
 	s, c := newTestCluster(t, f, cfg)
 	x, y := begin(t, c), begin(t, c)
 	finish(y)
-	if n := f.open(); n != 2 {
+	if n := f.numOpen(); n != 2 {
 		t.Fatalf("%d connections are open, want 2", n)
 	}
 	unsubscribed := unsubscribedCluster("web")
 	unsubscribed.OutlierDetection = cfg.OutlierDetection
 	apply(t, s, unsubscribed)
-	if n := f.open(); n != 1 {
+	if n := f.numOpen(); n != 1 {
 		t.Errorf("%d connections are open, want only that of the exchange in flight", n)
 	}
 	finish(x)
-	if n := f.open(); n != 0 {
+	if n := f.numOpen(); n != 0 {
 		t.Errorf("%d connections are open, want 0", n)
 	}
 	if c.outlier != nil {

@@ -174,8 +174,8 @@ func TestUsedDestinationsKeepConnections(t *testing.T) {
 			t.Errorf("%d hosts, want 1", got)
 		}
 		advanceClock(2 * config.DefaultCleanupInterval)
-		if got := len(s.Describe()[0].Hosts); got != 0 || f.open() != 0 {
-			t.Errorf("%d unused hosts and %d unused connections, want none", got, f.open())
+		if got := len(s.Describe()[0].Hosts); got != 0 || f.numOpen() != 0 {
+			t.Errorf("%d unused hosts and %d unused connections, want none", got, f.numOpen())
 		}
 		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 		wantList(t, "dialed", f.dialed(), "198.51.100.7:80")
@@ -193,7 +193,7 @@ func TestIdleDestinationIsEvicted(t *testing.T) {
 		if got := servedDestination(t, c, x); got != "198.51.100.8:80" {
 			t.Errorf("sent to %s, want 198.51.100.8:80", got)
 		}
-		if got := f.open(); got != 1 {
+		if got := f.numOpen(); got != 1 {
 			t.Errorf("%d connections are open, want max_connections (1)", got)
 		}
 	})
@@ -207,8 +207,8 @@ func TestCloseIdleConnectionsToDestinations(t *testing.T) {
 		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 		servedDestination(t, c, exchangeTo("198.51.100.8:80"))
 		advanceClock(2 * time.Second)
-		if got := s.CloseIdle(time.Second); got != 2 || f.open() != 0 {
-			t.Errorf("CloseIdle = %d, %d connections are open, want 2 and 0", got, f.open())
+		if got := s.CloseIdle(time.Second); got != 2 || f.numOpen() != 0 {
+			t.Errorf("CloseIdle = %d, %d connections are open, want 2 and 0", got, f.numOpen())
 		}
 	})
 }
@@ -223,13 +223,13 @@ func TestBusyDestinationStays(t *testing.T) {
 			t.Fatal(err)
 		}
 		advanceClock(time.Minute)
-		if got := len(s.Describe()[0].Hosts); got != 1 || f.open() != 1 {
-			t.Fatalf("%d hosts and %d connections while an exchange is in flight, want 1 of each", got, f.open())
+		if got := len(s.Describe()[0].Hosts); got != 1 || f.numOpen() != 1 {
+			t.Fatalf("%d hosts and %d connections while an exchange is in flight, want 1 of each", got, f.numOpen())
 		}
 		finish(x)
 		advanceClock(2 * config.DefaultCleanupInterval)
-		if got := len(s.Describe()[0].Hosts); got != 0 || f.open() != 0 {
-			t.Errorf("%d hosts and %d connections after the exchange, want none", got, f.open())
+		if got := len(s.Describe()[0].Hosts); got != 0 || f.numOpen() != 0 {
+			t.Errorf("%d hosts and %d connections after the exchange, want none", got, f.numOpen())
 		}
 	})
 }
@@ -271,7 +271,7 @@ func TestDestinationsSurviveConfigChanges(t *testing.T) {
 	wantList(t, "dialed", f.dialed(), "198.51.100.7:80")
 
 	apply(t, s, originalDstCluster(func(c *config.Cluster) { c.ProxyProtocol = 1; c.Pool.Mode = config.Bind }))
-	if got := f.open(); got != 0 {
+	if got := f.numOpen(); got != 0 {
 		t.Errorf("%d connections with the old PROXY configuration are open, want 0", got)
 	}
 
@@ -306,7 +306,7 @@ func TestConcurrentDestinations(t *testing.T) {
 	}
 	wg.Wait()
 	s.Close()
-	if got := f.open(); got != 0 {
+	if got := f.numOpen(); got != 0 {
 		t.Errorf("%d connections are open after Close, want 0", got)
 	}
 }

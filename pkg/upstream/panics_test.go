@@ -198,8 +198,8 @@ func TestPanicsLeaveNoCounts(t *testing.T) {
 						if n := h.load.InFlight(); n != 0 {
 							t.Errorf("the host has %d exchanges in flight, want 0", n)
 						}
-						if open := b.Counts().Connections; open != int64(f.fakeMuxConnector.open()) {
-							t.Errorf("%d slots taken, %d connections open, want the same number", open, f.fakeMuxConnector.open())
+						if open := b.Counts().Connections; open != int64(f.fakeMuxConnector.numOpen()) {
+							t.Errorf("%d slots taken, %d connections open, want the same number", open, f.fakeMuxConnector.numOpen())
 						}
 						advanceClock(hosthealth.MaxBackoff)
 						for range 3 {

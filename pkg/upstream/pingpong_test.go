@@ -51,8 +51,8 @@ func TestMaxRequestsPerConnection(t *testing.T) {
 			t.Errorf("connection %d carried %d exchanges, want 3", i, n)
 		}
 	}
-	if len(f.conns) != 3 || f.open() != 0 {
-		t.Errorf("%d connections, %d open, want 3 and 0", len(f.conns), f.open())
+	if len(f.conns) != 3 || f.numOpen() != 0 {
+		t.Errorf("%d connections, %d open, want 3 and 0", len(f.conns), f.numOpen())
 	}
 	wantCounts(t, s, 0, 0, 0)
 }
@@ -63,7 +63,7 @@ func TestNonReusableConnectionCloses(t *testing.T) {
 	x := begin(t, c)
 	f.conns[0].oneShot.Store(true)
 	finish(x)
-	if f.open() != 0 {
+	if f.numOpen() != 0 {
 		t.Error("the connection is still open")
 	}
 	wantCounts(t, s, 0, 0, 0)
@@ -253,8 +253,8 @@ func TestIdleTimeout(t *testing.T) {
 		serveOne(t, c)
 		advanceClock(20 * time.Second)
 		wantCounts(t, s, 0, 0, 0)
-		if f.open() != 0 {
-			t.Errorf("%d connections are open, want 0", f.open())
+		if f.numOpen() != 0 {
+			t.Errorf("%d connections are open, want 0", f.numOpen())
 		}
 	})
 }
@@ -307,11 +307,11 @@ func TestPingPongPoolClose(t *testing.T) {
 		x, y := begin(t, c), begin(t, c)
 		finish(x)
 		s.Close()
-		if f.open() != 1 {
-			t.Errorf("%d connections are open after Close, want only the one in use", f.open())
+		if f.numOpen() != 1 {
+			t.Errorf("%d connections are open after Close, want only the one in use", f.numOpen())
 		}
 		finish(y)
-		if f.open() != 0 {
+		if f.numOpen() != 0 {
 			t.Error("a connection is open after its last exchange")
 		}
 		wantFault(t, c, protocol.NoCluster)

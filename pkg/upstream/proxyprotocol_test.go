@@ -100,7 +100,7 @@ func TestProxyHeaderOnSerialProtocol(t *testing.T) {
 		e.end()
 		synctest.Wait()
 		wantCounts(t, s, 0, 0, 0)
-		if n := f.open(); n != 0 {
+		if n := f.numOpen(); n != 0 {
 			t.Errorf("%d connections are open after their downstream connections ended, want 0", n)
 		}
 	})

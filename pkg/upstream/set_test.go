@@ -66,11 +66,11 @@ func TestRemovedClusterDrains(t *testing.T) {
 	x, y := begin(t, c), begin(t, c)
 	finish(x)
 	apply(t, s, cluster("other", "b"))
-	if f.open() != 1 {
-		t.Errorf("%d connections are open, want only the one in use", f.open())
+	if f.numOpen() != 1 {
+		t.Errorf("%d connections are open, want only the one in use", f.numOpen())
 	}
 	finish(y)
-	if f.open() != 0 {
+	if f.numOpen() != 0 {
 		t.Error("a connection is open after its last exchange")
 	}
 }
@@ -210,7 +210,7 @@ func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
 			t.Error("a connection of the removed host is still open")
 		}
 	}
-	wantCounts(t, s, 0, int64(f.open()), f.open())
+	wantCounts(t, s, 0, int64(f.numOpen()), f.numOpen())
 }
 
 // TestExchangeOnRemovedHost verifies that an exchange that picked a host before its removal is
@@ -226,7 +226,7 @@ func TestExchangeOnRemovedHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	finish(x)
-	if f.open() != 0 {
+	if f.numOpen() != 0 {
 		t.Error("the connection of a removed host was kept")
 	}
 	wantCounts(t, s, 0, 0, 0)

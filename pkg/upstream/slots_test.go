@@ -207,8 +207,8 @@ func TestSlotOfClosedConnectionGoesToWaiter(t *testing.T) {
 		f.conns[0].oneShot.Store(true)
 		finish(x)
 		finish(<-done)
-		if len(f.conns) != 2 || f.open() != 1 {
-			t.Errorf("%d connections, %d open, want 2 and 1", len(f.conns), f.open())
+		if len(f.conns) != 2 || f.numOpen() != 1 {
+			t.Errorf("%d connections, %d open, want 2 and 1", len(f.conns), f.numOpen())
 		}
 	})
 }
@@ -324,8 +324,8 @@ func TestWaiterOfRemovedClusterIsServed(t *testing.T) {
 		y := <-done
 		wantList(t, "attempts", attempts(y), "a:200")
 		finish(y)
-		if f.open() != 0 {
-			t.Errorf("%d connections are open, want 0", f.open())
+		if f.numOpen() != 0 {
+			t.Errorf("%d connections are open, want 0", f.numOpen())
 		}
 	})
 }
@@ -375,8 +375,8 @@ func TestSlotsUnderLoad(t *testing.T) {
 		if n := c.breakers[0].Counts().Pending + c.breakers[0].Counts().Waiting; n != 0 {
 			t.Errorf("%d waiters remain, want 0", n)
 		}
-		if f.open() != 0 {
-			t.Errorf("%d connections are open, want 0", f.open())
+		if f.numOpen() != 0 {
+			t.Errorf("%d connections are open, want 0", f.numOpen())
 		}
 	})
 }

@@ -30,7 +30,7 @@ func TestSweepRecoversPanic(t *testing.T) {
 						t.Fatalf("%d panics at %s, want 1", got, point)
 					}
 					b := c.Breaker(config.DefaultPriority)
-					if slots, open := b.Counts().Connections, f.fakeMuxConnector.open(); slots != 0 || open != 0 {
+					if slots, open := b.Counts().Connections, f.fakeMuxConnector.numOpen(); slots != 0 || open != 0 {
 						t.Errorf("after the sweep %d slots are taken and %d connections are open, want 0", slots, open)
 					}
 					if err := f.serve(c, downstream); err != nil {

@@ -61,8 +61,8 @@ func TestDiscoveredHosts(t *testing.T) {
 	slices.Sort(dials)
 	wantList(t, "dials", dials, "10.0.0.1:80", "10.0.0.2:80")
 	d.deliver("web1", "10.0.0.2:80")
-	if f.open() != 1 {
-		t.Errorf("%d connections are open, want only that of the remaining host", f.open())
+	if f.numOpen() != 1 {
+		t.Errorf("%d connections are open, want only that of the remaining host", f.numOpen())
 	}
 	d.deliver("web1")
 	wantFault(t, c, protocol.NoHealthyHost)
