@@ -49,6 +49,15 @@ func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, &hedgedRequest{hedge: h})
 }
 
+// hedgedCluster is the cluster of the hosts that attempts choose. *upstream.Cluster implements it.
+type hedgedCluster interface {
+	protocol.Named
+	// EligibleHosts returns the number of hosts from which an attempt can choose.
+	EligibleHosts() int
+	// Count counts an event in the metrics of the cluster.
+	Count(e upstream.Event)
+}
+
 // hedgedRequest is one exchange with concurrent attempts. The goroutine that called Serve owns it,
 // except for the fields guarded by mu.
 type hedgedRequest struct {
@@ -72,7 +81,7 @@ type hedgedRequest struct {
 
 	mu      sync.Mutex
 	hosts   []protocol.Attempt // guarded by mu; hosts that the attempts have chosen
-	cluster protocol.Named     // guarded by mu; cluster of the hosts; nil: unknown
+	cluster hedgedCluster      // guarded by mu; cluster of the last chosen host; nil: no host was chosen
 }
 
 // disconnectWatchDelay is how long the response may take before the hedge watches for a client
@@ -151,20 +160,22 @@ func (r *hedgedRequest) launchInitial() {
 // budget allows it.
 func (r *hedgedRequest) launchConcurrent() bool {
 	hosts, cluster := r.triedHosts()
-	if c, ok := cluster.(interface{ EligibleHosts() int }); ok && c.EligibleHosts() <= hosts {
+	if cluster != nil && cluster.EligibleHosts() <= hosts {
 		return false
 	}
 	p := permit{budget: r.hedge.budget(r.x)}
 	if p.budget != nil && !p.budget.BeginRetry() {
 		return false
 	}
-	countEvent(cluster, upstream.Hedged)
+	if cluster != nil {
+		cluster.Count(upstream.Hedged)
+	}
 	r.launch(p)
 	return true
 }
 
 // triedHosts returns the number of hosts tried and their cluster, which it also records in x.
-func (r *hedgedRequest) triedHosts() (hosts int, cluster protocol.Named) {
+func (r *hedgedRequest) triedHosts() (hosts int, cluster hedgedCluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.hosts {
@@ -264,8 +275,8 @@ func (r *hedgedRequest) accept(a *attempt) {
 		r.fallback = nil
 	}
 	r.recordAttempts(a)
-	if a.concurrent {
-		countEvent(r.x.Record.Cluster, upstream.HedgeWon)
+	if a.concurrent && a.cluster != nil {
+		a.cluster.Count(upstream.HedgeWon)
 	}
 	x := r.x
 	x.Response, a.x.Response = a.x.Response, protocol.Response{}
@@ -310,12 +321,5 @@ func (r *hedgedRequest) abandonAttempts() {
 		if !a.ended {
 			a.abandon()
 		}
-	}
-}
-
-// countEvent counts an event of a cluster. It ignores a nil cluster.
-func countEvent(cluster protocol.Named, e upstream.Event) {
-	if c, ok := cluster.(*upstream.Cluster); ok {
-		c.Count(e)
 	}
 }

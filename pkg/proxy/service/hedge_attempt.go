@@ -22,8 +22,9 @@ type attempt struct {
 	cancel      context.CancelFunc
 	watch       stream.DisconnectWatch[struct{}]
 
-	x   protocol.Exchange
-	err error // a Fault
+	x       protocol.Exchange
+	cluster hedgedCluster // cluster of the last chosen host; nil: no host was chosen
+	err     error         // a Fault
 
 	ended    bool // the hedge has received the attempt; owned by the hedge
 	accepted bool // the response goes to the client; owned by the hedge
@@ -60,13 +61,13 @@ func (a *attempt) serve() error {
 	return a.x.Serve(a.ctx, a.request.hedge.next)
 }
 
-// recordHost records the host of the attempt.
-func (a *attempt) recordHost(host protocol.Host, cluster protocol.Named) {
+// recordHost records the host of the attempt, and its cluster.
+func (a *attempt) recordHost(host protocol.Host, cluster hedgedCluster) {
 	r := a.request
 	r.mu.Lock()
 	a.hosts = append(a.hosts, protocol.Attempt{Host: host})
 	r.hosts = append(r.hosts, protocol.Attempt{Host: host})
-	r.cluster = cluster
+	a.cluster, r.cluster = cluster, cluster
 	r.mu.Unlock()
 	select {
 	case r.hostChosen <- struct{}{}:

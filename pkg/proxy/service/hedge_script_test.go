@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
 // testScope is a host, or a cluster with size eligible hosts.
@@ -26,6 +27,7 @@ func (s *testScope) Name() string { return s.name }
 
 func (*testScope) ResponseDiscarded(*protocol.Exchange) {}
 func (s *testScope) EligibleHosts() int                 { return s.size }
+func (*testScope) Count(upstream.Event)                 {}
 
 // hedgeScript simulates hosts. Each attempt gets its entry of script: "200 at 30ms", "reset at 5ms"
 // or "never"; further attempts get the last entry. The first attempt goes to host a, the second to
