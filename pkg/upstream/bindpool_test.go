@@ -283,3 +283,20 @@ func TestOpenDownstreamDropsClosedPools(t *testing.T) {
 		d.end()
 	})
 }
+
+// TestBindPoolReportsRTT verifies that the status of a host includes the round-trip times of
+// multiplexed connections that belong to one downstream connection each.
+func TestBindPoolReportsRTT(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeMuxConnector()
+		f.maxStreams = 10 // the connections report a round-trip time of 10 ms
+		s, c := f.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		defer s.Close()
+		d := newFakeDownstreamConn()
+		defer d.end()
+		finish(d.begin(t, c))
+		if got := s.Describe()[0].Hosts[0].RoundTrip; got != 10 {
+			t.Errorf("RoundTrip = %v ms, want 10", got)
+		}
+	})
+}

@@ -1,10 +1,6 @@
 package upstream
 
-import (
-	"time"
-
-	"github.com/weft-proxy/weft/pkg/upstream/pool"
-)
+import "time"
 
 // CloseIdle closes the upstream connections that have been idle for d, as if d were the idle
 // timeout of every cluster, and returns their number. Connections of a bind pool stay open until
@@ -20,7 +16,7 @@ func (s *Set) CloseIdle(d time.Duration) (closed int) {
 	for _, c := range clusters {
 		for _, h := range c.state.Load().currentHosts() {
 			for n := h.pools.Load(); n != nil; n = n.next {
-				closed += pool.CloseIdle(n.pool, d)
+				closed += n.pool.CloseIdle(d)
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
-	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // ClusterStatus is a snapshot of a cluster for people and tools.
@@ -154,10 +153,10 @@ func (h *Host) describe() HostStatus {
 	}
 	h.describeChecks(&status)
 	for n := h.pools.Load(); n != nil; n = n.next {
-		open, idle := n.pool.Counts()
-		status.Open += open
-		status.Idle += idle
-		status.RoundTrip = max(status.RoundTrip, pool.MaxRTT(n.pool).Seconds()*1000)
+		stats := n.pool.Stats()
+		status.Open += stats.Open
+		status.Idle += stats.Idle
+		status.RoundTrip = max(status.RoundTrip, stats.MaxRTT.Seconds()*1000)
 	}
 	return status
 }

@@ -211,8 +211,8 @@ func (s *stressTest) check() {
 			s.t.Errorf("%s has %d exchanges in flight, want 0", h.address, inFlight)
 		}
 		for n := h.pools.Load(); n != nil; n = n.next {
-			if open, idle := n.pool.Counts(); open != 0 || idle != 0 {
-				s.t.Errorf("%s: %d connections, %d idle, want none", h.address, open, idle)
+			if stats := n.pool.Stats(); stats.Open != 0 || stats.Idle != 0 {
+				s.t.Errorf("%s: %d connections, %d idle, want none", h.address, stats.Open, stats.Idle)
 			}
 		}
 	}

@@ -91,13 +91,11 @@ func (p *bindPool) onDownstreamClose(conn any) {
 	}
 }
 
-// Counts implements Pool.
-func (p *bindPool) Counts() (open int64, idle int) {
-	for _, sub := range p.pools() {
-		_, subIdle := sub.Counts()
-		idle += subIdle
-	}
-	return p.open.Load(), idle
+// Stats implements Pool. Open includes connections whose downstream connection has ended.
+func (p *bindPool) Stats() Stats {
+	s := p.stats()
+	s.Open = p.open.Load()
+	return s
 }
 
 // Close implements Pool. It unregisters the pool from downstream connections that stay open.

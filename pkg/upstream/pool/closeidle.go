@@ -5,17 +5,8 @@ import (
 	"time"
 )
 
-// CloseIdle closes connections of p that have been idle for d, and returns their number.
-// Connections of a bind pool stay open until their downstream connection ends.
-func CloseIdle(p Pool, d time.Duration) int {
-	if closer, ok := p.(interface{ closeIdle(d time.Duration) int }); ok {
-		return closer.closeIdle(d)
-	}
-	return 0
-}
-
-// closeIdle closes connections that have been idle for d.
-func (p *pingPongPool) closeIdle(d time.Duration) int {
+// CloseIdle implements Pool.
+func (p *pingPongPool) CloseIdle(d time.Duration) int {
 	before := p.Tasks.Now() - d
 	p.mu.Lock()
 	n := 0
@@ -31,9 +22,9 @@ func (p *pingPongPool) closeIdle(d time.Duration) int {
 	return len(expired)
 }
 
-// closeIdle closes connections that have been idle for d according to the last sweep, but not the
-// connection that keeps the pool warm.
-func (p *multiplexPool) closeIdle(d time.Duration) int {
+// CloseIdle implements Pool. It closes connections that have been idle for d according to the last
+// sweep, but not the connection that keeps the pool warm.
+func (p *multiplexPool) CloseIdle(d time.Duration) int {
 	var expired []*multiplexConn
 	p.mu.Lock()
 	for _, c := range p.activeConns() {
@@ -49,4 +40,15 @@ func (p *multiplexPool) closeIdle(d time.Duration) int {
 		c.discard()
 	}
 	return len(expired)
+}
+
+// CloseIdle implements Pool.
+func (*bindPool) CloseIdle(time.Duration) int { return 0 }
+
+// CloseIdle implements Pool.
+func (p *namePool) CloseIdle(d time.Duration) (closed int) {
+	for _, sub := range p.pools() {
+		closed += sub.CloseIdle(d)
+	}
+	return closed
 }

@@ -390,33 +390,18 @@ func (p *multiplexPool) EvictIdle() breaker.Evicted {
 	return nil
 }
 
-// Counts implements Pool.
-func (p *multiplexPool) Counts() (open int64, idle int) {
+// Stats implements Pool.
+func (p *multiplexPool) Stats() Stats {
+	s := Stats{Open: p.open.Load()}
 	for _, c := range p.activeConns() {
 		if c.load.Load() == 0 {
-			idle++
+			s.Idle++
 		}
-	}
-	return p.open.Load(), idle
-}
-
-// MaxRTT returns the longest of the last round-trip times of the connections of p; 0: none was
-// measured.
-func MaxRTT(p Pool) time.Duration {
-	if reporter, ok := p.(interface{ maxRTT() time.Duration }); ok {
-		return reporter.maxRTT()
-	}
-	return 0
-}
-
-// maxRTT returns the longest of the connections' last round-trip times; 0: none was measured.
-func (p *multiplexPool) maxRTT() (longest time.Duration) {
-	for _, c := range p.activeConns() {
 		if reporter, ok := c.conn.(RTTReporter); ok {
-			longest = max(longest, reporter.RTT())
+			s.MaxRTT = max(s.MaxRTT, reporter.RTT())
 		}
 	}
-	return longest
+	return s
 }
 
 // runSweep closes the connections that were idle for the idle timeout or are no longer usable. The

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -111,26 +110,9 @@ func requestHostname(r *protocol.Request, field string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// Counts implements Pool. It does not include the connections of evicted names, which close after
+// Stats implements Pool. It does not include the connections of evicted names, which close after
 // their last exchange.
-func (p *namePool) Counts() (open int64, idle int) {
-	for _, sub := range p.pools() {
-		subOpen, subIdle := sub.Counts()
-		open += subOpen
-		idle += subIdle
-	}
-	return open, idle
-}
-
-// closeIdle closes connections that have been idle for d.
-func (p *namePool) closeIdle(d time.Duration) (closed int) {
-	for _, sub := range p.pools() {
-		if closer, ok := sub.(interface{ closeIdle(d time.Duration) int }); ok {
-			closed += closer.closeIdle(d)
-		}
-	}
-	return closed
-}
+func (p *namePool) Stats() Stats { return p.stats() }
 
 // Close implements Pool.
 func (p *namePool) Close() {
@@ -142,14 +124,4 @@ func (p *namePool) Close() {
 	for _, e := range entries {
 		e.pool.Close()
 	}
-}
-
-// maxRTT returns the longest round-trip time of the pools.
-func (p *namePool) maxRTT() (longest time.Duration) {
-	for _, sub := range p.pools() {
-		if multiplex, ok := sub.(*multiplexPool); ok {
-			longest = max(longest, multiplex.maxRTT())
-		}
-	}
-	return longest
 }

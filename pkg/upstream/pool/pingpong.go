@@ -225,11 +225,11 @@ func (p *pingPongPool) EvictIdle() breaker.Evicted {
 	return c
 }
 
-// Counts implements Pool.
-func (p *pingPongPool) Counts() (open int64, idle int) {
+// Stats implements Pool. MaxRTT is 0.
+func (p *pingPongPool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.open.Load(), len(p.idle)
+	return Stats{Open: p.open.Load(), Idle: len(p.idle)}
 }
 
 // discard closes an idle connection and frees its slot.

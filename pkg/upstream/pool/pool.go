@@ -45,12 +45,24 @@ type Pool interface {
 	// none. The caller closes it and owns its slot.
 	EvictIdle() breaker.Evicted
 
-	// Counts returns how many connections are open, and how many of them are idle.
-	Counts() (open int64, idle int)
+	// CloseIdle closes connections that have been idle for d, and returns their number. A bindPool
+	// closes none: its connections end with their downstream connections.
+	CloseIdle(d time.Duration) int
+
+	// Stats returns the current numbers of the pool.
+	Stats() Stats
 
 	// Close closes idle connections immediately, and the others after their last exchange. The pool
 	// still serves exchanges that arrive later.
 	Close()
+}
+
+// Stats describes the connections of a pool. They change while Stats reads them, so the numbers may
+// not add up.
+type Stats struct {
+	Open   int64         // connections that are open or being opened
+	Idle   int           // open connections that carry no exchange
+	MaxRTT time.Duration // longest of the last round-trip times of the connections; 0: unknown
 }
 
 // Options holds the dependencies of a pool. Immutable; all fields are required.

@@ -27,6 +27,17 @@ func (p *subpools[K, P]) pools() []Pool {
 	return list
 }
 
+// stats returns the sums of the numbers of the subpools, and the longest of their round-trip times.
+func (p *subpools[K, P]) stats() (total Stats) {
+	for _, sub := range p.pools() {
+		s := sub.Stats()
+		total.Open += s.Open
+		total.Idle += s.Idle
+		total.MaxRTT = max(total.MaxRTT, s.MaxRTT)
+	}
+	return total
+}
+
 // EvictIdle implements Pool.
 func (p *subpools[K, P]) EvictIdle() breaker.Evicted {
 	for _, sub := range p.pools() {
