@@ -67,15 +67,13 @@ func (r Request) countAndHash() (n int, sum uint64) {
 	if r.Metadata == nil || r.Metadata.Len() == 0 {
 		return n, sum
 	}
-	var storage [8]string
+	var storage [8]string // more labels allocate
 	seen := storage[:0]
 	for name, value := range r.Metadata.All(protocol.BalancerNamespace) {
 		if slices.Contains(seen, name) {
 			continue // the first of several values counts
 		}
-		if len(seen) < cap(seen) {
-			seen = append(seen, name)
-		}
+		seen = append(seen, name)
 		if r.Route != nil {
 			if i := r.Route.find(name); i >= 0 {
 				n--

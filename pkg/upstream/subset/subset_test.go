@@ -2,6 +2,7 @@ package subset
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -52,5 +53,29 @@ func TestFind(t *testing.T) {
 				t.Errorf("hosts %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestFindCountsRepeatedLabelsOnce verifies that only the first value of each label counts, however
+// many labels filters set.
+func TestFindCountsRepeatedLabelsOnce(t *testing.T) {
+	for _, count := range []int{1, 8, 9, 20} {
+		host, names := map[string]string{}, []string(nil)
+		var m protocol.Metadata
+		for range 2 { // the second values are equal, too
+			for i := range count {
+				name := "label" + strconv.Itoa(i)
+				host[name] = "value"
+				m.Add(protocol.BalancerNamespace, name, "value")
+			}
+		}
+		for name := range host {
+			names = append(names, name)
+			m.Add(protocol.BalancerNamespace, name, "other")
+		}
+		index, _ := Divide([][]string{names}, 1, func(int) map[string]string { return host })
+		if got := index.Find(Request{Metadata: &m}); got != 0 {
+			t.Errorf("%d labels with three values each: Find = %d, want 0", count, got)
+		}
 	}
 }
