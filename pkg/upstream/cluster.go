@@ -39,6 +39,7 @@ type Cluster struct {
 	destOverflows   atomic.Uint64 // exchanges that were rejected because there are too many original destinations
 	resent          atomic.Uint64
 	latencyObserved atomic.Int64 // time of the last observed latency: ns of the set's clock
+	panicLogged     atomic.Bool  // the log says that the cluster is in panic
 	onDemand        demand.Item  // use of the cluster, and the exchanges that wait for on-demand hosts
 
 	reportedCounts *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none

@@ -27,7 +27,7 @@ type hostSet struct {
 	// nextProbe is when hosts without a share may be probed again: ns of the set's clock.
 	nextProbe atomic.Int64
 
-	primary bool // most exchanges use this set: its panic is logged
+	primary bool // the default set of its state, whose panic is logged
 
 	mu     sync.Mutex    // held while the plan is replaced
 	counts []share.Level // hosts of each of levels; the counts of healthy hosts are guarded by mu
@@ -257,24 +257,31 @@ func (hs *hostSet) updateMembership(m *membership, h *Host) {
 	after := hs.inPanic()
 	hs.mu.Unlock()
 	if hs.primary && before != after {
-		hs.logPanicMode(after)
+		h.cluster.logPanicChange()
 	}
 }
 
-// logPanicMode logs that the cluster's panic has begun or ended.
-func (hs *hostSet) logPanicMode(inPanic bool) {
-	if inPanic {
-		hs.env.Log.Warn("upstream cluster in panic: too few hosts are healthy, so health is ignored", logCluster, hs.config.Name)
-	} else {
-		hs.env.Log.Info("upstream cluster no longer in panic", logCluster, hs.config.Name)
+// logPanicChange logs that the default set of the current state has gone into panic or out of it
+// since the last log. It is called after each change of the state or of the set's panic. Calls for
+// concurrent changes may come in any order, so each repeats until the log is current.
+func (c *Cluster) logPanicChange() {
+	for {
+		inPanic := c.state.Load().defaultSet.inPanic()
+		if c.panicLogged.Swap(inPanic) == inPanic {
+			return
+		}
+		if inPanic {
+			c.env.Log.Warn("upstream cluster in panic: too few hosts are healthy, so health is ignored", logCluster, c.name)
+		} else {
+			c.env.Log.Info("upstream cluster no longer in panic", logCluster, c.name)
+		}
 	}
 }
 
-// buildBalancers builds the balancers of the set that most exchanges use. Other sets build theirs
-// on first use, because most of thousands of subsets may never be used. Hash tables are large, so
-// buildBalancers leaves them to the first use too, unless the previous state has built its tables.
+// buildBalancers builds the balancers of the default set. Other sets build theirs on first use,
+// because most of thousands of subsets may never be used. Hash tables are large, so buildBalancers
+// leaves them to the first use too, unless the previous state has built hash tables.
 func (hs *hostSet) buildBalancers(hashTablesBuilt bool) {
-	hs.primary = true
 	if hs.usesHash && !hashTablesBuilt {
 		return
 	}

@@ -496,6 +496,40 @@ func TestPanicIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// TestPanicOfNewHostsIsLogged verifies that a panic is logged when a change of the hosts begins or
+// ends it, and only then.
+func TestPanicOfNewHostsIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	steps := []struct {
+		name      string
+		unhealthy int    // of ten hosts
+		want      string // part of the log line; "": no line
+	}{
+		{"new cluster in panic", 6, "health is ignored"},
+		{"still in panic", 7, ""},
+		{"end of panic", 1, "no longer in panic"},
+		{"still no panic", 2, ""},
+		{"begin of panic", 8, "health is ignored"},
+	}
+	for _, step := range steps {
+		log.Reset()
+		apply(t, s, clusterWithHealth(config.RoundRobin, step.unhealthy, 0))
+		if got := log.String(); (got == "") != (step.want == "") || !strings.Contains(got, step.want) || strings.Count(got, "\n") > 1 {
+			t.Errorf("%s: log %q, want one line with %q, or none if that is empty", step.name, got, step.want)
+		}
+	}
+	log.Reset()
+	apply(t, s)
+	if log.Len() > 0 {
+		t.Errorf("removed cluster: log %q, want none", &log)
+	}
+	apply(t, s, clusterWithHealth(config.RoundRobin, 8, 0))
+	if !strings.Contains(log.String(), "health is ignored") {
+		t.Errorf("cluster that was removed and added again: log %q, want the start of panic", &log)
+	}
+}
+
 func TestDescribeHostLocality(t *testing.T) {
 	cfg := labeledCluster(config.Subsets{Selectors: [][]string{{"version"}}})
 	cfg.Hosts[3].Priority, cfg.Hosts[3].Locality = 2, config.Locality{Region: "r", Zone: "z", SubZone: "s"}

@@ -62,6 +62,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (removed [
 	for _, h := range hosts {
 		h.updateHealthCounts() // apply health changes since newState read them
 	}
+	c.logPanicChange()
 	for p := range c.breakers {
 		c.breakers[p].GrantSlots() // the new limit may be higher
 	}
@@ -95,6 +96,7 @@ func newState(e *env, cfg *config.Cluster, hosts []*Host, hashTablesBuilt bool) 
 		s.defaultSet = s.subsets.fallback
 	}
 	s.defaultSet.rules = newHostSetRules(cfg.HostRules, nil)
+	s.defaultSet.primary = true
 	s.defaultSet.buildBalancers(hashTablesBuilt)
 	b.assignMemberships()
 	return s
@@ -109,6 +111,7 @@ func (c *Cluster) remove() (removed []*Host) {
 		return nil
 	}
 	c.state.Store(&state{config: s.config, defaultSet: new(hostSet), removed: true})
+	c.panicLogged.Store(false)
 	c.onDemand.Notify() // waiting exchanges resume and see the removal
 	c.generation.Add(1)
 	c.recorder.close()
