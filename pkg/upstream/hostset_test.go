@@ -563,3 +563,19 @@ func TestHashTablesAreBuiltOnFirstUse(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyChangeDefersHashTables verifies that a cluster whose policy changes to one with hash
+// tables builds them at the next exchange, unless it had hash tables before.
+func TestPolicyChangeDefersHashTables(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), clusterOf(3, config.RoundRobin, nil))
+	built := func() bool { return c.state.Load().defaultSet.hasBalancers() }
+	apply(t, s, clusterOf(3, config.RingHash, nil))
+	if built() {
+		t.Error("hash tables were built before the first exchange after the change from round robin")
+	}
+	serveOne(t, c)
+	apply(t, s, clusterOf(3, config.Maglev, nil))
+	if !built() {
+		t.Error("no hash tables after the change from ring hash, whose tables were built")
+	}
+}

@@ -51,7 +51,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (removed [
 	entries = mergeDuplicates(entries)
 	old := c.state.Load()
 	hosts, removed := c.reuseHosts(old, cfg, entries)
-	next := newState(c.env, cfg, hosts, old != nil && old.defaultSet.hasBalancers())
+	next := newState(c.env, cfg, hosts, old.hasHashTables())
 	dests, removedDests := c.originalDstHostsFor(old, cfg)
 	next.originalDst = dests
 	c.config.Store(cfg)
@@ -83,9 +83,9 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 	}
 }
 
-// newState divides hosts into host sets and counts healthy hosts. If hashTablesBuilt is true, the
-// previous state has built its balancers, so newState builds hash tables now instead of on first
-// use.
+// newState divides hosts into host sets and counts healthy hosts. hashTablesBuilt reports whether
+// the previous state has built hash tables: then exchanges use the cluster, so newState builds the
+// tables now instead of on first use.
 func newState(e *env, cfg *config.Cluster, hosts []*Host, hashTablesBuilt bool) *state {
 	s := &state{config: cfg, hosts: hosts, onDemand: cfg.OnDemand.Enabled()}
 	b := newHostSetBuilder(e, cfg, hosts)
@@ -100,6 +100,12 @@ func newState(e *env, cfg *config.Cluster, hosts []*Host, hashTablesBuilt bool) 
 	s.defaultSet.buildBalancers(hashTablesBuilt)
 	b.assignMemberships()
 	return s
+}
+
+// hasHashTables reports whether the default set of s has built hash tables. It returns false for
+// nil.
+func (s *state) hasHashTables() bool {
+	return s != nil && s.config.LBPolicy.UsesHash() && s.defaultSet.hasBalancers()
 }
 
 // remove marks the cluster as not configured and returns its hosts, which the caller drains.
