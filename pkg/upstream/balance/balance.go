@@ -63,8 +63,8 @@ type Options struct {
 	TableSize int
 	// Random returns 64 random bits. It must be safe for concurrent use. Nil means rand.Uint64.
 	Random func() uint64
-	// Now is the clock of observed latencies. PeakEWMA calls it at each pick; it may lag by
-	// fractions of a second. Nil means that no time passes.
+	// Now is the clock of observed latencies. PeakEWMA calls it at each pick; it may lag. Nil means
+	// that no time passes.
 	Now func() time.Duration
 }
 

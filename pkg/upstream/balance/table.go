@@ -3,8 +3,8 @@ package balance
 import "math"
 
 // table is the lookup table of the Maglev and ring-hash balancers: it maps the index of an entry to
-// the index of a host. Up to 65,536 hosts, an index takes 16 bits: a
-// smaller table makes a pick cheaper, because reading memory is most of its cost.
+// the index of a host. Up to 65,536 hosts, an index takes 16 bits: a smaller table makes a pick
+// cheaper, because reading memory is most of its cost.
 type table struct {
 	narrow []uint16
 	wide   []int32 // nil unless there are too many hosts for narrow

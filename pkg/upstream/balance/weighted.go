@@ -15,8 +15,9 @@ import "sync/atomic"
 //	                     b            b
 //	                     c                  c       a a b a a c a
 //
-// A pick visits max/mean hosts on average, where mean is the mean weight. If that is too many,
-// WeightedRoundRobin returns a schedule, which stores the order of one period (max rounds).
+// A pick visits max/mean hosts on average, where mean is the mean weight. If the mean is small (see
+// maxScheduleTurns), WeightedRoundRobin returns a schedule instead, which stores the order of one
+// period (max rounds).
 type weightedRoundRobin struct {
 	weights   []uint32 // divided by their greatest common divisor; none is 0
 	index     []int32  // see servingHosts
@@ -32,9 +33,10 @@ type schedule struct {
 	turn   atomic.Uint64
 }
 
-// maxScheduleTurns is the maximum average number of turns per host in a schedule. It bounds both
-// costs: a schedule takes at most 64 bytes per host. Without a schedule, a pick visits at most
-// 128/16 hosts on average, because the configuration allows weights up to 128.
+// maxScheduleTurns is the maximum average number of turns per host in a schedule, so that a schedule
+// takes at most 64 bytes per host. Without a schedule, a pick visits at most max/16 hosts on
+// average: 8 with the weights up to 128 that config.json allows. A control plane may send higher
+// weights.
 const maxScheduleTurns = 16
 
 // WeightedRoundRobin returns a balancer that picks the hosts in turn in proportion to their

@@ -37,8 +37,8 @@ type Options struct {
 	Cluster  string // name of the cluster, for errors
 	Priority config.Priority
 	// Config is the last configuration of the cluster, which its owner replaces. It is nil until
-	// the cluster is configured for the first time; until then, only BeginRetry, EndRetry and Usage
-	// are called.
+	// the cluster is configured for the first time; until then, of the methods that read limits,
+	// only BeginRetry and Usage are called.
 	Config *atomic.Pointer[config.Cluster]
 	// OnLimit is called each time that a limit is reached.
 	OnLimit func(metrics.Limit)

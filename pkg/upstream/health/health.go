@@ -37,8 +37,8 @@ type Result struct {
 
 // Bounds on the workers of a Scheduler, and so on concurrent checks. A check that times out
 // occupies its worker until the timeout: with many such hosts the intervals grow, but memory does
-// not. Most checks are short, so the Scheduler exceeds baseWorkers only when checks have waited for
-// growDelay, and at most doubles the number of workers each time.
+// not. Most checks are short, so the Scheduler exceeds baseWorkers only if checks are queued
+// growDelay after it started the last worker, and at most doubles the number of workers each time.
 const (
 	baseWorkers = 16
 	maxWorkers  = 128
@@ -230,8 +230,8 @@ func (c *Check) Stats() Stats {
 	return c.stats
 }
 
-// Stop ends the checks. It cancels a running check, which then makes no report unless the report
-// has already begun.
+// Stop ends the checks. It cancels a running check, which then makes no report. The report of a
+// check that has ended may begin after Stop.
 func (c *Check) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

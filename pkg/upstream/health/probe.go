@@ -93,8 +93,8 @@ func (p *heartbeatProbe) Probe(ctx context.Context, deadline time.Time) error {
 	return p.awaitAck(conn)
 }
 
-// awaitAck reads until the response to the heartbeat. It skips other frames, such as a heartbeat of
-// the host.
+// awaitAck reads until the response to the heartbeat. It fails at a GoAway, and skips other frames,
+// such as a heartbeat of the host.
 func (p *heartbeatProbe) awaitAck(conn *network.Conn) error {
 	buf := make([]byte, 0, 512)
 	for total := 0; ; {

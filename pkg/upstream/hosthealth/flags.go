@@ -6,22 +6,21 @@ import (
 	"strings"
 )
 
-// Flags are the reasons why a host is down, as bits; 0: it is up. The end of one reason does
-// not bring the host up while another lasts. As text and in JSON they are the names of the reasons:
+// Flags are the reasons why a host is down, as bits; 0: it is up. The end of one reason does not
+// bring the host up while another lasts. As text and in JSON they are the names of the reasons:
 // "unreachable, ejected".
 type Flags uint32
 
 // The flags.
 const (
 	Unreachable       Flags = 1 << iota // connecting failed; ends with a successful connect or a response
-	FailedCheck                         // active checks failed; ends when they pass
-	Ejected                             // outlier detection ejected the host; ends after the ejection time
+	FailedCheck                         // active checks failed; ends when they pass or end
+	Ejected                             // outlier detection ejected the host; ends with the ejection
 	ReportedUnhealthy                   // discovery reports config.HostUnhealthy; ends when it reports another state
 	ReportedDraining                    // discovery reports config.HostDraining; ends when it reports another state
 )
 
-// flagNames returns the names of the flags, by bit. The admin API shows them: "reported unhealthy"
-// stands for ReportedUnhealthy and "leaving" for ReportedDraining.
+// flagNames returns the names of the flags, by bit. The admin API shows them.
 func flagNames() [5]string {
 	return [...]string{"unreachable", "failing checks", "ejected", "reported unhealthy", "reported draining"}
 }

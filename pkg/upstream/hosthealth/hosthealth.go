@@ -20,8 +20,8 @@ import (
 //	      connect succeeds, or the host responds on an existing connection
 //
 // One exchange at a time probes a host that is due; other exchanges use other hosts. A probe
-// without a result becomes due again after its timeout. An unreachable host that has
-// another health flag is not due until that flag is cleared. The zero value is up.
+// without a result becomes due again after its timeout. An unreachable host that has another health
+// flag is not due until that flag is cleared. The zero value is up.
 type State struct {
 	flags atomic.Uint32 // Flags; 0 is up
 

@@ -67,8 +67,8 @@ const (
 )
 
 // Detector ejects hosts of a cluster that fail too often: an ejected host gets no requests for a
-// while, unless there is no other. It acts on failures in a row immediately, and on rates at the
-// end of each interval, when it also ends expired ejections. Safe for concurrent use.
+// while, except in panic. It acts on failures in a row immediately, and on rates at the end of each
+// interval, when it also ends expired ejections. Safe for concurrent use.
 //
 //	         failures in a row, or a rate             expired, at an interval's end
 //	in ─────────────────────────────────────▶ ejected ────────────────────────────▶ in
@@ -143,7 +143,8 @@ func (d *Detector) endInterval() []Change {
 	return d.ejectByRates(d.unejectExpired(nil))
 }
 
-// unejectExpired ends the expired ejections. d.mu is held.
+// unejectExpired ends the expired ejections, and decrements backoffCount of the hosts that were not
+// ejected. d.mu is held.
 func (d *Detector) unejectExpired(changes []Change) []Change {
 	now := d.config.Now()
 	for _, s := range d.stats {

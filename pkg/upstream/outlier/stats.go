@@ -25,8 +25,8 @@ type Stats struct {
 
 	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // numbers of failures in a row
 
-	externalOrigin intervalCounts // of all attempts; with SplitLocalOriginErrors, of attempts with a response
-	localOrigin    intervalCounts // with SplitLocalOriginErrors, of all attempts: without a response, an attempt failed
+	externalOrigin intervalCounts // of all attempts; with SplitLocalOriginErrors, of attempts with a complete response
+	localOrigin    intervalCounts // with SplitLocalOriginErrors, of all attempts: without a complete response, an attempt failed
 
 	ejections atomic.Uint64 // total
 
@@ -83,13 +83,13 @@ func (o *Outcome) FailedAtEnd() bool {
 	case o.Status == 0 || o.Status >= minServerErrorStatus:
 		return false
 	case o.Reason == protocol.ReasonNone:
-		return o.isGRPC() && httpStatusOfGRPC(o.Code) >= minServerErrorStatus
+		return o.hasGRPCError() && httpStatusOfGRPC(o.Code) >= minServerErrorStatus
 	}
 	return isLocalOriginFailure(o.Reason)
 }
 
-// isGRPC reports whether Code is a gRPC status that is not OK.
-func (o *Outcome) isGRPC() bool { return o.Code > 0 && o.Protocol == config.HTTP2 }
+// hasGRPCError reports whether Code is a gRPC status that is not OK.
+func (o *Outcome) hasGRPCError() bool { return o.Code > 0 && o.Protocol == config.HTTP2 }
 
 // minServerErrorStatus is the first status of server errors.
 const minServerErrorStatus = 500
@@ -98,7 +98,7 @@ const minServerErrorStatus = 500
 func (s *Stats) RecordExchanges(o Outcome, n int) {
 	switch {
 	case o.Status == 0 || s.isFailureStatus(o.Status): // RecordFailure or RecordHead has counted it
-	case o.Reason == protocol.ReasonNone && o.isGRPC():
+	case o.Reason == protocol.ReasonNone && o.hasGRPCError():
 		s.recordStatus(httpStatusOfGRPC(o.Code), n)
 	case o.Reason == protocol.ReasonNone:
 		s.recordSuccess(n)

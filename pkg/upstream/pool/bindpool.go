@@ -22,8 +22,8 @@ type bindEntry struct {
 
 func (e *bindEntry) connPool() Pool { return e.pool }
 
-// Start implements Pool. For an exchange without a downstream connection, the end of ctx releases
-// the pool.
+// Start implements Pool. For an exchange without a downstream connection, the end of ctx closes the
+// subpool.
 func (p *bindPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.poolFor(ctx, x.Meta.Conn).Start(ctx, x)
 }

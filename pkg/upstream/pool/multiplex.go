@@ -21,7 +21,7 @@ import (
 // the connect continues.
 //
 // A connection on which maxRequestsPerConn exchanges have begun accepts no further exchanges and
-// closes when they have ended. The pool opens a replacement immediately.
+// closes when they have ended. The pool opens a replacement immediately, if the limits allow it.
 type multiplexPool struct {
 	base
 	single bool // immutable; one connection, regardless of the configuration
@@ -361,7 +361,7 @@ func (p *multiplexPool) openAnother() bool {
 	return true
 }
 
-// evictBusy drains one of several busy connections, because another host waits for a slot. At most
+// evictBusy drains c if the pool has other connections, because a connect waits for a slot. At most
 // one connection drains for each waiter.
 func (p *multiplexPool) evictBusy(c *multiplexConn) {
 	p.mu.Lock()
@@ -404,8 +404,9 @@ func (p *multiplexPool) Stats() Stats {
 	return s
 }
 
-// runSweep closes the connections that were idle for the idle timeout or are no longer usable. The
-// timer runs it.
+// runSweep closes to new exchanges the connections that were idle for the idle timeout, that are no
+// longer usable, that exceed the number of connections, or that have another maximum of exchanges
+// than the configuration. The timer runs it.
 func (p *multiplexPool) runSweep() {
 	timeout, interval := p.Config.Load().IdleTimeout, p.sweepInterval()
 	p.mu.Lock()

@@ -16,20 +16,20 @@ type multiplexConn struct {
 	// closed to new exchanges. From then on the goroutine that decrements load to -closedBias
 	// discards the connection.
 	load           atomic.Int64
-	usedSinceSweep atomic.Bool // an exchange was released since the last sweep
+	usedSinceSweep atomic.Bool // an exchange was released, or the connection was opened, since the last sweep
 	// requests is the number of exchanges that began on conn or were rejected because of
-	// maxRequests. It is not counted if maxRequests is 0.
+	// maxRequests. It is not maintained if maxRequests is 0.
 	requests atomic.Int64
 
-	evicted bool          // guarded by pool.mu until the discard; the connection drains to free a slot for another host
-	idleFor time.Duration // guarded by pool.mu; how long the connection has been idle
+	evicted bool          // guarded by pool.mu until the discard; the connection drains because a connect waits for its slot
+	idleFor time.Duration // guarded by pool.mu; how long the connection has been idle, as of the last sweep
 }
 
 // closedBias exceeds the number of exchanges that a connection can carry.
 const closedBias = 1 << 40
 
 // tryEnter counts one more exchange, unless c is closed to new exchanges or maxRequests is reached.
-// If last is true, no further exchange may begin on c, and the caller calls drainConn.
+// If last is true, no further exchange may begin on c, and the caller calls drainConn or closeToNew.
 func (c *multiplexConn) tryEnter() (ok, last bool) {
 	for {
 		n := c.load.Load()
@@ -112,7 +112,7 @@ func (c *multiplexConn) removeExchange() {
 	}
 }
 
-// discard closes an idle connection and frees its slot.
+// discard closes a connection that carries no exchange and frees its slot.
 func (c *multiplexConn) discard() {
 	defer c.pool.Breaker.ReleaseSlot()
 	if c.evicted {

@@ -14,7 +14,7 @@ import (
 
 // multiplexConnect is a connection that is being opened.
 type multiplexConnect struct {
-	done         chan struct{} // closed when conn or err is set
+	done         chan struct{} // closed after conn or err is set
 	reserved     atomic.Int64  // after done is closed: exchanges that are counted on conn and have not resumed yet
 	maxExchanges int64         // immutable; how many exchanges may begin on conn; 0: any number
 	// cancelWait ends the wait for a slot. Immutable.
@@ -136,8 +136,8 @@ func (p *multiplexPool) runConnect(ctx context.Context, d *multiplexConnect) {
 	}
 }
 
-// finishConnect ends d, which has opened c for at most limit exchanges (0: any number) or has
-// failed, and reports whether the caller must discard c.
+// finishConnect ends d, which has opened c for at most limit concurrent exchanges (0: any number) or
+// has failed, and reports whether the caller must discard c.
 func (p *multiplexPool) finishConnect(d *multiplexConnect, c *multiplexConn, limit int64, err error) (mustDiscard bool) {
 	defer close(d.done)
 	p.mu.Lock()
@@ -170,7 +170,7 @@ func (p *multiplexPool) finishConnect(d *multiplexConnect, c *multiplexConn, lim
 
 // openConn waits until d may dial, and then opens the connection of c. Each wait and the dial may
 // take connect_timeout; the end of ctx ends the waits. It returns how many exchanges the host
-// allows on c, 0 for any number. It turns a panic into an error and frees the slot.
+// allows on c, 0 for any number. It turns a panic into an error. If it fails, it frees the slot.
 func (p *multiplexPool) openConn(ctx context.Context, d *multiplexConnect, c *multiplexConn) (limit int64, err error) {
 	defer protocol.RecoverPanic(&err)
 	b, cfg := p.Breaker, p.Config.Load()
@@ -248,8 +248,8 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, d *multiplexConnect, cfg 
 	}
 }
 
-// recordConnectFailure records that a connection could not be opened. A host with another
-// connection is not marked down, because it may limit the number of connections.
+// recordConnectFailure records that a connection could not be opened. It does not mark the host down
+// if the pool has another connection, because the host may limit the number of connections.
 func (p *multiplexPool) recordConnectFailure(err error) {
 	p.mu.Lock()
 	p.growAfter = p.Tasks.Now() + growBackoff

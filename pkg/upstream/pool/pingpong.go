@@ -20,7 +20,7 @@ type pingPongPool struct {
 	base
 
 	mu       sync.Mutex
-	idle     []*pingPongConn // guarded by mu; ordered by idleSince, oldest first
+	idle     []*pingPongConn // guarded by mu; oldest first, except for connections put back unused
 	isClosed bool            // guarded by mu
 
 	pending         list.List // guarded by mu; of *pendingExchange, oldest first
@@ -47,8 +47,8 @@ func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 //
 // The host may close an idle connection just when the request is sent (RFC 9112 9.3.1). That is no
 // failure of the host, so Serve handles it instead of the retry policy: it resends the request on a
-// new connection if no byte of it was sent, or if the host cannot have received it and its method
-// is idempotent.
+// connection that was not idle if no byte of it was sent, or if the host cannot have received it
+// and its method is idempotent.
 func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	c, err := p.acquire(ctx, x)
 	if err != nil {
@@ -151,7 +151,8 @@ func (c *pingPongConn) onReleased(reusable bool) {
 	}
 }
 
-// returnToPool gives the connection to a waiting exchange or slot waiter, or makes it idle.
+// returnToPool gives the connection to a waiting exchange, or its slot to a waiting connect, or
+// makes the connection idle. If the pool is closed, it discards the connection.
 func (c *pingPongConn) returnToPool() {
 	for {
 		switch c.pool.tryKeepIdle(c) {
@@ -232,7 +233,7 @@ func (p *pingPongPool) Stats() Stats {
 	return Stats{Open: p.open.Load(), Idle: len(p.idle)}
 }
 
-// discard closes an idle connection and frees its slot.
+// discard closes a connection that carries no exchange and frees its slot.
 func (c *pingPongConn) discard() {
 	defer c.pool.Breaker.ReleaseSlot()
 	c.CloseConn()

@@ -28,8 +28,8 @@ import (
 // pendingExchange is an exchange that waits for a connection of a ping-pong pool.
 type pendingExchange struct {
 	arrival uint64           // immutable; position in the order of arrival, from 1
-	grant   chan grantResult // receives one value; it is buffered, so that sending never blocks
-	elem    *list.Element    // guarded by the pool's mu; element of pingPongPool.pending; nil once granted
+	grant   chan grantResult // receives one value for each time in pending; buffered, so that sending never blocks
+	elem    *list.Element    // guarded by the pool's mu; element of pingPongPool.pending; nil if it is not in pending
 	// connect is the connect that began for the exchange, or nil. It is the first to be canceled
 	// when the wait of the exchange ends. Guarded by the pool's mu.
 	connect *pingPongConnect
@@ -46,7 +46,7 @@ type pingPongConnect struct {
 	cancel context.CancelFunc // immutable
 	slot   breaker.Waiter     // waits for a slot
 
-	elem        *list.Element // guarded by the pool's mu; element of queuedConnects or dialingConnects; nil once canceled
+	elem        *list.Element // guarded by the pool's mu; element of queuedConnects or dialingConnects; nil once ended or canceled
 	dialStarted bool          // guarded by the pool's mu; the connect has begun to dial
 	lastArrival uint64        // guarded by the pool's mu; arrival of the last pending exchange before the dial began
 	dialStart   time.Duration // guarded by the pool's mu; when the dial began
@@ -102,8 +102,8 @@ func checkCanceled(ctx context.Context, x *protocol.Exchange, address string) er
 	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client disconnected before a connection to %s was opened", address)
 }
 
-// awaitGrant waits until w is granted a connection, the deadline passes, or the client of x
-// disconnects.
+// awaitGrant waits until w is granted a connection, a connect fails for w, the deadline passes, ctx
+// ends, or the client of x disconnects.
 func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *pendingExchange) (*pingPongConn, error) {
 	start, waited := p.Tasks.Now(), false
 	defer func() {
@@ -297,8 +297,8 @@ func (p *pingPongPool) recordConnectFailure(connectErr error) (err error) {
 	return connectErr
 }
 
-// openConn waits until d may dial, and then opens a connection. It turns a panic into an error and
-// frees the slot.
+// openConn waits until d may dial, and then opens a connection. It turns a panic into an error. If
+// it fails, it frees the slot.
 func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (c *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	b, cfg := p.Breaker, p.Config.Load()

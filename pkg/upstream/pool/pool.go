@@ -35,10 +35,9 @@ import (
 
 // Pool holds connections to a host. Safe for concurrent use.
 type Pool interface {
-	// Start sends x on a connection to the host. The caller first counts x as in flight, with
-	// Options.Load.Begin and Record.BeginAttempt; the connection decrements the counts when it
-	// releases x. If Start returns a NotSentError, no connection accepted x, and the caller
-	// decrements the counts.
+	// Start sends x on a connection to the host. The caller first calls Record.BeginAttempt and
+	// Options.Load.Begin. The pool calls Load.End when the connection releases x. If Start returns
+	// a NotSentError, no connection accepted x, and the caller calls Load.End.
 	protocol.Service
 
 	// EvictIdle removes an idle connection from the pool and returns it, or returns nil if there is
@@ -101,7 +100,7 @@ type Event uint8
 const (
 	ConnectionClosed   Event = iota
 	MaxRequestsReached       // a connection reached its maximum number of exchanges
-	ExtraConnectFailed       // a connect failed while the host has another connection
+	ExtraConnectFailed       // a connect failed while the pool has another connection
 	Resent                   // a connection was stale: the request is resent
 )
 

@@ -20,8 +20,8 @@ const (
 	// minTTL and maxTTL bound the TTL that a cluster with respect_dns_ttl uses.
 	minTTL = time.Second
 	maxTTL = time.Hour
-	// lookupTimeout is the timeout of a lookup, unless the timeouts of all queries together are
-	// longer.
+	// lookupTimeout is the timeout of a lookup, unless the configured timeouts of the queries to
+	// all servers together are longer.
 	lookupTimeout = 10 * time.Second
 )
 
