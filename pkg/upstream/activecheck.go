@@ -51,8 +51,9 @@ type activeCheck struct {
 	check  *health.Check       // guarded by host.mu
 }
 
-// setActiveCheck starts active checks of the host according to cfg, or stops them if cfg is nil.
-// The health that the previous checks reported stays until the new ones report a change.
+// setActiveCheck starts active checks of the host according to cfg. The health that previous checks
+// reported stays until the new ones report another. If cfg is nil, setActiveCheck stops the checks,
+// and the host no longer fails them.
 func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	h.mu.Lock()
 	old := h.activeCheck
@@ -161,7 +162,8 @@ func (c checkTarget) Connect(ctx context.Context, proto config.Protocol, port ui
 	return withDownstreamAddrs(connector, nil).Connect(ctx, h, deadline, func(bool) {})
 }
 
-// Authority implements health.Host: it returns the host's name, or its address if it has none.
+// Authority implements health.Host: it returns the host's name, or its address if it has none, or
+// "localhost" if that is a Unix socket.
 func (c checkTarget) Authority() string {
 	if entry := c.host.Config(); entry.Hostname != "" {
 		return entry.Hostname

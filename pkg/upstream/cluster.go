@@ -44,7 +44,7 @@ type Cluster struct {
 
 	reportedCounts *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 
-	mu      sync.Mutex        // for replacing state, opening and closing the recorder
+	mu      sync.Mutex        // held to replace state, and to open or close the recorder
 	outlier *outlierDetection // guarded by mu; nil: no outlier detection
 }
 
@@ -146,7 +146,7 @@ func (cp *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err e
 }
 
 // remainingHosts sends an exchange to further hosts after the first host could not be reached. The
-// hosts are those of the current state: a removed cluster has none.
+// hosts are those of the state when Serve begins: a removed cluster has none.
 type remainingHosts struct {
 	*ClusterPicker
 	firstAttempt int   // index of the first attempt in x.Record.Attempts

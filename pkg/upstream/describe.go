@@ -17,7 +17,7 @@ type ClusterStatus struct {
 	Pending      int64              `json:"pending"`                    // exchanges in flight that wait for a connection
 	Retries      int64              `json:"retries"`                    // retries in flight
 	Open         int64              `json:"connections"`                // connections that are open or being opened
-	Overflows    uint64             `json:"overflows_total"`            // exchanges that a circuit breaker rejected
+	Overflows    uint64             `json:"overflows_total"`            // exchanges and retries that a limit rejected
 	Breakers     []BreakerStatus    `json:"circuit_breakers,omitempty"` // the limits that are set
 	Resent       uint64             `json:"resent_total"`               // requests that were sent again because the connection was stale
 	Dropped      map[string]uint64  `json:"dropped_total,omitempty"`    // exchanges by category of drop_overload

@@ -14,8 +14,8 @@ import (
 // bytes between the downstream connection and this connection until both directions have ended.
 type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (relay func() error, err error)
 
-// ForwardConn forwards a downstream connection with these addresses. It picks a host, counts a
-// connection, calls connect, and then calls the relay function that connect returned. If connect
+// ForwardConn forwards a downstream connection with these addresses. It counts a connection, picks a
+// host, calls connect, and then calls the relay function that connect returned. If connect
 // returns a Fault of ConnectFailure or ConnectTimeout, ForwardConn tries the next host, up to the
 // given number of attempts. It returns any other error unchanged.
 //
@@ -23,10 +23,10 @@ type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (
 // connections to the host are being opened as Pool.MaxConnecting allows. If ctx ends during this
 // wait, ForwardConn opens no connection.
 //
-// Its own errors are Faults: NoCluster, Dropped, ReasonOnDemandTimeout, NoHealthyHost, and Overflow
-// if max_connections, max_pending_requests or max_requests is reached, because ForwardConn does not
-// wait for another connection to end. For a cluster of type ORIGINAL_DST also NoDestination and
-// ReasonLoop.
+// Its own errors are Faults: NoCluster, Dropped, ReasonOnDemandTimeout, NoHealthyHost,
+// ConnectTimeout or ReasonDownstreamDisconnect after a wait, and Overflow if max_connections,
+// max_pending_requests or max_requests is reached, because ForwardConn does not wait for another
+// connection to end. For a cluster of type ORIGINAL_DST also NoDestination and ReasonLoop.
 func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int, connect connectRelayFunc) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := c.admit(config.DefaultPriority)

@@ -47,7 +47,7 @@ type Host struct {
 
 	reportedCounts *counts // owned by the LoadReporter: counts that were reported; nil: none
 
-	mu          sync.Mutex   // for changing pools, opening and closing the recorder
+	mu          sync.Mutex   // held to change pools, and to open or close the recorder
 	removed     bool         // guarded by mu; the host has left the cluster: new pools start closed
 	activeCheck *activeCheck // guarded by mu; nil: there are no active checks
 }

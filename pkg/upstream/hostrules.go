@@ -31,8 +31,8 @@ type ruleHostSet struct {
 	next    *ruleHostSet // with the same hash
 }
 
-// Bounds of the host sets that rules select in a cluster. An exchange whose new set would exceed a
-// bound drops all other sets; later exchanges create those that they need.
+// Bounds of the host sets that rules select in a cluster. If the new set of an exchange would exceed
+// a bound, makeRuleHostSet drops all other sets; later exchanges create those that they need.
 const (
 	maxRuleHostSets    = 256
 	maxRuleMemberships = 1 << 18 // sum of the hosts of these sets
@@ -87,7 +87,7 @@ func (c *Cluster) applyRules(s *state, hs *hostSet, x *protocol.Exchange) *hostS
 }
 
 // makeRuleHostSet creates a hostSet of the hosts of hs that the rules allow. The hostSet follows
-// their health while s is the cluster's state.
+// their health until dropRuleHostSets drops it or another state replaces s.
 func (c *Cluster) makeRuleHostSet(s *state, hs *hostSet, allowed config.HostSet) *hostSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *hostSetRules) add(n *ruleHostSet) {
 	r.ruleSets.Store(&updated)
 }
 
-// dropRuleHostSets drops the host sets of rules. Exchanges that have found one keep using it.
+// dropRuleHostSets drops the host sets of rules. An exchange that has found one still uses it.
 // Cluster.mu is held.
 func (s *state) dropRuleHostSets() {
 	s.ruleSetCount, s.ruleMembershipCount = 1, 0 // makeRuleHostSet adds its new set

@@ -16,8 +16,8 @@ import (
 //	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
 // The hosts of a set never change. A share.Plan holds the share of each level and locality. A new
-// Plan replaces it when the health of a host changes; exchanges only read it. Hosts of weight 0 are
-// in no set. The zero value has no hosts.
+// Plan replaces it when the health of a host changes; exchanges only read it. Hosts of weight 0,
+// and hosts of localities without a weight, are in no set. The zero value has no hosts.
 type hostSet struct {
 	*hostSetBuilder
 	levels []priorityLevel // immutable; sorted by priority, most preferred first; none is empty
@@ -109,7 +109,7 @@ func (hs *hostSet) addLevel(l priorityLevel) {
 	hs.counts = append(hs.counts, share.Level{Localities: counts})
 }
 
-// groupByPriority returns the hosts with a weight, grouped by priority.
+// groupByPriority returns those hosts at the indexes that have a weight, grouped by priority.
 func groupByPriority(hosts []*Host, indexes []int32) [][]*Host {
 	weighted := make([]*Host, 0, len(indexes))
 	mixedPriorities := false
@@ -217,7 +217,7 @@ func forEachHost(sets []*hostSet, f func(hs *hostSet, counts *share.Locality, h 
 }
 
 // updateHealthCounts updates the counts and plans of all host sets of the host. It is called after
-// each health change and after assignMemberships; the last call sees the current health.
+// each change of the host's health or memberships; the last call sees the current health.
 func (h *Host) updateHealthCounts() {
 	memberships := h.memberships.Load()
 	if memberships == nil {

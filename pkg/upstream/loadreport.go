@@ -71,9 +71,9 @@ type HostLoad struct {
 	Priority uint32
 	Locality config.Locality
 
-	Issued    uint64 // attempts that began
+	Issued    uint64 // attempts that began and that no limit of the cluster rejected
 	Succeeded uint64 // attempts that succeeded
-	Failed    uint64 // attempts without a response, or with one that shows a failure of the host: 5xx, and its equivalents in gRPC
+	Failed    uint64 // of Issued: attempts without a response, or with one that shows a failure of the host: 5xx, and its equivalents in gRPC
 	InFlight  uint64 // attempts in flight now
 }
 

@@ -18,7 +18,7 @@ import (
 //	             ◀─────────────────────────────────────────
 //	              OnDemandClusters.InUse stays false
 //
-// Each exchange to a subscribed on-demand cluster costs one atomic load.
+// An exchange to a subscribed on-demand cluster costs one atomic load more than to other clusters.
 
 // OnDemandClusters reports which on-demand clusters need their hosts. It is a view of its set. Safe
 // for concurrent use.

@@ -70,7 +70,8 @@ func destinationOf(cfg *config.Cluster, addrs ConnAddrs, header *protocol.Header
 	return dst, nil
 }
 
-// parseDestination parses ip:port or [ipv6]:port. It accepts only unicast addresses.
+// parseDestination parses ip:port or [ipv6]:port. It rejects port 0, zones, and unspecified and
+// multicast addresses.
 func parseDestination(s string) (netip.AddrPort, bool) {
 	dst, err := netip.ParseAddrPort(s)
 	ip := dst.Addr().Unmap()

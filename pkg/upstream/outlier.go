@@ -125,7 +125,7 @@ func (o outlierHost) SetEjected(ejected bool) (changed bool) {
 }
 
 // recordAttempt counts the attempt at the host that has just ended with err, or with the response
-// in x. x may be nil if there is none.
+// in x. x may be nil if err is not.
 func (h *Host) recordAttempt(x *protocol.Exchange, err error) {
 	s := h.outlierStats.Load()
 	if s == nil {
@@ -153,8 +153,8 @@ func (h *Host) recordOutcome(o outlier.Outcome, n int) {
 	}
 }
 
-// ResponseDiscarded records that a retry is about to discard the host's response in x. It evaluates
-// only the head of the response.
+// ResponseDiscarded records that a retry or a hedge is about to discard the host's response in x. It
+// evaluates only the head of the response.
 func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
 	if x.Record.Listener == nil {
 		return

@@ -21,8 +21,8 @@ const (
 )
 
 // maxUnhealthyPicks bounds the attempts of an exchange while no host is usable: after this many
-// attempts since the last retry, pick returns no host that is down. Each attempt at such a host may
-// cost a refused connect.
+// attempts since the last retry, pick returns no host of preference 3. Each attempt at such a host
+// may cost a refused connect.
 const maxUnhealthyPicks = 16
 
 // probeInterval is the minimum time between two searches for hosts without a share that are due for
@@ -36,8 +36,8 @@ const probeInterval = hosthealth.MinBackoff
 //  1. a usable host, or one due for a recovery probe, that was not tried for this exchange: of the
 //     locality that the plan selects, then of the others by priority;
 //  2. a usable host of an earlier attempt, for a retry when there is no other host;
-//  3. a host that is down, of a level in panic, or of any level if no host is up: wrong health
-//     states of most hosts must not cause an outage.
+//  3. a host that is down, of a level in panic, or of any level if no host is up and panic is
+//     allowed: wrong health states of most hosts must not cause an outage.
 //
 // In a level in panic, a host is usable unless it is unreachable, which Weft observed itself. pick
 // never returns a draining host.
@@ -85,8 +85,9 @@ type hostPicker struct {
 	key      balance.Key
 }
 
-// drawHost calls the balancer until it returns a host that is usable and past slow start. At the
-// limit of calls, drawHost returns the last host in slow start, or nil if there was none.
+// drawHost calls the balancer until it returns a host that no attempt used, and that is usable and
+// passes slow start, or is due for a recovery probe. At the limit of calls, drawHost returns the
+// last host that did not pass slow start, or nil if there was none.
 func (hp *hostPicker) drawHost(lg *localityGroup, inPanic bool) *Host {
 	limit, slowStart := min(maxPicks, maxPicksPerHost*len(lg.hosts)), hp.slowStart && len(lg.hosts) > 1
 	var inSlowStart *Host
@@ -113,7 +114,7 @@ func (hp *hostPicker) drawHost(lg *localityGroup, inPanic bool) *Host {
 	return inSlowStart
 }
 
-// passesSlowStart reports whether to use a host that the balancer returned.
+// passesSlowStart reports whether to use a host that the balancer returned: always after slow start.
 func (b *hostSetBuilder) passesSlowStart(h *Host) bool {
 	cfg := &b.config.SlowStart
 	age := b.env.now() - time.Duration(h.usableSince.Load())
@@ -157,7 +158,7 @@ type hostSearch struct {
 	now       time.Duration
 	retryHost *Host // first host of preference 2
 	panicHost *Host // first host of preference 3
-	downHost  *Host // first host that is down, regardless of panic
+	downHost  *Host // first other host that is down
 	anyUp     bool  // a host is up, tried or not
 }
 

@@ -19,7 +19,7 @@ import (
 type Set struct {
 	env env // immutable
 
-	changeMu sync.Mutex // held by Commit and DrainRemoved, and by a LoadReporter that selects hosts to read
+	changeMu sync.Mutex // held by Commit and DrainRemoved, and by a LoadReporter that reads the hosts of all clusters
 
 	mu              sync.RWMutex
 	configured      map[string]*Cluster              // guarded by mu
@@ -75,9 +75,9 @@ func (s *Set) Find(name string) *Cluster {
 	return s.configured[name]
 }
 
-// Change is a new list of clusters that is ready to replace the current one. One goroutine uses it.
-// It ends with the first call of Commit or Rollback; later calls do nothing, so that Rollback can
-// be deferred.
+// Change is a new list of clusters that is ready to replace the current one. Its methods must not be
+// called concurrently. It ends with the first call of Commit or Rollback; later calls do nothing,
+// so that Rollback can be deferred.
 type Change struct {
 	set     *Set
 	edits   []edit
@@ -227,8 +227,8 @@ func (c *Change) Commit() {
 
 // DrainRemoved drains the clusters that a committed change removed; later exchanges get NoCluster.
 // The caller calls it when the previous routes are no longer used. A cluster that was configured
-// again stays; if it was removed once more, the later change drains it. DrainRemoved may be called
-// from another goroutine than Commit, and in any order with other changes.
+// again stays; if it was removed once more, the later change drains it. Another goroutine than that
+// of Commit may call DrainRemoved, also after the Commit of later changes.
 func (c *Change) DrainRemoved() {
 	if !c.committed {
 		return
@@ -310,7 +310,7 @@ func (s *Set) recordConfigured(change *Change) {
 
 // Close takes every cluster out of service: it closes idle connections immediately, and connections
 // in use when their exchange ends. It returns when no timer or goroutine is left. It is called
-// once, after the last change.
+// once, after the last change and its DrainRemoved.
 func (s *Set) Close() {
 	s.mu.Lock()
 	clusters := make([]*Cluster, 0, len(s.configured))

@@ -43,8 +43,7 @@ func (e *env) validate(cfg *config.Cluster) error {
 }
 
 // install applies cfg and entries to the cluster. It keeps the hosts that reuseHosts reuses, with
-// their health, connections and counts. It returns the removed hosts, which the caller drains when
-// it holds no lock.
+// their health, connections and counts. It returns the removed hosts, which the caller drains.
 func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (removed []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,9 +133,9 @@ func drainHosts(hosts []*Host) {
 	}
 }
 
-// reuseHosts returns a host for each entry, and the hosts of old without an entry. A host whose TLS
-// or PROXY header configuration changed is replaced, because its open connections do not match the
-// configuration. c.mu is held.
+// reuseHosts returns a host for each entry, and the hosts of old that it does not reuse: those
+// without an entry, and those whose TLS or PROXY header configuration changed, because their open
+// connections do not match the configuration. c.mu is held.
 func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.Host) (hosts, removed []*Host) {
 	hosts = make([]*Host, len(entries))
 	var byAddress map[string]*Host

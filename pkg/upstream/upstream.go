@@ -10,8 +10,8 @@
 //	  Connection.Start       runs the engine of the protocol
 //
 // This package ties the parts together: it owns the clusters and hosts, preserves them across
-// configuration changes, and maintains metrics and logs. Each part is a package that does not
-// depend on clusters or hosts:
+// configuration changes, and maintains metrics and logs. Each part is a package, and only discovery
+// imports this one:
 //
 //	balance      policies that pick one of several hosts
 //	share        shares of priorities and localities, panic, slow start     pure
@@ -68,10 +68,11 @@ type Discovery interface {
 
 // Meter opens the recorders of clusters and hosts. Safe for concurrent use.
 type Meter interface {
-	// Cluster is called when the first exchange enters a cluster. The gauges may be read from any
-	// goroutine, even after the recorder is closed.
+	// Cluster is called when a cluster is used for the first time since it was configured: by an
+	// exchange, a session, a failed check, or a connection that is opened ahead of exchanges. The
+	// gauges may be read from any goroutine, even after the recorder is closed.
 	Cluster(name string, gauges Gauges) ClusterRecorder
-	// Host is called when the first exchange goes to a host.
+	// Host is called when the first connection pool of a host is created.
 	Host(cluster, address string) Recorder
 }
 
@@ -79,7 +80,7 @@ type Meter interface {
 // exchanges that were in flight.
 type Recorder interface {
 	metrics.Recorder
-	// Close is called once, when the scope has left the configuration.
+	// Close is called once, when the cluster or the host is removed.
 	Close()
 }
 

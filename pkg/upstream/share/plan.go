@@ -42,9 +42,9 @@ func (l *Level) healthy() (n int) {
 	return n
 }
 
-// Plan holds the share of the exchanges that each level and each locality of a level gets. A
-// priority level gets all load while Overprovisioning times its healthy fraction is at least 1;
-// otherwise the next level gets the rest. The weight of a locality is scaled in the same way.
+// Plan holds the share of the exchanges that each level and each locality of a level gets. The most
+// preferred level gets all exchanges while Overprovisioning times its healthy fraction is at least
+// 1; otherwise the next level gets the rest. The weight of a locality is scaled in the same way.
 // Immutable.
 type Plan struct {
 	levels []levelShare
@@ -245,5 +245,5 @@ func (p *Plan) LocalityAt(level int, random uint64) int {
 			return i
 		}
 	}
-	return 0 // there is only one, or the point is beyond the last end because of rounding
+	return 0 // there is only one locality: the last of several ends at randomPoints
 }
