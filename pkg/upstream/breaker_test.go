@@ -154,7 +154,7 @@ func TestDescribeLimits(t *testing.T) {
 			t.Errorf("limits = %v, want %v", got, want)
 		}
 		if counts.events[RequestOverflow] != 1 || s.Describe()[0].Overflows != 1 || c.InFlight() != 2 {
-			t.Errorf("%d overflows, %d in flight, want 1 and 2", counts.events[RequestOverflow], c.InFlight())
+			t.Errorf("%d overflows counted, %d in the status, %d in flight, want 1, 1 and 2", counts.events[RequestOverflow], s.Describe()[0].Overflows, c.InFlight())
 		}
 		finish(x)
 		finish(y)

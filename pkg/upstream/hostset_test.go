@@ -89,7 +89,7 @@ func wantShare(t *testing.T, picks map[string]int, indexes []int, want float64) 
 		got += picks[strconv.Itoa(i)]
 	}
 	if tolerance := 5 * math.Sqrt(float64(total)*want*(1-want)); math.Abs(float64(got)-want*float64(total)) > tolerance {
-		t.Errorf("hosts %v: %d of %d picks, want %.1f %% ± %.0f", indexes, got, total, 100*want, tolerance)
+		t.Errorf("hosts %v: %d of %d picks, want %.0f ± %.0f", indexes, got, total, want*float64(total), tolerance)
 	}
 }
 

@@ -22,7 +22,7 @@ func newLease(t *testing.T, limits config.CircuitBreakers) (*Set, *Cluster, *Hos
 }
 
 // TestLeaseMovesAtLimit verifies that a session can move to another host although the limits are
-// reached: the limits do not count the second lease.
+// reached: they are not checked for the second lease.
 func TestLeaseMovesAtLimit(t *testing.T) {
 	for name, limits := range map[string]config.CircuitBreakers{
 		"max_connections": {MaxConnections: 1},

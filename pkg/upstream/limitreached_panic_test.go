@@ -28,7 +28,7 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 			t.Run(name+", "+string(mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
-					s, c := f.clusterWithLimits(t, mode, test.limits, "a", "b") // the next exchange goes to b, whose connection exceeds the limit
+					s, c := f.clusterWithLimits(t, mode, test.limits, "a", "b") // the next exchange goes to b and exceeds the limit
 					defer s.Close()
 					first, other := newFakeDownstreamConn(), newFakeDownstreamConn()
 					defer first.end()

@@ -375,8 +375,8 @@ func TestCloseEndsSlotWait(t *testing.T) {
 	})
 }
 
-// TestHostRemovedDuringConnect verifies the removal of a host while a connection to it is
-// being opened.
+// TestHostRemovedDuringConnect verifies that a connect continues if its host is removed: it serves
+// the exchanges that wait, and then its connection closes.
 func TestHostRemovedDuringConnect(t *testing.T) {
 	for name, waiting := range map[string]int{"no exchange waits": 0, "exchanges wait": 3} {
 		t.Run(name, func(t *testing.T) {

@@ -182,7 +182,7 @@ func TestUsedDestinationsKeepConnections(t *testing.T) {
 	})
 }
 
-func TestIdleDestinationIsEvicted(t *testing.T) {
+func TestIdleConnectionToDestinationIsEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConnector()
 		s, c := newTestCluster(t, f, originalDstCluster(func(c *config.Cluster) { c.CircuitBreakers.MaxConnections = 1 }))

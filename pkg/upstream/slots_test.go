@@ -135,7 +135,7 @@ func TestWaitEndsAtDeadline(t *testing.T) {
 			t.Errorf("the exchange ended with %v after %v, want upstream_timeout after 3s", y.Record.Reason, time.Since(start))
 		}
 		if n := c.breakers[0].Counts().Waiting; n != 0 {
-			t.Errorf("%d exchanges are pending, want 0", n)
+			t.Errorf("%d connects wait for slots, want 0", n)
 		}
 		finish(x)
 		wantCounts(t, s, 0, 1, 1)

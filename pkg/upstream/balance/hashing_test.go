@@ -88,9 +88,9 @@ func TestHostOrderDoesNotMoveHashes(t *testing.T) {
 	}
 }
 
-// TestNextDrawPicksAnotherHost verifies that a second draw of a hash avoids an unusable host and
-// always picks the same one, and that the hashes of one host spread over many others.
-func TestNextDrawPicksAnotherHost(t *testing.T) {
+// TestSecondDrawsSpreadOverHosts verifies that the second draw of a hash always picks the same host,
+// and that the second draws of the hashes of one host spread over all hosts.
+func TestSecondDrawsSpreadOverHosts(t *testing.T) {
 	for _, p := range hashPolicies() {
 		b := p.newBalancer(newHosts(slices.Repeat([]uint32{1}, 20)...), Options{})
 		secondPicks := map[int]int{}
@@ -124,8 +124,8 @@ func TestWeightsOfOtherHostsDoNotMoveRings(t *testing.T) {
 	}
 }
 
-// TestRingSizeIsWithinItsBounds verifies that the number of points determines the table size: at
-// least twice as many entries as points.
+// TestRingSizeIsWithinItsBounds verifies by the size of the table that the number of points is
+// within its bounds: a table has two to four times as many entries as points, and at least 2^16.
 func TestRingSizeIsWithinItsBounds(t *testing.T) {
 	tests := []struct {
 		name            string

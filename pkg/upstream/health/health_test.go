@@ -162,8 +162,8 @@ func TestCloseEndsAllChecks(t *testing.T) {
 	})
 }
 
-// TestHangingChecksDoNotStarveOthers verifies that a host with hanging checks does not delay the
-// checks of other hosts for longer than its timeouts.
+// TestHangingChecksDoNotStarveOthers verifies that a hanging check occupies its worker only until
+// the timeout: in each timeout, maxWorkers checks end.
 func TestHangingChecksDoNotStarveOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScheduler(nil)

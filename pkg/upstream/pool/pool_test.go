@@ -18,7 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/tasks"
 )
 
-// fakeConnector opens connections that respond immediately. It records the reports of the pool.
+// fakeConnector opens connections that respond immediately. As the Observer of the pool, it counts
+// closed connections.
 type fakeConnector struct {
 	multiplexed bool
 	conns       []*fakeConn
@@ -67,7 +68,7 @@ type fakeBody struct {
 
 func (b *fakeBody) Close() error { b.c.released(true); return nil }
 
-// newTestPool returns a pool and its connector. The test closes the pool.
+// newTestPool returns a pool that connects with f. The test closes it.
 func newTestPool(f *fakeConnector, cfg *config.Cluster) Pool {
 	current := new(atomic.Pointer[config.Cluster])
 	current.Store(cfg)

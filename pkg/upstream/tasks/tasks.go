@@ -31,8 +31,8 @@ func New(log *slog.Logger) *Group {
 	return g
 }
 
-// Now returns the time since New. It is the only clock of hosts and pools, and is cheaper than
-// time.Now.
+// Now returns the time since New. Hosts and pools measure ages, idle times and backoffs with it. It
+// is cheaper than time.Now.
 func (g *Group) Now() time.Duration { return time.Since(g.epoch) }
 
 // Context returns the context of tasks, which ends with Close.
@@ -61,8 +61,8 @@ func (g *Group) AddTimer() { g.tasks.Add(1) }
 // TimerDone records that a timer is no longer armed.
 func (g *Group) TimerDone() { g.tasks.Done() }
 
-// RunRecovered runs f on the goroutine of a timer. It recovers and logs a panic of f, so that the
-// panic does not end the process. activity says in the log what f does.
+// RunRecovered runs f. It recovers and logs a panic of f, so that a panic on the goroutine of a timer
+// does not end the process. activity says in the log what f does.
 func (g *Group) RunRecovered(activity string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
