@@ -60,8 +60,8 @@ type Connector interface {
 // Discovery finds the hosts of clusters whose configuration does not list their addresses.
 type Discovery interface {
 	// Watch calls update with all hosts of c when it has found them, and again after each change.
-	// It calls update from any goroutine, but never concurrently. An error means that the discovery
-	// found no hosts: the cluster keeps its current hosts. After stop has returned, no further call
+	// It calls update from any goroutine, but never concurrently. An error reports that a search for
+	// hosts failed: the cluster keeps its current hosts. After stop has returned, no further call
 	// begins.
 	Watch(c *config.Cluster, update func(hosts []config.Host, err error)) (stop func())
 }

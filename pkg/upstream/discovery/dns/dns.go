@@ -288,11 +288,12 @@ func (w *watch) run(ctx context.Context, d *Discovery) {
 		if !complete {
 			continue
 		}
-		w.report(problem, err)
+		// Hosts before the error: Change.Warm waits only for the first call of update.
 		if deliverable := len(hosts) > 0 || err == nil; deliverable && (!w.hasDelivered || !reflect.DeepEqual(hosts, w.delivered)) {
 			w.hasDelivered, w.delivered = true, hosts
 			w.update(hosts, nil)
 		}
+		w.report(problem, err)
 	}
 }
 

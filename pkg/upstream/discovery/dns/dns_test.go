@@ -263,7 +263,7 @@ func TestUpdateWaitsForEveryName(t *testing.T) {
 		advanceClock(999 * time.Millisecond)
 		slowUpdates.wantUpdates(t)
 		advanceClock(time.Millisecond)
-		slowUpdates.wantUpdates(t, "error: resolving b: no such host", "10.0.0.1:80")
+		slowUpdates.wantUpdates(t, "10.0.0.1:80", "error: resolving b: no such host")
 		z.set("b", "10.0.0.5")
 		advanceClock(2 * time.Second)
 		slowUpdates.wantUpdates(t, "10.0.0.1:80 10.0.0.5:80")
