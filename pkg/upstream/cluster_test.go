@@ -496,6 +496,30 @@ func TestForwardWithoutAddrs(t *testing.T) {
 	}
 }
 
+// TestForwardedConnectionIsInFlightOnce verifies that a forwarded connection, which is active and
+// pending during its connect, counts as one exchange in flight.
+func TestForwardedConnectionIsInFlightOnce(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), cluster("db", "a"))
+	err := c.ForwardWithoutAddrs(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+		if d := s.Describe()[0]; d.InFlight != 1 || d.Pending != 1 {
+			t.Errorf("during the connect: %d in flight, %d pending, want 1 and 1", d.InFlight, d.Pending)
+		}
+		return func() error {
+			if d := s.Describe()[0]; d.InFlight != 1 || d.Pending != 0 {
+				t.Errorf("during the relay: %d in flight, %d pending, want 1 and 0", d.InFlight, d.Pending)
+			}
+			return nil
+		}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantZeroCounts(t, c)
+	if got := c.InFlight(); got != 0 {
+		t.Errorf("%d exchanges are in flight at the end, want 0", got)
+	}
+}
+
 func TestForwardDoesNotWaitForSlot(t *testing.T) {
 	cfg := cluster("db", "a")
 	cfg.CircuitBreakers.MaxConnections = 1

@@ -63,7 +63,7 @@ func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, addrs Conn
 	if err := b.EnterPendingActive(); err != nil {
 		return nil, nil, err
 	}
-	defer b.LeavePending()
+	defer b.LeavePendingActive()
 	var tried []protocol.Attempt
 	for range max(attempts, 1) {
 		h, pickErr := s.pickForConn(addrs, tried)

@@ -23,10 +23,11 @@ import (
 type Breaker struct {
 	options Options // immutable
 
-	active  atomic.Int64 // exchanges that have a connection, including forwarded connections and sessions
-	pending atomic.Int64 // exchanges that wait for a connection
-	retries atomic.Int64 // retries in flight
-	slots   slots
+	active        atomic.Int64 // exchanges that have a connection, and all forwarded connections and sessions
+	pending       atomic.Int64 // exchanges and forwarded connections that wait for a connection
+	pendingActive atomic.Int64 // forwarded connections that are counted in active and in pending
+	retries       atomic.Int64 // retries in flight
+	slots         slots
 
 	overflows atomic.Uint64 // exchanges and retries that were rejected
 	rejected  atomic.Uint64 // exchanges that were rejected
@@ -60,8 +61,8 @@ func (b *Breaker) Priority() config.Priority { return b.options.Priority }
 
 // Counts holds the current counts of a Breaker. The counts are not read at the same moment.
 type Counts struct {
-	Active      int64 // exchanges that have a connection
-	Pending     int64 // exchanges that wait for a connection
+	Active      int64 // exchanges that have a connection, and all forwarded connections and sessions
+	Pending     int64 // exchanges and forwarded connections that wait for a connection
 	Retries     int64 // retries in flight
 	Connections int64 // connections that are open or being opened
 	Waiting     int64 // connects that wait for a slot
@@ -85,8 +86,11 @@ func (b *Breaker) Counts() Counts {
 	}
 }
 
-// InFlight returns the number of exchanges that have a connection or wait for one.
-func (b *Breaker) InFlight() int64 { return b.active.Load() + b.pending.Load() }
+// InFlight returns the number of exchanges that have a connection or wait for one. The counts are not
+// read at the same moment.
+func (b *Breaker) InFlight() int64 {
+	return max(0, b.active.Load()+b.pending.Load()-b.pendingActive.Load())
+}
 
 // CheckConnections returns a Fault of Overflow if cfg allows no connection, because an exchange
 // would wait for one forever.
@@ -130,9 +134,15 @@ func (b *Breaker) EnterPending() error {
 	return b.addPending(limits)
 }
 
-// EnterPendingActive is EnterPending for an exchange that is active already: it does not check
-// max_requests.
-func (b *Breaker) EnterPendingActive() error { return b.addPending(b.limits()) }
+// EnterPendingActive is EnterPending for a forwarded connection, which is active already: it does not
+// check max_requests. After nil, the caller calls LeavePendingActive.
+func (b *Breaker) EnterPendingActive() error {
+	if err := b.addPending(b.limits()); err != nil {
+		return err
+	}
+	b.pendingActive.Add(1)
+	return nil
+}
 
 func (b *Breaker) addPending(limits *config.CircuitBreakers) error {
 	if limit := limits.MaxPendingRequests; !tryIncrement(&b.pending, limit) {
@@ -144,6 +154,12 @@ func (b *Breaker) addPending(limits *config.CircuitBreakers) error {
 
 // LeavePending decrements the pending exchanges.
 func (b *Breaker) LeavePending() { b.pending.Add(-1) }
+
+// LeavePendingActive decrements the counts that EnterPendingActive incremented.
+func (b *Breaker) LeavePendingActive() {
+	b.pendingActive.Add(-1)
+	b.pending.Add(-1)
+}
 
 // AddConnection takes a slot for a connection that no pool holds, without waiting. Without a free
 // slot it returns a Fault of Overflow. After nil, the caller calls ReleaseSlot.
