@@ -202,9 +202,9 @@ func (c *Change) Warm(ctx context.Context) error {
 	return nil
 }
 
-// Commit applies the change: it replaces clusters one by one, and exchanges in flight finish with
-// the state they started with. Removed clusters keep serving routes that refer to them until
-// DrainRemoved.
+// Commit applies the change: it replaces clusters one by one. Exchanges in flight stay at their
+// hosts; their further attempts use the new state. Removed clusters keep serving routes that refer
+// to them until DrainRemoved.
 func (c *Change) Commit() {
 	if c.ended {
 		return

@@ -20,7 +20,7 @@ type watch struct {
 	mu         sync.Mutex
 	phase      phase         // guarded by mu
 	firstDone  bool          // guarded by mu; firstResult is closed
-	hostsFound bool          // guarded by mu; hosts were found
+	hostsFound bool          // guarded by mu; hosts is a result of the discovery
 	hosts      []config.Host // guarded by mu; kept until goLive
 }
 
@@ -66,8 +66,8 @@ func (w *watch) applyResult(hosts []config.Host, err error) (removed []*Host) {
 	return nil
 }
 
-// goLive installs the cluster with the discovered hosts and returns the removed hosts. If none were
-// found yet, the cluster keeps the hosts of its previous configuration.
+// goLive installs the cluster with the discovered hosts and returns the removed hosts. If there is no
+// result yet, the cluster keeps the hosts of its previous configuration that reusableHosts returns.
 func (w *watch) goLive() (removed []*Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
