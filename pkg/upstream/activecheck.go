@@ -52,8 +52,8 @@ type activeCheck struct {
 }
 
 // setActiveCheck starts active checks of the host according to cfg. The health that previous checks
-// reported stays until the new ones report another. If cfg is nil, setActiveCheck stops the checks,
-// and the host no longer fails them.
+// reported stays until the new ones report another. If cfg is nil, setActiveCheck stops the checks
+// and clears FailedCheck.
 func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	h.mu.Lock()
 	old := h.activeCheck

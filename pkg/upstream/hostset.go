@@ -16,8 +16,9 @@ import (
 //	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
 // The hosts of a set never change. A share.Plan holds the share of each level and locality. A new
-// Plan replaces it when the health of a host changes; exchanges only read it. Hosts of weight 0,
-// and hosts of localities without a weight, are in no set. The zero value has no hosts.
+// Plan replaces it when the health of a host changes; exchanges only read it. Hosts of weight 0, and
+// hosts whose locality the cluster's LocalityWeights leave out, are in no set. The zero value has no
+// hosts.
 type hostSet struct {
 	*hostSetBuilder
 	levels []priorityLevel // immutable; sorted by priority, most preferred first; none is empty
@@ -262,8 +263,8 @@ func (hs *hostSet) updateMembership(m *membership, h *Host) {
 }
 
 // logPanicChange logs that the default set of the current state has gone into panic or out of it
-// since the last log. It is called after each change of the state or of the set's panic. Calls for
-// concurrent changes may come in any order, so each repeats until the log is current.
+// since the last log. It is called after install, and after each change of the set's panic. Calls
+// for concurrent changes may come in any order, so each repeats until the log is current.
 func (c *Cluster) logPanicChange() {
 	for {
 		inPanic := c.state.Load().defaultSet.inPanic()

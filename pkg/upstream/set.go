@@ -75,7 +75,7 @@ func (s *Set) Find(name string) *Cluster {
 	return s.configured[name]
 }
 
-// Change is a new list of clusters that is ready to replace the current one. Its methods must not be
+// Change adds, changes and removes clusters of a Set when it is committed. Its methods must not be
 // called concurrently. It ends with the first call of Commit or Rollback; later calls do nothing,
 // so that Rollback can be deferred.
 type Change struct {
