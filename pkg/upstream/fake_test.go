@@ -91,6 +91,11 @@ func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return x.Serve(ctx, (&ClusterPicker{Cluster: c}))
 }
 
+// ForwardWithoutAddrs is ForwardConn without addresses of the downstream connection.
+func (c *Cluster) ForwardWithoutAddrs(ctx context.Context, attempts int, connect connectRelayFunc) error {
+	return c.ForwardConn(ctx, ConnAddrs{}, attempts, connect)
+}
+
 // fakeConn is a connection of a fakeConnector.
 type fakeConn struct {
 	connector *fakeConnector

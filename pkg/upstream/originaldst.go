@@ -1,11 +1,9 @@
 package upstream
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
@@ -186,11 +184,6 @@ func (s *state) pickForConn(addrs ConnAddrs, tried []protocol.Attempt) (*Host, e
 		return h, nil
 	}
 	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no healthy host", s.config.Name)
-}
-
-// ForwardWithoutAddrs is ForwardConn without addresses of the downstream connection.
-func (c *Cluster) ForwardWithoutAddrs(ctx context.Context, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (relay func() error, err error)) error {
-	return c.ForwardConn(ctx, ConnAddrs{}, attempts, connect)
 }
 
 // Mark returns the socket mark of connections to the host, 0 for none. For a removed cluster it
