@@ -11,7 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
-// hostSet is a set of hosts that some exchanges may use: all hosts of a cluster, or a subset.
+// hostSet is a set of hosts that some exchanges may use: all hosts of a cluster, a subset, or the
+// hosts of one of these that rules select.
 //
 //	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
