@@ -14,7 +14,7 @@ type CloseReason uint8
 const (
 	ClosedComplete           CloseReason = iota // its relay or tunnel is complete
 	ClosedByPeer                                // the peer closed or reset it, idle or not
-	ClosedIdle                                  // no data for the idle timeout
+	ClosedIdle                                  // no data for the idle timeout of the connection or its tunnel
 	ClosedDrained                               // it ended in time after Drain
 	ClosedDrainTimeout                          // force-closed: it did not drain in time
 	ClosedOnRequest                             // the peer requested the close, for example with "Connection: close"
@@ -42,7 +42,7 @@ const (
 var closeReasons = [closeReasonCount]struct{ name, text string }{
 	ClosedComplete:           {"done", "A tunnel or a relayed connection ended."},
 	ClosedByPeer:             {"peer_closed", "The client closed or reset the connection, between requests or during one."},
-	ClosedIdle:               {"idle_timeout", "The client sent nothing for the listener's idle timeout (connection_idle_timeout), or nothing within listener_filters_timeout."},
+	ClosedIdle:               {"idle_timeout", "The client sent nothing for the listener's idle timeout (connection_idle_timeout), or nothing within listener_filters_timeout, or a tunnel of HTTP/1.1 was idle for its timeout."},
 	ClosedDrained:            {"drained", "Weft drained the connection, or the listener was changed or removed: the connection closed after its last request."},
 	ClosedDrainTimeout:       {"drain_timeout", "The same, but the requests of the connection did not end within the drain time."},
 	ClosedOnRequest:          {"close_requested", "The client requested the close, or used HTTP/1.0 without keep-alive."},

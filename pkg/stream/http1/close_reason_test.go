@@ -33,6 +33,10 @@ func TestCloseReason(t *testing.T) {
 		})
 	}
 	ignoreBody := respondThen(func(*protocol.Exchange) {})
+	openTunnel := respondThen(func(x *protocol.Exchange) {
+		x.ResetResponse()
+		x.Response.Status, x.Response.Version, x.Response.Tunnel = 101, "HTTP/1.1", newEchoTunnel()
+	})
 	disconnect := func(client net.Conn, _ *network.Conn) { client.Close() }
 	noAction := func(net.Conn, *network.Conn) {}
 	for _, test := range []struct {
@@ -43,6 +47,7 @@ func TestCloseReason(t *testing.T) {
 		want    network.CloseReason
 	}{
 		{"idle timeout", echo, request, noAction, network.ClosedIdle},
+		{"idle tunnel", openTunnel, "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", noAction, network.ClosedIdle},
 		{"client closes after the response", echo, request, disconnect, network.ClosedByPeer},
 		{"client closes within the head", echo, "GET / HT", disconnect, network.ClosedByPeer},
 		{"client closes within the body", echo, post + "5\r\n\r\nhe", disconnect, network.ClosedByPeer},

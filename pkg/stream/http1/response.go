@@ -128,9 +128,11 @@ func (c *downstreamConn) closeReason(err error) network.CloseReason {
 		return network.ClosedProtocolError
 	case err != nil && reason == protocol.Internal:
 		return network.ClosedInternalError
+	case reason == protocol.StreamIdle && c.wasTunnel():
+		return network.ClosedIdle
 	case err != nil:
 		return network.ClosedResponseTruncated
-	case x.Response.Status == 101, x.Request.Method == "CONNECT" && x.Response.Status < 300: // a tunnel
+	case c.wasTunnel():
 		return network.ClosedComplete
 	case c.conn.Draining():
 		return network.ClosedDrained
@@ -140,6 +142,12 @@ func (c *downstreamConn) closeReason(err error) network.CloseReason {
 		return network.ClosedMaxRequests
 	}
 	return network.ClosedRequestUnread
+}
+
+// wasTunnel reports whether the connection was a tunnel after the response head.
+func (c *downstreamConn) wasTunnel() bool {
+	status := c.x.Response.Status
+	return status == 101 || c.x.Request.Method == "CONNECT" && status < 300
 }
 
 // maxRequestsReached reports whether the connection has served its maximum number of requests.
