@@ -95,7 +95,7 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 	VersionNotSupported: {Name: "version_not_supported", Flag: "DPE", HTTP: 505, GRPC: 12, Dubbo: 40, Bolt: 9, Text: "protocol version not supported",
 		Hint: "The request has a version other than HTTP/1.x, or it has the version HTTP/1.0 and the listener does not accept that (then with the status 426)."},
 	NotImplemented: {Name: "not_implemented", Flag: "DPE", HTTP: 501, GRPC: 12, Dubbo: 40, Bolt: 9, Text: "not implemented",
-		Hint: "Check which of these applies: the request uses a transfer coding that Weft does not support; Weft cannot translate the client's protocol to that of the cluster; a redirect or direct response applies to an RPC request; or the request asks to switch protocols, as WebSocket does, and the host does not switch. An HTTP/2 host must allow extended CONNECT (RFC 8441)."},
+		Hint: "Check which of these applies: the method is longer than max_request_line_size; the request uses a transfer coding that Weft does not support; Weft cannot translate the client's protocol to that of the cluster; a header of an RPC request in an unknown serialization was changed; a redirect or direct response applies to an RPC request; or the request asks to switch protocols, as WebSocket does, and the host does not switch. An HTTP/2 host must allow extended CONNECT (RFC 8441), and Upgrade must then name one protocol. An HTTP/2 client must not ask to switch to HTTP or TLS."},
 	ExpectationFailed: {Name: "expectation_failed", Flag: "DPE", HTTP: 417, GRPC: 9, Dubbo: 40, Bolt: 9, Text: "expectation not supported",
 		Hint: "The request has an Expect header other than 100-continue, the only expectation that HTTP defines."},
 

@@ -25,8 +25,8 @@ type RequestOptions struct {
 // them. If a part of the request holds forbidden bytes, the error is a Fault of reason Internal
 // that names the part. End with a positive ContentLength is also a Fault of reason Internal. If the
 // header section is larger than the peer accepts, the reason is HeaderTooLarge. Other errors are
-// ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted and ErrNoExtendedConnect. With any error
-// dst is returned unchanged, and no stream is open.
+// ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted, ErrNoExtendedConnect and ErrNotOneProtocol.
+// With any error dst is returned unchanged, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]byte, *Stream, error) {
 	if err := s.checkCanOpen(req); err != nil {
 		return dst, nil, err
@@ -100,9 +100,10 @@ func (s *Session) checkCanOpen(req *protocol.Request) error {
 		return ErrStreamIDsExhausted
 	case s.localStreams >= s.peerSettings.MaxConcurrentStreams:
 		return ErrTooManyStreams
-	// Unlike Upgrade in HTTP/1.1, :protocol cannot list several protocols.
-	case req.Upgrade != "" && (!s.peerSettings.EnableConnectProtocol || !isToken(req.Upgrade)):
+	case req.Upgrade != "" && !s.peerSettings.EnableConnectProtocol:
 		return ErrNoExtendedConnect
+	case req.Upgrade != "" && !isToken(req.Upgrade):
+		return ErrNotOneProtocol
 	}
 	return nil
 }

@@ -91,9 +91,11 @@ var (
 	// ErrNotOpen: the stream's state does not allow this frame: it was reset or ended, or its head
 	// was not sent.
 	ErrNotOpen = errors.New("http2: the stream is not open for sending")
-	// ErrNoExtendedConnect: the peer does not support extended CONNECT (RFC 8441 3), or Upgrade is
-	// not a single token.
+	// ErrNoExtendedConnect: the peer does not support extended CONNECT (RFC 8441 3).
 	ErrNoExtendedConnect = errors.New("http2: the peer does not support extended CONNECT")
+	// ErrNotOneProtocol: unlike Upgrade in HTTP/1.1, :protocol has neither several protocols nor a
+	// version (RFC 8441 4).
+	ErrNotOneProtocol = errors.New("http2: Upgrade is not one protocol without a version")
 )
 
 // Session is one side of one connection. Create it with NewSession. It is not safe for concurrent

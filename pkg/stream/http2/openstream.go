@@ -196,7 +196,7 @@ func openFault(err error) error {
 	switch {
 	case errors.As(err, &f):
 		return err
-	case errors.Is(err, syntax.ErrNoExtendedConnect):
+	case errors.Is(err, syntax.ErrNoExtendedConnect), errors.Is(err, syntax.ErrNotOneProtocol):
 		return protocol.NewFault(protocol.NotImplemented, err)
 	case errors.Is(err, network.ErrWriteQueueFull):
 		return protocol.NewFault(protocol.Overflow, err) // the host reads requests too slowly
