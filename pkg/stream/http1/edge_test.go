@@ -212,7 +212,7 @@ func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
 	}
 }
 
-//arch:clock the simulated host responds after disconnectWatchDelay
+//arch:clock nothing signals that the disconnect watch, which begins after a delay, ignores the FIN
 func TestHalfClosedClientGetsResponse(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		proxy := newTestProxy(t, func(o *stream.ServerOptions) { o.HTTP1.AllowHalfClose = slow })

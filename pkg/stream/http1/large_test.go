@@ -69,15 +69,35 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-//arch:clock the simulated host pauses for longer than disconnectWatchDelay
+// watchedDownstream reports calls of OnDisconnect.
+type watchedDownstream struct {
+	protocol.Downstream
+	watches chan<- struct{} // receives when the engine starts to watch for a disconnect
+}
+
+func (d watchedDownstream) OnDisconnect(f func()) (stop func()) {
+	select {
+	case d.watches <- struct{}{}:
+	default:
+	}
+	return d.Downstream.OnDisconnect(f)
+}
+
+// TestPausingLargeBodyIsComplete verifies that the engine forwards a large body completely if the
+// host pauses until the splice has timed out and the engine watches for a client disconnect.
 func TestPausingLargeBodyIsComplete(t *testing.T) {
 	const part = 100 << 10
-	proxy := newTestProxy(t, nil)
+	watches := make(chan struct{}, 1)
+	proxy := newTestProxy(t, func(o *stream.ServerOptions) {
+		o.Service = wrapService(o.Service, func(x *protocol.Exchange) {
+			x.Downstream = watchedDownstream{x.Downstream, watches}
+		}, nil)
+	})
 	proxy.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(2*part) + "\r\n\r\n")
 		c.Write(make([]byte, part))
-		time.Sleep(2 * disconnectWatchDelay)
+		<-watches
 		c.Write(make([]byte, part))
 		c.head()
 	})
