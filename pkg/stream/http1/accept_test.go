@@ -57,7 +57,7 @@ func TestHTTP1Accept(t *testing.T) {
 				authority = <-served
 			}
 			if got := status + " " + authority; got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
+				t.Errorf("status and authority %q, want %q", got, test.want)
 			}
 		})
 	}

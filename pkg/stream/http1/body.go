@@ -18,7 +18,7 @@ const pieceSize = 64 << 10
 
 // connReader is the receive side of a connection: the unconsumed bytes, and the buffer with the
 // current message's head. The head's strings borrow that buffer, so it is neither moved nor
-// released during a message; further body bytes go to another buffer.
+// released during a message; further body bytes go to its free space or to another buffer.
 type connReader struct {
 	conn *network.Conn
 	head *buffer.IoBuffer // holds the head; may be the same as rest; nil between messages
@@ -41,7 +41,7 @@ func (in *connReader) readMore() error {
 }
 
 // awaitBytes reads until there are n unconsumed bytes. It uses the free space of the head's buffer
-// if that is enough, so that the head does not move.
+// only if that is enough, so that the head does not move.
 func (in *connReader) awaitBytes(n int) error {
 	for buffered := len(in.unread()); buffered < n; buffered = len(in.unread()) {
 		if in.rest == nil || len(in.rest.Tail()) < n-buffered {
@@ -92,7 +92,7 @@ type bodyReader struct {
 	kind         syntax.BodyKind
 	remaining    int64        // bytes still to come, if kind is Length
 	read         atomic.Int64 // bytes returned to the reader
-	bufferedSize int          // size of a body that was complete before the first read; otherwise -1
+	bufferedSize int          // size of a body of declared length that was complete before the first read; otherwise -1
 	limit        int64        // maximum size in bytes; 0: no limit
 	chunks       syntax.ChunkReader
 	pending      []byte // decoded and not yet returned; borrows in.rest
@@ -140,9 +140,10 @@ func (c *bodyReader) start(in *connReader, f *syntax.Framing, trailer *protocol.
 	}
 }
 
-// awaitComplete waits until a body of declared length is complete.
+// awaitComplete waits until a body of declared length is complete, or a read fails, for example
+// because of the deadline. The reader of the body then continues to wait, or gets the error.
 func (c *bodyReader) awaitComplete() {
-	if c.in.awaitBytes(int(c.remaining)) == nil { // on failure the reader of the body gets the error again
+	if c.in.awaitBytes(int(c.remaining)) == nil {
 		c.bufferedSize = int(c.remaining)
 	}
 }
@@ -159,9 +160,9 @@ func (c *bodyReader) buffered() int {
 	return max(0, n-c.undecoded) + len(c.pending) // an upper bound for a chunked body
 }
 
-// next reads into p and returns io.EOF at the end. It returns errors of the connection unchanged:
-// only the caller knows which side they concern. The caller may call it again after a deadline or
-// an interruption.
+// next reads into p and returns io.EOF at the end. An end of the connection within the body is
+// io.ErrUnexpectedEOF. next returns other errors of the connection unchanged: only the caller knows
+// which side they concern. The caller may call next again after a deadline or an interruption.
 func (c *bodyReader) next(p []byte) (int, error) {
 	n, err := c.advance(p)
 	if err != nil && err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, network.ErrInterrupted) {
@@ -253,7 +254,7 @@ func (c *bodyReader) nextChunk(p []byte) (int, error) {
 }
 
 // decode decodes unconsumed bytes and returns the next bytes of the body, which borrow in.rest. The
-// result is empty if decode needs more bytes from the connection.
+// result is empty at the end of the body, and if decode needs more bytes from the connection.
 func (c *bodyReader) decode() ([]byte, error) {
 	for {
 		b := c.in.unread()
@@ -285,9 +286,10 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// rewind restarts the body and reports whether it could: nothing was read, or the body was complete
-// before the first read. In that case the buffer still holds all bytes of the body, because nothing
-// has been read into the buffer since.
+// rewind restarts the body and reports whether it could: nothing was read, or a body of declared
+// length was complete before the first read. In the second case, the buffer still holds all bytes
+// of the body, because nothing has been read into the buffer since. A body that was closed too
+// early or whose read failed cannot be restarted.
 func (c *bodyReader) rewind() bool {
 	read := c.read.Load()
 	switch {
@@ -307,7 +309,8 @@ func (c *bodyReader) rewind() bool {
 	return true
 }
 
-// readFault returns the Fault for a failed read from the client.
+// readFault returns the Fault for a failed read from the client. It returns nil and io.EOF
+// unchanged.
 func readFault(err error) error {
 	if err == nil || err == io.EOF {
 		return err

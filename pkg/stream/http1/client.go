@@ -24,8 +24,8 @@ import (
 // response.
 const earlyResponseTimeout = time.Second
 
-// disconnectWatchDelay is how long a response may take before the engine watches for a client
-// disconnect. Watching costs a goroutine, and most responses come sooner.
+// disconnectWatchDelay is how long the engine waits for bytes of a response before it watches for a
+// client disconnect. Watching costs a goroutine, and most responses come sooner.
 const disconnectWatchDelay = 250 * time.Millisecond
 
 // responseBufferSize is the size of a response buffer in bytes; most responses fit.
@@ -40,7 +40,8 @@ type UpstreamConn struct {
 	limits    syntax.Limits // immutable
 	onRelease func(bool)    // immutable
 
-	// State of the current exchange; nil and zero between exchanges.
+	// State of the current exchange. Between exchanges, x and upload are nil, and in holds no
+	// buffer.
 	x            *protocol.Exchange
 	in           connReader
 	framing      syntax.Framing
@@ -69,7 +70,7 @@ func (c *UpstreamConn) Usable(time.Duration) bool { return c.conn.IsReusable() }
 // Close implements stream.UpstreamConn.
 func (c *UpstreamConn) Close() error { return c.conn.Close() }
 
-// Start implements stream.UpstreamConn. Errors are Faults.
+// Start implements stream.UpstreamConn. Errors other than protocol.ErrPending are Faults.
 func (c *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, c)
 }
@@ -247,16 +248,12 @@ func (c *UpstreamConn) acceptResponse() error {
 	return nil
 }
 
-// upgradeRequested reports whether the request named the protocol of the 101 (RFC 9110 7.8). A 101
-// that names no protocol matches any.
+// upgradeRequested reports whether the request named the protocol of the 101 (RFC 9110 7.8).
 func upgradeRequested(x *protocol.Exchange) bool {
 	if x.Request.Upgrade == "" {
 		return false
 	}
-	chosen, hasUpgrade := x.Response.Header.Lookup("Upgrade")
-	if !hasUpgrade {
-		return true
-	}
+	chosen := x.Response.Header.Get("Upgrade")
 	for requested := range strings.SplitSeq(x.Request.Upgrade, ",") {
 		if protocol.EqualFold(strings.TrimSpace(requested), strings.TrimSpace(chosen)) {
 			return true
@@ -293,8 +290,8 @@ func (c *UpstreamConn) retryHeadRead(err error) error {
 	return c.readFault(err)
 }
 
-// readWatchingDownstream reads until the exchange's deadline and watches for a client disconnect.
-// While an upload runs, the upload detects the disconnect.
+// readWatchingDownstream reads until the exchange's deadline or idle timeout, and watches for a
+// client disconnect. While an upload runs, the upload detects the disconnect and the idle exchange.
 func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	if u := c.upload; u != nil {
 		if u.awaitEnd() {
@@ -417,7 +414,7 @@ func newResponseBody(c *UpstreamConn) *responseBody {
 	return b
 }
 
-// Read implements protocol.Body. Its errors are Faults.
+// Read implements protocol.Body. Its errors other than io.EOF are Faults.
 func (b *responseBody) Read(p []byte) (int, error) {
 	if b.closed {
 		panic("http1: Read of a closed response")

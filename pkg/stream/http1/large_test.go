@@ -55,7 +55,7 @@ func TestTruncatedLargeBody(t *testing.T) {
 			}
 			test.client(c)
 			if r := <-proxy.records; r.Reason != test.want || r.ResponseBytes >= size {
-				t.Errorf("recorded %v (%s) and %d bytes, want %v", r.Reason, r.Detail, r.ResponseBytes, test.want)
+				t.Errorf("recorded %v (%s) and %d bytes, want %v and fewer than %d bytes", r.Reason, r.Detail, r.ResponseBytes, test.want, size)
 			}
 			if <-proxy.reusable {
 				t.Error("the upstream connection was considered reusable")

@@ -8,7 +8,7 @@ import (
 )
 
 // maxMethodLen is the maximum length of a method, in bytes, for Match to detect HTTP. The longest
-// registered method has 17 (RFC 3253).
+// registered method has 17 (UPDATEREDIRECTREF, RFC 4437).
 const maxMethodLen = 24
 
 // Match reports whether a connection that begins with b speaks HTTP/1. Longer input never changes a

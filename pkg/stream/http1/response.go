@@ -12,13 +12,13 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// maxInlineBody is the maximum number of body bytes written together with the head, and the maximum
-// size of one piece of a streamed body.
+// maxInlineBody is the maximum size, in bytes, of a request body that is written together with its
+// head. A streamed body is written when at least as many bytes are gathered, or none are buffered.
 const maxInlineBody = 32 << 10
 
 // writeResponse writes x.Response. keep reports whether the response lets the connection take
-// another request. An error is a Fault: the downstream connection or the body failed midway, and
-// the connection must end.
+// another request. An error means that the downstream connection, the body or the tunnel failed,
+// and that the connection must end.
 func (c *downstreamConn) writeResponse() (keep bool, err error) {
 	x := &c.x
 	if x.Response.Tunnel != nil {
@@ -67,7 +67,7 @@ func (c *downstreamConn) writeResponse() (keep bool, err error) {
 func (c *downstreamConn) isLocalReply() bool { return c.x.Response.Source == protocol.LocalReply }
 
 // responseBodyKind returns the framing of the response body (RFC 9112 6.3). It sets ContentLength
-// to 0 if there is no body.
+// to 0 if the response could have a body but has none.
 func (c *downstreamConn) responseBodyKind() syntax.BodyKind {
 	r := &c.x.Response
 	switch {

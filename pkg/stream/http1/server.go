@@ -12,8 +12,8 @@
 //	  afterResponse  discard the unread body, or linger
 //	handOver      continue the connection in another protocol
 //
-// Everything runs on the connection's goroutine. A second one exists only while the engine sends a
-// large request body upstream, waits for a slow response, or runs a tunnel.
+// All of this runs on the connection's goroutine. The engine starts a second one only while it
+// sends a large or incomplete request body upstream, waits for a slow response, or runs a tunnel.
 package http1
 
 import (
@@ -35,7 +35,8 @@ import (
 )
 
 const (
-	// requestBufferSize is the initial size of a request buffer in bytes; larger heads grow it.
+	// requestBufferSize is the initial size, in bytes, of the buffers for the head of a request and
+	// for heads to send; larger heads grow them.
 	requestBufferSize = 4 << 10
 	// parkAfter is how long an idle connection keeps its goroutine before it is parked.
 	parkAfter = 2 * time.Second
@@ -107,7 +108,8 @@ func setIdleCloseReason(conn *network.Conn, err error) error {
 	return err
 }
 
-// downstreamConn is the state of a connection while it is not parked.
+// downstreamConn is the state of a connection from the first bytes of a request until the
+// connection is parked or ends.
 type downstreamConn struct {
 	server *Server
 	conn   *network.Conn
@@ -119,7 +121,7 @@ type downstreamConn struct {
 	body            requestBody
 	targetNotServed bool            // the listener does not serve the target
 	responseStarted bool            // the engine has tried to write the head of the final response
-	progress        atomic.Int64    // when the response was last written while the request body was incomplete, in ns since x.Meta.Start
+	progress        atomic.Int64    // when the response was last written while the request body was not read completely, in ns since x.Meta.Start
 	next            network.Handler // takes over the connection; almost always nil
 	// State of the last exchange.
 	responseForwarded bool // the response was not a local reply
@@ -415,8 +417,8 @@ func (c *downstreamConn) contain(operation string) {
 	}
 }
 
-// logPanic logs a recovered panic. p is the value of recover, or a *protocol.PanicError. The
-// deferred function that recovers a panic calls logPanic, so that the log contains the stack.
+// logPanic logs a recovered panic. p is a *protocol.PanicError, or the value of recover: then the
+// deferred function that recovered the panic calls logPanic, so that the log contains the stack.
 func (c *downstreamConn) logPanic(operation string, p any) {
 	protocol.NewPanic(p).Log(c.server.opts.Log, operation, "listener", c.server.opts.Listener)
 }

@@ -49,8 +49,8 @@ type requestBody struct {
 	reader bodyReader
 }
 
-// Read implements protocol.Body. Its errors are Faults. Each wait has the full body timeout: the
-// service may have been busy before it called Read.
+// Read implements protocol.Body. Its errors other than io.EOF are Faults. Each wait has the full
+// body timeout: the service may have been busy before it called Read.
 func (b *requestBody) Read(p []byte) (int, error) {
 	if b.reader.bufferedSize < 0 {
 		return b.await(p)
@@ -116,8 +116,8 @@ func (c *downstreamConn) SendInterim(status int, header *protocol.Header) error 
 	return nil
 }
 
-// OnDisconnect implements protocol.Downstream. The request body has been read, so no other
-// goroutine reads the connection.
+// OnDisconnect implements protocol.Downstream. The caller ensures that no upload reads the
+// connection meanwhile.
 func (c *downstreamConn) OnDisconnect(onDisconnect func()) (stop func()) {
 	done := make(chan struct{})
 	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline applies
@@ -135,9 +135,9 @@ func (c *downstreamConn) OnDisconnect(onDisconnect func()) (stop func()) {
 	}
 }
 
-// discardChunkedBody reads and discards a chunked body that nothing has read, if it arrives within
-// smallBodyTimeout. The response head must say whether the connection persists, and the size of a
-// chunked body is not known before its end.
+// discardChunkedBody reads and discards a small chunked body that nothing has read, if it arrives
+// within smallBodyTimeout. The response head must say whether the connection persists, and the size
+// of a chunked body is not known before its end.
 func (c *downstreamConn) discardChunkedBody() {
 	b := &c.body.reader
 	if b.kind != syntax.Chunked || b.state.Load() != bodyUntouched || c.x.Request.ExpectContinue || !c.framing.KeepAlive {

@@ -344,8 +344,8 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	}{
 		{"with the head", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", 0, true},
 		{"shortly after the head", post + "\r\n", "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", time.Millisecond, true},
-		{"within the drain limit", post + "\r\n", strings.Repeat(chunk, 30) + "0\r\n\r\n", time.Millisecond, true},
-		{"beyond the drain limit", post + "\r\n", strings.Repeat(chunk, 40) + "0\r\n\r\n", time.Millisecond, false},
+		{"within the discard limit", post + "\r\n", strings.Repeat(chunk, 30) + "0\r\n\r\n", time.Millisecond, true},
+		{"beyond the discard limit", post + "\r\n", strings.Repeat(chunk, 40) + "0\r\n\r\n", time.Millisecond, false},
 		{"late", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", smallBodyTimeout + time.Millisecond, false},
 		{"partly late", post + "\r\n5\r\nhello\r\n", "0\r\n\r\n", smallBodyTimeout + time.Millisecond, false},
 		{"malformed", post + "\r\n", "hello\r\n0\r\n\r\n", 0, false},

@@ -68,7 +68,8 @@ func (t *tunnel) Close() error {
 	return err
 }
 
-// relayTunnel sends the response head and relays bytes until both directions have ended.
+// relayTunnel sends the response head and relays bytes until both directions have ended or one has
+// failed. It returns a Fault of StreamIdle if the tunnel ended because it was idle.
 func (c *downstreamConn) relayTunnel() error {
 	x := &c.x
 	peer := x.Response.TakeTunnel()
@@ -110,7 +111,8 @@ func (c *downstreamConn) relayTunnel() error {
 const minSpliceBytes = 16 << 10
 
 // splice lets the kernel move body bytes from the upstream's socket to the client's, if both are
-// sockets and the body has no coding. If ok is false, the caller must copy the body.
+// sockets, the body has no coding and at least minSpliceBytes remain. If ok is false, the caller
+// must copy the body.
 func (c *downstreamConn) splice(body protocol.Body, limit int64) (n int64, ok bool, err error) {
 	source, isUpstreamBody := body.(*responseBody)
 	if !isUpstreamBody || limit < minSpliceBytes {
