@@ -23,16 +23,16 @@ type RequestOptions struct {
 }
 
 // AppendRequest appends a request head with its empty line: the request line with the target in
-// origin-form (authority-form for CONNECT), Host, Header in its order, framing, and last the
-// connection headers.
+// origin-form (authority-form for CONNECT), Host, Header in its order, framing, Expect, the
+// connection headers, and last opts.WebSocketKey.
 //
 // A ContentLength of -1 writes no Content-Length, except 0 for POST, PUT and PATCH (RFC 9110 8.6).
-// An Authority of "" is written as an empty Host (RFC 9112 3.2). AppendRequest omits Host and the
-// framing and connection headers in Header: filters do not control them.
+// An Authority of "" is written as an empty Host (RFC 9112 3.2). AppendRequest omits Host, Expect
+// and the framing and connection headers in Header: filters do not control them.
 //
-// A filter cannot inject a line. If the method, target, host, a name or a value has bytes that are
-// invalid in its place, AppendRequest returns dst unchanged and a Fault of reason Internal that
-// names the field.
+// A filter cannot inject a line. If the method, target, authority, Upgrade, or a name or value in
+// Header is invalid in its place, AppendRequest returns dst unchanged and a Fault of reason
+// Internal that names the part.
 func AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]byte, error) {
 	start := len(dst)
 	target := req.Path

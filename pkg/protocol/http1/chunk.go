@@ -19,6 +19,8 @@ import (
 //	sizeLF --> data --> dataCR --> dataLF ----------------'
 //	   |
 //	   '--> trailer --> end
+//
+// A size that is followed immediately by ";" skips blank.
 type chunkState uint8
 
 const (

@@ -22,8 +22,8 @@ const (
 	serverField
 )
 
-// isForwarded reports whether filters control the header. Such a header is read into and written
-// from Header without changes.
+// isForwarded reports whether filters control the header. Such a header is read into Header and
+// written from it.
 func (k fieldKind) isForwarded() bool {
 	return k == regularField || k == dateField || k == serverField
 }

@@ -195,8 +195,8 @@ func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framin
 }
 
 // parseUpgrade reads a request's Upgrade (RFC 9110 7.8). It ignores an Upgrade to protocols that
-// carry HTTP requests: in a tunnel, the requests would bypass routing and filters. It sets flagH2C
-// if h2c is the only protocol.
+// carry HTTP requests: in a tunnel, the requests would bypass routing and filters. It also ignores
+// all of several Upgrade headers. It sets flagH2C if h2c is the only protocol.
 func (m *head) parseUpgrade(value string, offset int) *syntaxError {
 	switch {
 	case m.has(flagUpgrade):
@@ -275,7 +275,7 @@ func (m *head) parseExpect(value string, offset int) *syntaxError {
 }
 
 // isChunked reports whether the body is chunked. It returns an error if the end of the body is
-// ambiguous (RFC 9112 6.1, 6.3).
+// ambiguous, or the body has another transfer coding (RFC 9112 6.1, 6.3).
 func (m *head) isChunked() (bool, *syntaxError) {
 	switch {
 	case !m.has(flagCoding):

@@ -63,7 +63,7 @@ type Framing struct {
 // may be secrets.
 type syntaxError struct {
 	reason protocol.Reason
-	offset int // bytes from the start of the head or trailer section
+	offset int // bytes from the start of the head, or of a chunked body
 	rule   string
 }
 

@@ -22,13 +22,13 @@ import (
 //   - Authority is the target's if it has one, or Host; "" only for HTTP/1.0.
 //   - Path is the path and query of an absolute-form target ("/" for an empty path; "*" for OPTIONS
 //     without path and query, RFC 9112 3.2.4), or otherwise the target unchanged.
-//   - Upgrade is set if Connection lists it too, the request has no body, is HTTP/1.1 and not a
-//     CONNECT, and the protocol does not carry HTTP (h2c does).
+//   - Upgrade is set if Connection lists it too, the header occurs once, the request has no body,
+//     is HTTP/1.1 and not a CONNECT, and none of the protocols carries HTTP (h2c does).
 //   - ExpectContinue is set only if the request has a body.
-//   - Header contains none of Host, Expect, the framing and connection headers, and the headers that
-//     Connection names; naming Host or a framing header has no effect. A TE that lists trailers
-//     becomes one header "TE: trailers" at the end, which AppendRequest omits; any other TE is
-//     dropped, because it concerns only the connection (RFC 9110 10.1.4).
+//   - Header contains none of Host, Expect, the framing and connection headers, and the headers
+//     that Connection names; naming Host or a framing header has no effect. A TE that lists
+//     trailers becomes one header "TE: trailers" at the end, which AppendRequest omits; any other
+//     TE is dropped, because it concerns only the connection (RFC 9110 10.1.4).
 //
 // Errors are Faults: MalformedRequest, TargetTooLong, HeaderTooLarge, NotImplemented,
 // VersionNotSupported or ExpectationFailed. Their texts name the rule and the offset and quote

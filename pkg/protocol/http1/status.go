@@ -1,7 +1,7 @@
 package http1
 
-// reasonPhrase returns the standard reason phrase of a status (RFC 9110 15 and the registry of status
-// codes), or "" if it has none.
+// reasonPhrase returns the standard reason phrase of a status (RFC 9110 15 and the registry of
+// status codes), or "" if it has none.
 func reasonPhrase(status int) string {
 	if status < len(phrases) {
 		return phrases[status]

@@ -160,7 +160,7 @@ func (p *benchPair) roundTrip(c *grpcCall) {
 // although each call has a different traceparent.
 func TestUnaryAllocs(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("the race detector allocates")
+		t.Skip("invariant checks allocate")
 	}
 	p, c := newBenchPair(t), newGRPCCall()
 	for range 100 {

@@ -25,8 +25,8 @@ const (
 	http1OnlyField
 	serverField
 	dateField
-	// sensitiveField is never added to a table, so that an attacker cannot guess its value
-	// through compression (RFC 7541 7.1.3).
+	// sensitiveField is sent in the form that is never added to a table, so that an attacker cannot
+	// guess its value through compression (RFC 7541 7.1.3).
 	sensitiveField
 )
 
@@ -89,8 +89,8 @@ const (
 	invalidValue             // value holds forbidden bytes (RFC 9113 8.2.1)
 )
 
-// field is one field of a header block. Table entries keep their kind, so the decoder classifies
-// each name once.
+// field is one field of a header block. Table entries keep their kind, so the decoder does not
+// classify an indexed name again.
 type field struct {
 	name, value string
 	kind        fieldKind

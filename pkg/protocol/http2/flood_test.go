@@ -423,7 +423,7 @@ func TestNegativeBurstDisablesLimit(t *testing.T) {
 	r := &scriptRunner{s: s, describer: newFrameDescriber(), streams: map[uint32]*Stream{}, now: epoch}
 	r.runLine("> SETTINGS")
 	if got := r.runLine("repeat 10000 > PING 1"); len(got) != 1 || got[0] != "< PING ack 1" {
-		t.Fatalf("the last of 10000 pings: %q, want a response", got)
+		t.Fatalf("the last of 10000 pings: %q, want an acknowledgement", got)
 	}
 }
 

@@ -5,7 +5,7 @@ import "encoding/binary"
 // Preface is the first sequence of bytes that a client sends (RFC 9113 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// The sizes of frames in bytes (RFC 9113 4.1, 4.2).
+// Sizes, limits and defaults of the protocol; sizes are in bytes (RFC 9113 4.1, 4.2, 6.5.2).
 const (
 	FrameHeaderLen   = 9
 	MinFrameSize     = 1 << 14   // the minimum of SETTINGS_MAX_FRAME_SIZE, and its default

@@ -151,7 +151,7 @@ func retainValue(text []byte, f *field) ([]byte, string) {
 	return retain(text, f.value, f.flags&valueOwned != 0)
 }
 
-// TakeTrailer adds the fields of the last TrailersArrived event to h. text is used as in
+// TakeTrailer adds the forwarded fields of the last TrailersArrived event to h. text is used as in
 // TakeRequest.
 func (s *Session) TakeTrailer(h *protocol.Header, text []byte) []byte {
 	return s.appendHeader(text, h, 1) // 1: Cookie fields are not joined

@@ -46,7 +46,7 @@ func TestStaticTable(t *testing.T) {
 	}
 }
 
-// TestDecodeSequences verifies the examples of RFC 7541 C.3 to C.6.
+// TestDecodeSequences verifies the examples of RFC 7541 C.3, C.4 and C.6.
 func TestDecodeSequences(t *testing.T) {
 	cases := []struct {
 		name   string

@@ -15,8 +15,8 @@ type headerBlock struct {
 }
 
 // Handle processes the next frame of the peer. It appends to dst the frames that the protocol
-// requires in return: acknowledgements, window updates, and resets of refused streams. now comes
-// from any clock that does not go backwards.
+// requires in return: acknowledgements, window updates, and resets of streams that it refuses
+// without a StreamError. now comes from any clock that does not go backwards.
 //
 // Handle stores the meaning of the frame in e, which borrows f's payload. The error is nil, a
 // *StreamError or a *ConnectionError. With an error, e is empty.
@@ -178,8 +178,8 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time, e *Event) ([]b
 		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or an idle stream (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
-	// Resets of streams that the session opened are free, because the session decides how many it
-	// opens.
+	// Resets of open streams that the session opened are free, because the session decides how many
+	// it opens.
 	if st == nil || !st.openedByUs && now.Sub(st.openedAt) < rapidResetWindow {
 		if err := s.takeToken(FloodRapidReset, now, "too many streams reset"); err != nil {
 			return dst, err
@@ -358,8 +358,8 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	return dst, nil
 }
 
-// checkPriority checks a PRIORITY frame; a valid one has no effect. The error is a *ConnectionError
-// if the stream is not open and therefore cannot be reset.
+// checkPriority checks a PRIORITY frame; a valid one has no effect. A violation on a stream that is
+// not open, and therefore cannot be reset, is a *ConnectionError.
 func (s *Session) checkPriority(f Frame, now time.Time) error {
 	if f.Stream == 0 {
 		return connectionError(ProtocolError, "PRIORITY on stream 0 (RFC 9113 6.3)")

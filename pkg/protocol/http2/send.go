@@ -25,8 +25,8 @@ type RequestOptions struct {
 // them. If a part of the request holds forbidden bytes, the error is a Fault of reason Internal
 // that names the part. End with a positive ContentLength is also a Fault of reason Internal. If the
 // header section is larger than the peer accepts, the reason is HeaderTooLarge. Other errors are
-// ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted, ErrNoExtendedConnect and ErrNotOneProtocol.
-// With any error dst is returned unchanged, and no stream is open.
+// ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted, ErrNoExtendedConnect and
+// ErrNotOneProtocol. With any error dst is returned unchanged, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]byte, *Stream, error) {
 	if err := s.checkCanOpen(req); err != nil {
 		return dst, nil, err
@@ -166,8 +166,8 @@ func (s *Session) invalidPart(req *protocol.Request) string {
 	return ""
 }
 
-// requestSize returns the size of a request's header section (RFC 9113 6.5.2), without the few
-// regular fields that AppendRequest adds.
+// requestSize returns the size of a request's header section (RFC 9113 6.5.2), without :protocol
+// and the few regular fields that AppendRequest adds.
 func requestSize(req *protocol.Request) uint64 {
 	const pseudo = 4*32 + len(":method:scheme:path:authority")
 	n := uint64(pseudo + len(req.Method) + len(req.Scheme) + len(req.Path) + len(req.Authority))

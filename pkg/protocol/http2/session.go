@@ -111,12 +111,12 @@ type Session struct {
 	dec              decoder
 	enc              encoder
 	block            headerBlock // the header block that is arriving
-	head             *head       // result of the last header block; nil: none since Shrink
+	head             *head       // result of the last header block; nil: none yet, or none since Shrink
 	sendWindow       int64       // bytes we may send on all streams together
 	recvWindow       int64       // bytes the peer may send on all streams together
 	pendingCredit    int64       // bytes consumed that no WINDOW_UPDATE has reported
 
-	streams          map[uint32]*Stream // open and half-closed; nil: none since Shrink
+	streams          map[uint32]*Stream // open and half-closed; nil: none yet, or none since Shrink
 	freeStreams      []*Stream          // for reuse
 	unreleased       uint32             // streams that the peer opened and the engine has not released
 	localStreams     uint32             // number of open streams that we opened

@@ -135,7 +135,7 @@ func fieldsText(h *protocol.Header) string {
 	return text.String()
 }
 
-// TestExchange verifies one request and its response, both with a body and trailers.
+// TestExchange verifies a request with a body, and its response with a body and trailers.
 func TestExchange(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	req := newGetRequest("/a?b=c")

@@ -16,15 +16,15 @@ func states() []struct{ name, client, server string } {
 	return []struct{ name, client, server string }{
 		{"idle", "", ""},
 		{"open", "request POST", "> HEADERS 1 POST"},
-		{"open, answered", "request POST; > HEADERS 1 200", "> HEADERS 1 POST; response 1 200"},
+		{"open, after the response head", "request POST; > HEADERS 1 200", "> HEADERS 1 POST; response 1 200"},
 		{"half-closed (local)", "request GET end", "> HEADERS 1 POST; response 1 200 end"},
-		{"half-closed (local), answered", "request GET end; > HEADERS 1 200", ""},
+		{"half-closed (local), after the response head", "request GET end; > HEADERS 1 200", ""},
 		{"half-closed (remote)", "request POST; > HEADERS 1 end 200", "> HEADERS 1 end GET"},
 		{"closed by both ends", "request GET end; > HEADERS 1 end 200", "> HEADERS 1 end GET; response 1 200 end"},
 		{"closed by our reset", "request POST; reset 1 CANCEL", "> HEADERS 1 POST; reset 1 CANCEL"},
 		{"closed by the peer's reset", "request POST; > RST_STREAM 1 CANCEL", "> HEADERS 1 POST; > RST_STREAM 1 CANCEL"},
-		{"a header block on its way", "request POST; > HEADERS 1 more 200", "> HEADERS 1 more POST"},
-		{"behind our GOAWAY", "request POST; goaway NO_ERROR", "goaway NO_ERROR"},
+		{"a header block is incomplete", "request POST; > HEADERS 1 more 200", "> HEADERS 1 more POST"},
+		{"after our GOAWAY", "request POST; goaway NO_ERROR", "goaway NO_ERROR"},
 		{"no SETTINGS yet", "", ""},
 	}
 }
@@ -59,7 +59,7 @@ func TestStates(t *testing.T) {
 		name := [...]string{"client", "server"}[role]
 		t.Run(name, func(t *testing.T) {
 			var got strings.Builder
-			fmt.Fprintf(&got, "# What each frame means to a %s in each state: the event, the error, what is\n# sent at once, and the state of stream 1 if it changes.\n", name)
+			fmt.Fprintf(&got, "# The results of each frame for a %s in each state: the event, the error, the\n# frames sent in return, and the state of stream 1 if it changes.\n", name)
 			for _, st := range states() {
 				steps := st.client
 				if role == Server {
