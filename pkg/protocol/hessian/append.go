@@ -50,8 +50,8 @@ func AppendLong(dst []byte, v int64) []byte {
 }
 
 // AppendString appends a string, byte for byte like Java writers (Hessian 2.0 serialization 4.12).
-// A character beyond U+FFFF becomes two surrogates. Chunks have 32,768 code units and do not split
-// a character; the last chunk has the shortest form. Invalid UTF-8 in s becomes U+FFFD.
+// A character beyond U+FFFF becomes two surrogates. Chunks have at most 32,768 code units and do
+// not split a character; the last chunk has the shortest form. Invalid UTF-8 in s becomes U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	for {
 		size, length, plain := chunkOf(s)

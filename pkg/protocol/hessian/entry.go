@@ -11,7 +11,7 @@ package hessian
 type Entry struct {
 	Key   []byte // the text of a key that is a string, otherwise nil: see Decoder.Text
 	Value []byte // the text of the value, as Decoder.Text returns it; nil if it has none
-	Kind  Kind   // kind of the value; Null, Date, Binary and the containers have no text
+	Kind  Kind   // kind of the value; Null, Date, Binary, Ref and the containers have no text
 	// Start and End are the offsets of the entry in the body. ValueStart is the offset of its
 	// value.
 	Start, ValueStart, End int
@@ -86,7 +86,7 @@ func (d *Decoder) followReference() error {
 }
 
 // Entry consumes the next entry of the current map into e. At the end of the map it consumes the
-// end and returns false.
+// end and returns false. It also returns false if there is no current map.
 func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	if !d.entries.inMap {
 		return false, nil

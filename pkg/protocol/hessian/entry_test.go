@@ -137,7 +137,7 @@ func TestMalformedMap(t *testing.T) {
 		}()
 		if c.rule == "" {
 			if err != nil {
-				t.Errorf("%s: %v", c.name, err)
+				t.Errorf("%s: %v, want no error", c.name, err)
 			}
 			continue
 		}

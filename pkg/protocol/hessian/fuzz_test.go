@@ -32,7 +32,7 @@ func samples(tb testing.TB) []capture {
 	return seeds
 }
 
-// FuzzDecoder verifies that a Decoder stays within the body and takes at most one step per byte,
+// FuzzDecoder verifies that a Decoder stays within the body and reads at most one value per byte,
 // and that Skip and the other methods consume the same bytes. It also verifies that a prefix of a
 // body has the same values or is truncated, and that a rewritten map has the same entries.
 func FuzzDecoder(f *testing.F) {

@@ -182,7 +182,7 @@ func TestReferencesAreNotFollowed(t *testing.T) {
 		"\x7aHNQ\x90ZHNQ\x91Z", // of many
 	} {
 		if _, err := walk(Final, []byte(body)); err != nil {
-			t.Errorf("%q: %v", body, err)
+			t.Errorf("%q: %v, want no error", body, err)
 		}
 	}
 }

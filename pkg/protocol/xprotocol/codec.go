@@ -52,9 +52,9 @@ type Messages interface {
 	// ReadRequest fills r, which is empty, from a complete frame of kind Request or OneWay. It sets
 	// Authority, Path, OneWay, Serialization and ContentLength, as protocol.Request describes.
 	// Header begins with those of "service", "method", "version" and "group" that the request has,
-	// in this order; the attachments follow in wire order. It calls Header.MarkUnchanged. Strings
-	// borrow the frame. It skips the arguments. A body with an unknown serialization is not an
-	// error: r then holds only the values of the frame header. Errors are Faults of
+	// in this order; the attachments follow in wire order. Header.Changed then returns false.
+	// Strings borrow the frame. It skips the arguments. A body with an unknown serialization is not
+	// an error: r then holds only the values of the frame header. Errors are Faults of
 	// MalformedRequest.
 	ReadRequest(frame []byte, r *protocol.Request, v *FrameView) error
 
@@ -64,7 +64,8 @@ type Messages interface {
 	// service, method, version and group are written where the protocol has them. remaining, if not
 	// 0, is the client's remaining time, to which AppendRequest lowers the timeout in the frame.
 	// The caller calls SetID next, which may compute the checksum. Errors are Faults: the frame
-	// cannot contain a change, because its serialization is unknown or a length would overflow.
+	// cannot contain a change, for example because its serialization is unknown or a length would
+	// overflow. With an error dst is returned unchanged.
 	AppendRequest(dst, frame []byte, r *protocol.Request, v *FrameView, remaining time.Duration) ([]byte, error)
 
 	// ReadResponse fills r, which is empty, from a complete frame of kind Response: Status (the
@@ -166,6 +167,6 @@ type FrameView struct {
 	// protocol.Header.SetLoader.
 	DeferredFields []byte
 	// Text is storage for strings that are not contiguous in the frame, such as Path. ReadRequest
-	// and ReadResponse overwrite it. A reused FrameView keeps it to save the allocation.
+	// and ReadResponse may overwrite it. A reused FrameView keeps it to save the allocation.
 	Text []byte
 }

@@ -136,7 +136,7 @@ func TestServiceAndMethodChangeInEveryEntry(t *testing.T) {
 }
 
 // TestVersionWithoutServiceIsRejected verifies that a version without a service is an error,
-// because the version is a part of the service.
+// because the version is a part of the service, and that a version with a colon is an error.
 func TestVersionWithoutServiceIsRejected(t *testing.T) {
 	tests := []struct {
 		name         string
@@ -265,8 +265,9 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkForwardChanged reads a request of 16 KiB with a checksum, lowers its timeout and sets
-// its ID. One pass over the frame verifies the checksum, and one computes the new checksum.
+// BenchmarkForwardChanged reads a request of 16 KiB with a checksum, changes its version and its
+// timeout, and sets its ID. One pass over the frame verifies the checksum, and one computes the
+// new checksum.
 func BenchmarkForwardChanged(b *testing.B) {
 	c := V2()
 	frame := addChecksum(c, newFrame(c, typeRequest, commandRequest, 0, "class", entries("service", "s:1.0", keyMethod, "m"), strings.Repeat("x", 16<<10)))

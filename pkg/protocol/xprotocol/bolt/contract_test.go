@@ -56,11 +56,11 @@ func builtFrames(c Codec) map[string][]byte {
 		"SOFARPC":     newFrame(c, typeRequest, commandRequest, 0, "class", entries("service", "x", keyTarget, "a.B:2.0:u", keyMethod, "m", "k", "v"), "content"),
 		"no header":   newFrame(c, typeRequest, commandRequest, 0, "class", nil, "content"),
 		"null value":  newFrame(c, typeRequest, commandRequest, 0, "c", append(entries("service", "s"), nullEntry("trace")...), "x"),
-		"own names":   newFrame(c, typeRequest, commandRequest, 0, "c", entries("service", "s", "method", "not a field", "Group", "nor this", "", "a field"), "x"),
-		"fault":       newFrame(c, typeResponse, commandResponse, 6, "", entries("why", "not"), ""),
-		"goodbye":     c.AppendGoAway(nil, 7),
+		"field names": newFrame(c, typeRequest, commandRequest, 0, "c", entries("service", "s", "method", "not a field", "Group", "nor this", "", "a field"), "x"),
+		"error":       newFrame(c, typeResponse, commandResponse, 6, "", entries("why", "not"), ""),
+		"GOAWAY":      c.AppendGoAway(nil, 7),
 		"other":       newFrame(c, typeRequest, 99, 0, "", nil, ""),
-		"ping":        c.AppendHeartbeat(nil, 8),
+		"heartbeat":   c.AppendHeartbeat(nil, 8),
 		"unsolicited": newFrame(c, typeResponse, commandHeartbeat, 0, "", nil, ""),
 	}
 	return frames

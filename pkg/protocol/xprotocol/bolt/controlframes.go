@@ -17,14 +17,14 @@ const keyErrorText = "weft-fault"
 // maxErrorText is the maximum size of the error text, in bytes.
 const maxErrorText = 4 << 10
 
-// heartbeatTimeout is the timeout that peers declare in a heartbeat, in ms.
+// heartbeatTimeout is the timeout of heartbeats and GOAWAY frames, in ms.
 const heartbeatTimeout = 3000
 
 // hessian2 is the serialization of heartbeats and GOAWAY frames.
 const hessian2 = 1
 
 // AppendErrorResponse implements xprotocol.ControlFrames. It puts the text into the header. For a
-// request in Hessian, the content is the exception that servers of the SOFA library send. Java
+// request in Hessian 2, the content is the exception that servers of the SOFA library send. Java
 // clients use the exception only if the status is a server exception; Node clients show it with any
 // status.
 func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {

@@ -18,8 +18,8 @@ var (
 
 // AppendRequest implements xprotocol.Messages. It writes a changed "service" to the path and the
 // attachments "path" and "interface", and a changed "version" or "group" to every place where the
-// frame has one. It writes the "method" of a generic call to its first argument. It omits a version
-// or group that was removed or is empty.
+// frame has one. It writes the "method" of a generic call to its first argument. A version or group
+// that was removed or is empty becomes an empty version in the body, and no attachment.
 func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, remaining time.Duration) ([]byte, error) {
 	start := len(dst)
 	ms := int64(0)
@@ -224,9 +224,9 @@ func (q *requestRewriter) setRouting(dst []byte, e *hessian.Entry, c *change) []
 	}
 }
 
-// AppendResponse implements xprotocol.Messages. If the response has no attachments, it changes the
-// kind of the result to one with attachments. A response that is only a text (see ReadResponse)
-// stays unchanged with any fields, so that it is not lost.
+// AppendResponse implements xprotocol.Messages. To add attachments to a response without any, it
+// changes the kind of the result to one with attachments. A response that is only a text (see
+// ReadResponse) stays unchanged with any fields, so that it is not lost.
 func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.FrameView) ([]byte, error) {
 	if !r.Header.Changed() || frame[statusOffset] != statusOK {
 		return append(dst, frame...), nil

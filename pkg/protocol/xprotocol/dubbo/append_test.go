@@ -205,6 +205,6 @@ func TestOtherSerializationCannotBeChanged(t *testing.T) {
 	r.Header.Add("k", "v")
 	got, err := Codec{}.AppendResponse(nil, frame, r, &xprotocol.FrameView{})
 	if protocol.ReasonOf(err) != protocol.NotImplemented || len(got) != 0 {
-		t.Errorf("AppendRequest = %q, %v; want nothing with NotImplemented", got, err)
+		t.Errorf("AppendResponse = %q, %v; want nothing with NotImplemented", got, err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/hessian"
 )
 
-// limits bounds the nesting of a body. Java's reader is recursive: deeper values overflow its
-// stack.
+// limits bounds the nesting and the class definitions of a body. Java's reader is recursive: deeper
+// values overflow its stack.
 //
 //nolint:gochecknoglobals // a constant
 var limits = hessian.Limits{Depth: 1 << 16, Classes: 1 << 16}
@@ -17,7 +17,7 @@ const (
 	// maxAttachments is the maximum number of attachments of a message. Attachments become fields,
 	// which are searched linearly.
 	maxAttachments = 1024
-	// maxFields is the maximum number of fields of a message that is sent.
+	// maxFields is the maximum number of fields of a changed message.
 	maxFields = 2 * maxAttachments
 )
 

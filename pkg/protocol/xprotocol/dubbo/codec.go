@@ -2,9 +2,9 @@
 // changes bodies in Hessian 2, and forwards others unchanged. README.md describes the requests and
 // responses that filters see.
 //
-// The files in the order of the data flow: codec.go (size and kind of a frame), request.go and
-// response.go (reading), attachments.go and timeout.go (shared code), append.go (writing),
-// controlframes.go (frames that Weft generates).
+// The files in the order of the data flow: codec.go (size and kind of a frame), request.go,
+// argument.go and response.go (reading), attachments.go and timeout.go (shared code), append.go
+// (writing), controlframes.go (frames that Weft generates).
 package dubbo
 
 import (

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/captures.txt, and add new frames to testdata/judged.tsv")
+var update = flag.Bool("update", false, "rewrite testdata/captures.txt and the tables of README.md, and add new frames to testdata/judged.tsv")
 
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {
@@ -32,8 +32,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestOtherBytesAreAnError verifies that ParseFrame returns an error for 32 bytes without the
-// magic, instead of asking for more bytes.
+// TestOtherBytesAreAnError verifies that ParseFrame returns an error for bytes that do not start
+// with the magic, even if they are fewer than a frame head, instead of asking for more bytes.
 func TestOtherBytesAreAnError(t *testing.T) {
 	for _, b := range []string{"G", "\xda\x00", strings.Repeat("x", 32), strings.Repeat("\x00", 32)} {
 		if f, err := (Codec{}).ParseFrame([]byte(b)); err == nil || f.Size != 0 {

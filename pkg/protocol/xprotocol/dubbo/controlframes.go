@@ -28,7 +28,8 @@ func (Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
 }
 
 // AppendHeartbeatAck implements xprotocol.ControlFrames. The body is a null in Hessian 2. If the
-// heartbeat has a body in another serialization, the acknowledgement repeats that body.
+// heartbeat has a body of at most maxEvent bytes in another serialization, the acknowledgement
+// repeats that body.
 func (Codec) AppendHeartbeatAck(dst, heartbeat []byte) []byte {
 	start := len(dst)
 	id := binary.BigEndian.Uint64(heartbeat[idOffset:])

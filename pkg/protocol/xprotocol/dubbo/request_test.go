@@ -100,7 +100,7 @@ func TestMalformedRequest(t *testing.T) {
 }
 
 // TestLargeRequest verifies that ReadRequest accepts the maximum number of attachments, and
-// arguments at the maximum depth.
+// arguments of many nested lists.
 func TestLargeRequest(t *testing.T) {
 	const depth = 10_000
 	deep := bytes.Repeat([]byte{0x79}, depth)
