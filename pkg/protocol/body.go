@@ -12,17 +12,16 @@ type Body interface {
 	// same write as the head.
 	Buffered() int
 
-	// Close discards unread bytes and releases the resources of the body. It may be called
-	// concurrently with Read, which then returns an error. An upload that waits for its client ends
-	// this way. A Request.Body may be closed any number of times. A Response.Body is closed once
-	// and not used afterwards, because an engine may reuse it for the next exchange. A body that
-	// wraps another therefore closes the other once, and code that drops a response calls
-	// ResetResponse.
+	// Close discards unread bytes and releases the resources of the body. A Request.Body may be
+	// closed any number of times, and concurrently with Read: a Read that waits then returns an
+	// error, which ends an upload that waits for its client. A Response.Body is closed once and not
+	// used afterwards, because an engine may reuse it for the next exchange. A body that wraps
+	// another therefore closes the other once, and code that drops a response calls ResetResponse.
 	Close() error
 }
 
-// Rewinder is a request body that can be read again from its start, as long as all of it is still
-// buffered. Retry uses it.
+// Rewinder is a request body that can be read again from its start, as long as nothing was read or
+// all of it is still buffered.
 type Rewinder interface {
 	// Rewind reports whether the next Read starts at the first byte.
 	Rewind() bool

@@ -16,8 +16,9 @@ import (
 // exchange only on the goroutine that called Start, Finish or Serve, and keeps no part of it. The
 // one exception is a streamed upload, which may read Request.Body until Response.Body is closed.
 //
-// Every string in an Exchange may borrow an engine's buffer, and is valid only as long as the
-// exchange. Code that keeps a string clones it with strings.Clone. See docs/ownership.md.
+// Every string in an Exchange may borrow an engine's buffer. A string of Response is valid until
+// the response is closed, any other string until the exchange ends. Code that keeps a string clones
+// it with strings.Clone. See docs/ownership.md.
 //
 // A field belongs here only if both an engine and a filter need it.
 type Exchange struct {
@@ -30,16 +31,16 @@ type Exchange struct {
 	// Deadline is when the request times out; the zero time means never. The timeout service
 	// shortens it.
 	Deadline time.Time
-	// PerTryDeadline is when the current attempt times out; the zero time means at Deadline. Retry
-	// sets it.
+	// PerTryDeadline is when the current attempt times out; the zero time means at Deadline. The
+	// retry and hedge services set it.
 	PerTryDeadline time.Time
 	// IdleTimeout is the maximum time in which no byte arrives; 0 means no limit. It applies to the
 	// request body (bytes of the response count too), then to the response, then to the tunnel. The
-	// engine that read the request sets it.
+	// HTTP/1.1 engine sets it for the requests that it reads.
 	IdleTimeout time.Duration
 
-	// Downstream is the engine that read the request. It is nil if Weft generated the request, as
-	// for a health check or a mirrored request.
+	// Downstream is the engine that read the request, or code in front of it. It is nil if no
+	// client waits for the response, as for a health check or a mirrored request.
 	Downstream Downstream
 
 	localBody StringBody // storage of LocalReply's body
@@ -64,13 +65,13 @@ type Downstream interface {
 // then the attachments. Method, the HTTP method, is "".
 type Request struct {
 	Method    string // case-sensitive (RFC 9110 9.1)
-	Scheme    string // "http" or "https"
-	Authority string // Host field or :authority, port included, as sent
+	Scheme    string // "http" or "https"; "" for CONNECT over HTTP/2
+	Authority string // authority of the target, or Host, port included, as sent
 	Path      string // path and query as on the wire, percent-encoding untouched; "*" for OPTIONS *; "" for CONNECT
 	Message
 
-	// Upgrade is the protocol that the request asks to switch to ("websocket"; RFC 9110 7.8), or
-	// "".
+	// Upgrade is the protocol that the request asks to switch to ("websocket"; RFC 9110 7.8), with
+	// HTTP/1.1 perhaps a list of several; "" for none.
 	Upgrade string
 	// ExpectContinue: the client waits for a 100 response before it sends the body (RFC 9110
 	// 10.1.1).
@@ -82,14 +83,14 @@ type Request struct {
 	Serialization string
 }
 
-// Response is the response to the request. A Status of 0 means that there is none yet.
+// Response is the response to the request.
 type Response struct {
 	Status int // HTTP status, or the HTTP equivalent of an RPC status; 0 while there is no response
 	// Code is the status in the RPC protocol's own numbers; NoCode for HTTP, and while there is no
 	// response.
 	Code int
 	// Version is the protocol version of the response, in the form of Meta.Version; "" for a local
-	// reply.
+	// reply and for RPC.
 	Version string
 	// Source tells a local reply from an upstream response. The upstream connection sets
 	// UpstreamResponse when it has read the head of a response; Exchange.ResetResponse sets
@@ -194,8 +195,9 @@ const NoCode = -1
 type Message struct {
 	// Header holds the end-to-end headers in wire order and case. It contains none of Host (see
 	// Authority), Content-Length (see ContentLength), Transfer-Encoding and the connection headers,
-	// which the engine handles (RFC 9110 7.6.1). The exception is "TE: trailers" of a request,
-	// which filters and routes can match; the engine decides whether to send it (RFC 9110 10.1.4).
+	// which the engine handles (RFC 9110 7.6.1). There are two exceptions: "TE: trailers" of a
+	// request, which filters and routes can match, although the engine decides whether to send it
+	// (RFC 9110 10.1.4); and Upgrade of a 101 or 426.
 	Header Header
 
 	// Body is the body; nil if there is none. The engine closes a Response.Body exactly once, even
@@ -217,10 +219,12 @@ type Meta struct {
 	// Client is the original address of the client as trusted proxies report it. The zero Addr
 	// means that none does: then Conn.Remote is the client.
 	Client   netip.Addr
-	Protocol string    // the downstream protocol as config.json names it: "Http1"
-	Version  string    // as in an access log: "HTTP/1.1"
-	Start    time.Time // when the first byte of the request was read
-	HeadSize int       // bytes of the request head on the wire
+	Protocol string // the downstream protocol as config.json names it: "Http1"
+	Version  string // as in an access log: "HTTP/1.1"
+	// Start is when the first byte of the request was read. For a pipelined HTTP/1.1 request, it is
+	// when the exchange before it ended.
+	Start    time.Time
+	HeadSize int // bytes of the request head on the wire; 0 for HTTP/2
 }
 
 // ClientIP returns the original address of the client as text: Client, or Conn.RemoteIP. It returns
@@ -336,8 +340,8 @@ func (x *Exchange) CloseRequestBody(body Body) (err error) {
 	return nil
 }
 
-// Named is a configured object that an exchange uses: a listener, a route, a cluster, a host.
-// Values are comparable.
+// Named is a scope of metrics: a listener, a route, a cluster, a host, or a method of an RPC
+// service. Values are comparable.
 type Named interface {
 	// Name returns the name for logs. It never changes.
 	Name() string
@@ -395,7 +399,7 @@ type Record struct {
 
 	UpstreamStart     time.Time // when the last attempt was sent
 	UpstreamFirstByte time.Time // when the response head of the last attempt was read
-	End               time.Time // when the last byte of the response was written
+	End               time.Time // when the exchange ended: usually, when the last byte of the response was written
 }
 
 // Host returns the host of the last attempt, or nil if there was none.

@@ -7,8 +7,8 @@ import (
 
 // ReplyGRPC converts a local reply for an error to a trailers-only gRPC response: status 200, the
 // error in grpc-status and grpc-message, no body. It keeps headers that filters and routes set,
-// including grpc-status and grpc-message. contentType is the request's. It changes neither
-// successful local replies nor upstream responses.
+// including grpc-status and grpc-message, but not content-type: contentType is the request's. It
+// changes neither upstream responses nor local replies with status 200 that have no Reason.
 func ReplyGRPC(x *Exchange, contentType string) {
 	r := &x.Response
 	if r.Source != LocalReply || x.Record.Reason == ReasonNone && r.Status == 200 {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Field is one header as on the wire. For HTTP, names are compared without regard to ASCII case
-// (RFC 9110 5.1); the case is kept.
+// Field is one header as on the wire.
 type Field struct{ Name, Value string }
 
-// Header is an ordered list of headers. It keeps order, case and repetition. The zero value is
-// empty. Lookups are linear, because heads are short and bounded.
+// Header is an ordered list of headers. It keeps order, case and repetition, and compares names
+// without regard to ASCII case (RFC 9110 5.1). The zero value is empty. Lookups are linear, because
+// heads are short and bounded.
 type Header struct {
 	fields  []Field
 	changed bool

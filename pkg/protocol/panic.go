@@ -47,7 +47,7 @@ func (p *PanicError) Log(log PanicLog, doing string, args ...any) {
 	log.Error("panic; this is a defect, please report it", append(attrs, "panic", p.Value, "stack", string(p.Stack))...)
 }
 
-// ServeRecovered calls s.Serve and returns a panic as an error with a *PanicError.
+// ServeRecovered calls service.Serve and returns a panic as an error with a *PanicError.
 func ServeRecovered(ctx context.Context, service BlockingService, x *Exchange) (err error) {
 	defer RecoverPanic(&err)
 	return service.Serve(ctx, x)

@@ -26,9 +26,9 @@ func TestRewindBody(t *testing.T) {
 		t.Errorf("%d bytes are unread after RewindBody, want all", b.Buffered())
 	}
 	if !RewindBody(nil) {
-		t.Error("a request without a body cannot be sent again")
+		t.Error("RewindBody(nil) = false, want true")
 	}
 	if RewindBody(plainBody{b}) {
-		t.Error("a body that is not a Rewinder was rewound")
+		t.Error("RewindBody = true for a body that is not a Rewinder, want false")
 	}
 }

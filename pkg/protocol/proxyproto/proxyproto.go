@@ -27,7 +27,7 @@ type Endpoint struct {
 	Path    string         // path of a unix socket; a leading "@" means an abstract name; "" for none
 }
 
-// Errors of Parse. Others wrap ErrMalformed.
+// Errors of Parse, which returns ErrAbsent or an error that wraps ErrMalformed.
 var (
 	// ErrAbsent means that the bytes are not the start of a header.
 	ErrAbsent = errors.New("no PROXY protocol header")

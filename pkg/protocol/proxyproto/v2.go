@@ -112,8 +112,8 @@ func unixPath(b []byte) string {
 	return string(name)
 }
 
-// AppendV2 appends the header of version 2 for a connection from source to destination; see
-// AppendV1.
+// AppendV2 appends the header of version 2 for a connection from source to destination, as AppendV1
+// does; UNSPEC takes the place of UNKNOWN.
 func AppendV2(dst []byte, source, destination netip.AddrPort) []byte {
 	dst = append(dst, signature2...)
 	dst = append(dst, 2<<4|commandProxy)

@@ -1,7 +1,7 @@
 // Package urlpath normalizes request paths: it converts equivalent paths to one form, so that code
 // that matches paths and code that serves them interpret them in the same way. It does no I/O. All
-// functions take a request target in origin form (RFC 9112 3.2.1), "/path?query", do not change its
-// query, and return an unchanged target without an allocation.
+// functions take a request target in origin form (RFC 9112 3.2.1), "/path?query", and do not change
+// its query. A common target, to which they apply no rule, costs no allocation.
 package urlpath
 
 import (
@@ -90,7 +90,7 @@ func splitQuery(target string) (path, query string) {
 }
 
 // illegalChars are the visible ASCII characters that a path must not contain (RFC 3986 3.3), except
-// the percent sign, the characters that end a path, and brackets, which are common.
+// the percent sign, the backslash, the characters that end a path, and brackets, which are common.
 const illegalChars = "\"<>^`{|}"
 
 // decode decodes unreserved characters, encodes illegal characters, and replaces backslashes with

@@ -195,8 +195,8 @@ func durationText(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) 
 // appendDuration appends d.String() without an allocation, because the compiler inlines String.
 func appendDuration(dst []byte, d time.Duration) []byte { return append(dst, d.String()...) }
 
-// durationMillis writes a span in milliseconds with three decimals: 1.500. A span is negative if
-// the clock was set back; it is then written as 0.
+// durationMillis writes a span in milliseconds with three decimals: 1.500. It writes a negative
+// span as 0.000.
 func durationMillis(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 		d, ok := s(x)

@@ -199,8 +199,8 @@ func (v Variable) appendJSON(dst []byte, x *protocol.Exchange) []byte {
 }
 
 // escapeFrom returns dst with the bytes from start escaped by appendEscaped. It allocates only if a
-// byte needs an escape, which can occur in the names of a certificate, but not in numbers, times
-// and addresses.
+// byte is not ASCII or needs an escape, which can occur in the names of a certificate, but not in
+// numbers, times and addresses.
 func escapeFrom(dst []byte, start int) []byte {
 	if !slices.ContainsFunc(dst[start:], func(c byte) bool {
 		return c >= utf8.RuneSelf || isControl(c) || c == '"' || c == '\\'

@@ -27,7 +27,8 @@ type definition struct {
 	// write appends a value that is not text in the exchange, or returns false if there is none.
 	write func(dst []byte, x *protocol.Exchange) ([]byte, bool)
 	// field returns the name of the request header of which text is the first value, and false if
-	// text is not the value of a header. If field is nil, text is never the value of a header.
+	// that header cannot repeat. If field is nil, text is never the value of a request header that
+	// can repeat.
 	field func(x *protocol.Exchange, arg string) (name string, ok bool)
 	// isNumber: write appends a JSON number.
 	isNumber bool

@@ -12,15 +12,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// testScope is a protocol.Named.
+// testScope is a protocol.Named and a protocol.Host.
 type testScope string
 
 func (p testScope) Name() string { return string(p) }
 
 func (testScope) ResponseDiscarded(*protocol.Exchange) {}
-func (p testScope) Observe(*protocol.Exchange)         {}
 
-// finishedExchange returns an exchange with all values set.
+// finishedExchange returns an HTTP exchange in which the values of all HTTP variables are set.
 func finishedExchange() *protocol.Exchange {
 	start := time.Date(2026, 11, 21, 4, 5, 6, 7_000_000, time.UTC)
 	x := &protocol.Exchange{}
