@@ -115,7 +115,7 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 	ReasonDenied: {Name: "denied", Flag: "-", HTTP: 403, GRPC: 7, Dubbo: 70, Bolt: 2, Text: "denied",
 		Hint: "A filter rejected the request, or the request is CONNECT and the listener does not allow it. The detail in the access log names the filter."},
 	Unauthenticated: {Name: "unauthenticated", Flag: "-", HTTP: 401, GRPC: 16, Dubbo: 70, Bolt: 2, Text: "not authenticated",
-		Hint: "A filter requires credentials that the request does not have."},
+		Hint: "A filter requires valid credentials, which the request does not have."},
 	RateLimited: {Name: "rate_limited", Flag: "RL", HTTP: 509, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "rate limited",
 		Hint: "A rate limit is reached. The filter determines the HTTP status: action.status of flowControlFilter (default 509), status of local_ratelimit (default 429), or the 429 of the service of ext_authz."},
 	FaultInjected: {Name: "fault_injected", Flag: "FI", HTTP: 503, GRPC: 14, Dubbo: 80, Bolt: 3, Text: "fault injected",
@@ -155,7 +155,7 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 	Overloaded: {Name: "overloaded", Flag: "OM", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "overloaded",
 		Hint: "An action of overload_manager rejects requests, or too many requests block. A request blocks, for example, in a filter that delays it or calls another service, and during retries. /overload of the admin port shows the actions; the detail in the access log says which limit is reached."},
 	Internal: {Name: "internal", Flag: "IE", HTTP: 500, GRPC: 13, Dubbo: 80, Bolt: 3, Text: "internal error",
-		Hint: "A defect of Weft or of a filter. The log has the stack trace; please report it."},
+		Hint: "Check which of these applies: the control plane did not send the configuration of a filter; a cluster with proxy_protocol shares its connections between clients; a filter made a message that the protocol does not allow; or Weft or a filter has a defect. The detail in the access log names the problem. If there was a panic, the log has the stack trace; please report it."},
 }
 
 // Spec returns r's row of the table.
