@@ -13,7 +13,8 @@ import (
 )
 
 // maxInlineBody is the maximum size, in bytes, of a request body that is written together with its
-// head. A streamed body is written when at least as many bytes are gathered, or none are buffered.
+// head. A streamed body is written in pieces of about this size, or smaller ones if no more bytes
+// are buffered.
 const maxInlineBody = 32 << 10
 
 // writeResponse writes x.Response. keep reports whether the response lets the connection take
@@ -156,7 +157,8 @@ func (c *downstreamConn) maxRequestsReached() bool {
 	return limit > 0 && c.conn.Requests >= limit
 }
 
-// write sends p. The last bodyBytes bytes of p belong to the body.
+// write sends p, which contains bodyBytes bytes of the body. After a failed write, it counts the
+// sent bytes of the body as if they were the last ones of p.
 func (c *downstreamConn) write(p []byte, bodyBytes int) error {
 	c.responseStarted = true
 	n, err := c.conn.Write(p)

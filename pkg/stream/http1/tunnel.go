@@ -23,8 +23,8 @@ type tunnel struct {
 	onRelease func(reusable bool)
 }
 
-// newTunnel takes over the connection of c. A tunnel may last for days and must hold no buffer, so
-// newTunnel copies the strings of the response headers.
+// newTunnel takes over the connection of c. A tunnel may last for days, so newTunnel copies the
+// strings of the response headers and releases their buffer.
 func newTunnel(c *UpstreamConn) *tunnel {
 	t := &tunnel{conn: c.conn, unread: bytes.Clone(c.in.unread()), onRelease: c.onRelease}
 	h := &c.x.Response.Header
