@@ -394,8 +394,8 @@ type Record struct {
 	OriginalPath      string // "" if the path was not rewritten
 	OriginalAuthority string // "" if the authority was not rewritten; see Exchange.RewriteAuthority
 
-	RequestBytes  int64 // body bytes read from the client
-	ResponseBytes int64 // body bytes written to the client
+	RequestBytes  int64 // body bytes read from the client; for RPC, the size of the frame
+	ResponseBytes int64 // body bytes written to the client; for RPC, the size of the frame
 
 	UpstreamStart     time.Time // when the last attempt was sent
 	UpstreamFirstByte time.Time // when the response head of the last attempt was read

@@ -90,8 +90,8 @@ var definitions = []definition{
 	{name: "rpc_group", text: rpcGroup, doc: "Group of the service that an RPC request calls."},
 	{name: "rpc_serialization", text: rpcSerialization, doc: "Serialization of the arguments of an RPC request: hessian2."},
 	{name: "rpc_oneway", text: rpcOneWay, doc: "true if an RPC request is one-way: the client expects no response."},
-	{name: "request_length", write: requestLength, isNumber: true, doc: "Number of bytes of the request's head and body."},
-	{name: "bytes_received", write: bytesReceived, isNumber: true, doc: "Number of bytes of the request body that were read."},
+	{name: "request_length", write: requestLength, isNumber: true, doc: "Number of bytes of the request's head and body; for HTTP/2, of the body only."},
+	{name: "bytes_received", write: bytesReceived, isNumber: true, doc: "Number of bytes of the request body that were read; for RPC protocols, of the frame."},
 
 	{name: "route", text: route, doc: "Route that matched."},
 	{name: "route_name", text: route, doc: "The same as route."},
@@ -112,12 +112,12 @@ var definitions = []definition{
 
 	{name: "response_code", write: responseCode, isNumber: true, doc: "Status of the response."},
 	{name: "rpc_status", write: rpcStatus, isNumber: true, doc: "Status of an RPC response in the numbers of its protocol: OK is 20 in Dubbo, 0 in Bolt and gRPC."},
-	{name: "response_flag", text: responseFlag, doc: "Flag of the reason for which the proxy sent a local reply or ended the request: NR, UH, UT; see docs/errors.md."},
+	{name: "response_flag", text: responseFlag, doc: "Flag of the reason for which the proxy sent a local reply or ended the request: NR, UH, UT; see docs/errors.md. The flags of other events precede it, separated by commas: DI, UAEX, URX."},
 	{name: "response_flags", text: responseFlag, doc: "The same as response_flag."},
 	{name: "response_reason", text: responseReason, doc: "Name of that reason: no_route, no_healthy_host."},
 	{name: "response_detail", text: responseDetail, doc: "Text of that reason with its cause."},
 	{name: "response_header_", text: responseHeader, doc: "First header NAME of the response."},
-	{name: "bytes_sent", write: bytesSent, isNumber: true, doc: "Number of bytes of the response body that were written."},
+	{name: "bytes_sent", write: bytesSent, isNumber: true, doc: "Number of bytes of the response body that were written; for RPC protocols, of the frame."},
 }
 
 // Times and durations.

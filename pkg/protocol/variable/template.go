@@ -122,8 +122,8 @@ func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 
 // Text returns what Append appends, as a string, and false if the template is a single variable
 // that x does not have. If the template is constant, or a single variable whose value is text
-// without control characters, the string borrows the template or the exchange, and nothing is
-// allocated.
+// without control characters, the string may borrow the template or the exchange. Text then
+// allocates only for an address that xff_num_trusted_hops determines, and for several flags.
 func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	if text, ok := t.Constant(); ok {
 		return text, true
