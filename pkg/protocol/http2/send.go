@@ -156,8 +156,6 @@ func (s *Session) invalidPart(req *protocol.Request) string {
 		return "method"
 	case req.Scheme != "" && req.Scheme != "http" && req.Scheme != "https":
 		return "scheme"
-	case req.Upgrade != "" && !isToken(req.Upgrade):
-		return "upgrade"
 	case tunnel && !protocol.IsTunnelTarget(req.Authority), req.Authority != "" && !protocol.IsAuthority(req.Authority):
 		return "authority"
 	case !tunnel && !isPath(req.Path) && (req.Path != "*" || req.Method != "OPTIONS"):

@@ -161,8 +161,8 @@ func textSize(b []byte) (size int, ok bool) {
 // decodeText decodes a text that textSize has measured. A length of -1 is null.
 func decodeText(b []byte) (s string, null bool) { return unsafeString(b[4:]), b[0] > 0x7f }
 
-// isField reports whether filters see an entry under its name. Filters do not see an entry without
-// a name, nor, in a request, an entry with the name of a routing field.
+// isField reports whether filters see an entry under its name. Filters do not see an entry whose
+// name is null, nor, in a request, an entry with the name of a routing field.
 func (e *entry) isField(inRequest bool) bool {
 	return !e.nullKey && !(inRequest && isRouting(e.key))
 }
