@@ -224,7 +224,7 @@ type Meta struct {
 	// Start is when the first byte of the request was read. For a pipelined HTTP/1.1 request, it is
 	// when the exchange before it ended.
 	Start    time.Time
-	HeadSize int // bytes of the request head on the wire; 0 for HTTP/2
+	HeadSize int // bytes of the request head on the wire; 0 for HTTP/2 and RPC
 }
 
 // ClientIP returns the original address of the client as text: Client, or Conn.RemoteIP. It returns

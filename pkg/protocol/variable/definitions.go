@@ -90,7 +90,7 @@ var definitions = []definition{
 	{name: "rpc_group", text: rpcGroup, doc: "Group of the service that an RPC request calls."},
 	{name: "rpc_serialization", text: rpcSerialization, doc: "Serialization of the arguments of an RPC request: hessian2."},
 	{name: "rpc_oneway", text: rpcOneWay, doc: "true if an RPC request is one-way: the client expects no response."},
-	{name: "request_length", write: requestLength, isNumber: true, doc: "Number of bytes of the request's head and body; for HTTP/2, of the body only."},
+	{name: "request_length", write: requestLength, isNumber: true, doc: "Number of bytes of the request's head and body; for HTTP/2, of the body only; for RPC protocols, of the frame."},
 	{name: "bytes_received", write: bytesReceived, isNumber: true, doc: "Number of bytes of the request body that were read; for RPC protocols, of the frame."},
 
 	{name: "route", text: route, doc: "Route that matched."},

@@ -282,7 +282,6 @@ func (r *request) setMetadata() {
 	x, traits := &r.x, r.c.server.traits
 	x.Meta.Conn = &r.c.meta
 	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
-	x.Meta.HeadSize = traits.FrameHeaderLen
 	x.Record.RequestBytes = int64(r.frame.Len())
 }
 
