@@ -8,22 +8,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ErrClientDisconnected is the error of Wait when the client disconnects.
+// ErrClientDisconnected is the error of Wait and WaitFor when the client disconnects.
 var ErrClientDisconnected = errors.New("filter: the client disconnected")
 
-// Wait returns nil after d, ErrClientDisconnected once x's client disconnects, or ctx's error once
-// ctx ends. Wait can watch the client only when the whole request has arrived; while part of the
-// body is missing, only ctx ends the wait early.
+// Wait waits for d, as WaitFor waits for a channel.
 func Wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	return WaitFor(ctx, x, timer.C)
+}
+
+// WaitFor returns nil when ready delivers a value or is closed, ErrClientDisconnected once x's
+// client disconnects, or ctx's error once ctx ends. WaitFor can watch the client only when the
+// whole request has arrived; while part of the body is missing, only ctx ends the wait early.
+func WaitFor[T any](ctx context.Context, x *protocol.Exchange, ready <-chan T) error {
 	x.Detach()
 	disconnected := make(chan struct{})
 	if x.Downstream != nil && requestComplete(&x.Request) {
 		defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-ready:
 		return nil
 	case <-disconnected:
 		return ErrClientDisconnected

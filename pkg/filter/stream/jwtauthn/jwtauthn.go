@@ -100,20 +100,28 @@ func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 		}
 		return a.next.Start(ctx, x)
 	}
-	err := a.evaluate(ctx, x, rules, func() bool { return false })
-	if errors.Is(err, errMustWait) {
+	err := a.evaluate(x, rules, doNotWait)
+	switch {
+	case errors.Is(err, errMustWait):
 		return x.RunBlocking(ctx, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-			wait := func() bool { x.Detach(); return true }
-			if err := a.evaluate(ctx, x, rules, wait); err != nil {
-				return a.reject(x, err)
-			}
-			return x.Serve(ctx, a.next)
+			return a.serveAfterFetch(ctx, x, rules)
 		}))
-	}
-	if err != nil {
+	case err != nil:
 		return a.reject(x, err)
 	}
 	return a.next.Start(ctx, x)
+}
+
+// serveAfterFetch evaluates x on a goroutine that may wait for keys, and serves x if it is allowed.
+func (a *authn) serveAfterFetch(ctx context.Context, x *protocol.Exchange, rules []*Requirement) error {
+	err := a.evaluate(x, rules, func(fetched <-chan struct{}) error { return awaitKeys(ctx, x, fetched) })
+	switch {
+	case errors.Is(err, errUndecided):
+		return err
+	case err != nil:
+		return a.reject(x, err)
+	}
+	return x.Serve(ctx, a.next)
 }
 
 // errMissing means that the request has no token. The challenge for the client then has no error
@@ -176,10 +184,9 @@ func pathOf(x *protocol.Exchange) string {
 }
 
 // evaluate returns nil if x is allowed, and then sets the headers and metadata from its tokens. It
-// calls wait before it waits for keys. If wait returns false, evaluate returns errMustWait and
-// leaves x unchanged; the caller then calls evaluate again on a goroutine that may wait.
-func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
-	e := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, results: map[*provider]tokenResult{}}
+// calls await to wait for keys, and returns its error; x is then unchanged.
+func (a *authn) evaluate(x *protocol.Exchange, rules []*Requirement, await awaitFunc) error {
+	e := &evaluation{authn: a, x: x, await: await, results: map[*provider]tokenResult{}}
 	for _, r := range rules {
 		if err := e.evaluateRequirement(r, nil); err != nil {
 			return err
@@ -201,15 +208,14 @@ func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Req
 // evaluation evaluates requirements for one request.
 type evaluation struct {
 	*authn
-	ctx     context.Context //nolint:containedctx // the evaluation ends with the call
 	x       *protocol.Exchange
-	wait    func() bool               // called before a wait for keys; false: the goroutine must not wait
+	await   awaitFunc
 	results map[*provider]tokenResult // results of the providers evaluated so far
 }
 
 // tokenResult is the result of a provider for a request.
 type tokenResult struct {
-	err    error // nil for a valid token; errMissing; errMustWait; or the reason why the token is invalid
+	err    error // nil for a valid token; errMissing; errUndecided; or the reason why the token is invalid
 	token  string
 	claims map[string]any
 }
@@ -227,7 +233,7 @@ func (e *evaluation) evaluateRequirement(r *Requirement, providers []string) err
 		return e.result(e.providers[r.Provider]).err
 	}
 	err := e.checkPresentTokens(providers)
-	if r.AllowMissingOrFailed != nil && !errors.Is(err, errMustWait) {
+	if r.AllowMissingOrFailed != nil && !errors.Is(err, errUndecided) {
 		return nil
 	}
 	return err
@@ -237,7 +243,7 @@ func (e *evaluation) evaluateAny(list []Requirement, providers []string) error {
 	var errs []error
 	for i := range list {
 		err := e.evaluateRequirement(&list[i], providers)
-		if err == nil || errors.Is(err, errMustWait) {
+		if err == nil || errors.Is(err, errUndecided) {
 			return err
 		}
 		if !errors.Is(err, errMissing) {
@@ -307,7 +313,7 @@ func (e *evaluation) checkPresentTokens(providers []string) error {
 	for _, name := range providers {
 		err := e.result(e.providers[name]).err
 		switch {
-		case errors.Is(err, errMustWait):
+		case errors.Is(err, errUndecided):
 			return err
 		case err == nil:
 			valid = true
@@ -325,7 +331,7 @@ func (e *evaluation) checkPresentTokens(providers []string) error {
 func (e *evaluation) result(p *provider) tokenResult {
 	r, ok := e.results[p]
 	if !ok {
-		r = p.verifyToken(e.ctx, e.x, e.wait)
+		r = p.verifyToken(e.x, e.await)
 		e.results[p] = r
 	}
 	return r

@@ -1,7 +1,6 @@
 package jwtauthn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -37,20 +36,20 @@ func tokenParams(p *Provider) []string {
 }
 
 // verifyToken finds the token of x and verifies it.
-func (p *provider) verifyToken(ctx context.Context, x *protocol.Exchange, wait func() bool) tokenResult {
+func (p *provider) verifyToken(x *protocol.Exchange, await awaitFunc) tokenResult {
 	token, err := p.findToken(x)
 	if err != nil {
 		return tokenResult{err: err}
 	}
-	keys, err := p.source.keys(ctx, nil, wait)
+	keys, err := p.source.keys(nil, await)
 	if err != nil {
 		return tokenResult{err: err}
 	}
 	claims, err := p.verifier.verify(token, keys)
 	if errors.Is(err, errNoKey) { // the issuer may have a new key
-		if keys, fetchErr := p.source.keys(ctx, keys, wait); fetchErr == nil {
+		if keys, fetchErr := p.source.keys(keys, await); fetchErr == nil {
 			claims, err = p.verifier.verify(token, keys)
-		} else if errors.Is(fetchErr, errMustWait) {
+		} else if errors.Is(fetchErr, errUndecided) {
 			err = fetchErr
 		}
 	}

@@ -17,18 +17,41 @@ import (
 // keySource provides the keys of an issuer.
 type keySource interface {
 	// keys returns the key set that verifies tokens. If outdated is not nil, keys returns a set
-	// that replaced outdated, or errNoKey if there is none. Before keys waits for a fetch, it calls
-	// wait; if wait returns false, keys returns errMustWait.
-	keys(ctx context.Context, outdated keySet, wait func() bool) (keySet, error)
+	// that replaced outdated, or errNoKey if there is none. To wait for a fetch, keys calls await,
+	// and returns its error.
+	keys(outdated keySet, await awaitFunc) (keySet, error)
 }
 
-// errMustWait means that keys are being fetched, and that the caller must not wait.
-var errMustWait = errors.New("the keys are being fetched")
+// awaitFunc waits until fetched is closed. Its errors wrap errUndecided.
+type awaitFunc func(fetched <-chan struct{}) error
+
+// errUndecided means that a request needs keys that are still being fetched, so that its tokens are
+// neither valid nor invalid.
+var errUndecided = errors.New("the keys are being fetched")
+
+// errMustWait is the error of doNotWait.
+var errMustWait = fmt.Errorf("%w, and this goroutine must not wait", errUndecided)
+
+// doNotWait is the awaitFunc of a goroutine that must not wait.
+func doNotWait(<-chan struct{}) error { return errMustWait }
+
+// awaitKeys waits until fetched is closed. The error wraps a Fault: ReasonDownstreamDisconnect when
+// the client of x disconnects, Draining when ctx ends. See filter.WaitFor.
+func awaitKeys(ctx context.Context, x *protocol.Exchange, fetched <-chan struct{}) error {
+	err := filter.WaitFor(ctx, x, fetched)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, filter.ErrClientDisconnected):
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errUndecided)
+	}
+	return protocol.NewFault(protocol.Draining, errUndecided)
+}
 
 // staticKeys is a keySource for keys in the configuration.
 type staticKeys keySet
 
-func (s staticKeys) keys(_ context.Context, outdated keySet, _ func() bool) (keySet, error) {
+func (s staticKeys) keys(outdated keySet, _ awaitFunc) (keySet, error) {
 	if outdated != nil {
 		return nil, errNoKey
 	}
@@ -60,7 +83,7 @@ type remoteKeys struct {
 }
 
 // keys implements keySource.
-func (r *remoteKeys) keys(ctx context.Context, outdated keySet, wait func() bool) (keySet, error) {
+func (r *remoteKeys) keys(outdated keySet, await awaitFunc) (keySet, error) {
 	r.mu.Lock()
 	now := r.now()
 	age := now.Sub(r.fetchedAt)
@@ -73,22 +96,18 @@ func (r *remoteKeys) keys(ctx context.Context, outdated keySet, wait func() bool
 		r.lastFetch = now
 		r.client.Go(r.fetch)
 	}
-	set, flight, err := r.set, r.inFlight, r.err
+	set, fetched, err := r.set, r.inFlight, r.err
 	r.mu.Unlock()
 	switch {
 	case usable && outdated == nil:
 		return set, nil
-	case flight == nil && outdated != nil:
+	case fetched == nil && outdated != nil:
 		return nil, errNoKey
-	case flight == nil:
+	case fetched == nil:
 		return nil, fmt.Errorf("fetching the keys failed: %w", errors.Join(err, errors.New("no key set is available")))
-	case !wait():
-		return nil, errMustWait
 	}
-	select {
-	case <-flight:
-	case <-ctx.Done():
-		return nil, protocol.NewFault(protocol.Draining, ctx.Err())
+	if err := await(fetched); err != nil {
+		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
