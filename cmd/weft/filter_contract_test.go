@@ -25,6 +25,8 @@ type filterCase struct {
 	body     string                      // body of the requests
 	protocol string                      // protocol of the requests; "": unset
 	zero     string                      // suffix of the name of a counter that must stay 0
+	waits    bool                        // the filter itself waits
+	previous int                         // number of requests that the filter serves first
 }
 
 // filterCases returns the cases by the name of the filter.
@@ -36,6 +38,7 @@ func filterCases() map[string][]filterCase {
 		return map[string]protocol.Service{
 			"good": filtertest.Application(), "start": filtertest.PanickingApplication(filtertest.PanicInStart),
 			"read": filtertest.PanickingApplication(filtertest.PanicInResponseRead), "close": filtertest.PanickingApplication(filtertest.PanicInResponseClose),
+			"silent": filtertest.SilentApplication(),
 		}
 	}
 	mirrorTo := func(cluster string) filterCase {
@@ -48,12 +51,14 @@ func filterCases() map[string][]filterCase {
 		return filterCase{
 			settings: filtertest.Settings(`{"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test/keys", "cluster": "` + cluster + `", "timeout": "1s"}}}},
 				"rules": [{"requires": {"allow_missing_or_failed": {}}}]}`),
-			fields: []string{"authorization: Bearer a.b.c"}, clusters: upstreams(),
+			fields: []string{"authorization: Bearer a.b.c"}, clusters: upstreams(), waits: cluster == "silent",
 		}
 	}
 	const gzipped = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00"
 	const grpc, authz = "content-type: application/grpc", `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}}`
 	const authzUnavailable = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "start", "timeout": "1s"}}, "failure_mode_allow": true}`
+	const authzSilent = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "silent", "timeout": "1s"}}, "failure_mode_allow": true}`
+	const authzSilentGRPC = `{"grpc_service": {"envoy_grpc": {"cluster_name": "silent"}, "timeout": "1s"}, "failure_mode_allow": true}`
 	const authzWithBody = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}, "with_request_body": {"max_request_bytes": 10}}`
 	return map[string][]filterCase{
 		"adaptive_concurrency": {
@@ -69,13 +74,18 @@ func filterCases() map[string][]filterCase {
 			{settings: authz, clusters: upstreams()},
 			{settings: authzUnavailable, clusters: upstreams()},
 			{settings: authzWithBody, clusters: upstreams(), body: "abc"},
+			{settings: authzSilent, clusters: upstreams(), waits: true},
+			{settings: authzSilentGRPC, clusters: upstreams(), waits: true},
 		},
 		"fault": {
-			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, zero: "overflow_total"},
-			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, fields: []string{grpc}, zero: "overflow_total"},
+			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, zero: "overflow_total", waits: true},
+			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, fields: []string{grpc}, zero: "overflow_total", waits: true},
 		},
-		"fault_tolerance":    plain(`{"enabled": true}`),
-		"flowControlFilter":  {{settings: `{"app_name": "a", "global_switch": true, "limit_key_type": "PATH", "rules": [{"resource": "/a", "grade": 0, "threshold": 1}]}`, zero: "refused_total"}},
+		"fault_tolerance": plain(`{"enabled": true}`),
+		"flowControlFilter": {
+			{settings: `{"app_name": "a", "global_switch": true, "limit_key_type": "PATH", "rules": [{"resource": "/a", "grade": 0, "threshold": 1}]}`, zero: "refused_total"},
+			{settings: `{"app_name": "a", "global_switch": true, "rules": [{"resource": "/a", "threshold": 1, "controlBehavior": "throttling", "maxQueueingTimeMs": 1000}]}`, previous: 1, waits: true},
+		},
 		"gzip":               plain(`{"gzip_level": 1, "min_content_length": 1, "content_type": ["text/plain"]}`, "accept-encoding: gzip"),
 		"header_mutation":    plain(`{"request_headers_to_remove": ["x"], "response_headers_to_remove": ["server"]}`),
 		"header_to_metadata": plain(`{"request_rules": [{"header": "x", "on_header_present": {"metadata_namespace": "a", "key": "k"}}]}`, "x: 1"),
@@ -83,8 +93,8 @@ func filterCases() map[string][]filterCase {
 		"ip_access":          plain(`{"default_action": "allow", "ips": [{"action": "deny", "addrs": ["10.0.0.66"]}]}`),
 		"istio_stats":        plain(`{"reporter": "source", "workload": {"name": "a"}}`),
 		"local_ratelimit":    {{settings: `{"stat_prefix": "a", "token_bucket": {"max_tokens": 100, "fill_interval": "1000s"}, "enable_x_ratelimit_headers": "DRAFT_VERSION_03"}`, zero: "enforced_total"}},
-		"jwt_authn":          {keysFrom("good"), keysFrom("start"), keysFrom("read"), keysFrom("close")},
-		"mirror":             {mirrorTo("good"), mirrorTo("start"), mirrorTo("read"), mirrorTo("close")},
+		"jwt_authn":          {keysFrom("good"), keysFrom("start"), keysFrom("read"), keysFrom("close"), keysFrom("silent")},
+		"mirror":             {mirrorTo("good"), mirrorTo("start"), mirrorTo("read"), mirrorTo("close"), mirrorTo("silent")},
 		"payload_limit":      {{settings: `{"max_entity_size": "1MB"}`, body: "abc"}},
 		"peer_metadata":      plain(`{"downstream_discovery": true, "downstream_propagation": true, "workload": {"name": "a"}}`),
 		"rbac":               plain(`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}, "shadow_rules": {}}`),
@@ -125,9 +135,9 @@ func TestFiltersKeepServiceContract(t *testing.T) {
 				}
 				for _, mode := range filtertest.Modes() {
 					got, counts := c.serveInMode(t, factory.Name, mode)
-					if mode == filtertest.Canceled {
-						if got.Reason != protocol.ReasonDownstreamDisconnect {
-							t.Errorf("%s: %+v, want the reason %v", mode, got, protocol.ReasonDownstreamDisconnect)
+					if mode == filtertest.Canceled || mode == filtertest.DisconnectedWhileWaiting && c.waits {
+						if got.Reason != protocol.ReasonDownstreamDisconnect || got.Request != "" {
+							t.Errorf("%s: %+v, want the reason %v and no request at the application", mode, got, protocol.ReasonDownstreamDisconnect)
 						}
 						continue
 					}
@@ -148,6 +158,11 @@ func (c *filterCase) serveInMode(t *testing.T, name string, mode filtertest.Mode
 		factory := factories[slices.IndexFunc(factories, func(f filter.StreamFilterFactory) bool { return f.Name == name })]
 		calls := &filtertest.ClusterClient{Clusters: c.clusters}
 		f, counts := filtertest.BuildWith(t, factory, c.settings, calls)
+		for range c.previous {
+			if _, err := filtertest.ServeInMode(t.Context(), filtertest.Sync, f, c.request(""), counts); err != nil {
+				t.Errorf("previous request: %v", err)
+			}
+		}
 		var err error
 		if result, err = filtertest.ServeInMode(t.Context(), mode, f, c.request(""), counts); err != nil {
 			t.Errorf("%s: %v", mode, err)

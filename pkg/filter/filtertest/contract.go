@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"testing/synctest"
 
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -17,20 +19,26 @@ import (
 // ErrPending.
 type Mode string
 
-// The modes of an exchange. The result of Canceled differs from that of the others: its reason is
-// ReasonDownstreamDisconnect.
+// The modes of an exchange. In Canceled, and in DisconnectedWhileWaiting if the filter waits, the
+// reason of the result is ReasonDownstreamDisconnect. Otherwise all modes have the same result.
+//
+// In DisconnectedWhileWaiting, the client disconnects as soon as the filter waits in RunBlocking,
+// for example for a delay or for a response of its own. The filter must then end the exchange
+// without further delay. This mode runs only in a bubble of testing/synctest.
 const (
 	Sync             Mode = "sync"              // the next service responds in Start
 	Pending          Mode = "pending"           // the response comes after Start has returned ErrPending
 	PendingElsewhere Mode = "pending elsewhere" // another goroutine resumes the exchange, even before Start has returned
 	Forked           Mode = "forked"            // the exchange has a goroutine on which the next service may wait
 	Retried          Mode = "retried"           // the next service drops a response and waits for another one
-	Canceled         Mode = "canceled"          // the client disconnects while the exchange is pending
+	Canceled         Mode = "canceled"          // the client disconnects while the next service is pending
+
+	DisconnectedWhileWaiting Mode = "disconnected while waiting" // the client disconnects while the filter itself waits
 )
 
 // Modes returns all modes, Sync first.
 func Modes() []Mode {
-	return []Mode{Sync, Pending, PendingElsewhere, Forked, Retried, Canceled}
+	return []Mode{Sync, Pending, PendingElsewhere, Forked, Retried, Canceled, DisconnectedWhileWaiting}
 }
 
 // Result holds the request that the application received and the response that the client
@@ -91,8 +99,8 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 	if probe != nil {
 		probe.CallObservers(x)
 	}
-	if e.callbacks != 0 {
-		e.fail("%d callbacks of OnDisconnect were not stopped", e.callbacks)
+	if n := len(e.callbacks.byID); n != 0 {
+		e.fail("%d callbacks of OnDisconnect were not stopped", n)
 	}
 	if e.calls > 1 && mode != Retried {
 		e.fail("the next service was called %d times", e.calls)
@@ -102,7 +110,7 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 }
 
 // contractEngine is the Downstream of an exchange. Only the goroutine that owns the exchange uses
-// it.
+// it, except for callbacks.
 type contractEngine struct {
 	mode            Mode
 	x               *protocol.Exchange
@@ -111,7 +119,7 @@ type contractEngine struct {
 	resumed         bool         // PendingElsewhere: another goroutine owns the exchange
 	done            chan error   // PendingElsewhere: the result of Resume
 	pendingState    string       // the exchange when it became pending
-	callbacks       int          // number registered with OnDisconnect and not stopped
+	callbacks       callbacks    // registered with OnDisconnect and not stopped
 	calls           int          // how often the application was called
 	receivedRequest string       // the request as the application saw it
 	violations      []error
@@ -148,11 +156,43 @@ func describe(x *protocol.Exchange) string {
 // SendInterim implements protocol.Downstream.
 func (*contractEngine) SendInterim(int, *protocol.Header) error { return nil }
 
-// OnDisconnect implements protocol.Downstream. It never calls the callback: in the mode Canceled,
-// the application returns the Fault of a disconnect instead.
-func (e *contractEngine) OnDisconnect(func()) (stop func()) {
-	e.callbacks++
-	return func() { e.callbacks-- }
+// OnDisconnect implements protocol.Downstream. It calls f only in DisconnectedWhileWaiting: in
+// Canceled, the application returns the Fault of a disconnect instead.
+func (e *contractEngine) OnDisconnect(f func()) (stop func()) { return e.callbacks.add(f) }
+
+// callbacks holds the functions that are registered with OnDisconnect. It is safe for concurrent
+// use.
+type callbacks struct {
+	mu   sync.Mutex
+	byID map[int]func() // guarded by mu
+	next int            // guarded by mu; ID of the next callback
+}
+
+// add registers f. When stop returns, f has returned or will not be called.
+func (c *callbacks) add(f func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil {
+		c.byID = make(map[int]func())
+	}
+	id := c.next
+	c.next++
+	c.byID[id] = f
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.byID, id)
+	}
+}
+
+// call calls all callbacks and returns their number.
+func (c *callbacks) call() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.byID {
+		f()
+	}
+	return len(c.byID)
 }
 
 // RunBlocking implements protocol.BlockingRunner.
@@ -162,12 +202,31 @@ func (e *contractEngine) RunBlocking(ctx context.Context, s protocol.BlockingSer
 	}
 	return e.pend(func() error {
 		e.ownsGoroutine = true
-		result := make(chan error)
+		result := make(chan error, 1)
 		go func() { result <- protocol.ServeRecovered(ctx, s, e.x) }()
+		if e.mode == DisconnectedWhileWaiting {
+			e.disconnectWaiting(result)
+		}
 		err := <-result
 		e.ownsGoroutine = false
 		return err
 	})
+}
+
+// disconnectWaiting disconnects the client if the service that sends its result to result waits,
+// and verifies that the service then ends.
+func (e *contractEngine) disconnectWaiting(result <-chan error) {
+	synctest.Wait()
+	if len(result) > 0 {
+		return
+	}
+	if e.callbacks.call() == 0 {
+		e.fail("the filter waits without a callback of OnDisconnect")
+		return
+	}
+	if synctest.Wait(); len(result) == 0 {
+		e.fail("the filter continues to wait after the client has disconnected")
+	}
 }
 
 // contractApplication is the service behind the filter.

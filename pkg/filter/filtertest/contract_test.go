@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -51,9 +53,11 @@ func TestServeInModeAcceptsCorrectFilters(t *testing.T) {
 				if mode == Canceled {
 					want = Result{Reason: protocol.ReasonDownstreamDisconnect}
 				}
-				if got, err := ServeInMode(t.Context(), mode, f, NewRequest("/a"), nil); err != nil || got != want {
-					t.Errorf("ServeInMode = %+v, %v; want %+v", got, err, want)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					if got, err := ServeInMode(t.Context(), mode, f, NewRequest("/a"), nil); err != nil || got != want {
+						t.Errorf("ServeInMode = %+v, %v; want %+v", got, err, want)
+					}
+				})
 			})
 		}
 	}
@@ -88,9 +92,61 @@ func TestServeInModeAcceptsBlockingFinishers(t *testing.T) {
 				want = Result{Reason: protocol.ReasonDownstreamDisconnect}
 			}
 			f := func(next protocol.Service) protocol.Service { return &blockingFinisher{next} }
-			if got, err := ServeInMode(t.Context(), mode, f, NewRequest("/a"), nil); err != nil || got != want {
-				t.Errorf("%+v, %v; want %+v", got, err, want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				if got, err := ServeInMode(t.Context(), mode, f, NewRequest("/a"), nil); err != nil || got != want {
+					t.Errorf("ServeInMode = %+v, %v; want %+v", got, err, want)
+				}
+			})
+		})
+	}
+}
+
+// waitOneSecond returns a filter that waits for a second before it serves a request. If
+// watchesClient and endsOnDisconnect are true, a disconnect ends the wait.
+func waitOneSecond(watchesClient, endsOnDisconnect bool) filter.Filter {
+	return filter.Blocking(func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error {
+		disconnected := make(chan struct{})
+		if watchesClient {
+			defer x.Downstream.OnDisconnect(func() {
+				if endsOnDisconnect {
+					close(disconnected)
+				}
+			})()
+		}
+		select {
+		case <-disconnected:
+			return newDisconnectFault()
+		case <-time.After(time.Second):
+			return x.Serve(ctx, next)
+		}
+	})
+}
+
+// TestServeInModeDisconnectsWaitingFilter verifies that DisconnectedWhileWaiting disconnects the
+// client of a filter that waits, and reports a filter that continues to wait.
+func TestServeInModeDisconnectsWaitingFilter(t *testing.T) {
+	for name, test := range map[string]struct {
+		watchesClient, endsOnDisconnect bool
+		violation                       string // "": none
+	}{
+		"ends":                       {true, true, ""},
+		"does not watch the client":  {false, false, "waits without a callback"},
+		"ignores the disconnect":     {true, false, "continues to wait"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := waitOneSecond(test.watchesClient, test.endsOnDisconnect)
+				got, err := ServeInMode(t.Context(), DisconnectedWhileWaiting, f, NewRequest("/a"), nil)
+				if test.violation != "" {
+					if err == nil || !strings.Contains(err.Error(), test.violation) {
+						t.Errorf("ServeInMode error = %v, want %q", err, test.violation)
+					}
+					return
+				}
+				if want := (Result{Reason: protocol.ReasonDownstreamDisconnect}); err != nil || got != want {
+					t.Errorf("ServeInMode = %+v, %v; want %+v", got, err, want)
+				}
+			})
 		})
 	}
 }

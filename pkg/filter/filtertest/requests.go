@@ -3,6 +3,7 @@ package filtertest
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -38,6 +39,28 @@ func FormatHeaders(h *protocol.Header) string {
 		fields = append(fields, name+": "+value)
 	}
 	return strings.Join(fields, ", ")
+}
+
+// SilentApplication returns a service that never responds. It waits until the deadline of the
+// exchange, which must be set, or until the client disconnects, and returns a Fault as an upstream
+// connection does.
+func SilentApplication() protocol.Service {
+	return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		timeout := time.NewTimer(time.Until(x.Deadline))
+		defer timeout.Stop()
+		disconnected := make(chan struct{})
+		if x.Downstream != nil {
+			defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
+		}
+		select {
+		case <-timeout.C:
+			return protocol.Faultf(protocol.UpstreamTimeout, "the application is silent")
+		case <-disconnected:
+			return newDisconnectFault()
+		case <-ctx.Done():
+			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, ctx.Err())
+		}
+	})
 }
 
 // Application returns a service that responds with 200 and a text.
