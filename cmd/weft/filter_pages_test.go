@@ -14,11 +14,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-var update = flag.Bool("update", false, "write docs/filters, and the keys in the READMEs of network filters")
+var update = flag.Bool("update", false, "write docs/filters, and the keys in the READMEs of network and listener filters")
 
 const filterPagesDir = "docs/filters"
 
@@ -32,13 +33,10 @@ type filterPage struct {
 // file returns the name of the page.
 func (p *filterPage) file() string { return p.name + ".md" }
 
-// filterPages returns the pages of all registered filters that have a README, in the order of the
-// registry.
+// filterPages returns the pages of all filters: first those of builtinFilters, then the registered
+// ones in the order of the registry.
 func filterPages() []*filterPage {
-	pages := []*filterPage{
-		{"tcp_proxy", "pkg/filter/network/tcpproxy", []string{"network filter"}},
-		{"udp_proxy", "pkg/filter/network/udpproxy", []string{"network filter"}},
-	}
+	pages := builtinFilters()
 	for _, f := range streamFilters() {
 		kind := "stream filter, after the route"
 		if f.Stage == filter.BeforeRoute {
@@ -57,24 +55,50 @@ func filterPages() []*filterPage {
 	return pages
 }
 
+// builtinFilters returns the pages of the filters that are not in a registry of filters.
+func builtinFilters() []*filterPage {
+	return []*filterPage{
+		{"proxy", "pkg/filter/network/proxy", []string{"network filter"}},
+		{"tcp_proxy", "pkg/filter/network/tcpproxy", []string{"network filter"}},
+		{"udp_proxy", "pkg/filter/network/udpproxy", []string{"network filter"}},
+		{"proxy_protocol", "pkg/filter/listener/proxyprotocol", []string{"listener filter"}},
+		{"original_dst", "pkg/filter/listener/originaldst", []string{"listener filter"}},
+		{"tls_inspector", "pkg/filter/listener/tlsinspector", []string{"listener filter"}},
+		{"http_inspector", "pkg/filter/listener/httpinspector", []string{"listener filter"}},
+	}
+}
+
 // packageDir returns the directory of the package of a filter's configuration.
 func packageDir(cfg any) string {
 	return strings.TrimPrefix(reflect.TypeOf(cfg).Elem().PkgPath(), "github.com/weft-proxy/weft/")
 }
 
-// TestNetworkFilterKeys compares the tables of keys in the READMEs of network filters with the
-// struct tags.
-func TestNetworkFilterKeys(t *testing.T) {
-	for _, name := range []string{"tcp_proxy", "udp_proxy"} {
-		readme := filepath.Join(repositoryRoot, "pkg/filter/network", strings.ReplaceAll(name, "_", ""), "README.md")
+// TestBuiltinFilterKeys compares the tables of keys in the READMEs of builtinFilters with the struct
+// tags, and the metrics that these READMEs name with those that exist.
+func TestBuiltinFilterKeys(t *testing.T) {
+	defined := map[string]bool{}
+	for _, m := range metrics.Metrics() {
+		defined[m.Name] = true
+	}
+	for _, p := range builtinFilters() {
+		readme := filepath.Join(repositoryRoot, p.dir, "README.md")
 		text := readText(t, readme)
+		for _, name := range regexp.MustCompile(`weft_[a-z_]+`).FindAllString(text, -1) {
+			if !defined[name] {
+				t.Errorf("%s names the metric %s, which does not exist", readme, name)
+			}
+		}
+		keys := configjson.FilterKeys(p.name)
 		const begin, end = "<!-- begin keys -->\n", "<!-- end keys -->"
 		before, rest, ok := strings.Cut(text, begin)
 		_, after, closed := strings.Cut(rest, end)
-		if !ok || !closed {
-			t.Fatalf("%s has no %s … %s", readme, begin, end)
+		switch {
+		case keys == "" && !ok && strings.Contains(text, "\nThe filter has no keys."):
+		case keys == "" || !ok || !closed:
+			t.Errorf("%s has no %s … %s, or has it without keys", readme, begin, end)
+		default:
+			compareFile(t, readme, before+begin+"\n"+keys+end+after)
 		}
-		compareFile(t, readme, before+begin+"\n"+configjson.NetworkFilterKeys(name)+end+after)
 	}
 }
 
@@ -92,7 +116,10 @@ func TestFilterPages(t *testing.T) {
 	for _, p := range pages {
 		index.WriteString(p.indexRow(t, "network filter"))
 	}
-	index.WriteString(filterIndexTail)
+	index.WriteString(filterIndexListener)
+	for _, p := range pages {
+		index.WriteString(p.indexRow(t, "listener filter"))
+	}
 	want["README.md"] = index.String()
 	for _, p := range pages {
 		want[p.file()] = p.page(t, pages)
@@ -248,9 +275,9 @@ of filters:
 
 1. **listener filters** read the first bytes of a connection, before TLS: ` + "`listener_filters`" + ` of a listener;
 2. **network filters** allow, count or serve the connection: ` + "`filters`" + ` of a filter chain. The last one is
-   ` + "`proxy`" + `, which reads requests, or ` + "`tcp_proxy`" + ` or ` + "`udp_proxy`" + `, which relay bytes;
+   ` + "`proxy`" + `, which reads requests, or ` + "`tcp_proxy`" + ` or ` + "`udp_proxy`" + `, which relay bytes or datagrams;
 3. **stream filters** process each request that ` + "`proxy`" + ` reads: ` + "`stream_filters`" + ` of the listener, in
-   their order. ` + "`per_filter_config`" + ` of a route replaces the settings for the requests of that route.
+   their order. ` + "`per_filter_config`" + ` of a route has other settings for the requests of that route.
 
 One filter of each kind, in a whole file:
 
@@ -299,15 +326,11 @@ const filterIndexNetwork = `
 
 | filter | purpose | protocols |
 |---|---|---|
-| [` + "`proxy`" + `](../reference/network-filters.md) | Reads requests, and passes them through the stream filters to the route and its cluster. | HTTP, gRPC, RPC |
 `
 
-const filterIndexTail = `
+const filterIndexListener = `
 ## Listener filters
 
-| filter | purpose |
-|---|---|
-| [` + "`proxy_protocol`" + `](../protocols.md#the-proxy-protocol) | Reads the client address from a PROXY protocol header ([keys](../reference/listeners.md#serverslistenerslistener_filtersconfig-proxy_protocol)). |
-| [` + "`original_dst`" + `](../transparent.md) | Finds the original destination of a redirected connection; the same as ` + "`use_original_dst`" + `. |
-| [` + "`tls_inspector`, `http_inspector`" + `](../listeners.md#the-first-bytes-of-a-connection) | Read the server name and the protocol for the matches of filter chains; Weft also does so without these entries. |
+| filter | purpose | protocols |
+|---|---|---|
 `

@@ -105,11 +105,13 @@ func ReferenceDocs() map[string]string {
 	return docs
 }
 
-// NetworkFilterKeys returns the tables of the keys of a network filter, for its README.
-func NetworkFilterKeys(name string) string {
-	for _, v := range variants(Capabilities{})["network_filter"] {
-		if v.Name == name {
-			return document.Markdown(3, "`config`", v.Prototype, nil)
+// FilterKeys returns the tables of the keys of a network filter or a listener filter, for its README.
+// It returns "" if the filter has no keys or is not part of this package.
+func FilterKeys(name string) string {
+	v := variants(Capabilities{})
+	for _, f := range slices.Concat(v["network_filter"], v["listener_filter"]) {
+		if f.Name == name {
+			return document.Markdown(3, "`config`", f.Prototype, nil)
 		}
 	}
 	return ""
