@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -100,6 +102,83 @@ func TestBuiltinFilterKeys(t *testing.T) {
 			compareFile(t, readme, before+begin+"\n"+keys+end+after)
 		}
 	}
+}
+
+// TestFilterExamples verifies that the first example of each page is a whole file with the name of
+// the filter, and that the file is accepted with each other example of the page inserted.
+// TestConfigurationsOfDocPages loads the whole files.
+func TestFilterExamples(t *testing.T) {
+	pages := filterPages()
+	for _, p := range pages {
+		page := p.page(t, pages)
+		_, section, _ := strings.Cut(page, "\n## Example\n")
+		whole := regexp.MustCompile("(?ms)^```json(.*?)\n(.*?)^```$").FindStringSubmatch(section)
+		if whole == nil || whole[1] != " config="+p.name+".json" {
+			t.Errorf("%s: the first example is not a whole file (config=%s.json)", p.file(), p.name)
+			continue
+		}
+		for _, fragment := range regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+			checkConfiguration(t, p.file(), "fragment.json", insertExample(t, whole[2], fragment[1]))
+		}
+	}
+}
+
+// exampleFile is the part of a configuration that insertExample changes.
+type exampleFile struct {
+	Servers []struct {
+		Listeners []map[string]any `json:"listeners"`
+		Routers   []struct {
+			Name         string `json:"router_config_name"`
+			VirtualHosts []struct {
+				Domains []string         `json:"domains"`
+				Routes  []map[string]any `json:"routers"`
+			} `json:"virtual_hosts"`
+		} `json:"routers"`
+	} `json:"servers"`
+	Clusters struct {
+		Clusters []map[string]any `json:"clusters"`
+	} `json:"cluster_manager"`
+}
+
+// insertExample returns the file whole with the members of fragment: filters and stream_filters
+// replace those of the listener, routers precede the routes of the virtual host, and
+// per_filter_config belongs to its last route. The clusters of the fragments on all pages exist.
+func insertExample(t *testing.T, whole, fragment string) string {
+	t.Helper()
+	var file exampleFile
+	var members struct {
+		Filters        []any            `json:"filters"`
+		StreamFilters  []any            `json:"stream_filters"`
+		Routes         []map[string]any `json:"routers"`
+		FiltersOfRoute map[string]any   `json:"per_filter_config"`
+	}
+	decoder := json.NewDecoder(strings.NewReader(fragment))
+	decoder.DisallowUnknownFields()
+	if err := errors.Join(json.Unmarshal([]byte(whole), &file), decoder.Decode(&members)); err != nil {
+		t.Fatalf("%v in\n%s", err, fragment)
+	}
+	listener, virtualHost := file.Servers[0].Listeners[0], &file.Servers[0].Routers[0].VirtualHosts[0]
+	if members.Filters != nil {
+		listener["filter_chains"] = []any{map[string]any{"filters": members.Filters}}
+		delete(listener, "stream_filters") // the filters may have no proxy
+	}
+	if members.StreamFilters != nil {
+		listener["stream_filters"] = members.StreamFilters
+	}
+	if members.FiltersOfRoute != nil {
+		virtualHost.Routes[len(virtualHost.Routes)-1]["per_filter_config"] = members.FiltersOfRoute
+	}
+	virtualHost.Routes = append(members.Routes, virtualHost.Routes...)
+	for i, name := range []string{"canary", "reviews", "shop"} {
+		file.Clusters.Clusters = append(file.Clusters.Clusters, map[string]any{
+			"name": name, "hosts": []any{map[string]any{"address": fmt.Sprint("127.0.0.1:", 8090+i)}},
+		})
+	}
+	text, err := json.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // TestFilterPages compares docs/filters with the READMEs of the filters and the registry; -update
@@ -311,6 +390,11 @@ One filter of each kind, in a whole file:
 matches. "After the route" means that it runs after Weft has chosen the route. It then has the settings
 of the route, or those of the listener if the route has none or no route matches. HTTP is HTTP/1.1 and
 HTTP/2; RPC is Dubbo and Bolt.
+
+The first example of each page is a whole file, for an application that listens on 127.0.0.1:8080:
+copy it into a file, and run ` + "`weft start -c FILE`" + `. The other examples are changes of that file. They replace
+` + "`filters`" + ` or ` + "`stream_filters`" + ` of its listener, precede its ` + "`routers`" + `, or are the ` + "`per_filter_config`" + ` of
+a route. Add the clusters that only they name.
 
 ` + "`weft explain URL`" + ` lists the filters that would process a request. To write a filter, see
 [add-a-filter.md](../add-a-filter.md).

@@ -18,7 +18,7 @@ func TestUDPProxyExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, example, _ := strings.Cut(string(readme), "```json\n")
+	_, example, _ := strings.Cut(string(readme), "```json config=udp_proxy.json\n")
 	example, _, found := strings.Cut(example, "```")
 	if !found {
 		t.Fatal("README.md has no example")

@@ -129,9 +129,9 @@ func TestServeInModeDisconnectsWaitingFilter(t *testing.T) {
 		watchesClient, endsOnDisconnect bool
 		violation                       string // "": none
 	}{
-		"ends":                       {true, true, ""},
-		"does not watch the client":  {false, false, "waits without a callback"},
-		"ignores the disconnect":     {true, false, "continues to wait"},
+		"ends":                      {true, true, ""},
+		"does not watch the client": {false, false, "waits without a callback"},
+		"ignores the disconnect":    {true, false, "continues to wait"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

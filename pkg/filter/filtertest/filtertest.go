@@ -166,15 +166,18 @@ func metricTable(factory filter.StreamFilterFactory) string {
 }
 
 // examples returns the filter's settings in every JSON block on the page, for listeners and for
-// routes.
+// routes. It skips blocks for the network filter of the same name.
 func examples(t testing.TB, factory filter.StreamFilterFactory, page string) []Settings {
 	t.Helper()
 	var settings []Settings
-	for _, block := range regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+	for _, block := range regexp.MustCompile("(?ms)^```json(?: config=\\S+)?\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
 		report := new(document.Report)
 		root := document.Parse("README.md", []byte(block[1]), document.Options{}, report)
 		if err := report.Diagnostics().Err(); err != nil {
 			t.Fatalf("%v in the example\n%s", err, block[1])
+		}
+		if root.Get("filters").Exists() {
+			continue
 		}
 		count := len(settings)
 		settings = appendSettings(settings, factory.Name, root)

@@ -63,7 +63,7 @@ func TestReadme(t *testing.T) {
 			t.Errorf("the metric %s does not exist", name)
 		}
 	}
-	example := regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindSubmatch(page)
+	example := regexp.MustCompile("(?ms)^```json config=tcp_proxy.json\n(.*?)^```$").FindSubmatch(page)
 	if example == nil {
 		t.Fatal("no example")
 	}
