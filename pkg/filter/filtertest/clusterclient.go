@@ -2,14 +2,17 @@ package filtertest
 
 import (
 	"context"
+	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ClusterClient is a filter.ClusterClient whose clusters are services of the test. The test sets
-// its fields before the first use.
+// ClusterClient is a filter.ClusterClient whose clusters are services of the test. When Call
+// returns, it overwrites the memory of the response headers, as an engine that reuses a buffer does.
+// The test sets its fields before the first use.
 type ClusterClient struct {
 	Clusters      map[string]protocol.Service
 	HostCounts    map[string]int // number of hosts; 1 for a cluster without an entry
@@ -27,8 +30,32 @@ func (c *ClusterClient) Call(ctx context.Context, target filter.Target, x *proto
 	if err := x.Serve(ctx, s); err != nil {
 		return err
 	}
+	overwrite := moveToBuffer(&x.Response.Header)
 	defer x.ResetResponse()
+	defer overwrite()
 	return receive()
+}
+
+// moveToBuffer makes the strings of h borrow one buffer, which overwrite overwrites.
+func moveToBuffer(h *protocol.Header) (overwrite func()) {
+	var text strings.Builder
+	for name, value := range h.All() {
+		text.WriteString(name + value)
+	}
+	buffer := []byte(text.String())
+	rest := unsafe.String(unsafe.SliceData(buffer), len(buffer))
+	for i := range h.Len() {
+		f := h.At(i)
+		n := len(f.Name)
+		f.Name, rest = rest[:n], rest[n:]
+		n = len(f.Value)
+		f.Value, rest = rest[:n], rest[n:]
+	}
+	return func() {
+		for i := range buffer {
+			buffer[i] = '!'
+		}
+	}
 }
 
 // Hosts implements filter.ClusterClient.

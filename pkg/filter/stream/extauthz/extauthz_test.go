@@ -235,11 +235,15 @@ func TestHTTPService(t *testing.T) {
 	}
 }
 
+// TestHTTPServiceMetadata verifies that the metadata has the name of the header in lower case, also
+// after the memory of the response was overwritten.
 func TestHTTPServiceMetadata(t *testing.T) {
-	x := newGET()
-	serveWith(t, httpSettings(""), &fakeService{respond: respondHTTP(200, "", "X-Tag: vip")}, x)
-	if got, _ := x.Metadata.Lookup("envoy.filters.http.ext_authz", "x-tag"); got != "vip" {
-		t.Errorf("metadata x-tag = %q, want vip", got)
+	for _, name := range []string{"X-Tag", "x-tag"} {
+		x := newGET()
+		serveWith(t, httpSettings(""), &fakeService{respond: respondHTTP(200, "", name+": vip")}, x)
+		if got, ok := x.Metadata.Lookup("envoy.filters.http.ext_authz", "x-tag"); got != "vip" {
+			t.Errorf("%s: metadata x-tag = %q, %t; want vip", name, got, ok)
+		}
 	}
 }
 

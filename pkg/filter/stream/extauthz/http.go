@@ -117,7 +117,7 @@ func (c *httpClient) parseResponse(r *protocol.Response, rpc bool) (d decision, 
 	d.response = c.selectHeaders(r, c.rules.successHeaders.matches)
 	for name, value := range r.Header.All() {
 		if c.rules.metadataHeaders.matches(name) {
-			d.metadata = append(d.metadata, metadataValue{[]string{strings.ToLower(name)}, strings.Clone(value)})
+			d.metadata = append(d.metadata, metadataValue{[]string{strings.Clone(strings.ToLower(name))}, strings.Clone(value)})
 		}
 	}
 	return d, errors.Join(d.request.validate(rpc), d.response.validate(false))
