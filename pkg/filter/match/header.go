@@ -11,8 +11,9 @@ import (
 )
 
 // HeaderMatcherConfig is a condition on a header of a request. Without a value condition, the
-// header must be present. Hosts are compared case-insensitively. Each header with the name is
-// evaluated separately: see package headermatch.
+// header must be present. The host (:authority, and host of HTTP requests) is compared
+// case-insensitively, also by expressions. Each header with the name is evaluated separately: see
+// package headermatch.
 type HeaderMatcherConfig struct {
 	Name           string               `key:"name" doc:"Header name. For RPC requests it also names an attachment, or service, method, version or group. :method, :authority, :path (with the query) and :scheme have the values that the client sent." required:"true" example:"\"x-tenant\""`
 	String         *StringMatcherConfig `key:"string_match" doc:"Condition on the value. If several headers have the name, one value must match."`
@@ -45,11 +46,15 @@ func (c *HeaderMatcherConfig) Compile() (HeaderMatcher, error) {
 	if err != nil {
 		return HeaderMatcher{}, err
 	}
+	isHost := field.source == sourceAuthority || field.source == sourceHost
 	matcher := headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
 	conditions := 0
 	setString := func(stringConfig StringMatcherConfig) {
 		conditions++
 		compiled, compileErr := stringConfig.Compile()
+		if r := stringConfig.SafeRegex; isHost && r != nil && compileErr == nil {
+			compiled, compileErr = (&Regex{Regex: "(?i)" + r.Regex}).Compile()
+		}
 		if compileErr != nil {
 			err = compileErr
 		}
@@ -92,7 +97,7 @@ func (c *HeaderMatcherConfig) Compile() (HeaderMatcher, error) {
 		return HeaderMatcher{}, fmt.Errorf("the header condition on %q: %w", c.Name, err)
 	}
 	matcher.Invert, matcher.TreatMissingAsEmpty = c.Invert != mustBeAbsent, c.MissingIsEmpty
-	if field.source == sourceAuthority || field.source == sourceHost {
+	if isHost {
 		matcher.IgnoreCase = true // RFC 9110 4.2.3: hosts have no case
 	}
 	return HeaderMatcher{field, matcher}, nil

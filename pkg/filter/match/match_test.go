@@ -195,15 +195,20 @@ func TestUnidentifiedCalls(t *testing.T) {
 
 func TestHostIgnoresCase(t *testing.T) {
 	for _, name := range []string{"host", ":authority"} {
-		c := HeaderMatcherConfig{Name: name, Suffix: new(".Test")}
-		h, err := c.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := newRequest()
-		for authority, want := range map[string]bool{"shop.test": true, "SHOP.TEST": true, "shop.test:80": false} {
-			if x.Request.Authority = authority; h.Matches(x) != want {
-				t.Errorf("%s: %s matches the suffix .Test: %t, want %t", name, authority, !want, want)
+		for condition, c := range map[string]HeaderMatcherConfig{
+			"suffix":              {Name: name, Suffix: new(".Test")},
+			"expression":          {Name: name, SafeRegex: &Regex{Regex: "x|shop\\.Test"}},
+			"string_match, regex": {Name: name, String: &StringMatcherConfig{SafeRegex: &Regex{Regex: "x|shop\\.Test"}}},
+		} {
+			h, err := c.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := newRequest()
+			for authority, want := range map[string]bool{"shop.test": true, "SHOP.TEST": true, "shop.test:80": false} {
+				if x.Request.Authority = authority; h.Matches(x) != want {
+					t.Errorf("%s, %s: Matches(%s) = %t, want %t", name, condition, authority, !want, want)
+				}
 			}
 		}
 	}
