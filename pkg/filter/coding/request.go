@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Decompress returns the filter that decompresses requests with exactly one content coding, if one
-// of the decoders supports that coding. It forwards all other requests unchanged, and also requests
-// with no-transform or with a digest of the compressed body. It rejects a request whose body
+// Decompress returns the filter that decompresses HTTP requests with exactly one content coding, if
+// one of the decoders supports that coding. It forwards all other requests unchanged, and also
+// requests with no-transform or with a digest of the compressed body. It rejects a request whose body
 // exceeds the limits or is corrupt. decompressed counts the requests that it decompresses,
 // including those that it rejects. rejected counts the requests that it rejects.
 func Decompress(decoders []*DecoderPool, decompressed, rejected *metrics.Counter) filter.Filter {
@@ -53,9 +53,8 @@ func (d *decompressor) poolFor(h *protocol.Header) *DecoderPool {
 			}
 			encoding = value
 		}
-		// A digest covers the compressed bytes, so the host could not verify it.
-		if protocol.EqualFold(name, "Content-Digest") || protocol.EqualFold(name, "Content-MD5") {
-			return nil
+		if isDigest(name) {
+			return nil // it covers the compressed bytes, so the host could not verify it
 		}
 	}
 	c, ok := ParseCoding(encoding)
@@ -70,7 +69,18 @@ func (d *decompressor) poolFor(h *protocol.Header) *DecoderPool {
 	return nil
 }
 
-// Finish implements protocol.Finisher.
+// isDigest reports whether a header has a digest of the bytes of a body in its content coding (RFC
+// 9530 2 and 3, and the older fields of RFC 3230 and RFC 2616).
+func isDigest(name string) bool {
+	for _, digest := range [...]string{"Content-Digest", "Repr-Digest", "Digest", "Content-MD5"} {
+		if protocol.EqualFold(name, digest) {
+			return true
+		}
+	}
+	return false
+}
+
+// Finish implements protocol.Finisher. It counts a rejected request.
 func (d *decompressor) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
 	if errors.Is(err, ErrTooLarge) || errors.Is(err, errCorrupt) {
 		d.rejected.Add(1)

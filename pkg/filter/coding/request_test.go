@@ -42,6 +42,8 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		{name: "two codings in one header", fields: [][2]string{{"Content-Encoding", "gzip, zstd"}}, sent: "..."},
 		{name: "two headers", fields: [][2]string{{"Content-Encoding", "gzip"}, {"Content-Encoding", "gzip"}}, sent: "..."},
 		{name: "digest of the compressed body", fields: [][2]string{{"Content-Digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipBody},
+		{name: "digest of the representation", fields: [][2]string{{"repr-digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipBody},
+		{name: "digest of RFC 3230", fields: [][2]string{{"Content-Encoding", "gzip"}, {"Digest", "sha-256=AA=="}}, sent: gzipBody},
 		{name: "no-transform", fields: [][2]string{{"Cache-Control", "no-transform"}, {"Content-Encoding", "gzip"}}, sent: gzipBody},
 		{name: "wrong coding", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipBody, reason: protocol.MalformedRequest, rejected: true},
 		{name: "too large", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: referenceCompress(t, Zstd, compressibleText(1001)), reason: protocol.BodyTooLarge, rejected: true},
