@@ -23,7 +23,7 @@ type Config struct {
 	Abort           Abort         `key:"abort" doc:"Aborts requests with a local reply."`
 	UpstreamCluster string        `key:"upstream_cluster" doc:"Affects only requests to this cluster; empty: to any cluster." refers:"cluster,warn" example:"\"reviews\""`
 	Headers         []HeaderMatch `key:"headers" doc:"Affects only requests that match all of these header conditions."`
-	MaxActive       *int64        `key:"max_active_faults" doc:"Maximum number of requests that are delayed or aborted at the same time; further requests are not affected. Absent: no limit." unit:"requests" min:"0" example:"100"`
+	MaxActive       *int64        `key:"max_active_faults" doc:"Maximum number of requests in flight with a fault; a delayed request counts until its response arrives. Further requests are not affected. Absent: no limit." unit:"requests" min:"0" example:"100"`
 }
 
 // Delay configures the delay of requests.
@@ -127,7 +127,7 @@ type fault struct {
 	delays    *metrics.Counter
 	aborts    *metrics.Counter
 	overflows *metrics.Counter
-	active    *atomic.Int64 // requests with a fault in progress
+	active    *atomic.Int64 // requests in flight that were delayed, and aborts that are being sent
 }
 
 // wrap returns a copy of f in front of next.
@@ -141,7 +141,10 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Start(ctx, x)
 	}
-	if f.selects(f.delayed) && f.acquire() {
+	if f.selects(f.delayed) {
+		if !f.acquire() {
+			return f.next.Start(ctx, x)
+		}
 		f.delays.Add(1)
 		x.Record.Flags |= protocol.DelayInjected
 		return x.RunBlocking(ctx, protocol.BlockingFunc(f.serveAfterDelay))

@@ -408,6 +408,19 @@ func TestMaxActiveFaults(t *testing.T) {
 	}
 }
 
+// TestOverflowIsCountedOncePerRequest verifies that a request that would have got both faults counts
+// once.
+func TestOverflowIsCountedOncePerRequest(t *testing.T) {
+	f, counts := filtertest.Build(t, Factory(), `{"max_active_faults": 0, "delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}}`)
+	x := newRequest()
+	if err := x.Serve(t.Context(), f(application())); err != nil || x.Response.Status != 200 {
+		t.Errorf("Serve = %v, status %d, want 200", err, x.Response.Status)
+	}
+	if got := counts.Value(overflowsMetric()); got != 1 {
+		t.Errorf("%s = %v, want 1", overflowsMetric().Name, got)
+	}
+}
+
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"percentage without a delay": {`{"delay": {"percentage": 10}}`, "fixed_delay is not"},
