@@ -19,9 +19,9 @@ type Filter func(next protocol.Service) protocol.Service
 type Stage uint8
 
 const (
-	// AfterRoute filters run after Weft has chosen the route. The route's per_filter_config, if
-	// present, replaces their own configuration. When no route matches, they run with the listener's
-	// configuration.
+	// AfterRoute filters run after Weft has chosen the route, with the listener's configuration or, if
+	// the route's per_filter_config has one, with the result of Inherit. When no route matches, they
+	// run with the listener's configuration.
 	AfterRoute Stage = iota
 	// BeforeRoute filters run before the router and can change what matches.
 	BeforeRoute
@@ -32,8 +32,8 @@ type StreamFilterFactory struct {
 	Name  string // as spelled in config.json
 	Stage Stage
 
-	// Config returns a pointer to a new configuration struct that holds the defaults. Package
-	// config/document fills it by its field tags, for listeners and routes alike. If it has a
+	// Config returns a pointer to a new configuration struct. Package config/document fills it by
+	// its field tags, which also declare defaults, for listeners and routes alike. If it has a
 	// method Validate() error, document calls that last.
 	Config func() any
 
@@ -68,6 +68,6 @@ type Env struct {
 	Observe func(f func(x *protocol.Exchange))
 	// Key identifies the filter by its listener, its filter chain, its index among the filters and,
 	// if the configuration is a route's, the route. Key stays the same across reloads, so filters
-	// use it as a cache key for state that outlives a configuration. It is "" in tests.
+	// use it as a cache key for state that outlives a configuration.
 	Key string
 }

@@ -134,8 +134,8 @@ func CompileUnanchored(expression string) (*regexp.Regexp, error) {
 // Matches reports whether m matches s.
 func (m *StringMatcher) Matches(s string) bool { return m.compiled && m.matcher.MatchValue(s) }
 
-// MatchesOnly reports whether m matches value and nothing else.
-func (m *StringMatcher) MatchesOnly(value string) bool {
+// IsExact reports whether m is the condition that Exact returns for value.
+func (m *StringMatcher) IsExact(value string) bool {
 	matcher := &m.matcher
 	return m.compiled && matcher.Kind == config.ValueExact && !matcher.IgnoreCase && matcher.Text == value
 }

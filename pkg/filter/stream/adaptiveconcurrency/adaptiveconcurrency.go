@@ -137,8 +137,8 @@ func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error 
 	return f.next.Start(ctx, x)
 }
 
-// reject sends the local reply of a rejection. It does what Exchange.Fail does, without allocating,
-// because an overloaded proxy rejects many requests.
+// reject sends the local reply of a rejection. It does not use Exchange.LocalReplyError, which
+// allocates, because an overloaded proxy rejects many requests.
 func (f *adaptiveConcurrency) reject(x *protocol.Exchange) {
 	x.Record.Reason = protocol.Overflow
 	x.Record.Detail = "adaptive_concurrency: the concurrency limit is reached"

@@ -56,7 +56,7 @@ type Limit struct {
 
 // MinRTT configures how the filter measures the time of a request at the minimum limit.
 type MinRTT struct {
-	Interval       time.Duration  `key:"interval" doc:"Time between measurements. During a measurement, for at most a tenth of the interval, the limit is min_concurrency." min:"100ms" default:"60s" example:"\"60s\""`
+	Interval       time.Duration  `key:"interval" doc:"Time between measurements. During a measurement, the limit is min_concurrency. It lasts at most a tenth of the interval, except that the first one continues until a few requests have been measured." min:"100ms" default:"60s" example:"\"60s\""`
 	Requests       int64          `key:"request_count" doc:"Number of requests to measure." min:"1" max:"100000" default:"50" example:"50"`
 	Jitter         Percent        `key:"jitter" doc:"Maximum random increase of the interval, as a percentage, so that instances do not measure at the same time; absent: 15."`
 	MinConcurrency int64          `key:"min_concurrency" doc:"Minimum value of the limit, also used during a measurement." min:"1" max:"1000000" default:"3" example:"3"`

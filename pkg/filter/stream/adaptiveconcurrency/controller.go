@@ -28,7 +28,8 @@ const (
 	// maxLowWindows is the number of consecutive windows at the minimum limit with a gradient below
 	// 1 after which minRTT is measured again.
 	maxLowWindows = 5
-	// measurementDivisor bounds a measurement to minRTTInterval/measurementDivisor.
+	// measurementDivisor bounds a measurement to minRTTInterval/measurementDivisor, except the first
+	// one, which finishMeasurement may extend.
 	measurementDivisor = 10
 )
 
@@ -53,7 +54,8 @@ func (p *params) nextLimit(limit int64, minRTT, sampled time.Duration, limitUsed
 //
 //	measuring   limit is the minimum; the controller samples requests that
 //	            begin now, until it has enough samples or
-//	            minRTTInterval/measurementDivisor has passed       -> sampling
+//	            minRTTInterval/measurementDivisor has passed
+//	            (see finishMeasurement)                            -> sampling
 //	sampling    the limit is updated at the end of each window,
 //	            from requests that began in it, until
 //	            nextMeasurement or until the limit was the
@@ -68,7 +70,7 @@ type controller struct {
 	limit         atomic.Int64
 	peak          atomic.Int64 // maximum of inFlight in this window
 	samples       histogram
-	samplesNeeded atomic.Int64 // samples that the measurement still needs; 0 if none runs
+	samplesNeeded atomic.Int64 // samples that the measurement still needs; at most 0 if none runs
 	sampleSince   atomic.Int64 // ns; requests that began earlier ran under another limit and are not sampled
 	phaseEnd      atomic.Int64 // ns; end of the window or the measurement; 0: now
 
@@ -165,8 +167,8 @@ func (c *controller) updateIfDue(now time.Duration) {
 	}
 }
 
-// update ends the window or the measurement if it is due. If another goroutine holds mu, the next
-// request that ends calls update again.
+// update ends the window or the measurement if it is due. If another goroutine holds mu, update does
+// nothing: the next request that ends or is rejected calls it again.
 func (c *controller) update(now time.Duration) {
 	if !c.mu.TryLock() {
 		return

@@ -51,7 +51,7 @@ func (c *Config) compile() (*policy, error) {
 		return nil, err
 	}
 	for i := range p.origins {
-		p.anyOrigin = p.anyOrigin || p.origins[i].MatchesOnly("*")
+		p.anyOrigin = p.anyOrigin || p.origins[i].IsExact("*")
 	}
 	if p.anyOrigin && c.Credentials {
 		return nil, &document.KeyError{Key: "allow_credentials", Err: errors.New(`credentials cannot be allowed for any origin ("*"), because every page could act as the user; list the origins`)}
@@ -212,8 +212,8 @@ func (c *cors) replyToPreflight(x *protocol.Exchange, origin string, ok bool) {
 	}
 }
 
-// Finish implements protocol.Finisher. It turns a Fault into a local reply with CORS headers, so
-// that a page can read the error.
+// Finish implements protocol.Finisher. It turns an error into a local reply with CORS headers,
+// so that a page can read it. It does not do so for a panic.
 func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		if protocol.PanicIn(err) != nil {

@@ -171,7 +171,7 @@ const (
 var errTruncated = errors.New("truncated message")
 
 // parseFields calls field for each field of a message. content is set for a length-delimited field,
-// and value for a numeric field. field must ignore numbers that it does not know.
+// and value for a varint or a 64-bit field. field must ignore numbers that it does not know.
 func parseFields(b []byte, field func(number int, typ protowire.Type, content []byte, value uint64) error) error {
 	for len(b) > 0 {
 		number, typ, n := protowire.ConsumeTag(b)

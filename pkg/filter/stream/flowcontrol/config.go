@@ -17,7 +17,7 @@ type Config struct {
 	Monitor bool   `key:"monitor" doc:"Only counts requests that exceed a rule, and lets them pass." default:"false" example:"true"`
 	KeyType string `key:"limit_key_type" doc:"What identifies a resource: PATH is the path without the query, ARG is the query, URI is both as the client sent them. URL is the same as URI." enum:"PATH|ARG|URI|URL" default:"PATH" example:"\"PATH\""`
 	Action  Action `key:"action" doc:"Response to requests that exceed a rule."`
-	Rules   []Rule `key:"rules" doc:"The rules; a request must pass all rules for its resource, in this order."`
+	Rules   []Rule `key:"rules" doc:"The rules; a request must pass all rules for its resource: first those without regex, then those with regex, each in this order."`
 
 	LogPath   string           `key:"log_path" doc:"Directory for Sentinel logs." ignored:"Weft writes no Sentinel logs; use the metrics" example:"\"/tmp/sentinel\""`
 	Direction string           `key:"direction" doc:"Traffic direction." ignored:"rules apply to their listener" example:"\"inbound\""`

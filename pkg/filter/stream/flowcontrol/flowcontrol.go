@@ -164,8 +164,8 @@ type grant struct {
 	inFlight    *inFlightRequest // nil: no rule limits requests in flight
 }
 
-// reject sends the local reply of a rejection. It does what Exchange.Fail does, without allocating,
-// because there may be many rejections.
+// reject sends the local reply of a rejection. It does not use Exchange.LocalReplyError, which
+// allocates, because there may be many rejections.
 func (f *flowControl) reject(x *protocol.Exchange) {
 	x.Record.Reason, x.Record.Detail = protocol.RateLimited, "flowControlFilter: the request exceeds a rule"
 	x.LocalReply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
@@ -213,7 +213,8 @@ func (f *flowControl) maxWait(x *protocol.Exchange, r *rule) time.Duration {
 	return max(time.Until(x.Deadline), 0)
 }
 
-// refund undoes what the rules have granted to g.
+// refund undoes what the rules have granted to g, except turns of throttling rules, and except
+// rules beyond the eighth.
 func (f *flowControl) refund(g *grant) {
 	for _, i := range g.ruleIndexes[:g.count] {
 		(*f.rules)[i].refund(g.now)

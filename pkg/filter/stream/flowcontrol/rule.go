@@ -12,7 +12,7 @@ type kind uint8
 
 const (
 	kindQPS         kind = iota // at most threshold requests per interval
-	kindThrottling              // requests continue one at a time, evenly spaced
+	kindThrottling              // requests are admitted one at a time, evenly spaced
 	kindConcurrency             // at most threshold requests in flight
 )
 
@@ -29,8 +29,8 @@ type limit struct {
 // minInterval is the minimum of limit.interval: each bucket then covers at least one millisecond.
 const minInterval = bucketCount * time.Millisecond
 
-// rule is a limit with its state. Times are durations since a start that the caller chooses; they
-// never decrease. A rule is safe for concurrent use.
+// rule is a limit with its state. Times are durations since a start that the caller chooses. A rule
+// is safe for concurrent use.
 type rule struct {
 	limit    limit
 	window   window

@@ -141,22 +141,23 @@ func (h *healthCheck) handleHealthCheck(ctx context.Context, x *protocol.Exchang
 	return nil
 }
 
-// Finish implements protocol.Finisher. It caches the status of the application's response.
+// Finish implements protocol.Finisher. It caches the status of the response, unless the response says
+// nothing about the application.
 func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	reason, status := x.Record.Reason, x.Response.Status
 	if err != nil {
 		reason = protocol.ReasonOf(err)
 		status = reason.Spec().HTTP
 	}
-	if !isClientReason(reason) && status >= 200 { // a 101 is valid only for its own request
+	if !saysNothingAboutHealth(reason) && status >= 200 { // a 101 is valid only for its own request
 		h.cache.set(status)
 	}
 	return err
 }
 
-// isClientReason reports whether reason is caused by the client, its request or a filter. Such a
-// reason does not show whether the application is healthy.
-func isClientReason(reason protocol.Reason) bool {
+// saysNothingAboutHealth reports whether reason does not show whether the application is healthy,
+// because the client, its request, a filter or the configuration caused it.
+func saysNothingAboutHealth(reason protocol.Reason) bool {
 	switch reason {
 	case protocol.RateLimited, protocol.FaultInjected, protocol.VersionNotSupported, protocol.NotImplemented:
 		return true

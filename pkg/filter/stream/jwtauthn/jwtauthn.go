@@ -221,7 +221,7 @@ type tokenResult struct {
 }
 
 // evaluateRequirement returns nil if the request satisfies r. providers names the providers of the
-// list that contains r; nil: no list contains r. The error is errMissing if a token is missing and
+// list that contains r; it is empty if no list contains r or the list names none. The error is errMissing if a token is missing and
 // none is invalid.
 func (e *evaluation) evaluateRequirement(r *Requirement, providers []string) error {
 	switch {

@@ -27,7 +27,8 @@ func newLimiter(p *plan, start time.Time, dropped *metrics.Counter) *limiter {
 
 func (l *limiter) now() instant { return epoch + instant(time.Since(l.start)) }
 
-// quota is the state of the bucket with the fewest tokens left among those of a request.
+// quota is the state of the bucket with the fewest tokens left, among those from which a request took
+// or tried to take a token.
 type quota struct {
 	counted   bool // the request has a bucket; false: the other fields are not set
 	limit     int64
@@ -105,8 +106,8 @@ func (l *limiter) bucketFor(p *plan, d *descriptor, v *values, x *protocol.Excha
 	return buckets.getOrCreate(d.appendKey(key, v, buckets.seed), now)
 }
 
-// appendConnection appends the ID of x's connection, or 0 if x has none. When the buckets of a
-// closed connection are full, the pool evicts them first.
+// appendConnection appends the ID of x's connection, or 0 if x has none. The buckets of a closed
+// connection fill up, and the pool prefers to evict full buckets.
 func appendConnection(dst []byte, x *protocol.Exchange) []byte {
 	id := uint64(0)
 	if x.Meta.Conn != nil {

@@ -26,8 +26,8 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// Factory returns the filter factory. The filters that one factory builds keep their buckets across
-// reloads.
+// Factory returns the filter factory. Filters that one factory builds, such as those before and
+// after a reload, share their buckets if their configuration and env.Key are the same.
 func Factory() filter.StreamFilterFactory {
 	b := &builder{start: time.Now()}
 	return filter.StreamFilterFactory{

@@ -142,7 +142,8 @@ type tee struct {
 }
 
 // Read implements protocol.Body. The reader of a body with a declared length may stop at the last
-// byte without reading io.EOF, so the last byte also ends the body. Such a body has no trailers.
+// byte without reading io.EOF, so the last byte also ends the body. The copies then lack
+// trailers, which HTTP/2 allows after such a body.
 func (t *tee) Read(p []byte) (int, error) {
 	n, err := t.Body.Read(p)
 	if t.done {
