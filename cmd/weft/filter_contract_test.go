@@ -123,7 +123,8 @@ func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
 
 // TestFiltersKeepServiceContract verifies that each registered filter keeps the contract of
 // protocol.Service: in each mode, the client and the application get the same messages, the
-// counters have the same values, and nothing stays in flight.
+// counters have the same values, and nothing stays in flight. If the client disconnects while the
+// application or the filter waits, the exchange ends with ReasonDownstreamDisconnect.
 func TestFiltersKeepServiceContract(t *testing.T) {
 	cases := filterCases()
 	for _, factory := range streamFilters() {
@@ -137,7 +138,7 @@ func TestFiltersKeepServiceContract(t *testing.T) {
 					got, counts := c.serveInMode(t, factory.Name, mode)
 					if mode == filtertest.Canceled || mode == filtertest.DisconnectedWhileWaiting && c.waits {
 						if got.Reason != protocol.ReasonDownstreamDisconnect || got.Request != "" {
-							t.Errorf("%s: %+v, want the reason %v and no request at the application", mode, got, protocol.ReasonDownstreamDisconnect)
+							t.Errorf("%s: %+v, want the reason %v and no request that the application read", mode, got, protocol.ReasonDownstreamDisconnect)
 						}
 						continue
 					}

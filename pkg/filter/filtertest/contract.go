@@ -15,8 +15,8 @@ import (
 
 // Mode says how an engine and the service behind a filter serve an exchange. A filter that
 // follows the contract of protocol.Service (docs/services.md) gives the client the same response in
-// each mode. In PendingElsewhere the race detector reports a filter that touches an exchange after
-// ErrPending.
+// each mode in which the client does not disconnect. In PendingElsewhere the race detector reports a
+// filter that touches an exchange after ErrPending.
 type Mode string
 
 // The modes of an exchange. In Canceled, and in DisconnectedWhileWaiting if the filter waits, the

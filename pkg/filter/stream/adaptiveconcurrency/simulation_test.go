@@ -126,7 +126,7 @@ func TestLimitConvergesNearKnee(t *testing.T) {
 		s.run(20*time.Second, 3*capacity, 100)
 		s.checkLimitWithin(t, "load of three times the capacity", int64(test.workers), 2*int64(test.workers)+10)
 		if got := s.throughput(20 * time.Second); got < 0.95 {
-			t.Errorf("%d workers with service time %v: throughput is %.0f %% of the capacity, want 95 %%", test.workers, test.service, 100*got)
+			t.Errorf("%d workers with service time %v: throughput is %.0f %% of the capacity, want at least 95 %%", test.workers, test.service, 100*got)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestUnusedLimitDoesNotGrow(t *testing.T) {
 		t.Errorf("limit = %d with five requests in flight, want at most 60", s.maxLimit)
 	}
 	if s.admitted[100] < s.sent[100]*99/100 {
-		t.Errorf("admitted %d of %d requests below the capacity, want 99 %%", s.admitted[100], s.sent[100])
+		t.Errorf("admitted %d of %d requests below the capacity, want at least 99 %%", s.admitted[100], s.sent[100])
 	}
 }
 
@@ -153,7 +153,7 @@ func TestLimitAdaptsToServer(t *testing.T) {
 	s.run(20*time.Second, 3_000, 100)
 	s.run(20*time.Second, 3_000, 100)
 	if got := s.throughput(20 * time.Second); got < 0.8 {
-		t.Errorf("slow server: throughput is %.0f %% of the capacity, want 80 %%", 100*got)
+		t.Errorf("slow server: throughput is %.0f %% of the capacity, want at least 80 %%", 100*got)
 	}
 
 	s.serviceTime = 50 * time.Millisecond
@@ -163,7 +163,7 @@ func TestLimitAdaptsToServer(t *testing.T) {
 		t.Errorf("recovered server: maximum limit = %d, want at most 200", s.maxLimit)
 	}
 	if got := s.throughput(20 * time.Second); got < 0.8 {
-		t.Errorf("recovered server: throughput is %.0f %% of the capacity, want 80 %%", 100*got)
+		t.Errorf("recovered server: throughput is %.0f %% of the capacity, want at least 80 %%", 100*got)
 	}
 
 	s.workers, s.workerFreeAt = 10, s.workerFreeAt[:10] // the server loses most workers
@@ -213,7 +213,7 @@ func TestLimitFallsWhenServerHangs(t *testing.T) {
 	s.run(30*time.Second, 3_000, 100)
 	s.run(10*time.Second, 3_000, 100)
 	if got := s.throughput(10 * time.Second); got < 0.95 {
-		t.Errorf("recovered server: throughput is %.0f %% of the capacity, want 95 %%", 100*got)
+		t.Errorf("recovered server: throughput is %.0f %% of the capacity, want at least 95 %%", 100*got)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
 	s.run(5*time.Second, 3_000, 100)
 	s.run(5*time.Second, 3_000, 100)
 	if got := s.throughput(5 * time.Second); got < 0.8 {
-		t.Errorf("after the failures: throughput is %.0f %% of the capacity, want 80 %%", 100*got)
+		t.Errorf("after the failures: throughput is %.0f %% of the capacity, want at least 80 %%", 100*got)
 	}
 }
 
@@ -286,7 +286,7 @@ func TestHighPriorityIsAdmittedUnderOverload(t *testing.T) {
 			s.run(20*time.Second, 1000*overload, shares...)
 			admittedShare := func(share int64) float64 { return float64(s.admitted[share]) / float64(max(s.sent[share], 1)) }
 			if got := admittedShare(100); got < 0.99 {
-				t.Errorf("overload %v, one of %d: admitted %.2f %% of the requests of high priority, want 99 %%", overload, ratio, 100*got)
+				t.Errorf("overload %v, one of %d: admitted %.2f %% of the requests of high priority, want at least 99 %%", overload, ratio, 100*got)
 			}
 			if ratio > 2 && admittedShare(50) > admittedShare(80) {
 				t.Errorf("overload %v, one of %d: admitted fraction of low priority (%.2f) exceeds that of normal priority (%.2f)", overload, ratio, admittedShare(50), admittedShare(80))

@@ -45,9 +45,9 @@ func TestSlidingWindow(t *testing.T) {
 	}
 }
 
-// TestNoIntervalExceedsThreshold verifies that nine tenths of an interval never admit more
-// than the threshold, wherever they begin.
-func TestNoIntervalExceedsThreshold(t *testing.T) {
+// TestNineTenthsStayWithinThreshold verifies that nine tenths of an interval never admit more than
+// the threshold, wherever they begin.
+func TestNineTenthsStayWithinThreshold(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		l := limit{threshold: float64(1 + random.IntN(50)), interval: time.Duration(1+random.IntN(20)) * 100 * time.Millisecond}

@@ -558,7 +558,7 @@ func TestPanickedFetchEndsWait(t *testing.T) {
 	f, _ := filtertest.BuildWith(t, newFactory(testClock), `{"providers": {"one": {"remote_jwks": {"http_uri": {"uri": "http://id.test/keys", "cluster": "id"}}}},
 		"rules": [{"requires": {"provider_name": "one"}}]}`, new(panickingClient))
 	if got := statusOf(t, f, "/", signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)); got != 401 {
-		t.Errorf("%d, want 401", got)
+		t.Errorf("status %d, want 401", got)
 	}
 }
 

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 
 // fakeCluster is a cluster that records the copies that it receives as text.
 type fakeCluster struct {
-	err error // error of Serve; nil: a 200 response
+	err error // error of Start; nil: a 200 response
 
 	mu     sync.Mutex
 	copies []string
@@ -227,7 +227,7 @@ func TestSlowClusterDoesNotBlockOthers(t *testing.T) {
 		<-arrived
 	}
 	if n := counts.Value(skippedMetric()); n < 3 {
-		t.Errorf("%v copies were skipped, want at least 3", n)
+		t.Errorf("%v requests were not copied to the slow cluster, want at least 3", n)
 	}
 	close(unblock)
 	clusters.Wait()
