@@ -23,6 +23,7 @@ type filterCase struct {
 	fields   []string                    // headers of the requests
 	clusters map[string]protocol.Service // clusters that the filter calls
 	body     string                      // body of the requests
+	slow     bool                        // the body arrives slowly
 	protocol string                      // protocol of the requests; "": unset
 	zero     string                      // suffix of the name of a counter that must stay 0
 	waits    bool                        // the filter itself waits
@@ -74,6 +75,7 @@ func filterCases() map[string][]filterCase {
 			{settings: authz, clusters: upstreams()},
 			{settings: authzUnavailable, clusters: upstreams()},
 			{settings: authzWithBody, clusters: upstreams(), body: "abc"},
+			{settings: authzWithBody, clusters: upstreams(), body: "abc", slow: true, waits: true},
 			{settings: authzSilent, clusters: upstreams(), waits: true},
 			{settings: authzSilentGRPC, clusters: upstreams(), waits: true},
 		},
@@ -230,6 +232,9 @@ func (c *filterCase) request(point filtertest.PanicPoint) *protocol.Exchange {
 	if c.body != "" {
 		x.Request.Method, x.Request.ContentLength = "POST", int64(len(c.body))
 		x.Request.Body = protocol.NewStringBody(c.body)
+		if c.slow {
+			x.Request.Body = filtertest.NewSlowBody(c.body)
+		}
 	}
 	return x
 }

@@ -54,7 +54,7 @@ type DatagramCounters struct {
 
 	// Dropped datagrams, by reason.
 	DroppedMaxSessions atomic.Uint64 // the maximum of sessions was reached
-	DroppedNoHost      atomic.Uint64 // no host was available
+	DroppedNoHost      atomic.Uint64 // no host was available, or a limit of the cluster was reached
 	DroppedDraining    atomic.Uint64 // the listener drains and accepts no new sessions
 	DroppedToHost      atomic.Uint64 // the send to the host failed
 	DroppedToClient    atomic.Uint64 // the send to the client failed

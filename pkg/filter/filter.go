@@ -52,7 +52,8 @@ type StreamFilterFactory struct {
 	Metrics []metrics.Metric
 }
 
-// Env holds the parts of the process that a filter may use. All fields that New receives are set.
+// Env holds the parts of the process that a filter may use. A StreamFilterFactory gets all fields;
+// ConnectionFilterFactory says which ones its functions get.
 type Env struct {
 	Log           *slog.Logger // has the filter's name as an attribute
 	Metrics       *metrics.Registry

@@ -23,8 +23,8 @@ type Mode string
 // reason of the result is ReasonDownstreamDisconnect. Otherwise all modes have the same result.
 //
 // In DisconnectedWhileWaiting, the client disconnects as soon as the filter waits in RunBlocking,
-// for example for a delay or for a response of its own. The filter must then end the exchange
-// without further delay. This mode runs only in a bubble of testing/synctest.
+// for example for a delay, for a response of its own, or for a SlowBody. The filter must then end the
+// exchange without further delay. This mode runs only in a bubble of testing/synctest.
 const (
 	Sync             Mode = "sync"              // the next service responds in Start
 	Pending          Mode = "pending"           // the response comes after Start has returned ErrPending
@@ -54,7 +54,7 @@ type Result struct {
 // to its end, closes the bodies, calls the observers, and resets x. It returns an error if f breaks
 // the contract of protocol.Service.
 func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Exchange, probe *Probe) (Result, error) {
-	e := &contractEngine{mode: mode, x: x, done: make(chan error, 1)}
+	e := &contractEngine{mode: mode, x: x, requestBody: x.Request.Body, done: make(chan error, 1)}
 	x.Downstream = e
 	s := f(contractApplication{e})
 	if mode == Forked {
@@ -114,14 +114,15 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 type contractEngine struct {
 	mode            Mode
 	x               *protocol.Exchange
-	ownsGoroutine   bool         // blocking services run on the caller's goroutine
-	next            func() error // completes the pending step; its error is passed to Resume
-	resumed         bool         // PendingElsewhere: another goroutine owns the exchange
-	done            chan error   // PendingElsewhere: the result of Resume
-	pendingState    string       // the exchange when it became pending
-	callbacks       callbacks    // registered with OnDisconnect and not stopped
-	calls           int          // how often the application was called
-	receivedRequest string       // the request as the application saw it
+	requestBody     protocol.Body // as the engine set it; nil: none
+	ownsGoroutine   bool          // blocking services run on the caller's goroutine
+	next            func() error  // completes the pending step; its error is passed to Resume
+	resumed         bool          // PendingElsewhere: another goroutine owns the exchange
+	done            chan error    // PendingElsewhere: the result of Resume
+	pendingState    string        // the exchange when it became pending
+	callbacks       callbacks     // registered with OnDisconnect and not stopped
+	calls           int           // how often the application was called
+	receivedRequest string        // the request as the application saw it
 	violations      []error
 }
 
@@ -220,7 +221,12 @@ func (e *contractEngine) disconnectWaiting(result <-chan error) {
 	if len(result) > 0 {
 		return
 	}
-	if e.callbacks.call() == 0 {
+	watchers := e.callbacks.call()
+	if b, ok := e.requestBody.(*SlowBody); ok {
+		b.disconnect()
+		watchers++
+	}
+	if watchers == 0 {
 		e.fail("the filter waits without a callback of OnDisconnect")
 		return
 	}

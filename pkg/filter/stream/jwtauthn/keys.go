@@ -27,7 +27,7 @@ type key struct {
 // keySet is immutable.
 type keySet []key
 
-// jwk is the JSON form of a key. It omits the private members.
+// jwk is the JSON form of a key. It omits the private members of asymmetric keys.
 type jwk struct {
 	Type string   `json:"kty"`
 	ID   string   `json:"kid"`
