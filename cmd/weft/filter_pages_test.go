@@ -75,8 +75,8 @@ func packageDir(cfg any) string {
 	return strings.TrimPrefix(reflect.TypeOf(cfg).Elem().PkgPath(), "github.com/weft-proxy/weft/")
 }
 
-// TestBuiltinFilterKeys compares the tables of keys in the READMEs of builtinFilters with the struct
-// tags, and the metrics that these READMEs name with those that exist.
+// TestBuiltinFilterKeys compares the tables of keys in the READMEs of builtinFilters with the
+// struct tags, and the metrics that these READMEs name with those that exist.
 func TestBuiltinFilterKeys(t *testing.T) {
 	defined := map[string]bool{}
 	for _, m := range metrics.Metrics() {

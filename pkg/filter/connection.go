@@ -21,8 +21,8 @@ type ConnectionFilterFactory struct {
 	Metrics []metrics.Metric
 
 	// New builds the filter from the filled result of Config. It is called once per filter chain
-	// when a snapshot is built, and starts nothing. The fields Log, Metrics, ClusterClient and Key of
-	// env are set.
+	// when a snapshot is built, and starts nothing. The fields Log, Metrics, ClusterClient and Key
+	// of env are set.
 	New func(cfg any, env Env) (ConnectionFilter, error)
 
 	// NewObserver is set instead of New if the filter only observes: its observer sees the

@@ -19,9 +19,9 @@ type Filter func(next protocol.Service) protocol.Service
 type Stage uint8
 
 const (
-	// AfterRoute filters run after Weft has chosen the route, with the listener's configuration or, if
-	// the route's per_filter_config has one, with the result of Inherit. When no route matches, they
-	// run with the listener's configuration.
+	// AfterRoute filters run after Weft has chosen the route. If the route's per_filter_config has a
+	// configuration, they run with it (see StreamFilterFactory.Inherit), otherwise with the
+	// listener's, also when no route matches.
 	AfterRoute Stage = iota
 	// BeforeRoute filters run before the router and can change what matches.
 	BeforeRoute

@@ -105,8 +105,8 @@ func ReferenceDocs() map[string]string {
 	return docs
 }
 
-// FilterKeys returns the tables of the keys of a network filter or a listener filter, for its README.
-// It returns "" if the filter has no keys or is not part of this package.
+// FilterKeys returns the tables of the keys of a network filter or a listener filter, for its
+// README. It returns "" if the filter has no keys or is not part of this package.
 func FilterKeys(name string) string {
 	v := variants(Capabilities{})
 	for _, f := range slices.Concat(v["network_filter"], v["listener_filter"]) {

@@ -11,8 +11,8 @@ import (
 
 // Decompress returns the filter that decompresses HTTP requests with exactly one content coding, if
 // one of the decoders supports that coding. It forwards all other requests unchanged, and also
-// requests with no-transform or with a digest of the compressed body. It rejects a request whose body
-// exceeds the limits or is corrupt. decompressed counts the requests that it decompresses,
+// requests with no-transform or with a digest of the compressed body. It rejects a request whose
+// body exceeds the limits or is corrupt. decompressed counts the requests that it decompresses,
 // including those that it rejects. rejected counts the requests that it rejects.
 func Decompress(decoders []*DecoderPool, decompressed, rejected *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {

@@ -11,8 +11,8 @@ import (
 )
 
 // ClusterClient is a filter.ClusterClient whose clusters are services of the test. When Call
-// returns, it overwrites the memory of the response headers, as an engine that reuses a buffer does.
-// The test sets its fields before the first use.
+// returns, it overwrites the memory of the response headers, as an engine that reuses a buffer
+// does. The test sets its fields before the first use.
 type ClusterClient struct {
 	Clusters      map[string]protocol.Service
 	HostCounts    map[string]int // number of hosts; 1 for a cluster without an entry

@@ -13,9 +13,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Mode says how an engine and the service behind a filter serve an exchange. A filter that
-// follows the contract of protocol.Service (docs/services.md) gives the client the same response in
-// each mode in which the client does not disconnect. In PendingElsewhere the race detector reports a
+// Mode says how an engine and the service behind a filter serve an exchange. A filter that follows
+// the contract of protocol.Service (docs/services.md) gives the client the same response in each
+// mode in which the client does not disconnect. In PendingElsewhere the race detector reports a
 // filter that touches an exchange after ErrPending.
 type Mode string
 
@@ -23,8 +23,8 @@ type Mode string
 // reason of the result is ReasonDownstreamDisconnect. Otherwise all modes have the same result.
 //
 // In DisconnectedWhileWaiting, the client disconnects as soon as the filter waits in RunBlocking,
-// for example for a delay, for a response of its own, or for a SlowBody. The filter must then end the
-// exchange without further delay. This mode runs only in a bubble of testing/synctest.
+// for example for a delay, for a response of its own, or for a SlowBody. The filter must then end
+// the exchange without further delay. This mode runs only in a bubble of testing/synctest.
 const (
 	Sync             Mode = "sync"              // the next service responds in Start
 	Pending          Mode = "pending"           // the response comes after Start has returned ErrPending

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// SlowBody is a request body that arrives after the first Read has waited for a second. If the client
-// disconnects before, Read returns a Fault, as with an engine.
+// SlowBody is a request body that arrives after the first Read has waited for a second. If the
+// client disconnects before, Read returns a Fault, as with an engine.
 type SlowBody struct {
 	*protocol.StringBody
 

@@ -28,8 +28,8 @@ const (
 	// maxLowWindows is the number of consecutive windows at the minimum limit with a gradient below
 	// 1 after which minRTT is measured again.
 	maxLowWindows = 5
-	// measurementDivisor bounds a measurement to minRTTInterval/measurementDivisor, except the first
-	// one, which finishMeasurement may extend.
+	// measurementDivisor bounds a measurement to minRTTInterval/measurementDivisor, except the
+	// first one, which finishMeasurement may extend.
 	measurementDivisor = 10
 )
 
@@ -167,8 +167,8 @@ func (c *controller) updateIfDue(now time.Duration) {
 	}
 }
 
-// update ends the window or the measurement if it is due. If another goroutine holds mu, update does
-// nothing: the next request that ends or is rejected calls it again.
+// update ends the window or the measurement if it is due. If another goroutine holds mu, update
+// does nothing: the next request that ends or is rejected calls it again.
 func (c *controller) update(now time.Duration) {
 	if !c.mu.TryLock() {
 		return

@@ -30,7 +30,7 @@ type Config struct {
 	Certificate bool            `key:"include_peer_certificate" doc:"Sends the client certificate to a gRPC service, as percent-encoded PEM." default:"false" example:"true"`
 	Session     bool            `key:"include_tls_session" doc:"Sends the server name that the client requested in TLS (SNI) to a gRPC service." default:"false" example:"true"`
 
-	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Headers to send to the service. Absent: all headers to a gRPC service, only Authorization to an HTTP service, which always gets it."`
+	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Headers to send to the service. Absent: all headers to a gRPC service, only Authorization to an HTTP service, which gets it whatever the list."`
 	Disallowed *ListStringMatcher `key:"disallowed_headers" doc:"Headers never to send to the service, regardless of the other keys."`
 
 	ClearRouteCache bool                         `key:"clear_route_cache" doc:"Selects the route again after the service changed the request." unsupported:"clear_route_cache" example:"true"`

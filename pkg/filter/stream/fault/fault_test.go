@@ -408,8 +408,8 @@ func TestMaxActiveFaults(t *testing.T) {
 	}
 }
 
-// TestOverflowIsCountedOncePerRequest verifies that a request that would have got both faults counts
-// once.
+// TestOverflowIsCountedOncePerRequest verifies that a request that would have got both faults
+// counts once.
 func TestOverflowIsCountedOncePerRequest(t *testing.T) {
 	f, counts := filtertest.Build(t, Factory(), `{"max_active_faults": 0, "delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}}`)
 	x := newRequest()

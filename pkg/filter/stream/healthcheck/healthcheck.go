@@ -141,8 +141,8 @@ func (h *healthCheck) handleHealthCheck(ctx context.Context, x *protocol.Exchang
 	return nil
 }
 
-// Finish implements protocol.Finisher. It caches the status of the response, unless the response says
-// nothing about the application.
+// Finish implements protocol.Finisher. It caches the status of the response, unless the response
+// says nothing about the application.
 func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	reason, status := x.Record.Reason, x.Response.Status
 	if err != nil {

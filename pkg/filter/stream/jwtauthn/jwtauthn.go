@@ -221,8 +221,8 @@ type tokenResult struct {
 }
 
 // evaluateRequirement returns nil if the request satisfies r. providers names the providers of the
-// list that contains r; it is empty if no list contains r or the list names none. The error is errMissing if a token is missing and
-// none is invalid.
+// list that contains r; it is empty if no list contains r or the list names none. The error is
+// errMissing if a token is missing and none is invalid.
 func (e *evaluation) evaluateRequirement(r *Requirement, providers []string) error {
 	switch {
 	case r.Any != nil:

@@ -27,8 +27,8 @@ func newLimiter(p *plan, start time.Time, dropped *metrics.Counter) *limiter {
 
 func (l *limiter) now() instant { return epoch + instant(time.Since(l.start)) }
 
-// quota is the state of the bucket with the fewest tokens left, among those from which a request took
-// or tried to take a token.
+// quota is the state of the bucket with the fewest tokens left, among those from which a request
+// took or tried to take a token.
 type quota struct {
 	counted   bool // the request has a bucket; false: the other fields are not set
 	limit     int64
