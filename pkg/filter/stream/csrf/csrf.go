@@ -60,7 +60,7 @@ func invalidMetric() metrics.Metric {
 }
 
 func missingMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_csrf_missing_source_origin_total", Help: "State-changing requests without a source origin.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_csrf_missing_source_origin_total", Help: "State-changing requests without a source origin, or with a repeated Origin or Referer.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

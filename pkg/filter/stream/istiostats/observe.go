@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// key has the properties of an exchange or a session that determine its labels. Its strings may
-// borrow from the exchange; clone copies them.
+// key has the properties of an exchange or a session that determine its labels. Its strings,
+// except protocol, may borrow from the exchange; clone copies them.
 type key struct {
 	peer                          string // workload of the peer, in the format of workload.Parse; "": unknown
 	service                       string // destination service; "": unknown
@@ -25,7 +25,8 @@ type key struct {
 // choose the authority.
 const maxAuthorityBytes = 262
 
-// clone returns a copy of k that owns its strings.
+// clone returns a copy of k that owns its strings. It does not copy protocol, which never borrows
+// from an exchange.
 func (k key) clone() key {
 	for _, s := range []*string{&k.peer, &k.service, &k.serviceName, &k.peerPrincipal, &k.localPrincipal} {
 		*s = strings.Clone(*s)
