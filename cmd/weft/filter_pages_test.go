@@ -391,8 +391,9 @@ matches. "After the route" means that it runs after Weft has chosen the route. I
 of the route, or those of the listener if the route has none or no route matches. HTTP is HTTP/1.1 and
 HTTP/2; RPC is Dubbo and Bolt.
 
-The first example of each page is a whole file, for an application that listens on 127.0.0.1:8080:
-copy it into a file, and run ` + "`weft start -c FILE`" + `. The other examples are changes of that file. They replace
+The first example of each page is a whole file: copy it, and run ` + "`weft start -c FILE`" + `. Most of these
+files listen on 127.0.0.1:2045, for an application on 127.0.0.1:8080. The other examples are changes of
+the whole file of their page. They replace
 ` + "`filters`" + ` or ` + "`stream_filters`" + ` of its listener, precede its ` + "`routers`" + `, or are the ` + "`per_filter_config`" + ` of
 a route. Add the clusters that only they name.
 
