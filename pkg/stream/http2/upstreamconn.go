@@ -40,13 +40,10 @@ type UpstreamConn struct {
 	settingsReceived bool       // guarded by mu; the host's settings have arrived
 	pending          fifo[call] // guarded by mu; calls that wait until a stream may be opened
 	readyCalls       []*call    // owned by the reader goroutine; calls whose response has arrived
-	keepalive        keepalive  // guarded by mu
+	lastReadAt       time.Time  // guarded by mu; when something was last read
 	rttPingSentAt    time.Time  // guarded by mu; when the unacknowledged PING was sent; zero: none
-}
 
-type keepalive struct {
-	lastReadAt time.Time // when something was last read
-	pingSentAt time.Time // when a PING was sent; zero: none was sent since lastReadAt
+	keepalive stream.Keepalive // guarded by mu; its probes are PINGs
 }
 
 func newUpstreamConn(e *Engine, conn *network.Conn, opts stream.UpstreamConnOptions) *UpstreamConn {
@@ -68,7 +65,8 @@ func newUpstreamConn(e *Engine, conn *network.Conn, opts stream.UpstreamConnOpti
 	})
 	conn.SetWriteTimeout(opts.HTTP1.WriteTimeout)
 	u.enqueue(u.state.AppendPreface(nil)) // sent with the first request
-	u.keepalive.lastReadAt = time.Now()
+	u.lastReadAt = time.Now()
+	u.keepalive = stream.Keepalive{Interval: h2.PingInterval, Timeout: h2.PingTimeout}
 	e.goroutines.Start(u.run)
 	return u
 }
@@ -148,7 +146,7 @@ func (u *UpstreamConn) resumeReady(b *batch) {
 func (u *UpstreamConn) recordRead(now time.Time, fx *effects) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.keepalive = keepalive{lastReadAt: now}
+	u.lastReadAt = now
 	u.openPending(now, fx)
 }
 
@@ -231,32 +229,20 @@ func (u *UpstreamConn) expireSide(b *batch, fx *effects) (next time.Time) {
 			next = deadline
 		}
 	}
-	if interval := u.opts.HTTP2.PingInterval; interval > 0 && u.state.Len() > 0 {
-		deadline, timedOut := u.keepaliveTick(b, interval)
-		if timedOut {
-			fx.unresponsive = u.conn
-		}
-		if next.IsZero() || deadline.Before(next) {
-			next = deadline
-		}
+	if u.state.Len() == 0 {
+		return next
+	}
+	action, nextCheck := u.keepalive.Check(b.now, u.lastReadAt)
+	u.arm(nextCheck)
+	switch action {
+	case stream.KeepaliveProbe:
+		u.rttPingSentAt = b.now
+		u.enqueueBatched(u.state.AppendPing(u.scratch[:0], 0), b)
+	case stream.KeepaliveFail:
+		fx.unresponsive = u.conn
+	case stream.KeepaliveWait:
 	}
 	return next
-}
-
-// keepaliveTick sends a PING if one is due, and returns when it has to be called again. timedOut
-// reports that nothing was read within PingTimeout after the last PING. mu is held.
-func (u *UpstreamConn) keepaliveTick(b *batch, interval time.Duration) (next time.Time, timedOut bool) {
-	p := &u.keepalive
-	switch {
-	case !p.pingSentAt.IsZero():
-		next = p.pingSentAt.Add(u.opts.HTTP2.PingTimeout)
-		return next, !b.now.Before(next)
-	case b.now.Sub(p.lastReadAt) >= interval:
-		p.pingSentAt, u.rttPingSentAt = b.now, b.now
-		u.enqueueBatched(u.state.AppendPing(u.scratch[:0], 0), b)
-		return b.now.Add(u.opts.HTTP2.PingTimeout), false
-	}
-	return p.lastReadAt.Add(interval), false
 }
 
 // failAll fails all calls because the connection is lost.

@@ -32,14 +32,9 @@ type UpstreamConn struct {
 	calls     callTable        // guarded by mu; calls that wait for a response
 	err       error            // guarded by mu; why the connection was lost; nil: it is not lost
 	timer     stream.ConnTimer // guarded by mu; runs UpstreamConn.expire
-	keepalive keepalive        // guarded by mu
+	keepalive stream.Keepalive // guarded by mu; its probes are heartbeats
 
 	lastReadAt atomic.Int64 // time of the last read, in ns since the Unix epoch
-}
-
-type keepalive struct {
-	sent   time.Time // time of the last heartbeat; zero: the host has sent something since
-	misses int       // consecutive heartbeats after which the host sent nothing
 }
 
 func newUpstreamConn(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
@@ -50,9 +45,11 @@ func newUpstreamConn(e *Engine, c codec.Codec, conn *network.Conn, o stream.Upst
 	now := time.Now()
 	u.lastReadAt.Store(now.UnixNano())
 	u.calls.max = u.traits.MaxID
+	d := o.RPC.HeartbeatInterval
+	u.keepalive = stream.Keepalive{Interval: d, Timeout: d, MaxMissed: o.RPC.MaxMissedHeartbeats}
 	u.mu.Lock()
 	u.timer.Init(u.expire)
-	if d := o.RPC.HeartbeatInterval; d > 0 {
+	if d > 0 {
 		u.timer.Arm(now.Add(d))
 	}
 	u.mu.Unlock()
