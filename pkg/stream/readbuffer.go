@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"time"
+
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/network"
 )
@@ -28,8 +30,8 @@ type ReadBuffer struct {
 // HasBytes reports whether there are bytes to process.
 func (r *ReadBuffer) HasBytes() bool { return r.Buf != nil && r.Buf.Len() > 0 }
 
-// Room returns how much space Buf, which is not nil, should have before Fill: more than the rest of
-// an incomplete frame.
+// Room returns how much space Fill reserves in Buf, which is not nil: more than the rest of an
+// incomplete frame.
 func (r *ReadBuffer) Room() int { return max(r.readSize(), r.Buf.Cap()) - r.Buf.Len() }
 
 func (r *ReadBuffer) readSize() int {
@@ -41,6 +43,9 @@ func (r *ReadBuffer) readSize() int {
 
 // Fill reads once, into the space of Buf or a new buffer. It calls wait before it blocks.
 func (r *ReadBuffer) Fill(conn *network.Conn, wait func()) error {
+	if r.Buf != nil {
+		r.Buf.Reserve(r.Room())
+	}
 	n, err := conn.FillOnWait(&r.Buf, r.readSize(), wait)
 	if err != nil {
 		r.ReleaseEmpty()
@@ -49,6 +54,19 @@ func (r *ReadBuffer) Fill(conn *network.Conn, wait func()) error {
 	r.nextIsLarge = len(r.Buf.Tail()) == 0 || r.nextIsLarge && n > MinReadSize
 	r.Unflushed += n
 	return nil
+}
+
+// FillTimeout is like Fill, for a downstream connection: it waits for at most timeout; 0: no limit.
+// If idle is set, conn is idle while it waits, so that a drain ends the wait with ErrDraining.
+func (r *ReadBuffer) FillTimeout(conn *network.Conn, timeout time.Duration, idle bool, wait func()) error {
+	SetReadTimeout(conn, timeout)
+	if idle {
+		if err := conn.SetIdle(true); err != nil {
+			return err
+		}
+		defer conn.SetIdle(false) //nolint:errcheck // never fails
+	}
+	return r.Fill(conn, wait)
 }
 
 // ReleaseEmpty releases Buf if all of its bytes were processed.

@@ -59,22 +59,20 @@ func (c *downstreamConn) SendGoAway() {
 	_ = c.writeQueue.Flush() // the connection ends anyway
 }
 
-// setCloseReason sets the close reason. It returns nil if the connection ended regularly, and
-// otherwise err.
-func (c *downstreamConn) setCloseReason(err error) error {
+// setCloseReason sets the close reason, and logs and reports a flood. It returns the error to log:
+// see stream.CloseReasonOf. It is called after close, because the callback for floods may panic.
+func (c *downstreamConn) setCloseReason(err error, partialFrame bool) error {
 	reason := &c.conn.CloseReason
 	var connErr *syntax.ConnectionError
-	switch {
-	case errors.Is(err, errDrained):
-		*reason = c.drainCloseReason()
-		return nil
-	case err == io.EOF && !c.hasPartialFrame():
-		*reason = network.ClosedByPeer
-		if !c.shutdownNoticeAt.IsZero() {
+	if !errors.As(err, &connErr) {
+		*reason, err = stream.CloseReasonOf(err, partialFrame)
+		if err == nil && !c.shutdownNoticeAt.IsZero() {
 			*reason = c.drainCloseReason()
 		}
-		return nil
-	case errors.As(err, &connErr) && connErr.Flood != syntax.NoFlood:
+		return err
+	}
+	switch {
+	case connErr.Flood != syntax.NoFlood:
 		*reason = network.ClosedFloodLimit
 		if skipped, ok := c.server.floodLimiter.AllowLog(time.Now()); ok {
 			c.server.opts.Log.Warn("downstream connection closed because of a flood", "listener", c.server.opts.Listener,
@@ -83,14 +81,10 @@ func (c *downstreamConn) setCloseReason(err error) error {
 		if onFlood := c.engine.onFlood; onFlood != nil {
 			onFlood(connErr.Flood)
 		}
-	case connErr != nil && connErr.Code == syntax.InternalError:
+	case connErr.Code == syntax.InternalError:
 		*reason = network.ClosedInternalError
-	case connErr != nil:
-		*reason = network.ClosedProtocolError
-	case protocol.ReasonOf(err) == protocol.RequestTimeout:
-		*reason = network.ClosedRequestTimeout
 	default:
-		*reason = network.ClosedByPeer
+		*reason = network.ClosedProtocolError
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
@@ -58,23 +59,27 @@ func TestFloodsAreReported(t *testing.T) {
 	}
 }
 
-// TestPanicInFloodCallbackClosesConnection verifies that other connections are served after the
-// flood callback has panicked.
+// TestPanicInFloodCallbackClosesConnection verifies that the exchanges of the connection have ended
+// when the flood callback panics, and that other connections are served afterwards.
 func TestPanicInFloodCallbackClosesConnection(t *testing.T) {
 	called := make(chan struct{}, 1)
-	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
+	r := newRigOn(t, heldPathService(), nil, func(e *Engine) {
 		e.onFlood = func(syntax.Flood) {
 			called <- struct{}{}
 			panic(injected)
 		}
 	})
 	p := r.dial()
+	p.request(1, true, ":path", "/held")
 	for range 3000 {
 		if p.fr.WriteSettings() != nil {
 			break // the connection has ended
 		}
 	}
 	receiveOrFail(t, called)
+	if o := r.awaitRecord(); o.reason != protocol.ReasonDownstreamDisconnect {
+		t.Errorf("the exchange in flight: recorded %+v, want %v", o, protocol.ReasonDownstreamDisconnect)
+	}
 	p2 := r.dial()
 	p2.request(1, true)
 	if got := p2.awaitFields(1)[":status"]; got != "200" {

@@ -7,14 +7,6 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// fill reads once. It calls onWait before it blocks.
-func (mc *muxConn) fill(onWait func(), b *batch) error {
-	if mc.read.Buf != nil {
-		mc.reserveRead(mc.read.Room(), b)
-	}
-	return mc.read.Fill(mc.conn, onWait)
-}
-
 // hasPartialFrame reports whether an incomplete frame is buffered.
 func (mc *muxConn) hasPartialFrame() bool { return mc.read.Buf != nil }
 
@@ -74,6 +66,13 @@ func (mc *muxConn) processPartialData(b *batch) error {
 	}
 	mc.replaceReadBuf(rest[:], missing, b)
 	return nil
+}
+
+// reserveNextRead reserves space for the next read. Fill alone would move borrowed bytes.
+func (mc *muxConn) reserveNextRead(b *batch) {
+	if mc.read.Buf != nil {
+		mc.reserveRead(mc.read.Room(), b)
+	}
 }
 
 // reserveRead reserves space for n bytes after the unprocessed ones.

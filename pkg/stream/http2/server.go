@@ -138,11 +138,12 @@ func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 	c.ctx = ctx
 	err := c.serve()
 	if errors.Is(err, network.ErrPark) {
-		c.shrink()
+		c.park()
 		return err
 	}
+	partialFrame := c.hasPartialFrame() // close releases the buffer
 	c.close(err, cancel)
-	return c.setCloseReason(err)
+	return c.setCloseReason(err, partialFrame)
 }
 
 // serve calls run, and ends the connection with errInternal if that panics.
@@ -157,14 +158,16 @@ func (c *downstreamConn) serve() (err error) {
 	return c.run()
 }
 
-// shrink releases the memory that a parked connection does not need.
-func (c *downstreamConn) shrink() {
+// park releases what a parked connection does not need, and sets its idle timeout.
+func (c *downstreamConn) park() {
+	stream.SetReadTimeout(c.conn, c.server.opts.IdleTimeout)
 	c.ctx, c.batch, c.unstarted, c.effects = nil, batch{}, nil, nil
 	c.writeQueue.Shrink()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scratch = nil
 	c.state.Shrink()
+	c.stopTimer()
 	c.timer.Shrink()
 }
 
@@ -230,42 +233,24 @@ func (c *downstreamConn) fill() error {
 	case hasInflight:
 		timeout = idleCheckInterval
 	}
-	stream.SetReadTimeout(c.conn, timeout)
-	if c.shutdownNoticeAt.IsZero() && !c.hasPartialFrame() {
-		if err := c.conn.SetIdle(true); err != nil {
-			return err
-		}
-		defer c.conn.SetIdle(false) //nolint:errcheck // never fails
-	}
-	err := c.muxConn.fill(c.onWait, &c.batch)
+	c.reserveNextRead(&c.batch)
+	idle := c.shutdownNoticeAt.IsZero() && !c.hasPartialFrame()
+	err := c.read.FillTimeout(c.conn, timeout, idle, c.onWait)
 	c.batch.now = time.Now()
 	return err
 }
-
-// errDrained ends a connection that has drained.
-var errDrained = errors.New("the connection has drained")
 
 // handleReadTimeout handles a client that has sent nothing until the read deadline. The error ends
 // or parks the connection.
 func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
-	hasInflight := c.inflightCount() > 0
-	switch {
-	case c.hasPartialFrame() || !c.prefaceRead:
-		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.server.frameTimeout())
-	case !c.shutdownNoticeAt.IsZero():
-		c.sendGoAway()
-		if hasInflight {
-			return nil
-		}
-		return errDrained
-	case hasInflight:
-		return nil
+	s := stream.SilentConn{
+		PartialFrame: c.hasPartialFrame() || !c.prefaceRead, Inflight: c.inflightCount() > 0, GoAwaySent: !c.shutdownNoticeAt.IsZero(), FrameTimeout: c.server.frameTimeout(),
 	}
-	c.mu.Lock()
-	c.stopTimer()
-	c.mu.Unlock()
-	return stream.Park(c.conn, c.server.opts.IdleTimeout)
+	if s.GoAwaySent && !s.PartialFrame {
+		c.sendGoAway()
+	}
+	return s.Err()
 }
 
 // processRead processes every complete frame in the buffer. It starts the requests if at least

@@ -107,7 +107,8 @@ func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 		}
 	}()
 	for {
-		if err := u.fill(flush, b); err != nil {
+		u.reserveNextRead(b)
+		if err := u.read.Fill(u.conn, flush); err != nil {
 			return err
 		}
 		b.now = time.Now()

@@ -3,20 +3,14 @@ package xprotocol
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-var (
-	// errDrained ends a connection that has drained.
-	errDrained = errors.New("the connection has drained")
-	// errResponseNotSent ends a connection whose client did not get a response.
-	errResponseNotSent = errors.New("a response could not be sent")
-)
+// errResponseNotSent ends a connection whose client did not get a response.
+var errResponseNotSent = errors.New("a response could not be sent")
 
 // sendGoAway asks the client to send no more requests on this connection.
 func (c *downstreamConn) sendGoAway() {
@@ -44,7 +38,7 @@ func (c *downstreamConn) rejectAndClose() error {
 			stream.Linger(c.conn, stream.CloseGrace, 0)
 		}
 	}
-	return errDrained
+	return stream.ErrDrained
 }
 
 // respondToAll serves the requests that were read and waits for their responses. The client has
@@ -65,31 +59,6 @@ func (c *downstreamConn) abort(b *batch) {
 	}
 	c.abortErr = errResponseNotSent
 	c.conn.Interrupt()
-}
-
-// setCloseReason sets the close reason of a connection that ended with err, and returns the error
-// to log, if any.
-func (c *downstreamConn) setCloseReason(err error) error {
-	reason := &c.conn.CloseReason
-	switch {
-	case errors.Is(err, network.ErrPark):
-		return err
-	case errors.Is(err, errDrained):
-		*reason = network.ClosedDrained
-		return nil
-	case err == io.EOF && !c.in.hasPartialFrame():
-		*reason = network.ClosedByPeer
-		return nil
-	}
-	switch protocol.ReasonOf(err) {
-	case protocol.MalformedRequest:
-		*reason = network.ClosedProtocolError
-	case protocol.RequestTimeout:
-		*reason = network.ClosedRequestTimeout
-	default:
-		*reason = network.ClosedByPeer
-	}
-	return err
 }
 
 // observeMalformed reports malformed input to the observer. It sends no response, because the

@@ -1,9 +1,14 @@
 package xprotocol
 
 import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
 	"strings"
 	"testing"
 
+	"github.com/weft-proxy/weft/pkg/network"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -61,5 +66,47 @@ func testCloseSendsOneWayRequestToSlowHost(t *testing.T, upstream *forwardServic
 	p.write(sent)
 	if n := <-got; n != len(sent) {
 		t.Errorf("the host got %d bytes, want %d", n, len(sent))
+	}
+}
+
+// brokenConn is a connection whose reads return bytes and then err.
+type brokenConn struct {
+	net.Conn
+	bytes io.Reader
+	err   error
+}
+
+func (c brokenConn) Read(p []byte) (int, error) {
+	if n, _ := c.bytes.Read(p); n > 0 {
+		return n, nil
+	}
+	return 0, c.err
+}
+
+func TestCloseReason(t *testing.T) {
+	errReset := errors.New("connection reset by peer")
+	for _, tt := range []struct {
+		name, bytes string
+		readErr     error
+		wantErr     bool
+		want        network.CloseReason
+	}{
+		{"a client closes between two frames", "", io.EOF, false, network.ClosedByPeer},
+		{"a client closes within a frame", "T", io.EOF, true, network.ClosedByPeer},
+		{"a client resets the connection", "", errReset, true, network.ClosedByPeer},
+		{"a frame is malformed", "x", io.EOF, true, network.ClosedProtocolError},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			engine := New(slog.New(slog.DiscardHandler))
+			defer engine.Close()
+			local, peer := net.Pipe()
+			defer peer.Close()
+			conn := network.NewConn(brokenConn{local, strings.NewReader(tt.bytes), tt.readErr})
+			defer conn.Close()
+			err := newServer(engine, toyCodec{}, stream.ServerOptions{}).ServeConn(t.Context(), conn)
+			if (err != nil) != tt.wantErr || conn.CloseReason != tt.want {
+				t.Errorf("ServeConn = %v, close reason %v; want an error: %t, %v", err, conn.CloseReason, tt.wantErr, tt.want)
+			}
+		})
 	}
 }

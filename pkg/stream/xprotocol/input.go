@@ -1,7 +1,6 @@
 package xprotocol
 
 import (
-	"github.com/weft-proxy/weft/pkg/network"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -15,19 +14,7 @@ type input struct {
 // hasPartialFrame reports whether there is an incomplete frame.
 func (in *input) hasPartialFrame() bool { return in.Buf != nil || in.skip > 0 }
 
-// fill reads once. It calls wait before it blocks.
-func (in *input) fill(conn *network.Conn, wait func()) error {
-	if in.Buf != nil {
-		in.Buf.Reserve(in.Room())
-	}
-	err := in.Fill(conn, wait)
-	if err == nil {
-		in.drop()
-	}
-	return err
-}
-
-// drop discards the buffered part of a frame that was too large.
+// drop discards the buffered part of a frame that was too large. It is called after each read.
 func (in *input) drop() {
 	if in.skip > 0 && in.Buf != nil {
 		n := min(in.skip, in.Buf.Len())

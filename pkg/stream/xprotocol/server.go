@@ -54,6 +54,12 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c.writeQueue.SetLimit(s.opts.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(s.opts.RPC.WriteTimeout)
 	err := c.serve()
+	s.engine.logPanicIn("reading requests", err)
+	if errors.Is(err, network.ErrPark) {
+		stream.SetReadTimeout(conn, s.opts.IdleTimeout)
+	} else {
+		conn.CloseReason, err = stream.CloseReasonOf(err, c.in.hasPartialFrame())
+	}
 	c.close(cancel)
 	return err
 }
@@ -84,17 +90,11 @@ type downstreamConn struct {
 	rejecting bool // requests that have not started are rejected, because the drain deadline is near
 }
 
-// serve calls run and sets the close reason. It returns a recovered panic as an error, so that
-// ServeConn closes the connection as after any other error.
+// serve calls run. It returns a recovered panic as an error, so that ServeConn closes the
+// connection as after any other error.
 func (c *downstreamConn) serve() (err error) {
-	defer func() {
-		if protocol.ReasonOf(err) == protocol.Internal {
-			c.server.engine.logPanicIn("reading requests", err)
-			c.conn.CloseReason = network.ClosedInternalError
-		}
-	}()
 	defer protocol.RecoverPanic(&err)
-	return c.setCloseReason(c.run())
+	return c.run()
 }
 
 // run reads frames and handles them until the connection has to end or be parked.
@@ -154,21 +154,15 @@ func (c *downstreamConn) flushAndAwaitCapacity() bool {
 // fill waits for input and reads once. It chooses the read timeout by the state of the connection.
 // Before GOAWAY, it marks the connection as idle while it waits for the first byte of a frame.
 func (c *downstreamConn) fill() error {
-	wait := stream.ParkAfter // afterwards handleReadTimeout parks a connection without requests
+	timeout := stream.ParkAfter // afterwards handleReadTimeout parks a connection without requests
 	switch {
 	case c.in.hasPartialFrame():
-		wait = c.server.opts.RPC.FrameTimeout
+		timeout = c.server.opts.RPC.FrameTimeout
 	case !c.goAwayAt.IsZero():
-		wait = stream.CloseGrace
+		timeout = stream.CloseGrace
 	}
-	stream.SetReadTimeout(c.conn, wait)
-	if c.goAwayAt.IsZero() && !c.in.hasPartialFrame() {
-		if err := c.conn.SetIdle(true); err != nil {
-			return err
-		}
-		defer c.conn.SetIdle(false) //nolint:errcheck // never fails
-	}
-	err := c.in.fill(c.conn, c.onWait)
+	idle := c.goAwayAt.IsZero() && !c.in.hasPartialFrame()
+	err := c.in.FillTimeout(c.conn, timeout, idle, c.onWait)
 	c.batch.now = time.Now()
 	return err
 }
@@ -179,6 +173,7 @@ func (c *downstreamConn) fill() error {
 // set.
 func (c *downstreamConn) read() error {
 	var err error
+	c.in.drop()
 	for c.maxInFlightReached = false; c.in.HasBytes(); {
 		if c.maxInFlightReached = !c.rejecting && c.inflight.atLimit(); c.maxInFlightReached {
 			break
@@ -276,15 +271,10 @@ func (c *downstreamConn) flush() {
 // or parks the connection.
 func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
-	switch {
-	case c.in.hasPartialFrame():
-		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.server.opts.RPC.FrameTimeout)
-	case c.inflight.count() > 0:
-		return nil
-	case !c.goAwayAt.IsZero():
-		return errDrained
+	s := stream.SilentConn{
+		PartialFrame: c.in.hasPartialFrame(), Inflight: c.inflight.count() > 0, GoAwaySent: !c.goAwayAt.IsZero(), FrameTimeout: c.server.opts.RPC.FrameTimeout,
 	}
-	return stream.Park(c.conn, c.server.opts.IdleTimeout)
+	return s.Err()
 }
 
 // sendFrame enqueues a frame that Weft generates.

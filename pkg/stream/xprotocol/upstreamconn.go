@@ -108,7 +108,7 @@ func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 		in.Unflushed = 0
 	}
 	for err == nil {
-		if err = in.fill(u.conn, flush); err == nil {
+		if err = in.Fill(u.conn, flush); err == nil {
 			b.now = time.Now()
 			u.lastReadAt.Store(b.now.UnixNano())
 			err = u.read(in, b)
@@ -122,6 +122,7 @@ func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 
 // read handles the complete frames in the input.
 func (u *UpstreamConn) read(in *input, b *batch) (err error) {
+	in.drop()
 	for in.HasBytes() {
 		head, frame, err := in.next(u.codec, u.opts.RPC.MaxFrameSize)
 		if err != nil {
