@@ -2,15 +2,12 @@ package xprotocol
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
-
-// errResponseNotSent ends a connection whose client did not get a response.
-var errResponseNotSent = errors.New("a response could not be sent")
 
 // sendGoAway asks the client to send no more requests on this connection.
 func (c *downstreamConn) sendGoAway() {
@@ -48,16 +45,16 @@ func (c *downstreamConn) respondToAll() {
 	c.await(func() bool { return c.inflight.count() == 0 })
 }
 
-// abort ends the connection, because the client would wait for a response forever. b is the batch
-// of the calling goroutine. The reader may call abort inside a read, for which Close would wait
-// forever: then abort interrupts the read, and run returns abortErr. On any other goroutine, abort
-// closes the connection.
-func (c *downstreamConn) abort(b *batch) {
+// abort ends the connection because of err: the client would wait for a response forever. b is the
+// batch of the calling goroutine. The reader may be inside a read, for which Close would wait
+// forever, so on the reader abort only interrupts the read, and run returns err. On any other
+// goroutine, abort closes the connection.
+func (c *downstreamConn) abort(b *batch, err error) {
 	if b != &c.batch {
 		_ = c.conn.Close() // the listener closes it again
 		return
 	}
-	c.abortErr = errResponseNotSent
+	c.abortErr = fmt.Errorf("a response could not be sent: %w", err)
 	c.conn.Interrupt()
 }
 

@@ -1,6 +1,7 @@
 package xprotocol
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -66,6 +68,35 @@ func testCloseSendsOneWayRequestToSlowHost(t *testing.T, upstream *forwardServic
 	p.write(sent)
 	if n := <-got; n != len(sent) {
 		t.Errorf("the host got %d bytes, want %d", n, len(sent))
+	}
+}
+
+// unwritableCodec is a codec that cannot write any response.
+type unwritableCodec struct{ toyCodec }
+
+func (unwritableCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []byte {
+	panic("AppendErrorResponse")
+}
+
+// TestAbortError verifies that a connection that ends because the reader could not send a response
+// ends with the reason, and not with the interruption of the read.
+func TestAbortError(t *testing.T) {
+	engine := New(slog.New(slog.DiscardHandler))
+	defer engine.Close()
+	local, peer := net.Pipe()
+	defer peer.Close()
+	conn := network.NewConn(local)
+	defer conn.Close()
+	go func() {
+		_, _ = peer.Write(requestFrame(1, ""))
+		_, _ = io.Copy(io.Discard, peer) // until the connection ends
+	}()
+	service := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+		return protocol.Faultf(protocol.ReasonNoRoute, "no route")
+	})
+	err := newServer(engine, unwritableCodec{}, stream.ServerOptions{Service: service}).ServeConn(t.Context(), conn)
+	if protocol.PanicIn(err) == nil || conn.CloseReason != network.ClosedInternalError {
+		t.Errorf("ServeConn = %v, close reason %v; want the panic of the codec, %v", err, conn.CloseReason, network.ClosedInternalError)
 	}
 }
 

@@ -121,7 +121,7 @@ func (r *request) respondIfDone(err error) {
 		}
 		r.engine.logPanicIn("responding to a request", err)
 		if attempts == 2 {
-			r.c.abort(r.batch)
+			r.c.abort(r.batch, err)
 			break
 		}
 	}
@@ -339,7 +339,7 @@ func (r *request) enqueue(size int, encode func(dst []byte) ([]byte, error)) err
 // ends the connection, because the client would wait for this response forever.
 func (r *request) recordSendError(err error) {
 	if errors.Is(err, network.ErrWriteQueueFull) {
-		r.c.abort(r.batch)
+		r.c.abort(r.batch, err)
 	}
 	if record := &r.x.Record; record.Reason == protocol.ReasonNone {
 		record.Reason, record.Detail = protocol.ReasonDownstreamDisconnect, err.Error()

@@ -1,6 +1,7 @@
 package xprotocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -54,7 +55,6 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c.writeQueue.SetLimit(s.opts.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(s.opts.RPC.WriteTimeout)
 	err := c.serve()
-	s.engine.logPanicIn("reading requests", err)
 	if errors.Is(err, network.ErrPark) {
 		stream.SetReadTimeout(conn, s.opts.IdleTimeout)
 	} else {
@@ -93,7 +93,12 @@ type downstreamConn struct {
 // serve calls run. It returns a recovered panic as an error, so that ServeConn closes the
 // connection as after any other error.
 func (c *downstreamConn) serve() (err error) {
-	defer protocol.RecoverPanic(&err)
+	defer func() {
+		if p := recover(); p != nil {
+			c.server.engine.goroutines.LogPanic("reading requests", p)
+			err = protocol.NewFault(protocol.Internal, protocol.NewPanic(p))
+		}
+	}()
 	return c.run()
 }
 
@@ -129,7 +134,7 @@ func (c *downstreamConn) run() error {
 			c.respondToAll()
 			return err
 		default:
-			return err
+			return cmp.Or(c.abortErr, err)
 		}
 	}
 }
