@@ -70,9 +70,9 @@ type connSide interface {
 type timeoutSide interface {
 	// idleReason returns the reason of a stream that ends because it is idle.
 	idleReason() protocol.Reason
-	// expireSide is called when the timer fires, with muxConn.mu held. next is the latest time for
-	// the next call; zero: none is needed.
-	expireSide(b *batch, fx *effects) (next time.Time)
+	// expireSide is called when the timer fires, with muxConn.mu held. It arms the timer for the
+	// deadlines of the side.
+	expireSide(b *batch, fx *effects)
 }
 
 // init initializes mc for conn, except for state, which the side sets.

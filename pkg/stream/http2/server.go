@@ -321,8 +321,8 @@ func (c *downstreamConn) protocolFault(e *syntax.StreamError) error {
 // idleReason implements connSide.
 func (c *downstreamConn) idleReason() protocol.Reason { return protocol.RequestIdle }
 
-// expireSide implements connSide.
-func (c *downstreamConn) expireSide(*batch, *effects) time.Time { return time.Time{} }
+// expireSide implements connSide: a downstream connection has only the deadlines of its streams.
+func (c *downstreamConn) expireSide(*batch, *effects) {}
 
 // releaseExchange records that an exchange has ended.
 func (c *downstreamConn) releaseExchange() {

@@ -44,10 +44,8 @@ func (mc *muxConn) expire(b *batch, fx *effects) bool {
 	if mc.lostErr != nil {
 		return false
 	}
-	next := mc.expireStreams(b.now, fx)
-	sideNext := mc.side.expireSide(b, fx)
-	mc.arm(next)
-	mc.arm(sideNext)
+	mc.arm(mc.expireStreams(b.now, fx))
+	mc.side.expireSide(b, fx)
 	return true
 }
 

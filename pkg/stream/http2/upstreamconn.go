@@ -219,22 +219,22 @@ func (u *UpstreamConn) charge(int, time.Time) error { return nil }
 func (u *UpstreamConn) idleReason() protocol.Reason { return protocol.StreamIdle }
 
 // expireSide implements connSide: it fails the queued calls whose deadline has passed, and sends a
-// PING to a silent host.
-func (u *UpstreamConn) expireSide(b *batch, fx *effects) (next time.Time) {
+// PING to a silent host, or closes the connection if the host has not answered the last one.
+func (u *UpstreamConn) expireSide(b *batch, fx *effects) {
 	for c := range u.pending.all() {
 		switch deadline := c.x.EffectiveDeadline(); {
 		case deadline.IsZero():
 		case !deadline.After(b.now):
 			c.fail(protocol.Faultf(protocol.UpstreamTimeout, "timeout before a stream was available"), fx)
-		case next.IsZero() || deadline.Before(next):
-			next = deadline
+		default:
+			u.arm(deadline)
 		}
 	}
 	if u.state.Len() == 0 {
-		return next
+		return
 	}
-	action, nextCheck := u.keepalive.Check(b.now, u.lastReadAt)
-	u.arm(nextCheck)
+	action, next := u.keepalive.Check(b.now, u.lastReadAt)
+	u.arm(next)
 	switch action {
 	case stream.KeepaliveProbe:
 		u.rttPingSentAt = b.now
@@ -243,7 +243,6 @@ func (u *UpstreamConn) expireSide(b *batch, fx *effects) (next time.Time) {
 		fx.unresponsive = u.conn
 	case stream.KeepaliveWait:
 	}
-	return next
 }
 
 // failAll fails all calls because the connection is lost.
