@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// initialReadSize is the size of a connection's first buffer, in bytes. The engine takes over
-	// the buffer.
+	// initialReadSize is the size of a connection's first buffer, in bytes.
 	initialReadSize = 4 << 10
 	// maxDetectBytes is how many bytes a connection may send before its protocol is detected.
 	maxDetectBytes = 4 << 10
@@ -54,10 +53,10 @@ func NewDetector(o DetectOptions) *Detector { return &Detector{o} }
 // IdleTimeout implements network.ClientFirstHandler: in all protocols the client sends first.
 func (d *Detector) IdleTimeout() time.Duration { return d.opts.IdleTimeout }
 
-// ServeConn implements network.Handler. It reads only as many bytes as it needs to detect the
-// protocol, unreads them, and lets the matching server serve conn, even after conn was parked. A
-// connection that matches no candidate ends with ClosedUnknownProtocol, one that is too slow with
-// ClosedRequestTimeout.
+// ServeConn implements network.Handler. It reads until it has detected the protocol, unreads the
+// bytes, and lets the matching server serve conn, even after conn was parked. Without a Fallback, a
+// connection that matches no candidate ends with ClosedUnknownProtocol, and one that is too slow
+// with ClosedRequestTimeout.
 func (d *Detector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	h, err := d.detect(conn)
 	if h == nil {
@@ -96,8 +95,8 @@ func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 // nil if conn must be closed.
 func (d *Detector) readUntilDetected(conn *network.Conn, b **buffer.IoBuffer) (network.Handler, error) {
 	h, final := d.matchCandidates((*b).Bytes())
-	if !final && d.opts.Timeout > 0 {
-		conn.SetReadDeadline(time.Now().Add(d.opts.Timeout))
+	if !final {
+		SetReadTimeout(conn, d.opts.Timeout) // instead of the idle timeout
 	}
 	var err error
 	for !final && err == nil && (*b).Len() < maxDetectBytes {
@@ -154,8 +153,8 @@ var (
 	errDetectTimeout   = errors.New("timeout before the protocol of the connection was detected")
 )
 
-// setIdleCloseReason sets the close reason of a connection that sent no byte. It returns nil for
-// the ordinary ends: the peer's close, a drain and a timeout.
+// setIdleCloseReason sets the close reason of a connection whose read failed with err before any
+// engine served it. It returns nil for the ordinary ends: the peer's close, a drain and a timeout.
 func setIdleCloseReason(conn *network.Conn, err error) error {
 	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {

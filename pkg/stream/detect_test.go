@@ -168,6 +168,21 @@ func TestUnknownProtocolIsClosed(t *testing.T) {
 	}
 }
 
+func TestIdleTimeoutEndsAtFirstByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, read := newTestDetector(stream.DetectOptions{IdleTimeout: time.Minute})
+		peer, conn, served := serveConn(t, d)
+		conn.SetReadDeadline(time.Now().Add(time.Minute)) // as the listener does
+		writeParts(peer, "P")
+		time.Sleep(time.Hour)
+		writeParts(peer, "OST ")
+		_ = peer.Close()
+		if err := <-served; err != nil || len(read) != 1 {
+			t.Errorf("ServeConn = %v, %d connections served; want nil, 1: there is no detection timeout", err, len(read))
+		}
+	})
+}
+
 func TestDetectTimeoutStartsAtFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _ := newTestDetector(stream.DetectOptions{Timeout: 10 * time.Second, IdleTimeout: time.Hour})
