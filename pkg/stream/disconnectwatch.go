@@ -10,7 +10,7 @@ type DisconnectWatch[W any] struct {
 	disconnected bool          // guarded by mu; the client disconnected
 	pending      W             // guarded by mu; the current or last wait of the exchange
 	onDisconnect func()        // guarded by mu; nil: not watched
-	done         chan struct{} // guarded by mu; closed when onDisconnect has returned; nil: it has not been called
+	done         chan struct{} // guarded by mu; closed when the called onDisconnect has returned; nil: none to wait for
 }
 
 // Start implements Downstream.OnDisconnect of package protocol: it calls onDisconnect once the
@@ -35,7 +35,7 @@ func (w *DisconnectWatch[W]) notify(run func(func())) {
 	})
 }
 
-// stop ends Start. If onDisconnect was called, stop waits until it has returned.
+// stop ends the watch. If onDisconnect was called, stop waits until it has returned.
 func (w *DisconnectWatch[W]) stop() {
 	w.mu.Lock()
 	done := w.done
@@ -53,13 +53,6 @@ func (w *DisconnectWatch[W]) SetPending(wait W) bool {
 	defer w.mu.Unlock()
 	w.pending = wait
 	return !w.disconnected
-}
-
-// Pending returns the current or last wait of the exchange.
-func (w *DisconnectWatch[W]) Pending() W {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.pending
 }
 
 // NotifyDisconnect records that the client has disconnected, and returns the current or last wait

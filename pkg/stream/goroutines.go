@@ -36,6 +36,5 @@ func (g *Goroutines) LogPanic(operation string, value any) {
 	protocol.NewPanic(value).Log(g.Log, operation)
 }
 
-// Wait waits for the goroutines. The engine calls it after the last connection has ended, when no
-// goroutine starts another one.
+// Wait waits for the goroutines. The engine calls it when only these goroutines still call Start.
 func (g *Goroutines) Wait() { g.running.Wait() }

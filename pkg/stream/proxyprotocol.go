@@ -50,9 +50,9 @@ var (
 	errHeaderTimeout     = errors.New("timeout before a complete PROXY protocol header")
 )
 
-// ServeConn implements network.Handler. It reads the header and unreads the bytes after it; from
-// then on the connection reports the addresses in the header. A connection without a valid header
-// ends with ClosedProxyProtocolError.
+// ServeConn implements network.Handler. It reads the header and unreads the bytes after it. From
+// then on, the connection reports the addresses in the header, if it has any. A connection ends
+// with ClosedProxyProtocolError if its header is malformed, late, or missing although required.
 func (h *ProxyProtocolHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	conn.SetReadDeadline(time.Now().Add(h.opts.Headers.Timeout))
 	if err := h.awaitFirstByte(conn); err != nil {
@@ -86,8 +86,8 @@ func (*ProxyProtocolHandler) awaitFirstByte(conn *network.Conn) error {
 	return err
 }
 
-// readHeader reads the header into *b and returns its size in bytes, or 0 if the header is missing
-// and not required.
+// readHeader reads the header into *b and returns its size in bytes. It returns 0 if no header is
+// required and the connection begins with none, or with one of a version that is not allowed.
 func (h *ProxyProtocolHandler) readHeader(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
 	for {
 		if _, err := conn.Fill(b, initialReadSize); err != nil {
@@ -141,9 +141,9 @@ func (h *ProxyProtocolHandler) serveNext(ctx context.Context, conn *network.Conn
 	return network.ErrPark
 }
 
-// reject sets the close reason of the connection. It logs a missing or invalid header, at most once
-// per logEvery. It does not log connections without a byte: monitors and load balancers probe ports
-// all the time.
+// reject sets the close reason of the connection. It logs a missing, invalid or late header, at
+// most once per logEvery. It does not log connections that the client closes or resets: monitors
+// and load balancers probe ports all the time.
 func (h *ProxyProtocolHandler) reject(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, network.ErrDraining):

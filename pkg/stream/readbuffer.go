@@ -14,7 +14,8 @@ const (
 	// read returns no more than MinReadSize.
 	MaxReadSize = 64 << 10
 	// MaxReadPerFlush is how many bytes a reader of a multiplexed connection reads before it
-	// flushes its WriteBatch even if there is more to read.
+	// flushes its WriteBatch even if there is more to read. Downstream RPC connections have another
+	// limit.
 	MaxReadPerFlush = 256 << 10
 )
 
@@ -30,8 +31,8 @@ type ReadBuffer struct {
 // HasBytes reports whether there are bytes to process.
 func (r *ReadBuffer) HasBytes() bool { return r.Buf != nil && r.Buf.Len() > 0 }
 
-// Room returns how much space Fill reserves in Buf, which is not nil: more than the rest of an
-// incomplete frame.
+// Room returns the number of bytes for which Fill reserves space in Buf, which is not nil: the size
+// of Buf, or at least of one read, less the unprocessed bytes.
 func (r *ReadBuffer) Room() int { return max(r.readSize(), r.Buf.Cap()) - r.Buf.Len() }
 
 func (r *ReadBuffer) readSize() int {

@@ -1,7 +1,8 @@
 // Package stream defines the interfaces of the stream engines, which turn the bytes of a connection
 // into exchanges (server side) and exchanges into bytes (client side). Each engine is a directory
-// below this one and one line in cmd/weft/registry.go. The package also has the parts that the
-// multiplexed engines share: reading, batched writes, timers, workers.
+// below this one and one line in cmd/weft/registry.go. The package also has the handlers that serve
+// a connection before an engine does (PROXY protocol, TLS, protocol detection), and the parts that
+// the multiplexed engines share: reading, batched writes, timers, keepalives, workers.
 package stream
 
 import (
@@ -35,7 +36,7 @@ type Protocol struct {
 
 // Server is the downstream side of an engine: it reads exchanges from connections, passes them to a
 // service and writes the responses. Once network.Conn.Draining returns true, the server closes the
-// connection after the current exchange.
+// connection after the exchanges in flight.
 type Server = network.Handler
 
 // ServerOptions are the options of a server. Immutable.
@@ -52,7 +53,7 @@ type ServerOptions struct {
 	H2C Upgrader
 
 	// Observe is called once for each exchange, when its response has been written or queued, or
-	// cannot be sent. Service may not have received the exchange, for example because the request
+	// will not be sent. Service may not have received the exchange, for example because the request
 	// was malformed. Observe keeps no part of x. May be nil.
 	Observe func(x *protocol.Exchange)
 	// NewBatchObserver returns an observer that does the work of Observe for one goroutine of an
@@ -71,8 +72,8 @@ type BatchObserver interface {
 	Enter(x *protocol.Exchange) (readsRequest bool)
 	// Observe is ServerOptions.Observe for the batch.
 	Observe(x *protocol.Exchange)
-	// Flush records the observed exchanges that are not yet recorded. The engine calls it before it
-	// sends the responses of those exchanges.
+	// Flush records the observed exchanges that are not yet recorded. The engine calls it before
+	// the goroutine flushes the responses of those exchanges.
 	Flush()
 }
 
@@ -107,23 +108,24 @@ type Upgrade struct {
 // The connection, or the stream on it, belongs to the exchange until x.Response.Body (or Tunnel) is
 // closed: one of them is set even if the response has no body, because its headers borrow the
 // connection's buffer. After the close, or when the service fails, the connection calls OnRelease,
-// exactly once per Start.
+// exactly once per Start. After a one-way request, it calls OnRelease in Start and sets neither.
 type UpstreamConn interface {
 	protocol.Service
 
 	// Usable reports whether the connection can take an exchange after it was idle for the given
-	// time. It returns false if the peer closed the connection, sent unexpected bytes, or sent
-	// GOAWAY.
+	// time. It returns false, for example, if the peer closed the connection, sent unexpected
+	// bytes, or sent GOAWAY.
 	Usable(idle time.Duration) bool
 
-	// Close closes the connection immediately; its exchanges fail. It is safe for concurrent use.
+	// Close closes the connection without waiting for its exchanges, which fail. An RPC connection
+	// may first send queued one-way requests. Close is safe for concurrent use.
 	Close() error
 }
 
-// RTTReporter is an UpstreamConn that sends keepalives to its host.
+// RTTReporter is an UpstreamConn that measures the round-trip time of its keepalives.
 type RTTReporter interface {
 	UpstreamConn
-	// RTT returns the round-trip time of the last keepalive, or 0 if there was none.
+	// RTT returns the round-trip time of the last acknowledged keepalive, or 0 if there was none.
 	RTT() time.Duration
 }
 

@@ -58,7 +58,7 @@ func NewTLSHandler(o TLSOptions) *TLSHandler {
 func (h *TLSHandler) IdleTimeout() time.Duration { return h.opts.IdleTimeout }
 
 // ServeConn implements network.Handler. A connection whose handshake fails ends with
-// ClosedHandshakeFailed. After a handshake the connection is parked, because its client sends next:
+// ClosedHandshakeFailed. If the client sends next, the connection is parked after the handshake:
 // this frees the stack that the handshake needed.
 func (h *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if h.opts.Plaintext != nil {
@@ -115,7 +115,8 @@ func (h *TLSHandler) isPlaintext(conn *network.Conn) (bool, error) {
 	return isPlain, nil
 }
 
-// logHandshakeError logs a failed handshake, at most once per logEvery.
+// logHandshakeError logs a failed handshake, at most once per logEvery. It does not log the
+// ordinary close of a client.
 func (h *TLSHandler) logHandshakeError(conn *network.Conn, err error) {
 	if err == io.EOF {
 		return // monitors and load balancers probe ports all the time

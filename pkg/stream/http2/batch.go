@@ -10,8 +10,8 @@ import (
 )
 
 // batch is the work of a reader until it has to wait: the time of its last read, and the write
-// queues to flush after it has processed everything that it read. The goroutine that created it
-// owns it.
+// queues to flush after it has processed everything that it read. onTimer has a batch of its own.
+// One goroutine owns a batch.
 type batch struct {
 	now         time.Time
 	dirty       stream.WriteBatch
@@ -59,7 +59,7 @@ func (b *batch) reclaimBorrowed() {
 const maxPendingWrites = 4 * network.HighWatermark
 
 // scheduleFlush adds q to b, so that the next flush of b flushes q. If b is nil, it flushes q
-// immediately.
+// itself.
 func (b *batch) scheduleFlush(q *network.WriteQueue) {
 	if b == nil {
 		_ = q.FlushAfterYield() // the connection's reader handles the error
@@ -68,7 +68,7 @@ func (b *batch) scheduleFlush(q *network.WriteQueue) {
 	b.dirty.Add(q)
 }
 
-// time returns the time at which the data of b was read, or the current time if b is nil.
+// time returns the time of the last read, or the current time if b is nil.
 func (b *batch) time() time.Time {
 	if b == nil {
 		return time.Now()

@@ -31,7 +31,8 @@ type call struct {
 	async bool
 	wake  chan struct{} // signaled by signal
 
-	// Guarded by upstream.mu.
+	// Guarded by upstream.mu. The owner of the call also reads fields that no longer change without
+	// the lock.
 	state        callState
 	pendingLinks links[call] // links in upstream.pending
 	err          error       // a Fault: the reason that there is no response
@@ -197,8 +198,7 @@ func (c *call) forwardInterims() {
 	}
 }
 
-// await blocks the goroutine of Serve until c is resolved, and returns the error of
-// deliverResponse.
+// await blocks the calling goroutine until c is resolved, and returns the error of deliverResponse.
 func (c *call) await() error {
 	var watch <-chan time.Time
 	var uploaded <-chan struct{}

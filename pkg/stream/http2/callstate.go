@@ -14,6 +14,7 @@ import "fmt"
 //	   │  └───── claim ─────┘
 //	   ├───── resolve ──▶ resolved (the owner continues instead of waiting)
 //	   └── enqueue ──▶ queued ── open ──▶ working
+//	                      └── resolve ──▶ resolved (owned by the resolving goroutine)
 //
 // An asynchronous call resumes its exchange on the goroutine that owns the call. A blocking call is
 // never claimed, because its own goroutine waits in await and continues the call in every state.

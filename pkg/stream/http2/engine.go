@@ -24,10 +24,11 @@
 // effects (effects.go). The callState of a call determines which goroutine continues the call
 // (callstate.go).
 //
-// The files, in the order in which data passes them: muxconn.go and frames.go (a connection, either
-// side), server.go, exchange.go and response.go (downstream), upstreamconn.go, openstream.go and
-// call.go (upstream), recvbody.go, pump.go and upload.go (streaming bodies), tunnel.go, grpc.go,
-// upgrade.go (connections that began in HTTP/1.1).
+// The files, in the order in which data passes them: muxconn.go, muxstream.go, frames.go, batch.go
+// and timer.go (a connection, either side), server.go, exchange.go, response.go, linger.go,
+// floodcharge.go and downstreamclose.go (downstream), upstreamconn.go, openstream.go, call.go and
+// responsebody.go (upstream), recvbody.go, pump.go and upload.go (streaming bodies), tunnel.go,
+// grpc.go, match.go, fifo.go, upgrade.go (connections that began in HTTP/1.1).
 package http2
 
 import (
@@ -77,7 +78,7 @@ const (
 	// maxWorkers is the maximum number of exchanges that run on worker goroutines concurrently.
 	maxWorkers = 10_000
 	// maxReservedWorkers is the maximum number of exchanges that run on a worker or wait for one.
-	// Further exchanges fail with protocol.Overloaded.
+	// Further exchanges that need a worker fail with protocol.Overloaded.
 	maxReservedWorkers = 20_000
 )
 

@@ -71,7 +71,8 @@ func (c *call) fitsNow(body protocol.Body, length int64) (ok bool, err error) {
 	return n >= 0 && n <= bodyReadSize && body.Buffered() >= n && c.sendCapacity() >= n, nil
 }
 
-// uploadEnded records that no more of the request's body will be sent.
+// uploadEnded starts the idle timeout of the response, because no more of the request's body will
+// be sent.
 func (c *call) uploadEnded(callID uint64) {
 	if c.x.IdleTimeout <= 0 {
 		return

@@ -14,7 +14,7 @@ import (
 type batch struct {
 	now       time.Time
 	dirty     stream.WriteBatch
-	observers []serverObserver // most recently used first
+	observers []serverObserver // the last used one is the first
 }
 
 // serverObserver is the observer for the exchanges of one listener that end in a batch.

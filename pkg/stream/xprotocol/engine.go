@@ -50,7 +50,7 @@ const (
 	// exchange that waits for something other than an upstream's response.
 	maxWorkers = 10_000
 	// maxBusyFibers is the maximum number of exchanges of the engine whose service runs on a fiber,
-	// on a worker or not. Further exchanges fail with protocol.Overloaded.
+	// on a worker or not. Further exchanges that need a fiber fail with protocol.Overloaded.
 	maxBusyFibers = 50_000
 )
 

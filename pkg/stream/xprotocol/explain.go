@@ -8,7 +8,8 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// errorResponseSize is the number of bytes to reserve for an error response; most need less.
+// errorResponseSize is the number of bytes to reserve for a frame that Weft generates, such as an
+// error response. Most need less.
 const errorResponseSize = 512
 
 // errorReasonAndText returns the reason and the text of the error response to the client: what
@@ -49,8 +50,8 @@ func (r *request) errorReasonAndText() (protocol.Reason, string) {
 	return reason, b.String()
 }
 
-// reasonOf returns the reason closest to the HTTP status of a local reply without a reason. RPC
-// frames carry no HTTP status.
+// reasonOf returns the reason closest to the HTTP status of a response that is no RPC frame and has
+// no reason, such as the local reply of a filter. RPC frames carry no HTTP status.
 func reasonOf(status int) protocol.Reason {
 	if status < 400 { // a redirect, or a response with a body
 		return protocol.NotImplemented
@@ -79,7 +80,7 @@ func reasonOf(status int) protocol.Reason {
 	}
 }
 
-// bodyText returns the beginning of a local reply's body.
+// bodyText returns the beginning of a body.
 func bodyText(body protocol.Body) string {
 	if body == nil {
 		return ""

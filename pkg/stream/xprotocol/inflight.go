@@ -34,7 +34,7 @@ type inflight struct {
 	disconnected bool      // guarded by mu; wait returns immediately
 }
 
-// maxIdleRequests is the maximum number of idle requests that a connection keeps.
+// maxIdleRequests is the maximum number of idle requests that reclaim leaves to the connection.
 const maxIdleRequests = 64
 
 func (f *inflight) init(e *Engine, limit int) {

@@ -11,7 +11,8 @@ type input struct {
 	skip int // bytes to discard of a frame that was too large
 }
 
-// hasPartialFrame reports whether there is an incomplete frame.
+// hasPartialFrame reports whether a part of a frame was read. The caller has handled the complete
+// frames.
 func (in *input) hasPartialFrame() bool { return in.Buf != nil || in.skip > 0 }
 
 // drop discards the buffered part of a frame that was too large. It is called after each read.
@@ -42,7 +43,7 @@ func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 	return head, nil, nil
 }
 
-// consume drops a frame; head and n are what next returned.
+// consume drops the frame of head. n is the length of the slice that next returned.
 func (in *input) consume(head codec.Frame, n int) {
 	in.Buf.Discard(n)
 	in.skip = head.Size - n

@@ -173,9 +173,9 @@ func (c *downstreamConn) fill() error {
 }
 
 // read handles the complete frames in the input until MaxInFlight requests are in flight. It starts
-// no request: flush does, once there is nothing more to read or maxUnstartedRead bytes were read.
-// If the client disconnects before the flush, only one-way requests start, unless AllowHalfClose is
-// set.
+// no request: startAndFlush does when there is nothing more to read, or flushAndAwaitCapacity at a
+// limit. If the client disconnects before that, only one-way requests start, unless AllowHalfClose
+// is set.
 func (c *downstreamConn) read() error {
 	var err error
 	c.in.drop()
