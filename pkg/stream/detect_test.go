@@ -45,7 +45,7 @@ func matchPrefix(text string) func([]byte) xprotocol.MatchResult {
 }
 
 // newTestDetector returns a detector of HTTP/1.1, Dubbo and stand-ins for both versions of Bolt,
-// and a channel that receives the bytes that its servers read.
+// and a channel that receives the name of each server that is called and the bytes that it reads.
 func newTestDetector(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
 	for _, c := range []struct {

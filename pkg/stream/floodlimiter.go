@@ -93,7 +93,7 @@ func NewFloodLimiter() *FloodLimiter { return &FloodLimiter{seed: maphash.MakeSe
 // Take takes n tokens from the bucket of the listener and from that of a source address; the zero
 // Addr means that the client has no address. Servers of one listener may have different limits, for
 // example before and after a reload. A bucket stores the time at which all of its tokens are
-// refunded, so a Take with other limits does not change when earlier tokens are refunded.
+// refunded. So tokens that were taken under other limits still count, up to the burst of limits.
 func (l *FloodLimiter) Take(limits *FloodRateLimits, source netip.Addr, n int, now time.Time) TakeResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()

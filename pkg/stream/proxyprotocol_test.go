@@ -85,7 +85,7 @@ func TestProxyProtocolSetsAddresses(t *testing.T) {
 	}
 }
 
-func TestProxyProtocolRejectsInvalidHeaders(t *testing.T) {
+func TestProxyProtocolHeaderIsChecked(t *testing.T) {
 	optional, onlyV2, onlyV1 := testDefaults(), testDefaults(), testDefaults() // no header is required; only one version is allowed
 	optional.AllowMissing = true
 	onlyV2.DisallowedVersions = []int{1}
@@ -171,7 +171,7 @@ type clientFirstHandler struct{ network.Handler }
 func (clientFirstHandler) IdleTimeout() time.Duration { return time.Minute }
 
 // TestProxyProtocolParksForClientFirstHandlers verifies that a connection is parked until the
-// client sends. It uses sockets, because pipes cannot be drained or parked.
+// client sends. It uses sockets, because AwaitReadable does not wait on a pipe.
 func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 	for _, test := range []struct {
 		name   string

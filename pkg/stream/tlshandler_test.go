@@ -143,7 +143,7 @@ func TestHandshakeFailuresAreLoggedOncePerSecond(t *testing.T) {
 	f := newTLSFixture(t)
 	for range 5 {
 		f.connect(func(nc net.Conn) { nc.Write([]byte("not TLS\n")) })
-		f.handler.logLimiter.lastLogged.Store(time.Now().Add(time.Hour).UnixNano()) // keeps the log interval open on a slow machine
+		f.handler.logLimiter.lastLogged.Store(time.Now().Add(time.Hour).UnixNano()) // so that the log interval does not end on a slow machine
 	}
 	if n := strings.Count(f.log.String(), "TLS handshake failed"); n != 1 || len(f.handshakeErrs) != 5 {
 		t.Errorf("%d lines for %d failures, want 1 for 5:\n%s", n, len(f.handshakeErrs), f.log.String())

@@ -47,7 +47,7 @@ func TestWorkersAreBounded(t *testing.T) {
 			t.Errorf("%d slots are reserved at the end, want 0", got)
 		}
 		if maxActive.Load() != running {
-			t.Errorf("%d exchanges ran concurrently, want at most %d", maxActive.Load(), running)
+			t.Errorf("up to %d exchanges ran concurrently, want %d", maxActive.Load(), running)
 		}
 		for i, got := range order {
 			if got != i {

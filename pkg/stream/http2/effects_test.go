@@ -54,7 +54,7 @@ func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	}
 }
 
-// TestCallFailure verifies the effects of the failure of a call, in each of its states.
+// TestCallFailure verifies the effects of the failure of a call, which depend on its state.
 func TestCallFailure(t *testing.T) {
 	e := New(nil, nil)
 	defer e.Close()

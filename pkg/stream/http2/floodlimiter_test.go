@@ -22,7 +22,7 @@ var defaultLimits = stream.FloodRateLimitsOf(new(config.HTTP2Options))
 func TestSharedFloodLimitClosesConnections(t *testing.T) {
 	for flood, exhaustLimit := range map[syntax.Flood]func(limiter *stream.FloodLimiter){
 		syntax.FloodSource: func(limiter *stream.FloodLimiter) {
-			// The time is in the future, so that no tokens are added during the test.
+			// The time is in the future, so that no tokens are refunded during the test.
 			limiter.Take(&defaultLimits, netip.MustParseAddr("127.0.0.1"), defaultLimits.Source.Burst, time.Now().Add(time.Hour))
 		},
 		syntax.FloodListener: func(limiter *stream.FloodLimiter) {

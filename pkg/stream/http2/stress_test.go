@@ -15,8 +15,8 @@ import (
 )
 
 // TestStress runs several kinds of clients concurrently on a connection to a host that allows few
-// streams. It verifies that the connection still works. The rig verifies that no buffer or
-// goroutine leaks.
+// streams. It verifies that the connection still works. The rig verifies that no buffer leaks, and
+// TestMain that no goroutine does.
 func TestStress(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

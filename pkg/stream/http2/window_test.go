@@ -76,9 +76,10 @@ func TestConnWindowDoesNotWakeStreamsBlockedByStreamWindow(t *testing.T) {
 		p.must(p.fr.WriteWindowUpdate(2*i+1, 1000))
 	}
 	for ended := 0; ended < streams; {
-		f, ok := p.next().(*http2.DataFrame)
+		next := p.next()
+		f, ok := next.(*http2.DataFrame)
 		if !ok {
-			t.Fatalf("the connection ended after %d of %d responses", ended, streams)
+			t.Fatalf("got %v after %d of %d responses, want DATA", next, ended, streams)
 		}
 		if f.StreamEnded() {
 			ended++

@@ -12,8 +12,8 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// mirror is a host that responds to every request with the body of the request. It allocates
-// nothing: it turns a frame into a response by changing its second byte.
+// mirror is a host that sends every request back as a response. It allocates nothing per request:
+// it turns a frame into a response by changing its second byte.
 func mirror(p *peer) {
 	b := make([]byte, 256<<10)
 	buffered := 0

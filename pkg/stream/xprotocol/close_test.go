@@ -71,13 +71,6 @@ func testCloseSendsOneWayRequestToSlowHost(t *testing.T, upstream *forwardServic
 	}
 }
 
-// unwritableCodec is a codec that cannot write any response.
-type unwritableCodec struct{ toyCodec }
-
-func (unwritableCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []byte {
-	panic("AppendErrorResponse")
-}
-
 // TestAbortError verifies that a connection that ends because the reader could not send a response
 // ends with the reason, and not with the interruption of the read.
 func TestAbortError(t *testing.T) {
@@ -94,7 +87,7 @@ func TestAbortError(t *testing.T) {
 	service := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
 		return protocol.Faultf(protocol.ReasonNoRoute, "no route")
 	})
-	err := newServer(engine, unwritableCodec{}, stream.ServerOptions{Service: service}).ServeConn(t.Context(), conn)
+	err := newServer(engine, errorPanicCodec{}, stream.ServerOptions{Service: service}).ServeConn(t.Context(), conn)
 	if protocol.PanicIn(err) == nil || conn.CloseReason != network.ClosedInternalError {
 		t.Errorf("ServeConn = %v, close reason %v; want the panic of the codec, %v", err, conn.CloseReason, network.ClosedInternalError)
 	}

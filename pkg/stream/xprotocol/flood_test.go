@@ -294,7 +294,7 @@ func TestHalfClosedClientGetsResponses(t *testing.T) {
 				}
 			}
 			if _, frame := p.read(); frame != nil {
-				t.Errorf("%d responses, want %d", n+1, n)
+				t.Errorf("more than %d responses, want %d", n, n)
 			}
 		})
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// fewIDsCodec is a toyCodec whose connections are exhausted, with minFreeIDs free ids, after
-// exchangesPerConn exchanges.
+// fewIDsCodec is a toyCodec whose connections are exhausted after exchangesPerConn exchanges: fewer
+// than minFreeIDs ids remain.
 type fewIDsCodec struct{ toyCodec }
 
 const exchangesPerConn = 9

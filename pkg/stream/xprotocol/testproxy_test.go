@@ -55,8 +55,8 @@ func newTestProxyWithCodec(t testing.TB, c codec.Codec, service protocol.Service
 	return newTestProxyWithEngine(t, c, service, change, func(*Engine) {})
 }
 
-// newTestProxyWithEngine is like newTestProxyWithCodec, and calls prepare with the engine before the
-// listener serves.
+// newTestProxyWithEngine is like newTestProxyWithCodec, and calls prepare with the engine before
+// the listener serves.
 func newTestProxyWithEngine(t testing.TB, c codec.Codec, service protocol.Service, change func(o *stream.ServerOptions), prepare func(e *Engine)) *testProxy {
 	t.Helper()
 	before := buffer.Outstanding()

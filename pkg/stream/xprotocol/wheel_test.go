@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRemoveExpiredReturnsOnlyExpiredCalls verifies callTable.removeExpired against a linear list, for
-// random deadlines and random sequences of add, remove and removeExpired.
+// TestRemoveExpiredReturnsOnlyExpiredCalls verifies callTable.removeExpired against a linear list,
+// for random deadlines and random sequences of add, remove and removeExpired.
 func TestRemoveExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -71,8 +71,8 @@ func TestRemoveExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 	}
 }
 
-// TestRemoveExpiredSkipsPendingBuckets verifies that the cost of expiry does not depend on the number of
-// other calls. It counts the calls in the buckets that removeExpired visits.
+// TestRemoveExpiredSkipsPendingBuckets verifies that the cost of expiry does not depend on the
+// number of other calls. It counts the calls in the buckets that removeExpired visits.
 func TestRemoveExpiredSkipsPendingBuckets(t *testing.T) {
 	const count = 10_000
 	table := callTable{max: 1 << 60}
