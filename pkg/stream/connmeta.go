@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// NewConnMeta returns the metadata of a downstream connection of a listener. Every call for the
-// same connection returns the same values.
+// NewConnMeta returns the metadata of a downstream connection of a listener. Every call after the
+// PROXY header and the TLS handshake of the connection returns equal values.
 func NewConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
 	m := protocol.ConnMeta{ID: conn.ID(), Listener: listener, DownstreamConn: conn}
 	m.TLS = NewTLSMeta(conn)

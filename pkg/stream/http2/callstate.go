@@ -83,8 +83,8 @@ func (s *callState) yield() (waits bool) {
 	return true
 }
 
-// claim makes the caller the owner of an asynchronous call that waits. It returns false if another
-// goroutine owns the call.
+// claim makes the caller the owner of an asynchronous call that waits. It returns false if the call
+// does not wait.
 func (s *callState) claim() (claimed bool) {
 	if *s != callWaiting {
 		return false

@@ -26,7 +26,7 @@ type exchange struct {
 	workerTask
 	holdsWorkerSlot bool // the exchange holds a slot of the engine's workers
 
-	// canceled: the client has disconnected or a deadline has passed. It is set before watchers are
+	// canceled: the stream has ended early, or a deadline has passed. It is set before watchers are
 	// called.
 	canceled   atomic.Bool
 	expiredErr error // guarded by muxConn.mu; a Fault: the deadline that canceled the exchange
@@ -277,7 +277,7 @@ func (e *exchange) dropResponse() {
 }
 
 // fail implements owner: the client has reset the stream, violated the protocol on it, or
-// disconnected.
+// disconnected, or a deadline has passed and the client gets no local reply.
 func (e *exchange) fail(fault error, fx *effects) {
 	e.failSends(fault)
 	e.cancel(fault, fx)

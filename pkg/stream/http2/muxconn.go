@@ -75,7 +75,8 @@ type timeoutSide interface {
 	expireSide(b *batch, fx *effects)
 }
 
-// init initializes mc for conn, except for state, which the side sets.
+// init initializes mc for conn, except for state, streamIdleTimeout and creditThreshold, which the
+// side sets.
 func (mc *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 	mc.engine, mc.conn, mc.side = e, conn, side
 	mc.timer.Init(mc.onTimer)

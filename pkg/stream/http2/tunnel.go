@@ -13,9 +13,9 @@ import (
 )
 
 // tunnel is a call that has become a tunnel (RFC 9113 8.5, RFC 8441): Read and Write transfer the
-// DATA of its stream. One goroutine reads and one writes. Close is safe for concurrent use, and
-// unblocks both. The call is released once the tunnel is closed and no goroutine uses it: from then
-// on it may belong to another exchange.
+// DATA of its stream. One goroutine reads and one writes. Close is safe for concurrent use. It
+// unblocks a Read, and a Write that waits for the window. The call is released once the tunnel is
+// closed and no goroutine uses it: from then on it may belong to another exchange.
 type tunnel struct {
 	call         *call     // used only between acquire and release
 	readDeadline time.Time // read deadline, owned by the goroutine that reads; zero: none

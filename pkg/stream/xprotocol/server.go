@@ -33,7 +33,7 @@ type server struct {
 	traits  *codec.Traits // of codec
 	opts    stream.ServerOptions
 	service protocol.Service // opts.Service
-	yields  bool             // GOMAXPROCS is 1: see startAndFlush
+	yields  bool             // GOMAXPROCS is 1: see startAll and startAndFlush
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {

@@ -25,7 +25,7 @@ type UpstreamConn struct {
 	local      string                     // immutable; the local address
 	tls        *protocol.TLS              // immutable; nil: plaintext
 
-	closing   atomic.Bool // the connection takes no new exchange
+	closing   atomic.Bool // Usable returns false, so the pool selects another connection
 	hasOneWay atomic.Bool // the connection has carried a one-way request
 
 	mu        sync.Mutex
