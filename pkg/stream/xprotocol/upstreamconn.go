@@ -107,17 +107,19 @@ func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 		b.flush()
 		in.Unflushed = 0
 	}
-	for err == nil {
-		if err = in.Fill(u.conn, flush); err == nil {
-			b.now = time.Now()
-			u.lastReadAt.Store(b.now.UnixNano())
-			err = u.read(in, b)
-			if in.Unflushed >= stream.MaxReadPerFlush {
-				flush()
-			}
+	for {
+		if err := in.Fill(u.conn, flush); err != nil {
+			return err
+		}
+		b.now = time.Now()
+		u.lastReadAt.Store(b.now.UnixNano())
+		if err := u.read(in, b); err != nil {
+			return err
+		}
+		if in.Unflushed >= stream.MaxReadPerFlush {
+			flush()
 		}
 	}
-	return err
 }
 
 // read handles the complete frames in the input.
