@@ -11,7 +11,7 @@ import (
 // with a lock of the connection held.
 type ConnTimer struct {
 	fire    func()         // immutable after Init
-	timer   *time.Timer    // nil until first set
+	timer   *time.Timer    // nil until set, and after Shrink
 	firesAt time.Time      // zero: it is not set
 	firing  sync.WaitGroup // runs of fire between Fired and Done
 }

@@ -77,8 +77,8 @@ func CloseReasonOf(err error, partialFrame bool) (reason network.CloseReason, lo
 }
 
 // Linger closes the write direction of conn. Then it reads and discards what the client still
-// sends, for at most d and about limit bytes; 0: no limit. Unread bytes would make the kernel reset
-// the connection before the client has read the last response.
+// sends, for at most d and about limit bytes; limit 0: any number. Unread bytes would make the
+// kernel reset the connection before the client has read the last response.
 func Linger(conn *network.Conn, d time.Duration, limit int) {
 	if conn.CloseWrite() != nil {
 		return

@@ -28,8 +28,8 @@ type muxStream struct {
 	sendCond     sync.Cond        // wakes a goroutine that sends: blocked or sendErr changed
 	bytesSent    int64            // bytes of the body sent
 	lastActive   time.Time        // when bytes were last sent or received
-	// responseIdleTimeout is how long a host may send nothing of its response; 0: only the
-	// connection's idle timeout applies. Set once the request has been sent.
+	// responseIdleTimeout is how long a host may send nothing of its response; 0: only
+	// muxConn.streamIdleTimeout applies. Set once the request has been sent.
 	responseIdleTimeout time.Duration
 	deadline            time.Time // zero: none
 	dropsData           bool      // the stream lingers: received DATA is dropped
