@@ -194,6 +194,7 @@ func (p *jsonParser) parseMember(parent uint32) {
 		e.key++
 		text, decoded, _ := p.scanString()
 		if e.keyLen = uint32(len(text)); decoded {
+			e.key-- // the position for diagnostics is that of the quote, as without escapes
 			e.keyLen = p.d.addTexts(string(text))
 			e.flags |= flagKeyText
 		}

@@ -345,14 +345,15 @@ func (n Node) Position() Position {
 	return n.d.position(n.entry().offset)
 }
 
-// KeyPosition returns the position of the key of a member, and Position for other values.
+// KeyPosition returns the position of the key of a member, including its quote, and Position for
+// other values.
 func (n Node) KeyPosition() Position {
 	e := n.entry()
 	if e.flags&flagKeyed == 0 {
 		return n.Position()
 	}
 	offset := e.key
-	if offset > 0 && e.flags&flagKeyText == 0 && n.d.src[offset-1] == '"' {
+	if offset > 0 && e.flags&flagKeyText == 0 && (n.d.src[offset-1] == '"' || n.d.src[offset-1] == '\'') {
 		offset--
 	}
 	return n.d.position(offset)

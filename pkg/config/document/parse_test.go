@@ -199,6 +199,20 @@ func TestPathAndPosition(t *testing.T) {
 	}
 }
 
+// TestKeyPosition verifies that the position of a key is that of its first character or quote,
+// whether or not the document contains the key literally.
+func TestKeyPosition(t *testing.T) {
+	for _, c := range []struct{ file, text string }{
+		{"a.json", `{   "key": 1}`}, {"a.json", `{   "k\u0065y": 1}`}, {"a.json", `{   "\u006bey": 1}`},
+		{"a.yaml", `{   key: 1}`}, {"a.yaml", `{   "key": 1}`}, {"a.yaml", `{   'key': 1}`}, {"a.yaml", `{   "k\u0065y": 1}`},
+	} {
+		n := mustParse(t, c.file, c.text).Get("key")
+		if got, want := n.KeyPosition(), (Position{c.file, 1, 5}); got != want {
+			t.Errorf("%s: KeyPosition() of %s = %v, want %v", c.file, c.text, got, want)
+		}
+	}
+}
+
 func TestIsDisabled(t *testing.T) {
 	cases := map[string]bool{
 		`null`: true, `false`: true, `0`: true, `0.0`: true, `""`: true, `"0s"`: true, `{}`: true, `[]`: true,
