@@ -46,7 +46,8 @@ type routeJSON struct {
 }
 
 type redirectJSON struct {
-	Code   int    `key:"response_code" doc:"Status of the redirect: 301, 302, 303, 307 or 308." min:"301" max:"308" default:"301" example:"308"`
+	// The router accepts the same codes: TestRedirectCodes.
+	Code   int    `key:"response_code" doc:"Status of the redirect." oneof:"301|302|303|307|308" default:"301" example:"308"`
 	Path   string `key:"path_redirect" doc:"New path and query. Empty: those of the request." example:"\"/new\""`
 	Host   string `key:"host_redirect" doc:"New host. Empty: that of the request." example:"\"new.example\""`
 	Scheme string `key:"scheme_redirect" doc:"New scheme. Empty: that of the request." enum:"|http|https" example:"\"https\""`

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -116,6 +117,38 @@ func TestDecodeKeepsFieldsWithoutDefault(t *testing.T) {
 	n := Parse("c.json", []byte(`{"to": 9}`), Options{}, &r)
 	if !NewDecoder(&r).Decode(n, &target) || target != (portRange{3, 9}) {
 		t.Errorf("Decode into {3 7} = %v, %v, want {3 9}", target, r.Diagnostics())
+	}
+}
+
+func TestOneOf(t *testing.T) {
+	type redirect struct {
+		Code int `key:"code" doc:"Status." oneof:"301|302|308" default:"301"`
+	}
+	for text, want := range map[string]string{
+		`{}`: ``, `{"code": 301}`: ``, `{"code": 308}`: ``,
+		`{"code": 304}`: `c.json:1:10: code: found the number 304, expected 301, 302 or 308`,
+		`{"code": "x"}`: `c.json:1:10: code: found the string "x", expected 301, 302 or 308`,
+	} {
+		_, diags, _ := decode[redirect](text, false)
+		if got := diags.Error(); got != want {
+			t.Errorf("Decode(%s) reports %q, want %q", text, got, want)
+		}
+	}
+	if got, want := Keys(redirect{})[0].Expected(), "301, 302 or 308"; got != want {
+		t.Errorf("Expected() = %q, want %q", got, want)
+	}
+	var schema struct {
+		Properties map[string]struct {
+			AnyOf []struct {
+				Enum []int64 `json:"enum"`
+			} `json:"anyOf"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(Schema("Redirect", redirect{}, nil), &schema); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int64{301, 302, 308}, schema.Properties["code"].AnyOf[0].Enum); diff != "" {
+		t.Errorf("enum of the schema (-want +got):\n%s", diff)
 	}
 }
 

@@ -29,6 +29,7 @@
 //	min:"1" max:"128"      inclusive bounds of a number or a duration. A number
 //	                       without them may have any value of its Go type; a
 //	                       duration without min cannot be negative.
+//	oneof:"301|302"        the accepted numbers of an integer field.
 //	required:"true"        absence is an error.
 //	allowstring:"true"     an integer may be written as a string: "4".
 //	accept:"bool|string"   the kinds that a Node field accepts.

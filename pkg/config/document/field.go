@@ -17,7 +17,8 @@ type Key struct {
 	Default  string
 	Example  string // as in a JSON file; "": no example
 	Enum     []EnumValue
-	Min, Max string // "": no bound
+	Min, Max string  // "": no bound
+	OneOf    []int64 // the accepted integers; nil: any between the bounds
 	Since    string
 	Variant  string
 	// VariantNames is a key of Variants: the string must be one of the names in that list. With the
@@ -161,6 +162,11 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 			fail("invalid enum tag: on an integer field it must be name=number|…")
 		}
 	}
+	if text := get("oneof"); text != "" {
+		if k.OneOf = parseOneOf(text); k.OneOf == nil || !isInteger(base) {
+			fail("invalid oneof tag: expected integers on an integer field")
+		}
+	}
 	for _, kind := range strings.FieldsFunc(get("accept"), func(r rune) bool { return r == '|' }) {
 		kinds := map[string]Kind{"bool": Bool, "number": Number, "string": String, "object": Object, "list": Array}
 		if kinds[kind] == Invalid {
@@ -197,6 +203,19 @@ func parseEnum(tag string, t reflect.Type) []EnumValue {
 			ev = EnumValue{name, value}
 		}
 		list = append(list, ev)
+	}
+	return list
+}
+
+// parseOneOf parses a oneof tag; nil if it is invalid.
+func parseOneOf(tag string) []int64 {
+	var list []int64
+	for text := range strings.SplitSeq(tag, "|") {
+		i, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil
+		}
+		list = append(list, i)
 	}
 	return list
 }

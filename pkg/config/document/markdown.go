@@ -149,7 +149,7 @@ func defaultOf(k *Key) string {
 		return k.Default
 	case k.Required || k.IgnoredReason != "" || k.Unsupported != "":
 		return ""
-	case !k.inRange(0): // an absent number or duration is not 0
+	case !k.allowsInteger(0): // an absent number or duration is not 0
 		return ""
 	case t == durationType:
 		return "0s"

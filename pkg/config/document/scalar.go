@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ func (k *Key) setInteger(v reflect.Value, text string) bool {
 	} else if err != nil {
 		return false
 	}
-	return k.inRange(float64(i)) && setInt(v, i)
+	return k.allowsInteger(i) && setInt(v, i)
 }
 
 func setInt(v reflect.Value, i int64) bool {
@@ -135,6 +136,10 @@ func setInt(v reflect.Value, i int64) bool {
 	}
 	v.SetUint(uint64(i))
 	return true
+}
+
+func (k *Key) allowsInteger(i int64) bool {
+	return k.inRange(float64(i)) && (k.OneOf == nil || slices.Contains(k.OneOf, i))
 }
 
 func (k *Key) inRange(x float64) bool {
@@ -182,6 +187,12 @@ func (k *Key) expected(t reflect.Type) string {
 		return "true or false"
 	case k.acceptsByteSizes:
 		return joinOr(append([]string{`a number of bytes like 65536 or "64KB"` + k.bounds()}, names...))
+	case k.OneOf != nil:
+		numbers := make([]string, len(k.OneOf))
+		for i, n := range k.OneOf {
+			numbers[i] = strconv.FormatInt(n, 10)
+		}
+		return joinOr(append(numbers, names...))
 	case isInteger(t):
 		return joinOr(append([]string{"an integer" + k.integerBounds(t)}, names...))
 	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:

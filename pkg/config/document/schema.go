@@ -314,6 +314,9 @@ func (w *schemaWriter) numberSchema(k *Key, t reflect.Type) map[string]any {
 	if k.maxBound.set {
 		number["maximum"] = json.RawMessage(k.Max)
 	}
+	if k.OneOf != nil {
+		number["enum"] = k.OneOf
+	}
 	alternatives := []map[string]any{number, variableRef()}
 	if k.acceptsByteSizes {
 		alternatives = append(alternatives, map[string]any{"$ref": "#/$defs/bytes"})
