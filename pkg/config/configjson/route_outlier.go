@@ -53,7 +53,7 @@ func (r *routeChecker) setOutlierDetection(t *table, f *outlierFilter, explicit 
 		case first == nil:
 			setBy[c], c.OutlierDetection = f, f.detection
 		case !first.detection.Equal(f.detection):
-			r.report.Warnf(f.listener.node, "the stream filter %q has no effect on cluster %q: another listener has different settings, which apply", first.filter, name)
+			r.report.Warnf(f.listener.node, "the stream filter %q has no effect on cluster %q: the stream filter %q of %s has different settings, which apply", f.filter, name, first.filter, first.listener.node.Path())
 		}
 	}
 	if variable {
