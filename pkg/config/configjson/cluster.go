@@ -187,9 +187,9 @@ func (r *clusterReader) checkPool(j *clusterJSON, c *config.Cluster) {
 	if node := pool.Get("max_requests"); node.Exists() && c.Pool.Mode == config.PingPong {
 		r.report.Warnf(node, "max_requests has no effect with the mode %q: set max_request_per_conn, which limits connections that carry one request at a time", c.Pool.Mode)
 	}
-	keepAlive := j.Node.Get("keepalive")
-	if heartbeat := c.Heartbeat; heartbeat.Timeout < heartbeat.Interval {
-		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: Weft closes an RPC connection one interval after a heartbeat without a response", heartbeat.Timeout, heartbeat.Interval)
+	if c.Heartbeat.Timeout < c.Heartbeat.Interval {
+		keepAlive := j.Node.Get("keepalive")
+		r.clusters.shortTimeouts = append(r.clusters.shortTimeouts, shortTimeout{keepAlive.Get("timeout").Or(keepAlive.Get("interval")), c})
 	}
 }
 

@@ -16,8 +16,17 @@ type clusterSet struct {
 	list   []*config.Cluster // clusters of cluster_manager, in the order of the file
 	byName map[string]*config.Cluster
 	static map[string]bool // names in static_resources
+	// shortTimeouts contains the clusters whose keepalive timeout is less than the interval.
+	shortTimeouts []shortTimeout
 	// dynamic says that a control plane or a registry may add clusters.
 	dynamic bool
+}
+
+// shortTimeout is a cluster whose keepalive timeout is less than the interval, with the node of the
+// setting.
+type shortTimeout struct {
+	node    document.Node
+	cluster *config.Cluster
 }
 
 func newClusterSet(report *document.Report) *clusterSet {

@@ -135,6 +135,7 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 	checker := routeChecker{r.input, r.clusters, r.routes, listeners.proxies}
 	checker.check()
 	checker.enableOutlierDetection()
+	checker.checkKeepAlive()
 }
 
 // findExternalClusters records the static clusters, and whether a control plane or a registry may add

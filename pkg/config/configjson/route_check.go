@@ -174,7 +174,7 @@ func routeClusters(f *config.Forward) []string {
 // only in HTTP is an error, or a warning if it merely has no effect. Tables of HTTP proxies are
 // skipped, because such settings may be for their requests.
 func (r *routeChecker) checkRPCTable(t *table) {
-	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
+	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, mayBeHTTP) {
 		return
 	}
 	index := 0
@@ -191,9 +191,9 @@ func (r *routeChecker) checkRPCTable(t *table) {
 	}
 }
 
-// isHTTP reports whether p is HTTP, or Auto, which may detect HTTP.
-func isHTTP(p config.Protocol) bool {
-	return p == config.Auto || p == config.HTTP1 || p == config.HTTP2
+// mayBeHTTP reports whether p is HTTP, or Auto, which may detect HTTP.
+func mayBeHTTP(p config.Protocol) bool {
+	return p == config.Auto || isHTTP(p)
 }
 
 const (
