@@ -67,11 +67,13 @@ This page lists the reasons for which Weft sends a local reply or ends a request
 determines the status of the response in the client's protocol; a filter may set another HTTP
 status. The access log has the name of the reason in ` + "`%response_reason%`" + `, the flag in
 ` + "`%response_flag%`" + ` and the details in ` + "`%response_detail%`" + `. Metrics have the name in the label
-` + "`reason`" + `. A flag "-" means that Envoy has none for the reason. Three more flags may be added,
+` + "`reason`" + `. A flag "-" means that Envoy has none for the reason. More flags may be added,
 separated by commas (` + "`URX,UF`" + `):
 
 - ` + "`DI`" + `: the fault filter delayed the request;
 - ` + "`URX`" + `: the last attempt failed, and the retry policy allows no more;
+- ` + "`UO`" + ` without the reason ` + "`overflow`" + `: the last attempt failed, and max_retries or retry_budget of the
+  cluster's circuit_breakers allows no retry;
 - ` + "`UAEX`" + `: the authorization service of ext_authz rejected the request or failed.
 
 **HTTP** clients get the text of the reason as the body, unless a filter sets another one. The

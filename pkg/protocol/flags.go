@@ -10,6 +10,7 @@ type Flags uint8
 const (
 	DelayInjected      Flags = 1 << iota // DI: the fault filter delayed the request
 	RetryLimitExceeded                   // URX: the last attempt failed, and the retry policy allows no further attempt
+	RetryOverflow                        // UO: the last attempt failed, and the cluster's circuit breaker allows no further retry
 	ExternallyDenied                     // UAEX: the ext_authz service denied the request, or failed
 )
 
@@ -24,7 +25,7 @@ func (f Flags) NamesWith(r Reason) string {
 	for _, entry := range [...]struct {
 		flag Flags
 		name string
-	}{{DelayInjected, "DI"}, {ExternallyDenied, "UAEX"}, {RetryLimitExceeded, "URX"}} {
+	}{{DelayInjected, "DI"}, {ExternallyDenied, "UAEX"}, {RetryLimitExceeded, "URX"}, {RetryOverflow, Overflow.Spec().Flag}} {
 		if f&entry.flag != 0 {
 			names = append(names, entry.name)
 		}

@@ -5,7 +5,7 @@ import "testing"
 // TestOverflowSetsEnvoyOverloaded verifies that only the local reply of an open circuit breaker has
 // x-envoy-overloaded, as in Envoy.
 func TestOverflowSetsEnvoyOverloaded(t *testing.T) {
-	for reason, want := range map[Reason]string{Overflow: "true", ConnectFailure: "", Overloaded: "", RetryOverflow: ""} {
+	for reason, want := range map[Reason]string{Overflow: "true", ConnectFailure: "", Overloaded: ""} {
 		x := new(Exchange)
 		x.Reset()
 		x.LocalReplyError(NewFault(reason, nil))

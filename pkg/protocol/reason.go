@@ -40,7 +40,6 @@ const (
 	ConnectFailure
 	ConnectTimeout
 	Overflow
-	RetryOverflow
 	Dropped
 
 	// The upstream was used and it failed.
@@ -129,9 +128,6 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 		Hint: "The host did not accept the connection within the cluster's connect_timeout. Check for a network policy that drops packets and for a full accept queue."},
 	Overflow: {Name: "overflow", Flag: "UO", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "circuit breaker open",
 		Hint: "A limit of the cluster's circuit_breakers is reached, the limit of adaptive_concurrency is reached, or the host does not read what Weft sends (max_queued_bytes). The detail in the access log says which."},
-	RetryOverflow: {Name: "retry_overflow", Flag: "URX", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Text: "retry limit reached",
-		Hint: "No request has this reason at present: if num_retries or max_retries is reached, the request keeps the reason of its last attempt. After num_retries retries, the flags include URX."},
-
 	Dropped: {Name: "dropped", Flag: "DO", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "dropped to shed load",
 		Hint: "The control plane asks Weft to drop a fraction of the cluster's requests (drop_overloads). /clusters of the admin port has the number of dropped requests by category."},
 

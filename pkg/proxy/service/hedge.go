@@ -266,7 +266,11 @@ func (r *hedgedRequest) prepareRetry() bool {
 	}
 	r.triedHosts()
 	r.retryPermit.budget = r.hedge.budget(r.x)
-	return r.retryPermit.budget == nil || r.retryPermit.budget.BeginRetry()
+	if r.retryPermit.budget != nil && !r.retryPermit.budget.BeginRetry() {
+		r.x.Record.Flags |= protocol.RetryOverflow
+		return false
+	}
+	return true
 }
 
 // accept makes the response of an attempt the response of the exchange.

@@ -25,6 +25,7 @@ func TestHedging(t *testing.T) {
 		timeout    time.Duration // timeout of the route
 		size       int           // hosts of the cluster; 0: 9
 		budget     int           // 0: a budget of 99 retries; negative: no budget
+		overflow   bool          // the flags contain RetryOverflow
 		downstream protocol.Downstream
 		script     []string
 		want       string // the response, or the reason
@@ -71,6 +72,8 @@ func TestHedging(t *testing.T) {
 			want: "downstream_gone", log: "0s to a, 20ms to b, 300ms a is canceled, 300ms b is canceled", hosts: "a b"},
 		{name: "no retry budget", budget: -1, script: []string{"200 at 50ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
+		{name: "no retry budget for a retry", budget: -1, script: []string{"503 at 5ms"}, overflow: true,
+			want: "503 of a", log: "0s to a", hosts: "a"},
 		{name: "single host", size: 1, script: []string{"200 at 50ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
 		{name: "per-try timeout without a retry", script: []string{"200 at 50ms"},
@@ -128,6 +131,9 @@ func TestHedging(t *testing.T) {
 				}
 				if got := strings.Join(hosts, " "); test.hosts != "" && got != test.hosts {
 					t.Errorf("recorded hosts %q, want %q", got, test.hosts)
+				}
+				if overflow := x.Record.Flags&protocol.RetryOverflow != 0; overflow != test.overflow {
+					t.Errorf("the flags contain RetryOverflow: %t, want %t", overflow, test.overflow)
 				}
 				if budget.inFlight != 0 {
 					t.Errorf("%d permits of the budget were not released, want 0", budget.inFlight)

@@ -154,6 +154,7 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 		return next, false
 	}
 	if next.budget = r.budget(x); next.budget != nil && !next.budget.BeginRetry() {
+		x.Record.Flags |= protocol.RetryOverflow
 		return next, false
 	}
 	if h := x.Record.Host(); h != nil && err == nil {

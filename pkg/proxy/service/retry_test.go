@@ -82,7 +82,7 @@ func TestRetryableFailures(t *testing.T) {
 		protocol.ReasonNoRoute: never, protocol.NoCluster: never,
 		protocol.NoDestination: never, protocol.MalformedDestination: never, protocol.ReasonLoop: never,
 		protocol.ReasonDenied: never, protocol.Unauthenticated: never, protocol.RateLimited: never, protocol.Overloaded: never, protocol.FaultInjected: never,
-		protocol.NoHealthyHost: never, protocol.ReasonOnDemandTimeout: never, protocol.Overflow: never, protocol.RetryOverflow: never,
+		protocol.NoHealthyHost: never, protocol.ReasonOnDemandTimeout: never, protocol.Overflow: never,
 		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,
 		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.ReasonPerTryTimeout: ifSafe,
 		protocol.UpstreamTimeout: never, protocol.StreamIdle: never, // the exchange has no time left
@@ -316,12 +316,22 @@ func (b *testBudget) EndRetry() { b.inFlight-- }
 
 func TestBudgetLimitsRetries(t *testing.T) {
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 10}})
-	for name, test := range map[string]struct{ remaining, want int }{"no retry left": {0, 1}, "fewer than num_retries": {3, 4}, "more than num_retries": {100, 11}} {
+	for name, test := range map[string]struct {
+		remaining, want int
+		flags           protocol.Flags
+	}{
+		"no retry left":          {0, 1, protocol.RetryOverflow},
+		"fewer than num_retries": {3, 4, protocol.RetryOverflow},
+		"more than num_retries":  {100, 11, protocol.RetryLimitExceeded},
+	} {
 		budget := &testBudget{remaining: test.remaining}
 		next := &scriptedService{results: []any{503}}
 		x := newTestExchange()
 		if err := x.Serve(t.Context(), Retry(next, route, func(*protocol.Exchange) RetryBudget { return budget })); err != nil {
 			t.Fatal(err)
+		}
+		if x.Record.Flags != test.flags {
+			t.Errorf("%s: flags %b, want %b", name, x.Record.Flags, test.flags)
 		}
 		// Without a remaining retry, the client gets the last response.
 		if next.attempts != test.want || budget.inFlight != 0 || budget.maxInFlight > 1 || x.Response.Status != 503 {
