@@ -3,6 +3,7 @@ package proxy
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -40,7 +41,7 @@ type RouteStatus struct {
 	Retry            *RetryStatus      `json:"retry,omitempty"`       // nil: no retries
 
 	Status   int    `json:"status,omitempty"`   // status of ActionRedirect or ActionRespond
-	Location string `json:"location,omitempty"` // target of ActionRedirect; "*" stands for a part that the request keeps
+	Location string `json:"location,omitempty"` // target of ActionRedirect; "*" stands for a part that depends on the request
 
 	Filters []string `json:"filters,omitempty"` // filters that have settings for this route
 }
@@ -183,7 +184,7 @@ func (d *RouteStatus) describeForward(f *config.Forward) {
 	}
 }
 
-// location returns a redirect's target with stars for the parts that it keeps from the request.
+// location returns a redirect's target with stars for the parts that depend on the request.
 func location(r *config.Redirect) string {
 	star := func(s string) string {
 		if s == "" {
@@ -195,7 +196,11 @@ func location(r *config.Redirect) string {
 	if path == "" {
 		path = "/*"
 	}
-	return star(r.Scheme) + "://" + star(r.Host) + path
+	host := star(r.Host)
+	if r.Port != 0 {
+		host += ":" + strconv.Itoa(int(r.Port))
+	}
+	return star(r.Scheme) + "://" + host + path
 }
 
 func describeMatch(m *config.RouteMatch) MatchStatus {

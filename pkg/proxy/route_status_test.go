@@ -7,7 +7,22 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
+
+func TestRedirectLocation(t *testing.T) {
+	for want, redirect := range map[string]config.Redirect{
+		"*://*/*":             {},
+		"https://*/*":         {Scheme: "https"},
+		"https://*:8443/*":    {Scheme: "https", Port: 8443},
+		"*://new.test:81/a?b": {Host: "new.test", Port: 81, Path: "/a?b"},
+	} {
+		if got := location(&redirect); got != want {
+			t.Errorf("location(%+v) = %q, want %q", redirect, got, want)
+		}
+	}
+}
 
 func TestDescribeRoutes(t *testing.T) {
 	r := newRig(t)
