@@ -26,7 +26,7 @@ type datagramListeners struct {
 
 // datagramListener is a bound UDP listener. It serves after activateDatagrams has started it.
 type datagramListener struct {
-	config     *config.Listener // guarded by datagramListeners.mu
+	config     *config.Listener // guarded by datagramListeners.mu while the listener is active
 	socket     *network.PacketConn
 	proxy      filter.PacketServer
 	counts     *filter.DatagramCounters
@@ -155,12 +155,19 @@ func (s *Server) activateDatagrams(p *datagramPlan) {
 		s.tasks.Go(func() {
 			if err := dl.proxy.Serve(); err != nil {
 				select {
-				case s.failed <- fmt.Errorf("listener %s: %w", dl.config.Name, err):
+				case s.failed <- fmt.Errorf("listener %s: %w", s.datagrams.name(dl), err):
 				default: // one error is enough to end the process
 				}
 			}
 		})
 	}
+}
+
+// name returns the current name of a listener.
+func (d *datagramListeners) name(dl *datagramListener) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return dl.config.Name
 }
 
 // drainRemovedDatagrams drains a removed listener. The caller holds s.datagrams.mu.
