@@ -14,12 +14,13 @@ var errDraining = errors.New("the server is draining")
 
 // Apply makes the next configuration the active one. First it builds the new parts and binds the
 // new addresses. On an error it releases them, and the previous configuration stays active. Then it
-// activates the next configuration and drains removed parts. ctx is the lifetime of new listeners.
-// Apply is safe for concurrent use; it serializes concurrent calls.
+// activates the next configuration and drains removed parts. New listeners pass ctx to the handlers
+// of their connections. If ctx ends while Apply waits for hosts, Apply fails. Apply is safe for
+// concurrent use; it serializes concurrent calls.
 //
-// If only clusters and route tables differ, Apply compares them by pointer: the cost is
-// proportional to the changed clusters and routes, plus a small cost for each other route of the
-// changed tables. If a partial change is not possible, Apply applies the complete configuration.
+// If only clusters and route tables differ, the cost is proportional to the changed clusters and
+// routes, plus a small cost for each other route of the changed tables: Apply compares routes by
+// pointer. If a partial change is not possible, Apply applies the complete configuration.
 func (s *Server) Apply(ctx context.Context, d config.Delta) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -90,7 +91,7 @@ func (s *Server) drainRemovedClusters(change *upstream.Change, clients *upstream
 const warmTimeout = 5 * time.Second
 
 // warm waits up to warmTimeout until the hosts of new clusters are known. It returns an error if
-// the server starts to drain or ctx ends first; then the caller rolls the change back.
+// StopWaiting is called or ctx ends first; then the caller rolls the change back.
 func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 	warmCtx, cancel := context.WithTimeout(ctx, warmTimeout)
 	defer cancel()

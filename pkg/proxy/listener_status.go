@@ -29,7 +29,8 @@ type ChainStatus struct {
 	Cluster    string   `json:"cluster,omitempty"` // cluster of tcp_proxy or udp_proxy
 }
 
-// Describe returns the accepting and the draining listeners, sorted by name.
+// Describe returns the active listeners and those of connections that Drain waits for, sorted by
+// name. It does not return removed listeners that drain.
 func (s *Server) Describe() []ListenerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()

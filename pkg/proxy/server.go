@@ -8,10 +8,10 @@
 //	listener.go           a bound listener; its change to another configuration
 //	drain.go              drains removed listeners and chains, and the whole server
 //	datagram*.go          listeners and hosts of udp_proxy
-//	upstream_*.go         connections to hosts; tcp_forwarder.go relays bytes to them
+//	upstream_*.go         connections to hosts; tcp_forwarder.go opens them for tcp_proxy
 //	*_status.go           views for the admin port
 //
-// It composes its subpackages:
+// Its subpackages are:
 //
 //	service        services between the engine and the cluster of an exchange
 //	pipeline       serves and records the exchanges of a filter chain, across configurations
@@ -72,17 +72,17 @@ type Server struct {
 
 	running          atomic.Pointer[config.Snapshot]
 	draining         atomic.Bool
-	tasks            sync.WaitGroup     // drains of removed listeners, accept loops, background work of filters
+	tasks            sync.WaitGroup     // goroutines that Drain waits for: accept loops, drains, background work of filters
 	backgroundCtx    context.Context    //nolint:containedctx // context of background tasks of filters; Drain cancels it
 	cancelBackground context.CancelFunc // cancels backgroundCtx
-	failed           chan error         // carries the error of an accept loop that ended
+	failed           chan error         // carries the error of a listener that stopped serving
 
 	applyCtx    context.Context //nolint:containedctx // Apply stops waiting when it ends
 	cancelApply context.CancelFunc
 
-	applying      sync.Mutex            // serializes Apply and Drain
+	applying      sync.Mutex            // serializes Apply, Check and Drain
 	tables        map[string]*liveTable // the active tables; guarded by applying
-	previousEnded chan struct{}         // closed when the exchanges of earlier configurations have ended; guarded by applying
+	previousEnded chan struct{}         // closed when the exchanges of earlier configurations have ended, or after the grace period; guarded by applying
 
 	mu                sync.Mutex
 	listeners         map[string]*liveListener             // by network and address; guarded by mu, changed under applying
@@ -128,5 +128,5 @@ func (s *Server) OnDemandRoutes() pipeline.OnDemandRoutes { return s.onDemand.Re
 // Clusters returns the active clusters.
 func (s *Server) Clusters() *upstream.Set { return s.clusters }
 
-// Failed returns a channel that receives the error of a listener that stopped accepting.
+// Failed returns a channel that receives the first error of a listener that stopped serving.
 func (s *Server) Failed() <-chan error { return s.failed }

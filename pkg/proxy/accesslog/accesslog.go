@@ -113,8 +113,8 @@ func jsonParts(fields []config.LogField) ([]part, error) {
 	return append(parts, part{text: "}\n"}), nil
 }
 
-// Observe appends x's line. It does not wait for the file and allocates only when a line is longer
-// than all earlier ones.
+// Observe appends x's line. It does not wait for the file. It reuses the memory of earlier lines,
+// and allocates for a column whose value contains a space.
 func (a *Log) Observe(x *protocol.Exchange) {
 	buf := a.lines.Get().(*[]byte)
 	line := (*buf)[:0]

@@ -33,7 +33,8 @@ type Result struct {
 	// RelayedTo lists the clusters of a chain that relays bytes.
 	RelayedTo []Cluster `json:"relayed_to,omitempty"`
 
-	// EndReason is the reason why the request goes no further; empty if it reaches a route.
+	// EndReason is the reason why the request goes no further; empty if it certainly reaches a
+	// route or a cluster of RelayedTo.
 	EndReason string `json:"end_reason,omitempty"`
 }
 

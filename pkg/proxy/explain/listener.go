@@ -21,7 +21,7 @@ const (
 	noMatch       = iota
 	matchCatchAll // the listener accepts all redirected connections
 	matchPort     // the listener is bound to the port at every address, or the query has no address
-	matchVirtual  // like matchPort, for a virtual listener, which gets connections from other listeners
+	matchVirtual  // the listener is virtual, for the port at every address; it gets connections from other listeners
 	matchExact    // the listener has exactly the address
 )
 

@@ -8,9 +8,9 @@ import (
 // NewBatchObserver returns an observer for a goroutine that ends many exchanges of the chain.
 func (l *Live) NewBatchObserver() *BatchObserver { return &BatchObserver{live: l} }
 
-// BatchObserver records the exchanges of one listener that one goroutine ends, like Live.Observe.
-// It sums consecutive exchanges with equal keys, which avoids most of the cost when many end
-// together. It implements stream.BatchObserver.
+// BatchObserver records the exchanges of one filter chain that one goroutine ends, like
+// Live.Observe. It sums consecutive exchanges with equal keys, which avoids most of the cost when
+// many end together. It implements stream.BatchObserver.
 type BatchObserver struct {
 	live *Live
 

@@ -38,7 +38,7 @@ type Pipeline struct {
 	recorder *Recorder
 	table    *OnDemandTable // nil: the route table is not on demand
 
-	refs  atomic.Int64 // number of exchanges, plus one while the pipeline is active
+	refs  atomic.Int64 // number of exchanges, plus one until Release
 	ended chan struct{}
 	once  sync.Once // closes ended
 }
@@ -75,7 +75,7 @@ func (l *Live) acquire() *Pipeline {
 		if l.active.Load() == p {
 			return p
 		}
-		p.releaseN(1) // p was replaced before Add: p.ended may be closed already
+		p.releaseN(1) // p was replaced, maybe before Add: p.ended may be closed already
 	}
 }
 
@@ -89,7 +89,7 @@ func (l *Live) Start(ctx context.Context, x *protocol.Exchange) error {
 	return l.startWith(ctx, x, p)
 }
 
-// startWith starts x with p. The caller holds a reference to p.
+// startWith starts x with p. x takes over the caller's reference to p.
 func (l *Live) startWith(ctx context.Context, x *protocol.Exchange, p *Pipeline) error {
 	p.recorder.listener.Active.Add(1)
 	x.Record.Listener = p
@@ -97,8 +97,8 @@ func (l *Live) startWith(ctx context.Context, x *protocol.Exchange, p *Pipeline)
 	return p.service.Start(ctx, x)
 }
 
-// Observe records x with the pipeline that served it. If x was not a request, it uses the active
-// pipeline.
+// Observe records x with the pipeline that served it. If no pipeline did, for example because the
+// head of the request was malformed, it uses the active pipeline.
 func (l *Live) Observe(x *protocol.Exchange) {
 	if p, ok := x.Record.Listener.(*Pipeline); ok {
 		p.Observe(x)

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/service"
 )
 
-// Recorder records the exchanges of one listener: it updates the metrics of every scope and RPC
-// method, and writes access logs.
+// Recorder records the exchanges of one filter chain: it updates the metrics of their scopes,
+// writes access logs and calls observers.
 type Recorder struct {
 	listener *metrics.Listener
 	rpc      *metrics.RPC
@@ -137,8 +137,9 @@ func requestMetrics(x *protocol.Exchange) metrics.Request {
 	}
 }
 
-// setMethod sets the method scope of an RPC request before routing, while the method is still the
-// one that the client sent. gRPC counts as RPC; for other HTTP the check is cheap.
+// setMethod sets the method scope of an RPC request. It runs before routing, while the method is
+// still the one that the client sent; for exchanges that never start, when they are recorded. gRPC
+// counts as RPC; for other HTTP the check is cheap.
 func (r *Recorder) setMethod(x *protocol.Exchange) {
 	switch {
 	case x.Request.Path == "": // malformed head

@@ -44,8 +44,8 @@ const (
 )
 
 // pickerCache caches the pickers of the clusters that exchanges of a route chose. It holds at most
-// maxCachedPickers entries, and at most minCachedPickers or twice the number of existing clusters:
-// more would keep removed clusters alive. It is safe for concurrent use.
+// maxCachedPickers entries. Because entries keep removed clusters alive, it looks for them whenever
+// the number of entries has doubled. It is safe for concurrent use.
 type pickerCache struct {
 	find      func(name string) *upstream.Cluster // returns nil for an unknown cluster
 	newPicker func(c *upstream.Cluster) *upstream.ClusterPicker

@@ -86,7 +86,7 @@ func (f *forwarded) Finish(_ context.Context, x *protocol.Exchange, err error) e
 	return err
 }
 
-// allowedMethods lists the methods that Weft forwards by default.
+// allowedMethods is the Allow header of local replies to CONNECT, TRACE and OPTIONS.
 const allowedMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 // rejectMethod responds with 405 and the list of allowed methods (RFC 9110 15.5.6).

@@ -8,7 +8,7 @@ import (
 )
 
 // forwardedClientCert is the header that describes client certificates to the upstream. It has one
-// element for each proxy that the request has passed, in Envoy's grammar.
+// element for each proxy that appended one, in Envoy's grammar.
 const forwardedClientCert = "X-Forwarded-Client-Cert"
 
 // setClientCertHeader sets X-Forwarded-Client-Cert as c requires. If the client sent no verified

@@ -23,7 +23,7 @@ import (
 //	launch ──▶ running ── good response ───────────▶ accepted: sent to the client
 //	              │  ├─── bad, others running ──────▶ fallback until the others have ended
 //	              │  ├─── bad, the last ────────────▶ another attempt, or sent to the client
-//	              │  └─── per-try timeout ──────────▶ keeps running; another attempt is launched
+//	              │  └─── OnPerTryTimeout ──────────▶ keeps running; another attempt is launched
 //	              └────── another was accepted ─────▶ abandoned: its stream is reset
 //
 // The hedge neither waits for abandoned attempts nor counts them as host failures. Attempts beyond
@@ -37,7 +37,7 @@ func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.E
 type hedge struct {
 	*retry
 	policy config.HedgePolicy
-	start  func(func(ctx context.Context)) // runs f concurrently; see filter.ClusterClient
+	start  func(func(ctx context.Context)) // runs a function concurrently; see filter.ClusterClient
 	random func(n uint32) uint32           // returns a uniform random number below n
 }
 
@@ -157,7 +157,7 @@ func (r *hedgedRequest) launchInitial() {
 }
 
 // launchConcurrent launches an attempt next to the running ones if there is an untried host and the
-// budget allows it.
+// budget allows it. It reports whether it did.
 func (r *hedgedRequest) launchConcurrent() bool {
 	hosts, cluster := r.triedHosts()
 	if cluster != nil && cluster.EligibleHosts() <= hosts {

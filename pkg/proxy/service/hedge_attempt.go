@@ -30,7 +30,7 @@ type attempt struct {
 	accepted bool // the response goes to the client; owned by the hedge
 
 	// Guarded by request.mu.
-	hosts     []protocol.Attempt // hosts that the attempt was sent to
+	hosts     []protocol.Attempt // hosts that were chosen for the attempt
 	abandoned bool               // the hedge no longer waits for the attempt
 	done      bool               // the attempt has ended and goes to the hedge
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// requestCopy is a request that can be sent several times concurrently. It shares no data with the
-// original exchange. Immutable.
+// requestCopy is a request that can be sent several times concurrently. It refers to no memory that
+// the engine reuses after the original exchange. Immutable.
 type requestCopy struct {
 	meta                            protocol.Meta
 	method, scheme, authority, path string

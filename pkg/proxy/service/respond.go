@@ -9,7 +9,7 @@ import (
 )
 
 // Respond turns errors and panics of next into local replies. It is the outermost service of every
-// chain and never returns an error.
+// chain; its Finish never returns an error.
 func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.Service {
 	return &respond{next, panics, log}
 }

@@ -19,7 +19,7 @@ func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exc
 }
 
 // retryOnNoResponse returns the conditions that an attempt without a response meets. They include
-// those of a 502, which the client would get.
+// those of a 502 or 504, which the client would get.
 func retryOnNoResponse(reason protocol.Reason) config.RetryOn {
 	const noResponse = config.Retry5xx | config.RetryGatewayError | config.RetryReset
 	switch reason {

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// Router finds the route of an exchange and passes the exchange to that route's service. A new
-// configuration creates a new Router, unless only routes have changed; then a RouteUpdate changes
-// the Router. An exchange keeps its route to its end.
+// Router finds the route of an exchange and passes the exchange to that route's service. If only
+// clusters and routes change, a RouteUpdate changes the Router; any other change of the
+// configuration creates a new one. An exchange keeps its route to its end.
 type Router struct {
 	active   atomic.Pointer[routingTable] // nil before the first RouteUpdate
 	fallback protocol.Service             // immutable; serves exchanges that no route matches
@@ -67,7 +67,7 @@ type RouteUpdate struct {
 	previous    *routingTable // nil: none
 	next        *routingTable
 	kept        []bool        // by index in previous: the route remains
-	addedScopes []*routeScope // routes of next that previous does not have
+	addedScopes []*routeScope // scopes of the routes of next that previous does not have
 }
 
 // Prepare prepares a change to the routes of table. build composes the service of a route. Prepare

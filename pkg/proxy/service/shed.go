@@ -10,7 +10,7 @@ import (
 )
 
 // OverloadPolicy sets the fraction of exchanges to reject and the fraction whose connection closes
-// after the response. The zero value does nothing. One goroutine updates it.
+// after the response. The zero value does nothing. It is safe for concurrent use.
 type OverloadPolicy struct {
 	// packedState holds both fractions in units of 1/fractionScale: reject in the high bits, close
 	// in the low bits.
@@ -75,7 +75,7 @@ func sample(fraction uint64) bool {
 }
 
 // shedConnection makes x's connection close after the response and reports whether that is
-// possible. RPC has no close notice that clients understand.
+// possible. It spares RPC connections: many clients do not understand a close notice.
 func shedConnection(x *protocol.Exchange) bool {
 	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
 		return false
