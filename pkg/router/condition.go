@@ -13,11 +13,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// routeMatcher holds the conditions of a route in addition to an exact or prefix path.
+// routeMatcher holds the conditions of a route that the tree of paths does not evaluate.
 type routeMatcher struct {
 	headers     []headerMatcher // cheapest first
 	pathRegex   *regexp.Regexp
-	pathMatcher *pathMatcher          // nil: no path condition, or the tree evaluates it
+	pathMatcher *pathMatcher          // nil: the tree or pathRegex evaluates the path, if there is a condition
 	variables   [][]variableCondition // one group must match, if there are any
 	query       []queryMatcher
 	arguments   []argumentMatcher
@@ -307,8 +307,8 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// compileMatch compiles the conditions of m except an exact or prefix path. It returns nil if m has
-// no other conditions.
+// compileMatch compiles the conditions of m that the tree of paths does not evaluate. It returns
+// nil if there are none.
 func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
 	pathMatch := newPathMatcher(m)
 	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && pathMatch == nil && m.Percentage == nil {

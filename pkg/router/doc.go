@@ -7,7 +7,8 @@
 // The authority of a request selects one virtual host, by the most specific domain: host and port,
 // then the host with any port ("host:*"), then the longest suffix with the port ("*.suffix:port"),
 // then the longest suffix with any port ("*.suffix:*"), then "prefix.*", then "*". Case, one
-// trailing dot and the notation of an IPv6 address make no difference. A domain without a port
+// trailing dot and the notation of an IPv6 address make no difference; see
+// config.RouteTable.LiteralDomains for tables where only case makes none. A domain without a port
 // matches requests without a port. A missing port and the scheme's default port (http 80, https
 // 443) are the same unless a domain matches exactly. The authority of an RPC request is its
 // service, without a version; it compares with domains in the same way. If none of the virtual

@@ -33,8 +33,8 @@ func (r *Route) Hashes() bool { return len(r.hash) > 0 }
 
 // Hash returns the hash of x by the first policy that finds a value, 0 if none does. If newCookie
 // is true, the client has no hash cookie yet and sum is the value of a new one, derived from
-// random; the caller must then call SetCookie. Hash must be called before RewriteRequest: policies
-// read the request as the client sent it.
+// random, which SetCookie sends. Hash must be called before RewriteRequest: policies read the
+// request without the changes of the route.
 func (r *Route) Hash(x *protocol.Exchange, random uint64) (sum uint64, newCookie bool) {
 	for i := range r.hash {
 		p := &r.hash[i]

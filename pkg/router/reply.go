@@ -25,8 +25,8 @@ func (r *Route) Reply(x *protocol.Exchange) {
 	r.MutateResponse(x)
 }
 
-// location returns the target of redirect c for r: an absolute URI, or a path if r has no valid
-// authority. w rewrites the path, unless it is nil.
+// location returns the target of redirect c for r: an absolute URI, or a path if neither c nor r
+// has a valid host. w rewrites the path, unless it is nil.
 func location(r *protocol.Request, c *config.Redirect, w *pathRewrite) string {
 	scheme := strings.ToLower(cmp.Or(c.Scheme, r.Scheme, "http"))
 	host := redirectHost(r, c, scheme)

@@ -19,8 +19,8 @@ func isRPC(x *protocol.Exchange) bool {
 	}
 }
 
-// isRoutingHeader reports whether RPC protocols name the target of a call in the header called name.
-// A call has each such header once.
+// isRoutingHeader reports whether RPC protocols name the target of a call in the header called
+// name. A call has each such header once.
 func isRoutingHeader(name string) bool {
 	switch len(name) {
 	case len(xprotocol.FieldGroup):

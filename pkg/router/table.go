@@ -69,7 +69,7 @@ func (t *Table) Match(x *protocol.Exchange) *Route {
 
 // Find returns the index in Routes of the route for x: the first route of x's virtual host whose
 // conditions all match. It returns a negative number if there is none. It allocates only for
-// conditions on variables that are not text.
+// conditions on variables that are not text, and on arguments of RPC calls.
 func (t *Table) Find(x *protocol.Exchange) int {
 	authority := x.Request.Authority
 	if t.config.IgnorePort {

@@ -205,8 +205,8 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 	}
 }
 
-// TestPathsAreComparedAsSent verifies that paths are not normalized. An upstream that normalizes may
-// treat each of these as /admin, so access rules must list the allowed paths.
+// TestPathsAreComparedAsSent verifies that paths are not normalized. An upstream that normalizes
+// may treat each of these as /admin, so access rules must list the allowed paths.
 func TestPathsAreComparedAsSent(t *testing.T) {
 	table := mustCompile(t,
 		forward("exact", config.RouteMatch{PathKind: config.PathExact, Path: "/admin"}),

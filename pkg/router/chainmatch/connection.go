@@ -7,7 +7,8 @@ import (
 )
 
 // Connection holds the properties of a connection that are known when its filter chain is chosen.
-// An unknown property is zero and matches no criterion.
+// An unknown property is zero and matches no criterion, except that a source without an IP address
+// is local.
 type Connection struct {
 	// Destination is the original destination, before a redirect, or that of a PROXY protocol
 	// header. Invalid: no IP address.

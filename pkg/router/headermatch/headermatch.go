@@ -22,8 +22,8 @@ type Matcher struct {
 	expression *regexp.Regexp
 }
 
-// New returns a matcher for m. ValueRegex tests each value with expression, which must be anchored
-// to match complete values. Other kinds do not use expression.
+// New returns a matcher for m. ValueRegex tests each value with expression; Anchored returns
+// expressions that match only complete values. Other kinds do not use expression.
 func New(m config.ValueMatch, expression *regexp.Regexp) Matcher {
 	return Matcher{ValueMatch: m, expression: expression}
 }

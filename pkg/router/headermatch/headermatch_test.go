@@ -29,8 +29,8 @@ func compile(m config.ValueMatch) Matcher {
 	return New(m, regexp.MustCompile(`^(?:`+m.Text+`)$`))
 }
 
-// TestRepeatedValuesAreMatchedSeparately expects the results of Envoy 1.40.0 for the same conditions
-// and headers. In Envoy they are the same for RBAC, routes and faults.
+// TestRepeatedValuesAreMatchedSeparately expects the results of Envoy 1.40.0 for the same
+// conditions and headers. In Envoy they are the same for RBAC, routes and faults.
 func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
 	conditions := []struct {
 		name string
