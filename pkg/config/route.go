@@ -169,8 +169,6 @@ type Forward struct {
 
 	Request  HeaderMutation
 	Response HeaderMutation
-
-	Mirror *Mirror
 }
 
 // GRPCTimeout says how the grpc-timeout header of a gRPC call over HTTP/2 is used. With the zero
@@ -209,8 +207,8 @@ type CookieAttribute struct {
 	Value string // "": an attribute without a value
 }
 
-// RegexRewrite replaces every match of Pattern in the path without its query. Substitution refers to
-// groups as \1.
+// RegexRewrite replaces every match of Pattern in the path without its query. Substitution refers
+// to groups as \1.
 type RegexRewrite struct {
 	Pattern, Substitution string
 	// KeepIfEmpty keeps the original path if the result is empty, as in Envoy. Otherwise the path
@@ -259,10 +257,4 @@ type Redirect struct {
 type DirectResponse struct {
 	Status int
 	Body   string
-}
-
-// Mirror copies requests to another cluster.
-type Mirror struct {
-	Cluster string
-	Percent uint32
 }
