@@ -8,8 +8,8 @@ import "net/netip"
 // OverrideTimeouts describes and passes Envoy's headers on unchanged.
 type ClientHeaders struct {
 	// OverrideTimeouts lets the headers or RPC attachments x-mosn-global-timeout and
-	// x-mosn-try-timeout override the timeouts of routes. Otherwise Weft removes them. It must be false
-	// for listeners with external clients.
+	// x-mosn-try-timeout override the timeouts of routes. Otherwise Weft removes them. It must be
+	// false for listeners with external clients.
 	OverrideTimeouts bool
 	// Envoy holds the rules of Envoy's HTTP connection manager; nil: they do not apply.
 	Envoy *EnvoyHeaders

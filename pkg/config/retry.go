@@ -46,9 +46,9 @@ type RetryOn uint32
 const (
 	Retry5xx               RetryOn = 1 << iota // a response with status 500 to 599, or no response
 	RetryGatewayError                          // a response with status 502, 503 or 504, or no response
-	RetryReset                                 // no response: a lost connection, a timeout, or no connection to a host
-	RetryConnectFailure                        // the host cannot have processed the request
-	RetryRefusedStream                         // the host refused the request unprocessed, such as with REFUSED_STREAM in HTTP/2
+	RetryReset                                 // no response: a lost connection, a malformed response, a per-try timeout, or no connection to the host
+	RetryConnectFailure                        // no connection to the host, or as RetryRefusedStream
+	RetryRefusedStream                         // the host refused the request unprocessed (REFUSED_STREAM in HTTP/2), or as RetryConnectFailure
 	Retry4xx                                   // a response with status 409
 	RetryStatusCodes                           // a response with one of the policy's StatusCodes or RPCCodes
 	RetryHeaders                               // a response with one of the policy's Headers

@@ -1,5 +1,5 @@
-// Package config defines the model of a validated configuration. Packages configjson and xds build
-// it; afterwards it is immutable.
+// Package config defines the model of a validated configuration. Packages configjson, xds and dubbo
+// build it; afterwards it is immutable.
 package config
 
 import (
@@ -108,8 +108,8 @@ type Listener struct {
 	// nil: they are closed.
 	FilterChains []*FilterChain
 	DefaultChain *FilterChain
-	// InspectTimeout bounds the time from accepting a connection until every property that the
-	// matches need is known; 0: 15 s.
+	// InspectTimeout bounds the wait for the first bytes of a connection that the matches need,
+	// after its PROXY protocol header; 0: 15 s.
 	InspectTimeout time.Duration
 	Inspection     Inspection
 }
@@ -134,7 +134,7 @@ type FilterChain struct {
 	Match             ChainMatch
 	TLS               []*TLS   // selected by SNI, then by ALPN; if none matches, the first is used; empty: plaintext
 	AllowPlaintext    bool     // with TLS: connections that do not begin with a TLS handshake use plaintext
-	ConnectionFilters []Filter // network filters that allow or deny connections, or observe their bytes, in order
+	ConnectionFilters []Filter // network filters that allow or deny connections, or observe those that TCPProxy relays, in order
 	Proxy             *Proxy
 	TCPProxy          *TCPProxy
 	UDPProxy          *UDPProxy // on a listener with Network "udp": the only filter
@@ -157,7 +157,7 @@ type Proxy struct {
 	// replaces that header.
 	ForwardedScheme bool
 
-	DetectTimeout time.Duration // until the protocol of a connection is detected, if Downstream has several; default 10 s
+	DetectTimeout time.Duration // from the first byte of a connection until its protocol is detected, if several are possible; default 10 s
 }
 
 // RPCOptions are the limits of the engine for framed RPC protocols. DefaultRPCOptions returns the
@@ -280,11 +280,11 @@ type TCPRoute struct {
 // PortRange is the range of ports from First to Last, inclusive.
 type PortRange struct{ First, Last uint16 }
 
-// Filter is a stream filter with its validated configuration.
+// Filter is a stream filter or a connection filter with its validated configuration.
 type Filter struct {
 	Name   string
 	Config any // the decoded settings, in the type that the filter factory's Config returns; or FilterConfigMissing
-	// Disabled disables the filter on all routes except those that have settings for it or
+	// Disabled disables a stream filter on all routes except those that have settings for it or
 	// FilterEnabled. A filter that runs before route selection cannot be disabled.
 	Disabled bool
 }

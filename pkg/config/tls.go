@@ -35,8 +35,8 @@ type TLS struct {
 	// ALPNFor, on a cluster, replaces ALPN for connections of one protocol; the key is the ALPN
 	// name of the protocol: "h2", "http/1.1". Only a control plane sets it.
 	ALPNFor map[string][]string
-	// AllowALPNMismatch, on a listener, accepts clients whose offers contain no protocol of ALPN as if
-	// they used no ALPN. Only a control plane sets it.
+	// AllowALPNMismatch, on a listener, accepts clients whose offers contain no protocol of ALPN as
+	// if they used no ALPN. Only a control plane sets it.
 	AllowALPNMismatch bool
 
 	HandshakeTimeout time.Duration // on a listener; default 10 s. A cluster uses Cluster.ConnectTimeout
@@ -53,8 +53,8 @@ type AutoSNI struct {
 	OverrideHeader string // a header that replaces the authority if the request has it; "": none
 }
 
-// Enabled reports whether r has an effect.
-func (r AutoSNI) Enabled() bool { return r.SendSNI || r.ValidateSAN }
+// Enabled reports whether s has an effect.
+func (s AutoSNI) Enabled() bool { return s.SendSNI || s.ValidateSAN }
 
 // PEM is the path of a PEM file or, if Path is "", its content; the zero value means none.
 type PEM struct{ Path, Text string }

@@ -175,7 +175,8 @@ func (r *clusterReader) readCluster(j *clusterJSON) {
 	r.clusters.list = append(r.clusters.list, c)
 }
 
-// checkPool reports connection settings that conflict with the pool mode or have no effect.
+// checkPool reports connection settings that conflict with the pool mode or have no effect. It
+// leaves a short keepalive timeout to checkKeepAlive.
 func (r *clusterReader) checkPool(j *clusterJSON, c *config.Cluster) {
 	pool := j.Node.Get("connection_pool")
 	if node := pool.Get("connections"); node.Exists() && c.Pool.Mode != config.Multiplex {

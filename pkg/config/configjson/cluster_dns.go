@@ -62,8 +62,8 @@ func (r *clusterReader) convertToStrictDNS(h *hostJSON, c *config.Cluster) {
 	}
 }
 
-// readDNS converts the DNS settings of a cluster. It runs after readHosts, which may change the type
-// of the cluster.
+// readDNS converts the DNS settings of a cluster. It runs after readHosts, which may change the
+// type of the cluster.
 func (r *clusterReader) readDNS(j *clusterJSON, c *config.Cluster) {
 	c.DNS = config.DNS{
 		RefreshRate: j.DNSRefreshRate, RespectTTL: j.RespectTTL, Family: j.DNSFamily, Jitter: j.DNSJitter,

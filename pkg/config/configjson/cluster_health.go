@@ -26,7 +26,7 @@ type healthCheckJSON struct {
 	IntervalJitter     time.Duration `key:"interval_jitter" doc:"Maximum random time added to interval." default:"5ms" example:"\"1s\""`
 	InitialDelay       document.Node `key:"initial_delay_seconds" doc:"Delay before the first check of a host: a duration, or a number of seconds. The first check sets the state of the host, regardless of the thresholds." accept:"string|number" example:"\"5s\""`
 	HealthyThreshold   uint32        `key:"healthy_threshold" doc:"Consecutive passed checks that make a host healthy. 0: the default." unit:"checks" default:"1" example:"2"`
-	UnhealthyThreshold uint32        `key:"unhealthy_threshold" doc:"Consecutive failed checks that make a host unhealthy. An unhealthy host gets no requests unless all hosts are unhealthy. 0: the default." unit:"checks" default:"1" example:"3"`
+	UnhealthyThreshold uint32        `key:"unhealthy_threshold" doc:"Consecutive failed checks that make a host unhealthy. An unhealthy host gets no requests, except below common_lb_config.healthy_panic_threshold. 0: the default." unit:"checks" default:"1" example:"3"`
 	ServiceName        string        `key:"service_name" doc:"gRPC: service name in the check. Absent: the server as a whole." example:"\"shop.Orders\""`
 	Check              checkJSON     `key:"check_config" doc:"Settings by protocol."`
 }

@@ -23,8 +23,8 @@ type originalDstLBJSON struct {
 	Port       uint16        `key:"upstream_port_override" doc:"Port that replaces the port of the original destination. 0: no replacement." max:"65535" default:"0" example:"8080"`
 }
 
-// readOriginalDst converts the settings of a ClusterOriginalDst. It runs after the readers of hosts,
-// balancing and health checks, whose results do not apply to such a cluster.
+// readOriginalDst converts the settings of a ClusterOriginalDst. It runs after the readers of
+// hosts, balancing and health checks, whose results do not apply to such a cluster.
 func (r *clusterReader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 	c.Mark = r.parseMark(j.Mark)
 	policy := j.Node.Get("lb_type")

@@ -38,9 +38,9 @@ func clusterKeys() map[string]bool {
 	}
 }
 
-// TestEveryClusterKeyIsChecked verifies that clusterKeys lists every key that contains "cluster", and
-// that testdata/rejected has an error for each key that refers to a cluster. For settings of filters
-// see TestClusterKeysAreTagged in cmd/weft.
+// TestEveryClusterKeyIsChecked verifies that clusterKeys lists every key that contains "cluster",
+// and that testdata/rejected has an error for each key that refers to a cluster. For settings of
+// filters see TestClusterKeysAreTagged in cmd/weft.
 func TestEveryClusterKeyIsChecked(t *testing.T) {
 	tested := unknownClusterKeys(t)
 	listed := clusterKeys()

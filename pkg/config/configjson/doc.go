@@ -3,10 +3,10 @@
 // # How a document becomes the model
 //
 // Load, Open or Parse (load.go) reads the file. Package document parses it into a tree of nodes and
-// decodes the tree into structs, whose field tags define every key. The names of these structs end in
-// JSON. The reader of each section converts its structs to the model and checks keys against each
-// other. One report (input.go) collects all problems with their positions. The package returns a
-// snapshot only if the report contains no error.
+// decodes the tree into structs, whose field tags define every key. The names of these structs end
+// in JSON. The reader of each section converts its structs to the model and checks keys against
+// each other. One report (input.go) collects all problems with their positions. The package returns
+// a snapshot only if the report contains no error.
 //
 // A section is one file, or a few files with a common prefix: first its keys, then its reader. The
 // reader type (root.go) runs the readers of the sections in this order, because later ones refer to
@@ -23,7 +23,7 @@
 //	                filter_chain.go              their filter chains, with the network filters
 //	                proxy.go, tcpproxy.go, udpproxy.go
 //	routeChecker    route_check.go               route tables against listeners and clusters
-//	                route_outlier.go
+//	                route_outlier.go, route_keepalive.go
 //	linter          lint.go                      probable mistakes, if Options.Lint is set
 //
 // Two readers serve several sections: tlsReader (tls.go) reads every tls_context, and filterReader

@@ -172,8 +172,8 @@ func (r *dubboReader) readRegistry(j *registryJSON, earlier []config.RegistrySet
 
 func knownRegistries() []string { return []string{"zookeeper", "nacos", "memory"} }
 
-// addDubboTable adds the route table of the subscribed services, which is empty until an application
-// subscribes, unless the file defines a table with this name.
+// addDubboTable adds the route table of the subscribed services, which is empty until an
+// application subscribes, unless the file defines a table with this name.
 func (r *routeReader) addDubboTable() {
 	const name = config.DubboRouteTable
 	if r.tables[name] != nil {

@@ -49,8 +49,8 @@ type envoyJSON struct {
 	ConfigSource  document.Node   `key:"default_config_source,defaultConfigSource" doc:"Envoy bootstrap: control plane of resources without an authority." accept:"object" unsupported:"default_config_source" example:"{\"initial_fetch_timeout\": \"15s\"}"`
 }
 
-// checkEnvoyBootstrap reports settings of Envoy's bootstrap that select extensions that Weft does not
-// have.
+// checkEnvoyBootstrap reports settings of Envoy's bootstrap that select extensions that Weft does
+// not have.
 func (r *reader) checkEnvoyBootstrap(j *envoyJSON) {
 	for _, setting := range []struct {
 		value    document.Node

@@ -140,8 +140,8 @@ func chainName(l *config.Listener, index int) string {
 	return fmt.Sprintf("filter_chains[%d]", index)
 }
 
-// checkInspectors warns about listener filters without effect. Weft also inspects connections without
-// these filters if the matches need it.
+// checkInspectors warns about listener filters without effect. Weft also inspects connections
+// without these filters if the matches need it.
 func (r *listenerReader) checkInspectors(j *listenerJSON, l *config.Listener, needs chainmatch.Needs) {
 	for i := range j.ListenerFilter {
 		f := &j.ListenerFilter[i]

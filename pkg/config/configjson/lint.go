@@ -72,8 +72,8 @@ func (l *linter) lintRoute(node document.Node, earlier []*config.Route, route *c
 	l.report.Warnf(timeoutNode.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.PerTryTimeout, f.Timeout)
 }
 
-// lintCluster warns about a cluster. mentions counts the strings of the file, including the cluster's
-// own name.
+// lintCluster warns about a cluster. mentions counts the strings of the file, including the
+// cluster's own name.
 func (l *linter) lintCluster(node document.Node, mentions map[string]int) {
 	c := l.clusters.byName[node.Get("name").Text()]
 	if c == nil {

@@ -16,8 +16,8 @@ type originalDstFilterJSON struct {
 	Node document.Node `key:"."`
 }
 
-// readOriginalDst sets the redirection mode of a listener: the value of use_original_dst or, without
-// that key, OriginalDstRedirect if the listener has the listener filter original_dst.
+// readOriginalDst sets the redirection mode of a listener: the value of use_original_dst or,
+// without that key, OriginalDstRedirect if the listener has the listener filter original_dst.
 func (r *listenerReader) readOriginalDst(j *listenerJSON, l *config.Listener) {
 	node := j.OriginalDst
 	if !node.Exists() {

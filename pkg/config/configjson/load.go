@@ -63,9 +63,9 @@ func Load(path string, caps Capabilities, o Options) (*config.Snapshot, document
 	return f.snapshot(), diags
 }
 
-// Parse is Load for data that the caller has read; name is the file name for diagnostics. Parse reads
-// the files and directories that data refers to from o.Files. Their paths are relative to the working
-// directory or, if they cannot be read there, to the directory of name.
+// Parse is Load for data that the caller has read; name is the file name for diagnostics. Parse
+// reads the files and directories that data refers to from o.Files. Their paths are relative to the
+// working directory or, if they cannot be read there, to the directory of name.
 func Parse(name string, data []byte, caps Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
 	r := newReader(name, caps, o)
 	f := r.read(data)

@@ -103,8 +103,8 @@ type overloadReader struct {
 	out *config.Overload // nil: absent
 }
 
-// read converts the overload_manager of the file or of its server. node is its value; j is nil if it
-// is absent.
+// read converts the overload_manager of the file or of its server. node is its value; j is nil if
+// it is absent.
 func (r *overloadReader) read(node document.Node, j *overloadJSON) {
 	if j == nil {
 		return

@@ -25,8 +25,7 @@ type proxyJSON struct {
 }
 
 // extendJSON is extend_config, with the settings of config.HTTP1Options, config.HTTP2Options and
-// config.RPCOptions. A test compares its defaults with those of config.DefaultHTTP1Options and
-// config.DefaultRPCOptions.
+// config.RPCOptions. Tests compare its defaults with those of package config.
 type extendJSON struct {
 	Node                     document.Node        `key:"."`
 	MaxRequestLineSize       int                  `key:"max_request_line_size" doc:"Maximum length of the request line; longer ones get 414." unit:"bytes" min:"256" max:"1048576" default:"8192" example:"4096"`

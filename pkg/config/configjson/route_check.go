@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// routeFilter is an entry of per_filter_config in a table.
+// routeFilter is an entry of per_filter_config, or request_mirror_policies, in a table.
 type routeFilter struct {
 	name string
 	node document.Node
@@ -25,7 +25,7 @@ type proxyNode struct {
 }
 
 // routeChecker checks the route tables against the listeners that use them and the clusters that
-// they refer to. It runs last.
+// they refer to. It runs after the readers of all sections.
 type routeChecker struct {
 	*input
 	clusters *clusterSet

@@ -10,14 +10,14 @@ import (
 // outlierFilter is a stream filter that configures outlier detection for the clusters of its
 // routes.
 type outlierFilter struct {
-	filter    string // name of the filter
-	listener  proxyNode
+	filter    string    // name of the filter
+	proxy     proxyNode // the proxy with the filter
 	detection *config.OutlierDetection
 }
 
-// enableOutlierDetection configures outlier detection for the clusters of routes whose listener has a
-// filter with an outlier policy. It does not change a cluster with its own outlier_detection. If two
-// listeners request different settings, those of the first listener apply.
+// enableOutlierDetection configures outlier detection for the clusters of routes whose listener has
+// a filter with an outlier policy. It does not change a cluster with its own outlier_detection. If
+// two filters request different settings, those of the first filter apply.
 func (r *routeChecker) enableOutlierDetection() {
 	explicit := map[*config.Cluster]bool{}
 	for _, c := range r.clusters.list {
@@ -49,15 +49,15 @@ func (r *routeChecker) setOutlierDetection(t *table, f *outlierFilter, explicit 
 		switch first := setBy[c]; {
 		case c == nil: // already reported
 		case explicit[c]:
-			r.report.Warnf(f.listener.node, "cluster %q has its own outlier_detection: the stream filter %q has no effect on it", name, f.filter)
+			r.report.Warnf(f.proxy.node, "cluster %q has its own outlier_detection: the stream filter %q has no effect on it", name, f.filter)
 		case first == nil:
 			setBy[c], c.OutlierDetection = f, f.detection
 		case !first.detection.Equal(f.detection):
-			r.report.Warnf(f.listener.node, "the stream filter %q has no effect on cluster %q: the stream filter %q of %s has different settings, which apply", f.filter, name, first.filter, first.listener.node.Path())
+			r.report.Warnf(f.proxy.node, "the stream filter %q has no effect on cluster %q: the stream filter %q of %s has different settings, which apply", f.filter, name, first.filter, first.proxy.node.Path())
 		}
 	}
 	if variable {
-		r.report.Warnf(f.listener.node, "the stream filter %q has no effect on clusters that a variable selects", f.filter)
+		r.report.Warnf(f.proxy.node, "the stream filter %q has no effect on clusters that a variable selects", f.filter)
 	}
 }
 

@@ -70,7 +70,8 @@ func (r *routeReader) readRetryPolicy(j *retryJSON) *config.RetryPolicy {
 	return p
 }
 
-// retryLists returns the lists of a retry_policy, each with the element of retry_on that it requires.
+// retryLists returns the lists of a retry_policy, each with the element of retry_on that it
+// requires.
 func retryLists() []retryList {
 	return []retryList{
 		{config.RetryStatusCodes, []string{"status_codes", "retriable_status_codes", "rpc_status_codes"}},

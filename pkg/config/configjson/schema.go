@@ -10,8 +10,8 @@ import (
 // Schema returns the JSON Schema (2020-12) of config.json.
 func Schema() []byte { return Capabilities{}.Schema() }
 
-// Schema returns the JSON Schema (2020-12) of config.json, including the settings of the stream
-// filters of c.
+// Schema returns the JSON Schema (2020-12) of config.json, including the settings of the filters of
+// c.
 func (c Capabilities) Schema() []byte {
 	v := variants(c)
 	v["network_filter"] = append(v["network_filter"], document.Variant{Name: connectionManager, Prototype: routerJSON{}})
@@ -73,7 +73,7 @@ const requiredMembers = `  "anyOf": [{"required": ["servers"]}, {"required": ["s
     {"required": ["staticResources"]}, {"required": ["dynamicResources"]}],
 `
 
-// variants returns the variants of the members with the key "config".
+// variants returns the variants of the objects with a variant tag.
 func variants(c Capabilities) document.Variants {
 	out := document.Variants{
 		"extension": {{Name: DubboRegistry, Prototype: dubboRegistryJSON{}}},

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Decoder fills structs from nodes by their field tags. It is not safe for concurrent use. It caches
-// compiled struct types, so one Decoder should decode all documents of a configuration.
+// Decoder fills structs from nodes by their field tags. It is not safe for concurrent use. It
+// caches compiled struct types, so one Decoder should decode all documents of a configuration.
 type Decoder struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool

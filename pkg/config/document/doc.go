@@ -17,7 +17,7 @@
 //	key:"name,alias"       the key; aliases are accepted as well. Keys match
 //	                       case-insensitively. "." captures the object itself (the
 //	                       field is a Node); with "-" the field has no key.
-//	doc:"…"                one sentence that describes the key. The tests require it.
+//	doc:"…"                describes the key. The tests require it.
 //	unit:"…"               the unit of a number. With "bytes" the field also accepts
 //	                       "64KB".
 //	default:"…"            the value of an absent key, as text: set by Decode. A
@@ -54,8 +54,8 @@
 // pointers to any of these (nil: absent), slices, Streams, maps with string keys, Node (the raw
 // value) and any (map[string]any, []any, string, bool, int64, float64). Named types of these kinds
 // work as well. null is the same as an absent key. If a struct or its pointer has a method
-// Validate() error, Decode calls it after it has filled the struct without an error; the error may
-// be a KeyError, which points at a key.
+// Validate() error, Decode calls it after it has filled the struct from a present object without an
+// error; the error of Validate may be a KeyError, which points at a key.
 //
 // # Cost
 //

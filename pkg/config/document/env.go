@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// expand replaces ${NAME} and ${NAME:-default} in a text; "$${" is a literal "${". As in a shell, the
-// default applies if the variable is unset or empty. It may be empty and cannot contain "}". The
-// second result describes the first problem; "": none.
+// expand replaces ${NAME} and ${NAME:-default} in a text; "$${" is a literal "${". As in a shell,
+// the default applies if the variable is unset or empty. It may be empty and cannot contain "}".
+// The second result describes the first problem; "": none.
 func expand(text string, env Lookup) (string, string) {
 	var out strings.Builder
 	problem := ""

@@ -257,8 +257,8 @@ func parseNumber(text string) any {
 	return f
 }
 
-// Found describes the value for a diagnostic: its kind and, unless it is secret, its text, shortened
-// if it is long.
+// Found describes the value for a diagnostic: its kind and, unless it is secret, its text,
+// shortened if it is long.
 func (n Node) Found() string {
 	const maxLen = 40 // bytes of the text that are shown
 	kind := n.Kind()

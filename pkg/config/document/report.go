@@ -119,8 +119,8 @@ func (d Diagnostics) Error() string {
 // generated files and are usually repetitions.
 const maxDiagnostics = 1000
 
-// Report collects the problems of one or several documents. The zero value is ready to use. A Report
-// is not safe for concurrent use.
+// Report collects the problems of one or several documents. The zero value is ready to use. A
+// Report is not safe for concurrent use.
 type Report struct {
 	list    Diagnostics
 	files   []string // in order of their first problem
@@ -199,7 +199,7 @@ func (r *Report) Unknown(n Node, label, name string, known []string) {
 // limitReached reports whether the Report only counts further diagnostics.
 func (r *Report) limitReached() bool { return len(r.list) >= maxDiagnostics }
 
-// Unsupported reports a key that the schema defines and Weft does not support yet.
+// Unsupported reports a feature that the schema defines and Weft does not support yet.
 func (r *Report) Unsupported(n Node, feature string) {
 	r.addAt(n, n.Position(), Diagnostic{
 		Problem:  feature + " is not supported yet",
