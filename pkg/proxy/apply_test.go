@@ -153,7 +153,7 @@ func TestApplyRejectsInvalidConfig(t *testing.T) {
 		"conflicting filter chains": {func(c *config.Snapshot) {
 			c.Listeners[0].FilterChains = append(c.Listeners[0].FilterChains, c.Listeners[0].FilterChains[0])
 		}, "filter chains 0 and 1 match the same connections"},
-		"access log that cannot be opened": {func(c *config.Snapshot) {
+		"access log with an invalid format": {func(c *config.Snapshot) {
 			c.Listeners[0].AccessLogs = []config.AccessLog{{Path: t.TempDir() + "/missing-directory/access.log", Format: "%no_such_variable%"}}
 		}, "access log"},
 		"duplicate cluster name": {func(c *config.Snapshot) {

@@ -210,7 +210,7 @@ func parse(t testing.TB, text string, extra ...filter.StreamFilterFactory) *conf
 
 // setup builds a configuration from parts of config.json. The zero value of a part omits it.
 type setup struct {
-	listener string // additional members of the listener "front", such as `"idle_timeout": "1s"`
+	listener string // members of the listener "front", such as `"connection_idle_timeout": "1s"`
 	proxy    string // additional members of its proxy filter
 	filters  string // elements of stream_filters
 	routes   string // elements of the only virtual host's routers

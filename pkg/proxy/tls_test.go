@@ -29,8 +29,8 @@ func tlsOrigin(t *testing.T, cert tls.Certificate, text string) (address string)
 	return serveAt(t, ln, s)
 }
 
-// TestUpstreamTLSSurvivesConfigChanges verifies that a cluster keeps the TLS settings of the
-// first configuration while other parts change.
+// TestUpstreamTLSSurvivesConfigChanges verifies that a cluster with TLS serves requests after
+// the same configuration is applied again.
 func TestUpstreamTLSSurvivesConfigChanges(t *testing.T) {
 	ca := testpki.New(t)
 	dir := t.TempDir()

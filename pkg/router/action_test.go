@@ -184,7 +184,7 @@ func TestHeaderMutation(t *testing.T) {
 			if got := headerLines(&x.Request.Header); !slices.Equal(got, test.want) {
 				t.Errorf("request headers %q, want %q", got, test.want)
 			}
-			// Response mutations behave the same, except for variables of the request.
+			// Response mutations behave the same. The request has the headers too, for the variables.
 			x = request("GET", "a.test", "/", test.headers...)
 			for i := 0; i < len(test.headers); i += 2 {
 				x.Response.Header.Add(test.headers[i], test.headers[i+1])

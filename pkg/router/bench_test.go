@@ -55,8 +55,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkMatchSpread requests all routes in turn, so that the processor's caches contain little
-// of the table.
+// BenchmarkMatchSpread requests all routes in a scattered order, so that the processor's caches
+// contain little of the table.
 func BenchmarkMatchSpread(b *testing.B) {
 	c, x := sizedTable(config.PathPrefix, 50_000, 1)
 	table := mustCompileTable(b, c)

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// explainTable returns a table with a route for each type of condition.
+// explainTable returns a table with routes for all types of conditions except arguments of calls.
 func explainTable(t *testing.T) *Table {
 	t.Helper()
 	third := 33.3

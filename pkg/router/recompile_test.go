@@ -10,8 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// edit returns a table that differs from c in a few places, with edits of every type. Unchanged
-// parts are the same pointers.
+// edit returns a copy of c with a few random edits. Unchanged parts are the same pointers.
 func (g generator) edit(c *config.RouteTable) *config.RouteTable {
 	next := *c
 	next.VirtualHosts = slices.Clone(c.VirtualHosts)

@@ -304,7 +304,7 @@ func compare(t *testing.T, c *config.RouteTable, table *Table, x *protocol.Excha
 			n++
 		}
 	}
-	t.Fatalf("Match(%s %s %q %q %v) = %d, want %d of\n%s", x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path,
+	t.Fatalf("Find(%s %s %q %q %v) = %d, want %d of\n%s", x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path,
 		slices.Collect(func(yield func(string) bool) {
 			for k, v := range x.Request.Header.All() {
 				if !yield(k + "=" + v) {

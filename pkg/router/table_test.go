@@ -199,14 +199,14 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 			}
 			table := mustCompile(t, routes...)
 			if got := table.Find(test.x); got != test.want {
-				t.Errorf("Match(%s %s %q) = %d, want %d", test.x.Request.Method, test.x.Request.Authority, test.x.Request.Path, got, test.want)
+				t.Errorf("Find(%s %s %q) = %d, want %d", test.x.Request.Method, test.x.Request.Authority, test.x.Request.Path, got, test.want)
 			}
 		})
 	}
 }
 
 // TestPathsAreComparedAsSent verifies that paths are not normalized. An upstream that normalizes
-// may treat each of these as /admin, so access rules must list the allowed paths.
+// may treat paths of the route "rest" as /admin, so access rules must list the allowed paths.
 func TestPathsAreComparedAsSent(t *testing.T) {
 	table := mustCompile(t,
 		forward("exact", config.RouteMatch{PathKind: config.PathExact, Path: "/admin"}),

@@ -67,7 +67,7 @@ func tableOf(t *testing.T, m config.RouteMatch) *Table {
 	return table
 }
 
-func TestPathMatcher(t *testing.T) {
+func TestPathQueryAndPercentageConditions(t *testing.T) {
 	percent := func(p float64) *float64 { return &p }
 	for _, tt := range []struct {
 		name  string

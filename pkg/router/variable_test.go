@@ -62,8 +62,6 @@ func TestVariableConditionsExplainEachHeader(t *testing.T) {
 	}
 }
 
-// TestVariableConditionsOnHeadersDoNotAllocate verifies that these conditions, which every request
-// evaluates, do not allocate.
 func TestVariableConditionsOnHeadersDoNotAllocate(t *testing.T) {
 	table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
 	x := request("GET", "a.test", "/", "x-r", "user", "x-r", "admin")

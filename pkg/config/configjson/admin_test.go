@@ -32,7 +32,7 @@ func TestAdminUnixSocket(t *testing.T) {
 }
 
 // TestAdminSocketMode verifies that the mode of the admin socket follows Envoy's bootstrap, and
-// that by default only the owner may connect.
+// is 0 by default, with which only the owner may connect.
 func TestAdminSocketMode(t *testing.T) {
 	for mode, want := range map[string]fs.FileMode{"": 0, `, "mode": 0`: 0, `, "mode": 432`: 0o660, `, "mode": 511`: 0o777} {
 		s, diags := Parse("a.json", []byte(`{"servers": [{}], "admin": {"address": {"pipe": {"path": "/run/admin"`+mode+`}}}}`), testCapabilities(), Options{})

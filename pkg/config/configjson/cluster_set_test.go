@@ -13,8 +13,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// clusterKeys returns the keys of the schema that contain "cluster", except keys of stream filters.
-// The value is true if the key contains the name of a cluster.
+// clusterKeys returns the keys of the schema whose names contain "cluster", and the name of a
+// weighted cluster, except keys of stream filters. The value is true if the key contains the name
+// of a cluster and has an effect.
 func clusterKeys() map[string]bool {
 	const filters, route = "servers[].listeners[].filter_chains[].filters[].", "servers[].routers[].virtual_hosts[].routers[].route."
 	return map[string]bool{

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// fullConfig is a file with a member for every object that can contain a key. Its values differ
-// from the examples in the tags.
+// fullConfig is the file to which TestEveryKeyHasAnEffect adds each key. Its values differ from the
+// examples in the tags.
 const fullConfig = `{
   "servers": [{
     "default_log_path": "/tmp/a.log",
@@ -48,8 +48,8 @@ const fullConfig = `{
 }`
 
 // preparations are patches of fullConfig. Each makes a key, and all keys below it, valid. In a
-// patch, null removes a member, the only element of a list is merged into the first element, and
-// {"=": value} replaces the old value.
+// patch, null removes a member, the first element of a list is merged into the first element and
+// the others are appended, and {"=": value} replaces the old value.
 var preparations = []struct{ path, patch string }{
 	{"servers[].routers[].router_configs", `{"servers": [{"routers": [{"virtual_hosts": null}]}]}`},
 	{"cluster_manager.clusters_configs", `{"cluster_manager": {"clusters": null}, "servers": [{"routers": null, "listeners": null}]}`},
@@ -117,9 +117,10 @@ var keysWithoutEffect = map[string]string{
 	"pprof.port_value": "must be absent or the port of the admin port: testdata/rejected/profiler.txtar",
 }
 
-// TestEveryKeyHasAnEffect sets every key of the schema to the example in its tags. A supported key
-// must change the model or cause a warning, without an error. An unsupported key must be rejected
-// as not supported yet. A key without effect must cause a warning.
+// TestEveryKeyHasAnEffect sets every key of the schema, except objects with keys, to the example in
+// its tags. A supported key must change the model or the warnings, without an error, unless
+// keysWithoutEffect lists it. An unsupported key must be rejected as not supported yet. A key whose
+// tag says that it is ignored must cause a warning.
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	sections := document.Sections("", rootJSON{}, variants(testCapabilities()))
 	unsupportedPaths := map[string]bool{} // paths of keys
@@ -292,7 +293,8 @@ func objectAt(doc map[string]any, path string) map[string]any {
 	return object
 }
 
-// load parses a document with two directories of one file each.
+// load parses a document. The files to which fullConfig, preparations and examples refer are in
+// memory.
 func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnostics) {
 	t.Helper()
 	ca := testpki.New(t)

@@ -121,8 +121,8 @@ func archives(t *testing.T, pattern string) map[string]bool {
 	return out
 }
 
-// TestEveryMessageHasATestCase verifies that the archives contain every message that the conversion
-// reports.
+// TestEveryMessageHasATestCase verifies that the archives contain every message that messages
+// finds.
 func TestEveryMessageHasATestCase(t *testing.T) {
 	var content strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/*/*.txtar"))) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// messages returns, from the source, the longest constant part of each text that this package
-// passes to Errorf and Warnf.
+// messages returns, from the source, the longest constant part of each format that this package
+// passes to Errorf and Warnf as a string literal.
 func messages(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")

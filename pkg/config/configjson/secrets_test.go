@@ -30,7 +30,7 @@ static_resources:
 	}
 	redacted := string(f.Redacted())
 	if strings.Contains(redacted, "s3cret") || strings.Count(redacted, "shown-") != 4 {
-		t.Errorf("Redacted = %s, want it without secrets", redacted)
+		t.Errorf("Redacted = %s, want it without secrets, and with four values that begin with shown-", redacted)
 	}
 	if b := f.Snapshot.Bootstrap; !strings.Contains(string(b.DynamicResources), "s3cret-1") || !strings.Contains(string(b.StaticResources), "s3cret-8") {
 		t.Error("the bootstrap does not contain the secrets")

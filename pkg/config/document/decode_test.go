@@ -178,10 +178,9 @@ c.json:1:72: items[5]: found the number 5, expected an object`
 	if diff := cmp.Diff(problems, r.Diagnostics().Error()); diff != "" {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
-	var empty streamSettings
-	_, diags, _ := decode[streamSettings](`{"items": {}}`, false)
+	empty, diags, _ := decode[streamSettings](`{"items": {}}`, false)
 	if got, want := diags.Error(), `c.json:1:11: items: found an object, expected a list`; got != want || empty.Items.Len() != 0 {
-		t.Errorf("Decode reports %q, want %q", got, want)
+		t.Errorf("Decode reports %q, Len() = %d; want %q, 0", got, empty.Items.Len(), want)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestClientCannotForgeAccessLogLine(t *testing.T) {
 	}
 }
 
-func TestInvalidFormatErrorNamesPosition(t *testing.T) {
+func TestOpenErrorNamesLogAndField(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		log  config.AccessLog

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// panickingScope is a scope whose first Add panics.
+// panickingScope is a scope whose first Add panics if armed.
 type panickingScope struct{ armed bool }
 
 func (*panickingScope) Name() string { return "faulty" }
@@ -20,7 +20,7 @@ func (p *panickingScope) Add(metrics.Batch) {
 	}
 }
 
-// panickingLog is an access log whose first Observe panics.
+// panickingLog is an access log whose first Observe panics if armed.
 type panickingLog struct {
 	armed bool
 	lines int

@@ -228,7 +228,7 @@ func TestMaxForwards(t *testing.T) {
 					t.Errorf("Allow: %q, want GET, HEAD and others", allow)
 				}
 				if text := headerLines(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") {
-					t.Errorf("response body %q, want no secret", text)
+					t.Errorf("response %q, want no secret", text)
 				}
 			}
 		})
@@ -244,10 +244,10 @@ func TestConnectIsRejectedUnlessAllowed(t *testing.T) {
 	x := newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
 	if _, served := serveForwarded(t, config.HTTP1Options{}, x); served || x.Response.Status != 405 || x.Record.Reason != protocol.ReasonDenied {
-		t.Errorf("forwarded %t, status %d, reason %v; want 405, %v", served, x.Response.Status, x.Record.Reason, protocol.ReasonDenied)
+		t.Errorf("forwarded %t, status %d, reason %v; want false, 405, %v", served, x.Response.Status, x.Record.Reason, protocol.ReasonDenied)
 	}
 	if text := headerLines(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") || !strings.Contains(text, "Allow: GET") {
-		t.Errorf("response body %q, want Allow: GET and no secret", text)
+		t.Errorf("response %q, want Allow: GET and no secret", text)
 	}
 	x = newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""

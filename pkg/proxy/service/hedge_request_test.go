@@ -26,8 +26,8 @@ type completeBody struct {
 
 func (b completeBody) Complete() (complete, empty bool) { return b.complete, false }
 
-// TestHedgeable verifies which requests are hedged: those that may be sent twice and are complete.
-// Other requests get one attempt at a time.
+// TestHedgeable verifies which requests are hedged: those that may be sent twice and whose
+// bodies are complete or small. Other requests get one attempt at a time.
 func TestHedgeable(t *testing.T) {
 	withBody := func(x *protocol.Exchange) {
 		x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), int64(len("content"))

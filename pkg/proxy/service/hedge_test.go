@@ -24,7 +24,7 @@ func TestHedging(t *testing.T) {
 		retry      *config.RetryPolicy
 		timeout    time.Duration // timeout of the route
 		size       int           // hosts of the cluster; 0: 9
-		budget     int           // 0: a budget of 99 retries; negative: no budget
+		budget     int           // 0: a budget of 99 retries; negative: a budget without retries
 		overflow   bool          // the flags contain RetryOverflow
 		downstream protocol.Downstream
 		script     []string

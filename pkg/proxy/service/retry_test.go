@@ -31,7 +31,8 @@ func routeOf(t testing.TB, f config.Forward) *router.Route {
 	return table.Routes()[0]
 }
 
-// scriptedService gives each attempt its entry of results, which is an error or a status.
+// scriptedService gives each attempt its entry of results, which is an error or a status. Attempts
+// beyond the last entry get that entry.
 type scriptedService struct {
 	results  []any
 	attempts int

@@ -22,7 +22,7 @@ func prefixes(texts ...string) []netip.Prefix {
 
 func addrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
-// connectionWith returns a plaintext connection between two hosts.
+// connectionWith returns a plaintext connection between two hosts after change, if not nil.
 func connectionWith(change func(*Connection)) Connection {
 	c := Connection{
 		Destination: addrPort("10.1.2.3:443"), Source: addrPort("192.168.7.9:40000"), DirectSource: netip.MustParseAddr("192.168.7.9"),
@@ -370,7 +370,7 @@ func TestMatchEqualsReference(t *testing.T) {
 	}
 }
 
-// thousandChains returns a Matcher of 1,000 chains for server names, two for each name, a
+// thousandChains returns a Matcher of 1,000 chains, two for each pair of server names, a
 // connection for one of them, and the index of that chain.
 func thousandChains(t testing.TB) (*Matcher, Connection, int) {
 	t.Helper()
