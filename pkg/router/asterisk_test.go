@@ -8,7 +8,7 @@ import (
 )
 
 // TestOptionsAsteriskMatchesRoot verifies that "*" takes the route of "/" unless a route
-// matches "*" (RFC 9112 3.2.4).
+// matches "*" (RFC 9112 3.2.4), and that Explain agrees.
 func TestOptionsAsteriskMatchesRoot(t *testing.T) {
 	route := func(name string, kind config.PathKind, path string) *config.Route {
 		return &config.Route{Name: name, Match: config.RouteMatch{PathKind: kind, Path: path}, Forward: &config.Forward{Cluster: "app", PrefixRewrite: "/x"}}
@@ -36,6 +36,9 @@ func TestOptionsAsteriskMatchesRoot(t *testing.T) {
 		}
 		if got != test.want || x.Request.Path != "*" {
 			t.Errorf("%s: OPTIONS * takes route %q with path %q, want %q with *", name, got, x.Request.Path, test.want)
+		}
+		if e := table.Explain(x); (e.Route == nil) != (test.want == "") || e.Route != nil && e.Route.Config.Name != test.want {
+			t.Errorf("%s: Explain chooses route %s, want %q", name, nameOf(e.Route), test.want)
 		}
 	}
 }

@@ -71,6 +71,13 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	for _, r := range t.routesOf(&t.virtualHosts[vhIndex]) {
 		e.Routes = append(e.Routes, e.explainRoute(r, x, path))
 	}
+	if e.Route == nil && path == "*" { // as in Find
+		for i, r := range e.Routes {
+			if r.Outcome == Rejected {
+				e.Routes[i] = e.explainRoute(r.Route, x, "/")
+			}
+		}
+	}
 	return e
 }
 
