@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/router"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -227,6 +228,33 @@ func TestFromConfigHosts(t *testing.T) {
 	u.Panic = true
 	if c := describeCluster(func(string) *Upstream { return u }, "c", 100, nil, nil); !c.Hosts[1].Candidate {
 		t.Error("a down host is not a candidate in panic mode")
+	}
+}
+
+// TestAuthorityOfAttempts verifies that the authority of an action follows the precedence of the
+// host rewrites, and that RPC requests keep theirs.
+func TestAuthorityOfAttempts(t *testing.T) {
+	for _, tt := range []struct {
+		forward  config.Forward
+		protocol config.Protocol
+		want     string
+	}{
+		{config.Forward{AutoHostRewrite: true}, config.HTTP1, "the name of the host"},
+		{config.Forward{AutoHostRewrite: true, HostRewrite: "b.test"}, config.HTTP1, "b.test"},
+		{config.Forward{AutoHostRewrite: true, AutoHostRewriteHeader: "x-host"}, config.HTTP1, "a.test"},
+		{config.Forward{AutoHostRewrite: true}, config.Dubbo, "a.test"},
+	} {
+		tt.forward.Cluster = "v1"
+		table, err := router.Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{
+			Name: "all", Domains: []string{"*"}, Routes: []*config.Route{{Name: "r", Forward: &tt.forward}},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &Query{Protocol: tt.protocol, Method: "GET", Scheme: "http", Authority: "a.test", Path: "/s/m"}
+		if a := describeAction(table.Routes()[0], currentState, q.newExchange(tt.protocol, "in")); a.Authority != tt.want {
+			t.Errorf("%s request of %+v has the authority %q, want %q", tt.protocol, tt.forward, a.Authority, tt.want)
+		}
 	}
 }
 

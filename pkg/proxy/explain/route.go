@@ -88,7 +88,8 @@ func describeAction(r *router.Route, upstreams Upstreams, x *exchange) *Action {
 	a.setClusters(r, upstreams, x)
 	r.RewriteRequest(x)
 	a.Authority, a.Path = x.Request.Authority, x.Request.Path
-	if f.AutoHostRewrite {
+	const hostname = "hostname.invalid" // stands for the name of any host
+	if r.RewriteHost(x, hostname); x.Request.Authority == hostname {
 		a.Authority = "the name of the host"
 	}
 	return a
