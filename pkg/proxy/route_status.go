@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -33,12 +34,12 @@ type RouteStatus struct {
 	Cluster          string            `json:"cluster,omitempty"`
 	ClusterVariable  string            `json:"cluster_variable,omitempty"`
 	WeightedClusters map[string]uint32 `json:"weighted_clusters,omitempty"`
-	PrefixRewrite    string            `json:"prefix_rewrite,omitempty"`
-	RegexRewrite     string            `json:"regex_rewrite,omitempty"` // "pattern -> substitution"
-	HostRewrite      string            `json:"host_rewrite,omitempty"`
-	Timeout          string            `json:"timeout,omitempty"`     // such as "1m0s", or "none"
-	PerTryTimeout    string            `json:"try_timeout,omitempty"` // timeout of each attempt
-	Retry            *RetryStatus      `json:"retry,omitempty"`       // nil: no retries
+	PrefixRewrite    string            `json:"prefix_rewrite,omitempty"` // also for ActionRedirect
+	RegexRewrite     string            `json:"regex_rewrite,omitempty"`  // "pattern -> substitution"; also for ActionRedirect
+	HostRewrite      string            `json:"host_rewrite,omitempty"`   // a host, its source, or "pattern -> substitution" of the path
+	Timeout          string            `json:"timeout,omitempty"`        // such as "1m0s", or "none"
+	PerTryTimeout    string            `json:"try_timeout,omitempty"`    // timeout of each attempt
+	Retry            *RetryStatus      `json:"retry,omitempty"`          // nil: no retries
 
 	Status   int    `json:"status,omitempty"`   // status of ActionRedirect or ActionRespond
 	Location string `json:"location,omitempty"` // target of ActionRedirect; "*" stands for a part that depends on the request
@@ -63,12 +64,13 @@ type MatchStatus struct {
 	Headers             []ValueStatus `json:"headers,omitempty"`
 	Variables           []ValueStatus `json:"variables,omitempty"`
 	Query               []ValueStatus `json:"query_parameters,omitempty"`
+	Arguments           []ValueStatus `json:"arguments,omitempty"` // the name is the index of the argument
 
 	IgnoreCase bool     `json:"ignore_case,omitempty"` // for the condition on the path
 	Percent    *float64 `json:"percent,omitempty"`     // percentage of the requests that match, at random
 }
 
-// ValueStatus is a condition on a header, variable or query parameter.
+// ValueStatus is a condition on a header, variable, query parameter or argument of an RPC call.
 type ValueStatus struct {
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`
@@ -85,6 +87,8 @@ type ValueStatus struct {
 
 	Not        bool `json:"not,omitempty"` // the condition is inverted
 	IgnoreCase bool `json:"ignore_case,omitempty"`
+
+	TreatMissingAsEmpty bool `json:"treat_missing_as_empty,omitempty"`
 }
 
 // RetryStatus is the retry policy of a route.
@@ -138,6 +142,7 @@ func describeRoute(r *config.Route) RouteStatus {
 	switch {
 	case r.Redirect != nil:
 		d.Action, d.Status, d.Location = ActionRedirect, r.Redirect.Code, location(r.Redirect)
+		d.PrefixRewrite, d.RegexRewrite = r.Redirect.PrefixRewrite, describeRegexRewrite(r.Redirect.RegexRewrite)
 	case r.DirectResponse != nil:
 		d.Action, d.Status = ActionRespond, r.DirectResponse.Status
 	default:
@@ -156,10 +161,7 @@ func (d *RouteStatus) describeForward(f *config.Forward) {
 			d.WeightedClusters[w.Cluster] += w.Weight
 		}
 	}
-	d.PrefixRewrite = f.PrefixRewrite
-	if f.RegexRewrite != nil {
-		d.RegexRewrite = f.RegexRewrite.Pattern + " -> " + f.RegexRewrite.Substitution
-	}
+	d.PrefixRewrite, d.RegexRewrite = f.PrefixRewrite, describeRegexRewrite(f.RegexRewrite)
 	switch {
 	case f.HostRewrite != "":
 		d.HostRewrite = f.HostRewrite
@@ -167,6 +169,8 @@ func (d *RouteStatus) describeForward(f *config.Forward) {
 		d.HostRewrite = "%request_header_" + f.AutoHostRewriteHeader + "%"
 	case f.AutoHostRewrite:
 		d.HostRewrite = "the upstream host's name"
+	default:
+		d.HostRewrite = describeRegexRewrite(f.HostRewritePath)
 	}
 	d.Timeout = "none"
 	if f.Timeout > 0 {
@@ -184,6 +188,14 @@ func (d *RouteStatus) describeForward(f *config.Forward) {
 	}
 }
 
+// describeRegexRewrite returns w as "pattern -> substitution"; "" if w is nil.
+func describeRegexRewrite(w *config.RegexRewrite) string {
+	if w == nil {
+		return ""
+	}
+	return w.Pattern + " -> " + w.Substitution
+}
+
 // location returns a redirect's target with stars for the parts that depend on the request.
 func location(r *config.Redirect) string {
 	star := func(s string) string {
@@ -192,10 +204,7 @@ func location(r *config.Redirect) string {
 		}
 		return s
 	}
-	path := r.Path
-	if path == "" {
-		path = "/*"
-	}
+	path := "/" + strings.TrimPrefix(star(r.Path), "/")
 	host := star(r.Host)
 	if r.Port != 0 {
 		host += ":" + strconv.Itoa(int(r.Port))
@@ -227,6 +236,9 @@ func describeMatch(m *config.RouteMatch) MatchStatus {
 	for i := range m.Query {
 		d.Query = append(d.Query, describeValueMatch(m.Query[i].Name, &m.Query[i].Matcher))
 	}
+	for i := range m.Arguments {
+		d.Arguments = append(d.Arguments, describeValueMatch(strconv.Itoa(m.Arguments[i].Index), &m.Arguments[i].Matcher))
+	}
 	d.Percent = m.Percentage
 	for _, v := range m.Variables {
 		d.Variables = append(d.Variables, describeValue(v.Name, v.Value, v.Regex, v.Or))
@@ -235,7 +247,7 @@ func describeMatch(m *config.RouteMatch) MatchStatus {
 }
 
 func describeValueMatch(name string, m *config.ValueMatch) ValueStatus {
-	d := ValueStatus{Name: name, Not: m.Invert, IgnoreCase: m.IgnoreCase}
+	d := ValueStatus{Name: name, Not: m.Invert, IgnoreCase: m.IgnoreCase, TreatMissingAsEmpty: m.TreatMissingAsEmpty}
 	switch m.Kind {
 	case config.ValueExact:
 		d.Value = m.Text

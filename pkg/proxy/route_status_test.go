@@ -17,9 +17,41 @@ func TestRedirectLocation(t *testing.T) {
 		"https://*/*":         {Scheme: "https"},
 		"https://*:8443/*":    {Scheme: "https", Port: 8443},
 		"*://new.test:81/a?b": {Host: "new.test", Port: 81, Path: "/a?b"},
+		"*://new.test/a":      {Host: "new.test", Path: "a"},
 	} {
 		if got := location(&redirect); got != want {
 			t.Errorf("location(%+v) = %q, want %q", redirect, got, want)
+		}
+	}
+}
+
+// TestDescribeRoute verifies the parts of a route that TestDescribeRoutes does not contain.
+func TestDescribeRoute(t *testing.T) {
+	rewrite := &config.RegexRewrite{Pattern: "^/(.*)$", Substitution: `\1`}
+	for want, r := range map[string]config.Route{
+		`{"name":"","match":{"arguments":[{"name":"1","value":"a"}]},"action":"respond","status":200}`: {
+			Match:          config.RouteMatch{Arguments: []config.ArgumentMatch{{Index: 1, Matcher: config.ValueMatch{Text: "a"}}}},
+			DirectResponse: &config.DirectResponse{Status: 200},
+		},
+		`{"name":"","match":{"headers":[{"name":"x","value":"a","not":true,"treat_missing_as_empty":true}]},"action":"respond","status":200}`: {
+			Match: config.RouteMatch{Headers: []config.HeaderMatch{{
+				Name: "x", Matcher: &config.ValueMatch{Text: "a", Invert: true, TreatMissingAsEmpty: true},
+			}}},
+			DirectResponse: &config.DirectResponse{Status: 200},
+		},
+		`{"name":"","match":{},"action":"forward","cluster":"c","host_rewrite":"^/(.*)$ -\u003e \\1","timeout":"none"}`: {
+			Forward: &config.Forward{Cluster: "c", HostRewritePath: rewrite},
+		},
+		`{"name":"","match":{},"action":"redirect","prefix_rewrite":"/b","status":301,"location":"*://*/*"}`: {
+			Redirect: &config.Redirect{Code: 301, PrefixRewrite: "/b"},
+		},
+		`{"name":"","match":{},"action":"redirect","regex_rewrite":"^/(.*)$ -\u003e \\1","status":301,"location":"*://*/*"}`: {
+			Redirect: &config.Redirect{Code: 301, RegexRewrite: rewrite},
+		},
+	} {
+		got, err := json.Marshal(describeRoute(&r))
+		if err != nil || string(got) != want {
+			t.Errorf("describeRoute(%+v) = %s, %v, want %s", r, got, err, want)
 		}
 	}
 }
