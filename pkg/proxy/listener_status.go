@@ -79,6 +79,8 @@ func describeChain(fc *config.FilterChain, identity string) ChainStatus {
 	status := ChainStatus{Chain: identity}
 	if fc.TCPProxy != nil {
 		status.Cluster = fc.TCPProxy.Cluster
+	}
+	if fc.Proxy == nil {
 		return status
 	}
 	status.RouteTable = fc.Proxy.RouteTable

@@ -222,3 +222,16 @@ func TestDescribeRoutesCost(t *testing.T) {
 		t.Errorf("%d routes, want 50000", n)
 	}
 }
+
+// TestDescribeChainWithFallback verifies that the status of a chain with proxy and tcp_proxy
+// contains both.
+func TestDescribeChainWithFallback(t *testing.T) {
+	got := describeChain(&config.FilterChain{
+		TCPProxy: &config.TCPProxy{Cluster: "db"},
+		Proxy:    &config.Proxy{Downstream: []config.Protocol{config.HTTP1}, RouteTable: "t", Fallback: true},
+	}, "a")
+	want := ChainStatus{Chain: "a", Protocols: []string{"Http1"}, RouteTable: "t", Cluster: "db"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("describeChain (-want +got):\n%s", diff)
+	}
+}

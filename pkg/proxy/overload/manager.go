@@ -189,7 +189,7 @@ func (l *Loop) evaluate(now time.Time) {
 	l.publish(now, decisions)
 }
 
-// minGCInterval is the minimum interval between garbage collections under memory pressure.
+// minGCInterval is the minimum interval between the garbage collections of evaluate.
 const minGCInterval = 2 * time.Second
 
 // read returns the pressures of the monitors. A monitor that cannot be read keeps its value.

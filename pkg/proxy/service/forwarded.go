@@ -48,7 +48,7 @@ type forwarded struct {
 // Start implements protocol.Service.
 func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
-	case "": // RPC has only attachments that override timeouts
+	case "": // RPC: only attachments that override timeouts are removed
 		f.sanitizer.removeTimeoutOverrides(&x.Request.Header)
 		return f.next.Start(ctx, x)
 	case "CONNECT":

@@ -90,8 +90,8 @@ func certElement(t *protocol.TLS, c *config.XFCC) string {
 	return b.String()
 }
 
-// certValue returns the value of a pair. It quotes values that contain a separator and
-// percent-encodes characters that are not valid in quotes.
+// certValue returns the value of a pair. It quotes values that contain a separator. It
+// percent-encodes quotes, backslashes, spaces and bytes that are not printable ASCII.
 func certValue(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -112,8 +112,8 @@ func certValue(s string) string {
 const upperHex = "0123456789ABCDEF"
 
 // certSubject escapes a distinguished name for a quoted string. It writes characters that could end
-// the quotes or the field in hexadecimal (RFC 4514 2.4). The name stays the same, and parsers need
-// not support a backslash before a quote.
+// the quotes or the field, and bytes that are not printable ASCII, in hexadecimal (RFC 4514 2.4).
+// The name stays the same, and parsers need not support a backslash before a quote.
 func certSubject(name string) string {
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {

@@ -64,7 +64,8 @@ func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
 }
 
 // trustOf returns the trust level of x's direct peer. Without use_remote_address, the peer is
-// internal only if a single X-Forwarded-For header has a single internal address.
+// internal only if a single X-Forwarded-For header has a single internal address and there are no
+// trustedHops.
 func (s *headerSanitizer) trustOf(x *protocol.Exchange) trustLevel {
 	count, single := forwardedAddress(&x.Request.Header)
 	if s.envoy.UseRemoteAddress {
