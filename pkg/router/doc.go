@@ -24,9 +24,10 @@
 //
 // # Paths
 //
-// A path is compared as it was sent, byte by byte, without its query: the router neither decodes it
-// nor resolves "//", "/./" or "/../". So "/%61dmin", "//admin", "/x/../admin" and "/admin;v=1" are
-// not "/admin". A route that rejects "/admin" does not reject these paths, which an upstream may
-// normalize to "/admin". For access control, list the allowed paths instead of the denied paths,
-// and end the list with a direct_response.
+// Find compares a path as it was sent, byte by byte, without its query: it neither decodes the path
+// nor resolves "//", "/./" or "/../", unless NormalizeTarget did so before, for a listener that is
+// configured for it. So "/%61dmin", "//admin", "/x/../admin" and "/admin;v=1" are not "/admin". A
+// route that rejects "/admin" does not reject these paths, which an upstream may normalize to
+// "/admin". For access control, list the allowed paths instead of the denied paths, and end the
+// list with a direct_response.
 package router

@@ -5,7 +5,7 @@
 //	  │
 //	listener · filter chain                          listener.go
 //	  │
-//	virtual host · route                             route.go
+//	target · virtual host · route                    route.go
 //	  │
 //	cluster · hosts                                  upstream.go
 //	  ▼
@@ -26,6 +26,9 @@ type Result struct {
 	// does not run them.
 	FiltersNotRun []string `json:"filters_not_run,omitempty"`
 
+	// Target is the authority and the path after normalization; nil if they do not change.
+	Target *Target `json:"normalized_target,omitempty"`
+
 	RouteTable        string        `json:"route_table,omitempty"`
 	VirtualHost       *Selected     `json:"virtual_host,omitempty"`
 	OtherVirtualHosts []Alternative `json:"other_virtual_hosts,omitempty"`
@@ -36,6 +39,12 @@ type Result struct {
 	// EndReason is the reason why the request goes no further; empty if it certainly reaches a
 	// route or a cluster of RelayedTo.
 	EndReason string `json:"end_reason,omitempty"`
+}
+
+// Target is the target of a request.
+type Target struct {
+	Authority string `json:"authority"`
+	Path      string `json:"path"`
 }
 
 // Selected is the candidate that was chosen, with the reason.
@@ -132,6 +141,15 @@ func Explain(c *config.Snapshot, upstreams Upstreams, q *Query) *Result {
 	for _, f := range fc.Proxy.StreamFilters {
 		res.FiltersNotRun = append(res.FiltersNotRun, f.Name)
 	}
-	res.findRoute(c, upstreams, fc.Proxy, func() *exchange { return q.newExchange(protocol, l.Name) })
+	newExchange := func() *exchange {
+		x := q.newExchange(protocol, l.Name)
+		if res.Target != nil {
+			x.Request.Authority, x.Request.Path = res.Target.Authority, res.Target.Path
+		}
+		return x
+	}
+	if res.normalizeTarget(&fc.Proxy.Targets, newExchange()) {
+		res.findRoute(c, upstreams, fc.Proxy, newExchange)
+	}
 	return res
 }

@@ -258,6 +258,33 @@ func TestAuthorityOfAttempts(t *testing.T) {
 	}
 }
 
+// TestTargetsAreNormalized verifies that Explain applies the rules of the listener to the target
+// before it chooses a route.
+func TestTargetsAreNormalized(t *testing.T) {
+	for _, tt := range []struct {
+		rules config.TargetNormalization
+		url   string
+		want  string // contained in the text
+	}{
+		{config.TargetNormalization{}, "http://shop.test/x/../health", `result: no route of the virtual host matches`},
+		{config.TargetNormalization{NormalizePath: true}, "http://shop.test/x/../health", `route "health": all its conditions match`},
+		{config.TargetNormalization{NormalizePath: true}, "http://shop.test/x/../health", `target normalized to "shop.test" "/health"`},
+		{config.TargetNormalization{StripPort: config.StripAnyPort}, "http://shop.test:81/health", `route "health": all its conditions match`},
+		{config.TargetNormalization{EscapedSlashes: config.RejectEscapedSlashes}, "http://shop.test/a%2Fb", `result: the request fails with malformed_request: the path has an encoded slash`},
+		{config.TargetNormalization{EscapedSlashes: config.RedirectEscapedSlashes}, "http://shop.test/a%2Fb", `result: the listener redirects the request to /a/b, with status 307`},
+	} {
+		c := shopConfig()
+		c.Listeners[0].FilterChains[0].Proxy.Targets = tt.rules
+		q, err := Parse(url.Values{KeyURL: {tt.url}, KeyListener: {"web"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := Explain(c, currentState, q).Text(); !strings.Contains(text, tt.want) {
+			t.Errorf("Explain of %s with %+v:\n%s\nwant a text that contains %s", tt.url, tt.rules, text, tt.want)
+		}
+	}
+}
+
 // TestTextShortensLongLists verifies that Text shortens long lists but always prints the chosen
 // route.
 func TestTextShortensLongLists(t *testing.T) {

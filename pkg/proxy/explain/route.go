@@ -5,8 +5,28 @@ import (
 	"maps"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router"
 )
+
+// normalizeTarget applies the rules of a listener to x and sets Target. If a rule rejects or
+// redirects x, it sets EndReason and returns false.
+func (res *Result) normalizeTarget(rules *config.TargetNormalization, x *exchange) bool {
+	before := Target{x.Request.Authority, x.Request.Path}
+	redirected, err := router.NormalizeTarget(x, rules)
+	switch {
+	case err != nil:
+		res.EndReason = fmt.Sprintf("the request fails with %v: %v", protocol.MalformedRequest, err)
+		return false
+	case redirected:
+		res.EndReason = fmt.Sprintf("the listener redirects the request to %s, with status %d", x.Response.Header.Get("Location"), x.Response.Status)
+		return false
+	}
+	if after := (Target{x.Request.Authority, x.Request.Path}); after != before {
+		res.Target = &after
+	}
+	return true
+}
 
 // findRoute finds the route of a request. It calls newExchange whenever it needs an unchanged
 // request, because routes change requests.

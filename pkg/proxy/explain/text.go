@@ -21,6 +21,9 @@ func (res *Result) Text() string {
 	if len(res.FiltersNotRun) > 0 {
 		p.line(0, "filters, which this query does not run: %s", strings.Join(res.FiltersNotRun, ", "))
 	}
+	if t := res.Target; t != nil {
+		p.line(0, "target normalized to %q %q", t.Authority, t.Path)
+	}
 	if res.RouteTable != "" {
 		p.line(0, "route table %q", res.RouteTable)
 	}
