@@ -199,7 +199,7 @@ type Host struct {
 	Address         string // ip:port or unix path; name:port in a DNS cluster
 	ResolvedAddress string // address for new connections, if it is not Address: set by discovery, never configured
 	Hostname        string // for Host rewriting and TLS; "" for none
-	Weight          uint32 // 1 … 128; default 1
+	Weight          uint32 // above 0; default 1; at most 128 in config.json
 	NoTLS           bool   // plaintext, whatever the cluster configures
 	TLSIndex        int    // 0: the cluster's TLS; i above 0: its AlternateTLS[i-1]
 	Metadata        map[string]string

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// RetryPolicy says when a request is retried on another host.
+// RetryPolicy says when a request is retried, on another host if there is one.
 type RetryPolicy struct {
 	On            RetryOn       // conditions for a retry; 0: none
 	PerTryTimeout time.Duration // per attempt, until the head of its response; 0: only the route timeout

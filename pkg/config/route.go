@@ -78,8 +78,8 @@ type HeaderMatch struct {
 	Name  string
 	Value string // ".*" matches any value, but the header must be present, whatever Regex is
 	Regex bool   // Value is a regular expression
-	// Matcher replaces Value and Regex. An inverted one matches if no header with the name matches.
-	// nil: Value and Regex apply.
+	// Matcher replaces Value and Regex. An inverted one matches if none of the headers with the name
+	// does; ValueMatch says what a missing header matches. nil: Value and Regex apply.
 	Matcher *ValueMatch
 }
 
@@ -98,7 +98,7 @@ type ArgumentMatch struct {
 }
 
 // ValueMatch is a condition on a value. A missing value does not match, whatever Invert says,
-// except with ValuePresent.
+// except with ValuePresent or TreatMissingAsEmpty.
 type ValueMatch struct {
 	Kind       ValueKind
 	Text       string // for the kinds that compare text
@@ -245,7 +245,7 @@ type Redirect struct {
 	Path   string // replaces the path, and the query if it contains one; "" keeps them
 	Host   string // "" keeps it
 	Scheme string // "" keeps it
-	Port   uint16 // 0 keeps it, or removes it if Host is set
+	Port   uint16 // 0: that of Host or else the request, but not the default port of another scheme
 	// PrefixRewrite and RegexRewrite change the path like those of Forward. At most one of them and
 	// Path is set.
 	PrefixRewrite string
