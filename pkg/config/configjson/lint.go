@@ -115,8 +115,8 @@ func countStrings(n document.Node, counts map[string]int) {
 	}
 }
 
-// covers reports whether a matches every request that b matches. It may report false for conditions
-// that it cannot compare, such as regular expressions.
+// covers reports whether a matches every request that b matches, apart from CONNECT, which has no
+// path. It may report false for conditions that it cannot compare, such as regular expressions.
 func covers(a, b *config.RouteMatch) bool {
 	if a.Percentage != nil || !coversPath(a, b) {
 		return false
@@ -140,7 +140,7 @@ func containsAll[T any](a, b []T) bool {
 }
 
 func coversPath(a, b *config.RouteMatch) bool {
-	if a.PathKind == config.PathAny || a.PathKind == config.PathPrefix && (a.Path == "" || a.Path == "/") {
+	if a.PathKind == config.PathAny || a.PathKind == config.PathPrefix && (a.Path == "" || a.Path == "/" && b.Path != "*") {
 		return true
 	}
 	if a.PathKind == config.PathRegex || b.PathKind == config.PathRegex {
