@@ -30,7 +30,8 @@ const (
 	choiceUpstreams = "upstream_protocol"
 )
 
-// addChoices adds the supported values of strings with a choice tag.
+// addChoices adds the supported values of strings with a choice tag, and the listener filters
+// without settings.
 func (c Capabilities) addChoices(v document.Variants) {
 	for _, name := range supportedListenerFilters() {
 		if name != ProxyProtocolFilter {
