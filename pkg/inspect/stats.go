@@ -105,12 +105,15 @@ func (s statSet) addUpdates(m metrics.Sample) {
 	s.add(prefix+"update_rejected", rejected, false)
 }
 
-// addOverflow adds how often a circuit breaker limit was reached.
+// addOverflow adds how often a circuit breaker limit was reached. Envoy counts max_requests like
+// max_pending_requests, and a retry budget like max_retries.
 func (s statSet) addOverflow(m metrics.Sample) {
 	name, ok := map[string]string{
 		metrics.LimitConnections.String(): ".upstream_cx_overflow",
 		metrics.LimitPending.String():     ".upstream_rq_pending_overflow",
+		metrics.LimitRequests.String():    ".upstream_rq_pending_overflow",
 		metrics.LimitRetries.String():     ".upstream_rq_retry_overflow",
+		metrics.LimitRetryBudget.String(): ".upstream_rq_retry_overflow",
 	}[m.Labels[metrics.LabelLimit]]
 	if ok {
 		s.add("cluster."+escapeStatName(m.Labels[metrics.LabelCluster])+name, m.Value, false)

@@ -33,7 +33,9 @@ func TestStatsAreSummed(t *testing.T) {
 	for _, result := range []string{metrics.ResultAccepted, metrics.ResultNotAccepted} {
 		s.addUpdates(metrics.Sample{Labels: map[string]string{"type": "cluster", "result": result}, Value: 3})
 	}
-	s.addOverflow(metrics.Sample{Labels: map[string]string{"cluster": "a", "limit": "pending_requests"}, Value: 5})
+	for i, limit := range []string{"connections", "pending_requests", "requests", "retries", "retry_budget"} {
+		s.addOverflow(metrics.Sample{Labels: map[string]string{"cluster": "a", "limit": limit}, Value: float64(1 + i)})
+	}
 	for name, want := range map[string]uint64{
 		"cluster.outbound|80||a_b.upstream_rq_total": 3,
 		"cluster.outbound|80||a_b.upstream_rq_2xx":   2,
@@ -43,7 +45,9 @@ func TestStatsAreSummed(t *testing.T) {
 		"cluster_manager.cds.update_attempt":         6,
 		"cluster_manager.cds.update_success":         3,
 		"cluster_manager.cds.update_rejected":        3,
-		"cluster.a.upstream_rq_pending_overflow":     5,
+		"cluster.a.upstream_cx_overflow":             1,
+		"cluster.a.upstream_rq_pending_overflow":     2 + 3, // Envoy counts both limits
+		"cluster.a.upstream_rq_retry_overflow":       4 + 5, // likewise
 	} {
 		if s[name] == nil || s[name].Value != want {
 			t.Errorf("%s is %+v, want %d", name, s[name], want)
