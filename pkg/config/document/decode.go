@@ -52,7 +52,7 @@ func (e *KeyError) Unwrap() error { return e.Err }
 
 // Decode fills the struct, map or slice that target points to and reports whether it succeeded
 // without an error. Absent keys get their defaults. Decode reports every problem and fills the
-// remaining fields. It retains only the parts of the document that target captures as Nodes. It
+// remaining fields. target refers to the document only if it contains Nodes or Streams. Decode
 // panics if target is not a pointer or has invalid tags.
 func (d *Decoder) Decode(n Node, target any) bool {
 	v := reflect.ValueOf(target)
