@@ -10,12 +10,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/internal/unixaddr"
 )
 
 // adminClient calls the admin port of a running Weft, or the API of Dubbo services.
@@ -78,8 +78,12 @@ func (a *adminClient) do(ctx context.Context, method, page string, query url.Val
 	if server == "" {
 		server, flag = "the admin port", "--admin"
 	}
-	host, network := a.address, "tcp"
-	if strings.Contains(a.address, "/") || strings.HasPrefix(a.address, "@") {
+	address, isSocket, err := unixaddr.Parse(a.address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	host, network := address, "tcp"
+	if isSocket {
 		host, network = "localhost", "unix"
 	}
 	u := url.URL{Scheme: "http", Host: host, Path: page, RawQuery: query.Encode()}
@@ -92,7 +96,7 @@ func (a *adminClient) do(ctx context.Context, method, page string, query url.Val
 	}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, network, a.address)
+		return d.DialContext(ctx, network, address)
 	}}
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Do(request)

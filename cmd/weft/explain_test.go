@@ -91,12 +91,13 @@ func TestExplainRunningProcess(t *testing.T) {
 
 func TestExplainRejectsInvalidRequest(t *testing.T) {
 	for want, args := range map[string][]string{
-		"url or call is required":                             {"explain"},
-		"--output xml: expected text or json":                 {"explain", "-o", "xml", "http://a/"},
-		"the admin port does not respond":                     {"explain", "http://a/", "--admin", "/nowhere/admin.sock"},
-		"url and call are mutually exclusive":                 {"explain", "http://a/", "--dubbo", "a/b"},
-		`attachment: "tag" is not valid, expected name=value`: {"explain", "--dubbo", "a/b", "--attachment", "tag"},
-		`config.json: cannot be read`:                         {"explain", "http://a/", "-c", "config.json"},
+		"url or call is required":                               {"explain"},
+		"--output xml: expected text or json":                   {"explain", "-o", "xml", "http://a/"},
+		"the admin port does not respond":                       {"explain", "http://a/", "--admin", "/nowhere/admin.sock"},
+		`--admin: found "unix://admin.sock", expected unix:///`: {"explain", "http://a/", "--admin", "unix://admin.sock"},
+		"url and call are mutually exclusive":                   {"explain", "http://a/", "--dubbo", "a/b"},
+		`attachment: "tag" is not valid, expected name=value`:   {"explain", "--dubbo", "a/b", "--attachment", "tag"},
+		`config.json: cannot be read`:                           {"explain", "http://a/", "-c", "config.json"},
 	} {
 		if stdout, stderr, status := execute(t, args...); status != 1 || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%v: status %d, printed %s and %s, want %s", args, status, stdout, stderr, want)

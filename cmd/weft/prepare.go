@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/config/document"
@@ -74,7 +75,7 @@ func bindAddresses(file, merged *config.Snapshot) (addresses []bindAddress) {
 	}
 	add := func(owner, path, address string) {
 		network := "tcp"
-		if strings.ContainsAny(address, "/@") {
+		if unixaddr.Is(address) {
 			network = "unix"
 		}
 		if address != "" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/dubbo"
 	"github.com/weft-proxy/weft/pkg/inspect"
@@ -46,7 +47,7 @@ func (f *servicesFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if f.socket != "" {
-		a.address, a.addressFlag = f.socket, "--socket"
+		a.address, a.addressFlag = unixaddr.FromPath(f.socket), "--socket"
 	}
 	if f.path != "" {
 		file, diagnostics := f.open()

@@ -15,10 +15,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/httpport"
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/internal/unixsocket"
 )
 
@@ -89,7 +89,7 @@ func (s *Server) Close() error { return s.port.Close() }
 
 // bind listens on ip:port, or on a unix socket with the given mode.
 func bind(ctx context.Context, address string, mode fs.FileMode) (net.Listener, error) {
-	if strings.Contains(address, "/") || unixsocket.IsAbstract(address) {
+	if unixaddr.Is(address) {
 		return unixsocket.Listen(ctx, address, mode)
 	}
 	var config net.ListenConfig

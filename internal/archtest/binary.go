@@ -21,7 +21,7 @@ func binaryPackages() []string {
 	return []string{
 		"configs",
 		"internal/admin", "internal/align", "internal/demand", "internal/hash", "internal/httpport", "internal/invariants", "internal/logfile",
-		"internal/metrics", "internal/resource", "internal/run", "internal/swar", "internal/unixsocket",
+		"internal/metrics", "internal/resource", "internal/run", "internal/swar", "internal/unixaddr", "internal/unixsocket",
 		"pkg/buffer",
 		"pkg/config", "pkg/config/configjson", "pkg/config/document",
 		"pkg/dubbo", "pkg/dubbo/api", "pkg/dubbo/application", "pkg/dubbo/plan", "pkg/dubbo/rules",

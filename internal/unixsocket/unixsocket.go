@@ -9,9 +9,10 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weft-proxy/weft/internal/unixaddr"
 )
 
 // ownerOnly is the mode of a socket that only its owner may connect to.
@@ -19,10 +20,6 @@ const ownerOnly = 0o600
 
 // dialTimeout bounds the check whether a process listens on a socket.
 const dialTimeout = time.Second
-
-// IsAbstract reports whether name belongs to Linux's abstract namespace (unix(7)). An abstract
-// socket has no file, so every user of the machine can connect to it.
-func IsAbstract(name string) bool { return strings.HasPrefix(name, "@") }
 
 // ListenOwnerOnly listens on a socket at path that only this process's user can connect to. It
 // replaces a stale socket, on which no process listens. It returns an error for an abstract name,
@@ -40,7 +37,7 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	case mode == 0:
 		mode = ownerOnly
 	}
-	if IsAbstract(path) {
+	if unixaddr.IsAbstract(path) {
 		return nil, fmt.Errorf("%s is an abstract socket, which every user of the machine can connect to: use the path of a unix socket", path)
 	}
 	if err := RemoveStale(ctx, path); err != nil {
@@ -78,7 +75,7 @@ func restoreMode(path string, mode fs.FileMode) error {
 // busy, or that denies this process, counts as alive; the error is then EADDRINUSE. A file at path
 // that is not a socket is an error too. An abstract name needs no removal.
 func RemoveStale(ctx context.Context, path string) error {
-	if IsAbstract(path) {
+	if unixaddr.IsAbstract(path) {
 		return nil
 	}
 	info, err := os.Lstat(path)

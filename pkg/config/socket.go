@@ -1,9 +1,6 @@
 package config
 
-import (
-	"strings"
-	"time"
-)
+import "time"
 
 // Socket holds the options of the sockets to a cluster's hosts. The zero value keeps the defaults
 // of the system.
@@ -24,10 +21,4 @@ type TCPKeepAlive struct {
 	Idle     time.Duration // idle time before the first probe, in whole seconds; 0: the system default
 	Interval time.Duration // between two probes, in whole seconds; 0: the system default
 	Probes   int           // unanswered probes before the connection is closed; 0: the system default
-}
-
-// IsUnixSocket reports whether address is a unix socket: a path that begins with "/" or "./", or
-// "@" and a name in Linux's abstract namespace (unix(7)). Other addresses are host:port.
-func IsUnixSocket(address string) bool {
-	return strings.HasPrefix(address, "/") || strings.HasPrefix(address, "./") || strings.HasPrefix(address, "@")
 }

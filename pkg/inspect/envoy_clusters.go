@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
@@ -137,7 +138,7 @@ func newEnvoyAddress(h *upstream.HostStatus) EnvoyAddress {
 	if addrPort, err := netip.ParseAddrPort(address); err == nil {
 		return EnvoyAddress{Socket: &EnvoySocketAddress{addrPort.Addr().String(), addrPort.Port()}}
 	}
-	if colon := strings.LastIndexByte(address, ':'); colon > 0 && !strings.Contains(address, "/") {
+	if colon := strings.LastIndexByte(address, ':'); colon > 0 && !unixaddr.Is(address) {
 		if port, err := strconv.ParseUint(address[colon+1:], 10, 16); err == nil {
 			return EnvoyAddress{Socket: &EnvoySocketAddress{address[:colon], uint16(port)}}
 		}

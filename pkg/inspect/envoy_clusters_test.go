@@ -58,6 +58,9 @@ func TestEnvoyClustersFormat(t *testing.T) {
 	if addr := a.GetHostStatuses()[2].GetAddress().GetSocketAddress(); addr.GetAddress() != "::1" || addr.GetPortValue() != 82 {
 		t.Errorf("resolved address: %v, want [::1]:82", addr)
 	}
+	if addr := newEnvoyAddress(&upstream.HostStatus{Address: "@app:80"}); addr.Pipe == nil || addr.Pipe.Path != "@app:80" {
+		t.Errorf("address of an abstract socket: %+v, want the pipe @app:80", addr)
+	}
 	if addr := a.GetHostStatuses()[3].GetAddress().GetPipe(); addr.GetPath() != "/run/a.sock" {
 		t.Errorf("address of a unix socket: %v, want /run/a.sock", addr)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -47,7 +47,7 @@ func (d datagramHosts) Lease(name string, hash uint64, current filter.HostLease)
 var errUnixSocket = errors.New("the host has no IP address")
 
 func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
-	if config.IsUnixSocket(h.ResolvedAddress()) {
+	if unixaddr.Is(h.ResolvedAddress()) {
 		return nil, fmt.Errorf("%s: %w", h.Name(), errUnixSocket)
 	}
 	return dialer(h).DialPacket(h.ResolvedAddress())

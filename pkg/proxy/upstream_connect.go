@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/network/credential"
@@ -114,7 +115,7 @@ func (u *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, o
 // dial connects to h. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
 	netName, address := "tcp", h.ResolvedAddress()
-	if config.IsUnixSocket(address) {
+	if unixaddr.Is(address) {
 		netName = "unix"
 	}
 	conn, err := dialer(h).Dial(ctx, netName, address, deadline)

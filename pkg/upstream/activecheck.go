@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
@@ -168,7 +169,7 @@ func (c checkTarget) Authority() string {
 	if entry := c.host.Config(); entry.Hostname != "" {
 		return entry.Hostname
 	}
-	if config.IsUnixSocket(c.host.address) {
+	if unixaddr.Is(c.host.address) {
 		return "localhost"
 	}
 	return c.host.address

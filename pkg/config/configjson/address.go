@@ -7,20 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
 const localhost = "localhost"
-
-// socketPath returns the path of an address written as a unix: URL; it returns other addresses
-// unchanged.
-func socketPath(address string) string {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		return strings.TrimPrefix(path, "//")
-	}
-	return address
-}
 
 // numericHost replaces localhost with 127.0.0.1, without a DNS lookup.
 func numericHost(address string) string {
@@ -60,9 +51,9 @@ func parseListenAddress(address string) (string, error) {
 // parseDialAddress validates an address to connect to; isName reports whether its host is a DNS
 // name.
 func parseDialAddress(address string) (out string, isName bool, err error) {
-	address = socketPath(address)
-	if config.IsUnixSocket(address) {
-		return address, false, nil
+	address, isSocket, err := unixaddr.Parse(address)
+	if err != nil || isSocket {
+		return address, false, err
 	}
 	address = numericHost(address)
 	host, port, err := splitPort(address)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
@@ -65,11 +66,11 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 		case pipe.Exists() && s.Node.Exists():
 			r.report.Errorf(pipe, "socket_address and pipe are mutually exclusive")
 		case j.Admin.Address.Pipe.Path != "":
-			r.setSocket(pipe.Get("path"), socketPath(j.Admin.Address.Pipe.Path))
+			r.setSocket(pipe.Get("path"), j.Admin.Address.Pipe.Path)
 			if r.out != nil {
 				r.out.Mode = fs.FileMode(j.Admin.Address.Pipe.Mode)
 			}
-		case config.IsUnixSocket(s.Address):
+		case isUnixSocket(s.Address):
 			r.setSocket(s.Node.Get("address"), s.Address)
 		case !s.Node.Get("port_value", "portValue").Exists():
 			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port requires address.socket_address.port_value")
@@ -117,14 +118,21 @@ func (r *adminReader) readAllowedHosts(j *rootJSON) {
 	}
 }
 
-// setSocket sets a unix socket as the admin address.
-func (r *adminReader) setSocket(node document.Node, path string) {
+// isUnixSocket reports whether the address is a unix socket, or a malformed unix: URL.
+func isUnixSocket(address string) bool {
+	_, isSocket, err := unixaddr.Parse(address)
+	return isSocket || err != nil
+}
+
+// setSocket sets a unix socket, given as a path or a unix: URL, as the admin address.
+func (r *adminReader) setSocket(node document.Node, text string) {
+	path, _, err := unixaddr.Parse(text)
 	switch {
-	case strings.HasPrefix(path, "@"):
+	case err != nil:
+		r.report.Errorf(node, "%v", err)
+	case unixaddr.IsAbstract(path):
 		r.report.Errorf(node, "%q is an abstract socket, which every process in the network namespace can connect to: expected a path, whose permissions restrict access", path)
-		return
-	case !strings.Contains(path, "/"):
-		path = "./" + path // without a slash it would be parsed as ip:port
+	default:
+		r.out = &config.Admin{Address: unixaddr.FromPath(path)}
 	}
-	r.out = &config.Admin{Address: path}
 }

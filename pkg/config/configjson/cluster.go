@@ -70,7 +70,7 @@ type retryBudgetJSON struct {
 
 type hostJSON struct {
 	Node       document.Node     `key:"."`
-	Address    string            `key:"address" doc:"ip:port, [ipv6]:port, the path of a unix socket, or name:port in STRICT_DNS and LOGICAL_DNS." required:"true" example:"\"10.0.0.1:8080\""`
+	Address    string            `key:"address" doc:"ip:port, [ipv6]:port, the path of a unix socket (with a slash), or name:port in STRICT_DNS and LOGICAL_DNS." required:"true" example:"\"10.0.0.1:8080\""`
 	Hostname   string            `key:"hostname" doc:"Hostname of the host, for auto_host_rewrite. If the cluster uses TLS and tls_context has no server_name, the certificate of the host must match it." example:"\"a.shop\""`
 	Weight     uint32            `key:"weight" doc:"Weight of the host: its share of the requests." unit:"parts" min:"1" max:"128" default:"1" example:"10"`
 	Metadata   metadataMatchJSON `key:"metadata" doc:"Labels of the host."`

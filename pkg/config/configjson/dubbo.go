@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
@@ -97,7 +98,7 @@ func (r *dubboReader) readDubboRegistry(j *dubboRegistryJSON) config.DubboRegist
 		return config.DubboRegistry{}
 	}
 	d := config.DubboRegistry{
-		Enable: true, Socket: socketPath(j.APISocket), Token: j.Token, StrictStatus: j.StrictStatus,
+		Enable: true, Token: j.Token, StrictStatus: j.StrictStatus,
 		Host: j.Host, ServerPort: j.ServerPort, Application: j.Application,
 		StateFile: j.StateFile, EmptyProtection: j.EmptyAfter, UnregisterWait: j.WithdrawWait,
 	}
@@ -107,11 +108,16 @@ func (r *dubboReader) readDubboRegistry(j *dubboRegistryJSON) config.DubboRegist
 	if _, err := netip.ParseAddr(j.APIAddress); err != nil && j.APIAddress != localhost {
 		r.report.Errorf(j.Node.Get("api_address"), "found %q, expected an IP address", j.APIAddress)
 	}
-	if d.API == "" && d.Socket == "" {
+	if d.API == "" && j.APISocket == "" {
 		r.report.Errorf(j.Node.Get("api_port"), "api_port 0 disables the API port: api_socket is required")
 	}
-	if d.Socket != "" && (!config.IsUnixSocket(d.Socket) || d.Socket[0] == '@') { // any process may connect to an abstract socket
+	switch address, isSocket, err := unixaddr.Parse(j.APISocket); {
+	case err != nil:
+		r.report.Errorf(j.Node.Get("api_socket"), "%v", err)
+	case j.APISocket != "" && (!isSocket || unixaddr.IsAbstract(address)): // any process may connect to an abstract socket
 		r.report.Errorf(j.Node.Get("api_socket"), "found %q, expected a path", j.APISocket)
+	default:
+		d.Socket = address
 	}
 	if strings.ContainsAny(d.Host, " /?&") {
 		r.report.Errorf(j.Node.Get("host"), "found %q, expected an address without a port", d.Host)

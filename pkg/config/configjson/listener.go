@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
@@ -14,7 +15,7 @@ type listenerJSON struct {
 	Node           document.Node        `key:"."`
 	Name           string               `key:"name" doc:"Unique name of the listener. Absent: its address." example:"\"ingress\""`
 	Type           string               `key:"type" doc:"ingress: requests to the local application. egress: requests of the local application to other services." enum:"ingress|egress" default:"egress" example:"\"ingress\""`
-	Address        string               `key:"address" doc:"ip:port, [ipv6]:port, or the path of a unix socket." required:"true" example:"\"127.0.0.1:2046\""`
+	Address        string               `key:"address" doc:"ip:port, [ipv6]:port, or the path of a unix socket, which contains a slash." required:"true" example:"\"127.0.0.1:2046\""`
 	Network        string               `key:"network" doc:"Network of the address. Absent: unix for a path, else tcp." enum:"tcp|udp|unix" example:"\"tcp\""`
 	Bind           bool                 `key:"bind_port" doc:"Whether Weft listens on the address. false: connections to it come from a listener with use_original_dst." default:"true" example:"false"`
 	ReusePort      bool                 `key:"reuseport" doc:"Allow other processes to listen on the same port (SO_REUSEPORT)." example:"true"`
@@ -157,26 +158,37 @@ func (r *listenerReader) setAddress(j *listenerJSON, l *config.Listener) {
 	if node.Kind() != document.String {
 		return // already reported
 	}
-	l.Address = socketPath(l.Address)
+	address, isSocket, err := unixaddr.Parse(l.Address)
+	if err != nil {
+		r.report.Errorf(node, "%v", err)
+		return
+	}
 	switch {
-	case l.Network == "" && config.IsUnixSocket(l.Address):
+	case l.Network == "" && isSocket:
 		l.Network = "unix"
 	case l.Network == "":
 		l.Network = "tcp"
 	}
-	switch l.Network {
-	case "unix":
-		if l.Address == "" {
-			r.report.Errorf(node, "found \"\", expected the path of a unix socket")
-		}
+	switch {
+	case l.Network == "unix" && address == "":
+		r.report.Errorf(node, "found \"\", expected the path of a unix socket")
+	case l.Network == "unix" && !isSocket && isHostPort(address):
+		r.report.Errorf(node, "found %q, expected the path of a unix socket (to use a file of this name, write \"./%s\")", address, address)
+	case l.Network == "unix":
+		l.Address = unixaddr.FromPath(address)
+	case isSocket:
+		r.report.Errorf(node, "found the unix socket %q, expected ip:port for the network %q", address, l.Network)
 	default:
-		address, err := parseListenAddress(l.Address)
-		if err != nil {
+		if l.Address, err = parseListenAddress(address); err != nil {
 			r.report.Errorf(node, "%v", err)
-			return
 		}
-		l.Address = address
 	}
+}
+
+// isHostPort reports whether address has the form host:port.
+func isHostPort(address string) bool {
+	_, _, err := splitPort(address)
+	return err == nil
 }
 
 func (r *listenerReader) readAccessLog(j *accessLogJSON, l *config.Listener, roller config.Roller) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
@@ -98,8 +99,13 @@ func (r *xdsReader) readStatus(j *rootJSON) {
 	case !j.hasBootstrap():
 		r.report.Warnf(s.Node, "xds_status has no effect without dynamic_resources or static_resources")
 	default:
-		address := numericHost(socketPath(s.Address))
-		if !config.IsUnixSocket(address) || address[0] == '@' { // any process may connect to an abstract socket
+		address, isSocket, err := unixaddr.Parse(s.Address)
+		if err != nil {
+			r.report.Errorf(s.Node.Get("address").Or(s.Node), "%v", err)
+			return
+		}
+		if !isSocket || unixaddr.IsAbstract(address) { // any process may connect to an abstract socket
+			address = numericHost(address)
 			if addrPort, err := netip.ParseAddrPort(address); err != nil || addrPort.Port() == 0 || !addrPort.Addr().Unmap().IsLoopback() {
 				r.report.Errorf(s.Node.Get("address").Or(s.Node), "found %q, expected ip:port of a loopback address, or the path of a unix socket", s.Address)
 			}

@@ -13,6 +13,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/router"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
@@ -145,7 +146,7 @@ func (s *StaticResources) Targets() map[string]Target {
 			continue
 		}
 		h := resolved.Hosts[0]
-		targets[name] = Target{Address: h.Address, unusedAddresses: len(resolved.Hosts) - 1, IsUnix: config.IsUnixSocket(h.Address), TLS: resolved.TLS}
+		targets[name] = Target{Address: h.Address, unusedAddresses: len(resolved.Hosts) - 1, IsUnix: unixaddr.Is(h.Address), TLS: resolved.TLS}
 	}
 	return targets
 }

@@ -8,6 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
@@ -160,10 +161,7 @@ func (p fieldReader) readAddress(a *corev3.Address, allowNames bool) (address st
 			p.field("pipe").field("path").reject("is missing")
 			return "", false
 		}
-		if !config.IsUnixSocket(path) { // relative to the working directory
-			path = "./" + path
-		}
-		return path, true
+		return unixaddr.FromPath(path), true // a relative path: in the working directory
 	default:
 		p.reject("expected socket_address or pipe")
 		return "", false

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"time"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/internal/unixsocket"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -44,11 +44,11 @@ type csds struct {
 
 // Listen binds address: ip:port, or the path of a unix socket that only its owner may use.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
-	if _, err := netip.ParseAddrPort(address); err == nil {
-		var c net.ListenConfig
-		return c.Listen(ctx, "tcp", address)
+	if unixaddr.Is(address) {
+		return unixsocket.ListenOwnerOnly(ctx, address)
 	}
-	return unixsocket.ListenOwnerOnly(ctx, address)
+	var c net.ListenConfig
+	return c.Listen(ctx, "tcp", address)
 }
 
 // Serve serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It

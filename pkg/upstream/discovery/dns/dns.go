@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
@@ -237,7 +238,7 @@ func (d *Discovery) newTarget(w *watch, c *config.Cluster, host *config.Host) ta
 
 // splitAddress returns the name and port of an address. Both are "" if the address needs no lookup.
 func splitAddress(address string) (domain, port string) {
-	if config.IsUnixSocket(address) {
+	if unixaddr.Is(address) {
 		return "", ""
 	}
 	domain, port, err := net.SplitHostPort(address)
