@@ -278,6 +278,9 @@ func TestLoadByLocalityAndPriority(t *testing.T) {
 		t.Errorf("clusterStats (-want +got):\n%s", diff)
 	}
 	hosts := clusterStats(loads, nil, true)[0].GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
+	if name := addressOf("web.example:81").GetSocketAddress(); name.GetAddress() != "web.example" || name.GetPortValue() != 81 {
+		t.Errorf("addressOf(web.example:81) = %v, want a socket address with this name and port", name)
+	}
 	if len(hosts) != 2 || hosts[0].GetAddress().GetSocketAddress().GetAddress() != "::1" || hosts[1].GetAddress().GetPipe().GetPath() != "/run/app" || hosts[1].GetTotalRequestsInProgress() != 3 {
 		t.Errorf("host stats = %v, want ::1 and /run/app with 3 requests in progress", hosts)
 	}

@@ -3,13 +3,15 @@ package load
 import (
 	"cmp"
 	"maps"
-	"net/netip"
+	"net"
 	"slices"
+	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/weft-proxy/weft/internal/unixaddr"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
@@ -82,13 +84,17 @@ func localityStats(hosts []upstream.HostLoad, perEndpoint bool) []*endpointv3.Up
 	return out
 }
 
-// addressOf converts ip:port, or the path of a unix socket, to an address.
+// addressOf converts the address of a host: ip:port, name:port in a DNS cluster, or a unix socket.
 func addressOf(text string) *corev3.Address {
-	addrPort, err := netip.ParseAddrPort(text)
-	if err != nil {
+	if unixaddr.Is(text) {
 		return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: text}}}
 	}
+	host, portText, err := net.SplitHostPort(text)
+	if err != nil {
+		host = text
+	}
+	port, _ := strconv.ParseUint(portText, 10, 16) // 0 if there is none
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-		Address: addrPort.Addr().String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(addrPort.Port())},
+		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)},
 	}}}
 }
