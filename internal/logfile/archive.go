@@ -19,15 +19,16 @@ const (
 	// timeFormat is the format of the UTC time at which a file was rotated, in the suffix of its
 	// name: access.log.20261121T041537.123. Names sort by time.
 	timeFormat = "20060102T150405.000"
-	// gzipSuffix is the suffix of compressed files, partSuffix the suffix of files
-	// whose compression is incomplete.
+	// gzipSuffix is the suffix of compressed files, partSuffix the suffix of files whose compression
+	// is incomplete.
 	gzipSuffix = ".gz"
 	partSuffix = ".gz.part"
 )
 
-// archive manages the rotated files of one path. At most one goroutine at a time works on them.
+// archive manages the rotated files of one path. At most one goroutine at a time deletes and
+// compresses them.
 type archive struct {
-	path string // immutable
+	path string // immutable; clean, as are the paths of rotatedFiles
 
 	ctx    context.Context //nolint:containedctx // the lifetime of the background work
 	cancel context.CancelFunc
@@ -40,7 +41,7 @@ type archive struct {
 }
 
 func newArchive(path string) *archive {
-	a := &archive{path: path}
+	a := &archive{path: filepath.Clean(path)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
@@ -110,7 +111,7 @@ func (a *archive) rotatedFiles() []string {
 	dir, base := filepath.Split(a.path)
 	entries, err := os.ReadDir(filepath.Clean(dir + "."))
 	if err != nil {
-		return nil // the directory does not exist
+		return nil // the next rotation tries again
 	}
 	var paths []string
 	for _, entry := range entries {

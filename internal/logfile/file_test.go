@@ -1,6 +1,7 @@
 package logfile
 
 import (
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -154,12 +155,14 @@ func TestRotatedFilesArePruned(t *testing.T) {
 		name   string
 		roller Roller
 		want   map[string]string
+		path   string // below the directory; "": /log
 	}{
-		{"by number", Roller{MaxBackups: 2}, map[string]string{"log.19991231T000000.000": "d", "log.19991230T000000.000.gz": "c"}},
-		{"by age", Roller{MaxDays: 2}, map[string]string{"log.19991231T000000.000": "d", "log.19991230T000000.000.gz": "c"}},
-		{"both", Roller{MaxBackups: 1, MaxDays: 300}, map[string]string{"log.19991231T000000.000": "d"}},
+		{"by number", Roller{MaxBackups: 2}, map[string]string{"log.19991231T000000.000": "d", "log.19991230T000000.000.gz": "c"}, ""},
+		{"by age", Roller{MaxDays: 2}, map[string]string{"log.19991231T000000.000": "d", "log.19991230T000000.000.gz": "c"}, ""},
+		{"by age, path not clean", Roller{MaxDays: 2}, map[string]string{"log.19991231T000000.000": "d", "log.19991230T000000.000.gz": "c"}, "/./log"},
+		{"both", Roller{MaxBackups: 1, MaxDays: 300}, map[string]string{"log.19991231T000000.000": "d"}, ""},
 		{"neither", Roller{}, map[string]string{"log.19990101T000000.000": "a", "log.19991001T000000.000": "b",
-			"log.19991230T000000.000.gz": "c", "log.19991231T000000.000": "d"}},
+			"log.19991230T000000.000.gz": "c", "log.19991231T000000.000": "d"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,7 +187,7 @@ func TestRotatedFilesArePruned(t *testing.T) {
 				compressed.Close()
 				c.want["log"] = ""
 
-				f := mustOpen(t, filepath.Join(dir, "log"), c.roller)
+				f := mustOpen(t, dir+cmp.Or(c.path, "/log"), c.roller)
 				awaitArchive(f)
 				wantFiles(t, dir, c.want)
 			})

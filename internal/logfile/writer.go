@@ -16,7 +16,8 @@ const (
 	flushInterval = time.Second
 	// flushSize is the number of pending bytes that triggers a write.
 	flushSize = 64 << 10
-	// maxPending is the maximum number of pending bytes; further lines are dropped.
+	// maxPending is the maximum number of pending bytes, in addition to those that run is writing;
+	// further lines are dropped.
 	maxPending = 1 << 20
 	// waitTimeout is the timeout of Flush, Reopen and Close when a disk hangs.
 	waitTimeout = 3 * time.Second
@@ -119,8 +120,8 @@ func countLines(p []byte) uint64 { return uint64(bytes.Count(p, []byte{'\n'})) }
 // Dropped returns the number of dropped lines.
 func (w *Writer) Dropped() uint64 { return w.dropped.Load() }
 
-// Flush writes the pending lines. It returns the write error, or errTimeout after three seconds if
-// the file hangs.
+// Flush writes the pending lines. It returns the write error, errTimeout after three seconds if the
+// file hangs, or os.ErrClosed after Close.
 func (w *Writer) Flush() error {
 	return w.submit(func() error { return nil })
 }

@@ -39,7 +39,8 @@ func (c *Conn) ServerHandshake(config *tls.Config, deadline time.Time) error {
 }
 
 // ClientHandshake is ServerHandshake for the client side. Any goroutine can end the handshake early
-// with Close. If config has a VerifyConnection, TLS.Verified is true.
+// with Close. If config has a VerifyConnection, TLS.Verified is true: that function, or crypto/tls,
+// must verify the certificate chain.
 func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 	s := newTLSLayer(c)
 	s.tls = tls.Client((*tlsTransport)(s), config)

@@ -15,8 +15,8 @@ type Client struct {
 	current  atomic.Pointer[clientState]
 }
 
-// clientState is a TLS configuration and the sessions that were established with it. It is
-// immutable.
+// clientState is a TLS configuration and the sessions that were established with it. Its fields do
+// not change.
 type clientState struct {
 	config       *tls.Config
 	sessionCache tls.ClientSessionCache
@@ -103,7 +103,7 @@ func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 // verified in addition to it.
 type HostnameOverride struct {
 	Name   string // DNS name or IP address
-	SNI    bool   // Name is sent as SNI, unless it is an address, and replaces the server name
+	SNI    bool   // Name, unless empty, replaces the server name, and is sent as SNI unless it is an address
 	Verify bool   // the host's certificate must be valid for Name; an empty Name always fails
 }
 
@@ -116,20 +116,41 @@ func (c *Client) ConfigForHostname(override HostnameOverride, name, address stri
 	if !override.Verify {
 		return out
 	}
+	if c.context.SkipVerify {
+		// Not VerifyConnection, because the chain stays unverified (see network.Conn.ClientHandshake).
+		// crypto/tls does not call VerifyPeerCertificate for resumed sessions.
+		out.ClientSessionCache = nil
+		out.VerifyPeerCertificate = func(raw [][]byte, _ [][]*x509.Certificate) error {
+			certs := make([]*x509.Certificate, len(raw))
+			for i := range raw {
+				var err error
+				if certs[i], err = x509.ParseCertificate(raw[i]); err != nil {
+					return err
+				}
+			}
+			return verifyHostname(override.Name, certs)
+		}
+		return out
+	}
 	verify := out.VerifyConnection
 	out.VerifyConnection = func(state tls.ConnectionState) error {
-		if len(state.PeerCertificates) == 0 {
-			return errors.New("the server sent no certificate")
-		}
-		if err := state.PeerCertificates[0].VerifyHostname(override.Name); err != nil {
-			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
-		}
-		if verify == nil {
-			return nil
+		if err := verifyHostname(override.Name, state.PeerCertificates); err != nil || verify == nil {
+			return err
 		}
 		return verify(state)
 	}
 	return out
+}
+
+// verifyHostname verifies that the first of a server's certificates is valid for name.
+func verifyHostname(name string, certs []*x509.Certificate) error {
+	if len(certs) == 0 {
+		return errors.New("the server sent no certificate")
+	}
+	if err := certs[0].VerifyHostname(name); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: certs, Err: err}
+	}
+	return nil
 }
 
 // hostSessionCache is the part of a session cache for one host. crypto/tls looks up sessions by

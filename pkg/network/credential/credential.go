@@ -29,12 +29,12 @@ type Context struct {
 	// ClientAuth says whether a server requests client certificates: tls.NoClientCert,
 	// tls.VerifyClientCertIfGiven or tls.RequireAndVerifyClientCert.
 	ClientAuth tls.ClientAuthType
-	// PeerSANs: one of them must match a subject alternative name of the peer certificate; empty:
-	// any name is accepted. For a client they replace the verification of the server name, as in
+	// PeerSANs: one of them must match a subject alternative name of the peer certificate; empty: a
+	// server accepts any name. For a client they replace the verification of the server name, as in
 	// Envoy, but not the verification of the chain.
 	PeerSANs []SANMatcher
-	// SkipVerify makes a client accept any certificate. SkipNameVerify makes it accept any
-	// certificate that TrustedCA has signed.
+	// SkipVerify makes a client accept any certificate. SkipNameVerify makes it skip the
+	// verification of the server name; the chain and PeerSANs are still verified.
 	SkipVerify, SkipNameVerify bool
 
 	// ALPN lists the protocols to offer, in order of preference. If it is empty, the caller of
@@ -48,8 +48,10 @@ type Context struct {
 	AllowALPNMismatch bool
 
 	MinVersion, MaxVersion uint16 // 0: TLS 1.2 and the latest version
-	Ciphers                []uint16
-	Curves                 []tls.CurveID // empty: the defaults of crypto/tls
+	// Ciphers are the cipher suites for TLS 1.2 and older; empty: SafeCiphers, or the defaults of
+	// crypto/tls if MinVersion is older than TLS 1.2.
+	Ciphers []uint16
+	Curves  []tls.CurveID // empty: the defaults of crypto/tls
 }
 
 // PEM is a PEM file, or its content if Path is empty. The zero value means that there is none.

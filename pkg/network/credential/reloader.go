@@ -23,9 +23,8 @@ const (
 // Reloader watches the files of servers and clients and rotates the session ticket keys while Run
 // runs. Safe for concurrent use.
 type Reloader struct {
-	log *slog.Logger
-	// onReload is called after each reload of changed files; err is nil if it succeeded.
-	onReload func(err error)
+	log      *slog.Logger
+	onReload func(err error) // see NewReloader
 
 	mu      sync.Mutex
 	watched []*watchedFiles // guarded by mu, as is the state that their reload functions change
@@ -62,8 +61,8 @@ func (s fileStamp) same(other fileStamp) bool {
 }
 
 // NewReloader returns a Reloader. The Reloader logs reloads to log, and after each reload it calls
-// onReload with the error, or nil. log and onReload may be nil. If a reload keeps failing with the
-// same error, the Reloader reports the error once.
+// onReload with the error, or nil. onReload must not call the Reloader. log and onReload may be nil.
+// If a reload keeps failing with the same error, the Reloader reports the error once.
 func NewReloader(log *slog.Logger, onReload func(err error)) *Reloader {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

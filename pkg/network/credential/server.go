@@ -22,13 +22,13 @@ type Server struct {
 	config   *tls.Config // selects the context of each handshake
 }
 
-// serverContext is a context with its loaded files. The mu of the Reloader guards it.
+// serverContext is a context with its loaded files. After NewServer, the mu of the Reloader guards it.
 type serverContext struct {
 	context      *Context
 	stamps       []fileStamp // of its files, before the first load
 	material     material
 	config       *tls.Config
-	configNoALPN *tls.Config // config without ALPN, for clients that offer no matching protocol; nil: they are rejected
+	configNoALPN *tls.Config // config without ALPN, for clients whose list has none of its protocols; nil: they are rejected
 	ticketKeys   [][32]byte  // newest first, at most two
 }
 
