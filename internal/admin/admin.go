@@ -34,8 +34,8 @@ type Options struct {
 	// Mode holds the permissions of the unix socket: users with write permission can connect. 0
 	// allows only the owner.
 	Mode fs.FileMode
-	// Hosts are the host names, without port or as "*.suffix", that requests may have in addition
-	// to IP addresses and localhost.
+	// Hosts are the host names, or "*.suffix", that requests may have in addition to IP addresses
+	// and localhost. They have no port.
 	Hosts     []string
 	Endpoints []Endpoint   // in the order of the index
 	Log       *slog.Logger // nil discards the log

@@ -1,13 +1,13 @@
 // Package demand connects goroutines that use resources on demand with the provider that adds and
 // removes these resources:
 //
-//	user                               provider
-//	Item.MarkUsed                           polls Item.ResetUsed
+//	user                             provider
+//	Item.MarkUsed                    polls Item.ResetUsed
 //	if absent: Item.Wait,
-//	RequestQueue.Request             ──▶   RequestQueue.Requested, RequestQueue.Take
-//	waits                            ◀──   Item.Notify
+//	RequestQueue.Request       ──▶   RequestQueue.Requested, RequestQueue.Take
+//	waits                      ◀──   Item.Notify
 //
-// Using a resource that is present costs one atomic load.
+// Using a resource that is present and marked as used costs one atomic load.
 package demand
 
 import (

@@ -67,7 +67,7 @@ func discoveryMetrics() []Metric {
 	}
 }
 
-// Discovery holds the values of these metrics at one time.
+// Discovery holds the values of these metrics, except DiscoveryCalls, at one time.
 type Discovery struct {
 	Registries, Connected int
 	Published, Registered int

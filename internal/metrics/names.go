@@ -13,7 +13,7 @@ const (
 	LabelMethod      = "method"       // of an RPC request, as the client sent it
 	LabelCode        = "code"         // of an RPC response, in the protocol's own numbers; "none" for a one-way request
 	LabelStatusClass = "status_class" // "2xx"; "none" for a request without a response
-	LabelReason      = "reason"       // name of a protocol.Reason
+	LabelReason      = "reason"       // name of a protocol.Reason; for UDPDropped, a Drop constant
 	LabelCloseReason = "cause"        // name of a network.CloseReason
 	LabelLimit       = "limit"        // of a circuit breaker
 	LabelPriority    = "priority"     // of the requests that the limit applies to
@@ -192,9 +192,9 @@ func listenerMetrics() scopeMetrics {
 			listenerAccepted: {nameListenerAccepted, "Connections that the listener accepted.", KindCounter, keys},
 			listenerClosed: {nameListenerClosed, "Accepted connections that were closed, by close reason.", KindCounter,
 				[]string{LabelListener, LabelCloseReason}},
-			listenerRefused:     {nameListenerRefused, "Connections closed immediately because max_connections of the listener was reached.", KindCounter, keys},
+			listenerRefused:     {nameListenerRefused, "Connections closed immediately because max_connections of the listener was reached, or because of an overload action.", KindCounter, keys},
 			listenerConnections: {nameListenerConnections, "Open connections of the listener.", KindGauge, keys},
-			listenerErrors:      {nameListenerErrors, "Failures to accept a connection, for lack of file descriptors or memory.", KindCounter, keys},
+			listenerErrors:      {nameListenerErrors, "Failures to accept a connection, for example for lack of file descriptors or memory.", KindCounter, keys},
 		},
 	}
 }

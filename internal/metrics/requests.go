@@ -29,7 +29,7 @@ type protocolCounters struct {
 	next     atomic.Pointer[protocolCounters]
 
 	// rows counts requests by duration, one row for each status class, allocated on first use. The
-	// number of requests is the sum of a row, so the request path increments only one counter.
+	// number of requests is the sum of a row, so it needs no counter of its own.
 	rows     [classCount]atomic.Pointer[row]
 	failures atomic.Pointer[[maxReasons]atomic.Uint64] // by reason; allocated on first use
 

@@ -59,7 +59,7 @@ func (l *Listener) Accepted() { l.accepted.Add(1) }
 // Options.CloseReasons.
 func (l *Listener) Closed(reason uint8) { l.closed[reason].Add(1) }
 
-// Refused counts a connection beyond the listener's limit.
+// Refused counts a connection that the listener closed instead of serving it.
 func (l *Listener) Refused() { l.refused.Add(1) }
 
 // AcceptError counts a failure to accept.

@@ -11,8 +11,8 @@ var (
 	// ClusterHandshakes counts TLS handshakes with hosts, with the same values of LabelResult.
 	ClusterHandshakes = Metric{"weft_cluster_tls_handshakes_total", "TLS handshakes with hosts of the cluster, by result.",
 		KindCounter, []string{LabelCluster, LabelResult}}
-	// CertificateReloads counts changes of certificate files. Its LabelResult is ResultApplied or
-	// ResultRejected.
+	// CertificateReloads counts reloads of changed certificate files. Its LabelResult is
+	// ResultApplied or ResultRejected.
 	CertificateReloads = Metric{"weft_tls_certificate_reloads_total", "Reloads of certificate files, by result.",
 		KindCounter, []string{LabelResult}}
 )

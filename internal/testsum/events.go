@@ -64,8 +64,8 @@ type packageRun struct {
 // test is a test that has not ended.
 type test struct {
 	output        []string
-	hasSubtests   bool // it has subtests
-	subtestFailed bool // a subtest failed
+	hasSubtests   bool
+	subtestFailed bool
 }
 
 func newEventParser(out io.Writer) *eventParser {

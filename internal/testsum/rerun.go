@@ -22,7 +22,7 @@ type flaky struct {
 }
 
 // rerunFailed runs the failed tests of a phase again and corrects its outcome. It does nothing if
-// more than maxRerun tests failed.
+// more than maxRerun tests failed, or the go command failed for another reason.
 func (r *runner) rerunFailed(ctx context.Context, o *outcome) {
 	if len(o.failures) > r.maxRerun || o.err != nil {
 		return

@@ -9,7 +9,7 @@ import (
 
 // IoBuffer is a byte queue: bytes are appended at the tail and consumed from the head. It has one
 // owner at a time, from Get to Release. A slice of its bytes is valid until the next call that
-// appends, consumes or releases. The zero value is an empty buffer that is not pooled.
+// appends, compacts, resets or releases. The zero value is an empty buffer that is not pooled.
 type IoBuffer struct {
 	store    []byte // store[head:] is unread
 	head     int
@@ -67,8 +67,8 @@ func (b *IoBuffer) Compact() {
 	b.head = 0
 }
 
-// Reserve makes Tail at least n bytes long. It compacts if that is enough; otherwise it grows into
-// a larger size class.
+// Reserve makes Tail at least n bytes long. It compacts if that is enough; otherwise it moves the
+// unread bytes to larger storage.
 func (b *IoBuffer) Reserve(n int) {
 	if cap(b.store)-len(b.store) >= n {
 		return

@@ -1,6 +1,6 @@
 // Package network accepts and dials connections. It waits for bytes without holding a buffer,
-// maintains deadlines that cost nothing per request, and closes connections without losing written
-// bytes.
+// moves deadlines without a timer operation per request, and closes connections without losing
+// written bytes.
 package network
 
 import (
@@ -72,11 +72,11 @@ type Conn struct {
 	reader struct { // owned by the reading goroutine
 		deadline deadline
 		unread   unreadBytes
-		state    *readState // nil until the first read
+		state    *readState // nil: no read since the connection was created or shrunk
 	}
 	writer struct { // owned by the writing goroutine
 		timer writeTimer
-		state *writeState // nil until the first write
+		state *writeState // nil: no write since the connection was created or shrunk
 	}
 
 	// Handler serves the connection after it was parked; nil: the handler that the listener called.
@@ -110,7 +110,8 @@ func NewConn(nc net.Conn) *Conn {
 	return c
 }
 
-// shrink frees the read and write state, which a waiting connection does not need.
+// shrink frees the read and write state. A connection that waits needs neither, except that waiting
+// over TLS needs the read state.
 func (c *Conn) shrink() { c.reader.state, c.writer.state = nil, nil }
 
 // ID returns the connection's number. It is unique among all connections of the process, downstream

@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// Close closes the connection immediately. A second call returns an error and does nothing.
+// Close closes the connection immediately. On a socket, a second call returns an error and has no
+// effect.
 func (c *Conn) Close() error {
 	if s := c.secure.Load(); s != nil {
 		s.sendCloseNotify()

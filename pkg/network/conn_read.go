@@ -48,8 +48,7 @@ func (u *unreadBytes) release() {
 	}
 }
 
-// readState returns the read state and creates it on first use. A connection that only waits has
-// none.
+// readState returns the read state, and creates it if there is none.
 func (c *Conn) readState() *readState {
 	if c.reader.state == nil {
 		r := &readState{secure: c.secure.Load()}
@@ -60,9 +59,9 @@ func (c *Conn) readState() *readState {
 }
 
 // Fill waits until there are bytes and appends the bytes of one read to *buf. If *buf is nil, Fill
-// takes a buffer of the given size only once there is something to read, so that a waiting
-// connection holds none. *buf may be set even if Fill returns an error: the caller always releases
-// it. Fill grows a full *buf.
+// takes a buffer of the given size only once there is something to read, so that a waiting socket
+// holds none. *buf may be set even if Fill returns an error: the caller always releases it. Fill
+// grows a full *buf.
 //
 // Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted, ErrDraining (only
 // while idle), or the error of the connection.
@@ -86,7 +85,7 @@ func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
 
 // FillOnWait is like Fill, but calls wait, on the same goroutine, each time before it waits because
 // there is nothing to read. wait can flush frames that the caller has gathered to write them
-// together. On connections that are not sockets, it calls wait before each read. wait must not
+// together. On connections that are not sockets, it calls wait once, before it reads. wait must not
 // read.
 func (c *Conn) FillOnWait(buf **buffer.IoBuffer, size int, wait func()) (int, error) {
 	if c.raw == nil {
@@ -123,8 +122,8 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 	return r.n, err
 }
 
-// Unread makes the next Fill return the bytes of b before those of the socket. The connection owns
-// b from now on.
+// Unread makes the next reads return the bytes of b before those of the socket. b must not be empty,
+// and there must be no other unread bytes. The connection owns b from now on.
 func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread.buf = b }
 
 // WriteAndFill writes out and then reads as Fill does. It saves the read attempt with which Fill

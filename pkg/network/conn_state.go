@@ -21,6 +21,9 @@ import (
 //	 │ └──────────────────────┘                 │ eventUnpark                   │
 //	 └──────────────────────────────────────────┴───────────────────────────────┘
 //
+// Listener.park applies eventPark before eventIdle, and eventUnpark before eventBusy: a parked
+// connection is idle except for a moment.
+//
 // Second, how the connection ends. Any goroutine may cause a transition. No transition goes back,
 // and states may be skipped. When the connection drains, an idle reader wakes up and gets
 // ErrDraining, unless bytes of another exchange have arrived; a busy reader finishes its exchange:
@@ -189,7 +192,7 @@ func (s connState) interrupted() bool { return s&stateInterrupted != 0 }
 func (s connState) wakesReader() bool { return s.interrupted() || s.drainingWhileIdle() }
 
 // closeReason returns the close reason of a connection whose handler has set reason: a forced close
-// or overload replaces it.
+// replaces every reason, overload only ClosedDrained.
 func (s connState) closeReason(reason CloseReason) CloseReason {
 	switch {
 	case s&stateForceClosed != 0:

@@ -17,9 +17,9 @@ import (
 // there is something to receive. Safe for concurrent use.
 type ConnectedUDP struct {
 	mu      sync.Mutex
-	fd      int // guarded by mu; -1: closed
-	handler ReadHandler
-	poller  *Poller // guarded by mu; nil: none
+	fd      int         // guarded by mu; -1: closed
+	handler ReadHandler // set by Poller.Add, before Poller.Run can read it
+	poller  *Poller     // guarded by mu; nil: none
 }
 
 // ReadHandler handles the event that a ConnectedUDP has a datagram or an error to receive.

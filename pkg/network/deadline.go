@@ -9,8 +9,9 @@ import (
 
 // deadline is the deadline of one direction. Each new deadline in the runtime costs a timer
 // operation. On a connection whose deadline moves later with every request, nearly all of these
-// operations are wasted. So the runtime gets a new deadline only if that is earlier than the armed
-// deadline. When the timer fires too early, the connection arms it again with the deadline in want.
+// operations are wasted. So the runtime gets a new deadline only if none is armed, or if the new one
+// is earlier. When the timer fires too early, the connection arms it again with the deadline in
+// want.
 type deadline struct {
 	want  instant // 0: never
 	armed instant // the deadline in the runtime; 0: none
@@ -27,7 +28,7 @@ func (d *deadline) set(t time.Time) (mustArm bool) {
 }
 
 // instant is a time as nanoseconds since epoch; 0 is the zero time. It takes one word, a time.Time
-// three. An idle connection keeps four instants.
+// three. A Conn has four instants.
 type instant int64
 
 // epoch is an arbitrary time of the process.
@@ -50,8 +51,8 @@ func (i instant) time() time.Time {
 	return epoch.Add(time.Duration(i))
 }
 
-// SetReadDeadline sets how long Fill and Read wait; the zero time means forever. It costs nothing
-// while the deadline only moves later. Only the reading goroutine may call it.
+// SetReadDeadline sets until when reads wait; the zero time means forever. It needs no timer
+// operation while the deadline only moves later. Only the reading goroutine may call it.
 func (c *Conn) SetReadDeadline(t time.Time) {
 	if c.reader.deadline.set(t) {
 		c.armRead(t)
@@ -104,7 +105,8 @@ type writeTimer struct {
 func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.timer.timeout = d }
 
 // SetWriteDeadline sets when writes end, whatever their progress; the zero time means never. It
-// costs nothing while the deadline only moves later. Only the writing goroutine may call it.
+// needs no timer operation while the deadline only moves later. Only the writing goroutine may call
+// it.
 func (c *Conn) SetWriteDeadline(t time.Time) {
 	if c.writer.timer.deadline.set(t) {
 		_ = c.nc.SetWriteDeadline(t) // fails only on a closed connection, as the write will

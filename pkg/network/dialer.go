@@ -23,12 +23,13 @@ type Dialer struct {
 	// to TCP only.
 	Port4, Port6 uint16
 
-	// Mark is the socket mark (SO_MARK) that kernel rules match; 0: none. It needs CAP_NET_ADMIN.
+	// Mark is the socket mark (SO_MARK) that kernel rules match; 0: none. It needs CAP_NET_ADMIN, or
+	// CAP_NET_RAW since Linux 5.17.
 	Mark uint32
 }
 
-// Dial connects to address. It fails at the deadline or when ctx ends; if the deadline is zero,
-// only ctx limits it. IsTimeout reports whether an error is a timeout.
+// Dial connects to address. It fails at the latest at the deadline, which may be zero for none, or
+// when ctx ends. IsTimeout reports whether an error is a timeout.
 func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (*Conn, error) {
 	nd := net.Dialer{Deadline: deadline, LocalAddr: d.sourceAddr(network, address)}
 	if d.KeepAlive.Enabled {

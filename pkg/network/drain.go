@@ -26,7 +26,7 @@ func (c *Conn) Shed() { c.state.apply(eventShed) }
 func (c *Conn) Draining() bool { return c.state.load().endsAfterExchange() }
 
 // ListenerDraining reports whether the connection ends after its current exchange because the
-// listener or the filter chain drains, and not because of Shed or CloseIdle. Safe from any
+// listener or the filter chain drains. After Shed or CloseIdle it returns false. Safe from any
 // goroutine.
 func (c *Conn) ListenerDraining() bool {
 	state := c.state.load()
@@ -77,7 +77,7 @@ func (c *Conn) Resume() {
 	c.state.apply(eventResume)
 	d := &c.reader.deadline
 	d.armed = d.want
-	_ = c.nc.SetReadDeadline(d.want.time())
+	c.armRead(d.want.time())
 }
 
 // forceClose closes a connection that did not drain in time. Safe from any goroutine.

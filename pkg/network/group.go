@@ -16,7 +16,7 @@ type ConnGroup struct {
 }
 
 // Join moves c from its group to g. It returns false and changes nothing if g has ended. The
-// handler calls it before it serves c.
+// listener or a handler calls it before it serves c.
 func (g *ConnGroup) Join(c *Conn) bool {
 	previous, ok := g.add(c)
 	if previous != nil {
@@ -60,7 +60,7 @@ func (g *ConnGroup) closeIfEmpty() {
 }
 
 // end prevents further connections from joining, and returns a channel that is closed when the last
-// one has left.
+// one has left. A second call replaces the channel of the first, which may then stay open.
 func (g *ConnGroup) end() (empty <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -70,7 +70,8 @@ func (g *ConnGroup) end() (empty <-chan struct{}) {
 	return done
 }
 
-// DrainGroupAfterNext ends g: each of its connections ends after its next exchange.
+// DrainGroupAfterNext ends g: each of its connections ends after its current exchange, or after its
+// next one if it is idle.
 func (l *Listener) DrainGroupAfterNext(g *ConnGroup) {
 	g.end()
 	l.forEachConn(func(c *Conn) {

@@ -36,8 +36,8 @@ func linger(c *Conn) {
 	}
 }
 
-// discardRead reads and discards the bytes that have arrived, and returns the number of bytes; 0 at
-// the end.
+// discardRead reads and discards up to 512 bytes, and returns their number; 0: the peer has closed
+// its direction, or the read failed.
 func discardRead(c *Conn) int {
 	var buf [512]byte
 	n, _ := c.Read(buf[:]) // n is 0 after an error

@@ -29,14 +29,15 @@ type ListenOptions struct {
 	MaxConnections int          // excess connections are accepted and closed immediately; 0: no limit
 	AcceptRate     AcceptRate   // connections beyond it wait in the kernel
 	Limiter        *ConnLimiter // shared with other listeners; nil: no shared limit
-	Log            *slog.Logger
-	Counter        ListenerCounter // may be nil
+	Log            *slog.Logger // nil discards the log
+
+	Counter ListenerCounter // may be nil
 }
 
 // ListenerCounter counts the events of a listener. Safe for concurrent use.
 type ListenerCounter interface {
 	Accepted()
-	Refused()           // MaxConnections reached, or rejected by the Limiter
+	Refused()           // MaxConnections reached, rejected by the Limiter, or its virtual listener has stopped
 	AcceptError()       // for example EMFILE
 	Closed(CloseReason) // an accepted connection has ended
 }
@@ -126,8 +127,9 @@ func (l *Listener) SetHandler(h Handler, g *ConnGroup) { l.active.Store(&activeH
 // connection.
 func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 
-// Serve accepts until Stop or a failure of the socket. When the process runs out of descriptors,
-// Serve backs off and continues.
+// Serve accepts until Stop, or until the socket fails, whose error it returns. After a temporary
+// failure, such as too few descriptors, Serve backs off and continues. ctx is the context of
+// ServeConn. The end of ctx ends only waits between two accepts.
 func (l *Listener) Serve(ctx context.Context) error {
 	if l.virtual != nil {
 		l.serveVirtual(ctx)
@@ -162,8 +164,8 @@ func (l *Listener) Serve(ctx context.Context) error {
 	return nil
 }
 
-// temporary reports whether accepting may succeed later: the connection was aborted in the queue,
-// or the process or machine is out of a resource.
+// temporary reports whether accepting may succeed later: the connection was aborted in the queue or
+// rejected by a firewall rule, or the process or machine is out of a resource (accept(2)).
 func temporary(err error) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
@@ -187,8 +189,8 @@ func (l *Listener) startConn(ctx context.Context, nc net.Conn) {
 	}
 }
 
-// addConn adds c to the listener, or closes c if a connection limit is reached. It returns false,
-// and leaves c open, if the listener has stopped.
+// addConn adds c to the listener and serves it, or refuses c because of MaxConnections or the
+// Limiter. It returns false, and leaves c open, if the listener has stopped.
 func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
 	c.state.apply(eventAccept)
@@ -372,7 +374,7 @@ const drainExpiryLead = 5 * time.Second
 
 // Drain stops accepting, ends idle connections, and waits until the busy ones have ended after
 // their current exchange. When ctx ends, Drain force-closes the remaining connections and returns
-// how many of these were not idle. Shortly before ctx ends, it asks connections with many
+// how many of these were not idle. Shortly before the deadline of ctx, it asks connections with many
 // concurrent exchanges to read no further requests, so that the requests in flight get their
 // responses.
 func (l *Listener) Drain(ctx context.Context) (forceClosed int) {

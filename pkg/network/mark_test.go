@@ -20,7 +20,7 @@ func socketMark(c *Conn) (value int, err error) {
 
 func TestSocketMarks(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("socket marks need CAP_NET_ADMIN: run as root")
+		t.Skip("socket marks need a capability: run as root")
 	}
 	accepted := make(chan int, 1)
 	l := listen(t, ListenOptions{Network: "tcp", Address: "127.0.0.1:0", Mark: 0x77}, handlerFunc(func(_ context.Context, c *Conn) error {

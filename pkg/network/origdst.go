@@ -37,9 +37,9 @@ type originalDstConfig struct {
 
 // UseOriginalDst makes the listener look up the original destination of every connection that it
 // accepts from now on. The original destination becomes the connection's LocalAddr. If lookup
-// returns another listener, that listener takes over the connection as if it had accepted it;
-// lookup may be nil. OriginalDstTProxy makes the socket transparent, which needs CAP_NET_ADMIN. If
-// that fails, UseOriginalDst changes nothing.
+// returns another listener, which must be virtual, that listener takes over the connection as if it
+// had accepted it; lookup may be nil. OriginalDstTProxy makes the socket transparent, which needs
+// CAP_NET_ADMIN or CAP_NET_RAW. If that fails, UseOriginalDst changes nothing.
 func (l *Listener) UseOriginalDst(mode OriginalDstMode, lookup ListenerLookup) error {
 	if mode == OriginalDstOff {
 		l.originalDst.Store(nil)
@@ -136,16 +136,16 @@ type virtualSocket struct {
 }
 
 // NewVirtualListener returns a listener without a socket. Other listeners pass connections to it,
-// through UseOriginalDst. Addr returns address, to which no socket is bound. The socket and accept
-// options in o have no effect.
+// through UseOriginalDst. Addr returns address, to which no socket is bound. Network, Address,
+// ReusePort, Mark and AcceptRate of o, and SetKeepAlive, have no effect.
 func NewVirtualListener(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
 	l := newListener(o, nil, h)
 	l.virtual = &virtualSocket{addr: net.TCPAddrFromAddrPort(address), serving: make(chan struct{})}
 	return l
 }
 
-// takeOver adds c to a virtual listener, and waits until Serve runs. It returns false and does
-// nothing if the listener has stopped or has a socket.
+// takeOver waits until Serve runs, and then adds c to a virtual listener. It returns false and leaves
+// c open if the listener has stopped or has a socket.
 func (l *Listener) takeOver(c *Conn) bool {
 	if l.virtual == nil {
 		return false

@@ -78,8 +78,9 @@ func (c *Conn) readAhead() error {
 	return err
 }
 
-// AwaitPeerClose waits until the peer has closed, reset or half-closed the connection, or until
-// Interrupt ends the wait (ErrInterrupted). It leaves bytes that arrive meanwhile unread. With
+// AwaitPeerClose waits until the peer has closed, reset or half-closed the connection. It then
+// returns io.EOF or the error of the socket. Interrupt (ErrInterrupted) and the read deadline
+// (os.ErrDeadlineExceeded) also end the wait. Bytes that arrive meanwhile stay unread. With
 // allowHalfClose, a half-close by the peer does not end the wait. A connection that is not a socket
 // cannot be watched without reading: AwaitPeerClose returns ErrInterrupted immediately.
 func (c *Conn) AwaitPeerClose(allowHalfClose bool) error {

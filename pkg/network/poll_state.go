@@ -17,14 +17,14 @@ type readState struct {
 	peek              func(fd uintptr)      // tryPeek
 	secure            *tlsLayer             // the connection's TLS; nil: none
 
-	waiting bool             // tryReadTLS returned false, and the poller will call it again
+	waiting bool             // the last tryReadTLS found nothing: the next one reads without a peek
 	onWait  func()           // callback of FillOnWait; nil: none
 	buf     *buffer.IoBuffer // destination; nil: the read takes a buffer from the pool
 	size    int              // of a buffer taken from the pool, in bytes
 	out     []byte           // bytes that tryWriteAndRead still has to write
 	n       int              // bytes read
 	err     error
-	peeked  int // result of tryPeek: the number of bytes; 0: EOF or an error; -1: nothing
+	peeked  int // result of tryPeek: positive: there are bytes; 0: EOF or an error; -1: nothing
 }
 
 // writeState is the counterpart of readState for a writer.

@@ -67,8 +67,7 @@ func (p *Poller) Add(u *ConnectedUDP, handler ReadHandler) error {
 	return nil
 }
 
-// remove removes a descriptor that is about to be closed. The caller holds the mu of its
-// ConnectedUDP.
+// remove makes Run ignore a descriptor. The caller holds the mu of its ConnectedUDP.
 func (p *Poller) remove(fd int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,8 +34,8 @@ func (c *RelayCounters) Idle() bool { return c.idle }
 // Relay copies bytes between conn and peer until both directions have ended, one has failed, or
 // neither has moved a byte for idleTimeout (0: forever). It forwards the end of one direction and
 // leaves the other direction open. It returns the bytes copied from conn to peer (out) and from
-// peer to conn (in). On failure Relay closes conn and peer, over TLS without close_notify;
-// otherwise it closes neither.
+// peer to conn (in). After a failure or the idle timeout, Relay closes conn and peer, over TLS
+// without close_notify; otherwise it closes neither.
 func Relay(conn *Conn, peer Stream, idleTimeout time.Duration) (out, in int64) {
 	var c RelayCounters
 	c.Relay(conn, peer, idleTimeout)

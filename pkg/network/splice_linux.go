@@ -60,7 +60,8 @@ func (l *idlePipes) put(p *pipe) {
 	}
 }
 
-// errNoPipe means that the process is out of descriptors.
+// errNoPipe means that the system creates no pipe, usually because the process is out of
+// descriptors.
 var errNoPipe = errors.New("network: no pipe")
 
 // acquirePipe returns an empty pipe; nil if it cannot get one.
@@ -119,8 +120,8 @@ func spliceCounted(dst, src *Conn, limit int64, count *atomic.Int64) (moved int6
 	return moved, true, nil, nil
 }
 
-// spliceIn moves the bytes of one call, at most limit, from src into an empty pipe. It takes the
-// pipe only once there is something to move.
+// spliceIn moves the bytes of one call, at most limit, from src into an empty pipe. While it waits,
+// it holds no pipe.
 func spliceIn(src *Conn, limit int64) (p *pipe, n int64, err error) {
 	for {
 		var result error

@@ -22,7 +22,7 @@ import (
 // A reader waits in the poller, not in tls.Conn: if the socket holds only part of a record,
 // tls.Conn.Read returns errNoData, and its next call continues with the record. A writer gathers
 // the records of one call, and those that the reader seals (alerts, responses to key updates), in
-// the order in which they were sealed, and sends them with one system call.
+// the order in which they were sealed, and sends them together.
 type tlsLayer struct {
 	conn *Conn     // immutable
 	tls  *tls.Conn // immutable
@@ -41,7 +41,7 @@ type tlsLayer struct {
 		mu       sync.Mutex
 		sealed   *buffer.IoBuffer // guarded by mu; sealed records that are not yet sent; nil: none
 		writing  bool             // guarded by mu; a writer waits for the socket, and sends records added meanwhile
-		maxFrame int              // guarded by mu; bytes of the largest frame sealed in one call
+		maxFrame int              // guarded by mu; bytes of the records of the largest frame beyond maxPieceSize; 0: none
 	}
 }
 
@@ -186,8 +186,8 @@ func (s *tlsLayer) poll(fd uintptr, p []byte) (int, error) {
 	return n, err
 }
 
-// noData reports whether there is nothing to read. It costs at most one system call, and neither a
-// buffer nor the stack that tls.Conn needs.
+// noData reports whether it is certain that there is nothing to read. It costs at most one system
+// call, and neither a buffer nor the stack that tls.Conn needs.
 func (s *tlsLayer) noData(fd uintptr) bool {
 	if !s.in.socketEmpty {
 		return false
@@ -307,7 +307,7 @@ func (s *tlsLayer) encrypt(p []byte) (pending bool, err error) {
 // sendCloseNotify sends close_notify before the socket is closed, if that is possible without
 // blocking. Safe from any goroutine.
 func (s *tlsLayer) sendCloseNotify() {
-	_ = s.tls.CloseWrite() // fails before the end of the handshake, when the peer expects no close_notify
+	_ = s.tls.CloseWrite() // fails only after a failed write
 	s.tryFlush()
 	s.dropSealed()
 }

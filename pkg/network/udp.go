@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxDatagram is the largest payload of a UDP datagram, in bytes: a buffer of this size loses
-// nothing.
+// MaxDatagram bounds the payload of a UDP datagram, in bytes: a buffer of this size loses nothing.
 const MaxDatagram = 1<<16 - 1
 
 // PacketOptions describe a UDP socket that clients send to.

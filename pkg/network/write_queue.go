@@ -45,7 +45,7 @@ type WriteQueue struct {
 	limit  int  // immutable; number of pending bytes at which AppendFrame rejects frames
 
 	mu       sync.Mutex
-	cond     sync.Cond          // on mu: queued fell, writing ended, or err was set
+	cond     sync.Cond          // on mu: queued fell, borrowed pieces were copied, writing ended, or err was set
 	pieces   []*buffer.IoBuffer // guarded by mu; pending, oldest first; BeginFrame appends to the last
 	queued   atomic.Int64       // pending bytes that are not in out; changes with mu held
 	borrowed int                // guarded by mu; number of borrowed pieces in pieces and out
@@ -133,7 +133,7 @@ func (q *WriteQueue) AppendFrame(size int, encode func(dst []byte) ([]byte, erro
 // Full reports whether AppendFrame rejects frames because of the pending bytes.
 func (q *WriteQueue) Full() bool { return q.Queued() >= q.limit }
 
-// Queued returns the number of pending bytes.
+// Queued returns the number of pending bytes, without those that Flush is writing.
 func (q *WriteQueue) Queued() int { return int(q.queued.Load()) }
 
 // AwaitCapacity waits until fewer than HighWatermark bytes are pending, or the connection is lost.
@@ -288,7 +288,7 @@ func (q *WriteQueue) Fail(err error) {
 	q.cond.Broadcast()
 }
 
-// Close writes the pending bytes and rejects new frames. It returns when the socket has taken
+// Close writes the pending bytes, and then rejects new frames. It returns when the socket has taken
 // everything, or when writing has failed.
 func (q *WriteQueue) Close() {
 	_ = q.Flush() // after an error there is nothing to wait for

@@ -33,7 +33,7 @@ type listenerJSON struct {
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"Filters that process requests, in order."`
 	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: connections that begin with a TLS handshake use TLS." example:"true"`
 	LogPath        string               `key:"log_path" doc:"Older form of the listener's log." ignored:"true" example:"\"/var/log/l.log\""`
-	Mark           document.Node        `key:"mark" doc:"SO_MARK of the listening socket and of its connections, for firewall and routing rules: 1 to 4294967295, or a string, which may be hexadecimal with \"0x\". Requires CAP_NET_ADMIN." accept:"number|string" example:"1"`
+	Mark           document.Node        `key:"mark" doc:"SO_MARK of the listening socket and of its connections, for firewall and routing rules: 1 to 4294967295, or a string, which may be hexadecimal with \"0x\". Requires CAP_NET_ADMIN, or since Linux 5.17 CAP_NET_RAW." accept:"number|string" example:"1"`
 }
 
 type accessLogJSON struct {

@@ -13,7 +13,7 @@ import (
 )
 
 // session holds the state of one network.Flow and the lease of its host. The session keeps its host
-// while the host is usable and the configured cluster is unchanged.
+// while the host is usable and has not failed, and the configured cluster is unchanged.
 type session struct {
 	proxy        *Proxy       // immutable
 	flow         network.Flow // immutable
