@@ -47,7 +47,7 @@ func readDir(t *testing.T, dir string) map[string]string {
 func write(t *testing.T, w io.Writer, text string) {
 	t.Helper()
 	if n, err := io.WriteString(w, text); n != len(text) || err != nil {
-		t.Fatalf("Write(%d bytes) = %d, %v", len(text), n, err)
+		t.Fatalf("Write(%d bytes) = %d, %v; want all bytes and no error", len(text), n, err)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestWriteAfterCloseFails(t *testing.T) {
 		t.Errorf("Write after Close: %v; want \"file already closed\"", err)
 	}
 	if err := f.Reopen(); err != nil || f.out != nil {
-		t.Errorf("Reopen after Close opens the file (%v)", err)
+		t.Errorf("Reopen after Close = %v, file open: %v; want nil, false", err, f.out != nil)
 	}
 }
 

@@ -370,7 +370,7 @@ func TestInvalidUTF8LabelsAreReplaced(t *testing.T) {
 		`cluster_requests_total{cluster="bad`+"\uFFFD"+`\"name\n",protocol="none",status_class="2xx"} 1`)
 }
 
-func TestConcurrentUseLosesNothing(t *testing.T) {
+func TestConcurrentUseIsConsistent(t *testing.T) {
 	r := testRegistry()
 	const workers, rounds = 8, 500
 	var wg sync.WaitGroup

@@ -25,11 +25,11 @@ func TestReasonsOfOutput(t *testing.T) {
 			want: []string{"    a_test.go:1: a", "        diff", "        diff", "        diff", "        diff",
 				"    a_test.go:2: b"},
 		},
-		"many messages are cut": {
+		"many messages are truncated": {
 			output: strings.Repeat("    a_test.go:1: a\n", 12),
 			want:   slices.Repeat([]string{"    a_test.go:1: a"}, maxReasonLines),
 		},
-		"what was written without a position is left out": {
+		"lines without a position are left out": {
 			output: "2026/11/21 a log line\n    a_test.go:1: a\n",
 			want:   []string{"    a_test.go:1: a"},
 		},
@@ -49,11 +49,11 @@ func TestReasonsOfOutput(t *testing.T) {
 			output: "exit status 3\nFAIL\texample.com/a\n",
 			want:   []string{"exit status 3", "FAIL\texample.com/a"},
 		},
-		"a long line is cut between characters": {
+		"a long line is truncated between characters": {
 			output: "    a_test.go:1: " + strings.Repeat("€", maxReasonWidth) + "\n",
 			want:   []string{"    a_test.go:1: " + strings.Repeat("€", (maxReasonWidth-17)/3) + "…"},
 		},
-		"nothing was said": {},
+		"no output": {},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -104,7 +104,7 @@ func TestInvariantsPoisonReleasedBuffers(t *testing.T) {
 		t.Error("the bytes were not poisoned")
 	}
 	if got := Outstanding() - before; got != 0 {
-		t.Errorf("%d more are outstanding behind Release, want 0", got)
+		t.Errorf("%d more are outstanding after Release, want 0", got)
 	}
 	defer func() {
 		if recover() == nil {
@@ -114,7 +114,7 @@ func TestInvariantsPoisonReleasedBuffers(t *testing.T) {
 	b.Release()
 }
 
-func TestReuseDoesNotAllocate(t *testing.T) {
+func TestGetAndReleaseDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector empties pools at random")
 	}
@@ -137,7 +137,7 @@ func TestReuseIsReleaseForTheSameOwner(t *testing.T) {
 	stale := b.Bytes()
 	b.Reuse()
 	if b.Len() != 0 || b.Cap() < 100 || Outstanding() != before {
-		t.Errorf("%d bytes are left of a storage of %d, %d are out; want 0, at least 100, %d", b.Len(), b.Cap(), Outstanding(), before)
+		t.Errorf("after Reuse: Len = %d, Cap = %d, Outstanding = %d; want 0, at least 100, %d", b.Len(), b.Cap(), Outstanding(), before)
 	}
 	if invariants.Enabled && string(stale) == "one message"[:len(stale)] {
 		t.Error("the old bytes can still be read")
@@ -154,15 +154,15 @@ func TestBorrowedStorageIsNotPooled(t *testing.T) {
 	b := Borrow(storage[:5])
 	b.Discard(2)
 	if got := string(b.Bytes()); got != "234" || !b.IsBorrowed() || len(b.Tail()) > 0 {
-		t.Errorf("%q is borrowed, with room for %d bytes; want \"234\", 0", got, len(b.Tail()))
+		t.Errorf("Bytes = %q, IsBorrowed = %v, Tail has %d bytes; want \"234\", true, 0", got, b.IsBorrowed(), len(b.Tail()))
 	}
 	b.Release()
 	if string(storage) != "0123456789" || Outstanding() != before {
-		t.Errorf("the storage has %q, %d buffers are out; want \"0123456789\", 0", storage, Outstanding()-before)
+		t.Errorf("after Release: storage %q, %d more buffers are outstanding; want \"0123456789\", 0", storage, Outstanding()-before)
 	}
 	again := Get(len(storage))
 	defer again.Release()
 	if again.IsBorrowed() || again.Cap() < len(storage) {
-		t.Errorf("Get returned a borrowed buffer or one of %d bytes, want a larger one", again.Cap())
+		t.Errorf("Get after Release: IsBorrowed = %v, Cap = %d; want false, at least %d", again.IsBorrowed(), again.Cap(), len(storage))
 	}
 }

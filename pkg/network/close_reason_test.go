@@ -12,7 +12,7 @@ func TestCloseReasonsAreCompleteAndUnique(t *testing.T) {
 	seen := map[string]CloseReason{}
 	for c := range CloseReasons() {
 		if c.String() == "" || strings.Trim(c.String(), "abcdefghijklmnopqrstuvwxyz_") != "" || !strings.HasSuffix(c.Text(), ".") {
-			t.Errorf("close reason %d: name %q, text %q; want a name of lowercase letters and a sentence", c, c, c.Text())
+			t.Errorf("close reason %d: name %q, text %q; want a name of lowercase letters and underscores, and a sentence", c, c, c.Text())
 		}
 		if other, ok := seen[c.String()]; ok {
 			t.Errorf("%q is the name of %d and %d", c, other, c)

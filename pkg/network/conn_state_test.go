@@ -164,7 +164,7 @@ func TestConnStateIllegal(t *testing.T) {
 			default:
 			}
 			if s.legal(e) == want {
-				t.Errorf("event %d in %v: legal %t", e, s, !want)
+				t.Errorf("event %d in %v: legal %t, want %t", e, s, want, !want)
 			}
 		}
 	}

@@ -113,8 +113,8 @@ func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 		t.Errorf("a connection of the drained group: read %d bytes, %v; want EOF", n, err)
 	}
 	g.ln.DrainGroupAfterNext(&groupB)
-	if !g.echoes(connB) || g.echoes(connB) {
-		t.Error("a connection of a drained group did not end after its next exchange")
+	if first, second := g.echoes(connB), g.echoes(connB); !first || second {
+		t.Errorf("exchanges of an idle connection of the drained group succeeded: %v, %v; want only the next one", first, second)
 	}
 	for range 2 {
 		if !g.echoes(ungroupedConn) {
@@ -143,8 +143,8 @@ func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 	for !groupEnded() {
 		runtime.Gosched()
 	}
-	if !g.echoes(activeConn) || g.echoes(activeConn) {
-		t.Error("a new connection did not end after its first exchange")
+	if first, second := g.echoes(activeConn), g.echoes(activeConn); !first || second {
+		t.Errorf("exchanges of a new connection succeeded: %v, %v; want only the first", first, second)
 	}
 	if n := <-forceClosed; n != 0 {
 		t.Errorf("%d connections were force-closed, want 0", n)
@@ -160,8 +160,8 @@ func TestJoinEndedGroupFails(t *testing.T) {
 	conn := NewConn(server)
 	var openGroup, endedGroup ConnGroup
 	endedGroup.end()
-	if !openGroup.Join(conn) || endedGroup.Join(conn) || conn.group.Load() != &openGroup {
-		t.Error("a failed Join moved the connection to another group")
+	if open, ended := openGroup.Join(conn), endedGroup.Join(conn); !open || ended || conn.group.Load() != &openGroup {
+		t.Errorf("Join of the open group = %v, then of the ended one = %v, still in the open group: %v; want true, false, true", open, ended, conn.group.Load() == &openGroup)
 	}
 	groupEmpty := openGroup.end()
 	select {

@@ -148,10 +148,10 @@ func TestPartialRecordIsNotReadable(t *testing.T) {
 	var b *buffer.IoBuffer
 	_, err := c.FillOnWait(&b, 100, func() { waits++ })
 	if !errors.Is(err, os.ErrDeadlineExceeded) || b != nil || waits == 0 {
-		t.Fatalf("FillOnWait with half a record = %v, buffer %v, %d calls of wait; want ErrDeadlineExceeded, no buffer and a call", err, b, waits)
+		t.Fatalf("FillOnWait with part of a record = %v, buffer %v, %d calls of wait; want ErrDeadlineExceeded, no buffer and a call", err, b, waits)
 	}
 	if !c.IsReusable() || c.hasBytes() {
-		t.Error("half a record counts as readable bytes")
+		t.Error("part of a record counts as readable bytes")
 	}
 	c.SetReadDeadline(time.Time{})
 	permits <- struct{}{}
@@ -163,7 +163,7 @@ func TestPartialRecordIsNotReadable(t *testing.T) {
 func TestAwaitReadableSeesDecryptedBytes(t *testing.T) {
 	c, peer := tlsPair(t, nil)
 	written := make(chan struct{})
-	go func() { // two records in one segment
+	go func() { // two records
 		defer close(written)
 		peer.Write([]byte("one"))
 		peer.Write([]byte("two"))

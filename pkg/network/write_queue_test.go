@@ -76,7 +76,7 @@ func TestFullSocketDoesNotBlockSenders(t *testing.T) {
 		}
 	}
 	if q.Queued() < HighWatermark {
-		t.Fatalf("%d bytes are queued, want more than the socket took", q.Queued())
+		t.Fatalf("%d bytes are queued, want at least %d", q.Queued(), HighWatermark)
 	}
 	capacity := make(chan struct{})
 	go func() { q.AwaitCapacity(); close(capacity) }()

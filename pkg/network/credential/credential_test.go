@@ -465,14 +465,14 @@ func TestHandshakeFailureOf(t *testing.T) {
 			}
 			_, _, _, err := handshake(server.Config(), test.client)
 			if err == nil || HandshakeFailureOf(err) != test.want {
-				t.Errorf("HandshakeFailureOf(%v) is not %v", err, test.want)
+				t.Errorf("handshake: %v, want the failure %v", err, test.want)
 			}
 		})
 	}
 	t.Run(PeerAlert.String(), func(t *testing.T) {
 		_, _, _, err := handshake(server.Config(), &tls.Config{ServerName: "127.0.0.1"})
 		if err == nil || HandshakeFailureOf(err) != PeerAlert {
-			t.Errorf("HandshakeFailureOf(%v) is not PeerAlert", err)
+			t.Errorf("handshake: %v, want the failure %v", err, PeerAlert)
 		}
 	})
 	for sent, want := range map[string]HandshakeFailure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
@@ -484,7 +484,7 @@ func TestHandshakeFailureOf(t *testing.T) {
 			}
 			err := tls.Server(local, server.Config()).Handshake()
 			if err == nil || HandshakeFailureOf(err) != want {
-				t.Errorf("HandshakeFailureOf(%v) is not %v", err, want)
+				t.Errorf("handshake: %v, want the failure %v", err, want)
 			}
 			peer.Close()
 		})

@@ -102,7 +102,7 @@ var definitions = []definition{
 	{name: "upstream_tls_cipher", text: tlsSide(upstreamTLS).stateVar(tlsCipher), doc: "Its cipher suite, by its IANA name."},
 	{name: "upstream_tls_alpn", text: tlsSide(upstreamTLS).stateVar(tlsProtocol), doc: "Protocol that ALPN negotiated with the host."},
 	{name: "upstream_tls_resumed", text: tlsSide(upstreamTLS).stateVar(tlsResumed), doc: "true if the connection resumed a TLS session, otherwise false."},
-	{name: "upstream_peer_subject", text: tlsSide(upstreamTLS).certificateVar(peerSubject), doc: "Subject of the host's certificate. This and the other values of the certificate exist only if it was verified together with its name."},
+	{name: "upstream_peer_subject", text: tlsSide(upstreamTLS).certificateVar(peerSubject), doc: "Subject of the host's certificate. This and the other values of the certificate exist only if it was verified."},
 	{name: "upstream_peer_issuer", text: tlsSide(upstreamTLS).certificateVar(peerIssuer), doc: "Its issuer."},
 	{name: "upstream_peer_fingerprint_256", text: tlsSide(upstreamTLS).certificateVar(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
 	{name: "upstream_peer_uri_san", write: tlsSide(upstreamTLS).sanVar(peerURIs), doc: "Its URI subject alternative names, separated by commas."},

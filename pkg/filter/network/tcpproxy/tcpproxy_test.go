@@ -339,8 +339,8 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestLargeTransfer verifies a transfer of many megabytes in both directions
-// concurrently, which is larger than any socket buffer.
+// TestLargeTransfer verifies a transfer of 16 MiB in both directions concurrently, which is more
+// than the sockets buffer.
 func TestLargeTransfer(t *testing.T) {
 	const size = 16 << 20
 	sent := make([]byte, size)

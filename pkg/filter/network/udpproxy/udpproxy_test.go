@@ -217,7 +217,7 @@ func await(t *testing.T, event string, done func() bool) {
 		select {
 		case <-ticker.C:
 		case <-timeout:
-			t.Fatal("timeout: " + event)
+			t.Fatal("timeout waiting for " + event)
 		}
 	}
 }
@@ -302,7 +302,7 @@ func TestSessionMovesWhenHostIsDown(t *testing.T) {
 		t.Errorf("got %q, want %q", got, "b 3 1")
 	}
 	if r.counts.SessionsMoved.Load() != 1 || r.hosts.hosts[0].sessions.Load() != 0 || r.Sessions() != 1 {
-		t.Errorf("the session moved %d times, want 1; the previous host has %d sessions, want 0", r.counts.SessionsMoved.Load(), r.hosts.hosts[0].sessions.Load())
+		t.Errorf("the session moved %d times, the previous host has %d sessions, the proxy %d; want 1, 0, 1", r.counts.SessionsMoved.Load(), r.hosts.hosts[0].sessions.Load(), r.Sessions())
 	}
 }
 
