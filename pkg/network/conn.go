@@ -13,8 +13,8 @@ import (
 )
 
 // Handler serves connections. ServeConn returns when it is done with conn, and its caller closes
-// conn. ctx ends when the connection must end immediately. Conn.Draining returns true when the
-// connection must end after its current exchange.
+// conn. When ctx, the context of Listener.Serve, ends, the connection must end immediately.
+// Conn.Draining returns true when the connection must end after its current exchange.
 //
 // A handler may return ErrPark when the connection is idle: the listener waits for bytes on a new
 // goroutine with a small stack, and then calls ServeConn again.
@@ -27,7 +27,7 @@ type Handler interface {
 // small initial stack.
 type ClientFirstHandler interface {
 	Handler
-	// IdleTimeout returns how long a connection may be silent; 0: forever.
+	// IdleTimeout returns how long a new connection may be silent; 0: forever.
 	IdleTimeout() time.Duration
 }
 
@@ -76,7 +76,9 @@ type Conn struct {
 	}
 	writer struct { // owned by the writing goroutine
 		timer writeTimer
-		state *writeState // nil: no write since the connection was created or shrunk
+		// state is nil: no write since the connection was created or shrunk. It is atomic because
+		// the connection may be parked, and so shrunk, while the goroutine of a WriteQueue writes.
+		state atomic.Pointer[writeState]
 	}
 
 	// Handler serves the connection after it was parked; nil: the handler that the listener called.
@@ -85,6 +87,10 @@ type Conn struct {
 
 	// Requests counts exchanges across all calls of ServeConn. The handler owns it.
 	Requests int
+
+	// writeQueue is the newest WriteQueue of the connection; nil: none. The handler creates it
+	// before it parks the connection.
+	writeQueue *WriteQueue
 
 	closeHooks atomic.Pointer[closeHooks] // nil: not closed, and no hook is registered
 
@@ -112,7 +118,10 @@ func NewConn(nc net.Conn) *Conn {
 
 // shrink frees the read and write state. A connection that waits needs neither, except that waiting
 // over TLS needs the read state.
-func (c *Conn) shrink() { c.reader.state, c.writer.state = nil, nil }
+func (c *Conn) shrink() {
+	c.reader.state = nil
+	c.writer.state.Store(nil)
+}
 
 // ID returns the connection's number. It is unique among all connections of the process, downstream
 // and upstream, and stays the same when handlers change.

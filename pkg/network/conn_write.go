@@ -5,14 +5,15 @@ import (
 	"os"
 )
 
-// writeState returns the write state and creates it on first use.
+// writeState returns the write state, and creates it if there is none.
 func (c *Conn) writeState() *writeState {
-	if c.writer.state == nil {
-		w := new(writeState)
+	w := c.writer.state.Load()
+	if w == nil {
+		w = new(writeState)
 		w.try = w.tryWrite
-		c.writer.state = w
+		c.writer.state.Store(w)
 	}
-	return c.writer.state
+	return w
 }
 
 // Write writes all of p. It fails with os.ErrDeadlineExceeded at the deadline of SetWriteDeadline,

@@ -6,8 +6,9 @@ import "time"
 type GoAwayHandler interface {
 	Handler
 	// SendGoAway announces the end. The listener calls it, instead of ServeConn, when the
-	// connection must end while it is parked, and closes the connection after a short linger.
-	// SendGoAway must neither wait nor read.
+	// connection must end while it is parked. The listener then writes what is pending in the
+	// connection's WriteQueue, and closes the connection after a short linger. SendGoAway must
+	// neither wait nor read.
 	SendGoAway()
 }
 

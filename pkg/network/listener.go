@@ -299,10 +299,13 @@ func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 	c.state.apply(eventUnpark)
 	if err != nil {
 		c.CloseReason = CloseReasonOf(err)
-		if p, ok := h.(GoAwayHandler); ok && errors.Is(err, ErrDraining) {
-			if l.sendGoAway(c, p) == nil {
-				linger(c)
-			}
+		p, announces := h.(GoAwayHandler)
+		announces = announces && errors.Is(err, ErrDraining) && l.sendGoAway(c, p) == nil
+		if c.writeQueue != nil {
+			c.writeQueue.Close() // a slow client still reads the responses that it has pending
+		}
+		if announces {
+			linger(c)
 		}
 		l.endConn(c)
 		return

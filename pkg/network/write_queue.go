@@ -62,11 +62,12 @@ type WriteQueue struct {
 
 // NewWriteQueue returns the write queue of conn. run must call its argument in a new goroutine, and
 // make the owner of the queue wait for that goroutine, which ends at the latest when the connection
-// is closed.
+// is closed. The handler of conn, or the goroutine that dialed it, calls NewWriteQueue.
 func NewWriteQueue(conn *Conn, run func(func())) *WriteQueue {
 	q := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
 	q.cond.L = &q.mu
 	q.onWritable = q.tryWritev
+	conn.writeQueue = q
 	return q
 }
 

@@ -23,7 +23,7 @@ func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	e := New(nil, nil)
 	defer e.Close()
 	var mc muxConn
-	mc.engine, mc.writeQueue = e, network.NewWriteQueue(nil, e.goroutines.Start)
+	mc.engine, mc.writeQueue = e, network.NewWriteQueue(new(network.Conn), e.goroutines.Start)
 	owner := new(orderedPumper)
 	var source recvBody
 	source.start(&muxStream{conn: &mc}, nil, 0)
