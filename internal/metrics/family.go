@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// families holds the metrics without a scope: metrics of the process and of filters.
+// families holds the metrics of Registry.Counter, Registry.Func and Registry.Histogram.
 type families struct {
 	limit int // maximum number of series of one family; immutable
 

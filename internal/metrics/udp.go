@@ -20,7 +20,7 @@ var (
 	UDPSessionsOpened = Metric{"weft_udp_sessions_total", "UDP sessions that were started.",
 		KindCounter, []string{LabelListener}}
 	// UDPSessionsMoved counts changes of a session's host.
-	UDPSessionsMoved = Metric{"weft_udp_sessions_moved_total", "UDP sessions that moved to another host because their host was removed, became unhealthy or rejected a datagram.",
+	UDPSessionsMoved = Metric{"weft_udp_sessions_moved_total", "UDP sessions that moved to another host because their host was removed, became unhealthy or rejected a datagram, or because the cluster of the listener changed.",
 		KindCounter, []string{LabelListener}}
 	// UDPDatagrams counts forwarded datagrams.
 	UDPDatagrams = Metric{"weft_udp_datagrams_total", "Datagrams that were forwarded, by direction.",

@@ -44,7 +44,7 @@ var closeReasons = [closeReasonCount]struct{ name, text string }{
 	ClosedByPeer:             {"peer_closed", "The client closed or reset the connection, between requests or during one."},
 	ClosedIdle:               {"idle_timeout", "The client sent nothing for the listener's idle timeout (connection_idle_timeout), or nothing within listener_filters_timeout, or a tunnel of HTTP/1.1 was idle for its timeout."},
 	ClosedDrained:            {"drained", "Weft drained the connection, or the listener was changed or removed: the connection closed after its last request."},
-	ClosedDrainTimeout:       {"drain_timeout", "The same, but the requests of the connection did not end within the drain time."},
+	ClosedDrainTimeout:       {"drain_timeout", "Weft drained the connection, but its requests did not end within the drain time."},
 	ClosedOnRequest:          {"close_requested", "The client requested the close, or used HTTP/1.0 without keep-alive."},
 	ClosedMaxRequests:        {"max_requests", "The connection reached max_requests_per_connection."},
 	ClosedHandshakeFailed:    {"tls_handshake", "The TLS handshake failed: the handshake metric and the log say why."},

@@ -35,7 +35,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 func (c *Conn) Addrs() Addrs { return Addrs{c} }
 
 // Addrs reads and replaces the addresses of a connection. The accepting or reading goroutine calls
-// the setters before any other goroutine has access to the connection.
+// the setters before any other goroutine reads the addresses.
 type Addrs struct{ conn *Conn }
 
 // SetProxied makes LocalAddr and RemoteAddr return the proxied addresses, those in the PROXY header
