@@ -48,7 +48,7 @@ var (
 // when a timer fires, and a way to tell an idle reader from a busy one.
 //
 // One goroutine reads and one writes at a time. Any goroutine may call Interrupt, Drain and Close.
-// The comment of connState describes the lifecycle. These files contain the methods:
+// The comment of connState describes the lifecycle. These files contain most of the methods:
 //
 //	conn_read.go, peek.go      reading and waiting
 //	conn_write.go              writing; write_queue.go gathers the frames of many writers

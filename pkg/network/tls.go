@@ -218,8 +218,8 @@ func (s *tlsLayer) peekPlaintext(fd uintptr) int {
 	return 0
 }
 
-// readAheadSize is the size of the buffer for reads that only check for data, in bytes. Engines
-// start with the same size.
+// readAheadSize is the size of the buffer for reads that only check for data, in bytes. The engines
+// of downstream connections start with the same size.
 const readAheadSize = 4 << 10
 
 // write seals p and sends it, together with the pending records.
