@@ -135,8 +135,8 @@ func (r *RPC) lookup(service, name string) *Method {
 	return r.add(service, name)
 }
 
-// recentIndex returns the index of a method in recent. Methods that are called in turns and have the
-// same index cost a hash for each call.
+// recentIndex returns the index of a method in recent. Methods that are called in turns and have
+// the same index cost a hash for each call.
 func recentIndex(service, name string) int {
 	n := 8*len(service) + len(name)
 	if name != "" {

@@ -24,8 +24,8 @@ var ErrDone = errors.New("run: done")
 // return. It then cancels the context of the tasks that still run and waits for them, for at most
 // grace after the cancellation; 0 means no limit.
 //
-// Group returns the first error with the name of its task, or nil if there is none. ErrDone does not
-// count, nor does the error of the tasks' context after that has ended. If tasks did not end in
+// Group returns the first error with the name of its task, or nil if there is none. ErrDone does
+// not count, nor does the error of the tasks' context after that has ended. If tasks did not end in
 // time, Group joins an error that names them; their goroutines keep running, and the process should
 // exit. Group does not recover panics.
 func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {

@@ -122,8 +122,8 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 	return r.n, err
 }
 
-// Unread makes the next reads return the bytes of b before those of the socket. b must not be empty,
-// and there must be no other unread bytes. The connection owns b from now on.
+// Unread makes the next reads return the bytes of b before those of the socket. b must not be
+// empty, and there must be no other unread bytes. The connection owns b from now on.
 func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread.buf = b }
 
 // WriteAndFill writes out and then reads as Fill does. It saves the read attempt with which Fill

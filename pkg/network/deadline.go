@@ -9,8 +9,8 @@ import (
 
 // deadline is the deadline of one direction. Each new deadline in the runtime costs a timer
 // operation. On a connection whose deadline moves later with every request, nearly all of these
-// operations are wasted. So the runtime gets a new deadline only if none is armed, or if the new one
-// is earlier. When the timer fires too early, the connection arms it again with the deadline in
+// operations are wasted. So the runtime gets a new deadline only if none is armed, or if the new
+// one is earlier. When the timer fires too early, the connection arms it again with the deadline in
 // want.
 type deadline struct {
 	want  instant // 0: never

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// TestResumeKeepsDrain verifies that a drain during an interruption ends an idle connection, although
-// Resume restores the read deadline.
+// TestResumeKeepsDrain verifies that a drain during an interruption ends an idle connection,
+// although Resume restores the read deadline.
 func TestResumeKeepsDrain(t *testing.T) {
 	c, _ := pair(t)
 	deadline := time.Now().Add(5 * time.Second)

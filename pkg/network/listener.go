@@ -377,8 +377,8 @@ const drainExpiryLead = 5 * time.Second
 
 // Drain stops accepting, ends idle connections, and waits until the busy ones have ended after
 // their current exchange. When ctx ends, Drain force-closes the remaining connections and returns
-// how many of these were not idle. Shortly before the deadline of ctx, it asks connections with many
-// concurrent exchanges to read no further requests, so that the requests in flight get their
+// how many of these were not idle. Shortly before the deadline of ctx, it asks connections with
+// many concurrent exchanges to read no further requests, so that the requests in flight get their
 // responses.
 func (l *Listener) Drain(ctx context.Context) (forceClosed int) {
 	l.Stop()

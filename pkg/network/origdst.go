@@ -144,8 +144,8 @@ func NewVirtualListener(o ListenOptions, address netip.AddrPort, h Handler) *Lis
 	return l
 }
 
-// takeOver waits until Serve runs, and then adds c to a virtual listener. It returns false and leaves
-// c open if the listener has stopped or has a socket.
+// takeOver waits until Serve runs, and then adds c to a virtual listener. It returns false and
+// leaves c open if the listener has stopped or has a socket.
 func (l *Listener) takeOver(c *Conn) bool {
 	if l.virtual == nil {
 		return false

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// TestParkedConnectionWritesPendingBytes verifies that a client that reads slowly gets all bytes that
-// are pending when its connection is parked, however the connection ends. Weft once closed a parked
-// connection immediately, and parking changed the state of the writing goroutine, which the race
-// detector reports.
+// TestParkedConnectionWritesPendingBytes verifies that a client that reads slowly gets all bytes
+// that are pending when its connection is parked, however the connection ends. Weft once closed a
+// parked connection immediately, and parking changed the state of the writing goroutine, which the
+// race detector reports.
 func TestParkedConnectionWritesPendingBytes(t *testing.T) {
 	const frames, size = 100, 256 << 10 // more than the sockets buffer
 	for _, test := range []struct {

@@ -391,8 +391,8 @@ func TestTLSTruncationIsNotEOF(t *testing.T) {
 }
 
 // TestDrainKeepsTLSConnectionWithUnreadBytes verifies that a drain keeps an idle TLS connection
-// that has unread bytes. Over TLS the check for unread bytes decrypts them, so the woken reader must
-// return these bytes and not wait.
+// that has unread bytes. Over TLS the check for unread bytes decrypts them, so the woken reader
+// must return these bytes and not wait.
 func TestDrainKeepsTLSConnectionWithUnreadBytes(t *testing.T) {
 	for name, read := range map[string]func(c *Conn) (string, error){
 		"Fill": func(c *Conn) (string, error) {

@@ -61,8 +61,8 @@ func (s fileStamp) same(other fileStamp) bool {
 }
 
 // NewReloader returns a Reloader. The Reloader logs reloads to log, and after each reload it calls
-// onReload with the error, or nil. onReload must not call the Reloader. log and onReload may be nil.
-// If a reload keeps failing with the same error, the Reloader reports the error once.
+// onReload with the error, or nil. onReload must not call the Reloader. log and onReload may be
+// nil. If a reload keeps failing with the same error, the Reloader reports the error once.
 func NewReloader(log *slog.Logger, onReload func(err error)) *Reloader {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -22,7 +22,8 @@ type Server struct {
 	config   *tls.Config // selects the context of each handshake
 }
 
-// serverContext is a context with its loaded files. After NewServer, the mu of the Reloader guards it.
+// serverContext is a context with its loaded files. After NewServer, the mu of the Reloader guards
+// it.
 type serverContext struct {
 	context      *Context
 	stamps       []fileStamp // of its files, before the first load
