@@ -25,11 +25,15 @@ func FromPath(path string) string {
 
 // Parse returns the address that text stands for, and whether it is a unix socket. Text with the
 // prefix "unix:" is always a unix socket: "unix:path", "unix:///path" or "unix:@name". Parse
-// returns other text unchanged. It returns an error if the prefix is followed by no path, or by
-// "//" and a relative path, whose first element a URL parser takes for a host.
+// returns other text unchanged. It returns an error for ambiguous text: if the prefix is followed
+// by no path, or by "//" and a relative path, whose first element a URL parser takes for a host;
+// and, without the prefix, for a colon before the first slash, as in "http://host" and "host:80/".
 func Parse(text string) (address string, isSocket bool, err error) {
 	path, isURL := strings.CutPrefix(text, "unix:")
 	if !isURL {
+		if first, _, found := strings.Cut(text, "/"); found && strings.Contains(first, ":") && !IsAbstract(text) {
+			return "", false, fmt.Errorf("found %q, expected host:port or a path (to use a path of this name, write \"./%s\")", text, text)
+		}
 		return text, Is(text), nil
 	}
 	if absolute, found := strings.CutPrefix(path, "//"); found {

@@ -40,6 +40,13 @@ func TestParse(t *testing.T) {
 		{"unix:80", "./80", true, ""},
 		{"unix:@web", "@web", true, ""},
 
+		{"./a:1/web.sock", "./a:1/web.sock", true, ""},
+		{"@a:1/web", "@a:1/web", true, ""},
+		{"http://10.0.0.1:80", "", false, "expected host:port or a path"},
+		{"10.0.0.1:80/", "", false, "expected host:port or a path"},
+		{"[::1]:80/path", "", false, "expected host:port or a path"},
+		{"a:1/web.sock", "", false, `write "./a:1/web.sock"`},
+
 		{"unix:", "", false, "expected a path"},
 		{"unix://", "", false, "expected unix:///absolute/path"},
 		{"unix://run/web.sock", "", false, "expected unix:///absolute/path"},
