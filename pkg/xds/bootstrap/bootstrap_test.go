@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -94,5 +95,17 @@ func TestLoadReportServerIsStaticCluster(t *testing.T) {
 		case want != "" && (err == nil || err.Error() != want):
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
+	}
+}
+
+// TestFieldErrorOfKeyWithColon verifies that a key of the file that contains ": " stays in the path.
+func TestFieldErrorOfKeyWithColon(t *testing.T) {
+	b := xdstest.Bootstrap("GRPC")
+	b.LayeredRuntime = []byte(`{"layers": [{"name": "a", "static_layer": {"b: c": null}}]}`)
+	_, _, err := Read(b, resource.Capabilities{})
+	const want = "layered_runtime.layers[0].static_layer.b: c"
+	var errs FieldErrors
+	if !errors.As(err, &errs) || len(errs) != 1 || errs[0].Field != want {
+		t.Errorf("Read returns the errors %+v, want one of the field %q", errs, want)
 	}
 }

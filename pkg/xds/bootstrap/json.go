@@ -43,7 +43,8 @@ func (errs FieldErrors) asError() error {
 	return errs
 }
 
-// fieldErrorsOf returns err as errors of field, or of fields in it if err is a RejectedError.
+// fieldErrorsOf returns err as errors of field, or of fields in it if err is a RejectedError. It
+// returns an error of type FieldErrors, which has the complete paths, unchanged.
 func fieldErrorsOf(field string, err error) (out FieldErrors) {
 	var rejected resource.RejectedError
 	var inner FieldErrors
@@ -53,12 +54,12 @@ func fieldErrorsOf(field string, err error) (out FieldErrors) {
 	case !errors.As(err, &rejected):
 		return FieldErrors{{field, err.Error()}}
 	}
-	for _, text := range rejected {
-		e := FieldError{field, text}
-		if path, reason, ok := strings.Cut(text, ": "); ok && !strings.Contains(path, " ") {
-			e = FieldError{field + "." + path, reason}
+	for _, r := range rejected {
+		path := r.Path
+		if field != "" && path != "" {
+			path = "." + path
 		}
-		out = append(out, e)
+		out = append(out, FieldError{field + path, r.Reason})
 	}
 	return out
 }
@@ -113,19 +114,6 @@ func lowerCamel(name string) string {
 		}
 	}
 	return strings.Join(words, "")
-}
-
-// fieldErrorsOfReasons is fieldErrorsOf for an error whose texts already contain the field.
-func fieldErrorsOfReasons(err error) (out FieldErrors) {
-	var rejected resource.RejectedError
-	if !errors.As(err, &rejected) {
-		rejected = resource.RejectedError{err.Error()}
-	}
-	for _, text := range rejected {
-		field, reason, _ := strings.Cut(text, ": ")
-		out = append(out, FieldError{field, reason})
-	}
-	return out
 }
 
 // unknownTypeResolver resolves every message type. A type that is not linked in resolves to a

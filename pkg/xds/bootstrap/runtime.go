@@ -66,7 +66,7 @@ func (b *Bootstrap) readRuntimeLayer(field string, members map[string]json.RawMe
 		}
 		values, err := resource.ReadLayer(field, s)
 		if err != nil {
-			return nil, fieldErrorsOfReasons(err)
+			return nil, fieldErrorsOf("", err) // the paths contain field
 		}
 		return []RuntimeLayer{{Values: values}}, nil
 	}

@@ -298,9 +298,8 @@ func (m apiMessage) support(f protoreflect.FieldDescriptor) string {
 	var rejected RejectedError
 	errors.As(err, &rejected)
 	switch {
-	case slices.ContainsFunc(rejected, func(reason string) bool {
-		rest, ok := strings.CutPrefix(reason, path+": ")
-		return ok && (strings.HasPrefix(rest, unsupported) || strings.HasPrefix(rest, "unknown key ") || strings.HasSuffix(rest, " is not supported yet"))
+	case slices.ContainsFunc(rejected, func(r Rejection) bool {
+		return r.Path == path && (strings.HasPrefix(r.Reason, unsupported) || strings.HasPrefix(r.Reason, "unknown key ") || strings.HasSuffix(r.Reason, " is not supported yet"))
 	}):
 		return "**rejected**"
 	case slices.Contains(ignored, path):

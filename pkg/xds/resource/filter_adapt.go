@@ -26,7 +26,7 @@ func adaptRBAC(settings *document.Value) error {
 	unwrapKey(settings, "rbac")
 	for _, key := range []string{"matcher", "shadow_matcher"} {
 		if settings.Get(key) != nil {
-			return fmt.Errorf("%s: %s", key, unsupported)
+			return unsupportedKeyError(key)
 		}
 	}
 	return nil

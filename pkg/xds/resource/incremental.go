@@ -205,7 +205,7 @@ func (r *tableReader) readVirtualHost(part string, n int, table inheritedSetting
 		} else {
 			route, at := &routev3.Route{}, at.field("routes").index(i)
 			if err := unmarshalOptions().Unmarshal([]byte(part), route); err != nil {
-				return nil, h, at.prefixError(RejectedError{malformedReason(err)})
+				return nil, h, at.prefixError(RejectedError{{"", malformedReason(err)}})
 			}
 			found = r.collectFindings(func() {
 				at.findUnknown(route.ProtoReflect())
@@ -233,7 +233,7 @@ func unpackVirtualHost(part string) (m *routev3.VirtualHost, routes []string, er
 	}
 	m = &routev3.VirtualHost{}
 	if err := unmarshalOptions().Unmarshal(parts.head, m); err != nil {
-		return nil, nil, RejectedError{malformedReason(err)}
+		return nil, nil, RejectedError{{"", malformedReason(err)}}
 	}
 	if !ok {
 		return nil, nil, errMalformed
@@ -243,7 +243,7 @@ func unpackVirtualHost(part string) (m *routev3.VirtualHost, routes []string, er
 
 // errMalformed is the error for a message that cannot be split. Callers never see it: unmarshaling
 // the message fails first.
-var errMalformed = RejectedError{"malformed message"}
+var errMalformed = RejectedError{{"", "malformed message"}}
 
 // previousVirtualHost is the previous version of a virtual host. The zero value means that there is
 // none.

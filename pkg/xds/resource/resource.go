@@ -33,11 +33,32 @@ const (
 	SecretType     = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 )
 
-// RejectedError lists every reason why a resource is rejected.
-type RejectedError []string
+// Rejection is one reason why a resource is rejected.
+type Rejection struct {
+	Path   string // path of the field in the resource; "" means the resource itself
+	Reason string // one clause
+}
+
+// String returns the reason, after the path of its field.
+func (r Rejection) String() string {
+	if r.Path == "" {
+		return r.Reason
+	}
+	return r.Path + ": " + r.Reason
+}
+
+// RejectedError lists the reasons why a resource is rejected: all of them, or the first maxReasons
+// and the number of the others.
+type RejectedError []Rejection
 
 // Error returns the reasons, each with the path of its field, separated by semicolons.
-func (r RejectedError) Error() string { return strings.Join(r, "; ") }
+func (r RejectedError) Error() string {
+	texts := make([]string, len(r))
+	for i := range r {
+		texts[i] = r[i].String()
+	}
+	return strings.Join(texts, "; ")
+}
 
 // report collects the findings in one resource.
 type report struct {
@@ -58,7 +79,7 @@ func (r *report) rejection() error {
 		return nil
 	}
 	if r.omittedReasons > 0 {
-		r.reasons = append(r.reasons, fmt.Sprintf("and %d more", r.omittedReasons))
+		r.reasons = append(r.reasons, Rejection{Reason: fmt.Sprintf("and %d more", r.omittedReasons)})
 		r.omittedReasons = 0
 	}
 	return r.reasons
@@ -86,18 +107,14 @@ func (p fieldReader) key(k string) fieldReader { return fieldReader{p.report, p.
 
 // reject rejects the resource because of the field.
 func (p fieldReader) reject(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if p.path != "" {
-		text = p.path + ": " + text
-	}
-	p.report.addReason(text)
+	p.report.addReason(Rejection{p.path, fmt.Sprintf(format, args...)})
 }
 
 // maxReasons limits the reasons that a report stores for one resource, which bounds its memory.
 const maxReasons = 1000
 
 // addReason adds a reason, or only counts it if there are already maxReasons.
-func (r *report) addReason(reason string) {
+func (r *report) addReason(reason Rejection) {
 	if len(r.reasons) >= maxReasons {
 		r.omittedReasons++
 		return
@@ -133,7 +150,7 @@ func alternatives(names []string) string {
 func (p fieldReader) isRejectedUnsupported() bool {
 	const maxRecent = 32 // enough for one message
 	reasons := p.report.reasons
-	return slices.Contains(reasons[max(0, len(reasons)-maxRecent):], p.path+": "+unsupported)
+	return slices.Contains(reasons[max(0, len(reasons)-maxRecent):], Rejection{p.path, unsupported})
 }
 
 // unsupported is the reason for a field that Weft does not support.
@@ -181,7 +198,7 @@ func unmarshalOptions() proto.UnmarshalOptions {
 // unmarshal decodes body into m and records unknown fields under the path of p.
 func (p fieldReader) unmarshal(body []byte, m proto.Message) error {
 	if err := unmarshalOptions().Unmarshal(body, m); err != nil {
-		return RejectedError{malformedReason(err)}
+		return RejectedError{{"", malformedReason(err)}}
 	}
 	p.findUnknown(m.ProtoReflect())
 	return nil
@@ -222,7 +239,10 @@ func (p fieldReader) prefixError(err error) error {
 	}
 	out := make(RejectedError, len(reasons))
 	for i, reason := range reasons {
-		out[i] = p.path + ": " + reason
+		out[i] = Rejection{p.path, reason.Reason}
+		if reason.Path != "" {
+			out[i].Path = p.field(reason.Path).path
+		}
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -30,6 +31,13 @@ import (
 // fields. The value has the form that protojson gives the message with UseProtoNames:
 // https://protobuf.dev/programming-guides/json.
 
+// unsupportedKeyError is the error of an adapt function for a key that Weft does not support: the
+// path of the key in the settings.
+type unsupportedKeyError string
+
+// Error returns the path and the reason.
+func (path unsupportedKeyError) Error() string { return string(path) + ": " + unsupported }
+
 // decodeFilter decodes m into settings and returns them, or nil if m is rejected. If adapt is not
 // nil, decodeFilter first calls it to convert the value of m to Weft's format, and sorts the members
 // of all objects.
@@ -41,8 +49,9 @@ func (p fieldReader) decodeFilter(settings any, m proto.Message, adapt func(*doc
 		v.SortKeys()
 	}
 	if err != nil {
-		if field, reason, ok := strings.Cut(err.Error(), ": "); ok && reason == unsupported {
-			p.field(field).rejectUnsupported()
+		var key unsupportedKeyError
+		if errors.As(err, &key) {
+			p.field(string(key)).rejectUnsupported()
 		} else {
 			p.reject("%v", err)
 		}

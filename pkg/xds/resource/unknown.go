@@ -51,13 +51,9 @@ func (r *report) resolveUnknown(from int) {
 	for _, u := range r.unknown {
 		switch {
 		case slices.ContainsFunc(ignored, func(path string) bool { return isWithin(u.path, path) }):
-		case u.isEnumValue && slices.ContainsFunc(r.reasons, func(text string) bool { return strings.HasPrefix(text, u.path+": ") }):
+		case u.isEnumValue && slices.ContainsFunc(r.reasons, func(other Rejection) bool { return other.Path == u.path }):
 		case u.mustReject || r.capabilities.UnknownFields != config.WarnUnknownFields:
-			text := u.reason
-			if u.path != "" {
-				text = u.path + ": " + text
-			}
-			r.addReason(text)
+			r.addReason(Rejection{u.path, u.reason})
 		default:
 			r.ignored = append(r.ignored, u.path+": "+u.reason)
 		}
