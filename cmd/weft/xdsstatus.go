@@ -66,17 +66,7 @@ func (p *process) adminDump(part string, endpoints bool) ([]json.RawMessage, err
 	if p.controlPlane == nil {
 		return nil, nil
 	}
-	messages, err := p.controlPlane.Dump(status.DumpOptions{Resource: part, Endpoints: endpoints})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]json.RawMessage, len(messages))
-	for i, m := range messages {
-		if out[i], err = json.Marshal(m); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return p.controlPlane.Dump(status.DumpOptions{Resource: part, Endpoints: endpoints})
 }
 
 // staticClusters returns the names of the clusters in static_resources.

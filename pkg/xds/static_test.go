@@ -3,6 +3,7 @@ package xds
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -186,7 +187,7 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 }
 
 // bootstrapDump returns the bootstrap in the dump of s.
-func bootstrapDump(t *testing.T, s *Source) []status.DumpObject {
+func bootstrapDump(t *testing.T, s *Source) []json.RawMessage {
 	t.Helper()
 	list, err := s.Dump(status.DumpOptions{Resource: "bootstrap"})
 	if err != nil {

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -15,9 +16,9 @@ func (s *Source) Status() status.Status {
 	return status.Summarize(s.boot, s.state, s.statusChannels(), s.cache.Status())
 }
 
-// Dump returns the list "configs" of Envoy's ConfigDump for encoding/json, without secrets. It
-// waits while a configuration is being applied. An error means that o is not valid.
-func (s *Source) Dump(o status.DumpOptions) ([]status.DumpObject, error) {
+// Dump returns the list "configs" of Envoy's ConfigDump, without secrets. It waits while a
+// configuration is being applied. An error means that o is not valid.
+func (s *Source) Dump(o status.DumpOptions) ([]json.RawMessage, error) {
 	return s.statusSnapshot().Dump(o)
 }
 

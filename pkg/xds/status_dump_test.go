@@ -113,7 +113,7 @@ func TestDumpOfOneResource(t *testing.T) {
 			t.Errorf("dump of %s = %v, want one %s", field, m, want)
 		}
 	}
-	if _, err := s.Dump(status.DumpOptions{Resource: "colors"}); err == nil || !strings.Contains(err.Error(), "dynamic_listeners") {
+	if _, err := s.Dump(status.DumpOptions{Resource: "colors"}); err == nil || !strings.Contains(err.Error(), "dynamic_listeners") || !strings.Contains(err.Error(), "dynamic_endpoint_configs") {
 		t.Errorf("Dump of an unknown resource: error %v, want a list of the valid ones", err)
 	}
 }

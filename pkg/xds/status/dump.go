@@ -3,7 +3,6 @@ package status
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -19,6 +18,10 @@ import (
 
 // The dump has the format of envoy.admin.v3.ConfigDump, so that tools for Envoy can read it. In
 // addition to Envoy's fields, entries have "ignored": the fields of the resource without effect.
+//
+// The types below are the messages of ConfigDump. Their members are in alphabetical order. Envoy's
+// own Go types cannot take their place: an Any in them must have a type that is linked in, and
+// protojson would unmarshal and format each resource again.
 
 // DumpOptions select the contents of a dump.
 type DumpOptions struct {
@@ -26,101 +29,201 @@ type DumpOptions struct {
 	Endpoints bool   // include endpoints
 }
 
-// DumpObject is a JSON object of a dump: a message, or the entry of one resource.
-type DumpObject map[string]any
-
-// dumpMessage is one message of the dump.
-type dumpMessage struct {
-	message string // name without its package
-	version string
-	fields  []dumpField
+// bootstrapMessage is a BootstrapConfigDump.
+type bootstrapMessage struct {
+	Type      string        `json:"@type"`
+	Bootstrap bootstrapDump `json:"bootstrap"`
 }
 
-type dumpField struct {
-	name, entry string // entry is the message type of the entries
-	entries     []DumpObject
+// bootstrapDump has the parts of envoy.config.bootstrap.v3.Bootstrap that concern xDS.
+type bootstrapDump struct {
+	Dynamic struct {
+		ADS json.RawMessage `json:"ads_config,omitempty"`
+		CDS json.RawMessage `json:"cds_config,omitempty"`
+		LDS json.RawMessage `json:"lds_config,omitempty"`
+	} `json:"dynamic_resources"`
+	Node   json.RawMessage `json:"node"`
+	Static struct {
+		Clusters  []json.RawMessage `json:"clusters"`
+		Listeners []json.RawMessage `json:"listeners,omitempty"`
+		Secrets   []json.RawMessage `json:"secrets,omitempty"`
+	} `json:"static_resources"`
+}
+
+// clustersMessage is a ClustersConfigDump.
+type clustersMessage struct {
+	Type    string      `json:"@type"`
+	Active  []dumpEntry `json:"dynamic_active_clusters,omitempty"`
+	Warming []dumpEntry `json:"dynamic_warming_clusters,omitempty"`
+	Static  []dumpEntry `json:"static_clusters,omitempty"`
+	Version string      `json:"version_info,omitempty"`
+}
+
+// listenersMessage is a ListenersConfigDump.
+type listenersMessage struct {
+	Type    string      `json:"@type"`
+	Dynamic []dumpEntry `json:"dynamic_listeners,omitempty"`
+	Static  []dumpEntry `json:"static_listeners,omitempty"`
+	Version string      `json:"version_info,omitempty"`
+}
+
+// routesMessage is a RoutesConfigDump.
+type routesMessage struct {
+	Type    string      `json:"@type"`
+	Dynamic []dumpEntry `json:"dynamic_route_configs,omitempty"`
+}
+
+// secretsMessage is a SecretsConfigDump.
+type secretsMessage struct {
+	Type   string      `json:"@type"`
+	Active []dumpEntry `json:"dynamic_active_secrets,omitempty"`
+	Static []dumpEntry `json:"static_secrets,omitempty"`
+}
+
+// filtersMessage is an EcdsConfigDump.
+type filtersMessage struct {
+	Type    string      `json:"@type"`
+	Filters []dumpEntry `json:"ecds_filters,omitempty"`
+}
+
+// endpointsMessage is an EndpointsConfigDump.
+type endpointsMessage struct {
+	Type    string      `json:"@type"`
+	Dynamic []dumpEntry `json:"dynamic_endpoint_configs,omitempty"`
+}
+
+// dumpEntry is the entry of one resource in one of the messages, such as a DynamicCluster, or the
+// active or warming state of a listener.
+type dumpEntry struct {
+	Type         string          `json:"@type,omitempty"` // only outside a message
+	ActiveState  *dumpEntry      `json:"active_state,omitempty"`
+	Cluster      json.RawMessage `json:"cluster,omitempty"`
+	Filter       json.RawMessage `json:"ecds_filter,omitempty"`
+	Endpoints    json.RawMessage `json:"endpoint_config,omitempty"`
+	ErrorState   *errorState     `json:"error_state,omitempty"`
+	Ignored      []string        `json:"ignored,omitempty"`
+	LastUpdated  string          `json:"last_updated,omitempty"`
+	Listener     json.RawMessage `json:"listener,omitempty"`
+	Name         string          `json:"name,omitempty"` // of a listener or secret
+	Routes       json.RawMessage `json:"route_config,omitempty"`
+	Secret       json.RawMessage `json:"secret,omitempty"`
+	Version      string          `json:"version_info,omitempty"`
+	WarmingState *dumpEntry      `json:"warming_state,omitempty"`
+}
+
+// errorState is an UpdateFailureState: why the last version of a resource was rejected.
+type errorState struct {
+	Details           string `json:"details"`
+	LastUpdateAttempt string `json:"last_update_attempt"`
 }
 
 const adminPackage = "type.googleapis.com/envoy.admin.v3."
 
-// Dump returns the list "configs" of a ConfigDump for encoding/json. Private keys and other secrets
-// are redacted. An error means that o is not valid.
-func (s *Snapshot) Dump(o DumpOptions) ([]DumpObject, error) {
-	messages := s.dumpMessages(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
+// Dump returns the list "configs" of a ConfigDump. Private keys and other secrets are redacted. An
+// error means that o is not valid.
+func (s *Snapshot) Dump(o DumpOptions) ([]json.RawMessage, error) {
+	const bootstrapResource = "bootstrap"
+	if o.Resource == bootstrapResource {
+		return marshalAll(s.bootstrapMessage())
+	}
+	clusters, listeners, routes, secrets, filters := s.clustersMessage(), s.listenersMessage(), s.routesMessage(), s.secretsMessage(), s.filtersMessage()
+	var endpoints endpointsMessage
+	const endpointsResource = "dynamic_endpoint_configs"
+	if o.Endpoints || o.Resource == endpointsResource {
+		endpoints = s.endpointsMessage()
+	}
 	if o.Resource == "" {
-		out := []DumpObject{s.bootstrapDump()}
-		for _, d := range messages {
-			m := DumpObject{"@type": adminPackage + d.message}
-			if d.version != "" {
-				m["version_info"] = d.version
-			}
-			for _, f := range d.fields {
-				if len(f.entries) > 0 {
-					m[f.name] = f.entries
-				}
-			}
-			out = append(out, m)
+		messages := []any{s.bootstrapMessage(), clusters, listeners, routes, secrets, filters}
+		if o.Endpoints {
+			messages = append(messages, endpoints)
 		}
-		return out, nil
+		return marshalAll(messages...)
 	}
-	names := []string{"bootstrap"}
-	if o.Resource == names[0] {
-		return []DumpObject{s.bootstrapDump()}, nil
-	}
-	for _, d := range messages {
-		for _, f := range d.fields {
-			names = append(names, f.name)
-			if f.name != o.Resource {
-				continue
-			}
-			out := []DumpObject{}
-			for _, e := range f.entries {
-				e["@type"] = adminPackage + d.message + "." + f.entry
-				out = append(out, e)
-			}
-			return out, nil
+	names := []string{bootstrapResource}
+	for _, list := range []struct {
+		name, entryType string
+		entries         []dumpEntry
+	}{
+		{"static_clusters", "ClustersConfigDump.StaticCluster", clusters.Static},
+		{"dynamic_active_clusters", "ClustersConfigDump.DynamicCluster", clusters.Active},
+		{"dynamic_warming_clusters", "ClustersConfigDump.DynamicCluster", clusters.Warming},
+		{"static_listeners", "ListenersConfigDump.StaticListener", listeners.Static},
+		{"dynamic_listeners", "ListenersConfigDump.DynamicListener", listeners.Dynamic},
+		{"dynamic_route_configs", "RoutesConfigDump.DynamicRouteConfig", routes.Dynamic},
+		{"static_secrets", "SecretsConfigDump.StaticSecret", secrets.Static},
+		{"dynamic_active_secrets", "SecretsConfigDump.DynamicSecret", secrets.Active},
+		{"ecds_filters", "EcdsConfigDump.EcdsFilterConfig", filters.Filters},
+		{endpointsResource, "EndpointsConfigDump.DynamicEndpointConfig", endpoints.Dynamic},
+	} {
+		names = append(names, list.name)
+		if list.name != o.Resource {
+			continue
 		}
+		entries := make([]any, len(list.entries))
+		for i, e := range list.entries {
+			e.Type = adminPackage + list.entryType
+			entries[i] = e
+		}
+		return marshalAll(entries...)
 	}
 	return nil, fmt.Errorf("resource=%s is not valid, expected one of %s", o.Resource, strings.Join(names, ", "))
 }
 
-// dumpMessages returns the messages of a dump, without the bootstrap.
-func (s *Snapshot) dumpMessages(endpoints bool) []dumpMessage {
-	active, warming := s.entries(resource.ClusterType, "cluster")
-	routes, _ := s.entries(resource.RouteType, "route_config")
-	dubboRoutes, _ := s.entries(resource.DubboRouteType, "route_config")
-	routes = append(routes, dubboRoutes...)
-	secrets, _ := s.entries(resource.SecretType, "secret")
-	filters, _ := s.entries(resource.ExtensionType, "ecds_filter")
-	messages := []dumpMessage{
-		{"ClustersConfigDump", s.version(resource.ClusterType), []dumpField{
-			{"static_clusters", "StaticCluster", s.staticEntries(resource.ClusterType, "cluster")}, {"dynamic_active_clusters", "DynamicCluster", active}, {"dynamic_warming_clusters", "DynamicCluster", warming},
-		}},
-		{"ListenersConfigDump", s.version(resource.ListenerType), []dumpField{
-			{"static_listeners", "StaticListener", s.staticEntries(resource.ListenerType, "listener")}, {"dynamic_listeners", "DynamicListener", s.listenerEntries()},
-		}},
-		{"RoutesConfigDump", "", []dumpField{{"dynamic_route_configs", "DynamicRouteConfig", routes}}},
-		{"SecretsConfigDump", "", []dumpField{
-			{"static_secrets", "StaticSecret", s.staticEntries(resource.SecretType, "secret")}, {"dynamic_active_secrets", "DynamicSecret", secrets},
-		}},
-		{"EcdsConfigDump", "", []dumpField{{"ecds_filters", "EcdsFilterConfig", filters}}},
+// marshalAll returns the JSON of each message.
+func marshalAll(messages ...any) ([]json.RawMessage, error) {
+	out := make([]json.RawMessage, len(messages))
+	for i, m := range messages {
+		var err error
+		if out[i], err = json.Marshal(m); err != nil {
+			return nil, err
+		}
 	}
-	if endpoints {
-		hosts, _ := s.entries(resource.EndpointType, "endpoint_config")
-		messages = append(messages, dumpMessage{"EndpointsConfigDump", "", []dumpField{{"dynamic_endpoint_configs", "DynamicEndpointConfig", hosts}}})
+	return out, nil
+}
+
+func (s *Snapshot) clustersMessage() clustersMessage {
+	m := clustersMessage{Type: adminPackage + "ClustersConfigDump", Version: s.version(resource.ClusterType)}
+	m.Static = s.staticEntries(resource.ClusterType)
+	m.Active, m.Warming = s.entries(resource.ClusterType)
+	return m
+}
+
+func (s *Snapshot) listenersMessage() listenersMessage {
+	return listenersMessage{
+		Type: adminPackage + "ListenersConfigDump", Version: s.version(resource.ListenerType),
+		Static: s.staticEntries(resource.ListenerType), Dynamic: s.listenerEntries(),
 	}
-	return messages
+}
+
+func (s *Snapshot) routesMessage() routesMessage {
+	routes, _ := s.entries(resource.RouteType)
+	dubboRoutes, _ := s.entries(resource.DubboRouteType)
+	return routesMessage{adminPackage + "RoutesConfigDump", append(routes, dubboRoutes...)}
+}
+
+func (s *Snapshot) secretsMessage() secretsMessage {
+	active, _ := s.entries(resource.SecretType)
+	return secretsMessage{adminPackage + "SecretsConfigDump", active, s.staticEntries(resource.SecretType)}
+}
+
+func (s *Snapshot) filtersMessage() filtersMessage {
+	filters, _ := s.entries(resource.ExtensionType)
+	return filtersMessage{adminPackage + "EcdsConfigDump", filters}
+}
+
+func (s *Snapshot) endpointsMessage() endpointsMessage {
+	hosts, _ := s.entries(resource.EndpointType)
+	return endpointsMessage{adminPackage + "EndpointsConfigDump", hosts}
 }
 
 // entries returns the resources of a type, sorted by name. Resources in warming are not active yet.
-// field is the key of the resource in an entry.
-func (s *Snapshot) entries(url, field string) (active, warming []DumpObject) {
+func (s *Snapshot) entries(url string) (active, warming []dumpEntry) {
 	for _, r := range s.received(url) {
-		e := s.resourceEntry(url, r, field)
+		e := s.resourceEntry(url, r)
 		if url == resource.SecretType {
-			e["name"] = r.name
+			e.Name = r.name
 		}
-		r.addErrorState(e)
+		e.ErrorState = r.errorState()
 		if s.warming[url][r.name] {
 			warming = append(warming, e)
 		} else {
@@ -131,88 +234,89 @@ func (s *Snapshot) entries(url, field string) (active, warming []DumpObject) {
 }
 
 // listenerEntries returns the listeners, whose state is in a nested entry.
-func (s *Snapshot) listenerEntries() (entries []DumpObject) {
+func (s *Snapshot) listenerEntries() (entries []dumpEntry) {
 	for _, r := range s.received(resource.ListenerType) {
-		e := DumpObject{"name": r.name}
+		e := dumpEntry{Name: r.name, ErrorState: r.errorState()}
 		if _, accepted := r.body(r.name); accepted {
-			state := "active_state"
+			current := s.resourceEntry(resource.ListenerType, r)
 			if s.warming[resource.ListenerType][r.name] {
-				state = "warming_state"
+				e.WarmingState = &current
+			} else {
+				e.ActiveState = &current
 			}
-			e[state] = s.resourceEntry(resource.ListenerType, r, "listener")
 		}
-		r.addErrorState(e)
 		entries = append(entries, e)
 	}
 	return entries
 }
 
 // resourceEntry returns the entry of a resource with its version, update time and ignored fields.
-func (s *Snapshot) resourceEntry(url string, r channelResource, field string) DumpObject {
-	e := DumpObject{}
+func (s *Snapshot) resourceEntry(url string, r channelResource) dumpEntry {
 	history := r.history[r.name]
-	if history.version != "" {
-		e["version_info"] = history.version
-	}
+	e := dumpEntry{Version: history.version, Ignored: s.ignoredFields(url, r)}
 	if !history.updated.IsZero() {
-		e["last_updated"] = history.updated.UTC().Format(time.RFC3339Nano)
+		e.LastUpdated = formatTime(history.updated)
 	}
 	if body, ok := r.body(r.name); ok {
-		e[field] = redactedResourceJSON(url, body)
-	}
-	if list := s.ignoredFields(url, r); len(list) > 0 {
-		e["ignored"] = list
+		e.setResource(url, body)
 	}
 	return e
 }
 
-// addErrorState adds the reason why the last version of the resource was rejected, if it was.
-func (r channelResource) addErrorState(e DumpObject) {
-	if history := r.history[r.name]; history.rejectReason != "" {
-		e["error_state"] = DumpObject{"details": r.name + ": " + history.rejectReason, "last_update_attempt": history.rejectedAt.UTC().Format(time.RFC3339Nano)}
+// setResource sets the member for resources of type url to the serialized resource body.
+func (e *dumpEntry) setResource(url string, body []byte) {
+	text := redactedResourceJSON(url, body)
+	switch url {
+	case resource.ClusterType:
+		e.Cluster = text
+	case resource.ExtensionType:
+		e.Filter = text
+	case resource.EndpointType:
+		e.Endpoints = text
+	case resource.ListenerType:
+		e.Listener = text
+	case resource.RouteType, resource.DubboRouteType:
+		e.Routes = text
+	case resource.SecretType:
+		e.Secret = text
 	}
 }
 
+// errorState returns why the last version of the resource was rejected, or nil if it was accepted.
+func (r channelResource) errorState() *errorState {
+	history := r.history[r.name]
+	if history.rejectReason == "" {
+		return nil
+	}
+	return &errorState{r.name + ": " + history.rejectReason, formatTime(history.rejectedAt)}
+}
+
+// formatTime returns t in the JSON form of a Timestamp.
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
 // staticEntries returns the static resources of a type, in the order of the file.
-func (s *Snapshot) staticEntries(url, field string) (entries []DumpObject) {
+func (s *Snapshot) staticEntries(url string) (entries []dumpEntry) {
 	for _, r := range s.static.OfType(url) {
-		e := DumpObject{field: redactedResourceJSON(url, r.Body)}
+		e := dumpEntry{Ignored: s.ignored[state.ResourceKey{Type: url, Name: r.Name}]}
 		if url == resource.SecretType {
-			e["name"] = r.Name
+			e.Name = r.Name
 		}
-		if list := s.ignored[state.ResourceKey{Type: url, Name: r.Name}]; len(list) > 0 {
-			e["ignored"] = list
-		}
+		e.setResource(url, r.Body)
 		entries = append(entries, e)
 	}
 	return entries
 }
 
-// bootstrapDump returns the bootstrap. The values of gRPC initial metadata are redacted, because
+// bootstrapMessage returns the bootstrap. The values of gRPC initial metadata are redacted, because
 // they may be credentials.
-func (s *Snapshot) bootstrapDump() DumpObject {
-	static := map[string]any{}
-	for url, section := range map[string]struct {
-		name    string
-		message func() proto.Message
-	}{
-		resource.ClusterType:  {"clusters", func() proto.Message { return &clusterv3.Cluster{} }},
-		resource.ListenerType: {"listeners", func() proto.Message { return &listenerv3.Listener{} }},
-		resource.SecretType:   {"secrets", func() proto.Message { return &tlsv3.Secret{} }},
-	} {
-		list := []json.RawMessage{}
-		for _, r := range s.static.OfType(url) {
-			m := section.message()
-			if proto.Unmarshal(r.Body, m) == nil { // never fails: Body was marshaled from such a message
-				list = append(list, redactedJSON(m))
-			}
-		}
-		if len(list) > 0 || url == resource.ClusterType {
-			static[section.name] = list
-		}
-	}
-	dynamic := map[string]json.RawMessage{}
-	maps.Copy(dynamic, s.boot.DynamicJSON)
+func (s *Snapshot) bootstrapMessage() bootstrapMessage {
+	m := bootstrapMessage{Type: adminPackage + "BootstrapConfigDump"}
+	b := &m.Bootstrap
+	b.Node = redactedJSON(proto.Clone(s.boot.Node))
+	b.Static.Clusters = s.staticJSON(resource.ClusterType, func() proto.Message { return &clusterv3.Cluster{} })
+	b.Static.Listeners = s.staticJSON(resource.ListenerType, func() proto.Message { return &listenerv3.Listener{} })
+	b.Static.Secrets = s.staticJSON(resource.SecretType, func() proto.Message { return &tlsv3.Secret{} })
+	b.Dynamic.CDS, b.Dynamic.LDS = s.boot.DynamicJSON["cds_config"], s.boot.DynamicJSON["lds_config"]
 	if s.boot.ADSConfig != nil {
 		api, _ := proto.Clone(s.boot.ADSConfig).(*corev3.ApiConfigSource)
 		for _, r := range api.GetGrpcServices() {
@@ -220,12 +324,20 @@ func (s *Snapshot) bootstrapDump() DumpObject {
 				m.Value, m.RawValue = redacted, nil
 			}
 		}
-		dynamic["ads_config"] = redactedJSON(api)
+		b.Dynamic.ADS = redactedJSON(api)
 	}
-	return DumpObject{
-		"@type": adminPackage + "BootstrapConfigDump",
-		"bootstrap": map[string]any{
-			"node": redactedJSON(proto.Clone(s.boot.Node)), "static_resources": static, "dynamic_resources": dynamic,
-		},
+	return m
+}
+
+// staticJSON returns the static resources of a type without their secrets. It reads each resource
+// into a new message, because the bootstrap has no Any around a resource.
+func (s *Snapshot) staticJSON(url string, newMessage func() proto.Message) []json.RawMessage {
+	list := []json.RawMessage{}
+	for _, r := range s.static.OfType(url) {
+		m := newMessage()
+		if proto.Unmarshal(r.Body, m) == nil { // never fails: Body was marshaled from such a message
+			list = append(list, redactedJSON(m))
+		}
 	}
+	return list
 }
