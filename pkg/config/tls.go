@@ -80,12 +80,10 @@ const (
 	TLS13 TLSVersion = "tlsv1_3"
 )
 
-// SANMatcher matches subject alternative names of one type. One of the texts is set; Regex (RE2)
-// must match the whole name.
+// SANMatcher matches subject alternative names of one type.
 type SANMatcher struct {
-	Kind                                   SANType
-	Exact, Prefix, Suffix, Contains, Regex string
-	IgnoreCase                             bool
+	Type SANType
+	Name ValueMatch // compares text, which is not empty; not inverted
 }
 
 // SANType is a type of subject alternative names.

@@ -24,7 +24,7 @@ func TestCertificateRotationKeepsConnections(t *testing.T) {
 		{"authorities removed", func(t *config.TLS) { t.TrustedCA = config.PEM{} }, false},
 		{"certificate from a file", func(t *config.TLS) { t.Certificate = config.PEM{Path: "c"} }, false},
 		{"client authentication", func(t *config.TLS) { t.ClientAuth = config.VerifyClientCertIfGiven }, false},
-		{"subject alternative names", func(t *config.TLS) { t.MatchSANs = []config.SANMatcher{{Exact: "x"}} }, false},
+		{"subject alternative names", func(t *config.TLS) { t.MatchSANs = []config.SANMatcher{{Name: config.ValueMatch{Text: "x"}}} }, false},
 		{"versions", func(t *config.TLS) { t.MinVersion = config.TLS13 }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

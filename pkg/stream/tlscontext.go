@@ -3,9 +3,11 @@ package stream
 import (
 	"crypto/tls"
 	"fmt"
+	"regexp"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
 // NewTLSContext returns the credential.Context of t. The context offers alpn if t has no ALPN list
@@ -54,15 +56,21 @@ func NewTLSContext(t *config.TLS, alpn []string) (*credential.Context, error) {
 }
 
 func newSANMatcher(p *config.SANMatcher) (credential.SANMatcher, error) {
-	m := credential.SANMatcher{
-		Kind: sanTypeOf(p.Kind), Exact: p.Exact, Prefix: p.Prefix, Suffix: p.Suffix, Contains: p.Contains, IgnoreCase: p.IgnoreCase,
-	}
-	if p.Regex == "" {
+	m := credential.SANMatcher{Type: sanTypeOf(p.Type)}
+	if m.Type == credential.DNS && p.Name.Kind == config.ValueExact {
+		m.DNSName = p.Name.Text
 		return m, nil
 	}
-	var err error
-	m.Regex, err = credential.CompileRegex(p.Regex)
-	return m, err
+	var expression *regexp.Regexp
+	if p.Name.Kind == config.ValueRegex {
+		var err error
+		if expression, err = regexp.Compile(`\A(?:` + p.Name.Text + `)\z`); err != nil { // a dot matches no newline, as in Envoy
+			return m, err
+		}
+	}
+	name := headermatch.New(p.Name, expression)
+	m.Name = &name
+	return m, nil
 }
 
 func sanTypeOf(k config.SANType) credential.SANType {

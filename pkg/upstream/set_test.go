@@ -329,7 +329,7 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 		c.HostRules = digitRules{1}
 		c.LocalityWeights = []config.LocalityWeight{{Weight: 1}}
 		c.AlternateTLS = []*config.TLS{{
-			MatchSANs: []config.SANMatcher{{Exact: "a"}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
+			MatchSANs: []config.SANMatcher{{Name: config.ValueMatch{Text: "a"}}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
 		}}
 		c.DropOverloads = []config.DropOverload{{PerMillion: 1}}
 		c.HealthCheck = &config.HealthCheck{HTTP: config.HTTPCheck{
@@ -338,7 +338,7 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 		}}
 		c.OutlierDetection = &config.OutlierDetection{FailureStatuses: []int{503}}
 		c.TLS = &config.TLS{
-			MatchSANs: []config.SANMatcher{{Exact: "a"}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
+			MatchSANs: []config.SANMatcher{{Name: config.ValueMatch{Text: "a"}}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
 		}
 		return c
 	}

@@ -51,7 +51,7 @@ type nameMatcherJSON struct {
 	Suffix     string        `key:"suffix" doc:"Suffix of the name." example:"\".shop.example\""`
 	Contains   string        `key:"contains" doc:"Substring of the name." example:"\"/ns/default/\""`
 	Regex      regexJSON     `key:"safe_regex" doc:"Regular expression (RE2) that matches the whole name."`
-	IgnoreCase bool          `key:"ignore_case" doc:"Ignore case; not with safe_regex." example:"true"`
+	IgnoreCase bool          `key:"ignore_case" doc:"Ignore the case of ASCII letters; not with safe_regex." example:"true"`
 }
 
 type regexJSON struct {
@@ -193,21 +193,22 @@ func (r *tlsReader) checkVersions(j *tlsJSON, t *config.TLS) {
 // readSANMatcher converts one of match_typed_subject_alt_names.
 func (r *tlsReader) readSANMatcher(j *peerNameJSON, t *config.TLS) {
 	m := &j.Matcher
-	p := config.SANMatcher{
-		Kind: config.SANType(j.Kind), Exact: m.Exact, Prefix: m.Prefix, Suffix: m.Suffix, Contains: m.Contains,
-		Regex: m.Regex.Regex, IgnoreCase: m.IgnoreCase,
-	}
+	p := config.SANMatcher{Type: config.SANType(j.Kind), Name: config.ValueMatch{IgnoreCase: m.IgnoreCase}}
 	conditions := 0
-	for _, text := range []string{p.Exact, p.Prefix, p.Suffix, p.Contains, p.Regex} {
+	for kind, text := range map[config.ValueKind]string{
+		config.ValueExact: m.Exact, config.ValuePrefix: m.Prefix, config.ValueSuffix: m.Suffix, config.ValueContains: m.Contains,
+		config.ValueRegex: m.Regex.Regex,
+	} {
 		if text != "" {
+			p.Name.Kind, p.Name.Text = kind, text
 			conditions++
 		}
 	}
 	switch {
 	case conditions != 1 && m.Node.Exists():
 		r.report.Errorf(m.Node, "expected one of exact, prefix, suffix, contains and safe_regex")
-	case p.Regex != "":
-		r.checkRegex(m.Regex.Node, "regex", p.Regex)
+	case m.Regex.Regex != "":
+		r.checkRegex(m.Regex.Node, "regex", m.Regex.Regex)
 		if m.IgnoreCase {
 			r.report.Warnf(m.Node.Get("ignore_case"), "ignore_case has no effect on safe_regex: use (?i) in the expression")
 		}

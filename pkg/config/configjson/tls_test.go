@@ -65,7 +65,10 @@ func TestTLSContexts(t *testing.T) {
 		ServerName: "a.example", Certificate: config.PEM{Path: "own.pem"}, Key: config.PEM{Path: "own.key"},
 		TrustedCA: config.PEM{Path: "ca.pem"}, ClientAuth: config.RequireAndVerifyClientCert,
 		ALPN: []string{"h2", "http/1.1"}, MinVersion: config.TLS13, Curves: []string{"x25519", "P256"},
-		MatchSANs:        []config.SANMatcher{{Kind: config.SANTypeURI, Prefix: "spiffe://shop/"}, {Kind: config.SANTypeDNS, Regex: "[ab]"}},
+		MatchSANs: []config.SANMatcher{
+			{Type: config.SANTypeURI, Name: config.ValueMatch{Kind: config.ValuePrefix, Text: "spiffe://shop/"}},
+			{Type: config.SANTypeDNS, Name: config.ValueMatch{Kind: config.ValueRegex, Text: "[ab]"}},
+		},
 		HandshakeTimeout: contexts[0].HandshakeTimeout,
 	}
 	if len(contexts) != 2 || !reflect.DeepEqual(contexts[0], want) {

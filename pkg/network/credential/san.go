@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"regexp"
 	"slices"
-	"strings"
 )
 
 // SANType is a type of subject alternative name (RFC 5280 4.2.1.6).
@@ -23,55 +21,35 @@ const (
 	Email
 )
 
-// SANMatcher matches subject alternative names. Exactly one of Exact, Prefix, Suffix, Contains and
-// Regex is set. Regex must match the complete name.
+// NameMatcher is a condition on a name. Several handshakes may call MatchValue concurrently.
+type NameMatcher interface {
+	MatchValue(name string) bool
+}
+
+// SANMatcher matches subject alternative names of one type.
 type SANMatcher struct {
-	Kind                            SANType
-	Exact, Prefix, Suffix, Contains string
-	Regex                           *regexp.Regexp
-	IgnoreCase                      bool // has no effect on Regex
+	Type SANType
+	// DNSName is compared with DNS names as a TLS client does it: one-label wildcards in the
+	// certificate, case-insensitive (RFC 6125 6.4). "" means that Name decides. Only for type DNS.
+	DNSName string
+	Name    NameMatcher
 }
 
-// CompileRegex compiles the regular expression (RE2) of a SANMatcher.
-func CompileRegex(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
-
-// matches reports whether name matches. It repeats string conditions of headermatch.Matcher, which
-// is in a higher layer.
-func (m *SANMatcher) matches(name string) bool {
-	if m.Regex != nil {
-		return m.Regex.MatchString(name)
-	}
-	exact, prefix, suffix, part := m.Exact, m.Prefix, m.Suffix, m.Contains
-	if m.IgnoreCase {
-		name, exact, prefix = strings.ToLower(name), strings.ToLower(exact), strings.ToLower(prefix)
-		suffix, part = strings.ToLower(suffix), strings.ToLower(part)
-	}
-	switch {
-	case exact != "":
-		return name == exact
-	case prefix != "":
-		return strings.HasPrefix(name, prefix)
-	case suffix != "":
-		return strings.HasSuffix(name, suffix)
-	}
-	return part != "" && strings.Contains(name, part)
-}
-
-// matchesCertificate reports whether a name of type m.Kind in cert matches.
+// matchesCertificate reports whether a name of type m.Type in cert matches.
 func (m *SANMatcher) matchesCertificate(cert *x509.Certificate) bool {
-	switch m.Kind {
+	switch m.Type {
 	case DNS:
-		if m.Exact != "" { // matches like a TLS client: one-label wildcards, case-insensitive (RFC 6125 6.4)
+		if m.DNSName != "" {
 			names := x509.Certificate{DNSNames: cert.DNSNames}
-			return names.VerifyHostname(m.Exact) == nil
+			return names.VerifyHostname(m.DNSName) == nil
 		}
-		return slices.ContainsFunc(cert.DNSNames, m.matches)
+		return slices.ContainsFunc(cert.DNSNames, m.Name.MatchValue)
 	case URI:
-		return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return m.matches(u.String()) })
+		return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return m.Name.MatchValue(u.String()) })
 	case IP:
-		return slices.ContainsFunc(cert.IPAddresses, func(ip net.IP) bool { return m.matches(ip.String()) })
+		return slices.ContainsFunc(cert.IPAddresses, func(ip net.IP) bool { return m.Name.MatchValue(ip.String()) })
 	case Email:
-		return slices.ContainsFunc(cert.EmailAddresses, m.matches)
+		return slices.ContainsFunc(cert.EmailAddresses, m.Name.MatchValue)
 	}
 	return false
 }

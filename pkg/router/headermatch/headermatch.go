@@ -1,5 +1,6 @@
 // Package headermatch decides whether headers meet a condition. Routes and filters share the
-// package, so that they treat repeated headers in the same way.
+// package, so that they treat repeated headers in the same way. Conditions on the names in
+// certificates use MatchValue.
 //
 // A condition tests each value of a repeated header separately, as Envoy 1.40 does. It matches if
 // one of the values matches. An inverted condition matches if none of the values does. Values are

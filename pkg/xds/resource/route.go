@@ -283,7 +283,8 @@ func (p fieldReader) readQuery(m *routev3.QueryParameterMatcher) config.QueryMat
 	return out
 }
 
-func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, out *config.ValueMatch) {
+// readStringMatcher sets the kind, text and case of out. It returns false if it rejects m.
+func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, out *config.ValueMatch) bool {
 	out.IgnoreCase = m.GetIgnoreCase()
 	switch s := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
@@ -296,9 +297,12 @@ func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, out *config.V
 		out.Kind, out.Text = config.ValueContains, s.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
 		out.Kind, out.Text = config.ValueRegex, p.field("safe_regex").checkRegex(s.SafeRegex.GetRegex())
+		return out.Text == s.SafeRegex.GetRegex()
 	default:
 		p.rejectOneof(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
+		return false
 	}
+	return true
 }
 
 // defaultRouteTimeout is Envoy's default.

@@ -367,34 +367,18 @@ func (p fieldReader) checkCertificate(c *credential.Context) {
 	}
 }
 
-// readSANMatchers returns one matcher for each of types.
+// readSANMatchers returns one matcher for each of types, or nil if m is rejected.
 func (p fieldReader) readSANMatchers(m *matcherv3.StringMatcher, types ...config.SANType) (out []config.SANMatcher) {
-	matcher := config.SANMatcher{IgnoreCase: m.GetIgnoreCase()}
-	switch t := m.GetMatchPattern().(type) {
-	case *matcherv3.StringMatcher_Exact:
-		matcher.Exact = t.Exact
-	case *matcherv3.StringMatcher_Prefix:
-		matcher.Prefix = t.Prefix
-	case *matcherv3.StringMatcher_Suffix:
-		matcher.Suffix = t.Suffix
-	case *matcherv3.StringMatcher_Contains:
-		matcher.Contains = t.Contains
-	case *matcherv3.StringMatcher_SafeRegex:
-		matcher.Regex = t.SafeRegex.GetRegex()
-		if _, err := credential.CompileRegex(matcher.Regex); err != nil {
-			p.field("safe_regex").reject("%v", err)
-		}
-	default:
-		p.rejectOneof(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
+	var name config.ValueMatch
+	if !p.readStringMatcher(m, &name) {
 		return nil
 	}
-	if matcher.Exact+matcher.Prefix+matcher.Suffix+matcher.Contains+matcher.Regex == "" {
+	if name.Text == "" {
 		p.reject("is empty: it would match every name")
 		return nil
 	}
 	for _, sanType := range types {
-		matcher.Kind = sanType
-		out = append(out, matcher)
+		out = append(out, config.SANMatcher{Type: sanType, Name: name})
 	}
 	return out
 }
