@@ -255,6 +255,8 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 			return protoreflect.ValueOfUint32(1)
 		case protoreflect.Int32Kind:
 			return protoreflect.ValueOfInt32(1)
+		case protoreflect.Int64Kind:
+			return protoreflect.ValueOfInt64(1)
 		case protoreflect.Uint64Kind:
 			return protoreflect.ValueOfUint64(1)
 		case protoreflect.DoubleKind:

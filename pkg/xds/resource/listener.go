@@ -119,7 +119,7 @@ func (p fieldReader) readListener(m *listenerv3.Listener, l *Listener) {
 		Ingress:   m.GetTrafficDirection() == corev3.TrafficDirection_INBOUND,
 		Network:   "tcp",
 		Bind:      boolOr(m.GetBindToPort(), boolOr(m.GetDeprecatedV1().GetBindToPort(), true)),
-		ReusePort: m.GetEnableReusePort().GetValue(),
+		ReusePort: boolOr(m.GetEnableReusePort(), m.GetReusePort()), // older control planes set reuse_port
 		// A timeout of 0 means no limit.
 		InspectTimeout: p.field("listener_filters_timeout").readDuration(m.GetListenerFiltersTimeout(), 15*time.Second),
 	}

@@ -233,3 +233,23 @@ func TestRouteTimeoutPerTable(t *testing.T) {
 		t.Errorf("the timeouts are %v, want %v", l.RouteTimeouts, want)
 	}
 }
+
+// TestReusePort verifies that enable_reuse_port overrides reuse_port, the field of older control
+// planes.
+func TestReusePort(t *testing.T) {
+	for text, want := range map[string]bool{
+		``:                                 false,
+		`enable_reuse_port: {value: true}`: true,
+		`reuse_port: true`:                 true,
+		`enable_reuse_port: {value: false} reuse_port: true`: false,
+	} {
+		m := &listenerv3.Listener{}
+		if err := prototext.Unmarshal([]byte(`name: "l" address: {pipe: {path: "/l"}} `+text), m); err != nil {
+			t.Fatal(err)
+		}
+		l, _ := ReadListener(marshaled(t, m), testCapabilities())
+		if l.Config.ReusePort != want || len(l.Ignored) != 0 {
+			t.Errorf("%q: ReusePort = %v, ignored fields %q; want %v and none", text, l.Config.ReusePort, l.Ignored, want)
+		}
+	}
+}

@@ -512,7 +512,7 @@ const previousHostsPredicate = "envoy.retry_host_predicates.previous_hosts"
 func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 	p.checkFields(m, []string{
 		"retry_on", "num_retries", "per_try_timeout", "retriable_status_codes", "retriable_headers", "retry_back_off",
-		"retry_host_predicate", "host_selection_retry_max_attempts",
+		"retry_host_predicate",
 	}, []string{"retriable_request_headers", "retry_priority"})
 	for i, h := range m.GetRetryHostPredicate() {
 		if h.GetName() != previousHostsPredicate && !strings.HasSuffix(h.GetTypedConfig().GetTypeUrl(), ".PreviousHostsPredicate") {

@@ -322,7 +322,7 @@ func (p fieldReader) readValidation(m *tlsv3.CertificateValidationContext, out *
 	if m == nil {
 		return
 	}
-	p.checkFields(m, []string{"trusted_ca", "match_subject_alt_names", "match_typed_subject_alt_names", "watched_directory", "trust_chain_verification", "suppress_client_ca_list"},
+	p.checkFields(m, []string{"trusted_ca", "match_subject_alt_names", "match_typed_subject_alt_names", "watched_directory", "trust_chain_verification"},
 		[]string{
 			"ca_certificate_provider_instance", "system_root_certs", "verify_certificate_spki", "verify_certificate_hash",
 			"require_signed_certificate_timestamp", "crl", "custom_validator_config", "only_verify_leaf_cert_crl", "max_verify_depth", "allow_expired_certificate",
