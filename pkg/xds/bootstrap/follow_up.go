@@ -7,8 +7,8 @@ import (
 )
 
 // dropFollowUpErrors returns the errors in late that are not consequences of errors in early. A
-// consequence is an error of a field that contains a field in early, or of a missing field in the
-// same object as a field in early. isSet reports whether the file sets a field.
+// consequence is an error of a field in early or of the object that contains it, or of a missing
+// field in either of them. isSet reports whether the file sets a field.
 func dropFollowUpErrors(early, late FieldErrors, isSet func(field string) bool) (kept FieldErrors) {
 	affected := map[string]bool{}
 	for _, e := range early {
@@ -30,7 +30,8 @@ func parentField(field string) string {
 	return field[:max(0, strings.LastIndexByte(field, '.'))]
 }
 
-// fieldLookup returns a function that reports whether the JSON at field has an inner field.
+// fieldLookup returns a function that reports whether the JSON at field has an inner field. If data
+// is not JSON, the function returns true.
 func fieldLookup(field string, data []byte) func(inner string) bool {
 	var v any
 	if json.Unmarshal(data, &v) != nil {

@@ -129,8 +129,8 @@ func (r unknownTypeResolver) FindMessageByURL(url string) (protoreflect.MessageT
 	return (*corev3.AggregatedConfigSource)(nil).ProtoReflect().Type(), nil // a message without fields
 }
 
-// stripUnknownMessages deletes from v the members of messages of unknown types, and reports whether
-// there were any.
+// stripUnknownMessages deletes from v the members of messages of unknown types, except "@type", and
+// reports whether v has such a message.
 func stripUnknownMessages(v any) (found bool) {
 	switch v := v.(type) {
 	case []any:

@@ -34,7 +34,7 @@ func (b *Bootstrap) checkFields(field string, m proto.Message, read, critical []
 	return errs
 }
 
-// requireV3 rejects other versions of the API.
+// requireV3 rejects versions of the API other than V3 and AUTO.
 func requireV3(field string, v corev3.ApiVersion) (errs FieldErrors) {
 	if v != corev3.ApiVersion_V3 && v != corev3.ApiVersion_AUTO {
 		errs = FieldErrors{{field, fmt.Sprintf("%v is not supported, expected V3", v)}}

@@ -149,7 +149,7 @@ func supportedClusterFields() []string {
 }
 
 // rejectedClusterFields returns the unsupported Cluster fields without which requests would go to
-// other hosts.
+// other hosts or use other connections.
 func rejectedClusterFields() []string {
 	return []string{
 		"cluster_type", "transport_socket_matcher", "upstream_config", "connection_pool_per_downstream_connection",
@@ -193,7 +193,7 @@ func (p fieldReader) readDiscoveryType(m *clusterv3.Cluster, c *Cluster) {
 	}
 }
 
-// checkConfigSource rejects every config source except ads and self.
+// checkConfigSource rejects config sources other than ads and self. It accepts an absent source.
 func (p fieldReader) checkConfigSource(s *corev3.ConfigSource) {
 	p.checkConfigSourceFields(s)
 	switch s.GetConfigSourceSpecifier().(type) {

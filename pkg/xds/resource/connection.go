@@ -222,7 +222,8 @@ func (p fieldReader) readSourceAddress(s *corev3.SocketAddress, out *config.Sock
 	}
 }
 
-// These are the largest keepalive settings that the kernel accepts (tcp(7)).
+// These are the largest keepalive settings that the kernel accepts (MAX_TCP_KEEPIDLE,
+// MAX_TCP_KEEPINTVL and MAX_TCP_KEEPCNT in Linux).
 const (
 	maxKeepAliveSeconds = math.MaxInt16
 	maxKeepAliveProbes  = math.MaxInt8

@@ -44,7 +44,7 @@ func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy
 	if len(list) > 0 && m.GetRouteSpecifier() != nil {
 		at.reject("cannot be set together with drds or multiple_route_config")
 	}
-	// As for HTTP, the line break keeps the name distinct, because no resource name has one.
+	// As for HTTP, the line break keeps the name distinct: see readTableName.
 	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), m.GetMultipleRouteConfig().GetName())
 	switch r := m.GetRouteSpecifier().(type) {
 	case nil:
@@ -54,10 +54,7 @@ func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy
 		l.InlineTables = append(l.InlineTables, at.readDubboTable(out.RouteTable, r.MultipleRouteConfig.GetRouteConfig()))
 	case *dubbov3.DubboProxy_Drds:
 		at = p.field("drds")
-		if r.Drds.GetRouteConfigName() == "" {
-			at.field("route_config_name").reject("is missing")
-		}
-		out.RouteTable = DubboTableName(r.Drds.GetRouteConfigName())
+		out.RouteTable = DubboTableName(at.readTableName(r.Drds.GetRouteConfigName()))
 		at.addRouteConfig(out.RouteTable, r.Drds.GetConfigSource(), l)
 	default:
 		p.rejectOneof(m, "route_specifier", "route_config", "multiple_route_config", "drds")
@@ -69,7 +66,7 @@ func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy
 const dubboTablePrefix = "dubbo\n"
 
 // DubboTableName returns the name of the table that comes from a DubboRouteType resource. No
-// RouteType resource has that name.
+// listener refers to a RouteType resource with that name: see readTableName.
 func DubboTableName(resource string) string { return dubboTablePrefix + resource }
 
 // DubboResourceName returns the DubboRouteType resource of a table. ok is false if the table does

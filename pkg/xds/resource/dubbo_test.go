@@ -121,6 +121,7 @@ func TestRejectedDubboConfig(t *testing.T) {
 		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 255, value: {exact_match: "x"}}}}, route: {cluster: "shop"}}}`: "params_match[255]: is not a valid argument index: a method has at most 255 arguments",
 		`route_config: {interface: "a", routes: {match: {}, route: {}}}`:                                                                             "expected cluster or weighted_clusters",
 		`route_config: {interface: "a", routes: {match: {}, route: {weighted_clusters: {clusters: {name: "b"}}}}}`:                                   "the sum of the weights is 0",
+		`drds: {route_config_name: "a\nb" config_source: {ads: {}}}`:                                                                                 "drds.route_config_name: \"a\\nb\" contains a line break",
 		`route_config: {` + route + `}, multiple_route_config: {route_config: {` + route + `}}`:                                                      "together with drds or multiple_route_config",
 	} {
 		if _, err := ReadListener(dubboListenerBody(t, text), testCapabilities()); err == nil || !strings.Contains(err.Error(), want) {

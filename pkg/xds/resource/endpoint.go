@@ -134,7 +134,7 @@ func (p fieldReader) readEndpoint(m *endpointv3.LbEndpoint, allowNames bool) (h 
 }
 
 // readHealthStatus maps health_status. Weft treats a degraded host as healthy; Envoy uses one only
-// when few healthy hosts remain.
+// when there are too few healthy hosts.
 func (p fieldReader) readHealthStatus(s corev3.HealthStatus) config.HostHealth {
 	switch s {
 	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY:

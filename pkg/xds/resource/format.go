@@ -47,7 +47,8 @@ func cutCommand(text string) (command, after string, closed bool) {
 }
 
 // variableOf returns the Weft variable that matches an Envoy command. It ignores the maximum length
-// of a command.
+// of a command with an argument, and the arguments of commands other than REQ and RESP, such as the
+// time format of START_TIME.
 func variableOf(command string) (name string, ok bool) {
 	keyword, argument, hasArgument := strings.Cut(command, "(")
 	if hasArgument {
@@ -76,7 +77,7 @@ func variableOf(command string) (name string, ok bool) {
 	return name, ok
 }
 
-// plainCommands maps the commands without arguments to variables.
+// plainCommands maps the commands that need no argument to variables.
 //
 //nolint:gochecknoglobals // a constant table; Go has no constant maps
 var plainCommands = map[string]string{

@@ -54,8 +54,8 @@ func ReadRoutes(body []byte, caps Capabilities) (*RouteTable, error) {
 	return (*RouteTable)(nil).Update(body, caps)
 }
 
-// Update parses the new version of the resource of t and keeps body, like ReadRoutes. Unchanged
-// virtual hosts and routes keep their pointers; Update does not change t, which may be nil. caps
+// Update parses the new version of the resource of t and keeps body, like ReadRoutes. The result
+// shares unchanged virtual hosts and routes with t. Update does not change t, which may be nil. caps
 // must be the capabilities that t was read with, except for the runtime.
 func (t *RouteTable) Update(body []byte, caps Capabilities) (*RouteTable, error) {
 	parts, ok := splitField(body, fieldVirtualHosts)

@@ -396,8 +396,8 @@ func (p fieldReader) readLogFormat(file *filev3.FileAccessLog, out *config.Acces
 	}
 }
 
-// convertLogFormat is convertFormat for logs: it ignores unsupported commands and writes "-"
-// instead.
+// convertLogFormat is convertFormat for logs. It ignores each word that has an unsupported command,
+// and writes "-" instead. Words are separated by spaces.
 func (p fieldReader) convertLogFormat(text string) string {
 	silent := fieldReader{&report{}, ""}
 	var b strings.Builder

@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -251,5 +252,32 @@ func TestReusePort(t *testing.T) {
 		if l.Config.ReusePort != want || len(l.Ignored) != 0 {
 			t.Errorf("%q: ReusePort = %v, ignored fields %q; want %v and none", text, l.Config.ReusePort, l.Ignored, want)
 		}
+	}
+}
+
+// TestRouteTableNameHasNoLineBreak verifies that a listener cannot refer to a table by a name of
+// the form that inline and Dubbo tables have.
+func TestRouteTableNameHasNoLineBreak(t *testing.T) {
+	m := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: DubboTableName("a")}}}
+	r := &report{capabilities: testCapabilities()}
+	fieldReader{report: r}.readHTTP(m, &Listener{Config: &config.Listener{Name: "l"}})
+	const want = `rds.route_config_name: "dubbo\na" contains a line break`
+	if err := r.rejection(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("readHTTP rejects %v, want %s", err, want)
+	}
+}
+
+func TestRouteNamesAreUnique(t *testing.T) {
+	v := &config.VirtualHost{Name: "v"}
+	for _, name := range []string{"a", "a", "a#2", "a", "", "4"} {
+		v.Routes = append(v.Routes, &config.Route{Name: name})
+	}
+	nameRoutes(v, nil, func(i int) string { return v.Routes[i].Name })
+	var got []string
+	for _, r := range v.Routes {
+		got = append(got, r.Name)
+	}
+	if want := []string{"v/a", "v/a#2", "v/a#2#2", "v/a#3", "v/4", "v/4#2"}; !slices.Equal(got, want) {
+		t.Errorf("route names %q, want %q", got, want)
 	}
 }

@@ -173,21 +173,29 @@ func (p fieldReader) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Prox
 	switch r := m.GetRouteSpecifier().(type) {
 	case *hcmv3.HttpConnectionManager_Rds:
 		at := p.field("rds")
-		out.RouteTable = r.Rds.GetRouteConfigName()
-		if out.RouteTable == "" {
-			at.field("route_config_name").reject("is missing")
-		}
+		out.RouteTable = at.readTableName(r.Rds.GetRouteConfigName())
 		at.addRouteConfig(out.RouteTable, r.Rds.GetConfigSource(), l)
 	case *hcmv3.HttpConnectionManager_RouteConfig:
 		t := p.field("route_config").readTable(r.RouteConfig)
-		// Inline tables may share a name. The line break makes it distinct: no resource name has
-		// one.
+		// Inline tables may share a name. The line break makes it distinct: see readTableName.
 		t.Name = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), t.Name)
 		out.RouteTable = t.Name
 		l.InlineTables = append(l.InlineTables, t)
 	default:
 		p.rejectOneof(m, "route_specifier", "rds", "route_config")
 	}
+}
+
+// readTableName returns the name of a route table that is a resource. It rejects a name with a line
+// break, because the names of inline tables and DubboTableName contain one.
+func (p fieldReader) readTableName(name string) string {
+	switch at := p.field("route_config_name"); {
+	case name == "":
+		at.reject("is missing")
+	case strings.Contains(name, "\n"):
+		at.reject("%q contains a line break", name)
+	}
+	return name
 }
 
 func (p fieldReader) readUpgrades(list []*hcmv3.HttpConnectionManager_UpgradeConfig) {
@@ -239,7 +247,7 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	h.Via = m.GetVia()
 	out.HTTP2.StreamIdleTimeout = p.field("stream_idle_timeout").readDuration(m.GetStreamIdleTimeout(), 5*time.Minute)
 	h.StreamIdleTimeout = out.HTTP2.StreamIdleTimeout
-	h.BodyTimeout = 0 // Envoy has no body timeout, only the stream idle timeout
+	h.BodyTimeout = 0 // only the stream idle timeout applies; request_timeout is ignored
 	if o := m.GetCommonHttpProtocolOptions(); o != nil {
 		at := p.field("common_http_protocol_options")
 		at.checkFields(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)

@@ -22,8 +22,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readPolicy reads the load balancing policy. load_balancing_policy takes precedence over the older
-// fields.
+// readPolicy reads the load balancing policy. load_balancing_policy takes precedence over lb_policy
+// and its settings.
 func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
 	out.ChoiceCount, out.ActiveRequestBias = 2, 1

@@ -99,7 +99,7 @@ func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inherited
 // the resource. If previousIndexes is not nil, previousIndexes[i] >= 0 means that another table
 // shares route i: nameRoutes copies the route before it changes the name.
 func nameRoutes(v *config.VirtualHost, previousIndexes []int32, resourceName func(i int) string) {
-	names := make(map[string]int, len(v.Routes))
+	names := make(map[string]int, len(v.Routes)) // taken names, with the last number after "#"; at least 1
 	for i, route := range v.Routes {
 		name := resourceName(i)
 		if name == "" {
@@ -107,9 +107,11 @@ func nameRoutes(v *config.VirtualHost, previousIndexes []int32, resourceName fun
 		} else {
 			name = v.Name + "/" + name
 		}
-		if names[name]++; names[name] > 1 {
-			name = fmt.Sprintf("%s#%d", name, names[name])
+		for base := name; names[name] > 0; {
+			names[base]++
+			name = fmt.Sprintf("%s#%d", base, names[base])
 		}
+		names[name] = 1
 		if route.Name == name {
 			continue
 		}

@@ -32,7 +32,7 @@ type Layer struct {
 	ignored []string
 }
 
-// Ignored returns the keys of connection limits, which Envoy applies and Weft does not support.
+// Ignored returns the paths of connection limits, which Envoy applies and Weft does not support.
 func (l *Layer) Ignored() []string { return l.ignored }
 
 // setting is the value of a key. It may have more than one type: an integer is also a percentage.
@@ -161,7 +161,7 @@ func (p fieldReader) readFraction(s *structpb.Struct) setting {
 	if d := s.GetFields()["denominator"]; d != nil {
 		value, ok := typev3.FractionalPercent_DenominatorType_value[d.GetStringValue()]
 		if _, isNumber := d.GetKind().(*structpb.Value_NumberValue); isNumber {
-			value, ok = int32(d.GetNumberValue()), true //nolint:gosec // fractionPercent rejects other values
+			value, ok = int32(d.GetNumberValue()), true //nolint:gosec // readFractionPercent rejects other values
 		}
 		if !ok {
 			p.field("denominator").reject("%q is not a valid denominator: expected HUNDRED, TEN_THOUSAND or MILLION", d.GetStringValue())
@@ -284,7 +284,7 @@ func (p fieldReader) resolveFault(m *faultv3.HTTPFault) {
 	}
 }
 
-// resolveDelay sets d, if it is not nil, to the milliseconds that key specifies.
+// resolveDelay sets d, if it is not nil, to the milliseconds that key specifies, if there are any.
 func (p fieldReader) resolveDelay(key string, d *durationpb.Duration) {
 	if d == nil {
 		return

@@ -269,8 +269,8 @@ func (p fieldReader) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 	}
 }
 
-// readCiphers returns the names of cipher suites. BoringSSL has no preference among the suites in
-// brackets; Weft prefers them in their order.
+// readCiphers returns the names of cipher suites. Neither the order nor brackets, which make suites
+// equal in BoringSSL, have an effect: crypto/tls has an order of its own.
 func (p fieldReader) readCiphers(list []string) (names []string) {
 	for i, entry := range list {
 		for name := range strings.SplitSeq(strings.Trim(entry, "[]"), "|") {

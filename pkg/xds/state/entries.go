@@ -14,7 +14,7 @@ import (
 // configuration that is built from it.
 type Entry[R, C any] struct {
 	Received     *R        // last accepted version; nil: removed
-	ReceivedAt   time.Time // when Received arrived
+	ReceivedAt   time.Time // when Received arrived, or the time of a later RestartWait
 	Active       *R        // active version; nil: none
 	ActiveConfig *C        // configuration built from Active
 	HeldBack     *R        // version that HoldBack keeps inactive; nil: none

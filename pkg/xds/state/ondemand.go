@@ -32,7 +32,7 @@ type onDemandState struct {
 type onDemandSet struct {
 	entries map[string]*onDemandEntry
 	// deadlines holds when the waits for resources time out; no entry: no timeout. A deadline stays
-	// until it has passed, even if the resource has arrived.
+	// until it has passed or the resource is unsubscribed, even if the resource has arrived.
 	deadlines map[string]time.Time
 }
 

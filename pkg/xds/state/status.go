@@ -15,7 +15,8 @@ type WarmingResource struct {
 	Since          time.Time `json:"since"`
 	Missing        []string  `json:"missing"`
 	PreviousActive bool      `json:"previous_active"` // the previous version is active
-	// Until is when the resource becomes active without its missing dependencies; zero: never.
+	// Until is when the waits for missing dependencies other than secrets have timed out; zero: there
+	// are no such dependencies, or a wait has no limit.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -110,8 +111,8 @@ type ResourceKey struct {
 	Source resource.SecretSource // source of a secret; zero for other types
 }
 
-// Ignored returns the fields without effect of each received resource. Resources without such fields
-// are included.
+// Ignored returns the fields without effect of each received resource other than runtime layers.
+// Resources without such fields are included.
 func (s *State) Ignored() map[ResourceKey][]string {
 	ignored := map[ResourceKey][]string{}
 	for name, e := range s.clusters.byName {

@@ -11,7 +11,7 @@ const secretTimeout = resource.DefaultFetchTimeout
 
 // warmup is the period after the start in which listeners of the control plane stay inactive,
 // because they would forward to clusters without endpoints. It ends when each cluster of
-// static_resources and of the first CDS response is active or its wait has timed out. Envoy
+// static_resources and of the first CDS response is active or its wait has ended. Envoy
 // requests its listeners at that point (ClusterManagerInitHelper). Static listeners and listeners
 // that are already active do not wait.
 type warmup struct {
