@@ -143,7 +143,7 @@ func (s *Source) queueSave() {
 }
 
 // applyCacheIfSilent applies the cache if the control plane has not responded in time. While the
-// cache is in use, each further call logs that.
+// cache is in use, each call logs that.
 func (s *Source) applyCacheIfSilent(ctx context.Context) {
 	s.stack.Lock()
 	defer s.stack.Unlock()
@@ -183,7 +183,7 @@ func (s *Source) applyCache(ctx context.Context) {
 	s.reconcileExpired(ctx)
 	s.updateResourceCounts()
 	s.cache.SetInUse(contents)
-	ch.reconnect() // the requests of a new stream contain the versions of the restored resources
+	ch.reconnect() // in delta, the requests of a new stream contain the versions of the restored resources
 }
 
 // applyCachedType applies the cached resources of a type. It drops those that are not subscribed or

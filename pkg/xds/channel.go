@@ -34,7 +34,7 @@ type channel struct {
 		at     time.Time
 	}
 
-	lastResponse atomic.Int64 // Unix time in ns of the last response; until the first, of the creation of the channel
+	lastResponse atomic.Int64 // Unix time in ns of the last response or, before the first, when the channel was created
 
 	mu            sync.Mutex
 	queue         []ads.Request     // guarded by mu; requests to send

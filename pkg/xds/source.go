@@ -215,7 +215,7 @@ func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
 	})
 }
 
-// eventLoop handles events and timers until all channels have ended.
+// eventLoop handles events and timers until ended is closed: no channel runs any more.
 func (s *Source) eventLoop(ctx context.Context, ended <-chan struct{}) {
 	defer s.deadlineTimer.Stop()
 	defer s.onDemand.idleTimer.Stop()

@@ -23,8 +23,8 @@ const (
 type Type struct {
 	URL string // type URL, as in google.protobuf.Any
 	// AllResourcesRequiredInSotW means that a StateOfTheWorld response lists all resources of the
-	// type and removes those that it omits. Resources of other types are removed only when the
-	// client unsubscribes from them.
+	// type and removes those that it omits. In StateOfTheWorld, resources of other types are removed
+	// only when the client unsubscribes from them.
 	AllResourcesRequiredInSotW bool
 }
 
@@ -47,7 +47,7 @@ type Request struct {
 	First   bool     // first request of the stream, to which the sender adds the node
 	Version string   // last accepted version; StateOfTheWorld
 	Nonce   string   // nonce of the response that this request acknowledges, or of the last response; "": none
-	Names   []string // all subscribed names; nil: all resources; StateOfTheWorld; immutable
+	Names   []string // all subscribed names; empty: all resources, or none if an earlier request had names; StateOfTheWorld; immutable
 	// Subscribe and Unsubscribe change a Delta subscription. InitialVersions holds the versions of
 	// the accepted resources, by name, in the first Delta request of a type on a stream.
 	Subscribe, Unsubscribe []string

@@ -24,8 +24,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// envoy.service.status.v3.ClientStatusDiscoveryService returns the contents of Dump, redacted in
-// the same way, and the subscribed resources that have not arrived.
+// envoy.service.status.v3.ClientStatusDiscoveryService returns the resources that Dump returns,
+// redacted in the same way, and the subscribed resources that have not arrived.
 
 // Limits for clients of the service.
 const (

@@ -111,9 +111,9 @@ func (h *History) Forget(typeURL string, names []string) {
 	}
 }
 
-// ForgetRemoved drops the history of rejected resources that are missing from r and have no
-// accepted version; RecordUpdate handles the others. c has acknowledged r. ForgetRemoved has no
-// effect unless the subscription is a wildcard.
+// ForgetRemoved drops the history of rejected resources that r removes and that have no accepted
+// version; RecordUpdate handles the others. In state of the world, r removes what is missing from
+// it. c has acknowledged r. ForgetRemoved has no effect unless the subscription is a wildcard.
 func (h *History) ForgetRemoved(c *ads.Client, mode ads.Mode, r *ads.Response) {
 	if !c.IsWildcard(r.Type) {
 		return
@@ -140,7 +140,7 @@ func (h *History) ForgetRemoved(c *ads.Client, mode ads.Mode, r *ads.Response) {
 	})
 }
 
-// HasResponse reports whether a response of a type was acknowledged.
+// HasResponse reports whether a response of a type was accepted or rejected.
 func (h *History) HasResponse(typeURL string) bool { return h.acks[typeURL] != nil }
 
 // IsRejected reports whether the last version of a resource was rejected.

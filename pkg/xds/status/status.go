@@ -32,7 +32,8 @@ type ControlPlane struct {
 	Serves    string    `json:"serves"`
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since,omitzero"` // when Connected last changed; zero: no attempt yet
-	// Failure is the last connection error; Attempts counts the failures since the last connection.
+	// Failure is the last connection error; "" while connected. Attempts counts the failures since the
+	// last connection.
 	Failure  string `json:"failure,omitempty"`
 	Attempts int    `json:"attempts,omitempty"`
 	Types    []Type `json:"types"` // types that the control plane serves
@@ -96,7 +97,7 @@ type Channel struct {
 type Connection struct {
 	Connected bool
 	Since     time.Time // when Connected last changed; zero: no attempt yet
-	Failure   string    // last connection error
+	Failure   string    // last connection error; "" while connected
 	Attempts  int       // failures since the last connection
 }
 
