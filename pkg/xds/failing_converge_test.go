@@ -192,8 +192,8 @@ func runFailures(t *testing.T, apiType string, mode ads.Mode, onDemand bool, see
 		p.set(xdstest.Cluster(fmt.Sprint("c", i), fmt.Sprint("e", i), "", 0))
 	}
 	p.setAll(r, secrets, 5)
-	for apiType, l := range p.resources[resource.ListenerType] {
-		p.set(xdstest.Resource{URL: resource.ListenerType, Name: apiType, Body: l.Body})
+	for name, l := range p.resources[resource.ListenerType] {
+		p.set(xdstest.Resource{URL: resource.ListenerType, Name: name, Body: l.Body})
 	}
 	p.deliverAll(t, s, r)
 	got := active

@@ -58,9 +58,9 @@ func TestOtherLayers(t *testing.T) {
 				t.Errorf("%s: the table is not active, want it active", label)
 			}
 		}
-		checkActive("immediately:")
+		checkActive("immediately")
 		c.sendAccepted(xdstest.Listener("more", 81, "r", "", 0))
-		checkActive("after a listener:")
+		checkActive("after a listener")
 
 		r.applyErr = func(*config.Snapshot) error { return errors.New("no") }
 		if err := overlay.Apply(t.Context(), layers.Change{Clusters: []*config.Cluster{{Name: "d"}}, Routes: &config.RouteTable{}}); err == nil {
@@ -74,11 +74,11 @@ func TestOtherLayers(t *testing.T) {
 			t.Errorf("Apply with a name of the control plane = %v, want a name conflict", err)
 		}
 		got := c.send(resource.ListenerType, packResource(xdstest.Listener("l", 80, "t", "", 0))).GetErrorDetail().GetMessage()
-		if checkActive := `l: route table "t": a service also defines this name`; got != checkActive {
-			t.Errorf("NACK for a listener with the table of another layer = %q, want %q", got, checkActive)
+		if want := `l: route table "t": a service also defines this name`; got != want {
+			t.Errorf("NACK for a listener with the table of another layer = %q, want %q", got, want)
 		}
 		c.sendAccepted(xdstest.Listener("l", 82, "r", "", 0))
-		checkActive("after rejected changes:")
+		checkActive("after rejected changes")
 	})
 }
 

@@ -51,7 +51,7 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 }
 
 // TestNameConflictsWithFile verifies that the stack rejects names that the control plane uses, and
-// that a listener cannot use the name of a static route table.
+// that a listener cannot use a route table of the file.
 func TestNameConflictsWithFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -71,13 +71,13 @@ func TestNameConflictsWithFile(t *testing.T) {
 		} {
 			file.Bootstrap = r.source.opts.Bootstrap
 			if err := r.source.stack.SetFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("SetFile with %s of the control plane: %v", want, err)
+				t.Errorf("SetFile with %s of the control plane: %v, want an error that names it", want, err)
 			}
 			if len(file.Clusters) == 0 {
 				continue
 			}
 			if err := overlay.Apply(t.Context(), layers.Change{Clusters: file.Clusters}); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("Overlay.Apply with %s of the control plane: %v", want, err)
+				t.Errorf("Overlay.Apply with %s of the control plane: %v, want an error that names it", want, err)
 			}
 		}
 		if r.active.Load() != before {
@@ -88,7 +88,7 @@ func TestNameConflictsWithFile(t *testing.T) {
 		}
 		got := c.send(resource.ListenerType, packResource(xdstest.Listener("l", 80, "mine", "", 0))).GetErrorDetail().GetMessage()
 		if want := `l: route table "mine": the file also defines this name`; got != want {
-			t.Errorf("NACK for a listener with a static route table = %q, want %q", got, want)
+			t.Errorf("NACK for a listener with a route table of the file = %q, want %q", got, want)
 		}
 	})
 }

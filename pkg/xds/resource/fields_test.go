@@ -261,8 +261,10 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 			return protoreflect.ValueOfUint64(1)
 		case protoreflect.DoubleKind:
 			return protoreflect.ValueOfFloat64(1)
-		default:
+		case protoreflect.MessageKind:
 			return newMessage()
+		default:
+			panic(fmt.Sprintf("fillField has no value for the kind %v of %v", f.Kind(), f.FullName()))
 		}
 	}
 	switch {

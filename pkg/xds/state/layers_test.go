@@ -23,7 +23,7 @@ func TestListenersWaitForRuntime(t *testing.T) {
 	s.Checkpoint()
 	s.setRuntime(s.runtime.withLayer("two", &resource.Layer{}))
 	if _, next := s.Reconcile(now); !next.Equal(now.Add(time.Minute)) {
-		t.Errorf("without the first layer, the next reconcile is after %v, want a minute", next.Sub(now))
+		t.Errorf("while only the first layer is missing, the next reconcile is after %v, want a minute", next.Sub(now))
 	}
 	s.Rollback()
 	if _, next := s.Reconcile(now); !next.Equal(now.Add(time.Hour)) {

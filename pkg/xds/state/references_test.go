@@ -25,7 +25,7 @@ func TestStaticSecretsAreNotRequested(t *testing.T) {
 		t.Helper()
 		s.TakeSubscriptionChanges()
 		if got := s.references.secrets.isRequested(ref); got != want {
-			t.Errorf("%s: subscribed = %t, want %t", label, got, want)
+			t.Errorf("%s: isRequested = %t, want %t", label, got, want)
 		}
 		if s.dependents.clusterSecrets[ref] == nil {
 			t.Errorf("%s: the secret has no dependents, want the clusters that refer to it", label)

@@ -92,8 +92,8 @@ func LayeredBootstrap(form string) config.Bootstrap {
 	return b
 }
 
-// BootstrapWith returns Bootstrap with additional JSON fields: source in ads_config, service in
-// its gRPC service, envoy in envoy_grpc, and clusters in cds_config.
+// BootstrapWith returns Bootstrap("GRPC") without lds_config and with additional JSON fields: source in
+// ads_config, service in its gRPC service, envoy in envoy_grpc, and clusters in cds_config.
 func BootstrapWith(source, service, envoy, clusters string) config.Bootstrap {
 	b := Bootstrap("GRPC")
 	b.DynamicResources = fmt.Appendf(nil, `{"ads_config": {"api_type": "GRPC"%s, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}%s}]}, "cds_config": {"ads": {}%s}}`,

@@ -215,7 +215,7 @@ func Capabilities() resource.Capabilities {
 	}}
 }
 
-// Extension returns settings of the csrf filter with word as the only additional origin.
+// Extension returns settings of the csrf filter with origin as the only additional origin.
 func Extension(name, origin string) Resource {
 	return Resource{resource.ExtensionType, name, Marshal(&corev3.TypedExtensionConfig{Name: name, TypedConfig: PackAny(&csrfv3.CsrfPolicy{
 		AdditionalOrigins: []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: origin}}},
@@ -280,7 +280,7 @@ func DubboRoutes(name, cluster string) Resource {
 }
 
 // RuntimeLayer returns a runtime layer that sets the key "share", which FractionRoutes uses. A string
-// is not a percentage, so that the routes use their default.
+// that contains no number is not a percentage, so that the routes use their default.
 func RuntimeLayer(name string, share any) Resource {
 	v, err := structpb.NewValue(share)
 	if err != nil {
