@@ -134,7 +134,8 @@ func addressText(a *corev3.Address) string {
 	return a.GetPipe().GetPath()
 }
 
-// Targets returns the targets of the clusters that have an address, by the names of the clusters.
+// Targets returns the targets of the clusters that have an address and no secrets other than static
+// ones, by the names of the clusters.
 func (s *StaticResources) Targets() map[string]Target {
 	targets := map[string]Target{}
 	for name, c := range s.ParsedClusters {

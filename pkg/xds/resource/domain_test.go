@@ -63,3 +63,12 @@ func TestDomainsWithTrailingDot(t *testing.T) {
 		t.Errorf("two virtual hosts with one domain: %v, want a rejection", err)
 	}
 }
+
+// TestDomainCase verifies that domains differ if only letters outside ASCII differ in case.
+func TestDomainCase(t *testing.T) {
+	p := fieldReader{report: &report{}}
+	want := []string{"a.test", "\u212a.test", "k.test", "\u00c4.test", "\u00e4.test"}
+	if got := p.readDomains([]string{"A.Test", "\u212a.TEST", "K.test", "\u00c4.test", "\u00e4.test"}); !slices.Equal(got, want) {
+		t.Errorf("readDomains = %q, want %q", got, want)
+	}
+}

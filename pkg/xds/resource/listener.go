@@ -3,6 +3,7 @@ package resource
 //lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -384,7 +385,7 @@ func (p fieldReader) readLogFormat(file *filev3.FileAccessLog, out *config.Acces
 		case *corev3.SubstitutionFormatString_TextFormat:
 			out.Format = p.field("log_format").convertLogFormat(f.TextFormat)
 		case *corev3.SubstitutionFormatString_JsonFormat:
-			for _, name := range slices.Sorted(keys(f.JsonFormat.GetFields())) {
+			for _, name := range slices.Sorted(maps.Keys(f.JsonFormat.GetFields())) {
 				text := f.JsonFormat.GetFields()[name].GetStringValue()
 				out.JSON = append(out.JSON, config.LogField{Name: name, Format: p.field("log_format").field("json_format").key(name).convertLogFormat(text)})
 			}

@@ -2,8 +2,6 @@ package resource
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +19,6 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
-
-func keys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 
 // readNetworkFilters reads the network filters of a chain. It adds the inline route tables and the
 // names of route resources to l.

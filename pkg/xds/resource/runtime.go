@@ -92,7 +92,7 @@ func (p fieldReader) parseLayer(s *structpb.Struct) (*Layer, error) {
 }
 
 func (p fieldReader) readLayer(prefix string, s *structpb.Struct, l *Layer) {
-	for _, name := range slices.Sorted(keys(s.GetFields())) {
+	for _, name := range slices.Sorted(maps.Keys(s.GetFields())) {
 		at, key := p.field(name), prefix+name
 		switch v := s.GetFields()[name].GetKind().(type) {
 		case *structpb.Value_NumberValue:

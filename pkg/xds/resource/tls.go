@@ -405,5 +405,3 @@ func (p fieldReader) readDataSource(d *corev3.DataSource) config.PEM {
 		return config.PEM{}
 	}
 }
-
-func lower(s string) string { return strings.ToLower(s) }

@@ -19,9 +19,8 @@ import (
 // The dump has the format of envoy.admin.v3.ConfigDump, so that tools for Envoy can read it. In
 // addition to Envoy's fields, entries have "ignored": the fields of the resource without effect.
 //
-// The types below are the messages of ConfigDump. Their members are in alphabetical order. Envoy's
-// own Go types cannot take their place: an Any in them must have a type that is linked in, and
-// protojson would unmarshal and format each resource again.
+// The types below are the messages of ConfigDump with this member, which Envoy's Go types lack. The
+// members are in alphabetical order.
 
 // DumpOptions select the contents of a dump.
 type DumpOptions struct {
