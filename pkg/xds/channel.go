@@ -52,8 +52,8 @@ func (c *channel) reconnect() {
 	}
 }
 
-// event is a new stream, a response, or the end of a stream. The event loop closes done after it has
-// handled the event.
+// event is a new stream, a response, or the end of a stream. The event loop closes done after it
+// has handled the event.
 type event struct {
 	channel   *channel
 	opened    bool
@@ -163,8 +163,8 @@ func (c *channel) session(ctx context.Context) (opened, responded bool, err erro
 	return true, responded, err
 }
 
-// deliver passes e to the event loop and waits until the loop has handled it. It returns false if ctx
-// ends before the loop receives e.
+// deliver passes e to the event loop and waits until the loop has handled it. It returns false if
+// ctx ends before the loop receives e.
 func (c *channel) deliver(ctx context.Context, e event) bool {
 	e.channel, e.done = c, make(chan struct{})
 	select {

@@ -145,8 +145,8 @@ func (p *fakeControlPlane) nextResponse(url string) *ads.Response {
 	return r
 }
 
-// withoutRace skips a test of one goroutine under the race detector, which has nothing to find there
-// and takes six times as long.
+// withoutRace skips a test of one goroutine under the race detector, which has nothing to find
+// there and takes six times as long.
 func withoutRace(t *testing.T) {
 	t.Helper()
 	if invariants.Enabled {
@@ -154,9 +154,9 @@ func withoutRace(t *testing.T) {
 	}
 }
 
-// TestRandomHistoriesConverge verifies that random updates lead to the configuration of a new source.
-// Responses arrive in any order, twice, or not at all because the stream breaks. Meanwhile, no
-// resource is active before the control plane has sent its dependencies.
+// TestRandomHistoriesConverge verifies that random updates lead to the configuration of a new
+// source. Responses arrive in any order, twice, or not at all because the stream breaks. Meanwhile,
+// no resource is active before the control plane has sent its dependencies.
 func TestRandomHistoriesConverge(t *testing.T) {
 	withoutRace(t)
 	secrets := xdstest.Secrets(t)
@@ -188,8 +188,8 @@ func modes() map[string]ads.Mode {
 	return map[string]ads.Mode{"GRPC": ads.StateOfTheWorld, "DELTA_GRPC": ads.Delta}
 }
 
-// setAll sets all resources to which clusters and listeners can refer. two is the value of the later
-// runtime layer.
+// setAll sets all resources to which clusters and listeners can refer. two is the value of the
+// later runtime layer.
 func (p *fakeControlPlane) setAll(r *rand.Rand, secrets []xdstest.Resource, two any) {
 	for i := range 3 {
 		p.set(xdstest.Endpoints(fmt.Sprint("e", i), 1+r.IntN(5)))
@@ -258,8 +258,8 @@ func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, active *config.S
 		}
 	}
 	for _, l := range active.Listeners {
-		for _, slot := range listenerOf(s, l.Name).Active.DynamicFilters {
-			if !p.everSet[resource.ExtensionType+slot.Name] {
+		for _, dynamic := range listenerOf(s, l.Name).Active.DynamicFilters {
+			if !p.everSet[resource.ExtensionType+dynamic.Name] {
 				t.Fatalf("seed %d: listener %s is active with a filter that was never set", seed, l.Name)
 			}
 		}

@@ -169,8 +169,8 @@ func TestCSDSServer(t *testing.T) {
 	}
 }
 
-// checkReflection returns an error unless the server returns the descriptor of service by reflection,
-// as grpcurl requests it.
+// checkReflection returns an error unless the server returns the descriptor of service by
+// reflection, as grpcurl requests it.
 func checkReflection(ctx context.Context, conn *grpc.ClientConn, service string) error {
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
 	if err != nil {

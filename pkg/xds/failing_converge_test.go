@@ -103,8 +103,8 @@ func rejectSome(next *config.Snapshot) error {
 
 // TestRandomHistoriesWithFailuresConverge is TestRandomHistoriesConverge with rejected
 // configurations and with changes of the file. During the updates, the active configuration equals
-// that of the Source's stack. After the control plane has sent the rejected resources again and Weft
-// has accepted them, it equals that of a new source.
+// that of the Source's stack. After the control plane has sent the rejected resources again and
+// Weft has accepted them, it equals that of a new source.
 func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
 	withoutRace(t)
 	secrets := xdstest.Secrets(t)

@@ -51,8 +51,8 @@ func (s *Source) completeSetFile(file *config.Bootstrap, next *bootstrap.StaticR
 // resourceKey is the type and name of a resource.
 type resourceKey struct{ url, name string }
 
-// NamesFreed implements layers.Layer.NamesFreed: it reconnects if a resource was rejected because of
-// a name that is free now, so that the control plane sends the resource again.
+// NamesFreed implements layers.Layer.NamesFreed: it reconnects if a resource was rejected because
+// of a name that is free now, so that the control plane sends the resource again.
 func (s *Source) NamesFreed() {
 	reconnect := false
 	for rejected, conflict := range s.nameConflicts {

@@ -34,8 +34,9 @@ func (r *rig) activeClusters() string {
 	return strings.Join(names, " ")
 }
 
-// TestOtherLayers verifies that a lower layer can change clusters and routes in addition to the control
-// plane, and that they stay active after an update by the control plane and after rejected changes.
+// TestOtherLayers verifies that a lower layer can change clusters and routes in addition to the
+// control plane, and that they stay active after an update by the control plane and after rejected
+// changes.
 func TestOtherLayers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -194,8 +195,8 @@ func TestOwnedNamesDoNotReconnect(t *testing.T) {
 	})
 }
 
-// TestFreedTableIsRequestedAgain verifies that the Source requests a listener again when the file no
-// longer defines the route table because of which the listener was rejected.
+// TestFreedTableIsRequestedAgain verifies that the Source requests a listener again when the file
+// no longer defines the route table because of which the listener was rejected.
 func TestFreedTableIsRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

@@ -36,7 +36,8 @@ type onDemandLoop struct {
 // onDemandEnabled reports whether resources are fetched on first use.
 func (s *Source) onDemandEnabled() bool { return s.opts.Bootstrap.OnDemand.Idle > 0 }
 
-// startOnDemand enables on-demand loading, if the bootstrap configures it, and registers its metrics.
+// startOnDemand enables on-demand loading, if the bootstrap configures it, and registers its
+// metrics.
 func (s *Source) startOnDemand() {
 	o := &s.onDemand
 	o.idleTimer = time.NewTimer(time.Hour)
@@ -50,8 +51,8 @@ func (s *Source) startOnDemand() {
 	}
 }
 
-// updateUnsubscribedCounts updates the counts of unsubscribed resources. tablesChanged means that the
-// set of referenced tables may have changed. The caller holds the lock of the stack.
+// updateUnsubscribedCounts updates the counts of unsubscribed resources. tablesChanged means that
+// the set of referenced tables may have changed. The caller holds the lock of the stack.
 func (s *Source) updateUnsubscribedCounts(tablesChanged bool) {
 	if !s.onDemandEnabled() {
 		return
@@ -105,8 +106,8 @@ func (s *Source) scheduleIdleCheck() {
 	s.onDemand.idleTimer.Reset(s.opts.Bootstrap.OnDemand.Idle / idleChecksPerTimeout)
 }
 
-// reconcileOnDemand applies the new set of subscribed resources, then updates the subscriptions. This
-// order ensures that no active cluster uses endpoints that were dropped.
+// reconcileOnDemand applies the new set of subscribed resources, then updates the subscriptions.
+// This order ensures that no active cluster uses endpoints that were dropped.
 func (s *Source) reconcileOnDemand(ctx context.Context) {
 	s.reconcileExpired(ctx)
 	s.updateSubscriptions()

@@ -109,8 +109,8 @@ func (h *onDemandHistory) subscribe(choose func() bool) {
 	h.controlPlane.readRequests(h.source)
 }
 
-// unsubscribe unsubscribes the clusters and route tables for which choose returns true, because they
-// are idle. The others are in use.
+// unsubscribe unsubscribes the clusters and route tables for which choose returns true, because
+// they are idle. The others are in use.
 func (h *onDemandHistory) unsubscribe(choose func() bool) {
 	clusters, tables := map[string]bool{}, map[string]bool{}
 	for name := range h.source.state.Clusters() {

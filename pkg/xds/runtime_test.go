@@ -51,7 +51,8 @@ func TestRoutesUseRuntime(t *testing.T) {
 	}
 }
 
-// TestListenersDoNotWaitForRejectedLayer verifies that listeners do not wait for a rejected runtime layer.
+// TestListenersDoNotWaitForRejectedLayer verifies that listeners do not wait for a rejected runtime
+// layer.
 func TestListenersDoNotWaitForRejectedLayer(t *testing.T) {
 	s, active := newTestSourceFrom(t, xdstest.LayeredBootstrap("GRPC"), slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})

@@ -141,8 +141,9 @@ func BenchmarkOneChange(b *testing.B) {
 	}
 }
 
-// TestOneChangeCostIsConstant verifies that a change of one cluster allocates about as much among two
-// thousand clusters as among ten. Code that visits all clusters allocates memory for their names.
+// TestOneChangeCostIsConstant verifies that a change of one cluster allocates about as much among
+// two thousand clusters as among ten. Code that visits all clusters allocates memory for their
+// names.
 func TestOneChangeCostIsConstant(t *testing.T) {
 	withoutRace(t)
 	const changes = 50

@@ -105,8 +105,8 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 	}
 }
 
-// TestStaticClustersDuringApply verifies that StaticClusters returns the clusters of the active file
-// without waiting for the configuration that is being applied.
+// TestStaticClustersDuringApply verifies that StaticClusters returns the clusters of the active
+// file without waiting for the configuration that is being applied.
 func TestStaticClustersDuringApply(t *testing.T) {
 	resources := func(names ...string) []byte {
 		clusters := make([]string, len(names))

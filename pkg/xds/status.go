@@ -28,8 +28,8 @@ func (s *Source) statusSnapshot() *status.Snapshot {
 	return status.NewSnapshot(s.boot, s.state, s.statusChannels())
 }
 
-// statusChannels returns the channels with their connection status. The caller holds the lock of the
-// stack.
+// statusChannels returns the channels with their connection status. The caller holds the lock of
+// the stack.
 func (s *Source) statusChannels() []status.Channel {
 	channels := make([]status.Channel, 0, len(s.channels))
 	for _, ch := range s.channels {
@@ -43,8 +43,8 @@ func (s *Source) statusChannels() []status.Channel {
 	return channels
 }
 
-// startStatusServer serves CSDS until ctx ends, on a goroutine of group. The goroutine calls onError
-// if the socket fails. An error means that the address cannot be bound.
+// startStatusServer serves CSDS until ctx ends, on a goroutine of group. The goroutine calls
+// onError if the socket fails. An error means that the address cannot be bound.
 func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, onError func(error)) error {
 	address := s.opts.Bootstrap.CSDSAddress
 	if address == "" {

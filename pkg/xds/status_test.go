@@ -26,8 +26,8 @@ func typeOf(t *testing.T, s status.Status, url string) *status.Type {
 	return nil
 }
 
-// rejectReason returns the reason for which the last version of a resource of the first control plane
-// was rejected; "": it was accepted.
+// rejectReason returns the reason for which the last version of a resource of the first control
+// plane was rejected; "": it was accepted.
 func rejectReason(t *testing.T, s *Source, url, name string) string {
 	t.Helper()
 	for _, r := range typeOf(t, s.Status(), url).RejectedResources {

@@ -48,8 +48,8 @@ type Target struct {
 	unusedAddresses int // number of further addresses of the cluster, which Weft ignores
 }
 
-// Read parses the parts of Envoy's bootstrap. An error is of type FieldErrors and lists the errors of
-// all parts. It includes errors of the static listeners, which Read decodes with caps only after
+// Read parses the parts of Envoy's bootstrap. An error is of type FieldErrors and lists the errors
+// of all parts. It includes errors of the static listeners, which Read decodes with caps only after
 // another error.
 func Read(b config.Bootstrap, caps resource.Capabilities) (*Bootstrap, *StaticResources, error) {
 	out := &Bootstrap{Node: &corev3.Node{}, services: map[string]bool{}}

@@ -98,7 +98,8 @@ func TestLoadReportServerIsStaticCluster(t *testing.T) {
 	}
 }
 
-// TestFieldErrorOfKeyWithColon verifies that a key of the file that contains ": " stays in the path.
+// TestFieldErrorOfKeyWithColon verifies that a key of the file that contains ": " stays in the
+// path.
 func TestFieldErrorOfKeyWithColon(t *testing.T) {
 	b := xdstest.Bootstrap("GRPC")
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "a", "static_layer": {"b: c": null}}]}`)

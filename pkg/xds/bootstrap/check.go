@@ -208,8 +208,8 @@ func (c *jsonChecker) checkAny(path string, v map[string]any) bool {
 	return true
 }
 
-// decodeField decodes JSON into m. An error is of type FieldErrors; m then contains the valid parts.
-// If data is empty, m stays unchanged.
+// decodeField decodes JSON into m. An error is of type FieldErrors; m then contains the valid
+// parts. If data is empty, m stays unchanged.
 func decodeField(field string, data []byte, m proto.Message) error {
 	if len(data) == 0 {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// clusterFields returns the message fields that contain names of clusters: as the value or, in a map,
-// as the keys. TestClusterFieldsAreComplete compares the list with the message types.
+// clusterFields returns the message fields that contain names of clusters: as the value or, in a
+// map, as the keys. TestClusterFieldsAreComplete compares the list with the message types.
 func clusterFields() []protoreflect.FullName {
 	return []protoreflect.FullName{
 		"envoy.config.core.v3.GrpcService.EnvoyGrpc.cluster_name",

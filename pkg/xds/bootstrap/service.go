@@ -42,8 +42,8 @@ func requireV3(field string, v corev3.ApiVersion) (errs FieldErrors) {
 	return errs
 }
 
-// readADS reads a config source that must be ADS. optional lists fields that the caller reads; other
-// fields are ignored or rejected. An error is of type FieldErrors.
+// readADS reads a config source that must be ADS. optional lists fields that the caller reads;
+// other fields are ignored or rejected. An error is of type FieldErrors.
 func (b *Bootstrap) readADS(field string, data []byte, optional ...string) (*corev3.ConfigSource, error) {
 	s := &corev3.ConfigSource{}
 	if err := decodeField(field, data, s); err != nil {

@@ -152,8 +152,8 @@ func (s *StaticResources) Targets() map[string]Target {
 	return targets
 }
 
-// Bodies returns the serialized resources. The keys are "cluster/", "listener/" or "secret/" and the
-// name.
+// Bodies returns the serialized resources. The keys are "cluster/", "listener/" or "secret/" and
+// the name.
 func (s *StaticResources) Bodies() map[string]string {
 	bodies := map[string]string{}
 	for prefix, list := range map[string][]StaticResource{"secret/": s.Secrets, "cluster/": s.Clusters, "listener/": s.Listeners} {

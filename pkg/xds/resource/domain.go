@@ -48,8 +48,8 @@ func (p fieldReader) checkDomains(t *config.RouteTable) {
 	}
 }
 
-// lower returns s with its ASCII letters in lower case. Like Envoy, it does not change other letters:
-// the Kelvin sign is not k.
+// lower returns s with its ASCII letters in lower case. Like Envoy, it does not change other
+// letters: the Kelvin sign is not k.
 func lower(s string) string {
 	isUpper := func(c rune) bool { return 'A' <= c && c <= 'Z' }
 	i := strings.IndexFunc(s, isUpper)

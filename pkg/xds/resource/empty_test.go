@@ -125,8 +125,8 @@ func TestEmptyFilterMessagesAreNotAbsent(t *testing.T) {
 	}
 }
 
-// TestEmptyUnsupportedFilterMessagesAreRejected verifies that an empty object is rejected under each
-// key of a filter that takes an object and is not supported.
+// TestEmptyUnsupportedFilterMessagesAreRejected verifies that an empty object is rejected under
+// each key of a filter that takes an object and is not supported.
 func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 	count := 0
 	for i := range filterMappings {
@@ -153,8 +153,8 @@ func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 // it.
 type unsupportedObject struct{ key, text string }
 
-// unsupportedObjects returns the unsupported objects of a struct type. template is the format of the
-// surrounding text; outer contains the struct types that contain typ.
+// unsupportedObjects returns the unsupported objects of a struct type. template is the format of
+// the surrounding text; outer contains the struct types that contain typ.
 func unsupportedObjects(typ reflect.Type, template string, outer []reflect.Type) (out []unsupportedObject) {
 	if slices.Contains(outer, typ) { // a condition nested in itself
 		return nil

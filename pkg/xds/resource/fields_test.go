@@ -318,8 +318,8 @@ func (m apiMessage) support(f protoreflect.FieldDescriptor) string {
 // bootstrap evaluates in static resources.
 const staticOnly = "supported in `static_resources`; otherwise ignored, not reported"
 
-// byMember is the support of a field that has no effect itself. Weft ignores or rejects the fields of
-// its message.
+// byMember is the support of a field that has no effect itself. Weft ignores or rejects the fields
+// of its message.
 const byMember = "ignored or rejected, depending on the fields of its message, which has a table"
 
 // nestedHeading precedes the nested messages.

@@ -90,7 +90,8 @@ func filterMappingOf(a *anypb.Any) *filterMapping {
 	return nil
 }
 
-// ignorableFilters returns filters that Weft can ignore because they never reject a request.
+// ignorableFilters returns filters that Weft can ignore. They only observe requests, set what Weft
+// needs no filter for, or check what other settings of the listener enforce, too (istio_authn).
 func ignorableFilters() []string {
 	return []string{
 		"envoy.filters.http.grpc_stats", "envoy.filters.http.grpc_web_stats", "istio.metadata_exchange", "envoy.filters.http.peer_metadata",

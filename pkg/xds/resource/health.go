@@ -25,8 +25,8 @@ func (p fieldReader) readHealth(m *clusterv3.Cluster, out *config.Cluster) {
 	}
 }
 
-// readHealthCheck reads a health check. cluster is the name of the cluster, the default authority of
-// HTTP and gRPC checks.
+// readHealthCheck reads a health check. cluster is the name of the cluster, the default authority
+// of HTTP and gRPC checks.
 func (p fieldReader) readHealthCheck(h *corev3.HealthCheck, cluster string) *config.HealthCheck {
 	p.checkFields(h, []string{
 		"timeout", "interval", "initial_jitter", "interval_jitter", "unhealthy_threshold", "healthy_threshold", "alt_port",

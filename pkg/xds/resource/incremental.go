@@ -55,8 +55,8 @@ func ReadRoutes(body []byte, caps Capabilities) (*RouteTable, error) {
 }
 
 // Update parses the new version of the resource of t and keeps body, like ReadRoutes. The result
-// shares unchanged virtual hosts and routes with t. Update does not change t, which may be nil. caps
-// must be the capabilities that t was read with, except for the runtime.
+// shares unchanged virtual hosts and routes with t. Update does not change t, which may be nil.
+// caps must be the capabilities that t was read with, except for the runtime.
 func (t *RouteTable) Update(body []byte, caps Capabilities) (*RouteTable, error) {
 	parts, ok := splitField(body, fieldVirtualHosts)
 	m := &routev3.RouteConfiguration{}
@@ -254,8 +254,8 @@ type previousVirtualHost struct {
 	routeFindings []findings // by index; nil if no route has findings
 }
 
-// previousVirtualHost returns the previous version of virtual host n, if its routes inherit the same
-// settings.
+// previousVirtualHost returns the previous version of virtual host n, if its routes inherit the
+// same settings.
 func (r *tableReader) previousVirtualHost(m *routev3.VirtualHost, n int) (h previousVirtualHost) {
 	if r.previousConfig == nil {
 		return h

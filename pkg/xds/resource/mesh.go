@@ -106,8 +106,8 @@ func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.Fi
 	return true
 }
 
-// unpackStruct decodes settings that are a TypedStruct or a stats.PluginConfig. typeName is the type
-// of the settings, without the URL prefix.
+// unpackStruct decodes settings that are a TypedStruct or a stats.PluginConfig. typeName is the
+// type of the settings, without the URL prefix.
 func unpackStruct(packed *anypb.Any) (typeName string, settings map[string]any, err error) {
 	_, typeName, _ = strings.Cut(packed.GetTypeUrl(), "/")
 	switch typeName {

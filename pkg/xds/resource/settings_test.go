@@ -341,8 +341,8 @@ func (r *randomMessage) scalar(f protoreflect.FieldDescriptor) protoreflect.Valu
 	return protoreflect.ValueOfInt64(number)
 }
 
-// TestProblemOfWholeSettings verifies that a problem of the settings as a whole is reported under the
-// path of the settings.
+// TestProblemOfWholeSettings verifies that a problem of the settings as a whole is reported under
+// the path of the settings.
 func TestProblemOfWholeSettings(t *testing.T) {
 	_, err := readFilter(t, `{"@type": "health_check.v3.HealthCheck", "pass_through_mode": true}`)
 	if got := errorText(err); !strings.Contains(got, "typed_config: passthrough applies to HTTP health checks") {

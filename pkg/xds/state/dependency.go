@@ -32,9 +32,9 @@ func (s *State) listenerDependencies(name string, e *Listener) (missing []depend
 			missing = append(missing, dependency{"routes", displayTableName(table), e.ReceivedAt, e.Received.RouteTimeouts[table]})
 		}
 	}
-	for _, slot := range e.Received.DynamicFilters {
-		if !slot.SkipWarming && s.extensions[slot.Name] == nil {
-			missing = append(missing, dependency{"filter", slot.Name, e.ReceivedAt, slot.InitialFetchTimeout})
+	for _, dynamic := range e.Received.DynamicFilters {
+		if !dynamic.SkipWarming && s.extensions[dynamic.Name] == nil {
+			missing = append(missing, dependency{"filter", dynamic.Name, e.ReceivedAt, dynamic.InitialFetchTimeout})
 		}
 	}
 	for _, layer := range s.runtime.layers {

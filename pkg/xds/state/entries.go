@@ -109,8 +109,8 @@ func (es *entries[R, C]) markDirty(names map[string]bool) {
 }
 
 // reconcile evaluates the dirty entries and those whose deadline has passed. If adjust is not nil,
-// reconcile passes it the next evaluation time of each of these entries and uses the result instead.
-// With a zero time only a change causes the next evaluation.
+// reconcile passes it the next evaluation time of each of these entries and uses the result
+// instead. With a zero time only a change causes the next evaluation.
 func (es *entries[R, C]) reconcile(now time.Time, c *Change, adjust func(name string, next time.Time) time.Time) {
 	for name, deadline := range es.deadlines {
 		if !now.Before(deadline) {
@@ -237,8 +237,8 @@ func (s *State) releaseAll(listeners map[string]bool) {
 	}
 }
 
-// RestartWait restarts the wait of a cluster for its missing dependencies, because the cluster could
-// not be applied without them.
+// RestartWait restarts the wait of a cluster for its missing dependencies, because the cluster
+// could not be applied without them.
 func (s *State) RestartWait(cluster string, now time.Time) {
 	s.clusters.mutable(cluster).ReceivedAt = now
 	s.recordFailedCluster(cluster)
@@ -258,8 +258,8 @@ func (s *State) HasPrivateKey(typeURL, name string) bool {
 	return slices.ContainsFunc(contexts, func(t *resource.TLS) bool { return t != nil && t.Config.Key.Text != "" })
 }
 
-// resetSet returns an empty map: m after clearing it or, if m is large, a new map. A large map stays
-// expensive to iterate over and to clear even when it is empty (TestCost in test/xds).
+// resetSet returns an empty map: m after clearing it or, if m is large, a new map. A large map
+// stays expensive to iterate over and to clear even when it is empty (TestCost in test/xds).
 func resetSet[K comparable](m map[K]bool) map[K]bool {
 	const maxCleared = 16
 	if len(m) > maxCleared {

@@ -109,8 +109,8 @@ func (s *State) referenced() referencedNames {
 			}
 			addKeys(tables, s.requestedTables(l.RouteConfigNames))
 			addKeys(secrets, l.Secrets())
-			for _, slot := range l.DynamicFilters {
-				extensions[slot.Name] = true
+			for _, dynamic := range l.DynamicFilters {
+				extensions[dynamic.Name] = true
 			}
 		}
 	}

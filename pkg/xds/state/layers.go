@@ -42,8 +42,8 @@ func (s *State) capabilitiesWith(r layeredRuntime) resource.Capabilities {
 	return capabilities
 }
 
-// setRuntime replaces the runtime. The listeners that are not active in their received version become
-// dirty, because they may have waited for the layer.
+// setRuntime replaces the runtime. The listeners that are not active in their received version
+// become dirty, because they may have waited for the layer.
 func (s *State) setRuntime(r layeredRuntime) {
 	previous := s.runtime
 	s.undo.do(func(undo bool) {

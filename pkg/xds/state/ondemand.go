@@ -51,8 +51,8 @@ func newOnDemandState(o config.XDSOnDemand) *onDemandState {
 	return &onDemandState{o, empty(), empty()}
 }
 
-// subscribe makes an unsubscribed resource pending, and reports whether it was unsubscribed. timeout
-// is the longest wait; 0: no limit.
+// subscribe makes an unsubscribed resource pending, and reports whether it was unsubscribed.
+// timeout is the longest wait; 0: no limit.
 func (set *onDemandSet) subscribe(name string, timeout time.Duration, now time.Time) (added bool) {
 	if e := set.entries[name]; e != nil {
 		e.lastUsed = now
@@ -123,8 +123,8 @@ func (s *State) SubscribeCluster(name string, now time.Time) bool {
 	return true
 }
 
-// SubscribeTable subscribes to a route table. It returns false if nothing changes, because the table
-// is pending or subscribed, no listener refers to it, or route tables are not on demand.
+// SubscribeTable subscribes to a route table. It returns false if nothing changes, because the
+// table is pending or subscribed, no listener refers to it, or route tables are not on demand.
 func (s *State) SubscribeTable(name string, now time.Time) bool {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return false

@@ -159,8 +159,8 @@ func (s *State) listenerReference(name string) (r reference) {
 		}
 		r.tables = append(r.tables, s.requestedTables(l.RouteConfigNames)...)
 		r.secrets = append(r.secrets, l.Secrets()...)
-		for _, slot := range l.DynamicFilters {
-			r.extensions = append(r.extensions, slot.Name)
+		for _, dynamic := range l.DynamicFilters {
+			r.extensions = append(r.extensions, dynamic.Name)
 		}
 	}
 	return r

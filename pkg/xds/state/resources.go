@@ -20,8 +20,8 @@ func (s *State) setListener(name string, l *resource.Listener, now time.Time) {
 	s.listeners.set(name, l, now)
 	addDependent(s.dependents.tables, &s.references.tables, name, l.RouteConfigNames...)
 	addDependent(s.dependents.listenerSecrets, &s.references.secrets, name, l.Secrets()...)
-	for _, slot := range l.DynamicFilters {
-		addDependent(s.dependents.extensions, &s.references.extensions, name, slot.Name)
+	for _, dynamic := range l.DynamicFilters {
+		addDependent(s.dependents.extensions, &s.references.extensions, name, dynamic.Name)
 	}
 }
 
@@ -75,7 +75,8 @@ func (s *State) setTable(name string, t *resource.RouteTable) {
 	})
 }
 
-// setSecret stores a secret. The control plane cannot remove a secret: the last version stays in use.
+// setSecret stores a secret. The control plane cannot remove a secret: the last version stays in
+// use.
 func (s *State) setSecret(ref resource.SecretRef, secret *resource.Secret) {
 	s.releaseAll(s.dependents.listenerSecrets[ref])
 	previous := s.secrets[ref]
@@ -108,11 +109,11 @@ func (s *State) checkExtension(name string, extension *resource.Extension) (err 
 			if l == nil {
 				continue
 			}
-			for _, slot := range l.DynamicFilters {
-				if slot.Name != name {
+			for _, dynamic := range l.DynamicFilters {
+				if dynamic.Name != name {
 					continue
 				}
-				if err = slot.Check(extension); err == nil {
+				if err = dynamic.Check(extension); err == nil {
 					return nil
 				}
 			}

@@ -20,7 +20,8 @@ type Staged struct {
 }
 
 // NameConflict describes a rejected resource. Another owner already defines the resource with the
-// type URL Type and the name Name: the rejected resource itself, or a route table that it refers to.
+// type URL Type and the name Name: the rejected resource itself, or a route table that it refers
+// to.
 type NameConflict struct {
 	Rejected   string // name of the rejected resource
 	Type, Name string

@@ -9,8 +9,8 @@
 //
 // A cluster becomes active when its endpoints and secrets have arrived, a listener when its route
 // tables, filters, runtime layers and secrets have arrived. All waits except those for secrets can
-// time out. Until then the previous version stays active. The order in which resources arrive does not change the
-// resulting configuration.
+// time out. Until then the previous version stays active. The order in which resources arrive does
+// not change the resulting configuration.
 //
 // The package is pure: it does no I/O, and the caller passes the time.
 package state

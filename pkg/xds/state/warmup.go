@@ -72,9 +72,9 @@ func (s *State) PauseWarmup(pause bool) {
 	}
 }
 
-// updateWarmup records whether the warm-up waits for a cluster that was just reconciled. next is the
-// time of the next evaluation of the cluster. If only secrets are missing, updateWarmup returns the
-// end of the wait for them instead; zero: never.
+// updateWarmup records whether the warm-up waits for a cluster that was just reconciled. next is
+// the time of the next evaluation of the cluster. If only secrets are missing, updateWarmup returns
+// the end of the wait for them instead; zero: never.
 func (s *State) updateWarmup(name string, next, now time.Time) time.Time {
 	w := s.warmup
 	if w == nil {

@@ -73,7 +73,8 @@ func CompactJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Bootstrap returns a bootstrap with the control plane "control". form is the api_type of ads_config.
+// Bootstrap returns a bootstrap with the control plane "control". form is the api_type of
+// ads_config.
 func Bootstrap(form string) config.Bootstrap {
 	return config.Bootstrap{
 		Node: []byte(`{"id": "test"}`),
@@ -92,8 +93,9 @@ func LayeredBootstrap(form string) config.Bootstrap {
 	return b
 }
 
-// BootstrapWith returns Bootstrap("GRPC") without lds_config and with additional JSON fields: source in
-// ads_config, service in its gRPC service, envoy in envoy_grpc, and clusters in cds_config.
+// BootstrapWith returns Bootstrap("GRPC") without lds_config and with additional JSON fields:
+// source in ads_config, service in its gRPC service, envoy in envoy_grpc, and clusters in
+// cds_config.
 func BootstrapWith(source, service, envoy, clusters string) config.Bootstrap {
 	b := Bootstrap("GRPC")
 	b.DynamicResources = fmt.Appendf(nil, `{"ads_config": {"api_type": "GRPC"%s, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}%s}]}, "cds_config": {"ads": {}%s}}`,

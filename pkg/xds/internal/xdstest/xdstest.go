@@ -137,7 +137,8 @@ func Secret(name string, l testpki.Leaf) Resource {
 	}})}
 }
 
-// Random returns a random resource. Its body may be nil, which means removal, unless it is a secret.
+// Random returns a random resource. Its body may be nil, which means removal, unless it is a
+// secret.
 func Random(r *rand.Rand, secrets []Resource) Resource {
 	name := func(prefix string, n int) string { return fmt.Sprint(prefix, r.IntN(n)) }
 	maybe := func(s string) string {
@@ -222,8 +223,8 @@ func Extension(name, origin string) Resource {
 	})})}
 }
 
-// FilteredListener returns a listener with routes from table and one HTTP filter for each of the ECDS
-// resources whose names are in settings.
+// FilteredListener returns a listener with routes from table and one HTTP filter for each of the
+// ECDS resources whose names are in settings.
 func FilteredListener(name, table string, wait time.Duration, settings ...string) Resource {
 	hcm := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: table, ConfigSource: ADSSource(wait)}}}
 	for _, s := range settings {
@@ -279,8 +280,8 @@ func DubboRoutes(name, cluster string) Resource {
 	}}})}
 }
 
-// RuntimeLayer returns a runtime layer that sets the key "share", which FractionRoutes uses. A string
-// that contains no number is not a percentage, so that the routes use their default.
+// RuntimeLayer returns a runtime layer that sets the key "share", which FractionRoutes uses. A
+// string that contains no number is not a percentage, so that the routes use their default.
 func RuntimeLayer(name string, share any) Resource {
 	v, err := structpb.NewValue(share)
 	if err != nil {
