@@ -16,7 +16,7 @@ import (
 )
 
 // channel keeps a stream to a control plane open and reconnects when it ends. It passes events
-// to the event loop of the Source, which owns the protocol state.
+// to the event loop of the Source, which updates the protocol state.
 type channel struct {
 	name         string                // name of the control plane's cluster
 	secretSource resource.SecretSource // source of the secrets it serves; zero: it is the ADS channel
@@ -24,8 +24,8 @@ type channel struct {
 	mode         ads.Mode
 	node         *corev3.Node
 	dialer       *transport.Dialer // owned by run, except its Target
-	client       *ads.Client       // owned by the event loop, under the lock of the stack
-	history      status.History    // owned by the event loop, under the lock of the stack
+	client       *ads.Client       // guarded by the lock of the stack
+	history      status.History    // guarded by the lock of the stack
 	events       chan<- event
 
 	log        *slog.Logger

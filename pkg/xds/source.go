@@ -82,7 +82,7 @@ type Source struct {
 	firstConfigLogged bool // logFirstConfig has logged; guarded by stack
 
 	ready        atomic.Bool                               // see Ready
-	activeStatic atomic.Pointer[bootstrap.StaticResources] // static_resources of the active file; set with the stack locked
+	activeStatic atomic.Pointer[bootstrap.StaticResources] // static_resources of the active file
 }
 
 // New returns a Source and adds it to o.Layers. An error describes an invalid bootstrap.

@@ -18,7 +18,7 @@ import (
 
 // RouteTable is the parsed form of a RouteType or DubboRouteType resource.
 type RouteTable struct {
-	Config      *config.RouteTable // immutable
+	Config      *config.RouteTable // immutable, except that package state sets OnDemand before it is used
 	Ignored     []string           // fields that have no effect, in order
 	RuntimeKeys []string           // runtime keys that were used, in order
 
