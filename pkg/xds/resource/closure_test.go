@@ -95,6 +95,7 @@ func manualSupport() map[protoreflect.FullName]string {
 		"envoy.config.core.v3.DnsResolutionConfig.dns_resolver_options":                                      "ignored",
 		"envoy.config.core.v3.HeaderValueOption.keep_empty_value":                                            "ignored, not reported",
 		"envoy.config.core.v3.Metadata.typed_filter_metadata":                                                "ignored, not reported",
+		"envoy.config.core.v3.RuntimeDouble.runtime_key":                                                     "ignored",
 		"envoy.config.core.v3.SocketAddress.ipv4_compat":                                                     "ignored",
 		"envoy.config.listener.v3.Filter.config_discovery":                                                   "**rejected**",
 		"envoy.config.listener.v3.ListenerFilter.config_discovery":                                           "**rejected**",

@@ -88,9 +88,13 @@ func (p fieldReader) readHTTPCheck(h *corev3.HealthCheck_HttpHealthCheck, out *c
 		"host", "path", "expected_statuses", "codec_client_type", "method", "request_headers_to_add", "request_headers_to_remove",
 	}, []string{"receive", "service_name_matcher"})
 	out.HTTP.HeaderMutation = p.readCheckHeaders(h.GetRequestHeadersToAdd(), h.GetRequestHeadersToRemove())
-	out.Protocol = config.CheckHTTP1
-	if h.GetCodecClientType() == typev3.CodecClientType_HTTP2 {
+	switch h.GetCodecClientType() {
+	case typev3.CodecClientType_HTTP1:
+		out.Protocol = config.CheckHTTP1
+	case typev3.CodecClientType_HTTP2:
 		out.Protocol = config.CheckHTTP2
+	default:
+		p.field("codec_client_type").reject("%v is not supported", h.GetCodecClientType())
 	}
 	out.HTTP.Path, out.HTTP.Authority = h.GetPath(), h.GetHost()
 	if h.GetMethod() != corev3.RequestMethod_METHOD_UNSPECIFIED {

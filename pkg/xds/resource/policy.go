@@ -50,7 +50,7 @@ func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 		o := m.GetLeastRequestLbConfig()
 		p.field("least_request_lb_config").checkOptionalFields(o, nil, "choice_count", "active_request_bias", "slow_start_config")
 		out.ChoiceCount = uint32Or(o.GetChoiceCount(), 2)
-		out.ActiveRequestBias = runtimeDefault(o.GetActiveRequestBias())
+		out.ActiveRequestBias = p.field("least_request_lb_config").field("active_request_bias").runtimeDefault(o.GetActiveRequestBias())
 		p.field("least_request_lb_config").field("slow_start_config").readSlowStart(o.GetSlowStartConfig(), &out.SlowStart)
 	case clusterv3.Cluster_RANDOM:
 		out.LBPolicy = config.Random
@@ -73,11 +73,14 @@ func (p fieldReader) checkOptionalFields(m proto.Message, critical []string, rea
 	}
 }
 
-// runtimeDefault returns the default of a runtime value, or 1 if d is nil. It does not consult the
-// runtime.
-func runtimeDefault(d *corev3.RuntimeDouble) float64 {
+// runtimeDefault returns the default of a runtime value, or 1 if d is nil. It ignores the runtime
+// key: a change of the runtime does not change clusters.
+func (p fieldReader) runtimeDefault(d *corev3.RuntimeDouble) float64 {
 	if d == nil {
 		return 1
+	}
+	if d.GetRuntimeKey() != "" {
+		p.field("runtime_key").ignore()
 	}
 	return d.GetDefaultValue()
 }
@@ -141,7 +144,7 @@ func (p fieldReader) readSupportedPolicy(packed *anypb.Any, c *Cluster) bool {
 			p.checkFields(least, []string{"choice_count", "active_request_bias", "slow_start_config", "locality_lb_config"}, nil)
 			out.LBPolicy = config.LeastRequest
 			out.ChoiceCount = uint32Or(least.GetChoiceCount(), 2)
-			out.ActiveRequestBias = runtimeDefault(least.GetActiveRequestBias())
+			out.ActiveRequestBias = p.field("active_request_bias").runtimeDefault(least.GetActiveRequestBias())
 			p.field("slow_start_config").readSlowStart(least.GetSlowStartConfig(), &out.SlowStart)
 			p.field("locality_lb_config").readLocalities(least.GetLocalityLbConfig(), c)
 		}
@@ -215,7 +218,7 @@ func (p fieldReader) readSlowStart(s slowStart, out *config.SlowStart) {
 		return
 	}
 	out.Duration = p.field("slow_start_window").readDuration(s.GetSlowStartWindow(), 0)
-	out.Aggression = runtimeDefault(s.GetAggression())
+	out.Aggression = p.field("aggression").runtimeDefault(s.GetAggression())
 	out.MinWeightPercent = 10
 	if s.GetMinWeightPercent() != nil {
 		out.MinWeightPercent = p.field("min_weight_percent").checkPercent(s.GetMinWeightPercent().GetValue())
