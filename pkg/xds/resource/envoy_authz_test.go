@@ -1,10 +1,12 @@
 package resource
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -68,6 +70,22 @@ func TestJWTSettings(t *testing.T) {
 	_, err = readFilter(t, `{"@type": "jwt_authn.v3.JwtAuthentication", "rules": [{"match": {"prefix": "/"}, "requirement_name": "r"}]}`)
 	if err == nil || !strings.Contains(err.Error(), `rules[0].requirement_name: "r" is not in requirement_map`) {
 		t.Errorf("undefined requirement name: error %v, want one about r", err)
+	}
+}
+
+// TestIgnoredJWTSettings verifies that the settings of the token cache and of key fetching are
+// reported as ignored.
+func TestIgnoredJWTSettings(t *testing.T) {
+	settings := filterOf(t, `{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"jwt_cache_config": {}, "remote_jwks": {"async_fetch": {}, "retry_policy": {"num_retries": 3},
+		"http_uri": {"uri": "https://a/jwks", "cluster": "c", "timeout": "5s"}}}}, "rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "p"}}]}`).GetTypedConfig()
+	e, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: settings}), allCapabilities())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const provider = "typed_config.providers[p]."
+	want := []string{provider + "jwt_cache_config", provider + "remote_jwks.async_fetch", provider + "remote_jwks.retry_policy"}
+	if !slices.Equal(e.Ignored, want) {
+		t.Errorf("ignored fields %q, want %q", e.Ignored, want)
 	}
 }
 

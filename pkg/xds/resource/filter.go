@@ -60,8 +60,9 @@ type filterMapping struct {
 	name string // name in Weft
 	// messages are the types of the settings in listeners and in routes.
 	messages []proto.Message
-	// adapt converts the settings to Weft's format; nil if the formats are the same.
-	adapt func(settings *document.Value) error
+	// adapt converts the settings to Weft's format, and reports ignored fields to p, the reader of the
+	// settings; nil if the formats are the same.
+	adapt func(settings *document.Value, p fieldReader) error
 }
 
 // filterMappings lists the supported filters.

@@ -22,7 +22,7 @@ func unwrapKey(settings *document.Value, key string) {
 
 // adaptRBAC unwraps the settings of routes and rejects matcher trees. In Envoy an empty matcher
 // denies every request, but Weft's filter would treat it as absent.
-func adaptRBAC(settings *document.Value) error {
+func adaptRBAC(settings *document.Value, _ fieldReader) error {
 	unwrapKey(settings, "rbac")
 	for _, key := range []string{"matcher", "shadow_matcher"} {
 		if settings.Get(key) != nil {
@@ -33,7 +33,7 @@ func adaptRBAC(settings *document.Value) error {
 }
 
 // adaptFault converts percentages to numbers and renames http_status to status.
-func adaptFault(settings *document.Value) error {
+func adaptFault(settings *document.Value, _ fieldReader) error {
 	settings.Delete("disable_downstream_cluster_stats") // Weft does not have these statistics
 	if delay := settings.Get("delay"); delay != nil {
 		delay.Set("percentage", floatValue(percentOf(delay.Get("percentage")), 64))
@@ -66,7 +66,7 @@ func percentOf(fraction *document.Value) float64 {
 }
 
 // adaptHealthCheck converts percentages to numbers.
-func adaptHealthCheck(settings *document.Value) error {
+func adaptHealthCheck(settings *document.Value, _ fieldReader) error {
 	percentages := settings.Get("cluster_min_healthy_percentages")
 	adapted := document.NewObject(percentages.Len())
 	for cluster, percent := range percentages.Members() {
@@ -82,12 +82,12 @@ func adaptHealthCheck(settings *document.Value) error {
 	return nil
 }
 
-// adaptJWT resolves requirement names and drops the settings of the token cache and of key
+// adaptJWT resolves requirement names and ignores the settings of the token cache and of key
 // fetching. A local key set without usable keys makes the tokens of its issuer invalid, but does
 // not reject the listener.
-func adaptJWT(settings *document.Value) error {
-	for _, provider := range settings.Get("providers").Members() {
-		adaptProvider(provider)
+func adaptJWT(settings *document.Value, p fieldReader) error {
+	for name, provider := range settings.Get("providers").Members() {
+		adaptProvider(provider, p.field("providers").key(name))
 	}
 	requirements := settings.Get("requirement_map")
 	settings.Delete("requirement_map")
@@ -109,8 +109,8 @@ func adaptJWT(settings *document.Value) error {
 	return nil
 }
 
-func adaptProvider(provider *document.Value) {
-	provider.Delete("jwt_cache_config")
+func adaptProvider(provider *document.Value, p fieldReader) {
+	p.ignoreKey(provider, "jwt_cache_config")
 	if skew := provider.Get("clock_skew_seconds"); skew != nil {
 		provider.Delete("clock_skew_seconds")
 		provider.Set("clock_skew", document.NewString(skew.Text()+"s"))
@@ -119,7 +119,16 @@ func adaptProvider(provider *document.Value) {
 		local.Set("accept_without_usable_keys", document.NewBool(true))
 	}
 	if remote := provider.Get("remote_jwks"); remote != nil {
-		remote.Delete("async_fetch")
-		remote.Delete("retry_policy")
+		at := p.field("remote_jwks")
+		at.ignoreKey(remote, "async_fetch")
+		at.ignoreKey(remote, "retry_policy")
+	}
+}
+
+// ignoreKey deletes a member of v, which is the value of p, and reports the member as ignored.
+func (p fieldReader) ignoreKey(v *document.Value, key string) {
+	if v.Get(key) != nil {
+		v.Delete(key)
+		p.field(key).ignore()
 	}
 }

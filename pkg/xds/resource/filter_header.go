@@ -13,7 +13,7 @@ import (
 
 // adaptHeaderMutation converts ordered mutations to lists of headers to add and to remove. It sets
 // inherit, so that the mutations of the listener and of the route both apply.
-func adaptHeaderMutation(settings *document.Value) error {
+func adaptHeaderMutation(settings *document.Value, _ fieldReader) error {
 	mutations := settings.Get("mutations")
 	settings.Delete("mutations")
 	for _, side := range []string{"request", "response"} {
@@ -78,7 +78,7 @@ func adaptHeaderOption(option *document.Value) error {
 }
 
 // adaptLocalRateLimit converts the format commands of headers to Weft variables.
-func adaptLocalRateLimit(settings *document.Value) error {
+func adaptLocalRateLimit(settings *document.Value, _ fieldReader) error {
 	for _, key := range []string{"response_headers_to_add", "request_headers_to_add_when_not_enforced"} {
 		for i, option := range settings.Get(key).Elements() {
 			if err := adaptHeaderOption(option); err != nil {
@@ -91,7 +91,7 @@ func adaptLocalRateLimit(settings *document.Value) error {
 
 // adaptExtAuthz adds "http://" to an address without a scheme, as in Envoy's guide, and converts
 // the name of a status to its number.
-func adaptExtAuthz(settings *document.Value) error {
+func adaptExtAuthz(settings *document.Value, _ fieldReader) error {
 	settings.Delete("stat_prefix")
 	status := settings.Get("status_on_error")
 	if name := status.Get("code"); name.Kind() == document.String {

@@ -41,11 +41,11 @@ func (path unsupportedKeyError) Error() string { return string(path) + ": " + un
 // decodeFilter decodes m into settings and returns them, or nil if m is rejected. If adapt is not
 // nil, decodeFilter first calls it to convert the value of m to Weft's format, and sorts the
 // members of all objects.
-func (p fieldReader) decodeFilter(settings any, m proto.Message, adapt func(*document.Value) error) any {
+func (p fieldReader) decodeFilter(settings any, m proto.Message, adapt func(*document.Value, fieldReader) error) any {
 	p.resolveRuntimeKeys(m.ProtoReflect())
 	v, err := messageValue(m.ProtoReflect())
 	if err == nil && adapt != nil {
-		err = adapt(v)
+		err = adapt(v, p)
 		v.SortKeys()
 	}
 	if err != nil {
