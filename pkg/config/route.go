@@ -195,6 +195,8 @@ type HashPolicy struct {
 	Cookie     string
 	CookiePath string        // path of a generated cookie; "": the browser's default
 	CookieTTL  time.Duration // lifetime of a generated cookie; 0: a session cookie
+	// ExistingCookie means that only a cookie of the request counts: Weft generates none.
+	ExistingCookie bool
 	// CookieAttributes follow Path and Max-Age of a generated cookie, in order.
 	CookieAttributes []CookieAttribute
 	SourceIP         bool   // the client address

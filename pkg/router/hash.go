@@ -21,11 +21,12 @@ type hashPolicy struct {
 	sourceIP   bool // the client's address
 }
 
-// cookiePolicy is a cookie that Weft sets if the client does not send it.
+// cookiePolicy is a cookie that the hash covers.
 type cookiePolicy struct {
 	value      variable.Variable
 	attributes string // the part of Set-Cookie after the value
 	name       string
+	generate   bool // Weft sets the cookie if the client does not send it
 }
 
 // Hashes reports whether the route has hash policies.
@@ -44,7 +45,9 @@ func (r *Route) Hash(x *protocol.Exchange, random uint64) (sum uint64, newCookie
 			if value, ok := p.cookie.value.Text(x); ok && value != "" {
 				return cookieHash(value), false
 			}
-			return max(random, 1), true
+			if p.cookie.generate {
+				return max(random, 1), true
+			}
 		default:
 			if sum, ok := p.hash(x); ok {
 				return max(sum, 1), false
@@ -116,9 +119,9 @@ func cookieHash(value string) uint64 {
 // SetCookie adds the cookie that Hash created to the response.
 func (r *Route) SetCookie(x *protocol.Exchange) {
 	for i := range r.hash {
-		if c := r.hash[i].cookie; c != nil {
+		if c := r.hash[i].cookie; c != nil && c.generate {
 			x.Response.Header.Add("Set-Cookie", fmt.Sprintf("%s=%0*x%s", c.name, cookieDigits, x.Record.Hash, c.attributes))
-			return // Hash uses the first cookie
+			return // Hash generates the first one
 		}
 	}
 }
@@ -157,7 +160,7 @@ func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
 	if strings.ContainsFunc(c.CookiePath, func(r rune) bool { return r < ' ' || r >= 0x7f || r == ';' }) {
 		return nil, fmt.Errorf("%q is not a valid cookie path", c.CookiePath)
 	}
-	p := &cookiePolicy{name: c.Cookie}
+	p := &cookiePolicy{name: c.Cookie, generate: !c.ExistingCookie}
 	p.value, _ = variable.Lookup("cookie_" + c.Cookie)
 	if c.CookiePath != "" {
 		p.attributes += "; Path=" + c.CookiePath

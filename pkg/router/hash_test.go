@@ -63,6 +63,40 @@ func TestHashUsesFirstPolicyWithValue(t *testing.T) {
 	}
 }
 
+// TestHashOfExistingCookie verifies that a policy for an existing cookie generates none, and that the
+// next policy applies without the cookie.
+func TestHashOfExistingCookie(t *testing.T) {
+	existing, header := config.HashPolicy{Cookie: "s", ExistingCookie: true}, config.HashPolicy{Header: "X-User"}
+	for _, tt := range []struct {
+		name     string
+		policies []config.HashPolicy
+		headers  []string
+		want     uint64
+		cookie   string // the generated one; "": none
+	}{
+		{"with the cookie", []config.HashPolicy{existing}, []string{"Cookie", "s=a"}, hash.String("a"), ""},
+		{"without the cookie", []config.HashPolicy{existing}, nil, 0, ""},
+		{"next policy", []config.HashPolicy{existing, header}, []string{"X-User", "u"}, hash.String("u"), ""},
+		{"next policy generates a cookie", []config.HashPolicy{existing, {Cookie: "t"}}, nil, 0xabcd, "t=000000000000abcd; HttpOnly"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := request("GET", "a.test", "/", tt.headers...)
+			r := hashRoute(t, x, tt.policies...)
+			sum, newCookie := r.Hash(x, 0xabcd)
+			if sum != tt.want || newCookie != (tt.cookie != "") {
+				t.Errorf("Hash = %#x, %v, want %#x, %v", sum, newCookie, tt.want, tt.cookie != "")
+			}
+			if !newCookie {
+				return
+			}
+			x.Record.Hash = sum
+			if r.SetCookie(x); x.Response.Header.Get("Set-Cookie") != tt.cookie {
+				t.Errorf("Set-Cookie: %s, want %s", x.Response.Header.Get("Set-Cookie"), tt.cookie)
+			}
+		})
+	}
+}
+
 func TestHashCreatesMissingCookie(t *testing.T) {
 	tests := []struct {
 		name   string

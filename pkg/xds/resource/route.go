@@ -492,6 +492,7 @@ func (p fieldReader) readHashPolicy(m *routev3.RouteAction_HashPolicy) (out conf
 	case *routev3.RouteAction_HashPolicy_Cookie_:
 		p.field("cookie").checkFields(s.Cookie, []string{"name", "path", "ttl", "attributes"}, nil)
 		out.Cookie, out.CookiePath = s.Cookie.GetName(), s.Cookie.GetPath()
+		out.ExistingCookie = s.Cookie.GetTtl() == nil // as in Envoy; a ttl of 0 generates a session cookie
 		out.CookieTTL = p.field("cookie").field("ttl").readDuration(s.Cookie.GetTtl(), 0)
 		for i, a := range s.Cookie.GetAttributes() {
 			p.field("cookie").field("attributes").index(i).checkFields(a, []string{"name", "value"}, nil)
