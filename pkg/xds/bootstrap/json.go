@@ -153,7 +153,8 @@ func stripUnknownMessages(v any) (found bool) {
 }
 
 // locateError finds the value that a protojson error refers to. It returns the path of the value in
-// data, and the error text without the position.
+// data, and the error text without the position. protojson exports no error type, so locateError
+// parses the text.
 func locateError(data []byte, err error) (path, reason string) {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
 	text = strings.TrimSpace(text)

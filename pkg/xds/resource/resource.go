@@ -204,7 +204,8 @@ func (p fieldReader) unmarshal(body []byte, m proto.Message) error {
 	return nil
 }
 
-// malformedReason returns why a message cannot be decoded.
+// malformedReason returns why a message cannot be decoded. protobuf exports no error type, so
+// malformedReason looks at the text.
 func malformedReason(err error) string {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
 	if strings.Contains(text, "recursion depth") {

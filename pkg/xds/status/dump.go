@@ -24,7 +24,7 @@ import (
 
 // DumpOptions select the contents of a dump.
 type DumpOptions struct {
-	Resource  string // a list in one of the messages, such as "dynamic_listeners"; "": everything
+	Resource  string // "bootstrap", or a list in one of the messages, such as "dynamic_listeners"; "": everything
 	Endpoints bool   // include endpoints
 }
 
