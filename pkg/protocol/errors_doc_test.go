@@ -64,8 +64,8 @@ func appendErrorsDoc(dst []byte) []byte {
 <!-- Written by go test ./pkg/protocol -run ErrorsDoc -update from the table in pkg/protocol/reason.go. Change it there. -->
 
 This page lists the reasons for which Weft sends a local reply or ends a request. The reason
-determines the status of the response in the client's protocol; a filter may set another HTTP
-status. The access log has the name of the reason in ` + "`%response_reason%`" + `, the flag in
+determines the status of the response in the client's protocol; a filter or a route may set another
+HTTP status. The access log has the name of the reason in ` + "`%response_reason%`" + `, the flag in
 ` + "`%response_flag%`" + ` and the details in ` + "`%response_detail%`" + `. Metrics have the name in the label
 ` + "`reason`" + `. A flag "-" means that Envoy has none for the reason. More flags may be added,
 separated by commas (` + "`URX,UF`" + `):
@@ -77,7 +77,8 @@ separated by commas (` + "`URX,UF`" + `):
 - ` + "`UAEX`" + `: the authorization service of ext_authz rejected the request or failed.
 
 **HTTP** clients get the text of the reason as the body, unless a filter sets another one. The
-text contains nothing of the request, no name of a listener or a cluster, and no address.
+text contains nothing of the request, no name of a listener or a cluster, and no address. gRPC
+clients get the text in `+"`grpc-message`"+`.
 
 **RPC** clients get an error of their protocol. Its text says where the error happened:
 
@@ -87,7 +88,8 @@ weft: upstream connect failed [org.example.Shop.buy], listener client, cluster s
 
 The text consists of these parts, as far as they exist:
 
-- the text of the reason and, if a filter sent the response, the first 256 bytes of its body;
+- the text of the reason and, if a filter or a direct response set only a status, the first 256
+  bytes of its body;
 - the service and method of the request, after filters and routes have changed them;
 - the names of the listener and of the cluster that the route chose;
 - the address of the last host to which Weft tried to send the request.

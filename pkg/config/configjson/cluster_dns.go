@@ -44,7 +44,7 @@ type resolversJSON struct {
 	Port     string        `key:"port" doc:"Port of the DNS servers." default:"53" example:"\"5353\""`
 	Search   []string      `key:"search" doc:"Search domains for short names. Absent: the system's." example:"[\"svc.cluster.local\"]"`
 	Ndots    int           `key:"ndots" doc:"Number of dots from which a name is first tried without the search domains." unit:"dots" min:"1" max:"15" default:"1" example:"2"`
-	Timeout  int           `key:"timeout" doc:"Timeout for the response of one DNS server. Absent: 3 if there are several, else 10." unit:"seconds" min:"1" max:"30" example:"2"`
+	Timeout  int           `key:"timeout" doc:"Timeout for the response of one DNS server. Absent: 3 if there are several; else 5 with the families AUTO and V4_PREFERRED, and 10 with others." unit:"seconds" min:"1" max:"30" example:"2"`
 	Attempts int           `key:"attempts" doc:"Number of attempts per DNS server." unit:"times" min:"1" max:"5" default:"1" example:"2"`
 }
 
