@@ -25,10 +25,9 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a configuration without running it",
-		Long: "Check reads the file as start does and prints all errors with their positions. It does\n" +
-			"everything that start does before it binds an address: it builds filters and route tables\n" +
-			"and checks certificates and log files. It binds no address, creates no file and opens no\n" +
-			"connection.\n\n" +
+		Long: "Check reads the file as start does and prints all errors with their positions. It also\n" +
+			"builds filters and route tables, and checks certificates and log files. It binds no address,\n" +
+			"creates no file and opens no connection.\n\n" +
 			"It also warns about likely mistakes that start accepts, such as a route that no request\n" +
 			"can reach.\n\n" +
 			"The exit status is 0 for a file that start accepts and 1 for one that it rejects, or, with\n" +

@@ -27,10 +27,10 @@ func explainCommand() *cobra.Command {
 		Long: "Explain shows which listener, filter chain, virtual host, route, cluster and hosts a\n" +
 			"request would take, and why the others do not match. It queries the admin port of a\n" +
 			"running Weft, or reads a file with -c and assumes that all hosts are up. It sends no\n" +
-			"request and runs no filters. The exit status is 1 if no route matches: the line \"result\" has\n" +
-			"the reason.\n\n" +
-			"The listener is the one that --listener names. Otherwise it is the one at the port of the URL\n" +
-			"or at --to, or else the only one with the protocol.",
+			"request and runs no filters. The exit status is 1 if the request reaches no route: the line\n" +
+			"\"result\" has the reason.\n\n" +
+			"The listener is the one that --listener names. Otherwise it is the one that accepts connections\n" +
+			"to the address of --to or of the URL, or else the only one that speaks the protocol.",
 		Example: "  weft explain http://shop.example/cart --listener egress\n" +
 			"  weft explain -X POST -H 'end-user: jason' http://reviews:9080/reviews/0\n" +
 			"  weft explain --dubbo com.example.Catalog/find --group grey -c config.json\n" +

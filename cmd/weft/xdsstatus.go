@@ -21,7 +21,8 @@ func xdsStatusCommand() *cobra.Command {
 		Use:   "xds-status",
 		Short: "Show the state of the control plane of a running Weft",
 		Long: "Xds-status queries the admin port of a running Weft. It shows whether the control plane is connected,\n" +
-			"which resources of each type were accepted and rejected last, and which are not active yet and why.",
+			"when Weft last accepted and rejected resources of each type, which resources it rejects, and which are\n" +
+			"not active yet, with the reasons.",
 		Example: "  weft xds-status\n  weft xds-status --admin 127.0.0.1:34901 -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
