@@ -78,7 +78,7 @@ separated by commas (` + "`URX,UF`" + `):
 
 **HTTP** clients get the text of the reason as the body, unless a filter sets another one. The
 text contains nothing of the request, no name of a listener or a cluster, and no address. gRPC
-clients get the text in `+"`grpc-message`"+`.
+clients get the text in ` + "`grpc-message`" + `.
 
 **RPC** clients get an error of their protocol. Its text says where the error happened:
 
