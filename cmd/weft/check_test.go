@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -20,7 +19,7 @@ func runWeft(t *testing.T, args ...string) (status int, out, errs string) {
 	root.SetArgs(args)
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
-	switch err := root.ExecuteContext(context.Background()).(type) {
+	switch err := root.ExecuteContext(t.Context()).(type) {
 	case nil:
 	case *exitError:
 		status = err.status

@@ -65,7 +65,7 @@ func TestExplainFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(exampleConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stdout, stderr, status := execute(t, "explain", "-c", path, "-H", "end-user: bob", "http://shop.test/cart")
+	status, stdout, stderr := runWeft(t, "explain", "-c", path, "-H", "end-user: bob", "http://shop.test/cart")
 	for _, want := range []string{`not "of jason": header end-user is "bob", expected "jason"`, `route "rest": all its conditions match`, "host 127.0.0.1:1\n"} {
 		if status != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("status %d, printed %s%s; want %s", status, stdout, stderr, want)
@@ -75,7 +75,7 @@ func TestExplainFile(t *testing.T) {
 
 func TestExplainRunningProcess(t *testing.T) {
 	address := startWeft(t, exampleConfig)
-	stdout, stderr, status := execute(t, "explain", "--admin", address, "-o", "json", "http://shop.test/cart", "-H", "end-user:jason")
+	status, stdout, stderr := runWeft(t, "explain", "--admin", address, "-o", "json", "http://shop.test/cart", "-H", "end-user:jason")
 	var result explain.Result
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 0 {
 		t.Fatalf("status %d, printed %s%s: %v; want 0 and a result", status, stdout, stderr, err)
@@ -83,7 +83,7 @@ func TestExplainRunningProcess(t *testing.T) {
 	if len(result.Routes) != 2 || result.Routes[0].Outcome != explain.Chosen || result.Routes[0].Action.Status != 200 || result.Routes[1].Outcome != explain.Shadowed {
 		t.Errorf("routes are %+v, want the first one chosen and the second one shadowed", result.Routes)
 	}
-	text, _, _ := execute(t, "explain", "--admin", address, "http://shop.test/cart")
+	_, text, _ := runWeft(t, "explain", "--admin", address, "http://shop.test/cart")
 	if !strings.Contains(text, `cluster "app"`) || !strings.Contains(text, "host 127.0.0.1:1") {
 		t.Errorf("printed %s, want cluster \"app\" and host 127.0.0.1:1", text)
 	}
@@ -99,7 +99,7 @@ func TestExplainRejectsInvalidRequest(t *testing.T) {
 		`attachment: "tag" is not valid, expected name=value`:   {"explain", "--dubbo", "a/b", "--attachment", "tag"},
 		`config.json: cannot be read`:                           {"explain", "http://a/", "-c", "config.json"},
 	} {
-		if stdout, stderr, status := execute(t, args...); status != 1 || stdout != "" || !strings.Contains(stderr, want) {
+		if status, stdout, stderr := runWeft(t, args...); status != 1 || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%v: status %d, printed %s and %s, want %s", args, status, stdout, stderr, want)
 		}
 	}

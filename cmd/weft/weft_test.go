@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -261,26 +260,6 @@ func TestFlagsOverrideFile(t *testing.T) {
 	}
 }
 
-// execute runs a command in this process and returns its output and the exit status.
-func execute(t *testing.T, args ...string) (stdout, stderr string, status int) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	cmd := newCommand()
-	cmd.SetOut(&out)
-	cmd.SetErr(&errs)
-	cmd.SetArgs(args)
-	err := cmd.ExecuteContext(t.Context())
-	var exit *exitError
-	switch {
-	case errors.As(err, &exit):
-		status = exit.status
-	case err != nil:
-		status = 1
-		fmt.Fprintln(&errs, err)
-	}
-	return out.String(), errs.String(), status
-}
-
 func TestCheckReportsAllErrors(t *testing.T) {
 	invalid := filepath.Join(t.TempDir(), "bad.json")
 	text := `{
@@ -306,7 +285,7 @@ func TestCheckReportsAllErrors(t *testing.T) {
 		{"two arguments", []string{"check", "-c", invalid, "more"}, 1, "", []string{"more"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			stdout, stderr, status := execute(t, test.args...)
+			status, stdout, stderr := runWeft(t, test.args...)
 			if status != test.status || stdout != test.stdout {
 				t.Errorf("status %d, %q; want %d, %q", status, stdout, test.status, test.stdout)
 			}
@@ -326,7 +305,7 @@ func TestCheckReportsAllErrors(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	stdout, _, status := execute(t, "version")
+	status, stdout, _ := runWeft(t, "version")
 	if fields := strings.Fields(stdout); status != 0 || len(fields) != 5 || fields[0] != "weft" || fields[1] != version || !strings.HasPrefix(fields[3], "go1.") {
 		t.Errorf("status %d, %q; want 0, and five fields from \"weft %s\"", status, stdout, version)
 	}

@@ -25,11 +25,11 @@ func TestXDSStatusOfRunningProcess(t *testing.T) {
 	}))
 	defer port.Close()
 	address := strings.TrimPrefix(port.URL, "http://")
-	stdout, stderr, code := execute(t, "xds-status", "--admin", address)
+	code, stdout, stderr := runWeft(t, "xds-status", "--admin", address)
 	if code != 0 || path != "/xds" || !strings.HasPrefix(stdout, "control plane istiod (delta, ): connected for ") {
 		t.Errorf("status %d, requested %q, printed %s%s; want 0, /xds and the control plane istiod", code, path, stdout, stderr)
 	}
-	stdout, _, _ = execute(t, "xds-status", "--admin", address, "-o", "json")
+	_, stdout, _ = runWeft(t, "xds-status", "--admin", address, "-o", "json")
 	var got status.Status
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || got.Node != "n" || len(got.ControlPlanes) != 1 {
 		t.Errorf("printed %s: %v, want node n and one control plane", stdout, err)
@@ -39,7 +39,7 @@ func TestXDSStatusOfRunningProcess(t *testing.T) {
 // TestNoXDSStatusWithoutControlPlane verifies that xds-status fails with the reason that no control
 // plane is configured.
 func TestNoXDSStatusWithoutControlPlane(t *testing.T) {
-	_, stderr, status := execute(t, "xds-status", "--admin", startWeft(t, exampleConfig))
+	status, _, stderr := runWeft(t, "xds-status", "--admin", startWeft(t, exampleConfig))
 	if status != 1 || !strings.Contains(stderr, "no control plane is configured") {
 		t.Errorf("status %d, printed %s; want 1, no control plane is configured", status, stderr)
 	}
