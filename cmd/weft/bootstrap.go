@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"log/slog"
@@ -57,4 +58,33 @@ func warnNewBootstrap(c *controlPlane, file *config.Snapshot, log *slog.Logger) 
 	}
 	log.Warn("the change of static_resources and dynamic_resources takes effect after a restart, because the file had none when weft started")
 	return nil
+}
+
+// changedBootstrapKeys returns the changed keys of the bootstrap that take effect after a restart;
+// none if neither the initial file nor next has a bootstrap. c is the control plane of the initial
+// file, to which next has been applied.
+func changedBootstrapKeys(c *controlPlane, initial, next *config.Snapshot) (keys []string) {
+	if c == nil && !hasBootstrap(next) {
+		return nil
+	}
+	a, b := &initial.Bootstrap, &next.Bootstrap
+	for _, setting := range []struct {
+		key     string
+		changed bool
+	}{
+		{"node", !bytes.Equal(a.Node, b.Node)},
+		{"static_resources", c == nil && len(b.StaticResources) > 0 || c != nil && c.TargetsChanged()},
+		{"dynamic_resources", !bytes.Equal(a.DynamicResources, b.DynamicResources)},
+		{"layered_runtime", !bytes.Equal(a.LayeredRuntime, b.LayeredRuntime)},
+		{"cluster_manager.load_stats_config", !bytes.Equal(a.LoadStats, b.LoadStats)},
+		{"xds_cache", a.Cache != b.Cache},
+		{"xds_lazy", a.OnDemand != b.OnDemand},
+		{"xds_unknown_fields", a.UnknownFields != b.UnknownFields},
+		{"xds_status", a.CSDSAddress != b.CSDSAddress},
+	} {
+		if setting.changed {
+			keys = append(keys, setting.key)
+		}
+	}
+	return keys
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,5 +100,43 @@ func TestEnvoyBootstrapErrorPositions(t *testing.T) {
 		if file != nil || merged != nil || !strings.Contains(diagnostics.Errors().Error(), want) {
 			t.Errorf("%s: %v, want %s", change[1], diagnostics.Errors(), want)
 		}
+	}
+}
+
+// TestReloadReportsBootstrapRestart verifies that a reload reports the keys of the bootstrap that
+// take effect after a restart, both for a new bootstrap and for a changed one.
+func TestReloadReportsBootstrapRestart(t *testing.T) {
+	file := func(bootstrap string) string {
+		return `{"servers": [{"default_log_path": "stderr", "default_log_level": "OFF", "listeners": [` + listenerText("front", "127.0.0.1:0", "") + `],
+			"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [{"direct_response": {"status": 200}}]}]}]}]` + bootstrap + `}`
+	}
+	bootstrap := func(node string, port int, clusters, members string) string {
+		return file(fmt.Sprintf(`, "node": {"id": %q, "cluster": "c"}, %s
+			"dynamic_resources": {"cds_config": {"ads": {}}, "ads_config": {"api_type": "DELTA_GRPC", "transport_api_version": "V3", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}},
+			"static_resources": {"clusters": [{"name": "control", "type": "STATIC", "load_assignment": {"cluster_name": "control", "endpoints": [
+				{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}]}]}}%s]}`, node, members, port, clusters))
+	}
+	const other = `, {"name": "other", "type": "STATIC", "load_assignment": {"cluster_name": "other"}}`
+	for name, test := range map[string]struct {
+		first, second string
+		want          []string
+	}{
+		"no bootstrap":               {file(""), file(`, "node": {"id": "n", "cluster": "c"}`), nil},
+		"new bootstrap":              {file(""), bootstrap("n", 1, "", ""), []string{"node", "static_resources", "dynamic_resources"}},
+		"same bootstrap":             {bootstrap("n", 1, "", ""), bootstrap("n", 1, "", ""), nil},
+		"another static resource":    {bootstrap("n", 1, "", ""), bootstrap("n", 1, other, ""), nil},
+		"node and address":           {bootstrap("n", 1, "", ""), bootstrap("m", 2, other, ""), []string{"node", "static_resources"}},
+		"settings of the connection": {bootstrap("n", 1, "", ""), bootstrap("n", 1, "", `"xds_unknown_fields": "warn", "xds_lazy": {},`), []string{"xds_lazy", "xds_unknown_fields"}},
+		"bootstrap removed":          {bootstrap("n", 1, "", ""), file(""), []string{"node", "static_resources", "dynamic_resources"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, rewrite := startProcess(t, test.first)
+			rewrite(test.second)
+			for range 2 {
+				if got := p.reload(t.Context()); !got.Applied || !slices.Equal(got.Restart, test.want) {
+					t.Errorf("reload result %+v, want it applied and restart keys %q", got, test.want)
+				}
+			}
+		})
 	}
 }

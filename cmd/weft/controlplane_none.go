@@ -22,6 +22,9 @@ func mergeStatic(file *configjson.File) (*config.Snapshot, document.Diagnostics)
 // warnNewBootstrap does nothing, because configjson rejects a bootstrap.
 func warnNewBootstrap(*controlPlane, *config.Snapshot, *slog.Logger) error { return nil }
 
+// changedBootstrapKeys returns nothing, because configjson rejects a bootstrap.
+func changedBootstrapKeys(*controlPlane, *config.Snapshot, *config.Snapshot) []string { return nil }
+
 // controlPlane has no instances in this build.
 type controlPlane struct{}
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"reflect"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -213,9 +212,6 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	if err := warnNewBootstrap(p.controlPlane, file.Snapshot, p.log); err != nil {
 		return err
-	}
-	if previous, next := p.initialConfig.Dubbo, file.Snapshot.Dubbo; (previous.Enable || next.Enable) && !reflect.DeepEqual(previous, next) {
-		p.warnRestart("dubbo_registry")
 	}
 	if err := p.layers.SetFile(ctx, file.Snapshot); err != nil {
 		return err

@@ -101,8 +101,7 @@ func (p *process) rejectReload(result inspect.Reload, reasons ...string) inspect
 }
 
 // applyProcessSettings applies the settings that proxy.Server does not apply, such as the log. It
-// returns the keys of restartOnly that changed; apply warns about dubbo_registry and a new
-// bootstrap.
+// returns the changed keys that take effect after a restart. The caller has applied next.
 func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string) {
 	p.level.Set(levelOf(next.Server.Log.Level))
 	if err := p.output.redirect(next.Server.Log); err != nil {
@@ -117,19 +116,15 @@ func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string)
 		runtime.SetDefaultGOMAXPROCS()
 	}
 	for _, key := range restartOnly(p.initialConfig, next) {
-		p.warnRestart(key)
+		p.log.Warn("a change takes effect after a restart", "key", key)
 		restart = append(restart, key)
 	}
-	return restart
+	// warnNewBootstrap and the control plane log changes of the bootstrap.
+	return append(restart, changedBootstrapKeys(p.controlPlane, p.initialConfig, next)...)
 }
 
-// warnRestart logs that a change of a key takes effect after a restart.
-func (p *process) warnRestart(key string) {
-	p.log.Warn("a change takes effect after a restart", "key", key)
-}
-
-// restartOnly returns those keys of admin, metrics and the log format that differ from the initial
-// file. They take effect only at the start of a process.
+// restartOnly returns those keys of admin, metrics, the log format and Dubbo services that differ
+// from the initial file. They take effect only at the start of a process.
 func restartOnly(initial, next *config.Snapshot) (keys []string) {
 	a, b := initial.Admin, next.Admin
 	switch {
@@ -154,6 +149,9 @@ func restartOnly(initial, next *config.Snapshot) (keys []string) {
 	}
 	if initial.Server.Log.JSON != next.Server.Log.JSON {
 		keys = append(keys, "servers[0].default_log_format")
+	}
+	if (initial.Dubbo.Enable || next.Dubbo.Enable) && !reflect.DeepEqual(initial.Dubbo, next.Dubbo) {
+		keys = append(keys, "dubbo_registry")
 	}
 	return keys
 }

@@ -90,6 +90,27 @@ func TestReloadReportsRestart(t *testing.T) {
 	}
 }
 
+// TestReloadReportsDubboRestart verifies that a reload reports and logs a change of dubbo_registry.
+func TestReloadReportsDubboRestart(t *testing.T) {
+	dir := t.TempDir()
+	file := func(application string) string {
+		return fmt.Sprintf(`{"servers": [{"default_log_path": %q, "listeners": [], "routers": []}], "extends": [{"type": "dubbo_registry",
+			"config": {"enable": true, "application": %q, "api_port": 0, "api_socket": %q}}]}`, filepath.Join(dir, "log"), application, filepath.Join(dir, "api.sock"))
+	}
+	p, rewrite := startProcess(t, file("first"))
+	rewrite(file("second"))
+	if got := p.reload(t.Context()); !got.Applied || !slices.Equal(got.Restart, []string{"dubbo_registry"}) {
+		t.Errorf("reload result %+v, want it applied and restart key dubbo_registry", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "log")); err != nil || strings.Count(string(text), "key=dubbo_registry") != 1 {
+		t.Errorf("log %s (%v), want one line with dubbo_registry", text, err)
+	}
+	rewrite(file("first"))
+	if got := p.reload(t.Context()); !got.Applied || len(got.Restart) > 0 {
+		t.Errorf("reload with the initial file: %+v, want it applied, and no keys that require a restart", got)
+	}
+}
+
 func TestLogIsJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	startProcess(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))

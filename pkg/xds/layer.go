@@ -164,6 +164,10 @@ func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.Stat
 	return next, nil
 }
 
+// TargetsChanged reports whether the active file has another address or TLS configuration for a
+// control plane in use than the Source, so that a restart is needed.
+func (s *Source) TargetsChanged() bool { return s.targetsChanged(s.activeStatic.Load()) }
+
 // targetsChanged reports whether next has another address or TLS configuration for a control plane
 // in use.
 func (s *Source) targetsChanged(next *bootstrap.StaticResources) bool {
