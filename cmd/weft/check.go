@@ -27,9 +27,9 @@ func checkCommand() *cobra.Command {
 		Short: "Check a configuration without running it",
 		Long: "Check reads the file as start does and prints all errors with their positions. It also\n" +
 			"builds filters and route tables, and checks certificates and log files. It binds no address,\n" +
-			"creates no file and opens no connection.\n\n" +
-			"It also warns about likely mistakes that start accepts, such as a route that no request\n" +
-			"can reach.\n\n" +
+			"creates and changes no file, and opens no connection.\n\n" +
+			"It prints the warnings that start logs. It also warns about likely mistakes that start\n" +
+			"accepts, such as a route that no request can reach.\n\n" +
 			"The exit status is 0 for a file that start accepts and 1 for one that it rejects, or, with\n" +
 			"--strict, for one with warnings.",
 		Example: "  weft check config.json\n" +

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/testpki"
 )
 
 // runWeft runs weft with args and returns its exit status and output.
@@ -158,6 +161,48 @@ func TestCheckBindsNothing(t *testing.T) {
 	status, out, errs := runWeft(t, "check", "-c", path)
 	if want := path + ": ok: 1 listener, 1 route table, 0 clusters\n"; status != 0 || out != want {
 		t.Errorf("status %d, %q, %s; want 0 and %q", status, out, errs, want)
+	}
+}
+
+// TestCheckPrintsWarningsOfStart verifies that check prints the warnings that start logs.
+func TestCheckPrintsWarningsOfStart(t *testing.T) {
+	dir := t.TempDir()
+	expired := testpki.New(t).Issue(testpki.Spec{DNS: []string{"front.test"}, NotAfter: time.Now().Add(-time.Hour)})
+	expiredCert, expiredKey := expired.Write(t, dir, "expired")
+	for name, test := range map[string]struct{ certificate, key, members, want string }{
+		"unusable certificate with fall_back": {"missing.pem", "missing.key", `"fall_back": true, `, "unusable tls_context ignored because it sets fall_back"},
+		"expired certificate":                 {expiredCert, expiredKey, "", "peers will reject a local certificate"},
+	} {
+		tls := fmt.Sprintf(`"tls_context_set": [{"status": true, %s"cert_chain": %q, "private_key": %q}], "filters"`, test.members, test.certificate, test.key)
+		path := writeConfig(t, configText(strings.Replace(listenerText("front", "127.0.0.1:0", ""), `"filters"`, tls, 1), "", ""))
+		if status, _, errs := runWeft(t, "check", path); status != 0 || !strings.Contains(errs, "warning: msg=\""+test.want) {
+			t.Errorf("%s: status %d, %s; want 0 and the warning %q", name, status, errs, test.want)
+		}
+	}
+}
+
+// TestCheckKeepsStateFile verifies that check reports an unreadable state file of Dubbo services and
+// changes no file.
+func TestCheckKeepsStateFile(t *testing.T) {
+	dir := t.TempDir()
+	state, leftover := filepath.Join(dir, "state.json"), filepath.Join(dir, "state.json.new-1")
+	for _, file := range []string{state, leftover} {
+		if err := os.WriteFile(file, []byte("invalid"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := writeConfig(t, fmt.Sprintf(`{"servers": [{"listeners": [], "routers": []}],
+		"extends": [{"type": "dubbo_registry", "config": {"enable": true, "state_file": %q}}]}`, state))
+	if status, _, errs := runWeft(t, "check", path); status != 0 || !strings.Contains(errs, "cannot read the state file") {
+		t.Errorf("status %d, %s; want 0 and a warning about the state file", status, errs)
+	}
+	for _, file := range []string{state, leftover} {
+		if text, err := os.ReadFile(file); err != nil || string(text) != "invalid" {
+			t.Errorf("%s contains %q (%v), want it unchanged", file, text, err)
+		}
 	}
 }
 

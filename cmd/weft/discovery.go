@@ -40,6 +40,7 @@ func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 		Config:     file.Dubbo,
 		Apply:      s.layer.Apply,
 		TLS:        p.registryTLS,
+		CheckOnly:  p.checking,
 		Log:        p.log,
 	})
 	if err != nil {

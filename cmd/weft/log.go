@@ -51,12 +51,12 @@ func levelName(l slog.Level) string {
 }
 
 // openLog opens the process log. If p.checking is set, it only verifies that the log could be
-// opened, and p.log collects errors in p.errors.
+// opened, and p.log collects errors and warnings in p.logged.
 func (p *process) openLog(c config.Log) error {
 	p.level.Set(levelOf(c.Level))
 	p.output = &logOutput{}
 	if p.checking {
-		p.log = slog.New(slog.NewTextHandler(&p.errors, &slog.HandlerOptions{Level: slog.LevelError, ReplaceAttr: dropTimeAndLevel}))
+		p.log = slog.New(slog.NewTextHandler(&p.logged, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: dropTimeAndLevel}))
 		return logfile.Check(cmp.Or(c.Path, stderrPath))
 	}
 	if err := p.output.redirect(c); err != nil {

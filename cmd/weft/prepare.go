@@ -14,14 +14,14 @@ import (
 )
 
 // verify returns, as errors, the reasons for which start would reject the file before it binds an
-// address and, as warnings, the errors that start would only log. It initializes a process and
-// applies the file as start does, but opens no log and binds no address.
+// address and, as warnings, the errors and warnings that start would log. It initializes a process
+// and applies the file as start does, but changes no file and binds no address.
 func verify(ctx context.Context, f startFlags, file *configjson.File) (problems document.Diagnostics) {
 	p := &process{flags: f, checking: true}
 	if err := p.verify(ctx, file); err != nil {
 		problems = diagnosticsOf(document.Error, f.name(), err.Error())
 	}
-	if logged := strings.TrimSpace(p.errors.String()); logged != "" {
+	if logged := strings.TrimSpace(p.logged.String()); logged != "" {
 		problems = append(problems, diagnosticsOf(document.Warning, f.name(), logged)...)
 	}
 	return problems

@@ -31,10 +31,10 @@ import (
 // process holds everything that runs: the server, its logs and metrics, and the admin port.
 type process struct {
 	flags startFlags
-	// checking: the process only validates the configuration. It creates no file, opens no port and
+	// checking: the process only validates the configuration. It changes no file, opens no port and
 	// does not connect.
 	checking bool
-	errors   bytes.Buffer // log lines of level ERROR while checking; used by one goroutine
+	logged   bytes.Buffer // log lines of level WARN or higher while checking; used by one goroutine
 
 	log          *slog.Logger
 	level        *slog.LevelVar

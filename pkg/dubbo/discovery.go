@@ -62,7 +62,7 @@ type Discovery struct {
 
 // New returns a Discovery with the contents of the state file; Resources returns the clusters and
 // routes restored from it. An error reports invalid configuration. New moves a state file that it
-// cannot read, and logs that.
+// cannot read, unless Options.CheckOnly is set, and logs the error.
 func New(o Options) (*Discovery, error) {
 	s, err := newSettings(o)
 	if err != nil {

@@ -17,8 +17,10 @@ func (d *Discovery) restore() {
 	if path == "" {
 		return
 	}
-	if err := sweepState(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.settings.Log.Warn("cannot remove a leftover state file", logFile, path, logError, err)
+	if !d.settings.CheckOnly {
+		if err := sweepState(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.settings.Log.Warn("cannot remove a leftover state file", logFile, path, logError, err)
+		}
 	}
 	s, err := readState(path)
 	switch {
@@ -40,10 +42,14 @@ func (d *Discovery) restore() {
 // moveUnreadable renames a state file that cannot be read, so that it is not overwritten and can be
 // examined.
 func (d *Discovery) moveUnreadable(path string, cause error) {
+	const message = "cannot read the state file; nothing is published or subscribed until it is requested again"
+	if d.settings.CheckOnly {
+		d.settings.Log.Error(message, logFile, path, logError, cause)
+		return
+	}
 	movedTo := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
 	err := os.Rename(path, movedTo)
-	d.settings.Log.Error("cannot read the state file; nothing is published or subscribed until it is requested again",
-		logFile, path, logError, errors.Join(cause, err), logMovedTo, movedTo)
+	d.settings.Log.Error(message, logFile, path, logError, errors.Join(cause, err), logMovedTo, movedTo)
 }
 
 func (d *Discovery) restorePublished(entry stateEntry) {

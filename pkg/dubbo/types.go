@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// Options configure a Discovery. All fields except TLS are required.
+// Options configure a Discovery. All fields except TLS and CheckOnly are required.
 type Options struct {
 	// Registries are the supported registries, by type.
 	Registries map[string]registry.OpenFunc
@@ -24,7 +24,9 @@ type Options struct {
 	// TLS creates the TLS configuration for connections to a registry. If it is nil, New rejects a
 	// registry with TLS settings.
 	TLS func(*config.TLS) (*tls.Config, error)
-	Log *slog.Logger
+	// CheckOnly makes New leave all files as they are. The caller does not call Run.
+	CheckOnly bool
+	Log       *slog.Logger
 }
 
 // Request is a request of the local application to publish a service, to subscribe to it, or to end
