@@ -9,6 +9,12 @@
 // applying fails, the layer returns to its previous state, so the layers always describe the
 // active configuration. A name belongs to the layer that defines it first; a change that defines it
 // again is rejected.
+//
+// Each source checks names itself, with Stack.Owner, because the scope of the error differs: a
+// conflict rejects the file, the change of an Overlay, or one resource of the control plane. Each
+// source also restores its own layer, because only the source can do that at the cost of the
+// change: SetFile swaps the file back, an Overlay puts back what it replaced, and xds.Source also
+// has to restore resources that wait for others.
 package layers
 
 import (

@@ -48,7 +48,8 @@ func (o *Overlay) Reset(clusters []*config.Cluster, routes *config.RouteTable) {
 	o.routes = routes
 }
 
-// CheckName returns an error if another layer defines a cluster with this name.
+// CheckName returns an error if another layer defines a cluster with this name. It waits while a
+// configuration is applied.
 func (o *Overlay) CheckName(cluster string) error {
 	o.stack.Lock()
 	defer o.stack.Unlock()
