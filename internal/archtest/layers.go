@@ -157,6 +157,7 @@ func mutableGlobals() []globalVar {
 	return []globalVar{
 		{"pkg/buffer", "pools"},
 		{"pkg/buffer", "outstanding"},
+		{"pkg/dubbo", "heldRanks"},
 		{"pkg/network", "pipes"},
 		{"pkg/network", "lastID"},
 	}

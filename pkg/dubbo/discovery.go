@@ -18,8 +18,12 @@
 //	registration  reconciles one URL or instance in a registry                 registration.go
 //	stateWriter   desired state and snapshots, for the next start              statewriter.go, restore.go
 //
-// Locks are acquired in this order: publisher or subscriber, then registration, then sessions or
-// tasks; subscriber, then metadataCache or planner; any of them, then stateWriter.
+// Each lock has a rank. A goroutine that holds a lock acquires only locks of a higher rank, and does
+// not call a registry.Registry or Options.Apply. Builds with invariants check the ranks (mutex.go).
+//
+//	1  publisher, subscriber                     the requests, and their state in registries
+//	2  registration, metadataCache, planner      one entry; revisions; the planned services
+//	3  sessions, tasks, stateWriter              shared by the parts
 package dubbo
 
 import (

@@ -21,7 +21,7 @@ type metadataCache struct {
 	onChange  func(revisionKey)                     // immutable; called when the result of get changes
 	slots     chan struct{}                         // semaphore: one element for each fetch that holds a slot
 
-	mu        sync.Mutex
+	mu        mutex[rank2]
 	revisions map[revisionKey]*revision // guarded by mu, like the revisions
 	sweepAt   int                       // guarded by mu; number of revisions at which the next sweep runs
 }

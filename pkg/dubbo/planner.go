@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -29,7 +28,7 @@ type planner struct {
 	dueAt     map[*service]time.Time // when each service must be planned again
 	nextApply time.Time              // earliest time of the next change
 
-	mu            sync.Mutex
+	mu            mutex[rank2]
 	services      map[registry.Service]*service // guarded by mu; services with subscriptions, or with active resources
 	dirtyServices map[*service]struct{}         // guarded by mu; services to plan
 	progress      chan struct{}                 // guarded by mu; closed and replaced after each batch, applied or failed

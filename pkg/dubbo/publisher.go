@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -22,7 +21,7 @@ type publisher struct {
 	state      *stateWriter        // immutable
 	urlOptions registrationOptions // immutable; the options of URL registrations
 
-	mu              sync.Mutex
+	mu              mutex[rank1]
 	stamps          stamps // guarded by mu, like all fields below
 	published       map[identity]*publication
 	instances       map[instanceKey]*localInstance

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/registry"
@@ -24,7 +23,7 @@ type registration struct {
 	session *session // immutable; released when the registration has ended
 	registrationOptions
 
-	mu               sync.Mutex
+	mu               mutex[rank2]
 	desiredEntry     registrable        // guarded by mu, like all fields below; nil: no entry
 	version          int                // number of changes of desiredEntry so far
 	confirmedVersion int                // highest version that the registry has confirmed

@@ -24,7 +24,7 @@ type sessions struct {
 	wake     func()      // immutable; wakes the loop, which calls logChanges
 	changed  atomic.Bool // the state of a session has changed since logChanges
 
-	mu      sync.Mutex
+	mu      mutex[rank3]
 	running bool                    // guarded by mu; between start and close
 	byKey   map[sessionKey]*session // guarded by mu
 	closing sync.WaitGroup          // sessions that are closing; release adds none after close

@@ -3,7 +3,6 @@ package dubbo
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -25,7 +24,7 @@ type stateWriter struct {
 	wake     chan struct{} // gets a value after dueAt has become earlier
 	failures atomic.Uint64 // failed attempts to write the file
 
-	mu        sync.Mutex
+	mu        mutex[rank3]
 	dueAt     time.Time // guarded by mu; zero: no write is scheduled
 	notBefore time.Time // guarded by mu; earliest time of the next write, to limit the rate
 }

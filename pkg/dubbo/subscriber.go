@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/dubbo/plan"
@@ -26,7 +25,7 @@ type subscriber struct {
 	wake     func()                 // immutable; wakes the loop, which calls startAndStop
 	metadata *metadataCache         // immutable
 
-	mu            sync.Mutex
+	mu            mutex[rank1]
 	closed        bool // guarded by mu, like all fields below; subscribe and unsubscribe return errClosing
 	stamps        stamps
 	subscriptions map[identity]*subscription

@@ -7,7 +7,7 @@ import (
 
 // tasks runs goroutines while Discovery runs. Its methods are safe for concurrent use.
 type tasks struct {
-	mu      sync.Mutex
+	mu      mutex[rank3]
 	ctx     context.Context //nolint:containedctx // of Run; guarded by mu; nil: not running
 	running sync.WaitGroup  // nothing is added after stop
 }
