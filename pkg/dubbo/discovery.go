@@ -61,7 +61,7 @@ type Discovery struct {
 	stateWriter *stateWriter
 	tasks       tasks
 	wake        chan struct{} // the loop has work
-	ended       chan struct{} // closed when Run is about to return
+	ended       chan struct{} // closed at the end of Run, before it closes the sessions
 }
 
 // New returns a Discovery with the contents of the state file; Resources returns the clusters and
@@ -181,8 +181,9 @@ func (d *Discovery) Publish(ctx context.Context, r Request) error {
 	return nil
 }
 
-// Unpublish reverts Publish. It returns ErrNotFound if the service is not published; any other
-// error says why the registry may still have the service for a while.
+// Unpublish reverts Publish. A *FieldError reports an invalid request. An error that wraps
+// ErrNotFound means that the service is not published. Any other error says why the registry may
+// still have the service.
 func (d *Discovery) Unpublish(ctx context.Context, r Request) error {
 	sp, err := d.settings.validate(r, opRemove)
 	if err != nil {
@@ -210,7 +211,8 @@ func (d *Discovery) await(ctx context.Context, goals []goal) error {
 
 // UnregisterAll unregisters all published services but leaves them in the state file for the next
 // start. So that consumers can notice, it then waits for UnregisterWait or until ctx ends. It does
-// not wait if every registry failed to confirm. Discovery publishes nothing after UnregisterAll.
+// not wait if no service was registered, or no registry has confirmed. Discovery publishes nothing
+// after UnregisterAll.
 func (d *Discovery) UnregisterAll(ctx context.Context) { d.publisher.unregisterAll(ctx, d.ended) }
 
 // Subscribe subscribes to a service. It returns when the cluster and routes of the service are
@@ -238,8 +240,9 @@ func (d *Discovery) Subscribe(ctx context.Context, r Request) error {
 	return d.planner.await(ctx, d.planner.request(sp.id.service), d.ended)
 }
 
-// Unsubscribe reverts Subscribe, and returns when the change is active. It returns ErrNotFound if
-// there is no subscription. Any other error says why the change is not active; Weft keeps trying.
+// Unsubscribe reverts Subscribe, and returns when the change is active. A *FieldError reports an
+// invalid request. An error that wraps ErrNotFound means that there is no subscription. Any other
+// error says why the change is not active; Weft keeps trying.
 func (d *Discovery) Unsubscribe(ctx context.Context, r Request) error {
 	sp, err := d.settings.validate(r, opRemove)
 	if err != nil {

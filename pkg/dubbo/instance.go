@@ -102,7 +102,7 @@ func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
 }
 
 // joinInstance adds a publication to its instance, or removes it if desired is false. The caller
-// holds mu, as in the functions below.
+// holds mu, as for leaveInstance and updateInstance.
 func (p *publisher) joinInstance(pub *publication, desired bool) {
 	u := p.settings.providerURL(pub.spec, pub.since)
 	key := instanceKey{pub.spec.id.registryType, pub.spec.id.address, u.Get(parameterApplication), u.Port}

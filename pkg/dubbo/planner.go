@@ -41,8 +41,8 @@ type planSource interface {
 	planInput(key registry.Service, now time.Time, awaitFirst bool) planInput
 }
 
-// service is a service that the local consumer calls. Except for requestedChange, only the loop
-// writes the fields that planner.mu guards, so it reads them without planner.mu.
+// service is a service that the local consumer calls. While the loop runs, only the loop writes the
+// fields that planner.mu guards, except requestedChange. So the loop reads them without planner.mu.
 type service struct {
 	key          registry.Service // immutable
 	lastUnrouted string           // owned by the loop; the last text that logUnrouted received

@@ -25,13 +25,13 @@ type registration struct {
 
 	mu               mutex[rank2]
 	desiredEntry     registrable        // guarded by mu, like all fields below; nil: no entry
-	version          int                // number of changes of desiredEntry so far
+	version          int                // how often desiredEntry was set
 	confirmedVersion int                // highest version that the registry has confirmed
 	predecessor      *registration      // the registration that this one replaces; nil: none
 	mayBeRegistered  bool               // the registry may have desiredEntry
 	registered       bool               // the registry has confirmed desiredEntry
 	staleEntries     []registrable      // previous entries to unregister
-	err              error              // of the last attempt; nil: success
+	err              error              // of the last attempt; nil: success, or no attempt since desiredEntry was set
 	reconciling      bool               // the goroutine runs
 	ending           bool               // end was called: release the session when staleEntries is empty
 	ended            bool               // the session was released

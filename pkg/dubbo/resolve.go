@@ -42,7 +42,8 @@ func (s *subscriber) resolveInstances(sub *subscription) {
 	s.queueSnapshot(sub, sub.instanceSession, snapshot)
 }
 
-// metadataChanged resolves the instances of the subscriptions that report a revision again.
+// metadataChanged handles a new result for a revision: it resolves the instances of all
+// subscriptions in whose last snapshot an instance has the revision.
 func (s *subscriber) metadataChanged(key revisionKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,9 +16,9 @@ const maxSessions = 256
 // closeTimeout is how long Registry.Close may take.
 const closeTimeout = 5 * time.Second
 
-// sessions opens one session for each registry and user. All registrations and subscriptions with
-// that registry and user share the session, and the last release closes it. The methods are safe
-// for concurrent use. They call nothing that takes another lock of this package.
+// sessions opens one session for each registry and credentials. All registrations and subscriptions
+// with that registry and credentials share the session, and the last release closes it. The methods
+// are safe for concurrent use. They call nothing that takes another lock of this package.
 type sessions struct {
 	settings *settings   // immutable
 	wake     func()      // immutable; wakes the loop, which calls logChanges
@@ -30,7 +30,8 @@ type sessions struct {
 	closing sync.WaitGroup          // sessions that are closing; release adds none after close
 }
 
-// session is a session with a registry. A registration or a subscription holds one reference.
+// session is a session with a registry. Each registration, subscription and request in progress
+// holds a reference.
 type session struct {
 	key   sessionKey // immutable
 	owner *sessions  // immutable
@@ -126,7 +127,8 @@ func (s *session) release() {
 	}
 }
 
-// openRegistry returns the open registry; nil: the session is not open.
+// openRegistry returns the registry; nil: the session is not open. The caller holds a reference, or
+// tolerates a closed registry.
 func (s *session) openRegistry() registry.Registry {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()

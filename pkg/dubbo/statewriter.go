@@ -15,13 +15,13 @@ const (
 	maxSaveShare = 10                    // writes take at most 1/maxSaveShare of the time
 )
 
-// stateWriter writes the state file after changes. Its methods are safe for concurrent use; save
-// may be called with any other lock of this package held.
+// stateWriter writes the state file after changes. save is safe for concurrent use; the caller may
+// hold locks of rank 1 and 2.
 type stateWriter struct {
 	path     string        // immutable; "": no state file
 	log      *slog.Logger  // immutable
 	contents func() *state // immutable; called with no lock held
-	wake     chan struct{} // gets a value after dueAt has become earlier
+	wake     chan struct{} // gets a value after save has set dueAt
 	failures atomic.Uint64 // failed attempts to write the file
 
 	mu        mutex[rank3]

@@ -17,8 +17,9 @@ import (
 //	  first snapshot of another session    Weft retains the missing providers
 //
 // Retained providers are used next to reported ones until the registry reports them again, or
-// EmptyAfter has passed. Retaining a dead provider costs little, because Weft cannot reach it and
-// ejects it. Dropping a live provider can make the service unavailable.
+// EmptyProtection has passed. Retaining a dead provider costs little, because Weft cannot reach it
+// and ejects it. Dropping a live provider can make the service unavailable. Weft trusts snapshots
+// that are Authoritative.
 type subscription struct {
 	spec     *spec         // guarded by subscriber.mu
 	since    time.Time     // immutable
@@ -41,8 +42,8 @@ type subscription struct {
 	evaluatedAt       time.Time          // when currentSnapshot was evaluated; zero: no snapshot
 	restored          bool               // currentSnapshot was received by a previous process, or with other credentials
 	validUntil        time.Time          // if restored: when that process saved currentSnapshot, or the credentials changed
-	emptySince        time.Time          // when currentSnapshot became empty; zero: it has a provider
-	sessionNumber     int                // number of the session in which currentSnapshot arrived; 0: restored
+	emptySince        time.Time          // when the registry began to report no provider; zero: it reports one, or has not reported yet
+	sessionNumber     int                // number of the session in which currentSnapshot arrived; 0: restored, or no snapshot
 }
 
 // providerKey identifies a provider: an interface with its group and version, at an address.

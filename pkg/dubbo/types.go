@@ -39,7 +39,7 @@ type Request struct {
 // Registry identifies a registry. If Type and Address are empty, it is the first configured
 // registry, or the registry in memory if none is configured.
 type Registry struct {
-	Type     string `json:"type"` // in lower case
+	Type     string `json:"type"` // such as "zookeeper"; upper and lower case are the same
 	Address  string `json:"addr"` // in the notation of the type; see registry.Options
 	Username string `json:"username,omitempty"`
 	Password string `json:"password,omitempty"`
@@ -78,14 +78,14 @@ var ErrPending = errors.New("pending: Weft performs the request when the registr
 // ErrNotFound means that the service is not published, or that there is no subscription to it.
 var ErrNotFound = errors.New("not published or subscribed")
 
-// Status is the state of a Discovery at one time. Its lists are sorted by name.
+// Status is the state of a Discovery. Its lists are sorted.
 type Status struct {
 	Host       string            `json:"host"` // host of the published providers
 	Port       uint16            `json:"port"`
 	Registries []RegistryStatus  `json:"registries"`
 	Published  []PublishedStatus `json:"published"`
 	Subscribed []ReferenceStatus `json:"subscribed"`
-	LastError  string            `json:"last_error,omitempty"` // of the last change; "": the change was applied
+	LastError  string            `json:"last_error,omitempty"` // of one of the services that could not be applied; "": all are active
 }
 
 // RegistryStatus is the state of the session with a registry.
@@ -138,8 +138,8 @@ type SubscriptionStatus struct {
 	Received   bool      `json:"received"`             // Weft has a snapshot of the service
 	ReceivedAt time.Time `json:"received_at,omitzero"` // when Weft began to use that snapshot
 	Age        string    `json:"age,omitempty"`        // time since ReceivedAt
-	// Restored means that Weft uses a snapshot of an earlier session, because the registry has not
-	// sent one in this session.
+	// Restored means that Weft uses a snapshot of the state file, or one that arrived with other
+	// credentials, because the registry has not sent one since.
 	Restored bool `json:"restored,omitempty"`
 	// EmptySince is when the registry began to report no provider; zero: empty protection is not in
 	// use.
@@ -169,10 +169,10 @@ type Totals struct {
 	Published, Registered int // published services, and the published services that the registries have
 	Subscribed, Providers int // subscribed services, and the addresses in use
 	WithoutSnapshot       int // subscribed services without a snapshot from any registry
-	Restored              int // subscribed services that use a snapshot of an earlier session
+	Restored              int // subscribed services with a SubscriptionStatus.Restored
 	EmptyProtected        int // services that use retained providers, because the registry reports none
-	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0: all
-	// registries are connected.
+	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0: there
+	// is none.
 	OldestSnapshot    time.Duration
 	Applied           uint64 // applied changes
 	ApplyFailures     uint64 // failed attempts to apply a change

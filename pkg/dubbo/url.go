@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// The URL parameters that Service.Parameters must not set.
+// URL parameters that Service.Parameters must not set.
 const (
 	parameterApplication = "application"
 	parameterMethods     = "methods"
@@ -20,12 +20,13 @@ const (
 	parameterDubbo       = "dubbo"
 )
 
-// protocolVersion is the version of Dubbo's protocol, used by all releases since 2.6.
+// protocolVersion is the version of Dubbo's protocol, the value of parameterDubbo.
 const protocolVersion = "2.0.2"
 
 // providerURL returns the URL of a service that this machine provides since the given time. It
-// contains no pid, so that it is the same after a restart: the registry has one entry for it even
-// if the session of the killed process has not expired, and consumers see no change.
+// contains no pid, so that it is the same after a restart with a state file: the registry has one
+// entry for it even if the session of the killed process has not expired, and consumers see no
+// change.
 func (s *settings) providerURL(sp *spec, since time.Time) registry.URL {
 	port := s.Config.ServerPort
 	if n, err := strconv.ParseUint(sp.Service.Port, 10, 16); err == nil && port == 0 {

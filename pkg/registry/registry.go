@@ -43,8 +43,8 @@ type Registry interface {
 
 	// Register registers a URL, in its category, until Unregister or Close. It returns when the
 	// registry has stored the URL. An error says why the registry has not stored it yet: ctx ended,
-	// or the registry rejected it. The URL stays desired: the Registry
-	// retries the registration until Unregister.
+	// or the registry rejected it. The URL stays desired: the Registry retries the registration
+	// until Unregister.
 	Register(ctx context.Context, u URL) error
 	// Unregister reverts Register: the URL is no longer desired. An error says why the registry may
 	// still have the URL, which then ends with the session. To change the parameters of a URL, the

@@ -14,8 +14,8 @@ type StateTracker struct {
 	state State // guarded by mu
 }
 
-// NewStateTracker returns a StateTracker with an initial state. It calls onChange after each
-// change, on the goroutine that made the change; onChange may be nil.
+// NewStateTracker returns a StateTracker with an initial state. Update and End call onChange after
+// a change, without a lock; onChange may be nil.
 func NewStateTracker(state State, onChange func()) *StateTracker {
 	return &StateTracker{onChange: onChange, state: state}
 }

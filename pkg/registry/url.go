@@ -10,8 +10,8 @@ import (
 	"unique"
 )
 
-// URL is Dubbo's notation for every entry of a registry:
-// protocol://user:password@host:port/path?key=value. With returns a URL with additional parameters.
+// URL is Dubbo's notation for providers, consumers and rules:
+// protocol://user:password@host:port/path?key=value.
 type URL struct {
 	Protocol           string // "dubbo", "consumer", "override", "condition", …
 	Username, Password string
@@ -21,7 +21,7 @@ type URL struct {
 	Parameters         Parameters
 }
 
-// The parameters that Weft reads, and the values of "category".
+// Parameters that identify a service and a category, and the categories.
 const (
 	ParameterInterface = "interface"
 	ParameterGroup     = "group"
@@ -188,7 +188,8 @@ func (u URL) String() string {
 	return b.String()
 }
 
-// escape escapes the characters that would end a value, and leaves the others as Java writes them.
+// escape escapes the characters that have a meaning in a URL, and leaves the others as Java writes
+// them.
 func escape(key, value string) string {
 	if !strings.ContainsAny(value, "%&+#") {
 		return value // the common case; a Replacer is expensive

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// requestTimeout is the timeout to connect to a server and to receive its response head, before
-	// the client tries the next server.
+	// requestTimeout is the timeout to connect to a server, that of the TLS handshake, and that of
+	// the response head. A request to one server has twice this time in total.
 	requestTimeout = 3 * time.Second
 	// maxBody bounds a response, in bytes.
 	maxBody = 16 << 20

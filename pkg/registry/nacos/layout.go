@@ -116,7 +116,7 @@ func serviceName(u registry.URL) (string, error) {
 }
 
 // splitName returns the category and the interface of a service name. ok is false if the service
-// does not hold URLs of Dubbo.
+// does not hold providers, configurators or routers.
 func splitName(name string) (category, iface string, ok bool) {
 	parts := strings.SplitN(name, separator, 3)
 	if len(parts) < 2 || parts[1] == "" {

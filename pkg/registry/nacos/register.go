@@ -25,9 +25,9 @@ const (
 // errSuperseded is the error of a request that a later request replaced.
 var errSuperseded = errors.New("superseded by a later request")
 
-// entry is the desired state of one instance of this process: registered with a URL, or not
-// registered. Nacos has one instance for all URLs of a service with the same address. Mutable
-// fields are guarded by Registry.mu.
+// entry is the desired state of one instance of this process: registered with a URL, registered as
+// an instance of an application, or not registered. Nacos has one instance for all URLs of a
+// service with the same address. Mutable fields are guarded by Registry.mu.
 type entry struct {
 	key             string // immutable, like the next four
 	service         string // name in Nacos
@@ -213,8 +213,8 @@ func (r *Registry) recheckAll() {
 	signal(r.wakeRegistrations)
 }
 
-// reconcile performs the next step for an entry: it registers or unregisters it, or sends a
-// heartbeat.
+// reconcile performs the next step for an entry: it registers or unregisters it, sends a heartbeat,
+// or removes a retired revision.
 func (r *Registry) reconcile(ctx context.Context, e *entry) {
 	if e.retiredRevision != nil {
 		r.removeRevision(ctx, e)
@@ -369,7 +369,8 @@ func (r *Registry) onInstanceLoss(e *entry) {
 	signal(r.wakeRegistrations)
 }
 
-// sessionTimeout returns how long Nacos keeps a URL without heartbeats.
+// sessionTimeout returns how long Nacos treats an instance with the URL u as healthy without
+// heartbeats.
 func (r *Registry) sessionTimeout(u registry.URL) time.Duration {
 	if d := r.requestedTimeout(u); d != 0 {
 		return d

@@ -30,15 +30,15 @@ import (
 // soon after the write and then periodically.
 
 const (
-	// revisionRetention is how long metadata is retained after the last instance of this process
-	// has changed to another revision: consumers may still be about to read it.
+	// revisionRetention is how long metadata is retained after an instance of this process has
+	// changed to another revision or was unregistered: consumers may still be about to read it.
 	revisionRetention = time.Minute
 	// maxRetiredRevisions bounds the revisions that are retained.
 	maxRetiredRevisions = 8
 	// maxAttempts bounds the attempts to change a mapping during concurrent changes.
 	maxAttempts = 5
 	// minCompareInterval and maxCompareInterval are the first and the longest interval between
-	// comparisons.
+	// comparisons, which the next heartbeat after the interval makes.
 	minCompareInterval = 2 * time.Second
 	maxCompareInterval = time.Minute
 	// maxMetadataBytes is the maximum size of a revision's metadata. It must fit in a request to

@@ -1,7 +1,7 @@
 // Package nacos implements a registry on Nacos as Dubbo uses it, over the HTTP API. It registers
-// URLs as ephemeral instances, which it keeps alive by heartbeats, and polls for changes of
-// services. README.md describes the data in Nacos, the effects of failures, and why the package
-// uses this API.
+// URLs and applications as ephemeral instances, which it keeps alive by heartbeats, and polls for
+// changes of services. README.md describes the data in Nacos, the effects of failures, and why the
+// package uses this API.
 //
 //	Register, Unregister   the desired state                         register.go
 //	RegisterInstance       the instances of applications             registerinstance.go
@@ -26,8 +26,9 @@ import (
 )
 
 const (
-	// maxWorkers bounds, per session, the concurrent requests of registrationLoop, and those of the
-	// watcher.
+	// maxWorkers bounds, per session, the entries that registrationLoop reconciles concurrently, and
+	// the concurrent requests of the watcher. It also bounds the mappings that one entry writes
+	// concurrently.
 	maxWorkers = 16
 	// defaultSessionTimeout is how long Nacos treats an instance without heartbeats as healthy. It
 	// removes the instance after twice that time.
@@ -37,7 +38,7 @@ const (
 	// minConsumerSessionTimeout is the minimum session timeout of consumers. It is long, because
 	// consumers get no calls: a dead one does no harm.
 	minConsumerSessionTimeout = 90 * time.Second
-	// heartbeatsPerSession is the number of heartbeats per session timeout.
+	// heartbeatsPerSession is the minimum number of heartbeats per session timeout.
 	heartbeatsPerSession = 3
 	// pollInterval is the interval between polls of the watcher.
 	pollInterval = time.Second
@@ -57,7 +58,7 @@ type Registry struct {
 	client            *client
 	log               *slog.Logger
 	stateTracker      *registry.StateTracker
-	requestCtx        context.Context    //nolint:containedctx // of all requests; Close ends it if they last too long
+	requestCtx        context.Context    //nolint:containedctx // of the requests of the Registry's goroutines; ends at the latest with the ctx of Close
 	cancelRequests    context.CancelFunc // cancels requestCtx
 	openCtx           context.Context    //nolint:containedctx // ends with Close; then the entries are unregistered
 	close             func()             // cancels openCtx
@@ -204,7 +205,7 @@ func signal(c chan struct{}) {
 }
 
 // forEach calls f for all items, several concurrently, until f returns an error for which
-// isUnavailable returns true, or ctx ends. It returns that error.
+// isUnavailable returns true, or ctx ends. It returns that error, or the cause of ctx.
 func forEach[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

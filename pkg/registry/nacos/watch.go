@@ -52,7 +52,7 @@ type configEntry struct {
 	version uint64 // changes with the content; 0: not read yet
 	exists  bool
 	text    string
-	sum     string // MD5 of text; "": the configuration does not exist
+	sum     string // MD5 of text; "": the configuration does not exist, or was not read yet
 }
 
 func newWatcher(r *Registry) *watcher {
@@ -98,7 +98,7 @@ func (r *Registry) listSubscriptions() []*subscription {
 
 // poll reads the services and configurations that the subscriptions need and that were not read
 // before; if refresh is set, it also refreshes the others. It returns an error if the registry is
-// unavailable, or the list of services cannot be read.
+// unavailable, or the list of services or of changed configurations cannot be read.
 func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, refresh bool) error {
 	if len(subscriptions) == 0 {
 		clear(w.services)
@@ -175,7 +175,7 @@ func (w *watcher) readServiceNames(ctx context.Context) error {
 	return nil
 }
 
-// refresh reads again the services and configurations that have changed since they were read.
+// refresh reads all existing services again, and the configurations that have changed.
 func (w *watcher) refresh(ctx context.Context) error {
 	if err := w.readChangedConfigs(ctx, slices.Collect(maps.Values(w.configs))); err != nil {
 		return err
@@ -189,8 +189,8 @@ func (w *watcher) refresh(ctx context.Context) error {
 	return w.readServices(ctx, services)
 }
 
-// updateNeeded drops services and configurations that no subscription needs, and returns those that
-// are needed and were never read.
+// updateNeeded drops services and configurations that no subscription needs, and adds those that a
+// subscription needs. It returns those that it has added.
 func (w *watcher) updateNeeded(subscriptions []*subscription) (services []*serviceEntry, configs []*configEntry) {
 	names, keys := map[string]bool{}, map[configKey]bool{}
 	consumers := w.owner.consumerApplications()

@@ -31,7 +31,7 @@ const (
 // content is the content of a node. It is immutable.
 type content struct {
 	exists          bool
-	names           []string // sorted; for the kind urls, hashes of the valid names
+	names           []string // of the children, sorted; for the kind urls, hashes of the valid ones in that order
 	urls            []registry.URL
 	skippedCount    int    // number of invalid children, or invalid data
 	firstSkipReason string // why the first child was skipped
@@ -47,7 +47,8 @@ func (c *content) equal(d *content) bool {
 // node is a path that the Registry reads and watches for interfaces. The loop owns it.
 //
 // A watch reports one change, and the next read sets it again. The node is dirty from the watch
-// event until a read that began after the event has finished, so that no change is missed.
+// event until a read begins. An event during that read makes it dirty again, so that no change is
+// missed.
 type node struct {
 	path  string
 	kind  kind

@@ -241,7 +241,8 @@ func (r *Registry) scheduleRetry(e *registration, err error) {
 	})
 }
 
-// ephemeralNode is a znode that this session owns or will own. Its methods run on a worker.
+// ephemeralNode is a znode to write. Its methods run on a worker. ensure, write, replace and remove
+// expect an ephemeral znode of this session; the others also write persistent znodes.
 type ephemeralNode struct {
 	conn            *zk.Conn
 	session         int64

@@ -30,8 +30,8 @@ const (
 	// maxMetadataBytes is the maximum size of a revision's metadata. It must fit in a request,
 	// together with the path.
 	maxMetadataBytes = maxRequestSize - 32<<10
-	// revisionRetention is how long metadata is retained after the last instance of this process
-	// has changed to another revision: consumers may still be about to read it.
+	// revisionRetention is how long metadata is retained after an instance of this process has
+	// changed to another revision or was unregistered: consumers may still be about to read it.
 	revisionRetention = time.Minute
 	// maxRetiredRevisions bounds the revisions that are retained.
 	maxRetiredRevisions = 8
@@ -111,7 +111,7 @@ func sameRegistration(a, b *registry.InstanceRegistration) bool {
 	return a.Revision == b.Revision && maps.Equal(a.Instance.Metadata, b.Instance.Metadata)
 }
 
-// registerFunc returns a function that registers the instance. It runs on a worker.
+// registerFunc returns a function that registers the instance on a worker.
 func (s *registeredInstance) registerFunc(l layout) func(ephemeralNode) error {
 	if s.recheckMappings {
 		s.mapped, s.recheckMappings = map[string]bool{}, false

@@ -1,13 +1,13 @@
-// Package zookeeper implements a registry on ZooKeeper as Dubbo uses it. It registers URLs as
-// ephemeral znodes, and watches services. README.md describes the data in ZooKeeper and the effects
-// of failures.
+// Package zookeeper implements a registry on ZooKeeper as Dubbo uses it. It registers URLs and
+// instances as ephemeral znodes, and watches services. README.md describes the data in ZooKeeper
+// and the effects of failures.
 //
 // One goroutine, the loop, owns the desired state and the last known state of the server. It runs
 // callbacks from a queue, to which callers, the library's events, timers and workers post:
 //
 //	Register, Subscribe …   a change of the desired state      register.go, subscribe.go
 //	a watch event           the znode must be read again       nodes.go
-//	a session event         all requests must be repeated      session.go
+//	a session event         connected, disconnected, expired   session.go
 //	a worker's result       the response of the server
 //
 // Workers, at most maxWorkers at a time, wait for responses of the server. The library pipelines
@@ -38,11 +38,11 @@ const (
 	defaultSessionTimeout = 30 * time.Second
 	minSessionTimeout     = time.Second
 	maxSessionTimeout     = time.Hour
-	// sweepInterval is the interval of full comparisons with the server. They detect changes that
-	// no watch reports, such as a deleted znode of this process. They cost one request per znode:
-	// 10,000 processes with 20 services each send about 5,000 requests per second in total.
+	// sweepInterval is the maximum interval of full comparisons with the server. They detect changes
+	// that no watch reports, such as a deleted znode of this process. They cost one request per
+	// znode: 10,000 processes with 20 services each send about 5,000 requests per second in total.
 	sweepInterval = 5 * time.Minute
-	// sweepDelay is the delay of a full comparison after a session was resumed.
+	// sweepDelay is the maximum delay of a full comparison after a session was resumed.
 	sweepDelay = time.Second
 )
 
@@ -85,8 +85,8 @@ type Registry struct {
 }
 
 // New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/chroot", Root
-// defaults to "/dubbo", and SessionTimeout to 30 s. With a username, New creates znodes that only
-// clients with the password can read or change, as Dubbo does.
+// defaults to "/dubbo", and SessionTimeout to 30 s. With a username, only clients with the same
+// credentials can read or change the znodes that the Registry creates, as in Dubbo.
 func New(options registry.Options) (registry.Registry, error) {
 	servers, chroot, err := parseAddress(options.Address)
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *Registry) Close(ctx context.Context) {
 	}
 }
 
-// trackSubscription records a subscription, so that Close waits for it.
+// trackSubscription records a subscription, so that Close ends it.
 func (r *Registry) trackSubscription(s *subscription) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,8 +225,8 @@ func (r *Registry) runAfterCallbacks() {
 	r.startWorkers()
 }
 
-// The loop calls a job when a worker is available. The job returns the work for the worker. The
-// work returns a function that the loop then calls with the result.
+// The loop calls a job when a worker is available. The job returns the work for the worker; nil:
+// none. The work returns a function that processes its result, which the loop then calls.
 type (
 	job  func() work
 	work func(*zk.Conn) (result func())

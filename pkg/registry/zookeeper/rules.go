@@ -38,7 +38,7 @@ func suffixes() [3]suffix {
 	}
 }
 
-// rule is an existing rule that applies to a service.
+// rule is an existing rule for services of an interface; see appliesTo.
 type rule struct {
 	suffix
 	path, name string

@@ -37,7 +37,8 @@ type session struct {
 	earlierSessions []int64
 	isNew           bool // startRequests has not run for this session
 	ready           bool // requests may be sent
-	// epoch counts the sessions. The loop ignores results of workers that began in an earlier one.
+	// epoch counts the sessions. The loop ignores the results of reads of nodes and of registrations
+	// that began in an earlier one.
 	epoch         int
 	failureLogged bool // a failure to connect was logged since the last connection
 }
