@@ -47,7 +47,7 @@ func (f outputFormat) check() error {
 	return nil
 }
 
-// defaultAdminAddress is the admin address of the built-in example, and of the files in configs.
+// defaultAdminAddress is the admin address of the built-in example.
 const defaultAdminAddress = "127.0.0.1:34901"
 
 func (a *adminClient) flags(flags *pflag.FlagSet) {

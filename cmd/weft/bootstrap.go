@@ -60,9 +60,9 @@ func warnNewBootstrap(c *controlPlane, file *config.Snapshot, log *slog.Logger) 
 	return nil
 }
 
-// changedBootstrapKeys returns the changed keys of the bootstrap that take effect after a restart;
-// none if neither the initial file nor next has a bootstrap. c is the control plane of the initial
-// file, to which next has been applied.
+// changedBootstrapKeys returns the keys of the bootstrap that have changed and take effect after a
+// restart; none if neither the initial file nor next has a bootstrap. c is the control plane of the
+// initial file; nil: that file has no bootstrap. The caller has applied next.
 func changedBootstrapKeys(c *controlPlane, initial, next *config.Snapshot) (keys []string) {
 	if c == nil && !hasBootstrap(next) {
 		return nil

@@ -59,7 +59,7 @@ func (s *dubboServices) applySeparately() {
 }
 
 // registryTLS returns the TLS configuration for connections to a registry. A change of its files
-// takes effect after a restart.
+// takes effect in the next session that Discovery opens.
 func (p *process) registryTLS(t *config.TLS) (*tls.Config, error) {
 	c, err := stream.NewTLSContext(t, nil)
 	if err != nil {

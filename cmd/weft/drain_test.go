@@ -125,7 +125,7 @@ func TestDrainLogsProgress(t *testing.T) {
 	}
 	text := waitForLog(t, d.log, "msg=drained")
 	if !strings.Contains(text, "msg=draining by=SIGTERM seconds=60") || strings.Contains(text, "WARN") || strings.Contains(text, "ERROR") {
-		t.Errorf("the log is\n%s", text)
+		t.Errorf("the log is\n%s\nwant msg=draining by=SIGTERM seconds=60, and no warnings or errors", text)
 	}
 	if after := d.server.Describe(); len(after) != 0 {
 		t.Errorf("after the drain /listeners shows %+v, want none", after)
@@ -141,7 +141,7 @@ func TestDrainWarnsAboutRequestsInFlight(t *testing.T) {
 	d.server.Drain(canceledContext(t))
 	text := waitForLog(t, d.log, "closed by an immediate shutdown with requests in flight")
 	if !strings.Contains(text, "level=WARN msg=\"closed by an immediate shutdown with requests in flight\" listener=front kind=connections count=1\n") {
-		t.Errorf("the log is\n%s", text)
+		t.Errorf("the log is\n%s\nwant a warning about one connection of front", text)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestDrainClosesIdleConnectionsSilently(t *testing.T) {
 	}
 	d.server.Drain(canceledContext(t))
 	if text := waitForLog(t, d.log, "exiting immediately"); strings.Contains(text, "closed") || strings.Contains(text, "WARN") {
-		t.Errorf("the log is\n%s", text)
+		t.Errorf("the log is\n%s\nwant no line about closed connections, and no warnings", text)
 	}
 }
 

@@ -16,8 +16,8 @@ type mapping struct{ from, to uintptr }
 
 // dropProgramPages makes the kernel drop the pages of the program's file from the process, and
 // returns their size in bytes. The start uses nearly all pages of the binary; serving uses few of
-// them. On access, the kernel maps a page again from the page cache without a disk read, at the cost
-// of a minor fault for each 64 kB.
+// them. On access, the kernel maps a page again. If the page is still in the page cache, this costs
+// a minor fault for each 64 kB, and no disk read.
 func dropProgramPages() (int64, error) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -55,7 +55,7 @@ type process struct {
 	// reloads has capacity 1: a pending request also covers later SIGHUPs.
 	reloads             chan reloadRequest
 	initialConfig       *config.Snapshot // the file at the start, with overrides of flags
-	pidFile             string           // path of the written PID file; "": none; owned by serveReloads
+	pidFile             string           // path of the written PID file; "": none; owned by serveReloads while run runs
 	drainReportInterval time.Duration    // interval between log lines during a drain
 	shuttingDown        atomic.Bool      // a shutdown has begun
 	ports               []*admin.Server  // admin and Prometheus ports
@@ -139,8 +139,8 @@ func newRegistry() *metrics.Registry {
 	return metrics.New(o)
 }
 
-// start applies the first configuration and opens the admin and Prometheus ports, which respond
-// once run is called.
+// start applies the first configuration and opens the admin and Prometheus ports and the API of
+// Dubbo services, which respond once run is called.
 func (p *process) start(ctx context.Context, file *configjson.File) error {
 	if err := p.applyFirst(ctx, file); err != nil {
 		return err

@@ -123,8 +123,8 @@ func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string)
 	return append(restart, changedBootstrapKeys(p.controlPlane, p.initialConfig, next)...)
 }
 
-// restartOnly returns those keys of admin, metrics, the log format and Dubbo services that differ
-// from the initial file. They take effect only at the start of a process.
+// restartOnly returns those keys of admin, pprof, metrics, the log format and Dubbo services that
+// differ from the initial file. They take effect only at the start of a process.
 func restartOnly(initial, next *config.Snapshot) (keys []string) {
 	a, b := initial.Admin, next.Admin
 	switch {

@@ -79,7 +79,7 @@ func TestReloadReportsRestart(t *testing.T) {
 		t.Errorf("the previous PID file still exists: %v", err)
 	}
 	if number, err := os.ReadFile(filepath.Join(dir, "b.pid")); err != nil || strings.TrimSpace(string(number)) != strconv.Itoa(os.Getpid()) {
-		t.Errorf("the PID file contains %q (%v)", number, err)
+		t.Errorf("the PID file contains %q (%v), want %d", number, err, os.Getpid())
 	}
 	if secondReload := p.reload(t.Context()); !slices.Equal(secondReload.Restart, want) {
 		t.Errorf("the second reload returns %q, want the same keys", secondReload.Restart)
@@ -191,7 +191,7 @@ func TestShutdownAbortsReload(t *testing.T) {
 		t.Errorf("SIGTERM waited %s for the reload, want at most 3s", elapsed)
 	}
 	if r := p.state.Load().rejected; r == nil || !slices.Contains(r.Reasons, errShuttingDown.Error()) {
-		t.Errorf("the reload was not aborted: %+v", r)
+		t.Errorf("the rejection of the reload is %+v, want the reason %q", r, errShuttingDown)
 	}
 }
 

@@ -39,6 +39,6 @@ func TestServicesUsesAddressOfFile(t *testing.T) {
 	}
 	write("false")
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no enabled dubbo_registry") {
-		t.Errorf("for a file without the extension the command returns %v", err)
+		t.Errorf("for a file with the disabled extension the command returns %v, want an error that says so", err)
 	}
 }

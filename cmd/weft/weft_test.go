@@ -202,7 +202,7 @@ func TestLevelNamesRoundTrip(t *testing.T) {
 		last = l
 	}
 	if got := levelOf("nonsense"); got != slog.LevelInfo {
-		t.Errorf("levelOf an unknown name = %v", got)
+		t.Errorf("levelOf an unknown name = %v, want INFO", got)
 	}
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: levelTrace, ReplaceAttr: replaceLevel}))
@@ -236,7 +236,7 @@ func TestLauncherFlagsAreAccepted(t *testing.T) {
 		}
 	}
 	if help := cmd.UsageString(); strings.Contains(help, "service-cluster") || !strings.Contains(help, "--drain-time-s SECONDS") {
-		t.Errorf("the help is\n%s", help)
+		t.Errorf("the help is\n%s\nwant --drain-time-s SECONDS, and no flag of a launcher", help)
 	}
 }
 
@@ -374,7 +374,7 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 		t.Error("DescribeRoutes returned a table that does not exist")
 	}
 	if tables := p.server.DescribeRoutes(""); len(tables) != 1 {
-		t.Errorf("all tables: %v", tables)
+		t.Errorf("DescribeRoutes without a name returned %v, want one table", tables)
 	}
 }
 
@@ -396,6 +396,6 @@ func TestFileArgumentSuggestsFlag(t *testing.T) {
 		t.Errorf("rejectArgs = %v, want %s", err, want)
 	}
 	if err := rejectArgs(nil, nil); err != nil {
-		t.Errorf("rejectArgs without arguments = %v", err)
+		t.Errorf("rejectArgs without arguments = %v, want nil", err)
 	}
 }

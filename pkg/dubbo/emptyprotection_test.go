@@ -16,7 +16,7 @@ import (
 // TestEmptyProtection runs scripts of registry events, and compares the active hosts after each
 // one:
 //
-//	report HOST …   a snapshot
+//	report N …      a snapshot with providers at the hosts 10.0.0.N
 //	session         a new session
 //	advance TIME    advances the clock
 //	down, up        the registry is unavailable, or available again
@@ -25,21 +25,21 @@ func TestEmptyProtection(t *testing.T) {
 		name   string
 		script string // "step => active hosts; …"
 	}{
-		{"providers added and removed", "says 1 2 3 => 1 2 3; says 1 3 => 1 3; says 4 => 4"},
-		{"empty snapshot", "says 1 2 => 1 2; says => 1 2; passes 9m => 1 2; passes 1m => "},
-		{"removed one by one, then empty", "says 1 2 3 => 1 2 3; says 1 2 => 1 2; passes 10s => 1 2; says 1 => 1; passes 1m => 1; says => 1 2 3; passes 10m => "},
-		{"last provider removed", "says 1 2 => 1 2; says 1 => 1; passes 3m => 1; says => 1; passes 10m => "},
-		{"removed and added again, then empty", "says 1 2 => 1 2; says 1 => 1; says 1 2 => 1 2; says => 1 2; says 2 => 1 2; passes 10m => 2"},
-		{"first snapshot empty", "says => ; says 1 => 1"},
-		{"returning one by one", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; says 2 3 => 1 2 3; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
-		{"some do not return", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; passes 10m => 2"},
-		{"replaced by others", "says 1 2 => 1 2; says => 1 2; says 3 4 => 1 2 3 4; passes 10m => 3 4"},
-		{"removed after all returned", "says 1 2 => 1 2; says => 1 2; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
-		{"empty twice", "says 1 2 => 1 2; says => 1 2; passes 5m => 1 2; says 1 => 1 2; says => 1 2; passes 5m => 1; passes 5m => "},
-		{"most missing in a new session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 => 1 2 3; says 1 2 => 1 2 3; passes 10m => 1 2"},
-		{"few missing in a new session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 2 => 1 2"},
-		{"most missing in the same session", "says 1 2 3 => 1 2 3; says 1 => 1"},
-		{"unavailable registry", "says 1 2 => 1 2; away => 1 2; passes 24h => 1 2; back => 1 2"},
+		{"providers added and removed", "report 1 2 3 => 1 2 3; report 1 3 => 1 3; report 4 => 4"},
+		{"empty snapshot", "report 1 2 => 1 2; report => 1 2; advance 9m => 1 2; advance 1m => "},
+		{"removed one by one, then empty", "report 1 2 3 => 1 2 3; report 1 2 => 1 2; advance 10s => 1 2; report 1 => 1; advance 1m => 1; report => 1 2 3; advance 10m => "},
+		{"last provider removed", "report 1 2 => 1 2; report 1 => 1; advance 3m => 1; report => 1; advance 10m => "},
+		{"removed and added again, then empty", "report 1 2 => 1 2; report 1 => 1; report 1 2 => 1 2; report => 1 2; report 2 => 1 2; advance 10m => 2"},
+		{"first snapshot empty", "report => ; report 1 => 1"},
+		{"returning one by one", "report 1 2 3 => 1 2 3; report => 1 2 3; report 2 => 1 2 3; report 2 3 => 1 2 3; report 1 2 3 => 1 2 3; report 1 2 => 1 2"},
+		{"some do not return", "report 1 2 3 => 1 2 3; report => 1 2 3; report 2 => 1 2 3; advance 10m => 2"},
+		{"replaced by others", "report 1 2 => 1 2; report => 1 2; report 3 4 => 1 2 3 4; advance 10m => 3 4"},
+		{"removed after all returned", "report 1 2 => 1 2; report => 1 2; report 1 2 3 => 1 2 3; report 1 2 => 1 2"},
+		{"empty twice", "report 1 2 => 1 2; report => 1 2; advance 5m => 1 2; report 1 => 1 2; report => 1 2; advance 5m => 1; advance 5m => "},
+		{"most missing in a new session", "report 1 2 3 => 1 2 3; session => 1 2 3; report 1 => 1 2 3; report 1 2 => 1 2 3; advance 10m => 1 2"},
+		{"few missing in a new session", "report 1 2 3 => 1 2 3; session => 1 2 3; report 1 2 => 1 2"},
+		{"most missing in the same session", "report 1 2 3 => 1 2 3; report 1 => 1"},
+		{"unavailable registry", "report 1 2 => 1 2; down => 1 2; advance 24h => 1 2; up => 1 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func (env *testEnv) step(line string) {
 	env.Helper()
 	command, rest, _ := strings.Cut(line, " ")
 	switch command {
-	case "says":
+	case "report":
 		hosts := []string{}
 		for n := range strings.FieldsSeq(rest) {
 			hosts = append(hosts, "10.0.0."+n)
@@ -78,14 +78,14 @@ func (env *testEnv) step(line string) {
 		env.fake.mu.Lock()
 		env.fake.sessions++
 		env.fake.mu.Unlock()
-	case "passes":
+	case "advance":
 		d, err := time.ParseDuration(rest)
 		if err != nil {
 			env.Fatal(err)
 		}
 		advanceClock(d)
-	case "away", "back":
-		env.fake.set(command == "away", nil)
+	case "down", "up":
+		env.fake.set(command == "down", nil)
 	default:
 		env.Fatalf("unknown step %q", line)
 	}

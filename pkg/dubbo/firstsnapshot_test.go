@@ -14,16 +14,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// silentRegistry is a registry that reports a provider of each service a second after a
+// slowRegistry is a registry that reports a provider of each service a second after a
 // subscription.
-type silentRegistry struct{ registry.Registry }
+type slowRegistry struct{ registry.Registry }
 
-func (silentRegistry) Register(context.Context, registry.URL) error   { return nil }
-func (silentRegistry) Unregister(context.Context, registry.URL) error { return nil }
-func (silentRegistry) State() registry.State                          { return registry.State{Connected: true, SessionCount: 1} }
-func (silentRegistry) Close(context.Context)                          {}
+func (slowRegistry) Register(context.Context, registry.URL) error   { return nil }
+func (slowRegistry) Unregister(context.Context, registry.URL) error { return nil }
+func (slowRegistry) State() registry.State                          { return registry.State{Connected: true, SessionCount: 1} }
+func (slowRegistry) Close(context.Context)                          {}
 
-func (silentRegistry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
+func (slowRegistry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
 	u, err := registry.Parse("dubbo://10.0.0.1:20880/" + s.Interface + "?interface=" + s.Interface)
 	if err != nil {
 		panic(err)
@@ -55,7 +55,7 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 		var mu sync.Mutex
 		hosts := -1 // of the active cluster; -1: none
 		d, err := New(Options{
-			Registries: map[string]registry.OpenFunc{"fake": func(registry.Options) (registry.Registry, error) { return silentRegistry{}, nil }},
+			Registries: map[string]registry.OpenFunc{"fake": func(registry.Options) (registry.Registry, error) { return slowRegistry{}, nil }},
 			Config:     config.DubboRegistry{Enable: true, Host: "10.1.1.1", ServerPort: 20080},
 			Apply: func(_ context.Context, c layers.Change) error {
 				mu.Lock()
@@ -97,7 +97,7 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 		shortCtx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := d.Subscribe(shortCtx, req); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the first Subscribe: %v", err)
+			t.Errorf("the first Subscribe: %v, want %v", err, context.DeadlineExceeded)
 		}
 		if err := d.Unsubscribe(t.Context(), req); err != nil {
 			t.Error(err)

@@ -56,7 +56,7 @@ func TestRepublishWithOtherCredentials(t *testing.T) {
 		republish.Registry.Username, republish.Registry.Password = "u", "p"
 		env.fake.set(false, errors.New("rejected"))
 		if err := discovery.Publish(t.Context(), republish); !errors.Is(err, dubbo.ErrPending) {
-			t.Errorf("Publish: %v", err)
+			t.Errorf("Publish: %v, want %v", err, dubbo.ErrPending)
 		}
 		close(proceed)
 		<-ended
@@ -85,7 +85,7 @@ func TestRepublishAsInstanceWithOtherCredentials(t *testing.T) {
 		republish.Registry.Username, republish.Registry.Password = "u", "p"
 		env.fake.set(false, errors.New("rejected"))
 		if err := env.discovery.Publish(env.Context(), republish); !errors.Is(err, dubbo.ErrPending) {
-			t.Errorf("Publish: %v", err)
+			t.Errorf("Publish: %v, want %v", err, dubbo.ErrPending)
 		}
 		env.wantURLs("dubbo x#get", "dubbo y#get")
 		env.fake.set(false, nil)

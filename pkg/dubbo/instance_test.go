@@ -152,10 +152,10 @@ func TestInvalidRegisterModeIsRejected(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		var field *dubbo.FieldError
 		if err := env.discovery.Publish(env.Context(), inMode("application", "x")); !errors.As(err, &field) || field.Field != "service.parameters.register-mode" {
-			t.Errorf("Publish: %v", err)
+			t.Errorf("Publish: %v, want a FieldError for register-mode", err)
 		}
 		if err := env.discovery.Subscribe(env.Context(), inMode("instance", "x")); !errors.As(err, &field) {
-			t.Errorf("Subscribe: %v", err)
+			t.Errorf("Subscribe: %v, want a FieldError", err)
 		}
 	})
 }
@@ -317,7 +317,7 @@ func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 		env.wantInstances()
 		env.wantURLs()
 		if err := env.discovery.Publish(env.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrPending) {
-			t.Errorf("Publish after UnregisterAll: %v", err)
+			t.Errorf("Publish after UnregisterAll: %v, want %v", err, dubbo.ErrPending)
 		}
 		env.wantInstances()
 	})

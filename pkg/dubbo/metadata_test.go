@@ -63,12 +63,12 @@ func TestInstancesBecomeProviders(t *testing.T) {
 		env.fake.reportInstances(nil, "10.0.0.1 a/1", "10.0.0.2 a/1", "10.0.0.3 b/1", "10.0.0.4 a/0")
 		env.wantActive("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
 		if got := len(env.fake.metadataRequests); got != 2 {
-			t.Errorf("metadata were fetched %d times: %v", got, env.fake.metadataRequests)
+			t.Errorf("metadata were fetched %d times, want 2: %v", got, env.fake.metadataRequests)
 		}
 		env.fake.reportInstances(nil, "10.0.0.2 a/1", "10.0.0.3 b/1")
 		env.wantActive("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
 		if got := len(env.fake.metadataRequests); got != 2 {
-			t.Errorf("cached metadata were fetched again: %v", env.fake.metadataRequests)
+			t.Errorf("metadata were fetched %d times, want 2, because they are cached: %v", got, env.fake.metadataRequests)
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestUnusedRevisionIsNotRetried(t *testing.T) {
 		must(t, env.discovery.Unsubscribe(env.Context(), request("x")))
 		<-time.After(time.Hour) // fake time
 		if n := len(env.fake.metadataRequests); n != 1 {
-			t.Errorf("metadata were fetched %d times", n)
+			t.Errorf("metadata were fetched %d times, want 1", n)
 		}
 	})
 }

@@ -33,8 +33,8 @@ type model struct {
 
 // TestRandomOperationsConverge randomly calls the API, changes snapshots, disconnects the registry,
 // replaces its session, rejects changes and restarts. It verifies that no service becomes empty
-// within EmptyAfter of its last provider, and that everything reaches the desired state when the
-// disturbances end.
+// within EmptyProtection of its last provider, and that everything reaches the desired state when
+// the disturbances end.
 func TestRandomOperationsConverge(t *testing.T) {
 	seeds := uint64(24)
 	if testing.Short() {

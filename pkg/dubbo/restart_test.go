@@ -186,10 +186,10 @@ func TestRequestsAfterCloseAreRejected(t *testing.T) {
 		must(env.T, env.discovery.Subscribe(env.Context(), request("y")))
 		env.end()
 		for name, err := range map[string]error{
-			"publishing":     env.discovery.Publish(env.Context(), request("z")),
-			"unpublishing":   env.discovery.Unpublish(env.Context(), request("x")),
-			"subscribing":    env.discovery.Subscribe(env.Context(), request("z")),
-			"unsubscribing ": env.discovery.Unsubscribe(env.Context(), request("y")),
+			"publishing":    env.discovery.Publish(env.Context(), request("z")),
+			"unpublishing":  env.discovery.Unpublish(env.Context(), request("x")),
+			"subscribing":   env.discovery.Subscribe(env.Context(), request("z")),
+			"unsubscribing": env.discovery.Unsubscribe(env.Context(), request("y")),
 		} {
 			if err == nil || errors.Is(err, dubbo.ErrPending) || errors.Is(err, dubbo.ErrNotFound) {
 				t.Errorf("%s: %v, want the error that the process is shutting down", name, err)

@@ -156,7 +156,7 @@ type Provider struct {
 	Application  string `json:"application,omitempty"`
 	Group        string `json:"group,omitempty"`
 	Version      string `json:"version,omitempty"`
-	Registry     string `json:"registry"`                // the first registry that reported the provider
+	Registry     string `json:"registry"`                // the registry whose report Weft uses
 	UnusedReason string `json:"unused_reason,omitempty"` // why the provider gets no calls; "": it gets some
 	Retained     bool   `json:"retained,omitempty"`      // in use although the registry no longer reports it
 	// Variants are the other groups and versions at the same address.

@@ -64,7 +64,7 @@ func TestUnpublishDuringUnregisterAll(t *testing.T) {
 		}
 		wg.Wait()
 		if got := env.fake.registered(); len(got) > 0 {
-			t.Errorf("still registered: %q", got)
+			t.Errorf("still registered: %q, want no URL", got)
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestPublishAsInstanceTwice(t *testing.T) {
 		}
 		wg.Wait()
 		if got := env.fake.registered(); len(got) > 0 {
-			t.Errorf("still registered: %q", got)
+			t.Errorf("still registered: %q, want no URL", got)
 		}
 	})
 }

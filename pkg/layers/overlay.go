@@ -64,7 +64,8 @@ func (o *Overlay) checkName(cluster string) error {
 }
 
 // Apply changes the content and applies the result. On an error the content stays unchanged. Unless
-// clusters are removed, the cost is proportional to the new and changed clusters and routes.
+// clusters are removed, the cost is proportional to the new and changed clusters, and, if c has
+// routes, to all routes of the table.
 func (o *Overlay) Apply(ctx context.Context, c Change) error {
 	o.stack.Lock()
 	defer o.stack.Unlock()

@@ -10,8 +10,8 @@ import (
 )
 
 // InstanceRegistration describes this process as an instance of a Dubbo 3 application, and the
-// services that the revision of the application provides. All instances that provide the same
-// services share a revision. It is immutable.
+// services that the revision of the application provides. Instances with equal metadata share a
+// revision. It is immutable.
 type InstanceRegistration struct {
 	// Instance is the process. Registries use only Application, Host, Port and Metadata; Metadata
 	// names the revision.

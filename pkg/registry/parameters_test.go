@@ -38,7 +38,7 @@ func TestParameters(t *testing.T) {
 				}
 			}
 			if got, ok := p.Lookup("none"); got != "" || ok {
-				t.Errorf("missing parameter = %q, %v", got, ok)
+				t.Errorf("Lookup of a missing parameter = %q, %v; want \"\", false", got, ok)
 			}
 			if !p.Equal(registry.ParametersOf(maps.Clone(tt.values))) {
 				t.Error("Equal = false for equal parameters, want true")

@@ -51,7 +51,8 @@ type Options struct {
 	// Services returns published and subscribed services. It must be safe for concurrent use; the
 	// API only reads the result.
 	Services func() dubbo.Status
-	// Count is called after each call, with its path and result. It may be nil.
+	// Count is called for each authorized request to publish, unpublish, subscribe or unsubscribe,
+	// with its path and result. It may be nil.
 	Count func(path string, o Result)
 	Log   *slog.Logger // nil: no log
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// The metadata keys of instances that Weft reads or writes.
+// Metadata keys of instances, and their values.
 const (
 	keyRevision  = "dubbo.metadata.revision"
 	keyStorage   = "dubbo.metadata.storage-type"

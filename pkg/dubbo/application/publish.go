@@ -84,7 +84,8 @@ const keyTimestamp = "timestamp"
 // NewInstanceRegistration returns the registration of an instance and of the services that it
 // provides, at least one. The registry stores the metadata (storage-type remote), so that no
 // consumer requests it from the process. The revision is a hash of the application and the encoded
-// services, so that processes that provide the same services have the same revision.
+// services, so that processes that provide the same services at the same port have the same
+// revision.
 func NewInstanceRegistration(p LocalInstance, services []*ServiceInfo) *registry.InstanceRegistration {
 	ordered := slices.SortedFunc(slices.Values(services), func(a, b *ServiceInfo) int { return cmp.Compare(a.key(), b.key()) })
 	object := []byte{'{'}

@@ -66,7 +66,7 @@ type Result struct {
 // Provider is an address that provides one group and version of the service.
 type Provider struct {
 	URL          registry.URL
-	Registry     string // the first registry that reported the provider
+	Registry     string // the registry that reported URL
 	Weight       int    // in Dubbo's units, after the warmup; 100 is usual
 	UnusedReason string // why the provider gets no calls; "": it gets some
 
@@ -84,8 +84,8 @@ const (
 )
 
 // Compute returns the clusters and routes of a service at the time now, for snapshots of the
-// registries. If the snapshots contain an address several times for one group and version,
-// collectProviders selects one of these entries.
+// registries. If the snapshots contain an address several times for one group and version, Compute
+// uses the first of these entries that is usable.
 func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result {
 	warn := &warnings{}
 	unrouted := &warnings{}

@@ -67,8 +67,8 @@ func collectProviders(ref Reference, snapshots []RegistrySnapshot, warn *warning
 			}
 		}
 	}
-	// Of several URLs with the same address, group and version, Weft keeps a usable one, then one
-	// that matches the reference exactly, then the first.
+	// Of several URLs with the same address, group and version, Weft keeps the first usable one, or
+	// else the first.
 	for i := range p.list {
 		p.list[i].UnusedReason = unusableReason(p.list[i].URL)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // The parameters that determine how calls are made. hashAttachments, an extension of Weft, names
-// the attachments that consistenthash uses, because Weft does not read arguments.
+// the attachments that consistenthash uses instead of arguments.
 const (
 	keyTimeout      = "timeout"
 	keyRetries      = "retries"

@@ -142,8 +142,8 @@ func (s *step) apply(allowed config.HostSet) {
 	}
 }
 
-// Outcomes returns all sets that Select can return, without duplicates; the caller may modify them.
-// ok is false if there may be more than limit.
+// Outcomes returns all sets that Select can return, without duplicates, and perhaps others; the
+// caller may modify them. ok is false if there are more than limit; outcomes is then incomplete.
 func (c *RouterChain) Outcomes(limit int) (outcomes []config.HostSet, ok bool) {
 	sets := distinctSets{seen: map[string]bool{}}
 	c.initialSets(&sets, limit)

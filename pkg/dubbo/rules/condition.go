@@ -80,7 +80,8 @@ func (p *pattern) matches(value string, consumer *registry.URL) bool {
 	return len(p.text) == 1 || value != "" && len(value) >= len(head)+len(tail) && strings.HasPrefix(value, head) && strings.HasSuffix(value, tail)
 }
 
-// integer parses a number like Java's Integer.parseInt. It does not allocate.
+// integer parses a number like Java's Integer.parseInt. It rejects most texts before ParseInt,
+// whose error allocates.
 func integer(text string) (n int64, ok bool) {
 	const maxLen = len("-2147483648")
 	if len(text) > maxLen || strings.Trim(text, "+-0123456789") != "" {

@@ -31,7 +31,7 @@ type configurator struct {
 	conditions  map[string]string // required values by parameter, from parameters named "~parameter"
 	match       *match            // of a v3.0 document; nil: no further condition
 	onlyMissing bool              // the rule sets only missing parameters
-	newValues   map[string]string // the new values
+	newValues   map[string]string // by parameter
 }
 
 type stage uint8

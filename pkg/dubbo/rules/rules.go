@@ -45,7 +45,8 @@ const (
 	wildcard = "*"
 )
 
-// MaxRules bounds the number of configurators of a service.
+// MaxRules bounds the configurators in a document. When a service has that many, further URLs and
+// documents have no effect.
 const MaxRules = 256
 
 // Bounds of the routers of a service. Routers may deny calls: beyond these bounds Weft rejects
@@ -55,8 +56,8 @@ const (
 	MaxTagRules   = 1 << 12 // also the bound of the tags in each rule
 )
 
-// Warn receives a text about each rule that has no effect, or another effect than in Dubbo. It may
-// be nil.
+// Warn receives a text about each enabled rule that has no effect, or another effect than in Dubbo.
+// It may be nil.
 type Warn func(text string)
 
 func (w Warn) report(u registry.URL, problem string) {

@@ -16,7 +16,7 @@ import (
 const Timeout = 60 * time.Second
 
 // Session is a registry session for tests. Its Must methods fail the test on an error. Only the
-// goroutine of the test may call its methods.
+// goroutine of the test may call its methods, except those of Registry.
 type Session struct {
 	registry.Registry
 	t testing.TB
