@@ -103,6 +103,19 @@ func TestEnvoyBootstrapErrorPositions(t *testing.T) {
 	}
 }
 
+// TestXDSStatusAddressConflict verifies that check and start reject a file whose xds_status has the
+// address of the admin port.
+func TestXDSStatusAddressConflict(t *testing.T) {
+	const want = "xds_status cannot bind 127.0.0.1:1801: the admin port binds 127.0.0.1:1801"
+	path := writeConfig(t, `{`+adminText(1801)+`"xds_status": {"address": "127.0.0.1:1801"}, "static_resources": {"clusters": [{"name": "app", "type": "STATIC"}]}}`)
+	if status, _, errs := runWeft(t, "check", path); status != 1 || !strings.Contains(errs, "xds_status.address: "+want) {
+		t.Errorf("check: status %d, %s; want 1 and %q", status, errs, want)
+	}
+	if file, problems := (source{path: path}).open(); file != nil {
+		t.Errorf("start accepts the file with %v, want an error", problems)
+	}
+}
+
 // TestReloadReportsBootstrapRestart verifies that a reload reports the keys of the bootstrap that
 // take effect after a restart, both for a new bootstrap and for a changed one.
 func TestReloadReportsBootstrapRestart(t *testing.T) {

@@ -92,6 +92,7 @@ func bindAddresses(file, merged *config.Snapshot) (addresses []bindAddress) {
 		add("the API of Dubbo services", "dubbo_registry", d.API)
 		add("the socket of Dubbo services", "dubbo_registry", d.Socket)
 	}
+	add("xds_status", "xds_status.address", merged.Bootstrap.CSDSAddress)
 	return addresses
 }
 
