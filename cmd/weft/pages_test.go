@@ -56,7 +56,7 @@ func TestProgramMappings(t *testing.T) {
 func TestDropProgramPages(t *testing.T) {
 	dropped, err := dropProgramPages()
 	if err != nil || dropped < 1<<20 {
-		t.Fatalf("%d bytes were unmapped, %v", dropped, err)
+		t.Fatalf("%d bytes were unmapped, %v; want at least 1 MiB", dropped, err)
 	}
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -291,7 +291,7 @@ func TestOutcomesAreComplete(t *testing.T) {
 		got[fmt.Sprint(indexes)] = true
 	}
 	if !ok || !maps.Equal(got, want) || len(sets) != len(got) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("Outcomes = %v, ok %t, %d sets; want %v once each", got, ok, len(sets), want)
 	}
 	if _, ok := chain.Outcomes(2); ok {
 		t.Error("Outcomes(2) reports ok, want more than two outcomes")

@@ -1,6 +1,6 @@
 //go:build !race
 
-// These tests use real servers, which take a minute to start and do not exercise races. Under the
+// These tests use real servers, which start slowly and do not exercise races. Under the
 // race detector the fake server is used instead (loss_test.go).
 
 package nacos_test
@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(server.Main(m, "../../..")) }
 
-// TestServer runs subtests on one server, which takes ten seconds to start. Each subtest uses
-// its own group or its own services.
+// TestServer runs subtests on one server, which starts slowly. The subtests use different
+// namespaces, groups or services.
 func TestServer(t *testing.T) {
 	s := server.Start(t, server.Options{})
 	for name, run := range map[string]func(*testing.T, *server.Server){

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry/registrytest"
 )
 
-func TestServerUnreachable(t *testing.T) {
+func TestContractWithFakeServer(t *testing.T) {
 	t.Parallel()
 	registrytest.Run(t, registrytest.Fixture{
 		Open:    nacos.New,
@@ -29,12 +29,12 @@ func TestFailover(t *testing.T) {
 		name string
 		fail func(*fakeServer)
 	}{
-		{"server stopped", func(sub *fakeServer) { sub.CloseClientConnections(); sub.Listener.Close() }},
-		{"status 503", func(sub *fakeServer) {
-			sub.respondWith("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
+		{"server stopped", func(server *fakeServer) { server.CloseClientConnections(); server.Listener.Close() }},
+		{"status 503", func(server *fakeServer) {
+			server.respondWith("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
 		}},
-		{"status 500", func(sub *fakeServer) {
-			sub.respondWith("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
+		{"status 500", func(server *fakeServer) {
+			server.respondWith("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 //go:build !race
 
-// These tests use real servers, which take a minute to start and do not exercise races. Under the
+// These tests use real servers, which start slowly and do not exercise races. Under the
 // race detector the fake server is used instead (loss_test.go).
 
 package nacos_test
