@@ -271,6 +271,21 @@ func TestConfiguredCredentialsAreNotSaved(t *testing.T) {
 	})
 }
 
+// TestChangedCredentialsWithoutSnapshot verifies that a subscription that had no snapshot is not
+// shown as restored after its credentials have changed.
+func TestChangedCredentialsWithoutSnapshot(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.set(true, nil)
+		req := request("x")
+		must(env.T, env.discovery.Subscribe(env.Context(), req))
+		req.Registry.Username, req.Registry.Password = "u", "p"
+		must(env.T, env.discovery.Subscribe(env.Context(), req))
+		if source := env.discovery.Status().Subscribed[0].Sources[0]; source.Received || source.Restored {
+			t.Errorf("the source is %+v, want it neither received nor restored", source)
+		}
+	})
+}
+
 func TestChangedCredentialsKeepSnapshot(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.report("x", "10.0.0.1")

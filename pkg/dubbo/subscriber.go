@@ -86,7 +86,7 @@ func (s *subscriber) subscribe(sp *spec, ses *session) error {
 	}
 	sub := s.newSubscription(sp, ses)
 	if old != nil { // the credentials have changed: continue with the snapshot of the old subscription
-		sub.currentSnapshot, sub.retainedProviders, sub.removedProviders, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.currentSnapshot, old.retainedProviders, old.removedProviders, old.evaluatedAt, true, time.Now(), old.emptySince
+		sub.currentSnapshot, sub.retainedProviders, sub.removedProviders, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.currentSnapshot, old.retainedProviders, old.removedProviders, old.evaluatedAt, old.hasSnapshot(), time.Now(), old.emptySince
 		s.end(old)
 	}
 	s.add(sub)
