@@ -61,8 +61,8 @@ type Registry interface {
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 	// State returns the state of the session.
 	State() State
-	// Close ends the session, and with it all registrations. It returns when the session or ctx has
-	// ended, and no notify is running.
+	// Close ends the session, and with it all registrations. It returns when the session has ended
+	// and no notify is running, or when ctx has ended.
 	Close(ctx context.Context)
 }
 

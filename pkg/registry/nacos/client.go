@@ -119,8 +119,8 @@ type request struct {
 	header       http.Header // additional headers; may be nil
 }
 
-// call sends a request. It tries the next server if one is unavailable or responds with a 5xx
-// status, and logs in once more if the server rejects the token. The body has at most 16 MiB.
+// call sends a request. It tries the next server if one is unavailable, or responds with a 5xx
+// status or with more than maxBody bytes. It logs in once more if the server rejects the token.
 func (c *client) call(ctx context.Context, req request) (body []byte, err error) {
 	retriedLogin := false
 	for attempts := 0; attempts < len(c.servers); {

@@ -201,7 +201,7 @@ func (r *Registry) dueEntries() (due []*entry, next time.Duration) {
 	return due, next
 }
 
-// recheckAll makes all entries due, because the server may have lost them.
+// recheckAll makes all registrations due, because the server may have lost them.
 func (r *Registry) recheckAll() {
 	r.mu.Lock()
 	for _, e := range r.entries {
@@ -345,8 +345,8 @@ func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (registered bool
 }
 
 // onInstanceLoss handles an instance that the server has lost although no connection was lost. The
-// server may have lost all instances, so onInstanceLoss makes all entries due, and counts one new
-// session.
+// server may have lost all instances, so onInstanceLoss makes all registrations due, and counts a
+// new session, at most one within instanceLossWindow.
 func (r *Registry) onInstanceLoss(e *entry) {
 	r.mu.Lock()
 	newLoss := e.desiredText != "" && time.Since(r.lastInstanceLoss) > instanceLossWindow

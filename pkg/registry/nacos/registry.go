@@ -149,7 +149,7 @@ func (r *Registry) Close(ctx context.Context) {
 func (r *Registry) State() registry.State { return r.stateTracker.State() }
 
 // noteResult updates the state after a request. A rejection only sets LastError. When a server
-// responds after an outage, a new session begins, and all entries become due.
+// responds after an outage, a new session begins, and all registrations become due.
 func (r *Registry) noteResult(err error) {
 	if err != nil && r.requestCtx.Err() != nil {
 		return // Close canceled the request
