@@ -188,9 +188,9 @@ func (k *Key) expected(t reflect.Type) string {
 	case k.acceptsByteSizes:
 		return joinOr(append([]string{`a number of bytes like 65536 or "64KB"` + k.bounds()}, names...))
 	case k.OneOf != nil:
-		numbers := make([]string, len(k.OneOf))
-		for i, n := range k.OneOf {
-			numbers[i] = strconv.FormatInt(n, 10)
+		var numbers []string
+		for _, n := range k.OneOf {
+			numbers = append(numbers, strconv.FormatInt(n, 10))
 		}
 		return joinOr(append(numbers, names...))
 	case isInteger(t):
