@@ -16,7 +16,7 @@ import (
 const sessionTimeout = 10 * time.Second
 
 // outageDuration returns how long an outage lasts: WEFT_OUTAGE, or 15 seconds, which is longer than
-// any session. With -short it is 5 seconds, and sessions survive.
+// every session timeout. With -short it is 5 seconds, which is shorter than that of Dubbo.
 func outageDuration(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("WEFT_OUTAGE")
@@ -33,21 +33,21 @@ func outageDuration(t *testing.T) time.Duration {
 	return d
 }
 
-// load is a consumer process whose callers call through a sidecar continuously.
+// load is a consumer process whose threads call through a sidecar continuously.
 type load struct {
 	t        *testing.T
 	consumer *process
 }
 
-// concurrency is the number of callers of a load.
+// concurrency is the number of threads of a load.
 const concurrency = 8
 
 // startLoad starts a load and returns when calls succeed.
 func startLoad(t *testing.T, consumerSidecar *sidecar) *load {
 	t.Helper()
 	l := &load{t, startConsumer(t, "dubbo27")}
-	l.consumer.send(fmt.Sprintf("load %d callers=%d millis=5", consumerSidecar.egress, concurrency))
-	l.consumer.awaitLine("first answer of")
+	l.consumer.send(fmt.Sprintf("load %d threads=%d millis=5", consumerSidecar.egress, concurrency))
+	l.consumer.awaitLine("first response of")
 	return l
 }
 
@@ -57,7 +57,7 @@ func (l *load) stop() (failed []failedCalls, succeeded int) {
 	l.consumer.send("stop")
 	for _, c := range l.consumer.readCalls() {
 		switch c.Name {
-		case "answered":
+		case "total responses":
 			n, _ := c.Value.(float64)
 			succeeded = int(n)
 		case "lost":
@@ -273,7 +273,7 @@ func TestProviderDies(t *testing.T) {
 			consumerSidecar.callAPIForExports("/sub", object{"parameters": object{"retries": fmt.Sprint(retries)}})
 			consumerSidecar.awaitProviders(dying, live)
 			l := startLoad(t, consumerSidecar)
-			l.consumer.awaitLine("answers until now")
+			l.consumer.awaitLine("responses until now")
 			provider.Kill()
 			died := time.Now()
 			consumerSidecar.awaitProviders(live)
@@ -318,7 +318,7 @@ func TestSidecarIsKilled(t *testing.T) {
 	zkSession.awaitRegistered(p.providerSidecar, owner)
 	p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort)
 	l := startLoad(t, p.consumerSidecar)
-	l.consumer.awaitLine("answers until now")
+	l.consumer.awaitLine("responses until now")
 	l.stopWithoutFailures()
 
 	// The consumer's sidecar restores the providers without the registry and the application.
@@ -327,7 +327,7 @@ func TestSidecarIsKilled(t *testing.T) {
 	p.consumerSidecar.restart()
 	p.consumerSidecar.awaitProviders(p.providerSidecar.ingress, p.directPort)
 	l = startLoad(t, p.consumerSidecar)
-	l.consumer.awaitLine("answers until now")
+	l.consumer.awaitLine("responses until now")
 	l.stopWithoutFailures()
 }
 
@@ -339,7 +339,7 @@ func TestSidecarIsStopped(t *testing.T) {
 	server := zookeeper.Start(t, zookeeper.Options{})
 	p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
 	l := startLoad(t, p.consumerSidecar)
-	l.consumer.awaitLine("first answer of") // from the provider that responds second
+	l.consumer.awaitLine("first response of") // from the provider that responds second
 	for range 2 {
 		p.providerSidecar.weft.signal(syscall.SIGTERM)
 		p.consumerSidecar.awaitProviders(p.directPort)

@@ -75,7 +75,7 @@ func startWeft(t *testing.T, name, config string) *peer {
 // requests to both: it is the consumer, or the Weft in front of them.
 func (r *restartTest) drainUnderLoad(t *testing.T, pair weftPair, client *peer, load string) {
 	t.Helper()
-	r.consumer.send(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, concurrency, r.options))
+	r.consumer.send(t, fmt.Sprintf("%s threads=%d millis=5 %s", load, concurrency, r.options))
 	start := time.Now()
 	for range pair.wefts {
 		r.awaitReport(t, firstResponse)

@@ -60,15 +60,15 @@ const immediateLimit = 2 * time.Second
 // Parameters of the load, and names of the consumer's reports.
 const (
 	concurrency       = 16
-	maxLostCalls      = 2 * concurrency // each caller may lose a call in flight, and the next if connections close before the port
-	maxCallTime       = 5 * time.Second // half of the callers' timeout
+	maxLostCalls      = 2 * concurrency // each thread may lose a call in flight, and the next if connections close before the port
+	maxCallTime       = 5 * time.Second // half of the timeout of a call
 	reportsPerEvent   = 2               // reports of responsesUntilNow between two events
-	firstResponse     = "first answer of"
-	responsesUntilNow = "answers until now"
+	firstResponse     = "first response of"
+	responsesUntilNow = "responses until now"
 	failedCalls       = "lost"
 	longestInMS       = "longest in ms"
 	stalledInMS       = "stalled in ms"
-	totalResponses    = "answered"
+	totalResponses    = "total responses"
 )
 
 // TestRestart kills a provider under load and restarts it on the same port. Only calls in flight on
@@ -140,7 +140,7 @@ func (r *restartTest) start(port int, name string) *peer {
 func (r *restartTest) run(t *testing.T, port int, name string, providers ...string) outage {
 	t.Helper()
 	o := outage{errorPrefixes: r.errorPrefixes}
-	r.consumer.send(t, fmt.Sprintf("load %d callers=%d millis=5 %s", port, concurrency, r.options))
+	r.consumer.send(t, fmt.Sprintf("load %d threads=%d millis=5 %s", port, concurrency, r.options))
 	start := time.Now()
 	for range providers {
 		r.awaitReport(t, firstResponse)
@@ -224,8 +224,8 @@ type outage struct {
 	errorPrefixes errorPrefixes
 
 	killed, exited         time.Time // of the provider, which may still respond between these times
-	failedOver             time.Time // when every caller used the other provider: each has received many responses since
-	restarted, reconnected time.Time // the new provider listens; a caller has its response
+	failedOver             time.Time // when every thread of the consumer used the other provider: each has received many responses since
+	restarted, reconnected time.Time // the new provider listens; the consumer has a response from it
 
 	duration  time.Duration
 	succeeded int

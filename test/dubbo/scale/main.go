@@ -19,9 +19,10 @@ import (
 
 // sizes holds the parameters of a measurement.
 type sizes struct {
-	published, subscribed, providers int // providers of each subscribed service
-	changes                          int // providers: of each subscribed service
-	calls                            int // number of measured API calls of each kind
+	published, subscribed int // services
+	providers             int // of each subscribed service
+	changes               int // number of measured provider changes
+	calls                 int // number of measured API calls of each kind
 }
 
 func main() {

@@ -24,7 +24,8 @@ type server struct {
 	cmd          *exec.Cmd
 }
 
-// startServer runs Debian's ZooKeeper with default settings, except for addresses and directories.
+// startServer starts Debian's ZooKeeper on a free port, without a limit of connections and without
+// its admin server.
 func startServer(ctx context.Context) (*server, error) {
 	dir, err := os.MkdirTemp("", "weft-scale-zookeeper")
 	if err != nil {

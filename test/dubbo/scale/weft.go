@@ -25,8 +25,8 @@ type weft struct {
 	client     *http.Client
 }
 
-// errUnexpectedStatus reports a status other than 200, or an err_no other than 0.
-var errUnexpectedStatus = errors.New("unexpected response")
+// errUnexpectedResponse reports a status other than 200, or an err_no other than 0.
+var errUnexpectedResponse = errors.New("unexpected response")
 
 // newWeft writes the configuration of a Weft that uses the registry.
 func newWeft(bin, registry, profiles string) (*weft, error) {
@@ -101,7 +101,7 @@ func (w *weft) do(ctx context.Context, method, address, path, body string) (stri
 	text, err := io.ReadAll(resp.Body)
 	err = errors.Join(err, resp.Body.Close())
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%w: GET %s: %s %s", errUnexpectedStatus, path, resp.Status, text)
+		err = fmt.Errorf("%w: %s %s: %s %s", errUnexpectedResponse, method, path, resp.Status, text)
 	}
 	return string(text), err
 }
@@ -110,7 +110,7 @@ func (w *weft) do(ctx context.Context, method, address, path, body string) (stri
 func (w *weft) callAPI(ctx context.Context, path, name string) error {
 	text, err := w.do(ctx, http.MethodPost, w.api, path, `{"service": {"interface": "`+name+`", "version": "1.0.0", "methods": ["create", "find", "remove", "update"]}}`)
 	if err == nil && !strings.Contains(text, `"err_no":0`) {
-		err = fmt.Errorf("%w: POST %s of %s: %s", errUnexpectedStatus, path, name, text)
+		err = fmt.Errorf("%w: POST %s of %s: %s", errUnexpectedResponse, path, name, text)
 	}
 	return err
 }

@@ -171,7 +171,7 @@ func (c *consumer) value(r *remote) {
 }
 
 func (c *consumer) null(r *remote) {
-	c.call("answer", func() (any, error) { return r.Nothing(context.Background(), "x") })
+	c.call("result", func() (any, error) { return r.Nothing(context.Background(), "x") })
 	c.say("afterwards", r, "still here")
 }
 
@@ -209,8 +209,8 @@ func (c *consumer) concurrent(r *remote) {
 		})
 	}
 	calls.Wait()
-	c.report(line{Call: "answers", Value: responses})
-	c.report(line{Call: "answers of another call, or none", Value: fmt.Sprint(wrongResponses)})
+	c.report(line{Call: "responses", Value: responses})
+	c.report(line{Call: "responses of another call, or none", Value: fmt.Sprint(wrongResponses)})
 	c.report(line{Call: "out of order", Value: firstDone != 0})
 }
 

@@ -1,5 +1,5 @@
-// Package kit builds the peers of test/interop, which are third-party programs, with the tools of
-// their languages. It keeps a build in a directory that is named after a hash of the sources, so
+// Package kit builds the peers of test/interop, test/dubbo and test/nacos, which run third-party
+// libraries, with the tools of their languages. It keeps a build in a directory that is named after a hash of the sources, so
 // that tests with the same sources share it.
 package kit
 
@@ -50,7 +50,7 @@ type MissingError struct{ What string }
 func (e *MissingError) Error() string { return e.What }
 
 // Get builds the kit if necessary and returns the directory of the build. It is below tools, which
-// must exist; sources is the directory test/interop. Concurrent calls wait for each other. A
+// must exist; sources is the parent of the directory Name: test/interop or test/nacos. Concurrent calls wait for each other. A
 // *MissingError is not a defect of the sources.
 func (k Kit) Get(sources, tools string) (string, error) {
 	src := filepath.Join(sources, k.Name)

@@ -70,8 +70,8 @@ const scenarios = {
       order.push(i);
       wrong += text === 'call ' + i ? 0 : 1;
     }));
-    report({ call: 'answers', value: order.length });
-    report({ call: 'answers of another call', value: wrong });
+    report({ call: 'responses', value: order.length });
+    report({ call: 'responses of another call', value: wrong });
     report({ call: 'out of order', value: order[0] !== 0 });
   },
 

@@ -35,14 +35,14 @@ class Link {
     this.encoder.pipe(socket);
     socket.pipe(this.decoder);
     this.decoder.on('heartbeat', heartbeat => this.encoder.writeHeartbeatAck(heartbeat));
-    this.decoder.on('heartbeat_ack', ack => this.answered(ack.packetId, null, 'alive'));
+    this.decoder.on('heartbeat_ack', ack => this.finish(ack.packetId, null, 'alive'));
     this.decoder.on('response', ({ packetId, data }) => {
       const failure = data.error || (data.isError ? new Error(data.errorMsg) : null);
-      this.answered(packetId, failure, data.appResponse, data.responseProps);
+      this.finish(packetId, failure, data.appResponse, data.responseProps);
     });
     const lost = why => () => {
       for (const id of this.waiting.keys()) {
-        this.answered(id, new Error(why));
+        this.finish(id, new Error(why));
       }
     };
     this.decoder.on('error', err => socket.destroy(err));
@@ -54,7 +54,7 @@ class Link {
     return new Link(family, net.connect(port, '127.0.0.1'));
   }
 
-  answered(id, failure, value, props) {
+  finish(id, failure, value, props) {
     const call = this.waiting.get(id);
     if (!call) {
       return; // a one-way call, or already completed
@@ -73,7 +73,7 @@ class Link {
   await(send) {
     const id = ++this.lastId;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => this.answered(id, new Error('nothing in ' + PATIENCE_MS + ' ms')), PATIENCE_MS);
+      const timer = setTimeout(() => this.finish(id, new Error('nothing in ' + PATIENCE_MS + ' ms')), PATIENCE_MS);
       this.waiting.set(id, { resolve, reject, timer });
       send(id);
     });

@@ -22,13 +22,13 @@ const methods = {
 const server = net.createServer(socket => {
   const link = new Link(family, socket);
   link.decoder.on('request', async req => {
-    let answer;
+    let response;
     try {
-      answer = { isError: false, appResponse: await methods[req.data.methodName](...req.data.args) };
+      response = { isError: false, appResponse: await methods[req.data.methodName](...req.data.args) };
     } catch (err) {
-      answer = { isError: true, errorMsg: err.message };
+      response = { isError: true, errorMsg: err.message };
     }
-    link.encoder.writeResponse(req, answer);
+    link.encoder.writeResponse(req, response);
   });
 });
 

@@ -73,7 +73,7 @@ public final class EchoConsumer {
 
   private void nothing(Run run) {
     Echo echo = references.echo(Export.at(run.port()));
-    run.call("answer", () -> echo.nothing("x"));
+    run.call("result", () -> echo.nothing("x"));
     run.call("argument", () -> echo.say(null));
   }
 
@@ -95,7 +95,7 @@ public final class EchoConsumer {
     RpcContext.getContext().setAttachment("empty", "");
     RpcContext.getContext().setAttachment("unicode", "\u00e4\u20ac");
     run.call("seen by the provider", () -> stable(echo.attachments()));
-    run.report("seen by the consumer", stable(AnswerAttachments.last()));
+    run.report("seen by the consumer", stable(ResponseAttachments.last()));
     RpcContext.removeContext(); // Dubbo 2.7 keeps the context for the next call of the thread
     run.call("the next call has none", () -> stable(echo.attachments()));
   }
@@ -125,7 +125,7 @@ public final class EchoConsumer {
     run.call("future", () -> echo.later("hello", 20).get(5, TimeUnit.SECONDS));
     run.call("future that fails", () -> echo.failLater("no", 20).get(5, TimeUnit.SECONDS));
     run.call(
-        "asynchronous for the caller alone",
+        "asynchronous for the consumer alone",
         () -> RpcContext.getContext().asyncCall(() -> echo.say("hi")).get(5, TimeUnit.SECONDS));
   }
 
@@ -185,8 +185,8 @@ public final class EchoConsumer {
                   });
     }
     run.call("all", () -> CompletableFuture.allOf(all).get(10, TimeUnit.SECONDS));
-    run.report("answers", order.size());
-    run.report("answers of another call", wrong[0]);
+    run.report("responses", order.size());
+    run.report("responses of another call", wrong[0]);
     run.report("out of order", !order.isEmpty() && order.peek() != 0);
     run.report("connections", Sockets.connectedTo(run.port()).size());
   }
@@ -209,7 +209,7 @@ public final class EchoConsumer {
     Echo hasty = references.echo(Export.at(run.port()).within(400));
     run.call("too late", () -> hasty.sleep("never seen", 1_000));
     run.call("meanwhile", () -> hasty.say("in time"));
-    run.call("after the late answer", () -> hasty.posted("never posted", 0));
+    run.call("also meanwhile", () -> hasty.posted("never posted", 0));
     Echo patient = references.echo(Export.at(run.port()));
     run.call("when it has come", () -> patient.sleep("in time", 800));
   }
@@ -220,7 +220,7 @@ public final class EchoConsumer {
    */
   private void deadline(Run run) {
     Echo patient = references.echo(Export.at(run.port()));
-    String[] told = new String[1];
+    String[] message = new String[1];
     run.call(
         "too late",
         () -> {
@@ -228,13 +228,13 @@ public final class EchoConsumer {
           try {
             return patient.sleep("never seen", 1_000);
           } catch (RpcException e) {
-            told[0] = e.getMessage();
+            message[0] = e.getMessage();
             throw e;
           } finally {
             RpcContext.removeContext();
           }
         });
-    run.report("told by Weft", told[0] != null && told[0].contains("504|weft: "));
+    run.report("error of Weft", message[0] != null && message[0].contains("504|weft: "));
     run.call("afterwards", () -> patient.say("still here"));
   }
 
@@ -287,14 +287,14 @@ public final class EchoConsumer {
   private void shares(Run run) throws Exception {
     Export export = Export.of(run).inGroup(run.option("group", null), run.option("version", null));
     Echo echo = references.echo(export);
-    Map<String, Integer> answers = new TreeMap<>();
+    Map<String, Integer> counts = new TreeMap<>();
     run.call(
         "calls",
         () -> {
           for (int i = 0; i < run.option("calls", 400); i++) {
-            answers.merge(echo.name(), 1, Integer::sum);
+            counts.merge(echo.name(), 1, Integer::sum);
           }
-          return answers;
+          return counts;
         });
   }
 

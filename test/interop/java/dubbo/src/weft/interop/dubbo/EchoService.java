@@ -90,19 +90,19 @@ final class EchoService implements Echo {
 
   @Override
   public CompletableFuture<String> later(String text, long millis) {
-    CompletableFuture<String> answer = new CompletableFuture<>();
-    clock.schedule(() -> answer.complete(text), millis, TimeUnit.MILLISECONDS);
-    return answer;
+    CompletableFuture<String> response = new CompletableFuture<>();
+    clock.schedule(() -> response.complete(text), millis, TimeUnit.MILLISECONDS);
+    return response;
   }
 
   @Override
   public CompletableFuture<String> failLater(String why, long millis) {
-    CompletableFuture<String> answer = new CompletableFuture<>();
+    CompletableFuture<String> response = new CompletableFuture<>();
     clock.schedule(
-        () -> answer.completeExceptionally(new IllegalStateException(why)),
+        () -> response.completeExceptionally(new IllegalStateException(why)),
         millis,
         TimeUnit.MILLISECONDS);
-    return answer;
+    return response;
   }
 
   @Override

@@ -26,7 +26,7 @@ public final class Load {
   private final Run run;
   private final Callable<String> call;
   private final Set<String> seen = ConcurrentHashMap.newKeySet();
-  private final AtomicInteger answered = new AtomicInteger();
+  private final AtomicInteger responses = new AtomicInteger();
   private final AtomicLong longest = new AtomicLong();
   private final AtomicLong stalled = new AtomicLong();
   private final Map<Map<String, Object>, Failures> failures = new ConcurrentHashMap<>();
@@ -60,7 +60,7 @@ public final class Load {
   }
 
   /**
-   * Runs with the number of threads in the option "callers". A call returns the name of the
+   * Runs with the number of threads in the option "threads". A call returns the name of the
    * provider that served it.
    */
   public static void play(Run run, Callable<String> call) throws Exception {
@@ -70,7 +70,7 @@ public final class Load {
   private void play() throws Exception {
     List<Thread> threads = new ArrayList<>();
     threads.add(started(this::watchClock));
-    for (int i = 0; i < run.option("callers", 16); i++) {
+    for (int i = 0; i < run.option("threads", 16); i++) {
       threads.add(started(this::callUntilStopped));
     }
     run.awaitStop();
@@ -86,7 +86,7 @@ public final class Load {
         });
     run.report("longest in ms", longest.get());
     run.report("stalled in ms", stalled.get());
-    run.report("answered", answered.get());
+    run.report("total responses", responses.get());
   }
 
   private static Thread started(Runnable body) {
@@ -111,12 +111,12 @@ public final class Load {
       try {
         String provider = call.call();
         took(began);
-        int count = answered.incrementAndGet();
+        int count = responses.incrementAndGet();
         if (seen.add(provider)) {
-          run.report("first answer of", provider);
+          run.report("first response of", provider);
         }
         if (count % MILESTONE == 0) {
-          run.report("answers until now", count);
+          run.report("responses until now", count);
         }
       } catch (Throwable e) {
         failures

@@ -84,7 +84,7 @@ public final class BoltConsumer {
   }
 
   private void nothing(Run run) {
-    run.call("answer", () -> ask(run, Kind.NULL, "x", 0));
+    run.call("result", () -> ask(run, Kind.NULL, "x", 0));
     run.call("content", () -> ask(run, Kind.ECHO, null, 0));
   }
 
@@ -208,8 +208,8 @@ public final class BoltConsumer {
                   });
     }
     run.call("all", () -> CompletableFuture.allOf(all).get(10, TimeUnit.SECONDS));
-    run.report("answers", order.size());
-    run.report("answers of another call", wrong.size());
+    run.report("responses", order.size());
+    run.report("responses of another call", wrong.size());
     run.report("out of order", !order.isEmpty() && order.peek() != 0);
     run.report("connections", Sockets.connectedTo(run.port()).size());
   }

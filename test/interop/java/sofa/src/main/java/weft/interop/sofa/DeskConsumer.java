@@ -107,7 +107,7 @@ public final class DeskConsumer {
   }
 
   private void nothing(Run run) {
-    run.call("answer", () -> desk(run.port()).nothing("x"));
+    run.call("result", () -> desk(run.port()).nothing("x"));
     run.call("argument", () -> desk(run.port()).say(null));
   }
 
@@ -244,8 +244,8 @@ public final class DeskConsumer {
       desk.sleep("call " + i, i == 0 ? 2_500 : (calls - i) * 5L);
     }
     run.call("all", () -> CompletableFuture.allOf(all).get(10, TimeUnit.SECONDS));
-    run.report("answers", order.size());
-    run.report("answers of another call", wrong.size());
+    run.report("responses", order.size());
+    run.report("responses of another call", wrong.size());
     run.report("out of order", !order.isEmpty() && order.peek() != 0);
     run.report("connections", Sockets.connectedTo(run.port()).size());
   }

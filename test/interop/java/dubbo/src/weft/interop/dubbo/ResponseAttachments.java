@@ -13,14 +13,14 @@ import org.apache.dubbo.rpc.Result;
  * calling thread also has them, but not in every version of Dubbo.
  */
 @Activate(group = "consumer")
-public final class AnswerAttachments implements Filter {
+public final class ResponseAttachments implements Filter {
   private static final AtomicReference<Map<String, String>> LAST = new AtomicReference<>();
 
   @Override
   public Result invoke(Invoker<?> invoker, Invocation invocation) {
     Result result = invoker.invoke(invocation);
     return result.whenCompleteWithContext(
-        (answer, failure) -> LAST.set(answer == null ? null : answer.getAttachments()));
+        (response, failure) -> LAST.set(response == null ? null : response.getAttachments()));
   }
 
   /** Returns the attachments of the last response, or null after a failure. */
