@@ -19,7 +19,7 @@ class Socket:
     def __init__(self, link, stream, path=""):
         self.link, self.stream, self.path = link, stream, path
         self.messages = None  # the wsproto connection; None before the handshake
-        self.answer = None  # headers of the response, for a client
+        self.response = None  # headers of the response, for a client
         self.parts = []  # fragments of an incomplete message
         self.events = collections.deque()  # complete messages, Pong, CloseConnection
         self.waiting = bytearray()  # bytes that wait for flow-control window
@@ -96,7 +96,7 @@ class Link:
         head = {":method": "CONNECT", ":protocol": "websocket", ":scheme": "http", ":path": path, ":authority": authority}
         self.h2.send_headers(socket.stream, [*head.items(), *fields.items()])
         self.push()
-        while socket.answer is None:
+        while socket.response is None:
             self.receive()
         return socket
 
@@ -116,8 +116,8 @@ class Link:
             self.sockets[event.stream_id] = socket
             self.accept(socket, dict(event.headers))
         elif isinstance(event, h2.events.ResponseReceived):
-            socket.answer = dict(event.headers)
-            socket.begin(self.agreed(socket.answer))
+            socket.response = dict(event.headers)
+            socket.begin(self.agreed(socket.response))
         elif isinstance(event, h2.events.DataReceived):
             self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             if event.data:
@@ -132,9 +132,9 @@ class Link:
             raise AssertionError(f"stream {event.stream_id} was reset: {event.error_code}")
 
     @staticmethod
-    def agreed(answer):
+    def agreed(response):
         extension = PerMessageDeflate()
-        accepted = answer.get("sec-websocket-extensions")
+        accepted = response.get("sec-websocket-extensions")
         if accepted is None:
             return []
         extension.finalize(accepted)

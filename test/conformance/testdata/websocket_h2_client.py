@@ -22,9 +22,9 @@ def binary(data):
 def connect(link, authority, path, **more):
     fields = {"sec-websocket-version": "13", **more}
     one = link.open(authority, path, fields)
-    assert one.answer[":status"] == "200", one.answer
+    assert one.response[":status"] == "200", one.response
     for name in ("sec-websocket-accept", "upgrade", "connection"):
-        assert name not in one.answer, one.answer
+        assert name not in one.response, one.response
     return one
 
 
@@ -43,8 +43,8 @@ def main(address, size):
     link = Link(conn, True)
     fields = {"sec-websocket-protocol": "other, echo", "sec-websocket-extensions": "permessage-deflate; client_max_window_bits"}
     one = connect(link, address, "/a%2Fb?c", **fields)
-    assert one.answer["sec-websocket-protocol"] == "echo", one.answer
-    assert one.answer["sec-websocket-extensions"].startswith("permessage-deflate"), one.answer
+    assert one.response["sec-websocket-protocol"] == "echo", one.response
+    assert one.response["sec-websocket-extensions"].startswith("permessage-deflate"), one.response
     print("handshake")
 
     for message in ["hello", "", "gr\u00fc\u00df \U0001f600"]:

@@ -19,16 +19,16 @@ def accept(one, head):
     if keys or not fits:
         one.link.h2.send_headers(one.stream, [(":status", "400"), ("x-why", " ".join(keys))], end_stream=True)
         return
-    answer, extensions = [(":status", "200")], []
+    response, extensions = [(":status", "200")], []
     if "echo" in head.get("sec-websocket-protocol", ""):
-        answer.append(("sec-websocket-protocol", "echo"))
+        response.append(("sec-websocket-protocol", "echo"))
     offer = head.get("sec-websocket-extensions", "")
     if offer.startswith("permessage-deflate"):
         deflate = PerMessageDeflate()
         accepted = deflate.accept(offer.split(",")[0])
-        answer.append(("sec-websocket-extensions", "permessage-deflate" + (f"; {accepted}" if isinstance(accepted, str) and accepted else "")))
+        response.append(("sec-websocket-extensions", "permessage-deflate" + (f"; {accepted}" if isinstance(accepted, str) and accepted else "")))
         extensions.append(deflate)
-    one.link.h2.send_headers(one.stream, answer)
+    one.link.h2.send_headers(one.stream, response)
     one.begin(extensions)
     if head[":path"] == "/leave":
         one.send(close(4001, "leaving"))
