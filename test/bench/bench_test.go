@@ -135,7 +135,7 @@ func TestCloseStopsProcesses(t *testing.T) {
 	stopAll(subjects)
 	env.close()
 	if remaining := process.Tree(os.Getpid()); len(remaining) != 1 {
-		t.Errorf("the processes %v remain of %d, want none", remaining, os.Getpid())
+		t.Errorf("the processes %v run after close, want only %d", remaining, os.Getpid())
 	}
 	if _, err := os.Stat(env.dir); !os.IsNotExist(err) {
 		t.Errorf("%s remains: %v, want it removed", env.dir, err)

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// TestFileAndControlPlaneAreEquivalent verifies that Weft configured by a file and by a control
-// plane both respond and are compared.
-func TestFileAndControlPlaneAreEquivalent(t *testing.T) {
+// TestFileAndControlPlaneAreCompared verifies that Weft configured by a file and by a control plane
+// both respond and are compared.
+func TestFileAndControlPlaneAreCompared(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this test builds Weft")
 	}

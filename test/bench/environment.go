@@ -129,8 +129,8 @@ func (env *environment) startOrigin(ctx context.Context) error {
 	}
 }
 
-// childEnv returns the environment of the load generator and the origin: a single processor without
-// garbage collection or asynchronous preemption.
+// childEnv returns the environment of the load generator and the origin: a single processor, no
+// asynchronous preemption, and no garbage collection below 512 MiB.
 func childEnv() []string {
 	return append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=512MiB", "GODEBUG=asyncpreemptoff=1")
 }

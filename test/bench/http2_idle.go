@@ -12,7 +12,7 @@ import (
 )
 
 // Targets of the project for HTTP/2, and the number of idle streams per connection of
-// http2StreamsRow: together with one active stream it is the default limit of every program. The
+// http2StreamsRow: together with one active stream it is the default limit of Weft and haproxy. The
 // row opens ten times -idle streams in total.
 const (
 	http2IdlePerConnection = 10 // KB

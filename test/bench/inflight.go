@@ -126,8 +126,9 @@ func (env *environment) inflight(ctx context.Context, p peer.Program, protocol *
 	return r, nil
 }
 
-// burst starts the program and sends it one burst. It returns a failure, and no Result, if the
-// program does not complete the burst; err reports a failure of the benchmark itself.
+// burst starts the program and sends it one burst. If the burst times out, the Result counts the
+// responses until then. burst returns a failure, and no Result, if the load fails, for example
+// because the program closed a connection; err reports a failure of the benchmark itself.
 func (env *environment) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (result sample, failure, err error) {
 	programEnv := *env.programEnv
 	programEnv.MaxQueued = inflightMaxQueued

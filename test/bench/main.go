@@ -46,7 +46,7 @@ func main() {
 // errTargetMissed ends a run with -strict in which a target was missed.
 var errTargetMissed = errors.New("a target was missed")
 
-// role is a child process of this program, called with its arguments.
+// role is the main function of a child process of this program; it gets the arguments of the role.
 type role func(arguments []string) error
 
 // findRole returns the role that the command line names, if any.

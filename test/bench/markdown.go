@@ -108,8 +108,8 @@ func (r *loadRow) programs() []string {
 	return names
 }
 
-// cost formats the CPU time per request. Protocols other than HTTP/1.1 get two digits, because
-// their times are smaller.
+// cost formats the CPU time per request: with one decimal for plaintext HTTP/1.1, and with two for
+// the other protocols, most of whose times are smaller.
 func (r *loadRow) cost(samples []sample) string {
 	digits := 1
 	if r.Protocol != "" {

@@ -39,7 +39,7 @@ func parseOptions(arguments []string) (options, error) {
 	var o options
 	var rows, proxies, bins string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.StringVar(&rows, "rows", "", "comma list of `rows`: "+strings.Join(rowNames(), ", ")+" (default: all but those of post and boltv2)")
+	flags.StringVar(&rows, "rows", "", "comma list of `rows`: "+strings.Join(rowNames(), ", ")+" (default: all but post-64, grpc-16x1 and those of boltv2)")
 	flags.StringVar(&proxies, "proxies", "", "comma list of `programs`: weft, nginx, haproxy, relay (Go, bytes only), direct (no proxy), or names of -bin (default: all)")
 	flags.StringVar(&bins, "bin", "", "comma list of NAME=PATH: builds of Weft to measure instead of building one")
 	flags.IntVar(&o.rounds, "rounds", 5, "number of rounds; each round measures every program once per row")

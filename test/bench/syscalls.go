@@ -58,8 +58,8 @@ func tracepointsReadable() bool {
 	return false
 }
 
-// tracedSyscalls lists the system calls that are counted separately; the total in "all" also
-// includes the others.
+// tracedSyscalls lists the system calls that perf counts separately; its total in "all" also
+// includes the others. strace counts each system call separately.
 const tracedSyscalls = "read,write,readv,writev,recvfrom,sendto,recvmsg,sendmsg,splice," +
 	"epoll_wait,epoll_pwait,epoll_ctl,futex,nanosleep,sched_yield,accept4,connect,close"
 

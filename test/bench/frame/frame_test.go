@@ -66,11 +66,11 @@ func TestAppendMatchesCapturedFrames(t *testing.T) {
 		{"dubbo-request", dubbo{}, dubboRequest, 2},
 		{"dubbo-ping", dubbo{}, find(t, "dubbo").ping, 0x4c},
 		{"bolt-request", v1, v1.frame(call), 1},
-		{"bolt-answer", v1, v1.frame(response), 1},
+		{"bolt-response", v1, v1.frame(response), 1},
 		{"bolt-ping", v1, find(t, "bolt").ping, 3},
 		{"bolt-pong", v1, find(t, "bolt").pong, 3},
 		{"boltv2-request", v2, v2.frame(call), 1},
-		{"boltv2-answer", v2, v2.frame(response), 1},
+		{"boltv2-response", v2, v2.frame(response), 1},
 		{"boltv2-ping", v2, find(t, "boltv2").ping, 3},
 		{"boltv2-pong", v2, find(t, "boltv2").pong, 3},
 	}
@@ -92,7 +92,7 @@ func TestParseCapturedFrames(t *testing.T) {
 		text string
 	}{
 		{"dubbo-request", Request, 2, "world"},
-		{"dubbo-answer", Response, 2, "hello world"},
+		{"dubbo-response", Response, 2, "hello world"},
 		{"dubbo-ping", Ping, 0x4c, ""},
 		{"dubbo-pong", Pong, 0x4c, ""},
 		{"bolt-ping", Ping, 3, ""},

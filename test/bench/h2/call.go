@@ -41,7 +41,7 @@ func Trailers() []byte {
 // IsGRPC reports whether the path is a gRPC path.
 func IsGRPC(path string) bool { return path == Unary || path == Echo || path == Hold }
 
-// Message returns a gRPC message with size zero bytes, including its prefix.
+// Message returns a gRPC message, with its prefix, whose payload is size bytes of value 0.
 func Message(size int) []byte {
 	b := make([]byte, 5+size)
 	binary.BigEndian.PutUint32(b[1:], uint32(size))

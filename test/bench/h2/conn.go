@@ -79,7 +79,7 @@ type Stream struct {
 	consumed    int   // bytes received since the last window update
 	pendingData []byte
 	trailers    []byte // encoded trailers; nil: the last DATA frame ends the stream
-	endStream   bool   // the stream ends after pending
+	endStream   bool   // the stream ends after pendingData
 	blocked     bool   // the stream is in Conn.blockedStreams
 }
 
@@ -87,7 +87,7 @@ type Stream struct {
 // socket and clears it.
 type Conn struct {
 	Out     []byte
-	Ready   bool // the SETTINGS of the peer have arrived
+	Ready   bool // the SETTINGS of the other side have arrived
 	Streams map[uint32]*Stream
 
 	handler        Handler
@@ -261,7 +261,7 @@ func (c *Conn) newStream(id uint32) *Stream {
 	return s
 }
 
-// removeStream removes a stream that both sides have ended.
+// removeStream removes a stream that has ended or was reset.
 func (c *Conn) removeStream(s *Stream) {
 	delete(c.Streams, s.id)
 	s.pendingData = nil
@@ -271,7 +271,7 @@ func (c *Conn) removeStream(s *Stream) {
 }
 
 // ErrGoAway reports that the server accepts no more streams.
-var ErrGoAway = errors.New("the peer has sent GOAWAY")
+var ErrGoAway = errors.New("the server has sent GOAWAY")
 
 // Receive processes the complete frames of data and returns the rest, which the caller prepends to
 // the data of the next call.

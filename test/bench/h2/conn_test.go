@@ -126,11 +126,11 @@ func TestFlowControl(t *testing.T) {
 
 func TestConnectionErrors(t *testing.T) {
 	for name, frame := range map[string][]byte{
-		"GOAWAY":              {0, 0, 8, typeGoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-		"RST_STREAM":          {0, 0, 4, typeReset, 0, 0, 0, 0, 1, 0, 0, 0, 7},
-		"headers on stream 0": {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 9, 0x88},
-		"invalid block":       {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 1, 0xff},
-		"frame too large":     {1, 0, 0, typeData, 0, 0, 0, 0, 1},
+		"GOAWAY":                               {0, 0, 8, typeGoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"RST_STREAM":                           {0, 0, 4, typeReset, 0, 0, 0, 0, 1, 0, 0, 0, 7},
+		"headers on a stream that is not open": {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 9, 0x88},
+		"invalid block":                        {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 1, 0xff},
+		"frame too large":                      {1, 0, 0, typeData, 0, 0, 0, 0, 1},
 	} {
 		var client recorder
 		c := NewClient(&client)

@@ -30,7 +30,7 @@ type Job struct {
 	Protocol    string         `json:"protocol"`    // a name of package frame, HTTP2, GRPC, GRPCStream, HTTPS or HTTPSFresh; empty: HTTP/1.1
 	Request     []byte         `json:"request"`     // of HTTP/1.1: one complete request, sent unchanged
 	Body        int            `json:"body"`        // of HTTP: required size of each response body, in bytes
-	Connections int            `json:"connections"` // kept alive; all are open before the first request
+	Connections int            `json:"connections"` // kept alive, except by HTTPSFresh; without TLS, all are open before the first request
 	Depth       int            `json:"depth"`       // of RPC and HTTP/2: requests in flight on each connection
 	Burst       bool           `json:"burst"`       // of RPC: no loop, each connection sends Depth requests once
 	Rate        float64        `json:"rate"`        // arrivals per second in an open loop; 0: a closed loop
@@ -218,8 +218,8 @@ type usage struct {
 }
 
 func readUsage(job Job) (u usage, err error) {
-	// The values that take many file reads come first, so that the CPU clock is read as close as
-	// possible to the request counter.
+	// The values that take many file reads come first: at the start of the measurement, the CPU clock
+	// is then read immediately before the requests count.
 	if u.switches, err = process.ReadSwitches(job.PIDs); err != nil {
 		return usage{}, err
 	}

@@ -112,7 +112,7 @@ func (c *http2) respond(s *h2.Stream) error {
 
 func field(name, value string) hpack.HeaderField { return hpack.HeaderField{Name: name, Value: value} }
 
-// zeroBody returns size zero bytes. The caller must not change them.
+// zeroBody returns size bytes of value 0. The caller must not change them.
 func (s *server) zeroBody(size int) []byte {
 	if size > len(s.zeros) {
 		s.zeros = make([]byte, size)

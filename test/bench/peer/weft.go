@@ -34,8 +34,8 @@ type Scale struct {
 	Routes   int // total, evenly divided among the virtual hosts
 }
 
-// scaleTarget is the path of the last route of the last virtual host, which also matches every
-// other domain.
+// scaleTarget is the path of the last route of the last virtual host. This virtual host also has the
+// domain "*".
 const scaleTarget = "/last/route"
 
 // WeftScale returns a large configuration and the path that its last route matches. If
@@ -87,8 +87,8 @@ func WeftScale(c Config, s Scale, respondDirectly bool) (text []byte, target str
 	return text, scaleTarget, err
 }
 
-// unlimitedBreakers disables the limits of a cluster for loads of more than 1,024 concurrent requests: the
-// other programs under test have no such limits.
+// unlimitedBreakers disables the limits of a cluster, which by default allow 1,024 concurrent
+// requests: the other programs under test have no such limits.
 var unlimitedBreakers = []breakers{{}} //nolint:gochecknoglobals // never changed
 
 // oneHost returns a cluster with c's origin as its only host.
