@@ -138,7 +138,7 @@ func (c *httpClient) grpcLoad(name string, rate float64) load {
 	}}
 }
 
-// callGRPC makes a unary call. It returns an error if the response has no status.
+// callGRPC makes a unary call and verifies that the response has the status 0 and the same message.
 func (c *httpClient) callGRPC(ctx context.Context, text string) (responder string, err error) {
 	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+grpcPath, bytes.NewReader(message))

@@ -72,7 +72,7 @@ func TestDNSChanges(t *testing.T) {
 		}
 	}
 	if got := len(results["logical-http1"].byHost); got < 2 {
-		r.Errorf("only %d addresses were the first of a response", got)
+		r.Errorf("requests to the LOGICAL_DNS cluster went to %d hosts, want at least 2", got)
 	}
 	if n := server.queries.Load(); float64(n) < r.duration.Seconds() {
 		r.Errorf("the DNS server got only %d queries, want at least one per second", n)

@@ -43,7 +43,7 @@ type rpcConn struct {
 
 	mu       sync.Mutex // guards the following fields
 	pending  map[uint64]chan rpcResponse
-	closing  bool  // the peer accepts no more calls
+	closing  bool  // Weft accepts no more calls
 	closeErr error // why the connection has closed; nil: it is open
 }
 
@@ -55,7 +55,7 @@ type rpcResponse struct {
 
 // errNoMoreCalls is returned for a call that was not sent because the connection accepts no more
 // calls.
-var errNoMoreCalls = errors.New("the peer accepts no more calls")
+var errNoMoreCalls = errors.New("weft accepts no more calls")
 
 func (c *rpcConn) acceptsCalls() bool {
 	c.mu.Lock()

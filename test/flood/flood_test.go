@@ -55,7 +55,7 @@ func TestRapidResetCost(t *testing.T) {
 	}
 	t.Logf("%-8s %v", "weft", r)
 	if r.bursts < l.connections || r.requests < 10 {
-		t.Fatalf("%d bursts and %d responses: too few for a measurement", r.bursts, r.requests)
+		t.Fatalf("%d bursts and %d requests of the honest client: too few for a measurement", r.bursts, r.requests)
 	}
 	if r.cpu > maxCPU {
 		t.Errorf("%v of CPU time, want at most %v", r.cpu, maxCPU)

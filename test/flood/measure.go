@@ -29,7 +29,7 @@ type result struct {
 // String returns a row of the table without the proxy's name.
 func (r result) String() string {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	return fmt.Sprintf("%5.2f CPU s | %4d MB | %5d fds | p50 %6.2f ms | p99 %7.2f ms | %6d responses | %d failed | %d bursts on %d connections",
+	return fmt.Sprintf("%5.2f CPU s | %4d MB | %5d fds | p50 %6.2f ms | p99 %7.2f ms | %6d requests | %d failed | %d bursts on %d connections",
 		r.cpu.Seconds(), r.peak>>20, r.files, ms(r.p50), ms(r.p99), r.requests, r.failures, r.bursts, r.connections)
 }
 
@@ -67,7 +67,7 @@ func measure(t *target, a attack, l load) (result, error) {
 // sampleInterval is the interval between two counts of descriptors.
 const sampleInterval = 20 * time.Millisecond
 
-// maxOpenFiles returns the maximum number of descriptors of a process and its children until stop
+// maxOpenFiles returns the maximum number of descriptors of a process and its descendants until stop
 // is closed.
 func maxOpenFiles(pid int, stop <-chan struct{}) (maximum int) {
 	ticker := time.NewTicker(sampleInterval)

@@ -15,7 +15,7 @@ import (
 func TestCacheSurvivesRestart(t *testing.T) {
 	for _, apiType := range apiTypes() {
 		t.Run(apiType, func(t *testing.T) { t.Parallel(); testCacheSurvivesRestart(t, apiType, "") })
-		t.Run(apiType+", lazy", func(t *testing.T) { t.Parallel(); testCacheSurvivesRestart(t, apiType, `"xds_lazy": {},`) })
+		t.Run(apiType+", on demand", func(t *testing.T) { t.Parallel(); testCacheSurvivesRestart(t, apiType, `"xds_lazy": {},`) })
 	}
 }
 

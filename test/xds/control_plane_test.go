@@ -176,7 +176,8 @@ func (p *controlPlane) ackCount() int {
 	return len(p.acks)
 }
 
-// await skips from ACKs and NACKs and returns the next one for which matches returns true.
+// await returns the first ACK or NACK, from the index from, for which matches returns true. It waits
+// for one if necessary.
 func (p *controlPlane) await(from int, matches func(ack) bool) ack {
 	p.t.Helper()
 	timeout := time.After(waitTimeout)

@@ -21,8 +21,8 @@ import (
 // pkg/xds/resource own it.
 const capture = root + "/pkg/xds/resource/testdata/istiod"
 
-// pod is a host with a sidecar, to which packet filters redirect connections as in Istio, and a
-// host with a client:
+// pod is a network namespace with a sidecar, to which packet filters redirect connections as in
+// Istio, and a network namespace with a client:
 //
 //	client ──── sidecar (weft, its upstream servers, and its own application)
 type pod struct {
@@ -35,7 +35,7 @@ type pod struct {
 func newPod(t *testing.T) *pod {
 	t.Helper()
 	n := netns.New(t)
-	p := &pod{t: t, clientNS: n.Namespace("caller"), sidecarNS: n.Namespace("sidecar"), ca: newMeshCA(t)}
+	p := &pod{t: t, clientNS: n.Namespace("client"), sidecarNS: n.Namespace("sidecar"), ca: newMeshCA(t)}
 	link := n.Connect(p.clientNS, p.sidecarNS)
 	link.Route(p.clientNS, "0.0.0.0/0")
 	p.address = link.B.IPv4

@@ -10,6 +10,14 @@
 //	TestLoadReportsMatchRequests    load reports equal the requests              load_test.go
 //	TestClientStatusOverUnixSocket  client status over gRPC                      load_test.go
 //	TestIstiod                      an Istio sidecar                             istiod_test.go
+//	TestIstioRequestMetrics         Istio's metrics of requests                  istio_stats_test.go
+//	TestIstioConnectionMetrics      Istio's metrics of TCP connections           istio_stats_test.go
+//	TestOnDemand                    resources on demand                          on_demand_test.go
+//	TestOnDemandConcurrentCalls     the same for Dubbo calls and TCP             on_demand_calls_test.go
+//	TestSecretsRotateUnderLoad      certificates from SDS change                 secrets_test.go
+//	TestECDSAndRTDS                 filter configurations and runtime layers     runtime_test.go
+//	TestCacheSurvivesRestart        the xDS cache                                cache_test.go
+//	TestEnvoyBootstrap              static resources of a bootstrap              static_test.go
 //	TestHarness                     go-control-plane's test harness              harness_test.go
 package xds
 

@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// replayServer is a control plane that serves captured resources unchanged, over ADS and SDS, in
-// both protocol variants.
+// replayServer is a control plane that serves captured resources over ADS and SDS, in both protocol
+// variants.
 type replayServer struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	secretv3.UnimplementedSecretDiscoveryServiceServer
