@@ -19,7 +19,7 @@ func accessLog(t *testing.T, format string, fields object, traffic func(front st
 	dir := t.TempDir()
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("X-Answer", "response body")
+		w.Header().Set("X-Response", "response body")
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = io.WriteString(w, "twelve bytes")
 	})
@@ -56,7 +56,7 @@ func TestAccessLogFields(t *testing.T) {
 		"protocol", "version", "listener", "method", "scheme", "authority", "path", "original_path", "request_uri", "query",
 		"request_arg_b", "request_header_x-id", "cookie_session", "downstream_local_address", "downstream_remote_ip",
 		"bytes_received", "bytes_sent", "route", "upstream_cluster", "upstream_host", "attempts",
-		"response_code", "response_flag", "response_reason", "response_header_x-answer",
+		"response_code", "response_flag", "response_reason", "response_header_x-response",
 	}
 	fields := object{"start": "%start_time%", "duration": "%duration%", "sentence": "%method% of %response_code%"}
 	for _, name := range names {
@@ -74,7 +74,7 @@ func TestAccessLogFields(t *testing.T) {
 		"path": "/new/thing", "original_path": "/old/thing", "request_uri": "/old/thing?a=1&b=two", "query": "a=1&b=two",
 		"request_arg_b": "two", "request_header_x-id": "7", "cookie_session": "s1", "downstream_local_address": front, "downstream_remote_ip": "127.0.0.1",
 		"bytes_received": "7", "bytes_sent": "12", "route": "moved", "upstream_cluster": "app", "upstream_host": host, "attempts": "1",
-		"response_code": "202", "response_flag": "-", "response_reason": "-", "response_header_x-answer": "response body",
+		"response_code": "202", "response_flag": "-", "response_reason": "-", "response_header_x-response": "response body",
 	}
 	numbers := map[string]bool{"bytes_received": true, "bytes_sent": true, "attempts": true, "response_code": true}
 	if len(text) != 1 || len(objects) != 1 {

@@ -281,7 +281,7 @@ func TestGRPCCallsAreSampled(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 			if got := w.metric(adaptiveMinRTT); got <= 0 || got > waitTimeout.Seconds() {
-				t.Errorf("the minimum RTT is %v s, want a positive one of at most waitTimeout", got)
+				t.Errorf("the minimum RTT is %v s, want a positive one of at most %v", got, waitTimeout)
 			}
 		})
 	}

@@ -129,7 +129,7 @@ func TestHashCookieIsSet(t *testing.T) {
 		}
 	}
 	if len(used) < 3 {
-		t.Errorf("20 clients without a cookie went to %d applications", len(used))
+		t.Errorf("20 clients without a cookie went to %d applications, want at least 3", len(used))
 	}
 }
 

@@ -212,7 +212,7 @@ func (s *sender) send(c net.Conn, head string) {
 // KiB of the sent bytes are in Weft. The rest is in the sockets of the connections of addresses.
 func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	t.Helper()
-	const mostInWeft = 512 << 10
+	const maxInWeft = 512 << 10
 	last, since := int64(-1), time.Now()
 	eventually(t, "the sender blocks", func() bool {
 		if n := s.sentBytes.Load(); n != last {
@@ -223,10 +223,10 @@ func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	inWeft := last - socketQueueBytes(t, addresses...)
 	t.Logf("blocked after %d KB, of which %d KB are in Weft", last>>10, inWeft>>10)
 	if last >= s.size {
-		t.Errorf("sent all %d bytesto a receiver that does not read", last)
+		t.Errorf("sent all %d bytes to a receiver that does not read", last)
 	}
-	if inWeft > mostInWeft {
-		t.Errorf("Weft buffers %d bytesfor a receiver that does not read, want at most %d", inWeft, mostInWeft)
+	if inWeft > maxInWeft {
+		t.Errorf("Weft buffers %d bytes for a receiver that does not read, want at most %d", inWeft, maxInWeft)
 	}
 }
 

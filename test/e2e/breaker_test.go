@@ -234,7 +234,7 @@ func TestStrictDNS(t *testing.T) {
 	if text := w.adminGet("/stats/prometheus"); strings.Contains(text, "127.0.0.2:"+port) {
 		t.Error("metrics still have the removed host")
 	}
-	for name, code := range map[string]int{"SERVFAIL": dns.RcodeServerFailure, "no response": dns.RcodeRefused} {
+	for name, code := range map[string]int{"SERVFAIL": dns.RcodeServerFailure, "REFUSED": dns.RcodeRefused} {
 		server.set(code)
 		requests := server.queries.Load()
 		eventually(t, "the DNS server got another query", func() bool { return server.queries.Load() > requests+4 })

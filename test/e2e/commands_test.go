@@ -283,7 +283,7 @@ func TestHelpHasExamples(t *testing.T) {
 			stdout, _, status := command(t, append(args, "--help")...)
 			example := regexp.MustCompile(`(?m)^Examples:\n  weft`)
 			if status != 0 || !example.MatchString(stdout) {
-				t.Errorf("exit status %d, help:\n%s", status, stdout)
+				t.Errorf("exit status %d, want 0 and an example in the help:\n%s", status, stdout)
 			}
 		})
 	}

@@ -16,15 +16,15 @@ import (
 // The subset of the Dubbo protocol that these tests use. Of Hessian 2, they use only ASCII strings
 // below 1024 bytes and maps of such strings.
 const (
-	dubboHeadSize  = 16
-	dubboTwoWay    = 0xc2 // a request that expects a response, in Hessian 2
-	dubboAnswered  = 0x02
-	dubboOK        = 20
-	dubboTimeout   = 30
-	dubboInactive  = 35
-	dubboNotFound  = 60
-	dubboErred     = 80
-	dubboExhausted = 100
+	dubboHeadSize      = 16
+	dubboTwoWay        = 0xc2 // a request that expects a response, in Hessian 2
+	dubboResponseFlags = 0x02
+	dubboOK            = 20
+	dubboTimeout       = 30
+	dubboInactive      = 35
+	dubboNotFound      = 60
+	dubboErred         = 80
+	dubboExhausted     = 100
 )
 
 func dubboFrame(flags, status byte, id uint64, body []byte) []byte {
@@ -131,7 +131,7 @@ func startProvider(t *testing.T, name string, response func(frame []byte, n int6
 			case dubboOK:
 				body = []byte{0x91} // the response is a value
 			}
-			if _, err := c.Write(dubboFrame(dubboAnswered, status, dubboID(frame), appendString(body, name))); err != nil {
+			if _, err := c.Write(dubboFrame(dubboResponseFlags, status, dubboID(frame), appendString(body, name))); err != nil {
 				return
 			}
 		}

@@ -106,7 +106,7 @@ func TestDescriptorExhaustion(t *testing.T) {
 	w.stderr.await(t, 0, "accept failed, trying again")
 	// An open connection is still served, over the pooled upstream connection.
 	if response, _ := served.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("without free descriptors, an open connection got %d", response.StatusCode)
+		t.Errorf("without free descriptors, an open connection got %d, want 200", response.StatusCode)
 	}
 	for _, c := range conns {
 		_ = c.Close() // frees descriptors
@@ -191,7 +191,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		t.Parallel()
 		start := time.Now()
 		if got := dialRaw(t, front).readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
-			t.Errorf("%q after %v; want none, at least 650ms, at most rpcDeadline", got, time.Since(start))
+			t.Errorf("%q after %v; want none, at least 650ms, at most %v", got, time.Since(start), rpcDeadline)
 		}
 	})
 	t.Run("idle connection times out", func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		client := dialRaw(t, front).send(get)
 		client.readResponse("GET")
 		if got := client.readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
-			t.Errorf("%q after %v; want none, at least 650ms, at most rpcDeadline", got, time.Since(start))
+			t.Errorf("%q after %v; want none, at least 650ms, at most %v", got, time.Since(start), rpcDeadline)
 		}
 	})
 	t.Run("last response announces the close", func(t *testing.T) {

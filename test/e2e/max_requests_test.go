@@ -183,8 +183,9 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	}
 }
 
-// TestMaxRequestsPerRPCConnection verifies that a connection closes after max_request_per_conn
-// requests, also if the last request is one-way.
+// TestMaxRequestsPerRPCConnection verifies that a connection closes after max_requests of
+// connection_pool, which takes precedence over max_request_per_conn, also if the last request is
+// one-way.
 func TestMaxRequestsPerRPCConnection(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {

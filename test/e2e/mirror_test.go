@@ -153,10 +153,10 @@ func mirrorExample(t *testing.T) {
 		case copied := <-got:
 			seen[strings.Fields(copied)[1]]++
 		case <-time.After(waitTimeout):
-			t.Fatalf("copies are missing: %v", seen)
+			t.Fatalf("copies are missing; seen: %v", seen)
 		}
 	}
 	if seen["/twice"] != 2 || seen["/other"] != 1 {
-		t.Errorf("copies: %v", seen)
+		t.Errorf("copies: %v, want 2 of /twice and 1 of /other", seen)
 	}
 }

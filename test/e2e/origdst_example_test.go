@@ -90,6 +90,6 @@ func transparentExample(t *testing.T) {
 	}
 }
 
-// proxyNamespace returns the namespace of Weft, outside that of the client.
+// proxyNamespace returns the namespace of Weft. The client has another one.
 func (tn *testNetwork) proxyNamespace() *netns.Namespace  { return tn.proxyNS }
 func (tn *testNetwork) clientNamespace() *netns.Namespace { return tn.clientNS }

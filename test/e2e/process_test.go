@@ -288,9 +288,9 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// watchMemory samples the anonymous memory of the process. The returned function stops the sampling,
-// and fails the test if the memory grew by more than maxGrowth. With the race detector it never fails
-// the test.
+// watchMemory samples the anonymous memory of the process. The returned function stops the
+// sampling, and fails the test if the memory grew by more than maxGrowth. With the race detector it
+// never fails the test.
 func (w *weft) watchMemory() (check func(maxGrowth int)) {
 	w.t.Helper()
 	before, pid := w.memory().anonymous, w.cmd.Process.Pid

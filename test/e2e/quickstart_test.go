@@ -85,8 +85,8 @@ func checkStartupOutput(t *testing.T, output string) {
 // the machine itself if namespace is nil.
 type machine struct{ namespace *netns.Namespace }
 
-// newMachine returns a network namespace, where all ports are free. Without root privileges it
-// waits until the addresses are free on the machine itself.
+// newMachine returns a network namespace, where all ports are free. Without root privileges
+// or the program ip, it waits until the addresses are free on the machine itself.
 func newMachine(t *testing.T, addresses ...string) machine {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {

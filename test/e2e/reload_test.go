@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// configSeries generates configurations. Each differs from the previous one in everything that a
-// reload can change: routes, clusters, hosts, options of the listener and the engine, filters,
-// access logs, and the listeners themselves.
+// configSeries generates configurations. They differ in everything that a reload can change:
+// routes, clusters, hosts, options of the listener and the engine, filters, access logs, and the
+// listeners themselves. Some of these change only after two or five generations.
 type configSeries struct {
 	dir          string
 	front, extra string // addresses

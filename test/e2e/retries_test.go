@@ -52,8 +52,8 @@ func (p *protocolPair) retryConditions() feature {
 	}
 }
 
-// failFirst returns a handler. The last segment of a path selects the response to its first request:
-// a status, a gRPC status, a header, or no response. Later requests succeed.
+// failFirst returns a handler. The last segment of a path selects the response to its first
+// request: a status, a gRPC status, a header, or no response. Later requests succeed.
 func failFirst() http.HandlerFunc {
 	var requests sync.Map // by path
 	app := describeRequestAs("app")

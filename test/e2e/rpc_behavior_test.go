@@ -12,8 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// rpcDeadline is less than any timeout in the configurations of these tests, and more than a busy
-// machine needs for an operation that does not wait.
+// rpcDeadline is more than a busy machine needs for an operation that does not wait.
 const rpcDeadline = 5 * time.Second
 
 // checkMostlyFast checks that calls do not wait. A busy machine may delay some of them, so one of
@@ -144,7 +143,7 @@ func TestInvalidMagicClosesConnection(t *testing.T) {
 				t.Errorf("response %q, want none", extra.bytes)
 			}
 			if elapsed := time.Since(start); elapsed > rpcDeadline {
-				t.Errorf("the connection ended after %v, want at most rpcDeadline", elapsed)
+				t.Errorf("the connection ended after %v, want at most %v", elapsed, rpcDeadline)
 			}
 			eventually(t, "the close is counted with its reason", func() bool {
 				return w.metric("weft_listener_request_failures_total", `reason="malformed_request"`) == float64(n+1) &&
@@ -154,10 +153,10 @@ func TestInvalidMagicClosesConnection(t *testing.T) {
 	})
 }
 
-// TestOversizedFrameClosesConnection verifies that a frame with a declared size above the
+// TestOversizedFrameGetsError verifies that a frame with a declared size above the
 // limit gets an error when its header has arrived, and that Weft allocates no memory for it. The
 // connection stays usable after the frame has been skipped.
-func TestOversizedFrameClosesConnection(t *testing.T) {
+func TestOversizedFrameGetsError(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		app, _ := r.startServer(t)

@@ -170,7 +170,7 @@ func dubboRoutesExample(t *testing.T) {
 	if got := client.call(invocation{service: "org.example.Bank", method: "pay"}); got.status != dubboNotFound {
 		t.Errorf("service without a virtual host: %d %q", got.status, got.text)
 	}
-	for range 400 { // the canary gets 40 on average; 4 and 100 are at least 6 sigma away
+	for range 400 { // the canary gets 40 on average; 4 and 100 are six or more standard deviations away
 		client.send(invocation{service: "org.example.Shop", method: "buy"})
 	}
 	seen := map[string]int{}

@@ -72,7 +72,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	unused := dialRaw(t, front)
 	used := dialRaw(t, front).send("GET / HTTP/1.1\n\n") // rejected, and closed
 	used.readToEnd()
-	idle := dialRaw(t, front).send("GET / HTTP/1.0\nHost: a\nConnection: keep-alive\n\n")
+	keepAlive := dialRaw(t, front).send("GET / HTTP/1.0\nHost: a\nConnection: keep-alive\n\n")
 	app.await(t)
 
 	w.signal(sigterm)
@@ -87,7 +87,7 @@ func TestSIGTERMDrains(t *testing.T) {
 		t.Errorf("/ready while draining: %d, want 503", ready.StatusCode)
 	}
 	close(app.release)
-	for _, c := range []*rawConn{busy, idle} {
+	for _, c := range []*rawConn{busy, keepAlive} {
 		response, body := c.readResponse("GET")
 		if response.StatusCode != 200 || body != "released" || !response.Close {
 			t.Errorf("request in flight got %d %q, Connection: close %v; want the complete response and close", response.StatusCode, body, response.Close)
@@ -124,7 +124,7 @@ func TestSIGTERMClosesIdleConnections(t *testing.T) {
 		t.Errorf("exit status %d, want 0", status)
 	}
 	if elapsed := time.Since(start); elapsed > 5*time.Second {
-		t.Errorf("exit without requests in flight took %v", elapsed)
+		t.Errorf("exit without requests in flight took %v, want at most 5s", elapsed)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestSIGINTExitsImmediately(t *testing.T) {
 	w.signal(sigint)
 	w.awaitExit(waitTimeout)
 	if elapsed := time.Since(start); elapsed > rpcDeadline {
-		t.Errorf("exit took %v, want at most rpcDeadline", elapsed)
+		t.Errorf("exit took %v, want at most %v", elapsed, rpcDeadline)
 	}
 	busy.readToEnd()
 }

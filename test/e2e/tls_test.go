@@ -65,8 +65,8 @@ func (d *certDir) client(cert ...tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
 }
 
-// TestMutualTLSCarriesEveryProtocol sends each protocol in plaintext to one listener. Weft forwards
-// it over mutual TLS to its second listener, and from there to the upstream.
+// TestMutualTLSCarriesEveryProtocol sends HTTP/1.1, gRPC and Dubbo in plaintext to one listener.
+// Weft forwards it over mutual TLS to its second listener, and from there to the upstream.
 func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 	certs := newCertDir(t)
 	certs.issue("server", testpki.Spec{CommonName: "server", DNS: []string{"app.shop"}})
@@ -280,10 +280,10 @@ func TestCertificatesRotateUnderLoad(t *testing.T) {
 	stop()
 	load.Wait()
 	if failed.Load() > 0 || served.Load() < 100 {
-		t.Errorf("%d requests failed, %d were served", failed.Load(), served.Load())
+		t.Errorf("%d requests failed, %d were served; want none and at least 100", failed.Load(), served.Load())
 	}
 	if n := w.metric("weft_tls_certificate_reloads_total", "result", "applied"); n < 2 {
-		t.Errorf("%v reloads are counted, want 2", n)
+		t.Errorf("%v reloads are counted, want at least 2", n)
 	}
 }
 

@@ -85,7 +85,7 @@ func dialUDP(t *testing.T, address string) *net.UDPConn {
 	return conn.(*net.UDPConn)
 }
 
-// exchangeDatagram sends text and returns the response, or "" if there is none within wait.
+// exchangeDatagram sends text and returns the response, or "" if there is none within timeout.
 func exchangeDatagram(t *testing.T, conn *net.UDPConn, text string, timeout time.Duration) string {
 	t.Helper()
 	if _, err := conn.Write([]byte(text)); err != nil {
@@ -373,14 +373,14 @@ func udpProxyExample(t *testing.T) {
 		c := &dns.Client{Net: network, Timeout: waitTimeout}
 		resp, _, err := c.Exchange(new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT), e.address("3345"))
 		if err != nil || len(resp.Answer) != 1 {
-			t.Fatalf("%s: %v, %v; want 1", network, resp, err)
+			t.Fatalf("%s: %v, %v; want one record", network, resp, err)
 		}
 		if network == "udp" {
 			seen[resp.Answer[0].(*dns.TXT).Txt[0]]++
 		}
 	}
 	if len(seen) != 1 {
-		t.Errorf("one source got responses from %v, want 1", seen)
+		t.Errorf("one source got responses from %v, want one host", seen)
 	}
 	eventually(t, "five responses are counted", func() bool { // Weft counts a response after it has sent the response
 		return w.metric("weft_udp_datagrams_total", `direction="out"`) == 5

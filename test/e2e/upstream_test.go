@@ -268,7 +268,7 @@ func TestIdleTimeoutOfPooledConnections(t *testing.T) {
 	sendRequest(t, newClient(t), "GET", "http://"+front, "")
 	eventually(t, "the unused connection is closed", func() bool { return app.connections() == 0 })
 	if elapsed := time.Since(start); elapsed < 200*time.Millisecond || elapsed > rpcDeadline {
-		t.Errorf("idle_timeout of 200ms took %v, want at least 200ms, at most rpcDeadline", elapsed)
+		t.Errorf("idle_timeout of 200ms took %v, want at least 200ms, at most %v", elapsed, rpcDeadline)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestTimeouts(t *testing.T) {
 			before := app.requests.Load()
 			got := sendRequest(t, newClient(t), "GET", "http://"+c.front+c.path, "", c.fields...)
 			if got.status != 504 || got.took < 100*time.Millisecond || got.took > 5*time.Second {
-				t.Errorf("%d after %v, want 504", got.status, got.took)
+				t.Errorf("%d after %v, want 504 after 100ms to 5s", got.status, got.took)
 			}
 			if n := app.requests.Load() - before; n != c.hits {
 				t.Errorf("the upstream got %d requests, want %d", n, c.hits)

@@ -36,7 +36,7 @@ func TestTwoVersionsInOneProcess(t *testing.T) {
 	pair.sendAPI(pair.providerExample, "22222", "/pub", request(first, "2.0.0"))
 	await("2.0.0", firstName)
 	if got := call("3.0.0"); !strings.Contains(got, noRouteText) {
-		t.Errorf("call of an unknown version: %q", got)
+		t.Errorf("call of an unknown version: %q, want %q in it", got, noRouteText)
 	}
 
 	// The second version has its own cluster, which pages, metrics and commands show.
