@@ -6,9 +6,9 @@ func chunkCases() []ruleCase {
 	cases := []ruleCase{
 		chunkedBodyPasses("sizes are hexadecimal in any case", "A\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", "01234567890123456789"),
 		chunkedBodyPasses("sizes may have leading zeros", "0002\r\nhi\r\n000\r\n\r\n", "hi"),
-		chunkedBodyPasses("extensions are read and not passed on", "2;a\r\nh1\r\n2;a=b;c=\"d;e\"\r\nh2\r\n0;last=\"\"\r\n\r\n", "h1h2"),
+		chunkedBodyPasses("extensions are read and not forwarded", "2;a\r\nh1\r\n2;a=b;c=\"d;e\"\r\nh2\r\n0;last=\"\"\r\n\r\n", "h1h2"),
 		chunkedBodyPasses("whitespace before an extension is read", "2 \t;\ta\r\nhi\r\n0\r\n\r\n", "hi"),
-		chunkedBodyPasses("chunks that look like the end are content", "7\r\n\r\n0\r\n\r\n\r\n0\r\n\r\n", "\r\n0\r\n\r\n"),
+		chunkedBodyPasses("chunks that look like the end are part of the body", "7\r\n\r\n0\r\n\r\n\r\n0\r\n\r\n", "\r\n0\r\n\r\n"),
 		chunkedBodyPasses("many small chunks pass", strings.Repeat("1\r\nx\r\n", 500)+"0\r\n\r\n", strings.Repeat("x", 500)),
 		{
 			name: "the size of extensions is limited", rfc: "9112 7.1.1",

@@ -120,7 +120,7 @@ func noBodyCases() []ruleCase {
 			script: script{clientSends("HEAD /local HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
 		},
 		{
-			name: "a rejection of HEAD has no body", rfc: "9112 6.3",
+			name: "a 502 in response to HEAD has no body", rfc: "9112 6.3",
 			script: script{clientSends(head), originReceives(head), originSends("nonsense\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{

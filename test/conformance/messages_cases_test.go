@@ -209,7 +209,7 @@ func connectionFieldCases() []ruleCase {
 			script: script{clientSends(requestStart + "Connection: x y\r\n\r\n"), rejected(400)},
 		},
 		{
-			name: "proxy credentials and the proxy challenge are forwarded", rfc: "9110 11.7",
+			name: "proxy credentials are forwarded", rfc: "9110 11.7",
 			script: script{clientSends(requestStart + "Proxy-Authorization: a\r\n\r\n"), originReceives(requestStart + "Proxy-Authorization: a\r\n\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{

@@ -51,8 +51,9 @@ func (h *harness) runSplit(c splitCase, i int) {
 	}
 }
 
-// dropClosedOrigin drops the origin connection if Weft has closed it, so that the harness accepts a
-// new one. On a busy machine Weft may close the connection of an upload that ends late.
+// dropClosedOrigin waits until Weft sends bytes on the origin connection or closes it. It drops a
+// closed connection, so that the harness accepts a new one. On a busy machine Weft may close the
+// connection of an upload that ends late.
 func (h *harness) dropClosedOrigin() {
 	if h.origin == nil {
 		return

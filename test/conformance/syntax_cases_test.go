@@ -141,7 +141,7 @@ func responseSyntaxCases() []ruleCase {
 		"NUL in a value", "HTTP/1.1 200 OK\r\nX-A: a\x00b\r\n"+end,
 		"a control character in a value", "HTTP/1.1 200 OK\r\nX-A: a\x02b\r\n"+end,
 	))
-	malformed("9112 2.3", pairs(
+	malformed("9110 2.3", pairs(
 		"a head above the limit", "HTTP/1.1 200 OK\r\nX-A: "+strings.Repeat("a", 20_000)+"\r\n"+end,
 		"more fields than the limit", "HTTP/1.1 200 OK\r\n"+strings.Repeat("A: 1\r\n", 101)+end,
 		"a status line above the limit", "HTTP/1.1 200 "+strings.Repeat("a", 20_000)+"\r\n"+end,

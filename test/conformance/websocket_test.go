@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestWebSocket verifies WebSocket (RFC 6455) through Weft with independent peers.
+// TestWebSocket verifies WebSocket (RFC 6455) through Weft with the Python library websockets on
+// both sides.
 func TestWebSocket(t *testing.T) {
 	python := requirePython(t, "websockets", "python3-websockets")
 	echo := startProgram(t, python, "testdata/websocket_server.py")

@@ -19,8 +19,9 @@ import (
 )
 
 // An attack keeps attackerCount connections open for attackTime, and replaces those that the server
-// closes. Each connection sends at most one batch of 100 frames per roundInterval: 400,000 frames
-// per second in total, which leave CPU time for the server and for the other client.
+// closes. Each connection sends at most one batch per roundInterval, which leaves CPU time for the
+// server and for the other client. A batch has 100 sends of one or two frames. So the attackers
+// send at most 800,000 frames per second in total.
 const (
 	attackerCount = 4
 	attackTime    = time.Second

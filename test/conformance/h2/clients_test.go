@@ -244,7 +244,8 @@ func TestDrainUnderLoad(t *testing.T) {
 	})
 }
 
-// get requests 100 bytes.
+// get requests url, and returns an error unless the response has status 200 and a body of 100
+// bytes.
 func get(client *http.Client, url string) error {
 	r, err := client.Get(url)
 	if err != nil {

@@ -26,10 +26,10 @@ const (
 	h2specTimeout = 3 * time.Minute
 )
 
-// h2specBinary builds h2spec at the version that the module in judge pins, and returns its path.
+// h2specBinary builds h2spec at the version that the module in h2spec pins, and returns its path.
 var h2specBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binaries, "h2spec")
-	return path, subject.Build("judge", "github.com/summerwind/h2spec/cmd/h2spec", path)
+	return path, subject.Build("h2spec", "github.com/summerwind/h2spec/cmd/h2spec", path)
 })
 
 // knownFailures lists the cases that Weft is known to fail, as "section: title" with a reason. A

@@ -2,8 +2,9 @@
 // curl, and nginx on either side. Weft runs as a process and is observed from outside, also under
 // attack.
 //
-//	TestH2Spec…      every frame in every state, by h2spec       h2spec_test.go
+//	TestH2Spec…      frames and stream states, by h2spec         h2spec_test.go
 //	Test…            what common clients and servers do          clients_test.go, nginx_test.go
+//	TestWebSocket…   WebSocket over HTTP/2                       websocket_test.go
 //	TestAttacks…     floods: bounded cost, other clients served  attack_test.go, attacker_test.go
 //
 // Each tool first tests a third-party server, which shows that it detects violations. If "weft

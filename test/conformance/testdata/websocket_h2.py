@@ -16,8 +16,8 @@ ENABLE_CONNECT = h2.settings.SettingCodes.ENABLE_CONNECT_PROTOCOL
 class Socket:
     """A WebSocket on one stream."""
 
-    def __init__(self, link, stream, path=""):
-        self.link, self.stream, self.path = link, stream, path
+    def __init__(self, link, stream):
+        self.link, self.stream = link, stream
         self.messages = None  # the wsproto connection; None before the handshake
         self.response = None  # headers of the response, for a client
         self.parts = []  # fragments of an incomplete message
@@ -91,7 +91,7 @@ class Link:
         """Requests a WebSocket and waits for the response."""
         while not self.h2.remote_settings.get(ENABLE_CONNECT):
             self.receive()
-        socket = Socket(self, self.h2.get_next_available_stream_id(), path)
+        socket = Socket(self, self.h2.get_next_available_stream_id())
         self.sockets[socket.stream] = socket
         head = {":method": "CONNECT", ":protocol": "websocket", ":scheme": "http", ":path": path, ":authority": authority}
         self.h2.send_headers(socket.stream, [*head.items(), *fields.items()])

@@ -38,7 +38,7 @@ def echo(one):
     while one.events:
         event = one.events.popleft()
         if isinstance(event, wsproto.events.CloseConnection):
-            if one.path != "/leave" and one.messages.state.name == "REMOTE_CLOSING":
+            if one.messages.state.name == "REMOTE_CLOSING":
                 one.send(event.response())
             one.end()
         elif isinstance(event, str):

@@ -1,6 +1,5 @@
-// The judge of HTTP/2 frames, h2spec. A module of its own, because Weft needs nothing
-// of it.
-module github.com/weft-proxy/weft/test/conformance/h2/judge
+// This module pins the version of h2spec. Weft needs none of its dependencies.
+module github.com/weft-proxy/weft/test/conformance/h2/h2spec
 
 go 1.26.0
 
