@@ -106,8 +106,8 @@ func (env *environment) runHalfLoads(ctx context.Context, rows []row, subjects [
 
 // halfRate returns the rate of half load. For HTTP/1.1 it is half of the rate of the slowest proxy.
 // For other protocols it is reduced, at most four times, while a proxy uses more than usageLimit of
-// one CPU: in a closed loop, requests of one connection share reads and writes, while random arrivals
-// share fewer and cost more CPU.
+// one CPU: in a closed loop, requests of one connection share reads and writes, while random
+// arrivals share fewer and cost more CPU.
 func (env *environment) halfRate(ctx context.Context, r row, subjects []systemUnderTest, result *loadRow) (float64, error) {
 	rate := result.slowest() / 2
 	if r.protocolGroup() == "" {

@@ -204,8 +204,8 @@ type stat struct {
 	Max    float64 `json:"max"`
 }
 
-// summarize returns the stat of value over the undisturbed samples, or over all samples if every one
-// was disturbed; samples must not be empty.
+// summarize returns the stat of value over the undisturbed samples, or over all samples if every
+// one was disturbed; samples must not be empty.
 func summarize(samples []sample, value func(sample) float64) stat {
 	samples = undisturbed(samples)
 	values := make([]float64, len(samples))

@@ -6,7 +6,8 @@
 //	TestMain   builds Weft and the peers (test/interop/kit), enters a network namespace
 //	process    a program that takes commands and reports  process_test.go
 //	sidecar    Weft with the API of Dubbo services        sidecar_test.go
-//	Test…      discovery, and calls during failures       sidecar_to_sidecar_test.go, interface_discovery_test.go, loss_test.go
+//	Test…      discovery, and calls during failures       sidecar_to_sidecar_test.go,
+//	                                                      interface_discovery_test.go, loss_test.go
 //
 // A missing prerequisite (a JDK, Maven Central, ZooKeeper) skips the tests with a message. The
 // program in scale measures many services.

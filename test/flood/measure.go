@@ -67,8 +67,8 @@ func measure(t *target, a attack, l load) (result, error) {
 // sampleInterval is the interval between two counts of descriptors.
 const sampleInterval = 20 * time.Millisecond
 
-// maxOpenFiles returns the maximum number of descriptors of a process and its descendants until stop
-// is closed.
+// maxOpenFiles returns the maximum number of descriptors of a process and its descendants until
+// stop is closed.
 func maxOpenFiles(pid int, stop <-chan struct{}) (maximum int) {
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/test/ports"
 )
 
-// waitTimeout is the timeout of a step that should complete quickly. A JVM may start slowly on a busy
-// machine.
+// waitTimeout is the timeout of a step that should complete quickly. A JVM may start slowly on a
+// busy machine.
 const waitTimeout = 60 * time.Second
 
 // peer is a process that reads commands from standard input and writes reports to standard output.

@@ -18,7 +18,8 @@ type loadProtocol struct {
 	errorPrefixes      errorPrefixes
 }
 
-// errorPrefixes holds prefixes of the errors that a consumer reports for calls that Weft has failed.
+// errorPrefixes holds prefixes of the errors that a consumer reports for calls that Weft has
+// failed.
 type errorPrefixes struct {
 	// inFlight: the provider died during the call. A killed process resets connections that have
 	// unread data, and closes the others.

@@ -21,8 +21,8 @@ type pair struct {
 
 func (p pair) String() string { return p.consumer + " to " + p.provider }
 
-// golden holds the expected results of scenarios between two peers: a file of testdata, with one part
-// for each scenario.
+// golden holds the expected results of scenarios between two peers: a file of testdata, with one
+// part for each scenario.
 type golden struct {
 	path string
 
@@ -105,8 +105,8 @@ const (
 	timeoutCeiling = 900 * time.Millisecond
 )
 
-// compare runs a subtest that compares the calls of a call path with testdata, which is the same for
-// both paths.
+// compare runs a subtest that compares the calls of a call path with testdata, which is the same
+// for both paths.
 func (p pair) compare(t *testing.T, scenario string, path callPath, calls []call) {
 	t.Helper()
 	t.Run(scenario+"/"+p.String()+"/"+string(path), func(t *testing.T) {

@@ -19,10 +19,10 @@ const inNamespaceEnv = "WEFT_NETWORK_INSIDE"
 func InNamespace() bool { return os.Getenv(inNamespaceEnv) != "" }
 
 // RunInNamespace runs this test binary again in a new network namespace with only a loopback
-// interface, with additional arguments: all ports are free, and no process outside can connect. TestMain calls it and exits with
-// the returned status; in the new process InNamespace returns true, and TestMain calls LoopbackUp.
-// RunInNamespace returns an error if the namespace cannot be created. A user other than root also
-// gets a user namespace, in which it has the ids of root.
+// interface, with additional arguments: all ports are free, and no process outside can connect.
+// TestMain calls it and exits with the returned status; in the new process InNamespace returns
+// true, and TestMain calls LoopbackUp. RunInNamespace returns an error if the namespace cannot be
+// created. A user other than root also gets a user namespace, in which it has the ids of root.
 func RunInNamespace(extra ...string) (status int, err error) {
 	var args []string
 	for _, a := range os.Args[1:] {

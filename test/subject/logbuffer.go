@@ -58,8 +58,8 @@ func (b *LogBuffer) Len() int {
 }
 
 // Await waits for a complete line that contains want, and returns the line. It ignores the first
-// from bytes of the output. It returns an error on a timeout, or if the buffer is closed without such
-// a line.
+// from bytes of the output. It returns an error on a timeout, or if the buffer is closed without
+// such a line.
 func (b *LogBuffer) Await(from int, want string, timeout time.Duration) (line string, err error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -83,8 +83,8 @@ func (b *LogBuffer) Await(from int, want string, timeout time.Duration) (line st
 	}
 }
 
-// CheckLog reports an error for each kind of defect in the log of a Weft that has exited. If the test
-// has failed, it also logs the log: of a long one, the beginning and the end.
+// CheckLog reports an error for each kind of defect in the log of a Weft that has exited. If the
+// test has failed, it also logs the log: of a long one, the beginning and the end.
 func (b *LogBuffer) CheckLog(t testing.TB) {
 	t.Helper()
 	log := b.String()
@@ -101,7 +101,8 @@ func (b *LogBuffer) CheckLog(t testing.TB) {
 }
 
 // findDefects returns the position of the first message of each kind that Weft must never log. A
-// message about a cluster in panic mode is not a defect, although it contains "panic": it reports unhealthy hosts.
+// message about a cluster in panic mode is not a defect, although it contains "panic": it reports
+// unhealthy hosts.
 func findDefects(log string) (positions []int) {
 	log = "\n" + log
 	for _, pattern := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {

@@ -176,8 +176,8 @@ func (p *controlPlane) ackCount() int {
 	return len(p.acks)
 }
 
-// await returns the first ACK or NACK, from the index from, for which matches returns true. It waits
-// for one if necessary.
+// await returns the first ACK or NACK, from the index from, for which matches returns true. It
+// waits for one if necessary.
 func (p *controlPlane) await(from int, matches func(ack) bool) ack {
 	p.t.Helper()
 	timeout := time.After(waitTimeout)

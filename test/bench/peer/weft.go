@@ -34,8 +34,8 @@ type Scale struct {
 	Routes   int // total, evenly divided among the virtual hosts
 }
 
-// scaleTarget is the path of the last route of the last virtual host. This virtual host also has the
-// domain "*".
+// scaleTarget is the path of the last route of the last virtual host. This virtual host also has
+// the domain "*".
 const scaleTarget = "/last/route"
 
 // WeftScale returns a large configuration and the path that its last route matches. If

@@ -1,6 +1,6 @@
 // Package kit builds the peers of test/interop, test/dubbo and test/nacos, which run third-party
-// libraries, with the tools of their languages. It keeps a build in a directory that is named after a hash of the sources, so
-// that tests with the same sources share it.
+// libraries, with the tools of their languages. It keeps a build in a directory that is named after
+// a hash of the sources, so that tests with the same sources share it.
 package kit
 
 import (
@@ -50,8 +50,8 @@ type MissingError struct{ What string }
 func (e *MissingError) Error() string { return e.What }
 
 // Get builds the kit if necessary and returns the directory of the build. It is below tools, which
-// must exist; sources is the parent of the directory Name: test/interop or test/nacos. Concurrent calls wait for each other. A
-// *MissingError is not a defect of the sources.
+// must exist; sources is the parent of the directory Name: test/interop or test/nacos. Concurrent
+// calls wait for each other. A *MissingError is not a defect of the sources.
 func (k Kit) Get(sources, tools string) (string, error) {
 	src := filepath.Join(sources, k.Name)
 	sum, err := hashTree(src)
