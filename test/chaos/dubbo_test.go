@@ -81,7 +81,7 @@ func (c *rpcConn) send(id uint64, request []byte) (<-chan rpcResponse, error) {
 	return response, nil
 }
 
-// dropCall drops a call whose caller no longer waits.
+// dropCall drops a call for whose response no goroutine waits any more.
 func (c *rpcConn) dropCall(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -132,7 +132,7 @@ func TestFaultAbortForDubbo(t *testing.T) {
 		map[string]*provider{"shop": shop}, routeWhen("shop", "service: .*"))
 	got := newConsumer(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
 	if got.status != dubboErred || !strings.Contains(got.text, "fault injected") || shop.calls.Load() != 0 {
-		t.Errorf("%d %q, and %d calls of the provider; want dubboErred, \"fault injected\", 0", got.status, got.text, shop.calls.Load())
+		t.Errorf("%d %q, and %d calls of the provider; want %d, \"fault injected\", 0", got.status, got.text, shop.calls.Load(), dubboErred)
 	}
 }
 

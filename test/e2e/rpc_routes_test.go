@@ -86,7 +86,7 @@ func TestRPCWithoutRouteIsServiceNotFound(t *testing.T) {
 		t.Errorf("no route: %d %q", got.status, got.text)
 	}
 	if got := client.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
-		t.Errorf("next call on the connection: %d %q, want dubboOK", got.status, got.text)
+		t.Errorf("next call on the connection: %d %q, want %d", got.status, got.text, dubboOK)
 	}
 }
 

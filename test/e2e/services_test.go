@@ -217,7 +217,7 @@ func TestServicesSurviveRestart(t *testing.T) {
 		w.stderr.await(t, from, "configuration applied")
 	}
 	if got := pair.call(); got.status != dubboOK {
-		t.Errorf("after a reload: %d %q, want dubboOK", got.status, got.text)
+		t.Errorf("after a reload: %d %q, want %d", got.status, got.text, dubboOK)
 	}
 }
 

@@ -147,10 +147,10 @@ func adaptiveExample(t *testing.T) {
 	client.send(slow, slow)
 	eventually(t, "two calls are in flight", func() bool { return shop.calls.Load() == 2 })
 	if got := client.call(slow); got.status != dubboExhausted {
-		t.Errorf("third call of a hanging method: %d %q, want dubboExhausted", got.status, got.text)
+		t.Errorf("third call of a hanging method: %d %q, want %d", got.status, got.text, dubboExhausted)
 	}
 	if got := client.call(quick); got.status != dubboOK {
-		t.Errorf("call of another method: %d %q, want dubboOK", got.status, got.text)
+		t.Errorf("call of another method: %d %q, want %d", got.status, got.text, dubboOK)
 	}
 }
 

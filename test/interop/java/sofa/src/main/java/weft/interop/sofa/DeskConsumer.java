@@ -146,8 +146,8 @@ public final class DeskConsumer {
   private static final class Reply extends CompletableFuture<Object>
       implements SofaResponseCallback<Object> {
     @Override
-    public void onAppResponse(Object answer, String method, RequestBase request) {
-      complete(answer);
+    public void onAppResponse(Object response, String method, RequestBase request) {
+      complete(response);
     }
 
     @Override
