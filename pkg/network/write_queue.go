@@ -3,7 +3,6 @@ package network
 import (
 	"errors"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,9 +39,8 @@ var ErrWriteQueueFull = errors.New("network: write queue full: the peer reads to
 type WriteQueue struct {
 	conn *Conn // immutable
 	// run starts the goroutine that writes to a slow peer; immutable.
-	run    func(func())
-	yields bool // immutable; GOMAXPROCS is 1: see FlushAfterYield
-	limit  int  // immutable; number of pending bytes at which AppendFrame rejects frames
+	run   func(func())
+	limit int // immutable; number of pending bytes at which AppendFrame rejects frames
 
 	mu       sync.Mutex
 	cond     sync.Cond          // on mu: queued fell, borrowed pieces were copied, writing ended, or err was set
@@ -64,7 +62,7 @@ type WriteQueue struct {
 // make the owner of the queue wait for that goroutine, which ends at the latest when the connection
 // is closed. The handler of conn, or the goroutine that dialed it, calls NewWriteQueue.
 func NewWriteQueue(conn *Conn, run func(func())) *WriteQueue {
-	q := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
+	q := &WriteQueue{conn: conn, run: run, limit: MaxQueued}
 	q.cond.L = &q.mu
 	q.onWritable = q.tryWritev
 	conn.writeQueue = q
@@ -189,16 +187,6 @@ func (q *WriteQueue) stopWriting() {
 		q.dropPieces()
 	}
 	q.cond.Broadcast()
-}
-
-// FlushAfterYield is Flush for a goroutine that has appended one frame while other goroutines may
-// be about to append theirs. If GOMAXPROCS is 1, it yields to them, so that one write sends all
-// frames.
-func (q *WriteQueue) FlushAfterYield() error {
-	if q.yields {
-		runtime.Gosched()
-	}
-	return q.Flush()
 }
 
 // dequeue moves the oldest pieces to out. The caller holds q.mu.

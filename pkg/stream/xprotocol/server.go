@@ -16,15 +16,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-const (
-	// maxUnstartedRead is the number of bytes after which a reader starts the requests in them,
-	// even if it can read more. The requests of a client that sends less and disconnects
-	// immediately need not start, so a flood of such clients is cheap.
-	maxUnstartedRead = 1 << 20
-	// startsPerYield is the number of requests of one connection that start before the reader
-	// yields to the readers of other connections, if GOMAXPROCS is 1.
-	startsPerYield = 32
-)
+// maxUnstartedRead is the number of bytes after which a reader starts the requests in them, even if
+// it can read more. The requests of a client that sends less and disconnects immediately need not
+// start, so a flood of such clients is cheap.
+const maxUnstartedRead = 1 << 20
 
 // server is the downstream side for the connections of one listener.
 type server struct {
@@ -33,7 +28,7 @@ type server struct {
 	traits  *codec.Traits // of codec
 	opts    stream.ServerOptions
 	service protocol.Service // opts.Service
-	yields  bool             // GOMAXPROCS is 1: see startAll and startAndFlush
+	yields  bool             // GOMAXPROCS is 1: see startAndFlush
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
@@ -243,7 +238,7 @@ func (c *downstreamConn) startAndFlush() {
 // startAll serves or rejects the requests that were read. If the client disconnects before they
 // start, the reader calls startAll only with AllowHalfClose, and otherwise dropUnstarted.
 func (c *downstreamConn) startAll() {
-	for n := 1; ; n++ {
+	for {
 		r := c.unstarted.pop()
 		switch {
 		case r == nil:
@@ -252,9 +247,6 @@ func (c *downstreamConn) startAll() {
 			r.reject(&c.batch)
 		default:
 			r.serve(&c.batch)
-		}
-		if c.server.yields && n%startsPerYield == 0 {
-			runtime.Gosched()
 		}
 	}
 }
