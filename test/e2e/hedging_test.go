@@ -143,7 +143,7 @@ func TestHedging(t *testing.T) {
 
 // checkHedges waits until each attempt of the slow host is counted as canceled. On a busy machine
 // the other host may be slow too. Then it may get the first attempt, and its response may arrive
-// before the hedged attempt has a host. That counts as a hedge, but not as a canceled attempt.
+// before the hedged attempt has a host. Then no hedge is counted.
 func (w *weft) checkHedges(requests int64) {
 	w.t.Helper()
 	eventually(w.t, "each attempt at the slow host is counted as canceled", func() bool {

@@ -167,9 +167,6 @@ func (r *hedgedRequest) launchConcurrent() bool {
 	if p.budget != nil && !p.budget.BeginRetry() {
 		return false
 	}
-	if cluster != nil {
-		cluster.Count(upstream.Hedged)
-	}
 	r.launch(p)
 	return true
 }

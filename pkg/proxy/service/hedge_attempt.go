@@ -61,14 +61,19 @@ func (a *attempt) serve() error {
 	return a.x.Serve(a.ctx, a.request.hedge.next)
 }
 
-// recordHost records the host of the attempt, and its cluster.
+// recordHost records the host of the attempt, and its cluster. It counts a concurrent attempt when
+// that chooses its first host, because the cluster may be unknown before.
 func (a *attempt) recordHost(host protocol.Host, cluster hedgedCluster) {
 	r := a.request
 	r.mu.Lock()
+	isHedge := a.concurrent && len(a.hosts) == 0
 	a.hosts = append(a.hosts, protocol.Attempt{Host: host})
 	r.hosts = append(r.hosts, protocol.Attempt{Host: host})
 	a.cluster, r.cluster = cluster, cluster
 	r.mu.Unlock()
+	if isHedge {
+		cluster.Count(upstream.Hedged)
+	}
 	select {
 	case r.hostChosen <- struct{}{}:
 	default: // the hedge has a notification pending

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,6 +210,35 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 		}
 		x.ResetResponse()
 		background.Wait()
+	})
+}
+
+// TestHedgeBeforeFirstHostIsCounted verifies that a hedged attempt is counted although the first
+// attempt had no host yet when the hedge was launched.
+func TestHedgeBeforeFirstHostIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHedgeScript(9, "200 at 5ms")
+		var begun atomic.Int32
+		next := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			if begun.Add(1) == 1 {
+				<-time.After(22 * time.Millisecond) // longer than the per-try timeout
+			}
+			return s.Serve(ctx, x)
+		})
+		f := config.Forward{Hedge: &config.HedgePolicy{OnPerTryTimeout: true}, Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond}}
+		service, background := s.newHedgeTo(t, next, f, nil)
+		x := newTestExchange()
+		if err := x.Serve(t.Context(), service); err != nil || x.Response.Status != 200 {
+			t.Errorf("status %d, Serve = %v; want 200, nil", x.Response.Status, err)
+		}
+		x.ResetResponse()
+		background.Wait()
+		if got, want := s.attempts, 2; got != want {
+			t.Errorf("%d attempts, want %d", got, want)
+		}
+		if got := s.cluster.hedged.Load(); got != 1 {
+			t.Errorf("%d hedged attempts were counted, want 1", got)
+		}
 	})
 }
 

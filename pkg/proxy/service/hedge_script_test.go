@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,12 +30,24 @@ func (*testScope) ResponseDiscarded(*protocol.Exchange) {}
 func (s *testScope) EligibleHosts() int                 { return s.size }
 func (*testScope) Count(upstream.Event)                 {}
 
+// scriptCluster is a cluster that counts hedged attempts.
+type scriptCluster struct {
+	testScope
+	hedged atomic.Int64
+}
+
+func (c *scriptCluster) Count(e upstream.Event) {
+	if e == upstream.Hedged {
+		c.hedged.Add(1)
+	}
+}
+
 // hedgeScript simulates hosts. Each attempt gets its entry of script: "200 at 30ms", "reset at 5ms"
 // or "never"; further attempts get the last entry. The first attempt goes to host a, the second to
 // b, and so on.
 type hedgeScript struct {
 	script  []string
-	cluster testScope
+	cluster scriptCluster
 
 	mu         sync.Mutex
 	start      time.Time
@@ -202,7 +215,7 @@ func (d disconnectAfter) OnDisconnect(notify func()) func() {
 
 // newHedgeScript returns a script for a cluster with size hosts.
 func newHedgeScript(size int, script ...string) *hedgeScript {
-	return &hedgeScript{script: script, cluster: testScope{"app", size}}
+	return &hedgeScript{script: script, cluster: scriptCluster{testScope: testScope{"app", size}}}
 }
 
 // newHedge returns the service of a route to the hosts, and the group of its background goroutines.

@@ -132,7 +132,7 @@ func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 		case mc.waitIfQueueFull(p):
 			return from.takeCredit(), false, nil
 		}
-		n, sentEnd, err := mc.appendPiece(b, to, from)
+		n, sentEnd, err := mc.appendPiece(to, from)
 		if err != nil {
 			return from.takeCredit(), false, err
 		}
@@ -149,7 +149,7 @@ func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 // appendPiece queues as much of from's first unread piece as one frame can hold, and the end of the
 // message if the piece is the last one. n is 0 if the windows are closed. mc.mu and from.mu are
 // held.
-func (mc *muxConn) appendPiece(b *batch, to *muxStream, from *recvBody) (n int, ended bool, err error) {
+func (mc *muxConn) appendPiece(to *muxStream, from *recvBody) (n int, ended bool, err error) {
 	p := from.pieces[from.first].Bytes()
 	last := from.complete && from.unread == len(p) && from.trailer.Len() == 0
 	head, n, err := mc.state.ReserveData(mc.scratch[:0], to.stream, len(p), last)
