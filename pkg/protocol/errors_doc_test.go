@@ -94,8 +94,8 @@ The text consists of these parts, as far as they exist:
 - the names of the listener and of the cluster that the route chose;
 - the address of the last host to which Weft tried to send the request.
 
-You cannot turn off names and addresses: do not let clients that must not see them reach the
-listener.
+You cannot turn off names and addresses. If clients must not see them, they must not be able to
+reach the listener.
 
 A "yes" in the column **Unsent** means that the request cannot have reached an application: Weft
 may retry it on another host even if it is not idempotent.
