@@ -54,7 +54,8 @@ func (c *compiledChain) activateReplacing(old *compiledChain) (previous *pipelin
 	return c.activate()
 }
 
-// close releases an active chain after its last connection has ended.
+// close releases and closes the active pipeline, if there is one. The caller waits for the last
+// connection of the chain first.
 func (c *compiledChain) close() {
 	if active := c.active(); active != nil {
 		active.Release()
@@ -167,7 +168,7 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeli
 		return newBoltHandler(engines, o, p.DetectTimeout), byALPN
 	}
 	candidates := make([]stream.Candidate, len(engines))
-	for _, isHTTP1 := range [...]bool{false, true} { // HTTP/1.1 last: its options contain the HTTP/2 engine, to which its clients may upgrade
+	for _, isHTTP1 := range [...]bool{false, true} { // HTTP/1.1 last: its options contain the HTTP/2 engine, for connections that upgrade
 		for i, e := range engines {
 			if isHTTP1 != (e.Name == config.HTTP1) {
 				continue

@@ -14,11 +14,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 )
 
-// chainSelector is the handler of a listener with more than one possible filter chain. It outlives
-// configurations: connections that still wait at the time of a change choose among the new chains.
+// chainSelector is the handler of a listener that chooses a filter chain for each connection; see
+// compiledListener.selectsChain. It outlives configurations: for a connection that still waits when
+// the configuration changes, it chooses among the new chains.
 type chainSelector struct{ active atomic.Pointer[chainSet] }
 
-// chainSet holds the chains to choose among. Immutable.
+// chainSet holds the chains to choose among. It is immutable once it is published.
 type chainSet struct {
 	matcher    *chainmatch.Matcher // matches all chains but the default one
 	chains     []*compiledChain    // chains of matcher, then the default chain if there is one
@@ -75,7 +76,7 @@ func awaitFirstBytes(conn *network.Conn) error {
 }
 
 // needs returns the properties that the matcher needs from the first bytes of a connection. If the
-// listener skips TLS inspection on the port, needs sets props.Transport to plaintext.
+// listener skips TLS inspection on the port, needs sets props.Transport to plaintext instead.
 func (c *chainSet) needs(props *chainmatch.Connection) chainmatch.Needs {
 	required := c.matcher.NeedsFor(props)
 	if required&chainmatch.NeedTLS != 0 && inPortRanges(c.inspection.SkipTLSPorts, props.Destination.Port()) {
@@ -123,7 +124,7 @@ func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, hasDat
 		if chain.group.Join(conn) {
 			return serve(ctx, conn, chain.handler, connHasData)
 		}
-		// A new configuration replaced the chain: choose again.
+		// A new configuration replaced or removed the chain: choose again.
 	}
 }
 
@@ -138,8 +139,8 @@ func (c *chainSet) match(props *chainmatch.Connection) *compiledChain {
 	return nil
 }
 
-// serve makes h the handler of conn. It parks conn if h waits for the client's first bytes and none
-// have arrived; otherwise it calls h. hasData says that conn has bytes to read.
+// serve makes h the handler of conn. If h waits for the client's first bytes and hasData is false,
+// serve parks conn; otherwise it calls h. hasData is true if conn is known to have bytes to read.
 func serve(ctx context.Context, conn *network.Conn, h network.Handler, hasData bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h

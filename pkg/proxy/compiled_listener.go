@@ -19,18 +19,18 @@ import (
 //	                            └── selector ── first bytes ──┬── chain
 //	                                                         └── chain …
 //
-// If only one chain is possible, connections bypass the selector.
+// If selectsChain returns false, connections bypass the selector.
 type compiledListener struct {
 	config             *config.Listener
 	handler            network.Handler
 	metrics            *metrics.Listener
-	releaseMetrics     func()                    // releases metrics
-	handshakes         *handshakeRecorder        // handshakes with clients; nil: no TLS
-	previousHandshakes *handshakeRecorder        // recorder of the previous listener, to share; nil: none
-	chains             []*compiledChain          // in configuration order, the default chain last
-	chainsByIdentity   map[string]*compiledChain // chains by identity
-	chainSet           *chainSet                 // chains to publish to selector
-	selector           *chainSelector            // selector of the listener
+	releaseMetrics     func()             // releases metrics
+	handshakes         *handshakeRecorder // handshakes with clients; nil: no TLS
+	previousHandshakes *handshakeRecorder // recorder of the previous listener, to share; nil: none
+	chains             []*compiledChain   // in configuration order, the default chain last
+	chainsByIdentity   map[string]*compiledChain
+	chainSet           *chainSet      // chains to publish to selector
+	selector           *chainSelector // shared with the previous configuration of the listener
 }
 
 // buildListener compiles l. old is its current state, or nil if l is new.
@@ -88,7 +88,7 @@ func (b *builder) buildChains(cl, old *compiledListener) error {
 }
 
 // listenerHandler returns the first handler of cl's connections: the PROXY protocol if configured,
-// then the selector if connections may use different chains.
+// then the selector, or the handler of the only chain.
 func (s *Server) listenerHandler(cl *compiledListener) network.Handler {
 	var h network.Handler = cl.selector
 	if !cl.selectsChain() {
@@ -116,15 +116,16 @@ func chainMatches(l *config.Listener) []config.ChainMatch {
 	return out
 }
 
-// selectsChain reports whether connections may use different chains: there is more than one, or one
-// with match criteria.
+// selectsChain reports whether the selector chooses the chain of a connection. It returns false if
+// cl has exactly one filter chain, without match criteria, and no default chain.
 func (cl *compiledListener) selectsChain() bool {
 	l := cl.config
 	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
 }
 
-// identity distinguishes fc from cl's other filter chains across configurations: its name if that
-// is unique, or its match criteria.
+// identity returns a text that distinguishes fc from cl's other filter chains across
+// configurations: the name of fc if it is unique, otherwise its match criteria, after the name if
+// there is one.
 func (cl *compiledListener) identity(fc *config.FilterChain, unique bool) string {
 	criteria := fc.Match.String()
 	switch {

@@ -43,7 +43,7 @@ func (d datagramHosts) Lease(name string, hash uint64, current filter.HostLease)
 	return &datagramLease{HostLease: lease, socket: socket}, nil
 }
 
-// errUnixSocket reports a host with a unix socket, which cannot receive datagrams.
+// errUnixSocket reports a host whose address is a unix socket. Weft sends datagrams only by UDP.
 var errUnixSocket = errors.New("the host has no IP address")
 
 func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {

@@ -41,7 +41,7 @@ type datagramPlan struct {
 	bound     map[string]*datagramListener // new listeners; they do not serve yet
 }
 
-// planDatagrams binds the new UDP listeners of next. On an error it binds none.
+// planDatagrams binds the new UDP listeners of next. On an error it leaves none of them bound.
 func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*datagramPlan, error) {
 	listeners, err := s.udpListeners(next)
 	if err != nil {

@@ -98,8 +98,8 @@ func (s *Server) drainChain(live *liveListener, c *compiledChain) {
 	})
 }
 
-// logForceClosed logs how many connections or sessions were closed with requests in flight. It does
-// not count idle ones.
+// logForceClosed logs count, unless it is 0: the number of force-closed connections that were not
+// idle, or of force-closed UDP sessions.
 func (s *Server) logForceClosed(ctx context.Context, kind, listener string, count int) {
 	switch {
 	case count == 0:

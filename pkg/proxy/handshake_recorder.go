@@ -18,7 +18,7 @@ type handshakeRecorder struct {
 	refs       int              // guarded by mu; number of references
 	counts     map[string]int64 // guarded by mu; number of handshakes by result
 	unregister []func()         // guarded by mu
-	closed     bool             // guarded by mu; another recorder may use the scope now
+	closed     bool             // guarded by mu; no series may be added, because another recorder may use the scope
 }
 
 func newHandshakeRecorder(r *metrics.Registry, m metrics.Metric, scope string) *handshakeRecorder {
@@ -36,7 +36,7 @@ func (h *handshakeRecorder) acquire() *handshakeRecorder {
 	return h
 }
 
-// release releases a reference. The last one closes h. h may be nil.
+// release releases a reference. The release of the last reference closes h. h may be nil.
 func (h *handshakeRecorder) release() {
 	if h == nil {
 		return

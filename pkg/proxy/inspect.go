@@ -28,9 +28,8 @@ type inspection struct {
 }
 
 // inspect reads conn until the properties in needs are known, stores them in props, and puts the
-// bytes back. hasData reports whether there were any bytes. An error closes the connection, with
-// ClosedHandshakeFailed for a malformed TLS handshake or ClosedRequestTimeout if the connection is
-// too slow.
+// bytes back. hasData reports whether there were any bytes. An error closes the connection, for the
+// close reason that failInspection sets.
 func (c *chainSet) inspect(conn *network.Conn, needs chainmatch.Needs, props *chainmatch.Connection) (hasData bool, err error) {
 	insp := inspection{needs: needs, conn: props}
 	var b *buffer.IoBuffer
@@ -92,8 +91,9 @@ func (i *inspection) parse(b []byte) (decided bool, err error) {
 	return decided, nil
 }
 
-// failInspection sets the close reason of an inspected connection and returns the error to close it
-// with.
+// failInspection sets the close reason of an inspected connection and returns the error that closes
+// it. The reason is ClosedHandshakeFailed for a malformed or too large TLS handshake,
+// ClosedRequestTimeout for a timeout, and ClosedByPeer otherwise.
 func (c *chainSet) failInspection(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, detect.ErrMalformed), errors.Is(err, detect.ErrTooLarge):

@@ -16,7 +16,7 @@ import (
 type liveListener struct {
 	ln             *network.Listener
 	counter        *connCounter
-	compiled       *compiledListener  // guarded by Server.mu while it is in Server.listeners
+	compiled       *compiledListener  // guarded by Server.mu, changed under Server.applying
 	cancelHandlers context.CancelFunc // ends the handlers of its connections
 }
 
@@ -51,8 +51,8 @@ func (s *Server) checkBound(old, next *config.Listener) {
 }
 
 // reconfigure applies a new configuration to a listener and returns the previous pipelines. Open
-// connections use the new configuration. Those whose engine options changed end after their next
-// exchange. Those whose filter chain was removed drain.
+// connections use the new configuration. Those that cannot continue unchanged (see sameEngine) end
+// after their current or next exchange. Those whose filter chain was removed drain.
 func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previous []*pipeline.Pipeline) {
 	old := live.compiled
 	s.checkBound(old.config, next.config)
@@ -95,7 +95,7 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previo
 }
 
 // setHandlers makes new connections use next and ends the connections of changed filter chains
-// after their next exchange. If keepHandlers is true, all chains keep their handlers.
+// after their current or next exchange. If keepHandlers is true, all chains keep their handlers.
 func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, keepHandlers bool) {
 	selects := next.selectsChain()
 	sameFront := selects == old.selectsChain() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)

@@ -16,21 +16,22 @@ type ListenerStatus struct {
 	Requests    int64  `json:"requests"`           // number of requests in flight
 	Draining    bool   `json:"draining,omitempty"` // the listener no longer accepts; open connections finish
 	Sessions    int    `json:"sessions,omitempty"` // number of sessions of udp_proxy
-	// ChainStatus describes the only filter chain; otherwise Chains lists them.
+	// ChainStatus describes the filter chain that all connections use. If the listener chooses a
+	// chain for each connection, Chains lists all chains.
 	ChainStatus
 	Chains []ChainStatus `json:"filter_chains,omitempty"`
 }
 
 // ChainStatus describes a filter chain.
 type ChainStatus struct {
-	Chain      string   `json:"filter_chain,omitempty"` // identity: quoted name or match criteria
+	Chain      string   `json:"filter_chain,omitempty"` // identity: quoted name, match criteria, or both
 	Protocols  []string `json:"protocols,omitempty"`
 	RouteTable string   `json:"route_table,omitempty"`
 	Cluster    string   `json:"cluster,omitempty"` // cluster of tcp_proxy or udp_proxy
 }
 
-// Describe returns the active listeners and those of connections that Drain waits for, sorted by
-// name. It does not return removed listeners that drain.
+// Describe returns the active listeners, sorted by name. During Drain it returns the listeners that
+// still drain, except those for UDP. It does not return removed listeners that drain.
 func (s *Server) Describe() []ListenerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,7 @@ func (s *Server) Describe() []ListenerStatus {
 	return statuses
 }
 
-// describe returns the status of a listener. Server.mu is held.
+// describe returns the status of a listener. The caller holds Server.mu.
 func (live *liveListener) describe() ListenerStatus {
 	l := live.compiled.config
 	status := ListenerStatus{

@@ -23,7 +23,7 @@ func newOverloadManager(s *Server) *overload.Manager {
 // Overload returns the state of the overload manager, or nil if none is configured.
 func (s *Server) Overload() *overload.Status { return s.overload.Status() }
 
-// eachListener calls f with every active listener. f must not block.
+// eachListener calls f with every active listener except those for UDP. f must not block.
 func (s *Server) eachListener(f func(*liveListener)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -75,7 +75,8 @@ func (s *Server) buildListeners(p *plan, next *config.Snapshot) error {
 	return nil
 }
 
-// bindNewAddresses binds the addresses of new listeners. On an error, the caller rolls p back.
+// bindNewAddresses opens new listeners and prepares the others for setOriginalDst. On an error, the
+// caller rolls p back.
 func (s *Server) bindNewAddresses(ctx context.Context, p *plan) error {
 	for key, l := range p.configs {
 		if live := s.listeners[key]; live != nil {

@@ -62,7 +62,7 @@ func releaseTables(tables map[string]*liveTable) {
 	}
 }
 
-// liveRouter is a Router and the filters of its routes. Immutable.
+// liveRouter is a Router and the filters of its routes.
 type liveRouter struct {
 	*service.Router
 	proxy   *config.Proxy

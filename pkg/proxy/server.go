@@ -85,7 +85,7 @@ type Server struct {
 	previousEnded chan struct{}         // closed when the exchanges of earlier configurations have ended, or after the grace period; guarded by applying
 
 	mu                sync.Mutex
-	listeners         map[string]*liveListener             // by network and address; guarded by mu, changed under applying
+	listeners         map[string]*liveListener             // by listenerKey; guarded by mu, changed under applying
 	removed           map[*liveListener]context.CancelFunc // removed listeners that drain, and functions that force-close them; guarded by mu
 	drainingListeners map[*liveListener]struct{}           // listeners that Drain waits for; guarded by mu
 }
@@ -119,7 +119,8 @@ func NewServer(o Options) *Server {
 
 // Running returns the active configuration, or nil before the first Apply.
 //
-// Its clusters are those of the last complete Apply; Clusters includes later changes.
+// Its clusters are those of the last complete configuration that Apply applied; Clusters includes
+// later changes.
 func (s *Server) Running() *config.Snapshot { return s.running.Load() }
 
 // OnDemandRoutes returns the requests for on-demand route tables.

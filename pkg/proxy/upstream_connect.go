@@ -94,8 +94,8 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 	return o
 }
 
-// dial connects to h on behalf of the connection in origin, with TLS if the cluster uses it. alpn
-// is the protocol to negotiate. Its errors are Faults: ConnectTimeout or ConnectFailure.
+// dial connects to h on behalf of the connection in origin, with TLS if h uses it. alpn is the
+// protocol to negotiate, "" for any. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func (u *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, origin connOrigin, deadline time.Time) (*network.Conn, error) {
 	conn, err := dial(ctx, h, deadline)
 	if err != nil {

@@ -100,9 +100,9 @@ func (r *Route) WithTimeoutHeaders() *Route {
 
 // Timeouts returns the global timeout of x and the timeout of each attempt; 0 means no limit. They
 // come from the configuration of the route. If r is from WithTimeoutHeaders, the request headers
-// x-mosn-global-timeout and x-mosn-try-timeout, in milliseconds, override the configured timeouts;
-// Timeouts ignores a header that is not a positive number. A per-try timeout that is not below the
-// global timeout becomes 0.
+// x-mosn-global-timeout and x-mosn-try-timeout, in milliseconds, override the configured timeouts.
+// Timeouts ignores a header that is not a positive 32-bit number, and limits a longer timeout to
+// maxTimeout. A per-try timeout that is not below the global timeout becomes 0.
 func (r *Route) Timeouts(x *protocol.Exchange) (global, perTry time.Duration) {
 	f := r.Config.Forward
 	if f == nil {
@@ -147,7 +147,7 @@ func timeoutHeaders(h *protocol.Header) (global, perTry string) {
 	return global, perTry
 }
 
-// maxTimeout bounds the timeouts of request headers, so that adding one to a time cannot overflow.
+// maxTimeout is the maximum timeout of a request header.
 const maxTimeout = 24 * time.Hour
 
 func milliseconds(s string) (time.Duration, bool) {

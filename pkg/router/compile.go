@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Compile checks and compiles a route table. The error joins (errors.Join) all problems, each with
-// its virtual host and route; the caller adds the table. The table refers to c, which must not
-// change.
+// Compile checks and compiles a route table. The error joins (errors.Join) all problems, but only
+// the first of each route. Each problem names its virtual host and route; the caller adds the
+// table. The table refers to c, which must not change.
 func Compile(c *config.RouteTable) (*Table, error) { return compile(nil, c) }
 
 // Recompile compiles c, the successor of the table's configuration. It reuses virtual hosts and

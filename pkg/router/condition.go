@@ -59,8 +59,8 @@ func (m *routeMatcher) matchesVariables(x *protocol.Exchange) bool {
 	})
 }
 
-// indexHeader returns an equality condition on a header by which the route can be indexed, or nil
-// if there is none.
+// indexHeader returns an equality condition on a header or the method by which the route can be
+// indexed, or nil if there is none.
 func (m *routeMatcher) indexHeader() *headerMatcher {
 	if m == nil {
 		return nil

@@ -8,19 +8,19 @@
 // then the host with any port ("host:*"), then the longest suffix with the port ("*.suffix:port"),
 // then the longest suffix with any port ("*.suffix:*"), then "prefix.*", then "*". Case, one
 // trailing dot and the notation of an IPv6 address make no difference; see
-// config.RouteTable.LiteralDomains for tables where only case makes none. A domain without a port
+// config.RouteTable.LiteralDomains for tables that ignore only case. A domain without a port
 // matches requests without a port. A missing port and the scheme's default port (http 80, https
 // 443) are the same unless a domain matches exactly. The authority of an RPC request is its
-// service, without a version; it compares with domains in the same way. If none of the virtual
+// service, without a version; it is compared with domains in the same way. If none of the virtual
 // host's routes match, no other virtual host is tried.
 //
 // # Routes
 //
 // Among the virtual host's routes, the first that matches wins, exactly as if they were tried in
 // order. Find does not try them all: one walk down a tree of paths finds every exact and prefix
-// route for the path, and a lookup by value finds the routes that require one header value. Only
-// routes whose path is an expression, a case-insensitive path or a prefix of whole segments are
-// tried one after the other.
+// route for the path, and a lookup by value finds the routes that require one header value. Find
+// tries one after the other only routes that share a path or a header value, and routes whose path
+// is an expression, case-insensitive, or a prefix of whole segments.
 //
 // # Paths
 //

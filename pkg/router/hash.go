@@ -152,7 +152,8 @@ func compileHash(policies []config.HashPolicy) ([]hashPolicy, error) {
 	return out, nil
 }
 
-// compileCookie checks that the cookie can be set (RFC 6265 4.1.1).
+// compileCookie compiles a cookie policy. It returns an error if Set-Cookie cannot represent the
+// cookie (RFC 6265 4.1.1).
 func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
 	if strings.ContainsFunc(c.Cookie, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r) }) {
 		return nil, fmt.Errorf("%q is not a valid cookie name", c.Cookie)

@@ -33,7 +33,7 @@ type pathRewrite struct {
 }
 
 // apply rewrites x's path. For an RPC request, it also sets the service and method headers from the
-// new path. If the new path does not have the form "/service/method", apply changes nothing.
+// new path; if that does not have the form "/service/method", apply changes nothing.
 func (w *pathRewrite) apply(x *protocol.Exchange) {
 	old := x.Request.Path
 	path := w.rewrite(old)

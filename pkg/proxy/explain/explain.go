@@ -22,7 +22,7 @@ type Result struct {
 	OtherListeners []Alternative `json:"other_listeners,omitempty"`
 	Chain          *Selected     `json:"filter_chain,omitempty"`
 	OtherChains    []Alternative `json:"other_filter_chains,omitempty"`
-	// FiltersNotRun lists the filters in order that could reject or change the request. Explain
+	// FiltersNotRun lists, in order, the filters that could reject or change the request. Explain
 	// does not run them.
 	FiltersNotRun []string `json:"filters_not_run,omitempty"`
 
@@ -89,7 +89,7 @@ type Action struct {
 	Path      string    `json:"path,omitempty"`      // path that the host receives
 	Timeout   string    `json:"timeout,omitempty"`   // such as "1m0s", or "none"
 	Clusters  []Cluster `json:"clusters,omitempty"`
-	// MissingReason is the reason why there is no cluster; empty if there is one.
+	// MissingReason is the reason why no cluster gets the request; empty if one does.
 	MissingReason string `json:"missing,omitempty"`
 }
 

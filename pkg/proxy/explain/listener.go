@@ -20,7 +20,7 @@ type exchange = protocol.Exchange
 const (
 	noMatch       = iota
 	matchCatchAll // the listener accepts all redirected connections
-	matchPort     // the listener is bound to the port at every address, or the query has no address
+	matchPort     // the listener is bound to the port, and either to every address or the query has no address
 	matchVirtual  // the listener is virtual, for the port at every address; it gets connections from other listeners
 	matchExact    // the listener has exactly the address
 )
@@ -43,7 +43,8 @@ func (res *Result) findListener(c *config.Snapshot, q *Query) *config.Listener {
 	return chosen
 }
 
-// unknownListener returns an error text for an unknown name, with the nearest known name.
+// unknownListener returns an error text for an unknown name. It suggests a similar known name if
+// there is one.
 func unknownListener(listeners []*config.Listener, name string) string {
 	names := make([]string, len(listeners))
 	for i, l := range listeners {
@@ -161,8 +162,8 @@ func acceptsProtocol(l *config.Listener, p config.Protocol) bool {
 	return false
 }
 
-// downstreamProtocol returns the protocol in which the proxy receives requests like those of p, or
-// "".
+// downstreamProtocol returns the protocol in which proxy accepts a request of protocol p: p itself,
+// or the other version of HTTP. It returns "" if there is none.
 func downstreamProtocol(proxy *config.Proxy, p config.Protocol) config.Protocol {
 	for _, d := range proxy.Downstream {
 		switch {
@@ -233,7 +234,7 @@ func connectionOf(l *config.Listener, q *Query) chainmatch.Connection {
 	return c
 }
 
-// chainName returns a name that distinguishes fc from the other chains of l.
+// chainName returns the name of fc, or a text that stands for it if fc has none.
 func chainName(l *config.Listener, fc *config.FilterChain) string {
 	if fc == l.DefaultChain {
 		return cmp.Or(fc.Name, "(default)")

@@ -9,7 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// maxEntries is the maximum number of entries of a list that Text prints; it counts the others.
+// maxEntries is how many entries of a list Text prints. Text counts the others, but prints all
+// routes that the request may take.
 const maxEntries = 20
 
 // Text formats the result as text. It shortens long lists.

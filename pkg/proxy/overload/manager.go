@@ -34,8 +34,8 @@ type Options struct {
 	// EachListener calls f with each active listener and its idle timeout (0: none). f does not
 	// block.
 	EachListener func(f func(l *network.Listener, idleTimeout time.Duration))
-	// CloseIdleHostConns closes connections to hosts that have been idle for that time and returns
-	// their number.
+	// CloseIdleHostConns closes the upstream connections that have been idle for that time and
+	// returns their number.
 	CloseIdleHostConns func(idle time.Duration) (closed int)
 	Metrics            *metrics.Registry
 	Log                *slog.Logger
@@ -76,10 +76,10 @@ type Loop struct {
 
 	unregister []func() // functions that remove the metrics
 
-	// Owned by run.
+	// Owned by run once it has started.
 	monitors         []*monitor
 	evaluator        *trigger.Evaluator
-	changedAt        []time.Time     // when the state of each action changed
+	changedAt        []time.Time     // when the state of each action last changed
 	counters         []actionCounter // counters of each action
 	lastGC           time.Time       // last garbage collection because of memory pressure
 	lastMemoryReturn time.Time       // last time that memory was returned to the system

@@ -37,7 +37,7 @@ type ActionStatus struct {
 // Status returns the state of the manager, or nil if it has no configuration.
 func (m *Manager) Status() *Status { return m.status.Load() }
 
-// publish writes the decisions to the log and to the status, from which gauges read their values.
+// publish logs state changes and stores the status, from which gauges read their values.
 func (l *Loop) publish(now time.Time, decisions []trigger.Decision) {
 	s := &Status{Interval: l.config.Interval.String()}
 	for _, m := range l.monitors {

@@ -42,7 +42,7 @@ func (t *OnDemandTables) item(name string) *demand.Item {
 }
 
 // NotifyWaiters wakes exchanges that wait for a table that is now active. It also wakes those whose
-// table was removed; they use the table that replaced it.
+// table was removed. All of them continue with the active pipeline.
 func (t *OnDemandTables) NotifyWaiters(tables []*config.RouteTable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,15 +119,16 @@ type tableWaiter struct {
 	table *OnDemandTable
 }
 
-// Serve implements protocol.BlockingService. It serves x with the active pipeline once the table
-// has arrived or the wait has timed out.
+// Serve implements protocol.BlockingService. It serves x with the active pipeline once await has
+// returned.
 func (w tableWaiter) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	w.await(ctx, x)
 	return x.Serve(ctx, activePipeline{w.live})
 }
 
-// await requests the table and waits for it while the client stays connected.
+// await requests the table and returns when the table has arrived, the wait has timed out, or the
+// client has disconnected.
 func (w tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
 	arrived := w.table.item.Wait()
 	if table := w.live.active.Load().table; table == nil || !table.Unsubscribed {

@@ -30,8 +30,8 @@ type exchangeLog interface {
 	Close()
 }
 
-// NewRecorder opens the access logs of a listener and returns its recorder. observers are called
-// for each exchange that has ended. The owner calls Close.
+// NewRecorder opens the access logs of a listener and returns a recorder for one of its filter
+// chains. observers are called for each exchange that has ended. The owner calls Close.
 func NewRecorder(l *config.Listener, logs *logfile.Set, registry *metrics.Registry, observers []Observer) (*Recorder, error) {
 	r := &Recorder{rpc: registry.RPC(), observers: observers}
 	for _, c := range l.AccessLogs {
@@ -137,9 +137,9 @@ func requestMetrics(x *protocol.Exchange) metrics.Request {
 	}
 }
 
-// setMethod sets the method scope of an RPC request. It runs before routing, while the method is
-// still the one that the client sent; for exchanges that never start, when they are recorded. gRPC
-// counts as RPC; for other HTTP the check is cheap.
+// setMethod sets the method scope of an RPC request, gRPC included. It runs before routing, while
+// the method is still the one that the client sent. For an exchange that never started, it runs when
+// the exchange is recorded.
 func (r *Recorder) setMethod(x *protocol.Exchange) {
 	switch {
 	case x.Request.Path == "": // malformed head
@@ -160,7 +160,7 @@ func (m *methodScope) Name() string { return (*metrics.Method)(m).Name() }
 // Add implements metrics.Recorder.
 func (m *methodScope) Add(b metrics.Batch) { (*metrics.Method)(m).Add(b) }
 
-// grpcScope is the scope of a gRPC method, whose responses carry their status in headers.
+// grpcScope is the scope of a gRPC method; see protocol.GRPCStatus for the status of its responses.
 type grpcScope metrics.Method
 
 // Name implements protocol.Named.

@@ -163,10 +163,10 @@ func stripForwardedHeaders(h *protocol.Header) {
 	h.Del(forwardedHost)
 }
 
-// addClient appends the direct peer's address to X-Forwarded-For. It adds the scheme and the
-// authority of the request unless a previous proxy has added them. The scheme comes from the
-// connection, because the client controls the scheme of the request (:scheme, or a request target
-// in absolute form).
+// addClient appends the remote address of the connection to X-Forwarded-For. It adds
+// X-Forwarded-Proto and, if addsHost is set, X-Forwarded-Host, unless the request has them. The
+// scheme comes from the connection, because the client controls the scheme of the request (:scheme,
+// or a request target in absolute form).
 func (f *forwarded) addClient(h *protocol.Header, x *protocol.Exchange) {
 	ip := x.Meta.Conn.RemoteIP
 	if ip == "" {

@@ -286,8 +286,8 @@ func (r *hedgedRequest) accept(a *attempt) {
 	a.accepted = true
 }
 
-// recordAttempts copies all attempts to x's record, with those of a last. If a has ended, it also
-// copies a's cluster and upstream times.
+// recordAttempts copies the entries of all attempts to x's record, those of a last. If a has ended,
+// it also copies a's cluster and upstream times.
 func (r *hedgedRequest) recordAttempts(a *attempt) {
 	r.x.Record.Attempts = r.x.Record.Attempts[:0]
 	for _, other := range r.attempts {

@@ -31,8 +31,8 @@ type requestCopy struct {
 	changed bool // the headers differ from those of the frame
 }
 
-// maxHedgedBodySize is the largest declared body, in bytes, that the hedge reads before it sends
-// the request.
+// maxHedgedBodySize is the maximum Content-Length, in bytes, of a hedged request whose body has not
+// arrived completely.
 const maxHedgedBodySize = 64 << 10
 
 // isHedgeable reports whether a request can be sent several times concurrently: it may be sent
@@ -56,8 +56,8 @@ func isHedgeable(x *protocol.Exchange) bool {
 	return complete
 }
 
-// copyRequest reads x's request, which isHedgeable accepts, to its end. It returns the errors of
-// readBody.
+// copyRequest reads x's request, which isHedgeable accepts, to its end and returns a copy. It
+// returns the errors of readBody.
 func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 	r := &x.Request
 	c := &requestCopy{

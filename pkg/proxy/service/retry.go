@@ -165,7 +165,7 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 }
 
 // isIdempotent reports whether a request may be sent twice: its HTTP method is idempotent, or it is
-// RPC, for which the route's retry policy is the operator's permission.
+// RPC, including gRPC, for which the policy of the route is the operator's permission.
 func isIdempotent(x *protocol.Exchange) bool {
 	return x.Request.Method == "" || protocol.IsIdempotentMethod(x.Request.Method) || IsGRPC(x)
 }

@@ -70,9 +70,9 @@ type RouteUpdate struct {
 	addedScopes []*routeScope // scopes of the routes of next that previous does not have
 }
 
-// Prepare prepares a change to the routes of table. build composes the service of a route. Prepare
-// reuses the services of routes that r already has, compared by address. The caller calls Activate
-// or Rollback.
+// Prepare prepares the replacement of r's routes with those of table. build composes the service of
+// a route. Prepare reuses the services of routes that r already has, compared by address. The
+// caller calls Activate or Rollback.
 func (r *Router) Prepare(table *router.Table, routeMetrics *metrics.Routes, build func(*router.Route) (protocol.Service, error)) (*RouteUpdate, error) {
 	routes := table.Routes()
 	u := &RouteUpdate{router: r, next: &routingTable{table: table, routes: make([]routeService, len(routes))}}

@@ -18,7 +18,7 @@ type headerSanitizer struct {
 	allowOverrides bool
 	envoy          *config.EnvoyHeaders // nil: the x-envoy headers pass
 	internal       match.CIDRSet        // internal addresses of envoy
-	trustedHops    int                  // trusted proxies in front of the direct peer, if the peer is itself a proxy
+	trustedHops    int                  // number of trusted proxies in front of the direct peer; for trustOf without use_remote_address
 }
 
 func newHeaderSanitizer(c config.ClientHeaders, o *config.HTTP1Options) headerSanitizer {
@@ -64,8 +64,8 @@ func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
 }
 
 // trustOf returns the trust level of x's direct peer. Without use_remote_address, the peer is
-// internal only if a single X-Forwarded-For header has a single internal address and there are no
-// trustedHops.
+// internal only if a single X-Forwarded-For header has a single internal address and trustedHops is
+// 0.
 func (s *headerSanitizer) trustOf(x *protocol.Exchange) trustLevel {
 	count, single := forwardedAddress(&x.Request.Header)
 	if s.envoy.UseRemoteAddress {

@@ -10,7 +10,7 @@ import (
 )
 
 // Timeout sets the deadline of an exchange from the timeouts of its route and its request. An
-// earlier deadline stays.
+// earlier deadline stays, unless the route's GRPCTimeout removes or replaces it.
 func Timeout(next protocol.Service, route *router.Route) protocol.Service {
 	return &timeout{next, route}
 }

@@ -27,7 +27,7 @@ type State uint8
 // States of an action.
 const (
 	Inactive State = iota
-	Scaling        // the action acts below its maximum
+	Scaling        // the action acts below its maximum, or is not released yet
 	Saturated
 )
 
