@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// TestKeepAliveGETAllocatesNothing verifies that a request from the listener through every service
-// to a pooled upstream connection and its response allocate nothing. The client and the origin of
-// the test allocate nothing either.
+// TestKeepAliveGETAllocatesNothing verifies that a request and its response allocate nothing
+// between the listener and a pooled upstream connection. The client and the origin of the test
+// allocate nothing either.
 func TestKeepAliveGETAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector adds allocations")

@@ -87,11 +87,12 @@ func (s *Server) drainRemovedClusters(change *upstream.Change, clients *upstream
 	})
 }
 
-// warmTimeout limits how long a new configuration waits for hosts to be resolved.
+// warmTimeout limits how long a new configuration waits for the discovery of hosts.
 const warmTimeout = 5 * time.Second
 
-// warm waits up to warmTimeout until the hosts of new clusters are known. It returns an error if
-// StopWaiting is called or ctx ends first; then the caller rolls the change back.
+// warm waits up to warmTimeout for the first discovery of hosts of new and changed clusters. It
+// returns an error if StopWaiting is called or ctx ends first; then the caller rolls the change
+// back.
 func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 	warmCtx, cancel := context.WithTimeout(ctx, warmTimeout)
 	defer cancel()

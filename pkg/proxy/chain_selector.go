@@ -61,7 +61,7 @@ func (c *chainSelector) ServeConn(ctx context.Context, conn *network.Conn) error
 }
 
 // awaitFirstBytes waits until conn has bytes to read or its deadline passes. It returns an error if
-// conn closes before that.
+// conn closes or drains before that.
 func awaitFirstBytes(conn *network.Conn) error {
 	err := conn.SetIdle(true)
 	if err == nil {

@@ -87,8 +87,8 @@ func TestConnectionUsesMatchingFilterChain(t *testing.T) {
 	}
 }
 
-// TestChainChangeDrainsOnlyItsConnections verifies that connections of a chain close when the chain
-// is removed or its engine options change, and stay open when other chains change.
+// TestChainChangeDrainsOnlyItsConnections verifies that connections of a chain close when its
+// engine options change, and stay open when its routes or other chains change.
 func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 	const viaOption = `"extend_config": {"via": "weft"}`
 	first, second := filterChain("mine", matchLocal, "one"), filterChain("rest", matchAll, "two")

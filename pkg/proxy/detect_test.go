@@ -126,8 +126,8 @@ func TestSingleProtocolSkipsDetection(t *testing.T) {
 	r.await(1, "weft_listener_connections_closed_total", "front", network.ClosedProtocolError.String())
 }
 
-// TestUnknownBytesGet400 verifies that a listener for versions of HTTP only treats a connection
-// without the HTTP/2 preface as HTTP/1.
+// TestUnknownBytesGet400 verifies that a listener that accepts HTTP/1.1 and HTTP/2 treats every
+// connection without the HTTP/2 preface as HTTP/1.1.
 func TestUnknownBytesGet400(t *testing.T) {
 	engine := http2.New(slog.New(slog.DiscardHandler), nil)
 	for _, downstream := range [][]config.Protocol{{config.HTTP1, config.HTTP2}, {config.HTTP2, config.HTTP1}} {

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestResponseFlags verifies that the access log contains Envoy's response flags.
+// TestResponseFlags verifies that ended exchanges have Envoy's response flags.
 func TestResponseFlags(t *testing.T) {
 	ended := make(chan string, 1)
 	flags := filter.StreamFilterFactory{

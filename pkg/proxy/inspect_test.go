@@ -10,8 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestInspect verifies how the inspection options of a listener select a filter chain. Connections
-// that are not inspected in time, or not at all, are plaintext of an unknown protocol.
+// TestInspect verifies how the inspection options of a listener select a filter chain. Without
+// inspection, or after a timeout with ContinueOnTimeout, a connection is plaintext of an unknown
+// protocol.
 func TestInspect(t *testing.T) {
 	allPorts := []config.PortRange{{Last: 65535}}
 	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", matchHTTP, "two"), filterChain("c", matchAll, "three")}

@@ -51,8 +51,9 @@ func (s *Server) checkBound(old, next *config.Listener) {
 }
 
 // reconfigure applies a new configuration to a listener and returns the previous pipelines. Open
-// connections use the new configuration. Those that cannot continue unchanged (see sameEngine) end
-// after their current or next exchange. Those whose filter chain was removed drain.
+// connections use the new configuration. Those that cannot continue in the new chain (see
+// sameExceptCertificates) end after their current or next exchange. Those whose filter chain was
+// removed drain.
 func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previous []*pipeline.Pipeline) {
 	old := live.compiled
 	s.checkBound(old.config, next.config)

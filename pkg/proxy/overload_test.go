@@ -221,7 +221,7 @@ func TestShrinkIdleClosesConnections(t *testing.T) {
 	r.await(1, "weft_listener_connections_closed_total", "overload")
 	r.await(1, "weft_cluster_connections_closed_total")
 	r.await(2, "weft_overload_action_effects_total", "shrink_idle")
-	// New clients are served, and active connections stay open.
+	// New clients are served.
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
 		t.Errorf("new client: status %d, want 200", got.StatusCode)
 	}

@@ -346,7 +346,8 @@ func (c *testClient) read(head string) testResponse {
 	return testResponse{response, string(body)}
 }
 
-// ended reports whether the proxy has closed the connection.
+// ended reports whether the next read fails: the proxy has closed the connection, or the deadline
+// of dialClient has passed.
 func (c *testClient) ended() bool {
 	_, err := c.r.ReadByte()
 	return err != nil

@@ -27,8 +27,8 @@ func (f *routeFilter) forRoute(p *config.Proxy, route *config.Route) (filter.Fil
 	return f.factory.New(cfg, env)
 }
 
-// addMissingConfig adds a placeholder for a filter whose settings are missing. The placeholder fails
-// every exchange or, if the filter is disabled, only those of routes that enable it.
+// addMissingConfig adds a placeholder for a filter whose settings are missing. The placeholder
+// fails every exchange or, if the filter is disabled, only those of routes that enable it.
 func addMissingConfig(f config.Filter, beforeRoute []filter.Filter, inRoute []routeFilter) ([]filter.Filter, []routeFilter) {
 	placeholder := func(protocol.Service) protocol.Service { return missingConfigFilter(f.Name) }
 	if f.Disabled {

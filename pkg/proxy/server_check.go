@@ -2,10 +2,10 @@ package proxy
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// Check returns an error if Apply of next would fail even if all addresses could be bound. It
-// prepares clusters, reads certificates, compiles routes, builds filters and opens access logs as
-// Apply does, and undoes all of it. It binds no address, resolves no names and connects to nothing.
-// Options.Logs decides whether log files are opened or only checked.
+// Check returns an error if Apply would reject the contents of next. It prepares clusters, reads
+// certificates, compiles routes, builds filters and opens access logs as Apply does, and undoes all
+// of it. It binds no address, resolves no names and connects to nothing. Options.Logs decides
+// whether log files are opened or only checked.
 func (s *Server) Check(next *config.Snapshot) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()

@@ -28,7 +28,7 @@ func echoServer(t *testing.T) (address string) {
 			if err != nil {
 				return
 			}
-			go func() { // ends at the deadline of the connection
+			go func() { // ends with the connection or at its deadline
 				defer func() { _ = c.Close() }()
 				_ = c.SetDeadline(time.Now().Add(time.Minute))
 				_, _ = io.Copy(c, c)
@@ -152,8 +152,8 @@ func forwardWith(t *testing.T, observers []filter.SessionObserver, use func(*net
 	r.await(0, "weft_cluster_connections_active")
 }
 
-// TestSessionObserversSeeEndDespitePanic verifies that a panic of the handler ends the session
-// exactly once and that no connection remains in flight.
+// TestSessionObserversSeeEndDespitePanic verifies that a panic of the relay function ends the
+// session exactly once and that no connection remains in flight.
 func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
 	begins, ends := 0, 0
 	observer := func(s *filter.Session) func() {

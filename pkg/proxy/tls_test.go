@@ -50,7 +50,8 @@ func TestUpstreamTLSSurvivesConfigChanges(t *testing.T) {
 	}
 }
 
-// tlsListenerConfig returns a listener with fall_back and the certificate own.pem.
+// tlsListenerConfig returns a configuration with a listener that has fall_back and the certificate
+// own.pem.
 func tlsListenerConfig(t *testing.T, address, dir string) *config.Snapshot {
 	t.Helper()
 	return parse(t, `{"servers": [{

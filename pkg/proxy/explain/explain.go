@@ -97,7 +97,7 @@ type Action struct {
 type Cluster struct {
 	Name    string            `json:"name"`
 	Percent float64           `json:"percent"`           // percentage of the route's requests
-	Labels  map[string]string `json:"labels,omitempty"`  // labels that a host must have
+	Labels  map[string]string `json:"labels,omitempty"`  // labels that select a subset of the hosts
 	Policy  string            `json:"policy,omitempty"`  // load balancing policy among the candidates
 	Missing bool              `json:"missing,omitempty"` // the cluster does not exist
 	Hosts   []Host            `json:"hosts,omitempty"`

@@ -84,7 +84,8 @@ func callTable() *config.RouteTable {
 	}}}}
 }
 
-// currentState returns the current state of a cluster of shopConfig.
+// currentState returns the current state of a cluster that shopConfig refers to, or nil if the
+// cluster does not exist.
 func currentState(name string) *Upstream {
 	c := &config.Cluster{Name: name, LBPolicy: config.RoundRobin}
 	hosts := func(list ...UpstreamHost) *Upstream { return &Upstream{Config: c, Hosts: list} }

@@ -138,8 +138,8 @@ func requestMetrics(x *protocol.Exchange) metrics.Request {
 }
 
 // setMethod sets the method scope of an RPC request, gRPC included. It runs before routing, while
-// the method is still the one that the client sent. For an exchange that never started, it runs when
-// the exchange is recorded.
+// the method is still the one that the client sent. For an exchange that never started, it runs
+// when the exchange is recorded.
 func (r *Recorder) setMethod(x *protocol.Exchange) {
 	switch {
 	case x.Request.Path == "": // malformed head

@@ -34,8 +34,9 @@ func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
 	return t.next.Start(ctx, x)
 }
 
-// grpcTimeout adjusts the deadline that the grpc-timeout header has set, as g requires. d is the
-// timeout of the route; grpcTimeout returns d if it still applies, or 0.
+// grpcTimeout adjusts the deadline that the grpc-timeout header has set, or sets one without the
+// header, as g requires. d is the timeout of the route; grpcTimeout returns d if it still applies,
+// or 0.
 func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) time.Duration {
 	if g.Ignore {
 		x.Deadline = time.Time{}

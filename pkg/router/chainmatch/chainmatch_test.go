@@ -22,7 +22,8 @@ func prefixes(texts ...string) []netip.Prefix {
 
 func addrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
-// connectionWith returns a plaintext connection between two hosts after change, if not nil.
+// connectionWith returns a plaintext connection between two machines, modified by change unless
+// that is nil.
 func connectionWith(change func(*Connection)) Connection {
 	c := Connection{
 		Destination: addrPort("10.1.2.3:443"), Source: addrPort("192.168.7.9:40000"), DirectSource: netip.MustParseAddr("192.168.7.9"),
