@@ -26,7 +26,7 @@ func newCredentials(o *Options) *credential.Reloader {
 	})
 }
 
-// chainTLS is the TLS of a listener's filter chain.
+// chainTLS holds the TLS server of a filter chain.
 type chainTLS struct {
 	server *credential.Server
 	usable []int // indexes of the usable TLS contexts in the chain

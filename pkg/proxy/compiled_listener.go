@@ -124,8 +124,8 @@ func (cl *compiledListener) selectsChain() bool {
 }
 
 // identity returns a text that distinguishes fc from cl's other filter chains across
-// configurations: the name of fc if it is unique, otherwise its match criteria, after the name if
-// there is one.
+// configurations. It is the name of fc if that is unique. Otherwise it is the match criteria,
+// preceded by the name if fc has one.
 func (cl *compiledListener) identity(fc *config.FilterChain, unique bool) string {
 	criteria := fc.Match.String()
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestResponseFlags verifies that ended exchanges have Envoy's response flags.
+// TestResponseFlags verifies that observers see Envoy's response flags in ended exchanges.
 func TestResponseFlags(t *testing.T) {
 	ended := make(chan string, 1)
 	flags := filter.StreamFilterFactory{

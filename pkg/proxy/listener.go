@@ -16,7 +16,7 @@ import (
 type liveListener struct {
 	ln             *network.Listener
 	counter        *connCounter
-	compiled       *compiledListener  // guarded by Server.mu, changed under Server.applying
+	compiled       *compiledListener  // while the listener is active: guarded by Server.mu, changed under Server.applying
 	cancelHandlers context.CancelFunc // ends the handlers of its connections
 }
 

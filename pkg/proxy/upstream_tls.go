@@ -19,7 +19,8 @@ import (
 )
 
 // upstreamTLS holds the TLS clients of the active clusters. Clusters with equal settings share a
-// client. One goroutine at a time may change it; find and handshake are safe for concurrent use.
+// client. One goroutine at a time may call prepare, commit and rollback. find, dial, handshake and
+// closePrevious are safe for concurrent use.
 type upstreamTLS struct {
 	reloader *credential.Reloader
 	metrics  *metrics.Registry

@@ -101,8 +101,8 @@ func (r *Route) WithTimeoutHeaders() *Route {
 // Timeouts returns the global timeout of x and the timeout of each attempt; 0 means no limit. They
 // come from the configuration of the route. If r is from WithTimeoutHeaders, the request headers
 // x-mosn-global-timeout and x-mosn-try-timeout, in milliseconds, override the configured timeouts.
-// Timeouts ignores a header that is not a positive 32-bit number, and limits a longer timeout to
-// maxTimeout. A per-try timeout that is not below the global timeout becomes 0.
+// A header that is not a positive 32-bit number has no effect, and one above 24 hours means 24
+// hours. A per-try timeout that is not below the global timeout becomes 0.
 func (r *Route) Timeouts(x *protocol.Exchange) (global, perTry time.Duration) {
 	f := r.Config.Forward
 	if f == nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // Compile checks and compiles a route table. The error joins (errors.Join) all problems, but only
-// the first of each route. Each problem names its virtual host and route; the caller adds the
-// table. The table refers to c, which must not change.
+// the first of each route. A problem of a virtual host or route names it; the caller adds the name
+// of the table. The table refers to c, which must not change.
 func Compile(c *config.RouteTable) (*Table, error) { return compile(nil, c) }
 
 // Recompile compiles c, the successor of the table's configuration. It reuses virtual hosts and

@@ -21,7 +21,7 @@ type hashPolicy struct {
 	sourceIP   bool // the client's address
 }
 
-// cookiePolicy is a cookie that the hash covers.
+// cookiePolicy is the cookie of a hash policy.
 type cookiePolicy struct {
 	value      variable.Variable
 	attributes string // the part of Set-Cookie after the value

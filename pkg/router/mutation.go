@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// mutation changes the headers of a message: first removals, then additions, then next. next of a
-// route's mutation is that of its virtual host, and next of a virtual host's is that of the table.
+// mutation changes the headers of a message: first removals, then additions, then next. next is the
+// mutation of the enclosing level. The levels are weighted cluster, route, virtual host and table.
 type mutation struct {
 	remove []string
 	add    []addition

@@ -20,7 +20,7 @@ type exchange = protocol.Exchange
 const (
 	noMatch       = iota
 	matchCatchAll // the listener accepts all redirected connections
-	matchPort     // the listener is bound to the port, and either to every address or the query has no address
+	matchPort     // the listener is bound to the port, at every address or for a query without an address
 	matchVirtual  // the listener is virtual, for the port at every address; it gets connections from other listeners
 	matchExact    // the listener has exactly the address
 )

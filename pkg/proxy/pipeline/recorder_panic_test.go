@@ -37,8 +37,8 @@ func (l *panickingLog) Observe(*protocol.Exchange) {
 func (*panickingLog) Close() {}
 
 // TestRecorderPanicReleasesPipeline verifies that after a panic in a scope, an access log or an
-// observer no exchange refers to the pipeline, and that later exchanges are recorded, with and
-// without a BatchObserver. The test recovers panics as engines do.
+// observer no exchange keeps a reference to the pipeline, and that later exchanges are recorded,
+// with and without a BatchObserver. The test recovers panics as engines do.
 func TestRecorderPanicReleasesPipeline(t *testing.T) {
 	for _, point := range []string{"scope", "access log", "observer"} {
 		for _, batching := range []string{"", ", batch of one", ", batch of many"} {

@@ -44,8 +44,8 @@ const (
 )
 
 // pickerCache caches the pickers of the clusters that exchanges of a route chose. It holds at most
-// maxCachedPickers entries. Because entries keep removed clusters alive, it looks for them whenever
-// the number of entries has doubled. It is safe for concurrent use.
+// maxCachedPickers entries. Entries keep removed clusters alive, so the cache deletes the entries of
+// removed clusters whenever its size has doubled. It is safe for concurrent use.
 type pickerCache struct {
 	find      func(name string) *upstream.Cluster // returns nil for an unknown cluster
 	newPicker func(c *upstream.Cluster) *upstream.ClusterPicker

@@ -18,7 +18,7 @@ type headerSanitizer struct {
 	allowOverrides bool
 	envoy          *config.EnvoyHeaders // nil: the x-envoy headers pass
 	internal       match.CIDRSet        // internal addresses of envoy
-	trustedHops    int                  // number of trusted proxies in front of the direct peer; for trustOf without use_remote_address
+	trustedHops    int                  // number of trusted proxies in front of the direct peer; only trustOf uses it
 }
 
 func newHeaderSanitizer(c config.ClientHeaders, o *config.HTTP1Options) headerSanitizer {
