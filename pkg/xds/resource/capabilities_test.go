@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
-// allCapabilities returns capabilities with all filters that have a configuration message in the
-// Envoy API.
+// allCapabilities returns capabilities with all filters of filterMappings, the mirror filter, and
+// RBAC as a connection filter.
 func allCapabilities() Capabilities {
 	return Capabilities{
 		Filters: []filter.StreamFilterFactory{

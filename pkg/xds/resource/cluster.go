@@ -24,7 +24,7 @@ type Cluster struct {
 	// continues without hosts. 0 means no limit.
 	InitialFetchTimeout    time.Duration
 	TransportSocketMatches []TransportSocketMatch // in order; the first match applies to a host
-	Ignored                []string               // fields that have no effect, in order
+	Ignored                []string               // fields that have no effect
 
 	inlineAssignment *LoadAssignment // from load_assignment; nil if absent
 	localityWeighted bool            // locality weights apply
@@ -233,8 +233,8 @@ func (p fieldReader) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) 
 	out.OriginalDst.Port = uint16(port) //nolint:gosec // checked above
 }
 
-// isIgnorableNetworkFilter reports whether Weft can ignore a network filter that does not affect
-// traffic.
+// isIgnorableNetworkFilter reports whether Weft ignores the network filter called name, which does
+// not affect traffic.
 func isIgnorableNetworkFilter(name string) bool {
 	return slices.Contains([]string{
 		"istio.metadata_exchange", "istio.stats", "envoy.filters.network.metadata_exchange", "envoy.filters.network.upstream.metadata_exchange",

@@ -15,8 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readConnections reads the timeouts, protocol, circuit breakers, socket options and filters of
-// upstream connections.
+// readConnections reads the settings of upstream connections.
 func (p fieldReader) readConnections(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
 	out.ConnectTimeout = p.field("connect_timeout").readDuration(m.GetConnectTimeout(), 5*time.Second)
@@ -248,8 +247,8 @@ func (p fieldReader) readKeepAlive(o *clusterv3.UpstreamConnectionOptions, out *
 	}
 }
 
-// readBoundedCount returns the value of w and rejects a value greater than limit. 0 selects the
-// kernel default.
+// readBoundedCount returns the value of w and rejects a value greater than limit. If w is nil or
+// rejected, it returns 0, which selects the kernel default.
 func (p fieldReader) readBoundedCount(w *wrapperspb.UInt32Value, limit int) int {
 	n := uint32Or(w, 0)
 	if n > limit {

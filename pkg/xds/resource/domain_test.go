@@ -64,7 +64,7 @@ func TestDomainsWithTrailingDot(t *testing.T) {
 	}
 }
 
-// TestDomainCase verifies that domains differ if only letters outside ASCII differ in case.
+// TestDomainCase verifies that the case of letters matters only outside ASCII.
 func TestDomainCase(t *testing.T) {
 	p := fieldReader{report: &report{}}
 	want := []string{"a.test", "\u212a.test", "k.test", "\u00c4.test", "\u00e4.test"}

@@ -44,7 +44,7 @@ func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy
 	if len(list) > 0 && m.GetRouteSpecifier() != nil {
 		at.reject("cannot be set together with drds or multiple_route_config")
 	}
-	// As for HTTP, the line break keeps the name distinct: see readTableName.
+	// The name is unique for the same reasons as in readRoutes.
 	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), m.GetMultipleRouteConfig().GetName())
 	switch r := m.GetRouteSpecifier().(type) {
 	case nil:
@@ -98,8 +98,8 @@ func (p fieldReader) readDubboTable(name string, list []*dubbov3.RouteConfigurat
 	return &config.RouteTable{Name: name, VirtualHosts: []*config.VirtualHost{vh}}
 }
 
-// readDubboRoutes appends the routes of one interface, or of a wildcard of interfaces, to vh. The
-// first route that matches a request applies.
+// readDubboRoutes appends the routes of m to vh. The interface of m may be a wildcard. The first
+// route in vh that matches a request applies.
 func (p fieldReader) readDubboRoutes(m *dubbov3.RouteConfiguration, vh *config.VirtualHost) {
 	var conditions []config.HeaderMatch
 	if matcher, ok := p.field("interface").readWildcard(m.GetInterface()); ok {

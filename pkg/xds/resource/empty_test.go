@@ -125,8 +125,8 @@ func TestEmptyFilterMessagesAreNotAbsent(t *testing.T) {
 	}
 }
 
-// TestEmptyUnsupportedFilterMessagesAreRejected verifies that an empty object is rejected under
-// each key of a filter that takes an object and is not supported.
+// TestEmptyUnsupportedFilterMessagesAreRejected verifies that filters reject an empty object as the
+// value of an unsupported key.
 func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 	count := 0
 	for i := range filterMappings {
@@ -208,8 +208,8 @@ func TestEmptyRouteConditionsAreRejected(t *testing.T) {
 	}
 }
 
-// TestEmptyTrustedCAIsRejected verifies that a trusted_ca without certificates is rejected. Without
-// a trusted_ca, no peer certificate would be verified.
+// TestEmptyTrustedCAIsRejected verifies that empty or unsupported TLS settings, such as an empty
+// trusted_ca, are rejected. If Weft ignored them, it might not verify peer certificates.
 func TestEmptyTrustedCAIsRejected(t *testing.T) {
 	validation := func(v *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext {
 		return &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}}

@@ -78,7 +78,7 @@ func (p fieldReader) readAssignment(m *endpointv3.ClusterLoadAssignment, allowNa
 		totalWeight := uint64(0)
 		for j, e := range l.GetLbEndpoints() {
 			h, ok := at.field("lb_endpoints").index(j).readEndpoint(e, allowNames)
-			if !ok || seen[h.Address] { // the address identifies a host; its first endpoint applies
+			if !ok || seen[h.Address] { // of several endpoints with one address, the first applies
 				continue
 			}
 			seen[h.Address] = true

@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 )
 
-// TestIstioAuthorizationFilters verifies filters that istiod generates from AuthorizationPolicy and
-// RequestAuthentication.
+// TestIstioAuthorizationFilters verifies that Weft accepts filters like those that istiod generates
+// from AuthorizationPolicy and RequestAuthentication.
 func TestIstioAuthorizationFilters(t *testing.T) {
 	rbacOf := func(permission, principal string) string {
 		return `{"@type": "rbac.v3.RBAC", "rules": {"action": "DENY", "policies": {"ns[a]-policy[b]-rule[0]": {"permissions": [{"and_rules": {"rules": [` + permission + `]}}], "principals": [{"and_ids": {"ids": [` + principal + `]}}]}}}, "shadow_rules_stat_prefix": "istio_dry_run_allow_"}`
@@ -73,8 +73,8 @@ func TestJWTSettings(t *testing.T) {
 	}
 }
 
-// TestIgnoredJWTSettings verifies that the settings of the token cache and of key fetching are
-// reported as ignored.
+// TestIgnoredJWTSettings verifies that jwt_cache_config, async_fetch and retry_policy are reported
+// as ignored.
 func TestIgnoredJWTSettings(t *testing.T) {
 	settings := filterOf(t, `{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"jwt_cache_config": {}, "remote_jwks": {"async_fetch": {}, "retry_policy": {"num_retries": 3},
 		"http_uri": {"uri": "https://a/jwks", "cluster": "c", "timeout": "5s"}}}}, "rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "p"}}]}`).GetTypedConfig()

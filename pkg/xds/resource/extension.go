@@ -20,8 +20,8 @@ const ExtensionType = "type.googleapis.com/envoy.config.core.v3.TypedExtensionCo
 // Extension is the parsed form of an ExtensionType resource. Immutable. No DynamicFilter accepts
 // the zero value.
 type Extension struct {
-	Ignored     []string // fields that have no effect, in order
-	RuntimeKeys []string // runtime keys that were used, in order
+	Ignored     []string // fields that have no effect
+	RuntimeKeys []string // runtime keys that were used, sorted
 
 	typeURL    string // type URL of the settings
 	filterName string // name of the filter in Weft

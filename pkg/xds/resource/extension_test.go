@@ -194,7 +194,7 @@ func TestRejectedDynamicFilters(t *testing.T) {
 	}
 }
 
-// FuzzReadExtension verifies that any input is either parsed or rejected.
+// FuzzReadExtension verifies that every input is rejected or becomes settings of a filter.
 func FuzzReadExtension(f *testing.F) {
 	for _, url := range []string{corsURL, rbacURL, luaURL} {
 		body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: &anypb.Any{TypeUrl: url}})

@@ -39,7 +39,7 @@ type apiMessage struct {
 	read    func(m proto.Message) (ignored []string, err error)
 }
 
-// apiMessages returns the messages of the page, in its order.
+// apiMessages returns the messages with which the page begins, in the order of the page.
 func apiMessages(t *testing.T) []apiMessage {
 	t.Helper()
 	listener := func(m *listenerv3.Listener) ([]string, error) {
@@ -279,8 +279,8 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 	}
 }
 
-// unreportedFields returns fields that Weft ignores without a report, because some control planes
-// set them on every route.
+// unreportedFields returns fields that Weft ignores without a report, because control planes often
+// set them.
 func unreportedFields() []string {
 	return []string{
 		"envoy.config.route.v3.RouteConfiguration.metadata", "envoy.config.route.v3.RouteConfiguration.max_direct_response_body_size_bytes",
@@ -331,9 +331,9 @@ the first use; in other messages the support may differ. If Weft does not suppor
 rejects or ignores the message that contains the member.
 `
 
-// TestEveryFieldIsDocumented verifies that the page documents every field of the API. A new API
-// field makes the test fail, so that a maintainer decides how Weft handles it: by default Weft
-// ignores the field, which is wrong for a restriction.
+// TestEveryFieldIsDocumented verifies that the page documents every field of its messages. A new
+// field in the API makes the test fail, so that a maintainer decides how Weft handles the field: by
+// default Weft ignores it, which is wrong for a restriction.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Fields of xDS

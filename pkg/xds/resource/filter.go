@@ -91,8 +91,9 @@ func filterMappingOf(a *anypb.Any) *filterMapping {
 	return nil
 }
 
-// ignorableFilters returns filters that Weft can ignore. They only observe requests, set what Weft
-// needs no filter for, or check what other settings of the listener enforce, too (istio_authn).
+// ignorableFilters returns the names of filters that Weft ignores. Each only observes requests,
+// does what Weft does without a filter, or repeats a check of other listener settings
+// (istio_authn).
 func ignorableFilters() []string {
 	return []string{
 		"envoy.filters.http.grpc_stats", "envoy.filters.http.grpc_web_stats", "istio.metadata_exchange", "envoy.filters.http.peer_metadata",
@@ -230,10 +231,11 @@ func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 	return out
 }
 
-// readFilterConfig enables or disables a filter in out. The type of its settings selects the
-// filter, or else its Envoy name. A filter that runs before a route is selected is rejected. A
-// filter to enable under a custom name is rejected even if it is optional: the listener may have it
-// under another name, and it would stay disabled.
+// readFilterConfig enables or disables a filter in out. The type of the settings in m identifies
+// the filter; if Weft does not know the type, name does. readFilterConfig rejects a filter that
+// runs before a route is selected. It ignores an optional filter that this build does not support,
+// except if m enables it under a custom name: the listener may have the filter under another name,
+// and the filter would stay disabled.
 func (p fieldReader) readFilterConfig(name string, m *routev3.FilterConfig, out map[string]any) {
 	filterName, hasEnvoyPrefix := strings.CutPrefix(name, "envoy.filters.http.")
 	if filterName == "health_check" {

@@ -82,9 +82,9 @@ func adaptHealthCheck(settings *document.Value, _ fieldReader) error {
 	return nil
 }
 
-// adaptJWT resolves requirement names and ignores the settings of the token cache and of key
-// fetching. A local key set without usable keys makes the tokens of its issuer invalid, but does
-// not reject the listener.
+// adaptJWT resolves requirement names and ignores jwt_cache_config, async_fetch and retry_policy. A
+// local key set without usable keys makes the tokens of its issuer invalid, but does not reject the
+// listener.
 func adaptJWT(settings *document.Value, p fieldReader) error {
 	for name, provider := range settings.Get("providers").Members() {
 		adaptProvider(provider, p.field("providers").key(name))
@@ -125,7 +125,8 @@ func adaptProvider(provider *document.Value, p fieldReader) {
 	}
 }
 
-// ignoreKey deletes a member of v, which is the value of p, and reports the member as ignored.
+// ignoreKey deletes the member key of v, if v has it, and reports it as ignored. p is the reader of
+// v.
 func (p fieldReader) ignoreKey(v *document.Value, key string) {
 	if v.Get(key) != nil {
 		v.Delete(key)

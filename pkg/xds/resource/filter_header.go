@@ -89,8 +89,8 @@ func adaptLocalRateLimit(settings *document.Value, _ fieldReader) error {
 	return nil
 }
 
-// adaptExtAuthz adds "http://" to an address without a scheme, as in Envoy's guide, and converts
-// the name of a status to its number.
+// adaptExtAuthz adds "http://" to a server URI without a scheme, which Envoy's examples use, and
+// converts the name of a status to its number.
 func adaptExtAuthz(settings *document.Value, _ fieldReader) error {
 	settings.Delete("stat_prefix")
 	status := settings.Get("status_on_error")

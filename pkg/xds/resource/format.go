@@ -47,8 +47,8 @@ func cutCommand(text string) (command, after string, closed bool) {
 }
 
 // variableOf returns the Weft variable that matches an Envoy command. It ignores the maximum length
-// of a command with an argument, and the arguments of commands other than REQ and RESP, such as the
-// time format of START_TIME.
+// of a command with an argument. It ignores arguments that are not header names, such as the time
+// format of START_TIME.
 func variableOf(command string) (name string, ok bool) {
 	keyword, argument, hasArgument := strings.Cut(command, "(")
 	if hasArgument {

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxItems returns an upper bound for the hosts, names and reasons of an input, each of which takes
-// at least one byte. The parsed form must not grow beyond the size of the input.
+// maxItems returns an upper bound for the number of hosts, or of other items, in an input. Each
+// item takes at least one byte.
 func maxItems(body []byte) int { return len(body) + 16 }
 
 func FuzzReadCluster(f *testing.F) {

@@ -73,7 +73,7 @@ func cases(t testing.TB, text string) (out []goldenCase) {
 		out = append(out, goldenCase{strings.TrimSpace(name), strings.TrimSpace(in), want})
 	}
 	if len(out) < 2 {
-		t.Fatal("the file has no cases")
+		t.Fatal("the file has fewer than 2 cases")
 	}
 	return out
 }

@@ -11,7 +11,7 @@ import (
 // maxHedgedAttempts is the maximum of initial_requests, as in config.json.
 const maxHedgedAttempts = 10
 
-// readHedge reads the hedge policy of a route.
+// readHedge reads a hedge policy; m may be nil.
 func (p fieldReader) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 	if m == nil {
 		return

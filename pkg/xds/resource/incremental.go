@@ -15,14 +15,16 @@ import (
 )
 
 // A control plane sends the entire RouteConfiguration when one of its routes changes. Update
-// therefore compares the serialized parts with the previous ones and parses only those that
-// changed:
+// therefore compares the serialized parts with the previous ones and reuses unchanged parts:
 //
 //	RouteConfiguration ── head, virtual_hosts ┬─ unchanged: the previous *config.VirtualHost
 //	                                          └─ head, routes ┬─ unchanged: the previous *config.Route
 //	                                                          └─ parse
 //
-// The head of a message is all of its other fields.
+// The head of a message consists of the fields other than virtual_hosts or routes. If the head of
+// the RouteConfiguration or the value of a used runtime key has changed, Update parses everything
+// again. If settings that routes inherit from their virtual host have changed, it parses these
+// routes again.
 
 // previousTable holds what a RouteTable keeps for the next Update. The zero value is empty.
 // Immutable.
@@ -55,7 +57,7 @@ func ReadRoutes(body []byte, caps Capabilities) (*RouteTable, error) {
 }
 
 // Update parses the new version of the resource of t and keeps body, like ReadRoutes. The result
-// shares unchanged virtual hosts and routes with t. Update does not change t, which may be nil.
+// may share unchanged virtual hosts and routes with t. Update does not change t, which may be nil.
 // caps must be the capabilities that t was read with, except for the runtime.
 func (t *RouteTable) Update(body []byte, caps Capabilities) (*RouteTable, error) {
 	parts, ok := splitField(body, fieldVirtualHosts)
@@ -131,8 +133,8 @@ func (r *tableReader) virtualHostReader(n int) fieldReader {
 	return fieldReader{r.report, ""}.field("virtual_hosts").index(n)
 }
 
-// reuseFindings records the previous findings of virtual host n, which is unchanged and had
-// previousIndex in the previous table.
+// reuseFindings records and returns the previous findings of virtual host n. The virtual host is
+// unchanged and had previousIndex in the previous table.
 func (r *tableReader) reuseFindings(n, previousIndex int) virtualHostFindings {
 	h := r.previous.virtualHostFindings[previousIndex]
 	if n != previousIndex {

@@ -178,7 +178,7 @@ func TestUpdateEqualsFullRead(t *testing.T) {
 	}
 }
 
-// addresses returns the pointers of the routes of a table.
+// addresses returns the pointers to the routes of a table.
 func (t *RouteTable) addresses() map[any]bool {
 	out := map[any]bool{}
 	if t != nil {

@@ -41,8 +41,8 @@ func newRequest(line string, headers ...string) *protocol.Exchange {
 }
 
 // TestIstiodRoutes verifies the routes of the captured virtual services. They send user jason and
-// requests for a version to v3 of reviews, and a fraction of /w/ to v2. Others redirect, send a
-// direct response, mirror, or inject faults.
+// requests for a version to v3 of reviews, and a fraction of /w/ to v2. Other routes redirect, send
+// a direct response, mirror, or inject faults.
 func TestIstiodRoutes(t *testing.T) {
 	tables := istiodTables(t)
 	const reviews = "reviews.default.svc.cluster.local"

@@ -41,8 +41,8 @@ type Listener struct {
 	RouteTimeouts    map[string]time.Duration
 	// DynamicFilters are the HTTP filters whose settings come from ExtensionType resources.
 	DynamicFilters []*DynamicFilter
-	Ignored        []string // fields that have no effect, in order
-	RuntimeKeys    []string // runtime keys that were used, in order
+	Ignored        []string // fields that have no effect
+	RuntimeKeys    []string // runtime keys that were used, sorted
 }
 
 // Secrets returns the secrets that the TLS contexts of the listener refer to.
@@ -141,8 +141,8 @@ func (p fieldReader) readListener(m *listenerv3.Listener, l *Listener) {
 		out.OriginalDst = config.OriginalDstRedirect
 	}
 	p.readListenerFilters(m, out)
-	// The filter only restores the original destination; use_original_dst also selects another
-	// listener by it.
+	// The original_dst filter only restores the original destination; use_original_dst also selects
+	// another listener by that address.
 	out.KeepRedirected = out.OriginalDst != "" && !m.GetUseOriginalDst().GetValue()
 	if out.OriginalDst != "" && m.GetTransparent().GetValue() {
 		out.OriginalDst = config.OriginalDstTProxy
@@ -344,8 +344,8 @@ func (p fieldReader) readAccessLogs(list []*accesslogv3.AccessLog) (out []config
 	return out
 }
 
-// unpackFileLog returns an access log to a file, stdout or stderr. log is nil if the logger has
-// another type or, with ok false, if it is rejected.
+// unpackFileLog returns an access log to a file, stdout or stderr. If the logger has another type,
+// log is nil and ok is true. If the logger is rejected, ok is false.
 func (p fieldReader) unpackFileLog(packed *anypb.Any) (log *filev3.FileAccessLog, ok bool) {
 	file, stdout, stderr := &filev3.FileAccessLog{}, &streamv3.StdoutAccessLog{}, &streamv3.StderrAccessLog{}
 	streamLog := func(path string, format *corev3.SubstitutionFormatString) *filev3.FileAccessLog {

@@ -146,7 +146,7 @@ func TestRejectedListenerFilters(t *testing.T) {
 	}
 }
 
-// FuzzReadListener verifies that any input is either parsed or rejected.
+// FuzzReadListener verifies that every input is rejected or becomes a listener with a name.
 func FuzzReadListener(f *testing.F) {
 	for _, body := range capture(f, "02-LDS.pb") {
 		f.Add(body)
@@ -166,7 +166,7 @@ func defaultChains(l *config.Listener) []*config.FilterChain {
 	return []*config.FilterChain{l.DefaultChain}
 }
 
-// FuzzReadRoutes verifies that any input is either parsed or rejected.
+// FuzzReadRoutes verifies that every input is rejected or becomes a table.
 func FuzzReadRoutes(f *testing.F) {
 	for _, body := range capture(f, "04-RDS.pb") {
 		f.Add(body)
@@ -178,7 +178,7 @@ func FuzzReadRoutes(f *testing.F) {
 	})
 }
 
-// TestStdoutAccessLogs verifies access logs to stdout and their format.
+// TestStdoutAccessLogs verifies access logs to stdout and stderr.
 func TestStdoutAccessLogs(t *testing.T) {
 	format := &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
 		TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "%REQ(:METHOD)%\n"}},

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// Node identifies the process in an Istio mesh, as its bootstrap describes it. The zero value means
-// that there is no mesh.
+// Node identifies the process in an Istio mesh, as its bootstrap describes it. Weft does not
+// propagate a zero Node to its peers.
 type Node struct {
 	ID       string
 	Workload workload.Workload // the workload that this sidecar serves

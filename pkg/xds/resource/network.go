@@ -173,7 +173,8 @@ func (p fieldReader) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Prox
 		at.addRouteConfig(out.RouteTable, r.Rds.GetConfigSource(), l)
 	case *hcmv3.HttpConnectionManager_RouteConfig:
 		t := p.field("route_config").readTable(r.RouteConfig)
-		// Inline tables may share a name. The line break makes it distinct: see readTableName.
+		// Inline tables may share a name, so the index makes the name unique. No resource has the
+		// name, because it contains a line break: see readTableName.
 		t.Name = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), t.Name)
 		out.RouteTable = t.Name
 		l.InlineTables = append(l.InlineTables, t)
@@ -183,7 +184,7 @@ func (p fieldReader) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Prox
 }
 
 // readTableName returns the name of a route table that is a resource. It rejects a name with a line
-// break, because the names of inline tables and DubboTableName contain one.
+// break, because the names of inline tables and of Dubbo tables contain one.
 func (p fieldReader) readTableName(name string) string {
 	switch at := p.field("route_config_name"); {
 	case name == "":
@@ -281,7 +282,7 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	}
 	p.readForwarded(m, h)
 	h.XFFBareAddressOnly = true
-	out.ForwardedScheme = true // readForwarded makes the engine replace the header if it is not trusted
+	out.ForwardedScheme = true // readForwarded makes the engine replace an X-Forwarded-Proto that is not trusted
 	out.ClientHeaders.Envoy = p.readEnvoyHeaders(m)
 	h.XFCC = p.readClientCert(m)
 }
@@ -294,10 +295,10 @@ func setTokens(v *wrapperspb.UInt64Value, out *int) {
 	}
 }
 
-// readForwarded reads how many X-Forwarded-For entries to trust and whether to append to the
-// header. Without use_remote_address, one more proxy is trusted.
+// readForwarded reads how many X-Forwarded-For entries to trust, whether to append one, and whether
+// to set X-Forwarded-Proto. Without use_remote_address, one more proxy is trusted.
 func (p fieldReader) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTTP1Options) {
-	const maxHops = 100 // a chain of proxies is never longer
+	const maxHops = 100 // more than any chain of proxies has
 	hops := m.GetXffNumTrustedHops()
 	if hops > maxHops {
 		p.field("xff_num_trusted_hops").reject("is %d, expected at most %d", hops, maxHops)

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// TestIgnoredProtocolOptionsAreInOrder verifies that two reads report ignored fields in one order.
+// TestIgnoredProtocolOptionsAreInOrder verifies that every read reports ignored fields in the same
+// order.
 func TestIgnoredProtocolOptionsAreInOrder(t *testing.T) {
 	want := []string{"o.http_protocol_options.accept_http_10", "o.http2_protocol_options.max_concurrent_streams"}
 	for range 50 {

@@ -85,8 +85,9 @@ func (r *report) rejection() error {
 	return r.reasons
 }
 
-// fieldReader reads one field of a resource and reports findings under its path. In this package, p
-// is the reader of the message that a method reads, and at the reader of one of its fields.
+// fieldReader reads one field of a resource and reports findings under its path. By convention, the
+// receiver p is the reader of a message, and a variable called at is the reader of one of its
+// fields.
 type fieldReader struct {
 	report *report
 	path   string // "filter_chains[0].filters"; "" means the resource itself
@@ -110,7 +111,7 @@ func (p fieldReader) reject(format string, args ...any) {
 	p.report.addReason(Rejection{p.path, fmt.Sprintf(format, args...)})
 }
 
-// maxReasons limits the reasons that a report stores for one resource, which bounds its memory.
+// maxReasons limits the reasons that a report stores, to bound its memory.
 const maxReasons = 1000
 
 // addReason adds a reason, or only counts it if there are already maxReasons.
@@ -146,9 +147,10 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// isRejectedUnsupported reports whether rejectUnsupported has recently been called for the field.
+// isRejectedUnsupported reports whether one of the last reasons is from rejectUnsupported for this
+// field.
 func (p fieldReader) isRejectedUnsupported() bool {
-	const maxRecent = 32 // enough for one message
+	const maxRecent = 32
 	reasons := p.report.reasons
 	return slices.Contains(reasons[max(0, len(reasons)-maxRecent):], Rejection{p.path, unsupported})
 }
@@ -162,9 +164,9 @@ func (p fieldReader) rejectUnsupported() { p.reject(unsupported) }
 // ignore reports that the field has no effect.
 func (p fieldReader) ignore() { p.report.ignored = append(p.report.ignored, p.path) }
 
-// checkFields checks the fields of m that are set and not in read. It rejects those in critical,
-// because without them Weft would allow more than the resource does or send requests elsewhere. It
-// ignores the others.
+// checkFields checks the fields of m that are set and not in read. It rejects those in critical and
+// ignores the others. Critical fields are those without which Weft would, for example, allow more
+// requests or select other hosts.
 func (p fieldReader) checkFields(m proto.Message, read, critical []string) {
 	var unsupportedNames []string
 	ignored := len(p.report.ignored)
@@ -186,8 +188,8 @@ func (p fieldReader) checkFields(m proto.Message, read, critical []string) {
 	}
 }
 
-// maxMessageDepth limits how deep messages are nested. It is the default of the protobuf decoders
-// for C++ and Java. Evaluating a matcher that is nested deeper could exhaust the stack.
+// maxMessageDepth limits how deep messages are nested, and so the recursion of matchers. It is the
+// default of the protobuf decoders for C++ and Java.
 const maxMessageDepth = 100
 
 // unmarshalOptions returns the options for decoding serialized messages.
@@ -204,8 +206,8 @@ func (p fieldReader) unmarshal(body []byte, m proto.Message) error {
 	return nil
 }
 
-// malformedReason returns why a message cannot be decoded. protobuf exports no error type, so
-// malformedReason looks at the text.
+// malformedReason returns why a message cannot be decoded. protobuf exports no error for messages
+// that are nested too deep, so malformedReason looks at the text.
 func malformedReason(err error) string {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
 	if strings.Contains(text, "recursion depth") {
@@ -214,7 +216,7 @@ func malformedReason(err error) string {
 	return "malformed message: " + strings.TrimSpace(text)
 }
 
-// unpack decodes a into m and reports whether it succeeded. It rejects a message of another type.
+// unpack decodes a into m and reports whether it succeeded. Otherwise it rejects the field.
 func (p fieldReader) unpack(a *anypb.Any, m proto.Message) bool {
 	if a == nil {
 		p.reject("is missing, expected a %s", m.ProtoReflect().Descriptor().FullName())
@@ -248,7 +250,8 @@ func (p fieldReader) prefixError(err error) error {
 	return out
 }
 
-// unpackAny decodes a message of any known type and reports whether it succeeded.
+// unpackAny decodes a message of any known type and reports whether it succeeded. Otherwise it
+// rejects the field.
 func (p fieldReader) unpackAny(a *anypb.Any) (m proto.Message, ok bool) {
 	m, err := anypb.UnmarshalNew(a, unmarshalOptions())
 	if err != nil {
@@ -281,7 +284,7 @@ func (p fieldReader) readDuration(d *durationpb.Duration, fallback time.Duration
 }
 
 // maxDuration stands for "no limit", which control planes express by the largest duration. It is
-// small enough that sums and multiples of it do not overflow.
+// small enough that sums and small multiples of it do not overflow.
 const maxDuration = 365 * 24 * time.Hour
 
 // uint32Or returns the value of w, or fallback if w is nil.

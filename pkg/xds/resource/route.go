@@ -18,9 +18,9 @@ import (
 
 // RouteTable is the parsed form of a RouteType or DubboRouteType resource.
 type RouteTable struct {
-	Config      *config.RouteTable // immutable, except that package state sets OnDemand before it is used
-	Ignored     []string           // fields that have no effect, in order
-	RuntimeKeys []string           // runtime keys that were used, in order
+	Config      *config.RouteTable // immutable, except that package state sets OnDemand before the first use
+	Ignored     []string           // fields that have no effect
+	RuntimeKeys []string           // runtime keys that were used, sorted
 
 	previous previousTable
 }
@@ -307,7 +307,7 @@ func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, out *config.V
 	return true
 }
 
-// defaultRouteTimeout is Envoy's default.
+// defaultRouteTimeout is Envoy's default for RouteAction.timeout.
 const defaultRouteTimeout = 15 * time.Second
 
 func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatch, inherited inheritedSettings) *config.Forward {

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readGRPCTimeout reads the limit of gRPC timeouts in requests. Envoy ignores these timeouts if
-// neither field is set; Weft always applies them.
+// readGRPCTimeout reads the limit of gRPC timeouts in requests: grpc_timeout_header_max or
+// max_grpc_timeout. If neither is set, Envoy ignores these timeouts; Weft applies them.
 func (p fieldReader) readGRPCTimeout(m *routev3.RouteAction, out *config.GRPCTimeout) {
 	switch d := m.GetMaxStreamDuration(); {
 	case d.GetGrpcTimeoutHeaderMax() != nil:

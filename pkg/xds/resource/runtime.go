@@ -32,10 +32,11 @@ type Layer struct {
 	ignored []string
 }
 
-// Ignored returns the paths of connection limits, which Envoy applies and Weft does not support.
+// Ignored returns the fields that have no effect: connection limits, which Envoy applies and Weft
+// does not support, and unknown fields.
 func (l *Layer) Ignored() []string { return l.ignored }
 
-// setting is the value of a key. It may have more than one type: an integer is also a percentage.
+// setting is the value of a key. It may have more than one type: see numberSetting.
 type setting struct {
 	isNumber, isBool, isPercent bool // types that the value has
 
@@ -116,8 +117,8 @@ func (p fieldReader) readLayer(prefix string, s *structpb.Struct, l *Layer) {
 	}
 }
 
-// isConnectionLimit reports whether key is a connection limit in Envoy. Values from math.MaxInt32
-// on mean no limit.
+// isConnectionLimit reports whether key is a connection limit in Envoy. A value of math.MaxInt32 or
+// more means no limit.
 func isConnectionLimit(key string) bool {
 	return key == "overload.global_downstream_max_connections" ||
 		strings.HasPrefix(key, "envoy.resource_limits.listener.") && strings.HasSuffix(key, ".connection_limit")
@@ -172,7 +173,8 @@ func (p fieldReader) readFraction(s *structpb.Struct) setting {
 	return setting{isPercent: true, percentValue: p.readFractionPercent(f)}
 }
 
-// runtimeSetting records key as used and returns its value. ok is false if it has none.
+// runtimeSetting records key as used and returns its value. ok is false if key is "" or has no
+// value.
 func (p fieldReader) runtimeSetting(key string) (s setting, ok bool) {
 	if key == "" {
 		return setting{}, false
@@ -284,7 +286,8 @@ func (p fieldReader) resolveFault(m *faultv3.HTTPFault) {
 	}
 }
 
-// resolveDelay sets d, if it is not nil, to the milliseconds that key specifies, if there are any.
+// resolveDelay sets d to the milliseconds that key specifies. It does nothing if d is nil or key
+// has no value greater than 0.
 func (p fieldReader) resolveDelay(key string, d *durationpb.Duration) {
 	if d == nil {
 		return

@@ -161,8 +161,8 @@ func anyValue(a *anypb.Any) (*document.Value, error) {
 	return out, nil
 }
 
-// objectValue returns the fields of m that are set as an object. If typeURL is not empty, it is the
-// first member. objectValue omits extension fields, which no message of the API has.
+// objectValue returns an object with those fields of m that are set. If typeURL is not empty, the
+// first member is "@type". objectValue omits extension fields, which no message of the API has.
 func objectValue(m protoreflect.Message, typeURL string) (*document.Value, error) {
 	fields := m.Descriptor().Fields()
 	count := 1
@@ -266,7 +266,8 @@ func singleValue(f protoreflect.FieldDescriptor, v protoreflect.Value) (*documen
 	panic(fmt.Sprintf("resource: field %v has the kind %v", f.FullName(), f.Kind()))
 }
 
-// enumValue returns the name of an enum value, or its number if it has no name.
+// enumValue returns the name of an enum value, or its number if it has no name. It returns null for
+// a NullValue.
 func enumValue(e protoreflect.EnumDescriptor, n protoreflect.EnumNumber) *document.Value {
 	if e.FullName() == "google.protobuf.NullValue" {
 		return document.NewNull()

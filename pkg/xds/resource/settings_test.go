@@ -130,8 +130,8 @@ func checkSameNode(t *testing.T, got, want document.Node) {
 	}
 }
 
-// testMessages returns resources that a real istiod sent, and every message with a type in the
-// repository's example and test files.
+// testMessages returns resources that a real istiod sent, and the messages of known types in
+// example and test files of the repository.
 func testMessages(t testing.TB) (out []proto.Message) {
 	t.Helper()
 	for name, m := range map[string]proto.Message{
@@ -308,7 +308,7 @@ func (r *randomMessage) fillAny(a *anypb.Any) {
 	}
 }
 
-// scalar returns a value of a field that is neither a message nor a list.
+// scalar returns a value of the scalar type of f.
 func (r *randomMessage) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 	number := []int64{0, 1, -1, 5, 80, 200, 503, 1000, 1_500_000_000, 1 << 31, -1 << 31, 1<<63 - 1}[r.choose(12)]
 	texts := []string{"", "a", "b", "x-a", "%REQ(x-b)%", "%NONE%", "100%%", "127.0.0.1:80", "http://a", "\x00\"<\n", "\u00e9\u2028", "envoy.lb"}

@@ -25,7 +25,7 @@ type unknownField struct {
 	isEnumValue bool // an enum value, not a field
 }
 
-// maxUnknownFields limits the unknown fields that are reported for one resource.
+// maxUnknownFields limits the unknown fields that are stored between two calls of resolveUnknown.
 const maxUnknownFields = 20
 
 // unknownMarker is in each entry of Ignored for an unknown field or enum value.
@@ -42,7 +42,7 @@ func UnknownFields(ignored []string) (unknown []string) {
 }
 
 // resolveUnknown rejects or ignores the unknown fields that were found since the last call. It
-// skips those inside a field in r.ignored[from:].
+// skips those inside a field in r.ignored[from:], and enum values that are already rejected.
 func (r *report) resolveUnknown(from int) {
 	if len(r.unknown) == 0 {
 		return
@@ -67,9 +67,10 @@ func isWithin(path, field string) bool {
 	return ok && field != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// mustRejectUnknown reports whether a message decides which connections or requests are allowed, or
-// how they are processed: transport sockets, filters, conditions of routes and filter chains. The
-// proxy filters are exceptions, because most of their fields are options, not restrictions.
+// mustRejectUnknown reports whether a message or enum type decides which connections or requests
+// are allowed, or how they are processed: transport sockets, filters, conditions of routes and
+// filter chains. The proxy filters are exceptions, because most of their fields are options, not
+// restrictions.
 func mustRejectUnknown(message protoreflect.FullName) bool {
 	switch message {
 	case "envoy.config.listener.v3.FilterChainMatch", "envoy.config.route.v3.RouteMatch",
@@ -140,7 +141,7 @@ func (f *unknownFinder) visitMessage(m protoreflect.Message, strict bool) {
 	}
 }
 
-// visitValue checks a value of a field, which step leads to.
+// visitValue checks v, a value of field. step leads from the current message to v.
 func (f *unknownFinder) visitValue(field protoreflect.FieldDescriptor, v protoreflect.Value, step pathStep, strict bool) {
 	f.steps = append(f.steps, step)
 	switch enum := field.Enum(); {

@@ -33,7 +33,7 @@ func withUnknown[M proto.Message](m M) M {
 }
 
 // TestUnknownFieldsAreRejected verifies that an unknown field in any message rejects the resource,
-// and that the reason has its path and number.
+// and that the reason has the path of the message and the number of the field.
 func TestUnknownFieldsAreRejected(t *testing.T) {
 	for _, m := range apiMessages(t) {
 		d := m.message.ProtoReflect().Descriptor()
@@ -242,8 +242,8 @@ func TestFieldOfWrongTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsInScalars verifies that unknown fields in messages with a single value are
-// found.
+// TestUnknownFieldsInScalars verifies that unknown fields in well-known types, such as Duration,
+// are found.
 func TestUnknownFieldsInScalars(t *testing.T) {
 	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Capabilities{})
 	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"
@@ -252,7 +252,8 @@ func TestUnknownFieldsInScalars(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsReasonIsBounded verifies that the reason for many unknown fields stays short.
+// TestUnknownFieldsReasonIsBounded verifies that many unknown fields cause a limited number of
+// reasons.
 func TestUnknownFieldsReasonIsBounded(t *testing.T) {
 	var b []byte
 	for n := range 100_000 {
