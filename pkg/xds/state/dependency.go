@@ -8,7 +8,7 @@ type dependency struct {
 	kind    string        // "endpoints", "routes", ...
 	name    string        // for logs and status output
 	since   time.Time     // when the wait began
-	timeout time.Duration // longest wait; 0: no limit
+	timeout time.Duration // maximum wait; 0: no limit
 }
 
 // clusterDependencies returns the missing dependencies of e.Received, the received version of a
@@ -46,7 +46,8 @@ func (s *State) listenerDependencies(name string, e *Listener) (missing []depend
 }
 
 // waitExpired reports whether the waits for all missing dependencies have timed out; true if none
-// is missing. until is when the last of the waits times out; zero: never.
+// is missing. If expired is false, until is when the last wait times out; zero: a wait has no
+// limit.
 func waitExpired(missing []dependency, now time.Time) (expired bool, until time.Time) {
 	expired, bounded := true, true
 	for _, d := range missing {

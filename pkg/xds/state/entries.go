@@ -68,7 +68,8 @@ func (es *entries[R, C]) all(yield func(string, Entry[R, C]) bool) {
 	}
 }
 
-// mutable returns an entry for modification, and creates it if needed.
+// mutable returns an entry for modification, and creates it if needed. It marks the entry dirty and
+// records its value for rollback.
 func (es *entries[R, C]) mutable(name string) *Entry[R, C] {
 	addDirty(es.dirty, name)
 	es.referrers.changed[name] = true
@@ -133,9 +134,10 @@ func (es *entries[R, C]) reconcile(now time.Time, c *Change, adjust func(name st
 	}
 }
 
-// reconcileEntry activates the received version of an entry if the version is complete. Otherwise
-// it builds the active version again if a resource that the version uses has changed. It returns
-// when to evaluate the entry again even if nothing changes; zero: never.
+// reconcileEntry deletes the entry if it was removed. It activates the received version unless that
+// version is held back, lacks a secret, or waits for another dependency. Otherwise it builds the
+// active version again if a resource that the active version uses has changed. It returns when to
+// evaluate the entry again even if nothing changes; zero: never.
 func (es *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) time.Time {
 	e := es.byName[name]
 	if e == nil {
@@ -219,7 +221,7 @@ func (s *State) Listeners() iter.Seq2[string, Listener] {
 }
 
 // HoldBack keeps the received version of a listener inactive until Release, until a new version
-// arrives, or until one of its route tables, secrets or filters changes.
+// arrives, or until one of its route tables, secrets, filters or runtime keys changes.
 func (s *State) HoldBack(listener string) {
 	e := s.listeners.mutable(listener)
 	e.HeldBack = e.Received
@@ -237,14 +239,15 @@ func (s *State) releaseAll(listeners map[string]bool) {
 	}
 }
 
-// RestartWait restarts the wait of a cluster for its missing dependencies, because the cluster
-// could not be applied without them.
+// RestartWait restarts the wait of a cluster for its missing dependencies, after a change that
+// includes the cluster could not be applied.
 func (s *State) RestartWait(cluster string, now time.Time) {
 	s.clusters.mutable(cluster).ReceivedAt = now
 	s.recordFailedCluster(cluster)
 }
 
-// HasPrivateKey reports whether the received version of a resource contains an inline private key.
+// HasPrivateKey reports whether the received version of a cluster or a listener contains an inline
+// private key. It returns false for other types.
 func (s *State) HasPrivateKey(typeURL, name string) bool {
 	var contexts []*resource.TLS
 	if e := s.listeners.byName[name]; typeURL == resource.ListenerType && e != nil && e.Received != nil {

@@ -70,7 +70,8 @@ func (st *stage) stageLayer(r ads.Resource) error {
 }
 
 // setLayer replaces the values of a runtime layer and decodes again the resources that use changed
-// keys. If one of them is no longer valid, it returns an error and changes nothing.
+// keys. If one of these resources is no longer valid, setLayer returns an error and changes
+// nothing.
 func (st *stage) setLayer(name string, values *resource.Layer) error {
 	previous := st.runtime
 	nextRuntime := previous.withLayer(name, values)

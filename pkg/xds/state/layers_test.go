@@ -34,8 +34,8 @@ func TestListenersWaitForRuntime(t *testing.T) {
 	}
 }
 
-// TestListenersUseRuntime verifies that replaceListener, which a runtime change calls, replaces a
-// held-back listener, which then becomes active, and a listener whose routes were removed.
+// TestListenersUseRuntime verifies replaceListener, which a runtime change calls: a held-back
+// listener becomes active in the new version, and so does a listener whose routes were removed.
 func TestListenersUseRuntime(t *testing.T) {
 	now, s := time.Now(), newState()
 	read := func(port int) *resource.Listener {

@@ -90,7 +90,7 @@ func (s *State) Owner(typeURL, name string) string {
 	return ownerControlPlane
 }
 
-// refersToTable reports whether a listener refers to a route table, active or not.
+// refersToTable reports whether a listener, active or not, refers to a route table.
 func (s *State) refersToTable(name string) bool {
 	for _, e := range s.listeners.byName {
 		for _, l := range []*resource.Listener{e.Received, e.Active} {
@@ -110,7 +110,7 @@ func (s *State) checkName(typeURL, name string) error {
 	return nil
 }
 
-// checkTableNames returns an error and the name of a route table that a listener refers to and
+// checkTableNames returns an error and the name of a route table if l refers to a table that
 // another owner defines.
 func (s *State) checkTableNames(l *resource.Listener) (table string, err error) {
 	for _, name := range l.RouteConfigNames {

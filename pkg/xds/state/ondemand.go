@@ -11,8 +11,8 @@ import (
 )
 
 // onDemandState records the on-demand subscriptions to the endpoints of clusters and to route
-// tables. Until they are subscribed, a cluster can be active without hosts, and a listener without
-// the routes of the table.
+// tables. A cluster can be active while its endpoints are not subscribed, but has no hosts then. A
+// listener can be active while a route table is not subscribed; the table has no routes then.
 //
 //	               request             arrival or timeout
 //	unsubscribed ───────────▶ pending ────────────────────▶ subscribed
@@ -20,8 +20,9 @@ import (
 //	      └─────────────────────────────────────────────────────┘
 //	                          idle timeout
 //
-// A new version of a cluster or listener does not change the subscription. Removing the cluster, or
-// the last reference of a listener to the table, ends the subscription.
+// A pending resource also becomes unsubscribed after the idle timeout. A new version of a cluster
+// or listener does not change the subscription. Removing the cluster, or the last reference of a
+// listener to the table, ends the subscription.
 type onDemandState struct {
 	config.XDSOnDemand // immutable
 
@@ -52,7 +53,7 @@ func newOnDemandState(o config.XDSOnDemand) *onDemandState {
 }
 
 // subscribe makes an unsubscribed resource pending, and reports whether it was unsubscribed.
-// timeout is the longest wait; 0: no limit.
+// timeout is the maximum wait; 0: no limit.
 func (set *onDemandSet) subscribe(name string, timeout time.Duration, now time.Time) (added bool) {
 	if e := set.entries[name]; e != nil {
 		e.lastUsed = now
@@ -70,7 +71,7 @@ func (set *onDemandSet) unsubscribe(name string) {
 	delete(set.deadlines, name)
 }
 
-// isReady reports whether a resource is subscribed and no longer pending.
+// isReady reports whether a resource is subscribed, not pending.
 func (set *onDemandSet) isReady(name string) bool {
 	e := set.entries[name]
 	return e != nil && e.ready
@@ -150,11 +151,11 @@ func (s *State) SubscribeTable(name string, now time.Time) bool {
 	return s.onDemand.tables.subscribe(name, longest, now)
 }
 
-// UnsubscribedClusters returns the number of clusters whose endpoints are not subscribed.
+// UnsubscribedClusters returns the number of clusters whose endpoints are unsubscribed, as of the
+// last TakeSubscriptionChanges.
 func (s *State) UnsubscribedClusters() int { return s.references.unsubscribed }
 
-// UnsubscribedTables returns the number of route tables that listeners refer to and that are not
-// subscribed.
+// UnsubscribedTables returns the number of unsubscribed route tables that listeners refer to.
 func (s *State) UnsubscribedTables() int { return len(s.unsubscribedTables()) }
 
 // HasOnDemand reports whether an on-demand resource is pending or subscribed.
@@ -278,8 +279,8 @@ func (s *State) readyWithoutTable(name string) bool {
 	return s.onDemand != nil && s.onDemand.Routes && !s.onDemand.tables.isReady(name)
 }
 
-// resolveCluster returns the configuration of c with its secrets and, if they are subscribed, its
-// endpoints. It returns false if a secret is missing.
+// resolveCluster returns the configuration of c with its secrets and, unless the endpoints are
+// unsubscribed, its endpoints. It returns false if a secret is missing.
 func (s *State) resolveCluster(name string, c *resource.Cluster) (*config.Cluster, bool) {
 	hosts := s.assignments[c.EDSServiceName]
 	if s.onDemand == nil || c.EDSServiceName == "" {
@@ -319,7 +320,7 @@ func (s *State) tableOnDemand() (d config.OnDemand) {
 	return d
 }
 
-// unsubscribedTables returns the tables that listeners refer to and that are not subscribed.
+// unsubscribedTables returns the unsubscribed route tables that listeners refer to.
 func (s *State) unsubscribedTables() map[string]bool {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return nil

@@ -12,7 +12,7 @@ import (
 type references struct {
 	assignments, tables, extensions refCounts[string]
 	secrets                         refCounts[resource.SecretRef]
-	unsubscribed                    int // clusters whose endpoints are not subscribed
+	unsubscribed                    int // number of clusters whose endpoints are unsubscribed
 }
 
 // referrers holds the references of all clusters or of all listeners, by their names.
@@ -31,7 +31,7 @@ type reference struct {
 // refCounts counts the references to each resource of a type.
 type refCounts[K comparable] struct {
 	counts       map[K]int
-	wasRequested map[K]bool   // resources that may have changed since the last takeChange; true: requested at that time
+	wasRequested map[K]bool   // result of isRequested at the last takeChange, for resources for which it may have changed
 	isExcluded   func(K) bool // reports that a referenced resource is not requested; nil: none is excluded
 }
 

@@ -35,8 +35,8 @@ func (s *State) replaceListener(name string, l *resource.Listener) {
 	e.Received, e.HeldBack = l, nil
 }
 
-// addDependent records that the cluster or listener name refers to keys. The record stays when the
-// reference ends: it only causes unnecessary evaluations.
+// addDependent records that the cluster or listener name refers to keys. The record may outlive the
+// reference, which only causes unnecessary evaluations.
 func addDependent[K comparable](dependents map[K]map[string]bool, counts *refCounts[K], name string, keys ...K) {
 	counts.recordPrevious(keys)
 	for _, k := range keys {

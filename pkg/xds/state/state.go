@@ -9,8 +9,8 @@
 //
 // A cluster becomes active when its endpoints and secrets have arrived, a listener when its route
 // tables, filters, runtime layers and secrets have arrived. All waits except those for secrets can
-// time out. Until then the previous version stays active. The order in which resources arrive does
-// not change the resulting configuration.
+// time out. The previous version of a resource stays active until the new one is. The order in
+// which resources arrive does not change the resulting configuration.
 //
 // The package is pure: it does no I/O, and the caller passes the time.
 package state
@@ -29,13 +29,13 @@ import (
 type Options struct {
 	Bootstrap *bootstrap.Bootstrap
 	OnDemand  config.XDSOnDemand
-	// Owner returns the configuration layer, other than xDS, that defines a resource; "": none. The
-	// State rejects a resource that has such an owner. If Owner is nil, no other layer exists.
+	// Owner returns the configuration layer, other than xDS, that defines a resource; "": none.
+	// Stage and CheckStaticNames reject such a resource. If Owner is nil, no other layer exists.
 	Owner func(typeURL, name string) string
 	// Capabilities are the features that resources may use. The State sets Node and Runtime.
 	Capabilities resource.Capabilities
-	// Started is when the process started. The waits for runtime layers begin at this time. With the
-	// zero value, listeners wait only for layers without a timeout.
+	// Started is when the waits for runtime layers begin. With the zero value, listeners wait only
+	// for layers without a timeout.
 	Started time.Time
 }
 
@@ -63,12 +63,13 @@ type State struct {
 	dependents  dependents
 	references  references
 	onDemand    *onDemandState // nil: all referenced resources are subscribed
-	warmup      *warmup        // nil: the warm-up has ended
+	warmup      *warmup        // nil: the warm-up has not started, or has ended
 
 	undo undoLog
 }
 
-// dependents maps each resource to the names of the clusters or listeners that refer to it.
+// dependents maps each resource to the names of the clusters or listeners that refer or referred to
+// it.
 type dependents struct {
 	assignments     map[string]map[string]bool             // to cluster names
 	clusterSecrets  map[resource.SecretRef]map[string]bool // to cluster names
@@ -82,7 +83,7 @@ type Change struct {
 	Clusters        []*config.Cluster    // new and changed clusters, sorted by name
 	RemovedClusters []string             // sorted
 	Tables          []*config.RouteTable // changed tables that active listeners use, sorted by name
-	// ListenersChanged: the configuration of a listener changed, or a listener was removed.
+	// ListenersChanged: the active configuration of a listener changed or was removed.
 	ListenersChanged   bool
 	ActivatedListeners []string // listeners whose active version changed, sorted
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// newState returns a State without resources, warm-up and control plane.
+// newState returns a State without resources, warm-up or control plane.
 func newState() *State { return New(Options{Bootstrap: &bootstrap.Bootstrap{}}) }
 
 // applyResource sets a resource in s; a nil body removes it.

@@ -25,7 +25,7 @@ type OnDemandStatus struct {
 	// SubscribedClusters and SubscribedRoutes count the pending and subscribed clusters and tables.
 	SubscribedClusters int `json:"subscribed_clusters"`
 	SubscribedRoutes   int `json:"subscribed_routes"`
-	// UnsubscribedClusters are the clusters whose endpoints are not subscribed. UnsubscribedRoutes
+	// UnsubscribedClusters are the clusters whose endpoints are unsubscribed. UnsubscribedRoutes
 	// are the unsubscribed route tables that listeners refer to. Neither is an error.
 	UnsubscribedClusters []string `json:"unsubscribed_clusters,omitempty"`
 	UnsubscribedRoutes   []string `json:"unsubscribed_routes,omitempty"`

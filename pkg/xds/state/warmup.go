@@ -6,18 +6,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// secretTimeout is the longest wait of the warm-up for the secrets of a cluster.
+// secretTimeout is the maximum wait of the warm-up for the secrets of a cluster.
 const secretTimeout = resource.DefaultFetchTimeout
 
 // warmup is the period after the start in which listeners of the control plane stay inactive,
-// because they would forward to clusters without endpoints. It ends when each cluster of
-// static_resources and of the first CDS response is active or its wait has ended. Envoy
-// requests its listeners at that point (ClusterManagerInitHelper). Static listeners and listeners
-// that are already active do not wait.
+// because they would forward to clusters without endpoints. It ends when the first CDS response has
+// arrived, and each received cluster is active or its wait has ended. Envoy requests its listeners
+// at that point (ClusterManagerInitHelper). Static listeners and listeners that are already active
+// do not wait.
 type warmup struct {
 	cdsReceived     bool            // the first CDS response has arrived, or its timeout has expired
-	startedAt       time.Time       // when the process started
-	cdsTimeout      time.Duration   // longest wait for the first CDS response; 0: no limit
+	startedAt       time.Time       // time of StartWarmup
+	cdsTimeout      time.Duration   // maximum wait for the first CDS response; 0: no limit
 	pendingClusters map[string]bool // clusters that the warm-up waits for, by name
 	receivedEDS     map[string]bool // EDS resources that the control plane sent (even if rejected) or removed
 	failedClusters  map[string]bool // clusters that could not be applied when their wait timed out
@@ -45,7 +45,7 @@ func (s *State) recordCDSResponse() {
 }
 
 // recordEDSResponse records that the control plane has sent or removed the endpoints of a name. The
-// warm-up no longer waits for clusters that need them, even if they were rejected.
+// warm-up no longer waits for these endpoints, even if they were rejected.
 func (s *State) recordEDSResponse(name string) {
 	w := s.warmup
 	if w == nil || w.receivedEDS[name] {
@@ -72,9 +72,9 @@ func (s *State) PauseWarmup(pause bool) {
 	}
 }
 
-// updateWarmup records whether the warm-up waits for a cluster that was just reconciled. next is
-// the time of the next evaluation of the cluster. If only secrets are missing, updateWarmup returns
-// the end of the wait for them instead; zero: never.
+// updateWarmup records whether the warm-up waits for a cluster that was just reconciled. It returns
+// next, the time of the next evaluation of the cluster. If the warm-up waits only for secrets of
+// the cluster, updateWarmup returns the end of this wait instead; zero: the wait has ended.
 func (s *State) updateWarmup(name string, next, now time.Time) time.Time {
 	w := s.warmup
 	if w == nil {
@@ -86,7 +86,7 @@ func (s *State) updateWarmup(name string, next, now time.Time) time.Time {
 		return next
 	}
 	switch expired, _ := waitExpired(s.clusterDependencies(name, e), now); {
-	case expired: // only its secrets are missing
+	case expired: // the cluster waits only for secrets
 		if next = e.ReceivedAt.Add(secretTimeout); !now.Before(next) {
 			return time.Time{}
 		}
@@ -97,8 +97,9 @@ func (s *State) updateWarmup(name string, next, now time.Time) time.Time {
 	return next
 }
 
-// endWarmupIfDone ends the warm-up if it no longer waits for clusters; the next reconcile then
-// evaluates the listeners. It returns when to call it again even if nothing arrives; zero: never.
+// endWarmupIfDone ends the warm-up if the warm-up waits for nothing. The caller then reconciles the
+// listeners. next is when the wait for the first CDS response times out; zero: this wait has ended
+// or has no limit.
 func (s *State) endWarmupIfDone(now time.Time) (next time.Time) {
 	w := s.warmup
 	if w == nil {
@@ -117,7 +118,7 @@ func (s *State) endWarmupIfDone(now time.Time) (next time.Time) {
 	return time.Time{}
 }
 
-// SkipWarmup ends the warm-up even if clusters are pending. A rollback starts it again.
+// SkipWarmup ends the warm-up even if clusters are pending. A rollback resumes it.
 func (s *State) SkipWarmup() {
 	w := s.warmup
 	if w == nil {
