@@ -1,5 +1,5 @@
-// Package bootstrap reads and checks the parts of Envoy's bootstrap: the node, the control planes,
-// the runtime layers and the static resources. It is pure: it opens no connections.
+// Package bootstrap reads and checks the parts of Envoy's bootstrap that Weft supports: the node,
+// the control planes, the runtime layers and the static resources. It does no I/O.
 package bootstrap
 
 import (
@@ -18,11 +18,11 @@ import (
 type Bootstrap struct {
 	Node          *corev3.Node
 	Mode          ads.Mode
-	ADSCluster    string                     // name of the cluster of the control plane
+	ADSCluster    string                     // name of the cluster of the control plane; "": none
 	Targets       map[string]Target          // by the name of a static cluster
 	Subscriptions InitialSubscriptions       // types to subscribe to at the start
 	Ignored       FieldErrors                // fields that have no effect
-	DynamicJSON   map[string]json.RawMessage // dynamic_resources
+	DynamicJSON   map[string]json.RawMessage // members of dynamic_resources
 	ADSConfig     *corev3.ApiConfigSource    // ads_config of dynamic_resources; nil: none
 	LRSCluster    string                     // name of the cluster that receives load reports; "": none
 	Layers        []RuntimeLayer             // layers of the runtime; later layers override earlier ones

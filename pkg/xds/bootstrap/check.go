@@ -208,7 +208,7 @@ func (c *jsonChecker) checkAny(path string, v map[string]any) bool {
 	return true
 }
 
-// decodeField decodes JSON into m. An error is of type FieldErrors; m then contains the valid
+// decodeField decodes JSON into m. An error is of type FieldErrors; m may then contain the valid
 // parts. If data is empty, m stays unchanged.
 func decodeField(field string, data []byte, m proto.Message) error {
 	if len(data) == 0 {

@@ -30,8 +30,8 @@ func parentField(field string) string {
 	return field[:max(0, strings.LastIndexByte(field, '.'))]
 }
 
-// fieldLookup returns a function that reports whether the JSON at field has an inner field. If data
-// is not JSON, the function returns true.
+// fieldLookup returns a function that reports whether data, the JSON of field, sets the field
+// inner. If data is not JSON, the function returns true.
 func fieldLookup(field string, data []byte) func(inner string) bool {
 	var v any
 	if json.Unmarshal(data, &v) != nil {

@@ -26,7 +26,7 @@ type FieldError struct {
 // FieldErrors are the invalid or ignored fields of a bootstrap.
 type FieldErrors []FieldError
 
-// Error returns the field and reason of each.
+// Error returns the fields and reasons, separated by semicolons.
 func (errs FieldErrors) Error() string {
 	texts := make([]string, len(errs))
 	for i, e := range errs {
@@ -43,8 +43,8 @@ func (errs FieldErrors) asError() error {
 	return errs
 }
 
-// fieldErrorsOf returns err as errors of field, or of fields in it if err is a RejectedError. It
-// returns an error of type FieldErrors, which has the complete paths, unchanged.
+// fieldErrorsOf returns err as errors of field, or of fields in it if err is a RejectedError. An
+// error of type FieldErrors already has complete paths and stays unchanged.
 func fieldErrorsOf(field string, err error) (out FieldErrors) {
 	var rejected resource.RejectedError
 	var inner FieldErrors

@@ -24,8 +24,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// envoy.service.status.v3.ClientStatusDiscoveryService returns the resources that Dump returns,
-// redacted in the same way, and the subscribed resources that have not arrived.
+// In addition to the resources that Dump returns,
+// envoy.service.status.v3.ClientStatusDiscoveryService returns endpoints, runtime layers, and the
+// subscribed resources that have not arrived. Secrets are redacted as in Dump.
 
 // Limits for clients of the service.
 const (
@@ -51,9 +52,9 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return c.Listen(ctx, "tcp", address)
 }
 
-// Serve serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It
-// returns the error of the socket. node identifies this xDS client. snapshot returns the current
-// state; it must be safe for concurrent use.
+// Serve serves CSDS on ln. When ctx ends, it stops the server and returns nil after all goroutines
+// of the server have ended. If accepting connections fails, it returns the error. node identifies
+// this xDS client. snapshot returns the current state; it must be safe for concurrent use.
 func Serve(ctx context.Context, ln net.Listener, node *corev3.Node, snapshot func() *Snapshot) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestSize), grpc.MaxConcurrentStreams(maxConcurrentRequests),
@@ -74,7 +75,8 @@ func Serve(ctx context.Context, ln net.Listener, node *corev3.Node, snapshot fun
 }
 
 // FetchClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It returns the current
-// status, or an error if r is not valid.
+// status, or an empty response if the node matchers of r do not match. An error means that a
+// matcher is not valid or not supported.
 func (c *csds) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
 	ok, err := matchesAnyNode(r.GetNodeMatchers(), c.node)
 	if err != nil {
@@ -107,8 +109,9 @@ func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 	}
 }
 
-// ClientConfig returns the static resources and each resource that was received or subscribed by
-// name, with its contents if contents is true. Secrets are redacted.
+// ClientConfig returns the static resources, the received resources of wildcard types, and the
+// resources that are subscribed by name. It includes their contents if contents is true. Secrets
+// are redacted.
 func (s *Snapshot) ClientConfig(contents bool) *statusv3.ClientConfig {
 	node, _ := proto.Clone(s.boot.Node).(*corev3.Node)
 	redact(node.ProtoReflect())

@@ -17,7 +17,8 @@ import (
 )
 
 // The dump has the format of envoy.admin.v3.ConfigDump, so that tools for Envoy can read it. In
-// addition to Envoy's fields, entries have "ignored": the fields of the resource without effect.
+// addition to Envoy's fields, entries have "ignored": the fields of the resource that have no
+// effect.
 //
 // The types below are the messages of ConfigDump with this member, which Envoy's Go types lack. The
 // members are in alphabetical order.
@@ -34,7 +35,7 @@ type bootstrapMessage struct {
 	Bootstrap bootstrapDump `json:"bootstrap"`
 }
 
-// bootstrapDump has the parts of envoy.config.bootstrap.v3.Bootstrap that concern xDS.
+// bootstrapDump has the parts of envoy.config.bootstrap.v3.Bootstrap that a dump contains.
 type bootstrapDump struct {
 	Dynamic struct {
 		ADS json.RawMessage `json:"ads_config,omitempty"`
@@ -262,7 +263,7 @@ func (s *Snapshot) resourceEntry(url string, r channelResource) dumpEntry {
 	return e
 }
 
-// setResource sets the member for resources of type url to the serialized resource body.
+// setResource sets the member for resources of type url to body as redacted JSON.
 func (e *dumpEntry) setResource(url string, body []byte) {
 	text := redactedResourceJSON(url, body)
 	switch url {

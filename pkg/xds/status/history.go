@@ -112,8 +112,9 @@ func (h *History) Forget(typeURL string, names []string) {
 }
 
 // ForgetRemoved drops the history of rejected resources that r removes and that have no accepted
-// version; RecordUpdate handles the others. In state of the world, r removes what is missing from
-// it. c has acknowledged r. ForgetRemoved has no effect unless the subscription is a wildcard.
+// version; RecordUpdate handles the others. In state of the world, r removes the resources that it
+// does not contain. c has acknowledged r. ForgetRemoved has no effect unless the subscription is a
+// wildcard.
 func (h *History) ForgetRemoved(c *ads.Client, mode ads.Mode, r *ads.Response) {
 	if !c.IsWildcard(r.Type) {
 		return
@@ -169,8 +170,8 @@ func (h *History) copyOf(typeURL string, accepted map[string]ads.Resource) map[s
 }
 
 // summary returns the subscribed resources whose last version was rejected, sorted by name, and
-// when a subscribed resource was last accepted. names are the subscribed ones, in order, unless
-// wildcard is true.
+// when a subscribed resource was last accepted. If wildcard is false, only names are subscribed;
+// they are sorted.
 func (h *History) summary(typeURL string, wildcard bool, names []string) (rejected []RejectedResource, changed time.Time) {
 	for name, r := range h.resources[typeURL] {
 		if _, subscribed := slices.BinarySearch(names, name); !wildcard && !subscribed {

@@ -13,7 +13,7 @@ import (
 )
 
 // matchesAnyNode reports whether one of the matchers matches the node, or matchers is empty. An
-// error names the part of a matcher that is not supported.
+// error names the part of a matcher that is not valid or not supported.
 func matchesAnyNode(matchers []*matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
 	if len(matchers) == 0 {
 		return true, nil

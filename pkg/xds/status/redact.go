@@ -84,7 +84,8 @@ func isSensitive(f protoreflect.FieldDescriptor) (sensitive bool) {
 	return sensitive
 }
 
-// redactField replaces all strings and bytes in a field.
+// redactField replaces the strings and bytes in a field and in the messages inside it. It empties
+// Any messages.
 func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	replacement := protoreflect.ValueOfString(redacted)
 	switch f.Kind() {

@@ -31,7 +31,7 @@ type ControlPlane struct {
 	Mode      string    `json:"mode"` // ModeDelta or ModeSotW
 	Serves    string    `json:"serves"`
 	Connected bool      `json:"connected"`
-	Since     time.Time `json:"since,omitzero"` // when Connected last changed; zero: no attempt yet
+	Since     time.Time `json:"since,omitzero"` // when Connected last changed or the first attempt failed; zero: neither yet
 	// Failure is the last connection error; "" while connected. Attempts counts the failures since the
 	// last connection.
 	Failure  string `json:"failure,omitempty"`
@@ -96,7 +96,7 @@ type Channel struct {
 // Connection is the state of a connection.
 type Connection struct {
 	Connected bool
-	Since     time.Time // when Connected last changed; zero: no attempt yet
+	Since     time.Time // when Connected last changed or the first attempt failed; zero: neither yet
 	Failure   string    // last connection error; "" while connected
 	Attempts  int       // failures since the last connection
 }
