@@ -39,7 +39,7 @@ type InitialSubscriptions struct {
 
 // Target is the address of a control plane and how to connect to it.
 type Target struct {
-	Address           string // host:port, or the path of a unix socket
+	Address           string // host:port, or the address of a unix socket
 	IsUnix            bool
 	TLS               *config.TLS         // nil: plaintext
 	AuthorityOverride string              // :authority of calls; "": the TLS server name or the address

@@ -57,8 +57,8 @@ func (b *Bootstrap) readADS(field string, data []byte, optional ...string) (*cor
 	return s, errs.asError()
 }
 
-// readInitialFetchTimeout is readADS for a source with initial_fetch_timeout
-// (core.v3.ConfigSource). A timeout of 0 means no limit.
+// readInitialFetchTimeout reads a config source that must be ADS and returns its
+// initial_fetch_timeout. 0 means no limit. An error is of type FieldErrors.
 func (b *Bootstrap) readInitialFetchTimeout(field string, data []byte) (timeout time.Duration, err error) {
 	source, err := b.readADS(field, data, "initial_fetch_timeout")
 	if err != nil {

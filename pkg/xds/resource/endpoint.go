@@ -161,7 +161,7 @@ func (p fieldReader) readAddress(a *corev3.Address, allowNames bool) (address st
 			p.field("pipe").field("path").reject("is missing")
 			return "", false
 		}
-		return unixaddr.FromPath(path), true // a relative path: in the working directory
+		return unixaddr.FromPath(path), true
 	default:
 		p.reject("expected socket_address or pipe")
 		return "", false

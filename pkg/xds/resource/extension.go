@@ -63,7 +63,7 @@ type DynamicFilter struct {
 
 	typeURLs      []string // type URLs that the settings may have
 	defaultConfig *Extension
-	otherFilters  []string // names of the other filters of the chain
+	otherFilters  []string // names in Weft of the filters in the chain whose settings do not come from ECDS
 	proxy         *config.Proxy
 	index         int // index of the filter in proxy.StreamFilters
 }
@@ -110,7 +110,7 @@ func (l *Listener) resolveFilters(extensions map[string]*Extension) *config.List
 
 func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[string]*Extension) *config.FilterChain {
 	var proxy *config.Proxy
-	used := map[string]bool{} // names of the dynamic filters with settings
+	used := map[string]bool{} // names in Weft of the dynamic filters with settings
 	for _, s := range l.DynamicFilters {
 		if s.proxy != c.Proxy {
 			continue

@@ -11,9 +11,9 @@ const secretTimeout = resource.DefaultFetchTimeout
 
 // warmup is the period after the start in which listeners of the control plane stay inactive,
 // because they would forward to clusters without endpoints. It ends when the first CDS response has
-// arrived, and each received cluster is active or its wait has ended. Envoy requests its listeners
-// at that point (ClusterManagerInitHelper). Static listeners and listeners that are already active
-// do not wait.
+// arrived or timed out, and each received cluster is active or its wait has ended. Envoy requests
+// its listeners at that point (ClusterManagerInitHelper). Static listeners and listeners that are
+// already active do not wait.
 type warmup struct {
 	cdsReceived     bool            // the first CDS response has arrived, or its timeout has expired
 	startedAt       time.Time       // time of StartWarmup
