@@ -1,6 +1,6 @@
 // Package resource converts resources of Envoy's v3 API to Weft configuration, and reports which
-// fields it rejects and ignores. It does no I/O: it returns the names that a resource refers to
-// (endpoints, routes, secrets) and leaves the lookup to the caller.
+// fields it rejects and ignores. It does no I/O: it returns the names of the resources that a
+// resource refers to, such as endpoints, and leaves the lookup to the caller.
 package resource
 
 import (
@@ -123,8 +123,9 @@ func (r *report) addReason(reason Rejection) {
 	r.reasons = append(r.reasons, reason)
 }
 
-// rejectOneof rejects a message with a oneof whose member is not supported or not set. expected
-// lists the supported members.
+// rejectOneof rejects m because no supported member of the oneof is set. expected lists the
+// supported members. rejectOneof adds no reason if checkFields or resolveUnknown rejects the
+// member.
 func (p fieldReader) rejectOneof(m proto.Message, oneof protoreflect.Name, expected ...string) {
 	r := m.ProtoReflect()
 	f := r.WhichOneof(r.Descriptor().Oneofs().ByName(oneof))

@@ -24,7 +24,7 @@ type acks struct{ accepted, rejected *Ack }
 type resourceHistory struct {
 	version      string    // last accepted version; "": none
 	updated      time.Time // when version was accepted
-	rejectReason string    // why the last version was rejected; "": it was accepted
+	rejectReason string    // why the last change was rejected; "": it was accepted
 	rejectedAt   time.Time
 	removed      *ads.Resource // last accepted version of a removed secret, which stays in use; nil: not removed
 }
