@@ -13,9 +13,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// verify returns, as errors, the reasons for which start would reject the file before it binds an
-// address and, as warnings, the errors and warnings that start would log. It initializes a process
-// and applies the file as start does, but changes no file and binds no address.
+// verify returns the problems that start would find before it binds an address. The reasons to
+// reject the file are errors; the errors and warnings that start would log are warnings. verify
+// initializes a process and applies the file as start does, but changes no file and binds no
+// address.
 func verify(ctx context.Context, f startFlags, file *configjson.File) (problems document.Diagnostics) {
 	p := &process{flags: f, checking: true}
 	if err := p.verify(ctx, file); err != nil {
@@ -118,8 +119,9 @@ func bindConflicts(file *configjson.File, addresses []bindAddress) (problems doc
 	return problems
 }
 
-// conflictsWith reports whether the kernel would refuse to bind both addresses: they are equal, or
-// have the same port and one of them is a wildcard address.
+// conflictsWith reports whether start cannot bind both addresses: they are equal, or have the same
+// port and one of them is a wildcard address that covers the other. Addresses with port 0 do not
+// conflict. If both have reusePort, they conflict only if their texts are equal.
 func (c bindAddress) conflictsWith(other bindAddress) bool {
 	if c.network != other.network {
 		return false

@@ -77,7 +77,7 @@ func acceptLauncherFlags(cmd *cobra.Command) {
 }
 
 // gcPercent is the value of GOGC if the environment does not set it: half of Go's default, to save
-// memory. Collections are rare even so, because requests allocate nothing.
+// memory. Collections are rare even so, because requests hardly allocate.
 const gcPercent = 50
 
 // start runs the configuration until a signal ends the process.

@@ -11,8 +11,8 @@ import (
 
 const (
 	// minTrimInterval and maxTrimInterval bound the interval between checks for unneeded memory. The
-	// interval is minTrimInterval after a check that found none, and doubles up to maxTrimInterval
-	// while checks find some.
+	// interval doubles with each collection by trim. It is minTrimInterval again when a check finds
+	// too little unneeded memory, or a collection by the runtime.
 	minTrimInterval = 5 * time.Second
 	maxTrimInterval = 2 * time.Minute
 	// minTrimBytes and minTrimDivisor define how much unneeded memory justifies a collection: more

@@ -13,7 +13,7 @@ import (
 )
 
 // An application registers one instance (Dubbo 3) for all its services at an address, with metadata
-// that contain all of them:
+// that describes all of them:
 //
 //	publish, unpublish ──▶ joinInstance ──▶ members ──▶ the instance's registration
 //	                                                      │ registrableInstance
@@ -168,9 +168,9 @@ func (p *publisher) updateInstance(i *localInstance) {
 	i.registration.set(ri)
 }
 
-// endReplaced runs when the registry has confirmed an instance. If a member desires no URL, it ends
-// the predecessor of the member's URL registration, which has other credentials. The caller does
-// not hold mu.
+// endReplaced runs when the registry has confirmed an instance. For each member that desires no
+// URL, it ends the predecessor of the member's URL registration. The predecessor has other
+// credentials. The caller does not hold mu.
 func (p *publisher) endReplaced(i *localInstance, reg *registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -55,7 +55,7 @@ const (
 	// firstFetchBackoff is the backoff before the second attempt. It doubles with each attempt. Dubbo
 	// registers an instance shortly before the instance serves its metadata.
 	firstFetchBackoff = 50 * time.Millisecond
-	maxRevisions      = 1024 // above this number Weft drops unneeded revisions
+	maxRevisions      = 1024 // from this number on, Weft drops unneeded revisions
 )
 
 var errRegistryClosed = errors.New("the registry is no longer in use")

@@ -54,7 +54,7 @@ func (s *subscriber) metadataChanged(key revisionKey) {
 	}
 }
 
-// instancesOf returns the instances with a revision that registries report to subscriptions.
+// instancesOf returns the reported instances that have a revision.
 func (s *subscriber) instancesOf(key revisionKey) (instances []registry.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,8 +36,9 @@ type Request struct {
 	Service  Service  `json:"service"`
 }
 
-// Registry identifies a registry. If Type and Address are empty, it is the first configured
-// registry, or the registry in memory if none is configured.
+// Registry identifies a registry. If Address is empty, it is the first configured registry of the
+// type, or of any type if Type is empty, too. If both are empty and no registry is configured, it is
+// the registry in memory.
 type Registry struct {
 	Type     string `json:"type"` // such as "zookeeper"; upper and lower case are the same
 	Address  string `json:"addr"` // in the notation of the type; see registry.Options
@@ -63,7 +64,7 @@ type Service struct {
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
-// FieldError reports an invalid field of a request.
+// FieldError reports an invalid field of a request or of the configuration.
 type FieldError struct {
 	Field  string // JSON path, such as "service.interface"
 	Reason string

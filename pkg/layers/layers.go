@@ -12,9 +12,9 @@
 //
 // Each source checks names itself, with Stack.Owner, because the scope of the error differs: a
 // conflict rejects the file, the change of an Overlay, or one resource of the control plane. Each
-// source also restores its own layer, because only the source can do that at the cost of the
-// change: SetFile swaps the file back, an Overlay puts back what it replaced, and xds.Source also
-// has to restore resources that wait for others.
+// source also restores its own layer, because only the source can do that with work proportional to
+// the change: SetFile swaps the file back, an Overlay puts back what it replaced, and xds.Source
+// also has to restore resources that wait for others.
 package layers
 
 import (

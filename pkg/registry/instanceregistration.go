@@ -10,11 +10,11 @@ import (
 )
 
 // InstanceRegistration describes this process as an instance of a Dubbo 3 application, and the
-// services that the revision of the application provides. Instances with equal metadata share a
-// revision. It is immutable.
+// services that the revision of the application provides. Instances with the same revision have
+// equal MetadataInfo. It is immutable.
 type InstanceRegistration struct {
-	// Instance is the process. Registries use only Application, Host, Port and Metadata; Metadata
-	// names the revision.
+	// Instance is the process. ZooKeeper and Nacos store only Application, Host, Port and Metadata;
+	// Metadata names the revision.
 	Instance Instance
 	Revision string
 	// MetadataInfo describes what the revision provides, as JSON
@@ -36,16 +36,17 @@ type InstanceRegistry interface {
 	// RegisterInstance registers an instance until UnregisterInstance or Close: first the metadata
 	// of its revision, then the mapping from its interfaces to the application, then the instance.
 	// It returns when the registry has stored all of them. It replaces the previous registration of
-	// the application at this address. The metadata of the previous revision is retained for a
-	// while, and then removed if no instance has that revision. An error says why the registry has
-	// not stored the registration yet: ctx ended, or the registry rejected it. The registration
-	// stays desired, and is retried until UnregisterInstance. An UnmappedError means that the
-	// registry has stored everything except some mappings.
+	// the application at this address. A registry may retain the metadata of the previous revision
+	// for a while, and then removes it if no instance has that revision. An error says why the
+	// registry has not stored the registration yet, for example that ctx ended or that the registry
+	// rejected it. The registration stays desired, and is retried until UnregisterInstance, unless
+	// the registry can never store it. An UnmappedError means that the registry has stored
+	// everything except some mappings.
 	RegisterInstance(ctx context.Context, reg *InstanceRegistration) error
 	// UnregisterInstance removes the registration of an application at an address; it ignores all
 	// other fields of i. The registration is no longer desired from then on. An error says why the
-	// registry may still have the instance, which then ends with the session. The mapping from
-	// interfaces to the application stays, because other instances may need it.
+	// registry may still have the instance, which ends with the session at the latest. The mapping
+	// from interfaces to the application may stay, because other instances may need it.
 	UnregisterInstance(ctx context.Context, i Instance) error
 }
 

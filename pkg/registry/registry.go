@@ -1,7 +1,7 @@
 // Package registry defines the model that Weft and the registries of Dubbo services share: URLs,
 // services, instances, and the interface of a registry. Each type of registry is a package below
 // this one. A Notifier delivers snapshots to subscribers, and a StateTracker keeps the state of a
-// session. All other types are values.
+// session.
 package registry
 
 import (
@@ -29,8 +29,7 @@ type Options struct {
 	// SessionTimeout is how long the registry keeps the registrations of a process that sends no
 	// heartbeats; 0: the default of the type.
 	SessionTimeout time.Duration
-	// OnChange is called after State has changed, on a goroutine of the Registry. It must not
-	// block.
+	// OnChange is called after State has changed, on any goroutine. It must not block.
 	OnChange func()
 	Log      *slog.Logger // a logger whose attributes identify the registry; nil: no log
 }
@@ -42,14 +41,14 @@ type Registry interface {
 	InstanceRegistry
 
 	// Register registers a URL, in its category, until Unregister or Close. It returns when the
-	// registry has stored the URL. An error says why the registry has not stored it yet: ctx ended,
-	// or the registry rejected it. The URL stays desired: the Registry retries the registration
-	// until Unregister.
+	// registry has stored the URL. An error says why the registry has not stored it yet, for
+	// example that ctx ended or that the registry rejected it. The URL stays desired: the Registry
+	// retries the registration until Unregister, unless the registry can never store the URL.
 	Register(ctx context.Context, u URL) error
 	// Unregister reverts Register: the URL is no longer desired. An error says why the registry may
-	// still have the URL, which then ends with the session. To change the parameters of a URL, the
-	// caller registers the new URL before it unregisters the old one. A registry that stores both
-	// as the same entry keeps the entry.
+	// still have the URL, which ends with the session at the latest. To change the parameters of a
+	// URL, the caller registers the new URL before it unregisters the old one. A registry that
+	// stores both as the same entry keeps the entry.
 	Unregister(ctx context.Context, u URL) error
 	// Subscribe subscribes to a service until the caller calls stop. stop returns when notify is
 	// not running and will not be called again. The Registry calls notify when the service has
@@ -62,7 +61,7 @@ type Registry interface {
 	// State returns the state of the session.
 	State() State
 	// Close ends the session, and with it all registrations. It returns when the session has ended
-	// and no notify is running, or when ctx has ended.
+	// and no notify is running. When ctx ends, it stops waiting for the registry.
 	Close(ctx context.Context)
 }
 
@@ -100,5 +99,5 @@ type State struct {
 	Since        time.Time // when Connected last changed
 	SessionID    string    // the ID that the registry gave the session; "": none
 	SessionCount int       // number of sessions so far
-	LastError    string    // last error of the connection; "": none so far
+	LastError    string    // last error of the session or of a request; "": none so far
 }

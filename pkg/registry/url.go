@@ -94,7 +94,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// setAddress parses host, host:port, [v6]:port, or v6 as Java writes it.
+// setAddress parses host, host:port, [v6], [v6]:port, or v6 without brackets, as Java writes it.
 func (u *URL) setAddress(text string) error {
 	u.Host = text
 	colons := strings.Count(text, ":")
@@ -120,7 +120,7 @@ func (u *URL) setAddress(text string) error {
 	return nil
 }
 
-// isBracketed reports whether text begins with an address in brackets and has no other brackets.
+// isBracketed reports whether text begins with a bracket, and has one pair of brackets and no "@".
 func isBracketed(text string) bool {
 	return strings.HasPrefix(text, "[") && strings.Count(text, "[") == 1 && strings.Count(text, "]") == 1 && !strings.Contains(text, "@")
 }
@@ -188,8 +188,8 @@ func (u URL) String() string {
 	return b.String()
 }
 
-// escape escapes the characters that have a meaning in a URL, and leaves the others as Java writes
-// them.
+// escape escapes "%", "&" and "#", and "+" if Java escapes the value separately. It leaves other
+// characters as Java writes them.
 func escape(key, value string) string {
 	if !strings.ContainsAny(value, "%&+#") {
 		return value // the common case; a Replacer is expensive
@@ -243,8 +243,8 @@ func (u URL) With(set map[string]string) URL {
 	return u
 }
 
-// Category returns the category of the URL: Providers, Consumers, Configurators, Routers, or the
-// value of the parameter.
+// Category returns the value of ParameterCategory or, if it is "", the category that the protocol
+// implies.
 func (u URL) Category() string {
 	if c := u.Get(ParameterCategory); c != "" {
 		return c
@@ -304,9 +304,9 @@ const wildcard = "*"
 
 // Accepts reports whether u belongs to a service that a consumer of s may call. The interfaces must
 // be equal. The group of u must be that of s, or one of its groups ("a,b"; "*": all). The versions
-// must be equal ("*": all). If s has no group or no version, every group or version of providers
-// and configurators matches, because each call has its own; URLs of other categories must match
-// exactly.
+// must be equal ("*": all). If s has no group, providers and configurators of every group match,
+// because each call has its own group. The same applies to the version. URLs of other categories
+// must match exactly.
 func (s Service) Accepts(u URL) bool {
 	provided := u.Service()
 	unsetMatches := u.Category() == Providers || u.Category() == Configurators

@@ -64,7 +64,7 @@ type Result uint8
 const (
 	OK       Result = iota
 	Rejected        // the call is invalid or not allowed
-	Failed          // a registry is unavailable, or rejected the request
+	Failed          // any other error, for example an unavailable registry
 )
 
 // Server serves the API. Listen creates it.

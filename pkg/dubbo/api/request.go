@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
-// bodyError is a body that cannot be parsed.
+// bodyError reports a body that cannot be read or parsed.
 type bodyError struct {
 	status  int
 	problem string

@@ -49,7 +49,7 @@ type Result struct {
 	Providers       []Provider // all providers, sorted by address
 
 	LoadBalance string        // Dubbo's name
-	Timeout     time.Duration // for a call, including retries; 0: no timeout
+	Timeout     time.Duration // for a call, including retries
 	Retries     int
 
 	Tagged bool // the value of Reference.Tagged for the next Compute
@@ -85,7 +85,7 @@ const (
 
 // Compute returns the clusters and routes of a service at the time now, for snapshots of the
 // registries. If the snapshots contain an address several times for one group and version, Compute
-// uses the first of these entries that is usable.
+// uses the first usable entry, or else the first.
 func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result {
 	warn := &warnings{}
 	unrouted := &warnings{}

@@ -205,7 +205,8 @@ func isUnroutable(host string) bool {
 	return err == nil && (a.IsUnspecified() || a.IsMulticast())
 }
 
-// isName reports whether host can be resolved (RFC 1123 2.1, and underscores, which are in use).
+// isName reports whether host has only characters of host names (RFC 1123 2.1, and underscores,
+// which are in use).
 func isName(host string) bool {
 	const maxLen = 253 // RFC 1035 2.3.4
 	if host == "" || len(host) > maxLen {

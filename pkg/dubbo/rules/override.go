@@ -309,9 +309,8 @@ func (c *configurator) appliesTo(provider, consumer registry.URL, side string) b
 	return true
 }
 
-// matchesService reports whether a provider has the group and version of a rule. A rule without
-// them matches every provider. It restricts providers because a consumer may accept several groups
-// and versions.
+// matchesService reports whether a provider has the group and version of a rule, because a consumer
+// may accept several groups and versions. A rule with neither matches every provider.
 func (c *configurator) matchesService(provider registry.URL) bool {
 	if c.urlService.Group == "" && c.urlService.Version == "" {
 		return true

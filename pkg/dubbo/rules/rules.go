@@ -1,6 +1,6 @@
 // Package rules parses the rules of operators for Dubbo services, and evaluates them. Rules
-// determine the parameters of providers, and the providers that a call may go to. Its results
-// depend only on its arguments.
+// determine the parameters of providers, and the providers that a call may go to. The results of
+// the package depend only on its arguments.
 //
 //	Configurators  override:// and absent://, and documents of configurators           override.go
 //	Routers        condition:// and route://, and documents of condition-router         condition.go

@@ -79,7 +79,7 @@ type tagMembers struct {
 	force   bool // calls do not fall back to untagged providers, even if the calls allow this
 }
 
-// Tag is the tag that the parameters of a consumer request.
+// Tag is the tag that a consumer's parameters select for its calls.
 type Tag struct {
 	Name  string // "": no tag
 	Force bool   // no call of the consumer with a tag falls back to untagged providers

@@ -5,7 +5,7 @@
 //	Server     the stores of this process, by address   memory.go
 //	session    a registry.Registry                      memory.go, instance.go
 //	store      registrations and watchers               store.go
-//	sharedDir  a store that processes share             shareddir.go
+//	sharedDir  the directory that processes share       shareddir.go
 package memory
 
 import (
@@ -33,15 +33,15 @@ type Server struct {
 	stores map[string]*store // guarded by mu; by address; only stores with sessions
 }
 
-// maxAddresses bounds the number of addresses in this process that have sessions.
+// maxAddresses bounds the number of stores of a Server.
 const maxAddresses = 1024
 
 // NewServer returns a Server without sessions.
 func NewServer() *Server { return &Server{stores: map[string]*store{}} }
 
-// Open opens a session; it is a registry.OpenFunc. Every address is valid, even "". The prefix
-// "file:" is followed by the absolute path of a directory, which the session creates if it does not
-// exist. Open ignores Username, Password, TLS, Root and SessionTimeout.
+// Open opens a session; it is a registry.OpenFunc. The address may be any text, even "", but after
+// the prefix "file:" it must be the absolute path of a directory. The session creates the directory
+// if it does not exist. Open ignores Username, Password, TLS, Root and SessionTimeout.
 func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -52,7 +52,7 @@ type otherSession struct {
 	info      fs.FileInfo
 	lines     map[string]record // the registrations, by line
 	lost      bool              // the session does not hold its lock
-	lostSince time.Time         // when lost was last determined
+	lostSince time.Time         // if lost: when this session noticed it
 }
 
 func newSharedDir(path string, st *store, log *slog.Logger) *sharedDir {
@@ -109,7 +109,7 @@ func (d *sharedDir) acquireLock() error {
 	return nil
 }
 
-// read updates the store from the urls files.
+// read updates the store from the urls files of other sessions.
 func (d *sharedDir) read() error {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {

@@ -95,7 +95,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("status %d: %s", e.status, e.text)
 }
 
-// isUnavailable reports whether an error means that no server could be reached, as opposed to a
+// isUnavailable reports whether an error means that no server is available, as opposed to a
 // rejection or an invalid response.
 func isUnavailable(err error) bool {
 	var statusErr *statusError
@@ -106,7 +106,8 @@ func isUnavailable(err error) bool {
 	return err != nil && !errors.As(err, &respErr) && !errors.Is(err, context.Canceled)
 }
 
-// responseError is the error of a response with status 200 that is invalid.
+// responseError is the error of a request to which a server responded with status 200, but without
+// a usable result.
 type responseError struct{ error }
 
 // Unwrap returns the reason.
@@ -119,8 +120,8 @@ type request struct {
 	header       http.Header // additional headers; may be nil
 }
 
-// call sends a request. It tries the next server if one is unavailable, or responds with a 5xx
-// status or with more than maxBody bytes. It logs in once more if the server rejects the token.
+// call sends a request. It tries the next server after every error except a status below 500. It
+// logs in once more if the server rejects the token.
 func (c *client) call(ctx context.Context, req request) (body []byte, err error) {
 	retriedLogin := false
 	for attempts := 0; attempts < len(c.servers); {

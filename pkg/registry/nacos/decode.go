@@ -108,7 +108,7 @@ func parseHosts(hosts json.RawMessage) (instances []instance, err error) {
 
 func trueOrUnset(b *bool) bool { return b == nil || *b }
 
-// isHealthy reports whether Nacos receives heartbeats of the instance.
+// isHealthy reports whether Nacos considers the instance healthy.
 func (i *instance) isHealthy() bool { return trueOrUnset(i.Healthy) && trueOrUnset(i.Valid) }
 
 // weight returns the instance's weight in Nacos; the default is 1.
@@ -207,8 +207,8 @@ const (
 	recordSeparator = "\x01"
 )
 
-// appendConfigQuery appends to dst the query whether a configuration differs from the text with the
-// MD5 sum, or whether it exists if sum is "".
+// appendConfigQuery appends a query to dst. It asks whether the text of a configuration has another
+// MD5 than sum or, if sum is "", whether the configuration exists.
 func appendConfigQuery(dst []byte, d configKey, sum, namespace string) []byte {
 	fields := []string{d.id, d.group, sum}
 	if namespace != "" {

@@ -121,8 +121,8 @@ func (r *Registry) await(ctx context.Context, result chan error, name string) (e
 	return nil
 }
 
-// completeWaiters sends results to the waiters whose desired state is confirmed or superseded. If
-// err is not nil, all other waiters get err. mu is held.
+// completeWaiters sends errSuperseded to the waiters whose desired state was replaced. The others
+// get err if it is not nil, or nil if the server has confirmed their state. mu is held.
 func (e *entry) completeWaiters(err error) {
 	var remaining []waiter
 	for _, w := range e.waiters {
@@ -344,9 +344,9 @@ func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (registered bool
 	return registered, nil
 }
 
-// onInstanceLoss handles an instance that the server has lost although no connection was lost. The
-// server may have lost all instances, so onInstanceLoss makes all registrations due, and counts a
-// new session, at most one within instanceLossWindow.
+// onInstanceLoss handles an instance that the server has lost. The server may have lost all
+// instances, so onInstanceLoss makes all registrations due, and counts a new session, at most one
+// within instanceLossWindow.
 func (r *Registry) onInstanceLoss(e *entry) {
 	r.mu.Lock()
 	newLoss := e.desiredText != "" && time.Since(r.lastInstanceLoss) > instanceLossWindow

@@ -18,7 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// Registering an instance takes three writes, of which the instance is the last:
+// Registering an instance takes these writes, in this order:
 //
 //	configuration <application> in the group <revision>   the metadata
 //	configuration <interface> in the group mapping        contains the application
@@ -37,8 +37,8 @@ const (
 	maxRetiredRevisions = 8
 	// maxAttempts bounds the attempts to change a mapping during concurrent changes.
 	maxAttempts = 5
-	// minCompareInterval and maxCompareInterval are the first and the longest interval between
-	// comparisons, which the next heartbeat after the interval makes.
+	// minCompareInterval is the first interval between comparisons, and maxCompareInterval the
+	// maximum. The first heartbeat after an interval makes the comparison.
 	minCompareInterval = 2 * time.Second
 	maxCompareInterval = time.Minute
 	// maxMetadataBytes is the maximum size of a revision's metadata. It must fit in a request to
@@ -64,7 +64,7 @@ type instanceState struct {
 // instance owns it.
 type configSums struct {
 	sums       map[configKey]string // MD5 of the texts that the server has, as far as is known
-	comparedAt time.Time            // time of the last comparison; zero: never
+	comparedAt time.Time            // when the sums were last compared, or first written
 	interval   time.Duration        // interval to the next comparison
 }
 
@@ -252,8 +252,8 @@ func (r *Registry) addToMapping(ctx context.Context, mapping configKey, applicat
 	return "", errConflict
 }
 
-// write writes a configuration. If oldSum is not "", it is the MD5 of the text to replace, and
-// write returns false if the server has another text.
+// write writes a configuration. If oldSum is not "", it is the MD5 of the text to replace, or "0"
+// for a missing configuration, and write returns false if the server has another text.
 func (r *Registry) write(ctx context.Context, d configKey, text, oldSum string) (written bool, err error) {
 	form := r.configForm(d)
 	form.Set("content", text)
@@ -279,7 +279,7 @@ func md5Sum(text string) string {
 }
 
 // retireRevision schedules the removal of a revision's metadata after revisionRetention. If more
-// than maxRetiredRevisions revisions are retained, it schedules the oldest one immediately. mu is
+// than maxRetiredRevisions revisions are retained, the removal of the oldest one becomes due. mu is
 // held.
 func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	r.retiredCount++

@@ -175,7 +175,7 @@ func (w *watcher) readServiceNames(ctx context.Context) error {
 	return nil
 }
 
-// refresh reads all existing services again, and the configurations that have changed.
+// refresh reads the existing services in use again, and the configurations that have changed.
 func (w *watcher) refresh(ctx context.Context) error {
 	if err := w.readChangedConfigs(ctx, slices.Collect(maps.Values(w.configs))); err != nil {
 		return err

@@ -14,8 +14,9 @@ const BulkAddress = "10.0.0.1:20880"
 // BulkService returns the i-th interface of Bulk.
 func BulkService(i int) string { return fmt.Sprintf("com.example.service.Number%d", i) }
 
-// Bulk subscribes to the first services, and concurrently registers a provider for the first
-// published services. It returns the subscribers, in order, after each has received its snapshot.
+// Bulk subscribes to the services BulkService(0) to BulkService(subscribed-1). It concurrently
+// registers a provider for each of BulkService(0) to BulkService(published-1). It returns the
+// subscribers, in order, after each has received its snapshot.
 func (s *Session) Bulk(published, subscribed int) []*Subscriber {
 	s.t.Helper()
 	start := time.Now()

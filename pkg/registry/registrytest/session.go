@@ -80,8 +80,8 @@ func (s *Session) skipToCurrent() {
 	s.states, s.last = nil, s.State()
 }
 
-// Await waits for a state for which cond returns true, and returns it. It begins with the state at
-// the end of the previous method, and checks each later state once.
+// Await waits for a state for which cond returns true, and returns it. It begins with the result of
+// the previous Await, or with the state at the end of a later method of Session.
 func (s *Session) Await(label string, cond func(registry.State) bool) registry.State {
 	s.t.Helper()
 	timer := time.NewTimer(Timeout)

@@ -40,7 +40,7 @@ const (
 // It bounds the wait for the connect response. The library waits ten times as long as for other
 // responses, which lets the session expire although other servers would have kept it.
 //
-// In a resumed session it holds other requests back until the library has restored its watches. To
+// In a resumed session it holds requests back until the library has restored its watches. To
 // restore them, the library sends the last transaction ID that it has seen in any response. If it
 // had received another response before, the ID would be later, and the watches would miss the
 // changes up to that ID.

@@ -33,8 +33,8 @@ type content struct {
 	exists          bool
 	names           []string // of the children, sorted; for the kind urls, hashes of the valid ones in that order
 	urls            []registry.URL
-	skippedCount    int    // number of invalid children, or invalid data
-	firstSkipReason string // why the first child was skipped
+	skippedCount    int    // number of invalid children, or 1 if the data is invalid
+	firstSkipReason string // why the first of them was skipped
 	data            string
 	instance        *registry.Instance
 }
@@ -66,7 +66,7 @@ type node struct {
 	failures    int  // consecutive failures
 }
 
-// useNode returns the node of a path for an interface.
+// useNode records that an interface uses the node of a path, and returns the node.
 func (r *Registry) useNode(path string, k kind, s *subscribedInterface) *node {
 	n := r.nodes[path]
 	if n == nil {

@@ -16,7 +16,7 @@ import (
 // gets an error: the request may be the reason why the server closes them.
 const maxLostConnections = 3
 
-// errSuperseded is the error of a request that a later, opposite request replaced.
+// errSuperseded is the error of a request that a later request replaced.
 var errSuperseded = errors.New("superseded by a later request")
 
 // registration is the desired state of one znode of this process: it exists, or it does not. The
@@ -29,8 +29,8 @@ type registration struct {
 	confirmed   bool                // the server has confirmed the desired state in this session
 	reconciling bool                // a worker reconciles the registration, or a job for that is queued
 	backingOff  bool                // a timer will retry
-	// failures is the number of consecutive failures; failureLogged means that the current error
-	// was logged.
+	// failures is the number of consecutive failures; failureLogged means that a rejection was
+	// logged since the last success.
 	failures      int
 	failureLogged bool
 	waiters       []chan error // capacity 1
@@ -97,8 +97,7 @@ func (e *registration) setDesired(desired bool) {
 	e.desired, e.confirmed, e.backingOff, e.failures = desired, false, false, 0
 }
 
-// reconcile starts to reconcile e. done gets the result when the server has confirmed or rejected
-// it.
+// reconcile starts to reconcile e, unless e is confirmed. done gets the result.
 func (r *Registry) reconcile(e *registration, done chan error) {
 	if e.confirmed {
 		done <- nil
@@ -241,8 +240,7 @@ func (r *Registry) scheduleRetry(e *registration, err error) {
 	})
 }
 
-// ephemeralNode is a znode to write. Its methods run on a worker. ensure, write, replace and remove
-// expect an ephemeral znode of this session; the others also write persistent znodes.
+// ephemeralNode is a znode to write. Its methods run on a worker; some write persistent znodes.
 type ephemeralNode struct {
 	conn            *zk.Conn
 	session         int64
@@ -325,8 +323,8 @@ func (n ephemeralNode) replace(version int32) error {
 	return err
 }
 
-// remove deletes the znode unless another process owns it. The owner may be an earlier session of
-// this process that the server has not ended yet.
+// remove deletes the znode if it belongs to this session, or to an earlier session of this process
+// that the server has not ended yet.
 func (n ephemeralNode) remove() error {
 	exists, stat, err := n.conn.Exists(n.path)
 	if err != nil || !exists || stat.EphemeralOwner != n.session && !slices.Contains(n.earlierSessions, stat.EphemeralOwner) {

@@ -23,8 +23,8 @@ import (
 //	/services/<application>/<host:port>        create the instance, ephemeral
 //	/dubbo/metadata/<application>/<revision>   write the metadata again if another process removed it
 //
-// Every few minutes, and in each new session, the loop repeats these steps, which restore missing
-// or changed znodes.
+// Every few minutes, and in each new session, the Registry repeats these steps, which restore
+// missing or changed znodes.
 
 const (
 	// maxMetadataBytes is the maximum size of a revision's metadata. It must fit in a request,
@@ -105,8 +105,8 @@ func (r *Registry) noteDesiredInstance(reg *registry.InstanceRegistration, done 
 	r.reconcile(e, done)
 }
 
-// sameRegistration reports whether two registrations of an instance are equal; the revision stands
-// for the services that it provides.
+// sameRegistration reports whether two registrations of an instance are equal. Equal revisions mean
+// equal services.
 func sameRegistration(a, b *registry.InstanceRegistration) bool {
 	return a.Revision == b.Revision && maps.Equal(a.Instance.Metadata, b.Instance.Metadata)
 }
@@ -249,7 +249,7 @@ func instanceData(reg *registry.InstanceRegistration) []byte {
 	return text
 }
 
-// revision is a revision of an application that no instance of this process has.
+// revision is a revision of an application that an instance of this process had.
 type revision struct{ application, name string }
 
 // retireRevision schedules the removal of a revision's metadata after revisionRetention. If more

@@ -37,8 +37,8 @@ type session struct {
 	earlierSessions []int64
 	isNew           bool // startRequests has not run for this session
 	ready           bool // requests may be sent
-	// epoch counts the sessions. The loop ignores the results of reads of nodes and of registrations
-	// that began in an earlier one.
+	// epoch counts the sessions. The loop ignores the results of node reads and of registrations
+	// that began in an earlier session.
 	epoch         int
 	failureLogged bool // a failure to connect was logged since the last connection
 }
@@ -89,8 +89,8 @@ func (r *Registry) connectClient() {
 	r.session.client = c
 }
 
-// end ends the session, if there is one, and returns when the client has ended. After abort is
-// closed, it no longer waits for the server.
+// end ends the session, if there is one, and returns when the client has ended. It waits for the
+// server at most closeTimeout, and not after abort is closed.
 func (c *client) end(abort <-chan struct{}) {
 	c.hostProvider.closed.Store(true)
 	c.stop()

@@ -72,7 +72,7 @@ func (r *Registry) stopSubscription(sub *subscription) {
 	}
 }
 
-// baseNodes returns the nodes that every subscribedInterface has.
+// baseNodes returns all nodes except extraNodes.
 func (s *subscribedInterface) baseNodes() []*node {
 	nodes := []*node{s.providers, s.configurators, s.routers, s.rules}
 	if s.mapping != nil {
@@ -88,8 +88,8 @@ func (r *Registry) markStale(name string) {
 	}
 }
 
-// refresh computes the additional nodes that an interface needs, and notifies its subscriptions
-// once all nodes have been read.
+// refresh computes the additional nodes that an interface needs. Once all nodes have been read, it
+// notifies the subscriptions whose snapshot has changed.
 func (r *Registry) refresh(s *subscribedInterface) {
 	for _, n := range s.baseNodes() {
 		if n.content == nil && !(n == s.mapping && n.readErr != nil) {
@@ -121,7 +121,7 @@ func (r *Registry) refresh(s *subscribedInterface) {
 		}
 	}
 	for _, n := range s.extraNodes {
-		// Unreadable instances are skipped; unreadable rules are not.
+		// Unreadable applications and instances are skipped; unreadable rules are not.
 		if n.content == nil && (n.readErr == nil || n.kind == data) {
 			return
 		}
