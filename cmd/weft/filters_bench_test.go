@@ -99,8 +99,8 @@ func TestEightFiltersDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkFilters measures the cost of a request in each filter, and in all eight. Subtract
-// "none", the cost of creating the request.
+// BenchmarkFilters measures the cost of a request in each filter, and in all eight. Subtract the
+// result of "none", the cost of the request without filters.
 func BenchmarkFilters(b *testing.B) {
 	settings := eightFilters()
 	run := func(name string, subset [][2]string) {

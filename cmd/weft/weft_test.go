@@ -311,8 +311,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestRejectedReloadKeepsConfiguration verifies that a rejected reload leaves the configuration
-// active, without running the process.
+// TestRejectedReloadKeepsConfiguration verifies that a rejected reload leaves the previous
+// configuration active. The process does not run.
 func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	write := func(text string) {

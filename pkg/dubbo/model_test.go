@@ -301,7 +301,7 @@ func (m *model) checkRoutes() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(clusters) != len(m.clusters) || m.routes != nil && len(routes.VirtualHosts[0].Routes) != len(m.routes.VirtualHosts[0].Routes) {
-		m.Errorf("Resources has %d clusters, %d are active, and as many routes in each", len(clusters), len(m.clusters))
+		m.Errorf("Resources has %d clusters, want the %d active ones and as many routes as are active", len(clusters), len(m.clusters))
 	}
 	for _, c := range clusters {
 		if m.clusters[c.Name] != c {

@@ -13,13 +13,13 @@ import (
 )
 
 // OpenFunc opens a session with a registry. It returns immediately; connecting continues in the
-// background while the Registry is open. An error names the invalid option.
+// background while the Registry is open. An error reports an invalid option or an exceeded limit.
 type OpenFunc func(Options) (Registry, error)
 
 // Options selects a registry and configures the session.
 type Options struct {
 	// Address is the address of the registry, in the notation of its type: for ZooKeeper
-	// "host:port,host:port/chroot", for Nacos "host:port,host:port".
+	// "host:port,host:port/chroot", for Nacos "host:port,host:port/context".
 	Address            string
 	Username, Password string      // "": no authentication
 	TLS                *tls.Config // nil: plaintext

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// The parameters of providers that determine their share of calls.
+// The parameters of providers that determine whether they get calls, and their share.
 const (
 	keyWeight    = "weight"
 	keyWarmup    = "warmup"

@@ -258,7 +258,8 @@ func TestHaveTags(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreComplete compares Outcomes with the results of Select for every combination.
+// TestOutcomesAreComplete compares Outcomes with the results of Select for all combinations of
+// attachments.
 func TestOutcomesAreComplete(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
 		conditionRule("condition", "attachments[a] = 1 => host = 10.0.0.1"),

@@ -19,7 +19,7 @@ type Configurators []configurator
 type configurator struct {
 	stage    stage
 	priority int
-	host     string // consumer or provider host; 0.0.0.0: all
+	host     string // consumer or provider host; 0.0.0.0 or "": all
 	port     uint16 // provider port; 0: any
 	// side selects whose parameters the rule changes. A rule of Dubbo 2.6 without a side applies to
 	// both.

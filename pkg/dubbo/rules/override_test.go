@@ -52,8 +52,8 @@ func TestConfigurators(t *testing.T) {
 	tests := []struct {
 		name  string
 		rules []string
-		// want contains the differences in the provider, wantCall those in the parameters of the
-		// consumer, from "timeout=100".
+		// want contains the changed parameters of the provider, and wantCall those of the consumer,
+		// which were "timeout=100".
 		want, wantCall string
 	}{
 		{"no rules", nil, "", ""},

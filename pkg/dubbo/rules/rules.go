@@ -45,8 +45,8 @@ const (
 	wildcard = "*"
 )
 
-// MaxRules bounds the configurators in a document. When a service has that many, further URLs and
-// documents have no effect.
+// MaxRules bounds the configurators in a document. When a registry has that many for a service,
+// further URLs and documents have no effect.
 const MaxRules = 256
 
 // Bounds of the routers of a service. Routers may deny calls: beyond these bounds Weft rejects

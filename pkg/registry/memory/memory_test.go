@@ -134,8 +134,8 @@ func TestRemovedDirectoryIsRecreated(t *testing.T) {
 	if err := os.RemoveAll(d.path); err != nil {
 		t.Fatal(err)
 	}
-	// The other session may read the directory before it is rewritten, and then report a snapshot
-	// without the provider that is not authoritative.
+	// The other session may read the directory before it is rewritten. It then reports a snapshot
+	// without the provider, which must not be authoritative.
 	deadline := time.After(10 * time.Second)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

@@ -1,7 +1,7 @@
 //go:build !race
 
 // These tests use real servers, which start slowly and do not exercise races. Under the
-// race detector the fake server is used instead (loss_test.go).
+// race detector, only the tests with the fake server run (fake_test.go).
 
 package nacos_test
 

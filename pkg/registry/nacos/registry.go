@@ -127,8 +127,8 @@ func open(options registry.Options) (*Registry, error) {
 	return r, nil
 }
 
-// Close unregisters all registrations: see registry.Registry. It does not wait for a server that is
-// unavailable.
+// Close unregisters all registrations: see registry.Registry. While the registry is unavailable, it
+// leaves them to expire.
 func (r *Registry) Close(ctx context.Context) {
 	r.close()
 	select {

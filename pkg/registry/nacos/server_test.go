@@ -1,7 +1,7 @@
 //go:build !race
 
 // These tests use real servers, which start slowly and do not exercise races. Under the
-// race detector the fake server is used instead (loss_test.go).
+// race detector, only the tests with the fake server run (fake_test.go).
 
 package nacos_test
 
@@ -78,8 +78,8 @@ func TestServerRestart(t *testing.T) {
 	sub.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
-// testKilledProcess verifies that the providers of a process without heartbeats disappear after its
-// session.
+// testKilledProcess verifies that the providers of a process without heartbeats disappear after the
+// session timeout.
 func testKilledProcess(t *testing.T, s *server.Server) {
 	sub := open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter())
 	post(t, s, "/ns/instance", url.Values{

@@ -18,7 +18,8 @@ import (
 // Fixture describes a registry under test.
 type Fixture struct {
 	Open registry.OpenFunc
-	// Options returns the options of sessions that share registrations, but not with other tests.
+	// Options returns the options for the sessions of one test. These sessions share registrations
+	// with each other, but not with those of other tests.
 	Options func(t *testing.T) registry.Options
 	// Authoritative reports that snapshots distinguish unregistered providers from lost ones.
 	Authoritative bool

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry/registrytest"
 )
 
-// tcpProxy is a proxy in front of a server. It records the last session that was started through
-// it, and can end it or close its connections.
+// tcpProxy is a proxy in front of a server. It records the last session that a client started or
+// resumed, and can end that session or close all connections.
 type tcpProxy struct {
 	t        testing.TB
 	server   string

@@ -115,8 +115,8 @@ func testNodePaths(s testTree) {
 	}
 }
 
-// Data that providers of Dubbo 2.7.23 and 3.3.5 wrote to ZooKeeper: the same service of a nested
-// class, with the address of the machine as data.
+// Names of znodes that providers of Dubbo 2.7.23 and 3.3.5 created for the same service of a nested
+// class. The data of these znodes was the address of the machine.
 const (
 	java27 = "dubbo%3A%2F%2F192.168.10.11%3A20880%2FP%24DemoService%3Fanyhost%3Dtrue%26application%3Ddemo-provider%26deprecated%3Dfalse%26" +
 		"dubbo%3D2.0.2%26dynamic%3Dtrue%26generic%3Dfalse%26group%3Dblue%26interface%3DP%24DemoService%26metadata-type%3Dremote%26" +
@@ -125,7 +125,7 @@ const (
 	java33 = "dubbo%3A%2F%2F192.168.10.12%3A20880%2FP%24DemoService%3Fapplication%3Ddemo-provider%26deprecated%3Dfalse%26dubbo%3D2.0.2%26" +
 		"dynamic%3Dtrue%26generic%3Dfalse%26group%3Dblue%26interface%3DP%24DemoService%26methods%3DsayHello%26release%3D3.3.5%26" +
 		"revision%3D1.0.0%26service-name-mapping%3Dtrue%26side%3Dprovider%26timestamp%3D1795302722146%26version%3D1.0.0%26weight%3D200"
-	// instance33 is the instance that the provider of 3.3.5 also wrote.
+	// instance33 is the data of the instance that the provider of 3.3.5 also registered.
 	instance33 = `{"name":"demo-provider","id":"192.168.10.12:20880","address":"192.168.10.12","port":20880,"sslPort":null,` +
 		`"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"192.168.10.12:20880","name":"demo-provider",` +
 		`"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata-service.url-params":` +
