@@ -78,5 +78,5 @@ func (p *process) staticClusters() []string {
 	return p.controlPlane.StaticClusters()
 }
 
-// xdsReady reports whether there is no control plane, or its first listeners are active.
+// xdsReady returns the result of xds.Source.Ready, or true if there is no control plane.
 func (p *process) xdsReady() bool { return p.controlPlane == nil || p.controlPlane.Ready() }

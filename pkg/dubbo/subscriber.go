@@ -13,10 +13,10 @@ import (
 
 // subscriber owns the subscriptions to the services that the local consumer calls, and the
 // snapshots of registries about them: providers, and instances of applications (resolve.go). The
-// planner reads the result. The methods are safe for concurrent use. They call registrations,
-// sessions, the metadata cache, the state writer and onChange with mu held. They call registries
-// without mu, because registries may call back: only the goroutine of Discovery.Run calls Subscribe
-// and the stop functions, and the goroutine that delivers a snapshot calls State.
+// planner reads the result. The methods are safe for concurrent use. With mu held, they call
+// registrations, sessions, the metadata cache, the state writer, onChange and wake. They call
+// registries without mu, because registries may call back: only the goroutine of Discovery.Run
+// calls Subscribe and the stop functions, and the goroutine that delivers a snapshot calls State.
 type subscriber struct {
 	settings *settings              // immutable
 	state    *stateWriter           // immutable

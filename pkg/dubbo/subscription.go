@@ -32,7 +32,7 @@ type subscription struct {
 	deadline          time.Time          // the planner waits until then for the first snapshot
 	instanceSnapshot  *registry.Snapshot // the last snapshot, if it has instances
 	instanceSession   int                // number of the session in which instanceSnapshot arrived
-	resolveErr        error              // why some instances provide nothing; nil: all are resolved
+	resolveErr        error              // why metadata of some instances cannot be fetched; nil: no failure
 	pendingSnapshot   *registry.Snapshot // the snapshot to evaluate next; nil: none
 	pendingSession    int                // number of the session in which pendingSnapshot arrived
 	sawEmpty          bool               // pendingSnapshot, or a snapshot that it replaced, was empty and not authoritative

@@ -37,8 +37,8 @@ type Request struct {
 }
 
 // Registry identifies a registry. If Address is empty, it is the first configured registry of the
-// type, or of any type if Type is empty, too. If both are empty and no registry is configured, it is
-// the registry in memory.
+// type, or of any type if Type is empty, too. If both are empty and no registry is configured, it
+// is the registry in memory.
 type Registry struct {
 	Type     string `json:"type"` // such as "zookeeper"; upper and lower case are the same
 	Address  string `json:"addr"` // in the notation of the type; see registry.Options

@@ -59,7 +59,8 @@ type Result struct {
 	// Unrouted names groups and versions that are provided but have no routes of their own, because
 	// there are too many; "": none.
 	Unrouted string
-	// NextChange is the time at which Compute returns another result for the same input; zero: never.
+	// NextChange is the next time at which Compute may return another result for the same input;
+	// zero: none.
 	NextChange time.Time
 }
 

@@ -108,7 +108,7 @@ func (s *Server) releaseStore(address string) {
 type session struct {
 	name     string     // immutable; owner of the session's registrations in the store
 	store    *store     // immutable
-	dir      *sharedDir // immutable; only run calls its methods; nil: the address names no directory
+	dir      *sharedDir // immutable; only run calls its methods; nil: no directory
 	onChange func()     // immutable; only with a directory
 	release  func()     // immutable; releases the store of the Server; nil: only this session uses the store
 
