@@ -28,8 +28,8 @@ type Exchange struct {
 	Record   Record
 	Metadata Metadata
 
-	// Deadline is when the request times out; the zero time means never. The timeout service
-	// shortens it.
+	// Deadline is when the request times out; the zero time means never. An engine sets the
+	// deadline that the client requests; the timeout service applies the timeouts of the route.
 	Deadline time.Time
 	// PerTryDeadline is when the current attempt times out; the zero time means at Deadline. The
 	// retry and hedge services set it.

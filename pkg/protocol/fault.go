@@ -14,8 +14,7 @@ var ErrNotSent = errors.New("nothing of the request was sent")
 // processed the request.
 var ErrNotReceived = errors.New("the connection was closed before the peer received the request")
 
-// Fault is an error that fails one exchange; any other error that an engine's loop returns closes
-// the connection.
+// Fault is an error that fails one exchange. Its Reason determines the local reply.
 type Fault struct {
 	Reason Reason
 	Err    error // what happened and where; nil if the reason is enough

@@ -90,8 +90,8 @@ func (h *Header) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Changed reports whether a field was added, set or removed since MarkUnchanged or Reset. Engines
-// that forward messages byte for byte use it.
+// Changed reports whether a field was added or removed, or got another value by Set, since
+// MarkUnchanged or Reset. Engines that forward messages byte for byte use it.
 func (h *Header) Changed() bool { return h.changed }
 
 // MarkUnchanged makes Changed return false until the next change.

@@ -1,7 +1,7 @@
 package protocol
 
-// OriginalPath returns Request.Path as the client sent it, with its query. Code that authorizes
-// clients uses it, because routes may have rewritten Request.Path.
+// OriginalPath returns the path and query that Request.Path had before a route rewrote it. Code
+// that authorizes clients uses it.
 func (x *Exchange) OriginalPath() string {
 	if x.Record.OriginalPath != "" {
 		return x.Record.OriginalPath

@@ -32,7 +32,7 @@ const (
 	messageHello    = 1
 	recordHeader    = 5
 	messageHeader   = 4
-	maxRecord       = 16<<10 + 256 // RFC 8446 5.1, with the expansion that TLS 1.2 allowed
+	maxRecord       = 16<<10 + 256 // RFC 8446 5.1, with the expansion of an encrypted record (5.2)
 	extensionName   = 0
 	extensionALPN   = 16
 	nameTypeHost    = 0

@@ -13,7 +13,8 @@ const (
 	H2C    = "h2c"
 )
 
-// MaxRequestLine is the maximum length of a request line that HTTP detects, in bytes.
+// MaxRequestLine is the number of bytes after which HTTP stops waiting for the end of the request
+// line.
 const MaxRequestLine = 16 << 10
 
 // preface is the start of the HTTP/2 connection preface (RFC 9113 3.4), long enough to distinguish

@@ -95,7 +95,7 @@ type Limits struct {
 // Error reports a body that is not Hessian or exceeds a limit. Every error of a Decoder is an
 // *Error.
 type Error struct {
-	// Offset is the offset of the invalid value, length or character in the body.
+	// Offset is the offset in the body at which the error was found.
 	Offset int
 	// Rule is the violated rule. It never contains a part of the body, which may be secret.
 	Rule string

@@ -31,8 +31,8 @@ type RequestOptions struct {
 // and the framing and connection headers in Header: filters do not control them.
 //
 // A filter cannot inject a line. If the method, target, authority, Upgrade, or a name or value in
-// Header is invalid in its place, AppendRequest returns dst unchanged and a Fault of reason
-// Internal that names the part.
+// Header is invalid, AppendRequest returns dst unchanged and a Fault of reason Internal that names
+// the part.
 func AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]byte, error) {
 	start := len(dst)
 	target := req.Path
@@ -150,10 +150,10 @@ type ResponseOptions struct {
 // ContentLength is positive: 0 would claim an empty representation, which few senders mean (RFC
 // 9110 8.6). In a response to HEAD, ContentLength is written unchanged.
 //
-// AppendResponse omits framing and connection headers of Header, except the Upgrade of 101 and 426.
-// It writes control characters in a value as spaces (RFC 9110 5.5) and omits a header whose name is
-// not a token, so a filter cannot inject a line. It panics on a status outside 100 to 999, which
-// parsers and configuration reject.
+// AppendResponse omits Host, Expect and the framing and connection headers in Header, except the
+// Upgrade of 101 and 426. It writes control characters in a value as spaces (RFC 9110 5.5) and
+// omits a header whose name is not a token, so a filter cannot inject a line. It panics on a status
+// outside 100 to 999, which parsers and configuration reject.
 func AppendResponse(dst []byte, resp *protocol.Response, opts ResponseOptions) []byte {
 	dst = appendStatusLine(dst, resp.Status)
 	h := &resp.Header

@@ -61,12 +61,12 @@ func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
 
 // Next consumes n bytes from the start of b, which begins with the first byte that the previous
 // call did not consume. data is the body bytes among them; it borrows b and may be empty. Call Next
-// until n is 0, then again with more bytes.
+// until done is true; if n is 0, call it again with more bytes.
 //
 // done reports that Next consumed the last chunk and the trailer section; data is then empty. Next
-// consumes a trailer section only when b holds all of it; lim.Head bounds the section. It adds the
-// fields, which borrow b, to trailer, unless trailer is nil, and drops fields that are not allowed
-// in a trailer section (RFC 9110 6.5.1).
+// consumes a trailer section only when b holds all of it; lim.Head and lim.Fields bound the
+// section. Next adds the fields, which borrow b, to trailer, unless trailer is nil. It drops
+// Nominated fields, and fields that are not allowed in a trailer section (RFC 9110 6.5.1).
 //
 // Next skips chunk extensions, which may exceed the body by lim.Head bytes. Errors are Faults; the
 // connection cannot be reused after one.

@@ -195,8 +195,9 @@ func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framin
 }
 
 // parseUpgrade reads a request's Upgrade (RFC 9110 7.8). It ignores an Upgrade to protocols that
-// carry HTTP requests: in a tunnel, the requests would bypass routing and filters. It also ignores
-// all of several Upgrade headers. It sets flagH2C if h2c is the only protocol.
+// carry HTTP requests: in a tunnel, the requests would bypass routing and filters. If Upgrade
+// occurs more than once, parseUpgrade ignores all of them. It sets flagH2C if h2c is the only
+// protocol.
 func (m *head) parseUpgrade(value string, offset int) *syntaxError {
 	switch {
 	case m.has(flagUpgrade):
@@ -231,8 +232,7 @@ func (m *head) parseHTTP2Settings(value string) {
 	m.settings = value
 }
 
-// switchesToHTTP2 reports whether a request asks for HTTP/2 as RFC 7540 3.2 requires. For other
-// requests, the Upgrade is ignored (RFC 9110 7.8).
+// switchesToHTTP2 reports whether a request asks for HTTP/2 as RFC 7540 3.2 requires.
 func (m *head) switchesToHTTP2() bool {
 	const required = flagH2C | flagConnectionUpgrade | flagSettings | flagConnectionSettings
 	return m.flags&(required|flagSettingsInvalid) == required && m.minor == 1

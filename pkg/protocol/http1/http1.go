@@ -2,10 +2,9 @@
 // the chunked coding. It parses strictly and writes canonically (RFC 9112, RFC 9110). It does no
 // I/O.
 //
-// Parsers return only values that an intermediary may use. They convert connection headers (RFC
-// 9110 7.6.1) and framing headers to Framing and fields of the message. Header keeps the end-to-end
-// headers in their order and case. Parsers reject input that two recipients could interpret
-// differently.
+// Parsers convert connection headers (RFC 9110 7.6.1) and framing headers to Framing and fields of
+// the message. Header keeps the end-to-end headers in their order and case. Parsers reject input
+// that two recipients could interpret differently.
 //
 // A request head passes through the files in this order: request.go (the line and its target),
 // field.go (field lines), head.go (framing and connection headers). A response head starts in

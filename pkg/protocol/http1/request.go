@@ -21,7 +21,7 @@ import (
 //   - Scheme is that of an absolute-form target in lower case, or "" (the connection decides).
 //   - Authority is the target's if it has one, or Host; "" only for HTTP/1.0.
 //   - Path is the path and query of an absolute-form target ("/" for an empty path; "*" for OPTIONS
-//     without path and query, RFC 9112 3.2.4), or otherwise the target unchanged.
+//     without path and query, RFC 9112 3.2.4), "" for CONNECT, or otherwise the target unchanged.
 //   - Upgrade is set if Connection lists it too, the header occurs once, the request has no body,
 //     is HTTP/1.1 and not a CONNECT, and none of the protocols carries HTTP (h2c does).
 //   - ExpectContinue is set only if the request has a body.

@@ -7,8 +7,8 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 // strings, incomplete heads and limits are as in ParseRequest; Limits.Line bounds the status line.
 //
 // ParseResponse sets only Status, Header and ContentLength of resp, and drops the reason phrase.
-// ContentLength is the declared length, even where there is no body (HEAD, 304); it is -1 for a
-// tunnel.
+// ContentLength is the declared length, even of a response to HEAD and of a 304. It is -1 for a
+// 1xx, a 204 and a tunnel.
 //
 // Header contains none of the framing and connection headers, the headers that only requests have
 // (Host, TE, Expect), and the headers that Connection names. Only a 101 or 426 keeps its Upgrade,

@@ -18,14 +18,14 @@ const (
 	DataArrived
 	// StreamReset: the peer reset the stream, with Code.
 	StreamReset
-	// WindowGrew: more may be sent on Stream, or on all streams if Stream is nil.
+	// WindowGrew: the send window of Stream grew, or that of the connection if Stream is nil.
 	WindowGrew
 	// SettingsArrived: the peer's settings are applied and acknowledged; every stream's window may
 	// have changed.
 	SettingsArrived
 	// SettingsAcked: the peer acknowledged our settings.
 	SettingsAcked
-	// PingAcked: the peer acknowledged the PING with the data Ping.
+	// PingAcked: the peer acknowledged a PING; Ping is the data of the acknowledgement.
 	PingAcked
 	// GoAwayArrived: the peer does not process our streams above LastStreamID
 	// (Session.Unprocessed). Code is the reason; Data is debug text.

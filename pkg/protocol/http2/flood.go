@@ -88,9 +88,9 @@ type FloodLimits struct {
 }
 
 // rapidResetWindow is the time after the head of a stream in which a reset takes a token. Later
-// resets are free: a client resets many streams when a host hangs until the client's deadlines
-// pass, and the connection also carries requests to other hosts. MaxConcurrentStreams bounds the
-// rate of late resets.
+// resets are free: if a host hangs, a client resets many streams when its deadlines pass, and the
+// connection also carries requests to other hosts. MaxConcurrentStreams bounds the rate of late
+// resets.
 const rapidResetWindow = 50 * time.Millisecond
 
 func (l *FloodLimits) setDefaults(maxHeaderList uint32) {
@@ -178,10 +178,11 @@ type resetSlots struct {
 	allFreeAt time.Duration
 }
 
-// resetSlotHoldTime is how long a reset stream holds one of MaxConcurrentStreams slots. Meanwhile
-// the upstream may still process the request, and nothing reports when it stops. A client whose
-// deadlines are longer than this time cannot hold all slots for long: MaxConcurrentStreams also
-// bounds its open streams, so it takes slots more slowly than they are released.
+// resetSlotHoldTime is the time in which all MaxConcurrentStreams slots become free, one after the
+// other. The upstream may still process a reset request, and nothing reports when it stops, so the
+// session assumes that it stops within this time. A client whose deadlines are longer than this
+// time cannot hold all slots for long: MaxConcurrentStreams also bounds its open streams, so it
+// takes slots more slowly than they are released.
 const resetSlotHoldTime = 100 * time.Millisecond
 
 // acquire takes a slot, unless all are held. slots is the total number of slots.

@@ -67,10 +67,10 @@ func (s *Session) Writable(st *Stream) int {
 	return int(max(0, min(s.sendWindow, st.sendWindow)))
 }
 
-// ReserveData appends the header of a DATA frame for at most want bytes, and returns how many bytes
-// the windows and the frame size allow. The engine must append or write exactly that many bytes
-// next. If ReserveData returns 0 although want is positive, it has appended nothing; the engine
-// tries again after a WindowGrew or SettingsArrived event. end sets END_STREAM if all of want fits.
+// ReserveData appends the header of a DATA frame for as many of want bytes as the windows and the
+// frame size allow, and returns that number. The engine must append or write exactly that many
+// bytes next. If ReserveData returns 0 although want is positive, it has appended nothing; the
+// engine tries again after a WindowGrew or SettingsArrived event. end sets END_STREAM if all of want fits.
 // If want is 0 and end is not set, nothing is appended. ErrNotOpen: the stream was reset, our side
 // has ended it, or its head was not sent.
 //

@@ -97,8 +97,8 @@ func parseLength(s string) (int64, bool) {
 }
 
 // appendHeader adds the forwarded fields of the last header block to h. If cookies is more than 1,
-// all Cookie fields become one field (RFC 9113 8.2.3). appendHeader copies strings that borrow the
-// decoder's text to text, and returns the extended text.
+// all Cookie fields become one field (RFC 9113 8.2.3). appendHeader appends copies of strings that
+// borrow the decoder's memory to text, and returns the extended slice.
 func (s *Session) appendHeader(text []byte, h *protocol.Header, cookies int) []byte {
 	for i := range s.dec.fields {
 		f := &s.dec.fields[i]

@@ -20,8 +20,9 @@ type encoder struct {
 	size  uint32 // size of all entries (RFC 7541 4.1)
 	max   uint32 // maximum of size
 
-	// minSize is the minimum of max since the last block; see appendSizeUpdates. sizeChanged: the
-	// next block has to start with a table size update (RFC 7541 4.2).
+	// minSize is the minimum of max since the last block, or 0 after resetTable; see
+	// appendSizeUpdates. It is valid with sizeChanged: the next block has to start with a table
+	// size update (RFC 7541 4.2).
 	minSize     uint32
 	sizeChanged bool
 
@@ -122,7 +123,7 @@ func (e *encoder) find(name, value string) (m tableMatch) {
 	return m
 }
 
-// findName returns the index of the newest entry with a name, or 0 if there is none.
+// findName returns the index of the newest entry called name, or 0 if there is none.
 func (e *encoder) findName(nameHash uint32, name string) uint32 {
 	for i := range uint32(e.n) {
 		if entry := e.entry(i); entry.nameHash == nameHash && entry.name == name {

@@ -121,14 +121,13 @@ func (h *head) checkHost() string {
 func isPath(s string) bool { return s != "" && s[0] == '/' && allInClass(s, targetByte) }
 
 // TakeRequest fills req with the request of the last HeadersArrived event, except for Body and
-// Trailer. It copies strings that borrow the decoder's text to text, and returns the extended text,
-// which the caller keeps as long as the exchange (docs/ownership.md).
+// Trailer. It appends copies of strings that borrow the decoder's memory to text, and returns the
+// extended slice, which the caller keeps as long as the exchange (docs/ownership.md).
 //
 // Extended CONNECT becomes GET with Upgrade, as in HTTP/1.1. CONNECT has no Path and no Scheme.
 // Cookies are joined. If the request has te: trailers, the field occurs once and last (RFC 9113
-// 8.2.2). The session has already checked all other rules. The error is nil or a Fault that the
-// engine responds to on the stream: HeaderTooLarge, ExpectationFailed or NotImplemented. With an
-// error, req is as complete as possible.
+// 8.2.2). The error is nil or a Fault that the engine responds to on the stream: HeaderTooLarge,
+// ExpectationFailed or NotImplemented. With an error, req is as complete as possible.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
 	h := s.head
 	text, req.Method = retainValue(text, &h.method)

@@ -39,8 +39,8 @@ const (
 type recentResets struct {
 	ring []reset // nil: no stream was reset; otherwise its length is maxRecentResets
 	next int
-	// maxEvictedID is the highest stream that we reset and that is no longer in ring. Frames of
-	// closed streams up to maxEvictedID are ignored.
+	// maxEvictedID is the highest stream that we reset and that is no longer in ring. DATA and
+	// HEADERS of closed streams up to maxEvictedID that are not in ring are ignored.
 	maxEvictedID uint32
 }
 

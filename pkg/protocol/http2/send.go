@@ -22,9 +22,9 @@ type RequestOptions struct {
 // AppendRequest panics on a server.
 //
 // AppendRequest omits Host and the connection and framing fields in Header: filters do not control
-// them. If a part of the request holds forbidden bytes, the error is a Fault of reason Internal
-// that names the part. End with a positive ContentLength is also a Fault of reason Internal. If the
-// header section is larger than the peer accepts, the reason is HeaderTooLarge. Other errors are
+// them. If a part of the request is invalid, the error is a Fault of reason Internal that names the
+// part. End with a positive ContentLength is also a Fault of reason Internal. A header section
+// larger than the peer accepts is a Fault of reason HeaderTooLarge. Other errors are
 // ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted, ErrNoExtendedConnect and
 // ErrNotOneProtocol. With any error dst is returned unchanged, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]byte, *Stream, error) {
@@ -321,7 +321,7 @@ func appendLength(dst []byte, n int64) []byte {
 
 // appendFields appends the fields of h that are forwarded. It replaces control characters in values
 // and omits fields whose name is not a token. If strict is set, it stops at the first such field
-// and returns its name as invalid; the caller then drops the block.
+// and returns an error text for it as invalid; the caller then drops the block.
 func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ []byte, invalid string) {
 	for i := range h.Len() {
 		f := h.At(i)

@@ -21,11 +21,14 @@ func (r Role) opposite() Role { return r ^ 1 }
 type Config struct {
 	Role Role
 
-	// MaxConcurrentStreams is how many streams the peer may have open; the session refuses more. It
-	// also refuses streams while twice as many, open streams included, have not been released. If
-	// the peer resets as many streams within 100 ms before their responses are complete, the
-	// session refuses streams temporarily, without a token of MadeYouReset. Each stream that both
-	// sides ended offsets one reset. Servers only. Default 128.
+	// MaxConcurrentStreams is the maximum number of streams that the peer may have open; the
+	// session refuses more. It also refuses streams while 2*MaxConcurrentStreams streams, open
+	// streams included, have not been released. Servers only. Default 128.
+	//
+	// A stream that the peer resets before its response is complete takes one of
+	// MaxConcurrentStreams reset slots. While all slots are taken, the session refuses streams;
+	// these refusals take no token of FloodLimits.MadeYouReset. One slot becomes free every
+	// 100 ms / MaxConcurrentStreams, and one when both sides have ended a stream.
 	MaxConcurrentStreams uint32
 	// StreamWindow is the receive window of a stream in bytes: the maximum that the engine has to
 	// buffer for it. Default DefaultWindow.
@@ -131,7 +134,7 @@ type Session struct {
 
 	floodBuckets floodBuckets
 	resetSlots   resetSlots
-	// charges counts the events that TakeCharges describes.
+	// charges is the number of events that TakeCharges describes, minus refunds.
 	charges         int
 	completedStream bool // both sides ended a stream
 
@@ -213,8 +216,8 @@ func ParsePreface(b []byte) (int, error) {
 	return n, nil
 }
 
-// AdoptUpgrade makes the HTTP/1.1 request that asked for HTTP/2 with Upgrade: h2c stream 1 (RFC
-// 7540 3.2; RFC 9113 dropped it). settings is the decoded HTTP2-Settings field, a SETTINGS payload.
+// AdoptUpgrade opens stream 1 for an HTTP/1.1 request with "Upgrade: h2c" (RFC 7540 3.2; RFC 9113
+// dropped it). settings is the decoded HTTP2-Settings field, a SETTINGS payload.
 // The returned stream is half-closed (remote), because the request arrived in HTTP/1.1. The error
 // is nil or a *ConnectionError. The engine of a server calls it before the first frame.
 func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
@@ -275,8 +278,8 @@ func (s *Session) Streams() iter.Seq[*Stream] {
 func (s *Session) Len() int { return len(s.streams) }
 
 // AvailableStreams returns how many streams the session may open now: the peer's limit minus the
-// number of open streams. It returns 0 once GOAWAY was sent or received, or all identifiers are
-// used.
+// open streams that the session opened, or the number of unused identifiers if that is smaller. It
+// returns 0 once GOAWAY was sent or received.
 func (s *Session) AvailableStreams() int {
 	if s.goingAway || s.localStreams >= s.peerSettings.MaxConcurrentStreams || s.nextStreamID > MaxStreamID {
 		return 0

@@ -42,7 +42,7 @@ type Stream struct {
 	contentLength int64 // length of the peer's body; 0 if it cannot have one; -1: unknown
 	received      int64 // bytes of the body received
 
-	sendWindow    int64 // bytes we may send; negative after SETTINGS reduced it
+	sendWindow    int64 // bytes we may send; may be negative after SETTINGS reduced it
 	recvWindow    int64 // bytes the peer may send
 	unconsumed    int64 // bytes received that the engine has not consumed
 	pendingCredit int64 // bytes consumed that no WINDOW_UPDATE has reported
@@ -92,7 +92,7 @@ func (st *Stream) RemoteEnded() bool { return st.state == HalfClosedRemote || st
 func (st *Stream) IsConnect() bool { return st.kind >= connectExchange }
 
 // SendWindow returns how many bytes the peer accepts on the stream, regardless of the connection's
-// window; negative after SETTINGS reduced it (RFC 9113 6.9.2).
+// window. It may be negative after SETTINGS reduced it (RFC 9113 6.9.2).
 func (st *Stream) SendWindow() int64 { return st.sendWindow }
 
 // Unconsumed returns how many received bytes of the body the engine has not consumed.
