@@ -224,7 +224,7 @@ type Meta struct {
 	// Start is when the first byte of the request was read. For a pipelined HTTP/1.1 request, it is
 	// when the exchange before it ended.
 	Start    time.Time
-	HeadSize int // bytes of the request head on the wire; 0 for HTTP/2 and RPC
+	HeadSize int // bytes of the request head on the wire; 0 if it arrived in HTTP/2, and for RPC
 }
 
 // ClientIP returns the original address of the client as text: Client, or Conn.RemoteIP. It returns
@@ -274,17 +274,17 @@ func (m *ConnMeta) DirectRemote() netip.AddrPort {
 
 // DownstreamConn is a downstream connection as services see it. Values are comparable.
 type DownstreamConn interface {
-	// OnClose calls f once when the connection has closed, whichever side closes it, or immediately
-	// if it is closed already. f must not block. stop cancels the call, unless f has already been
-	// called.
+	// OnClose calls f once when Weft has closed its side of the connection, for any reason, or
+	// immediately if it is closed already. f must not block. stop cancels the call, unless f has
+	// already been called.
 	OnClose(f func()) (stop func())
 
-	// Shed closes the connection after its current exchange if its protocol can announce the close
-	// to the client, as HTTP can.
+	// Shed closes the connection after its current or next exchange, if its protocol can announce
+	// the close to the client, as HTTP can.
 	Shed()
 
 	// ListenerDraining reports whether the connection is draining because its listener or its
-	// filter chain drains.
+	// filter chain drains. After Shed it returns false.
 	ListenerDraining() bool
 }
 
@@ -397,7 +397,7 @@ type Record struct {
 	RequestBytes  int64 // body bytes read from the client; for RPC, the size of the frame
 	ResponseBytes int64 // body bytes written to the client; for RPC, the size of the frame
 
-	UpstreamStart     time.Time // when the last attempt was sent
+	UpstreamStart     time.Time // when the engine started to send the last attempt
 	UpstreamFirstByte time.Time // when the response head of the last attempt was read
 	End               time.Time // when the exchange ended: usually, when the last byte of the response was written
 }

@@ -158,7 +158,7 @@ func TestStringBodyRewinds(t *testing.T) {
 			t.Errorf("read %q, %v; want \"hello\"", got, err)
 		}
 		if !b.Rewind() {
-			t.Error("Rewind = false")
+			t.Error("Rewind = false, want true")
 		}
 	}
 	if err := b.Close(); err != nil {

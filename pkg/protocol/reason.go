@@ -62,7 +62,7 @@ const (
 // ReasonSpec is a row of the table of reasons: it defines how each protocol expresses a reason.
 type ReasonSpec struct {
 	Name  string // stable identifier: metrics label, documentation
-	Flag  string // access log (%response_flag%), Envoy's short names
+	Flag  string // access log (%response_flag%); Envoy's short name if Envoy has one
 	HTTP  int    // status of the local reply
 	GRPC  int    // grpc-status of the local reply
 	Dubbo byte   // status of the response frame

@@ -75,7 +75,7 @@ func FuzzDecoder(f *testing.F) {
 				t.Fatalf("a %v at byte %d was skipped, but reading failed: %v", kind, start, readErr)
 			}
 			if state(&reader) != state(&skipper) {
-				t.Fatalf("a %v at byte %d: state %v after reading, %v after Skip", kind, start, state(&reader), state(&skipper))
+				t.Fatalf("a %v at byte %d: state %v after reading, want %v as after Skip", kind, start, state(&reader), state(&skipper))
 			}
 		}
 	})

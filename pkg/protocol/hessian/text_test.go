@@ -149,12 +149,12 @@ func TestIsASCIIFindsByteAnywhere(t *testing.T) {
 	for n := range 100 {
 		b := []byte(strings.Repeat("\x7f", n))
 		if !isASCII(b) {
-			t.Fatalf("isASCII of %d ASCII bytes = false", n)
+			t.Fatalf("isASCII of %d ASCII bytes = false, want true", n)
 		}
 		for i := range b {
 			b[i] = utf8.RuneSelf
 			if isASCII(b) {
-				t.Fatalf("isASCII = true with a non-ASCII byte %d of %d", i, n)
+				t.Fatalf("isASCII with a non-ASCII byte at index %d of %d bytes = true, want false", i, n)
 			}
 			b[i] = 'a'
 		}

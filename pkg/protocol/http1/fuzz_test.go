@@ -24,7 +24,7 @@ func FuzzParseRequest(f *testing.F) {
 			t.Fatalf("cut at %d: %+v, want %+v", split, got, want)
 		}
 		if want.n < 0 || want.n > len(b) || lim.Line > 0 && want.n > lim.Head {
-			t.Fatalf("consumed %d of %d bytes, limits %v", want.n, len(b), lim)
+			t.Fatalf("consumed %d of %d bytes, want at most the input and the limits %v", want.n, len(b), lim)
 		}
 		if want.n == 0 {
 			return

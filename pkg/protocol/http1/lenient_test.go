@@ -20,11 +20,11 @@ func TestEmptyLinesBeforeRequest(t *testing.T) {
 				t.Fatalf("%d empty lines: ParseRequest of the first %d bytes = %d, %v; want 0, nil", count, n, got, err)
 			}
 			if scanner.Ready([]byte(head[:n]), Limits{}) {
-				t.Fatalf("%d empty lines: Ready = true after %d bytes of an incomplete head", count, n)
+				t.Fatalf("%d empty lines: Ready = true after %d bytes of an incomplete head, want false", count, n)
 			}
 		}
 		if !scanner.Ready([]byte(head), Limits{}) {
-			t.Errorf("%d empty lines: Ready = false for a complete head", count)
+			t.Errorf("%d empty lines: Ready = false for a complete head, want true", count)
 		}
 		req = protocol.Request{}
 		n, err := ParseRequest([]byte(head), Limits{}, &req, &f)
@@ -34,7 +34,7 @@ func TestEmptyLinesBeforeRequest(t *testing.T) {
 	}
 	var scanner Scanner
 	if !scanner.Ready([]byte(strings.Repeat("\r\n", maxEmptyLines+1)), Limits{}) {
-		t.Error("Ready = false with too many empty lines")
+		t.Error("Ready = false with too many empty lines, want true")
 	}
 }
 
@@ -49,7 +49,7 @@ func TestHigherMinorVersionIsHTTP11(t *testing.T) {
 			t.Errorf("a request in %s: %d, %v, %+v; want 1.1", version, n, err, f)
 		}
 		if _, err := ParseRequest([]byte("GET / "+version+"\r\n\r\n"), Limits{}, &req, &f); err == nil {
-			t.Errorf("a request in %s without Host was accepted", version)
+			t.Errorf("a request in %s without Host was accepted, want an error", version)
 		}
 		if n, err := ParseResponse([]byte(version+" 200 OK\r\nContent-Length: 0\r\n\r\n"), Limits{}, "GET", &resp, &f); n == 0 || err != nil || f.Minor != 1 {
 			t.Errorf("a response in %s: %d, %v, %+v; want 1.1", version, n, err, f)
@@ -81,7 +81,7 @@ func TestSpaceBeforeColonInResponse(t *testing.T) {
 		}
 	}
 	if _, err := ParseResponse([]byte("HTTP/1.1 200 OK\r\nX A: b\r\n\r\n"), Limits{}, "GET", new(protocol.Response), new(Framing)); err == nil {
-		t.Error("a space within a name was accepted")
+		t.Error("a space within a name was accepted, want an error")
 	}
 }
 

@@ -16,7 +16,7 @@
 //	writes the appended bytes         ←  bytes
 //
 // The engine must write all bytes that a Session appends, in the same order, because header
-// compression has state on both sides. Nothing here is safe for concurrent use.
+// compression has state on both sides. A Session is not safe for concurrent use.
 //
 // The files, in the order in which they process a frame: frame.go (framing), receive*.go (received
 // frames), stream.go and resets.go (states), flow.go (windows), hpack_*.go (header compression),

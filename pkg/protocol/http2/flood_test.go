@@ -427,8 +427,9 @@ func TestNegativeBurstDisablesLimit(t *testing.T) {
 	}
 }
 
-// TestResetStreamsHoldSlots verifies that streams that the client resets hold slots for
-// resetSlotHoldTime. There are MaxConcurrentStreams slots, in addition to the open streams.
+// TestResetStreamsHoldSlots verifies that streams that the client resets take slots, all of which
+// become free within resetSlotHoldTime, one after the other. There are MaxConcurrentStreams slots,
+// in addition to the open streams.
 func TestResetStreamsHoldSlots(t *testing.T) {
 	const maxStreams = 16
 	type step struct {

@@ -70,9 +70,9 @@ func (s *Session) Writable(st *Stream) int {
 // ReserveData appends the header of a DATA frame for as many of want bytes as the windows and the
 // frame size allow, and returns that number. The engine must append or write exactly that many
 // bytes next. If ReserveData returns 0 although want is positive, it has appended nothing; the
-// engine tries again after a WindowGrew or SettingsArrived event. end sets END_STREAM if all of want fits.
-// If want is 0 and end is not set, nothing is appended. ErrNotOpen: the stream was reset, our side
-// has ended it, or its head was not sent.
+// engine tries again after a WindowGrew or SettingsArrived event. end sets END_STREAM if all of
+// want fits. If want is 0 and end is not set, nothing is appended. ErrNotOpen: the stream was
+// reset, our side has ended it, or its head was not sent.
 //
 // A WINDOW_UPDATE of the same stream may precede the header: when data flows in both directions,
 // the credit is sent with frames that are written anyway.

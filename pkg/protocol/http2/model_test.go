@@ -24,7 +24,7 @@ type model struct {
 }
 
 type modelStream struct {
-	endedByUs, endedByPeer bool  // this side sent END_STREAM
+	endedByUs, endedByPeer bool  // we, and the peer, sent END_STREAM
 	recv, send             int64 // receive and send windows
 }
 

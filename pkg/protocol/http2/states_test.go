@@ -10,8 +10,9 @@ import (
 
 var updateGolden = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// states returns every state of RFC 9113 5.1 that a stream can have, and the steps of a client and
-// of a server that lead to the state. The reserved states do not occur, because push is rejected.
+// states returns states of a session, among them every stream state of RFC 9113 5.1, and the steps
+// of a client and of a server that lead to each state. The reserved stream states do not occur,
+// because push is rejected.
 func states() []struct{ name, client, server string } {
 	return []struct{ name, client, server string }{
 		{"idle", "", ""},
@@ -145,11 +146,11 @@ func TestStatesAreComplete(t *testing.T) {
 		}
 		for ty := range FrameContinuation + 1 {
 			if !types[ty] {
-				t.Errorf("no %v for role %d", ty, role)
+				t.Errorf("frames has no %v for role %d", ty, role)
 			}
 		}
 		if !types[FramePriorityUpdate] || !types[42] {
-			t.Errorf("no PRIORITY_UPDATE, or no unknown type, for role %d", role)
+			t.Errorf("frames has no PRIORITY_UPDATE or no unknown type for role %d", role)
 		}
 		reached := map[State]bool{Idle: true}
 		for _, st := range states() {

@@ -152,7 +152,7 @@ func TestHashesDiffer(t *testing.T) {
 			}
 			h := hashText(0, string(b))
 			if other, ok := seen[h]; ok {
-				t.Fatalf("%q and %q have the hash %x", b, other, h)
+				t.Fatalf("%q and %q have the hash %x, want different hashes", b, other, h)
 			}
 			seen[h] = string(b)
 		}

@@ -18,9 +18,9 @@ var ErrNUL = errors.New("the path has an encoded NUL")
 // percent-encoded unreserved characters (RFC 3986 6.2.2.2), encodes visible ASCII characters that a
 // path must not contain (3.3), except brackets, replaces backslashes with slashes, as browsers do,
 // and removes dot segments (6.2.2.3) with their parameters. Dot segments do not lead above the
-// root. Normalize is idempotent. It does not change the case of the hexadecimal digits in an encoding. It keeps a
-// percent sign that begins no encoding, unless a decoded character would complete an encoding: then
-// it encodes the percent sign. The only error is ErrNUL.
+// root. Normalize is idempotent. It does not change the case of the hexadecimal digits in an
+// encoding. It keeps a percent sign that begins no encoding, unless a decoded character would
+// complete an encoding: then it encodes the percent sign. The only error is ErrNUL.
 func Normalize(target string) (string, error) {
 	path, query := splitQuery(target)
 	if !strings.ContainsAny(path, "%\\"+illegalChars) && !strings.Contains(path, "/.") {

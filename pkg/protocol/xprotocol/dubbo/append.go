@@ -18,9 +18,9 @@ var (
 
 // AppendRequest implements xprotocol.Messages. It writes a changed "service" to the path and the
 // attachments "path" and "interface", and a changed "version" or "group" to every place where the
-// frame has one. It writes the "method" of a generic call to its first argument. If a filter removed
-// the version, or set it to "", the body gets an empty version. An attachment with a version or
-// group that a filter removed, or set to "", is omitted.
+// frame has one. It writes the "method" of a generic call to its first argument. If a filter
+// removed the version, or set it to "", the body gets an empty version. An attachment with a
+// version or group that a filter removed, or set to "", is omitted.
 func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, remaining time.Duration) ([]byte, error) {
 	start := len(dst)
 	ms := int64(0)

@@ -137,7 +137,7 @@ func readRequest(tb testing.TB, frame []byte) *request {
 		tb.Fatalf("%v: %x", err, frame)
 	}
 	if r.Header.Changed() {
-		tb.Fatal("Header.Changed() = true after reading")
+		tb.Fatal("Header.Changed() = true after reading, want false")
 	}
 	return &r
 }
@@ -150,7 +150,7 @@ func readResponse(tb testing.TB, frame []byte) *protocol.Response {
 		tb.Fatalf("%v: %x", err, frame)
 	}
 	if r.Header.Changed() {
-		tb.Fatal("Header.Changed() = true after reading")
+		tb.Fatal("Header.Changed() = true after reading, want false")
 	}
 	return &r
 }

@@ -14,8 +14,7 @@ import (
 // ReadRequest implements xprotocol.Messages. If an attachment repeats a value of the body, such as
 // the version, Header has the value of the attachment. Header does not repeat "version" and "group"
 // among the attachments, and omits attachments that have the name of a routing field but another
-// meaning. The path of a request in a serialization other than Hessian 2
-// is "/".
+// meaning. The path of a request in a serialization other than Hessian 2 is "/".
 func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	r.OneWay = frame[flagsOffset]&flagTwoWay == 0
 	r.Serialization = serialization(frame)
