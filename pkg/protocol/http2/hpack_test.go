@@ -278,7 +278,7 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 			if got, want := blockText(d), headerFieldsText(fields); got != want {
-				t.Fatalf("decode(%x) = %q, x/net: %q", block, got, want)
+				t.Fatalf("decode(%x) = %q, want %q as x/net's", block, got, want)
 			}
 			if d.table.size > d.table.max {
 				t.Fatalf("table of %d bytes, want at most %d", d.table.size, d.table.max)

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// model is a minimal model of the streams and windows of a session (RFC 9113). Its input is only
-// the frames of both directions, and it does not decode header blocks.
+// model is a minimal model of the streams and windows of a session (RFC 9113). Its input is the
+// frames of both directions and the streams of events. It does not decode header blocks.
 type model struct {
 	t            *testing.T
 	s            *Session
@@ -287,8 +287,8 @@ func (m *model) checkStream(id uint32, st *Stream) {
 	}
 }
 
-// callMethod calls a method of the session in a way that is allowed to an engine. op selects the
-// method; n determines sizes and flags.
+// callMethod calls a method of the session as an engine may. op selects the method; n determines
+// sizes and flags.
 func (m *model) callMethod(op, n byte, id uint32) {
 	m.t.Helper()
 	var out []byte

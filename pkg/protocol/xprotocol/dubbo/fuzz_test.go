@@ -36,7 +36,7 @@ func FuzzCodec(f *testing.F) {
 		if frame.Size == 0 {
 			return
 		}
-		b = patchBodyLength(bytes.Clone(b), 0) // most frames would be truncated or incomplete
+		b = patchBodyLength(bytes.Clone(b), 0) // otherwise most frames would be truncated or incomplete
 		codectest.CheckInvariants(t, Codec{}, b, name, value)
 		value = string([]rune(value)) // invalid UTF-8 is not preserved
 		name = string([]rune(name))
