@@ -1,6 +1,9 @@
 package protocol
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Flags record events of an exchange in addition to its Reason, for %response_flags%. They have
 // Envoy's short names.
@@ -14,8 +17,8 @@ const (
 	ExternallyDenied                     // UAEX: the ext_authz service denied the request, or failed
 )
 
-// NamesWith returns the names of the flags and then that of r, in the order in which the events
-// occur, or "-" if there are none. It allocates only if there are several names.
+// NamesWith returns the names of the flags and then that of r, each once and in the order in which
+// the events occur, or "-" if there are none. It allocates only if a flag is set.
 func (f Flags) NamesWith(r Reason) string {
 	reasonFlag, none := r.Spec().Flag, ReasonNone.Spec().Flag
 	if f == 0 {
@@ -30,7 +33,7 @@ func (f Flags) NamesWith(r Reason) string {
 			names = append(names, entry.name)
 		}
 	}
-	if reasonFlag != none {
+	if reasonFlag != none && !slices.Contains(names, reasonFlag) {
 		names = append(names, reasonFlag)
 	}
 	return strings.Join(names, ",")

@@ -12,7 +12,7 @@ func TestFlagsNamesWithReason(t *testing.T) {
 		{0, ReasonNone, "-"}, {0, ReasonNoRoute, "NR"}, {0, ReasonDenied, "-"}, {0, Unauthenticated, "-"},
 		{DelayInjected, ReasonNone, "DI"}, {DelayInjected, FaultInjected, "DI,FI"}, {DelayInjected, UpstreamTimeout, "DI,UT"},
 		{RetryLimitExceeded, ReasonNone, "URX"}, {RetryLimitExceeded, ConnectFailure, "URX,UF"},
-		{RetryOverflow, ReasonNone, "UO"}, {RetryOverflow, ConnectFailure, "UO,UF"},
+		{RetryOverflow, ReasonNone, "UO"}, {RetryOverflow, ConnectFailure, "UO,UF"}, {RetryOverflow, Overflow, "UO"},
 		{ExternallyDenied, ReasonDenied, "UAEX"}, {DelayInjected | RetryLimitExceeded, UpstreamReset, "DI,URX,UR"},
 	} {
 		if got := tt.flags.NamesWith(tt.reason); got != tt.want {
