@@ -135,8 +135,8 @@ func (q *WriteQueue) Queued() int { return int(q.queued.Load()) }
 // AwaitCapacity waits until fewer than HighWatermark bytes are pending, or the connection is lost.
 func (q *WriteQueue) AwaitCapacity() { q.AwaitCapacityBelow(HighWatermark) }
 
-// AwaitCapacityBelow is AwaitCapacity with a limit in bytes instead of HighWatermark. limit must
-// not be below HighWatermark.
+// AwaitCapacityBelow is AwaitCapacity with a limit in bytes, not below HighWatermark, at which it
+// begins to wait. The wait may last until fewer than HighWatermark bytes are pending.
 func (q *WriteQueue) AwaitCapacityBelow(limit int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -74,7 +74,7 @@ func (*env) random() uint64 { return rand.Uint64() }
 // Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.name }
 
-// Add records exchanges that entered the cluster in its metrics.
+// Add adds exchanges that entered the cluster to the cluster's metrics.
 func (c *Cluster) Add(b metrics.Batch) { c.recorder.add(b) }
 
 // Config returns the active configuration, or nil if the cluster is not configured. The caller must
@@ -149,8 +149,8 @@ func (cp *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err e
 // hosts are those of the state when Serve begins: a removed cluster has none.
 type remainingHosts struct {
 	*ClusterPicker
-	firstAttempt int   // index of the first attempt in x.Record.Attempts
-	firstErr     error // error of the first attempt
+	firstAttempt int   // index in x.Record.Attempts of the attempt at the first host
+	firstErr     error // error of that attempt
 }
 
 // Serve implements protocol.BlockingService.

@@ -28,7 +28,8 @@ type ClusterStatus struct {
 	Hosts        []HostStatus       `json:"hosts"`
 }
 
-// HostStatus is a snapshot of a host. Counters begin at 0 when the address enters the cluster.
+// HostStatus is a snapshot of a host. Counters begin at 0 when the address enters the cluster, and
+// again when the TLS or PROXY header configuration of the host's connections changes.
 type HostStatus struct {
 	Address     string            `json:"address"`
 	Target      string            `json:"target,omitempty"` // resolved address that connections use, if not Address
@@ -42,7 +43,7 @@ type HostStatus struct {
 	InFlight    int64             `json:"in_flight"`
 	Open        int64             `json:"connections"`
 	Idle        int               `json:"idle_connections"`
-	// RoundTrip is the round-trip time of the last PING (HTTP/2), in ms.
+	// RoundTrip is the longest round-trip time of the last PINGs of HTTP/2 connections, in ms.
 	RoundTrip float64 `json:"round_trip_ms,omitempty"`
 
 	Attempts        uint64 `json:"attempts_total"`

@@ -10,23 +10,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// connectRelayFunc opens a connection to h before the deadline. It returns relay, which copies
-// bytes between the downstream connection and this connection until both directions have ended.
+// connectRelayFunc opens a connection to h before the deadline. It returns relay, which relays
+// bytes between the downstream connection and this connection and returns when the relay has ended.
 type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (relay func() error, err error)
 
-// ForwardConn forwards a downstream connection with these addresses. It counts a connection, picks a
-// host, calls connect, and then calls the relay function that connect returned. If connect
+// ForwardConn forwards a downstream connection with these addresses. It counts a connection, picks
+// a host, calls connect, and then calls the relay function that connect returned. If connect
 // returns a Fault of ConnectFailure or ConnectTimeout, ForwardConn tries the next host, up to the
 // given number of attempts. It returns any other error unchanged.
 //
 // A downstream connection is pending until it has a connection to a host: it waits while as many
-// connections to the host are being opened as Pool.MaxConnecting allows. If ctx ends during this
-// wait, ForwardConn opens no connection.
+// forwarded connections to the host are being opened as Pool.MaxConnecting allows. If ctx ends
+// during this wait, ForwardConn opens no connection.
 //
-// Its own errors are Faults: NoCluster, Dropped, ReasonOnDemandTimeout, NoHealthyHost,
-// ConnectTimeout or ReasonDownstreamDisconnect after a wait, and Overflow if max_connections,
-// max_pending_requests or max_requests is reached, because ForwardConn does not wait for another
-// connection to end. For a cluster of type ORIGINAL_DST also NoDestination and ReasonLoop.
+// The errors of ForwardConn itself are Faults:
+//
+//   - NoCluster, Dropped, ReasonOnDemandTimeout and NoHealthyHost;
+//   - ConnectTimeout or ReasonDownstreamDisconnect, if a wait has ended without success;
+//   - Overflow, if max_connections, max_pending_requests or max_requests is reached: ForwardConn
+//     does not wait for another connection to end;
+//   - for a cluster of type ORIGINAL_DST, NoDestination, ReasonLoop, and Overflow if too many
+//     destinations are in use.
 func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int, connect connectRelayFunc) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := c.admit(config.DefaultPriority)
@@ -56,7 +60,7 @@ func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int
 	return h.relay(relay)
 }
 
-// connectRelay calls connect for one host after another until connect succeeds. The downstream
+// connectRelay calls connect for one host after another, as ForwardConn describes. The downstream
 // connection is pending meanwhile. The caller has called AddActive for it, so connectRelay does not
 // check max_requests again.
 func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, addrs ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, relay func() error, err error) {
@@ -89,8 +93,8 @@ func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, addrs Conn
 	return nil, nil, err
 }
 
-// connectRelay calls connect when fewer connections to the host are being opened than
-// Pool.MaxConnecting allows.
+// connectRelay waits until fewer forwarded connections to the host are being opened than
+// Pool.MaxConnecting allows, and then calls connect.
 func (h *Host) connectRelay(ctx context.Context, s *state, connect connectRelayFunc) (relay func() error, err error) {
 	h.dialing.Add(1)
 	h.attempts.Add(1)

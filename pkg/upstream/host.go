@@ -23,7 +23,7 @@ type Host struct {
 	isOriginalDst bool     // immutable; the host is the original destination of an exchange
 
 	entry        atomic.Pointer[config.Host] // its current configuration
-	load         balance.Load                // exchanges in flight, from the pick to the end of the response
+	load         balance.Load                // in-flight exchanges count from the pick to the end
 	health       hosthealth.State
 	outlierStats atomic.Pointer[outlier.Stats] // written by the cluster's detector; nil: no outlier detection
 	recorder     lazyRecorder[Recorder]
@@ -67,7 +67,7 @@ func (h *Host) Name() string { return h.address }
 func (h *Host) Cluster() *Cluster { return h.cluster }
 
 // Config returns the configuration of the host, which the caller must not change. In a cluster with
-// discovery the address is the discovered one.
+// discovery, it is the one that the discovery reported.
 func (h *Host) Config() *config.Host { return h.entry.Load() }
 
 // InFlight returns the number of exchanges in flight at the host.

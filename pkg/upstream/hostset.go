@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
-// hostSet is a set of hosts that some exchanges may use: all hosts of a cluster, a subset, or the
-// hosts of one of these that rules select.
+// hostSet is a set of hosts that some exchanges may use: all hosts of a cluster, those of a subset,
+// or those that rules select from one of these sets.
 //
 //	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
@@ -51,7 +51,7 @@ type localityGroup struct {
 	built     atomic.Bool      // balancer is set
 }
 
-// membership is a host's position in a hostSet. The zero value is no membership.
+// membership records that a host is in a hostSet, and how the set counts the host.
 type membership struct {
 	set       *hostSet
 	locality  *share.Locality // of set.counts
@@ -264,8 +264,8 @@ func (hs *hostSet) updateMembership(m *membership, h *Host) {
 }
 
 // logPanicChange logs that the default set of the current state has gone into panic or out of it
-// since the last log. It is called after install, and after each change of the set's panic. Calls
-// for concurrent changes may come in any order, so each repeats until the log is current.
+// since the last log. It is called by install, and after each change of the set's panic. Calls for
+// concurrent changes may come in any order, so each repeats until the log is current.
 func (c *Cluster) logPanicChange() {
 	for {
 		inPanic := c.state.Load().defaultSet.inPanic()

@@ -12,8 +12,8 @@ import (
 
 // LoadReporter reports the load of the hosts of clusters, from one report to the next. Reports are
 // differences of counters that hosts maintain anyway, so exchanges cost nothing more. Each count is
-// reported once. The next report includes hosts that have been removed from their cluster. One
-// goroutine calls all methods except hostRemoved.
+// reported at most once. The next report includes hosts that have been removed from their cluster.
+// One goroutine calls all methods except hostRemoved.
 type LoadReporter struct {
 	set *Set // immutable
 
@@ -73,7 +73,7 @@ type HostLoad struct {
 
 	Issued    uint64 // attempts that began and that no limit of the cluster rejected
 	Succeeded uint64 // attempts that succeeded
-	Failed    uint64 // of Issued: attempts without a response, or with one that shows a failure of the host: 5xx, and its equivalents in gRPC
+	Failed    uint64 // of Issued: no response, 5xx, an equivalent gRPC status, or interrupted
 	InFlight  uint64 // attempts in flight now
 }
 

@@ -35,8 +35,8 @@ func (d OnDemandClusters) Requested() <-chan struct{} { return d.set.env.hostReq
 // sorted. Some clusters may have hosts by now, or no longer be configured.
 func (d OnDemandClusters) TakeRequested() []string { return d.set.env.hostRequests.Take() }
 
-// InUse reports whether an exchange is in flight in the cluster, or has arrived since the last call
-// of InUse for it.
+// InUse reports whether the cluster has an exchange in flight, or was used since the last call of
+// InUse with this name.
 func (d OnDemandClusters) InUse(name string) bool {
 	c := d.set.Find(name)
 	return c != nil && (c.onDemand.ResetUsed() || c.InFlight() > 0)

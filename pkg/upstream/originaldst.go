@@ -30,7 +30,7 @@ func connAddrsOf(x *protocol.Exchange) ConnAddrs {
 
 // originalDstHost returns the host of a cluster of type ORIGINAL_DST for an exchange with these
 // headers. header is nil for a forwarded connection. Errors are Faults: NoDestination,
-// MalformedDestination, ReasonLoop, and Overflow if there are too many hosts.
+// MalformedDestination, ReasonLoop, and Overflow if maxDestinations hosts are busy.
 func (s *state) originalDstHost(addrs ConnAddrs, header *protocol.Header) (*Host, error) {
 	c := s.originalDst.cluster
 	if err := c.checkLoop(addrs); err != nil {
@@ -117,8 +117,8 @@ func (c *Cluster) checkLoop(addrs ConnAddrs) error {
 }
 
 // CheckLoop returns a Fault of ReasonLoop if the downstream connection with these addresses is one
-// of Weft's own. The caller has connected to the host and sent nothing yet. It repeats the check
-// after the connect because Weft may not have recorded its own connection at the first check.
+// of Weft's own. The caller has connected to the host and sent nothing yet. This is the second
+// check: at the first, before the connect, Weft may not have recorded its own connection yet.
 func (h *Host) CheckLoop(addrs ConnAddrs) error {
 	if !h.isOriginalDst {
 		return nil
@@ -126,8 +126,8 @@ func (h *Host) CheckLoop(addrs ConnAddrs) error {
 	return h.cluster.checkLoop(addrs)
 }
 
-// TrackConn records a connection to the host until it closes, if its cluster is of type
-// ORIGINAL_DST. The caller calls it before it sends anything.
+// TrackConn records a connection to the host until the connection closes, if the cluster is of type
+// ORIGINAL_DST. The caller has sent nothing on the connection yet.
 func (h *Host) TrackConn(conn *network.Conn) {
 	from, to := addrPortOf(conn.LocalAddr()), addrPortOf(conn.RemoteAddr())
 	if !h.isOriginalDst || !from.IsValid() || !to.IsValid() {

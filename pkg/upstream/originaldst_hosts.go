@@ -14,7 +14,8 @@ import (
 
 // A cluster of type ORIGINAL_DST has no configured hosts: an exchange goes to its original
 // destination. Each destination becomes a host at its first exchange, with pools and health like
-// any host. A timer removes the hosts that no exchange has used since its last run:
+// any host. A timer removes the hosts that are not busy and that no exchange has picked since the
+// last run of the timer:
 //
 //	new ──▶ used ──▶ unused ──▶ removed
 //	         ▲  cleanup │ cleanup
@@ -46,8 +47,8 @@ func newOriginalDstHosts(c *Cluster) *originalDstHosts {
 	return &originalDstHosts{cluster: c, hosts: make(map[netip.AddrPort]*trackedHost)}
 }
 
-// hostFor returns the host for a destination and creates it if needed. It returns nil if there are
-// too many.
+// hostFor returns the host for a destination and creates it if needed. It returns nil if
+// maxDestinations other hosts are busy.
 func (d *originalDstHosts) hostFor(dst netip.AddrPort) *Host {
 	d.mu.RLock()
 	h := d.hosts[dst]
@@ -134,7 +135,7 @@ func (d *originalDstHosts) arm() {
 	}
 }
 
-// cleanup drains the hosts that were not used since the last cleanup. The timer runs it.
+// cleanup drains the unused hosts. The timer runs it.
 func (d *originalDstHosts) cleanup() {
 	d.cluster.env.tasks.RunRecovered("closing unused hosts", func() { drainHosts(d.removeUnused()) })
 	d.mu.Lock()
@@ -146,7 +147,8 @@ func (d *originalDstHosts) cleanup() {
 	d.cluster.env.tasks.TimerDone()
 }
 
-// removeUnused removes and returns the hosts that were not used since its last call.
+// removeUnused removes and returns the hosts that are not busy and were not used since its last
+// call.
 func (d *originalDstHosts) removeUnused() (removed []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

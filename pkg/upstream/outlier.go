@@ -143,7 +143,8 @@ func (h *Host) recordAttempt(x *protocol.Exchange, err error) {
 	s.RecordFailure(reason)
 }
 
-// recordOutcome counts n exchanges with the same result, whose last attempts were at the host.
+// recordOutcome counts n exchanges with the same result whose last attempts were at the host, or
+// one attempt whose response is discarded.
 func (h *Host) recordOutcome(o outlier.Outcome, n int) {
 	if o.FailedAtEnd() {
 		h.badResponses.Add(uint64(n)) //nolint:gosec // a length

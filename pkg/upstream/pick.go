@@ -41,6 +41,9 @@ const probeInterval = hosthealth.MinBackoff
 //
 // In a level in panic, a host is usable unless it is unreachable, which Weft observed itself. pick
 // never returns a draining host.
+//
+// If the plan is Starved, pick first searches all levels for a host that is due for a recovery
+// probe, at most once per probeInterval.
 func (hs *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Host {
 	p := hs.plan.Load()
 	if p == nil {
@@ -162,7 +165,7 @@ type hostSearch struct {
 	anyUp     bool  // a host is up, tried or not
 }
 
-// scan returns the first host of preference 1.
+// scan returns the first host of preference 1, or nil. It records the first hosts of the others.
 func (s *hostSearch) scan(hosts []*Host, inPanic bool) *Host {
 	for _, h := range hosts {
 		s.anyUp = s.anyUp || h.health.Up()

@@ -19,7 +19,7 @@ import (
 type Set struct {
 	env env // immutable
 
-	changeMu sync.Mutex // held by Commit and DrainRemoved, and by a LoadReporter that reads the hosts of all clusters
+	changeMu sync.Mutex // held by Commit, DrainRemoved, and a LoadReporter that reads hosts
 
 	mu              sync.RWMutex
 	configured      map[string]*Cluster              // guarded by mu
@@ -46,8 +46,7 @@ func NewSet(o Options) *Set {
 }
 
 // Get returns the Cluster of a name that the configuration mentions. If the cluster is not
-// configured yet, Get returns a placeholder. For a name from a request use Find, which creates
-// none.
+// configured, Get returns a placeholder. For a name from a request use Find, which creates none.
 func (s *Set) Get(name string) *Cluster {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *Set) prepare(clusters []*config.Cluster, complete bool) (*Change, error
 	return change, nil
 }
 
-// diff finds the clusters that are new, changed or removed.
+// diff validates clusters and opens a Change with those that are new, changed or removed.
 func (s *Set) diff(clusters []*config.Cluster, complete bool) (*Change, error) {
 	var errs []error
 	names := make(map[string]struct{}, len(clusters))
@@ -203,8 +202,8 @@ func (c *Change) Warm(ctx context.Context) error {
 }
 
 // Commit applies the change: it replaces clusters one by one. Exchanges in flight stay at their
-// hosts; their further attempts use the new state. Removed clusters keep serving routes that refer
-// to them until DrainRemoved.
+// hosts; their retries use the new state. Removed clusters keep serving routes that refer to them
+// until DrainRemoved.
 func (c *Change) Commit() {
 	if c.ended {
 		return
@@ -227,8 +226,8 @@ func (c *Change) Commit() {
 
 // DrainRemoved drains the clusters that a committed change removed; later exchanges get NoCluster.
 // The caller calls it when the previous routes are no longer used. A cluster that was configured
-// again stays; if it was removed once more, the later change drains it. Another goroutine than that
-// of Commit may call DrainRemoved, also after the Commit of later changes.
+// again stays; if it was removed once more, the later change drains it. DrainRemoved may be called
+// on another goroutine than Commit, and after the Commit of later changes.
 func (c *Change) DrainRemoved() {
 	if !c.committed {
 		return
@@ -309,8 +308,8 @@ func (s *Set) recordConfigured(change *Change) {
 }
 
 // Close takes every cluster out of service: it closes idle connections immediately, and connections
-// in use when their exchange ends. It returns when no timer or goroutine is left. It is called
-// once, after the last change and its DrainRemoved.
+// in use when their exchange ends. It returns when no timer or goroutine of the set is left. It is
+// called once, after the last change and its DrainRemoved.
 func (s *Set) Close() {
 	s.mu.Lock()
 	clusters := make([]*Cluster, 0, len(s.configured))

@@ -167,7 +167,7 @@ func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.H
 }
 
 // mergeDuplicates returns entries with each address once: its first entry, with the sum of the
-// weights. Duplicates arise when two names resolve to one address.
+// weights. Duplicates arise, for example, when two names resolve to one address.
 func mergeDuplicates(entries []config.Host) []config.Host {
 	if len(entries) < 2 {
 		return entries

@@ -3,15 +3,15 @@
 // An exchange passes through the package like this:
 //
 //	ClusterPicker            selects the cluster               cluster.go
-//	  admission              checks the circuit breakers       breakers.go, breaker
+//	  admission              checks the circuit breakers       cluster.go, breakers.go, breaker
 //	  subset, rules          select hosts                      subsets.go, subset; hostrules.go
 //	  pick                   picks the host                    pick.go, hostset.go, share, balance
 //	  pool                   provides the connection           hostpools.go, pool
 //	  Connection.Start       runs the engine of the protocol
 //
 // This package ties the parts together: it owns the clusters and hosts, preserves them across
-// configuration changes, and maintains metrics and logs. Each part is a package, and only discovery
-// imports this one:
+// configuration changes, and maintains metrics and logs. Each part is a package. Of these packages,
+// only discovery imports this one:
 //
 //	balance      policies that pick one of several hosts
 //	share        shares of priorities and localities, panic, slow start     pure
@@ -28,8 +28,8 @@
 // resolves names to addresses. State that outlives a configuration change lives with its owner:
 // admission counts in the Cluster, health and connections in the Host.
 //
-// Timers close idle connections, and separate goroutines open multiplexed connections. Set.Close
-// waits for these timers and goroutines.
+// Timers close idle connections, and goroutines that belong to no exchange open connections.
+// Set.Close waits for these timers and goroutines.
 package upstream
 
 import (
@@ -68,11 +68,13 @@ type Discovery interface {
 
 // Meter opens the recorders of clusters and hosts. Safe for concurrent use.
 type Meter interface {
-	// Cluster is called when a cluster is used for the first time since it was configured: by an
-	// exchange, a session, a failed check, or a connection that is opened ahead of exchanges. The
-	// gauges may be read from any goroutine, even after the recorder is closed.
+	// Cluster is called when a configured cluster needs a recorder for the first time: for an
+	// exchange, a forwarded connection, a session or a failed check, or before connections are
+	// opened ahead of exchanges. The gauges may be read from any goroutine, even after the recorder
+	// is closed.
 	Cluster(name string, gauges Gauges) ClusterRecorder
-	// Host is called when the first connection pool of a host is created.
+	// Host is called when the first connection pool of a host is created. Hosts of a cluster of type
+	// ORIGINAL_DST have no recorders.
 	Host(cluster, address string) Recorder
 }
 
@@ -88,7 +90,7 @@ type Recorder interface {
 type ClusterRecorder interface {
 	Recorder
 	Count(e Event)
-	// LimitReached counts that a limit of a priority was reached; e is one of the overflows.
+	// LimitReached counts that a limit of a priority was reached; e is the event for that limit.
 	LimitReached(p config.Priority, e Event)
 }
 
@@ -109,7 +111,7 @@ const (
 	ConnectionOpened Event = iota
 	ConnectionClosed
 	ConnectionMaxRequests // a connection reached max_requests_per_connection
-	ConnectFailed         // refused, unreachable or timed out
+	ConnectFailed         // refused, unreachable, timed out, or the TLS handshake failed
 	ConnectionOverflow    // max_connections reached: the exchange waits, or is rejected
 	PendingOverflow       // rejected: max_pending_requests
 	RequestOverflow       // rejected: max_requests

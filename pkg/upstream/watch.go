@@ -66,8 +66,8 @@ func (w *watch) applyResult(hosts []config.Host, err error) (removed []*Host) {
 	return nil
 }
 
-// goLive installs the cluster with the discovered hosts and returns the removed hosts. If there is no
-// result yet, the cluster keeps the hosts of its previous configuration that reusableHosts returns.
+// goLive installs the cluster with the discovered hosts and returns the removed hosts. If the
+// discovery has not succeeded yet, the cluster keeps the hosts that reusableHosts returns.
 func (w *watch) goLive() (removed []*Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

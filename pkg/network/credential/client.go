@@ -99,8 +99,7 @@ func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 	return out
 }
 
-// HostnameOverride is a name for one connection. It replaces the server name of the context, or is
-// verified in addition to it.
+// HostnameOverride is a name for one connection; SNI and Verify say how it is used.
 type HostnameOverride struct {
 	Name   string // DNS name or IP address
 	SNI    bool   // Name, unless empty, replaces the server name, and is sent as SNI unless it is an address

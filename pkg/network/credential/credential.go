@@ -120,8 +120,8 @@ func withoutPath(err error) error {
 	return err
 }
 
-// Check reads the files of c with read and returns an error if a server, or otherwise a client,
-// cannot use them. A nil read means PEM.Read.
+// Check reads the files of c with read and returns an error if they cannot be used: by a server if
+// server is true, else by a client. A nil read means PEM.Read.
 func (c *Context) Check(server bool, read func(PEM) ([]byte, error)) error {
 	if read == nil {
 		read = PEM.Read

@@ -24,7 +24,7 @@ type Breaker struct {
 	options Options // immutable
 
 	active        atomic.Int64 // exchanges that have a connection, and all forwarded connections and sessions
-	pending       atomic.Int64 // exchanges and forwarded connections that wait for a connection
+	pending       atomic.Int64 // those that wait for a connection or for on-demand hosts
 	pendingActive atomic.Int64 // forwarded connections that are counted in active and in pending
 	retries       atomic.Int64 // retries in flight
 	slots         slots
@@ -62,7 +62,7 @@ func (b *Breaker) Priority() config.Priority { return b.options.Priority }
 // Counts holds the current counts of a Breaker. The counts are not read at the same moment.
 type Counts struct {
 	Active      int64 // exchanges that have a connection, and all forwarded connections and sessions
-	Pending     int64 // exchanges and forwarded connections that wait for a connection
+	Pending     int64 // exchanges and forwarded connections that wait for a connection or for hosts
 	Retries     int64 // retries in flight
 	Connections int64 // connections that are open or being opened
 	Waiting     int64 // connects that wait for a slot

@@ -140,8 +140,8 @@ func (s *slots) wakeWaiter(elem *list.Element, granted bool) {
 
 // HandOver gives an idle connection to the exchange of its pool that has waited longest, or its
 // slot to the oldest waiter, and returns false if there is neither. Exchanges of its pool come
-// first, unless the oldest waiter belongs to a host without connections, which no other release can
-// serve. To pass the slot on, HandOver closes the connection.
+// first, unless the oldest waiter belongs to another pool, which has no connections: no exchange of
+// that pool can free one. To pass the slot on, HandOver closes the connection.
 func (b *Breaker) HandOver(c Idle) bool {
 	s := &b.slots
 	s.mu.Lock()

@@ -95,8 +95,8 @@ func (s *State) RecordFailure(now time.Duration, random uint64) (backoff time.Du
 	return backoff, s.failures == 1, s.Set(Unreachable)
 }
 
-// RecordSuccess makes the host reachable. It reports whether the host was unreachable, and whether
-// that brought it up.
+// RecordSuccess makes the host reachable. wasUnreachable reports whether the host was unreachable;
+// changed reports whether it is up now and was not before.
 func (s *State) RecordSuccess() (wasUnreachable, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

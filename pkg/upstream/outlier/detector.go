@@ -7,7 +7,7 @@
 //	                                   └─▶ Config.OnChange
 //
 // The package has no timer, log or network: the owner of a Detector passes the clock and the random
-// numbers, calls EndInterval, and applies the changes.
+// numbers, calls EndInterval, and logs the changes.
 package outlier
 
 import (
@@ -175,8 +175,8 @@ func (d *Detector) ejectConsecutive(s *Stats, reason Reason, enforce int) {
 	}())
 }
 
-// eject ejects the host of s, unless it is ejected already or no longer observed, the maximum
-// number of hosts is ejected, or a random sample exceeds enforce percent. d.mu is held.
+// eject ejects the host of s with a probability of enforce percent. It ejects neither a host that
+// is ejected already or no longer observed, nor more hosts than maxEjections. d.mu is held.
 func (d *Detector) eject(changes []Change, s *Stats, reason Reason, enforce int) []Change {
 	if s.ejected || d.closed || s.host.Stats().Load() != s || int(d.config.Random()%100) >= enforce { //nolint:gosec // below 100
 		return changes

@@ -79,7 +79,7 @@ func (d *Detector) ejectByFailurePercentage(changes []Change, samples []sample, 
 }
 
 // ejectByFailureMultiple ejects hosts whose failure rate is at least the configured multiple of the
-// failure rate of all hosts.
+// failure rate of all hosts with enough requests.
 func (d *Detector) ejectByFailureMultiple(changes []Change, samples []sample) []Change {
 	cfg := d.config.FailureMultiple
 	if cfg.Multiple <= 0 {

@@ -10,7 +10,7 @@ import (
 )
 
 // Stats records the recent results of a host. The goroutines that end exchanges write its counters
-// without a lock. Each attempt is counted once:
+// without a lock. Each attempt is counted at most once:
 //
 //	no response                           when the attempt ends    RecordFailure
 //	a response whose status is a failure  when the attempt ends    RecordHead
@@ -18,15 +18,16 @@ import (
 //	any other response                    when the exchange ends   RecordExchanges
 //
 // Other responses are counted at the end because they can still fail: a gRPC response has its
-// status in the trailers. A good response costs three reads and an addition.
+// status in the trailers. If nothing reports the end of the exchange, RecordHead counts them. A
+// good response costs three reads and an addition.
 type Stats struct {
 	detector *Detector // immutable
 	host     Host      // immutable
 
 	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // numbers of failures in a row
 
-	externalOrigin intervalCounts // of all attempts; with SplitLocalOriginErrors, of attempts with a complete response
-	localOrigin    intervalCounts // with SplitLocalOriginErrors, of all attempts: without a complete response, an attempt failed
+	externalOrigin intervalCounts // of all attempts; if localOrigin is used, without those that it counts as failed
+	localOrigin    intervalCounts // of all attempts; used only with SplitLocalOriginErrors
 
 	ejections atomic.Uint64 // total
 
@@ -190,7 +191,7 @@ func (s *Stats) countConsecutive(count *atomic.Uint32, n int, cfg config.Consecu
 	}
 }
 
-// reset resets the counts after an ejection.
+// reset resets the counts at the end of an ejection.
 func (s *Stats) reset() {
 	resetCounter(&s.failures5xx)
 	resetCounter(&s.failuresGateway)
@@ -207,8 +208,8 @@ func resetCounter(count *atomic.Uint32) {
 	}
 }
 
-// httpStatusOfGRPC maps a gRPC status to an HTTP status, as the gRPC documentation and Envoy do.
-// Server failures map to 500 and above.
+// httpStatusOfGRPC maps a gRPC status to an HTTP status. Server failures map to 500 and above, as
+// in Envoy; all others map to 400.
 func httpStatusOfGRPC(code int) int {
 	switch code {
 	case 2, 13, 15: // unknown, internal, data loss

@@ -6,9 +6,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// bindPool is a pool in which each downstream connection has its own upstream connection, for hosts
-// that treat the requests of one connection as related. The upstream connection ends with the
-// downstream connection.
+// bindPool is a pool in which each downstream connection has upstream connections of its own, for
+// hosts that treat the requests of one connection as related, and for PROXY headers. The upstream
+// connections end with the downstream connection.
 type bindPool struct {
 	base                      // the subpools count their connections in base.open
 	subpools[any, *bindEntry] // by the downstream connection

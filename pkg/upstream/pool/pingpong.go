@@ -46,9 +46,8 @@ func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 // Serve implements protocol.BlockingService.
 //
 // The host may close an idle connection just when the request is sent (RFC 9112 9.3.1). That is no
-// failure of the host, so Serve handles it instead of the retry policy: it resends the request on a
-// connection that was not idle if no byte of it was sent, or if the host cannot have received it
-// and its method is idempotent.
+// failure of the host, so Serve handles it instead of the retry policy: if canResend allows it,
+// Serve resends the request on a connection that was not idle.
 func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	c, err := p.acquire(ctx, x)
 	if err != nil {
@@ -77,9 +76,9 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 // sent.
 func closedBeforeSend(err error) bool { return protocol.ReasonOf(err) == protocol.ConnectFailure }
 
-// canResend reports whether a request that failed with err on a reused connection can be resent; if
-// so, it rewinds the body. A request that may have been written can be resent only if the host did
-// not receive it and its method is idempotent (RFC 9110 9.2.2).
+// canResend reports whether a request that failed with err on a reused connection can be resent,
+// and rewinds the body if part of it was read. A request that may have been written can be resent
+// only if the host did not receive it and its method is idempotent (RFC 9110 9.2.2).
 func canResend(r *protocol.Request, err error) bool {
 	switch {
 	case closedBeforeSend(err):

@@ -14,7 +14,7 @@ import (
 // the pool, not to the exchanges for which they began: a connect that succeeds serves the exchange
 // that has waited longest, or becomes an idle connection. There is one connect for each pending
 // exchange, but never more than Pool.MaxConnecting. A connect that has dialed for longer than
-// minConnectTime no longer counts: if it hangs, another connect may succeed.
+// minConnectTime no longer counts as the connect of an exchange: if it hangs, another may succeed.
 //
 //	pending, oldest first ──▶ served by the first connection that is ready: of a connect,
 //	             │             or of an exchange that has ended

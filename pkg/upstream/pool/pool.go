@@ -37,7 +37,7 @@ import (
 type Pool interface {
 	// Start sends x on a connection to the host. The caller first calls Record.BeginAttempt and
 	// Options.Load.Begin. The pool calls Load.End when the connection releases x. If Start returns
-	// a NotSentError, no connection accepted x, and the caller calls Load.End.
+	// a NotSentError, no connection has x, and the caller calls Load.End.
 	protocol.Service
 
 	// EvictIdle removes an idle connection from the pool and returns it, or returns nil if there is

@@ -6,9 +6,9 @@ import (
 )
 
 // A pool arms its sweep timer only while it has connections that may expire or must keep one open.
-// The interval is a quarter of the idle timeout between these bounds, so that an expired connection
-// closes soon. maxSweepInterval bounds how long a connection that its host has closed keeps a
-// descriptor.
+// The interval is a quarter of the idle timeout, but within these bounds, so that an expired
+// connection closes soon. maxSweepInterval bounds how long a connection that its host has closed
+// keeps a descriptor.
 const (
 	minSweepInterval = 10 * time.Millisecond
 	maxSweepInterval = 5 * time.Second
