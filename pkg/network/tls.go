@@ -41,7 +41,7 @@ type tlsLayer struct {
 		mu       sync.Mutex
 		sealed   *buffer.IoBuffer // guarded by mu; sealed records that are not yet sent; nil: none
 		writing  bool             // guarded by mu; a writer waits for the socket, and sends records added meanwhile
-		maxFrame int              // guarded by mu; bytes of the records of the largest frame beyond maxPieceSize; 0: none
+		maxFrame int              // guarded by mu; bytes of the records of the largest frame above maxPieceSize; 0: none
 	}
 }
 

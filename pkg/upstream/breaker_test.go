@@ -176,7 +176,8 @@ func TestUnconfiguredClusterHasNoLimits(t *testing.T) {
 	}
 }
 
-// TestNegativeLimitIsAlwaysReached verifies that each limit of LimitZero rejects all exchanges.
+// TestNegativeLimitIsAlwaysReached verifies that each limit of LimitZero rejects all exchanges of
+// its priority.
 func TestNegativeLimitIsAlwaysReached(t *testing.T) {
 	for name, limits := range map[string]config.CircuitBreakers{
 		"max_requests":         {MaxRequests: config.LimitZero},

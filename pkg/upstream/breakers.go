@@ -23,7 +23,7 @@ func (c *Cluster) initBreakers() {
 func (c *Cluster) Breaker(p config.Priority) *breaker.Breaker { return &c.breakers[p] }
 
 // InFlight returns the number of exchanges of all priorities that the cluster has now: those that
-// have a connection and those that wait for one.
+// have a connection and those that are pending.
 func (c *Cluster) InFlight() int64 {
 	sum := int64(0)
 	for p := range c.breakers {

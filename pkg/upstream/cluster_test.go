@@ -151,8 +151,8 @@ func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 		f.refuses["a"] = true
 		s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 		defer s.Close()
-		// The backoff grows from 100 ms to 10 s, each up to a quarter shorter: about a dozen
-		// attempts within a minute.
+		// The backoff grows from 100 ms to 10 s and is shortened randomly by up to a quarter. This
+		// makes about a dozen attempts within a minute.
 		start := time.Now()
 		for time.Since(start) < time.Minute {
 			serveOne(t, c)
@@ -218,8 +218,8 @@ func TestOneRecoveryProbeAtATime(t *testing.T) {
 	})
 }
 
-// TestAllHostsDownAreStillTried verifies that hosts are tried during their backoff if all are down:
-// a short failure of a host must not cause an outage as long as its backoff.
+// TestAllHostsDownAreStillTried verifies that hosts are tried during their backoff if all are down.
+// Otherwise a short failure of all hosts would cause an outage until a backoff ends.
 func TestAllHostsDownAreStillTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConnector()

@@ -14,7 +14,7 @@ type ClusterStatus struct {
 	Type         config.ClusterType `json:"type"`
 	Policy       config.LBPolicy    `json:"policy"`
 	InFlight     int64              `json:"in_flight"`                  // exchanges
-	Pending      int64              `json:"pending"`                    // exchanges in flight that wait for a connection
+	Pending      int64              `json:"pending"`                    // exchanges that wait for a connection or for on-demand hosts
 	Retries      int64              `json:"retries"`                    // retries in flight
 	Open         int64              `json:"connections"`                // connections that are open or being opened
 	Overflows    uint64             `json:"overflows_total"`            // exchanges and retries that a limit rejected

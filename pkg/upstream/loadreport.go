@@ -45,7 +45,7 @@ const removedRetention = 10 * time.Second
 // removed hosts are not reported.
 const maxRemovedHosts = 10_000
 
-// LoadReport is the load since the previous report.
+// LoadReport is the load since the last committed report.
 type LoadReport struct {
 	Clusters []ClusterLoad // followed clusters that are configured or have removed hosts, sorted by name
 

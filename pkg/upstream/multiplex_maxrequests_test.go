@@ -143,8 +143,8 @@ func TestAbandonedConnectLeavesSlotQueue(t *testing.T) {
 	})
 }
 
-// TestMaxRequestsWithinMaxConnections verifies that exchanges wait for a connection to end
-// while max_connections is reached.
+// TestMaxRequestsWithinMaxConnections verifies that, while max_connections is reached, exchanges
+// wait until a connection at max_requests closes.
 func TestMaxRequestsWithinMaxConnections(t *testing.T) {
 	withMuxCluster(t, withMaxConnections(clusterWithMaxRequests(3, 1, "a"), 1), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 3)

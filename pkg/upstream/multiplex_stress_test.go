@@ -92,8 +92,7 @@ func (s *stressTest) run(cfg *config.Cluster) {
 	s.check()
 }
 
-// downstream runs a downstream connection with 20 concurrent exchanges, which makes 1000 on all
-// connections.
+// downstream runs one of 50 downstream connections, with 20 concurrent exchanges.
 func (s *stressTest) downstream(seed uint64) {
 	d := newFakeDownstreamConn()
 	defer d.end()

@@ -22,7 +22,7 @@ func unsubscribedCluster(name string) *config.Cluster {
 	return c
 }
 
-// subscribedCluster returns the cluster with its hosts.
+// subscribedCluster returns a cluster with on-demand hosts that are subscribed.
 func subscribedCluster(name string, hosts ...string) *config.Cluster {
 	c := cluster(name, hosts...)
 	c.OnDemand = config.OnDemand{Wait: hostsWait}

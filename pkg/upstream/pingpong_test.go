@@ -209,8 +209,8 @@ func TestStaleConnectionToRefusingHost(t *testing.T) {
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// TestStaleConnectionUsesNewConnection verifies that a request on a stale connection is repeated on
-// a new connection and not on another idle one.
+// TestStaleConnectionUsesNewConnection verifies that a request on a stale connection is resent on a
+// new connection and not on another idle one.
 func TestStaleConnectionUsesNewConnection(t *testing.T) {
 	f := newFakeConnector()
 	cfg := cluster("web", "a")

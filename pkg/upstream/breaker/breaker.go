@@ -86,8 +86,8 @@ func (b *Breaker) Counts() Counts {
 	}
 }
 
-// InFlight returns the number of exchanges that have a connection or wait for one. The counts are not
-// read at the same moment.
+// InFlight returns the number of exchanges that have a connection or are pending. The counts are
+// not read at the same moment.
 func (b *Breaker) InFlight() int64 {
 	return max(0, b.active.Load()+b.pending.Load()-b.pendingActive.Load())
 }

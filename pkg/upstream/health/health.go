@@ -35,10 +35,11 @@ type Result struct {
 	Err     error // why this check failed; nil: it passed
 }
 
-// Bounds on the workers of a Scheduler, and so on concurrent checks. A check that times out
-// occupies its worker until the timeout: with many such hosts the intervals grow, but memory does
-// not. Most checks are short, so the Scheduler exceeds baseWorkers only if checks are queued
-// growDelay after it started the last worker, and at most doubles the number of workers each time.
+// Bounds of the number of workers of a Scheduler, and thereby of concurrent checks. A check that
+// times out occupies its worker until the timeout: with many such hosts the intervals grow, but
+// memory does not. Most checks are short. So the Scheduler exceeds baseWorkers only if checks are
+// still queued growDelay after it started the last worker, and at most doubles the number of
+// workers each time.
 const (
 	baseWorkers = 16
 	maxWorkers  = 128

@@ -26,7 +26,7 @@ type Stats struct {
 
 	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // numbers of failures in a row
 
-	externalOrigin intervalCounts // of all attempts; if localOrigin is used, without those that it counts as failed
+	externalOrigin intervalCounts // of all attempts, without the failures that localOrigin counts
 	localOrigin    intervalCounts // of all attempts; used only with SplitLocalOriginErrors
 
 	ejections atomic.Uint64 // total

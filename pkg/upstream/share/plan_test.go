@@ -35,8 +35,8 @@ func TestPanicIsExact(t *testing.T) {
 	}
 }
 
-// TestDownPrioritiesHaveNoShare verifies that a priority without healthy hosts gets no share from
-// rounding, because recovery probes skip levels with a share.
+// TestDownPrioritiesHaveNoShare verifies that rounding gives no share to a priority without healthy
+// hosts: with a share, the plan would not be Starved, and no recovery probe would find the hosts.
 func TestDownPrioritiesHaveNoShare(t *testing.T) {
 	f := failoverOf(&config.Failover{})
 	const hosts = 10
