@@ -35,8 +35,8 @@ type ClientFirstHandler interface {
 var (
 	// ErrInterrupted means that Interrupt was called.
 	ErrInterrupted = errors.New("network: read interrupted")
-	// ErrDraining means that the connection is idle, Drain was called, and no byte of another
-	// exchange has arrived.
+	// ErrDraining means that the connection is draining and idle, and no byte of another exchange
+	// has arrived.
 	ErrDraining = errors.New("network: draining")
 	// ErrPark, returned by a handler, makes the listener wait for bytes and then call the handler
 	// again.

@@ -37,9 +37,9 @@ func (c *Conn) ListenerDraining() bool {
 // reads no more requests.
 func (c *Conn) DrainExpiring() bool { return c.state.load()&stateDrainExpiring != 0 }
 
-// SetIdle sets whether the reader waits between exchanges. Drain wakes a reader that does. SetIdle
+// SetIdle sets whether the reader waits between exchanges; Drain wakes a waiting reader. SetIdle
 // returns ErrDraining when the connection must end instead of waiting. The reading goroutine calls
-// it.
+// SetIdle.
 func (c *Conn) SetIdle(idle bool) error {
 	if !idle {
 		c.state.apply(eventBusy)

@@ -59,7 +59,7 @@ func hashHostSet(set config.HostSet) (sum uint64) {
 	return sum
 }
 
-// find returns the hostSet of the allowed hosts, or nil if no exchange has created it yet.
+// find returns the hostSet of the allowed hosts, or nil if there is none.
 func (r *hostSetRules) find(allowed config.HostSet) *hostSet {
 	sets := r.ruleSets.Load()
 	if sets == nil {

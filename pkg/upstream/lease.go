@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
-// HostLease assigns a host to a UDP session, which has no exchange and no connection. It counts as
-// one request in flight and as one connection of the cluster. Safe for concurrent use.
+// HostLease assigns a host to a UDP session, which has no exchange and no connection. The lease
+// counts as one request in flight and as one connection of the cluster. Safe for concurrent use.
 type HostLease struct {
 	host        *Host
 	releaseOnce sync.Once

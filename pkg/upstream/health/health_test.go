@@ -180,7 +180,7 @@ func TestHangingChecksDoNotStarveOthers(t *testing.T) {
 			time.Sleep(time.Second + 4*growDelay) // until the maximum number of workers runs
 			synctest.Wait()
 			if n := int(done.Load()); n != (second+1)*maxWorkers {
-				t.Errorf("after %d s %d checks have ended, want %d", second+1, n, (second+1)*maxWorkers)
+				t.Errorf("after %d timeouts, %d checks have ended, want %d", second+1, n, (second+1)*maxWorkers)
 			}
 		}
 	})

@@ -33,7 +33,7 @@ type Connection interface {
 }
 
 // NewProbe returns the probe for cfg. codec is the codec for heartbeats, nil for other probes.
-// NewProbe returns an error if the protocol has no probe.
+// NewProbe returns an error if the protocol has no probe, or if heartbeats have no codec.
 func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, error) {
 	switch cfg.Protocol {
 	case config.CheckTCP:
