@@ -17,8 +17,8 @@ func (c *Conn) writeState() *writeState {
 }
 
 // Write writes all of p. It fails with os.ErrDeadlineExceeded at the deadline of SetWriteDeadline,
-// or when it makes no progress for the time of SetWriteTimeout, which it detects after at most
-// twice that time.
+// or if it makes no progress for the timeout of SetWriteTimeout. It detects a lack of progress
+// after at most twice the timeout.
 func (c *Conn) Write(p []byte) (int, error) {
 	if s := c.secure.Load(); s != nil {
 		return s.write(p)

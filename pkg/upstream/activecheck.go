@@ -163,8 +163,8 @@ func (c checkTarget) Connect(ctx context.Context, proto config.Protocol, port ui
 	return withDownstreamAddrs(connector, nil).Connect(ctx, h, deadline, func(bool) {})
 }
 
-// Authority implements health.Host: it returns the host's name, or its address if it has none, or
-// "localhost" if that is a Unix socket.
+// Authority implements health.Host. It returns the hostname of the host; without one, the address,
+// or "localhost" for a unix socket.
 func (c checkTarget) Authority() string {
 	if entry := c.host.Config(); entry.Hostname != "" {
 		return entry.Hostname

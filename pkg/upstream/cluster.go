@@ -21,14 +21,14 @@ import (
 )
 
 // Cluster is a set of hosts that serve the same requests. There is one Cluster per name for as long
-// as anything refers to it, whether or not it is configured at the moment, so that a route and its
-// cluster may arrive in any order. Safe for concurrent use.
+// as anything refers to it, even if it is not configured: a route and its cluster may arrive in any
+// order. Safe for concurrent use.
 type Cluster struct {
 	name  string // immutable
 	env   *env   // immutable
 	state atomic.Pointer[state]
-	// config is the last configuration. It stays when the cluster is removed, because connections
-	// and their exchanges outlive the cluster and still need it. It is stored just before state.
+	// config is the last configuration, which stays when the cluster is removed: connections and
+	// their exchanges outlive the removal and still need it. It is stored just before state.
 	config atomic.Pointer[config.Cluster]
 
 	breakers   [config.NumPriorities]breaker.Breaker

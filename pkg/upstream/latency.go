@@ -10,7 +10,7 @@ import (
 // observeLatency records how long the host took to respond to x, if the policy of the cluster uses
 // latencies. For an attempt that timed out it records the time until now. Other failed attempts say
 // nothing about the speed of the host. An attempt ends early if its client disconnects or another
-// host responds first: its time counts only if it exceeds the current latency.
+// host responds first. The time of such an attempt counts only if it exceeds the current latency.
 func (h *Host) observeLatency(x *protocol.Exchange, err error) {
 	c := h.cluster
 	if c.lastConfig().LBPolicy != config.PeakEWMA || x.Record.UpstreamStart.IsZero() {

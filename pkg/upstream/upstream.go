@@ -68,10 +68,10 @@ type Discovery interface {
 
 // Meter opens the recorders of clusters and hosts. Safe for concurrent use.
 type Meter interface {
-	// Cluster is called when a configured cluster needs a recorder for the first time: for an
-	// exchange, a forwarded connection, a session or a failed check, or before connections are
-	// opened ahead of exchanges. The gauges may be read from any goroutine, even after the recorder
-	// is closed.
+	// Cluster is called when a configured cluster needs a recorder for the first time. The need
+	// arises with an exchange, a forwarded connection, a session, a failed check, or connections
+	// that are opened ahead of exchanges. The gauges may be read from any goroutine, even after the
+	// recorder is closed.
 	Cluster(name string, gauges Gauges) ClusterRecorder
 	// Host is called when the first connection pool of a host is created. Hosts of a cluster of type
 	// ORIGINAL_DST have no recorders.

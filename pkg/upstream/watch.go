@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// watch passes the hosts that a discovery finds to a cluster. Until its change is committed, it
-// only stores them.
+// watch passes the hosts that a discovery finds to a cluster. Until the change is committed, the
+// watch only stores the hosts.
 type watch struct {
 	cluster *Cluster        // immutable
 	config  *config.Cluster // immutable

@@ -404,9 +404,9 @@ func (p *multiplexPool) Stats() Stats {
 	return s
 }
 
-// runSweep closes to new exchanges the connections that were idle for the idle timeout, that are no
-// longer usable, that exceed the number of connections, or that have another maximum of exchanges
-// than the configuration. The timer runs it.
+// runSweep closes connections to new exchanges: those that were idle for the idle timeout or are no
+// longer usable, surplus ones after the number of connections was lowered, and those with another
+// maximum of exchanges than the configuration. The timer runs it.
 func (p *multiplexPool) runSweep() {
 	timeout, interval := p.Config.Load().IdleTimeout, p.sweepInterval()
 	p.mu.Lock()

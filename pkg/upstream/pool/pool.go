@@ -140,7 +140,7 @@ type Connection interface {
 // RTTReporter is a Connection that sends keepalives to its host. stream.RTTReporter implements it.
 type RTTReporter interface {
 	Connection
-	// RTT returns the round-trip time of the last keepalive, or 0 if there was none.
+	// RTT returns the round-trip time of the last acknowledged keepalive, or 0 if there was none.
 	RTT() time.Duration
 }
 
