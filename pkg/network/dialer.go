@@ -12,8 +12,8 @@ import (
 
 // Dialer connects to upstream hosts. The zero value is ready.
 type Dialer struct {
-	// KeepAlive configures TCP keepalive. The zero value sends nine probes: the first after 15 s, the
-	// others 15 s apart.
+	// KeepAlive configures TCP keepalive. The zero value sends nine probes: the first after 15 s,
+	// the others 15 s apart.
 	KeepAlive KeepAlive
 
 	// Source4 and Source6 are the source addresses of connections to IPv4 and IPv6 hosts; the zero

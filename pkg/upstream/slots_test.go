@@ -330,8 +330,8 @@ func TestWaiterOfRemovedClusterIsServed(t *testing.T) {
 	})
 }
 
-// TestSlotsUnderLoad verifies that under load with random ends of exchanges each exchange is served
-// or rejected, max_connections holds, and no counts are left.
+// TestSlotsUnderLoad verifies that under load, with exchanges that end randomly, each exchange is
+// served, reset or times out, max_connections holds, and no counts are left.
 func TestSlotsUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, workers, each = 4, 40, 50

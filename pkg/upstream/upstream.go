@@ -73,8 +73,8 @@ type Meter interface {
 	// that are opened ahead of exchanges. The gauges may be read from any goroutine, even after the
 	// recorder is closed.
 	Cluster(name string, gauges Gauges) ClusterRecorder
-	// Host is called when the first connection pool of a host is created. Hosts of a cluster of type
-	// ORIGINAL_DST have no recorders.
+	// Host is called when the first connection pool of a host is created. Hosts of a cluster of
+	// type ORIGINAL_DST have no recorders.
 	Host(cluster, address string) Recorder
 }
 

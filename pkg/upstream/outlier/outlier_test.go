@@ -147,7 +147,8 @@ func TestEjectionsGrowAndShrink(t *testing.T) {
 		o.MaxEjectionTime = 80 * time.Second
 	}))
 	h := c.hosts[0]
-	// ejectionIntervals ejects the host and returns the number of intervals until the ejection ends.
+	// ejectionIntervals ejects the host and returns the number of intervals until the ejection
+	// ends.
 	ejectionIntervals := func() (intervals int) {
 		c.clock += time.Second // so that ejections do not begin at the start of an interval
 		h.record(1, 500, protocol.ReasonNone)

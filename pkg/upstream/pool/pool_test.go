@@ -148,7 +148,7 @@ func TestNoTimerWithoutConnections(t *testing.T) {
 				}
 				advanceClock(10 * time.Second)
 				if armed() || f.closed.Load() != int64(len(f.conns)) {
-					t.Errorf("multiplexed %v: the sweep timer is set although there is no connection", multiplexed)
+					t.Errorf("multiplexed %v: after the idle timeout, the sweep timer is set or a connection is open", multiplexed)
 				}
 			}
 		})
@@ -175,7 +175,7 @@ func TestSweepKeepsOrderOfIdleConns(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.idle) != 2 || p.idle[0].conn != Connection(f.conns[1]) || p.idle[1].conn != Connection(f.conns[4]) {
-			t.Error("the sweep changed the order of the idle connections")
+			t.Error("the sweep did not keep exactly the usable connections, in their order")
 		}
 	})
 }
