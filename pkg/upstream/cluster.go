@@ -74,7 +74,7 @@ func (*env) random() uint64 { return rand.Uint64() }
 // Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.name }
 
-// Add adds exchanges that entered the cluster to the cluster's metrics.
+// Add records the exchanges of b, which entered the cluster, in the cluster's metrics.
 func (c *Cluster) Add(b metrics.Batch) { c.recorder.add(b) }
 
 // Config returns the active configuration, or nil if the cluster is not configured. The caller must

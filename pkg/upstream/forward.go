@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// connectRelayFunc opens a connection to h before the deadline. It returns relay, which relays
-// bytes between the downstream connection and this connection and returns when the relay has ended.
+// connectRelayFunc opens a connection to h before the deadline. The returned relay copies bytes
+// between the downstream connection and this connection, and returns when copying has ended.
 type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (relay func() error, err error)
 
 // ForwardConn forwards a downstream connection with these addresses. It counts a connection, picks

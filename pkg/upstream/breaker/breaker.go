@@ -24,7 +24,7 @@ type Breaker struct {
 	options Options // immutable
 
 	active        atomic.Int64 // exchanges that have a connection, and all forwarded connections and sessions
-	pending       atomic.Int64 // those that wait for a connection or for on-demand hosts
+	pending       atomic.Int64 // exchanges and forwarded connections that wait for a connection or for hosts
 	pendingActive atomic.Int64 // forwarded connections that are counted in active and in pending
 	retries       atomic.Int64 // retries in flight
 	slots         slots
