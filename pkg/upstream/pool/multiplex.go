@@ -404,9 +404,10 @@ func (p *multiplexPool) Stats() Stats {
 	return s
 }
 
-// runSweep closes connections to new exchanges: those that were idle for the idle timeout or are no
-// longer usable, surplus ones after the number of connections was lowered, and those with another
-// maximum of exchanges than the configuration. The timer runs it.
+// runSweep closes connections to new exchanges: those that were idle for the idle timeout, are no
+// longer usable, or have another maximum of exchanges than the configuration, and those beyond
+// maxConns. If the host has a stream limit, the latter stay while they carry exchanges. The timer
+// runs runSweep.
 func (p *multiplexPool) runSweep() {
 	timeout, interval := p.Config.Load().IdleTimeout, p.sweepInterval()
 	p.mu.Lock()
