@@ -33,8 +33,7 @@ func (b *IoBuffer) Tail() []byte { return b.store[len(b.store):cap(b.store)] }
 // Extend makes the first n bytes of Tail part of the unread bytes.
 func (b *IoBuffer) Extend(n int) { b.store = b.store[:len(b.store)+n] }
 
-// Discard consumes n unread bytes. Storage is not moved: slices of the bytes that were consumed
-// stay valid until the next append.
+// Discard consumes n unread bytes. It does not invalidate slices of them.
 func (b *IoBuffer) Discard(n int) {
 	b.head += n
 	if b.head > len(b.store) {

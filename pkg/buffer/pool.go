@@ -7,8 +7,8 @@ import (
 
 // classes are the pooled storage sizes, in bytes. Sizes up to 2 KiB hold one RPC frame each, of
 // which a hundred thousand may wait for their responses. 4 KiB holds nearly every head with a small
-// body, and 16 KiB a large head. Bodies stream in pieces of 64 KiB. Larger storage is allocated
-// with the requested size and left to the garbage collector.
+// body, and 16 KiB a large head. Bodies stream in pieces of up to 64 KiB. Larger storage is
+// allocated with the requested size and left to the garbage collector.
 //
 //nolint:gochecknoglobals // a constant table; Go has no constant arrays
 var classes = [...]int{512, 1 << 10, 1408, 2 << 10, 4 << 10, 16 << 10, 64 << 10}

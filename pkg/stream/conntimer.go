@@ -6,9 +6,9 @@ import (
 )
 
 // ConnTimer is the single timer of a multiplexed connection, which fires at its earliest deadline
-// or before. Most deadlines never pass, so the timer is reset only if it moves to an earlier time.
-// The owner calls Init before it shares the connection, and all other methods except Done and Wait
-// with a lock of the connection held.
+// or before. Most exchanges end before their deadline, so the timer is reset only if it moves to an
+// earlier time. The owner calls Init before it shares the connection, and all other methods except
+// Done and Wait with a lock of the connection held.
 type ConnTimer struct {
 	fire    func()         // immutable after Init
 	timer   *time.Timer    // nil until set, and after Shrink

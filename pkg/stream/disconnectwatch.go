@@ -56,7 +56,8 @@ func (w *DisconnectWatch[W]) SetPending(wait W) bool {
 }
 
 // NotifyDisconnect records that the client has disconnected, and returns the current or last wait
-// of the exchange. The caller ends this wait, unless it has already ended.
+// of the exchange. The caller ends this wait, unless it has already ended. The HTTP/2 engine also
+// calls NotifyDisconnect for an exchange whose deadline has passed.
 func (w *DisconnectWatch[W]) NotifyDisconnect(run func(func())) W {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -23,7 +23,7 @@ func (g *Goroutines) Start(f func()) {
 	})
 }
 
-// Contain recovers and logs a panic. Functions that must not end their goroutine defer it.
+// Contain recovers and logs a panic. Functions whose panic must not end their goroutine defer it.
 func (g *Goroutines) Contain(operation string) {
 	if p := recover(); p != nil {
 		g.LogPanic(operation, p)

@@ -3,7 +3,7 @@ package stream
 import "time"
 
 // Keepalive decides when to probe the silent host of a multiplexed connection, and when to give the
-// host up. It is pure: the caller passes the time, sends the probes, and holds a lock of the
+// host up. It does no I/O: the caller passes the time, sends the probes, and holds a lock of the
 // connection.
 type Keepalive struct {
 	Interval  time.Duration // how long the host may be silent before a probe; 0: no probes

@@ -19,7 +19,7 @@ import (
 
 // ProxyProtocolOptions are the options of a ProxyProtocolHandler. Immutable.
 type ProxyProtocolOptions struct {
-	// Headers says which headers are required, and how soon.
+	// Headers says which versions are allowed, whether a header may be missing, and the timeout.
 	Headers config.ProxyProtocol
 	// Next serves the connections from the first byte after the header.
 	Next network.Handler
@@ -52,7 +52,8 @@ var (
 
 // ServeConn implements network.Handler. It reads the header and unreads the bytes after it. From
 // then on, the connection reports the addresses in the header, if it has any. A connection ends
-// with ClosedProxyProtocolError if its header is malformed, late, or missing although required.
+// with ClosedProxyProtocolError if its header is malformed or late, or if a required header is
+// missing or has a version that is not allowed.
 func (h *ProxyProtocolHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	conn.SetReadDeadline(time.Now().Add(h.opts.Headers.Timeout))
 	if err := h.awaitFirstByte(conn); err != nil {
@@ -123,8 +124,8 @@ func endpointAddr(e proxyproto.Endpoint) net.Addr {
 	return &net.UnixAddr{Name: e.Path, Net: "unix"}
 }
 
-// serveNext passes the connection to the next handler. hasBytes says that bytes of the client have
-// arrived.
+// serveNext passes the connection to the next handler. hasBytes says that bytes after the header
+// have arrived.
 func (h *ProxyProtocolHandler) serveNext(ctx context.Context, conn *network.Conn, hasBytes bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h.opts.Next

@@ -89,8 +89,8 @@ type Upgrader interface {
 
 // Upgrade is a request to switch to another protocol.
 type Upgrade struct {
-	// Request is the request without its body. Meta belongs to the exchange that the request was
-	// read into: use its start, version and size, but not its connection.
+	// Request is the request; its body is in Body below. Meta belongs to the exchange that the
+	// request was read into: use its start, version and size, but not its connection.
 	Request *protocol.Request
 	Meta    *protocol.Meta
 	// Body is the complete body of the request; empty for none.
@@ -143,7 +143,7 @@ type UpstreamConnOptions struct {
 	HTTP2 config.HTTP2Options
 	RPC   config.RPCOptions
 
-	// OnRelease is called from the exchange's goroutine when an exchange has left the connection.
-	// reusable says whether the connection can take another.
+	// OnRelease is called, on any goroutine, when an exchange has left the connection. reusable
+	// says whether the connection can take another.
 	OnRelease func(reusable bool)
 }

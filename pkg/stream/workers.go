@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Workers runs exchanges that must block on goroutines of their own, so that the goroutine that
-// reads a connection never blocks. It bounds the number of such exchanges: an engine first reserves
-// a slot, and rejects the exchange with protocol.Overloaded if there is none. Only Close blocks.
-// Workers is safe for concurrent use.
+// Workers runs, on goroutines of their own, exchanges that have to block, so that the goroutine
+// that reads a connection never blocks. It bounds the number of such exchanges: an engine first
+// reserves a slot, and rejects the exchange with protocol.Overloaded if there is none. Only Close
+// blocks. Workers is safe for concurrent use.
 type Workers[T any] struct {
 	run      func(T)
 	limits   WorkerLimits

@@ -90,7 +90,7 @@ func (in *connReader) release() {
 type bodyReader struct {
 	in           *connReader
 	kind         syntax.BodyKind
-	remaining    int64        // bytes still to come, if kind is Length
+	remaining    int64        // bytes not yet read, if kind is Length
 	read         atomic.Int64 // bytes of the body, or of the tunnel after it, that were read
 	bufferedSize int          // size of a body of declared length that was complete before the first read; otherwise -1
 	limit        int64        // maximum size in bytes; 0: no limit

@@ -14,7 +14,7 @@ const maxMethodLen = 24
 // Match reports whether a connection that begins with b speaks HTTP/1. Longer input never changes a
 // result other than MatchNeedMore. A request begins with its method (RFC 9112 3), perhaps after
 // empty lines (2.2). Match knows the methods of RFC 9110 and RFC 5789 by name. It accepts other
-// tokens, in letters of any case, only if a path follows. This excludes other text protocols and
+// methods (see isMethodByte) only if a path follows. This excludes other text protocols and
 // the preface of HTTP/2 (RFC 9113 3.4). The engine then reports remaining errors to the client in
 // HTTP.
 func Match(b []byte) xprotocol.MatchResult {

@@ -157,8 +157,8 @@ func (c *downstreamConn) maxRequestsReached() bool {
 	return limit > 0 && c.conn.Requests >= limit
 }
 
-// write sends p, which contains bodyBytes bytes of the body. After a failed write, it counts the
-// sent bytes of the body as if they were the last ones of p.
+// write sends p, which contains bodyBytes bytes of the body. To count the sent bytes of the body
+// after a failed write, it assumes that the body is at the end of p.
 func (c *downstreamConn) write(p []byte, bodyBytes int) error {
 	c.responseStarted = true
 	n, err := c.conn.Write(p)

@@ -32,8 +32,8 @@ func (c *downstreamConn) upgrade() network.Handler {
 	return c.server.opts.H2C.Upgrade(c.conn, u)
 }
 
-// handOver sends the 101 and lets next serve the connection after the request that it took over.
-// next reads the bytes after that request. handOver returns c to the pool.
+// handOver sends the 101 and passes the connection to next, which has taken over the request and
+// reads the bytes after it. handOver returns c to the pool.
 func (c *downstreamConn) handOver(ctx context.Context, next network.Handler) error {
 	s, conn := c.server, c.conn
 	conn.SetReadDeadline(time.Time{})

@@ -15,7 +15,7 @@ import (
 const disconnectWatchDelay = 250 * time.Millisecond
 
 // maxInterims is the maximum number of interim responses from a host before the final one. Weft
-// forwards each of them, even if the client does not read.
+// queues each of them without waiting until the client reads.
 const maxInterims = 32
 
 // call is an exchange on an upstream connection. Its callState says which goroutine owns it.
@@ -31,8 +31,8 @@ type call struct {
 	async bool
 	wake  chan struct{} // signaled by signal
 
-	// Guarded by upstream.mu. The owner of the call also reads fields that no longer change without
-	// the lock.
+	// Guarded by upstream.mu. Once a field no longer changes, the owner of the call also reads it
+	// without the lock.
 	state        callState
 	pendingLinks links[call] // links in upstream.pending
 	err          error       // a Fault: the reason that there is no response
@@ -172,8 +172,8 @@ func (c *call) handleHead(event *syntax.Event, b *batch, fx *effects) {
 	}
 }
 
-// takeHead stores the head that has arrived in x.Response. The error is nil or the Fault of a
-// recovered panic. The caller holds c.upstream.mu.
+// takeHead sets x.Response from the head in event. The error is nil or the Fault of a recovered
+// panic. The caller holds c.upstream.mu.
 func (c *call) takeHead(event *syntax.Event) (err error) {
 	defer protocol.RecoverPanic(&err)
 	c.text = c.upstream.state.TakeResponse(event.Stream, &c.x.Response, c.text[:0])
@@ -336,11 +336,11 @@ func (c *call) fail(fault error, fx *effects) {
 // expire implements owner.
 func (c *call) expire(fault error, fx *effects) { c.fail(fault, fx) }
 
-// abandon fails the call because its client has disconnected.
+// abandon is UpstreamConn.abandon without a batch.
 func (p pendingCall) abandon() { p.conn.abandon(p, nil) }
 
-// abandon fails a call because its client has disconnected. It does nothing if the call belongs to
-// another exchange by now.
+// abandon fails the call of an exchange that was canceled: its client has disconnected, or its
+// deadline has passed. It does nothing if the call belongs to another exchange by now.
 func (u *UpstreamConn) abandon(pending pendingCall, b *batch) {
 	c := pending.call
 	if c.id.Load() != pending.callID {

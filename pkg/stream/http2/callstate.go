@@ -18,8 +18,8 @@ import "fmt"
 //
 // An asynchronous call resumes its exchange on the goroutine that owns the call. A blocking call is
 // never claimed, because its own goroutine waits in await and continues the call in every state.
-// After a blocking call leaves the queue, it is in callOpened until its goroutine starts to upload
-// the request's body.
+// A blocking call that leaves the queue is in callOpened, or callResolvedBeforeUpload once it has a
+// result, until its goroutine starts to upload the request's body.
 type callState uint8
 
 // States of a call.

@@ -13,7 +13,7 @@ type effects struct {
 	interims  *call         // claimed: forward its interim responses
 	opened    []*call       // asynchronous calls that left the queue: send their bodies
 	resumed   []*call       // asynchronous calls that are resolved: resume their exchanges
-	abandoned []pendingCall // calls whose clients have disconnected or timed out: fail them
+	abandoned []pendingCall // calls of canceled exchanges: fail them
 	sendable  []*pump       // pumps whose destination was unblocked or has failed: kick them
 
 	windowOpened *muxConn           // its send window has grown: resume blocked streams
@@ -21,7 +21,7 @@ type effects struct {
 
 	shutdownNotice *downstreamConn // its stream identifiers are running out: send the shutdown notice
 	goAway         *downstreamConn // its client has seen the shutdown notice: send GOAWAY
-	unresponsive   *network.Conn   // its host acknowledges no PING: close the connection, so that its reader fails
+	unresponsive   *network.Conn   // its host has not answered a PING: close the connection, so that its reader fails
 }
 
 // kickReceived adds p to received, unless it is nil.

@@ -45,8 +45,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// Engine is the state that all HTTP/2 connections share. The caller closes it after the last
-// connection has ended.
+// Engine is the state that all HTTP/2 connections share. The caller closes it after all
+// connections.
 type Engine struct {
 	workers    *stream.Workers[*exchange]
 	goroutines stream.Goroutines  // started by connections

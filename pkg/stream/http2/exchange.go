@@ -48,8 +48,8 @@ func (e *Engine) newExchange() *exchange {
 	return ex
 }
 
-// takeHead stores the head that has just arrived in x.Request. The error, possibly the Fault of a
-// recovered panic, rejects the request. c.mu is held.
+// takeHead sets x.Request from the head of the session's last event. The error, possibly the Fault
+// of a recovered panic, rejects the request. c.mu is held.
 func (e *exchange) takeHead(c *downstreamConn, end bool, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	x := &e.x
@@ -276,16 +276,17 @@ func (e *exchange) dropResponse() {
 	x.ResetResponse()
 }
 
-// fail implements owner: the client has reset the stream, violated the protocol on it, or
-// disconnected, or a deadline has passed and the client gets no local reply.
+// fail implements owner. The client has reset the stream or violated the protocol on it, the
+// connection has ended, or a deadline has passed and the client gets no local reply.
 func (e *exchange) fail(fault error, fx *effects) {
 	e.failSends(fault)
 	e.cancel(fault, fx)
 }
 
-// expire implements owner. If no response head was sent, the client gets a local reply (504, or 408
-// if its request is incomplete): the goroutine that works on the exchange stops as after a
-// disconnect, and respond sends the local reply. A second expiry resets the stream.
+// expire implements owner. If no response head was sent, the client gets a local reply: 408 if the
+// stream was idle and the request is incomplete, otherwise 504. The goroutine that works on the
+// exchange stops as after a disconnect, and respond sends the local reply. A second expiry resets
+// the stream.
 func (e *exchange) expire(fault error, fx *effects) {
 	complete, _ := e.in.Complete()
 	if (complete || e.stream.IsConnect()) && protocol.ReasonOf(fault) == protocol.RequestIdle {

@@ -6,7 +6,8 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// hasPartialFrame reports whether an incomplete frame is buffered.
+// hasPartialFrame reports whether a part of a frame is buffered. The caller has processed the
+// complete frames.
 func (mc *muxConn) hasPartialFrame() bool { return mc.read.Buf != nil }
 
 // processFrames processes every complete frame in the buffer. The error is nil or a
@@ -41,7 +42,8 @@ func (mc *muxConn) parseFrames(b *batch) error {
 }
 
 // processPartialData processes the received part of an incomplete DATA frame, so that it need not
-// be copied to a buffer with space for the complete frame. For other frames it reserves that space.
+// be copied to a buffer with space for the complete frame. It reserves that space for other frames,
+// and while fewer than minPartialData bytes have arrived.
 func (mc *muxConn) processPartialData(b *batch) error {
 	buffered := mc.read.Buf.Bytes()
 	if len(buffered) < syntax.FrameHeaderLen {

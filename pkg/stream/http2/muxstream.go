@@ -27,7 +27,7 @@ type muxStream struct {
 	blockedLinks links[muxStream] // links in muxConn.blockedStreams
 	sendCond     sync.Cond        // wakes a goroutine that sends: blocked or sendErr changed
 	bytesSent    int64            // bytes of the body sent
-	lastActive   time.Time        // when bytes were last sent or received
+	lastActive   time.Time        // start of the idle time: usually the last send or receive
 	// responseIdleTimeout is how long a host may send nothing of its response; 0: only
 	// muxConn.streamIdleTimeout applies. Set once the request has been sent.
 	responseIdleTimeout time.Duration

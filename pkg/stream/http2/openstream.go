@@ -10,8 +10,8 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// Start implements stream.UpstreamConn. Errors are Faults. ConnectFailure means that the host has
-// not processed the request, which can be sent again.
+// Start implements stream.UpstreamConn. Errors other than protocol.ErrPending are Faults.
+// ConnectFailure means that the host has not processed the request, which can be sent again.
 func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	e, ok := x.Downstream.(*exchange)
 	async := ok && !e.ownsGoroutine // otherwise this goroutine may block

@@ -20,7 +20,7 @@ import (
 //	consumer:                  Read … Read, Close   or   a pump, which is kicked
 type recvBody struct {
 	stream     *muxStream   // the stream on which the body arrives; set by start
-	trailerDst *header      // receives the trailers when io.EOF is returned; set by start
+	trailerDst *header      // receives the trailers when the consumer reaches the end; set by start
 	maxBytes   int64        // maximum size in bytes; a larger body fails; 0: no limit; set by start
 	received   atomic.Int64 // bytes received
 
@@ -163,7 +163,7 @@ func (rb *recvBody) consumerCanContinue() bool {
 	return rb.complete || rb.unread > 0
 }
 
-// Read implements protocol.Body. Its errors are Faults.
+// Read implements protocol.Body. Its errors other than io.EOF are Faults.
 func (rb *recvBody) Read(p []byte) (int, error) {
 	rb.mu.Lock()
 	for !rb.ready() {

@@ -6,8 +6,8 @@ type responseBody struct {
 	closed bool
 }
 
-// Read implements protocol.Body. Its errors are Faults. If the body is slow to arrive, Read watches
-// a client of another protocol for a disconnect.
+// Read implements protocol.Body. Its errors other than io.EOF are Faults. If the body is slow to
+// arrive, Read watches a client of another protocol for a disconnect.
 func (b *responseBody) Read(p []byte) (int, error) {
 	c := b.call
 	if c.downstream == nil && c.x.Downstream != nil && (c.uploader == nil || c.uploader.ended()) && !c.in.awaitReadable(disconnectWatchDelay) {

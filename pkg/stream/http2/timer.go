@@ -83,8 +83,8 @@ func (mc *muxConn) expireStreams(now time.Time, fx *effects) (next time.Time) {
 }
 
 // responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or
-// zero if there is none. The idle time starts again while a part of the response is unread, and
-// once the complete response has arrived. muxConn.mu is held.
+// zero if there is none. Each call that finds unread bytes or a complete response starts the idle
+// time again. muxConn.mu is held.
 func (ms *muxStream) responseIdleDeadline(now time.Time) time.Time {
 	if ms.responseIdleTimeout <= 0 {
 		return time.Time{}

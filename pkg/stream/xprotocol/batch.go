@@ -27,7 +27,7 @@ type serverObserver struct {
 // listeners without further exchanges would otherwise accumulate.
 const maxObservers = 4
 
-// observe passes an exchange of s to its observer, which records it in flush at the latest.
+// observe passes x to the observer of s, which records x in flush at the latest.
 func (b *batch) observe(s *server, x *protocol.Exchange) { b.observer(s).Observe(x) }
 
 // observer returns the observer for exchanges of s.

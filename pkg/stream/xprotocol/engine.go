@@ -54,8 +54,7 @@ const (
 	maxBusyFibers = 50_000
 )
 
-// Engine holds the state that all connections of all framed protocols share. The owner calls Close
-// after the last connection has ended.
+// Engine holds the state that all connections of all framed protocols share.
 type Engine struct {
 	goroutines stream.Goroutines // started by connections
 	workers    *stream.Workers[*request]

@@ -32,8 +32,8 @@ func (s *waitState) suspend() bool {
 	return false
 }
 
-// wake reports whether the caller now owns the request and continues it. Otherwise the request is
-// running and its suspend will return false. It is called once for each suspend.
+// wake reports whether the caller now owns the request, which it must then continue. Otherwise the
+// request is running and its suspend will return false. wake is called once for each suspend.
 func (s *waitState) wake() bool {
 	if s.value.CompareAndSwap(stateWaiting, stateRunning) {
 		return true

@@ -24,9 +24,9 @@ func (in *input) drop() {
 	}
 }
 
-// next returns the first frame, or nil if it is incomplete. If the frame is larger than limit, next
-// returns only its beginning, which has at least the frame header and is shorter than the frame.
-// The frame is valid until consume.
+// next returns the first frame, or nil if it is incomplete. The frame is valid until consume. Of a
+// frame larger than limit (0: no limit), next returns only the beginning: the frame header at
+// least, but not the complete frame. A frame that consists of its header has no limit.
 func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 	b := in.Buf.Bytes()
 	head, err := c.ParseFrame(b)

@@ -201,8 +201,8 @@ func (r *request) resumeFiber(b *batch) {
 func (r *request) park() { r.fiber.park() }
 
 // doneOnWake implements waiter. A pending request without a fiber no longer needs the response when
-// wake returns: it has copied the response to the write queue, or dropped it. RunBlocking drops it
-// too.
+// wake returns: it has copied the response to the write queue or dropped it, at the latest in
+// RunBlocking.
 func (r *request) doneOnWake() bool { return r.state.value.Load() == stateWaiting && r.fiber == nil }
 
 // wake implements waiter.

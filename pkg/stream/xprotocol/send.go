@@ -10,8 +10,8 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Start implements stream.UpstreamConn. Errors are Faults; ConnectFailure means that the connection
-// had ended before the request was sent.
+// Start implements stream.UpstreamConn. Errors other than protocol.ErrPending are Faults.
+// ConnectFailure means that the connection had ended before the request was sent.
 func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	r, _ := x.Downstream.(*request)
 	k, err := u.send(x, r)
@@ -178,8 +178,8 @@ func (u *UpstreamConn) sendOneWay(x *protocol.Exchange, m *codec.Message, r *req
 	return err
 }
 
-// enqueueFrame adds a frame that Weft generates to a write queue, and reports success. On failure
-// the connection's reader gets the error.
+// enqueueFrame adds a frame that Weft generates to a write queue, and reports success. It drops the
+// frame if the queue is full. If the connection is lost, its reader gets the error.
 func enqueueFrame(q *network.WriteQueue, encode func(dst []byte) []byte) bool {
 	_, err, queueErr := q.AppendFrame(errorResponseSize, func(dst []byte) ([]byte, error) { return encode(dst), nil })
 	return err == nil && queueErr == nil

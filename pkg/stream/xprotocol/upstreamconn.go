@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// UpstreamConn is one upstream connection, which carries the exchanges of many goroutines. It
-// implements stream.UpstreamConn.
+// UpstreamConn is one upstream connection, which carries many exchanges concurrently. It implements
+// stream.UpstreamConn.
 type UpstreamConn struct {
 	engine     *Engine                    // immutable
 	codec      codec.Codec                // immutable

@@ -12,8 +12,8 @@ const (
 	// wheelSize is the number of buckets. Deadlines within about a second have a bucket per tick;
 	// later ones share them.
 	wheelSize = 64
-	// minExpireInterval is the minimum time until the result of nextExpiry, so that calls with
-	// close deadlines expire together.
+	// minExpireInterval is the minimum time until the result of nextExpiry, so that calls
+	// with similar deadlines expire together.
 	minExpireInterval = time.Millisecond
 )
 
