@@ -11,8 +11,7 @@ import (
 )
 
 // newGuard protects next against web pages that an operator visits. It rejects requests for a host
-// name that is not allowed, and requests that a browser makes for a page of another origin, unless
-// the operator followed a link.
+// name that is not allowed, and those that httpport.SameOrigin does not allow.
 func newGuard(hosts []string, next http.Handler) http.Handler {
 	allowed := make([]string, len(hosts))
 	for i, h := range hosts {

@@ -25,7 +25,8 @@ func (e Endpoint) Route() string {
 	return route
 }
 
-// NewHandler returns the handler of an admin port: the endpoints of o and their index.
+// NewHandler returns the handler of an admin port. It serves the endpoints of o and an index of
+// them, and rejects the requests that newGuard does not allow.
 func NewHandler(o Options) http.Handler {
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead)

@@ -3,8 +3,8 @@ package archtest
 // This file holds the architecture as data. Change it together with docs/ARCHITECTURE.md and a
 // decision in docs/decisions.
 
-// packageTree is a directory tree in one layer. A package may import packages of its own tree and of
-// trees in lower layers.
+// packageTree is a directory tree in one layer. A package may import packages of its own tree and
+// of trees in lower layers.
 type packageTree struct {
 	dir   string
 	layer int
@@ -35,7 +35,7 @@ func packageTrees() []packageTree {
 	}
 }
 
-// importException is an import that is allowed although it breaks the layer rule or the plugin rule.
+// importException is an import that is allowed although it breaks the layer or the plugin rule.
 type importException struct{ from, to string }
 
 // importExceptions lists the allowed imports.
@@ -95,8 +95,8 @@ func purePackages() []string {
 	}
 }
 
-// dependencyOwner lists the owning packages of a dependency: only they may import path and the paths
-// below it.
+// dependencyOwner lists the owning packages of a dependency: only they may import path and the
+// paths below it.
 type dependencyOwner struct {
 	path string
 	dirs []string // with all packages below; empty: no package may import it
@@ -152,7 +152,7 @@ func dependencyOwners() []dependencyOwner {
 // globalVar is a package variable that may change after start.
 type globalVar struct{ dir, name string }
 
-// mutableGlobals lists the exceptions to checkGlobals: pools and counters that all connections share.
+// mutableGlobals lists the exceptions to checkGlobals: state that the whole process shares.
 func mutableGlobals() []globalVar {
 	return []globalVar{
 		{"pkg/buffer", "pools"},

@@ -6,9 +6,10 @@ import (
 	"go/types"
 )
 
-// checkSleep verifies that nothing waits for real time to pass. A test may sleep where time is
-// fake: inside a function that it passes to synctest.Test, or to a function of its package that
-// calls synctest.Test. Programs below test/ may sleep.
+// checkSleep reports time.Sleep and, in tests, receives from timers outside a select with several
+// cases: they wait for real time to pass. A test may sleep where time is fake: inside a function
+// that it passes to synctest.Test, or to a function of its package that calls synctest.Test.
+// Programs below test/ may sleep.
 func checkSleep(p *pkg, report reporter) {
 	p.bubbles = p.findBubbles()
 	for _, f := range p.files {

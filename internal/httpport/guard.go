@@ -50,8 +50,9 @@ func hostName(host string) string {
 }
 
 // SameOrigin is an AllowPage for a port that serves pages. It allows requests of pages from the
-// same port, and links that the user follows. CrossOriginProtection allows every GET; SameOrigin
-// also rejects cross-origin GETs, because some endpoints are expensive.
+// same port, and GET requests that navigate to a page, for example through a link.
+// CrossOriginProtection allows every GET; SameOrigin rejects other cross-origin GETs, because some
+// endpoints are expensive.
 func SameOrigin(r *http.Request) bool {
 	if new(http.CrossOriginProtection).Check(r) != nil {
 		return false

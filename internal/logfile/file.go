@@ -45,7 +45,8 @@ type File struct {
 }
 
 // Open opens the file for appending. It creates the file and its directory if needed. The paths
-// "stdout" and "stderr" mean the streams of the process, which are never rotated or closed.
+// "stdout", "stderr", "/dev/stdout" and "/dev/stderr" mean the streams of the process, which are
+// never rotated or closed.
 func Open(path string, r Roller) (*File, error) {
 	f := &File{path: path}
 	f.roller.Store(&r)

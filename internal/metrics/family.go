@@ -74,8 +74,8 @@ func (r *Registry) Func(m Metric, read func() float64, values ...string) (remove
 	}
 }
 
-// findOrAdd returns the series of m with the given values and whether it existed before; otherwise
-// it adds the series. The caller holds f.mu.
+// findOrAdd returns the series of m with the given values, and adds it if needed. found reports
+// whether the series existed before. The caller holds f.mu.
 func (f *families) findOrAdd(m Metric, values []string) (s *series, found bool) {
 	if len(values) != len(m.Labels) {
 		panic(fmt.Sprintf("metrics: %s has the labels %q, got the values %q", m.Name, m.Labels, values))

@@ -87,9 +87,11 @@ const (
 
 // Label values that this package generates.
 const (
-	valueNone     = "none"
-	valueOther    = "_other" // for every label of the series that scopes beyond the limit share
-	valueOtherRPC = "other"  // the same for RPC methods and codes beyond their limits
+	valueNone = "none"
+	// valueOther names the scope that all scopes beyond Options.MaxScopes share. For the metrics of
+	// Registry.Counter, Func and Histogram, it is the value of every label.
+	valueOther    = "_other"
+	valueOtherRPC = "other" // the same for RPC methods and codes beyond their limits
 )
 
 // classNames are the values of LabelStatusClass, by first digit.

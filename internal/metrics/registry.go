@@ -16,9 +16,9 @@
 //
 // Handles have reference counts: scopes that two configurations share keep their numbers, and the
 // series of a scope disappear when it leaves the configuration. Every label value comes from the
-// configuration or from a closed list. Each type of scope has a limit; scopes beyond it share one
-// series whose labels are "_other". Clients choose the services and methods of RPC requests, which
-// have separate limits: MaxMethods, MaxCodes, MaxMethodName.
+// configuration or from a closed list, except in the metrics of RPC. Each type of scope has a
+// limit; scopes beyond it share the scope "_other". Clients choose the services and methods of RPC
+// requests, which have separate limits: MaxMethods, MaxCodes, MaxMethodName.
 package metrics
 
 import (

@@ -25,9 +25,9 @@ var ErrDone = errors.New("run: done")
 // grace after the cancellation; 0 means no limit.
 //
 // Group returns the first error with the name of its task, or nil if there is none. ErrDone does
-// not count, nor does the error of the tasks' context after that has ended. If tasks did not end in
-// time, Group joins an error that names them; their goroutines keep running, and the process should
-// exit. Group does not recover panics.
+// not count, nor does the error of the tasks' context once that context has ended. If tasks did not
+// end in time, Group joins an error that names them; their goroutines keep running, and the process
+// should exit. Group does not recover panics.
 func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

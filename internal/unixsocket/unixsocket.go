@@ -43,8 +43,8 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	if err := RemoveStale(ctx, path); err != nil {
 		return nil, err
 	}
-	// bind(2) creates the file with the mode of the socket minus the umask, so no other user can
-	// connect before restoreMode.
+	// bind(2) creates the file with the mode of the socket minus the umask, so even before
+	// restoreMode only users whom mode allows can connect.
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var chmodErr error
 		err := raw.Control(func(fd uintptr) { chmodErr = syscall.Fchmod(int(fd), uint32(mode)) })
