@@ -78,7 +78,7 @@ func TestReadBuffer(t *testing.T) {
 	}
 	fill(MaxReadSize)
 	if n := r.Room() + r.Buf.Len(); n < MaxReadSize {
-		t.Errorf("Room() = %d after a read that filled the buffer, want at least %d", n, MaxReadSize)
+		t.Errorf("Room() + Buf.Len() = %d after a read that filled the buffer, want at least %d", n, MaxReadSize)
 	}
 	r.Buf.Discard(r.Buf.Len())
 	r.ReleaseEmpty()

@@ -49,7 +49,7 @@ func TestListenerLimit(t *testing.T) {
 			break
 		}
 		if charged += 10; got != WithinLimits || charged > testDefaults.Listener.Burst {
-			t.Fatalf("charge of address %d: %v, want WithinLimits until the listener's burst", charged, got)
+			t.Fatalf("after %d charges: %v, want WithinLimits until the listener's burst", charged, got)
 		}
 	}
 	if charged != testDefaults.Listener.Burst {

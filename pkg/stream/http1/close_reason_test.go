@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// failingBody is a body that fails after its first bytes.
+// failingBody is a body that returns an error with its first bytes.
 type failingBody struct{ protocol.StringBody }
 
 func (*failingBody) Read(p []byte) (int, error) {

@@ -16,7 +16,7 @@ import (
 const tooLargeResponse = "HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 3\r\n\r\nbig"
 
 // TestResponseIsForwardedIfHostStopsReading verifies that the client gets the response of a host
-// that responds to the head and closes without reading the body, which resets the connection.
+// that responds and closes without reading the request, which resets the connection.
 func TestResponseIsForwardedIfHostStopsReading(t *testing.T) {
 	for _, test := range []struct {
 		name, framing, body string
@@ -310,7 +310,7 @@ func TestLastResponseIsReadableDespitePipelinedRequests(t *testing.T) { // RFC 9
 	defer c.Close()
 	c.send(get)
 	c.head()
-	c.send(get) // arrives after the engine's FIN
+	c.send(get) // arrives after the engine has sent the response
 	c.expect("ok")
 	c.SetDeadline(time.Now().Add(5 * time.Second))
 	if rest, err := io.ReadAll(c.r); len(rest) > 0 || err != nil {

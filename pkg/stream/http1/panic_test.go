@@ -39,7 +39,8 @@ func (b *panickingBody) Close() error {
 	return nil
 }
 
-// wrapService calls before and after next.
+// wrapService returns a service that calls before, next and, if next succeeds, after. before and
+// after may be nil.
 func wrapService(next protocol.Service, before, after func(x *protocol.Exchange)) protocol.Service {
 	return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		if before != nil {

@@ -383,7 +383,7 @@ func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	}
 }
 
-// slowBody is a body of remaining bytes, one every ten seconds, followed by err.
+// slowBody is a body that returns a byte every ten seconds until remaining is 0, and then err.
 type slowBody struct {
 	remaining int
 	err       error

@@ -137,8 +137,8 @@ func TestClosedBodySendsNoEndStream(t *testing.T) {
 	c.free()
 }
 
-// TestFullWriteQueueOverflows verifies that a request overflows without opening a stream if the
-// write queue of the host's connection is full.
+// TestFullWriteQueueOverflows verifies that a request fails with Overflow, and opens no stream, if
+// the write queue of the host's connection is full.
 func TestFullWriteQueueOverflows(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(nil), nil)
 	u := r.dialUpstream(startHost(t, func(p *peer) {

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// injected is the value of every panic of these tests.
+// injected is the value of the explicit panics of these tests.
 const injected = "injected by a test"
 
 // panicService is a service that panics at one point of exchanges whose path is /panic.
@@ -220,7 +220,8 @@ func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *ato
 	return r, calls, log
 }
 
-// countedService counts calls in flight: it increments calls when it starts an exchange.
+// countedService counts calls in flight: it increments calls when it starts an exchange that will
+// reach the host's connection.
 type countedService struct {
 	h     *panicService
 	calls *atomic.Int64
@@ -234,7 +235,7 @@ func (c countedService) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // TestPanicFailsOneExchange panics at each point at which the engine calls a service, a body or a
-// callback, on each goroutine that makes the call. It verifies that only the exchange fails, that
+// callback, on each goroutine that makes the call. It verifies that at most the exchange fails, that
 // both connections continue, and that no call stays on the host's connection.
 func TestPanicFailsOneExchange(t *testing.T) {
 	address := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {

@@ -242,7 +242,8 @@ func (p *peer) must(err error) {
 	}
 }
 
-// request sends the head of a request. fields alternate between name and value.
+// request sends the head of a request. fields alternate between name and value; a pseudo-header
+// field replaces its default.
 func (p *peer) request(id uint32, end bool, fields ...string) {
 	p.t.Helper()
 	all := []string{":method", "GET", ":scheme", "http", ":authority", "shop.test", ":path", "/"}
@@ -301,7 +302,8 @@ func (p *peer) next() http2.Frame {
 	}
 }
 
-// awaitFields waits for a header section on a stream, and returns its fields.
+// awaitFields waits for a header section on a stream, and returns its fields. The additional field
+// "END" means that it ended the stream.
 func (p *peer) awaitFields(id uint32) map[string]string {
 	p.t.Helper()
 	for {

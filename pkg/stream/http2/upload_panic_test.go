@@ -45,7 +45,7 @@ func TestPanicInBodyCloseEndsUpload(t *testing.T) {
 	}
 }
 
-// panickingBody is a body whose second Read panics.
+// panickingBody is a body whose second Read panics, or its first one if the test sets reads to 1.
 type panickingBody struct {
 	protocol.Body
 	reads atomic.Int64

@@ -44,7 +44,7 @@ func testCloseSendsOneWayRequest(t *testing.T, upstream *forwardService) {
 }
 
 // TestCloseSendsOneWayRequestToSlowHost verifies that a one-way request is sent completely to a
-// host that reads nothing until Weft has closed the connection.
+// host that reads nothing until the pool has called Close.
 func TestCloseSendsOneWayRequestToSlowHost(t *testing.T) {
 	inBothModes(t, testCloseSendsOneWayRequestToSlowHost)
 }

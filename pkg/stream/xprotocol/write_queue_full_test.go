@@ -30,8 +30,8 @@ func skipWithInvariants(t *testing.T) {
 	}
 }
 
-// TestClientThatDoesNotReadIsClosed verifies that Weft closes a client that reads no responses once
-// they exceed MaxPendingBytes, even below MaxInFlight.
+// TestClientThatDoesNotReadIsClosed verifies that Weft closes the connection of a client that reads
+// no responses once they exceed MaxPendingBytes, even below MaxInFlight.
 func TestClientThatDoesNotReadIsClosed(t *testing.T) {
 	skipWithInvariants(t)
 	inBothModes(t, func(t *testing.T, upstream *forwardService) {
