@@ -34,8 +34,8 @@ func writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "weft_draining 0\n")
 }
 
-// request sends h a request with the Host of the admin port and with headers, which alternate names
-// and values. Like curl, it sends no Origin of its own.
+// request calls h with a request for 127.0.0.1:34901 and returns the response. headers alternate
+// names and values; "Host" replaces the host.
 func request(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"

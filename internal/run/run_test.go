@@ -47,7 +47,7 @@ func TestGroup(t *testing.T) {
 		name    string
 		tasks   []Task
 		grace   time.Duration
-		ctxLife time.Duration // the context ends after it; 0: never
+		ctxLife time.Duration // the context ends after this time; 0: never
 		want    string        // error of Group; "": none
 		elapsed time.Duration
 	}{

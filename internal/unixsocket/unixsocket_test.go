@@ -29,7 +29,8 @@ func listenUnix(t *testing.T, path string, socketType, backlog int) {
 	}
 }
 
-// TestListenRejectsLiveSocket verifies that only a refused connection marks a socket as stale.
+// TestListenRejectsLiveSocket verifies that RemoveStale keeps a socket unless the kernel refuses a
+// connection to it.
 func TestListenRejectsLiveSocket(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, path string) context.Context{
 		"listening": func(t *testing.T, path string) context.Context {

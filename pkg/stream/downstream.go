@@ -36,7 +36,7 @@ var ErrDrained = errors.New("the connection has drained")
 type SilentConn struct {
 	PartialFrame bool          // the client has sent only a part of a frame
 	Inflight     bool          // exchanges are in flight
-	GoAwaySent   bool          // the connection drains; GOAWAY was sent if the protocol uses it
+	GoAwaySent   bool          // the connection drains; some RPC protocols send no GOAWAY frame
 	FrameTimeout time.Duration // the read timeout of a partial frame
 }
 

@@ -31,8 +31,8 @@ type ReadBuffer struct {
 // HasBytes reports whether there are bytes to process.
 func (r *ReadBuffer) HasBytes() bool { return r.Buf != nil && r.Buf.Len() > 0 }
 
-// Room returns how many bytes Fill reserves in Buf: the size of Buf, or that of one read if it is
-// larger, less the unprocessed bytes. Buf must not be nil.
+// Room returns how many bytes Fill reserves in Buf: the larger of the size of Buf and the size of
+// one read, less the unprocessed bytes. Buf must not be nil.
 func (r *ReadBuffer) Room() int { return max(r.readSize(), r.Buf.Cap()) - r.Buf.Len() }
 
 func (r *ReadBuffer) readSize() int {

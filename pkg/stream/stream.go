@@ -1,8 +1,9 @@
 // Package stream defines the interfaces of the stream engines, which turn the bytes of a connection
 // into exchanges (server side) and exchanges into bytes (client side). Each engine is a directory
-// below this one and one line in cmd/weft/registry.go. The package also has the handlers that serve
-// a connection before an engine does (PROXY protocol, TLS, protocol detection), and the parts that
-// the multiplexed engines share: reading, batched writes, timers, keepalives, workers.
+// below this one; cmd/weft/registry.go lists the protocols of the engines. The package also has the
+// handlers that serve a connection before an engine does (PROXY protocol, TLS, protocol detection),
+// and the parts that the multiplexed engines share: reading, batched writes, timers, keepalives,
+// workers.
 package stream
 
 import (

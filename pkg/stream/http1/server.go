@@ -99,7 +99,7 @@ func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 }
 
 // setIdleCloseReason sets the close reason of an idle connection that ended with err. It returns
-// nil for the normal reasons.
+// nil for the ordinary ends: the client's close, a drain and a timeout.
 func setIdleCloseReason(conn *network.Conn, err error) error {
 	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {

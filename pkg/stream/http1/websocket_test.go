@@ -104,7 +104,7 @@ func TestOtherUpgradesGetNoWebSocketKey(t *testing.T) {
 	}
 }
 
-// echoTunnel is the tunnel of an HTTP/2 upstream that echoes its input.
+// echoTunnel is an upstream tunnel that echoes its input.
 type echoTunnel struct {
 	*io.PipeReader
 	w      *io.PipeWriter

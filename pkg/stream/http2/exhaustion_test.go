@@ -56,7 +56,7 @@ func TestShutdownNoticeBeforeStreamIDsRunOut(t *testing.T) {
 }
 
 // TestUpstreamStreamIDExhaustion verifies that the exchange with the last stream identifier gets
-// its response, and the next one fails as not sent.
+// its response, and that the next one fails with ConnectFailure.
 func TestUpstreamStreamIDExhaustion(t *testing.T) {
 	r := newRig(t, newHeldService(), nil)
 	r.engine.FirstStream = syntax.MaxStreamID - 2

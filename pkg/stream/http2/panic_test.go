@@ -235,8 +235,8 @@ func (c countedService) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // TestPanicFailsOneExchange panics at each point at which the engine calls a service, a body or a
-// callback, on each goroutine that makes the call. It verifies that at most the exchange fails, that
-// both connections continue, and that no call stays on the host's connection.
+// callback, on each goroutine that makes the call. It verifies that at most the exchange fails,
+// that both connections continue, and that no call stays on the host's connection.
 func TestPanicFailsOneExchange(t *testing.T) {
 	address := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // the error does not matter

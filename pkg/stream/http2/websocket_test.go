@@ -133,7 +133,7 @@ func TestTunnelHasNoDeadline(t *testing.T) {
 				}
 			}
 		}()
-		synctest.Wait() // the client has the settings
+		synctest.Wait() // the engine has the host's settings
 		p := b.dial()
 		p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
 		if fields := p.awaitFields(1); fields[":status"] != "200" {

@@ -49,8 +49,8 @@ func (c *downstreamConn) countBlocked() (streams, byConnWindow int) {
 }
 
 // TestConnWindowDoesNotWakeStreamsBlockedByStreamWindow verifies that streams blocked by their own
-// windows are not in the connection's queue. Otherwise a client with a thousand such streams could
-// make the engine check each of them with a frame of 13 bytes.
+// windows are not in the connection's queue. Otherwise each frame of 13 bytes from a client with a
+// thousand such streams could make the engine check all of them.
 func TestConnWindowDoesNotWakeStreamsBlockedByStreamWindow(t *testing.T) {
 	const streams = 100
 	r, lastConn := newFixedSizeRig(t, 1000)

@@ -104,8 +104,8 @@ func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, upstream *forwardServ
 	}
 }
 
-// TestTooLargeFrameIsRejectedAtEverySplit verifies that only a frame above MaxFrameSize is rejected,
-// in one piece or in many, and that the next frame is served.
+// TestTooLargeFrameIsRejectedAtEverySplit verifies that only a frame above MaxFrameSize is
+// rejected, in one piece or in many, and that the next frame is served.
 func TestTooLargeFrameIsRejectedAtEverySplit(t *testing.T) {
 	const limit = 100
 	for _, size := range []int{limit - 1, limit, limit + 1, 1000, 3 * stream.MaxReadSize} {

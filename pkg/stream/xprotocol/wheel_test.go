@@ -71,8 +71,9 @@ func TestRemoveExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 	}
 }
 
-// TestRemoveExpiredSkipsPendingBuckets verifies that removeExpired visits few of the calls that have
-// not expired. It counts the calls in the buckets that removeExpired visits, and in the next one.
+// TestRemoveExpiredSkipsPendingBuckets verifies that removeExpired visits few of the calls that
+// have not expired. It counts the calls in the buckets that removeExpired visits, and in the next
+// one.
 func TestRemoveExpiredSkipsPendingBuckets(t *testing.T) {
 	const count = 10_000
 	table := callTable{max: 1 << 60}

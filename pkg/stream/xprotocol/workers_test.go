@@ -54,7 +54,7 @@ func TestExchangesBeyondWorkersAreRejected(t *testing.T) {
 		responded[head.ID] = true
 	}
 	if len(responded) != reserved || responded[100] {
-		t.Errorf("responses %v, want one for each queued exchange", responded)
+		t.Errorf("responses %v, want one for each exchange with a slot", responded)
 	}
 	p.write(requestFrame(101, "after a release"))
 	if head, frame := p.read(); frame == nil || head.ID != 101 {
