@@ -14,7 +14,8 @@ func newHandler(s Sources) http.Handler {
 	return admin.NewHandler(admin.Options{Endpoints: Endpoints(s)})
 }
 
-// request sends a request as curl does. headers are pairs of name and value.
+// request calls h with a request for 127.0.0.1:34901 and returns the response. headers are pairs of
+// name and value; "Host" replaces the host.
 func request(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"

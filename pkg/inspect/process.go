@@ -29,17 +29,17 @@ func (s State) envoyState() (name string, number int) {
 	return "PRE_INITIALIZING", 2
 }
 
-// Status is the content of /ready, /healthz and /drain.
+// Status is the response body of /ready, /healthz and /drain.
 type Status struct {
 	State State `json:"state"`
 }
 
-// Level is the content of /logging.
+// Level is the response body of /logging.
 type Level struct {
 	Level string `json:"level"`
 }
 
-// Version identifies the build, the content of /version.
+// Version identifies the build. It is the response body of /version.
 type Version struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision"`
@@ -60,7 +60,7 @@ type Process struct {
 	Version     Version
 	State       State
 	Uptime      time.Duration
-	ConfigPath  string          // as in the command line
+	ConfigPath  string          // as given on the command line
 	Concurrency int             // number of processors in use
 	Node        json.RawMessage // node of the Envoy bootstrap; nil: none
 }
@@ -83,7 +83,7 @@ type CommandLine struct {
 	ConfigPath  string `json:"config_path"`
 }
 
-// NewServerInfo returns the description of a process.
+// NewServerInfo returns the view of p in the format of Envoy's /server_info.
 func NewServerInfo(p Process) ServerInfo {
 	state, _ := p.State.envoyState()
 	uptime := fmt.Sprintf("%ds", int64(p.Uptime.Seconds()))

@@ -50,8 +50,8 @@ func (r *report) fillVerdicts() {
 	}
 }
 
-// comparisons returns the row's targets, followed by the other metrics that were measured for both
-// the build of Weft and another program.
+// comparisons returns the row's targets. It adds targets without a limit: cpuPerRequest and halfP99
+// compared with each other proxy, if they were measured for both and the row has no such target.
 func (r *loadRow) comparisons(weft string, wefts []string) []target {
 	out := slices.Clone(r.targets)
 	addUnlessPresent := func(f metric, baseline string) {

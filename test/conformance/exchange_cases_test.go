@@ -170,12 +170,12 @@ func clientReceivesEmptyLine(h *harness) {
 }
 
 func tunnelCases() []ruleCase {
-	const ask = requestStart + "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
-	const switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+	const upgradeRequest = requestStart + "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+	const upgradeResponse = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
 	const connect = "CONNECT db.test:5432 HTTP/1.1\r\nHost: db.test:5432\r\n\r\n"
-	const connected = "HTTP/1.1 200 OK\r\nDate: d\r\n\r\n"
-	connects := func(s *setup) { s.AllowConnect = true }
-	upgraded := script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"), clientReceivesUpgrade(switched)}
+	const connectResponse = "HTTP/1.1 200 OK\r\nDate: d\r\n\r\n"
+	allowConnect := func(s *setup) { s.AllowConnect = true }
+	upgraded := script{clientSends(upgradeRequest), originReceives(upgradeRequest), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"), clientReceivesUpgrade(upgradeResponse)}
 	return []ruleCase{
 		{
 			name: "an upgrade is forwarded and becomes a tunnel in both directions", rfc: "9110 7.8",
@@ -195,21 +195,21 @@ func tunnelCases() []ruleCase {
 		},
 		{
 			name: "bytes after a 101 belong to the tunnel", rfc: "9110 7.8", wholeWritesOnly: true,
-			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"),
-				clientReceivesUpgrade(switched), clientReceives("hello")},
+			script: script{clientSends(upgradeRequest), originReceives(upgradeRequest), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"),
+				clientReceivesUpgrade(upgradeResponse), clientReceives("hello")},
 		},
 		{
 			name: "bytes after an upgrade request are not forwarded before the 101", rfc: "9110 7.8", wholeWritesOnly: true,
-			script: script{clientSends(ask + "early"), originReceives(ask), originReceivesNothing, originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
-				clientReceivesUpgrade(switched), originReceives("early")},
+			script: script{clientSends(upgradeRequest + "early"), originReceives(upgradeRequest), originReceivesNothing, originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
+				clientReceivesUpgrade(upgradeResponse), originReceives("early")},
 		},
 		{
 			name: "an upgrade that the origin ignores is a normal exchange", rfc: "9110 7.8",
-			script: script{clientSends(ask), originReceives(ask), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
+			script: script{clientSends(upgradeRequest), originReceives(upgradeRequest), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "bytes after an upgrade that the origin ignores are a request", rfc: "9110 7.8", wholeWritesOnly: true,
-			script: script{clientSends(ask + get), originReceives(ask), originReceivesNothing, originSends(okResponse), clientReceives(okResponse), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
+			script: script{clientSends(upgradeRequest + get), originReceives(upgradeRequest), originReceivesNothing, originSends(okResponse), clientReceives(okResponse), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "101 without a requested upgrade is malformed", rfc: "9110 15.2.2",
@@ -217,11 +217,11 @@ func tunnelCases() []ruleCase {
 		},
 		{
 			name: "101 to a protocol that was not requested is malformed", rfc: "9110 7.8",
-			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
+			script: script{clientSends(upgradeRequest), originReceives(upgradeRequest), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "101 without Upgrade is malformed", rfc: "9110 15.2.2",
-			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
+			script: script{clientSends(upgradeRequest), originReceives(upgradeRequest), originSends("HTTP/1.1 101 Switching Protocols\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "an upgrade to h2c is not forwarded", rfc: "9110 7.8",
@@ -246,19 +246,19 @@ func tunnelCases() []ruleCase {
 				clientReceives("HTTP/1.1 426 Upgrade Required\r\nDate: d\r\nUpgrade: foo/2\r\nContent-Length: 0\r\nConnection: upgrade\r\n\r\n"), carriesNextExchange},
 		},
 		{
-			name: "CONNECT becomes a tunnel if allowed", rfc: "9110 9.3.6", setup: connects,
-			script: script{clientSends(connect), originReceives(connect), originSends(connected), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\n\r\n"), originSends("\x00one"), clientReceives("\x00one"), clientSends("two"), originReceives("two")},
+			name: "CONNECT becomes a tunnel if allowed", rfc: "9110 9.3.6", setup: allowConnect,
+			script: script{clientSends(connect), originReceives(connect), originSends(connectResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\n\r\n"), originSends("\x00one"), clientReceives("\x00one"), clientSends("two"), originReceives("two")},
 		},
 		{
-			name: "bytes after CONNECT are not forwarded before the 2xx", rfc: "9110 9.3.6", setup: connects, wholeWritesOnly: true,
-			script: script{clientSends(connect + "early"), originReceives(connect), originReceivesNothing, originSends(connected), clientReceives(connected), originReceives("early")},
+			name: "bytes after CONNECT are not forwarded before the 2xx", rfc: "9110 9.3.6", setup: allowConnect, wholeWritesOnly: true,
+			script: script{clientSends(connect + "early"), originReceives(connect), originReceivesNothing, originSends(connectResponse), clientReceives(connectResponse), originReceives("early")},
 		},
 		{
-			name: "the Content-Length of a 2xx to CONNECT is ignored", rfc: "9110 9.3.6", setup: connects, wholeWritesOnly: true,
-			script: script{clientSends(connect), originReceives(connect), originSends("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nhello"), clientReceives(connected + "hello"), clientSends("two"), originReceives("two")},
+			name: "the Content-Length of a 2xx to CONNECT is ignored", rfc: "9110 9.3.6", setup: allowConnect, wholeWritesOnly: true,
+			script: script{clientSends(connect), originReceives(connect), originSends("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nhello"), clientReceives(connectResponse + "hello"), clientSends("two"), originReceives("two")},
 		},
 		{
-			name: "CONNECT that the origin rejects is a normal exchange", rfc: "9110 9.3.6", setup: connects,
+			name: "CONNECT that the origin rejects is a normal exchange", rfc: "9110 9.3.6", setup: allowConnect,
 			script: script{clientSends(connect), originReceives(connect), originSends("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"), clientReceives("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"), carriesNextExchange},
 		},
 	}

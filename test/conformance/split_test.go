@@ -52,8 +52,8 @@ func (h *harness) runSplit(c splitCase, i int) {
 }
 
 // dropClosedOrigin waits until Weft sends bytes on the origin connection or closes it. It drops a
-// closed connection, so that the harness accepts a new one. On a busy machine Weft may close the
-// connection of an upload that ends late.
+// closed connection, so that the harness accepts a new one. On a busy machine, the previous upload
+// may still run in Weft when its response is complete; Weft then closes the origin connection.
 func (h *harness) dropClosedOrigin() {
 	if h.origin == nil {
 		return

@@ -248,7 +248,7 @@ func methodCases() []ruleCase {
 			script: requestPasses(method + " / HTTP/1.1\r\nHost: h\r\n\r\n"),
 		})
 	}
-	connects := func(s *setup) { s.AllowConnect = true }
+	allowConnect := func(s *setup) { s.AllowConnect = true }
 	for name, text := range pairs(
 		"CONNECT to a path", "CONNECT / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"CONNECT without a port", "CONNECT h HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -260,7 +260,7 @@ func methodCases() []ruleCase {
 	) {
 		cases = append(cases,
 			ruleCase{name: "rejected: " + name, rfc: "9112 3.2.3", script: script{clientSends(text + smuggled), rejected(400)}},
-			ruleCase{name: "rejected if CONNECT is allowed: " + name, rfc: "9112 3.2.3", setup: connects, script: script{clientSends(text + smuggled), rejected(400)}})
+			ruleCase{name: "rejected if CONNECT is allowed: " + name, rfc: "9112 3.2.3", setup: allowConnect, script: script{clientSends(text + smuggled), rejected(400)}})
 	}
 	return append(cases, hopCases()...)
 }

@@ -12,8 +12,8 @@ import (
 // both sides.
 func TestWebSocket(t *testing.T) {
 	python := requirePython(t, "websockets", "python3-websockets")
-	echo := startProgram(t, python, "testdata/websocket_server.py")
-	front := serve(t, plain().snapshot("127.0.0.1:0", "127.0.0.1:"+echo))
+	echoPort := startProgram(t, python, "testdata/websocket_server.py")
+	front := serve(t, plain().snapshot("127.0.0.1:0", "127.0.0.1:"+echoPort))
 	got := run(t, python, "testdata/websocket_client.py", "ws://"+front, "8388608")
 	want := "handshake\ntext\nbinary\nfragments\nping\nlarge\nmany\nclose\nclosed by the server\nfifty at once\n"
 	if got != want {

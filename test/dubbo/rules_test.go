@@ -35,8 +35,8 @@ func (w *sidecar) openedConnections() string {
 	return ""
 }
 
-// TestConfigurationCenterRules verifies that rules written to ZooKeeper while calls are made
-// change routing and parameters, and that their deletion restores the previous behavior.
+// TestConfigurationCenterRules verifies that rules in ZooKeeper change the routing and parameters
+// of a running sidecar, and that their deletion restores the previous behavior.
 func TestConfigurationCenterRules(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
@@ -58,17 +58,17 @@ func TestConfigurationCenterRules(t *testing.T) {
 			return ""
 		})
 	}
-	rules := dial(t, server)
+	zk := dial(t, server)
 	parent := "/dubbo/config/dubbo/"
 	conditions := parent + echo + "::.condition-router"
-	rules.write(conditions, fmt.Sprintf("configVersion: v2.7\nscope: service\nforce: true\nconditions:\n- 'method=name => port=%d'\n", second))
+	zk.write(conditions, fmt.Sprintf("configVersion: v2.7\nscope: service\nforce: true\nconditions:\n- 'method=name => port=%d'\n", second))
 	awaitCounts("map[second:40]")
-	rules.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", second, first))
+	zk.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", second, first))
 	awaitCounts("map[first:40]")
-	rules.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", second))
+	zk.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", second))
 	consumerSidecar.awaitExport([2]string{}, second) // the rule applies to the service without group and version
 	awaitCounts("map[second:40]")
-	if err := rules.conn.Delete(conditions, -1); err != nil {
+	if err := zk.conn.Delete(conditions, -1); err != nil {
 		t.Fatal(err)
 	}
 	consumerSidecar.awaitProviders(first, second, gray)
@@ -79,10 +79,10 @@ func TestConfigurationCenterRules(t *testing.T) {
 	consumerSidecar.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}})
 	consumerSidecar.awaitProviders(first, second, gray)
 
-	consumer.runScenario(fmt.Sprintf("shares %d calls=40", consumerSidecar.egress)) // opens connections to both providers
+	consumer.runScenario(fmt.Sprintf("shares %d calls=40", consumerSidecar.egress)) // opens connections to the providers without a tag
 	before := consumerSidecar.openedConnections()
-	overrides := parent + echo + "::.configurators"
-	rules.write(overrides, "configVersion: v3.0\nenabled: true\nconfigs:\n- side: consumer\n  parameters: {timeout: 1234, retries: 0, loadbalance: roundrobin}\n")
+	configurators := parent + echo + "::.configurators"
+	zk.write(configurators, "configVersion: v3.0\nenabled: true\nconfigs:\n- side: consumer\n  parameters: {timeout: 1234, retries: 0, loadbalance: roundrobin}\n")
 	await := func(want string) {
 		t.Helper()
 		eventually(t, func() string {
@@ -96,9 +96,9 @@ func TestConfigurationCenterRules(t *testing.T) {
 	await("roundrobin 1.234s")
 	awaitCounts("map[first:20 second:20]")
 	if after := consumerSidecar.openedConnections(); after != before {
-		t.Errorf("connections to providers: %q, before the override %q; want no change", after, before)
+		t.Errorf("connections to providers: %q, before the configurators %q; want no change", after, before)
 	}
-	if err := rules.conn.Delete(overrides, -1); err != nil {
+	if err := zk.conn.Delete(configurators, -1); err != nil {
 		t.Fatal(err)
 	}
 	await("random 1m0s")

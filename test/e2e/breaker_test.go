@@ -93,13 +93,13 @@ func TestMaxConnectionsQueuesRequests(t *testing.T) {
 }
 
 // exceedRetryLimit runs Weft with a retry in flight, and sends a request whose retry exceeds the
-// circuit breakers. end lets the first request finish and checks its response.
+// retry limit of breakers. end lets the first request finish and checks its response.
 func exceedRetryLimit(t *testing.T, breakers object) (w *weft, end func()) {
 	t.Helper()
-	var first atomic.Int64
+	var requestCount atomic.Int64
 	release, arrived := make(chan struct{}), make(chan struct{}, 8)
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		if first.Add(1)%2 == 1 || r.URL.Path == "/fails" {
+		if requestCount.Add(1)%2 == 1 || r.URL.Path == "/fails" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -112,15 +112,15 @@ func exceedRetryLimit(t *testing.T, breakers object) (w *weft, end func()) {
 		tables:    list{routeTable("front", routeTo("/", "app", object{"retry_policy": object{"retry_on": true, "num_retries": 1}}))},
 		clusters:  list{cluster("app", object{"circuit_breakers": list{breakers}}, app.address)},
 	}.config())
-	held := requestInBackground(t, "http://"+front+"/held")
-	<-arrived // the retry of the held request
+	waitRetried := requestInBackground(t, "http://"+front+"/held")
+	<-arrived // the retry of /held
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
 		t.Errorf("failure while a retry is in flight: %d, want its 503", got.status)
 	}
 	return w, func() {
 		t.Helper()
 		close(release)
-		if got := held(); got.status != 200 {
+		if got := waitRetried(); got.status != 200 {
 			t.Errorf("retried request: %d, want 200", got.status)
 		}
 	}

@@ -27,21 +27,22 @@ import (
 //
 //	x-sum: 5
 //
-// Tests send HTTP/2 in the same notation, with pseudo-headers, and HTTP/1.1 as text. The function
-// symbols defines symbols for bytes that must not be in a message. "(cut)", "(end)" or the code of
-// a reset follows a message that ends early.
+// Tests send HTTP/2 in the same notation, with pseudo-headers, and HTTP/1.1 as text. In both,
+// replaceSymbols replaces symbols for bytes that must not be in a message. "(cut)", "(end)" or the
+// code of a reset follows a message that ends early.
 const messageSeparator = "\n---\n"
 
-// closeMark at the end of an HTTP/1.1 text makes its sender close.
+// closeMark at the end of an HTTP/1.1 text makes the origin close the connection, and the client
+// half-close it.
 const closeMark = "✂"
 
-// symbols replaces symbols with the bytes that they stand for.
-func symbols(s string) string {
+// replaceSymbols replaces symbols with the bytes that they stand for.
+func replaceSymbols(s string) string {
 	return strings.NewReplacer("␊", "\n", "␍", "\r", "␀", "\x00").Replace(s)
 }
 
 // http1Text returns a text as HTTP/1.1 sends it, with CRLF at the end of lines.
-func http1Text(s string) string { return symbols(strings.ReplaceAll(s, "\n", "\r\n")) }
+func http1Text(s string) string { return replaceSymbols(strings.ReplaceAll(s, "\n", "\r\n")) }
 
 // notation returns a message in the notation.
 func notation(startLine string, fields []string, body string, trailers []string) string {
@@ -104,9 +105,9 @@ func withoutWeftHeaders(fields []string) []string {
 	})
 }
 
-// content removes the headers of the connection from fields and reads the body that fields
-// announce. If noBody is set, the message has no body.
-func (r http1Reader) content(fields *[]string, noBody bool) (body string, trailers []string, err error) {
+// readBody removes Connection and Transfer-Encoding from fields, and reads the body and the
+// trailers. If noBody is set, the message has no body.
+func (r http1Reader) readBody(fields *[]string, noBody bool) (body string, trailers []string, err error) {
 	takeHeader(fields, "connection")
 	chunked := takeHeader(fields, "transfer-encoding") == "chunked"
 	if noBody {
@@ -151,13 +152,13 @@ func (r http1Reader) request() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	body, trailers, err := r.content(&fields, false)
+	body, trailers, err := r.readBody(&fields, false)
 	host := takeHeader(&fields, "host")
 	return notation(strings.TrimSuffix(line, "HTTP/1.1")+host, withoutWeftHeaders(fields), body, trailers), err
 }
 
 // responses reads the responses to a request, up to the final one.
-func (r http1Reader) responses(head bool) string {
+func (r http1Reader) responses(isHEAD bool) string {
 	out := ""
 	for {
 		line, fields, err := r.section(true)
@@ -166,7 +167,7 @@ func (r http1Reader) responses(head bool) string {
 		}
 		status := strings.Fields(line)[1]
 		interim := status[0] == '1' && status != "101"
-		body, trailers, err := r.content(&fields, interim || head || status == "204" || status == "304")
+		body, trailers, err := r.readBody(&fields, interim || isHEAD || status == "204" || status == "304")
 		out += notation(status, withoutWeftHeaders(fields), body, trailers)
 		switch {
 		case err != nil:
@@ -200,7 +201,7 @@ func (p *http2Peer) headers(stream uint32, fields []string, end bool) error {
 	p.block.Reset()
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f[1:], ": ")
-		if err := p.enc.WriteField(hpack.HeaderField{Name: f[:1] + name, Value: symbols(value)}); err != nil {
+		if err := p.enc.WriteField(hpack.HeaderField{Name: f[:1] + name, Value: replaceSymbols(value)}); err != nil {
 			return err
 		}
 	}
@@ -209,10 +210,10 @@ func (p *http2Peer) headers(stream uint32, fields []string, end bool) error {
 
 // send sends messages in the notation.
 func (p *http2Peer) send(stream uint32, messages string) error {
-	sections := strings.Split(messages, messageSeparator)
-	for i, m := range sections {
+	list := strings.Split(messages, messageSeparator)
+	for i, m := range list {
 		part := strings.SplitN(m, "\n\n", 3)
-		last := i == len(sections)-1
+		last := i == len(list)-1
 		if err := p.headers(stream, strings.Split(part[0], "\n"), last && len(part) == 1); err != nil {
 			return err
 		}
@@ -257,7 +258,7 @@ func (p *http2Peer) message(stream uint32, firstLine func(pseudo map[string]stri
 			return text + fmt.Sprintf("(%v)", f.ErrCode), stream, io.ErrUnexpectedEOF
 		case *http2.MetaHeadersFrame:
 			stream, ended = f.StreamID, f.StreamEnded()
-			pseudo, regular := sections(f)
+			pseudo, regular := splitPseudo(f)
 			if started {
 				return text + notation(line, fields, body, regular), stream, nil
 			}
@@ -278,8 +279,8 @@ func (p *http2Peer) message(stream uint32, firstLine func(pseudo map[string]stri
 	}
 }
 
-// sections splits a header section into pseudo-headers and other headers.
-func sections(f *http2.MetaHeadersFrame) (pseudo map[string]string, regular []string) {
+// splitPseudo splits a header section into pseudo-headers and other headers.
+func splitPseudo(f *http2.MetaHeadersFrame) (pseudo map[string]string, regular []string) {
 	pseudo = make(map[string]string)
 	for _, field := range f.Fields {
 		if field.IsPseudo() {

@@ -41,13 +41,13 @@ func measure(t *target, a attack, l load) (result, error) {
 		return r, err
 	}
 	stop := make(chan struct{})
-	var clientDone sync.WaitGroup
-	clientDone.Go(func() { r.files = maxOpenFiles(t.pid, stop) })
+	var background sync.WaitGroup
+	background.Go(func() { r.files = maxOpenFiles(t.pid, stop) })
 	var latencies []time.Duration
-	clientDone.Go(func() { latencies, r.failures = requestUntil(t.clientAddress, stop) })
+	background.Go(func() { latencies, r.failures = requestUntil(t.clientAddress, stop) })
 	r.bursts, r.connections = a.run(t.attackAddress, l)
 	close(stop)
-	clientDone.Wait()
+	background.Wait()
 	after, err := process.CPUTime(process.Tree(t.pid))
 	if err != nil {
 		return r, err
@@ -90,7 +90,7 @@ func maxOpenFiles(pid int, stop <-chan struct{}) (maximum int) {
 	}
 }
 
-// requestInterval is the minimum interval between two requests of the honest client.
+// requestInterval is the interval of the honest client's requests, if responses take less time.
 const requestInterval = 2 * time.Millisecond
 
 // requestUntil sends requests one after another until stop is closed. It returns the latency of

@@ -22,8 +22,8 @@ func idleDuration() time.Duration {
 }
 
 // runIdle leaves a consumer's connections idle, all at the same time, and checks that they are the
-// same afterwards. Those of the consumer need responses to its heartbeats. Those between Wefts and
-// to the provider need heartbeats from Weft.
+// same afterwards. The consumer's connections stay open only if Weft responds to its heartbeats.
+// The connections between Wefts and to the provider stay open only if Weft sends heartbeats.
 func runIdle(t *testing.T, consumer *peer, options string, providerTargets []target) {
 	t.Helper()
 	var targets []target // one element for each port
@@ -46,7 +46,7 @@ func runIdle(t *testing.T, consumer *peer, options string, providerTargets []tar
 		if c.End != "" {
 			break
 		}
-		i, name := portOf(t, c, len(targets))
+		i, name := parseReportName(t, c, len(targets))
 		c.text = strings.Replace(c.text, fmt.Sprintf("%d ", i), "", 1)
 		reports[i] = append(reports[i], c)
 		switch name {
@@ -72,12 +72,12 @@ func runIdle(t *testing.T, consumer *peer, options string, providerTargets []tar
 	}
 }
 
-// portOf returns the index of the port that a report is about, and the name of the report.
-func portOf(t *testing.T, c call, ports int) (i int, name string) {
+// parseReportName splits the name of a report into the index of its port and the rest.
+func parseReportName(t *testing.T, c call, portCount int) (i int, name string) {
 	t.Helper()
 	number, name, _ := strings.Cut(c.Name, " ")
 	i, err := strconv.Atoi(number)
-	if err != nil || i < 0 || i >= ports {
+	if err != nil || i < 0 || i >= portCount {
 		t.Fatalf("the report name %q does not begin with a port", c.Name)
 	}
 	return i, name
@@ -125,15 +125,15 @@ func sockets(t *testing.T, p *peer) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	links := map[string]bool{}
+	inodes := map[string]bool{}
 	for _, file := range files {
 		target, err := os.Readlink(file)
 		if err != nil {
 			continue // the descriptor was closed after Glob
 		}
 		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
-			links[strings.TrimSuffix(inode, "]")] = true
+			inodes[strings.TrimSuffix(inode, "]")] = true
 		}
 	}
-	return links
+	return inodes
 }

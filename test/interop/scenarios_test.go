@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// pair is a consumer and a provider that run all scenarios of their family.
+// pair is a consumer and a provider that run scenarios.
 type pair struct {
 	consumer, provider string // with their versions
 	golden             *golden
@@ -50,9 +50,9 @@ func openGolden(t *testing.T, consumer, provider string) *golden {
 	return g
 }
 
-// scenario returns the expected text of a scenario. With -update, the first result is the
+// expectedText returns the expected text of a scenario. With -update, the first result is the
 // expected text.
-func (g *golden) scenario(name, got string) string {
+func (g *golden) expectedText(name, got string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, f := range g.archive.Files {
@@ -86,8 +86,8 @@ func (tgt target) runScenario(t *testing.T, consumer *peer, label, scenario, opt
 	tgt.runThroughWefts(t, consumer, label, scenario, options)
 }
 
-// runThroughWefts runs a scenario through Wefts only, because they change the result. testdata has
-// the result through Wefts.
+// runThroughWefts runs a scenario through two Wefts. Tests call it directly if Weft changes the
+// result; testdata then has the changed result.
 func (tgt target) runThroughWefts(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
 	if tgt.sidecars.problem != "" {
@@ -98,8 +98,8 @@ func (tgt target) runThroughWefts(t *testing.T, consumer *peer, label, scenario,
 	tgt.pair.compare(t, label, twoWefts, calls)
 }
 
-// Bounds of the call "too late" in the scenario "timeout". Its timeout is 400 ms, and the response
-// comes after 1 s. Dubbo checks timeouts every 30 ms.
+// Bounds on the duration of the call "too late" in the scenario "timeout". Its timeout is 400 ms,
+// and the response comes after 1 s. Dubbo checks timeouts every 30 ms.
 const (
 	timeoutFloor   = 350 * time.Millisecond
 	timeoutCeiling = 900 * time.Millisecond
@@ -115,7 +115,7 @@ func (p pair) compare(t *testing.T, scenario string, path callPath, calls []call
 		for _, c := range calls {
 			got.WriteString(c.text + "\n")
 		}
-		if diff := cmp.Diff(p.golden.scenario(scenario, got.String()), got.String()); diff != "" {
+		if diff := cmp.Diff(p.golden.expectedText(scenario, got.String()), got.String()); diff != "" {
 			t.Errorf("differs from testdata (-want +got):\n%s", diff)
 		}
 		for _, c := range calls {

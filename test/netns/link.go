@@ -48,8 +48,8 @@ func (n *Network) Connect(a, b *Namespace) *Link {
 
 // ConnectTUN joins two namespaces with a pair of TUN devices whose packets this process forwards,
 // so that they can be impaired regardless of the kernel configuration. The seed and the order of
-// packets determine which packets are lost. It forwards about ten thousand packets per second. It
-// skips the test if the kernel has no TUN devices.
+// packets determine which packets are lost. A link forwards at most about ten thousand packets per
+// second. ConnectTUN skips the test if the kernel has no TUN devices.
 func (n *Network) ConnectTUN(a, b *Namespace, seed uint64) *Link {
 	n.t.Helper()
 	l := n.link(a, b, "tun")

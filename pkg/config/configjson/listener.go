@@ -61,17 +61,17 @@ type listenerReader struct {
 	proxies  []proxyNode // the network filters "proxy" of all listeners
 }
 
-// read converts the listeners and checks them against each other. chains contains the filters for
-// listeners without stream_filters; its keys are the names of listeners. roller configures the
-// rotation of access logs.
-func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON, roller config.Roller) {
+// read converts the listeners and checks them against each other. streamFilterChains
+// contains the filters for listeners without stream_filters; its keys are the names of listeners.
+// roller configures the rotation of access logs.
+func (r *listenerReader) read(list []listenerJSON, streamFilterChains map[string]*chainJSON, roller config.Roller) {
 	names := map[string]bool{}
 	addresses := map[string]string{} // names of the listeners that bind, by address
 	for i := range list {
 		j := &list[i]
 		l := r.readListener(j, roller)
-		if c := chains[l.Name]; c != nil {
-			delete(chains, l.Name)
+		if c := streamFilterChains[l.Name]; c != nil {
+			delete(streamFilterChains, l.Name)
 			if len(j.StreamFilters) > 0 {
 				r.report.Errorf(c.Node, "the chain has no effect: listener %q has its own stream_filters", l.Name)
 			}
@@ -97,8 +97,8 @@ func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON,
 		r.out = append(r.out, l)
 	}
 	r.checkVirtualListeners(list)
-	for _, name := range slices.Sorted(maps.Keys(chains)) {
-		c := chains[name]
+	for _, name := range slices.Sorted(maps.Keys(streamFilterChains)) {
+		c := streamFilterChains[name]
 		r.filters.readStreamFilters(c.Filters)
 		r.report.Warnf(c.Node, "no listener is named %q: the chain is not used", name)
 	}

@@ -103,8 +103,8 @@ type overloadReader struct {
 	out *config.Overload // nil: absent
 }
 
-// read converts the overload_manager of the file or of its server. node is its value; j is nil if
-// it is absent.
+// read converts an overload_manager, at the top level or in the server. node is its JSON value, for
+// diagnostics. j is the decoded value; nil: absent.
 func (r *overloadReader) read(node document.Node, j *overloadJSON) {
 	if j == nil {
 		return

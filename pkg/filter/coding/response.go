@@ -101,7 +101,7 @@ func (f *responseFinisher) Finish(_ context.Context, x *protocol.Exchange, err e
 // isStrong reports whether tag is a strong entity tag (RFC 9110 8.8.3).
 func isStrong(tag string) bool { return strings.HasPrefix(tag, `"`) }
 
-// allows reports whether p allows to compress the response.
+// allows reports whether r may be compressed, according to its properties and p.
 func (p *Policy) allows(r *protocol.Response) bool {
 	switch {
 	case r.Body == nil, r.Tunnel != nil,

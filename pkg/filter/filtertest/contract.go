@@ -19,16 +19,18 @@ import (
 // filter that touches an exchange after ErrPending.
 type Mode string
 
-// The modes of an exchange. In Canceled, and in DisconnectedWhileWaiting if the filter waits, the
-// reason of the result is ReasonDownstreamDisconnect. Otherwise all modes have the same result.
+// The modes of an exchange. The reason of the result is ReasonDownstreamDisconnect in Canceled if
+// the filter calls the next service, and in DisconnectedWhileWaiting if the filter waits. Otherwise
+// all modes have the same result.
 //
 // In DisconnectedWhileWaiting, the client disconnects as soon as the filter waits in RunBlocking,
-// for example for a delay, for a response of its own, or for a SlowBody. The filter must then end
-// the exchange without further delay. This mode runs only in a bubble of testing/synctest.
+// for example for a delay, for the response to a request that the filter sends, or for a SlowBody.
+// The filter must then end the exchange without further delay. This mode runs only in a bubble of
+// testing/synctest.
 const (
 	Sync             Mode = "sync"              // the next service responds in Start
 	Pending          Mode = "pending"           // the response comes after Start has returned ErrPending
-	PendingElsewhere Mode = "pending elsewhere" // another goroutine resumes the exchange, even before Start has returned
+	PendingElsewhere Mode = "pending elsewhere" // another goroutine resumes the exchange, possibly before Start has returned
 	Forked           Mode = "forked"            // the exchange has a goroutine on which the next service may wait
 	Retried          Mode = "retried"           // the next service drops a response and waits for another one
 	Canceled         Mode = "canceled"          // the client disconnects while the next service is pending
@@ -51,8 +53,8 @@ type Result struct {
 }
 
 // ServeInMode serves x with f in front of an application that responds with 200, reads the response
-// to its end, closes the bodies, calls the observers, and resets x. It returns an error if f breaks
-// the contract of protocol.Service.
+// to its end, closes the bodies, and resets x. If probe is not nil, it also calls the observers that
+// f registered with probe. It returns an error if f breaks the contract of protocol.Service.
 func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Exchange, probe *Probe) (Result, error) {
 	e := &contractEngine{mode: mode, x: x, requestBody: x.Request.Body, done: make(chan error, 1)}
 	x.Downstream = e
@@ -109,8 +111,9 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 	return result, errors.Join(e.violations...)
 }
 
-// contractEngine is the Downstream of an exchange. Only the goroutine that owns the exchange uses
-// it, except for callbacks.
+// contractEngine is the Downstream of an exchange. The goroutine that owns the exchange uses it.
+// While another goroutine owns the exchange, ServeInMode also uses mode, resumed and done, and
+// disconnectWaiting uses callbacks, requestBody and violations.
 type contractEngine struct {
 	mode            Mode
 	x               *protocol.Exchange
@@ -119,7 +122,7 @@ type contractEngine struct {
 	next            func() error  // completes the pending step; its error is passed to Resume
 	resumed         bool          // PendingElsewhere: another goroutine owns the exchange
 	done            chan error    // PendingElsewhere: the result of Resume
-	pendingState    string        // the exchange when it became pending
+	pendingState    string        // describe(x) when the exchange became pending
 	callbacks       callbacks     // registered with OnDisconnect and not stopped
 	calls           int           // how often the application was called
 	receivedRequest string        // the request as the application saw it
@@ -214,8 +217,8 @@ func (e *contractEngine) RunBlocking(ctx context.Context, s protocol.BlockingSer
 	})
 }
 
-// disconnectWaiting disconnects the client if the service that sends its result to result waits,
-// and verifies that the service then ends.
+// disconnectWaiting disconnects the client if the service waits, that is, if it has not sent its
+// result yet. It then verifies that the service ends.
 func (e *contractEngine) disconnectWaiting(result <-chan error) {
 	synctest.Wait()
 	if len(result) > 0 {

@@ -138,7 +138,7 @@ func CheckReadme(t testing.TB, factory filter.StreamFilterFactory, update bool) 
 	return examples(t, factory, text)
 }
 
-// replaceSection returns page with the text between the markers of the section name replaced.
+// replaceSection returns page with text between the markers called name.
 func replaceSection(t testing.TB, page, name, text string) string {
 	t.Helper()
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"

@@ -8,7 +8,7 @@ import (
 )
 
 // SlowBody is a request body that arrives after the first Read has waited for a second. If the
-// client disconnects before, Read returns a Fault, as with an engine.
+// client disconnects before that, Read returns a Fault, as with an engine.
 type SlowBody struct {
 	*protocol.StringBody
 

@@ -14,7 +14,7 @@ import (
 // Job.Certificates.
 const (
 	HTTPS      = "https"       // connections are kept alive
-	HTTPSFresh = "https-fresh" // each request uses a new connection with a full handshake; the request must ask for the close
+	HTTPSFresh = "https-fresh" // each request uses a new connection with a full handshake; Job.Request must contain Connection: close
 )
 
 // https generates HTTP/1.1 over TLS in a closed loop. Each connection has a goroutine, because

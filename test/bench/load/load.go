@@ -4,8 +4,8 @@
 // In a closed loop every connection sends its next request after a response, so the slowest part is
 // saturated. In an open loop requests arrive at a given rate regardless of earlier ones, and a
 // latency counts from the arrival: it includes the wait for a free connection (no coordinated
-// omission). A burst is RPC only: it sends all requests at once, and the origin responds after the
-// last one has arrived.
+// omission). A burst is RPC only: it sends all requests without waiting for responses, and the
+// origin responds after the last one has arrived.
 package load
 
 import (

@@ -106,7 +106,7 @@ func (w *weft) do(ctx context.Context, method, address, path, body string) (stri
 	return string(text), err
 }
 
-// callAPI makes an API call about a service.
+// callAPI sends the service called name to path of the API: /pub or /sub.
 func (w *weft) callAPI(ctx context.Context, path, name string) error {
 	text, err := w.do(ctx, http.MethodPost, w.api, path, `{"service": {"interface": "`+name+`", "version": "1.0.0", "methods": ["create", "find", "remove", "update"]}}`)
 	if err == nil && !strings.Contains(text, `"err_no":0`) {
@@ -115,7 +115,7 @@ func (w *weft) callAPI(ctx context.Context, path, name string) error {
 	return err
 }
 
-// publishAndSubscribe publishes and subscribes to all services.
+// publishAndSubscribe publishes s.published services and subscribes to s.subscribed other services.
 func (w *weft) publishAndSubscribe(ctx context.Context, s sizes) error {
 	return runConcurrently(s.published+s.subscribed, func(i int) error {
 		if i < s.published {

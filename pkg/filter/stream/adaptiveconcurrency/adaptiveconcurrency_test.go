@@ -44,7 +44,7 @@ type testFilter struct {
 	arrived  atomic.Int64
 	unblock  chan struct{} // closed: the application responds to every request
 	delay    time.Duration // duration of a request; 0: wait for unblock
-	reply    func(x *protocol.Exchange) error
+	respond  func(x *protocol.Exchange) error
 	requests sync.WaitGroup
 }
 
@@ -67,8 +67,8 @@ func (r *testFilter) serve(_ context.Context, x *protocol.Exchange) error {
 	} else {
 		<-r.unblock
 	}
-	if r.reply != nil {
-		return r.reply(x)
+	if r.respond != nil {
+		return r.respond(x)
 	}
 	x.LocalReply(200, "text/plain", "from the application")
 	return nil
@@ -234,14 +234,14 @@ func TestRejectionIsOverflow(t *testing.T) {
 	}
 }
 
-// partialBody is a body that implements protocol.CompleteBody.
-type partialBody struct {
+// bodyWithState is a body that implements protocol.CompleteBody.
+type bodyWithState struct {
 	protocol.Body
 	complete bool
 }
 
 // Complete implements protocol.CompleteBody.
-func (b partialBody) Complete() (complete, empty bool) { return b.complete, false }
+func (b bodyWithState) Complete() (complete, empty bool) { return b.complete, false }
 
 // onlyLimiter returns the only limiter of the filter.
 func onlyLimiter(t *testing.T, s protocol.Service) *limiter {
@@ -272,7 +272,7 @@ func TestSampledRequests(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		request func() *protocol.Exchange
-		reply   func(x *protocol.Exchange) error
+		respond func(x *protocol.Exchange) error
 		want    bool
 	}{
 		{"HTTP response", func() *protocol.Exchange { return httpRequest() }, respondText, true},
@@ -291,12 +291,12 @@ func TestSampledRequests(t *testing.T) {
 		{"429 response", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(429, "", ""); return nil }, false},
 		{"gRPC with a complete request", func() *protocol.Exchange {
 			x := grpcCall("/s/m")
-			x.Request.Body = partialBody{x.Request.Body, true}
+			x.Request.Body = bodyWithState{x.Request.Body, true}
 			return x
 		}, respondText, true},
 		{"gRPC stream with an incomplete request", func() *protocol.Exchange {
 			x := grpcCall("/s/m")
-			x.Request.Body = partialBody{x.Request.Body, false}
+			x.Request.Body = bodyWithState{x.Request.Body, false}
 			return x
 		}, respondText, false},
 		{"gRPC head before the message", func() *protocol.Exchange { return grpcCall("/s/m") }, respondHead(""), true},
@@ -304,7 +304,7 @@ func TestSampledRequests(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newTestFilter(t, `{`+minConcurrency2+`}`)
-				r.delay, r.reply = time.Millisecond, test.reply
+				r.delay, r.respond = time.Millisecond, test.respond
 				x := test.request()
 				_ = x.Serve(t.Context(), r.service) // the test checks the limiter, not the error
 				if x.Record.Reason == protocol.Overflow {
@@ -327,7 +327,7 @@ func TestSampledRequests(t *testing.T) {
 func TestSlowFailuresAreSampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"fixed_value": "10ms"}}}`)
-		r.reply = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
+		r.respond = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
 		for delay, want := range map[time.Duration]bool{time.Millisecond: false, 20 * time.Millisecond: true} {
 			r.delay = delay
 			_ = httpRequest().Serve(t.Context(), r.service) // returns the fault

@@ -20,7 +20,7 @@ type plan struct {
 	shared            *rate            // rate of token_bucket; nil: there is none
 	perConnection     bool             // each connection has its own buckets
 	sharedPool        int              // index in pools of the pool for shared; only with perConnection
-	alwaysShared      bool             // shared also counts requests that have a descriptor
+	alwaysShared      bool             // requests that match a descriptor also take a token from the default bucket
 	limits            []compiledLimit
 	fixedBuckets      int // number of descriptors that have one bucket each: those that are not dynamic
 	pools             []rate
@@ -52,7 +52,7 @@ type entryMatcher struct {
 	addr       netip.Addr // only for address actions
 }
 
-// maxActions is the maximum number of entries of a descriptor.
+// maxActions is the maximum number of actions of a rate limit. Each makes one entry of a descriptor.
 const maxActions = 8
 
 func (c *Config) compile() (*plan, error) {

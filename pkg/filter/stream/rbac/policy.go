@@ -37,7 +37,8 @@ type Policy struct {
 	CheckedCondition map[string]any `key:"checked_condition" doc:"A type-checked CEL expression." unsupported:"checked_condition" example:"{\"expr\": {}}"`
 }
 
-// Permission is a condition on the action of a request. Exactly one of its members is set.
+// Permission is a condition on a request or on the destination of its connection. Exactly one of its
+// members is set.
 type Permission struct {
 	And       *Permissions               `key:"and_rules" doc:"All of these must match."`
 	Or        *Permissions               `key:"or_rules" doc:"One of these must match."`
@@ -136,7 +137,7 @@ type ElementMatcher struct {
 	Or     *OrMatcher                 `key:"or_match" doc:"The element must be a text that matches one of these."`
 }
 
-// OrMatcher are conditions on a text. One of them must match.
+// OrMatcher is a list of conditions on a text. One of them must match.
 type OrMatcher struct {
 	Values []StringValueMatcher `key:"value_matchers" doc:"The conditions." required:"true"`
 }
