@@ -26,6 +26,6 @@ type ConnectionFilterFactory struct {
 	New func(cfg any, env Env) (ConnectionFilter, error)
 
 	// NewObserver is set instead of New if the filter only observes: its observer sees the
-	// connections that a later tcp_proxy forwards. It is called as New is.
+	// connections that a later tcp_proxy forwards. It is called like New.
 	NewObserver func(cfg any, env Env) (SessionObserver, error)
 }

@@ -5,7 +5,7 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 // DisconnectWatcher returns the Downstream for an exchange that a filter sends while x waits. When
 // the client of x disconnects, ClusterClient.Call cancels that exchange with
 // ReasonDownstreamDisconnect. DisconnectWatcher returns nil if Weft cannot detect a disconnect: x
-// has no client, or part of its body has not arrived.
+// has no client, its body has not arrived completely, or the length of its body is unknown.
 func DisconnectWatcher(x *protocol.Exchange) protocol.Downstream {
 	if x.Downstream == nil || !requestComplete(&x.Request) {
 		return nil

@@ -19,8 +19,8 @@ func Wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 }
 
 // WaitFor returns nil when ready delivers a value or is closed, ErrClientDisconnected once x's
-// client disconnects, or ctx's error once ctx ends. WaitFor can watch the client only when the
-// whole request has arrived; while part of the body is missing, only ctx ends the wait early.
+// client disconnects, or ctx's error once ctx ends. WaitFor does not watch the client if the body
+// has not arrived completely or its length is unknown; then only ctx ends the wait early.
 func WaitFor[T any](ctx context.Context, x *protocol.Exchange, ready <-chan T) error {
 	x.Detach()
 	disconnected := make(chan struct{})
@@ -37,7 +37,8 @@ func WaitFor[T any](ctx context.Context, x *protocol.Exchange, ready <-chan T) e
 	}
 }
 
-// requestComplete reports whether the whole request has arrived.
+// requestComplete reports whether the complete request has arrived. It returns false if the length
+// of the body is unknown.
 func requestComplete(r *protocol.Request) bool {
 	return r.Body == nil || r.ContentLength >= 0 && int64(r.Body.Buffered()) >= r.ContentLength
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
-// ConfigDump is the active configuration, the content of /config_dump.
+// ConfigDump is the response body of /config_dump: the active configuration.
 type ConfigDump struct {
 	Source  string    `json:"source"`  // file or server that the configuration came from
 	Hash    string    `json:"hash"`    // hash of the content

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// EnvoyClusters is the content of /clusters?format=json, in the shape of envoy.admin.v3.Clusters
-// for Envoy's tools.
+// EnvoyClusters is the response body of /clusters?format=json. It has the format of
+// envoy.admin.v3.Clusters, for Envoy's tools.
 type EnvoyClusters struct {
 	Clusters []EnvoyCluster `json:"cluster_statuses"`
 }

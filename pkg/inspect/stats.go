@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Stats is the content of /stats?format=json: Weft's metrics under Envoy's names (see "Statistics"
-// in the Envoy documentation), for tools that need these names, such as the readiness probe of
-// Istio's agent.
+// Stats is the response body of /stats?format=json: Weft's metrics under Envoy's names (see
+// "Statistics" in the Envoy documentation), for tools that need these names, such as the readiness
+// probe of Istio's agent.
 type Stats struct {
 	Stats []Stat `json:"stats"`
 }
@@ -120,7 +120,7 @@ func (s statSet) addOverflow(m metrics.Sample) {
 	}
 }
 
-// addHosts adds the number of hosts of a cluster and of its pending requests.
+// addHosts adds the numbers of hosts, of healthy hosts and of pending requests of a cluster.
 func (s statSet) addHosts(c *upstream.ClusterStatus) {
 	healthy := 0
 	for i := range c.Hosts {

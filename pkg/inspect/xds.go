@@ -4,5 +4,5 @@ package inspect
 
 import "github.com/weft-proxy/weft/pkg/xds/status"
 
-// XDS is the state of the control planes, the content of /xds.
+// XDS is the response body of /xds: the state of the control planes.
 type XDS = status.Status

@@ -134,7 +134,7 @@ type compressedBody struct {
 	pool   *EncoderPool  // immutable
 	state  atomic.Uint32 // stateIdle, stateReading or stateClosed
 
-	// The reader owns these fields; Close owns pooled while the state is stateIdle.
+	// The reader owns these fields. If the state was stateIdle, Close takes pooled.
 	pooled    *pooledEncoder
 	remaining int64 // bytes of source left to read; negative: not known
 	unflushed bool  // the encoder has unflushed data

@@ -98,7 +98,7 @@ type decompressedBody struct {
 	protocol.Body // compressed
 
 	pool    *DecoderPool // immutable
-	decoder decoder      // nil before the first Read and after the last
+	decoder decoder      // nil before the first Read, and after the end of the body or an error
 	err     error        // result of all further Reads
 
 	bytesIn   int64 // compressed bytes read

@@ -22,7 +22,8 @@ type Policy struct {
 	// KeepStrongTags leaves responses with a strong ETag unchanged. Otherwise the filter makes the
 	// tag weak, because compression changes the bytes that it identifies.
 	KeepStrongTags bool
-	// RemoveAcceptEncoding removes Accept-Encoding from requests, so that hosts do not compress.
+	// RemoveAcceptEncoding removes Accept-Encoding from requests whose responses the filter may
+	// compress, so that hosts do not compress them.
 	RemoveAcceptEncoding bool
 }
 

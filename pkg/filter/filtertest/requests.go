@@ -42,8 +42,8 @@ func FormatHeaders(h *protocol.Header) string {
 }
 
 // SilentApplication returns a service that never responds. It waits until the deadline of the
-// exchange, which must be set, or until the client disconnects, and returns a Fault as an upstream
-// connection does.
+// exchange, which must be set, until the client disconnects, or until ctx ends. Then it returns a
+// Fault, as an upstream connection does.
 func SilentApplication() protocol.Service {
 	return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		timeout := time.NewTimer(time.Until(x.Deadline))

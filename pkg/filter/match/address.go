@@ -137,9 +137,10 @@ type ClientAddr struct {
 }
 
 // NewClientAddr returns a ClientAddr that reads the header field, usually X-Forwarded-For. Each
-// proxy appends the address of its client to this list. The last hops addresses belong to trusted
-// proxies; the one before them is the client. If the list is shorter or the header is missing, the
-// client is RemoteAddr. RPC calls always use RemoteAddr: only the client writes their attachments.
+// proxy appends the address of its client to this list. The last addresses, as many as hops, belong
+// to trusted proxies; the one before them is the client. If the list is shorter or the header is
+// missing, the client is RemoteAddr. RPC calls always use RemoteAddr: only the client writes their
+// attachments.
 func NewClientAddr(field string, hops int) ClientAddr { return ClientAddr{header: field, hops: hops} }
 
 // WithBareAddresses returns a copy of c that accepts bare addresses only, like Envoy: an entry with
@@ -183,7 +184,8 @@ func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
 	return RemoteAddr(x), nil
 }
 
-// parseAddress parses an address. Unless bareOnly is set, it accepts a port or brackets.
+// parseAddress parses an address. Unless bareOnly is set, it also accepts an address with a port or
+// in brackets.
 func parseAddress(text string, bareOnly bool) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return addr.Unmap().WithZone(""), nil

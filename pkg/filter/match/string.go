@@ -98,8 +98,8 @@ func (r *Regex) Compile() (StringMatcher, error) {
 
 // Bounds of an expression.
 const (
-	maxRegexBytes        = 4096 // bytes
-	maxRegexInstructions = 8192 // instructions
+	maxRegexBytes        = 4096
+	maxRegexInstructions = 8192 // of the compiled program
 )
 
 // CompileAnchored compiles an expression that must match a whole text. It rejects an expression

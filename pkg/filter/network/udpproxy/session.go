@@ -26,7 +26,7 @@ type session struct {
 	lastMove   time.Duration    // guarded by mu; time of the last attempt to move, since Proxy.epoch; 0: none
 }
 
-// leaseFirstHost leases the first host of the session. If there is no host, it counts the datagram
+// leaseFirstHost leases the first host of the session. If it gets no lease, it counts the datagram
 // as dropped and returns false.
 func (s *session) leaseFirstHost(cfg *config.UDPProxy) bool {
 	s.touch()

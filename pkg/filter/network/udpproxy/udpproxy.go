@@ -43,7 +43,7 @@ type Proxy struct {
 	hosts  filter.HostLeaser        // immutable
 	counts *filter.DatagramCounters // immutable
 	log    *slog.Logger             // immutable
-	epoch  time.Time                // immutable; start of session.lastActivity
+	epoch  time.Time                // immutable; times are relative to it
 
 	config      atomic.Pointer[config.UDPProxy]
 	serving     atomic.Bool
@@ -78,8 +78,8 @@ func New(o Options) (*Proxy, error) {
 
 func (p *Proxy) now() time.Duration { return time.Since(p.epoch) }
 
-// UpdateConfig implements filter.PacketServer. If the cluster changes, each session moves when its
-// source sends the next datagram.
+// UpdateConfig implements filter.PacketServer. If the cluster changes, each session tries to move
+// when its source sends the next datagram.
 func (p *Proxy) UpdateConfig(cfg config.UDPProxy) {
 	p.config.Store(&cfg)
 	p.sweepSoon()
@@ -146,7 +146,8 @@ func (p *Proxy) recoverPanic(action string) {
 	}
 }
 
-// maxReceiveFailures is the number of consecutive receive errors after which Serve gives up.
+// maxReceiveFailures is the number of consecutive receive errors that Serve ignores. It returns the
+// next one.
 const maxReceiveFailures = 1000
 
 // getOrCreateSession returns the session of a flow, or a new one if there is none. If no session
@@ -294,7 +295,7 @@ func (p *Proxy) Drain(ctx context.Context) (forceClosed int) {
 	forceClosed = p.endAll()
 	_ = p.socket.Close() // ends Serve
 	if !p.serving.Load() {
-		_ = p.poller.Close() // Serve closes the poller at its end, but does not run
+		_ = p.poller.Close() // Serve, which closes the poller when it ends, does not run
 	}
 	return forceClosed
 }

@@ -145,8 +145,8 @@ func (f *adaptiveConcurrency) reject(x *protocol.Exchange) {
 	x.LocalReply(f.status, "text/plain; charset=utf-8", f.text)
 }
 
-// requestIncomplete reports whether part of the request body is missing although the response has
-// begun, as in a stream. It returns false if the body does not implement protocol.CompleteBody.
+// requestIncomplete reports whether part of the request body has not arrived yet. It returns false
+// if the body does not implement protocol.CompleteBody.
 func requestIncomplete(r *protocol.Request) bool {
 	body, ok := r.Body.(protocol.CompleteBody)
 	if !ok {

@@ -148,8 +148,8 @@ func (c *controller) isSlow(duration time.Duration) bool {
 	return c.samplesNeeded.Load() <= 0 && minRTT > 0 && int64(duration) > minRTT
 }
 
-// addSample adds a sample. After the last sample of a measurement, the next call of updateIfDue
-// ends the measurement.
+// addSample adds a sample, unless its request began before sampleSince. After the last sample of a
+// measurement, the next call of updateIfDue ends the measurement.
 func (c *controller) addSample(start, duration time.Duration) {
 	if int64(start) < c.sampleSince.Load() {
 		return
@@ -183,9 +183,9 @@ func (c *controller) update(now time.Duration) {
 	}
 }
 
-// beginWindow begins a window of updateInterval. If two sampled durations are longer, the window
-// lasts that long, but at most minRTTInterval/measurementDivisor, so that requests that begin in it
-// can also end in it. The caller holds c.mu.
+// beginWindow begins a window of updateInterval. If twice the sampled duration is longer, the window
+// lasts that long, but at most minRTTInterval/measurementDivisor. Requests that begin in the window
+// can then also end in it. The caller holds c.mu.
 func (c *controller) beginWindow(now, sampled time.Duration) {
 	p := c.params
 	c.sampleSince.Store(int64(now))
@@ -227,7 +227,7 @@ func (c *controller) finishMeasurement(now time.Duration) {
 }
 
 // adjustLimit updates the limit from the samples of the window. If there are too few, the window is
-// extended. The caller holds c.mu.
+// extended. If a measurement is due, adjustLimit starts it. The caller holds c.mu.
 func (c *controller) adjustLimit(now time.Duration) {
 	p := c.params
 	limit := c.limit.Load()

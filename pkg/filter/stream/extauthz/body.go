@@ -59,7 +59,7 @@ type bufferedBody struct {
 	hasDeclaredLength bool   // buffered is the complete body: it has the declared length
 }
 
-// minGrowth is the minimum size, in bytes, by which the buffer grows.
+// minGrowth is the minimum size, in bytes, by which the buffer grows below the limit of fill.
 const minGrowth = 4 << 10
 
 // fill reads up to limit bytes. length is the declared length; negative: not declared.

@@ -109,8 +109,8 @@ func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 // match.IsUnidentifiedCall.
 var errUnidentifiedCall = errors.New("ext_authz: the RPC request does not identify its method, or a provider may read it as another")
 
-// errConnect is the reason to reject CONNECT: an HTTP service would receive the method CONNECT,
-// too.
+// errConnect is the reason to reject CONNECT: the request to an HTTP service would be a CONNECT
+// request itself.
 var errConnect = errors.New("ext_authz: an HTTP service cannot check a CONNECT request")
 
 // evaluate asks the service about x and serves x if it is allowed. It runs on a goroutine that may

@@ -91,8 +91,8 @@ func readMessage(r *protocol.Response) (*checkResponse, error) {
 	return parseCheckResponse([]byte(body[prefixLen:]))
 }
 
-// toDecision converts a response to a decision. It returns an error for a response that contradicts
-// itself or requests an unsupported change.
+// toDecision converts a response to a decision. It returns an error for a response that reports a
+// failure, contradicts itself, has an invalid status, or requests an unsupported change.
 func toDecision(r *checkResponse, rpc bool) (d decision, err error) {
 	if r.hasErrorResponse || r.code == 0 && r.denied != nil {
 		return decision{}, fmt.Errorf("the response is a failure or contradicts itself: %s", r.message)

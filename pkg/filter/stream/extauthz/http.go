@@ -36,8 +36,9 @@ func newHTTPClient(c *HTTPService, r *rules, clusters filter.ClusterClient) *htt
 	return &httpClient{c, r, clusters}
 }
 
-// check implements authClient. It sends the request's method, its authority, the path prefix with
-// its path, and the headers that the rules select.
+// check implements authClient. It sends the method and the authority of x, the path prefix followed
+// by the path of x, the headers that the rules select, and sentBody. For an RPC request, the method
+// is POST and the authority is the name of the cluster.
 func (c *httpClient) check(ctx context.Context, x *protocol.Exchange, sentBody []byte, partial bool) (d decision, err error) {
 	authExchange := newCheckExchange(x, c.config.Server.Timeout)
 	authExchange.Meta.Protocol, authExchange.Meta.Version = string(config.HTTP1), "HTTP/1.1"

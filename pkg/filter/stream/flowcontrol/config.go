@@ -72,7 +72,6 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// maxRules is the maximum number of rules.
 const maxRules = 10_000
 
 // plan is a compiled Config. It is immutable.

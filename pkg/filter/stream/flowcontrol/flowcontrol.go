@@ -213,8 +213,8 @@ func (f *flowControl) maxWait(x *protocol.Exchange, r *rule) time.Duration {
 	return max(time.Until(x.Deadline), 0)
 }
 
-// refund undoes what the rules have granted to g, except turns of throttling rules, and except
-// rules beyond the eighth.
+// refund undoes what the rules have granted to g. It does not return turns of throttling rules, or
+// requests that are counted by rules that did not fit in g.ruleIndexes.
 func (f *flowControl) refund(g *grant) {
 	for _, i := range g.ruleIndexes[:g.count] {
 		(*f.rules)[i].refund(g.now)

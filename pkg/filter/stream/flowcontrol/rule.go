@@ -179,8 +179,8 @@ func (p *pacer) take(now, interval time.Duration, threshold float64, maxWait tim
 // configured one divided by coldFactor. In between, the spacing of requests grows linearly with the
 // tokens. Under full load, a full bucket reaches the low mark after warmUp.
 //
-// update runs once per interval, because in a shorter time a window may admit no request. It
-// removes a token for each admitted request. If the tokens are below the low mark, or if fewer
+// update runs at most once per interval, because in a shorter time a window may admit no request.
+// It removes a token for each admitted request. If the tokens are below the low mark, or if fewer
 // requests than half of the cold threshold were admitted, it adds as many tokens as the configured
 // threshold would have admitted.
 type warmUpState struct {

@@ -63,7 +63,7 @@ func labelNames() []string {
 const (
 	unknown       = "unknown"
 	latest        = "latest" // revision of a workload that has none
-	overflowLabel = "_other" // value of every label in the series that counts exchanges beyond the limit
+	overflowLabel = "_other" // value of every label in the series for exchanges and sessions beyond the limit
 )
 
 // labelValues returns the label values of exchanges or sessions with key k.

@@ -27,7 +27,8 @@ type seriesLimiter struct {
 	admitted [metricCount]map[string]struct{} // by metric, then by joined label values; guarded by mu
 }
 
-// admit reports whether a metric has, or may get, a series with these label values.
+// admit reports whether a metric may have a series with these label values. If so, it counts the
+// series.
 func (l *seriesLimiter) admit(metric int, values []string) bool {
 	name := strings.Join(values, "\xff") // 0xff never occurs in UTF-8
 	l.mu.Lock()

@@ -183,8 +183,9 @@ func pathOf(x *protocol.Exchange) string {
 	return path
 }
 
-// evaluate returns nil if x is allowed, and then sets the headers and metadata from its tokens. It
-// calls await to wait for keys, and returns its error; x is then unchanged.
+// evaluate returns nil if x is allowed, and then sets the headers and metadata from its tokens. If
+// evaluate returns an error, x is unchanged. To wait for keys, it calls await; it returns the errors
+// of await.
 func (a *authn) evaluate(x *protocol.Exchange, rules []*Requirement, await awaitFunc) error {
 	e := &evaluation{authn: a, x: x, await: await, results: map[*provider]tokenResult{}}
 	for _, r := range rules {

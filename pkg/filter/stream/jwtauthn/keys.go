@@ -41,8 +41,8 @@ type jwk struct {
 	K    string // oct
 }
 
-// parseKeys parses a JSON key set. It skips keys that are not for signatures, have an unknown type
-// or are too weak (RFC 7517 5). If no key remains, the error wraps errUnusable.
+// parseKeys parses a JSON key set. It skips keys that are not for signatures, have an unknown type,
+// are malformed or are too weak (RFC 7517 5). If no key remains, the error wraps errUnusable.
 func parseKeys(text []byte) (keySet, error) {
 	var jwks struct {
 		Keys []jwk `json:"keys"`

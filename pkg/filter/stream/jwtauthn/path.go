@@ -16,7 +16,7 @@ const (
 // pathVariants returns the paths that an application may derive from target, without the query. The
 // first is the path itself. The others result from resolving escapes, double slashes, parameters,
 // backslashes and dot segments, in any combination and order. ok is false if there are too many
-// variants.
+// variants, or if target is too long to find them.
 func pathVariants(target string) (variants []string, ok bool) {
 	raw, _, _ := strings.Cut(target, "?")
 	variants = []string{raw}

@@ -43,7 +43,7 @@ func (r *Rules) compile(key string) (*rules, error) {
 
 // compiler compiles a policy to nodes. It records the first error.
 type compiler struct {
-	rules *rules // the compiler sets its fields readsPath to readsMetadata
+	rules *rules // the compiler sets its fields readsPath, readsCall, readsFields, readsClient and readsMetadata
 	err   error
 }
 
