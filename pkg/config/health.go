@@ -95,7 +95,7 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 type OutlierDetection struct {
 	Interval time.Duration // between two evaluations of the rates; above 0
 
-	// BaseEjectionTime times the number of consecutive ejections is the duration of an ejection,
+	// The duration of an ejection is BaseEjectionTime times the number of consecutive ejections,
 	// limited to MaxEjectionTime, plus a random part of up to MaxEjectionTimeJitter. Each Interval
 	// without an ejection decreases the number by one.
 	BaseEjectionTime, MaxEjectionTime, MaxEjectionTimeJitter time.Duration

@@ -6,9 +6,9 @@ type HostHealth uint8
 
 // The reported states.
 const (
-	HostHealthy   HostHealth = iota // healthy
-	HostUnhealthy                   // unhealthy: used like a host that fails its checks, in panic mode only
-	HostDraining                    // draining: gets no new requests and finishes its current ones
+	HostHealthy   HostHealth = iota
+	HostUnhealthy            // used like a host that fails its checks: in panic mode only
+	HostDraining             // gets no new requests and finishes its current ones
 )
 
 // String returns the name of the state in logs.

@@ -7,8 +7,8 @@ import "time"
 type DubboRegistry struct {
 	Enable bool
 
-	// API is the ip:port where the application registers and subscribes services; "": none, default
-	// "127.0.0.1:22222". Socket is the path of a unix socket with the same API; "": none.
+	// API is the ip:port where the application registers and subscribes services; default
+	// "127.0.0.1:22222"; "": none. Socket is the path of a unix socket with the same API; "": none.
 	API, Socket string
 	// Token is the token that clients of the API must send; "": none.
 	Token string

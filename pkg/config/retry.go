@@ -47,8 +47,8 @@ const (
 	Retry5xx               RetryOn = 1 << iota // a response with status 500 to 599, or no response
 	RetryGatewayError                          // a response with status 502, 503 or 504, or no response
 	RetryReset                                 // no response: a lost connection, a malformed response, a per-try timeout, or no connection to the host
-	RetryConnectFailure                        // no connection to the host, or as RetryRefusedStream
-	RetryRefusedStream                         // the host refused the request unprocessed (REFUSED_STREAM in HTTP/2), or as RetryConnectFailure
+	RetryConnectFailure                        // no connection to the host, or the host refused the request unprocessed (REFUSED_STREAM in HTTP/2)
+	RetryRefusedStream                         // the same as RetryConnectFailure
 	Retry4xx                                   // a response with status 409
 	RetryStatusCodes                           // a response with one of the policy's StatusCodes or RPCCodes
 	RetryHeaders                               // a response with one of the policy's Headers

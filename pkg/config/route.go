@@ -83,8 +83,8 @@ type HeaderMatch struct {
 	Matcher *ValueMatch
 }
 
-// QueryMatch compares the first query parameter with a name. Names and values are compared without
-// decoding percent-encodings, as in Envoy.
+// QueryMatch compares the value of the first query parameter called Name. Names and values are
+// compared without decoding percent-encodings, as in Envoy.
 type QueryMatch struct {
 	Name    string
 	Matcher ValueMatch

@@ -19,7 +19,7 @@ type Snapshot struct {
 	Admin     *Admin        // nil: no admin port
 	Metrics   Metrics
 	Bootstrap Bootstrap     // the connection to the control plane, which sends more configuration
-	Overload  *Overload     // nil: no overload monitors
+	Overload  *Overload     // nil: no overload manager
 	Dubbo     DubboRegistry // for services that the application provides and calls
 }
 
@@ -205,7 +205,7 @@ type HTTP1Options struct {
 	MaxRequestsPerConnection int                // requests after which Weft closes the connection; 0: no limit (default)
 	Via                      string             // pseudonym added to Via in requests and responses; "" (default): none
 	XForwarded               ForwardedMode      // X-Forwarded-For, -Proto, -Host
-	XForwardedHost           bool               // XForwarded also adds X-Forwarded-Host; Envoy's listeners do not (default)
+	XForwardedHost           bool               // XForwarded also adds X-Forwarded-Host; default false, as for Envoy's listeners
 	XForwardedProto          ForwardedProtoMode // X-Forwarded-Proto, in addition to XForwarded
 	XFFClientIndex           int                // entry of the received X-Forwarded-For that is the client address, counted from 1 at the end; 0 (default), or no valid address in the entry: the address of the connection
 	XFFBareAddressOnly       bool               // an entry of X-Forwarded-For with a port or in brackets is not a valid address, as in Envoy; default false: it is valid

@@ -28,7 +28,7 @@ func (resp httpResponse) bodyText(t *testing.T) string {
 	return resp.body
 }
 
-// countByUpstream sends as many requests as times and returns how many each upstream served.
+// countByUpstream sends a number of requests and returns how many of them each upstream served.
 func countByUpstream(t *testing.T, url string, times int) map[string]int {
 	t.Helper()
 	c, seen := newClient(t), map[string]int{}

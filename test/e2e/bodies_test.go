@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// bodyMemory is how many bytes the memory of a process may grow over its idle value, whatever
-// the size of the bodies that pass through it.
+// bodyMemory is the maximum growth, in bytes, of the memory of a process over its idle value,
+// whatever the size of the bodies that pass through it.
 const bodyMemory = 32 << 20
 
 // framings are the framings of an HTTP/1.1 body: Content-Length and chunks.
@@ -230,7 +230,7 @@ func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	}
 }
 
-// countingWriter adds the number of bytes written to n.
+// countingWriter counts the written bytes in n.
 type countingWriter struct {
 	io.Writer
 	n *atomic.Int64

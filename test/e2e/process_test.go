@@ -330,7 +330,8 @@ type output struct{ *subject.LogBuffer }
 
 func newOutput() output { return output{subject.NewLogBuffer()} }
 
-// await waits for a line that contains want, and returns it. It ignores the first from bytes.
+// await waits for a line that contains want, and returns it. from is the offset in bytes at which
+// it starts to search.
 func (o output) await(t *testing.T, from int, want string) string {
 	t.Helper()
 	line, err := o.Await(from, want, waitTimeout)

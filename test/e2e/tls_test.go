@@ -42,7 +42,7 @@ func (d *certDir) issue(name string, s testpki.Spec) testpki.Leaf {
 
 func (d *certDir) path(name string) string { return filepath.Join(d.dir, name) }
 
-// context returns a tls_context with the certificate name of d.
+// context returns a tls_context with the certificate of d called name.
 func (d *certDir) context(name string, extra object) object {
 	return object{
 		"status": true, "ca_cert": d.path("ca.pem"), "cert_chain": d.path(name + ".pem"), "private_key": d.path(name + ".key"),

@@ -101,8 +101,8 @@ func (r *listenerReader) checkFilters(j *listenerJSON, l *config.Listener) {
 	r.report.Errorf(j.StreamFilters[0].Node, "stream_filters process requests: they require the network filter %q", ProxyFilter)
 }
 
-// checkChains reports chains with the same match, and sets InspectTimeout if the matches need
-// inspection.
+// checkChains reports chains with the same match or the same name, and sets InspectTimeout if the
+// matches need inspection.
 func (r *listenerReader) checkChains(j *listenerJSON, l *config.Listener) {
 	names := map[string]bool{}
 	for c := range l.Chains() {

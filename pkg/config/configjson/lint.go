@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// maxComparedRoutes limits how many earlier routes of its virtual host each route is compared with:
-// the first ones, because a catch-all route there hides the most routes.
+// maxComparedRoutes is the maximum number of earlier routes of its virtual host with which a route
+// is compared. They are the first ones, because a catch-all route there hides the most routes.
 const maxComparedRoutes = 1000
 
 // linter warns about settings that are probably mistakes.

@@ -61,9 +61,9 @@ type listenerReader struct {
 	proxies  []proxyNode // the network filters "proxy" of all listeners
 }
 
-// read converts the listeners and checks them against each other. streamFilterChains
-// contains the filters for listeners without stream_filters; its keys are the names of listeners.
-// roller configures the rotation of access logs.
+// read converts the listeners and checks them against each other. streamFilterChains contains the
+// filters for listeners without stream_filters; its keys are the names of listeners. roller
+// configures the rotation of access logs.
 func (r *listenerReader) read(list []listenerJSON, streamFilterChains map[string]*chainJSON, roller config.Roller) {
 	names := map[string]bool{}
 	addresses := map[string]string{} // names of the listeners that bind, by address

@@ -11,7 +11,7 @@ import (
 )
 
 // referencePage is a page of docs/reference. Each section of the configuration is on one page: the
-// page in whose paths the longest prefix of the path of the section is.
+// one whose paths contain the longest prefix of the section's path.
 type referencePage struct {
 	name  string // file name
 	title string

@@ -138,8 +138,8 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 	checker.checkKeepAlive()
 }
 
-// findExternalClusters records the static clusters, and whether a control plane or a registry may
-// add clusters.
+// findExternalClusters records the clusters of static_resources, and whether a control plane or a
+// registry may add clusters.
 func (r *reader) findExternalClusters(j *rootJSON) {
 	r.clusters.dynamic = r.snapshot.Dubbo.Enable || r.envoyMember(j.DynamicResources, "cds_config").Exists()
 	for c := range j.StaticResources.Get("clusters").All() {

@@ -33,9 +33,9 @@ type routeChecker struct {
 	proxies  []proxyNode
 }
 
-// check runs after all tables are converted. It reports missing tables and tables that do not fit
-// the protocols of their proxies. It warns about per-route settings for filters that no listener of
-// the table has.
+// check runs after all tables are converted. It reports missing tables, and tables with routes that
+// the protocols of their proxies do not support. It warns about per-route settings for filters that
+// no listener of the table has.
 func (r *routeChecker) check() {
 	names := slices.Sorted(maps.Keys(r.routes.tables))
 	for _, pn := range r.proxies {

@@ -9,7 +9,7 @@ import (
 // hessianZero encodes the integer 0 in Hessian 2; integers near 0 take one byte.
 const hessianZero = 0x90
 
-// Maximum lengths, in bytes, of strings whose length takes one byte and ten bits.
+// Maximum lengths, in bytes, of strings with a length of one byte and with a length of ten bits.
 const (
 	maxTinyString  = 31
 	maxShortString = 1023
