@@ -33,9 +33,9 @@ type SlowStart struct {
 
 // Failover says when requests go to other priorities or localities than the preferred ones.
 type Failover struct {
-	// Overprovisioning is a factor. A priority or a locality takes a part of its load: Overprovisioning
-	// times its fraction of healthy hosts, at most 1. 0 means 1.4: a priority takes its entire load
-	// while at least 72 % of its hosts are healthy.
+	// Overprovisioning is a factor. A priority or a locality takes a part of its load:
+	// Overprovisioning times its fraction of healthy hosts, at most 1. 0 means 1.4: a priority
+	// takes its entire load while at least 72 % of its hosts are healthy.
 	Overprovisioning float64
 	// PanicThreshold is the percentage of healthy hosts below which a priority ignores health and
 	// uses all of its hosts; 0 means 50; below 0: never.

@@ -12,8 +12,8 @@ import (
 )
 
 // Targets of the project for HTTP/2, and the number of idle streams per connection of
-// http2StreamsRow: together with one active stream it is the default limit of haproxy. The row opens
-// ten times as many streams in total as -idle says.
+// http2StreamsRow: together with one active stream it is the default limit of haproxy. The row
+// opens ten times as many streams in total as -idle says.
 const (
 	http2IdlePerConnection = 10 // KB
 	idlePerStream          = 6  // KB

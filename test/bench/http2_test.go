@@ -11,7 +11,7 @@ import (
 )
 
 // TestHTTP2Rows verifies that short runs of the HTTP/2 rows through the relay and directly produce
-// samples. The relay cannot carry the rows that translate between versions.
+// samples. The relay does not support the rows that translate between versions.
 func TestHTTP2Rows(t *testing.T) {
 	env := newTestEnvironment(t, "-proxies", "relay,direct", "-rows", "h2-16x1,h2-16x16,grpc-16x16,grpc-stream", "-rounds", "1",
 		"-seconds", "0.3", "-warmup", "0.05", "-patience", "0")

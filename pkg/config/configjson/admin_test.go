@@ -31,8 +31,8 @@ func TestAdminUnixSocket(t *testing.T) {
 	}
 }
 
-// TestAdminSocketMode verifies that the mode of the admin socket follows Envoy's bootstrap, and
-// is 0 by default, with which only the owner may connect.
+// TestAdminSocketMode verifies that the mode of the admin socket follows Envoy's bootstrap. The
+// default is 0: only the owner may connect.
 func TestAdminSocketMode(t *testing.T) {
 	for mode, want := range map[string]fs.FileMode{"": 0, `, "mode": 0`: 0, `, "mode": 432`: 0o660, `, "mode": 511`: 0o777} {
 		s, diags := Parse("a.json", []byte(`{"servers": [{}], "admin": {"address": {"pipe": {"path": "/run/admin"`+mode+`}}}}`), testCapabilities(), Options{})

@@ -150,7 +150,7 @@ func (o oneByteBody) ReadByte() (byte, error) {
 	return b[0], err
 }
 
-// TestMemoryIsBounded verifies that a large body does not make the compressed body buffer much.
+// TestMemoryIsBounded verifies that the compressed body buffers little, even if the body is large.
 func TestMemoryIsBounded(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		body := newTestEncoderPool(t, c, 6).Compress(protocol.NewStringBody(incompressibleText(8<<20)), 8<<20)

@@ -53,8 +53,8 @@ type Result struct {
 }
 
 // ServeInMode serves x with f in front of an application that responds with 200, reads the response
-// to its end, closes the bodies, and resets x. If probe is not nil, it also calls the observers that
-// f registered with probe. It returns an error if f breaks the contract of protocol.Service.
+// to its end, closes the bodies, and resets x. If probe is not nil, it also calls the observers
+// that f registered with probe. It returns an error if f breaks the contract of protocol.Service.
 func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Exchange, probe *Probe) (Result, error) {
 	e := &contractEngine{mode: mode, x: x, requestBody: x.Request.Body, done: make(chan error, 1)}
 	x.Downstream = e

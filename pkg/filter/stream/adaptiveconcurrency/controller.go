@@ -183,9 +183,9 @@ func (c *controller) update(now time.Duration) {
 	}
 }
 
-// beginWindow begins a window of updateInterval. If twice the sampled duration is longer, the window
-// lasts that long, but at most minRTTInterval/measurementDivisor. Requests that begin in the window
-// can then also end in it. The caller holds c.mu.
+// beginWindow begins a window of updateInterval. If twice the sampled duration is longer, the
+// window lasts that long, but at most minRTTInterval/measurementDivisor. Requests that begin in the
+// window can then also end in it. The caller holds c.mu.
 func (c *controller) beginWindow(now, sampled time.Duration) {
 	p := c.params
 	c.sampleSince.Store(int64(now))

@@ -1,5 +1,5 @@
-// Package healthcheck implements the healthcheck filter. It responds to health checks instead of the
-// application, or forwards them to the application and caches the status of the response.
+// Package healthcheck implements the healthcheck filter. It responds to health checks instead of
+// the application, or forwards them to the application and caches the status of the response.
 package healthcheck
 
 import (

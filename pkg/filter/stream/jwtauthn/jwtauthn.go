@@ -184,8 +184,8 @@ func pathOf(x *protocol.Exchange) string {
 }
 
 // evaluate returns nil if x is allowed, and then sets the headers and metadata from its tokens. If
-// evaluate returns an error, x is unchanged. To wait for keys, it calls await; it returns the errors
-// of await.
+// evaluate returns an error, x is unchanged. To wait for keys, it calls await; it returns the
+// errors of await.
 func (a *authn) evaluate(x *protocol.Exchange, rules []*Requirement, await awaitFunc) error {
 	e := &evaluation{authn: a, x: x, await: await, results: map[*provider]tokenResult{}}
 	for _, r := range rules {

@@ -229,8 +229,8 @@ func localProvider(extra string) string {
 	return fmt.Sprintf(`{"issuer": "https://id.test", "local_jwks": {"inline_string": %s}%s}`, inline, extra)
 }
 
-// serveRequest serves a request. got is the headers that the application received, nil if it was
-// not called. x has the response.
+// serveRequest serves a request. got holds the headers that the application received; it is nil if
+// the application was not called. x has the response.
 func serveRequest(t *testing.T, settings, path string, fields ...string) (got *protocol.Header, x *protocol.Exchange) {
 	t.Helper()
 	f, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(settings))

@@ -52,7 +52,8 @@ type entryMatcher struct {
 	addr       netip.Addr // only for address actions
 }
 
-// maxActions is the maximum number of actions of a rate limit. Each makes one entry of a descriptor.
+// maxActions is the maximum number of actions of a rate limit. Each makes one entry of a
+// descriptor.
 const maxActions = 8
 
 func (c *Config) compile() (*plan, error) {

@@ -37,8 +37,8 @@ type Policy struct {
 	CheckedCondition map[string]any `key:"checked_condition" doc:"A type-checked CEL expression." unsupported:"checked_condition" example:"{\"expr\": {}}"`
 }
 
-// Permission is a condition on a request or on the destination of its connection. Exactly one of its
-// members is set.
+// Permission is a condition on a request or on the destination of its connection. Exactly one of
+// its members is set.
 type Permission struct {
 	And       *Permissions               `key:"and_rules" doc:"All of these must match."`
 	Or        *Permissions               `key:"or_rules" doc:"One of these must match."`
