@@ -229,7 +229,7 @@ func TestRateLimitSurvivesReload(t *testing.T) {
 // the listener.
 func TestRouteOverridesFilterConfig(t *testing.T) {
 	t.Parallel()
-	deny := object{"rules": object{}} // allows no origin
+	deny := object{"rules": object{}} // no policies: denies every request
 	url := filterProxy(t, list{streamFilter("rbac", deny), streamFilter("csrf", object{}), streamFilter("cors", object{})},
 		routeWithFilter("/open", "rbac", object{}),
 		object{"match": object{"prefix": "/api"}, "route": object{"cluster_name": "app"}, "per_filter_config": object{

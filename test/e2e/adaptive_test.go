@@ -43,8 +43,7 @@ const (
 )
 
 // TestAdaptiveConcurrencyRejects verifies that a request above the limit is rejected with a status
-// of its protocol while the first is in flight, and that requests are accepted again after it has
-// ended.
+// of its protocol, and that requests are accepted again after those in flight have ended.
 func TestAdaptiveConcurrencyRejects(t *testing.T) {
 	t.Parallel()
 	filters := object{"stream_filters": list{adaptiveFilter(1, nil)}}

@@ -300,7 +300,8 @@ func TestPrioritiesFailOver(t *testing.T) {
 		t.Errorf("all hosts up: %v, want only the first priority, round robin", seen)
 	}
 	apps[0].killAndWait(t)
-	// With an overprovisioning factor of 1.4, half of the hosts get 70% of the requests.
+	// With an overprovisioning factor of 1.4, a priority with half of its hosts gets 70% of the
+	// requests.
 	seen := countByUpstream(t, url, 400)
 	if spilled := seen["2"] + seen["3"]; seen["0"] > 0 || spilled < 70 || spilled > 170 {
 		t.Errorf("one of two hosts down: %v, want about 280 of 400 requests at the other", seen)

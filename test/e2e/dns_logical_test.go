@@ -214,7 +214,7 @@ func TestStrictDNSChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// dnsExample runs dns.json. One of its clusters has a host for each address of the name, the other
+// dnsExample runs dns.json. One of its clusters has a host for each address of the name. The other
 // has one host with the first address.
 func dnsExample(t *testing.T) {
 	port := startOnAddresses(t, "127.0.0.2", "127.0.0.3")

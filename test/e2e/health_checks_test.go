@@ -346,8 +346,8 @@ func TestHealthCheckTimeout(t *testing.T) {
 	}
 }
 
-// TestTCPHealthCheck verifies that TCP health checks detect a host that refuses connections, before
-// any request, and its recovery.
+// TestTCPHealthCheck verifies that TCP health checks detect a host that refuses connections before
+// it gets a request, and that they detect its recovery.
 func TestTCPHealthCheck(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondWith("alive"))

@@ -108,8 +108,8 @@ func serveStatus(t *testing.T, status string, trailer bool) *grpcUpstream {
 	return upstream
 }
 
-// TestLocalOriginErrorsEject verifies that with split_external_local_origin_errors timeouts and
-// incomplete responses count as local origin failures.
+// TestLocalOriginErrorsEject verifies that timeouts and incomplete responses count as local origin
+// failures if split_external_local_origin_errors is on.
 func TestLocalOriginErrorsEject(t *testing.T) {
 	t.Parallel()
 	for name, app := range map[string]http.HandlerFunc{

@@ -225,7 +225,7 @@ func TestMaxRetriesBoundsHedges(t *testing.T) {
 }
 
 // hedgingExample runs hedging.json. Every request succeeds in both HTTP versions, although one host
-// never responds, and requests of high priority have their own limits.
+// never responds. Requests of high priority have their own limits.
 func hedgingExample(t *testing.T) {
 	e := loadExample(t, "hedging.json")
 	slow := startHangingUpstream(t, "Http1")

@@ -1,5 +1,5 @@
 // Package e2e tests the weft binary against its documentation. The tests build the binary once, run
-// it as a process on loopback ports, and talk to it over sockets. They do not use its internals.
+// it as a process on loopback ports, and talk to it over sockets.
 package e2e
 
 import (

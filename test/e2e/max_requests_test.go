@@ -184,8 +184,8 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 }
 
 // TestMaxRequestsPerRPCConnection verifies that a connection closes after max_requests of
-// connection_pool, which takes precedence over max_request_per_conn, also if the last request is
-// one-way.
+// connection_pool requests, one-way requests included. max_requests takes precedence over
+// max_request_per_conn.
 func TestMaxRequestsPerRPCConnection(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {

@@ -98,7 +98,8 @@ func TestHangingMirrorDelaysNoRequest(t *testing.T) {
 	}
 }
 
-// TestCallsAreMirrored verifies that a broadcast sends each call unchanged to every provider.
+// TestCallsAreMirrored verifies that a broadcast sends each call to every provider, unchanged
+// except for its id.
 func TestCallsAreMirrored(t *testing.T) {
 	t.Parallel()
 	copies := make(chan []byte, 100)

@@ -123,7 +123,7 @@ func (tn *testNetwork) run(c setup, prefix ...string) *weft {
 	return tn.start(launchOptions{config: c.at(proxyAdmin)}, prefix...)
 }
 
-// start is run with all launch options.
+// start starts Weft in the gateway with launch options. Words of prefix come before its command.
 func (tn *testNetwork) start(o launchOptions, prefix ...string) *weft {
 	tn.t.Helper()
 	o.shell = fmt.Sprintf(`exec ip netns exec %s %s "$@"`, tn.proxyNS.Name(), strings.Join(prefix, " "))

@@ -45,9 +45,9 @@ func (w *weft) overloadState(action string) string {
 	return ""
 }
 
-// TestOverloadByMemory verifies that Weft rejects requests while clients that send large
-// frames slowly use up the memory. Connections stay open, and requests are served again after those
-// clients have disconnected.
+// TestOverloadByMemory verifies that Weft rejects requests while incomplete large frames use up the
+// memory. Connections stay open, and requests are served again after the clients that sent the
+// frames have disconnected.
 func TestOverloadByMemory(t *testing.T) {
 	t.Parallel()
 	const clientCount, frame, sentPerClient = 24, 7 << 20, 6 << 20

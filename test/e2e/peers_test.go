@@ -96,8 +96,7 @@ func (o *origin) kill() {
 }
 
 // killAndWait kills o and waits until the kernel has closed both ends of its connections. On a busy
-// machine the kernel delivers resets late, and Weft cannot retry a request that it sends until
-// then.
+// machine the kernel delivers resets late, and Weft cannot retry a request that it has sent before.
 func (o *origin) killAndWait(t *testing.T) {
 	t.Helper()
 	o.kill()

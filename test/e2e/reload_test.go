@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// configSeries generates configurations. They differ in everything that a reload can change:
-// routes, clusters, hosts, options of the listener and the engine, filters, access logs, and the
-// listeners themselves. Some of these change only after two or five generations.
+// configSeries generates configurations. They differ in routes, clusters, hosts, options of the
+// listener and the engine, filters, access logs, and the listeners themselves. Some of these change
+// only after two or five generations.
 type configSeries struct {
 	dir          string
 	front, extra string // addresses
@@ -59,8 +59,7 @@ func (g *configSeries) config(n int) object {
 	return s.config()
 }
 
-// checkActive checks that the configuration of generation n is active, and that nothing of the
-// previous one is.
+// checkActive checks that responses follow the configuration of generation n, not the previous one.
 func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 	t.Helper()
 	url := "http://" + g.front
@@ -181,7 +180,8 @@ func TestReloadFailsNoRequest(t *testing.T) {
 	g.checkLogs(t)
 }
 
-// checkLogs checks that the three access logs have complete lines, one for each request.
+// checkLogs checks that the three access logs have only complete lines, and exactly one for each
+// GET of the keepalive and the new connections.
 func (g *configSeries) checkLogs(t *testing.T) {
 	t.Helper()
 	seen := map[string]int{}

@@ -153,8 +153,8 @@ func TestInvalidMagicClosesConnection(t *testing.T) {
 	})
 }
 
-// TestOversizedFrameGetsError verifies that a frame with a declared size above the
-// limit gets an error when its header has arrived, and that Weft allocates no memory for it. The
+// TestOversizedFrameGetsError verifies that a frame with a declared size above the limit gets an
+// error when its header has arrived, and that Weft does not allocate the declared size. The
 // connection stays usable after the frame has been skipped.
 func TestOversizedFrameGetsError(t *testing.T) {
 	t.Parallel()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRouteRewritesCall verifies that the provider gets what a route rewrites instead of the
-// original values, and no other change.
+// TestRouteRewritesCall verifies that the provider gets the call as the route rewrites it, without
+// other changes.
 func TestRouteRewritesCall(t *testing.T) {
 	t.Parallel()
 	add := func(key, value string) object { return object{"header": object{"key": key, "value": value}} }

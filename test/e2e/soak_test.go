@@ -31,8 +31,8 @@ func soakDuration(t *testing.T) time.Duration {
 }
 
 // TestSoak sends random faulty traffic, with reloads in between, through a binary with the race
-// detector, poisoned buffers and checked releases. At the end the process must not have more
-// goroutines, sockets or heap than before. No request of a well-behaved client may fail.
+// detector, poisoned buffers and checked releases. No request of a well-behaved client may fail. At
+// the end, goroutines, sockets and heap must be back near their initial values.
 //
 //arch:clock the time between two reloads
 func TestSoak(t *testing.T) {
@@ -127,8 +127,8 @@ func sockets(w *weft) (out []string) {
 	return out
 }
 
-// serveFaulty responds to most requests. The other responses have one of the faults in
-// respondFaulty.
+// serveFaulty serves the requests of a connection. Each response has a random one of the faults in
+// respondFaulty, or none.
 func serveFaulty(c net.Conn) {
 	r := bufio.NewReader(c)
 	for {

@@ -149,7 +149,7 @@ func TestTCPIdleTimeout(t *testing.T) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	var lastSent time.Time
-	for time.Since(start) < 3*time.Second { // twice the timeout, but never idle for as long
+	for time.Since(start) < 3*time.Second { // longer than the timeout, but the connection is never idle for that long
 		<-tick.C
 		lastSent = time.Now()
 		client.send("x")
