@@ -180,18 +180,20 @@ var (
 
 // prepare finds the client address if r reads it. It returns an error, which denies the request, if
 // a value that r reads is missing or ambiguous. This applies to ALLOW and DENY: a condition that
-// does not match would let the request pass DENY rules. With pathsAsSent, prepare verifies only the
-// client address.
+// does not match would let the request pass DENY rules. With pathsAsSent, prepare does not verify the
+// path and the method.
 func (f *rbac) prepare(r *rules, e *evaluation) error {
 	if r.action == actionLog {
 		e.client, _ = f.client.Address(e.x) // LOG denies nothing
 		return nil
 	}
 	switch {
+	case r.readsFields && match.HasUnreadableHeader(e.x):
+		return errUnidentifiedCall
 	case f.pathsAsSent:
 	case r.readsPath && e.x.Request.Method != "" && isAmbiguous(e.path):
 		return errAmbiguous
-	case r.readsCall && match.IsUnidentifiedCall(e.x), r.readsFields && match.HasUnreadableHeader(e.x):
+	case r.readsCall && match.IsUnidentifiedCall(e.x):
 		return errUnidentifiedCall
 	}
 	if r.readsClient {
