@@ -186,6 +186,14 @@ func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && EqualFold(s[:len(prefix)], prefix)
 }
 
+// AppendLower appends text to dst with its ASCII letters in lower case.
+func AppendLower(dst []byte, text string) []byte {
+	for i := range len(text) {
+		dst = append(dst, toLower(text[i]))
+	}
+	return dst
+}
+
 func toLower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
 		return c + ('a' - 'A')

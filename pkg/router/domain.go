@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // maxAuthority is the maximum length in bytes of an authority that is compared with domains; a
@@ -58,11 +60,11 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	}
 	var buf [maxAuthority + 64]byte
 	if d.literal {
-		return d.addLiteral(string(appendLower(buf[:0], domain)), n)
+		return d.addLiteral(string(protocol.AppendLower(buf[:0], domain)), n)
 	}
 	name, port := splitPort(domain)
 	if prefix, ok := strings.CutSuffix(name, "*"); ok && prefix != "" && port == "" && !strings.ContainsAny(prefix, "*:") {
-		return d.prefixes.add(string(appendLower(buf[:0], prefix)), n), nil
+		return d.prefixes.add(string(protocol.AppendLower(buf[:0], prefix)), n), nil
 	}
 	name = string(appendHost(buf[:0], name))
 	pattern, isWildcard := strings.CutPrefix(name, "*")
@@ -130,7 +132,7 @@ func (d *domains) find(authority, scheme string) int32 {
 	}
 	var buf [maxAuthority + 64]byte
 	if d.literal {
-		return d.findLiteral(appendLower(buf[:0], authority))
+		return d.findLiteral(protocol.AppendLower(buf[:0], authority))
 	}
 	name, port := splitPort(authority)
 	key := appendHost(buf[:0], name)
@@ -267,16 +269,5 @@ func appendHost(dst []byte, host string) []byte {
 	if len(host) > 1 && host[len(host)-1] == '.' {
 		host = host[:len(host)-1]
 	}
-	return appendLower(dst, host)
-}
-
-func appendLower(dst []byte, text string) []byte {
-	for i := range len(text) {
-		c := text[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		dst = append(dst, c)
-	}
-	return dst
+	return protocol.AppendLower(dst, host)
 }

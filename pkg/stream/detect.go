@@ -70,7 +70,7 @@ func (d *Detector) ServeConn(ctx context.Context, conn *network.Conn) error {
 // closed.
 func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 	if err := conn.SetIdle(true); err != nil {
-		return nil, setIdleCloseReason(conn, err)
+		return nil, SetIdleCloseReason(conn, err)
 	}
 	var b *buffer.IoBuffer
 	_, err := conn.Fill(&b, initialReadSize)
@@ -79,7 +79,7 @@ func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 		if b != nil {
 			b.Release()
 		}
-		return nil, setIdleCloseReason(conn, err)
+		return nil, SetIdleCloseReason(conn, err)
 	}
 	h, err := d.readUntilDetected(conn, &b)
 	if h == nil {
@@ -152,13 +152,3 @@ var (
 	errHTTP2NotServed  = errors.New("the connection uses HTTP/2, which the listener does not support")
 	errDetectTimeout   = errors.New("timeout before the protocol of the connection was detected")
 )
-
-// setIdleCloseReason sets the close reason of a connection whose read failed with err before any
-// engine served it. It returns nil for the ordinary ends: the peer's close, a drain and a timeout.
-func setIdleCloseReason(conn *network.Conn, err error) error {
-	conn.CloseReason = network.CloseReasonOf(err)
-	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
-	}
-	return err
-}

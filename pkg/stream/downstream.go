@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
@@ -74,6 +75,16 @@ func CloseReasonOf(err error, partialFrame bool) (reason network.CloseReason, lo
 	default:
 		return network.ClosedByPeer, err
 	}
+}
+
+// SetIdleCloseReason sets the close reason of a connection whose read failed with err while no
+// exchange used it. It returns nil for the ordinary ends: the client's close, a drain and a timeout.
+func SetIdleCloseReason(conn *network.Conn, err error) error {
+	conn.CloseReason = network.CloseReasonOf(err)
+	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
 }
 
 // Linger closes the write direction of conn. Then it reads and discards what the client still

@@ -7,10 +7,10 @@ import "time"
 // connection.
 type Keepalive struct {
 	Interval  time.Duration // how long the host may be silent before a probe; 0: no probes
-	Timeout   time.Duration // how long a probe may stay unanswered; any bytes are an answer
-	MaxMissed int           // number of consecutive unanswered probes after which the host has failed; 0 means 1
+	Timeout   time.Duration // how long a probe waits for a response; any bytes are one
+	MaxMissed int           // number of consecutive probes without a response after which the host has failed; 0 means 1
 
-	missed   int       // consecutive probes that the host had not answered at the last Check
+	missed   int       // consecutive probes without a response at the last Check
 	probedAt time.Time // when the last probe was sent
 }
 

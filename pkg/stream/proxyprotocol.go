@@ -148,12 +148,12 @@ func (h *ProxyProtocolHandler) serveNext(ctx context.Context, conn *network.Conn
 func (h *ProxyProtocolHandler) reject(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, network.ErrDraining):
-		return setIdleCloseReason(conn, err)
+		return SetIdleCloseReason(conn, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = errHeaderTimeout
 	case errors.Is(err, proxyproto.ErrAbsent), errors.Is(err, proxyproto.ErrMalformed), errors.Is(err, errVersionNotAllowed):
 	case err == io.EOF:
-		return setIdleCloseReason(conn, err)
+		return SetIdleCloseReason(conn, err)
 	default:
 		conn.CloseReason = network.ClosedByPeer
 		return err

@@ -65,7 +65,7 @@ func (h *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 		isPlain, err := h.isPlaintext(conn)
 		switch {
 		case err != nil:
-			return setIdleCloseReason(conn, err)
+			return SetIdleCloseReason(conn, err)
 		case isPlain:
 			conn.Handler = h.opts.Plaintext
 			return h.opts.Plaintext.ServeConn(ctx, conn)

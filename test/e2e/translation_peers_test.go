@@ -106,11 +106,11 @@ func withoutWeftHeaders(fields []string) []string {
 }
 
 // readBody removes Connection and Transfer-Encoding from fields, and reads the body and the
-// trailers. If noBody is set, the message has no body.
-func (r http1Reader) readBody(fields *[]string, noBody bool) (body string, trailers []string, err error) {
+// trailers. If withoutBody is set, the message has no body.
+func (r http1Reader) readBody(fields *[]string, withoutBody bool) (body string, trailers []string, err error) {
 	takeHeader(fields, "connection")
 	chunked := takeHeader(fields, "transfer-encoding") == "chunked"
-	if noBody {
+	if withoutBody {
 		return "", nil, nil
 	}
 	if chunked {

@@ -19,7 +19,6 @@ package http1
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"runtime"
@@ -79,14 +78,14 @@ func (s *Server) IdleTimeout() time.Duration { return s.opts.IdleTimeout }
 // ServeConn serves conn until it ends, or until it has been idle long enough to be parked.
 func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if err := conn.SetIdle(true); err != nil {
-		return setIdleCloseReason(conn, err)
+		return stream.SetIdleCloseReason(conn, err)
 	}
 	in := connReader{conn: conn}
 	_, err := conn.Fill(&in.rest, requestBufferSize)
 	_ = conn.SetIdle(false) // never fails
 	if err != nil {
 		in.release()
-		return setIdleCloseReason(conn, err)
+		return stream.SetIdleCloseReason(conn, err)
 	}
 	c := s.getConn(conn, in)
 	err = c.run(ctx)
@@ -95,16 +94,6 @@ func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 		return c.handOver(ctx, next)
 	}
 	s.putConn(c)
-	return err
-}
-
-// setIdleCloseReason sets the close reason of an idle connection that ended with err. It returns
-// nil for the ordinary ends: the client's close, a drain and a timeout.
-func setIdleCloseReason(conn *network.Conn, err error) error {
-	conn.CloseReason = network.CloseReasonOf(err)
-	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
-	}
 	return err
 }
 
@@ -185,7 +174,7 @@ func (c *downstreamConn) serveExchanges(ctx context.Context) error {
 // connection must end or be parked.
 func (c *downstreamConn) awaitNextRequest() (ready bool, err error) {
 	if err := c.conn.SetIdle(true); err != nil {
-		return false, setIdleCloseReason(c.conn, err)
+		return false, stream.SetIdleCloseReason(c.conn, err)
 	}
 	idleDeadline := deadlineAfter(c.endedAt, c.server.opts.IdleTimeout)
 	parkAt := c.endedAt.Add(parkAfter)
@@ -208,7 +197,7 @@ func (c *downstreamConn) awaitNextRequest() (ready bool, err error) {
 			c.conn.SetReadDeadline(idleDeadline)
 			return false, network.ErrPark
 		}
-		return false, setIdleCloseReason(c.conn, err)
+		return false, stream.SetIdleCloseReason(c.conn, err)
 	}
 	_ = c.conn.SetIdle(false) // never fails
 	c.x.Meta.Start = time.Now()

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // readDomains reads the domains of a virtual host, in lower case and without duplicates.
@@ -51,16 +52,8 @@ func (p fieldReader) checkDomains(t *config.RouteTable) {
 // lower returns s with its ASCII letters in lower case. Like Envoy, it does not change other
 // letters: the Kelvin sign is not k.
 func lower(s string) string {
-	isUpper := func(c rune) bool { return 'A' <= c && c <= 'Z' }
-	i := strings.IndexFunc(s, isUpper)
-	if i < 0 {
-		return s
+	if strings.ContainsFunc(s, func(c rune) bool { return 'A' <= c && c <= 'Z' }) {
+		return string(protocol.AppendLower(nil, s))
 	}
-	out := []byte(s)
-	for ; i < len(out); i++ {
-		if isUpper(rune(out[i])) {
-			out[i] += 'a' - 'A'
-		}
-	}
-	return string(out)
+	return s
 }
