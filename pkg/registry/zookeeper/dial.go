@@ -25,6 +25,7 @@ type hostProvider struct {
 	tls       *tls.Config
 	timeout   time.Duration // timeout to connect, and again for the connect response
 	onFailure func(error)   // called for each failed attempt; must not block
+	watches   *watchSet     // of the connections
 
 	closed atomic.Bool // the client is closing; Next then tells the library to stop dialing
 
@@ -93,14 +94,14 @@ func (p *hostProvider) dial(ctx context.Context, network, address string) (net.C
 			return nil, err
 		}
 	}
-	hc := &handshakeConn{Conn: conn, address: address, timeout: p.timeout, onFailure: p.onFailure}
+	sc := &serverConn{Conn: conn, address: address, timeout: p.timeout, onFailure: p.onFailure, watches: p.watches}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.current = hc
+	p.current = sc
 	if p.closed.Load() { // closeConn ran before
-		_ = hc.Close()
+		_ = sc.Close()
 	}
-	return hc, nil
+	return sc, nil
 }
 
 // backOff waits before an attempt if all servers have been tried since the last connect response.

@@ -62,8 +62,8 @@ func (r *Registry) readMetadata(read *metadataRead) {
 	}
 	read.reading = true
 	r.enqueue(func() work {
-		return func(conn *zk.Conn) func() {
-			text, _, err := conn.Get(read.path)
+		return func(c *client) func() {
+			text, _, err := c.conn.Get(read.path)
 			return func() {
 				read.reading = false
 				if isLost(err) && read.lostConnections < maxLostConnections {

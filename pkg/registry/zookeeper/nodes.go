@@ -58,7 +58,7 @@ type node struct {
 	readErr error    // why the server rejects reads
 	readAt  time.Time
 
-	watched     bool // the server watches the node in this session
+	watched     bool // the server watches the node for this connection
 	dirty       bool // the node may have changed
 	reading     bool
 	readDelayed bool // a timer delays the next read
@@ -105,7 +105,7 @@ func (r *Registry) onWatchEvent(path string) {
 	r.readIfDirty(n)
 }
 
-// clearWatches clears all watches, because they belonged to another session.
+// clearWatches clears all watches, because they belonged to another connection.
 func (r *Registry) clearWatches() {
 	for path, n := range r.nodes {
 		n.watched = false
@@ -135,8 +135,8 @@ func (r *Registry) readIfDirty(n *node) {
 		}
 		n.dirty = false
 		epoch, q := r.session.epoch, query{path: n.path, kind: n.kind, watched: n.watched, previous: n.content}
-		return func(conn *zk.Conn) func() {
-			content, err := q.read(conn)
+		return func(c *client) func() {
+			content, err := q.read(c)
 			return func() { r.finishRead(n, epoch, content, err) }
 		}
 	})
@@ -244,61 +244,51 @@ type query struct {
 }
 
 // read reads the node, and sets a watch unless there is one. It runs on a worker.
-func (q query) read(conn *zk.Conn) (*content, error) {
+func (q query) read(c *client) (*content, error) {
+	if q.watched {
+		return q.readIfExists(c.conn)
+	}
+	c.hostProvider.watches.add(q.path)
+	defer c.hostProvider.watches.remove(q.path)
 	const attempts = 5
 	for range attempts {
-		c, err := q.get(conn)
-		if !errors.Is(err, zk.ErrNoNode) {
-			return c, err
+		read, err := q.readIfExists(c.conn)
+		if err != nil || read.exists {
+			return read, err
 		}
-		if q.watched {
-			return &content{}, nil
-		}
-		exists, _, _, err := conn.ExistsW(q.path)
-		if err != nil {
-			return nil, err
-		}
-		if !exists {
-			return &content{}, nil
+		exists, _, err := c.conn.Exists(q.path) // sets a watch also if there is no node
+		if err != nil || !exists {
+			return read, err
 		}
 		// The node was created after the first request: try again.
 	}
 	return nil, errors.New("the node is created and deleted repeatedly")
 }
 
-// get reads the current content.
-func (q query) get(conn *zk.Conn) (*content, error) {
+// readIfExists reads the current content. If there is no node, it returns empty content.
+func (q query) readIfExists(conn *zk.Conn) (*content, error) {
 	c := &content{exists: true}
+	var err error
 	switch q.kind {
 	case children, urls:
-		var err error
-		if q.watched {
-			c.names, _, err = conn.Children(q.path)
-		} else {
-			c.names, _, _, err = conn.ChildrenW(q.path)
-		}
-		if err != nil {
-			return nil, err
-		}
-		slices.Sort(c.names)
-		if q.kind == urls {
-			c.parse(q.previous)
-		}
+		c.names, _, err = conn.Children(q.path)
 	case data, instances:
 		var text []byte
-		var err error
-		if q.watched {
-			text, _, err = conn.Get(q.path)
-		} else {
-			text, _, _, err = conn.GetW(q.path)
-		}
-		if err != nil {
-			return nil, err
-		}
+		text, _, err = conn.Get(q.path)
 		c.data = string(text)
-		if q.kind == instances {
-			c.parseInstance()
-		}
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		return &content{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(c.names)
+	switch q.kind {
+	case urls:
+		c.parse(q.previous)
+	case instances:
+		c.parseInstance()
 	}
 	return c, nil
 }

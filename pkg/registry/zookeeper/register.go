@@ -180,8 +180,8 @@ func (r *Registry) startReconcile(e *registration) {
 		if e.instance != nil {
 			ensure = e.instance.registerFunc(r.layout)
 		}
-		return func(conn *zk.Conn) func() {
-			node.conn = conn
+		return func(c *client) func() {
+			node.conn = c.conn
 			var err error
 			if goal.desired {
 				err = ensure(node)

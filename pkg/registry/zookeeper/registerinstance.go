@@ -276,8 +276,8 @@ func (r *Registry) removeRevision(rev *revision) {
 				return nil // an instance of this process has the revision again
 			}
 		}
-		return func(conn *zk.Conn) func() {
-			err := rev.remove(conn, r.layout)
+		return func(c *client) func() {
+			err := rev.remove(c.conn, r.layout)
 			return func() {
 				if err != nil && !isConflict(err) {
 					r.log.Warn("cannot remove unused metadata from ZooKeeper", "application", rev.application, "revision", rev.name, "error", err)

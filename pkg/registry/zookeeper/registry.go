@@ -230,7 +230,7 @@ func (r *Registry) runAfterCallbacks() {
 // none. The work returns a function that processes its result, which the loop then calls.
 type (
 	job  func() work
-	work func(*zk.Conn) (result func())
+	work func(*client) (result func())
 )
 
 // enqueue queues a job. The loop calls the job when a session is ready and a worker is available.
@@ -251,9 +251,9 @@ func (r *Registry) startWorkers() {
 			continue
 		}
 		r.workerCount++
-		conn := r.session.client.conn
+		client := r.session.client
 		go func() {
-			result := w(conn)
+			result := w(client)
 			r.callbacks.post(func() {
 				r.workerCount--
 				result()

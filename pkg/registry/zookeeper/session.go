@@ -68,6 +68,7 @@ func (r *Registry) connectClient() {
 	c := &client{stop: stop, done: make(chan struct{})}
 	c.hostProvider = &hostProvider{
 		tls:       r.options.TLS,
+		watches:   newWatchSet(),
 		timeout:   min(max(r.options.SessionTimeout/3, minConnectTimeout), maxConnectTimeout),
 		onFailure: func(err error) { r.callbacks.post(func() { r.recordConnectFailure(err) }) },
 	}
@@ -180,8 +181,8 @@ func (r *Registry) onConnected() {
 	})
 }
 
-// startRequests starts requests on a connection. It reads all nodes. In a new session it repeats
-// all registrations, in a resumed session those that were not confirmed.
+// startRequests starts requests on a connection. It reads and watches all nodes. In a new session it
+// repeats all registrations, in a resumed session those that were not confirmed.
 func (r *Registry) startRequests() {
 	s := &r.session
 	newSession := s.isNew
@@ -194,12 +195,8 @@ func (r *Registry) startRequests() {
 			state.SessionCount++
 		}
 	})
-	if newSession {
-		r.clearWatches()
-	} else {
-		// The library restores its watches (see handshakeconn.go). The Registry also reads all nodes now,
-		// and compares nodes and registrations with the server after sweepDelay, so that it does not
-		// depend on the watches.
+	r.clearWatches()
+	if !newSession {
 		r.afterFunc(jitter(sweepDelay), r.resync)
 	}
 	for _, n := range r.nodes {
