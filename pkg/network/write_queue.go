@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,8 +40,9 @@ var ErrWriteQueueFull = errors.New("network: write queue full: the peer reads to
 type WriteQueue struct {
 	conn *Conn // immutable
 	// run starts the goroutine that writes to a slow peer; immutable.
-	run   func(func())
-	limit int // immutable; number of pending bytes at which AppendFrame rejects frames
+	run    func(func())
+	yields bool // immutable; GOMAXPROCS is 1: see FlushAfterYield
+	limit  int  // immutable; number of pending bytes at which AppendFrame rejects frames
 
 	mu      sync.Mutex
 	cond    sync.Cond          // on mu: queued fell, writing ended, or err was set
@@ -59,7 +61,7 @@ type WriteQueue struct {
 // make the owner of the queue wait for that goroutine, which ends at the latest when the connection
 // is closed. The handler of conn, or the goroutine that dialed it, calls NewWriteQueue.
 func NewWriteQueue(conn *Conn, run func(func())) *WriteQueue {
-	q := &WriteQueue{conn: conn, run: run, limit: MaxQueued}
+	q := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
 	q.cond.L = &q.mu
 	q.onWritable = q.tryWritev
 	conn.writeQueue = q
@@ -180,6 +182,16 @@ func (q *WriteQueue) stopWriting() {
 		q.dropPieces()
 	}
 	q.cond.Broadcast()
+}
+
+// FlushAfterYield is Flush for a goroutine that has appended one frame while other goroutines may
+// be about to append theirs. If GOMAXPROCS is 1, it yields to them, so that one write sends all
+// frames.
+func (q *WriteQueue) FlushAfterYield() error {
+	if q.yields {
+		runtime.Gosched()
+	}
+	return q.Flush()
 }
 
 // dequeue moves the oldest pieces to out. The caller holds q.mu.

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -61,6 +63,53 @@ func TestPendingFramesUseOneWrite(t *testing.T) {
 	if n, err := peer.Read(buf); n != 50_000 || err != nil {
 		t.Errorf("one read returned %d bytes, %v, want 50000", n, err)
 	}
+}
+
+// TestFlushAfterYieldCombinesFrames verifies that with one processor the frames of goroutines that
+// send at the same time need few writes. On a SOCK_SEQPACKET socket, one read returns one write.
+func TestFlushAfterYieldCombinesFrames(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	ln, err := net.Listen("unixpacket", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	local, err := net.Dial("unixpacket", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	var running, senders sync.WaitGroup
+	q := NewWriteQueue(NewConn(local), running.Go)
+	const frames, size = 50, 100
+	for range frames {
+		senders.Go(func() {
+			if err := appendFrame(q, string(make([]byte, size))); err != nil {
+				t.Error(err)
+			}
+			if err := q.FlushAfterYield(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	senders.Wait()
+	writes := 0
+	for received := 0; received < frames*size; writes++ {
+		n, err := peer.Read(make([]byte, 2*frames*size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		received += n
+	}
+	if writes > frames/5 { // usually 1; the scheduler may interrupt a sender
+		t.Errorf("%d writes for %d frames, want few", writes, frames)
+	}
+	_ = local.Close()
+	running.Wait()
 }
 
 func TestFullSocketDoesNotBlockSenders(t *testing.T) {

@@ -25,7 +25,7 @@ const maxPendingWrites = 4 * network.HighWatermark
 // itself.
 func (b *batch) scheduleFlush(q *network.WriteQueue) {
 	if b == nil {
-		_ = q.Flush() // the connection's reader handles the error
+		_ = q.FlushAfterYield() // the connection's reader handles the error
 		return
 	}
 	b.dirty.Add(q)

@@ -229,7 +229,7 @@ func (r *request) now() time.Time {
 // flushes q itself.
 func (r *request) flush(q *network.WriteQueue) {
 	if r.batch == nil {
-		_ = q.Flush() // the connection's reader gets the error
+		_ = q.FlushAfterYield() // the connection's reader gets the error
 		return
 	}
 	r.batch.dirty.Add(q)
