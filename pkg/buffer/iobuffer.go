@@ -13,7 +13,7 @@ import (
 type IoBuffer struct {
 	store    []byte // store[head:] is unread
 	head     int
-	class    int8 // index into classes; -1: larger than every class
+	class    int8 // index into classes; -1: larger than every class; or classBorrowed
 	released bool // Release was called; maintained only when invariants are on
 }
 

@@ -147,3 +147,22 @@ func TestReuseIsReleaseForTheSameOwner(t *testing.T) {
 		t.Errorf("Bytes = %q after Reuse, want \"the next\"", got)
 	}
 }
+
+func TestBorrowedStorageIsNotPooled(t *testing.T) {
+	storage := []byte("0123456789")
+	before := Outstanding()
+	b := Borrow(storage[:5])
+	b.Discard(2)
+	if got := string(b.Bytes()); got != "234" || !b.IsBorrowed() || len(b.Tail()) > 0 {
+		t.Errorf("Bytes = %q, IsBorrowed = %v, Tail has %d bytes; want \"234\", true, 0", got, b.IsBorrowed(), len(b.Tail()))
+	}
+	b.Release()
+	if string(storage) != "0123456789" || Outstanding() != before {
+		t.Errorf("after Release: storage %q, %d more buffers are outstanding; want \"0123456789\", 0", storage, Outstanding()-before)
+	}
+	again := Get(len(storage))
+	defer again.Release()
+	if again.IsBorrowed() || again.Cap() < len(storage) {
+		t.Errorf("Get after Release: IsBorrowed = %v, Cap = %d; want false, at least %d", again.IsBorrowed(), again.Cap(), len(storage))
+	}
+}

@@ -14,7 +14,7 @@ import (
 var classes = [...]int{512, 1 << 10, 1408, 2 << 10, 4 << 10, 16 << 10, 64 << 10}
 
 //nolint:gochecknoglobals // all connections of the process share the storage
-var pools [len(classes)]sync.Pool
+var pools [classBorrowed + 1]sync.Pool
 
 // outstanding counts buffers between Get and Release when invariants are on.
 //
@@ -43,6 +43,27 @@ func newBuffer(size int, class int8) *IoBuffer {
 	return &IoBuffer{store: make([]byte, 0, size), class: class}
 }
 
+// classBorrowed is the class of buffers whose storage another owner keeps.
+const classBorrowed = len(classes)
+
+// Borrow returns a buffer that holds p without a copy. The owner of p keeps the storage and must
+// not change it until Release, which frees only the buffer. Nothing may be appended to the buffer.
+func Borrow(p []byte) *IoBuffer {
+	b, ok := pools[classBorrowed].Get().(*IoBuffer)
+	if !ok {
+		b = newBuffer(0, int8(classBorrowed))
+	}
+	if checkInvariants {
+		b.released = false
+		outstanding.Add(1)
+	}
+	b.store = p[:len(p):len(p)]
+	return b
+}
+
+// IsBorrowed reports whether the buffer comes from Borrow.
+func (b *IoBuffer) IsBorrowed() bool { return int(b.class) == classBorrowed }
+
 // Release returns the buffer to its pool. The caller must not use it, or a slice or string of it,
 // afterwards: builds with invariants overwrite the storage.
 func (b *IoBuffer) Release() {
@@ -51,8 +72,15 @@ func (b *IoBuffer) Release() {
 			panic("buffer: released twice")
 		}
 		b.released = true
-		b.poison()
+		if !b.IsBorrowed() {
+			b.poison()
+		}
 		outstanding.Add(-1)
+	}
+	if b.IsBorrowed() {
+		b.store, b.head = nil, 0
+		pools[classBorrowed].Put(b)
+		return
 	}
 	b.Reset()
 	if b.class < 0 || cap(b.store) != classes[b.class] {

@@ -51,16 +51,11 @@ func TestSystemCallsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	piece := func(size int) *buffer.IoBuffer {
-		b := new(buffer.IoBuffer)
-		b.SetStorage(make([]byte, size))
-		return b
-	}
 	var pieces []*buffer.IoBuffer
 	for range maxIovecs {
-		pieces = append(pieces, piece(maxPieceSize))
+		pieces = append(pieces, buffer.Borrow(make([]byte, maxPieceSize)))
 	}
-	smallPieces := []*buffer.IoBuffer{piece(5), piece(7)}
+	smallPieces := []*buffer.IoBuffer{buffer.Borrow(make([]byte, 5)), buffer.Borrow(make([]byte, 7))}
 	p := make([]byte, 1<<20)
 	for _, test := range []struct {
 		name string

@@ -44,17 +44,20 @@ type WriteQueue struct {
 	yields bool // immutable; GOMAXPROCS is 1: see FlushAfterYield
 	limit  int  // immutable; number of pending bytes at which AppendFrame rejects frames
 
-	mu      sync.Mutex
-	cond    sync.Cond          // on mu: queued fell, writing ended, or err was set
-	pieces  []*buffer.IoBuffer // guarded by mu; pending, oldest first; BeginFrame appends to the last
-	queued  atomic.Int64       // pending bytes that are not in out; changes with mu held
-	writing bool               // guarded by mu; a goroutine writes
-	err     error              // guarded by mu; why nothing can be written any more; nil: no error
+	mu       sync.Mutex
+	cond     sync.Cond          // on mu: queued fell, borrowed pieces were copied, writing ended, or err was set
+	pieces   []*buffer.IoBuffer // guarded by mu; pending, oldest first; BeginFrame appends to the last
+	queued   atomic.Int64       // pending bytes that are not in out; changes with mu held
+	borrowed int                // guarded by mu; number of borrowed pieces in pieces and out
+	writing  bool               // guarded by mu; a goroutine writes
+	err      error              // guarded by mu; why nothing can be written any more; nil: no error
 
 	// The writing goroutine owns these fields.
 	onWritable func(fd uintptr) bool // tryWritev as a func value, created once
 	out        []*buffer.IoBuffer    // being written, oldest first; not counted in queued
-	writeErr   error                 // the error of tryWritev
+	// borrowedWritten is how many borrowed pieces have been written.
+	borrowedWritten int
+	writeErr        error // the error of tryWritev
 }
 
 // NewWriteQueue returns the write queue of conn. run must call its argument in a new goroutine, and
@@ -81,7 +84,7 @@ func (q *WriteQueue) SetLimit(n int) {
 func (q *WriteQueue) BeginFrame(size int) (dst []byte) {
 	q.mu.Lock()
 	n := len(q.pieces)
-	if n == 0 || q.pieces[n-1].Len()+size > maxPieceSize {
+	if n == 0 || q.pieces[n-1].Len()+size > maxPieceSize || q.pieces[n-1].IsBorrowed() {
 		q.pieces = append(q.pieces, buffer.Get(size))
 		n++
 	}
@@ -162,9 +165,13 @@ func (q *WriteQueue) Flush() error {
 		q.mu.Unlock()
 		err := q.tryWrite()
 		q.mu.Lock()
+		q.borrowed -= q.borrowedWritten
+		q.borrowedWritten = 0
 		q.err = errors.Join(q.err, err)
 		if len(q.out) > 0 && q.err == nil {
 			q.requeue()
+			q.copyBorrowedLocked()
+			q.cond.Broadcast() // wakes CopyBorrowed, which must not wait for the peer
 			q.run(q.writeBlocking)
 			return nil // writeBlocking continues to write
 		}
@@ -251,6 +258,9 @@ func (q *WriteQueue) writeAll() error {
 func (q *WriteQueue) dropPieces() {
 	for _, piece := range q.pieces {
 		q.queued.Add(-int64(piece.Len()))
+		if piece.IsBorrowed() {
+			q.borrowed--
+		}
 		piece.Release()
 	}
 	clear(q.pieces)
@@ -355,6 +365,9 @@ func (q *WriteQueue) discardWritten(n int) {
 			break
 		}
 		n -= piece.Len()
+		if piece.IsBorrowed() {
+			q.borrowedWritten++
+		}
 		piece.Release()
 		written++
 	}

@@ -116,7 +116,7 @@ func TestClosedBodySendsNoEndStream(t *testing.T) {
 	source := &muxStream{conn: &muxConn{creditThreshold: 1}}
 	body := &source.in
 	body.start(source, nil, 0)
-	body.add([]byte("body that is never sent"))
+	body.add([]byte("body that is never sent"), nil, nil)
 	body.markComplete()
 	x.Request.Body = body
 	c := r.engine.newCall()

@@ -1,8 +1,10 @@
 package http2
 
 import (
+	"slices"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -11,8 +13,43 @@ import (
 // queues to flush after it has processed everything that it read. onTimer has a batch of its own.
 // One goroutine owns a batch.
 type batch struct {
-	now   time.Time
-	dirty stream.WriteBatch
+	now         time.Time
+	dirty       stream.WriteBatch
+	borrowers   []*network.WriteQueue // write queues that may borrow parts of the reader's buffers
+	heldBuffers []*buffer.IoBuffer    // borrowed buffers that the reader no longer uses
+}
+
+// maxHeldBuffers is the maximum number of buffers that a reader holds because parts of them are
+// borrowed.
+const maxHeldBuffers = 8
+
+// addBorrower records that q borrows bytes, which flush reclaims.
+func (b *batch) addBorrower(q *network.WriteQueue) {
+	if !slices.Contains(b.borrowers, q) {
+		b.borrowers = append(b.borrowers, q)
+	}
+}
+
+// holdBuffer keeps a buffer of the reader until its borrowed parts are reclaimed. If b then holds
+// maxHeldBuffers, it flushes b.
+func (b *batch) holdBuffer(buf *buffer.IoBuffer) {
+	b.heldBuffers = append(b.heldBuffers, buf)
+	if len(b.heldBuffers) >= maxHeldBuffers {
+		b.flush()
+	}
+}
+
+// reclaimBorrowed reclaims the borrowed bytes: write queues copy those that they have not sent.
+func (b *batch) reclaimBorrowed() {
+	for _, q := range b.borrowers {
+		q.CopyBorrowed()
+	}
+	for _, buf := range b.heldBuffers {
+		buf.Release()
+	}
+	clear(b.borrowers)
+	clear(b.heldBuffers)
+	b.borrowers, b.heldBuffers = b.borrowers[:0], b.heldBuffers[:0]
 }
 
 // maxPendingWrites is the number of pending bytes above which the engine stops reading from a peer.
@@ -39,5 +76,9 @@ func (b *batch) time() time.Time {
 	return b.now
 }
 
-// flush flushes the write queues. The reader of a lost connection handles write errors.
-func (b *batch) flush() { b.dirty.Flush() }
+// flush flushes the write queues and reclaims borrowed bytes. The reader of a lost connection
+// handles write errors.
+func (b *batch) flush() {
+	b.dirty.Flush()
+	b.reclaimBorrowed()
+}

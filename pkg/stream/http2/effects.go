@@ -10,6 +10,7 @@ import "github.com/weft-proxy/weft/pkg/network"
 // request reports why the request ended before the call is abandoned.
 type effects struct {
 	received  []*pump       // pumps whose source got bytes, its end or an error: kick them
+	borrower  *recvBody     // borrows bytes of the reader: copy those that its pump has not sent
 	interims  *call         // claimed: forward its interim responses
 	opened    []*call       // asynchronous calls that left the queue: send their bodies
 	resumed   []*call       // asynchronous calls that are resolved: resume their exchanges
@@ -34,7 +35,7 @@ func (fx *effects) kickReceived(p *pump) {
 // empty reports whether nothing remains to be done.
 func (fx *effects) empty() bool {
 	return len(fx.received)+len(fx.opened)+len(fx.resumed)+len(fx.abandoned)+len(fx.sendable)+len(fx.lingered) == 0 &&
-		fx.interims == nil && fx.windowOpened == nil && fx.shutdownNotice == nil && fx.goAway == nil && fx.unresponsive == nil
+		fx.borrower == nil && fx.interims == nil && fx.windowOpened == nil && fx.shutdownNotice == nil && fx.goAway == nil && fx.unresponsive == nil
 }
 
 // apply carries out the effects in fx, and empties fx. The caller holds no lock and owns b.
@@ -44,6 +45,9 @@ func (fx *effects) apply(b *batch) {
 	}
 	for _, p := range fx.received {
 		p.kick(b)
+	}
+	if fx.borrower != nil {
+		fx.borrower.copyBorrowed()
 	}
 	if fx.interims != nil {
 		fx.interims.continueInterims(b)

@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 
+	"github.com/weft-proxy/weft/pkg/buffer"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
@@ -18,7 +19,14 @@ func (mc *muxConn) processFrames(b *batch) error {
 	}
 	err := mc.parseFrames(b)
 	mc.event = syntax.Event{} // the event may refer to the buffer
-	mc.read.ReleaseEmpty()
+	switch {
+	case mc.read.Buf == nil || mc.read.HasBytes():
+	case len(b.borrowers) > 0:
+		b.holdBuffer(mc.read.Buf)
+		mc.read.Buf = nil
+	default:
+		mc.read.Release()
+	}
 	return err
 }
 
@@ -52,16 +60,46 @@ func (mc *muxConn) processPartialData(b *batch) error {
 	missing := frameLen(buffered) - len(buffered)
 	f, rest := syntax.ParsePartialData(buffered, minPartialData)
 	if len(f.Payload) == 0 {
-		mc.read.Buf.Reserve(missing)
+		mc.reserveRead(missing, b)
 		return nil
 	}
 	if err := mc.processFrame(f, b); err != nil {
 		return err
 	}
-	mc.read.Buf.Reset()
-	_, _ = mc.read.Buf.Write(rest[:]) // never fails
-	mc.read.Buf.Reserve(missing)
+	mc.replaceReadBuf(rest[:], missing, b)
 	return nil
+}
+
+// reserveNextRead reserves space for the next read. Fill alone would move borrowed bytes.
+func (mc *muxConn) reserveNextRead(b *batch) {
+	if mc.read.Buf != nil {
+		mc.reserveRead(mc.read.Room(), b)
+	}
+}
+
+// reserveRead reserves space for n bytes after the unprocessed ones.
+func (mc *muxConn) reserveRead(n int, b *batch) {
+	switch {
+	case len(b.borrowers) == 0:
+		mc.read.Buf.Reserve(n)
+	case len(mc.read.Buf.Tail()) < n: // Reserve would move the borrowed bytes
+		mc.replaceReadBuf(mc.read.Buf.Bytes(), n, b)
+	}
+}
+
+// replaceReadBuf is like reserveRead, but replaces the unprocessed bytes with unprocessed, which
+// may point into the buffer only if parts of the buffer are borrowed.
+func (mc *muxConn) replaceReadBuf(unprocessed []byte, n int, b *batch) {
+	if len(b.borrowers) == 0 {
+		mc.read.Buf.Reset()
+		_, _ = mc.read.Buf.Write(unprocessed) // never fails
+		mc.read.Buf.Reserve(n)
+		return
+	}
+	old := mc.read.Buf
+	mc.read.Buf = buffer.Get(max(old.Cap(), len(unprocessed)+n))
+	_, _ = mc.read.Buf.Write(unprocessed) // never fails
+	b.holdBuffer(old)
 }
 
 // frameLen returns the length of the frame that begins with the frame header b.
@@ -134,7 +172,10 @@ func (mc *muxConn) handleData(event *syntax.Event, b *batch, fx *effects) {
 		return
 	}
 	ms.touch(b.now)
-	kick, discarded := ms.in.add(event.Data)
+	kick, borrows, discarded := ms.in.add(event.Data, mc.dataFrame(event.Data), b)
+	if borrows {
+		fx.borrower = &ms.in
+	}
 	if discarded > 0 {
 		mc.enqueueBatched(mc.state.ReportConsumed(mc.scratch[:0], event.Stream, discarded), b)
 	}
@@ -142,6 +183,17 @@ func (mc *muxConn) handleData(event *syntax.Event, b *batch, fx *effects) {
 		kick = ms.in.markComplete()
 	}
 	fx.kickReceived(kick)
+}
+
+// dataFrame returns the frame that the reader is processing, if its payload is data without
+// padding. Otherwise it returns nil.
+func (mc *muxConn) dataFrame(data []byte) []byte {
+	buffered := mc.read.Buf.Bytes()
+	end := syntax.FrameHeaderLen + len(data)
+	if len(data) == 0 || end > len(buffered) || &buffered[syntax.FrameHeaderLen] != &data[0] {
+		return nil
+	}
+	return buffered[:end]
 }
 
 // handleEvent handles events other than DataArrived. mu is held.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
 // pump moves a received body to a stream of another connection, as bytes arrive and windows open. A
@@ -132,7 +133,7 @@ func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 		case mc.waitIfQueueFull(p):
 			return from.takeCredit(), false, nil
 		}
-		n, sentEnd, err := mc.appendPiece(to, from)
+		n, sentEnd, err := mc.appendPiece(b, to, from)
 		if err != nil {
 			return from.takeCredit(), false, err
 		}
@@ -149,12 +150,12 @@ func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 // appendPiece queues as much of from's first unread piece as one frame can hold, and the end of the
 // message if the piece is the last one. n is 0 if the windows are closed. mc.mu and from.mu are
 // held.
-func (mc *muxConn) appendPiece(to *muxStream, from *recvBody) (n int, ended bool, err error) {
+func (mc *muxConn) appendPiece(b *batch, to *muxStream, from *recvBody) (n int, ended bool, err error) {
 	p := from.pieces[from.first].Bytes()
 	last := from.complete && from.unread == len(p) && from.trailer.Len() == 0
 	head, n, err := mc.state.ReserveData(mc.scratch[:0], to.stream, len(p), last)
 	mc.scratch = head[:0]
-	if len(head) > 0 {
+	if len(head) > 0 && (n == 0 || !mc.appendBorrowed(b, from, head, n)) {
 		dst := append(mc.writeQueue.BeginFrame(len(head)+n), head...)
 		if lost := mc.writeQueue.EndFrame(append(dst, p[:n]...)); lost != nil && err == nil {
 			err = disconnectFault(lost)
@@ -165,6 +166,24 @@ func (mc *muxConn) appendPiece(to *muxStream, from *recvBody) (n int, ended bool
 		to.bytesSent += int64(n)
 	}
 	return n, last && n == len(p) && err == nil, err
+}
+
+// appendBorrowed queues a frame without copying its payload, if from borrows a frame with the same
+// payload. head ends with the new frame header, and may begin with another frame. n is the length
+// of the payload. mc.mu and from.mu are held.
+func (mc *muxConn) appendBorrowed(b *batch, from *recvBody, head []byte, n int) bool {
+	frame := from.borrowedFrame(b, n)
+	if frame == nil {
+		return false
+	}
+	headerStart := len(head) - syntax.FrameHeaderLen
+	copy(frame, head[headerStart:])
+	if !mc.writeQueue.AppendBorrowed(head[:headerStart], frame) {
+		return false
+	}
+	from.borrowedFrom = nil // the queue uses the frame's header, so the frame cannot be borrowed again
+	b.addBorrower(mc.writeQueue)
+	return true
 }
 
 // waitIfQueueFull reports whether so many bytes are pending that p has to wait. If so,

@@ -18,30 +18,37 @@ import (
 //
 //	reader of the connection:  add … add, markComplete or fail
 //	consumer:                  Read … Read, Close   or   a pump, which is kicked
+//
+// While a pump consumes the body, the body borrows the bytes in the reader's buffer instead of
+// copying them. Only the bytes that the pump could not send immediately are copied into the body.
 type recvBody struct {
 	stream     *muxStream   // the stream on which the body arrives; set by start
 	trailerDst *header      // receives the trailers when the consumer reaches the end; set by start
 	maxBytes   int64        // maximum size in bytes; a larger body fails; 0: no limit; set by start
 	received   atomic.Int64 // bytes received
 
-	mu            sync.Mutex         // acquired after a stream's muxConn.mu
-	changed       sync.Cond          // on mu: a field below changed
-	pieces        []*buffer.IoBuffer // guarded by mu; pieces[first:] are unread and not empty
-	first         int                // guarded by mu; index of the first unread piece; those before it are kept for Rewind
-	keepsRead     bool               // guarded by mu; read bytes are kept for Rewind
-	unread        int                // guarded by mu; unread bytes in pieces
-	pendingCredit int                // guarded by mu; consumed bytes not yet credited to the peer
-	complete      bool               // guarded by mu; the body is complete
-	closed        bool               // guarded by mu; the consumer has closed the body
-	err           error              // guarded by mu; why the body ended early
-	trailer       header             // guarded by mu; final once complete is set
-	text          []byte             // guarded by mu; storage of the strings in trailer
-	pump          *pump              // guarded by mu; the pump that consumes the body; nil: none
+	mu                sync.Mutex         // acquired after a stream's muxConn.mu
+	changed           sync.Cond          // on mu: a field below changed
+	pieces            []*buffer.IoBuffer // guarded by mu; pieces[first:] are unread and not empty
+	borrowed          buffer.IoBuffer    // guarded by mu; borrows the reader's bytes; while not empty, &borrowed is the last of pieces
+	borrowedHeaderLen int                // guarded by mu; bytes of the frame header in borrowed, or 0
+	borrowedFrom      *batch             // guarded by mu; batch of the reader that owns borrowed; nil once a write queue borrows the frame
+	first             int                // guarded by mu; index of the first unread piece; those before it are kept for Rewind
+	keepsRead         bool               // guarded by mu; read bytes are kept for Rewind
+	unread            int                // guarded by mu; unread bytes in pieces
+	pendingCredit     int                // guarded by mu; consumed bytes not yet credited to the peer
+	complete          bool               // guarded by mu; the body is complete
+	closed            bool               // guarded by mu; the consumer has closed the body
+	err               error              // guarded by mu; why the body ended early
+	trailer           header             // guarded by mu; final once complete is set
+	text              []byte             // guarded by mu; storage of the strings in trailer
+	pump              *pump              // guarded by mu; the pump that consumes the body; nil: none
 }
 
 type header = protocol.Header
 
-// start makes rb the body that arrives on ms. It needs no lock, because nothing else uses rb yet.
+// start makes rb the body that arrives on ms. It needs no lock: only the reader of rb's previous
+// stream may still use rb, in copyBorrowed, which uses none of these fields.
 func (rb *recvBody) start(ms *muxStream, trailerDst *header, maxBytes int64) {
 	rb.stream, rb.trailerDst, rb.maxBytes = ms, trailerDst, maxBytes
 	rb.changed.L = &rb.mu
@@ -49,9 +56,9 @@ func (rb *recvBody) start(ms *muxStream, trailerDst *header, maxBytes int64) {
 	rb.pendingCredit, rb.keepsRead, rb.complete, rb.closed, rb.err, rb.pump = 0, false, false, false, nil, nil
 }
 
-// reset releases what rb holds. Nothing else uses rb any more.
+// reset releases what rb holds. Only a late copyBorrowed may still use rb.
 func (rb *recvBody) reset() {
-	rb.mu.Lock()
+	rb.mu.Lock() // excludes copyBorrowed
 	defer rb.mu.Unlock()
 	rb.dropUnread()
 	rb.trailer.Reset()
@@ -62,40 +69,105 @@ func (rb *recvBody) reset() {
 func (rb *recvBody) dropUnread() int {
 	dropped := rb.unread
 	for i, p := range rb.pieces {
-		p.Release()
+		rb.releasePiece(p)
 		rb.pieces[i] = nil
 	}
 	rb.pieces, rb.first, rb.unread = rb.pieces[:0], 0, 0
 	return dropped
 }
 
-// add appends a copy of received bytes, and returns the pump to kick. discarded is the number of
-// bytes that are dropped unread. The stream's muxConn.mu is held.
-func (rb *recvBody) add(p []byte) (consumer *pump, discarded int) {
+// releasePiece releases a piece. rb.mu is held.
+func (rb *recvBody) releasePiece(piece *buffer.IoBuffer) {
+	if piece == &rb.borrowed {
+		rb.borrowed.SetStorage(nil)
+		rb.borrowed.Reset()
+		rb.borrowedFrom, rb.borrowedHeaderLen = nil, 0
+		return
+	}
+	piece.Release()
+}
+
+// add appends received bytes, and returns the pump to kick. discarded is the number of bytes that
+// are dropped unread. add copies p unless borrows is true: then the caller calls copyBorrowed after
+// the kick, before it reuses p. frame is the frame header followed by p, or nil if the frame also
+// has padding. b is the batch of the reader. The stream's muxConn.mu is held.
+func (rb *recvBody) add(p, frame []byte, b *batch) (consumer *pump, borrows bool, discarded int) {
 	rb.mu.Lock()
 	defer rb.mu.Unlock()
 	if rb.closed || rb.err != nil {
-		return nil, len(p)
+		return nil, false, len(p)
 	}
 	total := rb.received.Add(int64(len(p)))
 	if rb.maxBytes > 0 && total > rb.maxBytes {
 		rb.err = protocol.Faultf(protocol.BodyTooLarge, "body exceeds %d bytes", rb.maxBytes)
 		discarded = rb.dropUnread() + len(p)
 		rb.changed.Broadcast()
-		return rb.pump, discarded
+		return rb.pump, false, discarded
 	}
 	if len(p) == 0 {
-		return nil, 0
+		return nil, false, 0
 	}
+	borrows = rb.pump != nil && rb.unread == 0 // otherwise nothing consumes p immediately
 	rb.unread += len(p)
-	n := len(rb.pieces)
-	if n == 0 || len(rb.pieces[n-1].Tail()) < len(p) {
-		rb.pieces = append(rb.pieces, buffer.Get(len(p)))
-		n++
+	if n := len(rb.pieces); borrows {
+		rb.borrow(p, frame, b)
+		rb.pieces = append(rb.pieces, &rb.borrowed)
+	} else if n > 0 && len(rb.pieces[n-1].Tail()) >= len(p) {
+		_, _ = rb.pieces[n-1].Write(p) // never fails
+	} else {
+		rb.pieces = append(rb.pieces, copyOf(p))
 	}
-	_, _ = rb.pieces[n-1].Write(p) // never fails
 	rb.changed.Broadcast()
-	return rb.pump, 0
+	return rb.pump, borrows, 0
+}
+
+// borrow makes rb borrow frame, which ends with p, or only p if frame is nil. rb.mu is held.
+func (rb *recvBody) borrow(p, frame []byte, b *batch) {
+	if frame == nil {
+		frame = p
+	}
+	rb.borrowedHeaderLen, rb.borrowedFrom = len(frame)-len(p), b
+	rb.borrowed.SetStorage(frame[:len(frame):len(frame)])
+	rb.borrowed.Discard(rb.borrowedHeaderLen)
+}
+
+// minBorrowSize is the minimum payload of a DATA frame, in bytes, for which borrowing is cheaper
+// than copying.
+const minBorrowSize = 4 << 10
+
+// borrowedFrame returns the frame that rb borrows from the reader of b, if all n bytes of its
+// payload are unread. The caller may change its header. It returns nil if there is no such frame,
+// if n is below minBorrowSize, if a write queue has already borrowed the frame, or if b belongs to
+// another reader. rb.mu is held.
+func (rb *recvBody) borrowedFrame(b *batch, n int) []byte {
+	frame := rb.borrowed.Storage()
+	if b == nil || b != rb.borrowedFrom || rb.borrowedHeaderLen == 0 || n < minBorrowSize || rb.pieces[rb.first] != &rb.borrowed || len(frame) != rb.borrowedHeaderLen+n {
+		return nil
+	}
+	return frame
+}
+
+func copyOf(p []byte) *buffer.IoBuffer {
+	buf := buffer.Get(len(p))
+	_, _ = buf.Write(p) // never fails
+	return buf
+}
+
+// copyBorrowed copies the borrowed bytes that were not consumed or are kept. If rb belongs to
+// another stream by now, copyBorrowed copies that stream's borrowed bytes earlier than necessary,
+// which is harmless.
+func (rb *recvBody) copyBorrowed() {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	last := len(rb.pieces) - 1
+	if last < 0 || rb.pieces[last] != &rb.borrowed {
+		return
+	}
+	payload := rb.borrowed.Storage()[rb.borrowedHeaderLen:] // includes bytes already read, which may be kept
+	buf := copyOf(payload)
+	buf.Discard(len(payload) - rb.borrowed.Len())
+	rb.pieces[last] = buf
+	rb.releasePiece(&rb.borrowed)
 }
 
 // markComplete marks the body as complete, and returns the pump to kick. muxConn.mu is held.
@@ -250,7 +322,7 @@ func (rb *recvBody) consume(n int) {
 	if first.Len() > 0 {
 		return
 	}
-	first.Release()
+	rb.releasePiece(first)
 	last := copy(rb.pieces, rb.pieces[1:])
 	rb.pieces[last] = nil
 	rb.pieces = rb.pieces[:last]
@@ -265,7 +337,11 @@ func (rb *recvBody) Rewind() bool {
 	}
 	if rb.keepsRead {
 		for _, p := range rb.pieces {
-			p.Undiscard(len(p.Storage()) - p.Len())
+			readLen := len(p.Storage()) - p.Len()
+			if p == &rb.borrowed {
+				readLen -= rb.borrowedHeaderLen
+			}
+			p.Undiscard(readLen)
 		}
 		rb.unread = int(rb.received.Load())
 		rb.first = 0

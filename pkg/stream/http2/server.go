@@ -233,6 +233,7 @@ func (c *downstreamConn) fill() error {
 	case hasInflight:
 		timeout = idleCheckInterval
 	}
+	c.reserveNextRead(&c.batch)
 	idle := c.shutdownNoticeAt.IsZero() && !c.hasPartialFrame()
 	err := c.read.FillTimeout(c.conn, timeout, idle, c.onWait)
 	c.batch.now = time.Now()

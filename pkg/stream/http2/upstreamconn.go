@@ -107,6 +107,7 @@ func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 		}
 	}()
 	for {
+		u.reserveNextRead(b)
 		if err := u.read.Fill(u.conn, flush); err != nil {
 			return err
 		}
@@ -253,8 +254,9 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 		u.enqueueBatched(u.state.AppendGoAway(u.scratch[:0], connErr.Code, connErr.Reason), b)
 		u.mu.Unlock()
 	}
-	u.resumeReady(b)   // a panic of the reader may have left some calls
-	b.flush()          // sends the GOAWAY
+	u.resumeReady(b) // a panic of the reader may have left some calls
+	// Flush now: write queues may borrow bytes of the buffer that is released below.
+	b.flush()
 	_ = u.conn.Close() // it may already be closed
 	u.writeQueue.Fail(err)
 	u.read.Release()
