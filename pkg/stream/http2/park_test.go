@@ -38,6 +38,7 @@ func TestDrainCompletesResponsesOfParkedConnection(t *testing.T) {
 	}
 	for len(r.recorded) == 0 { // until Weft has queued the end of the response
 		read()
+		time.Sleep(time.Millisecond) // so that the client has not read all of it by then
 	}
 	p.must(p.fr.WritePing(false, [8]byte{})) // the reader waits again, now for ParkAfter
 	time.Sleep(3 * stream.ParkAfter)
