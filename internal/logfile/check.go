@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// Check returns an error if Open would fail for path, and creates nothing. Because Open creates the
-// file and its directories, Check verifies that the file or its nearest existing directory is
-// writable.
+// Check returns an error if the file, or its nearest existing directory, is not writable, so that
+// Open would fail. It creates nothing.
 func Check(path string) error {
 	switch path {
 	case "stdout", "/dev/stdout", "stderr", "/dev/stderr":

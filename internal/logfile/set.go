@@ -16,8 +16,7 @@ type SetOptions struct {
 	// Meter exports a file's count of dropped lines when the file is opened. The set calls remove
 	// when it closes the file. May be nil.
 	Meter func(path string, dropped func() float64) (remove func())
-	// CheckOnly makes Open check that it could open the file, without opening or creating it.
-	// Writes are discarded.
+	// CheckOnly makes Open call Check instead of opening the file. Writes are discarded.
 	CheckOnly bool
 }
 
@@ -26,7 +25,8 @@ type SetOptions struct {
 type Set struct {
 	options SetOptions // immutable
 
-	// mu is held while files are opened and closed, so that no path is opened twice.
+	// mu is held while Open and the last Close open and close files, so that no path is opened
+	// twice. Reopen does not hold it while it opens files.
 	mu      sync.Mutex
 	writers map[string]*sharedWriter // by clean path; guarded by mu
 }

@@ -60,8 +60,9 @@ func (r *LimitUsage) SetFunc(read func(priority int, l Limit) (used, limit int64
 	r.read.Store(&read)
 }
 
-// collectBreakers exports how often each limit was reached and, for limits that are set, whether
-// the limit is reached now and what remains.
+// collectBreakers exports how often each limit was reached (for the priority high only after the
+// first time). For limits that are set, it also exports whether the limit is reached now and what
+// remains.
 func (c *scopeCollector) collectBreakers(e *emitter, name string, cluster *Cluster) {
 	read := cluster.LimitUsage.read.Load()
 	for p, priority := range priorityNames {

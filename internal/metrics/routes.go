@@ -24,7 +24,7 @@ type Route struct {
 	closed   bool                            // guarded by routes.mu
 }
 
-// Routes returns the counters of a table, without any route.
+// Routes returns a Routes for the named table. Route.Open associates a Route with it.
 func (r *Registry) Routes(table string) *Routes {
 	t := &Routes{table: label(table), scopes: &r.routes, releases: map[*Route]func(){}}
 	t.hasCounters = r.routes.anyKey(func(k routeKey) bool { return k.table == t.table })
