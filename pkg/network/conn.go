@@ -63,7 +63,7 @@ type Conn struct {
 	state atomicConnState
 
 	// CloseReason is why the connection ends. The handler sets it before it returns for the last
-	// time.
+	// time. The listener sets it if the connection ends while parked or the handler panics.
 	CloseReason CloseReason
 
 	// secure is the connection's TLS; nil: the connection carries plaintext.
@@ -72,12 +72,12 @@ type Conn struct {
 	reader struct { // owned by the reading goroutine
 		deadline deadline
 		unread   unreadBytes
-		state    *readState // nil: no read since the connection was created or shrunk
+		state    *readState // nil: not created yet, or freed by shrink
 	}
 	writer struct { // owned by the writing goroutine
 		timer writeTimer
-		// state is nil: no write since the connection was created or shrunk. It is atomic because
-		// the connection may be parked, and so shrunk, while the goroutine of a WriteQueue writes.
+		// state is nil if it was not created yet, or was freed by shrink. It is atomic because the
+		// connection may be parked, and so shrunk, while the goroutine of a WriteQueue writes.
 		state atomic.Pointer[writeState]
 	}
 

@@ -5,14 +5,15 @@ import (
 	"fmt"
 )
 
-// ErrNotSent is in the chain of a Fault if no byte of the request was written because the
-// connection was already closed.
+// ErrNotSent in the chain of a Fault means that no byte of the request was sent, because the
+// connection had ended. Its absence means nothing.
 var ErrNotSent = errors.New("nothing of the request was sent")
 
 // ErrNotReceived is in the chain of a Fault if a request was written, in full or in part, but the
-// peer closed the connection before it received all of it (RFC 9112 9.3.1). The peer has not
-// processed the request.
-var ErrNotReceived = errors.New("the connection was closed before the peer received the request")
+// peer closed the connection before it received all of it (RFC 9112 9.3.1). The peer cannot have
+// read the whole request, but may have acted on a part of it: only idempotent requests can be
+// resent.
+var ErrNotReceived = errors.New("the connection was closed before the peer received the whole request")
 
 // Fault is an error that fails one exchange. Its Reason determines the local reply.
 type Fault struct {

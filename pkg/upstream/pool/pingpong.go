@@ -77,8 +77,9 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 func closedBeforeSend(err error) bool { return protocol.ReasonOf(err) == protocol.ConnectFailure }
 
 // canResend reports whether a request that failed with err on a reused connection can be resent,
-// and rewinds the body if it may have been read. A request that may have been written can be resent
-// only if the host did not receive it and its method is idempotent (RFC 9110 9.2.2).
+// and rewinds the body if it may have been read. A request of which bytes may have been sent
+// can be resent only if the host did not receive all of it and its method is idempotent (RFC 9110
+// 9.2.2).
 func canResend(r *protocol.Request, err error) bool {
 	switch {
 	case closedBeforeSend(err):

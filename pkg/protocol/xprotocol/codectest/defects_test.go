@@ -15,7 +15,8 @@ import (
 )
 
 // faultyCodec is the example codec with a defect. A function that is set changes the result of the
-// method with the same name.
+// method with the same name. errorResponse belongs to AppendErrorResponse, changeControlFrame to
+// the heartbeat and GOAWAY methods.
 type faultyCodec struct {
 	example.Codec
 	traits             func() *xprotocol.Traits
