@@ -97,11 +97,11 @@ func staticNameIndex(name string) uint64 {
 	case "from":
 		return 37
 	}
-	return staticNameIndexFromI(name)
+	return staticNameIndexSecondHalf(name)
 }
 
-// staticNameIndexFromI is the second half of staticNameIndex: the names from "if-match" on.
-func staticNameIndexFromI(name string) uint64 {
+// staticNameIndexSecondHalf is the second half of staticNameIndex: the names from "if-match" on.
+func staticNameIndexSecondHalf(name string) uint64 {
 	switch name {
 	case "if-match":
 		return 39
