@@ -267,7 +267,7 @@ func (a contractApplication) Start(ctx context.Context, x *protocol.Exchange) er
 }
 
 func newDisconnectFault() error {
-	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client closed its connection")
 }
 
 // respond reads the request and sets the response.

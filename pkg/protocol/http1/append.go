@@ -40,7 +40,7 @@ func AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]by
 		target = req.Authority
 	}
 	if part := invalidRequestPart(req, target); part != "" {
-		return dst, protocol.Faultf(protocol.Internal, "request %s contains invalid bytes", part)
+		return dst, protocol.Faultf(protocol.Internal, "the request %s contains invalid bytes", part)
 	}
 	dst = slices.Grow(dst, len(req.Method)+len(target)+len(req.Authority)+len("  HTTP/1.1\r\nHost: \r\n"))
 	dst = append(dst, req.Method...)
@@ -56,7 +56,7 @@ func AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]by
 			continue
 		}
 		if !isValidField(f) {
-			return dst[:start], protocol.Faultf(protocol.Internal, "request header %s contains invalid bytes", quoteName(f.Name))
+			return dst[:start], protocol.Faultf(protocol.Internal, "the request header %s contains invalid bytes", quoteName(f.Name))
 		}
 		dst = appendField(dst, f.Name, f.Value)
 	}

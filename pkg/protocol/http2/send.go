@@ -35,7 +35,7 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, opts RequestO
 		return dst, nil, invalidRequestFault(part)
 	}
 	if opts.End && req.ContentLength > 0 {
-		return dst, nil, protocol.Faultf(protocol.Internal, "request declares a body of %d bytes but has none", req.ContentLength)
+		return dst, nil, protocol.Faultf(protocol.Internal, "the request declares a body of %d bytes but has none", req.ContentLength)
 	}
 	if s.peerSettings.MaxHeaderListSize != unlimited && requestSize(req) > uint64(s.peerSettings.MaxHeaderListSize) {
 		return dst, nil, protocol.Faultf(protocol.HeaderTooLarge, "the upstream accepts a header list of at most %d bytes", s.peerSettings.MaxHeaderListSize)
@@ -72,7 +72,7 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, opts RequestO
 }
 
 func invalidRequestFault(part string) error {
-	return protocol.Faultf(protocol.Internal, "request %s is not valid in HTTP/2", part)
+	return protocol.Faultf(protocol.Internal, "the request %s is not valid in HTTP/2", part)
 }
 
 // DropBlock closes the stream that AppendRequest was opening when it panicked or found an invalid

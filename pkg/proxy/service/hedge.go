@@ -140,7 +140,7 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 			}
 		case <-disconnected:
 			r.recordAttempts(r.attempts[len(r.attempts)-1])
-			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected while %d attempts were in flight", r.runningAttempts)
+			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client disconnected while %d attempts were in flight", r.runningAttempts)
 		case <-ctx.Done():
 			r.recordAttempts(r.attempts[len(r.attempts)-1])
 			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, context.Cause(ctx))

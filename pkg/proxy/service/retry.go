@@ -178,7 +178,7 @@ func waitBackoff(ctx context.Context, x *protocol.Exchange, d time.Duration) err
 	case err == nil:
 		return nil
 	case errors.Is(err, filter.ErrClientDisconnected):
-		err = errors.New("client disconnected before a retry")
+		err = errors.New("the client disconnected before a retry")
 	}
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 }

@@ -196,7 +196,7 @@ func (c *bodyReader) advance(p []byte) (int, error) {
 		c.state.Store(bodyDone)
 	}
 	if c.limit > 0 && read > c.limit {
-		return 0, protocol.Faultf(protocol.BodyTooLarge, "body exceeds %d bytes", c.limit)
+		return 0, protocol.Faultf(protocol.BodyTooLarge, "the body exceeds %d bytes", c.limit)
 	}
 	return n, err
 }

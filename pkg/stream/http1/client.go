@@ -359,7 +359,7 @@ func (c *UpstreamConn) readFault(err error) error {
 	case err == nil || errors.As(err, &f):
 		return err
 	case c.disconnected.Load():
-		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection before the upstream response was complete")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client closed its connection before the upstream response was complete")
 	case errors.Is(err, network.ErrInterrupted) && c.upload != nil:
 		return c.upload.fault()
 	case c.uploadRejected():

@@ -218,7 +218,7 @@ func (c *downstreamConn) streamPlain(out *buffer.IoBuffer, body protocol.Body, k
 	if err == io.EOF {
 		err = nil
 		if kind == syntax.Length && remaining > 0 {
-			err = protocol.Faultf(protocol.Internal, "body ended %d bytes before its declared length", remaining)
+			err = protocol.Faultf(protocol.Internal, "the body ended %d bytes before its declared length", remaining)
 		}
 	}
 	if out.Len() > 0 && (err == nil || c.responseStarted) {

@@ -15,9 +15,10 @@ const switchingProtocols = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgr
 
 // upgrade returns the handler that continues the connection in HTTP/2, if the request asks for it.
 // It returns nil if the request is to be served in HTTP/1.1: the listener does not support HTTP/2;
-// the body is incomplete and would have to be read before the first frame; the client waits for 100
-// (Continue); the request came over TLS, where ALPN chooses (RFC 7540 3.3); the listener does not
-// serve the target; the connection is about to end; or the HTTP/2 engine rejects the upgrade.
+// the body is chunked, or is incomplete and would have to be read before the first frame; the
+// client waits for 100 (Continue); the request came over TLS, where ALPN chooses (RFC 7540 3.3);
+// the listener does not serve the target; the connection is about to end; or the HTTP/2 engine
+// rejects the upgrade.
 func (c *downstreamConn) upgrade() network.Handler {
 	x, f := &c.x, &c.framing
 	b := &c.body.reader

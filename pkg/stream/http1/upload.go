@@ -107,7 +107,7 @@ func (u *upload) appendPlain(out *buffer.IoBuffer, remaining int64) (int, error)
 	out.Extend(n)
 	switch {
 	case err == io.EOF && int64(n) < remaining:
-		return n, protocol.Faultf(protocol.Internal, "request body ended %d bytes before its declared length", remaining-int64(n))
+		return n, protocol.Faultf(protocol.Internal, "the request body ended %d bytes before its declared length", remaining-int64(n))
 	case err == nil && int64(n) == remaining:
 		return n, io.EOF
 	}

@@ -352,7 +352,7 @@ func (u *UpstreamConn) abandon(pending pendingCall, b *batch) {
 		return
 	}
 	var fx effects
-	c.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected before the upstream response was complete"), &fx)
+	c.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client disconnected before the upstream response was complete"), &fx)
 	u.mu.Unlock()
 	fx.apply(b)
 }

@@ -107,7 +107,7 @@ func TestCanceledAfterReset(t *testing.T) {
 		close(started)
 		<-disconnected
 		canceled <- x.Canceled()
-		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client closed its connection")
 	}), nil)
 	p := r.dial()
 	p.request(1, true)

@@ -162,7 +162,7 @@ func (ms *muxStream) copyFrom(body protocol.Body, length int64, trailer *protoco
 			remaining -= int64(extra)
 		}
 		if length >= 0 && (remaining < 0 || err == io.EOF && remaining > 0) {
-			return protocol.Faultf(protocol.Internal, "body length differs from the declared %d bytes", length), nil
+			return protocol.Faultf(protocol.Internal, "the body length differs from the declared %d bytes", length), nil
 		}
 		if err != nil && err != io.EOF {
 			return err, nil

@@ -41,12 +41,12 @@ func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	}
 	if !reduceGRPCTimeout(x, now) {
 		u.opts.OnRelease(!u.closing.Load())
-		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
+		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the deadline passed before the request was sent")
 	}
 	c := u.engine.newCall()
 	c.init(u, x, e, async)
 	if e != nil && !e.watch.SetPending(pendingCall{u, c, c.id.Load()}) {
-		return nil, c.releaseUnsent(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection"))
+		return nil, c.releaseUnsent(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client closed its connection"))
 	}
 	queued, opened := u.admit(c, now)
 	if queued {

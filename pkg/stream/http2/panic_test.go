@@ -106,7 +106,7 @@ func (p panickingWatcher) Serve(_ context.Context, x *protocol.Exchange) error {
 	})()
 	close(p.watching)
 	<-disconnected
-	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client closed its connection")
 }
 
 type panickingService struct{}

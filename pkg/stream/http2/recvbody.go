@@ -99,7 +99,7 @@ func (rb *recvBody) add(p, frame []byte, b *batch) (consumer *pump, borrows bool
 	}
 	total := rb.received.Add(int64(len(p)))
 	if rb.maxBytes > 0 && total > rb.maxBytes {
-		rb.err = protocol.Faultf(protocol.BodyTooLarge, "body exceeds %d bytes", rb.maxBytes)
+		rb.err = protocol.Faultf(protocol.BodyTooLarge, "the body exceeds %d bytes", rb.maxBytes)
 		discarded = rb.dropUnread() + len(p)
 		rb.changed.Broadcast()
 		return rb.pump, false, discarded

@@ -66,7 +66,7 @@ func (h *heldService) Serve(_ context.Context, x *protocol.Exchange) error {
 		return nil
 	case <-disconnected:
 		h.disconnected <- struct{}{}
-		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client disconnected")
 	}
 }
 

@@ -65,7 +65,7 @@ func heldPathService() protocol.Service {
 			disconnected := make(chan struct{})
 			defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
 			<-disconnected
-			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
+			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client closed its connection")
 		}
 		x.LocalReply(200, "text/plain", "ok")
 		return nil

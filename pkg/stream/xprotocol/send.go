@@ -38,7 +38,7 @@ func (u *UpstreamConn) await(x *protocol.Exchange, k *call) error {
 }
 
 // send sends x. It returns a nil call if there is nothing to wait for: x was not sent or is
-// one-way.
+// one-way, or a disconnect of its client has ended the call.
 func (u *UpstreamConn) send(x *protocol.Exchange, r *request) (*call, error) {
 	var now time.Time
 	if r != nil {
@@ -101,7 +101,7 @@ func (u *UpstreamConn) sendTwoWay(x *protocol.Exchange, m *codec.Message, r *req
 	if r != nil && !r.setPending(pendingCall{u, id}) {
 		if u.remove(id) != nil {
 			k.reset()
-			return nil, protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
+			return nil, protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client closed its connection")
 		}
 	}
 	return k, nil
@@ -126,7 +126,7 @@ func (u *UpstreamConn) enqueue(x *protocol.Exchange, m *codec.Message, r *reques
 	timeout := time.Duration(0)
 	if deadline := x.EffectiveDeadline(); m.View.Timeout > 0 && !deadline.IsZero() {
 		if timeout = deadline.Sub(now); timeout <= 0 {
-			return protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
+			return protocol.Faultf(protocol.UpstreamTimeout, "the deadline passed before the request was sent")
 		}
 	}
 	_, err, queueErr := u.writeQueue.AppendFrame(len(m.Frame)+errorResponseSize, func(dst []byte) ([]byte, error) {

@@ -194,7 +194,7 @@ func (u *UpstreamConn) closeIfExhausted() {
 }
 
 // errAbandoned ends a call whose client has disconnected.
-var errAbandoned = protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection before the upstream response was complete")
+var errAbandoned = protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client closed its connection before the upstream response was complete")
 
 // abandon ends the call with the id, whose client has disconnected, unless it has already ended.
 func (u *UpstreamConn) abandon(id uint64, b *batch) {

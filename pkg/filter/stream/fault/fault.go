@@ -232,7 +232,7 @@ func waitDelay(ctx context.Context, x *protocol.Exchange, d time.Duration) error
 	case err == nil:
 		return nil
 	case errors.Is(err, filter.ErrClientDisconnected):
-		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client disconnected during an injected delay"))
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("the client disconnected during an injected delay"))
 	}
 	return protocol.NewFault(protocol.Draining, err)
 }

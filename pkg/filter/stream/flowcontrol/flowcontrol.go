@@ -236,7 +236,7 @@ func (s *delayedService) Serve(ctx context.Context, x *protocol.Exchange) error 
 	case err == nil:
 		return x.Serve(ctx, s.next)
 	case errors.Is(err, filter.ErrClientDisconnected):
-		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client disconnected while its request was throttled"))
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("the client disconnected while its request was throttled"))
 	default:
 		return protocol.NewFault(protocol.Draining, err)
 	}
