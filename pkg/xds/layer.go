@@ -14,8 +14,9 @@ import (
 )
 
 // SetFile implements layers.Layer.SetFile: it replaces the static resources with those of the file.
-// Changes of static_resources take effect immediately, except the addresses of control planes.
-// Those, and the rest of the bootstrap, take effect after a restart.
+// Changes of static_resources take effect immediately, except the addresses and the TLS
+// configuration of control planes. Those, and the rest of the bootstrap, take effect after a
+// restart.
 func (s *Source) SetFile(file *config.Snapshot) (end func(context.Context, error), err error) {
 	next, err := s.updateStaticResources(file.Bootstrap)
 	if err == nil {
@@ -37,7 +38,7 @@ func (s *Source) SetFile(file *config.Snapshot) (end func(context.Context, error
 // have changed, else nil.
 func (s *Source) completeSetFile(file *config.Bootstrap, next *bootstrap.StaticResources) {
 	if s.file != nil && (next != nil && s.targetsChanged(next) || !equalExceptStatic(*file, s.opts.Bootstrap) && !equalExceptStatic(*file, *s.file)) {
-		s.opts.Log.Warn("the change of dynamic_resources, node or the address of a control plane takes effect after a restart")
+		s.opts.Log.Warn("the bootstrap changed outside static_resources, or the address or TLS of a control plane changed: restart Weft to apply the change")
 	}
 	s.file = file
 	if next != nil {
@@ -120,7 +121,7 @@ func equalExceptStatic(a, b config.Bootstrap) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// mainChannel returns the ADS channel; nil if the file configures no control plane.
+// mainChannel returns the ADS channel; nil if the bootstrap has no dynamic_resources.
 func (s *Source) mainChannel() *channel {
 	if s.boot.ADSCluster == "" {
 		return nil
@@ -134,16 +135,17 @@ func (s *Source) addStaticResources(static *bootstrap.StaticResources) error {
 	if err := s.state.SetStatic(static, now); err != nil {
 		return err
 	}
-	if _, next := s.state.Reconcile(now); !next.IsZero() { // the first file is applied with the changes
+	if _, next := s.state.Reconcile(now); !next.IsZero() { // ignore the changes: applying the first file includes them
 		s.deadlineTimer.Reset(next.Sub(now))
 	}
 	s.state.Checkpoint()
 	return nil
 }
 
-// updateStaticResources adds the static_resources of a reloaded file to the state and reconciles
-// it. The caller rolls back if it cannot apply them. updateStaticResources returns nil if they are
-// unchanged, or before the first SetFile, because New has added them.
+// updateStaticResources replaces the static_resources in the state with those of a reloaded file,
+// and reconciles the state. The caller rolls back if it cannot apply them. updateStaticResources
+// returns nil if they are unchanged. It also returns nil until the first SetFile has completed,
+// because New has added them.
 func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.StaticResources, err error) {
 	if s.file == nil || bytes.Equal(b.StaticResources, s.staticJSON) {
 		return nil, nil //nolint:nilnil // nothing has changed
@@ -164,12 +166,12 @@ func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.Stat
 	return next, nil
 }
 
-// TargetsChanged reports whether the active file has another address or TLS configuration for a
-// control plane in use than the Source, so that a restart is needed.
+// TargetsChanged reports whether the active file changes the address or the TLS configuration of a
+// control plane in use. Such a change takes effect after a restart.
 func (s *Source) TargetsChanged() bool { return s.targetsChanged(s.activeStatic.Load()) }
 
-// targetsChanged reports whether next has another address or TLS configuration for a control plane
-// in use.
+// targetsChanged reports whether next changes the address or the TLS configuration of a control
+// plane in use.
 func (s *Source) targetsChanged(next *bootstrap.StaticResources) bool {
 	targets := next.Targets()
 	for name, current := range s.boot.Targets {

@@ -66,7 +66,7 @@ type Source struct {
 	// guards state, file, staticJSON, nameConflicts and the channels' ads.Clients.
 	stack         *layers.Stack
 	state         *state.State
-	file          *config.Bootstrap           // bootstrap of the active file; nil before the first SetFile
+	file          *config.Bootstrap           // bootstrap of the active file; nil until the first SetFile has completed
 	staticJSON    []byte                      // static_resources of the file, as stored in state
 	nameConflicts map[resourceKey]resourceKey // by rejected resource: the conflicting resource, which another layer already defines
 	deadlineTimer *time.Timer                 // fires when a reconcile is due although nothing has arrived

@@ -134,8 +134,8 @@ func addressText(a *corev3.Address) string {
 	return a.GetPipe().GetPath()
 }
 
-// Targets returns the targets of the clusters that have an address and no secrets other than static
-// ones, by the names of the clusters.
+// Targets returns a target for each cluster that has an address and needs no secrets other than
+// static ones. The keys are the names of the clusters.
 func (s *StaticResources) Targets() map[string]Target {
 	targets := map[string]Target{}
 	for name, c := range s.ParsedClusters {
@@ -164,8 +164,8 @@ func (s *StaticResources) Bodies() map[string]string {
 	return bodies
 }
 
-// listenerErrors returns the errors of the listeners, decoded with caps. Read calls it for a
-// bootstrap with other errors, whose listeners no State decodes.
+// listenerErrors returns the errors of the listeners, decoded with caps. Read calls it if the
+// bootstrap has other errors, because then no State decodes the listeners.
 func (s *StaticResources) listenerErrors(caps resource.Capabilities) (errs FieldErrors) {
 	for _, r := range s.Listeners {
 		l, err := resource.ReadListener(r.Body, caps)

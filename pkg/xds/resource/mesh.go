@@ -57,7 +57,8 @@ const (
 )
 
 // readIstioFilter adds the Weft filter that implements f, if f is an Istio HTTP filter that Weft
-// supports, and reports whether it is. It ignores a second filter of the same type.
+// supports, and reports whether it handled f. It returns false for a disabled filter, and for a
+// peer metadata filter without effect. It ignores a second filter of the same type.
 func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) bool {
 	if f.GetDisabled() {
 		return false
@@ -154,9 +155,9 @@ func eachField(b []byte, f func(number protowire.Number, content []byte, n uint6
 	return nil
 }
 
-// decodeStats decodes a stats.PluginConfig. Its fields are disable_host_header_fallback = 6,
-// tcp_reporting_duration = 7, metrics = 8, definitions = 9 and reporter = 10. The fields of a
-// metric are dimensions = 1, name = 2, tags_to_remove = 3 and drop = 5.
+// decodeStats decodes a stats.PluginConfig. It reads the fields disable_host_header_fallback = 6,
+// tcp_reporting_duration = 7, metrics = 8, definitions = 9 and reporter = 10. Of a metric, it reads
+// dimensions = 1, name = 2, tags_to_remove = 3 and drop = 5. It skips all other fields.
 func decodeStats(b []byte) (map[string]any, error) {
 	out, metrics := map[string]any{}, []any{}
 	err := eachField(b, func(number protowire.Number, content []byte, n uint64) error {
