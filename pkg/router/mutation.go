@@ -17,9 +17,9 @@ type mutation struct {
 	next   *mutation
 }
 
-// addition is a header to add. If its value is a single variable that the exchange lacks, it adds
-// nothing. Without append it still removes the present headers, so that a client cannot forge the
-// proxy's header.
+// addition is a header to add if its condition is met. If its value is a single variable that the
+// exchange lacks, apply adds nothing. Without append, apply then removes the headers of that name,
+// except the host of an HTTP request, so that a client cannot forge the proxy's header.
 type addition struct {
 	name            string
 	value           string             // if template is nil
@@ -71,8 +71,9 @@ func (a *addition) valueFor(x *protocol.Exchange) (string, bool) {
 	return a.template.Text(x)
 }
 
-// compileMutations compiles the mutations of a route, virtual host or table, followed by those of
-// the enclosing level. If there is nothing to change, it returns the mutations of that level.
+// compileMutations compiles the mutations of a weighted cluster, route, virtual host or table,
+// followed by those of the enclosing level. If there is nothing to change, it returns the mutations
+// of the enclosing level.
 func compileMutations(request, response *config.HeaderMutation, requestNext, responseNext *mutation) (*mutation, *mutation, error) {
 	in, err := compileMutation(request, true, requestNext)
 	if err != nil {
@@ -95,7 +96,11 @@ func compileMutation(c *config.HeaderMutation, isRequest bool, next *mutation) (
 			return nil, err
 		}
 		if isHost(name) {
-			return nil, fmt.Errorf("%q cannot be removed: a request has a host", name)
+			reason := "every request needs a host"
+			if !isRequest {
+				reason = "a response has no host"
+			}
+			return nil, fmt.Errorf("%q cannot be removed: %s", name, reason)
 		}
 	}
 	for i := range c.Add {

@@ -178,7 +178,7 @@ func TestRecompileReusesUnchangedParts(t *testing.T) {
 		t.Error("unchanged domains and paths were indexed again")
 	}
 	if recompiled.Random == nil || recompiled.Random() != 7 {
-		t.Error("the table has another Random")
+		t.Error("Recompile did not keep Random")
 	}
 }
 

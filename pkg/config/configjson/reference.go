@@ -166,7 +166,8 @@ func anchor(title string) string {
 	return strings.ReplaceAll(title, " ", "-")
 }
 
-// linkPages replaces names of documentation pages in text, a page of docs/reference, with links.
+// linkPages replaces the names of documentation pages in text with links. text is a page of
+// docs/reference.
 func linkPages(text string) string {
 	return regexp.MustCompile(`\bdocs/([a-z]+(?:/README)?\.md)`).ReplaceAllString(text, "[$1](../$1)")
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// normalizeTarget applies the rules of a listener to x and sets Target. If a rule rejects or
-// redirects x, it sets EndReason and returns false.
+// normalizeTarget applies the rules of a listener to x, and sets Target if they change the
+// authority or the path. If a rule rejects or redirects x, it sets EndReason and returns false.
 func (res *Result) normalizeTarget(rules *config.TargetNormalization, x *exchange) bool {
 	before := Target{x.Request.Authority, x.Request.Path}
 	redirected, err := router.NormalizeTarget(x, rules)
@@ -75,7 +75,7 @@ func (res *Result) findRoute(c *config.Snapshot, upstreams Upstreams, p *config.
 		res.EndReason = "no route of the virtual host matches the request: it fails with no_route"
 		for _, r := range e.Routes {
 			if r.Outcome == router.Sampled {
-				res.EndReason = "if no fraction selects one of these routes, the request fails with no_route"
+				res.EndReason = "the request fails with no_route unless it is in the percentage of one of these routes"
 			}
 		}
 	}
