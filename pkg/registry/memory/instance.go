@@ -123,7 +123,7 @@ func (st *store) putInstance(owner string, rt registrationText, lost bool) {
 		}
 		if old, ok := byKey[key]; !ok || old.lost != lost {
 			byKey[key] = instance{rt.registration, lost}
-			st.checkWatchers(name)
+			st.scheduleChecks(name)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (st *store) removeInstanceEntry(name string, key entryKey) {
 	if delete(byKey, key); len(byKey) == 0 {
 		delete(st.instances, name)
 	}
-	st.checkWatchers(name)
+	st.scheduleChecks(name)
 }
 
 // addInstances adds the instances that provide an interface to snap, and returns their hashes,

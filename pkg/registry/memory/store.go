@@ -9,7 +9,7 @@ import (
 )
 
 // store contains registrations and watchers. It is safe for concurrent use. Its lock is acquired
-// before the lock of a session.
+// after session.updateMu and watcher.mu, and before session.mu.
 type store struct {
 	sessions int // guarded by Server.mu; number of sessions, if the store is in Server.stores
 
@@ -51,7 +51,7 @@ func (st *store) put(owner, text string, u registry.URL, lost bool) {
 		return
 	}
 	byKey[key] = entry{u, lost}
-	st.checkWatchers(name)
+	st.scheduleChecks(name)
 }
 
 // remove removes a URL of an owner.
@@ -81,7 +81,7 @@ func (st *store) removeAll(owner string) {
 	}
 }
 
-// removeEntry removes an entry of an interface. mu is held.
+// removeEntry removes an entry of an interface. The caller holds mu.
 func (st *store) removeEntry(name string, key entryKey) {
 	byKey := st.entries[name]
 	if _, ok := byKey[key]; !ok {
@@ -91,11 +91,11 @@ func (st *store) removeEntry(name string, key entryKey) {
 	if len(byKey) == 0 {
 		delete(st.entries, name)
 	}
-	st.checkWatchers(name)
+	st.scheduleChecks(name)
 }
 
-// checkWatchers marks the watchers of an interface for a check. mu is held.
-func (st *store) checkWatchers(name string) {
+// scheduleChecks schedules a check of each watcher of an interface. The caller holds mu.
+func (st *store) scheduleChecks(name string) {
 	for w := range st.watchers[name] {
 		w.session.scheduleCheck(w)
 	}
