@@ -22,7 +22,7 @@ type publisher struct {
 	urlOptions registrationOptions // immutable; the options of URL registrations
 
 	mu              mutex[rank1]
-	stamps          stamps // guarded by mu, like all fields below
+	timestamps      timestamps // guarded by mu, like all fields below
 	published       map[identity]*publication
 	instances       map[instanceKey]*localInstance
 	unregisteredAll bool // UnregisterAll was called
@@ -79,7 +79,7 @@ func (p *publisher) publish(sp *spec, s *session) ([]goal, error) {
 	pub := old
 	if old == nil || old.spec.session != sp.session {
 		var predecessor *registration
-		pub = &publication{since: p.stamps.next()}
+		pub = &publication{since: p.timestamps.next()}
 		if old != nil { // the request has other credentials
 			predecessor, pub.instance = old.urlRegistration, old.instance
 		}
@@ -158,7 +158,7 @@ func (p *publisher) unregisterAll(ctx context.Context, ended <-chan struct{}) {
 		}
 	}
 	if len(errs) > 0 {
-		p.settings.Log.Warn("services may still be published", logServices, len(errs), logError, errs[0])
+		p.settings.Log.Warn("registrations may remain in their registries", "registrations", len(errs), logError, errs[0])
 	}
 	if len(errs) == len(registrations) {
 		return
@@ -197,7 +197,7 @@ func (p *publisher) restore(sp *spec, s *session, since time.Time) {
 	if p.published[sp.id] != nil {
 		return
 	}
-	p.stamps.skip(since)
+	p.timestamps.skip(since)
 	pub := &publication{spec: sp, since: since, urlRegistration: newRegistration(s, nil, p.urlOptions)}
 	p.published[sp.id] = pub
 	p.register(pub)

@@ -27,7 +27,7 @@ type subscriber struct {
 
 	mu            mutex[rank1]
 	closed        bool // guarded by mu, like all fields below; subscribe and unsubscribe return errClosing
-	stamps        stamps
+	timestamps    timestamps
 	subscriptions map[identity]*subscription
 	sources       map[registry.Service]subscriptions // the subscriptions to each service, sorted by registry
 	pendingStarts []*subscription                    // subscriptions to start
@@ -95,7 +95,7 @@ func (s *subscriber) subscribe(sp *spec, ses *session) error {
 
 // newSubscription returns a subscription that the loop will start. The caller holds mu.
 func (s *subscriber) newSubscription(sp *spec, ses *session) *subscription {
-	sub := &subscription{spec: sp, since: s.stamps.next(), session: ses.acquire(), deadline: time.Now().Add(registryTimeout)}
+	sub := &subscription{spec: sp, since: s.timestamps.next(), session: ses.acquire(), deadline: time.Now().Add(registryTimeout)}
 	sub.consumer = newRegistration(ses, nil, registrationOptions{tasks: s.tasks, log: s.settings.Log})
 	sub.consumer.setURL(s.settings.consumerURL(sp, sub.since))
 	s.pendingStarts = append(s.pendingStarts, sub)

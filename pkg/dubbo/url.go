@@ -64,12 +64,12 @@ func (s *settings) buildURL(sp *spec, since time.Time, u registry.URL, extra map
 	}).With(svc.Parameters)
 }
 
-// stamps generates the timestamps of URLs, so that a new registration differs from one that is
+// timestamps generates the timestamps of URLs, so that a new registration differs from one that is
 // being unregistered. The caller synchronizes calls.
-type stamps struct{ last time.Time }
+type timestamps struct{ last time.Time }
 
 // next returns the current time, at least a millisecond later than the last result.
-func (s *stamps) next() time.Time {
+func (s *timestamps) next() time.Time {
 	now := time.Now().Truncate(time.Millisecond)
 	if !now.After(s.last) {
 		now = s.last.Add(time.Millisecond)
@@ -79,7 +79,7 @@ func (s *stamps) next() time.Time {
 }
 
 // skip makes next return only times after t, unless t is in the future.
-func (s *stamps) skip(t time.Time) {
+func (s *timestamps) skip(t time.Time) {
 	if t.After(s.last) && t.Before(time.Now()) {
 		s.last = t
 	}
