@@ -17,10 +17,10 @@ type plan struct {
 	status            int
 	enabled, enforced match.Fraction
 	request, response *router.Mutation // nil: no changes
-	shared            *rate            // rate of token_bucket; nil: there is none
+	defaultRate       *rate            // rate of the default bucket, token_bucket; nil: there is none
 	perConnection     bool             // each connection has its own buckets
-	sharedPool        int              // index in pools of the pool for shared; only with perConnection
-	alwaysShared      bool             // requests that match a descriptor also take a token from the default bucket
+	defaultPool       int              // index in pools of the pool of default buckets; only with perConnection
+	alwaysUsesDefault bool             // requests that match a descriptor also take a token from the default bucket
 	limits            []compiledLimit
 	fixedBuckets      int // number of descriptors that have one bucket each: those that are not dynamic
 	pools             []rate
@@ -58,10 +58,9 @@ const maxActions = 8
 
 func (c *Config) compile() (*plan, error) {
 	p := &plan{
-		status:       c.Status.Code,
-		alwaysShared: c.AlwaysConsumeDefault,
-		maxDynamic:   c.MaxDynamic,
-
+		status:            c.Status.Code,
+		alwaysUsesDefault: c.AlwaysConsumeDefault,
+		maxDynamic:        c.MaxDynamic,
 		perConnection:     c.PerConnection,
 		resourceExhausted: c.ResourceExhausted,
 		addsHeaders:       c.HeadersOption == "DRAFT_VERSION_03",
@@ -91,9 +90,9 @@ func (c *Config) compile() (*plan, error) {
 		if compileErr != nil {
 			return nil, &document.KeyError{Key: "token_bucket", Err: compileErr}
 		}
-		p.shared = &r
+		p.defaultRate = &r
 		if p.perConnection {
-			p.sharedPool = p.addPool(r)
+			p.defaultPool = p.addPool(r)
 		}
 	}
 	return p, p.addLimits(c)

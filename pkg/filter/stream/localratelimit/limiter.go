@@ -11,10 +11,10 @@ import (
 // limiter holds the buckets of a plan. It outlives its configuration if the next configuration has
 // the same settings and the same filter.Env.Key.
 type limiter struct {
-	start  time.Time // immutable; instants are relative to it
-	shared bucket
-	fixed  []bucket
-	pools  []*pool
+	start         time.Time // immutable; instants are relative to it
+	defaultBucket bucket    // unused with plan.perConnection
+	fixed         []bucket
+	pools         []*pool
 }
 
 func newLimiter(p *plan, start time.Time, dropped *metrics.Counter) *limiter {
@@ -74,15 +74,15 @@ func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 			}
 		}
 	}
-	if p.shared == nil || hasDescriptor && !p.alwaysShared {
+	if p.defaultRate == nil || hasDescriptor && !p.alwaysUsesDefault {
 		return true
 	}
-	shared := &l.shared
+	b := &l.defaultBucket
 	if p.perConnection {
 		var buf [8]byte
-		shared = l.pools[p.sharedPool].getOrCreate(appendConnection(buf[:0], x), now)
+		b = l.pools[p.defaultPool].getOrCreate(appendConnection(buf[:0], x), now)
 	}
-	return takeToken(shared, *p.shared, now, p.addsHeaders, q)
+	return takeToken(b, *p.defaultRate, now, p.addsHeaders, q)
 }
 
 func takeToken(b *bucket, r rate, now instant, updatesQuota bool, q *quota) bool {

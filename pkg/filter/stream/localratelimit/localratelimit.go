@@ -69,7 +69,7 @@ func (b *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.shared == nil && len(p.limits) == 0 || p.enabled.IsZero() {
+	if p.defaultRate == nil && len(p.limits) == 0 || p.enabled.IsZero() {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	settings, err := json.Marshal(c)
