@@ -11,14 +11,14 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// Targets of the project for HTTP/2, and the number of idle streams per connection of
-// http2StreamsRow: together with one active stream it is the default limit of haproxy. The row
-// opens ten times as many streams in total as -idle says.
+// These are the project's memory targets for HTTP/2 and the sizes of http2StreamsRow.
+// streamsPerConnection idle streams and one active stream reach HAProxy's default limit of 100. The
+// row opens streamsPerIdleOption times as many streams in total as the option -idle specifies.
 const (
-	http2IdlePerConnection = 10 // KB
-	idlePerStream          = 6  // KB
-	streamsPerConnection   = 99
-	streamsPerIdleConn     = 10
+	maxKBPerHTTP2Conn    = 10
+	maxKBPerIdleStream   = 6
+	streamsPerConnection = 99
+	streamsPerIdleOption = 10
 )
 
 // streamsResult is the memory that a program uses for streams that are open on both sides and idle.
@@ -37,7 +37,7 @@ func (r streamsResult) perStream() float64 {
 
 func (r streamsResult) verdicts() []verdict {
 	v := r.perStream()
-	verdicts := []verdict{upperBoundVerdict(http2StreamsRow, r.Proxy, "RSS per stream", stat{v, v, v}, idlePerStream, "KB")}
+	verdicts := []verdict{upperBoundVerdict(http2StreamsRow, r.Proxy, "RSS per stream", stat{v, v, v}, maxKBPerIdleStream, "KB")}
 	if r.Note != "" {
 		return markUnmeasured(verdicts)
 	}
@@ -165,7 +165,7 @@ func (env *environment) runHTTP2Streams(ctx context.Context) error {
 }
 
 func (env *environment) http2Streams(ctx context.Context, p peer.Program) (streamsResult, error) {
-	r := streamsResult{Streams: env.options.idle * streamsPerIdleConn}
+	r := streamsResult{Streams: env.options.idle * streamsPerIdleOption}
 	running, err := env.programEnv.StartHTTP(ctx, p, peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true})
 	if err != nil {
 		return r, err

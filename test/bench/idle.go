@@ -33,24 +33,24 @@ type idleResult struct {
 	Used        process.Memory `json:"used"`   // after one request on each of them
 }
 
-// Targets of the project.
+// These are the project's memory targets for HTTP/1.1 and RPC.
 const (
-	idleRSS           = 20 // MB
-	idlePerConnection = 4  // KB
+	maxIdleMB    = 20
+	maxKBPerConn = 4
 )
 
 func (r idleResult) verdicts() []verdict {
 	single := func(v float64) stat { return stat{v, v, v} }
-	limit := float64(idlePerConnection)
+	limit := float64(maxKBPerConn)
 	if r.Row == http2IdleRow {
-		limit = http2IdlePerConnection
+		limit = maxKBPerHTTP2Conn
 	}
 	verdicts := []verdict{
 		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, never used", single(r.perConnection(r.Opened)), limit, "KB"),
 		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, used once", single(r.perConnection(r.Used)), limit, "KB"),
 	}
 	if r.Row == idleRow {
-		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", single(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
+		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", single(float64(r.Start.Resident)/megabyte), maxIdleMB, "MB")
 		verdicts = append([]verdict{process}, verdicts...)
 	}
 	if r.Note != "" {

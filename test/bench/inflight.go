@@ -28,12 +28,13 @@ type inflightResult struct {
 	Failure string `json:"failure,omitempty"`
 }
 
-// Size of the burst, and the targets of the project.
+// These are the size of the burst, the project's target for its peak memory, and limits of the
+// measurement.
 const (
 	inflightConnections = 100
 	inflightDepth       = 1000
-	inflightPeak        = 600 // MB
-	inflightRounds      = 3   // maximum number of rounds
+	maxInflightPeakMB   = 600
+	maxInflightRounds   = 3
 	inflightTimeout     = 40 * time.Second
 	inflightMaxQueued   = 256 << 20 // bytes: all calls, before the origin has read one
 )
@@ -42,7 +43,7 @@ func (r inflightResult) verdicts() []verdict {
 	name := fmt.Sprintf("%s, %s", inflightRow, r.Protocol)
 	verdicts := []verdict{
 		upperBoundVerdict(name, r.Proxy, "requests without a response", r.Missing, 0, ""),
-		upperBoundVerdict(name, r.Proxy, "peak RSS", r.Peak, inflightPeak, "MB"),
+		upperBoundVerdict(name, r.Proxy, "peak RSS", r.Peak, maxInflightPeakMB, "MB"),
 	}
 	if r.Note != "" {
 		return markUnmeasured(verdicts)
@@ -93,7 +94,7 @@ func (env *environment) inflight(ctx context.Context, p peer.Program, protocol *
 	r := inflightResult{Protocol: protocol.Name(), Proxy: p.Name, Requests: inflightConnections * inflightDepth}
 	var bursts []sample
 	var missing []float64
-	for range min(env.options.rounds, inflightRounds) {
+	for range min(env.options.rounds, maxInflightRounds) {
 		burst, failure, err := env.burst(ctx, p, protocol)
 		if env.skipIfUnsupported(err, p.Name, protocol.Name()) {
 			r.Note = peer.ErrNotSupported.Error()

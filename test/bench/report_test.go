@@ -136,7 +136,7 @@ func TestMissedTargets(t *testing.T) {
 		t.Fatalf("%d of %+v missed, want 1 of 3", r.missedCount(), r.Verdicts)
 	}
 	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 || !strings.Contains(text, "1 of 3 measured targets") {
-		t.Errorf("report.md has other verdicts:\n%s", text)
+		t.Errorf("report.md: want 1 missed and 2 met targets, got:\n%s", text)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestRowNamesMatchRequests(t *testing.T) {
 	for _, r := range rows() {
 		if r.protocol != nil {
 			if want := fmt.Sprintf("%s-%dx%d", r.protocol.Name(), r.connections, r.depth); r.name != want || len(r.request) > 0 {
-				t.Errorf("%s: want name %s; request of %d bytes", r.name, want, len(r.request))
+				t.Errorf("row %s: want the name %s and no request, got a request of %d bytes", r.name, want, len(r.request))
 			}
 			continue
 		}

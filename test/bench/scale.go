@@ -32,22 +32,22 @@ type scaleResult struct {
 	Resident   stat `json:"resident_mb"`    // stable RSS after the reload
 }
 
-// Targets of the project, and the size that they refer to.
+// These are the project's targets for scaleSize, and the maximum number of rounds.
 const (
-	scaleSeconds       = 3
-	scaleReloadSeconds = 1
-	scalePeak          = 300 // MB
-	scaleRounds        = 3   // maximum number of rounds, whose results differ little
+	maxScaleSeconds  = 3
+	maxReloadSeconds = 1
+	maxScalePeakMB   = 300
+	maxScaleRounds   = 3 // the results of rounds differ little
 )
 
 func scaleSize() peer.Scale { return peer.Scale{Clusters: 10000, Domains: 1000, Routes: 50000} }
 
 func (r scaleResult) verdicts() []verdict {
 	return []verdict{
-		upperBoundVerdict(scaleRow, r.Proxy, "check and start", r.Both, scaleSeconds, "s"),
-		upperBoundVerdict(scaleRow, r.Proxy, "peak RSS of the start", r.StartPeak, scalePeak, "MB"),
-		upperBoundVerdict(scaleRow, r.Proxy, "peak RSS of the check", r.CheckPeak, scalePeak, "MB"),
-		upperBoundVerdict(scaleRow, r.Proxy, "reload of one route", r.Reload, scaleReloadSeconds, "s"),
+		upperBoundVerdict(scaleRow, r.Proxy, "check and start", r.Both, maxScaleSeconds, "s"),
+		upperBoundVerdict(scaleRow, r.Proxy, "peak RSS of the start", r.StartPeak, maxScalePeakMB, "MB"),
+		upperBoundVerdict(scaleRow, r.Proxy, "peak RSS of the check", r.CheckPeak, maxScalePeakMB, "MB"),
+		upperBoundVerdict(scaleRow, r.Proxy, "reload of one route", r.Reload, maxReloadSeconds, "s"),
 	}
 }
 
@@ -83,7 +83,7 @@ func (env *environment) scale(ctx context.Context, p peer.Program) (scaleResult,
 	size := scaleSize()
 	r := scaleResult{Proxy: p.Name, Clusters: size.Clusters, Hosts: 2 * size.Clusters, Routes: size.Routes}
 	var rounds []scaleRound
-	for range min(env.options.rounds, scaleRounds) {
+	for range min(env.options.rounds, maxScaleRounds) {
 		round, err := env.scaleRound(ctx, p, size)
 		if err != nil {
 			return r, err
