@@ -56,7 +56,7 @@ func TestProgramMappings(t *testing.T) {
 func TestDropProgramPages(t *testing.T) {
 	dropped, err := dropProgramPages()
 	if err != nil || dropped < 1<<20 {
-		t.Fatalf("%d bytes were unmapped, %v; want at least 1 MiB", dropped, err)
+		t.Fatalf("dropProgramPages dropped %d bytes, error %v; want at least 1 MiB and no error", dropped, err)
 	}
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -67,6 +67,6 @@ func TestDropProgramPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, remaining, err := programMappings(table, program); err != nil || remaining >= dropped {
-		t.Errorf("%d bytes are resident afterwards, of %d; %v; want fewer, nil", remaining, dropped, err)
+		t.Errorf("after dropProgramPages %d bytes are resident, error %v; want fewer than %d and no error", remaining, err, dropped)
 	}
 }

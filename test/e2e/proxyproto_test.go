@@ -30,9 +30,9 @@ func clientFrom(t *testing.T, ip string) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
 }
 
-// program starts a third-party program in a directory with its configuration, and waits until it
-// listens on address. It skips the test if the program is not installed.
-func program(t *testing.T, address, file, text string, command ...string) {
+// startProgram starts a third-party program in a directory with its configuration, and waits until
+// it listens on address. It skips the test if the program is not installed.
+func startProgram(t *testing.T, address, file, text string, command ...string) {
 	t.Helper()
 	path, err := exec.LookPath(command[0])
 	if err != nil {
@@ -67,14 +67,14 @@ func program(t *testing.T, address, file, text string, command ...string) {
 // haproxy starts HAProxy with text after its defaults.
 func haproxy(t *testing.T, address, text string) {
 	t.Helper()
-	program(t, address, "haproxy.cfg", "global\n\tnbthread 1\n\tmaxconn 64\n\tno strict-limits\ndefaults\n"+
+	startProgram(t, address, "haproxy.cfg", "global\n\tnbthread 1\n\tmaxconn 64\n\tno strict-limits\ndefaults\n"+
 		"\ttimeout connect 5s\n\ttimeout client 60s\n\ttimeout server 60s\n"+text, "haproxy", "-db", "-f", "haproxy.cfg")
 }
 
 // nginx starts nginx with text in its server block.
 func nginx(t *testing.T, address, text string) {
 	t.Helper()
-	program(t, address, "nginx.conf", "worker_processes 1; daemon off; pid nginx.pid; error_log stderr error;\n"+
+	startProgram(t, address, "nginx.conf", "worker_processes 1; daemon off; pid nginx.pid; error_log stderr error;\n"+
 		"events { worker_connections 64; }\nhttp { access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;\n"+
 		"uwsgi_temp_path u; scgi_temp_path s; server { "+text+" } }\n", "nginx", "-p", ".", "-e", "stderr", "-c", "nginx.conf")
 }

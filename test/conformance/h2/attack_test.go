@@ -53,8 +53,8 @@ type outcome struct {
 // too, for comparison.
 const compareEnv = "WEFT_H2_COMPARE"
 
-// TestAttacksAreMeasured verifies that the harness measures attacks on a third-party server, with
-// the first flood and the first memory attack.
+// TestAttacksAreMeasured verifies that the harness measures attacks on net/http's server, with the
+// first flood and the first memory attack.
 func TestAttacksAreMeasured(t *testing.T) {
 	address, pid := startProcess(t)
 	selected := []attack{floods()[0], memoryAttacks()[0]}

@@ -3,6 +3,7 @@ package h2
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -27,8 +28,8 @@ type target struct {
 	drain   func(t *testing.T) // shuts the server down gracefully and waits for its exit
 }
 
-// targets lists the servers under test. The first is a third-party server, which shows that the
-// tests can pass.
+// targets returns functions that start the servers under test, by name. net-http is Go's own
+// server, without Weft: it shows that the tests can pass.
 func targets() map[string]func(t *testing.T) target {
 	weftTarget := func(upstream string, http2 bool) func(t *testing.T) target {
 		return func(t *testing.T) target {
@@ -254,7 +255,7 @@ func get(client *http.Client, url string) error {
 	n, err := io.Copy(io.Discard, r.Body)
 	_ = r.Body.Close() // the body was read
 	if err == nil && (r.StatusCode != http.StatusOK || n != 100) {
-		return errors.New(r.Status)
+		return fmt.Errorf("status %s, body of %d bytes, want 200 and 100 bytes", r.Status, n)
 	}
 	return err
 }

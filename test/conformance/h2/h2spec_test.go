@@ -48,8 +48,7 @@ func netHTTPFailures() map[string]string {
 	}
 }
 
-// TestH2SpecDetectsFailures verifies that h2spec detects the known failures of a third-party
-// server.
+// TestH2SpecDetectsFailures verifies that h2spec detects the known failures of net/http's server.
 func TestH2SpecDetectsFailures(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t, true)

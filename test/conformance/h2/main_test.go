@@ -7,9 +7,9 @@
 //	TestWebSocket…   WebSocket over HTTP/2                       websocket_test.go
 //	TestAttacks…     floods: bounded cost, other clients served  attack_test.go, attacker_test.go
 //
-// Each tool first tests a third-party server, which shows that it detects violations. If "weft
-// check" reports that a feature is not supported yet, the tests of Weft are skipped with that
-// message; any other problem fails them.
+// h2spec, the clients and the attacks also test net/http's server, without Weft. This shows that
+// the tests can pass and that h2spec detects violations. If "weft check" reports that a feature is
+// not supported yet, the tests of Weft are skipped with that message; any other problem fails them.
 package h2
 
 import (
