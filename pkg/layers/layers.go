@@ -39,23 +39,24 @@ const (
 // Layer is the part of the configuration that a source other than the file defines. The Stack calls
 // its methods with the lock held.
 type Layer interface {
-	// Owner returns the owner of a resource for errors, such as "the control plane", even if the
-	// resource is not active; "": the layer does not define it.
+	// Owner returns the owner of a resource for errors, such as "the control plane". It returns ""
+	// if the layer does not define the resource. The resource need not be active.
 	Owner(kind Kind, name string) string
 	// AppendTo adds the active resources to next. It may change the lists of clusters, listeners
 	// and route tables, but not the values they point to.
 	AppendTo(next *config.Snapshot)
 	// SetFile updates the parts of the layer that depend on the file. The Stack then calls end,
 	// unless it is nil, even after an error. reason is nil if file is active. Otherwise the file
-	// and the lower layers have already returned to their previous state, and end restores that of
-	// the layer.
+	// and the lower layers have already returned to their previous state, and end restores the
+	// previous state of this layer.
 	SetFile(file *config.Snapshot) (end func(ctx context.Context, reason error), err error)
-	// NamesFreed is called when other layers may define fewer names than before.
+	// NamesFreed notifies the layer that other layers may define fewer names than before.
 	NamesFreed()
 }
 
 // Stack holds the layers and applies their changes. Its lock guards the layers and the state of
-// their sources. The lock is held while a configuration is applied, which can take seconds.
+// their sources. A caller may hold the lock for seconds, because it applies a configuration under
+// the lock.
 type Stack struct {
 	sync.Mutex
 
@@ -70,7 +71,7 @@ func New(apply func(context.Context, config.Delta) error) *Stack {
 	return &Stack{apply: apply, file: NewFile(&config.Snapshot{})}
 }
 
-// Add adds an empty layer above the others, before the first SetFile.
+// Add adds an empty layer above the others. The caller calls Add before the first SetFile.
 func (s *Stack) Add(l Layer) {
 	s.Lock()
 	defer s.Unlock()

@@ -153,7 +153,7 @@ func (o *Overlay) AppendTo(next *config.Snapshot) {
 	}
 }
 
-// SetFile implements Layer.SetFile: it merges the routes with those of the file.
+// SetFile implements Layer.SetFile. It merges the routes of the Overlay into the table of the file.
 func (o *Overlay) SetFile(file *config.Snapshot) (end func(context.Context, error), err error) {
 	previous := o.merged
 	if o.merged, err = o.merge(file, o.routes); err != nil {

@@ -127,9 +127,9 @@ func (r *Route) Timeouts(x *protocol.Exchange) (global, perTry time.Duration) {
 	return global, perTry
 }
 
-// timeoutHeaders returns the first values of GlobalTimeoutHeader and TryTimeoutHeader, "" for a
-// missing header. It runs for each request, so it reads the headers in one pass and compares
-// lengths first.
+// timeoutHeaders returns the first values of GlobalTimeoutHeader and TryTimeoutHeader that are not
+// empty, or "". It runs for each request, so it reads the headers in one pass and compares lengths
+// first.
 func timeoutHeaders(h *protocol.Header) (global, perTry string) {
 	for i := range h.Len() {
 		f := h.At(i)

@@ -15,9 +15,9 @@ import (
 // of the table. The table refers to c, which must not change.
 func Compile(c *config.RouteTable) (*Table, error) { return compile(nil, c) }
 
-// Recompile compiles c, the successor of the table's configuration. It reuses virtual hosts and
-// routes of c that are the same pointers as in t. Routes returns the same *Route for an unchanged
-// route, and the table keeps Random. t does not change, and may be in use.
+// Recompile compiles c, the successor of the table's configuration. It reuses the *Route of t for a
+// route that is the same pointer in c, unless its inherited mutations or the name of its virtual
+// host changed. The new table keeps Random. t does not change, and may be in use.
 func (t *Table) Recompile(c *config.RouteTable) (*Table, error) { return compile(t, c) }
 
 func compile(previous *Table, c *config.RouteTable) (*Table, error) {

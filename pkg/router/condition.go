@@ -17,7 +17,7 @@ import (
 type routeMatcher struct {
 	headers     []headerMatcher // cheapest first
 	pathRegex   *regexp.Regexp
-	pathMatcher *pathMatcher          // nil: the tree or pathRegex evaluates the path, if there is a condition
+	pathMatcher *pathMatcher          // nil: the tree or pathRegex evaluates the path, if necessary
 	variables   [][]variableCondition // one group must match, if there are any
 	query       []queryMatcher
 	arguments   []argumentMatcher

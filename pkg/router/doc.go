@@ -24,8 +24,8 @@
 //
 // # Paths
 //
-// Find compares a path as it was sent, byte by byte, without its query: it neither decodes the path
-// nor resolves "//", "/./" or "/../", unless NormalizeTarget did so before, for a listener that is
+// Find compares a path as the client sent it, without its query. It neither decodes the path nor
+// resolves "//", "/./" or "/../". NormalizeTarget does so before Find, for a listener that is
 // configured for it. So "/%61dmin", "//admin", "/x/../admin" and "/admin;v=1" are not "/admin". A
 // route that rejects "/admin" does not reject these paths, which an upstream may normalize to
 // "/admin". For access control, list the allowed paths instead of the denied paths, and end the

@@ -33,8 +33,8 @@ type cookiePolicy struct {
 func (r *Route) Hashes() bool { return len(r.hash) > 0 }
 
 // Hash returns the hash of x by the first policy that finds a value, 0 if none does. If newCookie
-// is true, the client has no hash cookie yet and sum is the value of a new one, derived from
-// random, which SetCookie sends. Hash must be called before RewriteRequest: policies read the
+// is true, the client sent no hash cookie. Hash then derives sum from random, and SetCookie sends
+// sum as a new cookie. The caller calls Hash before RewriteRequest, because policies read the
 // request without the changes of the route.
 func (r *Route) Hash(x *protocol.Exchange, random uint64) (sum uint64, newCookie bool) {
 	for i := range r.hash {
@@ -87,8 +87,8 @@ func pseudoHeader(x *protocol.Exchange, name string) (string, bool) {
 	return "", false
 }
 
-// hashHeader returns the hash of a request header. For a repeated header it covers all values in
-// any order (Envoy sorts them), because another proxy may reorder them.
+// hashHeader returns the hash of a request header. The hash of a repeated header covers all values.
+// It does not depend on their order, because another proxy may reorder them. Envoy sorts them.
 func hashHeader(x *protocol.Exchange, name string) (sum uint64, ok bool) {
 	if name[0] == ':' {
 		text, ok := pseudoHeader(x, name)
@@ -121,7 +121,7 @@ func (r *Route) SetCookie(x *protocol.Exchange) {
 	for i := range r.hash {
 		if c := r.hash[i].cookie; c != nil && c.generate {
 			x.Response.Header.Add("Set-Cookie", fmt.Sprintf("%s=%0*x%s", c.name, cookieDigits, x.Record.Hash, c.attributes))
-			return // Hash generates the first one
+			return // Hash generates only the first cookie
 		}
 	}
 }

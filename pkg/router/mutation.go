@@ -144,8 +144,9 @@ func isHost(name string) bool {
 	return protocol.EqualFold(name, "host") || protocol.EqualFold(name, ":authority")
 }
 
-// checkName rejects names that are not header names (RFC 9110 5.1), and the headers that only the
-// HTTP engine may write: those that frame a message and those of the connection (RFC 9110 7.6.1).
+// checkName rejects names that are not header names (RFC 9110 5.1). It also rejects the headers
+// that only the HTTP engine may write: they frame a message, or belong to the connection (RFC 9110
+// 7.6.1).
 func checkName(name string) error {
 	if isHost(name) {
 		return nil

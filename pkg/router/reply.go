@@ -78,8 +78,8 @@ func redirectHost(r *protocol.Request, c *config.Redirect, scheme string) string
 	return name + ":" + strconv.Itoa(int(c.Port))
 }
 
-// withoutPort removes port 80 if scheme is https, and port 443 if scheme is http: this is the
-// default port of the scheme that the redirect replaces.
+// withoutPort removes port 80 if scheme is https, and port 443 if scheme is http. The removed port
+// is the default port of the scheme that the redirect replaces.
 func withoutPort(authority, scheme string) string {
 	host, port := splitPort(authority)
 	if scheme == "https" && port == "80" || scheme == "http" && port == "443" {

@@ -33,7 +33,7 @@ type pathRewrite struct {
 }
 
 // apply rewrites x's path. For an RPC request, it also sets the service and method headers from the
-// new path; if that does not have the form "/service/method", apply changes nothing.
+// new path. If the new path does not have the form "/service/method", apply changes nothing.
 func (w *pathRewrite) apply(x *protocol.Exchange) {
 	old := x.Request.Path
 	path := w.rewrite(old)
@@ -237,7 +237,7 @@ func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error)
 		return &hostRewrite{host: f.HostRewrite}, nil
 	case f.AutoHostRewriteHeader != "":
 		if isHost(f.AutoHostRewriteHeader) {
-			return nil, errors.New("auto_host_rewrite_header names the host itself")
+			return nil, errors.New("auto_host_rewrite_header names the host itself: expected another header")
 		}
 		return &hostRewrite{header: f.AutoHostRewriteHeader}, nil
 	case f.HostRewritePath != nil && f.HostRewritePath.Pattern != "" && !f.AutoHostRewrite:
@@ -255,8 +255,8 @@ func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error)
 }
 
 // RewriteHost sets the Authority of an HTTP request to hostname, the name of the picked host, if
-// the route has auto_host_rewrite and neither host_rewrite nor auto_host_rewrite_header, which take
-// precedence. It is called once per attempt.
+// the route has auto_host_rewrite. host_rewrite and auto_host_rewrite_header take precedence. The
+// caller calls RewriteHost once per attempt.
 func (r *Route) RewriteHost(x *protocol.Exchange, hostname string) {
 	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && !isRPC(x) && validAuthority(hostname) {
 		x.RewriteAuthority(hostname)

@@ -31,15 +31,17 @@ type inherited struct{ request, response *mutation }
 
 // RewriteRequest changes the request for the upstream. It applies the header mutations of the
 // chosen weighted cluster (Record.WeightedIndex), the route, the virtual host and the table, in
-// this order, then rewrites Authority, then Path. If the path changes, it stores the original path
-// in Record.OriginalPath with its query, and in the request header x-mosn-original-path without it.
+// this order. Then it rewrites Authority, then Path. If the path changes, RewriteRequest stores the
+// original path in Record.OriginalPath with its query, and in the request header
+// x-mosn-original-path without it.
 //
 // For an RPC request, a new path changes the headers service and method, and no header contains the
 // original path. A rewrite whose result is not "/service/method" has no effect. The Authority does
 // not change. An addition to service, method, version or group replaces the present value.
 //
-// It is called once per exchange, before the first attempt. It allocates for a new path, unless
-// prefix_rewrite only removes a part, and for values with variables.
+// The caller calls RewriteRequest once per exchange, before the first attempt. RewriteRequest
+// allocates for a new path, unless prefix_rewrite only removes a part. It also allocates for values
+// with variables.
 func (r *Route) RewriteRequest(x *protocol.Exchange) {
 	request := r.request
 	if w := r.weightedCluster(x); w != nil {

@@ -68,8 +68,8 @@ func (t *tree) addNodes(n int) int32 {
 	return int32(first)
 }
 
-// build builds the subtree of the node at index parent, whose path is the first depth bytes of all
-// entries.
+// build builds the subtree of the node at index parent. The path of the node is the first depth
+// bytes of each entry's path.
 func (t *tree) build(parent int32, entries []pathEntry, depth int, ri *routeIndex) {
 	n := &t.nodes[parent]
 	for len(entries) > 0 && len(entries[0].path) == depth {

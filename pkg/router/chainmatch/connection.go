@@ -7,11 +7,10 @@ import (
 )
 
 // Connection holds the properties of a connection that are known when its filter chain is chosen.
-// An unknown property is zero and matches no criterion, except that a source without an IP address
-// is local.
+// An unknown property is zero and matches no criterion. The source type is always known.
 type Connection struct {
-	// Destination is the original destination, before a redirect, or that of a PROXY protocol
-	// header. Invalid: no IP address.
+	// Destination is the original destination, before a redirect, or the destination in a PROXY
+	// protocol header. Invalid: no IP address.
 	Destination netip.AddrPort
 	// Source is the remote address, or the proxied address of a PROXY protocol header. Invalid: no
 	// IP address.
@@ -26,9 +25,9 @@ type Connection struct {
 	Protocols []string
 }
 
-// isLocal reports whether the connection comes from this machine, judging by its addresses: source
-// and destination are equal, or the source is a loopback address or no IP address. If a proxied
-// source has no IP address, DirectSource decides.
+// isLocal reports whether the connection comes from this machine, judging by its addresses: the
+// source is a loopback address, equals the destination, or has no IP address. DirectSource replaces
+// a Source without an IP address.
 func (c *Connection) isLocal() bool {
 	source := c.Source.Addr()
 	if !source.IsValid() {

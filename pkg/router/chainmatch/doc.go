@@ -16,7 +16,7 @@
 //  8. source address, the longest range
 //  9. source port
 //
-// Chains without the criterion come after all chains with it. The Matcher does not backtrack: if a
-// chain wins at one criterion and fails at a later one, no chain that was less specific at the
-// earlier one is tried. The connection then takes the default chain, or none.
+// Chains without the criterion come after all chains with it. The Matcher does not backtrack. If a
+// chain wins at one criterion and fails at a later criterion, the Matcher tries no chain that was
+// less specific at the earlier criterion. The connection then takes the default chain, or none.
 package chainmatch
