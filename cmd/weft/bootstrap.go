@@ -17,8 +17,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// mergeStatic reads the Envoy bootstrap of a file. merged is the file with those of its
-// static_resources that do not depend on a control plane; nil if the diagnostics contain errors.
+// mergeStatic reads the Envoy bootstrap of a file. merged is the file together with its
+// static_resources, except the resources that depend on a control plane. merged is nil if the
+// diagnostics contain errors.
 func mergeStatic(file *configjson.File) (merged *config.Snapshot, diagnostics document.Diagnostics) {
 	if !hasBootstrap(file.Snapshot) {
 		return file.Snapshot, nil
@@ -61,8 +62,8 @@ func warnNewBootstrap(c *controlPlane, file *config.Snapshot, log *slog.Logger) 
 }
 
 // changedBootstrapKeys returns the keys of the bootstrap that have changed and take effect after a
-// restart; none if neither the initial file nor next has a bootstrap. c is the control plane of the
-// initial file; nil: that file has no bootstrap. The caller has applied next.
+// restart. It returns none if neither the initial file nor next has a bootstrap. c is the control
+// plane of the initial file, or nil if that file has no bootstrap. The caller has applied next.
 func changedBootstrapKeys(c *controlPlane, initial, next *config.Snapshot) (keys []string) {
 	if c == nil && !hasBootstrap(next) {
 		return nil

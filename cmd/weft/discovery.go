@@ -52,7 +52,8 @@ func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 }
 
 // applySeparately removes the services of the state file from the layer, so that they cannot keep
-// the process from starting. The discovery applies them later; a failing one does not block others.
+// the process from starting. The discovery applies them later. A failing service does not block the
+// others.
 func (s *dubboServices) applySeparately() {
 	s.discovery.ReapplyRestored()
 	s.layer.Reset(s.discovery.Resources())

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Levels in addition to those of slog.
+// Levels that slog does not define.
 const (
 	levelTrace    = slog.LevelDebug - 4
 	levelCritical = slog.LevelError + 4
@@ -77,9 +77,9 @@ const stderrPath = "stderr"
 // logOutput is the destination of the process log. The zero value discards the log. It is safe for
 // concurrent use.
 type logOutput struct {
-	mu   sync.Mutex // held during a write, so that no line goes to a closed file
-	path string     // guarded by mu
-	out  *logfile.File
+	mu   sync.Mutex    // Write holds mu while it writes, so that no line goes to a closed file
+	path string        // guarded by mu
+	out  *logfile.File // guarded by mu; nil: the log is discarded
 }
 
 // Write implements io.Writer.
@@ -92,8 +92,8 @@ func (o *logOutput) Write(line []byte) (int, error) {
 	return o.out.Write(line)
 }
 
-// redirect changes the destination of the log to that of c. On an error the destination stays the
-// same.
+// redirect changes the destination of the log to the path in c. On an error the destination stays
+// the same.
 func (o *logOutput) redirect(c config.Log) error {
 	path := cmp.Or(c.Path, stderrPath)
 	roller := logfile.Roller(c.Rotation)

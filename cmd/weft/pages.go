@@ -37,8 +37,8 @@ func dropProgramPages() (int64, error) {
 	return resident, err
 }
 
-// programMappings returns, from the text of /proc/PID/smaps (proc(5)), the mappings of a file that
-// are private, read-only and unmodified, and the number of resident bytes in them. A linker
+// programMappings parses the text of /proc/PID/smaps (proc(5)). It returns the mappings of file
+// that are private, read-only and unmodified, and the number of resident bytes in them. A linker
 // modifies pages when it relocates them.
 func programMappings(smaps []byte, file string) (mappings []mapping, resident int64, err error) {
 	var m mapping

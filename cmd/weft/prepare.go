@@ -119,9 +119,9 @@ func bindConflicts(file *configjson.File, addresses []bindAddress) (problems doc
 	return problems
 }
 
-// conflictsWith reports whether start cannot bind both addresses: they are equal, or have the same
-// port and one of them is a wildcard address that covers the other. Addresses with port 0 do not
-// conflict. If both have reusePort, they conflict only if their texts are equal.
+// conflictsWith reports whether start cannot bind both addresses. They conflict if they are equal,
+// or if they have the same port and one is a wildcard address that covers the other. Addresses with
+// port 0 do not conflict. If both have reusePort, they conflict only if their texts are equal.
 func (c bindAddress) conflictsWith(other bindAddress) bool {
 	if c.network != other.network {
 		return false

@@ -44,7 +44,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// The registry of protocols, filters and policies. A new one needs a directory and a line here.
+// This file lists the protocols, filters and policies of the binary. A new one needs a directory
+// and a line here.
 
 // protocols returns all protocols, in the order in which "Auto" detects them. The engines may be
 // nil if the caller only reads names and detects protocols.

@@ -33,7 +33,7 @@ func startCommand() *cobra.Command {
 		Use:   "start [-c FILE]",
 		Short: "Run the proxy",
 		Long: "Start runs the configuration, or without a file the built-in example. The log goes\n" +
-			"to stderr.\n\n" +
+			"to stderr, unless default_log_path names another destination.\n\n" +
 			"SIGHUP reads the file again, as weft reload does. If the file is rejected, the log has the\n" +
 			"reasons and the previous configuration stays active. SIGTERM stops accepting and drains for at\n" +
 			"most the drain time. SIGINT exits immediately. SIGUSR1 reopens the log files.",
@@ -133,7 +133,7 @@ func (f *startFlags) level() config.Level {
 	return config.Level(name)
 }
 
-// override replaces values of the file with those of the flags.
+// override replaces values of the file with the values of flags that are set.
 func (f *startFlags) override(c *config.Snapshot) {
 	if f.concurrency > 0 {
 		c.Server.MaxProcs = f.concurrency

@@ -15,9 +15,9 @@ const (
 	// too little unneeded memory, or a collection by the runtime.
 	minTrimInterval = 5 * time.Second
 	maxTrimInterval = 2 * time.Minute
-	// minTrimBytes and minTrimDivisor define how much unneeded memory justifies a collection: more
-	// than minTrimBytes bytes, and more than 1/minTrimDivisor of the live memory, which determines
-	// the cost of a collection.
+	// minTrimBytes and minTrimDivisor define how much unneeded memory justifies a collection. It must
+	// be more than minTrimBytes bytes and more than 1/minTrimDivisor of the live memory, which
+	// determines the cost of a collection.
 	minTrimBytes   = 4 << 20
 	minTrimDivisor = 4
 )
@@ -25,8 +25,8 @@ const (
 // trim returns the memory of a traffic burst to the system. A proxy that hardly allocates triggers
 // so few collections that buffers and stacks of thousands of connections would stay for minutes.
 // trim collects only if the runtime has not done so since the last check. It unmaps the program's
-// pages after each of its collections, and always after the first check, because most of those pages
-// are needed only during the start.
+// pages after each of its collections and after the first check, because the process needs most of
+// these pages only during the start.
 func trim(ctx context.Context, log *slog.Logger) {
 	wait := minTrimInterval
 	timer := time.NewTimer(wait)
