@@ -11,14 +11,15 @@ import (
 
 // ConfigDump is the response body of /config_dump: the active configuration.
 type ConfigDump struct {
-	Source  string    `json:"source"`  // file or server that the configuration came from
-	Hash    string    `json:"hash"`    // hash of the content
+	Source  string    `json:"source"`  // origin of the configuration: a file, or standard input
+	Hash    string    `json:"hash"`    // hash of Config; secrets do not affect it
 	Applied time.Time `json:"applied"` // when the configuration became active
-	// Rejected is the newest configuration if it was rejected, else null.
+	// Rejected says why the last reload was rejected; null: the configuration is the newest one.
 	Rejected *Rejection `json:"rejected"`
 	// Config is the configuration with its secrets redacted.
 	Config json.RawMessage `json:"config"`
-	// Dubbo shows the services that the application publishes and subscribes to; nil: none.
+	// Dubbo shows the services that the application publishes and subscribes to; nil: Dubbo services
+	// are disabled.
 	Dubbo *dubbo.Status `json:"dubbo,omitempty"`
 	// Configs holds the resources that control planes sent, as messages of envoy.admin.v3 in JSON;
 	// nil: there is no control plane.

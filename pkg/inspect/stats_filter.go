@@ -13,10 +13,10 @@ import (
 	"github.com/weft-proxy/weft/internal/admin"
 )
 
-// FilterStats returns the statistics that the parameters of Envoy's /stats select, sorted by name:
-// filter= is a regular expression that the name must match, usedonly omits values that are not
-// Used, and type= selects Counters or Gauges. It reuses the memory of stats. It returns an error if
-// filter= is invalid.
+// FilterStats returns the statistics that the parameters of Envoy's /stats select, sorted by name.
+// filter= is a regular expression that matches a part of the name. usedonly omits values that are
+// not Used. type= selects Counters or Gauges. FilterStats reuses the memory of stats. It returns an
+// error if filter= is invalid.
 func FilterStats(stats []Stat, query url.Values) ([]Stat, error) {
 	filter, err := regexp.Compile(query.Get("filter"))
 	if err != nil {
