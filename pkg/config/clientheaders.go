@@ -2,10 +2,10 @@ package config
 
 import "net/netip"
 
-// ClientHeaders says which request headers a proxy accepts from clients: headers that control the
-// proxy or its upstreams, and headers with facts that only a proxy can know. A rejected header is
-// removed before filters and routes read the request. The zero value removes the headers that
-// OverrideTimeouts describes and passes Envoy's headers on unchanged.
+// ClientHeaders says which request headers a proxy accepts from clients. It concerns headers that
+// control the proxy or its upstreams, and headers with facts that only a proxy can know. Weft
+// removes a rejected header before filters and routes read the request. The zero value removes the
+// headers that OverrideTimeouts describes and passes Envoy's headers on unchanged.
 type ClientHeaders struct {
 	// OverrideTimeouts lets the headers or RPC attachments x-mosn-global-timeout and
 	// x-mosn-try-timeout override the timeouts of routes. Otherwise Weft removes them. It must be

@@ -34,7 +34,7 @@ type DNS struct {
 	Resolvers []string      // servers, ip:port; empty: the system's
 	Search    []string      // search domains for short names; empty: the system's
 	Ndots     int           // with Search: a name with at least this number of dots is first tried without search domains; default 1
-	Timeout   time.Duration // for a response of one server; default 3 s if there are several, else 10 s
+	Timeout   time.Duration // for a response of one server; default 3 s with several Resolvers; else 5 s with the families AUTO and V4_PREFERRED, and 10 s with others
 	Attempts  int           // per server; default 1
 }
 

@@ -2,7 +2,7 @@ package config
 
 import "time"
 
-// HTTP2Options are the limits and options of the HTTP/2 engine. Those of HTTP1Options that are not
+// HTTP2Options are the limits and options of the HTTP/2 engine. The HTTP1Options that are not
 // specific to HTTP/1.1 apply too: sizes of heads and bodies, and timeouts. DefaultHTTP2Options
 // returns the defaults; 0 means no limit only where a field says so.
 type HTTP2Options struct {
@@ -21,9 +21,9 @@ type HTTP2Options struct {
 	PingInterval time.Duration
 	PingTimeout  time.Duration
 	// ConnectionResets, SourceResets and ListenerResets limit the streams that clients reset within
-	// 50 ms of their requests: per connection, for all connections of a source address, and for the
-	// listener. A connection that exceeds one is closed. Defaults: bursts of 500, 2,000 and 20,000;
-	// 50, 200 and 2,000 per second.
+	// 50 ms of their requests: on one connection, on all connections of a source address, and on
+	// the listener. Weft closes a connection that exceeds a limit. Defaults: bursts of 500, 2,000
+	// and 20,000; 50, 200 and 2,000 per second.
 	ConnectionResets TokenBucket
 	SourceResets     TokenBucket
 	ListenerResets   TokenBucket

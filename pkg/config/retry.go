@@ -42,7 +42,7 @@ func (b Backoff) Bound(n int) time.Duration {
 // RetryOn is a set of results of an attempt that cause a retry.
 type RetryOn uint32
 
-// The elements of the set, like those of Envoy's retry_on.
+// The elements of the set, with the meanings of Envoy's retry_on.
 const (
 	Retry5xx               RetryOn = 1 << iota // a response with status 500 to 599, or no response
 	RetryGatewayError                          // a response with status 502, 503 or 504, or no response

@@ -7,10 +7,10 @@ type RouteTable struct {
 	Name         string
 	VirtualHosts []*VirtualHost
 	IgnorePort   bool // ignore the port of the request's authority
-	// LiteralDomains compares domains and authorities literally except for case, as Envoy does: a
-	// domain without a port does not match an authority with one, a domain without a trailing dot
-	// does not match an authority with one, and "host:*" is a prefix. Otherwise the default port of
-	// the scheme and a trailing dot make no difference, as in MOSN.
+	// LiteralDomains compares domains and authorities literally except for case, as Envoy does. A
+	// domain without a port, or without a trailing dot, then does not match an authority that has
+	// it, and "host:*" is a prefix. If LiteralDomains is false, the default port of the scheme and
+	// a trailing dot make no difference, as in MOSN.
 	LiteralDomains bool
 	Request        HeaderMutation // applied to requests, after the mutations of the route and the virtual host
 	Response       HeaderMutation
@@ -37,8 +37,8 @@ type Route struct {
 
 	Response HeaderMutation // applied to the responses of Redirect and DirectResponse; Forward has its own
 
-	// Filters is per_filter_config: filter name -> its validated configuration, FilterDisabled or
-	// FilterEnabled.
+	// Filters is per_filter_config. It maps the name of a filter to the validated configuration of
+	// the filter, FilterDisabled or FilterEnabled.
 	Filters  map[string]any
 	Metadata map[string]any
 }
@@ -184,7 +184,7 @@ type WeightedCluster struct {
 	Cluster  string
 	Weight   uint32
 	Metadata map[string]string
-	Request  HeaderMutation // applied before that of the route
+	Request  HeaderMutation // applied before the mutation of the route
 	Response HeaderMutation
 }
 
@@ -247,7 +247,7 @@ type Redirect struct {
 	Path   string // replaces the path, and the query if it contains one; "" keeps them
 	Host   string // "" keeps it
 	Scheme string // "" keeps it
-	Port   uint16 // 0: that of Host or else the request, but not the default port of another scheme
+	Port   uint16 // 0: the port of Host or, without Host, of the request, except the default port of a replaced scheme
 	// PrefixRewrite and RegexRewrite change the path like those of Forward. At most one of them and
 	// Path is set.
 	PrefixRewrite string

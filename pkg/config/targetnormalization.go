@@ -35,11 +35,11 @@ const (
 // filter.
 type FilterDisabled struct{}
 
-// FilterEnabled enables a Filter that is Disabled in a Route, with the settings of the listener. It
-// replaces the Route's settings for the filter.
+// FilterEnabled replaces a Route's settings for a filter. In that Route it enables a Filter with
+// Disabled set, with the settings of the listener.
 type FilterEnabled struct{}
 
 // FilterConfigMissing replaces the configuration of a Filter whose configuration has not arrived.
-// Requests that the filter would process get an error, because Weft cannot know what it would
-// reject.
+// Requests that the filter would process get an error, because Weft cannot know which requests the
+// filter would reject.
 type FilterConfigMissing struct{}

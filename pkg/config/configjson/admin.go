@@ -48,13 +48,13 @@ type pprofJSON struct {
 	Endpoint string        `key:"endpoint" doc:"Address of the profiler." unsupported:"pprof.endpoint" example:"\"127.0.0.1\""`
 }
 
-// adminReader reads admin and pprof.
+// adminReader reads the keys "admin" and "pprof".
 type adminReader struct {
 	*input
 	out *config.Admin // nil: no admin port
 }
 
-// read converts admin and pprof; nil if the file has no admin port.
+// read converts the keys "admin" and "pprof". It returns nil if the file has no admin port.
 func (r *adminReader) read(j *rootJSON) *config.Admin {
 	if j.Admin != nil && j.hasBootstrap() && j.Admin.Node.Get("address").IsDisabled() {
 		r.report.Warnf(j.Admin.Node, "admin has no effect without an address: Weft opens no admin port")

@@ -76,8 +76,8 @@ const prometheusSink = "prometheus"
 
 // choose finds a name in supported, ignoring case, and returns it with the spelling of supported.
 // Otherwise it reports an error at node. If known contains the name, the error says that the
-// feature is not supported yet; if not, it says that the name is unknown and suggests the nearest
-// known name.
+// feature is not supported yet. If not, the error says that the name is unknown and suggests the
+// nearest known name.
 func choose[T ~string](r *document.Report, node document.Node, label, name string, supported []T, known []string) (T, bool) {
 	for _, b := range supported {
 		if strings.EqualFold(string(b), name) {

@@ -102,7 +102,7 @@ type autoSNIJSON struct {
 	NameHeader string `key:"override_auto_sni_header" doc:"Header that overrides the hostname if the request has it. Absent: the hostname of the request is always used." example:"\"x-server-name\""`
 }
 
-// clusterReader reads cluster_manager.
+// clusterReader reads the key "cluster_manager".
 type clusterReader struct {
 	*input
 	tls        tlsReader
@@ -294,8 +294,8 @@ func (r *clusterReader) readAutoSNI(j *clusterJSON, c *config.Cluster) {
 	c.AutoSNI = sni
 }
 
-// readCircuitBreakers converts circuit_breakers, which has at most one element for each priority. A
-// priority without an element gets the defaults. An explicit 0 means no limit.
+// readCircuitBreakers converts the key "circuit_breakers", which has at most one element for each
+// priority. A priority without an element gets the defaults. An explicit 0 means no limit.
 func (r *clusterReader) readCircuitBreakers(j *clusterJSON, c *config.Cluster) {
 	c.CircuitBreakers, c.HighCircuitBreakers = config.DefaultCircuitBreakers(), config.DefaultCircuitBreakers()
 	var seen [config.NumPriorities]bool

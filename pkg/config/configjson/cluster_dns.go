@@ -143,7 +143,8 @@ func (r *clusterReader) readResolverOptions(j *resolversJSON, d *config.DNS) {
 	}
 }
 
-// readResolverFile reads dns_resolver_file, if the cluster sets it.
+// readResolverFile reads the file that the key "dns_resolver_file" names, if the cluster has the
+// key.
 func (r *clusterReader) readResolverFile(j *clusterJSON, d *config.DNS) {
 	node := j.Node.Get("dns_resolver_file")
 	port := j.Node.Get("dns_resolver_port")

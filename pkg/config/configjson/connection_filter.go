@@ -27,7 +27,7 @@ func (r *filterReader) networkFilterNames() []string {
 	return names
 }
 
-// readConnectionFilter converts a connection filter and appends it to those of out.
+// readConnectionFilter converts a connection filter and appends it to the filters of out.
 func (r *filterReader) readConnectionFilter(f *networkFilterJSON, factory *filter.ConnectionFilterFactory, out *config.FilterChain) {
 	if out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil {
 		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q must precede the filter that serves the connections", factory.Name)

@@ -30,7 +30,7 @@ func (f *File) Diagnose(severity document.Severity, path, problem string) docume
 	return d
 }
 
-// pathSteps yields the steps of a path: "a.b[0][x.y]" is a, b, [0], [x.y].
+// pathSteps yields the steps of a path. The steps of "a.b[0][x.y]" are a, b, [0] and [x.y].
 func pathSteps(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for path != "" {

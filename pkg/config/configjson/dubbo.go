@@ -58,13 +58,14 @@ type registryJSON struct {
 
 func knownExtensions() []string { return []string{DubboRegistry} }
 
-// dubboReader reads extends, whose only extension is the Dubbo registry.
+// dubboReader reads the key "extends". The only extension is the Dubbo registry.
 type dubboReader struct {
 	*input
 	tls tlsReader
 }
 
-// read converts extends. It returns the zero DubboRegistry if the extension is absent or disabled.
+// read converts the list of extensions. It returns the zero DubboRegistry if the extension is
+// absent or disabled.
 func (r *dubboReader) read(list []extensionJSON) (out config.DubboRegistry) {
 	var supported []string
 	if len(r.capabilities.DubboRegistries) > 0 {
@@ -133,7 +134,7 @@ func (r *dubboReader) readDubboRegistry(j *dubboRegistryJSON) config.DubboRegist
 	return d
 }
 
-// readToken reads the token from token_file.
+// readToken reads the token from the file that the key "token_file" names.
 func (r *dubboReader) readToken(j *dubboRegistryJSON) string {
 	node := j.Node.Get("token_file")
 	if j.Token != "" {

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// envoyJSON contains the top-level keys of Envoy's bootstrap that rootJSON does not read. A key is
-// rejected if ignoring it would route requests differently or let more requests pass. Any other key
-// is accepted with a warning.
+// envoyJSON contains the top-level keys of Envoy's bootstrap that Weft does not support. Weft
+// rejects a key if ignoring it would route requests differently or let more requests pass. It
+// accepts any other key with a warning.
 type envoyJSON struct {
 	StatsFlush      document.Node   `key:"stats_flush_interval,statsFlushInterval" doc:"Envoy bootstrap: interval of writing metrics to sinks." accept:"number|string" ignored:"Weft's metrics are scraped, not pushed" example:"\"5s\""`
 	StatsFlushAdmin bool            `key:"stats_flush_on_admin,statsFlushOnAdmin" doc:"Envoy bootstrap: write metrics to sinks when the admin port is queried." ignored:"Weft's metrics are scraped, not pushed" example:"true"`
@@ -35,7 +35,8 @@ type envoyJSON struct {
 	Allocator       document.Node   `key:"memory_allocator_manager,memoryAllocatorManager" doc:"Envoy bootstrap: when memory is returned to the system." accept:"object" ignored:"the Go runtime does that" example:"{\"bytes_to_release\": 1048576}"`
 	Extensions      []document.Node `key:"bootstrap_extensions,bootstrapExtensions" doc:"Envoy bootstrap: process-wide extensions, such as internal listeners and WebAssembly." ignored:"Weft rejects resources that refer to them" example:"[{\"name\": \"envoy.bootstrap.internal_listener\"}]"`
 
-	// checkEnvoyBootstrap accepts only the default values of these keys.
+	// checkEnvoyBootstrap rejects DNS servers in these keys. Of the keys after
+	// use_tcp_for_dns_lookups it accepts only the default values.
 	DNS                 document.Node `key:"typed_dns_resolver_config,typedDnsResolverConfig" doc:"Envoy bootstrap: DNS resolver of all clusters. Weft rejects it if it contains DNS servers; set them on each cluster instead." accept:"object" ignored:"the system's resolver is used" example:"{\"name\": \"envoy.network.dns_resolver.cares\"}"`
 	DNSResolutionConfig document.Node `key:"dns_resolution_config,dnsResolutionConfig" doc:"Envoy bootstrap: older form of typed_dns_resolver_config." accept:"object" ignored:"the system's resolver is used" example:"{\"dns_resolver_options\": {}}"`
 	DNSTCP              bool          `key:"use_tcp_for_dns_lookups,useTcpForDnsLookups" doc:"Envoy bootstrap: resolve names over TCP." ignored:"Weft tries UDP first" example:"true"`
@@ -49,8 +50,7 @@ type envoyJSON struct {
 	ConfigSource  document.Node   `key:"default_config_source,defaultConfigSource" doc:"Envoy bootstrap: control plane of resources without an authority." accept:"object" unsupported:"default_config_source" example:"{\"initial_fetch_timeout\": \"15s\"}"`
 }
 
-// checkEnvoyBootstrap reports settings of Envoy's bootstrap that select extensions that Weft does
-// not have.
+// checkEnvoyBootstrap reports DNS servers for all clusters, and extensions that Weft does not have.
 func (r *reader) checkEnvoyBootstrap(j *envoyJSON) {
 	for _, setting := range []struct {
 		value    document.Node

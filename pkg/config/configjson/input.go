@@ -81,9 +81,9 @@ func (in *input) parseDirectory(node document.Node, dir string) []document.Node 
 	return roots
 }
 
-// readRelative reads path, which the configuration in file refers to. A relative path refers to the
-// working directory, or, if it cannot be read there, to the directory of file. found is the path
-// that was read. After an error found is path, and err is the error of the working directory.
+// readRelative reads path, which the configuration in file refers to. It reads a relative path in
+// the working directory first, then in the directory of file. found is the path that it has read.
+// After an error found is path, and err is the error of the working directory.
 func readRelative[T any](file, path string, read func(name string) (T, error)) (found string, content T, err error) {
 	content, err = read(path)
 	if err == nil || filepath.IsAbs(path) {

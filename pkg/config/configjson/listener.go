@@ -43,7 +43,7 @@ type accessLogJSON struct {
 	JSON   document.Node `key:"json_format" doc:"One JSON object per line, instead of log_format: its members in order, with %variables%." accept:"object" example:"{\"status\": \"%response_code%\"}"`
 }
 
-// acceptRateJSON is accept_rate of a listener.
+// acceptRateJSON is the value of the key "accept_rate" of a listener.
 type acceptRateJSON struct {
 	Node      document.Node `key:"."`
 	PerSecond float64       `key:"per_second" doc:"Maximum rate of accepted connections per second. 0: no limit." unit:"connections" min:"0" max:"1000000" required:"true" example:"500"`
@@ -61,9 +61,9 @@ type listenerReader struct {
 	proxies  []proxyNode // the network filters "proxy" of all listeners
 }
 
-// read converts the listeners and checks them against each other. streamFilterChains contains the
-// filters for listeners without stream_filters; its keys are the names of listeners. roller
-// configures the rotation of access logs.
+// read converts the listeners and checks them against each other. streamFilterChains maps the names
+// of listeners to their filters, for listeners without stream_filters. roller configures the
+// rotation of access logs.
 func (r *listenerReader) read(list []listenerJSON, streamFilterChains map[string]*chainJSON, roller config.Roller) {
 	names := map[string]bool{}
 	addresses := map[string]string{} // names of the listeners that bind, by address
@@ -213,7 +213,7 @@ func (r *listenerReader) readAccessLog(j *accessLogJSON, l *config.Listener, rol
 	l.AccessLogs = append(l.AccessLogs, a)
 }
 
-// convertAcceptRate converts a listener's accept_rate.
+// convertAcceptRate converts the key "accept_rate" of a listener.
 func convertAcceptRate(j *acceptRateJSON) config.AcceptRate {
 	if j == nil || j.PerSecond <= 0 {
 		return config.AcceptRate{}

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// readTLSContexts converts tls_context or tls_context_set of a filter chain and skips disabled
-// contexts.
+// readTLSContexts converts the key "tls_context" or "tls_context_set" of a filter chain. It skips
+// disabled contexts.
 func (r *listenerReader) readTLSContexts(j *filterChainJSON) []*config.TLS {
 	var out []*config.TLS
 	if t := r.tls.readContext(j.TLSContext, listenerTLS); t != nil {
@@ -59,7 +59,7 @@ func (r *listenerReader) checkALPN(j *filterChainJSON, p *config.Proxy) {
 	}
 }
 
-// readPlaintextInspector converts the inspector key of a listener.
+// readPlaintextInspector converts the key "inspector" of a listener.
 func (r *listenerReader) readPlaintextInspector(j *listenerJSON, l *config.Listener) {
 	if !j.Inspector {
 		return

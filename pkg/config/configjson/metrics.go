@@ -44,10 +44,10 @@ type tracingJSON struct {
 	Config document.Node `key:"config" doc:"Settings of the tracer; ignored without enable." accept:"object" example:"{\"service_name\": \"a\"}"`
 }
 
-// metricsReader reads metrics.
+// metricsReader reads the key "metrics".
 type metricsReader struct{ *input }
 
-// read converts metrics.
+// read converts the key "metrics".
 func (r *metricsReader) read(j *metricsJSON) (m config.Metrics) {
 	m.RejectAll = j.StatsMatcher.RejectAll
 	m.ExcludeLabels, m.ExcludeKeys = j.StatsMatcher.ExclusionLabels, j.StatsMatcher.ExclusionKeys

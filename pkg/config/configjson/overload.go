@@ -22,7 +22,7 @@ const (
 	actionPrefix  = "envoy.overload_actions."
 )
 
-// overloadJSON is overload_manager, with Envoy's structure.
+// overloadJSON is the value of the key "overload_manager", with Envoy's structure.
 type overloadJSON struct {
 	Node     document.Node        `key:"."`
 	Interval time.Duration        `key:"refresh_interval,refreshInterval" doc:"How often Weft reads the monitors." min:"10ms" default:"250ms" example:"\"1s\""`
@@ -97,14 +97,14 @@ func actionNames() []config.ActionName {
 	}
 }
 
-// overloadReader reads overload_manager, at the top level or in the server.
+// overloadReader reads the key "overload_manager", at the top level or in the server.
 type overloadReader struct {
 	*input
 	out *config.Overload // nil: absent
 }
 
 // read converts an overload_manager, at the top level or in the server. node is its JSON value, for
-// diagnostics. j is the decoded value; nil: absent.
+// diagnostics. j is the decoded value, or nil if the key is absent.
 func (r *overloadReader) read(node document.Node, j *overloadJSON) {
 	if j == nil {
 		return

@@ -24,8 +24,9 @@ type proxyJSON struct {
 	Name       string        `key:"name" doc:"Name of the filter." ignored:"true" example:"\"proxy\""`
 }
 
-// extendJSON is extend_config, with the settings of config.HTTP1Options, config.HTTP2Options and
-// config.RPCOptions. Tests compare its defaults with those of package config.
+// extendJSON is the value of the key "extend_config". It has the settings of config.HTTP1Options,
+// config.HTTP2Options and config.RPCOptions. A test compares its defaults with those of package
+// config.
 type extendJSON struct {
 	Node                     document.Node        `key:"."`
 	MaxRequestLineSize       int                  `key:"max_request_line_size" doc:"Maximum length of the request line; longer ones get 414." unit:"bytes" min:"256" max:"1048576" default:"8192" example:"4096"`
@@ -73,13 +74,13 @@ type budgetJSON struct {
 	PerSecond int           `key:"per_second" doc:"Tokens added per second." unit:"requests" min:"1" max:"1000000" required:"true" example:"50"`
 }
 
-// clientCertJSON is the part of extend_config about X-Forwarded-Client-Cert.
+// clientCertJSON contains the keys of extend_config about X-Forwarded-Client-Cert.
 type clientCertJSON struct {
 	ForwardClientCert string              `key:"forward_client_cert_details" doc:"Handling of X-Forwarded-Client-Cert, the header with details of client certificates. SANITIZE removes it. FORWARD_ONLY passes it on from clients with a verified certificate. APPEND_FORWARD also appends the client's certificate. SANITIZE_SET replaces it with the client's certificate. ALWAYS_FORWARD_ONLY passes it on from any client." enum:"SANITIZE|FORWARD_ONLY|APPEND_FORWARD|SANITIZE_SET|ALWAYS_FORWARD_ONLY" default:"SANITIZE" example:"\"SANITIZE_SET\""`
 	ClientCertDetails *certificateDetails `key:"set_current_client_cert_details" doc:"Details that APPEND_FORWARD and SANITIZE_SET add to the certificate hash and to the URI of the listener's certificate."`
 }
 
-// certificateDetails is set_current_client_cert_details.
+// certificateDetails is the value of the key "set_current_client_cert_details".
 type certificateDetails struct {
 	Subject bool `key:"subject" doc:"Add the distinguished name of the subject." default:"false" example:"true"`
 	Cert    bool `key:"cert" doc:"Add the certificate as PEM." default:"false" example:"true"`

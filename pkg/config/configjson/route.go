@@ -14,7 +14,7 @@ import (
 // mirrorFilter is the stream filter that implements request_mirror_policies.
 const mirrorFilter = "mirror"
 
-// routerJSON is a route table, in routers[] or in a connection_manager.
+// routerJSON is a route table: an element of routers, or the configuration of a connection_manager.
 type routerJSON struct {
 	Node         document.Node     `key:"."`
 	Name         string            `key:"router_config_name" doc:"Name of the table, unique; proxies refer to it." required:"true" example:"\"routes\""`
@@ -90,7 +90,8 @@ func (r *routeReader) read(list []routerJSON) {
 	}
 }
 
-// readTable converts a table and adds it to tables. It returns nil if the table has no name.
+// readTable converts a table and adds it to tables. It returns nil if the table has no name, and
+// the earlier table if the name is a duplicate.
 func (r *routeReader) readTable(j *routerJSON) *table {
 	if j.Name == "" {
 		return nil // already reported

@@ -197,7 +197,7 @@ func (r *routeReader) readRewrites(j *actionJSON, m *config.RouteMatch, f *confi
 	}
 }
 
-// readHashPolicy converts an entry of hash_policy.
+// readHashPolicy converts an element of hash_policy.
 func (r *routeReader) readHashPolicy(j *hashJSON) config.HashPolicy {
 	var out config.HashPolicy
 	sources := 0
@@ -236,8 +236,8 @@ func (r *routeReader) readLabels(n document.Node, m *metadataMatchJSON, cluster 
 }
 
 // warnUnusedHashPolicy warns about a hash_policy if the load balancer of no cluster of the route
-// uses a hash. It does not warn if a cluster is unknown: the file is rejected because of that
-// cluster, and the one that the user meant may use a hash.
+// uses a hash. It does not warn if a cluster is unknown. The unknown name is an error, and the
+// cluster that the user meant may use a hash.
 func (r *routeReader) warnUnusedHashPolicy(n document.Node, f *config.Forward) {
 	if len(f.HashPolicies) == 0 || f.ClusterVariable != "" {
 		return

@@ -17,7 +17,7 @@ type outlierFilter struct {
 
 // enableOutlierDetection configures outlier detection for the clusters of routes whose listener has
 // a filter with an outlier policy. It does not change a cluster with its own outlier_detection. If
-// two filters request different settings, those of the first filter apply.
+// two filters request different settings, the settings of the first filter apply.
 func (r *routeChecker) enableOutlierDetection() {
 	explicit := map[*config.Cluster]bool{}
 	for _, c := range r.clusters.list {

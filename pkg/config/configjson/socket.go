@@ -117,7 +117,7 @@ func (r *clusterReader) checkSources(node document.Node, c *config.Cluster) {
 	}
 }
 
-// convertTCPKeepAlive converts tcp_keepalive; nil means absent.
+// convertTCPKeepAlive converts the key "tcp_keepalive". j is nil if the key is absent.
 func convertTCPKeepAlive(j *tcpKeepAliveJSON) config.TCPKeepAlive {
 	if j == nil {
 		return config.TCPKeepAlive{}

@@ -83,8 +83,8 @@ func (r *filterReader) streamFilterFactory(node document.Node, name string) *fil
 	return nil
 }
 
-// readRouteFilters converts per_filter_config. A filter that runs before route selection cannot
-// have settings per route. null keeps the settings of the listener.
+// readRouteFilters converts the key "per_filter_config" of a route. A filter that runs before route
+// selection cannot have settings per route. null keeps the settings of the listener.
 func (r *filterReader) readRouteFilters(j *routeJSON) map[string]any {
 	if len(j.PerFilter) == 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// tlsJSON is tls_context, of listeners and of clusters. warnIneffective warns about settings that
-// have no effect on the side of the tls_context.
+// tlsJSON is a tls_context of a listener, a cluster or a registry. warnIneffective warns about
+// settings that have no effect there.
 type tlsJSON struct {
 	Node              document.Node  `key:"."`
 	Status            bool           `key:"status" doc:"Whether TLS is enabled." example:"true"`
@@ -59,7 +59,8 @@ type regexJSON struct {
 	Regex string        `key:"regex" doc:"The regular expression." required:"true" example:"\"spiffe://shop/ns/[^/]+/sa/orders\""`
 }
 
-// tlsSide says whether a tls_context belongs to a listener or a cluster.
+// tlsSide says whether a tls_context is for connections from clients (listenerTLS) or for
+// connections to hosts and registries (clusterTLS).
 type tlsSide bool
 
 const (
@@ -147,7 +148,7 @@ func convertTLSVersion(text string) config.TLSVersion {
 	return config.TLSVersion(text)
 }
 
-// readCipherSuites converts cipher_suites and ecdh_curves.
+// readCipherSuites converts the keys "cipher_suites" and "ecdh_curves".
 func (r *tlsReader) readCipherSuites(j *tlsJSON, t *config.TLS) {
 	node := j.Node.Get("cipher_suites")
 	for _, name := range splitList(j.CipherSuites, ":") {
@@ -190,7 +191,7 @@ func (r *tlsReader) checkVersions(j *tlsJSON, t *config.TLS) {
 	}
 }
 
-// readSANMatcher converts one of match_typed_subject_alt_names.
+// readSANMatcher converts an element of match_typed_subject_alt_names.
 func (r *tlsReader) readSANMatcher(j *peerNameJSON, t *config.TLS) {
 	m := &j.Matcher
 	p := config.SANMatcher{Type: config.SANType(j.Kind), Name: config.ValueMatch{IgnoreCase: m.IgnoreCase}}

@@ -101,7 +101,7 @@ func (v *Value) Elements() iter.Seq2[int, *Value] {
 	}
 }
 
-// Get returns the member of an object with a key, nil if there is none. The key is case-sensitive.
+// Get returns the member of an object by its key, nil if there is none. The key is case-sensitive.
 func (v *Value) Get(key string) *Value {
 	if i := v.find(key); i >= 0 {
 		return v.members[i].value
@@ -121,7 +121,7 @@ func (v *Value) Add(key string, member *Value) {
 	v.members = append(v.members, valueMember{key, member})
 }
 
-// Set replaces the member of an object with a key, or appends it if there is none.
+// Set replaces the member of an object that has the key, or appends a member if there is none.
 func (v *Value) Set(key string, member *Value) {
 	if i := v.find(key); i >= 0 {
 		v.members[i].value = member
@@ -130,7 +130,7 @@ func (v *Value) Set(key string, member *Value) {
 	v.Add(key, member)
 }
 
-// Delete removes the member of an object with a key, if there is one.
+// Delete removes the member of an object that has the key, if there is one.
 func (v *Value) Delete(key string) {
 	if i := v.find(key); i >= 0 {
 		v.members = slices.Delete(v.members, i, i+1)

@@ -16,9 +16,9 @@ type Decoder struct {
 	// documents that contain a key only if it was set, such as those converted from protobuf
 	// messages. Without it, such a key counts as absent.
 	EmptyIsSet bool
-	// OnReference is called for every name in a key with a refers tag, in document order. It should
-	// only collect the names: if it reports an error, the Decoder does not call Validate of the
-	// struct. If OnReference is nil, names are not checked.
+	// The Decoder calls OnReference for every name in a key with a refers tag, in document order.
+	// OnReference should only collect the names: if it reports an error, the Decoder does not call
+	// Validate of the struct. If OnReference is nil, the Decoder ignores refers tags.
 	OnReference func(Reference)
 
 	report *Report
@@ -261,7 +261,7 @@ func (d *Decoder) decodeList(n Node, v reflect.Value, k *Key) {
 	v.Set(list)
 }
 
-// unwrap returns the member of an object with a name and reports all other members as unknown keys.
+// unwrap returns the member called name of n and reports all other members as unknown keys.
 func (d *Decoder) unwrap(n Node, name string) Node {
 	severity := Error
 	if d.Lenient {

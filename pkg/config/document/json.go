@@ -194,7 +194,7 @@ func (p *jsonParser) parseMember(parent uint32) {
 		e.key++
 		text, decoded, _ := p.scanString()
 		if e.keyLen = uint32(len(text)); decoded {
-			e.key-- // the position for diagnostics is that of the quote, as without escapes
+			e.key-- // diagnostics point at the quote, as for a key without escapes
 			e.keyLen = p.d.addTexts(string(text))
 			e.flags |= flagKeyText
 		}
@@ -257,8 +257,8 @@ func (d *Document) addExpanded(parent uint32, e entry, original string, env Look
 	}
 }
 
-// scanString reads a string in double quotes. text aliases the source unless escapes were decoded;
-// hasDollar reports whether it contains a "$".
+// scanString reads a string in double quotes. text aliases the source unless decoded is true.
+// hasDollar reports whether the source of the string contains "$"; it ignores the escape \u0024.
 func (p *jsonParser) scanString() (text []byte, decoded, hasDollar bool) {
 	start := p.pos + 1
 	for i := start; i < len(p.src); i++ {

@@ -80,7 +80,7 @@ func Markdown(level int, title string, prototype any, variants Variants) string 
 }
 
 // Table returns the Markdown table of the section's keys. If target is not nil, the objects in the
-// table are links: target returns the link target of the section of a struct, or "" for no link.
+// table are links. target returns the link target of the section of a struct, or "" for no link.
 func (s *Section) Table(variants Variants, target func(reflect.Type) string) string {
 	var b strings.Builder
 	b.WriteString("| key | meaning | value | default | example |\n|---|---|---|---|---|\n")

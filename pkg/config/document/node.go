@@ -173,9 +173,9 @@ func (n Node) Get(names ...string) Node {
 	return Node{}
 }
 
-// Member returns the member of an object with a name. If the member is absent or null, Member
-// returns a new empty object at the position of n, so that Decode reports its missing required keys
-// there.
+// Member returns the member called name of an object. If the member is absent or null, Member
+// returns a new empty object at the position of n. Decode then reports missing required keys at
+// that position.
 func (n Node) Member(name string) Node {
 	if member := n.Get(name); member.Exists() || n.d == nil {
 		return member
@@ -192,9 +192,9 @@ func (n Node) Or(other Node) Node {
 	return n
 }
 
-// IsDisabled reports whether the value disables its feature: it is absent, null, false, 0, "", "0",
-// "0s", an empty list or object, an object or list whose members are all disabled, or an object
-// with "enable", "enabled" or "status" false.
+// IsDisabled reports whether the value disables its feature. Such values are absence, null, false,
+// 0, "", "0", "0s" and an empty list or object. An object or list is also disabled if all its
+// members are, and an object if "enable", "enabled" or "status" is false.
 func (n Node) IsDisabled() bool {
 	switch n.Kind() {
 	case Invalid, Null:

@@ -23,8 +23,8 @@ func (v *Variant) hasKeys() bool {
 }
 
 // Variants lists the types of objects that a Node field can hold; the keys are the names of variant
-// tags. The discriminator is the sibling member "type", or "name" if the object has no "type"; for
-// a field that is a map of Nodes it is the key.
+// tags. The sibling member "type" selects the type, or "name" if the object has no "type". In a map
+// of Nodes, the key selects the type.
 type Variants map[string][]Variant
 
 // schemaID is the JSON Schema dialect that Schema writes.

@@ -6,8 +6,9 @@ import (
 )
 
 // Suggest returns the name in known of which name is most likely a typo, or "" if there is none.
-// name is a likely typo if a few letters are swapped, missing, additional or wrong, if only case or
-// separators differ, or if name is the beginning or end of the known name, or begins with it.
+// name is a likely typo if a few letters are swapped, missing, additional or wrong, or if only case
+// or separators differ. It is also a likely typo if name is the beginning or end of the known name,
+// or begins with it.
 func Suggest(name string, known []string) string {
 	const maxLen = 64 // bytes; longer names are not compared, because distance takes quadratic time
 	if len(name) == 0 || len(name) > maxLen {

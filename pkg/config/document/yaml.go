@@ -17,8 +17,8 @@ import (
 // copied, so nested aliases in a few lines could otherwise fill the memory.
 const maxAliasCopies = 200_000
 
-// yamlParser converts the nodes of a YAML document into those of a Document. It copies the targets
-// of aliases and merge keys to each use, with the positions of the targets.
+// yamlParser converts the nodes of a YAML document into entries of a Document. It copies the
+// targets of aliases and merge keys to each use, with the positions of the targets.
 type yamlParser struct {
 	d             *Document
 	env           Lookup
@@ -135,8 +135,8 @@ func (p *yamlParser) expandAlias(y *yaml.Node, visit func(anchor *yaml.Node)) {
 	p.activeAliases = p.activeAliases[:len(p.activeAliases)-1]
 }
 
-// parseMembers appends the members of a mapping, then those of its merge keys ("<<"). It skips keys
-// in existing, and merged keys that the mapping contains.
+// parseMembers appends the members of a mapping, then the members of its merge keys ("<<"). It
+// skips keys in existing, and merged keys that the mapping contains.
 func (p *yamlParser) parseMembers(parent uint32, y *yaml.Node, depth int, existing map[string]bool) {
 	var merged []*yaml.Node
 	keys := make([]string, 0, len(y.Content)/2)
