@@ -12,9 +12,9 @@ import (
 // functions started by Go, but not in New. It is safe for concurrent use.
 type ClusterClient interface {
 	// Call sends x to a host of the cluster that currently has the target's name. It waits for the
-	// head of the response until x.Deadline, which must be set. Then it calls receive, which may
-	// read x.Response but must not retain any of it, and releases the response. x is an exchange
-	// that only the filter uses. x.Meta names the protocol of x. x.Downstream is nil or the result
+	// head of the response until x.Deadline, which must be set. Then it calls receive and releases
+	// the response. receive may read x.Response but must not retain any of it. Only the filter may
+	// use x. x.Meta names the protocol of x. x.Downstream is nil or the result
 	// of DisconnectWatcher. For a one-way exchange, x.Response is empty.
 	//
 	// Errors are Faults (NoCluster if the cluster is not configured) or the error of receive. The

@@ -20,12 +20,12 @@ type ConnectionFilterFactory struct {
 	Config  func() any
 	Metrics []metrics.Metric
 
-	// New builds the filter from the filled result of Config. It is called once per filter chain
-	// when a snapshot is built, and starts nothing. The fields Log, Metrics, ClusterClient and Key
+	// New builds the filter from the filled result of Config. Weft calls it once per filter chain
+	// when it builds a snapshot. New starts nothing. The fields Log, Metrics, ClusterClient and Key
 	// of env are set.
 	New func(cfg any, env Env) (ConnectionFilter, error)
 
 	// NewObserver is set instead of New if the filter only observes: its observer sees the
-	// connections that a later tcp_proxy forwards. It is called like New.
+	// connections that a later tcp_proxy forwards. Weft calls it like New.
 	NewObserver func(cfg any, env Env) (SessionObserver, error)
 }

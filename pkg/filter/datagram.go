@@ -42,7 +42,7 @@ type HostLease interface {
 	// Report records err, the error of a receive from the host or of a send that the host refused.
 	// A nil err records a received datagram.
 	Report(err error)
-	// Release releases the lease and closes its socket. It is called once.
+	// Release releases the lease and closes its socket. The session calls it once.
 	Release()
 }
 

@@ -33,8 +33,8 @@ type StreamFilterFactory struct {
 	Stage Stage
 
 	// Config returns a pointer to a new configuration struct. Package config/document fills it by
-	// its field tags, which also declare defaults, for listeners and routes alike. If it has a
-	// method Validate() error, document calls that last.
+	// its field tags, which also declare defaults, for listeners and routes alike. If the struct
+	// has a method Validate() error, document calls that last.
 	Config func() any
 
 	// Inherit merges a route's configuration into the listener's and returns the effective one.
@@ -42,8 +42,8 @@ type StreamFilterFactory struct {
 	// route's configuration replaces the listener's entirely.
 	Inherit func(listener, route any) any
 
-	// New builds the filter from the filled result of Config. It is called when a snapshot is
-	// built, once per chain and once per route that overrides the configuration, and starts
+	// New builds the filter from the filled result of Config. Weft calls it when it builds a
+	// snapshot: once per chain and once per route that overrides the configuration. New starts
 	// nothing.
 	New func(cfg any, env Env) (Filter, error)
 

@@ -18,7 +18,7 @@ type Session struct {
 	Traffic network.RelayCounters // Out counts bytes to the host
 }
 
-// SessionObserver is called when a session begins: when its host is connected, or when Weft could
-// not connect to a host. onEnd is called when the session has ended. A SessionObserver must be safe
-// for concurrent use. Neither function may block.
+// SessionObserver observes sessions. Weft calls it when a session begins: when the host of the
+// session is connected, or when Weft could not connect to a host. Weft calls onEnd when the session
+// has ended. A SessionObserver must be safe for concurrent use. Neither function may block.
 type SessionObserver func(s *Session) (onEnd func())

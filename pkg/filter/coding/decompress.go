@@ -86,8 +86,8 @@ func (d *DecoderPool) get() decoder {
 
 // Decompress returns a body with the decompressed bytes of source. A Read that exceeds the limits
 // returns no bytes and a Fault of BodyTooLarge with ErrTooLarge in its chain. If source is corrupt,
-// Read returns a Fault of MalformedRequest. An empty source stays empty. Rewind works if that of
-// source does.
+// Read returns a Fault of MalformedRequest. An empty source stays empty. Rewind works if the
+// Rewind of source does.
 func (d *DecoderPool) Decompress(source protocol.Body) protocol.Body {
 	return &decompressedBody{Body: source, pool: d}
 }

@@ -13,7 +13,7 @@ import (
 // PanicPoint says when an application panics.
 type PanicPoint string
 
-// The panic points. A response body panics after the response head was sent.
+// The panic points. A response body panics after the service has returned the response.
 const (
 	PanicInStart               PanicPoint = "Start"
 	PanicInFinish              PanicPoint = "Finish of a pending request"

@@ -40,8 +40,8 @@ func New(cfg config.TCPProxy, forwarder Forwarder, log *slog.Logger) *Proxy {
 	return p
 }
 
-// unmapPrefixes returns ranges with those of IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2)
-// converted to IPv4 ranges.
+// unmapPrefixes returns a copy of ranges. In the copy, ranges of IPv4-mapped IPv6 addresses (RFC
+// 4291 2.5.5.2) are converted to IPv4 ranges.
 func unmapPrefixes(ranges []netip.Prefix) []netip.Prefix {
 	unmapped := slices.Clone(ranges)
 	for i, r := range unmapped {

@@ -92,7 +92,7 @@ func (p *Proxy) Sessions() int {
 	return len(p.sessions)
 }
 
-// Serve implements filter.PacketServer. It is called once.
+// Serve implements filter.PacketServer. The caller calls it once.
 func (p *Proxy) Serve() error {
 	p.serving.Store(true)
 	p.tasks.Go(func() {

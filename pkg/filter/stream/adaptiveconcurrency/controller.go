@@ -77,7 +77,7 @@ type controller struct {
 	minRTT   atomic.Int64  // ns; duration of a request at the minimum limit; 0: not measured yet
 	gradient atomic.Uint64 // bits of a float64
 
-	mu              sync.Mutex    // guards the fields below; held by update
+	mu              sync.Mutex    // guards the fields below; update holds it
 	measuring       bool          // false: sampling
 	limitToRestore  int64         // limit to restore after the measurement
 	nextMeasurement time.Duration // time of the next measurement

@@ -109,7 +109,7 @@ func (l *limiterSet) getOrCreate(s scope) *limiter {
 	return lim
 }
 
-// newLimiter returns a limiter and exports its metrics until the garbage collector frees the
+// newLimiter returns a limiter and exports its gauges until the garbage collector frees the
 // limiter. The caller holds l.mu.
 func (l *limiterSet) newLimiter(name string) *limiter {
 	lim := new(limiter)

@@ -289,7 +289,7 @@ func TestHighPriorityIsAdmittedUnderOverload(t *testing.T) {
 				t.Errorf("overload %v, one of %d: admitted %.2f %% of the requests of high priority, want at least 99 %%", overload, ratio, 100*got)
 			}
 			if ratio > 2 && admittedShare(50) > admittedShare(80) {
-				t.Errorf("overload %v, one of %d: admitted fraction of low priority (%.2f) exceeds that of normal priority (%.2f)", overload, ratio, admittedShare(50), admittedShare(80))
+				t.Errorf("overload %v, one of %d: admitted fraction of low priority (%.2f) exceeds the fraction of normal priority (%.2f)", overload, ratio, admittedShare(50), admittedShare(80))
 			}
 		}
 	}

@@ -228,7 +228,7 @@ func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 		return nil
 	}
 	for _, name := range [...]string{allowOrigin, allowCredentials, exposeHeaders} {
-		h.Del(name) // the filter's values replace those of the host
+		h.Del(name) // the filter's values replace the host's values
 	}
 	h.Add(allowOrigin, origin)
 	if c.policy.Credentials {

@@ -61,7 +61,7 @@ func TestOutlierSettings(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, outlierOf(t, tt.settings)); diff != "" {
-				t.Errorf("policy of %s (-want +got)\n%s", tt.settings, diff)
+				t.Errorf("policy of %s (-want +got):\n%s", tt.settings, diff)
 			}
 		})
 	}

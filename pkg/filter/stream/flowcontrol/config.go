@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/match"
 )
 
-// Config is the filter's configuration. Its keys are those of MOSN's filter, with Sentinel rules.
+// Config is the filter's configuration. It has the keys of MOSN's filter, with Sentinel rules.
 type Config struct {
 	Name    string `key:"app_name" doc:"Value of the metric label stat_prefix." example:"\"shop\""`
 	Switch  *bool  `key:"global_switch" doc:"Enables the rules. In MOSN, an absent value means false; here it is required if there are rules." example:"true"`

@@ -48,8 +48,8 @@ func newRule(l limit) *rule {
 	return r
 }
 
-// take admits a request if the limit allows it. The request must then be delayed by wait, which is
-// at most maxWait.
+// take admits a request if the limit allows it. The caller must then delay the request by wait,
+// which is at most maxWait.
 func (r *rule) take(now, maxWait time.Duration) (wait time.Duration, ok bool) {
 	threshold := r.limit.threshold
 	if r.limit.warmUp > 0 {

@@ -145,9 +145,9 @@ func (a *authn) reject(x *protocol.Exchange, err error) error {
 }
 
 // requirementsFor returns the requirements that x must satisfy: for each variant of the original
-// path, those of the first rule that matches it. x must satisfy all of them, so that no spelling of
-// a path bypasses a rule. If the path has too many variants, or the RPC call is unidentified, x
-// must satisfy every rule.
+// path, the requirement of the first rule that matches the variant. x must satisfy all of them, so
+// that no spelling of a path bypasses a rule. If the path has too many variants, or the RPC call is
+// unidentified, x must satisfy every rule.
 func (a *authn) requirementsFor(x *protocol.Exchange) []*Requirement {
 	if a.bypassPreflight && isPreflight(x) {
 		return nil

@@ -536,7 +536,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	document.NewDecoder(report).Decode(root, new(Config))
 	printed := string(document.Redact(root))
 	if report.Errors() > 0 || strings.Contains(printed, jwkOf("secret")["k"].(string)) || !strings.Contains(printed, document.Redacted) {
-		t.Errorf("problems %v, printed settings without a redacted secret:\n%s", report.Diagnostics(), printed)
+		t.Errorf("problems %v, want none; the printed settings, where the secret must be redacted:\n%s", report.Diagnostics(), printed)
 	}
 }
 

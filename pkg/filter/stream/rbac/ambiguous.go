@@ -2,9 +2,9 @@ package rbac
 
 import "strings"
 
-// isAmbiguous reports whether an application may interpret path differently than the rules: path
-// has empty segments, "." or "..", parameters after ";", a backslash, a fragment, or an escape for
-// which isAmbiguousEscape returns true. path has no query.
+// isAmbiguous reports whether an application may interpret path differently than the rules. This is
+// the case if path has empty segments, "." or "..", parameters after ";", a backslash, a fragment,
+// or an escape for which isAmbiguousEscape returns true. path has no query.
 func isAmbiguous(path string) bool {
 	for i := range len(path) {
 		switch path[i] {
@@ -44,8 +44,8 @@ func isAmbiguousEscape(c int) bool {
 	return c < 0x80 && strings.IndexByte("-._~/\\;%?#", byte(c)) >= 0
 }
 
-// unhex returns the value of a hexadecimal digit. If c is not one, the result is so low that a byte
-// computed from it stays negative.
+// unhex returns the value of a hexadecimal digit. If c is not a hexadecimal digit, the result is
+// so low that a byte computed from it stays negative.
 func unhex(c byte) int {
 	switch {
 	case '0' <= c && c <= '9':

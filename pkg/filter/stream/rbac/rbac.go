@@ -180,8 +180,8 @@ var (
 
 // prepare finds the client address if r reads it. It returns an error, which denies the request, if
 // a value that r reads is missing or ambiguous. This applies to ALLOW and DENY: a condition that
-// does not match would let the request pass DENY rules. With pathsAsSent, prepare does not verify the
-// path and the method.
+// does not match would let the request pass DENY rules. With pathsAsSent, prepare does not verify
+// the path and the method.
 func (f *rbac) prepare(r *rules, e *evaluation) error {
 	if r.action == actionLog {
 		e.client, _ = f.client.Address(e.x) // LOG denies nothing
