@@ -120,7 +120,7 @@ func isUnsafe(method string) bool {
 
 // Reasons for a rejection.
 var (
-	errMissingOrigin = errors.New("csrf: the request has neither an origin nor a referer header")
+	errMissingOrigin = errors.New("csrf: the request has no origin or referer header, or repeats it")
 	errOtherOrigin   = errors.New("csrf: the request comes from another origin")
 )
 
@@ -141,9 +141,10 @@ func (c *csrf) evaluate(x *protocol.Exchange) error {
 }
 
 // sourceOf returns the host and port of the page that sent a request, from Origin or, without it,
-// from Referer. ok is false if both are missing or one is repeated. source is "" if the header has
-// no HTTP URL, also for the origin "null", which browsers send if a page hides its origin or
-// another site redirected the request. In that case Referer would still name the first page.
+// from Referer. ok is false if both are missing, or if the header that sourceOf reads is repeated.
+// source is "" if the header has no HTTP URL. This includes the origin "null": browsers send it if
+// a page hides its origin or another site redirected the request. In that case Referer would still
+// name the first page.
 func sourceOf(h *protocol.Header) (source string, ok bool) {
 	for _, name := range [...]string{"Origin", "Referer"} {
 		origin := ""
