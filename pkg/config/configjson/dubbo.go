@@ -25,7 +25,7 @@ type extensionJSON struct {
 type dubboRegistryJSON struct {
 	Node       document.Node `key:"."`
 	Enable     bool          `key:"enable" doc:"Whether applications can register and subscribe to Dubbo services through Weft; see docs/dubbo.md." default:"false" example:"true"`
-	ServerPort uint16        `key:"server_port" doc:"Port that Weft registers for providers: that of the listener that serves their consumers. 0: the port that the application reports." allowstring:"true" default:"0" example:"20080"`
+	ServerPort uint16        `key:"server_port" doc:"Port that Weft registers for providers: the port of the listener that serves their consumers. 0: the port that the application reports." allowstring:"true" default:"0" example:"20080"`
 	Host       string        `key:"host" doc:"Address that Weft registers for providers. Empty: the environment variable DUBBO_IP_TO_REGISTRY, else the first global IPv4 address of the machine, else 127.0.0.1." example:"\"10.0.0.7\""`
 
 	APIPort      uint16 `key:"api_port" doc:"Port of the registry API. 0: none; api_socket is then required." allowstring:"true" default:"22222" example:"10022"`

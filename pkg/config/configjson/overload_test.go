@@ -102,7 +102,7 @@ func TestAcceptRates(t *testing.T) {
 }
 
 // overloadPreparations returns the preparations for the keys of overload_manager, of the file and
-// of the server, and for those of accept_rate: see preparations.
+// of the server, and for the keys of accept_rate: see preparations.
 func overloadPreparations() (list []struct{ path, patch string }) {
 	for _, p := range []struct{ path, patch string }{
 		{"overload_manager", `{"resource_monitors": [{"name": "memory"}], "actions": [

@@ -13,7 +13,7 @@ type mutationJSON struct {
 	RequestAdd     []headerAddJSON `key:"request_headers_to_add" doc:"Headers to add to requests."`
 	RequestRemove  []string        `key:"request_headers_to_remove" doc:"Headers to remove from requests. The changes of the route run first, then those of the virtual host, then those of the table; each removes headers and then adds headers." example:"[\"x-internal\"]"`
 	ResponseAdd    []headerAddJSON `key:"response_headers_to_add" doc:"Headers to add to responses."`
-	ResponseRemove []string        `key:"response_headers_to_remove" doc:"Headers to remove from responses. The order of the changes is that of request_headers_to_remove." example:"[\"server\"]"`
+	ResponseRemove []string        `key:"response_headers_to_remove" doc:"Headers to remove from responses. The changes run in the order that request_headers_to_remove describes." example:"[\"server\"]"`
 }
 
 type headerAddJSON struct {

@@ -18,7 +18,7 @@ type tlsJSON struct {
 	Node              document.Node  `key:"."`
 	Status            bool           `key:"status" doc:"Whether TLS is enabled." example:"true"`
 	ServerName        string         `key:"server_name" doc:"Listener: SNI name that clients may request, in addition to the names in the certificate. Cluster: SNI name that Weft sends and that the host's certificate must match. Absent: the hostname of the host, else its address." example:"\"a.example\""`
-	CACert            string         `key:"ca_cert" doc:"CA certificates that verify peer certificates: a path or PEM. Absent in a cluster: those of the system." example:"\"ca.pem\""`
+	CACert            string         `key:"ca_cert" doc:"CA certificates that verify peer certificates: a path or PEM. Absent in a cluster: the CA certificates of the system." example:"\"ca.pem\""`
 	CertChain         string         `key:"cert_chain" doc:"Certificate and intermediate certificates: a path or PEM. Weft reloads a file when it, or the target of its symbolic link, changes." example:"\"cert.pem\""`
 	PrivateKey        string         `key:"private_key" doc:"Private key of the certificate: a path or PEM." secret:"true" example:"\"key.pem\""`
 	VerifyClient      bool           `key:"verify_client" doc:"Listener: verify client certificates; a certificate is optional." example:"true"`

@@ -20,7 +20,7 @@ type Config struct {
 	GRPC     *GRPCService   `key:"grpc_service" doc:"An authorization service that speaks gRPC: envoy.service.auth.v3.Authorization."`
 	Version  string         `key:"transport_api_version" doc:"Version of the gRPC messages." enum:"V3" default:"V3" example:"\"V3\""`
 	Disabled bool           `key:"disabled" doc:"Disables the check. Headers that only the service may set are still removed from requests." default:"false" example:"true"`
-	Check    *CheckSettings `key:"check_settings" doc:"Overrides for a route; all other settings are those of the listener."`
+	Check    *CheckSettings `key:"check_settings" doc:"Overrides for a route; all other settings of the listener apply."`
 
 	FailureModeAllow       *bool   `key:"failure_mode_allow" doc:"Whether requests pass if the service fails or its response is not valid (fail open). Absent: they are rejected (fail closed)." example:"true"`
 	FailureModeAllowHeader bool    `key:"failure_mode_allow_header_add" doc:"Adds x-envoy-auth-failure-mode-allowed: true to requests that pass because the service failed." default:"false" example:"true"`
@@ -193,7 +193,7 @@ type rules struct {
 	allHeaders       bool           // sentHeaders is nil, and the service receives every header
 	unsentHeaders    headerMatchers
 	mutation         *router.Mutation // additional headers that the service receives
-	upstreamHeaders  headerMatchers   // headers of a response that replace those of the request
+	upstreamHeaders  headerMatchers   // headers of a response that replace headers of the request
 	appendedHeaders  headerMatchers   // headers of a response that are added to the request
 	clientHeaders    headerMatchers   // headers of a rejection for the client
 	allClientHeaders bool             // clientHeaders is nil, and the client gets every header

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// Config is the filter's configuration. The keys are those of a route table. Removals apply first,
+// Config is the filter's configuration. It has the keys of a route table. Removals apply first,
 // then additions in order.
 type Config struct {
 	RequestAdd     []filter.HeaderAddition `key:"request_headers_to_add" doc:"Headers to add to requests."`
@@ -19,7 +19,7 @@ type Config struct {
 	ResponseRemove []string                `key:"response_headers_to_remove" doc:"Names of headers to remove from responses." example:"[\"server\"]"`
 
 	// Inherit applies the listener's settings before the route's, as Envoy does.
-	Inherit bool `key:"inherit" doc:"For the settings of a route. true: those of the listener are applied before them; false: they replace those of the listener." default:"false" example:"true"`
+	Inherit bool `key:"inherit" doc:"In the settings of a route. true: the settings of the listener are applied first. false: the settings of the route replace them." default:"false" example:"true"`
 }
 
 // Validate checks the configuration after it was decoded.
