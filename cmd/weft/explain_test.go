@@ -11,7 +11,7 @@ import (
 )
 
 // startWeft runs the configuration text until the test ends, and returns the address of its admin
-// port. The address replaces that of text.
+// port. This address replaces the admin address in text.
 func startWeft(t *testing.T, text string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weft") // the path of a socket must be short

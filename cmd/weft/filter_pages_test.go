@@ -141,8 +141,9 @@ type exampleFile struct {
 }
 
 // insertExample returns the file whole with the members of fragment: filters and stream_filters
-// replace those of the listener, routers precede the routes of the virtual host, and
-// per_filter_config belongs to its last route. The clusters of the fragments on all pages exist.
+// replace the filters of the listener, routers precede the routes of the virtual host, and
+// per_filter_config belongs to its last route. insertExample adds the clusters that the fragments
+// name.
 func insertExample(t *testing.T, whole, fragment string) string {
 	t.Helper()
 	var file exampleFile

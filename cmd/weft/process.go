@@ -140,7 +140,7 @@ func newRegistry() *metrics.Registry {
 }
 
 // start applies the first configuration and opens the admin and Prometheus ports and the API of
-// Dubbo services, which respond once run is called.
+// Dubbo services. These respond once run is called.
 func (p *process) start(ctx context.Context, file *configjson.File) error {
 	if err := p.applyFirst(ctx, file); err != nil {
 		return err

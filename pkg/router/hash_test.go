@@ -136,7 +136,7 @@ func TestRPCIgnoresCookiePolicy(t *testing.T) {
 	x.Meta.Protocol = string(config.Dubbo)
 	r := hashRoute(t, x, config.HashPolicy{Cookie: "s"}, config.HashPolicy{Header: "user"})
 	if got, newCookie := r.Hash(x, 99); got != hash.String("ann") || newCookie {
-		t.Errorf("Hash = %#x, %v, want that of the attachment", got, newCookie)
+		t.Errorf("Hash = %#x, %v, want the hash of the attachment, false", got, newCookie)
 	}
 }
 

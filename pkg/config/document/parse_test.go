@@ -199,8 +199,8 @@ func TestPathAndPosition(t *testing.T) {
 	}
 }
 
-// TestKeyPosition verifies that the position of a key is that of its first character or quote,
-// whether or not the document contains the key literally.
+// TestKeyPosition verifies that the position of a key is the position of its first character or
+// quote, whether or not the document contains the key literally.
 func TestKeyPosition(t *testing.T) {
 	for _, c := range []struct{ file, text string }{
 		{"a.json", `{   "key": 1}`}, {"a.json", `{   "k\u0065y": 1}`}, {"a.json", `{   "\u006bey": 1}`},
@@ -225,7 +225,7 @@ func TestIsDisabled(t *testing.T) {
 		}
 	}
 	if !(Node{}).IsDisabled() {
-		t.Error("IsDisabled() of an absent node = false")
+		t.Error("IsDisabled() of an absent node = false, want true")
 	}
 }
 
