@@ -313,9 +313,8 @@ func (p *filterPage) indexRow(t *testing.T, kind string) string {
 func (p *filterPage) page(t *testing.T, pages []*filterPage) string {
 	t.Helper()
 	var b strings.Builder
-	kinds := strings.Join(p.kinds, "; ")
-	fmt.Fprintf(&b, "<!-- Generated from %s/README.md by go test ./cmd/weft -run Filter -update: change that file. -->\n\n# %s\n\n%s. [All filters](README.md)\n",
-		p.dir, p.name, strings.ToUpper(kinds[:1])+kinds[1:])
+	fmt.Fprintf(&b, "<!-- Generated from %s/README.md by go test ./cmd/weft -run Filter -update: change that file. -->\n\n# %s\n\n%s [All filters](README.md)\n",
+		p.dir, p.name, p.kindText())
 	sections := p.readme(t)
 	for _, heading := range []string{"What it does", "Example", "Configuration", "Metrics", "Errors"} {
 		if sections[heading] == "" {
@@ -331,6 +330,23 @@ func (p *filterPage) page(t *testing.T, pages []*filterPage) string {
 		}
 		return "](" + filterPageLink(path.Join(p.dir, strings.TrimPrefix(link, "](")), pages)
 	})
+}
+
+// kindText returns the sentences that say which kinds of filter p is.
+func (p *filterPage) kindText() string {
+	var text string
+	switch kind, runs, isStream := strings.Cut(p.kinds[0], ", "); {
+	case !isStream:
+		text = "This is a " + kind + "."
+	case runs == "before the route":
+		text = "This stream filter runs before Weft chooses the route."
+	default:
+		text = "This stream filter runs after Weft has chosen the route."
+	}
+	for _, kind := range p.kinds[1:] {
+		text += " It is also a " + kind + "."
+	}
+	return text
 }
 
 // filterPageLink returns the link from docs/filters to a file, by its path from the root.

@@ -15,7 +15,7 @@ import (
 // case-insensitively, also by expressions. Each header with the name is evaluated separately: see
 // package headermatch.
 type HeaderMatcherConfig struct {
-	Name           string               `key:"name" doc:"Header name. For RPC requests it also names an attachment, or service, method, version or group. :method, :authority, :path (with the query) and :scheme have the values that the client sent." required:"true" example:"\"x-tenant\""`
+	Name           string               `key:"name" doc:"Header name. For RPC requests: the name of an attachment, or one of service, method, version and group. :method, :authority, :path (with the query) and :scheme have their values before route rewrites." required:"true" example:"\"x-tenant\""`
 	String         *StringMatcherConfig `key:"string_match" doc:"Condition on the value. If several headers have the name, one value must match."`
 	Exact          *string              `key:"exact_match" doc:"The value must equal this text." example:"\"blue\""`
 	Prefix         *string              `key:"prefix_match" doc:"The value must start with this text." example:"\"blue-\""`

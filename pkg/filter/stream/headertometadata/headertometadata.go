@@ -45,8 +45,15 @@ type KeyValuePair struct {
 
 // Rewrite replaces parts of a value.
 type Rewrite struct {
-	Pattern      match.Regex `key:"pattern" doc:"Expression whose matches are replaced; it is not anchored here." required:"true"`
-	Substitution string      `key:"substitution" doc:"Replacement; \\1 is the match of the first group, \\0 the whole match." example:"\"\\\\1\""`
+	Pattern      Pattern `key:"pattern" doc:"Regular expression whose matches are replaced." required:"true"`
+	Substitution string  `key:"substitution" doc:"Replacement; \\1 is the match of the first group, \\0 the whole match." example:"\"\\\\1\""`
+}
+
+// Pattern is a regular expression that matches any part of a value.
+type Pattern struct {
+	Regex string `key:"regex" doc:"The regular expression in RE2 syntax; it may match any part of the value." required:"true" example:"\"v[0-9]+\""`
+	// Engine is a key of older Envoy files.
+	Engine map[string]any `key:"google_re2" doc:"The regular expression engine for Envoy." ignored:"RE2 is the only supported syntax" example:"{}"`
 }
 
 // Validate checks the configuration after it was decoded.
