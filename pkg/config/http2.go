@@ -20,10 +20,10 @@ type HTTP2Options struct {
 	// connection; default 10 s.
 	PingInterval time.Duration
 	PingTimeout  time.Duration
-	// ConnectionResets, SourceResets and ListenerResets limit the streams that clients reset within
-	// 50 ms of their requests: on one connection, on all connections of a source address, and on
-	// the listener. Weft closes a connection that exceeds a limit. Defaults: bursts of 500, 2,000
-	// and 20,000; 50, 200 and 2,000 per second.
+	// ConnectionResets limits the streams that a client resets within 50 ms of their requests.
+	// SourceResets and ListenerResets limit the charges (docs/overload.md) of all connections of a
+	// source address and of the listener. Weft closes a connection that exceeds a limit. Defaults:
+	// bursts of 500, 2,000 and 20,000; 50, 200 and 2,000 per second.
 	ConnectionResets TokenBucket
 	SourceResets     TokenBucket
 	ListenerResets   TokenBucket

@@ -157,7 +157,7 @@ type Proxy struct {
 	// replaces that header.
 	ForwardedScheme bool
 
-	DetectTimeout time.Duration // from the first byte of a connection until its protocol is detected, if several are possible; default 10 s
+	DetectTimeout time.Duration // from the first byte of a connection until its protocol is detected; default 10 s
 }
 
 // RPCOptions are the limits of the engine for framed RPC protocols. DefaultRPCOptions returns the

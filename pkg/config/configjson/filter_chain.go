@@ -45,7 +45,7 @@ type cidrRangeJSON struct {
 
 type networkFilterJSON struct {
 	Node   document.Node `key:"."`
-	Type   string        `key:"type" doc:"Name of the filter: proxy or tcp_proxy; udp_proxy for the network udp; before these, rbac, which allows or denies connections, and istio_stats, which counts them; connection_manager in older files." required:"true" example:"\"proxy\""`
+	Type   string        `key:"type" doc:"Name of the filter. The last one is proxy or tcp_proxy; on a listener with the network udp, udp_proxy. Before it: rbac, which allows or denies connections, and istio_stats, which counts connections. Older files also have connection_manager." required:"true" example:"\"proxy\""`
 	Config document.Node `key:"config" doc:"Settings of the filter." accept:"object" variant:"network_filter"`
 }
 

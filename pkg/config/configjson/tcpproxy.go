@@ -15,7 +15,7 @@ import (
 // tcpProxyJSON is the network filter "tcp_proxy".
 type tcpProxyJSON struct {
 	Node        document.Node  `key:"."`
-	Cluster     string         `key:"cluster" doc:"Cluster of connections that match no route. Absent: such connections are closed." example:"\"db\""`
+	Cluster     string         `key:"cluster" doc:"Cluster for connections that match no route. Absent: Weft closes them." example:"\"db\""`
 	Routes      []tcpRouteJSON `key:"routes" doc:"Clusters by address; the first route that matches is used."`
 	IdleTimeout time.Duration  `key:"idle_timeout" doc:"Maximum time without a byte in either direction. 0s: no limit." default:"10m" example:"\"1h\""`
 	MaxAttempts int            `key:"max_connect_attempts" doc:"Maximum number of hosts to try." unit:"hosts" min:"1" max:"1000" default:"1" example:"3"`
