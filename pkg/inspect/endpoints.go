@@ -25,7 +25,7 @@ func Endpoints(s Sources) []admin.Endpoint {
 		{Method: "GET", Path: "/stats?filter=REGEX", Doc: "Statistics under the names that Envoy uses, one per line; all, or those whose names match. The parameters usedonly, type= and format=json work as in Envoy.",
 			Handler: handlerIf(s.Samples != nil, s.stats)},
 		{Method: "GET", Path: "/metrics", Doc: "The same as /stats/prometheus.", Handler: metrics},
-		{Method: "GET", Path: "/config_dump", Doc: "The active configuration without its secrets, its source, why the last configuration was rejected and, in configs, the resources of the control plane in Envoy's format.",
+		{Method: "GET", Path: "/config_dump", Doc: "The active configuration (secrets redacted) and its source; why the last configuration was rejected; and, in configs, the resources of the control plane in Envoy's format.",
 			Handler: handlerIf(s.Config != nil, s.configDump)},
 		{Method: "GET", Path: "/clusters?name=NAME", Doc: "Clusters with their hosts, health and connections; all, or one. With format=json, the format is Envoy's.",
 			Handler: handlerIf(s.Clusters != nil, s.clusters)},

@@ -88,8 +88,8 @@ weft: upstream connect failed [org.example.Shop.buy], listener client, cluster s
 
 The text consists of these parts, as far as they exist:
 
-- the text of the reason and, if a filter or a direct response set only a status, the first 256
-  bytes of its body;
+- the text of the reason and, if a filter or a direct response made the response without a reason,
+  the first 256 bytes of its body;
 - the service and method of the request, after filters and routes have changed them;
 - the names of the listener and of the cluster that the route chose;
 - the address of the last host to which Weft tried to send the request.

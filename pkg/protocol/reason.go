@@ -94,7 +94,14 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 	VersionNotSupported: {Name: "version_not_supported", Flag: "DPE", HTTP: 505, GRPC: 12, Dubbo: 40, Bolt: 9, Text: "protocol version not supported",
 		Hint: "The request has a version other than HTTP/1.x, or it has the version HTTP/1.0 and the listener does not accept that (then with the status 426)."},
 	NotImplemented: {Name: "not_implemented", Flag: "DPE", HTTP: 501, GRPC: 12, Dubbo: 40, Bolt: 9, Text: "not implemented",
-		Hint: "Check which of these applies: the method is longer than max_request_line_size; the request uses a transfer coding that Weft does not support; Weft cannot translate the client's protocol to that of the cluster; a header of an RPC request in an unknown serialization was changed; a redirect or direct response applies to an RPC request; or the request asks to switch protocols, as WebSocket does, and the host does not switch. An HTTP/2 host must allow extended CONNECT (RFC 8441), and Upgrade must then name one protocol. An HTTP/2 client must not ask to switch to HTTP or TLS."},
+		Hint: "Check which of these applies:\n\n" +
+			"- the method is longer than max_request_line_size;\n" +
+			"- the request uses a transfer coding that Weft does not support;\n" +
+			"- Weft cannot translate the client's protocol to that of the cluster;\n" +
+			"- a route or filter changed a header of an RPC request whose serialization Weft does not know;\n" +
+			"- a redirect, or a direct response with a status below 400, applies to an RPC request;\n" +
+			"- the request asks to switch protocols, as WebSocket does, and the host does not switch: an HTTP/2 host must allow extended CONNECT (RFC 8441), and Upgrade must then name one protocol;\n" +
+			"- an HTTP/2 client asks to switch to HTTP or TLS."},
 	ExpectationFailed: {Name: "expectation_failed", Flag: "DPE", HTTP: 417, GRPC: 9, Dubbo: 40, Bolt: 9, Text: "expectation not supported",
 		Hint: "The request has an Expect header other than 100-continue, the only expectation that HTTP defines."},
 
@@ -112,7 +119,7 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 		Hint: "The kernel redirected a connection from Weft to an original destination back to Weft. Exclude Weft's connections, by their user or mark, from the redirect rules."},
 
 	ReasonDenied: {Name: "denied", Flag: "-", HTTP: 403, GRPC: 7, Dubbo: 70, Bolt: 2, Text: "denied",
-		Hint: "A filter rejected the request, or the request is CONNECT and the listener does not allow it. The detail in the access log names the filter."},
+		Hint: "A filter rejected the request, or the request is CONNECT and the listener does not allow it. The detail in the access log has the cause; for CONNECT (status 405) there is none."},
 	Unauthenticated: {Name: "unauthenticated", Flag: "-", HTTP: 401, GRPC: 16, Dubbo: 70, Bolt: 2, Text: "not authenticated",
 		Hint: "A filter requires valid credentials, which the request does not have."},
 	RateLimited: {Name: "rate_limited", Flag: "RL", HTTP: 509, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "rate limited",
@@ -147,11 +154,16 @@ var reasonSpecs = [reasonCount]ReasonSpec{
 	ReasonDownstreamDisconnect: {Name: "downstream_gone", Flag: "DC", HTTP: 499, GRPC: 1, Dubbo: 30, Bolt: 8, Text: "client disconnected",
 		Hint: "The client closed its connection before the response was written. The status appears only in the log."},
 	Draining: {Name: "draining", Flag: "SD", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "shutting down",
-		Hint: "Weft or the listener is draining, and the drain time ended before Weft sent the request to a host."},
+		Hint: "Weft or the listener is draining, and the drain time ended, or for RPC nearly ended, before Weft sent the request to a host."},
 	Overloaded: {Name: "overloaded", Flag: "OM", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "overloaded",
 		Hint: "An action of overload_manager rejects requests, or too many requests block. A request blocks, for example, in a filter that delays it or calls another service, and during retries. /overload of the admin port shows the actions; the detail in the access log says which limit is reached."},
 	Internal: {Name: "internal", Flag: "IE", HTTP: 500, GRPC: 13, Dubbo: 80, Bolt: 3, Text: "internal error",
-		Hint: "Check which of these applies: the control plane did not send the configuration of a filter; a cluster with proxy_protocol shares its connections between clients; a filter made a message that the protocol does not allow; or Weft or a filter has a defect. The detail in the access log names the problem. If there was a panic, the log has the stack trace; please report it."},
+		Hint: "Check which of these applies:\n\n" +
+			"- the control plane did not send the configuration of a filter;\n" +
+			"- a cluster with proxy_protocol shares its connections between clients;\n" +
+			"- a filter made a message that the protocol does not allow;\n" +
+			"- Weft or a filter has a defect.\n\n" +
+			"The detail in the access log names the problem. If there was a panic, the log has the stack trace; please report it."},
 }
 
 // Spec returns r's row of the table.
