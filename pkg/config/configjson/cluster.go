@@ -55,8 +55,8 @@ type clusterJSON struct {
 type breakersJSON struct {
 	Node               document.Node `key:"."`
 	Priority           string        `key:"priority" doc:"Priority of the routes whose requests the limits apply to. Each priority has its own limits and connections." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
-	MaxConnections     int           `key:"max_connections" doc:"Maximum number of open connections to the hosts; requests beyond it are pending. Sessions of udp_proxy count as connections. 0: no limit." unit:"connections" min:"0" default:"1024" example:"20000"`
-	MaxPendingRequests int           `key:"max_pending_requests" doc:"Maximum number of requests that wait for a connection; further requests get 503. 0: no limit." unit:"requests" min:"0" default:"1024" example:"5000"`
+	MaxConnections     int           `key:"max_connections" doc:"Maximum number of open connections to the hosts; requests beyond it are pending, and Weft closes tcp_proxy connections beyond it. Sessions of udp_proxy count as connections. 0: no limit." unit:"connections" min:"0" default:"1024" example:"20000"`
+	MaxPendingRequests int           `key:"max_pending_requests" doc:"Maximum number of requests that wait for a connection, and of tcp_proxy connections while Weft connects to the host. Further requests get 503, and Weft closes further tcp_proxy connections. 0: no limit." unit:"requests" min:"0" default:"1024" example:"5000"`
 	MaxRequests        int           `key:"max_requests" doc:"Maximum number of requests that have a connection, tcp_proxy connections and udp_proxy sessions; further requests get 503. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100000"`
 	MaxRetries         int           `key:"max_retries" doc:"Maximum number of retries in flight. 0: no limit, which is also the default with a retry_budget." unit:"retries" min:"0" default:"3" example:"10"`
 
@@ -82,7 +82,7 @@ type hostJSON struct {
 type poolJSON struct {
 	Mode          string `key:"mode" doc:"multiplex: concurrent requests on each connection. ping_pong: one request at a time on each connection. bind: one upstream connection for each client connection; both close together." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
 	Connections   int    `key:"connections" doc:"Maximum number of connections to a host with multiplex; other modes ignore it. Weft opens another connection when all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
-	Warm          string `key:"warm" doc:"Protocol for which Weft opens a connection to each host ahead of requests, with multiplex. Absent: connections are opened on demand." enum:"Http2|dubbo|bolt|boltv2" example:"\"Http2\""`
+	Warm          string `key:"warm" doc:"Protocol for which Weft opens a connection to each host ahead of requests, with multiplex. Absent: Weft opens connections on demand." enum:"Http2|dubbo|bolt|boltv2" example:"\"Http2\""`
 	MaxRequests   int    `key:"max_requests" doc:"Maximum number of RPC requests on a shared connection (multiplex and bind). The connection closes after the last of them, and a new one replaces it. 0: no limit." unit:"requests" min:"0" default:"0" example:"100000"`
 	MaxConnecting int    `key:"max_connecting" doc:"Maximum number of concurrent connects to a host, for requests of one priority in one protocol; tcp_proxy has a separate limit of the same size. Further requests wait in order and count toward max_pending_requests." unit:"connections" min:"1" default:"64" example:"256"`
 	MaxQueued     int    `key:"max_queued_bytes" doc:"RPC: maximum number of bytes queued on a connection to a host that does not read; further requests fail with the response flag UO." unit:"bytes" min:"1048576" max:"2147483647" default:"67108864" example:"16777216"`
@@ -99,7 +99,7 @@ type keepAliveJSON struct {
 type autoSNIJSON struct {
 	AutoSNI    bool   `key:"auto_sni" doc:"Send the hostname of an HTTP request (its authority without the port) as SNI to hosts, instead of tls_context.server_name, unless it is an IP address. Requests for different names never share a connection." example:"true"`
 	AutoVerify bool   `key:"auto_san_validation" doc:"Require that the certificate of a host matches the hostname of the request, in addition to the checks of tls_context." example:"true"`
-	NameHeader string `key:"override_auto_sni_header" doc:"Header that overrides the hostname if the request has it. Absent: the hostname of the request is always used." example:"\"x-server-name\""`
+	NameHeader string `key:"override_auto_sni_header" doc:"Header that overrides the hostname if the request has it. Absent: Weft always uses the hostname of the request." example:"\"x-server-name\""`
 }
 
 // clusterReader reads the key "cluster_manager".

@@ -10,7 +10,7 @@ import (
 
 // balancingJSON contains the load balancing keys of a cluster.
 type balancingJSON struct {
-	Policy     string               `key:"lb_type" choice:"policy" doc:"Load-balancing policy: LB_ROUNDROBIN, LB_WEIGHTED_ROUNDROBIN, LB_RANDOM, LB_LEAST_REQUEST, LB_LEAST_CONNECTION, LB_PEAK_EWMA (lowest product of latency and requests in flight), LB_RINGHASH and LB_MAGLEV (by the hash_policy of the route; random without one), LB_REQUEST_ROUNDROBIN (always the first host; the next ones only after failures), or LB_ORIGINAL_DST (the only policy of the type ORIGINAL_DST, and only for that type)." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
+	Policy     string               `key:"lb_type" choice:"policy" doc:"Load-balancing policy: LB_ROUNDROBIN, LB_WEIGHTED_ROUNDROBIN, LB_RANDOM, LB_LEAST_REQUEST, LB_LEAST_CONNECTION, LB_PEAK_EWMA (lowest product of latency and requests in flight), LB_RINGHASH and LB_MAGLEV (by the hash_policy of the route; random without one), LB_REQUEST_ROUNDROBIN (the first host; each other host only if those before it cannot be used), or LB_ORIGINAL_DST (the only policy of the type ORIGINAL_DST, and only for that type)." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
 	LB         lbJSON               `key:"lbconfig" doc:"Settings of individual load-balancing policies."`
 	Common     commonLBJSON         `key:"common_lb_config" doc:"Failover between priorities and localities, and the panic threshold."`
 	Subset     subsetJSON           `key:"lb_subset_config" doc:"Host selection by labels: the metadata_match of the route, and the labels that filters set in the metadata namespace mosn.lb, which take precedence."`
@@ -27,7 +27,7 @@ type lbJSON struct {
 }
 
 type commonLBJSON struct {
-	PanicThreshold   float64 `key:"healthy_panic_threshold" doc:"Panic threshold: if fewer than this percentage of the hosts of a priority are healthy, and the other priorities cannot take the load, the priority ignores health and uses all of its hosts except those that refuse connections. 0: never." unit:"percent" min:"0" max:"100" default:"50" example:"30"`
+	PanicThreshold   float64 `key:"healthy_panic_threshold" doc:"Panic threshold: if fewer than this percentage of the hosts of a priority are healthy, and the other priorities cannot take the load, Weft ignores the health of its hosts, except of draining hosts and of hosts that refuse connections. 0: never." unit:"percent" min:"0" max:"100" default:"50" example:"30"`
 	Overprovisioning float64 `key:"overprovisioning_factor" doc:"Capacity of a priority or locality, as a percentage of its fraction of healthy hosts. With 140, it gets all of its requests while at least 72 % of its hosts are healthy; the excess goes to the next priority or to other localities." unit:"percent" min:"100" max:"1000" default:"140" example:"200"`
 }
 

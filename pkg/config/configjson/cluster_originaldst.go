@@ -12,7 +12,7 @@ import (
 // kernel rules.
 type originalDstJSON struct {
 	OriginalDst     originalDstLBJSON `key:"original_dst_lb_config" doc:"Destination of clusters of type ORIGINAL_DST, if not the original destination of the client connection."`
-	CleanupInterval time.Duration     `key:"cleanup_interval" doc:"ORIGINAL_DST: a destination that is unused for this time is removed, and its connections are closed." min:"1ms" default:"5s" example:"\"30s\""`
+	CleanupInterval time.Duration     `key:"cleanup_interval" doc:"ORIGINAL_DST: Weft removes a destination that is unused for this time, and closes its connections." min:"1ms" default:"5s" example:"\"30s\""`
 	Mark            document.Node     `key:"mark" doc:"SO_MARK of the sockets to the hosts, by which firewall and routing rules recognize Weft's traffic: 1 to 4294967295, or a string, which may be hexadecimal with \"0x\". Requires CAP_NET_ADMIN, or since Linux 5.17 CAP_NET_RAW." accept:"number|string" example:"\"0x77\""`
 }
 

@@ -16,10 +16,10 @@ import (
 type filterChainJSON struct {
 	Node          document.Node       `key:"."`
 	Name          string              `key:"name" doc:"Name of the chain, unique in the listener. A chain that keeps its name keeps its connections when its match changes. Absent: the match identifies the chain." example:"\"shop\""`
-	Match         *chainMatchJSON     `key:"match,filter_chain_match" doc:"Conditions that a connection must match; all of them must match. Absent, or \"\" in older files: matches connections that no other chain matches." emptyisabsent:"true"`
+	Match         *chainMatchJSON     `key:"match,filter_chain_match" doc:"Conditions, all of which a connection must meet. Absent, or \"\" in older files: no conditions. Weft prefers chains with a condition that the connection meets." emptyisabsent:"true"`
 	TLSContext    *tlsJSON            `key:"tls_context" doc:"TLS on connections from clients; {}: none."`
 	TLSContextSet []tlsJSON           `key:"tls_context_set" doc:"Several TLS contexts instead of tls_context. Weft selects one by SNI, then by ALPN, else the first."`
-	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: one proxy or one tcp_proxy, or both if the proxy passes connections of unknown protocols to the tcp_proxy." required:"true"`
+	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: first rbac and istio_stats, if any; then one proxy or one tcp_proxy, or both if the proxy passes connections of unknown protocols to the tcp_proxy. On a listener with the network udp: one udp_proxy." required:"true"`
 }
 
 // chainMatchJSON is a filter_chain_match; see config.ChainMatch.
@@ -45,7 +45,7 @@ type cidrRangeJSON struct {
 
 type networkFilterJSON struct {
 	Node   document.Node `key:"."`
-	Type   string        `key:"type" doc:"Name of the filter. The last one is proxy or tcp_proxy; on a listener with the network udp, udp_proxy. Before it: rbac, which allows or denies connections, and istio_stats, which counts connections. Older files also have connection_manager." required:"true" example:"\"proxy\""`
+	Type   string        `key:"type" doc:"Name of the filter. The last one is proxy or tcp_proxy. Before it: rbac, which allows or denies connections, and istio_stats, which counts the connections of tcp_proxy. On a listener with the network udp, the only filter is udp_proxy. Older files also have connection_manager." required:"true" example:"\"proxy\""`
 	Config document.Node `key:"config" doc:"Settings of the filter." accept:"object" variant:"network_filter"`
 }
 

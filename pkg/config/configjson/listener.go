@@ -20,8 +20,8 @@ type listenerJSON struct {
 	Bind           bool                 `key:"bind_port" doc:"Whether Weft listens on the address. false: connections to it come from a listener with use_original_dst." default:"true" example:"false"`
 	ReusePort      bool                 `key:"reuseport" doc:"Allow other processes to listen on the same port (SO_REUSEPORT)." example:"true"`
 	OriginalDst    document.Node        `key:"use_original_dst" doc:"The listener receives redirected connections: true or \"redirect\" for REDIRECT of iptables or nftables; \"tproxy\" for TPROXY. Weft passes a connection to the listener with bind_port false whose address is the original destination; if there is none, this listener serves it." accept:"bool|string" example:"\"redirect\""`
-	MaxConnections int                  `key:"max_connections" doc:"Maximum number of open connections; further connections are closed immediately. 0: no limit." unit:"connections" min:"0" default:"0" example:"10000"`
-	AcceptRate     *acceptRateJSON      `key:"accept_rate" doc:"Limit on the rate of accepted connections. Connections beyond it are not refused; they wait in the kernel backlog. Absent: no limit."`
+	MaxConnections int                  `key:"max_connections" doc:"Maximum number of open connections; Weft closes further connections immediately. 0: no limit." unit:"connections" min:"0" default:"0" example:"10000"`
+	AcceptRate     *acceptRateJSON      `key:"accept_rate" doc:"Limit on the rate of accepted connections. Weft does not refuse connections beyond the limit: they wait in the kernel backlog. Absent: no limit."`
 	KeepAlive      *tcpKeepAliveJSON    `key:"tcp_keepalive" doc:"TCP keepalive of idle client connections; {}: with the system's values. Absent: none."`
 	IdleTimeout    time.Duration        `key:"connection_idle_timeout" doc:"Maximum time that a connection may stay without a request. 0s: no limit." default:"90s" example:"\"60s\""`
 	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"Initial read buffer size of a connection." unit:"bytes" min:"0" ignored:"buffers are allocated on demand and grow as needed" example:"16384"`
@@ -29,7 +29,7 @@ type listenerJSON struct {
 	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"Filters that process a connection before TLS."`
 	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"Maximum time for the PROXY protocol header, and then again for the first bytes that listener filters and the matches of filter_chains need. Weft closes connections that exceed it." min:"1ms" default:"15s" example:"\"5s\""`
 	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"Filter chains: one for all connections, or several, of which each connection uses the one with the most specific match." required:"true"`
-	DefaultChain   document.Node        `key:"default_filter_chain" doc:"Filter chain without a match, for connections that match none of filter_chains. Absent: such connections are closed." accept:"object" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`
+	DefaultChain   document.Node        `key:"default_filter_chain" doc:"Filter chain without a match, for connections that match none of filter_chains. Absent: Weft closes them." accept:"object" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"Filters that process requests, in order."`
 	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: connections that begin with a TLS handshake use TLS." example:"true"`
 	LogPath        string               `key:"log_path" doc:"Older form of the listener's log." ignored:"true" example:"\"/var/log/l.log\""`

@@ -29,7 +29,7 @@ type proxyJSON struct {
 // config.
 type extendJSON struct {
 	Node                     document.Node        `key:"."`
-	MaxRequestLineSize       int                  `key:"max_request_line_size" doc:"Maximum length of the request line; longer ones get 414." unit:"bytes" min:"256" max:"1048576" default:"8192" example:"4096"`
+	MaxRequestLineSize       int                  `key:"max_request_line_size" doc:"HTTP/1.1: maximum length of the request line; longer ones get 414." unit:"bytes" min:"256" max:"1048576" default:"8192" example:"4096"`
 	MaxHeaderSize            int                  `key:"max_header_size" doc:"Maximum size of a request's headers, including the request line; larger ones get 431." unit:"bytes" min:"256" max:"16777216" default:"16384" example:"8192"`
 	MaxHeaderCount           int                  `key:"max_header_count" doc:"Maximum number of headers; more get 431." unit:"fields" min:"1" max:"10000" default:"100" example:"64"`
 	MaxRequestBodySize       int64                `key:"max_request_body_size" doc:"Maximum size of a request body; larger ones get 413. 0: no limit. For RPC: maximum frame size, 8 MiB if absent; larger frames get an error response." unit:"bytes" min:"0" default:"0" example:"1048576"`
@@ -46,7 +46,7 @@ type extendJSON struct {
 	UseRemoteAddress         bool                 `key:"use_remote_address" doc:"true: connections come from clients, or from the last of the xff_num_trusted_hops proxies. false: they come from one further trusted proxy, which xff_num_trusted_hops does not count." default:"true" example:"false"`
 	TrustedHops              int                  `key:"xff_num_trusted_hops" doc:"Number of trusted proxies that append to X-Forwarded-For. The address that the first of them appended is the client address for access logs, hashing and filters (remote_ip). If it is not a valid address, the remote address of the connection is used." min:"0" max:"100" default:"0" example:"1"`
 	TrustTimeoutFields       bool                 `key:"trust_timeout_fields" doc:"Let clients override timeout and retry_timeout of routes with the headers x-mosn-global-timeout and x-mosn-try-timeout, in milliseconds (RPC: attachments with these names). Use it only in the sidecar of a trusted application; on a listener of type ingress it is an error. false: Weft removes the headers." default:"false" example:"true"`
-	AllowHalfClose           bool                 `key:"allow_half_close" doc:"Send the response to clients that have half-closed the connection." example:"true"`
+	AllowHalfClose           bool                 `key:"allow_half_close" doc:"HTTP/1.1 and RPC: send the response to clients that have half-closed the connection." example:"true"`
 	AllowConnect             bool                 `key:"allow_connect" doc:"Allow routes to match CONNECT. false: CONNECT gets 405." example:"true"`
 	ServerName               string               `key:"server_name" doc:"Value of the Server header in Weft's local replies. Empty: no header." example:"\"weft\""`
 
