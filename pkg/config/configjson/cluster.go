@@ -99,7 +99,7 @@ type keepAliveJSON struct {
 type autoSNIJSON struct {
 	AutoSNI    bool   `key:"auto_sni" doc:"Send the hostname of an HTTP request (its authority without the port) as SNI to hosts, instead of tls_context.server_name, unless it is an IP address. Requests for different names never share a connection." example:"true"`
 	AutoVerify bool   `key:"auto_san_validation" doc:"Require that the certificate of a host matches the hostname of the request, in addition to the checks of tls_context." example:"true"`
-	NameHeader string `key:"override_auto_sni_header" doc:"Header that overrides the hostname if the request has it. Absent: Weft always uses the hostname of the request." example:"\"x-server-name\""`
+	NameHeader string `key:"override_auto_sni_header" doc:"Header whose value replaces the hostname, if the request has the header. Absent: Weft always uses the hostname of the request." example:"\"x-server-name\""`
 }
 
 // clusterReader reads the key "cluster_manager".

@@ -28,7 +28,7 @@ type lbJSON struct {
 
 type commonLBJSON struct {
 	PanicThreshold   float64 `key:"healthy_panic_threshold" doc:"Panic threshold: if fewer than this percentage of the hosts of a priority are healthy, and the other priorities cannot take the load, Weft ignores the health of its hosts, except of draining hosts and of hosts that refuse connections. 0: never." unit:"percent" min:"0" max:"100" default:"50" example:"30"`
-	Overprovisioning float64 `key:"overprovisioning_factor" doc:"Capacity of a priority or locality, as a percentage of its fraction of healthy hosts. With 140, it gets all of its requests while at least 72 % of its hosts are healthy; the excess goes to the next priority or to other localities." unit:"percent" min:"100" max:"1000" default:"140" example:"200"`
+	Overprovisioning float64 `key:"overprovisioning_factor" doc:"Capacity of a priority or locality, as a percentage of its fraction of healthy hosts. With 140, it gets all of its requests while at least 72 % of its hosts are healthy; below that, the rest goes to the next priority or to other localities." unit:"percent" min:"100" max:"1000" default:"140" example:"200"`
 }
 
 type subsetJSON struct {
@@ -54,7 +54,7 @@ type localityWeightJSON struct {
 	Node     document.Node `key:"."`
 	Locality localityJSON  `key:"locality" doc:"Locality that the weight applies to."`
 	Priority uint32        `key:"priority" doc:"Priority of the hosts that the weight applies to." max:"128" default:"0" example:"1"`
-	Weight   uint32        `key:"weight" doc:"Weight: the fraction of requests is this number divided by the sum of all weights; it decreases when hosts of the locality fail. 0: no requests." unit:"parts" max:"1000000" default:"1" example:"3"`
+	Weight   uint32        `key:"weight" doc:"Weight of the locality. Its fraction of the requests is this number divided by the sum of all weights, and decreases when its hosts fail. 0: no requests." unit:"parts" max:"1000000" default:"1" example:"3"`
 }
 
 // readBalancing converts the load balancing of a cluster. It runs after readHosts.

@@ -17,7 +17,7 @@ type listenerJSON struct {
 	Type           string               `key:"type" doc:"ingress: requests to the local application. egress: requests of the local application to other services." enum:"ingress|egress" default:"egress" example:"\"ingress\""`
 	Address        string               `key:"address" doc:"ip:port, [ipv6]:port, or the path of a unix socket, which contains a slash." required:"true" example:"\"127.0.0.1:2046\""`
 	Network        string               `key:"network" doc:"Network of the address. Absent: unix for a path, else tcp." enum:"tcp|udp|unix" example:"\"tcp\""`
-	Bind           bool                 `key:"bind_port" doc:"Whether Weft listens on the address. false: connections to it come from a listener with use_original_dst." default:"true" example:"false"`
+	Bind           bool                 `key:"bind_port" doc:"true: Weft listens on the address. false: the listener gets its connections only from a listener with use_original_dst." default:"true" example:"false"`
 	ReusePort      bool                 `key:"reuseport" doc:"Allow other processes to listen on the same port (SO_REUSEPORT)." example:"true"`
 	OriginalDst    document.Node        `key:"use_original_dst" doc:"The listener receives redirected connections: true or \"redirect\" for REDIRECT of iptables or nftables; \"tproxy\" for TPROXY. Weft passes a connection to the listener with bind_port false whose address is the original destination; if there is none, this listener serves it." accept:"bool|string" example:"\"redirect\""`
 	MaxConnections int                  `key:"max_connections" doc:"Maximum number of open connections; Weft closes further connections immediately. 0: no limit." unit:"connections" min:"0" default:"0" example:"10000"`
@@ -28,7 +28,7 @@ type listenerJSON struct {
 	AccessLogs     []accessLogJSON      `key:"access_logs" doc:"Access logs of requests."`
 	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"Filters that process a connection before TLS."`
 	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"Maximum time for the PROXY protocol header, and then again for the first bytes that listener filters and the matches of filter_chains need. Weft closes connections that exceed it." min:"1ms" default:"15s" example:"\"5s\""`
-	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"Filter chains: one for all connections, or several, of which each connection uses the one with the most specific match." required:"true"`
+	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"Filter chains. Each connection uses the chain with the most specific match." required:"true"`
 	DefaultChain   document.Node        `key:"default_filter_chain" doc:"Filter chain without a match, for connections that match none of filter_chains. Absent: Weft closes them." accept:"object" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"Filters that process requests, in order."`
 	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: connections that begin with a TLS handshake use TLS." example:"true"`

@@ -23,7 +23,7 @@ type xdsStatusJSON struct {
 
 type xdsLazyJSON struct {
 	Node   document.Node `key:"."`
-	Idle   time.Duration `key:"idle" doc:"Idle time after which an unused resource is unsubscribed; more than 0. Weft adds up to half of it at random." default:"10m" example:"\"1h\""`
+	Idle   time.Duration `key:"idle" doc:"Time after which Weft unsubscribes from an unused resource; more than 0. Weft may unsubscribe up to half of this time later." default:"10m" example:"\"1h\""`
 	Wait   time.Duration `key:"wait" doc:"Maximum time that a request waits for a resource, more than 0 and at most idle; then it gets 503." default:"5s" example:"\"2s\""`
 	Routes bool          `key:"routes" doc:"Also subscribe to routes on demand. false: hosts only." default:"true" example:"false"`
 }
