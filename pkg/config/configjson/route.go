@@ -49,8 +49,8 @@ type redirectJSON struct {
 	// The router accepts the same codes: TestRedirectCodes.
 	Code   int    `key:"response_code" doc:"Status of the redirect." oneof:"301|302|303|307|308" default:"301" example:"308"`
 	Path   string `key:"path_redirect" doc:"New path, optionally with a query. Without a query, that of the request is kept. Empty: path and query of the request." example:"\"/new\""`
-	Host   string `key:"host_redirect" doc:"New host. Empty: that of the request." example:"\"new.example\""`
-	Scheme string `key:"scheme_redirect" doc:"New scheme. Empty: that of the request." enum:"|http|https" example:"\"https\""`
+	Host   string `key:"host_redirect" doc:"New host. Empty: the host of the request." example:"\"new.example\""`
+	Scheme string `key:"scheme_redirect" doc:"New scheme. Empty: the scheme of the request." enum:"|http|https" example:"\"https\""`
 }
 
 type directJSON struct {

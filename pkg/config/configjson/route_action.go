@@ -37,7 +37,7 @@ type weightedJSON struct {
 		Node     document.Node     `key:"."`
 		Name     string            `key:"name" doc:"Name of the cluster." required:"true" example:"\"shop-v2\""`
 		Weight   uint32            `key:"weight" doc:"Weight of the cluster. Its fraction of the requests is this number divided by the sum of all weights. 0: no requests." unit:"parts" example:"10"`
-		Metadata metadataMatchJSON `key:"metadata_match" doc:"Labels of the hosts, in addition to those of the route. For a label in both, the value here applies."`
+		Metadata metadataMatchJSON `key:"metadata_match" doc:"Labels of the hosts, in addition to the labels of the route. For a label in both, the value here applies."`
 	} `key:"cluster" doc:"A cluster and its weight." required:"true"`
 }
 
