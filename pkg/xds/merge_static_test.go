@@ -39,7 +39,7 @@ func TestConfigSourceFields(t *testing.T) {
 		"google_grpc": {config.Bootstrap{StaticResources: xdstest.Bootstrap("GRPC").StaticResources, DynamicResources: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
 			bootstrap.FieldErrors{{Field: service + ".google_grpc", Reason: "is not supported"}}, nil},
 		"different load_stats_config": {withLoadStats(xdstest.BootstrapWith("", "", `, "authority": "a"`, ""), ""),
-			bootstrap.FieldErrors{{Field: "cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", Reason: "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"}}, nil},
+			bootstrap.FieldErrors{{Field: "cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", Reason: "authority or initial_metadata differs from the value that dynamic_resources sets for the same cluster"}}, nil},
 		"equal load_stats_config": {withLoadStats(xdstest.BootstrapWith("", "", `, "authority": "a"`, ""), `, "authority": "a"`), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

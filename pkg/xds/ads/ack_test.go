@@ -26,7 +26,7 @@ func TestRejectedRemovalKeepsResource(t *testing.T) {
 		if r, ok := c.Acknowledge(u, []ResourceError{{Name: "a", Reason: "it is needed"}}); !ok || r.ErrorDetail != "a: it is needed" || r.Version != "1" {
 			t.Errorf("request = %+v, want a NACK", r)
 		}
-		if _, held := c.Resources(url)["a"]; !held {
+		if _, accepted := c.Resources(url)["a"]; !accepted {
 			t.Error("the client dropped the resource after a rejected removal")
 		}
 	}

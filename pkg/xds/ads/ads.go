@@ -13,7 +13,7 @@ import (
 // Mode is a variant of the xDS protocol.
 type Mode uint8
 
-// The variants.
+// These are the variants of the protocol.
 const (
 	StateOfTheWorld Mode = iota // a response has all requested resources of its type
 	Delta                       // a response has the changes
@@ -99,7 +99,7 @@ type typeState struct {
 	subscribed   map[string]bool // set of names
 	sortedNames  []string        // the names of subscribed in order; nil: not computed yet; immutable
 	resources    map[string]Resource
-	doesNotExist map[string]bool // names that the server has reported as nonexistent. Delta
+	doesNotExist map[string]bool // subscribed names that the server has reported as nonexistent
 	version      string          // version of the last accepted response
 	nonce        string          // nonce of the last response on this stream
 	requested    bool            // a request of the type was returned for this stream
@@ -167,8 +167,8 @@ func (c *Client) SetSubscription(url string, names []string) []Request {
 }
 
 // UpdateSubscription adds names to the subscription of a type and removes others, and returns the
-// requests to send. It drops the resources of removed names. In Delta its cost depends only on the
-// number of names passed.
+// requests to send. It drops the resources of removed names. In Delta, the cost of a call depends
+// only on the number of names passed, except for the first request of the type on a stream.
 func (c *Client) UpdateSubscription(url string, add, remove []string) []Request {
 	s := c.types[url]
 	var added, removed []string
@@ -230,7 +230,7 @@ func (s *typeState) acceptedVersions() map[string]string {
 	return versions
 }
 
-// completeRequest sets Type and First of a request that is sent next.
+// completeRequest sets Type and First of r, the next request to send.
 func (c *Client) completeRequest(s *typeState, r Request) Request {
 	r.Type = s.URL
 	r.First = !c.requestSent
@@ -239,8 +239,8 @@ func (c *Client) completeRequest(s *typeState, r Request) Request {
 }
 
 // Receive processes a response and returns the changes in it. The caller passes them to Acknowledge
-// even if they are empty. ok is false for a type that was not requested; the caller ignores such a
-// response.
+// even if they are empty. ok is false if the type was not requested on the open stream, or no
+// stream is open; the caller ignores such a response.
 func (c *Client) Receive(r Response) (u Update, ok bool) {
 	s := c.types[r.Type]
 	if s == nil || !s.requested || !c.streamOpen {
@@ -260,7 +260,7 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 				first.DecodeError = reasonDuplicateName
 			}
 		case dup && s.isUnchanged(res):
-		case dup: // the first one equals the accepted resource
+		case dup: // the first resource with this name is unchanged, this one is not
 			indexes[res.Name] = len(u.Changed)
 			res.DecodeError = reasonDuplicateName
 			u.Changed = append(u.Changed, res)
@@ -308,8 +308,8 @@ func (c *Client) removedNames(s *typeState, r Response, indexes map[string]int) 
 			}
 		}
 	} else if s.AllResourcesRequiredInSotW && !slices.ContainsFunc(r.Resources, func(res Resource) bool { return res.DecodeError != "" }) {
-		// A resource with a DecodeError may be any of the missing ones, so a response with one
-		// removes nothing.
+		// A resource with a DecodeError may be any of the missing resources, so a response that
+		// contains such a resource removes nothing.
 		for n := range s.resources {
 			if _, ok := indexes[n]; !ok {
 				removed = append(removed, n)
@@ -321,8 +321,8 @@ func (c *Client) removedNames(s *typeState, r Response, indexes map[string]int) 
 }
 
 // Acknowledge ends an update. The caller has applied all of u except rejected, whose previous
-// versions stay active, even if u removes them. It returns the ACK or NACK to send; ok is false if
-// the stream of the update has ended or a newer response has arrived.
+// versions stay active, even if u removes them. Acknowledge returns the ACK or NACK to send. ok is
+// false if the stream of the update has ended or a newer response of the type has arrived.
 func (c *Client) Acknowledge(u Update, rejected []ResourceError) (r Request, ok bool) {
 	s := c.types[u.Type]
 	rejectedNames := make(map[string]bool, len(rejected))
@@ -360,7 +360,7 @@ func (c *Client) Acknowledge(u Update, rejected []ResourceError) (r Request, ok 
 	return c.completeRequest(s, r), true
 }
 
-// errorDetail joins the reasons of the rejected resources.
+// errorDetail joins the reasons of the rejected resources, at most maxReasons of them.
 func errorDetail(rejected []ResourceError) string {
 	const maxReasons = 16 // limits the text for the server's log
 	var text strings.Builder
@@ -391,7 +391,8 @@ func truncateReason(reason string) string {
 func (c *Client) Resources(url string) map[string]Resource { return c.types[url].resources }
 
 // DoesNotExist reports whether a name is subscribed and the server has reported that the resource
-// does not exist. StateOfTheWorld servers never report that.
+// does not exist. In StateOfTheWorld, only a response that omits an accepted resource of a type
+// with AllResourcesRequiredInSotW reports that.
 func (c *Client) DoesNotExist(url, name string) bool { return c.types[url].doesNotExist[name] }
 
 // Version returns the version of the last response of a type that was accepted as a whole; ok is

@@ -72,8 +72,8 @@ type script struct {
 //	restore EDS a=1     restore a
 //	response CDS v1 n1 a=1 b=2@7 c@8 -d e!  b has version 7, c is a heartbeat, d is removed,
 //	                                        e has a DecodeError
-//	accept              acknowledge the update
-//	reject a: reason; b: reason
+//	accept              acknowledge the last update
+//	reject a: reason; b: reason             acknowledge the last update and reject a and b
 //	list CDS            list the accepted resources
 func (s *script) runLine(line string) []string {
 	verb, rest, _ := strings.Cut(line, " ")
@@ -123,7 +123,7 @@ func (s *script) runLine(line string) []string {
 		version, ok := s.client.Version(words[0])
 		return []string{fmt.Sprintf("= %s; version %q %v", strings.Join(texts, " "), version, ok)}
 	}
-	panic("no such line: " + line)
+	panic("unknown line: " + line)
 }
 
 func (s *script) receive(words []string) []string {
@@ -153,7 +153,7 @@ func (s *script) receive(words []string) []string {
 func (s *script) acknowledge(rejected []ResourceError) []string {
 	r, ok := s.client.Acknowledge(s.lastUpdate, rejected)
 	if !ok {
-		return []string{"= the stream has ended"}
+		return []string{"= no request"}
 	}
 	return formatRequests([]Request{r})
 }

@@ -27,7 +27,9 @@ type Bootstrap struct {
 	LRSCluster    string                     // name of the cluster that receives load reports; "": none
 	Layers        []RuntimeLayer             // layers of the runtime; later layers override earlier ones
 
-	services map[string]bool // names of the clusters whose targets are complete
+	// completeTargets has the names of the clusters for which readGRPCService has completed the
+	// Target.
+	completeTargets map[string]bool
 }
 
 // InitialSubscriptions selects the types to subscribe to at the start.
@@ -39,20 +41,22 @@ type InitialSubscriptions struct {
 
 // Target is the address of a control plane and how to connect to it.
 type Target struct {
-	Address           string // host:port, or the address of a unix socket
-	IsUnix            bool
-	TLS               *config.TLS         // nil: plaintext
-	AuthorityOverride string              // :authority of calls; "": the TLS server name or the address
-	Metadata          map[string][]string // added to each call, by lower-case name
+	Address  string // host:port, or the address of a unix socket
+	IsUnix   bool
+	TLS      *config.TLS         // nil: plaintext
+	Metadata map[string][]string // added to each call, by lower-case name
+	// AuthorityOverride is the :authority of calls. "" means the TLS server name or, if there is
+	// none, "localhost" for a unix socket and else the address.
+	AuthorityOverride string
 
 	unusedAddresses int // number of further addresses of the cluster, which Weft ignores
 }
 
 // Read parses the parts of Envoy's bootstrap. An error is of type FieldErrors and lists the errors
-// of all parts. It includes errors of the static listeners, which Read decodes with caps only after
-// another error.
+// of all parts. After an error in another part, Read also decodes the static listeners with caps,
+// so that the FieldErrors include their errors.
 func Read(b config.Bootstrap, caps resource.Capabilities) (*Bootstrap, *StaticResources, error) {
-	out := &Bootstrap{Node: &corev3.Node{}, services: map[string]bool{}}
+	out := &Bootstrap{Node: &corev3.Node{}, completeTargets: map[string]bool{}}
 	var errs FieldErrors
 	addError := func(err error) {
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// otherClusterFields returns the other fields that look like cluster names. CheckClusters does not
-// check them, for the reasons below.
+// otherClusterFields returns the fields that look like cluster names and that CheckClusters does
+// not check, for the reasons below.
 func otherClusterFields() []string {
 	return []string{
 		// checkMessage skips a ConfigSource; readGRPCService reads the sources of the bootstrap.
@@ -21,9 +21,9 @@ func otherClusterFields() []string {
 		// The cluster is not known before a request, or the field is not supported.
 		"envoy.config.route.v3.RouteAction.cluster_header", "envoy.config.route.v3.RouteAction.RequestMirrorPolicy.cluster_header",
 		"envoy.config.route.v3.WeightedCluster.ClusterWeight.cluster_header", "envoy.config.route.v3.RouteAction.cluster_specifier_plugin",
-		// The name of the enclosing cluster, or of the node's own cluster.
+		// These fields name the enclosing cluster, or the cluster of the node.
 		"envoy.config.endpoint.v3.ClusterLoadAssignment.cluster_name", "envoy.config.core.v3.Node.cluster",
-		// Ignored fields.
+		// Weft ignores these fields.
 		"envoy.config.bootstrap.v3.ClusterManager.local_cluster_name", "envoy.config.metrics.v3.StatsdSink.tcp_cluster_name",
 		"envoy.config.trace.v3.DatadogConfig.collector_cluster", "envoy.config.trace.v3.LightstepConfig.collector_cluster", "envoy.config.trace.v3.ZipkinConfig.collector_cluster",
 	}
@@ -33,11 +33,11 @@ func otherClusterFields() []string {
 // that looks like a cluster name, in the Envoy configuration messages that the test binary links.
 func TestClusterFieldsAreComplete(t *testing.T) {
 	listed := map[protoreflect.FullName]bool{}
-	for _, looksLikeName := range clusterFields() {
-		listed[looksLikeName] = true
+	for _, name := range clusterFields() {
+		listed[name] = true
 	}
-	for _, looksLikeName := range otherClusterFields() {
-		listed[protoreflect.FullName(looksLikeName)] = true
+	for _, name := range otherClusterFields() {
+		listed[protoreflect.FullName(name)] = true
 	}
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
 		d := m.Descriptor()
@@ -74,7 +74,7 @@ func TestRejectedRuntimeLayers(t *testing.T) {
 		b := xdstest.Bootstrap("GRPC")
 		b.LayeredRuntime = []byte(text)
 		if _, _, err := Read(b, resource.Capabilities{}); err == nil || !strings.HasPrefix(err.Error(), "layered_runtime") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
+			t.Errorf("Read with layered_runtime %s: error %v, want one with %q", text, err, want)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestLoadReportServerIsStaticCluster(t *testing.T) {
 		case want == "" && (err != nil || boot.LRSCluster != "control"):
 			t.Errorf("%s: bootstrap %+v, error %v; want LRSCluster control, no error", text, boot, err)
 		case want != "" && (err == nil || err.Error() != want):
-			t.Errorf("%s: %v, want %s", text, err, want)
+			t.Errorf("Read with load_stats_config %s: error %v, want %s", text, err, want)
 		}
 	}
 }

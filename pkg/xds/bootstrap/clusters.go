@@ -43,7 +43,7 @@ type clusterNameChecker struct {
 
 // CheckClusters finds references in the listeners and clusters of s to clusters that neither s nor
 // the file defines. Unknown clusters of HTTP routes that are inline in a listener are an error of
-// type FieldErrors, unless validate_clusters is false, as in Envoy. Others are warnings.
+// type FieldErrors, unless validate_clusters is false, as in Envoy. All others are warnings.
 func (s *StaticResources) CheckClusters(file *config.Snapshot) (warnings FieldErrors, err error) {
 	checker := &clusterNameChecker{}
 	for _, c := range file.Clusters {

@@ -65,8 +65,8 @@ func fieldErrorsOf(field string, err error) (out FieldErrors) {
 }
 
 // splitObject splits a JSON object by its member names, which may be in either JSON spelling of
-// message fields: ads_config or adsConfig. It omits null members. An error is of type FieldErrors;
-// the valid members are returned with it.
+// message fields: ads_config or adsConfig. It omits null members. An error is of type FieldErrors.
+// If data is an object, splitObject returns the valid members together with the error.
 func splitObject(field string, data []byte, allowed ...string) (map[string]json.RawMessage, error) {
 	if len(data) == 0 {
 		return nil, nil

@@ -98,17 +98,17 @@ func (b *Bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (
 		errs = append(errs, FieldError{field + ".cluster_name", fmt.Sprintf("%q is not a cluster of static_resources with an address", name)})
 	}
 	authority := s.GetEnvoyGrpc().GetAuthority()
-	if b.services[name] && (t.AuthorityOverride != authority || !maps.EqualFunc(t.Metadata, metadata, slices.Equal)) {
-		errs = append(errs, FieldError{field, "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"})
+	if b.completeTargets[name] && (t.AuthorityOverride != authority || !maps.EqualFunc(t.Metadata, metadata, slices.Equal)) {
+		errs = append(errs, FieldError{field, "authority or initial_metadata differs from the value that dynamic_resources sets for the same cluster"})
 	}
 	if errs != nil {
 		return "", errs
 	}
-	if t.unusedAddresses > 0 && !b.services[name] {
+	if t.unusedAddresses > 0 && !b.completeTargets[name] {
 		b.Ignored = append(b.Ignored, FieldError{field + ".cluster_name", fmt.Sprintf("%q has %d addresses: only the first one is used", name, 1+t.unusedAddresses)})
 	}
 	t.AuthorityOverride, t.Metadata = authority, metadata
-	b.Targets[name], b.services[name] = t, true
+	b.Targets[name], b.completeTargets[name] = t, true
 	return name, nil
 }
 

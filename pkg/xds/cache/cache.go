@@ -22,11 +22,11 @@ type Status struct {
 	Path       string    `json:"path"`                 // of the file; "": no cache
 	ReceivedAt time.Time `json:"received_at,omitzero"` // when the saved resources were received
 	InUse      bool      `json:"in_use"`               // the saved resources are active because the control plane does not respond
-	Failure    string    `json:"failure,omitempty"`
+	Failure    string    `json:"failure,omitempty"`    // why a save or load failed; "": none since the last save
 }
 
-// Cache is the cache in a directory. It is safe for concurrent use, except Save. Only Status may be
-// called on a nil Cache, and returns the zero value.
+// Cache is the cache in a directory. It is safe for concurrent use, except Save and Close. Only
+// Status may be called on a nil Cache; it then returns the zero value.
 type Cache struct {
 	file  file // immutable
 	log   *slog.Logger
@@ -90,9 +90,9 @@ func (c *Cache) Save(contents *Contents) {
 // Close ends Run after the last save. The caller must not call Save again.
 func (c *Cache) Close() { close(c.saves) }
 
-// Load returns the contents that were saved last. The error is fs.ErrNotExist if there are none.
-// Load also fails if they are not usable or were received more than maxAge before now. A maxAge of
-// 0 means no limit.
+// Load returns the contents that were saved last. If there are none, the error matches
+// fs.ErrNotExist (errors.Is). Load also fails if the contents are not usable or were received more
+// than maxAge before now. A maxAge of 0 means no limit.
 func (c *Cache) Load(now time.Time, maxAge time.Duration) (*Contents, error) {
 	contents, err := c.file.load(now, maxAge)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

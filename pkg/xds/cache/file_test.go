@@ -71,7 +71,7 @@ func TestCacheFileRejectsInvalidFiles(t *testing.T) {
 		{"invalid header", []byte(magic + "{\n"), owner, 0, "malformed header"},
 		{"truncated", valid[:len(valid)-1], owner, 0, "the file is damaged"},
 		{"longer", append(bytes.Clone(valid), 0), owner, 0, "the file is damaged"},
-		{"flipped bit", flipLastByte(valid), owner, 0, "the file is damaged"},
+		{"flipped bit", flipBit(valid), owner, 0, "the file is damaged"},
 		{"other node", valid, Owner{"m", "c", "control"}, 0, `saved for node "n"`},
 		{"other control plane", valid, Owner{"n", "c", "other"}, 0, `control plane "control", expected node`},
 		{"too old", valid, owner, time.Minute, "the resources were received 1h0m0s ago, but the maximum age is 1m0s"},
@@ -88,7 +88,8 @@ func TestCacheFileRejectsInvalidFiles(t *testing.T) {
 	}
 }
 
-func flipLastByte(b []byte) []byte {
+// flipBit returns a copy of b with one bit flipped, near the end.
+func flipBit(b []byte) []byte {
 	b = bytes.Clone(b)
 	b[len(b)-3] ^= 1
 	return b

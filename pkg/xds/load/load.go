@@ -28,7 +28,7 @@ type Reporter struct {
 	Node         *corev3.Node             // not modified
 	Loads        *upstream.LoadReporter   // Run closes it
 	ServiceNames func() map[string]string // EDS service names by cluster, where they differ from the cluster name
-	OnReport     func()                   // called for each report
+	OnReport     func()                   // Run calls it after each report that it has sent
 	Log          *slog.Logger
 
 	perEndpoint bool          // report each endpoint

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// localityKey identifies a locality and priority, for which the load of hosts is summed.
+// localityKey identifies a locality and priority for which localityStats sums the load of hosts.
 type localityKey struct {
 	locality config.Locality
 	priority uint32

@@ -38,7 +38,7 @@ type Dialer struct {
 	tls    *credential.Client // nil: plaintext, or not loaded yet
 }
 
-// LoadTLS reads the certificates, unless an earlier call did.
+// LoadTLS reads the certificates, unless an earlier call has read them.
 func (d *Dialer) LoadTLS() error {
 	if d.loaded || d.Target.TLS == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Fragments of Envoy bootstrap files.
+// These are fragments of Envoy bootstrap files, in JSON.
 const (
 	HTTPManagerJSON = `{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 		"stat_prefix": "s", "http_filters": [{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}], %s}}`
@@ -33,7 +33,8 @@ func ListenerJSON(name string, port int, filter, chain string) string {
 	return fmt.Sprintf(`{%s"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}, "filter_chains": [{"filters": [%s]%s}]}`, name, port, filter, chain)
 }
 
-// HTTPListenerJSON returns a listener with an HTTP connection manager; routes are its route fields.
+// HTTPListenerJSON returns a listener with an HTTP connection manager. routes contains the JSON
+// fields of the manager that set its routes.
 func HTTPListenerJSON(name string, port int, routes string) string {
 	return ListenerJSON(fmt.Sprintf(`"name": %q, `, name), port, fmt.Sprintf(HTTPManagerJSON, routes), "")
 }
@@ -73,21 +74,21 @@ func CompactJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Bootstrap returns a bootstrap with the control plane "control". form is the api_type of
+// Bootstrap returns a bootstrap with the control plane "control". apiType is the api_type of
 // ads_config.
-func Bootstrap(form string) config.Bootstrap {
+func Bootstrap(apiType string) config.Bootstrap {
 	return config.Bootstrap{
 		Node: []byte(`{"id": "test"}`),
 		DynamicResources: fmt.Appendf(nil, `{"ads_config": {"api_type": %q, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]},
-			"cds_config": {"ads": {}}, "lds_config": {"ads": {}}}`, form),
+			"cds_config": {"ads": {}}, "lds_config": {"ads": {}}}`, apiType),
 		StaticResources: []byte(`{"clusters": [{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
 			{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}]}]}}]}`),
 	}
 }
 
 // LayeredBootstrap is Bootstrap with a static layer, two RTDS layers and an admin layer.
-func LayeredBootstrap(form string) config.Bootstrap {
-	b := Bootstrap(form)
+func LayeredBootstrap(apiType string) config.Bootstrap {
+	b := Bootstrap(apiType)
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "static_layer": {"share": 10}}, {"name": "one", "rtds_layer": {"name": "one", "rtds_config": {"ads": {}, "initial_fetch_timeout": "1s"}}},
 		{"name": "two", "rtds_layer": {"name": "two", "rtds_config": {"ads": {}}}}, {"name": "admin", "admin_layer": {}}]}`)
 	return b
