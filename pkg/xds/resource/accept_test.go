@@ -34,7 +34,7 @@ func TestListenerHTTP1Options(t *testing.T) {
 				t.Errorf("BodyTimeout = %v, StreamIdleTimeout = %v, want 0 and 5m", out.HTTP1.BodyTimeout, out.HTTP1.StreamIdleTimeout)
 			}
 			if out.HTTP1.Accept != test.want || len(p.report.ignored) != 0 {
-				t.Errorf("got %+v, ignored %v, want %+v", out.HTTP1.Accept, p.report.ignored, test.want)
+				t.Errorf("Accept = %+v, ignored fields %v; want %+v and none", out.HTTP1.Accept, p.report.ignored, test.want)
 			}
 		})
 	}

@@ -36,7 +36,7 @@ func TestCircuitBreakerThresholds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.Config.CircuitBreakers != test.want || c.Config.HighCircuitBreakers != defaults {
-			t.Errorf("%s: %+v and %+v, want %+v and the defaults", name, c.Config.CircuitBreakers, c.Config.HighCircuitBreakers, test.want)
+			t.Errorf("thresholds %s: CircuitBreakers = %+v, HighCircuitBreakers = %+v; want %+v and the defaults", name, c.Config.CircuitBreakers, c.Config.HighCircuitBreakers, test.want)
 		}
 	}
 }

@@ -19,8 +19,8 @@ func testCapabilities() Capabilities {
 	return Capabilities{Filters: []filter.StreamFilterFactory{cors.Factory(), fault.Factory(), jwtauthn.Factory(), mirror.Factory(), rbac.Factory()}, ConnectionFilters: []filter.ConnectionFilterFactory{rbac.ConnectionFactory()}}
 }
 
-// capture returns the resources of a response that a real istiod sent.
-func capture(t testing.TB, name string) (bodies [][]byte) {
+// capturedResources returns the resources of a response that a real istiod sent.
+func capturedResources(t testing.TB, name string) (bodies [][]byte) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/istiod/" + name)
 	if err != nil {
@@ -72,7 +72,7 @@ func TestIstiodResourcesAreAccepted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, body := range capture(t, name) {
+			for _, body := range capturedResources(t, name) {
 				resourceName, _ := Name(body)
 				ignored, err := read(body)
 				if err != nil {

@@ -75,8 +75,8 @@ func newMapKey(f protoreflect.FieldDescriptor) protoreflect.MapKey {
 	return protoreflect.ValueOfString("x").MapKey()
 }
 
-// manualSupport returns how Weft handles fields for which apiMessage.support cannot find out: the
-// result depends on another field, or the reader reports the enclosing message or nothing. A
+// manualSupport returns how Weft handles fields for which apiMessage.support cannot determine the
+// support: it depends on another field, or the reader reports the enclosing message or nothing. A
 // maintainer has read each result from the code of the reader.
 func manualSupport() map[protoreflect.FullName]string {
 	return map[protoreflect.FullName]string{

@@ -69,8 +69,8 @@ const dubboTablePrefix = "dubbo\n"
 // listener refers to a RouteType resource with that name: see readTableName.
 func DubboTableName(resource string) string { return dubboTablePrefix + resource }
 
-// DubboResourceName returns the DubboRouteType resource of a table. ok is false if the table does
-// not come from such a resource.
+// DubboResourceName returns the name of the DubboRouteType resource of a table. ok is false if the
+// table does not come from such a resource.
 func DubboResourceName(table string) (resource string, ok bool) {
 	return strings.CutPrefix(table, dubboTablePrefix)
 }

@@ -143,7 +143,7 @@ func TestDubboRouteDiscovery(t *testing.T) {
 		t.Errorf("DubboResourceName = %q, %t, want shop, true", name, ok)
 	}
 	if _, ok := DubboResourceName("shop"); ok {
-		t.Error("HTTP routes are accepted as Dubbo routes")
+		t.Error("DubboResourceName(shop): ok = true for a table of HTTP routes, want false")
 	}
 	m := &dubbov3.MultipleRouteConfiguration{}
 	if err := prototext.Unmarshal([]byte(`name: "shop" route_config: {name: "one", interface: "org.Shop", routes: {match: {}, route: {cluster: "c"}}}`), m); err != nil {
@@ -235,7 +235,7 @@ func FuzzReadDubboRoutes(f *testing.F) {
 		}
 		table, err := router.Compile(routes.Config)
 		if err == nil && table.Name() != routes.Config.Name {
-			t.Errorf("the compiled table is %q, want %q", table.Name(), routes.Config.Name)
+			t.Errorf("the name of the compiled table is %q, want %q", table.Name(), routes.Config.Name)
 		}
 	})
 }

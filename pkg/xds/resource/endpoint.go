@@ -133,8 +133,8 @@ func (p fieldReader) readEndpoint(m *endpointv3.LbEndpoint, allowNames bool) (h 
 	return h, true
 }
 
-// readHealthStatus maps health_status. Weft treats a degraded host as healthy; Envoy uses one only
-// when there are too few healthy hosts.
+// readHealthStatus converts health_status. Weft treats a degraded host as healthy; Envoy uses a
+// degraded host only when there are too few healthy hosts.
 func (p fieldReader) readHealthStatus(s corev3.HealthStatus) config.HostHealth {
 	switch s {
 	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY:

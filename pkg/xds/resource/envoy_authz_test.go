@@ -52,7 +52,7 @@ func TestIstioAuthorizationFilters(t *testing.T) {
 	}
 }
 
-// TestJWTSettings verifies the values that jwt_authn settings are converted to.
+// TestJWTSettings verifies the conversion of jwt_authn settings to Weft's format.
 func TestJWTSettings(t *testing.T) {
 	got, err := readFilter(t, `{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"clock_skew_seconds": 7, "remote_jwks": {"http_uri": {"uri": "https://a/jwks", "cluster": "c", "timeout": "5s"}}}},
 		"rules": [{"match": {"path_separated_prefix": "/a"}, "requirement_name": "r"}], "requirement_map": {"r": {"provider_name": "p"}}}`)

@@ -111,7 +111,7 @@ func TestHeaderMutationsToAddAndRemove(t *testing.T) {
 			got, err := readFilter(t, tt.settings)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Errorf("%v, want %q", err, tt.err)
+					t.Errorf("error %v, want one with %q", err, tt.err)
 				}
 				return
 			}
@@ -119,7 +119,7 @@ func TestHeaderMutationsToAddAndRemove(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(any(tt.want), got); diff != "" {
-				t.Errorf("- want + got:\n%s", diff)
+				t.Errorf("settings, - want + got:\n%s", diff)
 			}
 		})
 	}
@@ -164,7 +164,7 @@ func TestFaultSettings(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(any(want), got); diff != "" {
-		t.Errorf("- want + got:\n%s", diff)
+		t.Errorf("settings, - want + got:\n%s", diff)
 	}
 }
 

@@ -81,7 +81,7 @@ func readRouteOf(t *testing.T, text string) (route *config.Route, ignored string
 	return route, strings.Join(r.ignored, " ")
 }
 
-// TestRouteSettings verifies the values that route settings are converted to.
+// TestRouteSettings verifies the conversion of route settings to Weft configuration.
 func TestRouteSettings(t *testing.T) {
 	route, ignored := readRouteOf(t, `{"match": {"prefix": "/"}, "route": {"cluster": "c", "upgrade_configs": [{"upgrade_type": "websocket"}, {"upgrade_type": "CONNECT", "connect_config": {}}]},
 		"request_headers_to_add": [{"header": {"key": "a", "value": "%REQUEST_HEADER(x-b)% (%UPSTREAM_REMOTE_ADDRESS%)"}, "append_action": "ADD_IF_ABSENT"}, {"header": {"key": "x-request-start", "value": "t=%START_TIME(%s.%3f)%"}}]}`)

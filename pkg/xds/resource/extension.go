@@ -168,8 +168,8 @@ func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out 
 	return config.Filter{Name: strings.Join(names, " or "), Config: config.FilterConfigMissing{}, Disabled: f.GetDisabled()}, dynamic, len(names) > 0
 }
 
-// filterNames returns the names of the supported filters that settings of the given types
-// configure.
+// filterNames returns the names in Weft of the supported filters whose settings have one of the
+// type URLs.
 func (p fieldReader) filterNames(urls []string) (names []string) {
 	for _, url := range urls {
 		t := filterMappingOf(&anypb.Any{TypeUrl: url})

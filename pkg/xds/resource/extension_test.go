@@ -178,7 +178,7 @@ func TestRejectedDynamicFilters(t *testing.T) {
 		`name: "router" disabled: true typed_config: {[` + routerFilter + `] {}}`: "http_filters[0].disabled: the router filter cannot be disabled",
 	} {
 		if _, err := ReadListener(httpListenerBody(t, text), testCapabilities()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
+			t.Errorf("ReadListener with the filter %s: error %v, want one with %q", text, err, want)
 		}
 	}
 	duplicate := httpListenerBody(t, `name: "r" typed_config: {[`+rbacURL+`] {}}`, ecdsFilter("mine", corsURL+" "+rbacURL, `default_config: {[`+rbacURL+`] {}}`))

@@ -183,7 +183,8 @@ func (p fieldReader) readRouter(packed *anypb.Any) {
 	}
 }
 
-// mirrorFilter is the stream filter that mirrors requests. Its settings come from routes.
+// mirrorFilter is the name of the stream filter that mirrors requests. Its settings come from
+// routes.
 const mirrorFilter = "mirror"
 
 // addMirror appends the mirror filter, which routes configure by request_mirror_policies.
@@ -270,7 +271,7 @@ func (p fieldReader) readSettings(t *filterMapping, packed *anypb.Any) any {
 	return p.decodeFilter(p.report.capabilities.streamFilterFactory(t.name).Config(), m, t.adapt)
 }
 
-// readRouteJWT reads the jwt_authn settings of a route. Only disabled is supported.
+// readRouteJWT reads the jwt_authn settings of a route. It rejects all settings except "disabled".
 func (p fieldReader) readRouteJWT(packed *anypb.Any, out map[string]any) {
 	m := &jwtv3.PerRouteConfig{}
 	switch {

@@ -47,7 +47,7 @@ func adaptFault(settings *document.Value, _ fieldReader) error {
 	}
 	for _, header := range settings.Get("headers").Elements() {
 		if header.Len() == 1 {
-			header.Set("present_match", document.NewBool(true)) // a header name alone
+			header.Set("present_match", document.NewBool(true)) // the matcher has only a header name
 		}
 	}
 	return nil
@@ -82,9 +82,9 @@ func adaptHealthCheck(settings *document.Value, _ fieldReader) error {
 	return nil
 }
 
-// adaptJWT resolves requirement names and ignores jwt_cache_config, async_fetch and retry_policy. A
-// local key set without usable keys makes the tokens of its issuer invalid, but does not reject the
-// listener.
+// adaptJWT resolves requirement names, converts clock_skew_seconds, and ignores jwt_cache_config,
+// async_fetch and retry_policy. A local key set without usable keys makes the tokens of its issuer
+// invalid, but does not reject the listener.
 func adaptJWT(settings *document.Value, p fieldReader) error {
 	for name, provider := range settings.Get("providers").Members() {
 		adaptProvider(provider, p.field("providers").key(name))

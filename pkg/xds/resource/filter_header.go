@@ -12,7 +12,7 @@ import (
 )
 
 // adaptHeaderMutation converts ordered mutations to lists of headers to add and to remove. It sets
-// inherit, so that the mutations of the listener and of the route both apply.
+// the key "inherit", so that the mutations of the listener and of the route both apply.
 func adaptHeaderMutation(settings *document.Value, _ fieldReader) error {
 	mutations := settings.Get("mutations")
 	settings.Delete("mutations")

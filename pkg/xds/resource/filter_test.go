@@ -29,7 +29,7 @@ func TestRouteDisablesFilters(t *testing.T) {
 		got := fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{test.filter: off})
 		if test.wantErr != "" {
 			if err := r.rejection(); err == nil || !strings.Contains(err.Error(), test.wantErr) {
-				t.Errorf("%s: %v, want %q", test.filter, err, test.wantErr)
+				t.Errorf("%s disabled by a route: error %v, want one with %q", test.filter, err, test.wantErr)
 			}
 			continue
 		}
@@ -93,7 +93,7 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 			table, err := ReadRoutes(body, testCapabilities())
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
-					t.Errorf("%v, want %q", err, test.wantErr)
+					t.Errorf("ReadRoutes: error %v, want one with %q", err, test.wantErr)
 				}
 				return
 			}

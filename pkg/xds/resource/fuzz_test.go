@@ -103,7 +103,7 @@ func addSeeds(f *testing.F, index int, captured string) {
 	if captured == "" {
 		return
 	}
-	for _, body := range capture(f, captured) {
+	for _, body := range capturedResources(f, captured) {
 		f.Add(body)
 	}
 }

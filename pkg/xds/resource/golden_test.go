@@ -151,13 +151,13 @@ func (r reader) dump(t *testing.T, in string, base *map[string]string) string {
 		flatten("", reflect.ValueOf(model), leaves)
 		if *base == nil {
 			*base = leaves
-			for _, k := range ordered(leaves) {
+			for _, k := range sortedKeys(leaves) {
 				if !isZeroText(leaves[k]) {
 					fmt.Fprintf(&out, "%s: %s\n", k, leaves[k])
 				}
 			}
 		} else {
-			for _, k := range ordered(leaves) {
+			for _, k := range sortedKeys(leaves) {
 				baseValue, inBase := (*base)[k]
 				if inBase && baseValue != leaves[k] || !inBase && !isZeroText(leaves[k]) {
 					fmt.Fprintf(&out, "%s: %s\n", k, leaves[k])
@@ -177,7 +177,7 @@ func (r reader) dump(t *testing.T, in string, base *map[string]string) string {
 	return out.String()
 }
 
-func ordered(m map[string]string) []string {
+func sortedKeys(m map[string]string) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)

@@ -134,7 +134,7 @@ func (r *tableReader) virtualHostReader(n int) fieldReader {
 }
 
 // reuseFindings records and returns the previous findings of virtual host n. The virtual host is
-// unchanged and had previousIndex in the previous table.
+// unchanged; its index in the previous table was previousIndex.
 func (r *tableReader) reuseFindings(n, previousIndex int) virtualHostFindings {
 	h := r.previous.virtualHostFindings[previousIndex]
 	if n != previousIndex {

@@ -122,8 +122,8 @@ func (g *tableGenerator) editVirtualHost(v *routev3.VirtualHost) {
 	}
 }
 
-// TestUpdateEqualsFullRead verifies that Update returns the same result as ReadRoutes, while tables
-// change repeatedly, and sometimes the runtime.
+// TestUpdateEqualsFullRead verifies that Update returns the same result as ReadRoutes while the
+// table changes repeatedly and the runtime changes sometimes.
 func TestUpdateEqualsFullRead(t *testing.T) {
 	caps := testCapabilities()
 	accepted, rejected, reused, total := 0, 0, 0, 0
@@ -172,7 +172,7 @@ func TestUpdateEqualsFullRead(t *testing.T) {
 			previous, m = got, next
 		}
 	}
-	t.Logf("%d accepted, %d rejected; %d of %d reused", accepted, rejected, reused, total)
+	t.Logf("%d accepted and %d rejected tables, %d of %d routes reused", accepted, rejected, reused, total)
 	if accepted < 500 || rejected < 50 || reused < total/2 || reused == total {
 		t.Error("too few accepted, rejected or reused routes for a meaningful test")
 	}
@@ -191,7 +191,7 @@ func (t *RouteTable) addresses() map[any]bool {
 	return out
 }
 
-// largeTable returns a table of 20,000 routes.
+// largeTable returns a table of 20,000 routes in the given number of virtual hosts.
 func largeTable(hosts int) *routev3.RouteConfiguration {
 	t := &routev3.RouteConfiguration{Name: "t"}
 	for n := range hosts {
@@ -283,7 +283,7 @@ func BenchmarkReadRoutes(b *testing.B) {
 // FuzzRouteTableUpdate verifies that the result of Update does not depend on the previous
 // table, and that it equals the result of readTable.
 func FuzzRouteTableUpdate(f *testing.F) {
-	bodies := capture(f, "04-RDS.pb")
+	bodies := capturedResources(f, "04-RDS.pb")
 	for i, body := range bodies {
 		f.Add(bodies[max(0, i-1)], body)
 		f.Add(body, append(bytes.Clone(body), body...))

@@ -13,7 +13,7 @@ import (
 func istiodTables(t *testing.T) map[string]*router.Table {
 	t.Helper()
 	tables := map[string]*router.Table{}
-	for _, body := range capture(t, "04-RDS.pb") {
+	for _, body := range capturedResources(t, "04-RDS.pb") {
 		parsed, err := ReadRoutes(body, testCapabilities())
 		if err != nil {
 			t.Fatal(err)

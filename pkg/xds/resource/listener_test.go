@@ -140,7 +140,7 @@ func TestRejectedListenerFilters(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := ReadListener(tcpListener(t, "", test.filter), testCapabilities()); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v, want %q", err, test.want)
+				t.Errorf("ReadListener: error %v, want one with %q", err, test.want)
 			}
 		})
 	}
@@ -148,7 +148,7 @@ func TestRejectedListenerFilters(t *testing.T) {
 
 // FuzzReadListener verifies that every input is rejected or becomes a listener with a name.
 func FuzzReadListener(f *testing.F) {
-	for _, body := range capture(f, "02-LDS.pb") {
+	for _, body := range capturedResources(f, "02-LDS.pb") {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -168,7 +168,7 @@ func defaultChains(l *config.Listener) []*config.FilterChain {
 
 // FuzzReadRoutes verifies that every input is rejected or becomes a table.
 func FuzzReadRoutes(f *testing.F) {
-	for _, body := range capture(f, "04-RDS.pb") {
+	for _, body := range capturedResources(f, "04-RDS.pb") {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -202,8 +202,8 @@ func TestStdoutAccessLogs(t *testing.T) {
 	}
 }
 
-// TestRouteTimeoutPerTable verifies that each route table has the initial_fetch_timeout of
-// its own source, and the longest one if several sources name it.
+// TestRouteTimeoutPerTable verifies that each route table has the initial_fetch_timeout of its own
+// source. If several sources name a table, the longest timeout applies.
 func TestRouteTimeoutPerTable(t *testing.T) {
 	chain := func(i int, table, timeout string) *listenerv3.FilterChain {
 		m := &hcmv3.HttpConnectionManager{}
@@ -263,7 +263,7 @@ func TestRouteTableNameHasNoLineBreak(t *testing.T) {
 	fieldReader{report: r}.readHTTP(m, &Listener{Config: &config.Listener{Name: "l"}})
 	const want = `rds.route_config_name: "dubbo\na" contains a line break`
 	if err := r.rejection(); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("readHTTP rejects %v, want %s", err, want)
+		t.Errorf("readHTTP: error %v, want one with %s", err, want)
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// Node identifies the process in an Istio mesh, as its bootstrap describes it. Weft does not
-// propagate a zero Node to its peers.
+// Node identifies the process in an Istio mesh, as the bootstrap describes the process. Weft does
+// not propagate a zero Node to peers.
 type Node struct {
 	ID       string
 	Workload workload.Workload // the workload that this sidecar serves

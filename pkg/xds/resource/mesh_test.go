@@ -51,7 +51,7 @@ func TestNodeMetadata(t *testing.T) {
 	}
 }
 
-// typedStruct packs settings as Istio does.
+// typedStruct packs settings as Istio does: in a message of the type outer, which names typeName.
 func typedStruct(t *testing.T, outer, typeName, json string) *anypb.Any {
 	t.Helper()
 	s := &structpb.Struct{}
@@ -138,7 +138,7 @@ func TestIstioFilters(t *testing.T) {
 			}
 			slices.Sort(r.ignored)
 			if !slices.Equal(r.ignored, test.ignored) {
-				t.Errorf("%q is ignored, want %q", r.ignored, test.ignored)
+				t.Errorf("ignored fields %q, want %q", r.ignored, test.ignored)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestIstioTCPStats(t *testing.T) {
 				t.Errorf("the filters are %+v, the last %+v, want %+v", out.ConnectionFilters, got, test.want)
 			}
 			if ignored := slices.DeleteFunc(r.ignored, func(s string) bool { return strings.Contains(s, "stat_prefix") }); !slices.Equal(ignored, test.ignored) {
-				t.Errorf("%q is ignored, want %q", ignored, test.ignored)
+				t.Errorf("ignored fields %q, want %q", ignored, test.ignored)
 			}
 		})
 	}
@@ -206,7 +206,7 @@ func TestIstioTCPStats(t *testing.T) {
 // settings for the direction of their listener, and that both directions occur.
 func TestIstioSidecarsExchangeMetadata(t *testing.T) {
 	found := map[bool]int{}
-	for _, body := range capture(t, "02-LDS.pb") {
+	for _, body := range capturedResources(t, "02-LDS.pb") {
 		l, err := ReadListener(body, meshCapabilities())
 		if err != nil {
 			t.Fatal(err)
@@ -234,7 +234,7 @@ func TestIstioSidecarsExchangeMetadata(t *testing.T) {
 
 func TestIstioWorkloadMetadata(t *testing.T) {
 	meshes := map[string]config.Mesh{}
-	for _, body := range capture(t, "01-CDS.pb") {
+	for _, body := range capturedResources(t, "01-CDS.pb") {
 		c, err := ReadCluster(body, Capabilities{})
 		if err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestIstioWorkloadMetadata(t *testing.T) {
 			t.Errorf("%s is %+v, want %+v", name, got, want)
 		}
 	}
-	for _, body := range capture(t, "03-EDS.pb") {
+	for _, body := range capturedResources(t, "03-EDS.pb") {
 		a, err := ReadLoadAssignment(body, Capabilities{})
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 )
 
 // readPolicy reads the load balancing policy. load_balancing_policy takes precedence over lb_policy
-// and its settings.
+// and its settings, except in a cluster of type ORIGINAL_DST.
 func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
 	out.ChoiceCount, out.ActiveRequestBias = 2, 1

@@ -71,8 +71,8 @@ type report struct {
 	omittedReasons int // number of reasons beyond maxReasons
 }
 
-// rejection returns the error that rejects the resource, or nil if it is accepted. It also adds
-// unknown fields to ignored: see resolveUnknown.
+// rejection returns the error that rejects the resource, or nil if the resource is accepted. It
+// first rejects or ignores the unknown fields: see resolveUnknown.
 func (r *report) rejection() error {
 	r.resolveUnknown(0)
 	if len(r.reasons) == 0 {

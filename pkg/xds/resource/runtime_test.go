@@ -47,8 +47,8 @@ func newTestRuntime(t *testing.T, layers ...string) *Runtime {
 	return NewRuntime(parsed...)
 }
 
-// TestRuntimeKeys verifies that the value of a key applies, and that the default applies without a
-// key or a valid value.
+// TestRuntimeKeys verifies that the value of a key applies, and that the default applies if the key
+// has no valid value.
 func TestRuntimeKeys(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -86,7 +86,8 @@ func TestRuntimeKeys(t *testing.T) {
 	}
 }
 
-// routeConfig returns a serialized table with one virtual host and the routes in text.
+// routeConfig returns a serialized table with one virtual host. routes are in the text format of
+// protobuf.
 func routeConfig(t *testing.T, routes ...string) []byte {
 	t.Helper()
 	v := &routev3.VirtualHost{Name: "all", Domains: []string{"*"}}
@@ -182,13 +183,13 @@ func TestRejectedRuntimeLayers(t *testing.T) {
 		`{"a": {"numerator": 1, "denominator": 7}}`:     "layer.a.denominator: 7 is not supported",
 	} {
 		if _, err := ReadRuntime(runtimeLayer(t, text), Capabilities{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
+			t.Errorf("ReadRuntime of %s: error %v, want one with %q", text, err, want)
 		}
 	}
 	caps := testCapabilities()
 	caps.Runtime = newTestRuntime(t, `{"w.a": 0}`)
 	if _, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "w" clusters: {name: "a" weight: {value: 1}}}}`), caps); err == nil {
-		t.Error("accepted a weight sum of 0")
+		t.Error("ReadRoutes accepted weights whose sum is 0")
 	}
 }
 

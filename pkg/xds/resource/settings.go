@@ -124,8 +124,8 @@ func specialValue(m protoreflect.Message) (v *document.Value, ok bool, err error
 	return v, true, err
 }
 
-// stringForm returns the value of a message that protojson formats as a string. The error is that
-// of protojson for a message that it cannot format.
+// stringForm returns the value of a message that protojson formats as a string. If protojson cannot
+// format the message, stringForm returns the error of protojson.
 func stringForm(m proto.Message) (*document.Value, error) {
 	quoted, err := protojson.Marshal(m)
 	if err != nil {

@@ -137,7 +137,7 @@ func testMessages(t testing.TB) (out []proto.Message) {
 	for name, m := range map[string]proto.Message{
 		"01-CDS.pb": &clusterv3.Cluster{}, "02-LDS.pb": &listenerv3.Listener{}, "03-EDS.pb": &endpointv3.ClusterLoadAssignment{}, "04-RDS.pb": &routev3.RouteConfiguration{},
 	} {
-		for _, body := range capture(t, name) {
+		for _, body := range capturedResources(t, name) {
 			resource := m.ProtoReflect().New().Interface()
 			if err := proto.Unmarshal(body, resource); err != nil {
 				t.Fatal(err)

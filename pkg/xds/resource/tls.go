@@ -218,8 +218,8 @@ func (p fieldReader) readCommonTLS(m *tlsv3.CommonTlsContext) *TLS {
 const istioPeerExchangeALPN = "istio-peer-exchange"
 
 // readALPN reads the ALPN protocols. Istio's sidecars offer istio-* protocols so that the filter
-// chains of the peer can match them. Istio configures that with the filter istio.alpn; Weft does it
-// for every context with the protocol "istio".
+// chains of the peer can match them. Istio configures that with the filter istio.alpn. Weft does
+// the same for every context with the ALPN protocol "istio".
 func (p fieldReader) readALPN(list []string, out *config.TLS) {
 	out.ALPN = slices.DeleteFunc(slices.Clone(list), func(name string) bool { return name == istioPeerExchangeALPN })
 	if len(out.ALPN) < len(list) {

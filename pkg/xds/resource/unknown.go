@@ -92,8 +92,8 @@ type pathStep struct {
 	key   string // key in a map; "" if the field is not a map
 }
 
-// unknownFinder looks for unknown fields in a message and its nested messages. A report reuses one,
-// so that messages without unknown fields need no allocation.
+// unknownFinder looks for unknown fields in a message and its nested messages. A report reuses its
+// unknownFinder, so that messages without unknown fields need no allocation.
 type unknownFinder struct {
 	reader fieldReader
 	steps  []pathStep // path from the message of reader to the current message
@@ -190,7 +190,8 @@ func (f *unknownFinder) addFields(b protoreflect.RawFields, d protoreflect.Messa
 	}
 }
 
-// addUnknown records u, or only its mustReject if there are already maxUnknownFields.
+// addUnknown records u. If there are already maxUnknownFields, it only adds mustReject of u to the
+// last of them.
 func (p fieldReader) addUnknown(u unknownField) {
 	r := p.report
 	if len(r.unknown) >= maxUnknownFields {

@@ -242,9 +242,9 @@ func TestFieldOfWrongTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsInScalars verifies that unknown fields in well-known types, such as Duration,
-// are found.
-func TestUnknownFieldsInScalars(t *testing.T) {
+// TestUnknownFieldsInWellKnownTypes verifies that unknown fields in well-known types, such as
+// Duration, are found.
+func TestUnknownFieldsInWellKnownTypes(t *testing.T) {
 	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Capabilities{})
 	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"
 	if errorText(err) != want {
