@@ -165,7 +165,7 @@ func (es *entries[R, C]) reconcileEntry(name string, now time.Time, c *Change) t
 	return next
 }
 
-// activate makes version the active one. It returns false if a secret is missing.
+// activate makes version the active version. It returns false if a secret is missing.
 func (es *entries[R, C]) activate(name string, e *Entry[R, C], version *R, c *Change) bool {
 	cfg, ok := es.funcs.resolve(name, version)
 	if !ok {

@@ -18,7 +18,7 @@ type referencedNames struct {
 
 // CheckInvariants returns an error if the reference counts are wrong, if the State keeps resources
 // without a reference, or if an active configuration contradicts the on-demand state. It visits all
-// resources and is for tests. The caller calls TakeSubscriptionChanges before it.
+// resources and is for tests. The caller calls TakeSubscriptionChanges first.
 func (s *State) CheckInvariants() error {
 	want := s.referenced()
 	if got := s.references.countedNames(); !reflect.DeepEqual(got, want) {
@@ -68,7 +68,7 @@ func (s *State) checkOnDemand(referenced referencedNames) error {
 			continue
 		}
 		if unsubscribed := e.ActiveConfig.OnDemand.Unsubscribed; unsubscribed == s.onDemand.clusters.isReady(name) {
-			return fmt.Errorf("active cluster %s is unsubscribed: %t, but its state differs", name, unsubscribed)
+			return fmt.Errorf("active cluster %s: Unsubscribed is %t, but the on-demand state says the opposite", name, unsubscribed)
 		}
 	}
 	if err := checkSubset("subscribed clusters", slices.Collect(maps.Keys(s.onDemand.clusters.entries)), slices.Collect(maps.Keys(s.clusters.byName))); err != nil {

@@ -12,8 +12,8 @@ import (
 // remove nor replace those resources.
 type staticNames struct{ clusters, listeners, secrets map[string]bool }
 
-// setStaticNames replaces the static resources and their names with those of next. It stores no
-// resource.
+// setStaticNames replaces static with next, and staticNames with the names in next. The caller
+// stores the resources in the other fields.
 func (s *State) setStaticNames(next *bootstrap.StaticResources) {
 	name := func(r bootstrap.StaticResource) string { return r.Name }
 	previous, previousNames := s.static, s.staticNames
@@ -102,7 +102,8 @@ func (s *State) refersToTable(name string) bool {
 	return false
 }
 
-// checkName returns an error if another owner defines a resource of the control plane.
+// checkName returns an error if static_resources or another layer defines a resource of the control
+// plane.
 func (s *State) checkName(typeURL, name string) error {
 	if owner := s.ReservedBy(typeURL, name); owner != "" {
 		return fmt.Errorf("%s also defines this name", owner)
@@ -111,7 +112,7 @@ func (s *State) checkName(typeURL, name string) error {
 }
 
 // checkTableNames returns an error and the name of a route table if l refers to a table that
-// another owner defines.
+// another layer defines.
 func (s *State) checkTableNames(l *resource.Listener) (table string, err error) {
 	for _, name := range l.RouteConfigNames {
 		if err := s.checkName(resource.RouteType, name); err != nil {

@@ -220,7 +220,7 @@ func (set *onDemandSet) idleNames(used func(name string) bool, now time.Time, id
 	return names
 }
 
-// unsubscribeCluster unsubscribes from the endpoints of a cluster, which becomes dirty.
+// unsubscribeCluster unsubscribes from the endpoints of a cluster. The cluster becomes dirty.
 func (s *State) unsubscribeCluster(name string) {
 	s.onDemand.clusters.unsubscribe(name)
 	s.clusters.dirty[name], s.clusters.referrers.changed[name] = true, true
@@ -300,8 +300,8 @@ func (s *State) resolveCluster(name string, c *resource.Cluster) (*config.Cluste
 	return cfg, true
 }
 
-// activeTable returns the active version of a table. It has no routes if the table has not arrived
-// or is not subscribed.
+// activeTable returns the active version of a table. That version has no routes if the table has
+// not arrived or is not subscribed.
 func (s *State) activeTable(name string) *config.RouteTable {
 	t := s.tables[name]
 	settings := s.tableOnDemand()

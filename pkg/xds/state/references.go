@@ -97,11 +97,11 @@ func (rc *refCounts[K]) takeChange() (c SubscriptionChange[K]) {
 	return c
 }
 
-// update counts the references of the changed names again. countRefs returns the references of a
+// update counts the references of the changed names again. referenceOf returns the references of a
 // name.
-func (r *references) update(refs *referrers, countRefs func(name string) reference) {
+func (r *references) update(refs *referrers, referenceOf func(name string) reference) {
 	for name := range refs.changed {
-		previous, current := refs.current[name], countRefs(name)
+		previous, current := refs.current[name], referenceOf(name)
 		r.add(&current, 1)
 		r.add(&previous, -1)
 		if current.isEmpty() {

@@ -232,7 +232,7 @@ func TestInitialFetchTimeout(t *testing.T) {
 		}
 	}
 	if routes := xdstest.Snapshot(s).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
-		t.Errorf("routes of a listener without a route resource = %+v, want none", routes)
+		t.Errorf("tables of a listener without a route resource = %+v, want one without virtual hosts", routes)
 	}
 }
 

@@ -15,7 +15,7 @@ const secretTimeout = resource.DefaultFetchTimeout
 // its listeners at that point (ClusterManagerInitHelper). Static listeners and listeners that are
 // already active do not wait.
 type warmup struct {
-	cdsReceived     bool            // the first CDS response has arrived, or its timeout has expired
+	cdsReceived     bool            // the first CDS response has arrived or timed out, or none is subscribed
 	startedAt       time.Time       // time of StartWarmup
 	cdsTimeout      time.Duration   // maximum wait for the first CDS response; 0: no limit
 	pendingClusters map[string]bool // clusters that the warm-up waits for, by name

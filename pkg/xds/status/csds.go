@@ -24,9 +24,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// In addition to the resources that Dump returns,
-// envoy.service.status.v3.ClientStatusDiscoveryService returns endpoints, runtime layers, and the
-// subscribed resources that have not arrived. Secrets are redacted as in Dump.
+// envoy.service.status.v3.ClientStatusDiscoveryService returns the resources that Dump returns with
+// DumpOptions.Endpoints, and also runtime layers and the subscribed resources that have not
+// arrived. Secrets are redacted as in Dump.
 
 // Limits for clients of the service.
 const (
@@ -145,7 +145,7 @@ func (r channelResource) genericConfig(url string, contents bool) *statusv3.Clie
 		out.ErrorState = &adminv3.UpdateFailureState{Details: history.rejectReason, LastUpdateAttempt: timestamppb.New(history.rejectedAt)}
 	case accepted:
 		out.ClientStatus = adminv3.ClientResourceStatus_ACKED
-	case r.requested[r.name]:
+	case r.doesNotExist[r.name]:
 		out.ClientStatus = adminv3.ClientResourceStatus_DOES_NOT_EXIST
 	default:
 		out.ClientStatus = adminv3.ClientResourceStatus_REQUESTED

@@ -15,7 +15,7 @@ import (
 type Snapshot struct {
 	boot    *bootstrap.Bootstrap
 	static  *bootstrap.StaticResources
-	types   map[string][]*typeSnapshot // by type; secrets have one for each channel, other types one
+	types   map[string][]*typeSnapshot // by type; secrets: one for each channel, other types: at most one
 	ignored map[state.ResourceKey][]string
 	warming map[string]map[string]bool // resources that are not active yet, by type and name
 }
@@ -26,9 +26,9 @@ type typeSnapshot struct {
 	version  string
 	accepted map[string]ads.Resource
 	history  map[string]resourceHistory // history of the accepted and the rejected resources, by name
-	// requested are the names that are subscribed. The value is true if the control plane has
-	// reported that the resource does not exist. nil: all resources are subscribed.
-	requested map[string]bool
+	// doesNotExist has an entry for each name that is subscribed. The value is true if the control
+	// plane has reported that the resource does not exist. nil: all resources are subscribed.
+	doesNotExist map[string]bool
 }
 
 // NewSnapshot copies the state of a client.
@@ -53,9 +53,9 @@ func newTypeSnapshot(c *Channel, url string) *typeSnapshot {
 	v.version, _ = c.Client.Version(url)
 	v.history = c.History.copyOf(url, v.accepted)
 	if wildcard, names := c.Client.Subscription(url); !wildcard {
-		v.requested = make(map[string]bool, len(names))
+		v.doesNotExist = make(map[string]bool, len(names))
 		for _, name := range names {
-			v.requested[name] = c.Client.DoesNotExist(url, name)
+			v.doesNotExist[name] = c.Client.DoesNotExist(url, name)
 		}
 	}
 	return v
@@ -94,10 +94,10 @@ func (s *Snapshot) received(url string) (out []channelResource) {
 // the received ones, sorted by name.
 func (s *Snapshot) subscribed(url string) (out []channelResource) {
 	for _, v := range s.types[url] {
-		for name := range v.requested {
+		for name := range v.doesNotExist {
 			out = append(out, channelResource{v, name})
 		}
-		if v.requested == nil {
+		if v.doesNotExist == nil {
 			for name := range v.history {
 				out = append(out, channelResource{v, name})
 			}

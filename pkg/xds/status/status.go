@@ -82,8 +82,8 @@ type RejectedResource struct {
 	At      time.Time `json:"at"`
 }
 
-// Channel is the connection to one control plane, as its owner knows it. The functions of this
-// package read it during the call only.
+// Channel is the connection to one control plane. The functions of this package use it only during
+// the call.
 type Channel struct {
 	Name    string                // name of the cluster of the control plane
 	Source  resource.SecretSource // source of the secrets that it serves; zero: the control plane serves everything
