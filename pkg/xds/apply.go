@@ -18,7 +18,7 @@ func (s *Source) applyUpdate(ctx context.Context, ch *channel, u ads.Update, now
 	if err == nil {
 		return rejected
 	}
-	// Apply failed for a reason outside the resources: a port is in use, a file is missing.
+	// Apply failed for a reason outside the resources, such as a port in use or a missing file.
 	s.state.Rollback()
 	if u.Type != resource.ListenerType && len(c.ActivatedListeners) > 0 {
 		// The cause may be a listener that this update completes, not the update itself.
@@ -38,7 +38,7 @@ func (s *Source) applyUpdate(ctx context.Context, ch *channel, u ads.Update, now
 	rejected = s.applyBisected(ctx, ch, u, now, err, &attempts)
 	s.state.PauseWarmup(false)
 	s.state.Checkpoint()
-	s.reconcileExpired(ctx) // the warm-up may have waited for this update
+	s.reconcileExpired(ctx) // ends the warm-up if only PauseWarmup kept it from ending
 	return rejected
 }
 
@@ -62,8 +62,8 @@ func (s *Source) stage(ch *channel, u ads.Update, now time.Time) (rejected []ads
 const maxApplyAttempts = 256
 
 // applyBisected applies the parts of an update that failed with err. It tries the removals and the
-// changes separately, then halves of the changes, recursively. It returns the resources that cannot
-// be applied.
+// changes separately, then halves of the changes, recursively. After maxApplyAttempts it no
+// longer splits a part that fails, but rejects all its resources. It returns the rejected resources.
 func (s *Source) applyBisected(ctx context.Context, ch *channel, u ads.Update, now time.Time, err error, attempts *int) (rejected []ads.ResourceError) {
 	half := len(u.Changed) / 2
 	parts := []ads.Update{{Type: u.Type, Changed: u.Changed[:half]}, {Type: u.Type, Changed: u.Changed[half:]}}

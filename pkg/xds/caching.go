@@ -20,16 +20,16 @@ const (
 	cacheFallbackDelay = 5 * time.Second
 	// cacheReminderInterval is the interval of log lines while the cache is in use.
 	cacheReminderInterval = time.Minute
-	// saveDelay is how long changes are collected before a save; maxSaveDelay is how long a save
-	// waits for an incomplete configuration.
+	// saveDelay is how long a Source collects changes before a save. maxSaveDelay is the longest
+	// time that a save waits until allTypesReceived returns true.
 	saveDelay    = 2 * time.Second
 	maxSaveDelay = time.Minute
 	// saveInterval is how often an unchanged configuration is saved, to renew its time of receipt.
 	saveInterval = 10 * time.Minute
 )
 
-// cacheLoop is the cache part of the event loop: it decides when to save and when to use the cache.
-// The lock of the stack guards its fields.
+// cacheLoop is the part of the event loop that decides when to save and when to use the cache. The
+// lock of the stack guards its fields.
 type cacheLoop struct {
 	*cache.Cache // nil: no cache
 
@@ -37,7 +37,7 @@ type cacheLoop struct {
 	dirtySince    time.Time       // when the first unsaved change arrived; zero: there is none
 	saveTimer     *time.Timer
 	fallbackTimer *time.Timer
-	loadAttempted bool // the cache was loaded, or is not needed because the control plane responded
+	loadAttempted bool // the Source tried to load the cache, or the control plane responded first
 }
 
 // initCache initializes the cache of a Source.
@@ -97,7 +97,7 @@ func (s *Source) recordResponse(u ads.Update) {
 	}
 }
 
-// allTypesReceived reports whether each subscribed type has had a response.
+// allTypesReceived reports whether each subscribed type of cachedTypes has had a response.
 func (s *Source) allTypesReceived() bool {
 	for _, url := range cachedTypes() {
 		wildcard, names := s.channels[0].client.Subscription(url)
@@ -108,8 +108,8 @@ func (s *Source) allTypesReceived() bool {
 	return true
 }
 
-// saveIfDue runs when saveTimer fires. It queues a save, but waits up to maxSaveDelay until each
-// subscribed type has had a response. Unchanged resources are saved only while the control plane is
+// saveIfDue runs when saveTimer fires. It queues a save, but waits up to maxSaveDelay until
+// allTypesReceived returns true. It saves unchanged resources only while the control plane is
 // connected.
 func (s *Source) saveIfDue() {
 	s.stack.Lock()
@@ -142,8 +142,8 @@ func (s *Source) queueSave() {
 	s.cache.Save(contents)
 }
 
-// applyCacheIfSilent applies the cache if the control plane has not responded in time. While the
-// cache is in use, each call logs that.
+// applyCacheIfSilent applies the cache if the control plane has not responded in time. Each call
+// logs a warning while the cache is in use.
 func (s *Source) applyCacheIfSilent(ctx context.Context) {
 	s.stack.Lock()
 	defer s.stack.Unlock()

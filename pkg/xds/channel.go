@@ -15,11 +15,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
-// channel keeps a stream to a control plane open and reconnects when it ends. It passes events
-// to the event loop of the Source, which updates the protocol state.
+// channel keeps a stream to a control plane open and reconnects when the stream ends. It passes
+// events to the event loop of the Source, which updates the protocol state.
 type channel struct {
 	name         string                // name of the control plane's cluster
-	secretSource resource.SecretSource // source of the secrets it serves; zero: it is the ADS channel
+	secretSource resource.SecretSource // source of the secrets that the channel serves; zero: the ADS channel
 	service      discoveryService
 	mode         ads.Mode
 	node         *corev3.Node
@@ -38,7 +38,7 @@ type channel struct {
 
 	mu            sync.Mutex
 	queue         []ads.Request     // guarded by mu; requests to send
-	queueSignal   chan struct{}     // capacity 1; receives when queue is not empty
+	queueSignal   chan struct{}     // capacity 1; receives a value when enqueue adds to queue
 	status        status.Connection // guarded by mu
 	cancelSession func()            // guarded by mu; ends the last session; nil: there was none
 }
@@ -93,7 +93,7 @@ func (c *channel) run(ctx context.Context) {
 	}
 }
 
-// isFirstAttempt reports whether no attempt has failed since the last connection.
+// isFirstAttempt reports whether no earlier session has ended.
 func (c *channel) isFirstAttempt() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +199,7 @@ func (c *channel) sendLoop(ctx context.Context, s *stream) {
 	}
 }
 
-// enqueue queues requests. They are dropped if the stream ends before they are sent.
+// enqueue queues requests. The channel drops requests that it has not sent when the stream ends.
 func (c *channel) enqueue(requests ...ads.Request) {
 	if len(requests) == 0 {
 		return

@@ -42,7 +42,7 @@ func (l *lineLog) lines(text string) (matching []string) {
 func (l *lineLog) expectLines(t *testing.T, text string, n int) {
 	t.Helper()
 	if got := l.lines(text); len(got) != n {
-		t.Errorf("%d lines have %q, want %d:\n%s", len(got), text, n, strings.Join(l.lines(""), ""))
+		t.Errorf("%d log lines contain %q, want %d; the log is:\n%s", len(got), text, n, strings.Join(l.lines(""), ""))
 	}
 }
 

@@ -145,12 +145,12 @@ func (p *fakeControlPlane) nextResponse(url string) *ads.Response {
 	return r
 }
 
-// withoutRace skips a test of one goroutine under the race detector, which has nothing to find
-// there and takes six times as long.
+// withoutRace skips a test with one goroutine under the race detector: the detector has nothing to
+// find there, and the test takes six times as long.
 func withoutRace(t *testing.T) {
 	t.Helper()
 	if invariants.Enabled {
-		t.Skip("one goroutine and much work: runs only without the race detector")
+		t.Skip("this test has one goroutine and takes long: it runs only without the race detector")
 	}
 }
 

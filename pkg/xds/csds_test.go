@@ -61,7 +61,7 @@ func TestCSDSClientStatus(t *testing.T) {
 	} {
 		r := resources[name]
 		if r == nil || r.GetClientStatus() != want {
-			t.Errorf("%s: %v, want %v", name, r, want)
+			t.Errorf("%s: CSDS reports %v, want the status %v", name, r, want)
 			continue
 		}
 		if received := want == adminv3.ClientResourceStatus_ACKED || name == "Cluster a"; received != (r.GetLastUpdated() != nil) || received != (r.GetVersionInfo() == "1") {

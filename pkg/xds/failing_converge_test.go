@@ -47,8 +47,8 @@ func (a *rejectingApply) install(t *testing.T, s *Source, active *config.Snapsho
 	}
 }
 
-// withChanges returns c with the changed clusters and route tables of d, clusters in the order of
-// next.
+// withChanges returns c with the changed clusters and route tables of d, and with the clusters in
+// the order of next.
 func withChanges(c *config.Snapshot, d config.Delta, next *config.Snapshot) *config.Snapshot {
 	changed, clusters := *c, map[string]*config.Cluster{}
 	for _, cluster := range slices.Concat(c.Clusters, d.Clusters) {
@@ -90,7 +90,7 @@ func rejectSome(next *config.Snapshot) error {
 		for _, v := range t.VirtualHosts {
 			for _, r := range v.Routes {
 				if r.DirectResponse != nil && r.DirectResponse.Body == "text3" {
-					return fmt.Errorf("table %s cannot be composed", t.Name)
+					return fmt.Errorf("table %s cannot be compiled", t.Name)
 				}
 			}
 		}
@@ -159,7 +159,7 @@ func runFailures(t *testing.T, apiType string, mode ads.Mode, onDemand bool, see
 			t.Fatalf("seed %d, %s: two active resources have the same name", seed, label)
 		}
 		if want := s.stack.Snapshot(); !reflect.DeepEqual(active, want) {
-			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, label, active, want)
+			t.Fatalf("seed %d, %s: active:\n%+v\nwant the snapshot of the stack:\n%+v", seed, label, active, want)
 		}
 		checkInvariants(t, s, seed)
 	}

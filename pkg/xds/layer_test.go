@@ -56,7 +56,7 @@ func TestOtherLayers(t *testing.T) {
 				t.Errorf("%s: active clusters %s, want a b c", label, got)
 			}
 			if !slices.ContainsFunc(r.active.Load().Routes, func(active *config.RouteTable) bool { return reflect.DeepEqual(active, table) }) {
-				t.Errorf("%s: the table is not active, want it active", label)
+				t.Errorf("%s: the table t of the overlay is not active", label)
 			}
 		}
 		checkActive("immediately")
@@ -171,9 +171,9 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 func TestOwnedNamesDoNotReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		plane := r.serve(controlAddress)
+		controlPlane := r.serve(controlAddress)
 		r.run()
-		c := r.nextStream(plane)
+		c := r.nextStream(controlPlane)
 		r.sendInitial(c)
 		file := config.Snapshot{Bootstrap: r.source.opts.Bootstrap}
 		file.Bootstrap.StaticResources = []byte(strings.Replace(string(file.Bootstrap.StaticResources), `[`, `[{"name": "x"}, `, 1))
@@ -189,20 +189,20 @@ func TestOwnedNamesDoNotReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // longer than the delay before a new stream
-		if n := len(plane.streams); n != 0 {
+		if n := len(controlPlane.streams); n != 0 {
 			t.Errorf("%d streams started, want none", n)
 		}
 	})
 }
 
-// TestFreedTableIsRequestedAgain verifies that the Source requests a listener again when the file
-// no longer defines the route table because of which the listener was rejected.
+// TestFreedTableIsRequestedAgain verifies that the Source requests a rejected listener again when
+// the file no longer defines the route table that caused the rejection.
 func TestFreedTableIsRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		plane := r.serve(controlAddress)
+		controlPlane := r.serve(controlAddress)
 		r.run()
-		c := r.nextStream(plane)
+		c := r.nextStream(controlPlane)
 		r.sendInitial(c)
 		file := config.Snapshot{Bootstrap: r.source.opts.Bootstrap}
 		withTable := file
@@ -218,6 +218,6 @@ func TestFreedTableIsRequestedAgain(t *testing.T) {
 		if err := r.source.stack.SetFile(t.Context(), &file); err != nil {
 			t.Fatal(err)
 		}
-		r.nextStream(plane).sendAccepted(xdstest.Listener("l", 80, "r", "", 0), listener)
+		r.nextStream(controlPlane).sendAccepted(xdstest.Listener("l", 80, "r", "", 0), listener)
 	})
 }

@@ -105,10 +105,10 @@ func TestRejectedLargeResourceMemory(t *testing.T) {
 	_, err := resource.ReadCluster(body, resource.Capabilities{})
 	goruntime.ReadMemStats(&after)
 	if err == nil || len(err.Error()) > 1<<20 {
-		t.Errorf("the error text has %d bytes, want at most 1 MiB", len(fmt.Sprint(err)))
+		t.Errorf("ReadCluster returns an error text of %d bytes, want an error with at most 1 MiB", len(fmt.Sprint(err)))
 	}
 	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 20*size {
-		t.Errorf("%d bytes allocated %d bytes, want at most 20 times the size", len(body), allocated)
+		t.Errorf("ReadCluster of %d bytes allocated %d bytes, want at most %d", len(body), allocated, 20*size)
 	}
 	goruntime.GC()
 	goruntime.ReadMemStats(&after)
@@ -134,6 +134,6 @@ func TestLongReasonIsTruncated(t *testing.T) {
 	}
 	ack, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, time.Now()))
 	if n := len(ack.ErrorDetail); n < 1000 || n > 8<<10 {
-		t.Errorf("the NACK has %d bytes, want 1000 to 8192", n)
+		t.Errorf("the error detail of the NACK has %d bytes, want 1000 to 8192", n)
 	}
 }

@@ -68,7 +68,7 @@ func (s *Source) registerChannelMetrics(ch *channel) {
 	}, ch.name)
 }
 
-// countResponse counts a response with the given rejected resources.
+// countResponse counts a response with the given rejected resources, and stores its time.
 func (s *Source) countResponse(ch *channel, u ads.Update, rejected []ads.ResourceError) {
 	ch.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
@@ -87,7 +87,7 @@ func (s *Source) reportUnknownFields(typeURL string, unknown state.UnknownFields
 		s.metrics.registry.Counter(metrics.XDSUnknownFields, metricTypeNames()[typeURL]).Add(uint64(len(unknown.Fields)))
 	}
 	for _, field := range unknown.Fields {
-		s.opts.Log.Warn("accepted a resource without a field that this build does not know", logType, typeURL, logResource, unknown.Name, logReason, field)
+		s.opts.Log.Warn("accepted a resource but ignored a field that this build does not know", logType, typeURL, logResource, unknown.Name, logReason, field)
 	}
 }
 

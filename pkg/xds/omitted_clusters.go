@@ -8,8 +8,9 @@ import (
 )
 
 // omitUnreadableClusters omits the clusters of control planes whose certificates cannot be read,
-// because they would fail every Apply. The Source adds each cluster when it has connected to that
-// control plane. New calls it.
+// because they would fail every Apply. The Source adds the cluster of a channel when the channel
+// has connected. A cluster that only receives load reports has no channel and stays omitted. New
+// calls omitUnreadableClusters.
 func (s *Source) omitUnreadableClusters() {
 	s.omittedClusters = map[string]bool{}
 	for _, name := range []string{s.boot.ADSCluster, s.boot.LRSCluster} {

@@ -14,8 +14,8 @@ import (
 )
 
 // TestStaticListenersWithoutControlPlaneCertificates verifies that static listeners are active
-// although the certificates of the control plane cannot be read. Its cluster becomes active once it
-// is connected.
+// although the certificates of the control plane cannot be read. The cluster of the control plane
+// becomes active once the Source has connected.
 func TestStaticListenersWithoutControlPlaneCertificates(t *testing.T) {
 	caFile := filepath.Join(t.TempDir(), "ca.pem")
 	clusterJSON := controlPlaneWithCA(caFile)

@@ -12,7 +12,7 @@ import (
 // OnDemand reports which resources requests need, for resources that are fetched on first use. It
 // is safe for concurrent use.
 type OnDemand interface {
-	// Requested returns a channel that receives when TakeRequested may return names.
+	// Requested returns a channel that receives a value when TakeRequested may return names.
 	Requested() <-chan struct{}
 	// TakeRequested returns the names that were requested since its last call.
 	TakeRequested() []string
@@ -24,9 +24,10 @@ type OnDemand interface {
 // idleChecksPerTimeout is the number of idle checks per idle timeout.
 const idleChecksPerTimeout = 4
 
-// onDemandLoop is the on-demand part of the event loop. Its zero value fetches nothing on demand.
+// onDemandLoop is the part of the event loop that fetches resources on demand. The zero value
+// fetches none.
 type onDemandLoop struct {
-	clusters, routes <-chan struct{} // immutable; receive when names were requested
+	clusters, routes <-chan struct{} // immutable; receive a value when requests need names
 	idleTimer        *time.Timer     // runs while an on-demand resource is pending or subscribed
 	idleTimerSet     bool            // idleTimer is set; guarded by the Source's stack
 
@@ -96,8 +97,8 @@ func (s *Source) unsubscribeIdle(ctx context.Context, now time.Time) {
 	s.scheduleIdleCheck()
 }
 
-// scheduleIdleCheck sets the idle timer if a resource is subscribed on demand. The caller holds the
-// lock of the stack.
+// scheduleIdleCheck sets the idle timer, unless the timer is set or no on-demand resource is
+// pending or subscribed. The caller holds the lock of the stack.
 func (s *Source) scheduleIdleCheck() {
 	if s.onDemand.idleTimerSet || !s.state.HasOnDemand() {
 		return

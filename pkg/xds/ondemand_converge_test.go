@@ -143,7 +143,7 @@ func (h *onDemandHistory) checkActive(active *config.Snapshot, seed uint64) {
 	h.t.Helper()
 	checkInvariants(h.t, h.source, seed)
 	if want := h.source.stack.Snapshot(); !reflect.DeepEqual(active, want) {
-		h.t.Fatalf("seed %d: active:\n%+v\nbut the source assumes:\n%+v", seed, active, want)
+		h.t.Fatalf("seed %d: active:\n%+v\nwant the snapshot of the stack:\n%+v", seed, active, want)
 	}
 	clusters := maps.Collect(h.source.state.Clusters())
 	for _, c := range active.Clusters {

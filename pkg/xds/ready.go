@@ -4,8 +4,8 @@ import "github.com/weft-proxy/weft/pkg/xds/resource"
 
 // Ready reports whether the process serves its initial configuration: each listener of
 // static_resources and of the first response is active, rejected or held back, and the warm-up has
-// ended. Once true, it stays true. It does not block: until then, it returns false while a
-// configuration is being applied.
+// ended. Once Ready has returned true, it always does. Before that, it returns false while a
+// configuration is being applied, so that it does not block.
 func (s *Source) Ready() bool {
 	switch {
 	case s.ready.Load():

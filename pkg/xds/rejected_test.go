@@ -23,7 +23,7 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 		r.applyErr = func(next *config.Snapshot) error {
 			for _, table := range next.Routes {
 				if table.Name == "late" && strings.HasPrefix(table.VirtualHosts[0].Routes[0].DirectResponse.Body, "bad") {
-					return errors.New("these routes cannot be composed")
+					return errors.New("these routes cannot be compiled")
 				}
 			}
 			return nil
@@ -44,7 +44,7 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 				t.Errorf("with routes %q, active: %v, want %v", step.routes, got, step.want)
 			}
 		}
-		if got := c.send(resource.RouteType, packResource(xdstest.Routes("late", "bad"))).GetErrorDetail().GetMessage(); !strings.Contains(got, "cannot be composed") {
+		if got := c.send(resource.RouteType, packResource(xdstest.Routes("late", "bad"))).GetErrorDetail().GetMessage(); !strings.Contains(got, "cannot be compiled") {
 			t.Errorf("routes that cannot be applied: NACK %q, want the error of Apply", got)
 		}
 	})
@@ -96,8 +96,8 @@ func TestNameConflictsWithFile(t *testing.T) {
 // packResource returns r as a response contains it.
 func packResource(r xdstest.Resource) *anypb.Any { return &anypb.Any{TypeUrl: r.URL, Value: r.Body} }
 
-// TestRemovalAppliesWhenAdditionIsRejected verifies that a response removes a listener although its
-// new listener is rejected.
+// TestRemovalAppliesWhenAdditionIsRejected verifies that a response removes a listener although the
+// new listener of the response is rejected.
 func TestRemovalAppliesWhenAdditionIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

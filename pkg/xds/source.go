@@ -62,8 +62,9 @@ type Source struct {
 
 	channels []*channel // guarded by stack; the first is the ADS channel if there is one, the others serve secrets
 
-	// stack is locked while the active configuration changes, by the event loop or another layer. It
-	// guards state, file, staticJSON, nameConflicts and the channels' ads.Clients.
+	// stack is locked while the active configuration changes, by the event loop or another layer.
+	// It guards state, file, staticJSON, nameConflicts, and the ads.Clients and histories of
+	// channels.
 	stack         *layers.Stack
 	state         *state.State
 	file          *config.Bootstrap           // bootstrap of the active file; nil until the first SetFile has completed
@@ -153,13 +154,13 @@ func (s *Source) newChannel(ch *channel, types ...ads.Type) *channel {
 	return ch
 }
 
-// newDialer returns a dialer for a server of xDS; cluster is the name of its cluster in
+// newDialer returns a dialer for an xDS server. cluster is the name of the server's cluster in
 // static_resources.
 func (s *Source) newDialer(cluster string) *transport.Dialer {
 	return &transport.Dialer{Target: s.boot.Targets[cluster], Reloader: s.reloader, Network: s.network}
 }
 
-// Run follows the control plane until ctx ends, and returns when all its goroutines have ended. A
+// Run follows the control plane until ctx ends, and returns after all its goroutines have ended. A
 // control plane that cannot be reached, or whose certificates cannot be read, is not an error: the
 // active configuration stays, and Run retries. Run fails if it cannot bind the address of
 // xds_status or if that socket fails later.
@@ -215,7 +216,7 @@ func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
 	})
 }
 
-// eventLoop handles events and timers until ended is closed: no channel runs any more.
+// eventLoop handles events and timers until ended is closed, after all channels have stopped.
 func (s *Source) eventLoop(ctx context.Context, ended <-chan struct{}) {
 	defer s.deadlineTimer.Stop()
 	defer s.onDemand.idleTimer.Stop()

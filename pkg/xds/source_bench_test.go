@@ -41,9 +41,9 @@ func edsCluster(i int, timeout time.Duration) []byte {
 	})
 }
 
-// newSourceWithClusters returns a Source that has received clusters with their endpoints, and the
-// number of applied changes of only clusters or routes. If onDemand is true, the clusters are on
-// demand and unsubscribed.
+// newSourceWithClusters returns a Source that has received clusters with their endpoints. *applied
+// counts the applied changes that affect only clusters or routes. If onDemand is true, the clusters
+// are on demand and unsubscribed.
 func newSourceWithClusters(tb testing.TB, clusters int, apiType string, onDemand bool) (s *Source, applied *int) {
 	tb.Helper()
 	applied = new(int)
@@ -93,7 +93,7 @@ func respondRaw(tb testing.TB, s *Source, url string, resources ...ads.Resource)
 type clusterChange struct {
 	name, mode string
 	onDemand   bool
-	apply      func(tb testing.TB, s *Source) func(i int) // returns a function that makes change number i
+	newChange  func(tb testing.TB, s *Source) func(i int) // returns a function that makes change number i
 }
 
 func clusterChanges() []clusterChange {
@@ -127,7 +127,7 @@ func BenchmarkOneChange(b *testing.B) {
 		for _, others := range []int{100, 10_000} {
 			b.Run(fmt.Sprintf("%s/others=%d", c.name, others), func(b *testing.B) {
 				s, applied := newSourceWithClusters(b, others, c.mode, c.onDemand)
-				change := c.apply(b, s)
+				change := c.newChange(b, s)
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := range b.N {
@@ -151,7 +151,7 @@ func TestOneChangeCostIsConstant(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cost := func(others int) (bytes uint64) {
 				s, applied := newSourceWithClusters(t, others, c.mode, c.onDemand)
-				change := c.apply(t, s)
+				change := c.newChange(t, s)
 				var before, after goruntime.MemStats
 				goruntime.ReadMemStats(&before)
 				for i := range changes {

@@ -328,8 +328,8 @@ func TestFlappingControlPlaneBackoff(t *testing.T) {
 	})
 }
 
-// TestInvalidResourcesAreRejected verifies that a response with an invalid resource is rejected,
-// and that a valid response after it is accepted.
+// TestInvalidResourcesAreRejected verifies that a response with an invalid resource gets a NACK,
+// and that a valid response after it gets an ACK.
 func TestInvalidResourcesAreRejected(t *testing.T) {
 	valid := map[string]xdstest.Resource{resource.ListenerType: xdstest.Listener("l", 80, "r", "", 0), resource.RouteType: xdstest.Routes("r", "one")}
 	unsupported := &listenerv3.Listener{Name: "u", Address: xdstest.Address(81)}
@@ -477,7 +477,7 @@ func TestInitialFetchTimeoutWithoutUpdates(t *testing.T) {
 		}{{10*time.Second - 1, 0}, {1, 1}, {10*time.Second - 1, 1}, {1, 2}} {
 			time.Sleep(step.wait)
 			if got := r.listeners(); len(got) != step.want {
-				t.Errorf("active: %v, want %d", got, step.want)
+				t.Errorf("%d active listeners, want %d", len(got), step.want)
 			}
 		}
 	})

@@ -47,7 +47,7 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 		names = append(names, l.Name)
 	}
 	if want := []string{"127.0.0.1:81", "dubbo", "inline", "secured"}; !slices.Equal(names, want) || len(active.Clusters) != 1 {
-		t.Errorf("active listeners: %v, want %v, and %d clusters", names, want, len(active.Clusters))
+		t.Errorf("active: listeners %v and %d clusters, want %v and 1", names, len(active.Clusters), want)
 	}
 	if secured := active.Listeners[3].FilterChains[0].TLS; len(secured) != 1 || secured[0].Certificate.Text == "" {
 		t.Errorf("TLS of the secured listener = %+v, want one certificate", secured)
@@ -245,12 +245,12 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 				}
 			}
 			if len(active.Listeners) != 2 || s.Ready() {
-				t.Errorf("%d active listeners, want those without dependencies; ready %t", len(active.Listeners), s.Ready())
+				t.Errorf("%d active listeners, ready %t; want the 2 without dependencies, false", len(active.Listeners), s.Ready())
 			}
 			s.handleEvent(t.Context(), event{channel: ch, opened: true})
 			respondWith(t, s, xdstest.Endpoints("e", 1), xdstest.Routes("r", "x"), xdstest.Cluster("c", "e", "", 0), xdstest.Listener("l", 90, "r", "mine", 0))
 			if len(active.Listeners) != 4 || len(active.Clusters) != 3 || !s.Ready() {
-				t.Errorf("%d active listeners and %d clusters, want 4 and 3; ready %t", len(active.Listeners), len(active.Clusters), s.Ready())
+				t.Errorf("%d active listeners and %d clusters, ready %t; want 4, 3, true", len(active.Listeners), len(active.Clusters), s.Ready())
 			}
 			respondWith(t, s, xdstest.Listener("own", 99, "r", "", 0), xdstest.Cluster("fed", "others", "", 0))
 			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
@@ -322,7 +322,7 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	}
 	applyErr = errors.New("the port is in use")
 	if err := change(xdstest.DirectResponseListenerJSON("a", 85)); err == nil || !slices.Equal(names(), want) {
-		t.Errorf("SetFile with a failing Apply: %v; active: %v, want %v", err, names(), want)
+		t.Errorf("SetFile with a failing Apply: error %v, active %v; want an error, %v", err, names(), want)
 	}
 	applyErr = nil
 	if err := change(); err != nil || len(names()) != 0 {

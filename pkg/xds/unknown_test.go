@@ -43,7 +43,7 @@ func TestUnknownFields(t *testing.T) {
 			before := clusterOf(s, "a").Active
 			respondWith(t, s, next)
 			if after := clusterOf(s, "a").Active; (after == before) != c.rejected {
-				t.Errorf("rejected: %t, want %t", after == before, c.rejected)
+				t.Errorf("the previous version is still active: %t, want %t", after == before, c.rejected)
 			}
 			if !strings.Contains(log.String(), reason) {
 				t.Errorf("want a log line with %q, got:\n%s", reason, log.String())
