@@ -63,7 +63,7 @@ const maxApplyAttempts = 256
 
 // applyBisected applies the parts of an update that failed with err. It tries the removals and the
 // changes separately, then halves of the changes, recursively. After maxApplyAttempts it no
-// longer splits a part that fails, but rejects all its resources. It returns the rejected resources.
+// longer splits a part that fails, but rejects the whole part. It returns the rejected resources.
 func (s *Source) applyBisected(ctx context.Context, ch *channel, u ads.Update, now time.Time, err error, attempts *int) (rejected []ads.ResourceError) {
 	half := len(u.Changed) / 2
 	parts := []ads.Update{{Type: u.Type, Changed: u.Changed[:half]}, {Type: u.Type, Changed: u.Changed[half:]}}

@@ -279,7 +279,7 @@ func (s *Source) handleEvent(ctx context.Context, e event) {
 func (s *Source) handleResponse(ctx context.Context, ch *channel, r *ads.Response) {
 	u, ok := ch.client.Receive(*r)
 	if !ok {
-		s.opts.Log.Warn("ignored a response without a subscription", logControl, ch.name, logType, r.Type)
+		s.opts.Log.Warn("ignored a response of a type that is not subscribed", logControl, ch.name, logType, r.Type)
 		return
 	}
 	now := time.Now()

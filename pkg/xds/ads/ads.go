@@ -43,21 +43,27 @@ type Resource struct {
 
 // Request is a DiscoveryRequest or DeltaDiscoveryRequest without the node.
 type Request struct {
-	Type    string   // type URL
-	First   bool     // first request of the stream, to which the sender adds the node
-	Version string   // last accepted version; StateOfTheWorld
-	Nonce   string   // nonce of the response that this request acknowledges, or of the last response; "": none
-	Names   []string // all subscribed names; empty: all resources, or none if an earlier request had names; StateOfTheWorld; immutable
+	Type    string // type URL
+	First   bool   // first request of the stream, to which the sender adds the node
+	Version string // version of the last accepted response; StateOfTheWorld
+	// Nonce is the nonce of the response that this request acknowledges. In StateOfTheWorld, other
+	// requests have the nonce of the last response. "" means none.
+	Nonce string
+	// Names are all subscribed names in StateOfTheWorld. Empty means all resources of the type, or
+	// none if an earlier request on the stream had names. Immutable.
+	Names []string
 	// Subscribe and Unsubscribe change a Delta subscription. InitialVersions holds the versions of
 	// the accepted resources, by name, in the first Delta request of a type on a stream.
 	Subscribe, Unsubscribe []string
 	InitialVersions        map[string]string
-	ErrorDetail            string // why the response was rejected (NACK); "": it was accepted, or this is not an acknowledgment
+	// ErrorDetail is why the response was rejected (NACK). "" means that the response was accepted, or
+	// that the request acknowledges none.
+	ErrorDetail string
 }
 
 // Response is a DiscoveryResponse or DeltaDiscoveryResponse.
 type Response struct {
-	Type      string
+	Type      string // type URL
 	Version   string // version of the whole response
 	Nonce     string
 	Resources []Resource
@@ -95,15 +101,15 @@ type Client struct {
 // typeState is the state of one type.
 type typeState struct {
 	Type
-	wildcard     bool            // all resources are subscribed
-	subscribed   map[string]bool // set of names
-	sortedNames  []string        // the names of subscribed in order; nil: not computed yet; immutable
-	resources    map[string]Resource
-	doesNotExist map[string]bool // subscribed names that the server has reported as nonexistent
-	version      string          // version of the last accepted response
-	nonce        string          // nonce of the last response on this stream
-	requested    bool            // a request of the type was returned for this stream
-	hasAccepted  bool            // a response was accepted, on any stream
+	wildcard     bool                // all resources are subscribed
+	subscribed   map[string]bool     // set of names
+	sortedNames  []string            // the names of subscribed in order; nil: not computed yet; immutable
+	resources    map[string]Resource // accepted resources by name
+	doesNotExist map[string]bool     // subscribed names that the server has reported as nonexistent
+	version      string              // version of the last accepted response
+	nonce        string              // nonce of the last response on this stream
+	requested    bool                // a request of the type was returned for this stream
+	hasAccepted  bool                // a response was accepted, on any stream
 }
 
 // New returns a client without subscriptions. At the start of a stream it requests types in the

@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// checkFields finds the fields of m that are set and not in read. It returns those in critical as
-// errors, and records the others as ignored.
-func (b *Bootstrap) checkFields(field string, m proto.Message, read, critical []string) (errs FieldErrors) {
+// checkFields finds the fields of m that are set and not in supportedFields. It returns those in
+// rejectedFields as errors, and records the others as ignored.
+func (b *Bootstrap) checkFields(field string, m proto.Message, supportedFields, rejectedFields []string) (errs FieldErrors) {
 	set := map[string]bool{}
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		set[string(f.Name())] = true
@@ -24,8 +24,8 @@ func (b *Bootstrap) checkFields(field string, m proto.Message, read, critical []
 	})
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		switch {
-		case slices.Contains(read, name):
-		case slices.Contains(critical, name):
+		case slices.Contains(supportedFields, name):
+		case slices.Contains(rejectedFields, name):
 			errs = append(errs, FieldError{field + "." + name, "is not supported"})
 		default:
 			b.Ignored = append(b.Ignored, FieldError{Field: field + "." + name})

@@ -62,7 +62,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
-		r.Log.Warn("cannot report load: counting continues until the next report", logControl, r.Name, logError, err)
+		r.Log.Warn("cannot report load: the next report will include the unreported load", logControl, r.Name, logError, err)
 		backoff.ResetAfter(time.Since(started))
 		select {
 		case <-time.After(backoff.Next()):

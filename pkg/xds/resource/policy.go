@@ -67,9 +67,9 @@ func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 }
 
 // checkOptionalFields is checkFields for a message that may be nil.
-func (p fieldReader) checkOptionalFields(m proto.Message, critical []string, read ...string) {
+func (p fieldReader) checkOptionalFields(m proto.Message, rejectedFields []string, supportedFields ...string) {
 	if m.ProtoReflect().IsValid() {
-		p.checkFields(m, read, critical)
+		p.checkFields(m, supportedFields, rejectedFields)
 	}
 }
 

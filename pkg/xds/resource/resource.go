@@ -165,17 +165,17 @@ func (p fieldReader) rejectUnsupported() { p.reject(unsupported) }
 // ignore reports that the field has no effect.
 func (p fieldReader) ignore() { p.report.ignored = append(p.report.ignored, p.path) }
 
-// checkFields checks the fields of m that are set and not in read. It rejects those in critical and
-// ignores the others. Critical fields are those without which Weft would, for example, allow more
-// requests or select other hosts.
-func (p fieldReader) checkFields(m proto.Message, read, critical []string) {
+// checkFields checks the fields of m that are set and not in supportedFields. It rejects those in
+// rejectedFields and ignores the others. rejectedFields are the fields without which Weft would,
+// for example, allow more requests or select other hosts.
+func (p fieldReader) checkFields(m proto.Message, supportedFields, rejectedFields []string) {
 	var unsupportedNames []string
 	ignored := len(p.report.ignored)
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		name := string(f.Name())
 		switch {
-		case slices.Contains(read, name):
-		case slices.Contains(critical, name):
+		case slices.Contains(supportedFields, name):
+		case slices.Contains(rejectedFields, name):
 			unsupportedNames = append(unsupportedNames, name)
 		default:
 			p.field(name).ignore()

@@ -25,14 +25,14 @@ type referrers struct {
 type reference struct {
 	assignments, tables, extensions []string
 	secrets                         []resource.SecretRef
-	unsubscribed                    bool
+	unsubscribed                    bool // the endpoints of the cluster are unsubscribed
 }
 
 // refCounts counts the references to each resource of a type.
 type refCounts[K comparable] struct {
 	counts       map[K]int
 	wasRequested map[K]bool   // result of isRequested at the last takeChange, for resources for which it may have changed
-	isExcluded   func(K) bool // reports that a referenced resource is not requested; nil: none is excluded
+	isExcluded   func(K) bool // reports whether a resource is not requested although it is referenced; nil: none is
 }
 
 // SubscriptionChange is the change of the subscription to one type.
@@ -64,7 +64,7 @@ func (rc *refCounts[K]) isRequested(k K) bool {
 }
 
 // recordPrevious records whether resources are requested, for the next takeChange. The caller calls
-// it before a change.
+// recordPrevious before it changes the counts or the result of isExcluded.
 func (rc *refCounts[K]) recordPrevious(keys []K) {
 	for _, k := range keys {
 		if _, recorded := rc.wasRequested[k]; !recorded {

@@ -12,9 +12,9 @@ import (
 type WarmingResource struct {
 	Type           string    `json:"type"` // type URL
 	Name           string    `json:"name"`
-	Since          time.Time `json:"since"`
-	Missing        []string  `json:"missing"`
-	PreviousActive bool      `json:"previous_active"` // the previous version is active
+	Since          time.Time `json:"since"`           // when the version arrived or its wait was restarted
+	Missing        []string  `json:"missing"`         // missing dependencies, such as "routes r"
+	PreviousActive bool      `json:"previous_active"` // a previous version is active
 	// Until is when the waits for missing dependencies other than secrets have timed out; zero: there
 	// are no such dependencies, or a wait has no limit.
 	Until time.Time `json:"until,omitzero"`

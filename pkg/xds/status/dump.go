@@ -20,8 +20,8 @@ import (
 // addition to Envoy's fields, entries have "ignored": the fields of the resource that have no
 // effect.
 //
-// The types below are the messages of ConfigDump with this member, which Envoy's Go types lack. The
-// members are in alphabetical order.
+// The types below are the messages of ConfigDump with the member "ignored", which Envoy's Go types
+// lack. The members are in alphabetical order.
 
 // DumpOptions select the contents of a dump.
 type DumpOptions struct {
@@ -95,7 +95,7 @@ type endpointsMessage struct {
 // dumpEntry is the entry of one resource in one of the messages, such as a DynamicCluster, or the
 // active or warming state of a listener.
 type dumpEntry struct {
-	Type         string          `json:"@type,omitempty"` // only outside a message
+	Type         string          `json:"@type,omitempty"` // "": the entry is in a message
 	ActiveState  *dumpEntry      `json:"active_state,omitempty"`
 	Cluster      json.RawMessage `json:"cluster,omitempty"`
 	Filter       json.RawMessage `json:"ecds_filter,omitempty"`

@@ -20,7 +20,7 @@ import (
 
 // Network configures how to reach servers. The zero value uses the network of the machine.
 type Network struct {
-	// Dial opens a connection; nil: net.Dialer, with its TCP keepalive.
+	// Dial opens a connection; nil: a net.Dialer with its default TCP keepalive.
 	Dial           func(ctx context.Context, network, address string) (net.Conn, error)
 	MaxMessageSize int // maximum size of a response in bytes; 0: defaultMaxMessageSize
 }
