@@ -94,7 +94,7 @@ func (s *Source) applyBisected(ctx context.Context, ch *channel, u ads.Update, n
 }
 
 // applyHeldListeners applies held listeners one by one. A listener that fails stays held back until
-// it, or a resource it refers to, changes.
+// the listener, or a resource that the listener refers to, changes.
 func (s *Source) applyHeldListeners(ctx context.Context, names []string) {
 	for _, name := range names {
 		s.state.Checkpoint()

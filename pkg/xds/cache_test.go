@@ -104,9 +104,8 @@ func respondWithoutClusters(t testing.TB, s *Source) {
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}})
 }
 
-// TestCacheIsUsedWithoutSecrets verifies that the xDS cache contains no private keys, and that a
-// restarted process applies the cached resources that need no secret until the control plane
-// responds.
+// TestCacheIsUsedWithoutSecrets verifies that the xDS cache contains no private keys. Until the
+// control plane responds, a restarted process applies the cached resources that need no secret.
 func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	pki, dir := testpki.New(t), t.TempDir()
 	first, firstActive := newTestSource(t, "DELTA_GRPC", dir, slog.New(slog.DiscardHandler))

@@ -245,8 +245,8 @@ func (p *fakeControlPlane) deliver(t *testing.T, s *Source, r *ads.Response) {
 	p.readRequests(s)
 }
 
-// checkActive fails t if an active cluster has no hosts although its endpoints were not removed, or
-// if an active listener refers to a filter or to routes that were never set.
+// checkActive fails t if an active cluster has no hosts although its endpoints were not removed. It
+// also fails t if an active listener refers to a filter or to routes that were never set.
 func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, active *config.Snapshot, seed uint64) {
 	for _, c := range active.Clusters {
 		if c.Name == "control" {

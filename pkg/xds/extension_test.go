@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestRejectedExtensions verifies that an extension of another type is rejected, that its listener
-// no longer waits for it, and that the last valid version stays active.
+// TestRejectedExtensions verifies that an extension of another type is rejected. The listener then
+// no longer waits for the extension. The last valid version of an extension stays active.
 func TestRejectedExtensions(t *testing.T) {
 	s, active := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})

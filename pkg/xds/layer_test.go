@@ -34,9 +34,8 @@ func (r *rig) activeClusters() string {
 	return strings.Join(names, " ")
 }
 
-// TestOtherLayers verifies that a lower layer can change clusters and routes in addition to the
-// control plane, and that they stay active after an update by the control plane and after rejected
-// changes.
+// TestOtherLayers verifies that a lower layer can add clusters and routes to those of the control
+// plane. They stay active after an update by the control plane and after rejected changes.
 func TestOtherLayers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -83,8 +82,8 @@ func TestOtherLayers(t *testing.T) {
 	})
 }
 
-// TestSetFileDuringStart verifies that SetFile, called while Run starts, leads to one stream to
-// a new SDS cluster, and that no stream can start after Run has returned.
+// TestSetFileDuringStart verifies that a call of SetFile while Run starts leads to one stream to a
+// new SDS cluster. No stream can start after Run has returned.
 func TestSetFileDuringStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -124,7 +123,7 @@ func TestSetFileDuringStart(t *testing.T) {
 }
 
 // TestReleasedNamesAreRequestedAgain verifies that the Source reconnects when the file releases
-// names for which it rejected resources. The control plane does not send them again otherwise.
+// names of rejected resources. Otherwise the control plane would not send these resources again.
 func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

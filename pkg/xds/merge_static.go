@@ -10,11 +10,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/state"
 )
 
-// MergeStatic returns the configuration of a file, including its static_resources that need no
-// control plane, and the fields that have no effect or need a warning. It does not bind addresses,
-// read files or open connections. It returns the error that New or the first SetFile would return,
-// or an error for routes to unknown clusters. An error with more than one field is of type
-// bootstrap.FieldErrors (errors.As).
+// MergeStatic returns the configuration of a file, including the static_resources that need no
+// control plane. It also returns the fields that have no effect or need a warning. It does not bind
+// addresses, read files or open connections. It returns the error that New or the first SetFile
+// would return, or an error for routes to unknown clusters. Each error is of type
+// bootstrap.FieldErrors.
 func MergeStatic(file *config.Snapshot, capabilities resource.Capabilities) (merged *config.Snapshot, ignored bootstrap.FieldErrors, err error) {
 	boot, static, err := bootstrap.Read(file.Bootstrap, capabilities)
 	if err != nil {

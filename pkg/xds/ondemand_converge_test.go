@@ -136,9 +136,9 @@ func (h *onDemandHistory) unsubscribe(choose func() bool) {
 	h.controlPlane.readRequests(h.source)
 }
 
-// checkActive fails the test if the active configuration and the state of the Source differ, if a
-// subscribed cluster has no hosts although its endpoints were not removed, or if an unsubscribed
-// cluster has hosts.
+// checkActive fails the test if the active configuration and the state of the Source differ. It
+// also fails if a subscribed cluster has no hosts although its endpoints were not removed, or if an
+// unsubscribed cluster has hosts.
 func (h *onDemandHistory) checkActive(active *config.Snapshot, seed uint64) {
 	h.t.Helper()
 	checkInvariants(h.t, h.source, seed)

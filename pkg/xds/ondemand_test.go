@@ -269,8 +269,8 @@ func TestRoutesAreNotOnDemandByDefault(t *testing.T) {
 	})
 }
 
-// TestOnDemandRequestWhileDisconnected verifies that the Source requests endpoints after it
-// reconnects, if their cluster was requested while it was disconnected.
+// TestOnDemandRequestWhileDisconnected verifies that a reconnected Source subscribes to the
+// endpoints of a cluster that was requested while the Source was disconnected.
 func TestOnDemandRequestWhileDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)

@@ -156,8 +156,8 @@ func TestBootstrapErrors(t *testing.T) {
 	}
 }
 
-// TestBootstrapCamelCaseKeys verifies that camelCase keys mean the same as snake_case keys, that
-// both spellings of one key are rejected, and that the dump redacts metadata with camelCase keys.
+// TestBootstrapCamelCaseKeys verifies that camelCase keys mean the same as snake_case keys, and
+// that both spellings of one key are rejected. The dump redacts metadata with camelCase keys, too.
 func TestBootstrapCamelCaseKeys(t *testing.T) {
 	b := xdstest.LayeredBootstrap("GRPC")
 	want, _, err := bootstrap.Read(b, resource.Capabilities{})

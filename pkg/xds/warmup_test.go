@@ -84,7 +84,7 @@ func rejectClusters(prefix string) func(*config.Snapshot) error {
 }
 
 // TestPartialUpdateDoesNotEndWarmup verifies that listeners wait for all clusters of a response,
-// even if one of its clusters cannot be applied and the others are applied separately.
+// even if Weft cannot apply one cluster and applies the others separately.
 func TestPartialUpdateDoesNotEndWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

@@ -174,7 +174,7 @@ func (c *Client) SetSubscription(url string, names []string) []Request {
 
 // UpdateSubscription adds names to the subscription of a type and removes others, and returns the
 // requests to send. It drops the resources of removed names. In Delta, the cost of a call depends
-// only on the number of names passed, except for the first request of the type on a stream.
+// only on the number of names passed. The first request of a type on a stream costs more.
 func (c *Client) UpdateSubscription(url string, add, remove []string) []Request {
 	s := c.types[url]
 	var added, removed []string

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// dropFollowUpErrors returns the errors in late that are not consequences of errors in early. A
-// consequence is an error of a field in early or of the object that contains it, or of a missing
-// field in either of them. isSet reports whether the file sets a field.
+// dropFollowUpErrors returns the errors in late that are not consequences of errors in early. The
+// consequences of an error in a field are the errors of the field, of the object that contains the
+// field, and of missing fields in either of them. isSet reports whether the file sets a field.
 func dropFollowUpErrors(early, late FieldErrors, isSet func(field string) bool) (kept FieldErrors) {
 	affected := map[string]bool{}
 	for _, e := range early {

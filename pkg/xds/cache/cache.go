@@ -1,6 +1,6 @@
-// Package cache saves the last accepted resources of a control plane in a file, so that Weft can
-// start when the control plane does not respond. The file has no secrets and no private keys: the
-// caller leaves them out.
+// Package cache saves the last accepted resources of a control plane in a file. Weft can then start
+// when the control plane does not respond. The file has no secrets and no private keys: the caller
+// leaves them out.
 package cache
 
 import (

@@ -20,8 +20,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
-// Reporter keeps a load reporting stream open and reconnects when it ends. The caller sets the
-// exported fields and calls Run once.
+// Reporter keeps a load reporting stream open and reconnects when the stream ends. The caller sets
+// the exported fields and calls Run once.
 type Reporter struct {
 	Name         string                   // name of the cluster of the server
 	Dialer       *transport.Dialer        // Run closes it

@@ -11,8 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 )
 
-// TestEmptyRBACMatcherIsRejected verifies that an empty matcher is rejected. In Envoy it denies
-// every request; it must not become a filter without rules, which allows every request.
+// TestEmptyRBACMatcherIsRejected verifies that an empty matcher is rejected. In Envoy, such a
+// matcher denies every request. Weft must not read a filter without rules, which allows every
+// request.
 func TestEmptyRBACMatcherIsRejected(t *testing.T) {
 	m := &rbacv3.RBAC{}
 	m.ProtoReflect().Mutable(m.ProtoReflect().Descriptor().Fields().ByName("matcher")) // present, but empty

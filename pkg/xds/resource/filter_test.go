@@ -44,9 +44,9 @@ func TestRouteDisablesFilters(t *testing.T) {
 	}
 }
 
-// TestRouteEnablesDisabledFilters verifies that an empty config enables a filter, as in Envoy, with
-// the settings of the table or the virtual host if there are any. A filter that cannot be enabled
-// is rejected rather than left disabled.
+// TestRouteEnablesDisabledFilters verifies that an empty config enables a filter, as in Envoy. The
+// filter then has the settings of the table or the virtual host, if there are any. A filter that
+// cannot be enabled is rejected rather than left disabled.
 func TestRouteEnablesDisabledFilters(t *testing.T) {
 	const rbacName, customName = "envoy.filters.http.rbac", "mine"
 	on, onOptional := &routev3.FilterConfig{Config: &anypb.Any{}}, &routev3.FilterConfig{Config: &anypb.Any{}, IsOptional: true}

@@ -28,8 +28,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 )
 
-// TestMessageValueIsProtoJSON verifies that the value of a message is the one that protojson gives
-// it, for the messages of the repository's example and test files.
+// TestMessageValueIsProtoJSON verifies that messageValue and protojson agree about the messages of
+// the repository's example and test files.
 func TestMessageValueIsProtoJSON(t *testing.T) {
 	for _, m := range testMessages(t) {
 		checkMessageValue(t, m)

@@ -32,8 +32,8 @@ func withUnknown[M proto.Message](m M) M {
 	return m
 }
 
-// TestUnknownFieldsAreRejected verifies that an unknown field in any message rejects the resource,
-// and that the reason has the path of the message and the number of the field.
+// TestUnknownFieldsAreRejected verifies that Weft rejects a resource with an unknown field in any
+// message. The reason has the path of the message and the number of the field.
 func TestUnknownFieldsAreRejected(t *testing.T) {
 	for _, m := range apiMessages(t) {
 		d := m.message.ProtoReflect().Descriptor()

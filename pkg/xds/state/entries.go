@@ -220,8 +220,8 @@ func (s *State) Listeners() iter.Seq2[string, Listener] {
 	return s.listeners.all
 }
 
-// HoldBack keeps the received version of a listener inactive until Release, until a new version
-// arrives, or until one of its route tables, secrets, filters or runtime keys changes.
+// HoldBack keeps the received version of a listener inactive until Release or a new version. A
+// change of a route table, secret, filter or runtime key of the listener also ends HoldBack.
 func (s *State) HoldBack(listener string) {
 	e := s.listeners.mutable(listener)
 	e.HeldBack = e.Received

@@ -16,9 +16,10 @@ type referencedNames struct {
 	secrets                         []resource.SecretRef
 }
 
-// CheckInvariants returns an error if the reference counts are wrong, if the State keeps resources
-// without a reference, or if an active configuration contradicts the on-demand state. It visits all
-// resources and is for tests. The caller calls TakeSubscriptionChanges first.
+// CheckInvariants returns an error if the reference counts are wrong or the State keeps resources
+// without a reference. It also returns an error if an active configuration contradicts the
+// on-demand state. It visits all resources and is for tests. The caller calls
+// TakeSubscriptionChanges first.
 func (s *State) CheckInvariants() error {
 	want := s.referenced()
 	if got := s.references.countedNames(); !reflect.DeepEqual(got, want) {

@@ -100,9 +100,9 @@ func (set *onDemandSet) expirePending(now time.Time) (names []string) {
 	return names
 }
 
-// SubscribeCluster subscribes to the endpoints of a cluster. It returns false if nothing changes,
-// because the endpoints are pending or subscribed, the cluster is unknown or does not use EDS, or
-// on-demand loading is off.
+// SubscribeCluster subscribes to the endpoints of a cluster. It returns false if the endpoints are
+// already pending or subscribed, the cluster is unknown or does not use EDS, or on-demand loading
+// is off.
 func (s *State) SubscribeCluster(name string, now time.Time) bool {
 	e := s.clusters.byName[name]
 	if s.onDemand == nil || e == nil || e.Received == nil || e.Received.EDSServiceName == "" {
@@ -124,8 +124,8 @@ func (s *State) SubscribeCluster(name string, now time.Time) bool {
 	return true
 }
 
-// SubscribeTable subscribes to a route table. It returns false if nothing changes, because the
-// table is pending or subscribed, no listener refers to it, or route tables are not on demand.
+// SubscribeTable subscribes to a route table. It returns false if the table is already pending or
+// subscribed, no listener refers to the table, or route tables are not on demand.
 func (s *State) SubscribeTable(name string, now time.Time) bool {
 	if s.onDemand == nil || !s.onDemand.Routes {
 		return false

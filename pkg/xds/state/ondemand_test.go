@@ -10,7 +10,7 @@ import (
 )
 
 // TestTableWaitIsTheLongest verifies that the wait for an on-demand route table times out after the
-// longest limit of its listeners, and never if one of them has no limit.
+// longest limit of its listeners. If one of them has no limit, the wait does not time out.
 func TestTableWaitIsTheLongest(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits []time.Duration // limits of the waits of the listeners; 0: no limit

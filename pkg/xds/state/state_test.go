@@ -100,7 +100,7 @@ func checkConsistent(t testing.TB, s *State) {
 }
 
 // TestEveryResourceOrderConverges verifies that all orders of a few resources lead to the same
-// configuration, from an empty state and from one in which every resource is replaced.
+// configuration. The initial state is empty, or holds older versions of all resources.
 func TestEveryResourceOrderConverges(t *testing.T) {
 	pki := testpki.New(t)
 	older := []xdstest.Resource{

@@ -120,8 +120,9 @@ func (s *State) removeStatic(previous *bootstrap.StaticResources) {
 	}
 }
 
-// checkReferences returns an error if a static resource refers to a secret that is not available,
-// or needs a control plane for other resources and none is defined.
+// checkReferences returns an error if a static resource refers to a secret that is not available.
+// It also returns an error if the resource needs a control plane for other resources, but the
+// bootstrap defines none.
 func (s *State) checkReferences(needsControlPlane bool, secrets []resource.SecretRef) error {
 	if needsControlPlane && s.boot.ADSCluster == "" {
 		return errors.New("refers to resources of a control plane, but dynamic_resources.ads_config does not define one")
