@@ -33,7 +33,7 @@ const (
 type cacheLoop struct {
 	*cache.Cache // nil: no cache
 
-	received      map[string]bool // type URLs that had a response
+	receivedTypes map[string]bool // type URLs that have had a response
 	dirtySince    time.Time       // when the first unsaved change arrived; zero: there is none
 	saveTimer     *time.Timer
 	fallbackTimer *time.Timer
@@ -50,7 +50,7 @@ func (s *Source) initCache() {
 	if settings.Path == "" {
 		return
 	}
-	c.received = map[string]bool{}
+	c.receivedTypes = map[string]bool{}
 	c.Cache = cache.New(settings.Path, cache.Owner{Node: s.boot.Node.GetId(), Cluster: s.boot.Node.GetCluster(), ControlPlane: s.boot.ADSCluster}, s.opts.Log)
 }
 
@@ -87,7 +87,7 @@ func (s *Source) recordResponse(u ads.Update) {
 	}
 	c.fallbackTimer.Stop()
 	c.loadAttempted = true
-	c.received[u.Type] = true
+	c.receivedTypes[u.Type] = true
 	if c.EndUse() {
 		s.opts.Log.Info("the control plane responds again: the xDS cache is no longer in use")
 	}
@@ -101,7 +101,7 @@ func (s *Source) recordResponse(u ads.Update) {
 func (s *Source) allTypesReceived() bool {
 	for _, url := range cachedTypes() {
 		wildcard, names := s.channels[0].client.Subscription(url)
-		if (wildcard || len(names) > 0) && !s.cache.received[url] {
+		if (wildcard || len(names) > 0) && !s.cache.receivedTypes[url] {
 			return false
 		}
 	}

@@ -93,7 +93,7 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 			continue
 		}
 		if r.Nonce != sub.nonce {
-			continue // a request for an older response; the one for the latest response follows
+			continue // the request is for an older response; the request for the latest response follows
 		}
 		sub.wildcard = r.Type == resource.ClusterType || r.Type == resource.ListenerType
 		next := map[string]bool{}

@@ -60,7 +60,7 @@ type Source struct {
 	events       chan event
 	startChannel func(*channel) // runs a channel; nil unless Run is active; guarded by stack
 
-	channels []*channel // guarded by stack; the first is the ADS channel if there is one, the others serve secrets
+	channels []*channel // guarded by stack; the first is the ADS channel if there is a control plane, the others serve secrets
 
 	// stack is locked while the active configuration changes, by the event loop or another layer.
 	// It guards state, file, staticJSON, nameConflicts, and the ads.Clients and histories of

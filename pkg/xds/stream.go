@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 )
 
-// discoveryService holds the two gRPC methods of a discovery service.
-type discoveryService struct{ stateOfTheWorld, delta string }
+// discoveryService holds the paths of the two gRPC methods of a discovery service.
+type discoveryService struct{ stateOfTheWorldMethod, deltaMethod string }
 
 // adsService returns the Aggregated Discovery Service.
 func adsService() discoveryService {
@@ -41,9 +41,9 @@ type stream struct {
 
 // openStream opens a stream, which ends with ctx.
 func openStream(ctx context.Context, conn grpc.ClientConnInterface, s discoveryService, mode ads.Mode, node *corev3.Node) (*stream, error) {
-	method := s.stateOfTheWorld
+	method := s.stateOfTheWorldMethod
 	if mode == ads.Delta {
-		method = s.delta
+		method = s.deltaMethod
 	}
 	g, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err != nil {

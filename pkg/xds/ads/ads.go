@@ -33,8 +33,8 @@ type Resource struct {
 	Name    string
 	Version string // version of the resource; "" in StateOfTheWorld
 	Body    []byte // serialized message without its type URL; immutable
-	// Heartbeat means that the resource only refreshes the time to live of the accepted one: it has
-	// no Body, and the accepted resource stays.
+	// Heartbeat means that the resource only refreshes the time to live of the accepted resource. A
+	// heartbeat has no Body, and the accepted resource stays.
 	Heartbeat bool
 	// DecodeError is why the resource cannot be identified, so that it is rejected; "": no error.
 	// If it is set, Name may be a placeholder.

@@ -117,8 +117,8 @@ func lowerCamel(name string) string {
 }
 
 // unknownTypeResolver resolves every message type. A type that is not linked in resolves to a
-// message without fields. The decoder of the resource checks the type, and rejects or ignores it
-// like one from a control plane.
+// message without fields. The decoder of the resource checks the type, and rejects or ignores the
+// type as in a resource from a control plane.
 type unknownTypeResolver struct{ *protoregistry.Types }
 
 // FindMessageByURL implements protoregistry.MessageTypeResolver.

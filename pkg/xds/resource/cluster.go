@@ -73,7 +73,7 @@ func (c *Cluster) Secrets() (refs []SecretRef) {
 }
 
 // Resolve returns the cluster with the endpoints of a and the secrets. a may be nil; Resolve
-// ignores it if EDSServiceName is "". ok is false if a secret is missing.
+// ignores it if EDSServiceName is "". ok is false if a secret is missing or has the wrong type.
 func (c *Cluster) Resolve(a *LoadAssignment, secrets map[SecretRef]*Secret) (out *config.Cluster, ok bool) {
 	if c.EDSServiceName == "" {
 		a = c.inlineAssignment

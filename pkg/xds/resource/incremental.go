@@ -23,7 +23,7 @@ import (
 //
 // The head of a message consists of the fields other than virtual_hosts or routes. If the head of
 // the RouteConfiguration or the value of a used runtime key has changed, Update parses everything
-// again. If settings that routes inherit from their virtual host have changed, it parses these
+// again. If settings that routes inherit from their virtual host have changed, Update parses these
 // routes again.
 
 // previousTable holds what a RouteTable keeps for the next Update. The zero value is empty.
@@ -106,7 +106,7 @@ func sameDomains(a, b *config.RouteTable) bool {
 	})
 }
 
-// tableReader parses one table and reuses the unchanged parts of the previous one.
+// tableReader parses one table and reuses the unchanged parts of the previous table.
 type tableReader struct {
 	report             *report
 	previousConfig     *config.RouteTable // nil if nothing can be reused

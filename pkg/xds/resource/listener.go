@@ -54,7 +54,7 @@ func (l *Listener) Secrets() (refs []SecretRef) {
 }
 
 // Resolve returns the listener with the secrets and the settings of extensions. ok is false if a
-// secret is missing.
+// secret is missing or has the wrong type.
 func (l *Listener) Resolve(secrets map[SecretRef]*Secret, extensions map[string]*Extension) (out *config.Listener, ok bool) {
 	base := l.resolveFilters(extensions)
 	if len(l.Secrets()) == 0 {

@@ -80,7 +80,7 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 		return false
 	}
 	if slices.ContainsFunc(out.StreamFilters, func(f config.Filter) bool { return f.Name == name }) {
-		p.key(f.GetName()).ignore() // the first one applies
+		p.key(f.GetName()).ignore() // the first filter of the type applies
 		return true
 	}
 	if decoded := settingsReader.decodeSettings(factory.Config(), goValue(settings)); decoded != nil {
@@ -97,7 +97,7 @@ func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.Fi
 		return false
 	}
 	if slices.ContainsFunc(out.ConnectionFilters, func(f config.Filter) bool { return f.Name == statsFilter }) {
-		p.key(f.GetName()).ignore() // the first one applies
+		p.key(f.GetName()).ignore() // the first filter of the type applies
 		return true
 	}
 	at := p.field("typed_config")

@@ -55,7 +55,7 @@ func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.F
 			at.reject("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 		}
 	}
-	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.reasons) == reasonCount { // a rejected filter may be the terminal one
+	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.reasons) == reasonCount { // a rejected filter may be the terminal filter
 		p.reject("the chain has no terminal filter, such as http_connection_manager or tcp_proxy")
 	}
 }
@@ -184,7 +184,7 @@ func (p fieldReader) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Prox
 }
 
 // readTableName returns the name of a route table that is a resource. It rejects a name with a line
-// break, because the names of inline tables and of Dubbo tables contain one.
+// break, because the names of inline tables and of Dubbo tables contain a line break.
 func (p fieldReader) readTableName(name string) string {
 	switch at := p.field("route_config_name"); {
 	case name == "":
@@ -295,8 +295,8 @@ func setTokens(v *wrapperspb.UInt64Value, out *int) {
 	}
 }
 
-// readForwarded reads how many X-Forwarded-For entries to trust, whether to append one, and whether
-// to set X-Forwarded-Proto. Without use_remote_address, one more proxy is trusted.
+// readForwarded reads how many X-Forwarded-For entries to trust, whether to append an entry, and
+// whether to set X-Forwarded-Proto. Without use_remote_address, Weft trusts one more proxy.
 func (p fieldReader) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTTP1Options) {
 	const maxHops = 100 // more than any chain of proxies has
 	hops := m.GetXffNumTrustedHops()

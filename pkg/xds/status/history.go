@@ -17,8 +17,8 @@ type History struct {
 	resources map[string]map[string]*resourceHistory // by type and name
 }
 
-// acks are the last ACK and the last NACK of a type.
-type acks struct{ accepted, rejected *Ack }
+// acks holds the last ACK and the last NACK of a type; nil: none.
+type acks struct{ lastAck, lastNack *Ack }
 
 // resourceHistory is the history of one resource.
 type resourceHistory struct {
@@ -90,9 +90,9 @@ func (h *History) RecordAck(u ads.Update, reason string, now time.Time) {
 	}
 	ack := &Ack{Version: u.Version, At: now, Reason: reason}
 	if reason != "" {
-		r.rejected = ack
+		r.lastNack = ack
 	} else {
-		r.accepted = ack
+		r.lastAck = ack
 	}
 }
 

@@ -141,7 +141,7 @@ func (c *Channel) typeStatus(url string) Type {
 		}
 	}
 	if r := c.History.acks[url]; r != nil {
-		t.Accepted, t.Rejected = r.accepted, r.rejected
+		t.Accepted, t.Rejected = r.lastAck, r.lastNack
 	}
 	t.RejectedResources, t.Changed = c.History.summary(url, wildcard, names)
 	return t

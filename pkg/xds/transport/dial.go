@@ -34,13 +34,13 @@ type Dialer struct {
 	Reloader *credential.Reloader // watches the certificate files
 	Network  Network
 
-	loaded bool
-	tls    *credential.Client // nil: plaintext, or not loaded yet
+	tlsLoaded bool               // LoadTLS has read the certificates
+	tls       *credential.Client // nil: plaintext, or not loaded yet
 }
 
 // LoadTLS reads the certificates, unless an earlier call has read them.
 func (d *Dialer) LoadTLS() error {
-	if d.loaded || d.Target.TLS == nil {
+	if d.tlsLoaded || d.Target.TLS == nil {
 		return nil
 	}
 	c, err := streams.NewTLSContext(d.Target.TLS, []string{"h2"})
@@ -50,15 +50,15 @@ func (d *Dialer) LoadTLS() error {
 	if d.tls, err = d.Reloader.NewClient(c); err != nil {
 		return err
 	}
-	d.loaded = true
+	d.tlsLoaded = true
 	return nil
 }
 
 // Close ends the watch of the certificate files. Connections stay open.
 func (d *Dialer) Close() {
-	if d.loaded {
+	if d.tlsLoaded {
 		d.tls.Close()
-		d.tls, d.loaded = nil, false
+		d.tls, d.tlsLoaded = nil, false
 	}
 }
 
