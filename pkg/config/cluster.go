@@ -38,14 +38,17 @@ type Cluster struct {
 	// proxy sets; Auto means the protocol of the client, whatever the proxy sets.
 	Protocol Protocol
 	// GRPCOverHTTP1 sends gRPC calls of HTTP/2 clients over HTTP/1.1 to hosts that use HTTP/1.1, as
-	// Envoy does; such hosts must understand them. Otherwise Weft rejects the calls.
+	// Envoy does. The hosts must understand such calls. If GRPCOverHTTP1 is false, Weft rejects
+	// them.
 	GRPCOverHTTP1 bool
 
-	ChoiceCount       int     // hosts compared by least request, least connection and peak EWMA; default 2
-	ActiveRequestBias float64 // exponent of least request with weights; default 1
-	MinRingSize       int     // minimum number of points of the ring hash; 0: determined by the weights
-	MaxRingSize       int     // 0 means 8,388,608
-	MaglevTableSize   int     // size of the maglev table, a prime; 0: 65,537, or 655,373 for many hosts
+	ChoiceCount int // hosts compared by least request, least connection and peak EWMA; default 2
+	// ActiveRequestBias is the exponent of the requests in flight when least request compares hosts
+	// of different weights; default 1.
+	ActiveRequestBias float64
+	MinRingSize       int // minimum number of points of the ring hash; 0: determined by the weights
+	MaxRingSize       int // 0 means 8,388,608
+	MaglevTableSize   int // size of the maglev table, a prime; 0: 65,537, or 655,373 for many hosts
 
 	Subsets         Subsets
 	HostRules       HostRules // select hosts by request content; only discovery sets them; nil: none
@@ -53,6 +56,8 @@ type Cluster struct {
 	Failover        Failover
 	LocalityWeights []LocalityWeight // localities that get load; empty: load is not split by locality
 
+	// The defaults of the next three fields are those of config.json. For a cluster of a control
+	// plane they are 5 s, 1 h and 0.
 	ConnectTimeout      time.Duration // default 10 s
 	IdleTimeout         time.Duration // of a pooled connection; default 60 s
 	MaxRequestsPerConn  int           // maximum requests on a connection that carries one request at a time; for multiplexed connections see Pool; 0: no limit; default 1024
@@ -77,20 +82,25 @@ type Cluster struct {
 }
 
 // PoolMode is how requests share the connections to a host, if the protocol can multiplex. Other
-// protocols have one mode only.
+// protocols use PingPong, or Bind if the mode is Bind and ProxyProtocol is set.
 type PoolMode string
 
 // The pool modes.
 const (
 	Multiplex PoolMode = "multiplex" // many requests on few connections; "" means the same
 	PingPong  PoolMode = "ping_pong" // one request at a time on each connection
-	Bind      PoolMode = "bind"      // one upstream connection for each downstream connection
+	// Bind: separate upstream connections for each downstream connection; one if the protocol
+	// multiplexes.
+	Bind PoolMode = "bind"
 )
 
 // Pool configures the connections to each host.
 type Pool struct {
-	Mode        PoolMode
-	Connections int // maximum number of connections to each host, with Multiplex; default 1
+	Mode PoolMode
+	// Connections is the maximum number of connections in a pool with Multiplex; default 1. A host
+	// has one pool for each protocol and Priority, and with AutoSNI one for each host name. A pool
+	// exceeds the maximum if the stream limits of the host require more connections.
+	Connections int
 	// WarmProtocol is the protocol for which Multiplex keeps a connection to each host open before the
 	// first request; "": none.
 	WarmProtocol Protocol
@@ -159,6 +169,7 @@ func (c *Cluster) Limits(p Priority) *CircuitBreakers {
 // CircuitBreakers are the limits of a cluster for one priority. 0 means no limit, and LimitZero
 // allows nothing. The readers of configuration formats set DefaultCircuitBreakers for an absent
 // value. For an explicit 0 they follow their format: no limit in config.json, LimitZero in Envoy's.
+// With a RetryBudget, an absent MaxRetries is 0; in Envoy's format, MaxRetries is then always 0.
 type CircuitBreakers struct {
 	MaxConnections     int // open connections
 	MaxPendingRequests int // requests that wait for a connection
@@ -193,8 +204,9 @@ type RetryBudget struct {
 	MinConcurrency int     // retries that may always be in flight; at least 1 in a budget
 }
 
-// Host is one address of a cluster. The address is its identity: the state of the host
-// (connections, requests in flight, health) survives a change of the other fields.
+// Host is one address of a cluster. The address identifies the host: its state (connections,
+// requests in flight, health) survives a change of other fields, except NoTLS and TLSIndex. A
+// change of these two replaces the host.
 type Host struct {
 	Address         string // ip:port or unix path; name:port in a DNS cluster
 	ResolvedAddress string // address for new connections, if it is not Address: set by discovery, never configured

@@ -68,7 +68,7 @@ const (
 	clusterTLS  tlsSide = false
 )
 
-// tlsReader reads every tls_context.
+// tlsReader reads the objects of every key "tls_context".
 type tlsReader struct{ *input }
 
 // readContext converts a tls_context. It returns nil if the tls_context is absent or disabled.
