@@ -3,8 +3,10 @@ package align
 
 // Indexes returns, for each element of current, the index of an equal element of previous, or -1 if
 // there is none. The common prefix and suffix cost one comparison for each element; only the
-// elements between prefix and suffix need a map. If several of these elements of previous are
-// equal, Indexes returns the index of the first, so an index may occur more than once.
+// elements between prefix and suffix need a map. Indexes looks them up only among the elements of
+// previous between prefix and suffix, so the result for a duplicate may be -1. If several of these
+// elements of previous are equal, Indexes returns the index of the first, so an index may occur
+// more than once.
 func Indexes[E comparable](previous, current []E) []int32 {
 	indexes := make([]int32, len(current))
 	shorter := min(len(previous), len(current))

@@ -1,7 +1,7 @@
 // Package swar compares eight bytes of a text in one step (SIMD within a register). A word holds
-// the bytes in order, the first in its lowest bits. A comparison marks a byte that matches by the
-// high bit of that byte; bits.TrailingZeros64(mark)/8 is the index of the first mark. The compiler
-// inlines every function.
+// the bytes in order, the first in its lowest bits. A comparison marks the bytes that match: it sets
+// their high bits and clears all other bits. bits.TrailingZeros64(mark)/8 is the index of the first
+// match, or 8 if there is none. The compiler inlines every function.
 package swar
 
 const (

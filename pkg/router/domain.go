@@ -25,8 +25,8 @@ type domains struct {
 	literal  bool                  // see config.RouteTable.LiteralDomains; keys of exact are then authorities, and every port is ""
 }
 
-// wildcards are the domains with a star at one end: *.x of one port, or x.*. The zero value is
-// empty.
+// wildcards are the domains with a star at one end: *x of one port, or x*; usually *.x and x.*. The
+// zero value is empty.
 type wildcards struct {
 	lengths      []int // the lengths of the keys, longest first
 	virtualHosts map[string]int32
@@ -124,8 +124,9 @@ func putIfAbsent(m map[string]int32, key string, n int32) int32 {
 }
 
 // find returns the index of the virtual host for a request, or noVirtualHost. An exact domain
-// precedes the longest *.suffix, which precedes the longest prefix.*, which precedes "*". The cost
-// depends only on the number of different lengths of suffixes and prefixes.
+// precedes *.suffix, which precedes prefix.*, which precedes "*". Among exact domains and among
+// suffixes, the most specific port decides first. Then the longest suffix or prefix precedes the
+// others. The cost depends only on the number of different lengths of suffixes and prefixes.
 func (d *domains) find(authority, scheme string) int32 {
 	if len(d.exact) == 0 && len(d.suffixes) == 0 && len(d.prefixes.virtualHosts) == 0 || len(authority) > maxAuthority {
 		return d.any

@@ -7,8 +7,8 @@ import "sync/atomic"
 // Pick visits the hosts in order, round after round. In round r it picks the host of weight w if
 // the line w·r + offset crosses a multiple of max, the largest weight, before round r+1; otherwise
 // it skips the host. Over any max rounds the line rises by w·max, so each host is picked exactly w
-// times. The crossings of a line are evenly spaced, so the picks of a heavy host are not adjacent.
-// Offsets differ, so that light hosts are not all picked in the same round.
+// times. The crossings of a line are evenly spaced, so the picks of a host are spread evenly over
+// the rounds. Offsets differ, so that light hosts are not all picked in the same round.
 //
 //	weights 5 1 1, max 5      round 0  1  2  3  4
 //	                     a         a  a  a  a  a
@@ -23,7 +23,7 @@ type weightedRoundRobin struct {
 	index     []int32  // see servingHosts
 	maxWeight uint64
 	random    func() uint64
-	position  atomic.Uint64 // round·len(weights) + index of the next host to visit
+	position  atomic.Uint64 // round·len(weights) + index of the host that was visited last
 }
 
 // schedule stores the order of one period of a weighted round robin.

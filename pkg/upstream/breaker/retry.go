@@ -19,8 +19,8 @@ func (b *Breaker) BeginRetry() bool {
 // EndRetry decrements the retries in flight.
 func (b *Breaker) EndRetry() { b.retries.Add(-1) }
 
-// maxRetries returns the maximum number of retries in flight, in the form of
-// config.CircuitBreakers, and the limit that is reached at this number.
+// maxRetries returns the maximum number of retries in flight (0: no limit, negative: none allowed,
+// as in config.CircuitBreakers), and the limit that is reached at this number.
 func (b *Breaker) maxRetries() (limit int, reached metrics.Limit) {
 	if b.options.Config.Load() == nil {
 		return 0, metrics.LimitRetries

@@ -289,7 +289,7 @@ func (w *watch) run(ctx context.Context, d *Discovery) {
 		if !complete {
 			continue
 		}
-		// Hosts before the error: Change.Warm waits only for the first call of update.
+		// Report the hosts before the error: Change.Warm waits only for the first call of update.
 		if deliverable := len(hosts) > 0 || err == nil; deliverable && (!w.hasDelivered || !reflect.DeepEqual(hosts, w.delivered)) {
 			w.hasDelivered, w.delivered = true, hosts
 			w.update(hosts, nil)
