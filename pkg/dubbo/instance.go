@@ -15,10 +15,10 @@ import (
 // An application registers one instance (Dubbo 3) for all its services at an address, with metadata
 // that describes all of them:
 //
-//	publish, unpublish ──▶ joinInstance ──▶ members ──▶ the instance's registration
-//	                                                      │ registrableInstance
-//	                                                      ▼
-//	                        registry.RegisterInstance, or UnregisterInstance after the last member
+//	publish ────▶ joinInstance ──▶ members ──▶ the instance's registration
+//	unpublish ──▶ leaveInstance ─────┘           │ registrableInstance
+//	                                             ▼
+//	               registry.RegisterInstance, or UnregisterInstance after the last member
 
 // parameterRegisterMode is Dubbo's parameter for how a provider is registered.
 const parameterRegisterMode = "register-mode"
@@ -65,7 +65,7 @@ func (ri *registrableInstance) register(ctx context.Context, r registry.Registry
 	return nil
 }
 
-// recordUnmapped records which members consumers do not find, and logs each new error.
+// recordUnmapped records the members that consumers cannot find, and logs each new error.
 func (p *publisher) recordUnmapped(i *localInstance, current *registry.UnmappedError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *publisher) joinInstance(pub *publication, desired bool) {
 	}
 	if reg := i.registration; reg == nil || reg.session != s || !reg.revive() {
 		if reg != nil && reg.isEnding() {
-			reg = nil // the old registration is ending already: it needs no successor
+			reg = nil // the old registration is already ending: the new one does not have to end it
 		}
 		i.registration = newRegistration(s, reg, p.instanceOptions(i))
 	}
@@ -168,9 +168,9 @@ func (p *publisher) updateInstance(i *localInstance) {
 	i.registration.set(ri)
 }
 
-// endReplaced runs when the registry has confirmed an instance. For each member that desires no
-// URL, it ends the predecessor of the member's URL registration. The predecessor has other
-// credentials. The caller does not hold mu.
+// endReplaced runs when the registry has confirmed an instance. For each member that is not
+// registered by URL, it ends the predecessor of the member's URL registration. The predecessor has
+// other credentials. The caller does not hold mu.
 func (p *publisher) endReplaced(i *localInstance, reg *registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,8 +19,8 @@ type Dialer struct {
 	// Source4 and Source6 are the source addresses of connections to IPv4 and IPv6 hosts; the zero
 	// Addr: the system chooses. They have no effect on unix sockets.
 	Source4, Source6 netip.Addr
-	// Port4 and Port6 are the source ports, whatever the address; 0: the system chooses. They apply
-	// to TCP only.
+	// Port4 and Port6 are the source ports of connections to IPv4 and IPv6 hosts, with or without a
+	// source address; 0: the system chooses. They apply to TCP only.
 	Port4, Port6 uint16
 
 	// Mark is the socket mark (SO_MARK) that kernel rules match; 0: none. It needs CAP_NET_ADMIN, or
@@ -28,8 +28,8 @@ type Dialer struct {
 	Mark uint32
 }
 
-// Dial connects to address. It fails at the latest at the deadline, which may be zero for none, or
-// when ctx ends. IsTimeout reports whether an error is a timeout.
+// Dial connects to address. It fails at the latest when ctx ends or at the deadline. A zero deadline
+// means none. IsTimeout reports whether an error is a timeout.
 func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (*Conn, error) {
 	nd := net.Dialer{Deadline: deadline, LocalAddr: d.sourceAddr(network, address)}
 	if d.KeepAlive.Enabled {

@@ -65,8 +65,8 @@ func TestRollbackKeepsPreviousUpdate(t *testing.T) {
 	}
 }
 
-// TestStaticResourcesCanBeCollected verifies that static resources are final after the start, and
-// that a replaced static cluster can be collected.
+// TestStaticResourcesCanBeCollected verifies that Rollback does not undo the static resources that
+// were read at the start, and that a replaced static cluster can be collected.
 func TestStaticResourcesCanBeCollected(t *testing.T) {
 	b := xdstest.Bootstrap("GRPC")
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `{"clusters": [`, `{"clusters": [{"name": "more", "type": "STATIC", "connect_timeout": "1s"}, `, 1))

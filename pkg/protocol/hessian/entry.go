@@ -70,7 +70,9 @@ func (d *Decoder) followReference() error {
 	if err != nil {
 		return err
 	}
-	walker := *d // shares storage with d, and writes the values that the storage already has
+	// walker shares slices with d. It decodes the same bytes, so it stores the same class definitions
+	// again.
+	walker := *d
 	walker.Reset(d.b[:start])
 	walker.targetContainer = number + 1
 	for walker.targetOffset < 0 && number < d.containers && err == nil {

@@ -41,7 +41,7 @@ type Framing struct {
 	Length int64 // bytes of the body if Body is Length, otherwise 0
 	// KeepAlive: the sender lets the connection persist after this message (RFC 9112 9.3).
 	KeepAlive bool
-	Minor     int // the sender's version is HTTP/1.Minor: 0 or 1
+	Minor     int // minor version of the sender: 0, or 1 for HTTP/1.1 and later
 	// Interim: 1xx other than 101; another response follows.
 	Interim bool
 	// BecomesTunnel: the connection is a tunnel after this response: 101, or 2xx to CONNECT.

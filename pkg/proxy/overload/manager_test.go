@@ -23,7 +23,7 @@ func TestReducedTimeout(t *testing.T) {
 	} {
 		a := config.OverloadAction{MinTimeout: tt.minTimeout, MinScale: tt.minScale}
 		if got := reducedTimeout(tt.timeout, a, tt.value); got != tt.want {
-			t.Errorf("%v at %v of %+v = %v, want %v", tt.timeout, tt.value, a, got, tt.want)
+			t.Errorf("reducedTimeout(%v, %+v, %v) = %v, want %v", tt.timeout, a, tt.value, got, tt.want)
 		}
 	}
 }

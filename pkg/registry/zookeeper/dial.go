@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// Backoff between rounds of attempts; a round tries all servers.
+	// Backoff before each attempt after the first round, which tries each server once. The backoff
+	// doubles with each round.
 	minRoundBackoff = 100 * time.Millisecond
 	maxRoundBackoff = 5 * time.Second
 )
@@ -32,7 +33,7 @@ type hostProvider struct {
 	mu        sync.Mutex
 	servers   []string // guarded by mu
 	nextIndex int      // guarded by mu; index of the next server
-	attempts  int      // guarded by mu; number of attempts since the last connect response
+	attempts  int      // guarded by mu; number of attempts since the last call of Connected
 	current   net.Conn // guarded by mu; nil: none
 }
 
@@ -52,7 +53,7 @@ func (p *hostProvider) Len() int {
 }
 
 // Next returns the next server. If lookUp is true, the library waits, and checks whether the client
-// was closed. Next returns true only after the close, because dial does the waiting between rounds.
+// was closed. Next returns true only after the close, because dial waits before the attempts.
 func (p *hostProvider) Next() (server string, lookUp bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +62,7 @@ func (p *hostProvider) Next() (server string, lookUp bool) {
 	return server, p.closed.Load()
 }
 
-// Connected is called after a connect response.
+// Connected is called after a connect response that opens or resumes a session.
 func (p *hostProvider) Connected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +105,7 @@ func (p *hostProvider) dial(ctx context.Context, network, address string) (net.C
 	return sc, nil
 }
 
-// backOff waits before an attempt if all servers have been tried since the last connect response.
+// backOff waits before an attempt if all servers have been tried since the last call of Connected.
 func (p *hostProvider) backOff(ctx context.Context) error {
 	p.mu.Lock()
 	rounds := p.attempts / len(p.servers)

@@ -169,7 +169,7 @@ func (r *Reporter) report(ctx context.Context, stream lrsv3.LoadReportingService
 	return nil
 }
 
-// streamError returns why the stream ended on which a send failed with err.
+// streamError is called after a send failed with err. It returns the reason why the stream ended.
 func streamError(err error, responses <-chan *lrsv3.LoadStatsResponse, streamErr <-chan error) error {
 	for errors.Is(err, io.EOF) { // io.EOF: the receiver has the reason
 		select {
