@@ -139,7 +139,7 @@ func TestUnsupportedProgramIsSkipped(t *testing.T) {
 	checkUnmeasured(t, report)
 	markdown := report.markdown()
 	if n := strings.Count(markdown, "| not supported |"); n != 5 {
-		t.Errorf("report.md has %d times \"not supported\", want 5:\n%s", n, markdown)
+		t.Errorf("report.md contains \"not supported\" %d times, want 5:\n%s", n, markdown)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/epoll"
 )
 
-// maxHead is the maximum size of a response head, in bytes.
+// maxHead is the maximum size of an incomplete response head, in bytes.
 const maxHead = 8 << 10
 
 // http1 generates HTTP/1.1 load: one event loop with connections that each have at most one request
@@ -72,7 +72,7 @@ func (g *http1) close() {
 func (g *http1) connect(i int) error {
 	c := &g.conns[i]
 	if c.fd >= 0 {
-		_ = unix.Close(c.fd) // the server has closed the connection
+		_ = unix.Close(c.fd) // the server has closed the connection, or will close it
 		c.fd = -1
 	}
 	fd, err := dial(g.poller, g.job.Address, i)
@@ -173,7 +173,7 @@ func (g *http1) readable(i int) error {
 		return fmt.Errorf("read: the response ends early: %w", io.ErrUnexpectedEOF)
 	}
 	if c.start == 0 {
-		return fmt.Errorf("%d bytes without a request: %.80q", n, g.scratch[:n])
+		return fmt.Errorf("received %d bytes although no request is in flight: %.80q", n, g.scratch[:n])
 	}
 	return g.receive(i, g.scratch[:n])
 }
