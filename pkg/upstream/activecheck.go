@@ -16,7 +16,7 @@ import (
 )
 
 // configureChecks starts the active checks and the outlier detection of the hosts according to cfg.
-// c.mu is held. Removed hosts stop their checks when they drain.
+// The caller holds c.mu. Removed hosts stop their checks when they drain.
 func (c *Cluster) configureChecks(cfg *config.Cluster, hosts []*Host) {
 	for _, h := range hosts {
 		h.setActiveCheck(cfg.HealthCheck)
@@ -80,7 +80,7 @@ func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	}
 }
 
-// stopChecks stops the active checks when the host is removed. h.mu is held.
+// stopChecks stops the active checks when the host is removed. The caller holds h.mu.
 func (h *Host) stopChecks() {
 	if h.activeCheck != nil {
 		h.activeCheck.check.Stop()

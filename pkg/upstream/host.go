@@ -85,7 +85,7 @@ func (h *Host) Add(b metrics.Batch) {
 	}, b.Len())
 }
 
-// openRecorder opens the recorder of the host. h.mu is held.
+// openRecorder opens the recorder of the host. The caller holds h.mu.
 func (h *Host) openRecorder() {
 	if meter := h.cluster.env.Meter; meter != nil && !h.removed && !h.isOriginalDst {
 		h.recorder.open(func() Recorder { return meter.Host(h.cluster.name, h.address) })

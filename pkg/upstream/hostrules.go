@@ -120,7 +120,7 @@ func (c *Cluster) makeRuleHostSet(s *state, hs *hostSet, allowed config.HostSet)
 	return selected
 }
 
-// add makes find return n.set for n.allowed. Cluster.mu is held.
+// add makes find return n.set for n.allowed. The caller holds Cluster.mu.
 func (r *hostSetRules) add(n *ruleHostSet) {
 	updated := make(map[uint64]*ruleHostSet)
 	if sets := r.ruleSets.Load(); sets != nil {
@@ -132,8 +132,8 @@ func (r *hostSetRules) add(n *ruleHostSet) {
 	r.ruleSets.Store(&updated)
 }
 
-// dropRuleHostSets drops the host sets of rules. An exchange that has found one still uses it.
-// Cluster.mu is held.
+// dropRuleHostSets drops the host sets of rules. An exchange that has found one still uses it. The
+// caller holds Cluster.mu.
 func (s *state) dropRuleHostSets() {
 	s.ruleSetCount, s.ruleMembershipCount = 1, 0 // makeRuleHostSet adds its new set
 	drop := func(hs *hostSet) {

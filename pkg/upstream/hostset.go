@@ -234,7 +234,7 @@ func (h *Host) updateHealthCounts() {
 	}
 }
 
-// replan computes the plan from the counts. hs.mu is held, or hs is not shared yet.
+// replan computes the plan from the counts. The caller holds hs.mu, or hs is not shared yet.
 func (hs *hostSet) replan() {
 	if len(hs.levels) > 0 {
 		hs.plan.Store(share.NewPlan(&hs.config.Failover, hs.counts))

@@ -94,7 +94,7 @@ func (d *originalDstHosts) getOrCreate(dst netip.AddrPort) (h, evicted *Host) {
 }
 
 // evictIdleHost removes and returns a host that is not busy, preferably one without connections;
-// nil: all are busy. d.mu is held.
+// nil: all are busy. The caller holds d.mu.
 func (d *originalDstHosts) evictIdleHost() *Host {
 	var victim *Host
 	var victimDst netip.AddrPort
@@ -120,7 +120,7 @@ func (h *trackedHost) busy() bool {
 		h.cluster.lastConfig().Pool.Mode == config.Bind && h.load.Connections() > 0
 }
 
-// arm sets the timer unless it is set. d.mu is held.
+// arm sets the timer unless it is set. The caller holds d.mu.
 func (d *originalDstHosts) arm() {
 	if d.armed {
 		return
@@ -176,7 +176,7 @@ func (d *originalDstHosts) close() (removed []*Host) {
 	return removed
 }
 
-// list returns all hosts. d.mu is held.
+// list returns all hosts. The caller holds d.mu.
 func (d *originalDstHosts) list() []*Host {
 	hosts := make([]*Host, 0, len(d.hosts))
 	for _, h := range d.hosts {
@@ -213,7 +213,7 @@ func (s *state) currentHosts() []*Host {
 
 // originalDstHostsFor returns the destinations of a new state, nil if its cluster is of another
 // type, and the removed hosts of the old state. Destinations stay if their connections match the
-// new configuration. c.mu is held.
+// new configuration. The caller holds c.mu.
 func (c *Cluster) originalDstHostsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, removed []*Host) {
 	if old != nil && old.originalDst != nil {
 		if cfg.Type == config.ClusterOriginalDst && cfg.AutoSNI == old.config.AutoSNI && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {

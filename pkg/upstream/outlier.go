@@ -25,7 +25,7 @@ type outlierDetection struct {
 }
 
 // configureOutlierDetection starts outlier detection for hosts according to cfg; nil stops it. If
-// cfg is unchanged, the statistics stay; otherwise the ejections end. c.mu is held.
+// cfg is unchanged, the statistics stay; otherwise the ejections end. The caller holds c.mu.
 func (c *Cluster) configureOutlierDetection(cfg *config.OutlierDetection, hosts []*Host) {
 	if o := c.outlier; o != nil {
 		if cfg.Equal(o.detector.Configuration()) {

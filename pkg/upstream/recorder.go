@@ -18,7 +18,7 @@ func (l *lazyRecorder[R]) get() (r R, ok bool) {
 	return r, false
 }
 
-// open opens the recorder unless it is open. The scope's mu is held.
+// open opens the recorder unless it is open. The caller holds the scope's mu.
 func (l *lazyRecorder[R]) open(newRecorder func() R) {
 	if l.recorder.Load() == nil {
 		r := newRecorder()
@@ -26,7 +26,7 @@ func (l *lazyRecorder[R]) open(newRecorder func() R) {
 	}
 }
 
-// close closes the recorder if it is open. The scope's mu is held.
+// close closes the recorder if it is open. The caller holds the scope's mu.
 func (l *lazyRecorder[R]) close() {
 	if p := l.recorder.Swap(nil); p != nil {
 		(*p).Close()

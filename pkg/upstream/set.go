@@ -56,7 +56,7 @@ func (s *Set) Get(name string) *Cluster {
 	return s.placeholder(name)
 }
 
-// placeholder returns the Cluster of a name that is not configured. s.mu is held.
+// placeholder returns the Cluster of a name that is not configured. The caller holds s.mu.
 func (s *Set) placeholder(name string) *Cluster {
 	if c := s.placeholders[name].Value(); c != nil {
 		return c
@@ -173,7 +173,7 @@ func (s *Set) diff(clusters []*config.Cluster, complete bool) (*Change, error) {
 	return change, nil
 }
 
-// unlistedClusters returns the configured clusters that are not among names. s.mu is held.
+// unlistedClusters returns the configured clusters that are not among names. The caller holds s.mu.
 func (s *Set) unlistedClusters(names map[string]struct{}) (clusters []*Cluster) {
 	for name, c := range s.configured {
 		if _, listed := names[name]; !listed {

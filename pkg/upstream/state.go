@@ -135,7 +135,7 @@ func drainHosts(hosts []*Host) {
 
 // reuseHosts returns a host for each entry, and the hosts of old that it does not reuse: those
 // without an entry, and those whose TLS or PROXY header configuration changed. The open connections
-// of the latter do not match the configuration. c.mu is held.
+// of the latter do not match the configuration. The caller holds c.mu.
 func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.Host) (hosts, removed []*Host) {
 	hosts = make([]*Host, len(entries))
 	var byAddress map[string]*Host

@@ -37,7 +37,7 @@ func (b *LogBuffer) Close() {
 	b.notify()
 }
 
-// notify wakes the waiters. b.mu is held.
+// notify wakes the waiters. The caller holds b.mu.
 func (b *LogBuffer) notify() {
 	close(b.changed)
 	b.changed = make(chan struct{})

@@ -109,7 +109,7 @@ func (st *store) replace(owner string, old, next registrationText) {
 }
 
 // putInstance adds a registration of an owner, unless it is empty; lost means that the owner ended
-// without unregistering it. mu is held, as in the next two methods.
+// without unregistering it. The caller holds mu, as for the next two methods.
 func (st *store) putInstance(owner string, rt registrationText, lost bool) {
 	if rt.registration == nil {
 		return
@@ -150,7 +150,7 @@ func (st *store) removeInstanceEntry(name string, key entryKey) {
 }
 
 // addInstances adds the instances that provide an interface to snap, and returns their hashes,
-// which distinguish the snapshot from others. mu is held.
+// which distinguish the snapshot from others. The caller holds mu.
 func (st *store) addInstances(snap *registry.Snapshot, s registry.Service) []string {
 	live := map[string]registrationText{} // by instanceName: several sessions may register the same instance
 	for key, i := range st.instances[s.Interface] {

@@ -126,7 +126,7 @@ func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// put adds an instance. mu is held.
+// put adds an instance. The caller holds mu.
 func (f *fakeServer) put(service, ip, port string, metadata map[string]string) {
 	n, err := strconv.Atoi(port)
 	if err != nil {

@@ -90,7 +90,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) 
 	return r.await(ctx, result, u.Service().String())
 }
 
-// setDesired sets the desired state, and returns the channel for the result. mu is held.
+// setDesired sets the desired state, and returns the channel for the result. The caller holds mu.
 func (e *entry) setDesired(text string) (result chan error) {
 	w := waiter{text, make(chan error, 1)}
 	e.desiredText, e.failures, e.dueAt = text, 0, time.Now()
@@ -122,7 +122,7 @@ func (r *Registry) await(ctx context.Context, result chan error, name string) (e
 }
 
 // completeWaiters sends errSuperseded to the waiters whose desired state was replaced. The others
-// get err if it is not nil, or nil if the server has confirmed their state. mu is held.
+// get err if it is not nil, or nil if the server has confirmed their state. The caller holds mu.
 func (e *entry) completeWaiters(err error) {
 	var remaining []waiter
 	for _, w := range e.waiters {
@@ -273,7 +273,7 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 
 const instancePath = "/v1/ns/instance"
 
-// recordStep records the result of a step whose desired state was text. mu is held.
+// recordStep records the result of a step whose desired state was text. The caller holds mu.
 func (r *Registry) recordStep(e *entry, text string, registered bool, err error) {
 	e.reconciling = false
 	now := time.Now()

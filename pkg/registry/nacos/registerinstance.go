@@ -279,8 +279,8 @@ func md5Sum(text string) string {
 }
 
 // retireRevision schedules the removal of a revision's metadata after revisionRetention. If more
-// than maxRetiredRevisions revisions are retained, the removal of the oldest one becomes due. mu is
-// held.
+// than maxRetiredRevisions revisions are retained, the removal of the oldest one becomes due. The
+// caller holds mu.
 func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	r.retiredCount++
 	key := "past " + strconv.FormatUint(r.retiredCount, 10)

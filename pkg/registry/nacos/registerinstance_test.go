@@ -19,7 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry/registrytest"
 )
 
-// serveConfig implements the configuration API. mu is held.
+// serveConfig implements the configuration API. The caller holds mu.
 func (f *fakeServer) serveConfig(w http.ResponseWriter, r *http.Request) {
 	key := r.FormValue("group") + " " + r.FormValue("dataId")
 	if strings.ContainsFunc(key, func(c rune) bool { return c > unicode.MaxASCII || strings.ContainsRune("$/", c) }) {

@@ -49,7 +49,7 @@ func (e *Engine) newExchange() *exchange {
 }
 
 // takeHead sets x.Request from the head of the session's last event. The error, possibly the Fault
-// of a recovered panic, rejects the request. c.mu is held.
+// of a recovered panic, rejects the request. The caller holds c.mu.
 func (e *exchange) takeHead(c *downstreamConn, end bool, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	x := &e.x
@@ -301,7 +301,7 @@ func (e *exchange) expire(fault error, fx *effects) {
 	e.cancel(fault, fx)
 }
 
-// cancel makes the goroutine that works on the exchange stop. muxConn.mu is held.
+// cancel makes the goroutine that works on the exchange stop. The caller holds muxConn.mu.
 func (e *exchange) cancel(fault error, fx *effects) {
 	e.canceled.Store(true)
 	fx.kickReceived(e.in.fail(fault))

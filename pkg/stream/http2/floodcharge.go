@@ -30,7 +30,8 @@ func (c *downstreamConn) charge(n int, now time.Time) error {
 }
 
 // chargeRemaining charges the flood limits when the connection ends: for its remaining charges and
-// for the streams that the client has just opened, if the sum exceeds minCharges. mu is held.
+// for the streams that the client has just opened, if the sum exceeds minCharges. The caller holds
+// mu.
 func (c *downstreamConn) chargeRemaining(now time.Time) {
 	n := c.state.TakeCharges(1)
 	for s := range c.state.Streams() {

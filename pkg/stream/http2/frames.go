@@ -144,7 +144,7 @@ func (mc *muxConn) handleFrame(f syntax.Frame, b *batch, fx *effects) (err error
 }
 
 // handleStreamError ends the stream on which the peer violated the protocol. It returns errors of
-// other types, and the error of Session.Fail. mu is held.
+// other types, and the error of Session.Fail. The caller holds mu.
 func (mc *muxConn) handleStreamError(out []byte, err error, b *batch, fx *effects) ([]byte, error) {
 	var streamErr *syntax.StreamError
 	if !errors.As(err, &streamErr) {
@@ -158,7 +158,7 @@ func (mc *muxConn) handleStreamError(out []byte, err error, b *batch, fx *effect
 	return out, err
 }
 
-// handleData adds received DATA to its stream. mu is held.
+// handleData adds received DATA to its stream. The caller holds mu.
 func (mc *muxConn) handleData(event *syntax.Event, b *batch, fx *effects) {
 	ms := muxStreamOf(event.Stream)
 	if ms == nil {

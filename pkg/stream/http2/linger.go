@@ -24,7 +24,7 @@ func (e *exchange) detach(code syntax.Code, now time.Time) (queued bool) {
 }
 
 // linger makes the stream of e a lingeringStream if the request is incomplete, and reports whether
-// it did. muxConn.mu is held.
+// it did. The caller holds muxConn.mu.
 func (e *exchange) linger(now time.Time) bool {
 	mc := e.conn
 	if e.stream == nil || e.sendErr != nil || mc.lostErr != nil || e.stream.State() != syntax.HalfClosedLocal {
@@ -42,8 +42,8 @@ func (e *exchange) linger(now time.Time) bool {
 	return true
 }
 
-// releaseStream releases the stream, with a reset if its request is still incomplete. muxConn.mu is
-// held.
+// releaseStream releases the stream, with a reset if its request is still incomplete. The caller
+// holds muxConn.mu.
 func (ls *lingeringStream) releaseStream(b *batch) {
 	if ls.stream != nil {
 		ls.conn.enqueueBatched(ls.conn.state.Release(ls.conn.scratch[:0], ls.stream, syntax.NoError), b)

@@ -52,16 +52,17 @@ type muxConn struct {
 // connSide is the side that embeds a muxConn: a downstreamConn or an UpstreamConn.
 type connSide interface {
 	// handleSideEvent handles the events that concern only one side: heads, settings, PING
-	// acknowledgements, GOAWAY. muxConn.mu is held.
+	// acknowledgements, GOAWAY. The caller holds muxConn.mu.
 	handleSideEvent(event *syntax.Event, b *batch, fx *effects)
 	// resetFault and protocolFault return the Fault of a stream that the peer has reset, or on
 	// which it violated the protocol.
 	resetFault(code syntax.Code) error
 	protocolFault(e *syntax.StreamError) error
-	// chargeThreshold returns the number of charges at which charge is called. muxConn.mu is held.
+	// chargeThreshold returns the number of charges at which charge is called. The caller holds
+	// muxConn.mu.
 	chargeThreshold(now time.Time) int
 	// charge takes n tokens from the flood limits that the connection shares. An error ends the
-	// connection. muxConn.mu is held.
+	// connection. The caller holds muxConn.mu.
 	charge(n int, now time.Time) error
 	timeoutSide
 }
@@ -85,8 +86,8 @@ func (mc *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 	mc.waitingPumps.linksOf = func(p *pump) *links[pump] { return &p.waitLinks }
 }
 
-// enqueue queues frames that state has appended to scratch, and reports whether there are any. mu
-// is held.
+// enqueue queues frames that state has appended to scratch, and reports whether there are any. The
+// caller holds mu, or mc is not shared yet.
 func (mc *muxConn) enqueue(frames []byte) (queued bool) {
 	if len(frames) > 0 {
 		_ = mc.enqueueFrames(frames) // the reader handles the error
@@ -95,7 +96,7 @@ func (mc *muxConn) enqueue(frames []byte) (queued bool) {
 }
 
 // enqueueFrames queues frames that state has appended to scratch. It returns an error if nothing
-// can be sent any more. mu is held.
+// can be sent any more. The caller holds mu.
 func (mc *muxConn) enqueueFrames(frames []byte) error {
 	mc.scratch = frames[:0]
 	if cap(frames) > maxScratch {
@@ -107,7 +108,7 @@ func (mc *muxConn) enqueueFrames(frames []byte) error {
 // startHead returns scratch. The caller appends the frames of a header section and passes the
 // result to endHead. If the encoder panics, nothing is sent: the caller recovers and resets the
 // stream, and the connection continues. The error is ErrWriteQueueFull: startHead checks the queue,
-// because the peer must receive every section that was encoded (RFC 9113 4.3). mu is held.
+// because the peer must receive every section that was encoded (RFC 9113 4.3). The caller holds mu.
 func (mc *muxConn) startHead() ([]byte, error) {
 	if mc.writeQueue.Full() {
 		return nil, network.ErrWriteQueueFull
@@ -119,7 +120,8 @@ func (mc *muxConn) startHead() ([]byte, error) {
 }
 
 // endHead queues the frames that were appended to startHead's scratch. err is the error of the
-// encoder: endHead returns syntax.ErrNotOpen as a Fault, and other errors unchanged. mu is held.
+// encoder: endHead returns syntax.ErrNotOpen as a Fault, and other errors unchanged. The caller
+// holds mu.
 func (mc *muxConn) endHead(frames []byte, err error) error {
 	switch {
 	case err == nil:
@@ -133,7 +135,7 @@ func (mc *muxConn) endHead(frames []byte, err error) error {
 	return nil
 }
 
-// appendEnd queues the end of ms's message, with trailers if there are any. mu is held.
+// appendEnd queues the end of ms's message, with trailers if there are any. The caller holds mu.
 func (mc *muxConn) appendEnd(ms *muxStream, trailer *protocol.Header) error {
 	if ms.sendErr != nil {
 		return ms.sendErr
@@ -154,7 +156,7 @@ func disconnectFault(err error) error {
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 }
 
-// block marks ms as blocked by its window or the connection's. mu is held.
+// block marks ms as blocked by its window or the connection's. The caller holds mu.
 func (mc *muxConn) block(ms *muxStream) {
 	ms.blocked = true
 	if mc.state.SendWindow() <= 0 {
@@ -162,14 +164,14 @@ func (mc *muxConn) block(ms *muxStream) {
 	}
 }
 
-// unblock marks ms as unblocked and wakes a goroutine that waits to send. mu is held.
+// unblock marks ms as unblocked and wakes a goroutine that waits to send. The caller holds mu.
 func (mc *muxConn) unblock(ms *muxStream) {
 	ms.blocked = false
 	mc.blockedStreams.remove(ms)
 	ms.sendCond.Broadcast()
 }
 
-// onWindowUpdate unblocks ms, whose window has grown. ms may be nil. mu is held.
+// onWindowUpdate unblocks ms, whose window has grown. ms may be nil. The caller holds mu.
 func (mc *muxConn) onWindowUpdate(ms *muxStream, fx *effects) {
 	if ms != nil && ms.blocked {
 		mc.unblock(ms)
@@ -195,7 +197,7 @@ func (mc *muxConn) resumeBlocked(b *batch) {
 }
 
 // unblockAll unblocks all blocked streams, because SETTINGS may have changed every stream's window.
-// mu is held.
+// The caller holds mu.
 func (mc *muxConn) unblockAll(fx *effects) {
 	for s := range mc.state.Streams() {
 		mc.onWindowUpdate(muxStreamOf(s), fx)
@@ -225,7 +227,7 @@ func (mc *muxConn) failStreams(fault error, b *batch) {
 	mc.timer.Wait()
 }
 
-// enqueueBatched queues frames, which are flushed with b. mu is held.
+// enqueueBatched queues frames, which are flushed with b. The caller holds mu.
 func (mc *muxConn) enqueueBatched(frames []byte, b *batch) {
 	if mc.enqueue(frames) {
 		b.scheduleFlush(mc.writeQueue)

@@ -45,7 +45,7 @@ type owner interface {
 	expire(fault error, fx *effects)
 }
 
-// attach assigns the stream s to ms. muxConn.mu is held.
+// attach assigns the stream s to ms. The caller holds muxConn.mu.
 func (ms *muxStream) attach(s *syntax.Stream, o owner, now time.Time) {
 	ms.stream, ms.owner = s, o
 	ms.sendCond.L = &ms.conn.mu
@@ -63,7 +63,7 @@ func muxStreamOf(s *syntax.Stream) *muxStream {
 	return ms
 }
 
-// touch records that bytes were sent or received. muxConn.mu is held.
+// touch records that bytes were sent or received. The caller holds muxConn.mu.
 func (ms *muxStream) touch(now time.Time) { ms.lastActive = now }
 
 // reportConsumed reports to the session that n bytes were consumed, which may open windows.
@@ -84,7 +84,7 @@ func (ms *muxStream) reportConsumed(b *batch, n int) {
 	}
 }
 
-// failSends makes all further sends fail with fault, which is a Fault. muxConn.mu is held.
+// failSends makes all further sends fail with fault, which is a Fault. The caller holds muxConn.mu.
 func (ms *muxStream) failSends(fault error) {
 	if ms.sendErr == nil {
 		ms.sendErr = fault
@@ -93,7 +93,7 @@ func (ms *muxStream) failSends(fault error) {
 }
 
 // release releases the stream, and resets it with code if it is still open. It reports whether
-// there are frames to flush. muxConn.mu is held.
+// there are frames to flush. The caller holds muxConn.mu.
 func (ms *muxStream) release(code syntax.Code) (queued bool) {
 	mc := ms.conn
 	if ms.stream == nil {
@@ -187,7 +187,7 @@ func (ms *muxStream) copyFrom(body protocol.Body, length int64, trailer *protoco
 }
 
 // appendData queues as much of p as may be sent now, and returns that number of bytes. With
-// endStream, it ends the message if all of p is queued. mc.mu is held.
+// endStream, it ends the message if all of p is queued. The caller holds mc.mu.
 func (mc *muxConn) appendData(ms *muxStream, p []byte, endStream bool) (n int, err error) {
 	if ms.sendErr != nil {
 		return 0, ms.sendErr

@@ -75,7 +75,7 @@ func (u *UpstreamConn) admit(c *call, now time.Time) (queued, opened bool) {
 }
 
 // openOrEnqueue opens a stream for c or queues it. If neither is possible, it resolves c with the
-// reason. The caller owns c. mu is held.
+// reason. The caller owns c and holds mu.
 func (u *UpstreamConn) openOrEnqueue(c *call, now time.Time) {
 	switch {
 	case c.state.resolved(): // its client has disconnected
@@ -98,7 +98,7 @@ func (u *UpstreamConn) openOrEnqueue(c *call, now time.Time) {
 	}
 }
 
-// openPending opens streams for queued calls, as far as possible. mu is held.
+// openPending opens streams for queued calls, as far as possible. The caller holds mu.
 func (u *UpstreamConn) openPending(now time.Time, fx *effects) {
 	if !u.pending.empty() && u.state.Exhausted() {
 		u.failPending(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"), fx)
@@ -122,12 +122,12 @@ func (u *UpstreamConn) openPending(now time.Time, fx *effects) {
 }
 
 // canOpen reports whether a stream for c may be opened now. A request with Upgrade waits for the
-// host's settings, which show whether the host supports extended CONNECT. mu is held.
+// host's settings, which show whether the host supports extended CONNECT. The caller holds mu.
 func (u *UpstreamConn) canOpen(c *call) bool {
 	return u.availableStreams() > 0 && (u.settingsReceived || c.x.Request.Upgrade == "")
 }
 
-// availableStreams returns how many streams may be opened now. mu is held.
+// availableStreams returns how many streams may be opened now. The caller holds mu.
 func (u *UpstreamConn) availableStreams() int {
 	n := u.state.AvailableStreams()
 	if !u.settingsReceived {
@@ -151,7 +151,7 @@ func (c *call) wantsTrailers() bool {
 }
 
 // openStream opens a stream with the head of c's request. Errors, including those of a recovered
-// panic, are Faults. mu is held.
+// panic, are Faults. The caller holds mu.
 func (u *UpstreamConn) openStream(c *call, now time.Time) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

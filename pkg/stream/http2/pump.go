@@ -40,7 +40,7 @@ func (p *pump) start(from *recvBody, to *muxStream, owner pumper, callID uint64)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.active, p.from, p.to, p.owner, p.callID = true, from, to, owner, callID
-	from.setPump(p) // p.mu is held, so that no kick can end p earlier
+	from.setPump(p) // with p.mu held, so that no kick can end p earlier
 }
 
 // stop stops p, and reports whether it had ended before. After stop returns, p uses neither stream.
@@ -58,7 +58,7 @@ func (p *pump) stop() (ended bool) {
 	return ended
 }
 
-// clear resets p. p.mu is held.
+// clear resets p. The caller holds p.mu.
 func (p *pump) clear() {
 	p.active = false
 	p.from, p.to, p.owner = nil, nil, nil
@@ -99,7 +99,7 @@ func (p *pump) run(b *batch) (owner pumper, to *muxConn, callID uint64, ended bo
 }
 
 // move queues as many bytes as possible. credit is the number of bytes to credit the source with.
-// ended reports whether the end was queued too. p.mu is held.
+// ended reports whether the end was queued too. The caller holds p.mu.
 func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 	from, to := p.from, p.to
 	mc := to.conn
@@ -187,7 +187,7 @@ func (mc *muxConn) appendBorrowed(b *batch, from *recvBody, head []byte, n int) 
 }
 
 // waitIfQueueFull reports whether so many bytes are pending that p has to wait. If so,
-// kickWhenWritable kicks p later. mc.mu is held.
+// kickWhenWritable kicks p later. The caller holds mc.mu.
 func (mc *muxConn) waitIfQueueFull(p *pump) bool {
 	if mc.writeQueue.Queued() < network.HighWatermark {
 		return false

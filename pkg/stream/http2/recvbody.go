@@ -65,7 +65,7 @@ func (rb *recvBody) reset() {
 	rb.stream, rb.trailerDst, rb.pump, rb.err = nil, nil, nil, nil
 }
 
-// dropUnread drops the unread bytes and returns their number. rb.mu is held.
+// dropUnread drops the unread bytes and returns their number. The caller holds rb.mu.
 func (rb *recvBody) dropUnread() int {
 	dropped := rb.unread
 	for i, p := range rb.pieces {
@@ -170,7 +170,8 @@ func (rb *recvBody) copyBorrowed() {
 	rb.releasePiece(&rb.borrowed)
 }
 
-// markComplete marks the body as complete, and returns the pump to kick. muxConn.mu is held.
+// markComplete marks the body as complete, and returns the pump to kick. The caller holds
+// muxConn.mu.
 func (rb *recvBody) markComplete() *pump {
 	rb.mu.Lock()
 	defer rb.mu.Unlock()
@@ -286,10 +287,10 @@ func (rb *recvBody) awaitReadable(d time.Duration) bool {
 	return rb.ready()
 }
 
-// ready reports whether Read would not block. rb.mu is held.
+// ready reports whether Read would not block. The caller holds rb.mu.
 func (rb *recvBody) ready() bool { return rb.unread > 0 || rb.complete || rb.err != nil || rb.closed }
 
-// addTrailers adds the trailers to the message, once. rb.mu is held.
+// addTrailers adds the trailers to the message, once. The caller holds rb.mu.
 func (rb *recvBody) addTrailers() {
 	if rb.trailerDst == nil {
 		return
@@ -304,7 +305,7 @@ func (rb *recvBody) addTrailers() {
 // kept if a part of it was read before the body was complete.
 const maxKeptBody = 64 << 10
 
-// consume consumes n bytes of the first unread piece. rb.mu is held.
+// consume consumes n bytes of the first unread piece. The caller holds rb.mu.
 func (rb *recvBody) consume(n int) {
 	if rb.complete && !rb.keepsRead && rb.unread <= maxKeptBody && int64(rb.unread) == rb.received.Load() {
 		rb.keepsRead = true
@@ -350,7 +351,7 @@ func (rb *recvBody) Rewind() bool {
 }
 
 // takeCredit returns the number of consumed bytes to credit the peer with, or 0 while they are
-// fewer than creditThreshold. rb.mu is held.
+// fewer than creditThreshold. The caller holds rb.mu.
 func (rb *recvBody) takeCredit() int {
 	if rb.pendingCredit < rb.stream.conn.creditThreshold {
 		return 0

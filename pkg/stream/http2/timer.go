@@ -7,14 +7,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// arm makes onTimer run at t or earlier. A zero t has no effect. mu is held.
+// arm makes onTimer run at t or earlier. A zero t has no effect. The caller holds mu.
 func (mc *muxConn) arm(t time.Time) {
 	if mc.lostErr == nil {
 		mc.timer.Arm(t)
 	}
 }
 
-// stopTimer stops the timer if the connection has no streams. mu is held.
+// stopTimer stops the timer if the connection has no streams. The caller holds mu.
 func (mc *muxConn) stopTimer() {
 	if mc.state.Len() == 0 {
 		mc.timer.Stop()
@@ -50,7 +50,7 @@ func (mc *muxConn) expire(b *batch, fx *effects) bool {
 }
 
 // expireStreams calls owner.expire for the streams whose deadline or idle timeout has passed, and
-// returns the earliest remaining deadline. mu is held.
+// returns the earliest remaining deadline. The caller holds mu.
 func (mc *muxConn) expireStreams(now time.Time, fx *effects) (next time.Time) {
 	for s := range mc.state.Streams() {
 		ms := muxStreamOf(s)
@@ -84,7 +84,7 @@ func (mc *muxConn) expireStreams(now time.Time, fx *effects) (next time.Time) {
 
 // responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or
 // zero if there is none. Each call that finds unread bytes or a complete response starts the idle
-// time again. muxConn.mu is held.
+// time again. The caller holds muxConn.mu.
 func (ms *muxStream) responseIdleDeadline(now time.Time) time.Time {
 	if ms.responseIdleTimeout <= 0 {
 		return time.Time{}

@@ -176,7 +176,7 @@ func (u *UpstreamConn) handleSideEvent(event *syntax.Event, b *batch, fx *effect
 }
 
 // handleGoAway fails the calls that the host will not process (RFC 9113 6.8), and those that wait
-// for a stream. The others continue. mu is held.
+// for a stream. The others continue. The caller holds mu.
 func (u *UpstreamConn) handleGoAway(event *syntax.Event, fx *effects) {
 	u.closing.Store(true)
 	fault := protocol.Faultf(protocol.ConnectFailure, "the host sent GOAWAY: %v", event.Code)
@@ -188,7 +188,7 @@ func (u *UpstreamConn) handleGoAway(event *syntax.Event, fx *effects) {
 	}
 }
 
-// failPending fails the calls that wait for a stream. mu is held.
+// failPending fails the calls that wait for a stream. The caller holds mu.
 func (u *UpstreamConn) failPending(fault error, fx *effects) {
 	for c := u.pending.pop(); c != nil; c = u.pending.pop() {
 		c.fail(fault, fx)

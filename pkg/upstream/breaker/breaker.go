@@ -44,7 +44,7 @@ type Options struct {
 	// OnLimit is called each time that a limit is reached.
 	OnLimit func(metrics.Limit)
 	// EvictIdle removes an idle connection from any of the pools of the priority, or returns nil if
-	// there is none. The lock of the slots is held: EvictIdle must not call the Breaker.
+	// there is none. The caller holds the lock of the slots: EvictIdle must not call the Breaker.
 	EvictIdle func() Evicted
 }
 

@@ -46,7 +46,7 @@ type Idle interface {
 	Pool() Pool
 	// GrantToOldest gives the connection to the exchange of its pool that has waited longest, and
 	// returns false if none waits. canceled holds the waiters that the pool no longer needs. The
-	// lock of the slots is held.
+	// caller holds the lock of the slots.
 	GrantToOldest() (served bool, canceled []*Waiter)
 }
 
@@ -130,7 +130,8 @@ func (b *Breaker) GrantSlots() {
 	}
 }
 
-// wakeWaiter ends the wait of the waiter in elem, with a slot if granted is true. s.mu is held.
+// wakeWaiter ends the wait of the waiter in elem, with a slot if granted is true. The caller holds
+// s.mu.
 func (s *slots) wakeWaiter(elem *list.Element, granted bool) {
 	w := s.queue.Remove(elem).(*Waiter) //nolint:forcetypeassert // it holds nothing else
 	w.elem = nil
@@ -175,7 +176,7 @@ func (b *Breaker) HandOver(c Idle) bool {
 	return true
 }
 
-// cancel ends the wait of w, if it is queued. s.mu is held.
+// cancel ends the wait of w, if it is queued. The caller holds s.mu.
 func (s *slots) cancel(w *Waiter) {
 	if w.elem != nil {
 		s.wakeWaiter(w.elem, false)

@@ -36,10 +36,10 @@ type Config struct {
 
 	Now    func() time.Duration // a monotonic clock
 	Random func() uint64        // 64 random bits
-	// OnChange is called after a host was ejected or has returned. No lock is held.
+	// OnChange is called after a host was ejected or has returned. The Detector holds no lock then.
 	OnChange func(Change)
 	// OnOverflow is called when a host is not ejected because the maximum number of ejected hosts
-	// is reached. The lock of the Detector is held.
+	// is reached. The Detector holds its lock.
 	OnOverflow func()
 }
 
@@ -144,7 +144,7 @@ func (d *Detector) endInterval() []Change {
 }
 
 // unejectExpired ends the expired ejections, and decrements backoffCount of the hosts that were not
-// ejected. d.mu is held.
+// ejected. The caller holds d.mu.
 func (d *Detector) unejectExpired(changes []Change) []Change {
 	now := d.config.Now()
 	for _, s := range d.stats {
@@ -158,7 +158,7 @@ func (d *Detector) unejectExpired(changes []Change) []Change {
 	return changes
 }
 
-// uneject ends an ejection. d.mu is held.
+// uneject ends an ejection. The caller holds d.mu.
 func (d *Detector) uneject(s *Stats) Change {
 	s.ejected = false
 	d.ejectedCount--
@@ -166,7 +166,8 @@ func (d *Detector) uneject(s *Stats) Change {
 	return Change{Host: s.host, HealthChanged: s.host.SetEjected(false)}
 }
 
-// ejectConsecutive ejects a host that had too many failures in a row. d.mu is not held.
+// ejectConsecutive ejects a host that had too many failures in a row. The caller does not hold
+// d.mu.
 func (d *Detector) ejectConsecutive(s *Stats, reason Reason, enforce int) {
 	d.report(func() []Change {
 		d.mu.Lock()
@@ -176,7 +177,8 @@ func (d *Detector) ejectConsecutive(s *Stats, reason Reason, enforce int) {
 }
 
 // eject ejects the host of s with a probability of enforce percent. It ejects neither a host that
-// is ejected already or no longer observed, nor more hosts than maxEjections. d.mu is held.
+// is ejected already or no longer observed, nor more hosts than maxEjections. The caller holds
+// d.mu.
 func (d *Detector) eject(changes []Change, s *Stats, reason Reason, enforce int) []Change {
 	if s.ejected || d.closed || s.host.Stats().Load() != s || int(d.config.Random()%100) >= enforce { //nolint:gosec // below 100
 		return changes
@@ -195,7 +197,7 @@ func (d *Detector) eject(changes []Change, s *Stats, reason Reason, enforce int)
 	return append(changes, Change{s.host, reason, duration, s.host.SetEjected(true)})
 }
 
-// maxEjections returns the maximum number of ejected hosts. d.mu is held.
+// maxEjections returns the maximum number of ejected hosts. The caller holds d.mu.
 func (d *Detector) maxEjections() int {
 	n := len(d.stats) * d.config.MaxEjectionPercent / 100
 	if d.config.MaxEjectedHosts > 0 {
@@ -233,7 +235,7 @@ func (s *Stats) CheckPassed() {
 	d.report(changes)
 }
 
-// report calls OnChange with each change. d.mu is not held.
+// report calls OnChange with each change. The caller does not hold d.mu.
 func (d *Detector) report(changes []Change) {
 	for _, c := range changes {
 		d.config.OnChange(c)

@@ -12,7 +12,7 @@ func (s *sample) successRate() float64 {
 	return 100 * float64(s.requests-s.failures) / float64(s.requests)
 }
 
-// ejectByRates ejects hosts by their rates in the interval that has ended. d.mu is held.
+// ejectByRates ejects hosts by their rates in the interval that has ended. The caller holds d.mu.
 func (d *Detector) ejectByRates(changes []Change) []Change {
 	cfg := d.config.OutlierDetection
 	samples := make([]sample, 0, len(d.stats))

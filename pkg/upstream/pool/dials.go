@@ -74,7 +74,7 @@ func (d *DialLimit) Active() int {
 	return d.active
 }
 
-// grant lets waiting dials begin while fewer than limit are active. d.mu is held.
+// grant lets waiting dials begin while fewer than limit are active. The caller holds d.mu.
 func (d *DialLimit) grant() {
 	for d.waiting() > 0 && d.active < d.limit {
 		close(d.queue.Remove(d.queue.Front()).(chan struct{})) //nolint:forcetypeassert // it holds nothing else

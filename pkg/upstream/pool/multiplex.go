@@ -242,7 +242,7 @@ func (p *multiplexPool) leastBusy() *multiplexConn {
 }
 
 // closeToNew closes c to new exchanges, and reports whether the caller must discard c because it
-// carries none. p.mu is held.
+// carries none. The caller holds p.mu.
 func (p *multiplexPool) closeToNew(c *multiplexConn) bool {
 	p.removeConn(c)
 	for {
@@ -262,14 +262,15 @@ func (p *multiplexPool) closeToNew(c *multiplexConn) bool {
 }
 
 // openReplacement opens a replacement for a connection that reached maxRequests, before an exchange
-// has to wait for it. Like keepWarm, it evicts no connection of another host. p.mu is held.
+// has to wait for it. Like keepWarm, it evicts no connection of another host. The caller holds
+// p.mu.
 func (p *multiplexPool) openReplacement() {
 	if p.joinableConnect() == nil && len(p.activeConns()) < p.maxConns() {
 		_ = p.openAnother() // if that fails, the next exchange opens it
 	}
 }
 
-// removeConn removes c from the connections that accept exchanges. p.mu is held.
+// removeConn removes c from the connections that accept exchanges. The caller holds p.mu.
 func (p *multiplexPool) removeConn(c *multiplexConn) {
 	conns := p.activeConns()
 	if i := slices.Index(conns, c); i >= 0 {
@@ -278,8 +279,8 @@ func (p *multiplexPool) removeConn(c *multiplexConn) {
 	}
 }
 
-// drainConn closes c to new exchanges, discards c if it carries none, and keeps the pool warm. p.mu
-// is not held.
+// drainConn closes c to new exchanges, discards c if it carries none, and keeps the pool warm. The
+// caller does not hold p.mu.
 func (p *multiplexPool) drainConn(c *multiplexConn) {
 	p.mu.Lock()
 	mustDiscard := p.closeToNew(c)
@@ -311,8 +312,8 @@ func (p *multiplexPool) warm() {
 	p.keepWarm()
 }
 
-// keepWarm opens a connection if there is none and the pool is to keep one open. p.mu is held. It
-// evicts no connection of another host and does not overtake waiting connects: while
+// keepWarm opens a connection if there is none and the pool is to keep one open. The caller holds
+// p.mu. It evicts no connection of another host and does not overtake waiting connects: while
 // max_connections is reached, it opens none.
 func (p *multiplexPool) keepWarm() {
 	if len(p.activeConns()) > 0 || len(p.pendingConnects) > 0 || p.isClosed || !p.staysWarm() {
@@ -348,7 +349,7 @@ func (p *multiplexPool) grow() {
 }
 
 // openAnother opens a connection in addition to others, and returns false if none can be opened
-// now. p.mu is held.
+// now. The caller holds p.mu.
 func (p *multiplexPool) openAnother() bool {
 	b := p.Breaker
 	if p.isClosed || !p.Health.Up() || p.Tasks.Now() < p.growAfter {

@@ -87,8 +87,8 @@ func (p *multiplexPool) stopWaiting(d *multiplexConnect) bool {
 	return true
 }
 
-// joinableConnect returns a pending connect for which one more exchange can wait, or nil. p.mu is
-// held.
+// joinableConnect returns a pending connect for which one more exchange can wait, or nil. The
+// caller holds p.mu.
 func (p *multiplexPool) joinableConnect() *multiplexConnect {
 	for _, d := range p.pendingConnects {
 		if d.maxExchanges == 0 || int64(d.waiting) < d.maxExchanges {
@@ -99,7 +99,7 @@ func (p *multiplexPool) joinableConnect() *multiplexConnect {
 }
 
 // startConnect starts to open a connection. If hasSlot is true, the caller has acquired a slot for
-// the connection, which then opens ahead of exchanges. p.mu is held.
+// the connection, which then opens ahead of exchanges. The caller holds p.mu.
 func (p *multiplexPool) startConnect(hasSlot bool) *multiplexConnect {
 	ctx, cancel := context.WithCancel(p.Tasks.Context())
 	d := &multiplexConnect{done: make(chan struct{}), maxExchanges: p.maxRequestsPerConn(), cancelWait: cancel, openAhead: hasSlot, queued: !hasSlot}
@@ -109,7 +109,7 @@ func (p *multiplexPool) startConnect(hasSlot bool) *multiplexConnect {
 	return d
 }
 
-// removePending stops further exchanges from waiting for d. p.mu is held.
+// removePending stops further exchanges from waiting for d. The caller holds p.mu.
 func (p *multiplexPool) removePending(d *multiplexConnect) {
 	if i := slices.Index(p.pendingConnects, d); i >= 0 {
 		p.pendingConnects = slices.Delete(p.pendingConnects, i, i+1)

@@ -74,7 +74,7 @@ func (p *namePool) poolFor(x *protocol.Exchange) Pool {
 }
 
 // evictOldest removes and returns the least recently used pool if there are maxNames pools;
-// otherwise it returns nil. p.mu is held.
+// otherwise it returns nil. The caller holds p.mu.
 func (p *namePool) evictOldest() Pool {
 	if len(p.entries) < maxNames {
 		return nil

@@ -194,8 +194,8 @@ func (p *pingPongPool) tryKeepIdle(c *pingPongConn) keepResult {
 	return keptIdle
 }
 
-// hasWaiters reports whether an exchange waits for a connection, or a connect for a slot.
-// p.mu is held.
+// hasWaiters reports whether an exchange waits for a connection, or a connect for a slot. The
+// caller holds p.mu.
 func (p *pingPongPool) hasWaiters() bool {
 	return p.pending.Len() > 0 || p.Breaker.SlotsAwaited()
 }

@@ -196,7 +196,7 @@ func (c *pingPongConn) GrantToOldest() (served bool, canceled []*breaker.Waiter)
 }
 
 // grantLocked gives c to the oldest pending exchange and returns that exchange, or nil if there is
-// none. p.mu is held.
+// none. The caller holds p.mu.
 func (p *pingPongPool) grantLocked(c *pingPongConn) *pendingExchange {
 	front := p.pending.Front()
 	if front == nil {
@@ -205,7 +205,8 @@ func (p *pingPongPool) grantLocked(c *pingPongConn) *pendingExchange {
 	return p.finishPending(front, grantResult{conn: c})
 }
 
-// finishPending ends the wait of the pending exchange in elem and returns it. p.mu is held.
+// finishPending ends the wait of the pending exchange in elem and returns it. The caller holds
+// p.mu.
 func (p *pingPongPool) finishPending(elem *list.Element, g grantResult) *pendingExchange {
 	w := p.pending.Remove(elem).(*pendingExchange) //nolint:forcetypeassert // it holds nothing else
 	w.elem = nil
@@ -214,7 +215,8 @@ func (p *pingPongPool) finishPending(elem *list.Element, g grantResult) *pending
 }
 
 // startConnects begins connects until there is one for each pending exchange, as far as
-// Pool.MaxConnecting allows. It returns the last connect that it began, or nil. p.mu is held.
+// Pool.MaxConnecting allows. It returns the last connect that it began, or nil. The caller holds
+// p.mu.
 func (p *pingPongPool) startConnects() (last *pingPongConnect) {
 	limit := p.Config.Load().Pool.ConnectLimit()
 	connects, expected := p.queuedConnects.Len()+p.dialingConnects.Len(), p.expectedConnects()
@@ -229,11 +231,11 @@ func (p *pingPongPool) startConnects() (last *pingPongConnect) {
 }
 
 // expectedConnects returns the number of connects that are expected to serve a pending exchange.
-// p.mu is held.
+// The caller holds p.mu.
 func (p *pingPongPool) expectedConnects() int { return p.queuedConnects.Len() + p.recentDials() }
 
-// recentDials returns the number of connects that began to dial within minConnectTime. p.mu is
-// held.
+// recentDials returns the number of connects that began to dial within minConnectTime. The caller
+// holds p.mu.
 func (p *pingPongPool) recentDials() (n int) {
 	since := p.Tasks.Now() - minConnectTime
 	for e := p.dialingConnects.Back(); e != nil && e.Value.(*pingPongConnect).dialStart > since; e = e.Prev() { //nolint:forcetypeassert // it holds nothing else
@@ -244,8 +246,8 @@ func (p *pingPongPool) recentDials() (n int) {
 
 // cancelSurplusConnects cancels connects that have not begun to dial and that no pending exchange
 // needs, first the connect of the exchange ended, if not nil. In a closed pool without pending
-// exchanges it also cancels connects that are dialing. p.mu is held. The caller passes canceled to
-// Breaker.CancelWaits.
+// exchanges it also cancels connects that are dialing. The caller holds p.mu. After it has
+// unlocked p.mu, it passes canceled to Breaker.CancelWaits.
 func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled []*breaker.Waiter) {
 	for p.queuedConnects.Len() > 0 && p.expectedConnects() > p.pending.Len() {
 		d := p.queuedConnects.Back().Value.(*pingPongConnect) //nolint:forcetypeassert // it holds nothing else
@@ -260,7 +262,7 @@ func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled [
 	return canceled
 }
 
-// cancelConnect cancels d and returns its Waiter, which may still be queued. p.mu is held.
+// cancelConnect cancels d and returns its Waiter, which may still be queued. The caller holds p.mu.
 func (p *pingPongPool) cancelConnect(d *pingPongConnect) *breaker.Waiter {
 	p.removeConnect(d)
 	d.cancel()
@@ -368,7 +370,7 @@ func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	p.Breaker.CancelWaits(canceled)
 }
 
-// removeConnect removes d from the connects, unless it was canceled. p.mu is held.
+// removeConnect removes d from the connects, unless it was canceled. The caller holds p.mu.
 func (p *pingPongPool) removeConnect(d *pingPongConnect) {
 	if d.elem == nil {
 		return

@@ -333,7 +333,7 @@ func (w *watch) collectHosts(d *Discovery) (hosts []config.Host, complete bool, 
 	return hosts, true, problemKey.String(), errors.Join(errs...)
 }
 
-// appendHosts appends the current hosts of a target with a name. Discovery.mu is held.
+// appendHosts appends the current hosts of a target with a name. The caller holds Discovery.mu.
 func (t *target) appendHosts(hosts []config.Host) []config.Host {
 	host := t.host
 	if t.logical {

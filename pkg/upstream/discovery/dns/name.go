@@ -133,7 +133,7 @@ func (n *name) nextDelay(failures int, ttl time.Duration) time.Duration {
 	}
 }
 
-// describe returns the status of the name. Discovery.mu is held.
+// describe returns the status of the name. The caller holds Discovery.mu.
 func (n *name) describe() upstream.NameStatus {
 	s := upstream.NameStatus{
 		Name: n.key.name, Addresses: make([]string, len(n.addresses)), Lookups: n.lookups, Failures: n.failures,
