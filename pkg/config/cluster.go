@@ -166,9 +166,9 @@ func (c *Cluster) Limits(p Priority) *CircuitBreakers {
 	return &c.CircuitBreakers
 }
 
-// CircuitBreakers are the limits of a cluster for one priority. 0 means no limit, and LimitZero
+// CircuitBreakers are the limits of a cluster for one priority. 0 means no limit, and LimitNoneAllowed
 // allows nothing. The readers of configuration formats set DefaultCircuitBreakers for an absent
-// value. For an explicit 0 they follow their format: no limit in config.json, LimitZero in Envoy's.
+// value. For an explicit 0 they follow their format: no limit in config.json, LimitNoneAllowed in Envoy's.
 // With a RetryBudget, an absent MaxRetries is 0; in Envoy's format, MaxRetries is then always 0.
 type CircuitBreakers struct {
 	MaxConnections     int // open connections
@@ -194,8 +194,8 @@ func DefaultCircuitBreakers() CircuitBreakers {
 	}
 }
 
-// LimitZero is a limit that allows nothing.
-const LimitZero = -1
+// LimitNoneAllowed is a limit that allows nothing.
+const LimitNoneAllowed = -1
 
 // RetryBudget limits the retries of a cluster in proportion to its requests in flight, so that
 // retries do not overload failing hosts. The zero value means no budget.

@@ -21,7 +21,7 @@ type domains struct {
 	exact    map[string]int32      // by host, ":" and port
 	suffixes map[string]*wildcards // by port
 	prefixes wildcards             // for every port
-	any      int32                 // for "*"
+	catchAll      int32                 // for "*"
 	literal  bool                  // see config.RouteTable.LiteralDomains; keys of exact are then authorities, and every port is ""
 }
 
@@ -49,7 +49,7 @@ func (w *wildcards) add(text string, n int32) int32 {
 const anyPort = "*"
 
 func newDomains(literal bool) *domains {
-	return &domains{exact: make(map[string]int32), suffixes: make(map[string]*wildcards), any: noVirtualHost, literal: literal}
+	return &domains{exact: make(map[string]int32), suffixes: make(map[string]*wildcards), catchAll: noVirtualHost, literal: literal}
 }
 
 // add maps domain to virtual host n. If domain is already present, add keeps it and returns its
@@ -72,10 +72,10 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	case name == "" || strings.Contains(pattern, "*"):
 		return noVirtualHost, fmt.Errorf("domain %q is not valid: expected a host, *.suffix or *, optionally with :port or :*, or prefix.*", domain)
 	case name == "*" && (port == "" || port == anyPort):
-		if d.any != noVirtualHost {
-			return d.any, nil
+		if d.catchAll != noVirtualHost {
+			return d.catchAll, nil
 		}
-		d.any = n
+		d.catchAll = n
 		return noVirtualHost, nil
 	case !isWildcard:
 		return putIfAbsent(d.exact, name+":"+port, n), nil
@@ -89,10 +89,10 @@ func (d *domains) addLiteral(domain string, n int32) (int32, error) {
 	suffix, isSuffix := strings.CutPrefix(domain, "*")
 	switch {
 	case domain == "*":
-		if d.any != noVirtualHost {
-			return d.any, nil
+		if d.catchAll != noVirtualHost {
+			return d.catchAll, nil
 		}
-		d.any = n
+		d.catchAll = n
 		return noVirtualHost, nil
 	case isPrefix && !strings.Contains(prefix, "*"):
 		return d.prefixes.add(prefix, n), nil
@@ -129,7 +129,7 @@ func putIfAbsent(m map[string]int32, key string, n int32) int32 {
 // others. The cost depends only on the number of different lengths of suffixes and prefixes.
 func (d *domains) find(authority, scheme string) int32 {
 	if len(d.exact) == 0 && len(d.suffixes) == 0 && len(d.prefixes.virtualHosts) == 0 || len(authority) > maxAuthority {
-		return d.any
+		return d.catchAll
 	}
 	var buf [maxAuthority + 64]byte
 	if d.literal {
@@ -160,7 +160,7 @@ func (d *domains) find(authority, scheme string) int32 {
 		}
 	}
 	if len(d.prefixes.virtualHosts) == 0 {
-		return d.any
+		return d.catchAll
 	}
 	if port == "" {
 		key = key[:length]
@@ -170,7 +170,7 @@ func (d *domains) find(authority, scheme string) int32 {
 	if n, ok := d.prefixes.longestPrefix(key); ok {
 		return n
 	}
-	return d.any
+	return d.catchAll
 }
 
 // findLiteral is find for a lower-case authority whose colons have no meaning.
@@ -186,7 +186,7 @@ func (d *domains) findLiteral(key []byte) int32 {
 	if n, ok := d.prefixes.longestPrefix(key); ok {
 		return n
 	}
-	return d.any
+	return d.catchAll
 }
 
 // longestSuffix finds the longest suffix of key among w. The star must stand for at least one byte.

@@ -176,13 +176,13 @@ func TestUnconfiguredClusterHasNoLimits(t *testing.T) {
 	}
 }
 
-// TestNegativeLimitIsAlwaysReached verifies that each limit of LimitZero rejects all exchanges of
+// TestNegativeLimitIsAlwaysReached verifies that each limit of LimitNoneAllowed rejects all exchanges of
 // its priority.
 func TestNegativeLimitIsAlwaysReached(t *testing.T) {
 	for name, limits := range map[string]config.CircuitBreakers{
-		"max_requests":         {MaxRequests: config.LimitZero},
-		"max_connections":      {MaxConnections: config.LimitZero},
-		"max_pending_requests": {MaxPendingRequests: config.LimitZero},
+		"max_requests":         {MaxRequests: config.LimitNoneAllowed},
+		"max_connections":      {MaxConnections: config.LimitNoneAllowed},
+		"max_pending_requests": {MaxPendingRequests: config.LimitNoneAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestNegativeLimitIsAlwaysReached(t *testing.T) {
 func TestNoRetryWithNegativeLimit(t *testing.T) {
 	for _, budget := range []config.RetryBudget{{}, {Percent: 100, MinConcurrency: 3}} {
 		cfg := cluster("web", "a")
-		cfg.CircuitBreakers = config.CircuitBreakers{MaxRetries: config.LimitZero, RetryBudget: budget}
+		cfg.CircuitBreakers = config.CircuitBreakers{MaxRetries: config.LimitNoneAllowed, RetryBudget: budget}
 		s, c := newTestCluster(t, newFakeConnector(), cfg)
 		if c.Breaker(config.DefaultPriority).BeginRetry() {
 			t.Errorf("BeginRetry with the budget %+v = true, want false", budget)

@@ -23,7 +23,7 @@ func TestCircuitBreakerThresholds(t *testing.T) {
 	}{
 		"default":       {nil, defaults},
 		"empty message": {&clusterv3.CircuitBreakers_Thresholds{}, defaults},
-		"0":             {&clusterv3.CircuitBreakers_Thresholds{MaxConnections: number(0), MaxRetries: number(0)}, config.CircuitBreakers{MaxConnections: config.LimitZero, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: config.LimitZero}},
+		"0":             {&clusterv3.CircuitBreakers_Thresholds{MaxConnections: number(0), MaxRetries: number(0)}, config.CircuitBreakers{MaxConnections: config.LimitNoneAllowed, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: config.LimitNoneAllowed}},
 		"maximum":       {&clusterv3.CircuitBreakers_Thresholds{MaxRequests: number(1<<32 - 1)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRetries: 3}},
 		"other number":  {&clusterv3.CircuitBreakers_Thresholds{MaxPendingRequests: number(7)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 7, MaxRequests: 1024, MaxRetries: 3}},
 	} {

@@ -297,7 +297,7 @@ func uint32Or(w *wrapperspb.UInt32Value, fallback int) int {
 }
 
 // limitOr returns a limit of config.CircuitBreakers, or fallback if w is nil. The largest uint32
-// means no limit and becomes 0; 0 becomes config.LimitZero.
+// means no limit and becomes 0; 0 becomes config.LimitNoneAllowed.
 func limitOr(w *wrapperspb.UInt32Value, fallback int) int {
 	switch {
 	case w == nil:
@@ -305,7 +305,7 @@ func limitOr(w *wrapperspb.UInt32Value, fallback int) int {
 	case w.GetValue() == 1<<32-1:
 		return 0
 	case w.GetValue() == 0:
-		return config.LimitZero
+		return config.LimitNoneAllowed
 	}
 	return uint32Or(w, fallback)
 }
