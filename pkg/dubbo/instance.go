@@ -15,10 +15,10 @@ import (
 // An application registers one instance (Dubbo 3) for all its services at an address, with metadata
 // that describes all of them:
 //
-//	publish ────▶ joinInstance ──▶ members ──▶ the instance's registration
-//	unpublish ──▶ leaveInstance ─────┘           │ registrableInstance
-//	                                             ▼
-//	               registry.RegisterInstance, or UnregisterInstance after the last member
+//	publish ────▶ reconcileMembership ──▶ members ──▶ the instance's registration
+//	unpublish ──▶ leaveInstance ────────────┘           │ registrableInstance
+//	                                                    ▼
+//	                      registry.RegisterInstance, or UnregisterInstance after the last member
 
 // parameterRegisterMode is Dubbo's parameter for how a provider is registered.
 const parameterRegisterMode = "register-mode"
@@ -101,9 +101,9 @@ func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
 	return i.registration.session.openRegistry() == r && i.registration.isDesired()
 }
 
-// joinInstance adds a publication to its instance, or removes it if desired is false. The caller
-// holds mu, as for leaveInstance and updateInstance.
-func (p *publisher) joinInstance(pub *publication, desired bool) {
+// reconcileMembership adds a publication to its instance, or removes it if desired is false. The
+// caller holds mu, as for leaveInstance and updateInstance.
+func (p *publisher) reconcileMembership(pub *publication, desired bool) {
 	u := p.settings.providerURL(pub.spec, pub.since)
 	key := instanceKey{pub.spec.id.registryType, pub.spec.id.address, u.Get(parameterApplication), u.Port}
 	if pub.instance != nil && (!desired || pub.instance.key != key) {

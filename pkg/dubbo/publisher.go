@@ -100,7 +100,7 @@ func (p *publisher) publish(sp *spec, s *session) ([]goal, error) {
 // register registers a publication in its mode. The caller holds mu.
 func (p *publisher) register(pub *publication) {
 	mode := pub.spec.mode
-	p.joinInstance(pub, mode != config.RegisterInterface)
+	p.reconcileMembership(pub, mode != config.RegisterInterface)
 	if mode == config.RegisterInstance {
 		pub.urlRegistration.set(nil)
 		if pub.instance.registration.isRegistered() { // otherwise endReplaced ends the predecessor later

@@ -258,7 +258,7 @@ func TestCloseUnregisters(t *testing.T) {
 	session := open(t, registry.Options{Address: server.address()})
 	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	session.NewSubscriber(greeter()).Await("the provider", registrytest.At("10.0.0.1:1"))
-	session.End()
+	session.CloseSession()
 	server.update(func() {
 		if n := len(server.services[greeterList]); n != 0 {
 			t.Errorf("%d instances remain, want 0", n)

@@ -176,7 +176,7 @@ func testInstanceClose(e *env) {
 	e.registerInstance(r, first)
 	e.registerInstance(other, second)
 	sub.awaitInstances(first, second)
-	r.End()
+	r.CloseSession()
 	sub.awaitInstances(second)
 	ctx, cancel := e.context()
 	defer cancel()

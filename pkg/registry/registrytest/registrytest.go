@@ -259,7 +259,7 @@ func testCloseUnregisters(e *env) {
 	e.register(r, first)
 	e.register(r, other)
 	sub.awaitProviders(first, other)
-	r.End()
+	r.CloseSession()
 	sub.awaitProviders()
 }
 
@@ -420,11 +420,11 @@ func testConnected(e *env) {
 func testAfterClose(e *env) {
 	r := e.open()
 	e.register(r, first)
-	r.End()
+	r.CloseSession()
 	ctx, cancel := e.context()
 	defer cancel()
 	if err := r.Register(ctx, e.url(other)); err == nil {
 		e.Error("Register after Close succeeded, want an error")
 	}
-	r.End() // the second call has no effect
+	r.CloseSession() // the second call has no effect
 }

@@ -44,7 +44,7 @@ func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Sessi
 		t.Fatal(err)
 	}
 	s.skipToCurrent()
-	t.Cleanup(s.End)
+	t.Cleanup(s.CloseSession)
 	return s
 }
 
@@ -123,8 +123,8 @@ func (s *Session) MustUnregister(u registry.URL) {
 	s.skipToCurrent()
 }
 
-// End closes the session.
-func (s *Session) End() {
+// CloseSession closes the session.
+func (s *Session) CloseSession() {
 	ctx, cancel := s.withTimeout()
 	defer cancel()
 	s.Close(ctx)

@@ -52,9 +52,10 @@ func (p *hostProvider) Len() int {
 	return len(p.servers)
 }
 
-// Next returns the next server. If lookUp is true, the library waits, and checks whether the client
-// was closed. Next returns true only after the close, because dial waits before the attempts.
-func (p *hostProvider) Next() (server string, lookUp bool) {
+// Next returns the next server. If retryStart is true, the library waits before it dials, unless
+// the client is closed. retryStart is true only after the close, because dial waits before the
+// attempts.
+func (p *hostProvider) Next() (server string, retryStart bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	server = p.servers[p.nextIndex%len(p.servers)]

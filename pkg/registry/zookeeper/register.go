@@ -175,8 +175,8 @@ func (r *Registry) startReconcile(e *registration) {
 	}
 	e.reconciling = true
 	r.enqueue(func() work {
-		epoch, goal, node := r.session.epoch, e.desiredState(), ephemeralNode{session: r.session.id, earlierSessions: r.session.earlierSessions, path: e.path, acl: r.acl}
-		ensure := ephemeralNode.ensure
+		epoch, goal, node := r.session.epoch, e.desiredState(), znodeWriter{session: r.session.id, earlierSessions: r.session.earlierSessions, path: e.path, acl: r.acl}
+		ensure := znodeWriter.ensure
 		if e.instance != nil {
 			ensure = e.instance.registerFunc(r.layout)
 		}
@@ -240,8 +240,8 @@ func (r *Registry) scheduleRetry(e *registration, err error) {
 	})
 }
 
-// ephemeralNode is a znode to write. Its methods run on a worker; some write persistent znodes.
-type ephemeralNode struct {
+// znodeWriter writes one znode. Its methods run on a worker; some write persistent znodes.
+type znodeWriter struct {
 	conn            *zk.Conn
 	session         int64
 	earlierSessions []int64 // earlier sessions of this process; immutable
@@ -253,7 +253,7 @@ type ephemeralNode struct {
 // ensure makes sure that the znode exists and belongs to this session. A znode of another session,
 // usually an earlier one of this process that the server has not ended yet, would disappear with
 // that session. ensure replaces it in one transaction, so that no consumer sees it missing.
-func (n ephemeralNode) ensure() error {
+func (n znodeWriter) ensure() error {
 	const attempts = 5
 	for range attempts {
 		exists, stat, err := n.conn.Exists(n.path)
@@ -278,7 +278,7 @@ func (n ephemeralNode) ensure() error {
 	return errors.New("too many concurrent changes by other clients")
 }
 
-func (n ephemeralNode) create() error {
+func (n znodeWriter) create() error {
 	_, err := n.conn.Create(n.path, n.data, zk.FlagEphemeral, n.acl)
 	if !errors.Is(err, zk.ErrNoNode) {
 		return err
@@ -291,7 +291,7 @@ func (n ephemeralNode) create() error {
 }
 
 // write updates the data of an existing znode if it differs.
-func (n ephemeralNode) write() error {
+func (n znodeWriter) write() error {
 	text, stat, err := n.conn.Get(n.path)
 	if err != nil || bytes.Equal(text, n.data) {
 		return err
@@ -302,7 +302,7 @@ func (n ephemeralNode) write() error {
 
 // createParents creates a persistent znode and its missing parents. It tries the lowest znode
 // first, because permission to create below a znode does not imply permission above it.
-func (n ephemeralNode) createParents(path string) error {
+func (n znodeWriter) createParents(path string) error {
 	_, err := n.conn.Create(path, nil, 0, n.acl)
 	if errors.Is(err, zk.ErrNoNode) && parent(path) != "/" {
 		if err := n.createParents(parent(path)); err != nil {
@@ -316,7 +316,7 @@ func (n ephemeralNode) createParents(path string) error {
 	return err
 }
 
-func (n ephemeralNode) replace(version int32) error {
+func (n znodeWriter) replace(version int32) error {
 	_, err := n.conn.Multi(
 		&zk.DeleteRequest{Path: n.path, Version: version},
 		&zk.CreateRequest{Path: n.path, Data: n.data, Acl: n.acl, Flags: zk.FlagEphemeral})
@@ -325,7 +325,7 @@ func (n ephemeralNode) replace(version int32) error {
 
 // remove deletes the znode if it belongs to this session, or to an earlier session of this process
 // that the server has not ended yet.
-func (n ephemeralNode) remove() error {
+func (n znodeWriter) remove() error {
 	exists, stat, err := n.conn.Exists(n.path)
 	if err != nil || !exists || stat.EphemeralOwner != n.session && !slices.Contains(n.earlierSessions, stat.EphemeralOwner) {
 		return err

@@ -112,17 +112,17 @@ func sameRegistration(a, b *registry.InstanceRegistration) bool {
 }
 
 // registerFunc returns a function that registers the instance on a worker.
-func (s *registeredInstance) registerFunc(l layout) func(ephemeralNode) error {
+func (s *registeredInstance) registerFunc(l layout) func(znodeWriter) error {
 	if s.recheckMappings {
 		s.mapped, s.recheckMappings = map[string]bool{}, false
 	}
 	reg, mapped := s.InstanceRegistration, s.mapped
-	return func(n ephemeralNode) error { return n.registerInstance(l, reg, mapped) }
+	return func(n znodeWriter) error { return n.registerInstance(l, reg, mapped) }
 }
 
 // registerInstance writes all znodes that consumers need to find the instance; n is the znode of
 // the instance.
-func (n ephemeralNode) registerInstance(l layout, reg *registry.InstanceRegistration, mapped map[string]bool) error {
+func (n znodeWriter) registerInstance(l layout, reg *registry.InstanceRegistration, mapped map[string]bool) error {
 	metadata := n
 	metadata.path, metadata.data = l.metadata(reg.Instance.Application, reg.Revision), reg.MetadataInfo
 	if err := metadata.storePersistent(); err != nil {
@@ -147,7 +147,7 @@ func (n ephemeralNode) registerInstance(l layout, reg *registry.InstanceRegistra
 }
 
 // storePersistent creates or updates a persistent znode with its data.
-func (n ephemeralNode) storePersistent() error {
+func (n znodeWriter) storePersistent() error {
 	for range maxAttempts {
 		text, stat, err := n.conn.Get(n.path)
 		switch {
@@ -167,7 +167,7 @@ func (n ephemeralNode) storePersistent() error {
 
 // addToMapping adds an application to a mapping. After a concurrent change it reads the mapping
 // again, so that it overwrites no change.
-func (n ephemeralNode) addToMapping(application string) error {
+func (n znodeWriter) addToMapping(application string) error {
 	for range maxAttempts {
 		text, stat, err := n.conn.Get(n.path)
 		if errors.Is(err, zk.ErrNoNode) {
@@ -195,7 +195,7 @@ func isConflict(err error) bool {
 }
 
 // createPersistent creates a persistent znode and its missing parents.
-func (n ephemeralNode) createPersistent() error {
+func (n znodeWriter) createPersistent() error {
 	_, err := n.conn.Create(n.path, n.data, 0, n.acl)
 	if !errors.Is(err, zk.ErrNoNode) {
 		return err

@@ -234,7 +234,7 @@ func testInstanceTakeOver(s testTree) {
 	before.registerInstance(s.T, reg)
 	sub.Await("the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 })
 	after.registerInstance(s.T, reg)
-	before.End()
+	before.CloseSession()
 	after.registerInstance(s.T, reg)
 	if s.admin.text(s.instancePath("10.0.0.1")) == "" {
 		s.Error("the instance disappeared with the earlier session")
