@@ -29,7 +29,7 @@ func TestLowestMark(t *testing.T) {
 				{"Below 128", Below(w, 128), func(b byte) bool { return b < 128 }},
 				{"Equal 0x7f", Equal(w, 0x7f), func(b byte) bool { return b == 0x7f }},
 				{"Equal 0", Equal(w, 0), func(b byte) bool { return b == 0 }},
-				{"InRange", InRange(w&^Highs, '0', '9'), func(b byte) bool { b &= 0x7f; return '0' <= b && b <= '9' }},
+				{"InRange", InRange(w&^HighBits, '0', '9'), func(b byte) bool { b &= 0x7f; return '0' <= b && b <= '9' }},
 			} {
 				want := 8
 				for i, b := range slices.Backward(text) {

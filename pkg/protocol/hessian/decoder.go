@@ -30,8 +30,8 @@ type Decoder struct {
 	targetContainer int   // the container that Skip searches for, counted from 1; 0: none
 	targetOffset    int   // offset of that container; -1: not found yet
 
-	entries entries
-	text    []byte // storage of texts that cannot borrow b
+	mapPosition mapPosition
+	text        []byte // storage of texts that cannot borrow b
 }
 
 // Reset prepares d to read the body b from its first byte. b must not change until the next Reset,
@@ -51,7 +51,7 @@ func (d *Decoder) Reset(b []byte) {
 	d.b, d.pos = b[:min(len(b), d.limits.Size)], 0
 	d.values, d.containers, d.types, d.classes.n = 0, 0, 0, 0
 	d.targetContainer, d.targetOffset = 0, -1
-	d.entries = entries{}
+	d.mapPosition = mapPosition{}
 	d.text = d.text[:0]
 }
 

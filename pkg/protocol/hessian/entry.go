@@ -20,12 +20,12 @@ type Entry struct {
 	DefinesNumbers, HasReference bool
 }
 
-// entries is the position of a Decoder in a map.
-type entries struct {
+// mapPosition is the position of a Decoder in a map.
+type mapPosition struct {
 	inMap bool
-	// resume is the offset after the reference if the map is a reference, otherwise 0. containers,
-	// types and classes are the counts at that offset.
-	resume                     int
+	// resumeOffset is the offset after the reference if the map is a reference, otherwise 0.
+	// containers, types and classes are the counts at that offset.
+	resumeOffset               int
 	containers, types, classes int
 }
 
@@ -37,7 +37,7 @@ type entries struct {
 // head borrows the bytes at the start of the map, including its type; a map that replaces it must
 // start with them. head is empty for a null.
 func (d *Decoder) Map() (head []byte, err error) {
-	d.entries = entries{}
+	d.mapPosition = mapPosition{}
 	switch d.next() {
 	case Map:
 	case Null:
@@ -59,7 +59,7 @@ func (d *Decoder) Map() (head []byte, err error) {
 	if _, err := d.openContainer(&d.tags[d.b[start]]); err != nil {
 		return nil, err
 	}
-	d.entries.inMap = true
+	d.mapPosition.inMap = true
 	return d.b[start:d.pos:d.pos], nil
 }
 
@@ -70,8 +70,8 @@ func (d *Decoder) followReference() error {
 	if err != nil {
 		return err
 	}
-	// walker shares slices with d. It decodes the same bytes, so it stores the same class definitions
-	// again.
+	// walker shares slices with d. It decodes the same bytes, so it stores the same class
+	// definitions again.
 	walker := *d
 	walker.Reset(d.b[:start])
 	walker.targetContainer = number + 1
@@ -82,7 +82,7 @@ func (d *Decoder) followReference() error {
 		d.pos = start
 		return d.ruleError(ruleRef)
 	}
-	d.entries = entries{resume: d.pos, containers: d.containers, types: d.types, classes: d.classes.n}
+	d.mapPosition = mapPosition{resumeOffset: d.pos, containers: d.containers, types: d.types, classes: d.classes.n}
 	d.pos = walker.targetOffset
 	return nil
 }
@@ -90,7 +90,7 @@ func (d *Decoder) followReference() error {
 // Entry consumes the next entry of the current map into e. At the end of the map it consumes the
 // end and returns false. It also returns false if there is no current map.
 func (d *Decoder) Entry(e *Entry) (more bool, err error) {
-	if !d.entries.inMap {
+	if !d.mapPosition.inMap {
 		return false, nil
 	}
 	if d.pos >= len(d.b) {
@@ -128,7 +128,7 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	e.End = d.pos
 	e.HasReference = d.sawReference
 	// If the map is a reference, the original map stays in the body, and its numbers do not change.
-	e.DefinesNumbers = d.entries.resume == 0 && (containers != d.containers || types != d.types || classes != d.classes.n)
+	e.DefinesNumbers = d.mapPosition.resumeOffset == 0 && (containers != d.containers || types != d.types || classes != d.classes.n)
 	return true, nil
 }
 
@@ -156,8 +156,8 @@ func (d *Decoder) readShortEntry(e *Entry) bool {
 
 // leaveMap continues after the map, or after the reference to it.
 func (d *Decoder) leaveMap() {
-	if s := d.entries; s.resume > 0 {
-		d.pos, d.containers, d.types, d.classes.n = s.resume, s.containers, s.types, s.classes
+	if s := d.mapPosition; s.resumeOffset > 0 {
+		d.pos, d.containers, d.types, d.classes.n = s.resumeOffset, s.containers, s.types, s.classes
 	}
-	d.entries = entries{}
+	d.mapPosition = mapPosition{}
 }

@@ -216,7 +216,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 		case c < 0x80:
 			run := 1
 			if n >= 8 && len(b)-i >= 8 {
-				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // length of the ASCII bytes, at most 7
+				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.HighBits|1<<63) / 8 // length of the ASCII bytes, at most 7
 			}
 			i, n = i+run, n-run+1
 		case c&0xe0 == 0xc0:
@@ -248,7 +248,7 @@ func isASCII[T bytestring](b T) bool {
 	switch {
 	case n >= 8:
 	case n >= 4:
-		return (load32(b)|load32(b[n-4:]))&(swar.Highs>>32) == 0
+		return (load32(b)|load32(b[n-4:]))&(swar.HighBits>>32) == 0
 	default:
 		var all byte
 		for i := range n {
@@ -259,12 +259,12 @@ func isASCII[T bytestring](b T) bool {
 	last := swar.Load(b[n-8:])
 	for ; len(b) >= 64; b = b[64:] {
 		if (swar.Load(b[:8])|swar.Load(b[8:16])|swar.Load(b[16:24])|swar.Load(b[24:32])|
-			swar.Load(b[32:40])|swar.Load(b[40:48])|swar.Load(b[48:56])|swar.Load(b[56:64]))&swar.Highs != 0 {
+			swar.Load(b[32:40])|swar.Load(b[40:48])|swar.Load(b[48:56])|swar.Load(b[56:64]))&swar.HighBits != 0 {
 			return false
 		}
 	}
 	for ; len(b) >= 8; b = b[8:] {
 		last |= swar.Load(b)
 	}
-	return last&swar.Highs == 0
+	return last&swar.HighBits == 0
 }

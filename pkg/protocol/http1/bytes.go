@@ -78,7 +78,7 @@ func targetLen(b []byte) int {
 	i := 0
 	for len(b)-i >= 8 {
 		w := swar.Load(b[i:])
-		stop := swar.Below(w, 0x21) | swar.Equal(w, 0x7f) | swar.Equal(w, '#') | w&swar.Highs
+		stop := swar.Below(w, 0x21) | swar.Equal(w, 0x7f) | swar.Equal(w, '#') | w&swar.HighBits
 		if stop != 0 {
 			return i + bits.TrailingZeros64(stop)/8
 		}
@@ -103,10 +103,10 @@ func tokenLen(b []byte) int {
 // markNonAlnumDash returns a word in which the highest bit of a byte is set if the byte of w is not
 // a letter, a digit or "-". Few tokens contain such bytes.
 func markNonAlnumDash(w uint64) uint64 {
-	low := w &^ swar.Highs
+	low := w &^ swar.HighBits
 	letter := swar.InRange(low|0x20*swar.Ones, 'a', 'z')
 	digit := swar.InRange(low, '0', '9')
-	return swar.Highs&^(letter|digit|swar.InRange(low, '-', '-')) | w&swar.Highs
+	return swar.HighBits&^(letter|digit|swar.InRange(low, '-', '-')) | w&swar.HighBits
 }
 
 // isToken reports whether s is a token (RFC 9110 5.6.2).

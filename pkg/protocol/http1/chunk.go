@@ -45,9 +45,9 @@ type ChunkReader struct {
 	// zero value, ReasonNone, is for a request, whose Faults are MalformedRequest, or
 	// HeaderTooLarge when a limit is exceeded.
 	Reason protocol.Reason
-	// Nominated is Framing.ConnectionOptions of the message's head. Next drops trailer fields with
-	// these names.
-	Nominated []string
+	// ConnectionOptions is Framing.ConnectionOptions of the message's head. Next drops trailer
+	// fields with these names.
+	ConnectionOptions []string
 
 	state     chunkState
 	digits    int   // digits of the size read so far
@@ -66,7 +66,7 @@ func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
 // done reports that Next consumed the last chunk and the trailer section; data is then empty. Next
 // consumes a trailer section only when b holds all of it; lim.Head and lim.Fields bound the
 // section. Next adds the fields, which borrow b, to trailer, unless trailer is nil. It drops
-// Nominated fields, and fields that are not allowed in a trailer section (RFC 9110 6.5.1).
+// ConnectionOptions, and fields that are not allowed in a trailer section (RFC 9110 6.5.1).
 //
 // Next skips chunk extensions, which may exceed the body by lim.Head bytes. Errors are Faults; the
 // connection cannot be reused after one.
@@ -242,16 +242,16 @@ func (c *ChunkReader) readTrailers(b []byte, lim Limits, trailer *protocol.Heade
 		if l.name == "" {
 			return end, nil
 		}
-		if allowedInTrailer(l.name) && !c.nominates(l.name) {
+		if allowedInTrailer(l.name) && !c.isConnectionOption(l.name) {
 			trailer.Add(l.name, l.value)
 		}
 		i = l.next
 	}
 }
 
-// nominates reports whether the Connection header of the message names the field called name.
-func (c *ChunkReader) nominates(name string) bool {
-	return slices.ContainsFunc(c.Nominated, func(n string) bool { return protocol.EqualFold(n, name) })
+// isConnectionOption reports whether the Connection header of the message names the field.
+func (c *ChunkReader) isConnectionOption(name string) bool {
+	return slices.ContainsFunc(c.ConnectionOptions, func(n string) bool { return protocol.EqualFold(n, name) })
 }
 
 // allowedInTrailer reports whether a field is allowed in a trailer section. Fields that frame or

@@ -83,7 +83,7 @@ func TestConnectionOptionsAreDroppedFromTrailers(t *testing.T) {
 	if n, err := ParseRequest(head, largeLimits, &req, &f); n != len(head) || err != nil {
 		t.Fatalf("ParseRequest = %d, %v; want %d", n, err, len(head))
 	}
-	c := ChunkReader{Nominated: f.ConnectionOptions}
+	c := ChunkReader{ConnectionOptions: f.ConnectionOptions}
 	coded := []byte("0\r\nX-SUM: 1\r\nA: 1\r\nb: 1\r\n\r\n")
 	for n := 0; n < len(coded); {
 		m, _, _, err := c.Next(coded[n:], largeLimits, &req.Trailer)
@@ -95,8 +95,8 @@ func TestConnectionOptionsAreDroppedFromTrailers(t *testing.T) {
 	if got, want := headerText(&req.Trailer), "A: 1\n"; got != want {
 		t.Errorf("trailer fields %q, want %q", got, want)
 	}
-	if c.Reset(); c.Nominated != nil {
-		t.Error("Reset did not clear Nominated")
+	if c.Reset(); c.ConnectionOptions != nil {
+		t.Error("Reset did not clear ConnectionOptions")
 	}
 }
 

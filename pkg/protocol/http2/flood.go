@@ -178,29 +178,29 @@ type resetSlots struct {
 	allFreeAt time.Duration
 }
 
-// resetSlotHoldTime is the time in which all MaxConcurrentStreams slots become free, one after the
-// other. The upstream may still process a reset request, and nothing reports when it stops, so the
-// session assumes that it stops within this time. A client whose deadlines are longer than this
+// resetSlotsRefillTime is the time in which all MaxConcurrentStreams slots become free, one after
+// the other. The upstream may still process a reset request, and nothing reports when it stops, so
+// the session assumes that it stops within this time. A client whose deadlines are longer than this
 // time cannot hold all slots for long: MaxConcurrentStreams also bounds its open streams, so it
 // takes slots more slowly than they are released.
-const resetSlotHoldTime = 100 * time.Millisecond
+const resetSlotsRefillTime = 100 * time.Millisecond
 
 // acquire takes a slot, unless all are held. slots is the total number of slots.
 func (r *resetSlots) acquire(slots uint32, now time.Time) {
 	if r.start.IsZero() {
 		r.start = now
 	}
-	holdTime := resetSlotHoldTime / time.Duration(slots)
-	r.allFreeAt = min(max(r.allFreeAt, now.Sub(r.start))+holdTime, now.Sub(r.start)+resetSlotHoldTime)
+	holdTime := resetSlotsRefillTime / time.Duration(slots)
+	r.allFreeAt = min(max(r.allFreeAt, now.Sub(r.start))+holdTime, now.Sub(r.start)+resetSlotsRefillTime)
 }
 
 func (r *resetSlots) exhausted(slots uint32, now time.Time) bool {
-	return r.allFreeAt > 0 && r.allFreeAt-now.Sub(r.start) > resetSlotHoldTime-resetSlotHoldTime/time.Duration(slots)
+	return r.allFreeAt > 0 && r.allFreeAt-now.Sub(r.start) > resetSlotsRefillTime-resetSlotsRefillTime/time.Duration(slots)
 }
 
 func (r *resetSlots) release(slots uint32) {
 	if r.allFreeAt > 0 {
-		r.allFreeAt = max(0, r.allFreeAt-resetSlotHoldTime/time.Duration(slots))
+		r.allFreeAt = max(0, r.allFreeAt-resetSlotsRefillTime/time.Duration(slots))
 	}
 }
 

@@ -428,8 +428,8 @@ func TestNegativeBurstDisablesLimit(t *testing.T) {
 }
 
 // TestResetStreamsHoldSlots verifies that streams that the client resets take slots, all of which
-// become free within resetSlotHoldTime, one after the other. There are MaxConcurrentStreams slots,
-// in addition to the open streams.
+// become free within resetSlotsRefillTime, one after the other. There are MaxConcurrentStreams
+// slots, in addition to the open streams.
 func TestResetStreamsHoldSlots(t *testing.T) {
 	const maxStreams = 16
 	type step struct {
@@ -440,10 +440,10 @@ func TestResetStreamsHoldSlots(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"all slots held":                 {{open: maxStreams}, {open: maxStreams, refused: maxStreams}},
-		"half of the slots released":     {{open: maxStreams}, {wait: resetSlotHoldTime / 2, open: maxStreams / 2}, {open: 1, refused: 1}},
-		"all slots released":             {{open: maxStreams}, {wait: resetSlotHoldTime, open: maxStreams}, {open: 1, refused: 1}},
-		"one slot released at a time":    {{open: maxStreams}, {wait: resetSlotHoldTime / maxStreams, open: 1}, {wait: resetSlotHoldTime / maxStreams, open: 1}},
-		"complete streams release slots": {{open: maxStreams}, {wait: resetSlotHoldTime, open: maxStreams, completed: maxStreams / 2}, {open: maxStreams / 2, refused: 0}},
+		"half of the slots released":     {{open: maxStreams}, {wait: resetSlotsRefillTime / 2, open: maxStreams / 2}, {open: 1, refused: 1}},
+		"all slots released":             {{open: maxStreams}, {wait: resetSlotsRefillTime, open: maxStreams}, {open: 1, refused: 1}},
+		"one slot released at a time":    {{open: maxStreams}, {wait: resetSlotsRefillTime / maxStreams, open: 1}, {wait: resetSlotsRefillTime / maxStreams, open: 1}},
+		"complete streams release slots": {{open: maxStreams}, {wait: resetSlotsRefillTime, open: maxStreams, completed: maxStreams / 2}, {open: maxStreams / 2, refused: 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestClient(t)

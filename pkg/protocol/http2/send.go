@@ -277,13 +277,13 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 // startBlock reserves space for a frame header and starts a header block. It also restores the
 // compression table after a dropped block.
 func (s *Session) startBlock(dst []byte) []byte {
-	if s.inBlock { // the previous block was dropped after a panic or an invalid field
+	if s.blockStarted { // the previous block was dropped after a panic or an invalid field
 		if s.enc.added != s.addedBeforeBlock || s.resizedBeforeBlock {
 			s.enc.resetTable()
 		}
 		s.scratch = nil
 	}
-	s.inBlock, s.addedBeforeBlock, s.resizedBeforeBlock = true, s.enc.added, s.enc.sizeChanged
+	s.blockStarted, s.addedBeforeBlock, s.resizedBeforeBlock = true, s.enc.added, s.enc.sizeChanged
 	dst = AppendFrameHeader(dst, 0, FrameHeaders, 0, 0)
 	return s.enc.appendSizeUpdates(dst)
 }
@@ -291,7 +291,7 @@ func (s *Session) startBlock(dst []byte) []byte {
 // endBlock completes the frame header at start. If the block is too large for one frame, endBlock
 // splits it into several frames.
 func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
-	s.inBlock = false
+	s.blockStarted = false
 	n := len(dst) - start - FrameHeaderLen
 	if n <= int(s.peerSettings.MaxFrameSize) {
 		AppendFrameHeader(dst[:start], n, FrameHeaders, endFlag(end)|FlagEndHeaders, id)

@@ -141,7 +141,7 @@ type Session struct {
 	// openingStream is the stream that AppendRequest is opening; it stays set if AppendRequest
 	// panicked.
 	openingStream *Stream
-	inBlock       bool // a header block was started and not ended: it is being appended, or was dropped
+	blockStarted  bool // a header block was started and not ended: it is being appended, or was dropped
 	// addedBeforeBlock and resizedBeforeBlock are the values of enc.added and enc.sizeChanged
 	// before the last block was started.
 	addedBeforeBlock   uint32

@@ -12,12 +12,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// testScope is a protocol.Named and a protocol.Host.
-type testScope string
+// fakeNamed is a protocol.Named and a protocol.Host.
+type fakeNamed string
 
-func (p testScope) Name() string { return string(p) }
+func (p fakeNamed) Name() string { return string(p) }
 
-func (testScope) ResponseDiscarded(*protocol.Exchange) {}
+func (fakeNamed) ResponseDiscarded(*protocol.Exchange) {}
 
 // finishedExchange returns an HTTP exchange in which the values of all HTTP variables are set.
 func finishedExchange() *protocol.Exchange {
@@ -44,10 +44,10 @@ func finishedExchange() *protocol.Exchange {
 	}
 	x.Record = protocol.Record{
 		Reason: protocol.UpstreamTimeout, Detail: "upstream timed out: no answer",
-		Route: testScope("items/0"), Cluster: testScope("items"),
+		Route: fakeNamed("items/0"), Cluster: fakeNamed("items"),
 		Attempts: []protocol.Attempt{
-			{Host: testScope("10.0.0.1:80"), Reason: protocol.ConnectFailure},
-			{Host: testScope("10.0.0.2:80"), Local: "10.0.0.9:5000", Reason: protocol.ReasonPerTryTimeout, TLS: &protocol.TLS{
+			{Host: fakeNamed("10.0.0.1:80"), Reason: protocol.ConnectFailure},
+			{Host: fakeNamed("10.0.0.2:80"), Local: "10.0.0.9:5000", Reason: protocol.ReasonPerTryTimeout, TLS: &protocol.TLS{
 				Version: "TLSv1.2", Cipher: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Protocol: "http/1.1", Resumed: true,
 				Peer: &protocol.Certificate{Subject: "CN=items", Issuer: "CN=root", Fingerprint: "cd", DNSSANs: []string{"items"}, URISANs: []string{"spiffe://shop/items", "b"}},
 			}},

@@ -42,7 +42,7 @@ func newExchanger(t testing.TB, request, response string) *exchanger {
 			}
 		}
 	}()
-	client := NewClient(local, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
+	client := newUpstreamConn(local, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 	l, err := network.Listen(context.Background(), network.ListenOptions{Network: "tcp", Address: "127.0.0.1:0"},
 		NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client}))
 	if err != nil {
@@ -161,7 +161,7 @@ func BenchmarkExchange(b *testing.B) {
 // BenchmarkUsable measures the check of a pooled connection.
 func BenchmarkUsable(b *testing.B) {
 	local, _ := tcpPair(b)
-	c := NewClient(local, stream.UpstreamConnOptions{OnRelease: func(bool) {}})
+	c := newUpstreamConn(local, stream.UpstreamConnOptions{OnRelease: func(bool) {}})
 	b.ReportAllocs()
 	for b.Loop() {
 		if !c.Usable(0) {

@@ -121,7 +121,7 @@ func (c *bodyReader) start(in *connReader, f *syntax.Framing, trailer *protocol.
 	c.read.Store(0)
 	c.closed.Store(false)
 	c.chunks.Reset()
-	c.chunks.Nominated = f.ConnectionOptions
+	c.chunks.ConnectionOptions = f.ConnectionOptions
 	c.pending, c.undecoded = nil, 0
 	switch f.Body {
 	case syntax.Length:

@@ -53,8 +53,8 @@ type UpstreamConn struct {
 	requestTruncated bool        // the upstream did not accept the complete request
 }
 
-// NewClient returns an upstream connection on conn.
-func NewClient(conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
+// newUpstreamConn returns an upstream connection on conn.
+func newUpstreamConn(conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
 	c := &UpstreamConn{conn: conn, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn), limits: limitsOf(&o.HTTP1), onRelease: o.OnRelease}
 	c.in.conn = conn
 	c.body = newResponseBody(c)

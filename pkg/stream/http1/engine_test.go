@@ -92,7 +92,7 @@ func (s *perClientService) Start(ctx context.Context, x *protocol.Exchange) erro
 		if err != nil {
 			return err
 		}
-		c = NewClient(conn, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(reusable bool) {
+		c = newUpstreamConn(conn, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(reusable bool) {
 			if !reusable {
 				c.Close()
 				s.put(id, nil)

@@ -27,7 +27,7 @@ type idleProxy struct {
 func newIdleProxy(t *testing.T, options config.HTTP1Options, idleTimeout time.Duration) *idleProxy {
 	local, host := net.Pipe()
 	t.Cleanup(func() { _, _ = local.Close(), host.Close() })
-	client := NewClient(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
+	client := newUpstreamConn(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 	p := &idleProxy{host: host, record: new(protocol.Record), start: time.Now()}
 	p.client, p.done = serveInMemory(stream.ServerOptions{
 		HTTP1:       options,

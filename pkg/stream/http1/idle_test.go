@@ -52,7 +52,7 @@ func TestIdleExchangeEnds(t *testing.T) {
 						}
 					}
 				}()
-				client := NewClient(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
+				client := newUpstreamConn(network.NewConn(local), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 				options := config.DefaultHTTP1Options()
 				options.StreamIdleTimeout = test.idleTimeout
 				reason := protocol.ReasonNone

@@ -34,7 +34,7 @@ func tcpPair(t testing.TB) (*network.Conn, *peer) {
 // newClient returns a client on conn and a channel that receives its release.
 func newClient(conn *network.Conn) (*UpstreamConn, <-chan bool) {
 	reusable := make(chan bool, 10)
-	return NewClient(conn, stream.UpstreamConnOptions{
+	return newUpstreamConn(conn, stream.UpstreamConnOptions{
 		HTTP1:     config.DefaultHTTP1Options(),
 		OnRelease: func(isReusable bool) { reusable <- isReusable },
 	}), reusable

@@ -39,7 +39,7 @@ func TestOnReleasePanicEndsAtMostOneExchange(t *testing.T) {
 						return err
 					}
 					panics := x.Request.Path != "/ok"
-					c := NewClient(conn, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {
+					c := newUpstreamConn(conn, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {
 						_ = conn.Close()
 						calls.Add(1)
 						if panics {

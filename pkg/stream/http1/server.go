@@ -44,10 +44,12 @@ const (
 // Protocol returns the stream.Protocol of HTTP/1.1.
 func Protocol() stream.Protocol {
 	return stream.Protocol{
-		Name:            config.HTTP1,
-		Match:           Match,
-		NewServer:       func(o stream.ServerOptions) stream.Server { return NewServer(o) },
-		NewUpstreamConn: func(conn *network.Conn, o stream.UpstreamConnOptions) stream.UpstreamConn { return NewClient(conn, o) },
+		Name:      config.HTTP1,
+		Match:     Match,
+		NewServer: func(o stream.ServerOptions) stream.Server { return NewServer(o) },
+		NewUpstreamConn: func(conn *network.Conn, o stream.UpstreamConnOptions) stream.UpstreamConn {
+			return newUpstreamConn(conn, o)
+		},
 	}
 }
 
