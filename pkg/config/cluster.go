@@ -166,10 +166,11 @@ func (c *Cluster) Limits(p Priority) *CircuitBreakers {
 	return &c.CircuitBreakers
 }
 
-// CircuitBreakers are the limits of a cluster for one priority. 0 means no limit, and LimitNoneAllowed
-// allows nothing. The readers of configuration formats set DefaultCircuitBreakers for an absent
-// value. For an explicit 0 they follow their format: no limit in config.json, LimitNoneAllowed in Envoy's.
-// With a RetryBudget, an absent MaxRetries is 0; in Envoy's format, MaxRetries is then always 0.
+// CircuitBreakers are the limits of a cluster for one priority. 0 means no limit, and
+// LimitNoneAllowed allows nothing. The readers of configuration formats set DefaultCircuitBreakers
+// for an absent value. For an explicit 0 they follow their format: no limit in config.json,
+// LimitNoneAllowed in Envoy's. With a RetryBudget, an absent MaxRetries is 0; in Envoy's format,
+// MaxRetries is then always 0.
 type CircuitBreakers struct {
 	MaxConnections     int // open connections
 	MaxPendingRequests int // requests that wait for a connection

@@ -35,10 +35,10 @@ type dubboRegistryJSON struct {
 	TokenFile    string `key:"token_file" doc:"File with the token. A relative path is resolved in the working directory, then in the directory of this file." example:"\"dubbo.token\""`
 	StrictStatus bool   `key:"strict_status" doc:"Whether failed API requests get an error status. Existing clients expect 200 in all cases." default:"false" example:"true"`
 
-	Application  string        `key:"application" doc:"Application name in registries if an API request has none." default:"weft" example:"\"shop\""`
-	StateFile    string        `key:"state_file" doc:"File that stores registrations and subscriptions for the next start. Empty: they are not stored. The file contains registry passwords; only its owner can read it." example:"\"/var/lib/weft/dubbo.json\""`
-	EmptyAfter   time.Duration `key:"empty_after" doc:"How long Weft keeps using the providers of a service after the registry has dropped all of them." default:"10m" example:"\"30m\""`
-	WithdrawWait time.Duration `key:"withdraw_wait" doc:"Time between unregistering everything on SIGTERM and closing the listeners, in which consumers notice the change." default:"3s" example:"\"5s\""`
+	Application     string        `key:"application" doc:"Application name in registries if an API request has none." default:"weft" example:"\"shop\""`
+	StateFile       string        `key:"state_file" doc:"File that stores registrations and subscriptions for the next start. Empty: they are not stored. The file contains registry passwords; only its owner can read it." example:"\"/var/lib/weft/dubbo.json\""`
+	EmptyProtection time.Duration `key:"empty_after" doc:"How long Weft keeps using the providers of a service after the registry has dropped all of them." default:"10m" example:"\"30m\""`
+	UnregisterWait  time.Duration `key:"withdraw_wait" doc:"Time between unregistering everything on SIGTERM and closing the listeners, in which consumers notice the change." default:"3s" example:"\"5s\""`
 
 	Registries []registryJSON `key:"registries" doc:"Settings of registries that API requests do not contain. The first is the registry of API requests that name none."`
 	LogPath    string         `key:"log_path" doc:"Log of the registry clients." ignored:"the clients write to Weft's log" example:"\"logs\""`
@@ -101,7 +101,7 @@ func (r *dubboReader) readDubboRegistry(j *dubboRegistryJSON) config.DubboRegist
 	d := config.DubboRegistry{
 		Enable: true, Token: j.Token, StrictStatus: j.StrictStatus,
 		Host: j.Host, ServerPort: j.ServerPort, Application: j.Application,
-		StateFile: j.StateFile, EmptyProtection: j.EmptyAfter, UnregisterWait: j.WithdrawWait,
+		StateFile: j.StateFile, EmptyProtection: j.EmptyProtection, UnregisterWait: j.UnregisterWait,
 	}
 	if j.APIPort != 0 {
 		d.API = numericHost(net.JoinHostPort(j.APIAddress, strconv.Itoa(int(j.APIPort))))

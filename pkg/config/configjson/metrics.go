@@ -29,11 +29,11 @@ type sinkJSON struct {
 }
 
 type prometheusJSON struct {
-	Node     document.Node `key:"."`
-	Address  string        `key:"address" doc:"IP address to listen on." default:"0.0.0.0" example:"\"127.0.0.1\""`
-	Port     uint16        `key:"port" doc:"Port of the scrape endpoint." required:"true" min:"1" example:"34903"`
-	Percents document.Node `key:"percentiles" doc:"Percentiles of durations." accept:"list" ignored:"durations are histograms, from which percentiles are computed" example:"[50, 99]"`
-	Endpoint string        `key:"endpoint" doc:"Path of the scrape endpoint." default:"/metrics" example:"\"/stats\""`
+	Node        document.Node `key:"."`
+	Address     string        `key:"address" doc:"IP address to listen on." default:"0.0.0.0" example:"\"127.0.0.1\""`
+	Port        uint16        `key:"port" doc:"Port of the scrape endpoint." required:"true" min:"1" example:"34903"`
+	Percentiles document.Node `key:"percentiles" doc:"Percentiles of durations." accept:"list" ignored:"durations are histograms, from which percentiles are computed" example:"[50, 99]"`
+	Endpoint    string        `key:"endpoint" doc:"Path of the scrape endpoint." default:"/metrics" example:"\"/stats\""`
 }
 
 type tracingJSON struct {

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// minTimerScale is the fraction of the idle timeout that remains when reduce_timeouts takes full
+// defaultMinScale is the fraction of the idle timeout that remains when reduce_timeouts takes full
 // effect, if the action sets no timer.
-const minTimerScale = 0.1
+const defaultMinScale = 0.1
 
 // envoyConnectionsMonitor is Envoy's name of config.MonitorConnections.
 const envoyConnectionsMonitor = "global_downstream_max_connections"
@@ -198,7 +198,7 @@ func (r *overloadReader) readAction(o *config.Overload, j *overloadActionJSON) {
 	}
 	usedKey := ""
 	if action == config.ActionReduceTimeouts {
-		a.MinScale, usedKey = minTimerScale, "timer_scale_factors"
+		a.MinScale, usedKey = defaultMinScale, "timer_scale_factors"
 		r.readTimers(&a, j.Config.Timers)
 	}
 	r.warnUnused(j.Config.Node, usedKey, "the overload action", string(action))

@@ -97,7 +97,7 @@ func (r *reader) readRoot(j *rootJSON) {
 	r.checkEnvoyBootstrap(&j.envoyJSON)
 	dubbo := dubboReader{r.input, r.tls}
 	r.snapshot.Dubbo = dubbo.read(j.Extends)
-	r.findExternalClusters(j)
+	r.recordOtherClusters(j)
 	r.overload.read(j.Node.Get("overload_manager", "overloadManager"), j.Overload)
 	switch node := j.Node.Get("servers"); {
 	case len(j.Servers) == 1:
@@ -138,9 +138,9 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 	checker.checkKeepAlive()
 }
 
-// findExternalClusters records the clusters of static_resources, and whether a control plane or a
+// recordOtherClusters records the clusters of static_resources, and whether a control plane or a
 // registry may add clusters.
-func (r *reader) findExternalClusters(j *rootJSON) {
+func (r *reader) recordOtherClusters(j *rootJSON) {
 	r.clusters.dynamic = r.snapshot.Dubbo.Enable || r.envoyMember(j.DynamicResources, "cds_config").Exists()
 	for c := range j.StaticResources.Get("clusters").All() {
 		r.clusters.static[c.Get("name").Text()] = true
