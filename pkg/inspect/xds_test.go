@@ -25,7 +25,7 @@ func fixtureXDS() *XDS {
 			}},
 		}},
 		Warming:  []state.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: eventTime(), Missing: []string{"routes 9080"}}},
-		OnDemand: &state.OnDemandStatus{SubscribedClusters: 2, UnsubscribedClusters: []string{"a"}},
+		OnDemand: &state.OnDemandStatus{RequestedClusters: 2, UnsubscribedClusters: []string{"a"}},
 	}
 }
 
@@ -45,7 +45,7 @@ func TestXDSStatusText(t *testing.T) {
 		},
 		Warming:  []state.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: ago(2), Missing: []string{"routes 9080", "secret default"}}},
 		Cache:    cache.Status{InUse: true, ReceivedAt: ago(3600), Path: "/var/weft/xds"},
-		OnDemand: &state.OnDemandStatus{SubscribedClusters: 2, UnsubscribedClusters: []string{"a", "b"}, SubscribedRoutes: 1},
+		OnDemand: &state.OnDemandStatus{RequestedClusters: 2, UnsubscribedClusters: []string{"a", "b"}, RequestedRoutes: 1},
 	}
 	const want = `control plane istiod (delta, everything): connected for 1m30s
   TYPE                VERSION  RESOURCES  SUBSCRIBED  CHANGED  ACCEPTED  REJECTED

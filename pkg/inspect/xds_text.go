@@ -102,8 +102,8 @@ func (s *xdsText) writeOnDemand(b *strings.Builder) {
 		}
 		b.WriteString("\n")
 	}
-	line("clusters", onDemand.SubscribedClusters, onDemand.UnsubscribedClusters)
-	line("routes", onDemand.SubscribedRoutes, onDemand.UnsubscribedRoutes)
+	line("clusters", onDemand.RequestedClusters, onDemand.UnsubscribedClusters)
+	line("routes", onDemand.RequestedRoutes, onDemand.UnsubscribedRoutes)
 }
 
 // ackText returns the version and the age of an ACK or NACK.

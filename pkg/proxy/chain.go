@@ -117,7 +117,7 @@ func (b *builder) buildChain(cl *compiledListener, c *compiledChain, old *pipeli
 // filter has the fallback option, fallback serves connections whose protocol is not detected.
 func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, live *pipeline.Live, fallback network.Handler, key string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
-	engines, err := b.engines(p)
+	protocols, err := b.protocols(p)
 	if err != nil {
 		return nil, err
 	}
@@ -140,13 +140,13 @@ func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, live *pi
 		outermost = service.Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
 	}
 	c.live, c.next = live, pipeline.New(l.Name, outermost, rec, table)
-	c.handler, byALPN = b.buildHandler(l, p, live, engines, fallback)
+	c.handler, byALPN = b.buildHandler(l, p, live, protocols, fallback)
 	return byALPN, nil
 }
 
 // buildHandler lets each engine serve the connections of its protocol, detected by first bytes or
 // chosen by ALPN.
-func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeline.Live, engines []*stream.Protocol, fallback network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
+func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeline.Live, protocols []*stream.Protocol, fallback network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:         l.Name,
 		Service:          live,
@@ -159,17 +159,17 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeli
 		Log:              b.server.o.Log,
 	}
 	byALPN = map[string]network.Handler{}
-	if len(engines) == 1 && !isAuto(p) && fallback == nil {
-		h = engines[0].NewServer(o)
-		byALPN[stream.ALPN(engines[0].Name)] = h
+	if len(protocols) == 1 && !isAuto(p) && fallback == nil {
+		h = protocols[0].NewServer(o)
+		byALPN[stream.ALPN(protocols[0].Name)] = h
 		return h, byALPN
 	}
 	if isBolt(p) && fallback == nil {
-		return newBoltHandler(engines, o, p.DetectTimeout), byALPN
+		return newBoltHandler(protocols, o, p.DetectTimeout), byALPN
 	}
-	candidates := make([]stream.Candidate, len(engines))
+	candidates := make([]stream.Candidate, len(protocols))
 	for _, isHTTP1 := range [...]bool{false, true} { // HTTP/1.1 last: its options contain the HTTP/2 engine, for connections that upgrade
-		for i, e := range engines {
+		for i, e := range protocols {
 			if isHTTP1 != (e.Name == config.HTTP1) {
 				continue
 			}
@@ -213,35 +213,35 @@ func isHTTP(p *config.Proxy) bool {
 	return !slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool { return d != config.HTTP1 && d != config.HTTP2 })
 }
 
-// engines returns the downstream protocols of the proxy filter in detection order. Auto means all
+// protocols returns the downstream protocols of the proxy filter in detection order. Auto means all
 // protocols that can be sent as the upstream protocol; Bolt means both of its versions.
-func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
-	var engines []*stream.Protocol
+func (b *builder) protocols(p *config.Proxy) ([]*stream.Protocol, error) {
+	var protocols []*stream.Protocol
 	if isAuto(p) {
 		for i := range b.server.o.Protocols {
 			if e := &b.server.o.Protocols[i]; e.Name.CanSendAs(p.Upstream) {
-				engines = append(engines, e)
+				protocols = append(protocols, e)
 			}
 		}
 	} else {
 		for _, name := range p.Downstream {
-			e := b.findEngine(name)
+			e := b.findProtocol(name)
 			if e == nil {
 				return nil, fmt.Errorf("downstream_protocol %q is not supported by this build", name)
 			}
-			engines = append(engines, e)
-			if v2 := b.findEngine(config.BoltV2); name == config.Bolt && v2 != nil && !slices.Contains(p.Downstream, config.BoltV2) {
-				engines = append(engines, v2)
+			protocols = append(protocols, e)
+			if v2 := b.findProtocol(config.BoltV2); name == config.Bolt && v2 != nil && !slices.Contains(p.Downstream, config.BoltV2) {
+				protocols = append(protocols, v2)
 			}
 		}
 	}
-	if len(engines) == 0 {
+	if len(protocols) == 0 {
 		return nil, errors.New("downstream_protocol: no protocol is configured")
 	}
-	return engines, nil
+	return protocols, nil
 }
 
-func (b *builder) findEngine(name config.Protocol) *stream.Protocol {
+func (b *builder) findProtocol(name config.Protocol) *stream.Protocol {
 	for i := range b.server.o.Protocols {
 		if e := &b.server.o.Protocols[i]; e.Name == name {
 			return e

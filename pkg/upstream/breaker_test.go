@@ -176,8 +176,8 @@ func TestUnconfiguredClusterHasNoLimits(t *testing.T) {
 	}
 }
 
-// TestNegativeLimitIsAlwaysReached verifies that each limit of LimitNoneAllowed rejects all exchanges of
-// its priority.
+// TestNegativeLimitIsAlwaysReached verifies that each limit of LimitNoneAllowed rejects all
+// exchanges of its priority.
 func TestNegativeLimitIsAlwaysReached(t *testing.T) {
 	for name, limits := range map[string]config.CircuitBreakers{
 		"max_requests":         {MaxRequests: config.LimitNoneAllowed},

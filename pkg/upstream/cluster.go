@@ -149,8 +149,8 @@ func (cp *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err e
 // hosts are those of the state when Serve begins: a removed cluster has none.
 type remainingHosts struct {
 	*ClusterPicker
-	firstAttempt int   // index in x.Record.Attempts of the attempt at the first host
-	firstErr     error // error of that attempt
+	firstIndex int   // index in x.Record.Attempts of the attempt at the first host
+	firstErr   error // error of that attempt
 }
 
 // Serve implements protocol.BlockingService.
@@ -158,7 +158,7 @@ func (r *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error 
 	s := r.Cluster.state.Load()
 	err := r.firstErr
 	for {
-		p, pickErr := r.pickPool(s, x, r.firstAttempt)
+		p, pickErr := r.pickPool(s, x, r.firstIndex)
 		if pickErr != nil {
 			return err
 		}

@@ -13,14 +13,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// serialConnector is a network of hosts whose connections carry one exchange at a time. The test
+// pingPongConnector is a network of hosts whose connections carry one exchange at a time. The test
 // can block connects.
-type serialConnector struct{ *fakeMuxConnector }
+type pingPongConnector struct{ *fakeMuxConnector }
 
-func (serialConnector) Multiplexed() bool { return false }
+func (pingPongConnector) Multiplexed() bool { return false }
 
 // WithAddrs implements ProxyProtocolConnector.
-func (s serialConnector) WithAddrs(_, _ netip.AddrPort) Connector { return s }
+func (s pingPongConnector) WithAddrs(_, _ netip.AddrPort) Connector { return s }
 
 // poolCase is a pool mode and protocol with which a test runs.
 type poolCase struct {
@@ -78,7 +78,7 @@ func eachPool(t *testing.T, change func(*config.Cluster), test func(t *testing.T
 				s := newTestSet(t, &f.fakeConnector, func(o *Options) {
 					o.Connectors[config.HTTP1] = f
 					if tc.single {
-						o.Connectors[config.HTTP1] = serialConnector{f}
+						o.Connectors[config.HTTP1] = pingPongConnector{f}
 					}
 				})
 				apply(t, s, cfg)
@@ -254,7 +254,7 @@ func TestPendingExchangesAreServedInOrder(t *testing.T) {
 		cfg := tc.cluster()
 		cfg.Pool.MaxConnecting, cfg.CircuitBreakers.MaxConnections = 2, 2
 		f := newFakeMuxConnector()
-		s := newTestSet(t, &f.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = serialConnector{f} })
+		s := newTestSet(t, &f.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = pingPongConnector{f} })
 		apply(t, s, cfg)
 		defer s.Close()
 		c := s.Get(cfg.Name)

@@ -29,7 +29,7 @@ type hostSet struct {
 	// nextProbe is when hosts without a share may be probed again: ns of the set's clock.
 	nextProbe atomic.Int64
 
-	primary bool // the default set of its state, whose panic is logged
+	isDefault bool // the default set of its state, whose panic is logged
 
 	mu     sync.Mutex    // held while the plan is replaced
 	counts []share.Level // hosts of each of levels; the counts of healthy hosts are guarded by mu
@@ -258,7 +258,7 @@ func (hs *hostSet) updateMembership(m *membership, h *Host) {
 	}
 	after := hs.inPanic()
 	hs.mu.Unlock()
-	if hs.primary && before != after {
+	if hs.isDefault && before != after {
 		h.cluster.logPanicChange()
 	}
 }

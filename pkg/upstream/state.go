@@ -95,7 +95,7 @@ func newState(e *env, cfg *config.Cluster, hosts []*Host, hashTablesBuilt bool) 
 		s.defaultSet = s.subsets.fallback
 	}
 	s.defaultSet.rules = newHostSetRules(cfg.HostRules, nil)
-	s.defaultSet.primary = true
+	s.defaultSet.isDefault = true
 	s.defaultSet.buildBalancers(hashTablesBuilt)
 	b.assignMemberships()
 	return s

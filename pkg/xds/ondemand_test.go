@@ -245,7 +245,7 @@ func TestOnDemandRoutes(t *testing.T) {
 		checkList(t, "r in use again", r.tableStates(), "q 0", "r 1")
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		checkList(t, "after a listener is removed", r.tableStates(), "r 1")
-		if n := r.source.Status().OnDemand.SubscribedRoutes; n != 1 {
+		if n := r.source.Status().OnDemand.RequestedRoutes; n != 1 {
 			t.Errorf("%d subscribed tables, want 1", n)
 		}
 	})
@@ -297,8 +297,8 @@ func TestStatusOfUnsubscribedResources(t *testing.T) {
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		clusters.request("b")
 		got := r.source.Status().OnDemand
-		if got.SubscribedClusters != 1 || got.SubscribedRoutes != 0 {
-			t.Errorf("%d subscribed clusters and %d tables, want 1 and 0", got.SubscribedClusters, got.SubscribedRoutes)
+		if got.RequestedClusters != 1 || got.RequestedRoutes != 0 {
+			t.Errorf("%d subscribed clusters and %d tables, want 1 and 0", got.RequestedClusters, got.RequestedRoutes)
 		}
 		checkList(t, "unsubscribed clusters", got.UnsubscribedClusters, "a", "c")
 		checkList(t, "unsubscribed routes", got.UnsubscribedRoutes, "r")

@@ -71,8 +71,8 @@ func (set *onDemandSet) unsubscribe(name string) {
 	delete(set.deadlines, name)
 }
 
-// isReady reports whether a resource is subscribed, not pending.
-func (set *onDemandSet) isReady(name string) bool {
+// isSubscribed reports whether a resource is subscribed, not pending.
+func (set *onDemandSet) isSubscribed(name string) bool {
 	e := set.entries[name]
 	return e != nil && e.ready
 }
@@ -271,12 +271,12 @@ func (s *State) requestedTables(names []string) []string {
 
 // readyWithoutHosts reports whether a cluster can become active without its endpoints.
 func (s *State) readyWithoutHosts(cluster string) bool {
-	return s.onDemand != nil && !s.onDemand.clusters.isReady(cluster)
+	return s.onDemand != nil && !s.onDemand.clusters.isSubscribed(cluster)
 }
 
 // readyWithoutTable reports whether a listener can become active without a route table.
 func (s *State) readyWithoutTable(name string) bool {
-	return s.onDemand != nil && s.onDemand.Routes && !s.onDemand.tables.isReady(name)
+	return s.onDemand != nil && s.onDemand.Routes && !s.onDemand.tables.isSubscribed(name)
 }
 
 // resolveCluster returns the configuration of c with its secrets and, unless the endpoints are
@@ -296,7 +296,7 @@ func (s *State) resolveCluster(name string, c *resource.Cluster) (*config.Cluste
 	if hosts != nil {
 		s.markReady(&s.onDemand.clusters, name)
 	}
-	cfg.OnDemand = config.OnDemand{Wait: s.onDemand.Wait, Unsubscribed: !s.onDemand.clusters.isReady(name)}
+	cfg.OnDemand = config.OnDemand{Wait: s.onDemand.Wait, Unsubscribed: !s.onDemand.clusters.isSubscribed(name)}
 	return cfg, true
 }
 
@@ -305,7 +305,7 @@ func (s *State) resolveCluster(name string, c *resource.Cluster) (*config.Cluste
 func (s *State) activeTable(name string) *config.RouteTable {
 	t := s.tables[name]
 	settings := s.tableOnDemand()
-	settings.Unsubscribed = settings.Enabled() && !s.onDemand.tables.isReady(name)
+	settings.Unsubscribed = settings.Enabled() && !s.onDemand.tables.isSubscribed(name)
 	if t == nil || settings.Unsubscribed {
 		return &config.RouteTable{Name: name, OnDemand: settings} // no request matches
 	}

@@ -22,9 +22,9 @@ type WarmingResource struct {
 
 // OnDemandStatus is the status of the resources that are fetched on demand.
 type OnDemandStatus struct {
-	// SubscribedClusters and SubscribedRoutes count the pending and subscribed clusters and tables.
-	SubscribedClusters int `json:"subscribed_clusters"`
-	SubscribedRoutes   int `json:"subscribed_routes"`
+	// RequestedClusters and RequestedRoutes count the pending and subscribed clusters and tables.
+	RequestedClusters int `json:"subscribed_clusters"`
+	RequestedRoutes   int `json:"subscribed_routes"`
 	// UnsubscribedClusters are the clusters whose endpoints are unsubscribed. UnsubscribedRoutes
 	// are the unsubscribed route tables that listeners refer to. Neither is an error.
 	UnsubscribedClusters []string `json:"unsubscribed_clusters,omitempty"`
@@ -83,7 +83,7 @@ func (s *State) OnDemandStatus() *OnDemandStatus {
 	if s.onDemand == nil {
 		return nil
 	}
-	status := &OnDemandStatus{SubscribedClusters: len(s.onDemand.clusters.entries), SubscribedRoutes: len(s.onDemand.tables.entries)}
+	status := &OnDemandStatus{RequestedClusters: len(s.onDemand.clusters.entries), RequestedRoutes: len(s.onDemand.tables.entries)}
 	for name, e := range s.clusters.byName {
 		if e.Received != nil && e.Received.EDSServiceName != "" && !s.requestsEndpoints(name) {
 			status.UnsubscribedClusters = append(status.UnsubscribedClusters, name)
