@@ -22,7 +22,7 @@ func (p *process) countLookup(outcome dns.Outcome) {
 	case dns.Resolved:
 		label = metrics.ResultOK
 	case dns.NotFound:
-		label = metrics.ResultNoName
+		label = metrics.ResultNotFound
 	case dns.TimedOut:
 		label = metrics.ResultTimeout
 	case dns.Failed:

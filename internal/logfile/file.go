@@ -34,7 +34,7 @@ type File struct {
 	path    string // immutable
 	archive *archive
 
-	// mu orders the writes: Write holds it while it writes. Callers that must not block use a Writer.
+	// Write holds mu, which orders the writes. Callers that must not block use a Writer.
 	mu        sync.Mutex
 	out       io.Writer // guarded by mu; nil after Close
 	closer    io.Closer // guarded by mu; nil for stdout and stderr

@@ -1,6 +1,6 @@
 package metrics
 
-// DNSLookups counts DNS lookups of cluster hosts. Its LabelResult is ResultOK, ResultNoName,
+// DNSLookups counts DNS lookups of cluster hosts. Its LabelResult is ResultOK, ResultNotFound,
 // ResultTimeout or ResultFailed.
 //
 //nolint:gochecknoglobals // a constant description
@@ -9,7 +9,7 @@ var DNSLookups = Metric{"weft_dns_lookups_total", "DNS lookups of host names of 
 
 // Values of LabelResult of lookups, in addition to ResultOK.
 const (
-	ResultNoName  = "no_name" // the name does not exist, or has no address of the family
-	ResultTimeout = "timeout"
-	ResultFailed  = "failed" // a server reported an error, or the query failed
+	ResultNotFound = "no_name" // the name does not exist, or has no address of the family
+	ResultTimeout  = "timeout"
+	ResultFailed   = "failed" // a server reported an error, or the query failed
 )

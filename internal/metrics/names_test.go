@@ -66,7 +66,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r.Counter(ListenerHandshakes, "a", ResultOK)
 	r.Counter(ClusterHandshakes, "a", ResultOK)
 	r.Counter(CertificateReloads, ResultApplied)
-	r.Counter(DNSLookups, ResultNoName)
+	r.Counter(DNSLookups, ResultNotFound)
 	for _, m := range slices.Concat(udpMetrics(), overloadMetrics(), xdsMetrics(), discoveryMetrics()) {
 		r.Func(m, func() float64 { return 0 }, []string{"a", "b", "c"}[:len(m.Labels)]...)
 	}

@@ -28,8 +28,8 @@ type Dialer struct {
 	Mark uint32
 }
 
-// Dial connects to address. It fails at the latest when ctx ends or at the deadline. A zero deadline
-// means none. IsTimeout reports whether an error is a timeout.
+// Dial connects to address. It fails at the latest when ctx ends or at the deadline. A zero
+// deadline means none. IsTimeout reports whether an error is a timeout.
 func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (*Conn, error) {
 	nd := net.Dialer{Deadline: deadline, LocalAddr: d.sourceAddr(network, address)}
 	if d.KeepAlive.Enabled {

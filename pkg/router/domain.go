@@ -21,7 +21,7 @@ type domains struct {
 	exact    map[string]int32      // by host, ":" and port
 	suffixes map[string]*wildcards // by port
 	prefixes wildcards             // for every port
-	catchAll      int32                 // for "*"
+	catchAll int32                 // for "*"
 	literal  bool                  // see config.RouteTable.LiteralDomains; keys of exact are then authorities, and every port is ""
 }
 

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestTwoVersionsInOneProcess verifies calls to two provider processes: one provides two versions at
-// one address, the other provides one of these versions. The consumer subscribes to the interface.
+// TestTwoVersionsInOneProcess verifies calls to two provider processes: one provides two versions
+// at one address, the other provides one of these versions. The consumer subscribes to the
+// interface.
 func TestTwoVersionsInOneProcess(t *testing.T) {
 	t.Parallel()
 	const firstName, secondName = "first provider", "second provider"

@@ -31,7 +31,7 @@ const (
 	Sync             Mode = "sync"              // the next service responds in Start
 	Pending          Mode = "pending"           // the response comes after Start has returned ErrPending
 	PendingElsewhere Mode = "pending elsewhere" // another goroutine resumes the exchange, possibly before Start has returned
-	Forked           Mode = "forked"            // the exchange has a goroutine on which the next service may wait
+	OnGoroutine      Mode = "on a goroutine"    // the exchange has a goroutine on which the next service may wait
 	Retried          Mode = "retried"           // the next service drops a response and waits for another one
 	Canceled         Mode = "canceled"          // the client disconnects while the next service is pending
 
@@ -40,7 +40,7 @@ const (
 
 // Modes returns all modes, Sync first.
 func Modes() []Mode {
-	return []Mode{Sync, Pending, PendingElsewhere, Forked, Retried, Canceled, DisconnectedWhileWaiting}
+	return []Mode{Sync, Pending, PendingElsewhere, OnGoroutine, Retried, Canceled, DisconnectedWhileWaiting}
 }
 
 // Result holds the request that the application received and the response that the client
@@ -59,7 +59,7 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 	e := &contractEngine{mode: mode, x: x, requestBody: x.Request.Body, done: make(chan error, 1)}
 	x.Downstream = e
 	s := f(contractApplication{e})
-	if mode == Forked {
+	if mode == OnGoroutine {
 		e.ownsGoroutine = true
 	}
 	err := e.afterStep(x.Start(ctx, s))

@@ -106,7 +106,7 @@ func (g *http1) runUntil(deadline time.Duration) error {
 			return err
 		}
 		for _, e := range g.events[:n] {
-			if err := g.readable(int(e.Token)); err != nil {
+			if err := g.handleReadable(int(e.Token)); err != nil {
 				return err
 			}
 			// Dispatch after each event: sending in bursts would change the measurement.
@@ -154,8 +154,8 @@ func (g *http1) send(i int, start time.Duration) error {
 	return nil
 }
 
-// readable reads from connection i.
-func (g *http1) readable(i int) error {
+// handleReadable reads from connection i.
+func (g *http1) handleReadable(i int) error {
 	c := &g.conns[i]
 	n, err := epoll.Read(c.fd, g.scratch[:])
 	if errors.Is(err, unix.EAGAIN) {

@@ -165,7 +165,7 @@ func (g *multiplexed) poll(maximum time.Duration) error {
 	for _, e := range g.events[:n] {
 		i := int(e.Token)
 		if e.Events&^epoll.Writable != 0 { // errors and hangups are detected by reading
-			if err := g.readable(i); err != nil {
+			if err := g.handleReadable(i); err != nil {
 				return err
 			}
 		}
@@ -262,8 +262,8 @@ func (g *multiplexed) flush(c *muxConn, i int) error {
 	return g.poller.Modify(c.fd, int32(i), events)
 }
 
-// readable reads from connection i.
-func (g *multiplexed) readable(i int) error {
+// handleReadable reads from connection i.
+func (g *multiplexed) handleReadable(i int) error {
 	c := g.conns[i]
 	// The incomplete frame precedes the new data, so that the frame is contiguous.
 	kept := copy(g.scratch[:], c.input)

@@ -40,7 +40,7 @@ func originResponses(t *testing.T, c *rpc) [][]byte {
 	return all
 }
 
-// feed passes a piece of input after the unprocessed bytes to the connection, like readable.
+// feed passes the unprocessed bytes and a piece of input to the connection, like handleReadable.
 func feed(c *rpc, piece []byte) error {
 	return c.generator.consume(c.muxConn, append(bytes.Clone(c.input), piece...))
 }

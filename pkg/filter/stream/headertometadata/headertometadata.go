@@ -67,7 +67,7 @@ type rule struct {
 	cookie           *variable.Variable
 	field            match.Field   // used if cookie is nil
 	present, missing *compiledPair // nil: none
-	remove           string        // header to remove; "": none
+	removeHeader     string        // header to remove; "": none
 }
 
 // compiledPair is a compiled KeyValuePair.
@@ -111,7 +111,7 @@ func (r *Rule) compile() (rule, error) {
 		if r.Header[0] == ':' || strings.EqualFold(r.Header, "host") {
 			return rule{}, fmt.Errorf("%s cannot be removed: every request has it", r.Header)
 		}
-		compiled.remove = r.Header
+		compiled.removeHeader = r.Header
 	}
 	if r.Present == nil && r.Missing == nil {
 		return rule{}, errors.New("neither on_header_present nor on_header_missing is set")
@@ -215,8 +215,8 @@ type headerToMetadata struct {
 func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range h.rules {
 		r := &h.rules[i]
-		if present := r.apply(x); present && r.remove != "" {
-			x.Request.Header.Del(r.remove)
+		if present := r.apply(x); present && r.removeHeader != "" {
+			x.Request.Header.Del(r.removeHeader)
 		}
 	}
 	return h.next.Start(ctx, x)
