@@ -80,8 +80,8 @@ type hostJSON struct {
 }
 
 type poolJSON struct {
-	Mode          string `key:"mode" doc:"multiplex: concurrent requests on each connection. ping_pong: one request at a time on each connection. bind: one upstream connection for each client connection; both close together." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
-	Connections   int    `key:"connections" doc:"Maximum number of connections to a host with multiplex; other modes ignore it. Weft opens another connection when all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
+	Mode          string `key:"mode" doc:"multiplex: concurrent requests on each connection. ping_pong: one request at a time on each connection. bind: separate connections for each client connection (one if the protocol multiplexes), which close with it." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
+	Connections   int    `key:"connections" doc:"Maximum number of connections to a host with multiplex, for requests of one priority in one protocol; other modes ignore it. Weft opens another connection when all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
 	Warm          string `key:"warm" doc:"Protocol for which Weft opens a connection to each host ahead of requests, with multiplex. Absent: Weft opens connections on demand." enum:"Http2|dubbo|bolt|boltv2" example:"\"Http2\""`
 	MaxRequests   int    `key:"max_requests" doc:"Maximum number of RPC requests on a shared connection (multiplex and bind). The connection closes after the last of them, and a new one replaces it. 0: no limit." unit:"requests" min:"0" default:"0" example:"100000"`
 	MaxConnecting int    `key:"max_connecting" doc:"Maximum number of concurrent connects to a host, for requests of one priority in one protocol; tcp_proxy has a separate limit of the same size. Further requests wait in order and count toward max_pending_requests." unit:"connections" min:"1" default:"64" example:"256"`

@@ -68,7 +68,7 @@ func (s *State) checkOnDemand(referenced referencedNames) error {
 		if e.ActiveConfig == nil || e.Active.EDSServiceName == "" {
 			continue
 		}
-		if unsubscribed := e.ActiveConfig.OnDemand.Unsubscribed; unsubscribed == s.onDemand.clusters.isReady(name) {
+		if unsubscribed := e.ActiveConfig.OnDemand.Unsubscribed; unsubscribed == s.onDemand.clusters.isSubscribed(name) {
 			return fmt.Errorf("active cluster %s: Unsubscribed is %t, but the on-demand state says the opposite", name, unsubscribed)
 		}
 	}
