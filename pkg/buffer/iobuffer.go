@@ -9,7 +9,7 @@ import (
 
 // IoBuffer is a byte queue: bytes are appended at the tail and consumed from the head. It has one
 // owner at a time, from Get to Release. A slice of its bytes is valid until the next call that
-// appends, compacts, resets or releases. The zero value is an empty buffer that is not pooled.
+// appends, compacts, resets or releases. The zero value is an empty buffer without storage.
 type IoBuffer struct {
 	store    []byte // store[head:] is unread
 	head     int
@@ -27,7 +27,7 @@ func (b *IoBuffer) Len() int { return len(b.store) - b.head }
 func (b *IoBuffer) Cap() int { return cap(b.store) }
 
 // Tail returns the free storage behind the unread bytes. The caller reads into it and then calls
-// Extend. It may be empty: see Reserve.
+// Extend. The free storage may be empty: see Reserve.
 func (b *IoBuffer) Tail() []byte { return b.store[len(b.store):cap(b.store)] }
 
 // Extend makes the first n bytes of Tail part of the unread bytes.

@@ -97,14 +97,14 @@ func TestInvariantsPoisonReleasedBuffers(t *testing.T) {
 	b.WriteString("secret")
 	view := b.Bytes()
 	if got := Outstanding() - before; got != 1 {
-		t.Errorf("%d more are outstanding, want 1", got)
+		t.Errorf("%d more buffers are outstanding after Get, want 1", got)
 	}
 	b.Release()
 	if string(view) == "secret" {
 		t.Error("the bytes were not poisoned")
 	}
 	if got := Outstanding() - before; got != 0 {
-		t.Errorf("%d more are outstanding after Release, want 0", got)
+		t.Errorf("%d more buffers are outstanding after Release, want 0", got)
 	}
 	defer func() {
 		if recover() == nil {

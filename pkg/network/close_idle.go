@@ -2,10 +2,11 @@ package network
 
 import "time"
 
-// CloseIdle drains the connections that have been parked for at least d, because of overload. Each
+// CloseIdle is for overload: it drains the connections that have been parked for at least d. Each
 // call records which connections are parked, so the first call drains none, and the caller should
-// make several calls within d. Connections with unread bytes stay open. CloseIdle returns how many
-// connections it drains. ResetIdleTracking discards the records.
+// make several calls within d. A drained connection whose bytes have just arrived ends after its
+// next exchange. CloseIdle returns how many connections it drains. ResetIdleTracking discards the
+// records.
 func (l *Listener) CloseIdle(now time.Time, d time.Duration) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

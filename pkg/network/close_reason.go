@@ -13,7 +13,7 @@ type CloseReason uint8
 // The close reasons. Their order may change, their names may not.
 const (
 	ClosedComplete           CloseReason = iota // its relay or tunnel is complete
-	ClosedByPeer                                // the peer closed or reset it, idle or not
+	ClosedByPeer                                // the peer closed or reset it, between exchanges or during one
 	ClosedIdle                                  // no data for the idle timeout of the connection or its tunnel
 	ClosedDrained                               // it ended in time after Drain
 	ClosedDrainTimeout                          // force-closed: it did not drain in time

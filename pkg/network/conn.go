@@ -88,8 +88,7 @@ type Conn struct {
 	// Requests counts exchanges across all calls of ServeConn. The handler owns it.
 	Requests int
 
-	// writeQueue is the newest WriteQueue of the connection; nil: none. The handler creates it
-	// before it parks the connection.
+	// writeQueue is the newest WriteQueue of the connection; nil: none. NewWriteQueue sets it.
 	writeQueue *WriteQueue
 
 	closeHooks atomic.Pointer[closeHooks] // nil: not closed, and no hook is registered

@@ -77,8 +77,8 @@ func (h *closeHooks) add(f func()) (stop func()) {
 	}
 }
 
-// runCloseHooks calls all registered functions and marks the connection as closed. The error joins
-// their panics; the listener logs them once the connection is no longer served.
+// runCloseHooks marks the connection as closed and calls all registered functions. The error joins
+// their panics. A listener logs the panics of an accepted connection when that connection ends.
 func runCloseHooks(p *atomic.Pointer[closeHooks]) (panics error) {
 	if p.Load() == nil && p.CompareAndSwap(nil, &closeHooks{closed: true}) {
 		return nil

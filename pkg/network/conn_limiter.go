@@ -31,8 +31,8 @@ func (l *ConnLimiter) Active() int64 { return l.open.Load() }
 // connections and close them immediately. A lower limit closes no open connection.
 func (l *ConnLimiter) SetLimit(n int64) { l.limit.Store(n) }
 
-// SetRejectFraction makes the listeners close a fraction of the new connections immediately, from 0
-// to 1.
+// SetRejectFraction makes the listeners close a fraction of the new connections immediately. A
+// fraction below 0 counts as 0, one above 1 as 1.
 func (l *ConnLimiter) SetRejectFraction(fraction float64) {
 	l.rejectFraction.Store(uint64(min(1, max(0, fraction)) * fractionScale))
 }
@@ -97,7 +97,7 @@ func (l *ConnLimiter) release() {
 // without a wait after a quiet time. If PerSecond is 0, there is no limit.
 type AcceptRate struct {
 	PerSecond float64
-	Burst     int // at least 1
+	Burst     int // less than 1 counts as 1
 }
 
 // tokenBucket is a token bucket: each accepted connection takes one token. The accepting goroutine
@@ -166,7 +166,7 @@ func (l *Listener) awaitResume(ctx context.Context) bool {
 }
 
 // admit starts an accepted connection. If accepting was paused during Accept, admit first waits
-// until it resumes. It returns false when the listener must stop accepting.
+// until accepting resumes. It returns false when the listener must stop accepting.
 func (l *Listener) admit(ctx context.Context, nc net.Conn) bool {
 	if !l.awaitResume(ctx) {
 		_ = nc.Close() // no handler will serve it
@@ -190,5 +190,6 @@ func (l *Listener) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// SetAcceptRate replaces the AcceptRate of ListenOptions. The change takes effect within a second.
+// SetAcceptRate replaces the AcceptRate of ListenOptions. A listener that waits because of the old
+// rate applies the new rate within a second.
 func (l *Listener) SetAcceptRate(r AcceptRate) { l.rate.Store(&r) }

@@ -336,6 +336,6 @@ func TestShedEndsAfterExchange(t *testing.T) {
 	}
 	c.CloseReason = ClosedByPeer
 	if got := c.state.load().closeReason(c.CloseReason); got != ClosedByPeer {
-		t.Errorf("close reason %v, want that of the handler", got)
+		t.Errorf("close reason %v, want %v, which the handler set", got, ClosedByPeer)
 	}
 }

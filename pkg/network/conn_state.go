@@ -54,7 +54,7 @@ const (
 	stateForceClosed                          // the connection did not end before the drain deadline
 	stateShed                                 // the connection ends because of overload
 	stateNoExchange                           // a listener accepted the connection, and it has had no exchange yet
-	stateAwaitFirst                           // a drain waits for the first exchange of a fresh connection
+	stateAwaitFirst                           // a drain lets a fresh connection have its first exchange
 	stateInterrupted                          // the reader must return
 
 	connStateBits = iota
@@ -126,8 +126,8 @@ func (s connState) after(e connEvent) connState {
 	return next
 }
 
-// drainUnlessAwaiting makes the current exchange the last one. If the first exchange is awaited,
-// that exchange will be the last one.
+// drainUnlessAwaiting makes the current exchange the last one. If a drain waits for the first
+// exchange, that exchange will be the last one.
 func drainUnlessAwaiting(_, after connState) connState {
 	if after.awaitsFirst() {
 		return after | stateDrainAfterNext
@@ -135,7 +135,8 @@ func drainUnlessAwaiting(_, after connState) connState {
 	return after | stateDraining
 }
 
-// beginAwaitedDrain drains a connection whose first exchange has ended if a drain awaited it.
+// beginAwaitedDrain drains a connection whose first exchange has ended, if a drain waited for that
+// exchange.
 func beginAwaitedDrain(before, after connState) connState {
 	if before.awaitsFirst() {
 		return after | stateDraining

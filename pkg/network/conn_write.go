@@ -29,7 +29,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 // writePlain writes all of p to the socket.
 func (c *Conn) writePlain(p []byte) (int, error) {
 	c.writer.timer.start(c.nc)
-	written, rearmed := 0, false // rearmed: this call has armed the timer
+	written, rearmed := 0, false // rearmed: the timer has fired during this call and was armed again
 	for {
 		n, err := c.writeOnce(p[written:])
 		written += n

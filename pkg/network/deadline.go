@@ -113,7 +113,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) {
 	}
 }
 
-// start arms the timer, so that a write without progress ends.
+// start arms the timer unless it is armed, so that a write without progress ends.
 func (w *writeTimer) start(nc net.Conn) {
 	if w.timeout > 0 && w.deadline.armed == 0 {
 		w.arm(nc, time.Now())
@@ -121,7 +121,7 @@ func (w *writeTimer) start(nc net.Conn) {
 }
 
 // timedOut reports whether a write that the timer ended must fail; if not, it arms the timer again.
-// stuck: this write armed the timer, and has made no progress since.
+// stuck: timedOut has armed the timer during this write, and the write has made no progress since.
 func (w *writeTimer) timedOut(nc net.Conn, stuck bool) bool {
 	now, want := time.Now(), w.deadline.want
 	if stuck || want != 0 && instantOf(now) >= want {
@@ -133,7 +133,7 @@ func (w *writeTimer) timedOut(nc net.Conn, stuck bool) bool {
 
 // arm arms the timer. The timer keeps running from one write to the next, because arming it for
 // each small write would cost too much. So a timer that fires may belong to an earlier write. Only
-// a timer that the current write armed shows that the peer is slow.
+// when the timer fires again during one write, without progress, is the peer too slow.
 func (w *writeTimer) arm(nc net.Conn, now time.Time) {
 	d := &w.deadline
 	d.armed = d.want

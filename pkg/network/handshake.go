@@ -55,7 +55,7 @@ func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 // tls.Config calls it on hello.Conn.
 func (t *tlsTransport) SetLocalCertificate(cert *x509.Certificate) { t.info.LocalCertificate = cert }
 
-// newTLSLayer returns a TLS layer for c, which takes over the unread bytes of c.
+// newTLSLayer returns a TLS layer for c. The layer takes over the unread bytes of c.
 func newTLSLayer(c *Conn) *tlsLayer {
 	s := &tlsLayer{conn: c}
 	s.in.unread = c.reader.unread.take()

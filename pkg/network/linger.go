@@ -5,10 +5,9 @@ import "time"
 // GoAwayHandler is a Handler whose protocol can announce the end of a parked connection.
 type GoAwayHandler interface {
 	Handler
-	// SendGoAway announces the end. The listener calls it, instead of ServeConn, when the
-	// connection must end while it is parked. The listener then writes what is pending in the
-	// connection's WriteQueue, and closes the connection after a short linger. SendGoAway must
-	// neither wait nor read.
+	// SendGoAway announces the end. The listener calls it, instead of ServeConn, when a parked
+	// connection drains. The listener then writes the pending bytes of the connection's WriteQueue,
+	// and closes the connection after a short linger. SendGoAway must neither wait nor read.
 	SendGoAway()
 }
 

@@ -37,7 +37,7 @@ type ListenOptions struct {
 // ListenerCounter counts the events of a listener. Safe for concurrent use.
 type ListenerCounter interface {
 	Accepted()
-	Refused()           // MaxConnections reached, rejected by the Limiter, or its virtual listener has stopped
+	Refused()           // closed because of MaxConnections or the Limiter, or because its virtual listener has stopped
 	AcceptError()       // for example EMFILE
 	Closed(CloseReason) // an accepted connection has ended
 }
@@ -127,9 +127,10 @@ func (l *Listener) SetHandler(h Handler, g *ConnGroup) { l.active.Store(&activeH
 // connection.
 func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 
-// Serve accepts until Stop, or until the socket fails, whose error it returns. After a temporary
-// failure, such as too few descriptors, Serve backs off and continues. ctx is the context of
-// ServeConn. The end of ctx ends only waits between two accepts.
+// Serve accepts connections until Stop. After a temporary failure, such as too few descriptors,
+// Serve backs off and continues; any other failure of the socket ends Serve, which returns the
+// error. ctx is the context of ServeConn. When ctx ends, Serve returns only if it waits between two
+// accepts.
 func (l *Listener) Serve(ctx context.Context) error {
 	if l.virtual != nil {
 		l.serveVirtual(ctx)
@@ -302,7 +303,7 @@ func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 		p, announces := h.(GoAwayHandler)
 		announces = announces && errors.Is(err, ErrDraining) && l.sendGoAway(c, p) == nil
 		if c.writeQueue != nil {
-			c.writeQueue.Close() // a slow client still reads the responses that it has pending
+			c.writeQueue.Close() // a slow client still gets the pending responses
 		}
 		if announces {
 			linger(c)

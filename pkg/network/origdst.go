@@ -39,7 +39,8 @@ type originalDstConfig struct {
 // accepts from now on. The original destination becomes the connection's LocalAddr. If lookup
 // returns another listener, which must be virtual, that listener takes over the connection as if it
 // had accepted it; lookup may be nil. OriginalDstTProxy makes the socket transparent, which needs
-// CAP_NET_ADMIN or CAP_NET_RAW. If that fails, UseOriginalDst changes nothing.
+// CAP_NET_ADMIN or CAP_NET_RAW. If that fails, UseOriginalDst changes nothing. OriginalDstOff makes
+// the listener ignore original destinations again.
 func (l *Listener) UseOriginalDst(mode OriginalDstMode, lookup ListenerLookup) error {
 	if mode == OriginalDstOff {
 		l.originalDst.Store(nil)
@@ -91,7 +92,7 @@ func (l *Listener) redirect(d *originalDstConfig, c *Conn) (handled bool) {
 			return true
 		}
 	}
-	l.refuseConn(c) // both lookups returned a listener that had stopped
+	l.refuseConn(c) // both lookups returned a listener that has stopped or has a socket
 	return true
 }
 

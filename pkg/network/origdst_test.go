@@ -261,7 +261,7 @@ func TestSocketAddressIsNotOriginalDst(t *testing.T) {
 	c := NewConn(&redirectedConn{local, tcpAddr("127.0.0.1:15001")})
 	c.Addrs().SetProxied(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
 	if dst, ok := c.Addrs().OriginalDst(); ok {
-		t.Errorf("OriginalDst = %v, want none: the proxied address is that of the socket", dst)
+		t.Errorf("OriginalDst = %v, want none: the proxied address equals the socket's", dst)
 	}
 	c.Addrs().SetProxied(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
 	if dst, ok := c.Addrs().OriginalDst(); !ok || dst.String() != "198.51.100.7:80" {

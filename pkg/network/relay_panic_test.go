@@ -75,7 +75,7 @@ type panickingGoAway struct{ *goAwayHandler }
 
 func (panickingGoAway) SendGoAway() { panic("a defect in SendGoAway") }
 
-// ServeConn is that of goAwayHandler, except that h handles the parked connection.
+// ServeConn calls goAwayHandler.ServeConn, and makes h handle the parked connection.
 func (h panickingGoAway) ServeConn(ctx context.Context, conn *Conn) error {
 	err := h.goAwayHandler.ServeConn(ctx, conn)
 	conn.Handler = h

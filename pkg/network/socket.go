@@ -49,7 +49,8 @@ func (l *Listener) SetKeepAlive(k KeepAlive) {
 	l.keepAlive.current.Store(&k)
 }
 
-// apply sets the options of an accepted connection. They fail only on a connection that has ended.
+// apply sets the keepalive options of an accepted connection. It fails only on a connection that
+// has ended.
 func (k *keepAliveSetting) apply(nc net.Conn) {
 	options := k.current.Load()
 	if options == nil {

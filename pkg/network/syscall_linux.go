@@ -10,13 +10,13 @@ import (
 // sockets are non-blocking. They call recv and send instead of read and write, which pass through
 // the kernel's file system layer and cost 80 ns more per call.
 
-// Maximum number of bytes that one call moves. During a call that bypasses the scheduler, no other
-// goroutine runs on the processor and the garbage collector cannot start. With 1 MiB, a call takes
-// up to 4 ms, because on loopback it also does the receiver's work. A call through the scheduler is
-// no alternative: it loses its processor after 20 µs, and for messages of 1 MB this causes three
-// times as many context switches and 15 % more CPU time than several short calls. A call that fits
-// into one segment of 64 KiB, headers included, costs 10 µs; one KiB more costs 30 µs
-// (BenchmarkSend).
+// maxSend and maxRecv bound the bytes that one call moves. During a call that bypasses the
+// scheduler, no other goroutine runs on the processor and the garbage collector cannot start. With
+// 1 MiB, a call takes up to 4 ms, because on loopback it also does the receiver's work. A call
+// through the scheduler is no alternative: it loses its processor after 20 µs, and for messages of
+// 1 MB this causes three times as many context switches and 15 % more CPU time than several short
+// calls. A call that fits into one segment of 64 KiB, headers included, costs 10 µs; one KiB more
+// costs 30 µs (BenchmarkSend).
 const (
 	maxSend = 63 << 10
 	maxRecv = 64 << 10 // the buffer of a busy reader; usually fewer bytes are available

@@ -25,8 +25,8 @@ func socketPair(tb testing.TB) [2]int {
 	return fds
 }
 
-// BenchmarkSystemCall compares system calls that bypass the scheduler with those that do not: recv
-// on an empty socket.
+// BenchmarkSystemCall compares system calls that bypass the scheduler with system calls that do
+// not. It calls recv on an empty socket.
 func BenchmarkSystemCall(b *testing.B) {
 	fds := socketPair(b)
 	var p [1]byte

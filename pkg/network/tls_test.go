@@ -156,7 +156,7 @@ func TestPartialRecordIsNotReadable(t *testing.T) {
 	c.SetReadDeadline(time.Time{})
 	permits <- struct{}{}
 	if got := readPlaintext(t, c, 1500); len(got) != 1500 {
-		t.Errorf("read %d bytes, want the 1500 of the record", len(got))
+		t.Errorf("read %d bytes, want the 1500 bytes of the record", len(got))
 	}
 }
 
@@ -198,8 +198,8 @@ func TestSessionTicketsAreNotReadable(t *testing.T) {
 		t.Error("IsReusable = false for a connection with unread tickets")
 	}
 	peer.Write([]byte("unsolicited"))
-	if err := c.AwaitReadable(); err != nil || c.IsReusable() {
-		t.Errorf("AwaitReadable = %v, want nil, and IsReusable = false because of unread bytes", err)
+	if err, reusable := c.AwaitReadable(), c.IsReusable(); err != nil || reusable {
+		t.Errorf("with unread bytes: AwaitReadable = %v, IsReusable = %t; want nil, false", err, reusable)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestWriteQueueOverTLSWithFullSocket(t *testing.T) {
 			n, err := peer.Read(p)
 			for i := range n {
 				if p[i] != frame[(total+i)%len(frame)] {
-					t.Errorf("byte %d differs from that sent", total+i)
+					t.Errorf("byte %d differs from the byte that was sent", total+i)
 					break
 				}
 			}

@@ -31,8 +31,8 @@ type PacketConn struct {
 	wildcard bool
 }
 
-// receiveBufferSize is the kernel's buffer for datagrams that are not yet received, in bytes, if
-// the kernel allows that much.
+// receiveBufferSize is the requested size of the kernel's receive buffer, in bytes. The kernel may
+// set a smaller size.
 const receiveBufferSize = 2 << 20
 
 // ListenPacket binds an address. Datagrams wait in the kernel until Receive is called.

@@ -49,7 +49,7 @@ func TestPendingFramesKeepOrder(t *testing.T) {
 	}
 	got := make([]byte, want.Len())
 	if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("read: %v; bytes equal: %v", err, bytes.Equal(got, want.Bytes()))
+		t.Errorf("the peer's read: %v, frames in order: %t; want nil, true", err, bytes.Equal(got, want.Bytes()))
 	}
 }
 
@@ -323,7 +323,7 @@ func TestStalledPeerIsClosed(t *testing.T) {
 			t.Errorf("Read = %d, %v; want 0, io.ErrClosedPipe", n, err)
 		}
 		if elapsed := time.Since(start); elapsed < 30*time.Second || elapsed > time.Minute {
-			t.Errorf("closed after %v, want 30 s to twice that: see SetWriteTimeout", elapsed)
+			t.Errorf("closed after %v, want 30 s to 60 s: see SetWriteTimeout", elapsed)
 		}
 		if err := appendFrame(q, "another"); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("appendFrame after the close: %v, want os.ErrDeadlineExceeded", err)

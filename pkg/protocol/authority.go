@@ -12,8 +12,8 @@ func IsAuthority(s string) bool {
 	return ok
 }
 
-// IsTunnelTarget reports whether s is a valid target of CONNECT: a host with a port, which has no
-// default (RFC 9112 3.2.3; RFC 9113 8.5).
+// IsTunnelTarget reports whether s is a valid target of CONNECT: a host with a port, because
+// CONNECT has no default port (RFC 9112 3.2.3; RFC 9113 8.5).
 func IsTunnelTarget(s string) bool {
 	port, ok := splitAuthority(s)
 	return ok && len(port) > 1

@@ -132,7 +132,7 @@ func (h *Header) Del(name string) bool {
 	return len(h.fields) < n
 }
 
-// DelFunc removes every field whose name del reports true for.
+// DelFunc removes every field for whose name del returns true.
 func (h *Header) DelFunc(del func(name string) bool) {
 	if h.loader != nil {
 		h.load()

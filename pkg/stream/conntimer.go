@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// ConnTimer is the single timer of a multiplexed connection, which fires at its earliest deadline
-// or before. Most exchanges end before their deadline, so the timer is reset only if it moves to an
-// earlier time. The owner calls Init before it shares the connection, and all other methods except
-// Done and Wait with a lock of the connection held.
+// ConnTimer is the single timer of a multiplexed connection. It fires at the connection's earliest
+// deadline or before. Most exchanges end before their deadline, so Arm resets the timer only to an
+// earlier time. The owner calls Init before it shares the connection. The caller of any other
+// method except Done and Wait holds a lock of the connection.
 type ConnTimer struct {
 	fire    func()         // immutable after Init
 	timer   *time.Timer    // nil until set, and after Shrink
-	firesAt time.Time      // zero: it is not set
+	firesAt time.Time      // zero: the timer is not set
 	firing  sync.WaitGroup // runs of fire between Fired and Done
 }
 
@@ -60,6 +60,6 @@ func (t *ConnTimer) Shrink() {
 	}
 }
 
-// Wait waits until no fire runs. It is called after the connection has ended, so no further run
-// starts.
+// Wait waits until no fire runs. The owner calls it after the connection has ended, so no further
+// run starts.
 func (t *ConnTimer) Wait() { t.firing.Wait() }

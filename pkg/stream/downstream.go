@@ -37,7 +37,7 @@ var ErrDrained = errors.New("the connection has drained")
 type SilentConn struct {
 	PartialFrame bool          // the client has sent only a part of a frame
 	Inflight     bool          // exchanges are in flight
-	GoAwaySent   bool          // the connection drains; some RPC protocols send no GOAWAY frame
+	Draining     bool          // the connection drains: GOAWAY was sent, unless the protocol sends none
 	FrameTimeout time.Duration // the read timeout of a partial frame
 }
 
@@ -49,7 +49,7 @@ func (s SilentConn) Err() error {
 		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", s.FrameTimeout)
 	case s.Inflight:
 		return nil
-	case s.GoAwaySent:
+	case s.Draining:
 		return ErrDrained
 	}
 	return network.ErrPark

@@ -20,8 +20,8 @@ func TestSilentConn(t *testing.T) {
 	}{
 		{"an idle connection is parked", SilentConn{}, network.ErrPark},
 		{"a connection with exchanges in flight continues", SilentConn{Inflight: true}, nil},
-		{"after GOAWAY an idle connection ends", SilentConn{GoAwaySent: true}, ErrDrained},
-		{"after GOAWAY the exchanges in flight continue", SilentConn{GoAwaySent: true, Inflight: true}, nil},
+		{"after GOAWAY an idle connection ends", SilentConn{Draining: true}, ErrDrained},
+		{"after GOAWAY the exchanges in flight continue", SilentConn{Draining: true, Inflight: true}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.s.Err(); !errors.Is(got, tt.want) {
@@ -29,7 +29,7 @@ func TestSilentConn(t *testing.T) {
 			}
 		})
 	}
-	for _, s := range []SilentConn{{}, {Inflight: true}, {GoAwaySent: true}, {GoAwaySent: true, Inflight: true}} {
+	for _, s := range []SilentConn{{}, {Inflight: true}, {Draining: true}, {Draining: true, Inflight: true}} {
 		s.PartialFrame, s.FrameTimeout = true, 5*time.Second
 		if got := s.Err(); protocol.ReasonOf(got) != protocol.RequestTimeout || !strings.HasSuffix(got.Error(), "no data for 5s") {
 			t.Errorf("%+v: Err() = %v, want %v for 5s", s, got, protocol.RequestTimeout)

@@ -7,7 +7,7 @@ import "time"
 // connection.
 type Keepalive struct {
 	Interval  time.Duration // how long the host may be silent before a probe; 0: no probes
-	Timeout   time.Duration // how long a probe waits for a response; any bytes are one
+	Timeout   time.Duration // how long a probe waits for a response; any bytes count as a response
 	MaxMissed int           // number of consecutive probes without a response after which the host has failed; 0 means 1
 
 	missed   int       // consecutive probes without a response at the last Check

@@ -53,9 +53,10 @@ type ServerOptions struct {
 	// such a request is served as HTTP/1.1.
 	H2C Upgrader
 
-	// Observe is called once for each exchange, when its response has been written or queued, or
-	// will not be sent. Service may not have received the exchange, for example because the request
-	// was malformed. Observe keeps no part of x. May be nil.
+	// Observe records an exchange. The engine calls Observe once for each exchange, when the
+	// response has been written or queued, or will not be sent. Service may not have received the
+	// exchange, for example because the request was malformed. Observe keeps no part of x. May be
+	// nil.
 	Observe func(x *protocol.Exchange)
 	// NewBatchObserver returns an observer that does the work of Observe for one goroutine of an
 	// engine that ends many exchanges together. Nil if Observe is nil.
@@ -144,7 +145,7 @@ type UpstreamConnOptions struct {
 	HTTP2 config.HTTP2Options
 	RPC   config.RPCOptions
 
-	// OnRelease is called, on any goroutine, when an exchange has left the connection. reusable
-	// says whether the connection can take another.
+	// OnRelease handles the end of an exchange on the connection. The connection calls it on any
+	// goroutine. reusable says whether the connection can take another exchange.
 	OnRelease func(reusable bool)
 }

@@ -29,7 +29,7 @@ type TLSOptions struct {
 
 	Listener string // for the log
 	Log      *slog.Logger
-	// OnHandshake is called after each handshake with its error, nil if it succeeded. May be nil.
+	// OnHandshake receives the error of each handshake; nil: the handshake succeeded. May be nil.
 	OnHandshake func(err error)
 }
 

@@ -2,8 +2,8 @@ package hessian
 
 import "encoding/binary"
 
-// What an open container expects next, if its end is marked by a byte. A container that declares
-// its length has the number of remaining values instead, which is not negative.
+// These values say what an open container expects next, if a byte marks its end. A container that
+// declares its length has the number of remaining values instead, which is not negative.
 const (
 	valueOrEnd int32 = -1 - iota
 	keyOrEnd
@@ -12,7 +12,7 @@ const (
 
 // Skip consumes a value of any kind, including nested values and the class definitions before it.
 //
-// Skip tracks the nesting of containers in d.levels instead of by recursion. Each number is what
+// Skip tracks the nesting of containers in d.levels instead of by recursion. Each number says what
 // one of the open containers expects next.
 func (d *Decoder) Skip() error {
 	d.levels.n = 0

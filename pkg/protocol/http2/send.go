@@ -321,7 +321,7 @@ func appendLength(dst []byte, n int64) []byte {
 
 // appendFields appends the fields of h that are forwarded. It replaces control characters in values
 // and omits fields whose name is not a token. If strict is set, it stops at the first such field
-// and returns an error text for it as invalid; the caller then drops the block.
+// and names the field in invalid; the caller then drops the block.
 func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ []byte, invalid string) {
 	for i := range h.Len() {
 		f := h.At(i)

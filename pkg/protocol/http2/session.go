@@ -217,9 +217,9 @@ func ParsePreface(b []byte) (int, error) {
 }
 
 // AdoptUpgrade opens stream 1 for an HTTP/1.1 request with "Upgrade: h2c" (RFC 7540 3.2; RFC 9113
-// dropped it). settings is the decoded HTTP2-Settings field, a SETTINGS payload.
-// The returned stream is half-closed (remote), because the request arrived in HTTP/1.1. The error
-// is nil or a *ConnectionError. The engine of a server calls it before the first frame.
+// dropped it). settings is the decoded HTTP2-Settings field, a SETTINGS payload. The returned
+// stream is half-closed (remote), because the request arrived in HTTP/1.1. The error is nil or a
+// *ConnectionError. The engine of a server calls it before the first frame.
 func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	if err := s.applySettings(settings); err != nil {
 		return nil, err

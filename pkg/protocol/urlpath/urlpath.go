@@ -15,11 +15,11 @@ import (
 var ErrNUL = errors.New("the path has an encoded NUL")
 
 // Normalize converts equivalent paths to one form, as Envoy's normalize_path does. It decodes
-// percent-encoded unreserved characters (RFC 3986 6.2.2.2), encodes visible ASCII characters that a
-// path must not contain (3.3), except brackets, replaces backslashes with slashes, as browsers do,
-// and removes dot segments (6.2.2.3) with their parameters. Dot segments do not lead above the
-// root. Normalize is idempotent. It does not change the case of the hexadecimal digits in an
-// encoding. It keeps a percent sign that begins no encoding, unless a decoded character would
+// percent-encoded unreserved characters (RFC 3986 6.2.2.2). It encodes visible ASCII characters
+// that a path must not contain (3.3), except brackets. It replaces backslashes with slashes, as
+// browsers do, and removes dot segments (6.2.2.3) with their parameters. Dot segments do not lead
+// above the root. Normalize is idempotent. It does not change the case of the hexadecimal digits in
+// an encoding. It keeps a percent sign that begins no encoding, unless a decoded character would
 // complete an encoding: then it encodes the percent sign. The only error is ErrNUL.
 func Normalize(target string) (string, error) {
 	path, query := splitQuery(target)

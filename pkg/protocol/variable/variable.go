@@ -26,15 +26,15 @@ type definition struct {
 	text func(x *protocol.Exchange, arg string) (string, bool)
 	// write appends a value that is not text in the exchange, or returns false if there is none.
 	write func(dst []byte, x *protocol.Exchange) ([]byte, bool)
-	// field returns the name of the request header of which text is the first value, and false if
-	// that header cannot repeat. If field is nil, text is never the value of a request header that
-	// can repeat.
+	// field returns the name of the request header whose first value text returns, and false if
+	// that header cannot repeat. If field is nil, text never returns the value of a request header
+	// that can repeat.
 	field func(x *protocol.Exchange, arg string) (name string, ok bool)
 	// isNumber: write appends a JSON number.
 	isNumber bool
 }
 
-func (d *definition) family() bool { return strings.HasSuffix(d.name, "_") }
+func (d *definition) isFamily() bool { return strings.HasSuffix(d.name, "_") }
 
 // Lookup returns the variable called name, and whether there is one. Names are case-sensitive,
 // except for the header names in which they end. Lookup ignores MOSN's protocol prefixes, as in
@@ -47,13 +47,13 @@ func Lookup(name string) (Variable, bool) {
 		}
 	}
 	for i := range definitions {
-		if d := &definitions[i]; !d.family() && d.name == name {
+		if d := &definitions[i]; !d.isFamily() && d.name == name {
 			return Variable{def: d}, true
 		}
 	}
 	for i := range definitions {
 		d := &definitions[i]
-		if arg, ok := strings.CutPrefix(name, d.name); ok && d.family() && arg != "" {
+		if arg, ok := strings.CutPrefix(name, d.name); ok && d.isFamily() && arg != "" {
 			return Variable{d, arg}, true
 		}
 	}
@@ -66,7 +66,7 @@ func Names() iter.Seq2[string, string] {
 	return func(yield func(name, doc string) bool) {
 		for i := range definitions {
 			name := definitions[i].name
-			if definitions[i].family() {
+			if definitions[i].isFamily() {
 				name += "NAME"
 			}
 			if !yield(name, definitions[i].doc) {
@@ -115,7 +115,7 @@ func Nearest(name string) string {
 	best, minDistance := "", len(name)
 	for i := range definitions {
 		prefix, typed, displayed := definitions[i].name, name, definitions[i].name
-		if definitions[i].family() { // the argument after the family's name may be any text
+		if definitions[i].isFamily() { // the argument after the family's name may be any text
 			typed = name[:min(len(name), len(prefix))]
 			displayed += "NAME"
 		}

@@ -12,7 +12,7 @@ import (
 const statusUpgradeRequired = 426
 
 // checkAccept returns an error for a well-formed request that the listener must reject. status is
-// the response status; 0 means that of err's Reason. checkAccept sets c.targetNotServed for a
+// the response status; 0 means the status of err's Reason. checkAccept sets c.targetNotServed for a
 // request that gets a 404 and keeps the connection open. It sets the authority of an HTTP/1.0
 // request without Host to accept.DefaultHost.
 func (c *downstreamConn) checkAccept(accept *config.HTTP1Accept) (status int, err error) {

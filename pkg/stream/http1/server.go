@@ -337,7 +337,7 @@ func (c *downstreamConn) readHead() error {
 // reject sends the local reply for err and ends the connection.
 func (c *downstreamConn) reject(err error) { c.rejectWithStatus(0, err) }
 
-// rejectWithStatus is like reject, but with the given status; 0 means that of err's Reason.
+// rejectWithStatus is like reject, but with the given status; 0 means the status of err's Reason.
 func (c *downstreamConn) rejectWithStatus(status int, err error) {
 	x := &c.x
 	c.framing.KeepAlive = false

@@ -12,7 +12,7 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// Bounds on discarded body bytes.
+// These constants bound what the server reads only to discard it.
 const (
 	// maxDiscardBytes is the maximum number of bytes of an unread request body that are read and
 	// discarded to keep the connection.

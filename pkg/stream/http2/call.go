@@ -34,12 +34,12 @@ type call struct {
 	// Guarded by upstream.mu. Once a field no longer changes, the owner of the call also reads it
 	// without the lock.
 	state        callState
-	pendingLinks links[call] // links in upstream.pending
-	err          error       // a Fault: the reason that there is no response
-	requestEnded bool        // the request head had END_STREAM
-	interimCount int         // number of interim responses received
-	headReadAt   time.Time   // when the final head was read
-	interims     []interim   // interim responses to forward
+	pendingLinks links[call]       // links in upstream.pending
+	err          error             // a Fault: the reason that there is no response
+	requestEnded bool              // the request head had END_STREAM
+	interimCount int               // number of interim responses received
+	headReadAt   time.Time         // when the final head was read
+	interims     []interimResponse // interim responses to forward
 
 	text     []byte // storage of the strings in x.Response
 	body     responseBody
@@ -54,7 +54,7 @@ type pendingCall struct {
 	callID uint64
 }
 
-type interim struct {
+type interimResponse struct {
 	status int
 	header protocol.Header
 }
@@ -147,7 +147,7 @@ func (c *call) handleHead(event *syntax.Event, b *batch, fx *effects) {
 			c.fail(protocol.Faultf(protocol.UpstreamMalformed, "more than %d interim responses", maxInterims), fx)
 			return
 		}
-		c.interims = append(c.interims, interim{r.Status, r.Header})
+		c.interims = append(c.interims, interimResponse{r.Status, r.Header})
 		r.Status, r.Header, c.text = 0, protocol.Header{}, nil
 		switch {
 		case !c.async:

@@ -60,7 +60,8 @@ func (c *downstreamConn) SendGoAway() {
 }
 
 // setCloseReason sets the close reason, and logs and reports a flood. It returns the error to log:
-// see stream.CloseReasonOf. It is called after close, because the callback for floods may panic.
+// see stream.CloseReasonOf. The caller calls it after close, because the callback for floods may
+// panic.
 func (c *downstreamConn) setCloseReason(err error, partialFrame bool) error {
 	reason := &c.conn.CloseReason
 	var connErr *syntax.ConnectionError

@@ -2,9 +2,8 @@ package http2
 
 import "github.com/weft-proxy/weft/pkg/network"
 
-// effects records work that code with a muxConn.mu held leaves for later, because it must be done
-// without the lock. The goroutine that held the lock releases it and calls apply. The zero value is
-// empty.
+// effects records work that a goroutine must not do while it holds a muxConn.mu. The goroutine
+// unlocks mu and then calls apply. The zero value is empty.
 //
 // apply handles the fields in their order. The order matters within one exchange: the pump of its
 // request reports why the request ended before the call is abandoned.

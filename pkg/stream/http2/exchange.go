@@ -26,8 +26,8 @@ type exchange struct {
 	workerTask
 	holdsWorkerSlot bool // the exchange holds a slot of the engine's workers
 
-	// canceled: the stream has ended early, or a deadline has passed. It is set before watchers are
-	// called.
+	// canceled: the stream has ended early, or a deadline has passed. The method cancel sets it
+	// before it calls watchers.
 	canceled   atomic.Bool
 	expiredErr error // guarded by muxConn.mu; a Fault: the deadline that canceled the exchange
 
@@ -233,8 +233,9 @@ func (e *exchange) OnDisconnect(onDisconnect func()) (stop func()) {
 	return e.watch.Start(e.engine.goroutines.Start, onDisconnect)
 }
 
-// finish records the exchange and puts it back into the pool. It resets a stream that is still open
-// with code. After a complete response, code is NoError (RFC 9113 8.1), and the stream may linger.
+// finish records the exchange and puts it back into the pool. code is the error code with which it
+// resets a stream that is still open. After a complete response, code is NoError (RFC 9113 8.1),
+// and the stream may linger.
 func (e *exchange) finish(code syntax.Code) {
 	x, c, b := &e.x, e.downstream, e.batch
 	x.Record.RequestBytes = e.in.received.Load()

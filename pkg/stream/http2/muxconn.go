@@ -71,8 +71,8 @@ type connSide interface {
 type timeoutSide interface {
 	// idleReason returns the reason of a stream that ends because it is idle.
 	idleReason() protocol.Reason
-	// expireSide is called when the timer fires, with muxConn.mu held. It arms the timer for the
-	// deadlines of the side.
+	// expireSide handles the deadlines of the side when the timer has fired, and arms the timer for
+	// the remaining ones. The caller holds muxConn.mu.
 	expireSide(b *batch, fx *effects)
 }
 

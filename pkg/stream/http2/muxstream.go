@@ -37,8 +37,8 @@ type muxStream struct {
 
 // owner is the type that embeds a muxStream.
 type owner interface {
-	// fail is called with muxConn.mu held when the stream has ended early. fault is a Fault; a
-	// stream that lingers ignores it.
+	// fail handles the early end of the stream. fault is a Fault; a stream that lingers ignores
+	// fault. The caller holds muxConn.mu.
 	fail(fault error, fx *effects)
 	// expire is like fail, for a stream whose deadline has passed while its peer is still
 	// connected.

@@ -65,7 +65,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	return c, nil
 }
 
-// admit calls openOrEnqueue with mu held. queued means that c waits for a stream, opened that c has
+// admit locks mu and calls openOrEnqueue. queued means that c waits for a stream, opened that c has
 // one.
 func (u *UpstreamConn) admit(c *call, now time.Time) (queued, opened bool) {
 	u.mu.Lock()

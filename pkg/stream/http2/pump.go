@@ -14,29 +14,29 @@ import (
 // pump moves another body by now.
 //
 // Lock order: mu, then muxConn.mu of the destination, then recvBody.mu. The pump credits the source
-// with only mu held.
+// while it holds only mu.
 type pump struct {
 	mu     sync.Mutex
 	active bool // guarded by mu; if false, the fields up to callID are unused
 	from   *recvBody
 	to     *muxStream
-	owner  pumper
+	owner  pumpOwner
 	callID uint64
 
 	waitLinks links[pump] // links in muxConn.waitingPumps; guarded by the mu of that muxConn
 }
 
-// pumper is notified when a pump ends.
-type pumper interface {
-	// pumpEnded is called once for each start, unless stop was called first: the body and its end
-	// are queued, or err is the reason why they cannot be sent. It runs on the goroutine that
-	// kicked the pump, which owns b. to is the destination connection. callID is the one passed to
-	// start: the pumper may belong to another exchange by now.
+// pumpOwner is the exchange or the call for which a pump sends a body.
+type pumpOwner interface {
+	// pumpEnded handles the end of the pump: the body and its end are queued, or err is the reason
+	// why they cannot be sent. The pump calls pumpEnded once for each start, unless stop was called
+	// first, on the goroutine that kicked it. That goroutine owns b. to is the destination
+	// connection. callID is the argument of start: the owner may belong to another exchange by now.
 	pumpEnded(b *batch, to *muxConn, callID uint64, err error)
 }
 
 // start makes p move from to the stream to. The caller kicks p afterwards.
-func (p *pump) start(from *recvBody, to *muxStream, owner pumper, callID uint64) {
+func (p *pump) start(from *recvBody, to *muxStream, owner pumpOwner, callID uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.active, p.from, p.to, p.owner, p.callID = true, from, to, owner, callID
@@ -78,8 +78,8 @@ func (p *pump) kick(b *batch) {
 	}
 }
 
-// run does the work of kick with p.mu held. owner is nil if p is not active.
-func (p *pump) run(b *batch) (owner pumper, to *muxConn, callID uint64, ended bool, err error) {
+// run locks p.mu and does the work of kick. owner is nil if p is not active.
+func (p *pump) run(b *batch) (owner pumpOwner, to *muxConn, callID uint64, ended bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.active {
@@ -93,7 +93,7 @@ func (p *pump) run(b *batch) (owner pumper, to *muxConn, callID uint64, ended bo
 		p.clear()
 	}
 	if credit > 0 {
-		from.stream.reportConsumed(b, credit) // with p.mu held, so that from is not released meanwhile
+		from.stream.reportConsumed(b, credit) // run holds p.mu, so that from is not released meanwhile
 	}
 	return owner, to, callID, ended, err
 }

@@ -141,7 +141,7 @@ func (e *exchange) finishCopy(readErr, writeErr error) {
 	e.finishResponse(e.batch, errors.Join(readErr, writeErr))
 }
 
-// pumpEnded implements pumper. Nothing else ends an exchange while a pump sends its response.
+// pumpEnded implements pumpOwner. Nothing else ends an exchange while a pump sends its response.
 func (e *exchange) pumpEnded(b *batch, _ *muxConn, _ uint64, err error) { e.finishResponse(b, err) }
 
 // finishResponse ends an exchange whose response was queued, or cannot be sent because of err.

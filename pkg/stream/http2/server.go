@@ -245,9 +245,9 @@ func (c *downstreamConn) fill() error {
 func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
 	s := stream.SilentConn{
-		PartialFrame: c.hasPartialFrame() || !c.prefaceRead, Inflight: c.inflightCount() > 0, GoAwaySent: !c.shutdownNoticeAt.IsZero(), FrameTimeout: c.server.frameTimeout(),
+		PartialFrame: c.hasPartialFrame() || !c.prefaceRead, Inflight: c.inflightCount() > 0, Draining: !c.shutdownNoticeAt.IsZero(), FrameTimeout: c.server.frameTimeout(),
 	}
-	if s.GoAwaySent && !s.PartialFrame {
+	if s.Draining && !s.PartialFrame {
 		c.sendGoAway()
 	}
 	return s.Err()

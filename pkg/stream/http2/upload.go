@@ -103,7 +103,7 @@ func (ms *muxStream) sendCapacity() int {
 	return ms.conn.state.Writable(ms.stream)
 }
 
-// pumpEnded implements pumper. If err is not nil, pumpEnded fails the call, unless failSends was
+// pumpEnded implements pumpOwner. If err is not nil, pumpEnded fails the call, unless failSends was
 // called: then a response may still arrive, or the call has already failed. c may belong to another
 // exchange by now.
 func (c *call) pumpEnded(b *batch, to *muxConn, callID uint64, err error) {

@@ -32,7 +32,7 @@ type UpstreamConn struct {
 	// closing: the connection accepts no new exchange.
 	closing atomic.Bool
 	// maxStreams is the number of concurrent streams that the host allows, or defaultMaxStreams
-	// until its settings arrive. Changed with mu held, read without it.
+	// until its settings arrive. Only a goroutine that holds mu changes it.
 	maxStreams atomic.Int64
 	// rtt is the round-trip time of the last acknowledged PING, in ns; 0: there is none.
 	rtt atomic.Int64

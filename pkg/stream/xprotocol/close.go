@@ -23,7 +23,7 @@ func (c *downstreamConn) sendGoAway() {
 }
 
 // rejectAndClose rejects the requests that have not started, waits for those in flight, and
-// lingers. It reads no more input, so a client that keeps sending cannot delay the close.
+// lingers. It processes no more input, so a client that keeps sending cannot delay the close.
 func (c *downstreamConn) rejectAndClose() error {
 	c.rejecting = true
 	err := c.read()

@@ -87,8 +87,8 @@ func (f *inflight) atLimit() bool {
 	return f.acquired-f.seenReleased >= f.limit
 }
 
-// wait waits until done returns true or disconnect was called. It calls done with mu held, and
-// again each time a request ends. Only the reader calls it.
+// wait waits until done returns true or disconnect was called. It calls done while it holds mu, at
+// first and each time a request ends. Only the reader calls wait.
 func (f *inflight) wait(done func() bool) {
 	f.waiting.Store(true) // a concurrent release either sees waiting and broadcasts, or done sees its effect
 	defer f.waiting.Store(false)
@@ -142,8 +142,8 @@ func (f *inflight) active() []*request {
 	return active
 }
 
-// reclaim moves the returned requests to free, and those beyond maxIdleRequests to the engine. free
-// is empty.
+// reclaim moves the returned requests to free, and those beyond maxIdleRequests to the engine. The
+// caller has checked that free is empty.
 func (f *inflight) reclaim() {
 	if f.returned.Load() == nil {
 		return // the common case during a burst, in which every acquire calls reclaim

@@ -15,7 +15,8 @@ type input struct {
 // frames.
 func (in *input) hasPartialFrame() bool { return in.Buf != nil || in.skip > 0 }
 
-// drop discards the buffered part of a frame that was too large. It is called after each read.
+// drop discards the buffered part of a frame that was too large. The reader calls it after each
+// read.
 func (in *input) drop() {
 	if in.skip > 0 && in.Buf != nil {
 		n := min(in.skip, in.Buf.Len())

@@ -269,7 +269,7 @@ func (c *downstreamConn) flush() {
 func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
 	s := stream.SilentConn{
-		PartialFrame: c.in.hasPartialFrame(), Inflight: c.inflight.count() > 0, GoAwaySent: !c.goAwayAt.IsZero(), FrameTimeout: c.server.opts.RPC.FrameTimeout,
+		PartialFrame: c.in.hasPartialFrame(), Inflight: c.inflight.count() > 0, Draining: !c.goAwayAt.IsZero(), FrameTimeout: c.server.opts.RPC.FrameTimeout,
 	}
 	return s.Err()
 }

@@ -71,7 +71,7 @@ func (u *UpstreamConn) Close() error {
 	u.mu.Lock()
 	flushFirst := u.err == nil && u.hasOneWay.Load()
 	if flushFirst {
-		u.engine.goroutines.Start(u.closeAfterFlush) // with mu held: u.err is nil, so run has not ended, and the engine still accepts goroutines
+		u.engine.goroutines.Start(u.closeAfterFlush) // while Close holds mu: u.err is nil, so run has not ended, and the engine still accepts goroutines
 	}
 	u.mu.Unlock()
 	if flushFirst {

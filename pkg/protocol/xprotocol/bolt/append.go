@@ -91,7 +91,7 @@ type routingField struct {
 type writer struct {
 	header *protocol.Header
 
-	isRequest              bool // the header is that of a request
+	isRequest              bool // the header belongs to a request
 	service, method, group routingField
 }
 

@@ -1,7 +1,7 @@
-// Package bolt implements the frames of SOFA Bolt, versions 1 and 2. Version 2 has more
-// fields in the head and an optional checksum, so the common fields have other positions. One codec
-// has two layouts, V1 and V2, which config.json names bolt and boltv2. README.md describes the
-// requests and responses that filters see.
+// Package bolt implements the frames of SOFA Bolt, versions 1 and 2. Version 2 has more fields in
+// the head and an optional checksum, so the common fields have other positions. One codec has two
+// layouts, V1 and V2, which config.json names bolt and boltv2. README.md describes the requests and
+// responses that filters see.
 //
 // The files in the order of the data flow: codec.go (size and kind of a frame), layout.go
 // (positions in the head), read.go (reading), append.go (writing), controlframes.go (frames that
@@ -44,7 +44,7 @@ const (
 
 var (
 	errType   = errors.New("bolt: a frame is neither a request nor a response")
-	errLength = errors.New("bolt: negative length: the lengths of class and header are signed 16-bit integers, that of the content a signed 32-bit integer")
+	errLength = errors.New("bolt: negative length: the lengths of class and header are signed 16-bit integers, and the length of the content is a signed 32-bit integer")
 )
 
 // Traits implements xprotocol.Framing.

@@ -83,7 +83,7 @@ func checkChanges(tb testing.TB, c xprotocol.Codec, s *Suite, matches func(xprot
 			}
 			want, got := sent.header(head.Kind), received.header(head.Kind)
 			if sortedFieldsText(got) != sortedFieldsText(want) {
-				tb.Errorf("%s: received with %s\nwant %s", name, sortedFieldsText(got), sortedFieldsText(want))
+				tb.Errorf("%s: fields received as %s\nwant %s", name, sortedFieldsText(got), sortedFieldsText(want))
 			}
 			if a, b := sent.status(), received.status(); a != b {
 				tb.Errorf("%s: status received as %v, want %v", name, b, a)
@@ -126,7 +126,7 @@ func roundTrip(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame
 	head, _ := c.ParseFrame(f.Bytes)
 	sent, received = new(message), new(message)
 	if err := read(c, sent, f.Bytes); err != nil {
-		tb.Errorf("%s: %v", name, err)
+		tb.Errorf("%s: the frame cannot be read: %v", name, err)
 		return nil, nil, false
 	}
 	content := s.content(f.Bytes, &sent.view)
@@ -232,7 +232,7 @@ func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change ch
 		authority = s.Authority(service)
 	}
 	if received.request.Path != path || received.request.Authority != authority {
-		tb.Errorf("%s: received at path %q for %q, want %q for %q", name, received.request.Path, received.request.Authority, path, authority)
+		tb.Errorf("%s: received with the path %q and the authority %q, want %q and %q", name, received.request.Path, received.request.Authority, path, authority)
 	}
 	checkRoutingOrder(tb, name, h)
 }
@@ -246,7 +246,7 @@ func checkTimeouts(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		var m message
 		if err := m.readRequest(c, f.Bytes); err != nil {
-			tb.Errorf("%s: %v", f.Name, err)
+			tb.Errorf("%s: the frame cannot be read: %v", f.Name, err)
 			continue
 		}
 		declared := m.view.Timeout

@@ -30,7 +30,7 @@ func checkErrorResponses(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			checkControlFrame(tb, c, s, name, frame, xprotocol.Frame{Kind: xprotocol.Response, ID: head.ID, Size: len(frame)})
 			short := f.Bytes[:min(len(f.Bytes), c.Traits().FrameHeaderLen)]
 			if got := c.AppendErrorResponse([]byte(bufferPrefix), short, reason, errorText); string(got) != bufferPrefix+string(frame) {
-				tb.Errorf("%s: error response for the request's head is %x, want that for the complete request, %x", name, got, frame)
+				tb.Errorf("%s: error response for the request's head is %x, want the response for the complete request, %x", name, got, frame)
 			}
 			var m message
 			if err := m.readResponse(c, frame); err != nil {
@@ -73,7 +73,7 @@ func cutBufferPrefix(tb testing.TB, name string, out []byte) []byte {
 func checkControlFrame(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame []byte, want xprotocol.Frame) {
 	got, err := c.ParseFrame(frame)
 	if err != nil || got != want {
-		tb.Errorf("%s: %x is a frame %+v, %v, want %+v", name, frame, got, err, want)
+		tb.Errorf("%s: %x parses as %+v, %v, want %+v", name, frame, got, err, want)
 	}
 	checkChecksum(tb, s, name, frame)
 }

@@ -135,7 +135,7 @@ func checkSplits(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		for _, tail := range [][]byte{{0}, {0xff}, f.Bytes} {
 			if got, err := c.ParseFrame(append(bytes.Clone(f.Bytes), tail...)); err != nil || got != complete {
-				tb.Errorf("%s: ParseFrame with %d bytes after it = %+v, %v, want %+v", f.Name, len(tail), got, err, complete)
+				tb.Errorf("%s: ParseFrame with %d bytes after the frame = %+v, %v, want %+v", f.Name, len(tail), got, err, complete)
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		var fresh message
 		if err := errors.Join(read(c, &fresh, f.Bytes), read(c, &reused, f.Bytes)); err != nil {
-			tb.Errorf("%s: %v", f.Name, err)
+			tb.Errorf("%s: the frame cannot be read: %v", f.Name, err)
 			continue
 		}
 		checkMessage(tb, c, f.Name, f.Bytes, &fresh)
@@ -214,7 +214,7 @@ func checkUnchanged(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		var m message
 		if err := read(c, &m, f.Bytes); err != nil {
-			tb.Errorf("%s: %v", f.Name, err)
+			tb.Errorf("%s: the frame cannot be read: %v", f.Name, err)
 			continue
 		}
 		for range 2 {

@@ -84,7 +84,8 @@ func parseTimeout(value []byte) (ms int64, digits []byte) {
 	}
 }
 
-// parseDigits returns a decimal number of 31 bits, or 0 if digits is not one.
+// parseDigits returns the decimal number in digits, or 0 if digits has another byte or the number
+// exceeds 31 bits.
 func parseDigits(digits []byte) int64 {
 	n := int64(0)
 	for _, c := range digits {
