@@ -198,7 +198,8 @@ func TestSessionTicketsAreNotReadable(t *testing.T) {
 		t.Error("IsReusable = false for a connection with unread tickets")
 	}
 	peer.Write([]byte("unsolicited"))
-	if err, reusable := c.AwaitReadable(), c.IsReusable(); err != nil || reusable {
+	err := c.AwaitReadable()
+	if reusable := c.IsReusable(); err != nil || reusable {
 		t.Errorf("with unread bytes: AwaitReadable = %v, IsReusable = %t; want nil, false", err, reusable)
 	}
 }

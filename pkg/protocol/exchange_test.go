@@ -44,7 +44,7 @@ func TestHeaderKeepsOrderCaseAndRepetition(t *testing.T) {
 			}
 			tt.change(&h)
 			if got := lines(&h); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
+				t.Errorf("the fields are %q, want %q", got, tt.want)
 			}
 		})
 	}

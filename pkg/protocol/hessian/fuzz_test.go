@@ -93,7 +93,7 @@ func checkPrefix(t *testing.T, prefix, full *Decoder, err error) {
 	prefixErr := prefix.Skip()
 	if prefixErr == nil {
 		if err != nil || state(prefix) != state(full) {
-			t.Fatalf("the state after a value of the first %d bytes is %v, want that of the full body, %v; error %v", len(prefix.b), state(prefix), state(full), err)
+			t.Fatalf("the state after a value of the first %d bytes is %v, want the state after the value of the full body, %v; error of the full body %v, want none", len(prefix.b), state(prefix), state(full), err)
 		}
 		return
 	}

@@ -22,7 +22,7 @@ func TestTEIsReducedToTrailers(t *testing.T) {
 		var req protocol.Request
 		var f Framing
 		if _, err := ParseRequest([]byte(head), Limits{}, &req, &f); err != nil {
-			t.Fatalf("%q: %v", head, err)
+			t.Fatalf("ParseRequest(%q): %v", head, err)
 		}
 		var got []string
 		for name, value := range req.Header.All() {

@@ -133,7 +133,7 @@ func FuzzNormalize(f *testing.F) {
 		}
 		path, query, _ := strings.Cut(normalized, "?")
 		if _, wantQuery, _ := strings.Cut(in, "?"); query != wantQuery {
-			t.Errorf("the query of %q differs from that of %q", normalized, in)
+			t.Errorf("the query of %q differs from the query of %q", normalized, in)
 		}
 		for segment := range strings.SplitSeq(path, "/") {
 			if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {

@@ -60,7 +60,7 @@ func newTestProxy(t testing.TB, change func(*stream.ServerOptions)) *testProxy {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if forceClosed := p.listener.Drain(ctx); forceClosed > 0 {
-			t.Errorf("%d connections were force-closed", forceClosed)
+			t.Errorf("%d connections were force-closed, want 0", forceClosed)
 		}
 		host.Close()
 		if err := <-serveErr; err != nil {
@@ -187,7 +187,7 @@ func (p *peer) rest() string {
 func (p *peer) expect(want string) {
 	p.t.Helper()
 	if got := p.read(len(want)); got != want {
-		p.t.Errorf("got  %q\nwant %q", got, want)
+		p.t.Errorf("read %q\nwant %q", got, want)
 	}
 }
 

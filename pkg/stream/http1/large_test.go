@@ -229,7 +229,7 @@ func TestDrainSendsConnectionClose(t *testing.T) {
 	}
 	c.Close()
 	if forceClosed := <-drained; forceClosed != 0 {
-		t.Errorf("%d connections were force-closed", forceClosed)
+		t.Errorf("%d connections were force-closed, want 0", forceClosed)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, remote := tcpPair(t)
-			c, reusable := newClient(local)
+			c, reusable := newUpstreamConn(local)
 			done := make(chan struct{})
 			if test.action == nil {
 				remote.Close()

@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// orderedPumper records the errors with which its pumps end.
-type orderedPumper struct{ ended []string }
+// orderedPumpOwner records the errors with which its pumps end.
+type orderedPumpOwner struct{ ended []string }
 
-func (p *orderedPumper) pumpEnded(_ *batch, _ *muxConn, _ uint64, err error) {
+func (p *orderedPumpOwner) pumpEnded(_ *batch, _ *muxConn, _ uint64, err error) {
 	p.ended = append(p.ended, err.Error())
 }
 
@@ -24,7 +24,7 @@ func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	defer e.Close()
 	var mc muxConn
 	mc.engine, mc.writeQueue = e, network.NewWriteQueue(new(network.Conn), e.goroutines.Start)
-	owner := new(orderedPumper)
+	owner := new(orderedPumpOwner)
 	var source recvBody
 	source.start(&muxStream{conn: &mc}, nil, 0)
 	failedPump := func(detail string) *pump {

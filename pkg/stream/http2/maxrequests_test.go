@@ -133,7 +133,7 @@ func TestFinalGoAwayAfterDrainGrace(t *testing.T) {
 			}
 		}
 	}
-	t.Error("50,000 requests on a connection with a maximum of one request")
+	t.Error("50,000 requests on a connection with a maximum of one request had a response, want the final GOAWAY before")
 }
 
 // TestTunnelContinuesAfterMaxRequests verifies that a tunnel continues on a connection that has

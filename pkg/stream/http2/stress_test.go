@@ -62,7 +62,7 @@ func TestStress(t *testing.T) {
 				if resp, err := c.Do(req); err == nil {
 					n, err := io.Copy(io.Discard, resp.Body)
 					if path == "/echo" && err == nil && resp.StatusCode == 200 && n != req.ContentLength && req.ContentLength >= 0 {
-						t.Errorf("received %d bytes of %d", n, req.ContentLength)
+						t.Errorf("received %d bytes without an error, want %d", n, req.ContentLength)
 					}
 					_ = resp.Body.Close()
 				}

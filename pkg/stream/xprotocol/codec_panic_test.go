@@ -144,6 +144,6 @@ func TestDrainRejectsUnstartedRequests(t *testing.T) {
 		t.Errorf("responses %v, want %d from the service and %d rejections", responses, served, requests-served)
 	}
 	if forceClosed := <-drained; forceClosed != 0 {
-		t.Errorf("%d connections were force-closed", forceClosed)
+		t.Errorf("%d connections were force-closed, want 0", forceClosed)
 	}
 }

@@ -268,7 +268,7 @@ func TestMalformedInputClosesConnectionAndIsRecorded(t *testing.T) {
 	}
 }
 
-// await waits until condition returns true. It calls condition with p.mu held.
+// await waits until condition returns true. It calls condition while it holds p.mu.
 func (p *testProxy) await(condition func() bool) {
 	p.t.Helper()
 	if !await(p.t, func() bool {

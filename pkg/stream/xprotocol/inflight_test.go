@@ -39,7 +39,7 @@ func TestInflightLimit(t *testing.T) {
 	f, c := newTestInflight(t, 2)
 	first := acquireN(f, c, 1)
 	if f.atLimit() {
-		t.Error("atLimit() = true with 1 of 2 requests in flight")
+		t.Error("atLimit() = true with 1 of 2 requests in flight, want false")
 	}
 	second := acquireN(f, c, 1)
 	if !f.atLimit() || f.count() != 2 {
@@ -55,7 +55,7 @@ func TestInflightLimit(t *testing.T) {
 	unlimitedInflight, c := newTestInflight(t, 0)
 	requests := acquireN(unlimitedInflight, c, 100)
 	if unlimitedInflight.atLimit() {
-		t.Error("atLimit() = true without a limit")
+		t.Error("atLimit() = true without a limit, want false")
 	}
 	releaseAll(unlimitedInflight, requests)
 	unlimitedInflight.close()
@@ -120,7 +120,7 @@ func TestInflightWaits(t *testing.T) {
 		f.release(requests[1])
 		<-returned
 		if f.isDisconnected() {
-			t.Error("isDisconnected() = true")
+			t.Error("isDisconnected() = true, want false")
 		}
 		f.close()
 	})

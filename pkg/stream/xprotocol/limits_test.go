@@ -318,7 +318,7 @@ func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, upstream *forwardServ
 		t.Errorf("another frame after the response: %q, want EOF", frame)
 	}
 	if forceClosed := <-drained; forceClosed != 0 {
-		t.Errorf("%d connections were force-closed", forceClosed)
+		t.Errorf("%d connections were force-closed, want 0", forceClosed)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestOptInGoAwayIsSentOnlyIfConfigured(t *testing.T) {
 			t.Errorf("frame has kind %d, want the response", head.Kind)
 		}
 		if forceClosed := <-drained; forceClosed != 0 {
-			t.Errorf("%d connections were force-closed", forceClosed)
+			t.Errorf("%d connections were force-closed, want 0", forceClosed)
 		}
 	}
 }

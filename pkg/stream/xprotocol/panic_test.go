@@ -305,7 +305,7 @@ func testPanicAt(t *testing.T, point, want string, blocking bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 {
-		t.Errorf("%d connections were force-closed", forceClosed)
+		t.Errorf("%d connections were force-closed, want 0", forceClosed)
 	}
 	if sent, released := proxy.sent.Load(), proxy.released.Load(); sent != released {
 		t.Errorf("%d exchanges started on host connections, %d calls of OnRelease, want equal numbers", sent, released)
@@ -351,7 +351,7 @@ func TestControlFramePanicEndsConnection(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 {
-			t.Errorf("%d connections were force-closed", forceClosed)
+			t.Errorf("%d connections were force-closed, want 0", forceClosed)
 		}
 		if _, frame := p.read(); frame != nil {
 			t.Errorf("got %q, want EOF", frame)
@@ -430,7 +430,7 @@ func TestDeadlinePanicEndsOneExchange(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			if forceClosed := proxy.ln.Drain(ctx); forceClosed != 0 {
-				t.Errorf("%d connections were force-closed", forceClosed)
+				t.Errorf("%d connections were force-closed, want 0", forceClosed)
 			}
 		})
 	}

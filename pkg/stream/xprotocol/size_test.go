@@ -29,6 +29,6 @@ func TestRequestLengthIsFrameSize(t *testing.T) {
 	frame := requestFrame(1, "text")
 	newTestProxy(t, service, nil).dial().write(frame)
 	if got := <-length; got != int64(len(frame)) {
-		t.Errorf("length of a request of %d bytes = %d", len(frame), got)
+		t.Errorf("length of a request = %d, want %d", got, len(frame))
 	}
 }

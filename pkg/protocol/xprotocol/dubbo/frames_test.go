@@ -134,7 +134,7 @@ func readRequest(tb testing.TB, frame []byte) *request {
 	tb.Helper()
 	var r request
 	if err := (Codec{}).ReadRequest(frame, &r.Request, &r.view); err != nil {
-		tb.Fatalf("%v: %x", err, frame)
+		tb.Fatalf("ReadRequest(%x): %v", frame, err)
 	}
 	if r.Header.Changed() {
 		tb.Fatal("Header.Changed() = true after reading, want false")
@@ -147,7 +147,7 @@ func readResponse(tb testing.TB, frame []byte) *protocol.Response {
 	var r protocol.Response
 	var v xprotocol.FrameView
 	if err := (Codec{}).ReadResponse(frame, &r, &v); err != nil {
-		tb.Fatalf("%v: %x", err, frame)
+		tb.Fatalf("ReadResponse(%x): %v", frame, err)
 	}
 	if r.Header.Changed() {
 		tb.Fatal("Header.Changed() = true after reading, want false")

@@ -204,7 +204,7 @@ func TestMemoThroughWeft(t *testing.T) {
 		t.Errorf("response to a request without a route: %q, want %q", responses[100], noRoute)
 	}
 	if got := responses[102]; !strings.HasPrefix(got, "heartbeat ack 102 ") {
-		t.Errorf("response to a heartbeat: %q", got)
+		t.Errorf("response to a heartbeat: %q, want a heartbeat ack with ID 102", got)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestGarbageAfterFrameClosesConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := readFrame(conn); err != nil || b[2] != kindHeartbeatAck {
-		t.Errorf("response to a heartbeat: %q, %v", b, err)
+		t.Errorf("response to a heartbeat: %q, %v; want a heartbeat ack", b, err)
 	}
 	if b, err := readFrame(conn); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after garbage: read %q, %v, want a closed connection", b, err)
