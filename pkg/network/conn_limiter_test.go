@@ -325,10 +325,10 @@ func TestShedEndsAfterExchange(t *testing.T) {
 	c := NewConn(nil)
 	c.Shed()
 	if !c.Draining() {
-		t.Error("Draining = false after Shed")
+		t.Error("Draining = false after Shed, want true")
 	}
 	if c.ListenerDraining() {
-		t.Error("ListenerDraining = true after Shed")
+		t.Error("ListenerDraining = true after Shed, want false")
 	}
 	c.CloseReason = ClosedDrained
 	if got := c.state.load().closeReason(c.CloseReason); got != ClosedOverload {

@@ -60,8 +60,8 @@ func (c *Conn) readState() *readState {
 
 // Fill waits until there are bytes and appends the bytes of one read to *buf. If *buf is nil, Fill
 // takes a buffer of the given size only once there is something to read, so that a waiting socket
-// holds none. *buf may be set even if Fill returns an error: the caller always releases it. Fill
-// grows a full *buf.
+// holds no buffer. Fill may set *buf and still return an error: the caller always releases *buf.
+// Fill grows a full *buf.
 //
 // Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted, ErrDraining (only
 // while idle), or the error of the connection.
@@ -122,7 +122,7 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 	return r.n, err
 }
 
-// Unread makes the next reads return the bytes of b before those of the socket. b must not be
+// Unread makes the next reads return the bytes of b before the bytes of the socket. b must not be
 // empty, and there must be no other unread bytes. The connection owns b from now on.
 func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread.buf = b }
 

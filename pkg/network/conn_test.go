@@ -188,14 +188,14 @@ func TestInterruptEndsReadsUntilResume(t *testing.T) {
 func TestIsReusable(t *testing.T) {
 	c, peer := pair(t)
 	if !c.IsReusable() {
-		t.Error("IsReusable = false for a new connection")
+		t.Error("IsReusable = false for a new connection, want true")
 	}
 	peer.Write([]byte("x"))
 	if err := c.AwaitReadable(); err != nil {
 		t.Fatal(err)
 	}
 	if c.IsReusable() {
-		t.Error("IsReusable = true with unread bytes")
+		t.Error("IsReusable = true with unread bytes, want false")
 	}
 	closedConn, closedPeer := pair(t)
 	closedPeer.Close()
@@ -203,7 +203,7 @@ func TestIsReusable(t *testing.T) {
 		t.Fatalf("AwaitReadable at the end = %v, want EOF", err)
 	}
 	if closedConn.IsReusable() {
-		t.Error("IsReusable = true after the peer's FIN")
+		t.Error("IsReusable = true after the peer's FIN, want false")
 	}
 }
 
@@ -438,7 +438,7 @@ func TestDrainKeepsBusyConnection(t *testing.T) {
 	c, peer := pair(t)
 	c.Drain(true)
 	if !c.Draining() {
-		t.Error("Draining = false after Drain")
+		t.Error("Draining = false after Drain, want true")
 	}
 	peer.Write([]byte("x"))
 	var b *buffer.IoBuffer

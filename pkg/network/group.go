@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ConnGroup is a set of connections that end together while their listener continues: those of one
-// filter chain. The zero value accepts connections. Safe for concurrent use.
+// ConnGroup is a set of connections that end together while their listener continues: the
+// connections of one filter chain. The zero value accepts connections. Safe for concurrent use.
 type ConnGroup struct {
 	mu    sync.Mutex
 	size  int           // guarded by mu; number of connections

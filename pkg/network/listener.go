@@ -69,7 +69,7 @@ type Listener struct {
 
 // Listen binds the address. Connections queue in the kernel until Serve runs.
 func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) {
-	config := net.ListenConfig{KeepAlive: -1} // no keepalive by default: startConn applies that of SetKeepAlive
+	config := net.ListenConfig{KeepAlive: -1} // no keepalive by default: startConn applies the setting of SetKeepAlive
 	if o.ReusePort || o.Mark != 0 {
 		config.Control = func(_, _ string, raw syscall.RawConn) error {
 			var sockErr error

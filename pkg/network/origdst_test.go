@@ -324,7 +324,7 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 			takeOverConn := func() net.Conn {
 				local, peer := pair(t)
 				if !v.takeOver(local) {
-					t.Fatal("takeOver = false")
+					t.Fatal("takeOver = false, want true")
 				}
 				for !local.state.load().idle() { // until the connection is parked or its handler waits
 					runtime.Gosched()
@@ -344,7 +344,7 @@ func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 			}
 			tt.stop(v)
 			if v.takeOver(NewConn(usedConn)) {
-				t.Error("takeOver = true for a stopped listener")
+				t.Error("takeOver = true for a stopped listener, want false")
 			}
 			drained := make(chan struct{})
 			go func() {

@@ -20,8 +20,8 @@ type KeepAlive struct {
 	Probes   int           // without a response; 0: the system's default
 }
 
-// config returns k in the form of package net, where 0 means the defaults of that package and a
-// negative value those of the system.
+// config returns k in the form of package net, where 0 means the default of that package and a
+// negative value means the default of the system.
 func (k KeepAlive) config() net.KeepAliveConfig {
 	c := net.KeepAliveConfig{Enable: k.Enabled, Idle: k.Idle, Interval: k.Interval, Count: k.Probes}
 	if c.Idle == 0 {

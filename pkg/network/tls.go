@@ -111,9 +111,10 @@ func (t *tlsTransport) Read(p []byte) (int, error) {
 	}
 }
 
-// maxSealed is the maximum number of bytes of records that wait for one socket, in addition to
-// those of the largest frame. Writers do not reach it. Without it, a peer that keeps requesting key
-// updates and reads nothing could make the responses fill the memory.
+// maxSealed is the maximum number of bytes of records that wait for one socket, in addition to the
+// size of the largest frame. Writers of frames do not reach the maximum. Without the maximum, a
+// peer that keeps requesting key updates and reads nothing could make the responses fill the
+// memory.
 const maxSealed = 1 << 20
 
 // errPeerNotReading ends writing to a peer that exceeds maxSealed.

@@ -188,14 +188,14 @@ func TestAwaitReadableSeesDecryptedBytes(t *testing.T) {
 		}
 	}
 	if !c.IsReusable() {
-		t.Error("IsReusable = false after everything was read")
+		t.Error("IsReusable = false after everything was read, want true")
 	}
 }
 
 func TestSessionTicketsAreNotReadable(t *testing.T) {
 	c, peer := tlsClientPair(t) // the peer has sent tickets
 	if !c.IsReusable() {
-		t.Error("IsReusable = false for a connection with unread tickets")
+		t.Error("IsReusable = false for a connection with unread tickets, want true")
 	}
 	peer.Write([]byte("unsolicited"))
 	err := c.AwaitReadable()

@@ -17,8 +17,8 @@ const (
 	ExternallyDenied                     // UAEX: the ext_authz service denied the request, or failed
 )
 
-// NamesWith returns the names of the flags and then that of r, each once and in the order in which
-// the events occur, or "-" if there are none. It allocates only if a flag is set.
+// NamesWith returns the names of the flags and then the name of r's flag, each once and in the
+// order in which the events occur, or "-" if there are none. It allocates only if a flag is set.
 func (f Flags) NamesWith(r Reason) string {
 	reasonFlag, none := r.Spec().Flag, ReasonNone.Spec().Flag
 	if f == 0 {

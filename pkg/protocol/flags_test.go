@@ -2,7 +2,7 @@ package protocol
 
 import "testing"
 
-// TestFlagsNamesWithReason compares the names with those of Envoy's access log.
+// TestFlagsNamesWithReason compares the names with the names in Envoy's access log.
 func TestFlagsNamesWithReason(t *testing.T) {
 	for _, tt := range []struct {
 		flags  Flags

@@ -97,7 +97,7 @@ func (x *Exchange) Start(ctx context.Context, s Service) error {
 }
 
 // Resume continues a pending exchange. err is the result of the service in which it was pending.
-// The result of Resume is like that of Start.
+// The result of Resume has the same meaning as the result of Start.
 func (x *Exchange) Resume(ctx context.Context, err error) error { return x.runFinishers(ctx, err, 0) }
 
 // Serve serves x with s on a goroutine that may wait, and returns when there is a response. A panic

@@ -43,7 +43,7 @@ func FloodRateLimitsOf(o *config.HTTP2Options) FloodRateLimits {
 	}
 }
 
-// rateOrDefault returns b with its zero fields replaced by those of defaults.
+// rateOrDefault returns b with its zero fields replaced by the fields of defaults.
 func rateOrDefault(b, defaults config.TokenBucket) config.TokenBucket {
 	return config.TokenBucket{Burst: cmp.Or(b.Burst, defaults.Burst), PerSecond: cmp.Or(b.PerSecond, defaults.PerSecond)}
 }
@@ -90,10 +90,11 @@ func (b *tokenBucket) take(n int, limit config.TokenBucket, elapsed time.Duratio
 // NewFloodLimiter returns a FloodLimiter whose token buckets are full.
 func NewFloodLimiter() *FloodLimiter { return &FloodLimiter{seed: maphash.MakeSeed()} }
 
-// Take takes n tokens from the bucket of the listener and from that of a source address; the zero
-// Addr means that the client has no address. Servers of one listener may have different limits, for
-// example before and after a reload. A bucket stores the time at which all of its tokens are
-// refunded. So tokens that were taken under other limits still count, up to the burst of limits.
+// Take takes n tokens from the bucket of the listener and n from the bucket of a source address;
+// the zero Addr means that the client has no address. Servers of one listener may have different
+// limits, for example before and after a reload. A bucket stores the time at which all of its
+// tokens are refunded. So tokens that were taken under other limits still count, up to the burst of
+// limits.
 func (l *FloodLimiter) Take(limits *FloodRateLimits, source netip.Addr, n int, now time.Time) TakeResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()

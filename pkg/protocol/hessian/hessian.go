@@ -111,7 +111,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("hessian: at byte %d: %s", e.Offset, e.Rule)
 }
 
-// Violated rules. The section numbers are those of the specification.
+// Violated rules. The section numbers refer to the specification.
 const (
 	ruleTruncated = "the body ends within a value"
 	ruleTag       = "no value begins with this byte (Hessian 2.0 serialization 6)"

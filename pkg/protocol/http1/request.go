@@ -18,8 +18,8 @@ import (
 // Strings in req borrow b. ParseRequest sets only Method, Scheme, Authority, Path, Header,
 // ContentLength, Upgrade and ExpectContinue. These fields and f are valid only if n > 0.
 //
-//   - Scheme is that of an absolute-form target in lower case, or "" (the connection decides).
-//   - Authority is the target's if it has one, or Host; "" only for HTTP/1.0.
+//   - Scheme is the scheme of an absolute-form target in lower case, or "" (the connection decides).
+//   - Authority is the authority of the target if it has one, or Host; "" only for HTTP/1.0.
 //   - Path is the path and query of an absolute-form target ("/" for an empty path; "*" for OPTIONS
 //     without path and query, RFC 9112 3.2.4), "" for CONNECT, or otherwise the target unchanged.
 //   - Upgrade is set if Connection lists it too, the header occurs once, the request has no body,

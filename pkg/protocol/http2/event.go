@@ -18,7 +18,7 @@ const (
 	DataArrived
 	// StreamReset: the peer reset the stream, with Code.
 	StreamReset
-	// WindowGrew: the send window of Stream grew, or that of the connection if Stream is nil.
+	// WindowGrew: the send window of Stream grew, or the window of the connection if Stream is nil.
 	WindowGrew
 	// SettingsArrived: the peer's settings are applied and acknowledged; every stream's window may
 	// have changed.

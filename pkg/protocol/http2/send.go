@@ -236,8 +236,8 @@ func (st *Stream) awaitsHead() bool {
 }
 
 // AppendInterim appends an interim response. A status of 101 or outside 100 to 199 is a Fault of
-// reason Internal. header may be nil; its fields are sent as in AppendResponse. ErrNotOpen is as in
-// AppendResponse.
+// reason Internal. header may be nil; its fields are sent as in AppendResponse. ErrNotOpen has the
+// same meaning as in AppendResponse.
 func (s *Session) AppendInterim(dst []byte, st *Stream, status int, header *protocol.Header) ([]byte, error) {
 	if !st.awaitsHead() {
 		return dst, ErrNotOpen

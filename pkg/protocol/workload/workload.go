@@ -22,8 +22,8 @@ const (
 	KeyUpstream   = "upstream_peer"   // workload of the host
 )
 
-// Workload identifies the application of a sidecar. Unknown fields are "". The keys are those of
-// filter configurations.
+// Workload identifies the application of a sidecar. Unknown fields are "". Filter configurations
+// use the same keys.
 type Workload struct {
 	Instance  string `key:"instance" doc:"Name of the pod." example:"\"reviews-v1-7d8f-x2z\""`
 	Name      string `key:"name" doc:"Workload of the pod, usually a deployment." example:"\"reviews-v1\""`

@@ -51,11 +51,11 @@ type Framing interface {
 type Messages interface {
 	// ReadRequest fills r, which is empty, from a complete frame of kind Request or OneWay. It sets
 	// Authority, Path, OneWay, Serialization and ContentLength, as protocol.Request describes.
-	// Header begins with those of "service", "method", "version" and "group" that the request has,
-	// in this order; the attachments follow in wire order. Header.Changed then returns false.
-	// Strings borrow the frame. It skips the arguments. A body with an unknown serialization is not
-	// an error: r then holds only the values of the frame header. Errors are Faults of
-	// MalformedRequest.
+	// Header begins with the fields "service", "method", "version" and "group", in this order and
+	// without the ones that the request lacks; the attachments follow in wire order. Header.Changed
+	// then returns false. Strings borrow the frame. ReadRequest skips the arguments. A body with an
+	// unknown serialization is not an error: r then holds only the values of the frame header.
+	// Errors are Faults of MalformedRequest.
 	ReadRequest(frame []byte, r *protocol.Request, v *FrameView) error
 
 	// AppendRequest appends the request with the changes in r. If r.Header is unchanged

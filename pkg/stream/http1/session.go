@@ -90,8 +90,8 @@ func (b *requestBody) Buffered() int { return b.reader.buffered() }
 // Rewind implements protocol.Rewinder.
 func (b *requestBody) Rewind() bool { return b.reader.rewind() }
 
-// Close implements protocol.Body. It interrupts a Read on another goroutine. After the complete
-// body has been read there is no such Read.
+// Close implements protocol.Body. It interrupts a Read on another goroutine, unless the complete
+// body has been read: then there is no such Read.
 func (b *requestBody) Close() error {
 	if b.reader.state.Load() != bodyDone && !b.reader.closed.Swap(true) {
 		b.c.conn.Interrupt()

@@ -39,14 +39,14 @@ func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	fx.kickReceived(nil)
 	fx.kickReceived(failedPump("source"))
 	if fx.empty() {
-		t.Error("empty() = true with two pumps to kick")
+		t.Error("empty() = true with two pumps to kick, want false")
 	}
 	fx.apply(b)
 	if len(owner.ended) != 2 || !strings.HasSuffix(owner.ended[0], "source") || !strings.HasSuffix(owner.ended[1], "destination") {
 		t.Errorf("pumps ended in the order %q, want the source before the destination", owner.ended)
 	}
 	if !fx.empty() {
-		t.Error("empty() = false after apply")
+		t.Error("empty() = false after apply, want true")
 	}
 	fx.apply(b)
 	if len(owner.ended) != 2 {

@@ -63,14 +63,14 @@ func TestUpstreamStreamIDExhaustion(t *testing.T) {
 	u := r.dialUpstream(startOrigin(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }), nil)
 	for i := range 2 {
 		if !u.Usable(0) {
-			t.Fatalf("Usable = false after %d of 2 exchanges", i)
+			t.Fatalf("Usable = false after %d of 2 exchanges, want true", i)
 		}
 		if status, body, err := sendRequest(u, nil); status != 200 || body != "/" || err != nil {
 			t.Fatalf("exchange %d: %d %q, %v; want 200 \"/\"", i, status, body, err)
 		}
 	}
 	if u.Usable(0) {
-		t.Error("Usable = true without stream identifiers")
+		t.Error("Usable = true without stream identifiers, want false")
 	}
 	if _, _, err := sendRequest(u, nil); protocol.ReasonOf(err) != protocol.ConnectFailure {
 		t.Errorf("exchange without a stream identifier: %v, want ConnectFailure", err)

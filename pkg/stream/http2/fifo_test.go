@@ -36,7 +36,7 @@ func TestFifo(t *testing.T) {
 		want = append(want, i)
 	}
 	if q.push(&elements[3]) {
-		t.Error("push of a queued element = true")
+		t.Error("push of a queued element = true, want false")
 	}
 	check := func(step string) {
 		t.Helper()

@@ -147,7 +147,7 @@ const bodyReadSize = 16 << 10
 
 // copyFrom sends the complete body, and the trailers that are known when the body ends. It may
 // block. length is the number of bytes that the body must have; -1: any. readErr is the error of
-// the body, and writeErr that of the stream, which is a Fault.
+// the body. writeErr is the error of the stream, a Fault.
 func (ms *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
 	defer protocol.RecoverPanic(&readErr) // from the body of a filter
 	buf := buffer.Get(bodyReadSize)

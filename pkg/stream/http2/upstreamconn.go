@@ -175,8 +175,8 @@ func (u *UpstreamConn) handleSideEvent(event *syntax.Event, b *batch, fx *effect
 	}
 }
 
-// handleGoAway fails the calls that the host will not process (RFC 9113 6.8), and those that wait
-// for a stream. The others continue. The caller holds mu.
+// handleGoAway fails the calls that the host will not process (RFC 9113 6.8), and the calls that
+// wait for a stream. Other calls continue. The caller holds mu.
 func (u *UpstreamConn) handleGoAway(event *syntax.Event, fx *effects) {
 	u.closing.Store(true)
 	fault := protocol.Faultf(protocol.ConnectFailure, "the host sent GOAWAY: %v", event.Code)

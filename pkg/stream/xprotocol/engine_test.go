@@ -137,7 +137,7 @@ func testHostFailureFailsRequestsImmediately(t *testing.T, upstream *forwardServ
 		}
 	}
 	if upstream.client.Load().Usable(0) {
-		t.Error("Usable = true after the host closed the connection")
+		t.Error("Usable = true after the host closed the connection, want false")
 	}
 }
 

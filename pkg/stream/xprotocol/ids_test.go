@@ -181,7 +181,7 @@ func TestExchangesOfExhaustedConnectionGetIDs(t *testing.T) {
 	}
 	upstream.client.Store(u)
 	if !u.Usable(0) {
-		t.Error("Usable = false for a new connection")
+		t.Error("Usable = false for a new connection, want true")
 	}
 	checkExchanges(t, proxy.dial(), n)
 	checkIDs(t, <-ids)

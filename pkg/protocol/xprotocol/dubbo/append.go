@@ -131,7 +131,7 @@ func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 	if err := q.call.read(d, q.body); err != nil {
 		return malformedRequest(err)
 	}
-	c := q.call     // q.call keeps the values of the body, without those of the attachments
+	c := q.call     // q.call keeps the values of the body, without the values of the attachments
 	lookahead := *d // shares storage with d; both write the same values to it
 	if _, err := beginAttachments(&lookahead); err != nil {
 		return malformedRequest(err)

@@ -28,7 +28,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// protocols is a registry like that of cmd/weft, with Memo.
+// protocols is a registry like the registry of cmd/weft, with Memo.
 func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 	return []stream.Protocol{
 		http1.Protocol(),
