@@ -31,8 +31,8 @@ func tcpPair(t testing.TB) (*network.Conn, *peer) {
 	return local, newPeer(t, remote)
 }
 
-// newUpstreamConn returns an UpstreamConn on conn and a channel that receives its release.
-func newUpstreamConn(conn *network.Conn) (*UpstreamConn, <-chan bool) {
+// newTestUpstreamConn returns an UpstreamConn on conn and a channel that receives its release.
+func newTestUpstreamConn(conn *network.Conn) (*UpstreamConn, <-chan bool) {
 	reusable := make(chan bool, 10)
 	return newUpstreamConn(conn, stream.UpstreamConnOptions{
 		HTTP1:     config.DefaultHTTP1Options(),

@@ -194,7 +194,7 @@ func TestUpstreamTimeouts(t *testing.T) {
 				local, peer := net.Pipe()
 				defer peer.Close()
 				defer local.Close()
-				c, reusable := newUpstreamConn(network.NewConn(local))
+				c, reusable := newTestUpstreamConn(network.NewConn(local))
 				go test.script(peer, bufio.NewReaderSize(peer, 16))
 				x := newExchange("POST", test.body)
 				x.Request.ContentLength = 0
@@ -445,7 +445,7 @@ func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 				local, peer := net.Pipe()
 				defer peer.Close()
 				conn := &countingConn{Conn: local}
-				c, reusable := newUpstreamConn(network.NewConn(conn))
+				c, reusable := newTestUpstreamConn(network.NewConn(conn))
 				defer c.Close()
 				go io.Copy(io.Discard, peer)
 				go func() {

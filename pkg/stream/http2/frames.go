@@ -196,7 +196,7 @@ func (mc *muxConn) dataFrame(data []byte) []byte {
 	return buffered[:end]
 }
 
-// handleEvent handles events other than DataArrived. mu is held.
+// handleEvent handles events other than DataArrived. The caller holds mu.
 func (mc *muxConn) handleEvent(event *syntax.Event, b *batch, fx *effects) {
 	switch event.Kind {
 	case syntax.TrailersArrived:

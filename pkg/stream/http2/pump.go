@@ -148,8 +148,8 @@ func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 }
 
 // appendPiece queues as much of from's first unread piece as one frame can hold, and the end of the
-// message if the piece is the last one. n is 0 if the windows are closed. mc.mu and from.mu are
-// held.
+// message if the piece is the last one. n is 0 if the windows are closed. The caller holds mc.mu
+// and from.mu.
 func (mc *muxConn) appendPiece(b *batch, to *muxStream, from *recvBody) (n int, ended bool, err error) {
 	p := from.pieces[from.first].Bytes()
 	last := from.complete && from.unread == len(p) && from.trailer.Len() == 0
@@ -170,7 +170,7 @@ func (mc *muxConn) appendPiece(b *batch, to *muxStream, from *recvBody) (n int, 
 
 // appendBorrowed queues a frame without copying its payload, if from borrows a frame with the same
 // payload. head ends with the new frame header, and may begin with another frame. n is the length
-// of the payload. mc.mu and from.mu are held.
+// of the payload. The caller holds mc.mu and from.mu.
 func (mc *muxConn) appendBorrowed(b *batch, from *recvBody, head []byte, n int) bool {
 	frame := from.borrowedFrame(b, n)
 	if frame == nil {

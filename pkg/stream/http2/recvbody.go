@@ -76,7 +76,7 @@ func (rb *recvBody) dropUnread() int {
 	return dropped
 }
 
-// releasePiece releases a piece. rb.mu is held.
+// releasePiece releases a piece. The caller holds rb.mu.
 func (rb *recvBody) releasePiece(piece *buffer.IoBuffer) {
 	if piece == &rb.borrowed {
 		rb.borrowed.SetStorage(nil)
@@ -90,7 +90,7 @@ func (rb *recvBody) releasePiece(piece *buffer.IoBuffer) {
 // add appends received bytes, and returns the pump to kick. discarded is the number of bytes that
 // are dropped unread. add copies p unless borrows is true: then the caller calls copyBorrowed after
 // the kick, before it reuses p. frame is the frame header followed by p, or nil if the frame also
-// has padding. b is the batch of the reader. The stream's muxConn.mu is held.
+// has padding. b is the batch of the reader. The caller holds the stream's muxConn.mu.
 func (rb *recvBody) add(p, frame []byte, b *batch) (consumer *pump, borrows bool, discarded int) {
 	rb.mu.Lock()
 	defer rb.mu.Unlock()
@@ -121,7 +121,8 @@ func (rb *recvBody) add(p, frame []byte, b *batch) (consumer *pump, borrows bool
 	return rb.pump, borrows, 0
 }
 
-// borrow makes rb borrow frame, which ends with p, or only p if frame is nil. rb.mu is held.
+// borrow makes rb borrow frame, which ends with p, or only p if frame is nil. The caller
+// holds rb.mu.
 func (rb *recvBody) borrow(p, frame []byte, b *batch) {
 	if frame == nil {
 		frame = p
@@ -138,7 +139,7 @@ const minBorrowSize = 4 << 10
 // borrowedFrame returns the frame that rb borrows from the reader of b, if all n bytes of its
 // payload are unread. The caller may change its header. It returns nil if there is no such frame,
 // if n is below minBorrowSize, if a write queue has already borrowed the frame, or if b belongs to
-// another reader. rb.mu is held.
+// another reader. The caller holds rb.mu.
 func (rb *recvBody) borrowedFrame(b *batch, n int) []byte {
 	frame := rb.borrowed.Storage()
 	if b == nil || b != rb.borrowedFrom || rb.borrowedHeaderLen == 0 || n < minBorrowSize || rb.pieces[rb.first] != &rb.borrowed || len(frame) != rb.borrowedHeaderLen+n {
