@@ -114,7 +114,7 @@ func TestStalledClientIsWriteTimeout(t *testing.T) {
 func TestTunnelCloseReason(t *testing.T) {
 	conn, downstream := tcpPair(t)
 	upstream, host := tcpPair(t)
-	client, _ := newUpstreamConn(upstream)
+	client, _ := newTestUpstreamConn(upstream)
 	go func() {
 		host.head()
 		host.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")

@@ -65,7 +65,7 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 			local, peer := tcpPair(t)
 			local.NetConn().(*net.TCPConn).SetWriteBuffer(1) // the kernel takes its minimum
 			peer.SetReadBuffer(1)
-			c, reusable := newUpstreamConn(local)
+			c, reusable := newTestUpstreamConn(local)
 			go func() {
 				peer.r.ReadByte() // the write has started; the host never reads the rest, so closing resets
 				peer.send(test.response)
@@ -98,7 +98,7 @@ func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 // not used as a response.
 func TestBytesBeforeRequestAreNotAResponse(t *testing.T) {
 	local, peer := tcpPair(t)
-	c, reusable := newUpstreamConn(local)
+	c, reusable := newTestUpstreamConn(local)
 	peer.send(tooLargeResponse)
 	if err := local.AwaitReadable(); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			local, peer := tcpPair(t)
-			c, reusable := newUpstreamConn(local)
+			c, reusable := newTestUpstreamConn(local)
 			go func() {
 				peer.head()
 				peer.send(test.response)

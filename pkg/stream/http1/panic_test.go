@@ -116,7 +116,7 @@ func (panickingInterim) OnDisconnect(func()) (stop func())       { return func()
 
 func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
 	local, peer := tcpPair(t)
-	c, reusable := newUpstreamConn(local)
+	c, reusable := newTestUpstreamConn(local)
 	go func() {
 		peer.head()
 		peer.send("HTTP/1.1 103 Early Hints\r\n\r\n")

@@ -23,7 +23,7 @@ func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, remote := tcpPair(t)
-			c, reusable := newUpstreamConn(local)
+			c, reusable := newTestUpstreamConn(local)
 			done := make(chan struct{})
 			if test.action == nil {
 				remote.Close()

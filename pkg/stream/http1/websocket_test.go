@@ -28,7 +28,7 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 	const switchingProtocols = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: chat\r\n"
 	t.Run("valid accept key", func(t *testing.T) {
 		local, host := tcpPair(t)
-		c, reusable := newUpstreamConn(local)
+		c, reusable := newTestUpstreamConn(local)
 		head := make(chan string, 1)
 		go func() {
 			request := host.head()
@@ -66,7 +66,7 @@ func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, host := tcpPair(t)
-			c, reusable := newUpstreamConn(local)
+			c, reusable := newTestUpstreamConn(local)
 			go func() {
 				host.head()
 				host.send(switchingProtocols + acceptHeader + "\r\n")
