@@ -205,7 +205,7 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 		onHostSelected = service.RecordHedgedHost(onHostSelected)
 	}
 	picker := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {
-		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: subset.NewLabels(labels), OnHostSelected: onHostSelected}
+		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, FallbackProtocol: p.Upstream, Priority: f.Priority, Labels: subset.NewLabels(labels), OnHostSelected: onHostSelected}
 	}
 	switch {
 	case f.Cluster != "":

@@ -96,19 +96,18 @@ func (c *Cluster) Hashes() bool {
 // are set before the first use.
 type ClusterPicker struct {
 	Cluster *Cluster
-	// Protocol is the upstream protocol; it overrides that of the cluster. "" and Auto mean the
-	// protocol of the cluster.
+	// Protocol is the upstream protocol. "" and Auto mean the protocol of the cluster.
 	Protocol config.Protocol
-	// Fallback is the upstream protocol if the cluster sets none either. "" and Auto mean the
-	// downstream protocol.
-	Fallback config.Protocol
+	// FallbackProtocol is the upstream protocol if Protocol and the cluster set none. "" and Auto
+	// mean the downstream protocol.
+	FallbackProtocol config.Protocol
 	// Priority selects the circuit breakers that limit the exchanges.
 	Priority config.Priority
 	// Labels select a subset of the hosts, together with the labels that filters set on the
 	// exchange; nil: none.
 	Labels *subset.Labels
-	// OnHostSelected, if not nil, is called before each attempt, after its host was added to
-	// x.Record. It may adapt the request to the host.
+	// OnHostSelected, if not nil, runs before each attempt, when x.Record already contains the
+	// attempt's host h. It may adapt the request to h.
 	OnHostSelected func(x *protocol.Exchange, h *Host)
 }
 

@@ -112,7 +112,8 @@ func (h *Host) connectRelay(ctx context.Context, s *state, connect connectRelayF
 	return connect(ctx, h, deadline)
 }
 
-// relay calls the relay function that connect returned and counts it as one exchange in flight.
+// relay calls the relay function that connect returned, and counts one exchange in flight and one
+// open connection until the function returns.
 func (h *Host) relay(relay func() error) error {
 	h.load.Begin()
 	defer h.load.End()

@@ -19,7 +19,7 @@ import (
 type Host struct {
 	cluster       *Cluster // immutable
 	address       string   // immutable
-	generation    int64    // immutable; of the cluster, when the host was added
+	generation    int64    // immutable; the cluster's generation when the host was added
 	isOriginalDst bool     // immutable; the host is the original destination of an exchange
 
 	entry        atomic.Pointer[config.Host] // its current configuration
@@ -67,14 +67,14 @@ func (h *Host) Name() string { return h.address }
 func (h *Host) Cluster() *Cluster { return h.cluster }
 
 // Config returns the configuration of the host, which the caller must not change. In a cluster with
-// discovery, it is the one that the discovery reported.
+// discovery, the discovery reports this configuration.
 func (h *Host) Config() *config.Host { return h.entry.Load() }
 
 // InFlight returns the number of exchanges in flight at the host.
 func (h *Host) InFlight() int64 { return h.load.InFlight() }
 
-// Add records exchanges whose responses or failures came from the host, in its metrics and its
-// outlier statistics.
+// Add records exchanges in the metrics and the outlier statistics of the host. The responses or
+// failures of these exchanges came from the host.
 func (h *Host) Add(b metrics.Batch) {
 	h.recorder.add(b)
 	h.recordOutcome(outlier.Outcome{

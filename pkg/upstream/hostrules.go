@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
-// hostSetRules holds the rules of a hostSet and a hostSet for each set of hosts that the rules
-// select. The first exchange that needs such a hostSet creates it:
+// hostSetRules holds the rules of a hostSet, and caches one hostSet for each set of hosts that the
+// rules have selected. The first exchange that needs a cached hostSet creates it:
 //
 //	exchange ─▶ chain.Select ─▶ set ─▶ find ─▶ hostSet
 //	                                    └─ not found: Cluster.makeRuleHostSet
@@ -21,7 +21,7 @@ type hostSetRules struct {
 	chain       config.HostChain
 	scratchSets sync.Pool // of *config.HostSet, for Select
 
-	ruleSets atomic.Pointer[map[uint64]*ruleHostSet] // by hashes of sets; replaced with Cluster.mu held; nil: none
+	ruleSets atomic.Pointer[map[uint64]*ruleHostSet] // by the hash of the allowed hosts; replaced with Cluster.mu held; nil: none
 }
 
 // ruleHostSet is the hostSet of one set of hosts that the rules select. Immutable.
@@ -31,8 +31,9 @@ type ruleHostSet struct {
 	next    *ruleHostSet // with the same hash
 }
 
-// Bounds of the host sets that rules select in a cluster. If the new set of an exchange would exceed
-// a bound, makeRuleHostSet drops all other sets; later exchanges create those that they need.
+// Bounds of the host sets that rules select in a cluster. If the new set of an exchange would
+// exceed a bound, makeRuleHostSet drops all other sets; later exchanges create those that they
+// need.
 const (
 	maxRuleHostSets    = 256
 	maxRuleMemberships = 1 << 18 // sum of the hosts of these sets

@@ -17,9 +17,9 @@ import (
 //	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
 // The hosts of a set never change. A share.Plan holds the share of each level and locality. A new
-// Plan replaces it when the health of a host changes; exchanges only read it. Hosts of weight 0, and
-// hosts whose locality the cluster's LocalityWeights leave out, are in no set. The zero value has no
-// hosts.
+// Plan replaces it when the health of a host changes; exchanges only read it. Hosts of weight 0 are
+// in no set. If the cluster has LocalityWeights, hosts whose locality has no weight are in no set
+// either. The zero value has no hosts.
 type hostSet struct {
 	*hostSetBuilder
 	levels []priorityLevel // immutable; sorted by priority, most preferred first; none is empty
@@ -111,7 +111,8 @@ func (hs *hostSet) addLevel(l priorityLevel) {
 	hs.counts = append(hs.counts, share.Level{Localities: counts})
 }
 
-// groupByPriority returns those hosts at the indexes that have a weight, grouped by priority.
+// groupByPriority returns the hosts at the indexes whose weight is above 0, grouped by priority,
+// the most preferred priority first.
 func groupByPriority(hosts []*Host, indexes []int32) [][]*Host {
 	weighted := make([]*Host, 0, len(indexes))
 	mixedPriorities := false
@@ -218,8 +219,8 @@ func forEachHost(sets []*hostSet, f func(hs *hostSet, counts *share.Locality, h 
 	}
 }
 
-// updateHealthCounts updates the counts and plans of all host sets of the host. It is called after
-// each change of the host's health or memberships; the last call sees the current health.
+// updateHealthCounts updates the counts and plans of all host sets of the host. Callers call it
+// after each change of the host's health or memberships; the last call sees the current health.
 func (h *Host) updateHealthCounts() {
 	memberships := h.memberships.Load()
 	if memberships == nil {
@@ -264,8 +265,9 @@ func (hs *hostSet) updateMembership(m *membership, h *Host) {
 }
 
 // logPanicChange logs that the default set of the current state has gone into panic or out of it
-// since the last log. It is called by install, and after each change of the set's panic. Calls for
-// concurrent changes may come in any order, so each repeats until the log is current.
+// since the last log. install calls it, and updateMembership calls it after each change of the
+// set's panic. Calls for concurrent changes may come in any order, so each repeats until the log is
+// current.
 func (c *Cluster) logPanicChange() {
 	for {
 		inPanic := c.state.Load().defaultSet.inPanic()

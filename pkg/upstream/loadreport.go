@@ -27,7 +27,7 @@ type LoadReporter struct {
 }
 
 // NewLoadReporter returns a LoadReporter for the set, which follows no cluster yet. The set records
-// removed hosts only for the last LoadReporter that it returned.
+// removed hosts only for the LoadReporter that was created last.
 func (s *Set) NewLoadReporter() *LoadReporter {
 	l := &LoadReporter{set: s, removed: map[*Host]time.Time{}}
 	s.env.loadReporter.Store(l)
@@ -73,7 +73,7 @@ type HostLoad struct {
 
 	Issued    uint64 // attempts that began and that no limit of the cluster rejected
 	Succeeded uint64 // attempts that succeeded
-	Failed    uint64 // of Issued: no response, 5xx, an equivalent gRPC status, or interrupted
+	Failed    uint64 // attempts without a response, with a 5xx or an equivalent gRPC status, or with an interrupted response
 	InFlight  uint64 // attempts in flight now
 }
 

@@ -18,7 +18,8 @@ import (
 //	             ◀─────────────────────────────────────────
 //	              OnDemandClusters.InUse stays false
 //
-// An exchange to a subscribed on-demand cluster costs one atomic load more than to other clusters.
+// An exchange to a subscribed on-demand cluster costs one atomic load more than an exchange to
+// another cluster.
 
 // OnDemandClusters reports which on-demand clusters need their hosts. It is a view of its set. Safe
 // for concurrent use.

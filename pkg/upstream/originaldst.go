@@ -138,7 +138,8 @@ func (h *Host) TrackConn(conn *network.Conn) {
 	conn.OnClose(func() { conns.add(ends, -1) })
 }
 
-// addrPortOf returns a TCP address without a zone, with IPv4 unmapped.
+// addrPortOf returns a TCP address without a zone and with IPv4 unmapped, or the zero AddrPort if a
+// is not a TCP address.
 func addrPortOf(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -149,7 +150,8 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 }
 
 // pickHost returns the next host for x, as hostSet.pick does. For a cluster of type ORIGINAL_DST it
-// returns the original destination, and after an attempt at it an error. Errors are Faults.
+// returns the original destination, or an error if the exchange has already tried that host. Errors
+// are Faults.
 func (cp *ClusterPicker) pickHost(s *state, x *protocol.Exchange, first int) (*Host, error) {
 	if s.originalDst != nil {
 		h, err := s.originalDstHost(connAddrsOf(x), &x.Request.Header)

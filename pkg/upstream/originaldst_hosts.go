@@ -21,8 +21,8 @@ import (
 //	         ▲  cleanup │ cleanup
 //	         └──────────┘ another exchange
 
-// maxDestinations bounds the hosts of a cluster of type ORIGINAL_DST. A further host replaces one
-// that is not busy; if all are busy, its exchange is rejected.
+// maxDestinations bounds the hosts of a cluster of type ORIGINAL_DST. A further host replaces a
+// host that is not busy. If all hosts are busy, Weft rejects the exchange.
 const maxDestinations = 4096
 
 // originalDstHosts are the hosts of a cluster of type ORIGINAL_DST. They have no recorders of their
@@ -66,8 +66,8 @@ func (d *originalDstHosts) hostFor(dst netip.AddrPort) *Host {
 	return created
 }
 
-// getOrCreate returns the host for a destination that may be new; evicted is the host that it
-// replaced, which the caller drains, or nil.
+// getOrCreate returns the host for a destination that may be new, or nil if maxDestinations other
+// hosts are busy. evicted is the host that the new host replaced, or nil; the caller drains it.
 func (d *originalDstHosts) getOrCreate(dst netip.AddrPort) (h, evicted *Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,7 +162,7 @@ func (d *originalDstHosts) removeUnused() (removed []*Host) {
 	return removed
 }
 
-// close removes all hosts, which the caller drains, and stops the timer.
+// close removes and returns all hosts, which the caller drains, and stops the timer.
 func (d *originalDstHosts) close() (removed []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

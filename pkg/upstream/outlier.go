@@ -91,7 +91,7 @@ func (o *outlierDetection) close() {
 	}
 }
 
-// reportChange logs and counts a change. The lock of the detector is not held.
+// reportChange logs and counts a change. The detector does not hold its lock.
 func (o *outlierDetection) reportChange(change outlier.Change) {
 	c, h := o.cluster, hostOf(change.Host)
 	event := HostDown
@@ -125,7 +125,7 @@ func (o outlierHost) SetEjected(ejected bool) (changed bool) {
 }
 
 // recordAttempt counts the attempt at the host that has just ended with err, or with the response
-// in x. x may be nil if err is not.
+// in x. x may be nil if err is not nil.
 func (h *Host) recordAttempt(x *protocol.Exchange, err error) {
 	s := h.outlierStats.Load()
 	if s == nil {
@@ -154,8 +154,8 @@ func (h *Host) recordOutcome(o outlier.Outcome, n int) {
 	}
 }
 
-// ResponseDiscarded records that a retry or a hedge is about to discard the host's response in x. It
-// evaluates only the head of the response.
+// ResponseDiscarded records that a retry or a hedge is about to discard the host's response in x.
+// It evaluates only the head of the response.
 func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
 	if x.Record.Listener == nil {
 		return
@@ -170,6 +170,6 @@ func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
 // recordCheckPassed records that an active check has passed.
 func (h *Host) recordCheckPassed() {
 	if s := h.outlierStats.Load(); s != nil && h.health.Has(hosthealth.Ejected) {
-		s.CheckPassed()
+		s.RecordCheckPassed()
 	}
 }

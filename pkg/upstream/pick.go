@@ -117,7 +117,8 @@ func (hp *hostPicker) drawHost(lg *localityGroup, inPanic bool) *Host {
 	return inSlowStart
 }
 
-// passesSlowStart reports whether to use a host that the balancer returned: always after slow start.
+// passesSlowStart reports whether to use a host that the balancer returned. After slow start it
+// always returns true.
 func (b *hostSetBuilder) passesSlowStart(h *Host) bool {
 	cfg := &b.config.SlowStart
 	age := b.env.now() - time.Duration(h.usableSince.Load())
@@ -165,7 +166,8 @@ type hostSearch struct {
 	anyUp     bool  // a host is up, tried or not
 }
 
-// scan returns the first host of preference 1, or nil. It records the first hosts of the others.
+// scan returns the first host of preference 1, or nil. It records the first host of each other
+// preference.
 func (s *hostSearch) scan(hosts []*Host, inPanic bool) *Host {
 	for _, h := range hosts {
 		s.anyUp = s.anyUp || h.health.Up()

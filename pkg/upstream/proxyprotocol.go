@@ -11,13 +11,14 @@ import (
 // the start of a connection, in a PROXY protocol header.
 type ProxyProtocolConnector interface {
 	Connector
-	// WithAddrs returns the Connector of connections that send source and destination in a PROXY
+	// WithAddrs returns a Connector whose connections send source and destination in a PROXY
 	// header. The zero AddrPort means that the address is unknown.
 	WithAddrs(source, destination netip.AddrPort) Connector
 }
 
-// withDownstreamAddrs returns the Connector of connections for the downstream connection of meta.
-// meta is nil for connections that serve no downstream connection, such as those of health checks.
+// withDownstreamAddrs returns a Connector whose connections serve the downstream connection of
+// meta. meta is nil for connections that serve no downstream connection, such as those of health
+// checks.
 func withDownstreamAddrs(c Connector, meta *protocol.ConnMeta) Connector {
 	pc, ok := c.(ProxyProtocolConnector)
 	switch {

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// lazyRecorder is the recorder of a scope. It is opened at the first use, because most of ten
-// thousand hosts may never need one. The zero value is ready.
+// lazyRecorder is the recorder of a scope: a cluster or a host. The scope opens it at the first
+// use, because most of ten thousand hosts may never need a recorder. The zero value is ready.
 type lazyRecorder[R Recorder] struct{ recorder atomic.Pointer[R] }
 
 // get returns the recorder; ok is false if it is not open.

@@ -308,8 +308,8 @@ func (s *Set) recordConfigured(change *Change) {
 }
 
 // Close takes every cluster out of service: it closes idle connections immediately, and connections
-// in use when their exchange ends. It returns when no timer or goroutine of the set is left. It is
-// called once, after the last change and its DrainRemoved.
+// in use when their exchange ends. It returns when no timer or goroutine of the set is left. The
+// caller calls it once, after the last change and its DrainRemoved.
 func (s *Set) Close() {
 	s.mu.Lock()
 	clusters := make([]*Cluster, 0, len(s.configured))

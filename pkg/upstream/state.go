@@ -23,7 +23,7 @@ type state struct {
 	// maxRuleHostSets and maxRuleMemberships.
 	ruleSetCount, ruleMembershipCount int
 
-	removed  bool // no longer configured; config is the last one
+	removed  bool // no longer configured; config is the last configuration
 	onDemand bool // the hosts are on demand
 
 	originalDst *originalDstHosts // replaces hosts in a cluster of type ORIGINAL_DST; else nil
@@ -192,7 +192,7 @@ func mergeDuplicates(entries []config.Host) []config.Host {
 	return merged
 }
 
-// errChangeOpen is the error of Prepare while another change is open.
+// errChangeOpen is the error of Prepare, PrepareSome and Check while another change is open.
 var errChangeOpen = errors.New("upstream: another change is neither committed nor rolled back")
 
 // sameCluster reports whether a and b are equivalent, so that nothing has to change.

@@ -60,21 +60,21 @@ type Connector interface {
 // Discovery finds the hosts of clusters whose configuration does not list their addresses.
 type Discovery interface {
 	// Watch calls update with all hosts of c when it has found them, and again after each change.
-	// It calls update from any goroutine, but never concurrently. An error reports that a search for
-	// hosts failed: the cluster keeps its current hosts. After stop has returned, no further call
-	// begins.
+	// It calls update from any goroutine, but never concurrently. An error reports that a search
+	// for hosts failed: the cluster keeps its current hosts. After stop has returned, no further
+	// call begins.
 	Watch(c *config.Cluster, update func(hosts []config.Host, err error)) (stop func())
 }
 
 // Meter opens the recorders of clusters and hosts. Safe for concurrent use.
 type Meter interface {
-	// Cluster is called when a configured cluster needs a recorder for the first time. The need
-	// arises with an exchange, a forwarded connection, a session, a failed check, or connections
-	// that are opened ahead of exchanges. The gauges may be read from any goroutine, even after the
-	// recorder is closed.
+	// Cluster opens the recorder of a configured cluster. The set calls it when the cluster needs a
+	// recorder for the first time. The need arises with an exchange, a forwarded connection, a
+	// session, a failed check, or connections that are opened ahead of exchanges. The gauges may be
+	// read from any goroutine, even after the recorder is closed.
 	Cluster(name string, gauges Gauges) ClusterRecorder
-	// Host is called when the first connection pool of a host is created. Hosts of a cluster of
-	// type ORIGINAL_DST have no recorders.
+	// Host opens the recorder of a host. The set calls it when it creates the first connection pool
+	// of the host. Hosts of a cluster of type ORIGINAL_DST have no recorders.
 	Host(cluster, address string) Recorder
 }
 
@@ -82,7 +82,7 @@ type Meter interface {
 // exchanges that were in flight.
 type Recorder interface {
 	metrics.Recorder
-	// Close is called once, when the cluster or the host is removed.
+	// Close closes the recorder. The set calls it once, when the cluster or the host is removed.
 	Close()
 }
 
@@ -110,8 +110,8 @@ type Event uint8
 const (
 	ConnectionOpened Event = iota
 	ConnectionClosed
-	ConnectionMaxRequests // a connection reached max_requests_per_connection
-	ConnectFailed         // refused, unreachable, timed out, or the TLS handshake failed
+	ConnectionMaxRequests // a connection reached its maximum number of requests
+	ConnectFailed         // a connect or its TLS handshake failed or timed out
 	ConnectionOverflow    // max_connections reached: the exchange waits, or is rejected
 	PendingOverflow       // rejected: max_pending_requests
 	RequestOverflow       // rejected: max_requests
@@ -121,8 +121,8 @@ const (
 	HostDown              // a host is no longer usable
 	HostUp                // a host is usable again
 	CheckFailed           // an active check failed
-	HostEjected           // by outlier detection
-	EjectionOverflow      // not ejected: too many hosts are ejected
+	HostEjected           // outlier detection ejected a host
+	EjectionOverflow      // a host was not ejected, because too many hosts are ejected
 	Hedged                // an attempt was sent in addition to others of the same exchange
 	HedgeWon              // the client received the response of a hedged attempt
 	AttemptCanceled       // the response of an attempt was no longer needed

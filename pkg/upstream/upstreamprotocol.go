@@ -16,7 +16,7 @@ func (cp *ClusterPicker) upstreamProtocol(cfg *config.Cluster, x *protocol.Excha
 		upstream = cfg.Protocol
 	}
 	if upstream == "" {
-		upstream = cp.Fallback
+		upstream = cp.FallbackProtocol
 	}
 	upstream = downstream.UpstreamProtocol(upstream)
 	return upstream, checkUpstreamProtocol(cfg, downstream, upstream, x)

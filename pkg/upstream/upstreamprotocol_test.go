@@ -35,7 +35,7 @@ func TestUpstreamProtocol(t *testing.T) {
 		if test.grpc {
 			x.Request.Header.Add("Content-Type", "application/grpc")
 		}
-		got, err := (&ClusterPicker{Protocol: test.route, Fallback: test.listener}).upstreamProtocol(&test.cluster, x)
+		got, err := (&ClusterPicker{Protocol: test.route, FallbackProtocol: test.listener}).upstreamProtocol(&test.cluster, x)
 		if got != test.want || (protocol.ReasonOf(err) == protocol.NotImplemented) != test.wantUnsupported {
 			t.Errorf("%s: %s, %v; want %s, not supported: %v", test.name, got, err, test.want, test.wantUnsupported)
 		}

@@ -22,8 +22,8 @@ import (
 
 // Balancer chooses one of the hosts that it was built with.
 type Balancer interface {
-	// Pick returns the index of the chosen host, -1 if no host has a weight above 0. It is safe for
-	// concurrent use.
+	// Pick returns the index of the chosen host, or -1 if no host has a weight above 0. It is safe
+	// for concurrent use.
 	Pick(k Key) int
 }
 
@@ -63,8 +63,8 @@ type Options struct {
 	TableSize int
 	// Random returns 64 random bits. It must be safe for concurrent use. Nil means rand.Uint64.
 	Random func() uint64
-	// Now is the clock of observed latencies. PeakEWMA calls it at each pick; it may lag. Nil means
-	// that no time passes.
+	// Now returns the time of the clock of observed latencies. PeakEWMA calls Now at each pick; the
+	// clock may lag. Nil means that no time passes.
 	Now func() time.Duration
 }
 
@@ -93,7 +93,7 @@ func servingHosts(hosts []Host) (index []int32, count int) {
 	return index, count
 }
 
-// fixedBalancer returns a balancer for fewer than two serving hosts, nil if there are more.
+// fixedBalancer returns a balancer for fewer than two serving hosts, or nil if there are more.
 func fixedBalancer(index []int32, count int) Balancer {
 	switch {
 	case count == 0:

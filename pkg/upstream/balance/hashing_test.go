@@ -88,8 +88,8 @@ func TestHostOrderDoesNotMoveHashes(t *testing.T) {
 	}
 }
 
-// TestSecondDrawsSpreadOverHosts verifies that the second draw of a hash always picks the same host,
-// and that the second draws of the hashes of one host spread over all hosts.
+// TestSecondDrawsSpreadOverHosts verifies that the second draw of a hash always picks the same
+// host, and that the second draws of the hashes of one host spread over all hosts.
 func TestSecondDrawsSpreadOverHosts(t *testing.T) {
 	for _, p := range hashPolicies() {
 		b := p.newBalancer(newHosts(slices.Repeat([]uint32{1}, 20)...), Options{})

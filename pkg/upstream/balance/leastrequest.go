@@ -24,8 +24,8 @@ type loadedHost struct {
 
 // LeastRequest returns a balancer that compares o.ChoiceCount hosts and picks the one with the
 // least load for its weight: in-flight requests to the power of o.ActiveRequestBias, divided by
-// weight. It draws the first host by weight and keeps it unless another has strictly less, so idle
-// hosts are picked in proportion to their weights.
+// weight. It draws the first host by weight and keeps it unless another host has a strictly lower
+// load, so idle hosts are picked in proportion to their weights.
 func LeastRequest(hosts []Host, o Options) Balancer {
 	return newLeastRequest(hosts, o, o.ActiveRequestBias, func(l *Load) *atomic.Int64 { return &l.inFlight })
 }

@@ -37,7 +37,7 @@ func (l *Load) Connections() int64 { return l.connections.Load() }
 // decayTime is the time after which the weight of an observed latency has fallen to 1/e.
 const decayTime = 10 * time.Second
 
-// Observe records the latency of a response. now is the time of the clock that Options.Now reads. A
+// Observe records the latency of a response. now is a time of the clock that Options.Now returns. A
 // latency above the average replaces it immediately; a lower one decreases it gradually, so the
 // first slow response reveals a host that stalls. Concurrent observations may be lost.
 func (l *Load) Observe(now, latency time.Duration) {

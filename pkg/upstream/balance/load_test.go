@@ -8,16 +8,16 @@ import (
 func TestLatencyFollowsPeaksAndDecays(t *testing.T) {
 	var l Load
 	if got := l.Latency(0); got != 0 {
-		t.Errorf("before any observation: %v, want 0", got)
+		t.Errorf("latency before any observation: %v, want 0", got)
 	}
 	l.Observe(0, 10*time.Millisecond)
 	l.Observe(time.Second, 200*time.Millisecond)
 	if got := l.Latency(time.Second); got != 200*time.Millisecond {
-		t.Errorf("after a peak: %v, want the peak", got)
+		t.Errorf("latency after a peak: %v, want the peak", got)
 	}
 	l.Observe(2*time.Second, 10*time.Millisecond)
 	if got := l.Latency(2 * time.Second); got < 150*time.Millisecond || got > 190*time.Millisecond {
-		t.Errorf("after one fast response a second later: %v, want slightly less than 200ms", got)
+		t.Errorf("latency after one fast response a second later: %v, want slightly less than 200ms", got)
 	}
 	now := 2 * time.Second
 	for range 1000 {
@@ -25,7 +25,7 @@ func TestLatencyFollowsPeaksAndDecays(t *testing.T) {
 		l.Observe(now, 10*time.Millisecond)
 	}
 	if got := l.Latency(now); got < 10*time.Millisecond || got > 11*time.Millisecond {
-		t.Errorf("after 100 s of fast responses: %v, want 10ms", got)
+		t.Errorf("latency after 100 s of fast responses: %v, want 10ms", got)
 	}
 }
 
@@ -33,7 +33,7 @@ func TestLatencyDecaysWithoutObservations(t *testing.T) {
 	var l Load
 	l.Observe(0, time.Second)
 	if got := l.Latency(decayTime); got < 360*time.Millisecond || got > 375*time.Millisecond {
-		t.Errorf("after the decay time: %v, want 1/e of a second", got)
+		t.Errorf("latency after the decay time: %v, want 1/e of a second", got)
 	}
 }
 

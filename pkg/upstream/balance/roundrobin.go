@@ -13,7 +13,7 @@ type roundRobin struct {
 // RoundRobin returns a balancer that picks the hosts in turn and ignores their weights, except that
 // 0 excludes a host. It starts at a random host: sidecars that start together must not all begin
 // with the first host. Further draws for an exchange are random: otherwise the host after a series
-// of unusable hosts would get the requests of all of them.
+// of unusable hosts would get the requests of all these hosts.
 func RoundRobin(hosts []Host, o Options) Balancer {
 	index, count := servingHosts(hosts)
 	if b := fixedBalancer(index, count); b != nil {

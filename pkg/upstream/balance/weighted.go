@@ -33,9 +33,9 @@ type schedule struct {
 	turn   atomic.Uint64
 }
 
-// maxScheduleTurns is the maximum average number of turns per host in a schedule, so that a schedule
-// takes at most 64 bytes per host. Without a schedule, a pick visits at most max/16 hosts on
-// average: 8 with the weights up to 128 that config.json allows. A control plane may send higher
+// maxScheduleTurns is the maximum average number of turns per host in a schedule, so that a
+// schedule takes at most 64 bytes per host. Without a schedule, a pick visits at most max/16 hosts
+// on average: 8 with the weights up to 128 that config.json allows. A control plane may send higher
 // weights.
 const maxScheduleTurns = 16
 

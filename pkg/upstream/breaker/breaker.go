@@ -5,8 +5,8 @@
 //	retries      BeginRetry                       retry.go
 //	connections  TryAcquireSlot, AwaitSlot        slots.go
 //
-// Each count is decremented exactly once: the doc comment of the method that increments it names
-// the method that decrements it.
+// Each increment of a count has exactly one decrement: the doc comment of the method that
+// increments the count names the method that decrements it.
 package breaker
 
 import (
@@ -37,9 +37,9 @@ type Breaker struct {
 type Options struct {
 	Cluster  string // name of the cluster, for errors
 	Priority config.Priority
-	// Config is the last configuration of the cluster, which its owner replaces. It is nil until
-	// the cluster is configured for the first time; until then, of the methods that read limits,
-	// only BeginRetry and Usage are called.
+	// Config holds the last configuration of the cluster, and nil until the first one. The cluster
+	// replaces it. While it holds nil, the caller calls no method that reads limits except
+	// BeginRetry and Usage.
 	Config *atomic.Pointer[config.Cluster]
 	// OnLimit is called each time that a limit is reached.
 	OnLimit func(metrics.Limit)
@@ -48,7 +48,7 @@ type Options struct {
 	EvictIdle func() Evicted
 }
 
-// Init prepares b. It is called once, before any other method.
+// Init prepares b. The caller calls it once, before any other method.
 func (b *Breaker) Init(o Options) { b.options = o }
 
 // limits returns the active limits, or those of the last configuration if the cluster was removed.
@@ -134,8 +134,8 @@ func (b *Breaker) EnterPending() error {
 	return b.addPending(limits)
 }
 
-// EnterPendingActive is EnterPending for a forwarded connection, which is active already: it does not
-// check max_requests. After nil, the caller calls LeavePendingActive.
+// EnterPendingActive is EnterPending for a forwarded connection, which is active already: it does
+// not check max_requests. After nil, the caller calls LeavePendingActive.
 func (b *Breaker) EnterPendingActive() error {
 	if err := b.addPending(b.limits()); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (b *Breaker) AddConnection() error {
 }
 
 // MoveSession counts an active exchange and its connection without checking the limits, because a
-// session moves to another host and stops using the counts of the old one soon. The caller calls
+// session moves to another host and soon releases its counts for the old host. The caller calls
 // ReleaseSlot and RemoveActive.
 func (b *Breaker) MoveSession() {
 	b.active.Add(1)

@@ -22,7 +22,7 @@ import (
 // it checks for a slot a last time.
 type slots struct {
 	open     atomic.Int64 // connections that are open or being opened
-	waiting  atomic.Int64 // length of queue; changed with mu held, read without
+	waiting  atomic.Int64 // length of queue; changed with mu held, read without mu
 	draining atomic.Int64 // evictions that BeginEviction allowed and that have not ended
 
 	mu    sync.Mutex // locked before the mu of a pool
@@ -39,7 +39,7 @@ type Pool interface {
 // Evicted is a connection that its pool has removed. The receiver closes it and owns its slot.
 type Evicted interface{ CloseConn() }
 
-// Idle is a connection that nothing uses.
+// Idle is a connection that no exchange uses.
 type Idle interface {
 	Evicted
 	// Pool returns the pool of the connection.
@@ -65,8 +65,8 @@ func NewWaiter(p Pool) Waiter { return Waiter{pool: p, grant: make(chan bool, 1)
 // SlotsAwaited reports whether a connect waits for a slot.
 func (b *Breaker) SlotsAwaited() bool { return b.slots.waiting.Load() > 0 }
 
-// TryAcquireSlot takes a slot if one is free and no connect waits for it. After true, the caller
-// calls ReleaseSlot or passes the slot on.
+// TryAcquireSlot takes a slot if one is free and no connect waits for a slot. After true, the
+// caller calls ReleaseSlot or passes the slot on.
 func (b *Breaker) TryAcquireSlot() bool {
 	return !b.SlotsAwaited() && b.slots.tryAcquire(b.limits().MaxConnections)
 }
@@ -81,18 +81,18 @@ func (b *Breaker) maxConnectionsReached(limits *config.CircuitBreakers) bool {
 	return b.SlotsAwaited() || limits.MaxConnections != 0 && b.slots.open.Load() >= int64(limits.MaxConnections)
 }
 
-// OnConnectionLimit reports that an exchange has to wait because of max_connections.
-func (b *Breaker) OnConnectionLimit() { b.options.OnLimit(metrics.LimitConnections) }
+// CountConnectionLimit counts that an exchange has to wait because of max_connections.
+func (b *Breaker) CountConnectionLimit() { b.options.OnLimit(metrics.LimitConnections) }
 
-// MaxConnectionsExceeded reports whether more connections are open than max_connections, because it
-// was lowered.
+// MaxConnectionsExceeded reports whether more connections are open than max_connections allows:
+// after max_connections was lowered, or while a session moves.
 func (b *Breaker) MaxConnectionsExceeded() bool {
 	limit := b.limits().MaxConnections
 	return limit != 0 && b.slots.open.Load() > int64(limit)
 }
 
 // SlotsScarce reports whether an idle connection must close: a connect waits for its slot, or
-// max_connections was lowered. The caller first makes the idle connection visible to other
+// max_connections is exceeded. The caller first makes the idle connection visible to other
 // goroutines, or holds the lock that guards it, so that no wake-up is lost.
 func (b *Breaker) SlotsScarce() bool { return b.SlotsAwaited() || b.MaxConnectionsExceeded() }
 
@@ -141,8 +141,8 @@ func (s *slots) wakeWaiter(elem *list.Element, granted bool) {
 
 // HandOver gives an idle connection to the exchange of its pool that has waited longest, or its
 // slot to the oldest waiter, and returns false if there is neither. Exchanges of its pool come
-// first, unless the oldest waiter belongs to another pool, which has no connections: no exchange of
-// that pool can free one. To pass the slot on, HandOver closes the connection.
+// first, unless the oldest waiter belongs to another pool that has no connections: no exchange of
+// that pool can free a connection. To pass the slot on, HandOver closes the connection.
 func (b *Breaker) HandOver(c Idle) bool {
 	s := &b.slots
 	s.mu.Lock()

@@ -109,12 +109,12 @@ type grpcProbe struct {
 // In the payload, field 1 is the service of a request (type 2) or the status of a response (type
 // 0).
 const (
-	healthPath  = "/grpc.health.v1.Health/Check"
-	prefixLen   = 5
-	serviceKey  = 1<<3 | 2
-	statusKey   = 1 << 3
-	serving     = 1
-	maxResponse = 1 << 10 // buffer for a response, in bytes
+	healthPath    = "/grpc.health.v1.Health/Check"
+	prefixLen     = 5
+	serviceKey    = 1<<3 | 2
+	statusKey     = 1 << 3
+	statusServing = 1
+	maxResponse   = 1 << 10 // buffer for a response, in bytes
 )
 
 // Probe implements Probe.
@@ -171,7 +171,7 @@ func parseResponse(b []byte) error {
 			return errors.New("the response is not a HealthCheckResponse")
 		}
 	}
-	if status != serving {
+	if status != statusServing {
 		return fmt.Errorf("the service is not serving (status %d)", status)
 	}
 	return nil

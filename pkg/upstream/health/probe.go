@@ -25,8 +25,8 @@ type Host interface {
 	Authority() string
 }
 
-// Connection serves the exchange of a check. Close closes the connection immediately; it is called
-// once, from any goroutine.
+// Connection serves the exchange of a check. Close closes the connection immediately; the check
+// calls it once, from any goroutine.
 type Connection interface {
 	protocol.Service
 	Close() error

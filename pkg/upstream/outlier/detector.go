@@ -18,8 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Host is a host that a Detector observes. Its methods are called with the lock of the Detector
-// held: they must not wait, and must not call the Detector.
+// Host is a host that a Detector observes. The Detector holds its lock while it calls the methods:
+// they must not wait, and must not call the Detector.
 type Host interface {
 	// Stats returns the pointer to the statistics of the host, which only the Detector stores. It
 	// holds nil while the host is not observed.
@@ -219,9 +219,9 @@ func (s *Stats) nextEjectionTime(cfg *config.OutlierDetection) time.Duration {
 	return min(cfg.BaseEjectionTime*time.Duration(s.backoffCount), limit)
 }
 
-// CheckPassed records that an active check of the host has passed. It ends the ejection of the host
-// if UnejectOnHealthCheck is set.
-func (s *Stats) CheckPassed() {
+// RecordCheckPassed records that an active check of the host has passed. It ends the ejection of
+// the host if UnejectOnHealthCheck is set.
+func (s *Stats) RecordCheckPassed() {
 	d := s.detector
 	if !d.config.UnejectOnHealthCheck {
 		return

@@ -164,16 +164,16 @@ func TestEjectionsGrowAndShrink(t *testing.T) {
 	for i, want := range []int{4, 7, 9, 9} { // 30 s, 60 s, at most 80 s: each until the end of an interval
 		// A host that returns keeps its backoff count for at least one interval.
 		if got := ejectionIntervals(); got != want {
-			t.Errorf("ejection %d: ended after %d intervals, want %d", i+1, got, want)
+			t.Errorf("ejection %d ended after %d intervals, want %d", i+1, got, want)
 		}
 	}
 	c.passIntervals(2)
 	if got := ejectionIntervals(); got != 7 {
-		t.Errorf("after two intervals without an ejection: ended after %d intervals, want 7", got)
+		t.Errorf("after two intervals without an ejection: the ejection ended after %d intervals, want 7", got)
 	}
 	c.passIntervals(10)
 	if got := ejectionIntervals(); got != 4 {
-		t.Errorf("after many intervals without an ejection: ended after %d intervals, want 4", got)
+		t.Errorf("after many intervals without an ejection: the ejection ended after %d intervals, want 4", got)
 	}
 }
 

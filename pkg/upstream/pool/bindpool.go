@@ -43,7 +43,7 @@ func (p *bindPool) poolFor(ctx context.Context, meta *protocol.ConnMeta) Pool {
 	b := p.base
 	b.Connector = b.Connector.ForDownstream(meta)
 	if b.Connector.Multiplexed() {
-		e = &bindEntry{pool: &multiplexPool{base: b, single: true, isClosed: p.isClosed}}
+		e = &bindEntry{pool: &multiplexPool{base: b, singleConn: true, isClosed: p.isClosed}}
 	} else {
 		e = &bindEntry{pool: &pingPongPool{base: b, isClosed: p.isClosed}}
 	}

@@ -31,7 +31,7 @@ func (p *multiplexPool) CloseIdle(d time.Duration) int {
 		if c.idleFor < d || c.usedSinceSweep.Load() || c.load.Load() != 0 || len(p.activeConns()) == 1 && p.staysWarm() {
 			continue
 		}
-		if p.closeToNew(c) {
+		if p.closeToNewExchanges(c) {
 			expired = append(expired, c)
 		}
 	}

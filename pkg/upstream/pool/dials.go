@@ -22,9 +22,9 @@ type DialLimit struct {
 	queue *list.List
 }
 
-// Acquire waits until fewer than limit dials are active, until the deadline (zero: none) or the end
-// of ctx. After nil, the caller calls Release once. Errors are Faults: ConnectTimeout, which lets
-// the exchange try another host, or ReasonDownstreamDisconnect.
+// Acquire waits until fewer than limit dials are active. The deadline (zero: none) or the end of
+// ctx ends the wait with an error. After nil, the caller calls Release once. Errors are Faults:
+// ConnectTimeout, which lets the exchange try another host, or ReasonDownstreamDisconnect.
 func (d *DialLimit) Acquire(ctx context.Context, limit int, deadline time.Time, address string) error {
 	d.mu.Lock()
 	d.limit = limit

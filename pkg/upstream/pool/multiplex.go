@@ -24,7 +24,7 @@ import (
 // closes when they have ended. The pool opens a replacement immediately, if the limits allow it.
 type multiplexPool struct {
 	base
-	single bool // immutable; one connection, regardless of the configuration
+	singleConn bool // immutable; one connection, regardless of the configuration
 
 	// active holds the connections that accept exchanges. Each change stores a new slice, with mu
 	// held.
@@ -144,10 +144,10 @@ func (p *multiplexPool) joinConnect(ctx context.Context, x *protocol.Exchange) (
 	switch c := p.leastBusy(); {
 	case c != nil && !c.atStreamLimit():
 		return nil, nil, nil
-	case c != nil && p.joinableConnect() == nil && (p.single || !p.openAnother()):
+	case c != nil && p.joinableConnect() == nil && (p.singleConn || !p.openAnother()):
 		ok, last := c.tryEnter()
 		if last {
-			p.closeToNew(c) // c carries an exchange, so it is not discarded yet
+			p.closeToNewExchanges(c) // c carries an exchange, so it is not discarded yet
 		}
 		if !ok {
 			return nil, nil, nil
@@ -283,7 +283,7 @@ func (p *multiplexPool) removeConn(c *multiplexConn) {
 // caller does not hold p.mu.
 func (p *multiplexPool) drainConn(c *multiplexConn) {
 	p.mu.Lock()
-	mustDiscard := p.closeToNew(c)
+	mustDiscard := p.closeToNewExchanges(c)
 	p.keepWarm()
 	p.mu.Unlock()
 	if mustDiscard {
@@ -333,7 +333,7 @@ func (p *multiplexPool) canGrow() bool {
 // maxConns returns the number of connections that the pool opens at most, unless stream limits of
 // the host require more.
 func (p *multiplexPool) maxConns() int {
-	if p.single {
+	if p.singleConn {
 		return 1
 	}
 	return max(p.Config.Load().Pool.Connections, 1)
@@ -371,7 +371,7 @@ func (p *multiplexPool) evictBusy(c *multiplexConn) {
 		return
 	}
 	c.evicted = true
-	mustDiscard := p.closeToNew(c)
+	mustDiscard := p.closeToNewExchanges(c)
 	p.mu.Unlock()
 	if mustDiscard {
 		c.discard()
@@ -425,7 +425,7 @@ func (p *multiplexPool) runSweep() {
 		if !expired && !surplus && c.maxRequests == p.maxRequestsPerConn() && p.isUsable(c.conn, c.idleFor) {
 			continue
 		}
-		if p.closeToNew(c) {
+		if p.closeToNewExchanges(c) {
 			drained = append(drained, c)
 		}
 	}
@@ -445,7 +445,7 @@ func (p *multiplexPool) Close() {
 	p.isClosed = true
 	var idle []*multiplexConn
 	for _, c := range p.activeConns() {
-		if p.closeToNew(c) {
+		if p.closeToNewExchanges(c) {
 			idle = append(idle, c)
 		}
 	}

@@ -29,7 +29,8 @@ type multiplexConn struct {
 const closedBias = 1 << 40
 
 // tryEnter counts one more exchange, unless c is closed to new exchanges or maxRequests is reached.
-// If last is true, no further exchange may begin on c, and the caller calls drainConn or closeToNew.
+// If last is true, no further exchange may begin on c, and the caller calls drainConn or
+// closeToNewExchanges.
 func (c *multiplexConn) tryEnter() (ok, last bool) {
 	for {
 		n := c.load.Load()
@@ -82,7 +83,7 @@ func (c *multiplexConn) atStreamLimit() bool {
 // closed to new exchanges, and this was its last exchange.
 func (c *multiplexConn) decrementLoad() bool { return c.load.Add(-1) == -closedBias }
 
-// onReleased is called by the connection when an exchange has released it.
+// onReleased records that an exchange has released the connection, which calls onReleased.
 func (c *multiplexConn) onReleased(reusable bool) {
 	p := c.pool
 	p.Load.End()

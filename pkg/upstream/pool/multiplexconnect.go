@@ -136,8 +136,8 @@ func (p *multiplexPool) runConnect(ctx context.Context, d *multiplexConnect) {
 	}
 }
 
-// finishConnect ends d, which has opened c for at most limit concurrent exchanges (0: any number) or
-// has failed, and reports whether the caller must discard c.
+// finishConnect ends d, which has opened c for at most limit concurrent exchanges (0: any number)
+// or has failed, and reports whether the caller must discard c.
 func (p *multiplexPool) finishConnect(d *multiplexConnect, c *multiplexConn, limit int64, err error) (mustDiscard bool) {
 	defer close(d.done)
 	p.mu.Lock()
@@ -160,7 +160,7 @@ func (p *multiplexPool) finishConnect(d *multiplexConnect, c *multiplexConn, lim
 	c.requests.Store(reserved)
 	c.usedSinceSweep.Store(true)
 	if p.isClosed || c.maxRequestsReached() || d.waiting == 0 && p.Breaker.SlotsScarce() {
-		return p.closeToNew(c)
+		return p.closeToNewExchanges(c)
 	}
 	conns := append(slices.Clone(p.activeConns()), c)
 	p.active.Store(&conns)
@@ -231,7 +231,7 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, d *multiplexConnect, cfg 
 		return nil
 	}
 	if !b.TryAcquireSlot() {
-		b.OnConnectionLimit()
+		b.CountConnectionLimit()
 		w := breaker.NewWaiter(&p.base)
 		err = b.AwaitSlot(ctx, ConnectDeadline(cfg), &w)
 	}
@@ -248,8 +248,8 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, d *multiplexConnect, cfg 
 	}
 }
 
-// recordConnectFailure records that a connection could not be opened. It does not mark the host down
-// if the pool has another connection, because the host may limit the number of connections.
+// recordConnectFailure records that a connection could not be opened. It does not mark the host
+// down if the pool has another connection, because the host may limit the number of connections.
 func (p *multiplexPool) recordConnectFailure(err error) {
 	p.mu.Lock()
 	p.growAfter = p.Tasks.Now() + growBackoff

@@ -132,7 +132,7 @@ func (c *pingPongConn) checkUsable() (ok bool) {
 	return ok
 }
 
-// onReleased is called by the connection when an exchange has released it.
+// onReleased records that an exchange has released the connection, which calls onReleased.
 func (c *pingPongConn) onReleased(reusable bool) {
 	p := c.pool
 	p.Load.End()

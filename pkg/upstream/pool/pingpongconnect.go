@@ -69,7 +69,7 @@ func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newO
 	}
 	defer b.LeavePending()
 	if b.MaxConnectionsReached() {
-		b.OnConnectionLimit()
+		b.CountConnectionLimit()
 	}
 	w, c := p.enqueuePending(newOnly)
 	for {

@@ -16,7 +16,7 @@
 // does not depend on clusters and hosts: Options holds all that it needs of them.
 //
 // Lock order: the slots of a Breaker, then the mu of a bindPool or namePool, then the mu of its
-// subpools. No lock is held during I/O.
+// subpools. No goroutine holds a lock during I/O.
 package pool
 
 import (
@@ -80,8 +80,8 @@ type Options struct {
 	Tasks    *tasks.Group // of the set; runs connects and timers
 }
 
-// Observer records the events of the connections of a pool. Safe for concurrent use. The lock of a
-// pool may be held while Count is called, so Count must not call the pool.
+// Observer records the events of the connections of a pool. Safe for concurrent use. A pool may
+// hold its lock while it calls Count, so Count must not call the pool.
 type Observer interface {
 	// Connected records that a connection was opened: the host is alive.
 	Connected()
@@ -112,10 +112,10 @@ type Connector interface {
 	// attempt. Errors that are not Faults count as ConnectFailure. The connection calls released
 	// when it releases an exchange; reusable reports whether it can carry another exchange.
 	Connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (Connection, error)
-	// ForDownstream returns the Connector of connections that only the downstream connection of
-	// meta uses. meta is nil for exchanges without a downstream connection.
+	// ForDownstream returns a Connector whose connections serve only the downstream connection of
+	// meta. meta is nil for exchanges without a downstream connection.
 	ForDownstream(meta *protocol.ConnMeta) Connector
-	// ForHostname returns the Connector of connections for requests to a host of that name.
+	// ForHostname returns a Connector whose connections serve only requests for the hostname name.
 	// autoSNI says how to use the name.
 	ForHostname(autoSNI config.AutoSNI, name string) Connector
 }

@@ -213,7 +213,7 @@ func TestEnterLeastBusySkipsUnusableConn(t *testing.T) {
 	for start := range uint32(3) {
 		for unusable := range 3 {
 			for _, load := range [...]int64{1, 5} {
-				p := &multiplexPool{single: true}
+				p := &multiplexPool{singleConn: true}
 				p.searchStart.Store(start)
 				var conns []*multiplexConn
 				for i := range 3 {

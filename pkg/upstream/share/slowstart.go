@@ -8,9 +8,9 @@ import (
 )
 
 // PassesSlowStart reports whether a host of the given age gets an exchange for which a balancer
-// picked it: always after slow start, otherwise with a probability that grows with its age. If not,
-// the caller picks again. The host gets the same share as with a lower weight, but no balancer is
-// rebuilt while the host ages.
+// picked it. After slow start it always returns true, before with a probability that grows with the
+// age. If it returns false, the caller picks again. The host gets the same share as with a lower
+// weight, but no balancer is rebuilt while the host ages.
 func PassesSlowStart(c *config.SlowStart, age time.Duration, random uint64) bool {
 	return age >= c.Duration || float64(toPoint(random)) < slowStartFactor(c, age)*randomPoints
 }

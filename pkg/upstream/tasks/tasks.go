@@ -61,8 +61,8 @@ func (g *Group) AddTimer() { g.tasks.Add(1) }
 // TimerDone records that a timer is no longer armed.
 func (g *Group) TimerDone() { g.tasks.Done() }
 
-// RunRecovered runs f. It recovers and logs a panic of f, so that a panic on the goroutine of a timer
-// does not end the process. activity says in the log what f does.
+// RunRecovered runs f. It recovers and logs a panic of f, so that a panic on the goroutine of a
+// timer does not end the process. activity says in the log what f does.
 func (g *Group) RunRecovered(activity string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -72,7 +72,7 @@ func (g *Group) RunRecovered(activity string, f func()) {
 	f()
 }
 
-// Close ends Context. It is called once, before Wait.
+// Close ends Context. The caller calls it once, before Wait.
 func (g *Group) Close() {
 	g.mu.Lock()
 	g.closed = true

@@ -67,8 +67,8 @@ const (
 
 // Options configure a Discovery. The zero value is the usual configuration.
 type Options struct {
-	// Resolver returns a resolver with the settings of d. It is called once for each watched name.
-	// Nil means System.
+	// Resolver returns a resolver with the settings of d. A Discovery calls it when it begins to
+	// resolve a name with these settings. Nil means System.
 	Resolver func(d *config.DNS) Resolver
 	// Count is called with the outcome of each lookup, from any goroutine. It may be nil.
 	Count func(Outcome)
@@ -169,8 +169,8 @@ func (d *Discovery) Close() {
 // response as ResolvedAddress.
 //
 // If a name cannot be resolved, Watch calls update with an error, and the name keeps its addresses.
-// Watch reports a lasting problem only once. stop returns when update has returned and will not be
-// called again; it must not be called from update.
+// Watch reports a lasting problem only once. stop returns when update has returned and Watch will
+// not call it again; update must not call stop.
 func (d *Discovery) Watch(c *config.Cluster, update func([]config.Host, error)) (stop func()) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	w := &watch{wakeup: make(chan struct{}, 1), update: update}

@@ -112,8 +112,8 @@ func (s *systemResolver) queryServers(ctx context.Context, family Family, name s
 	return nil, 0, err
 }
 
-// queryServer queries one server, with a query per family. For Auto and V4Preferred, it fails if the
-// IPv4 query fails: a host with both families must not temporarily have only IPv6 addresses. If
+// queryServer queries one server, with a query per family. For Auto and V4Preferred, it fails if
+// the IPv4 query fails: a host with both families must not temporarily have only IPv6 addresses. If
 // only the IPv6 query fails, it returns the IPv4 addresses.
 func (s *systemResolver) queryServer(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	q := query{server: server, family: family, name: name, timeout: s.timeout}
