@@ -13,9 +13,9 @@ import (
 )
 
 // canApplyPart reports whether the clusters and route tables of d can change without the rest of
-// the configuration. They cannot if the TLS settings of a cluster change or a new cluster has some,
-// because the server, not the cluster, owns the credentials. Nor can they if a table of d is not in
-// use yet or its on-demand settings change.
+// the configuration. They cannot if the TLS settings of a cluster change or a new cluster has TLS
+// settings, because the server, not the cluster, owns the credentials. Nor can they if a table of d
+// is not in use yet or its on-demand settings change.
 func (s *Server) canApplyPart(d config.Delta) bool {
 	for _, next := range d.Clusters {
 		c := s.clusters.Find(next.Name)

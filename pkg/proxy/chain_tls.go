@@ -28,8 +28,8 @@ func newCredentials(o *Options) *credential.Reloader {
 
 // chainTLS holds the TLS server of a filter chain.
 type chainTLS struct {
-	server *credential.Server
-	usable []int // indexes of the usable TLS contexts in the chain
+	server         *credential.Server
+	usableContexts []int // indexes of the usable TLS contexts in the chain
 }
 
 // covers reports whether every usable TLS context of other is usable in s. Both may be nil.
@@ -40,7 +40,7 @@ func (s *chainTLS) covers(other *chainTLS) bool {
 	case s == nil:
 		return false
 	}
-	return !slices.ContainsFunc(other.usable, func(i int) bool { return !slices.Contains(s.usable, i) })
+	return !slices.ContainsFunc(other.usableContexts, func(i int) bool { return !slices.Contains(s.usableContexts, i) })
 }
 
 func (s *chainTLS) close() {

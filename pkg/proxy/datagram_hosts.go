@@ -19,7 +19,7 @@ type datagramHosts struct{ clusters *upstream.Set }
 func (d datagramHosts) Lease(name string, hash uint64, current filter.HostLease) (filter.HostLease, error) {
 	cluster := d.clusters.Find(name)
 	if cluster == nil {
-		return nil, protocol.Faultf(protocol.NoCluster, "cluster %q", name)
+		return nil, protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", name)
 	}
 	var previous *upstream.HostLease
 	old, ok := current.(*datagramLease)

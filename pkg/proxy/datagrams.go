@@ -37,8 +37,8 @@ type datagramListener struct {
 
 // datagramPlan is the change that a configuration makes to the UDP listeners.
 type datagramPlan struct {
-	listeners map[string]*config.Listener
-	bound     map[string]*datagramListener // new listeners; they do not serve yet
+	listeners    map[string]*config.Listener
+	newListeners map[string]*datagramListener // do not serve yet
 }
 
 // planDatagrams binds the new UDP listeners of next. On an error it leaves none of them bound.
@@ -47,7 +47,7 @@ func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*dat
 	if err != nil {
 		return nil, err
 	}
-	p := &datagramPlan{listeners: map[string]*config.Listener{}, bound: map[string]*datagramListener{}}
+	p := &datagramPlan{listeners: map[string]*config.Listener{}, newListeners: map[string]*datagramListener{}}
 	for _, l := range listeners {
 		p.listeners[l.Address] = l
 		if s.datagrams.endDrainAt(l.Address) {
@@ -58,7 +58,7 @@ func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*dat
 			p.rollback()
 			return nil, err
 		}
-		p.bound[l.Address] = dl
+		p.newListeners[l.Address] = dl
 	}
 	return p, nil
 }
@@ -117,7 +117,7 @@ func (p *datagramPlan) rollback() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, dl := range p.bound {
+	for _, dl := range p.newListeners {
 		dl.proxy.Drain(ctx)
 	}
 }
@@ -148,14 +148,14 @@ func (s *Server) activateDatagrams(p *datagramPlan) {
 	if d.active == nil {
 		d.active, d.removed = map[string]*datagramListener{}, map[string]*datagramListener{}
 	}
-	for address, dl := range p.bound {
+	for address, dl := range p.newListeners {
 		d.active[address] = dl
 		changes = append(changes, listenerChange{true, dl.config.Name, address})
 		dl.registerMetrics(s.o.Metrics, dl.config.Name)
 		s.tasks.Go(func() {
 			if err := dl.proxy.Serve(); err != nil {
 				select {
-				case s.failed <- fmt.Errorf("listener %s: %w", s.datagrams.name(dl), err):
+				case s.serveErrors <- fmt.Errorf("listener %s: %w", s.datagrams.name(dl), err):
 				default: // one error is enough to end the process
 				}
 			}

@@ -68,12 +68,12 @@ func (s *Server) drainListener(ctx context.Context, live *liveListener) {
 func (s *Server) drainRemoved(live *liveListener) {
 	live.ln.StopReplaced()
 	ctx, cancel := context.WithTimeout(context.Background(), s.gracePeriod())
-	s.removed[live] = cancel
+	s.removedListeners[live] = cancel
 	s.tasks.Go(func() {
 		s.drainListener(ctx, live)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.removed, live)
+		delete(s.removedListeners, live)
 		cancel()
 	})
 }
@@ -82,7 +82,7 @@ func (s *Server) drainRemoved(live *liveListener) {
 func (s *Server) forceCloseRemoved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, cancel := range s.removed {
+	for _, cancel := range s.removedListeners {
 		cancel()
 	}
 }
@@ -98,8 +98,8 @@ func (s *Server) drainChain(live *liveListener, c *compiledChain) {
 	})
 }
 
-// logForceClosed logs count, unless it is 0: the number of force-closed connections that were not
-// idle, or of force-closed UDP sessions.
+// logForceClosed logs count, unless count is 0. count is the number of force-closed connections
+// that were not idle, or of force-closed UDP sessions.
 func (s *Server) logForceClosed(ctx context.Context, kind, listener string, count int) {
 	switch {
 	case count == 0:

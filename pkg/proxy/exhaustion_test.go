@@ -26,8 +26,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// serverWithStreamLimit returns a server whose HTTP/2 connections to host have IDs for that number
-// of streams. The server accepts HTTP/1.1 and HTTP/2 at address.
+// serverWithStreamLimit returns a server that can open that number of streams on each HTTP/2
+// connection to host. The server accepts HTTP/1.1 and HTTP/2 at address.
 func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server, address string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)

@@ -28,8 +28,8 @@ type inspection struct {
 }
 
 // inspect reads conn until the properties in needs are known, stores them in props, and puts the
-// bytes back. hasData reports whether there were any bytes. An error closes the connection, with the
-// close reason that failInspection sets.
+// bytes back. hasData reports whether there were any bytes. An error closes the connection, with
+// the close reason that failInspection sets.
 func (c *chainSet) inspect(conn *network.Conn, needs chainmatch.Needs, props *chainmatch.Connection) (hasData bool, err error) {
 	insp := inspection{needs: needs, conn: props}
 	var b *buffer.IoBuffer

@@ -96,6 +96,6 @@ func (r clusterRecorder) LimitReached(p config.Priority, e upstream.Event) {
 		counters[metrics.LimitRetries].Add(1)
 	case upstream.BudgetOverflow:
 		counters[metrics.LimitRetryBudget].Add(1)
-	default: // Count counts it
+	default: // Count counts the other events
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 // plan is a configuration that is built and bound, ready to be activated.
 type plan struct {
-	listeners map[string]*compiledListener // by listener key
-	bound     map[string]*liveListener     // new listeners; they do not accept yet
-	configs   map[string]*config.Listener
-	tables    map[string]*liveTable
+	listeners    map[string]*compiledListener // by listener key
+	newListeners map[string]*liveListener     // do not accept yet
+	configs      map[string]*config.Listener
+	tables       map[string]*liveTable
 
 	datagrams *datagramPlan
 }
@@ -30,9 +30,9 @@ func listenerKey(l *config.Listener) string {
 // plan builds all listeners and binds all new addresses, or does neither.
 func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
 	p := &plan{
-		listeners: make(map[string]*compiledListener),
-		bound:     make(map[string]*liveListener),
-		configs:   make(map[string]*config.Listener),
+		listeners:    make(map[string]*compiledListener),
+		newListeners: make(map[string]*liveListener),
+		configs:      make(map[string]*config.Listener),
 	}
 	if err := s.buildListeners(p, next); err != nil {
 		p.rollbackListeners()
@@ -90,7 +90,7 @@ func (s *Server) bindNewAddresses(ctx context.Context, p *plan) error {
 			return err
 		}
 		if live != nil {
-			p.bound[key] = live
+			p.newListeners[key] = live
 		}
 	}
 	return nil
@@ -103,7 +103,7 @@ func (p *plan) rollback() {
 }
 
 func (p *plan) rollbackListeners() {
-	for _, live := range p.bound {
+	for _, live := range p.newListeners {
 		live.ln.Stop()
 	}
 	for _, compiled := range p.listeners {
@@ -128,7 +128,7 @@ func (s *Server) activate(ctx context.Context, p *plan) (previous []*pipeline.Pi
 		}
 	}
 	for key, compiled := range p.listeners {
-		live, bound := s.listeners[key], p.bound[key]
+		live, bound := s.listeners[key], p.newListeners[key]
 		switch {
 		case live != nil:
 			previous = append(previous, live.reconfigure(s, compiled)...)
@@ -158,7 +158,7 @@ func (s *Server) serveListener(ctx context.Context, live *liveListener) {
 	s.tasks.Go(func() {
 		if err := live.ln.Serve(ctx); err != nil {
 			select {
-			case s.failed <- err:
+			case s.serveErrors <- err:
 			default: // one error is enough to end the process
 			}
 		}

@@ -50,7 +50,7 @@ func (o connOrigin) writeProxyHeader(conn *network.Conn, h *upstream.Host, deadl
 	case err == nil:
 		return nil
 	case network.IsTimeout(err):
-		return protocol.Faultf(protocol.ConnectTimeout, "PROXY protocol header for %s: %w", h.Name(), err)
+		return protocol.Faultf(protocol.ConnectTimeout, "sending the PROXY protocol header to %s: %w", h.Name(), err)
 	}
-	return protocol.Faultf(protocol.ConnectFailure, "PROXY protocol header for %s: %w", h.Name(), err)
+	return protocol.Faultf(protocol.ConnectFailure, "sending the PROXY protocol header to %s: %w", h.Name(), err)
 }

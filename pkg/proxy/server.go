@@ -54,7 +54,8 @@ type Options struct {
 	Logs     *logfile.Set
 	Metrics  *metrics.Registry
 	Log      *slog.Logger
-	// System is the file system that contains proc and sys, for tests; nil: that of the machine.
+	// System is the file system that contains proc and sys, for tests; nil: the file system of the
+	// machine.
 	System fs.FS
 }
 
@@ -75,7 +76,7 @@ type Server struct {
 	tasks            sync.WaitGroup     // goroutines that Drain waits for: accept loops, drains, background work of filters
 	backgroundCtx    context.Context    //nolint:containedctx // context of background tasks of filters; Drain cancels it
 	cancelBackground context.CancelFunc // cancels backgroundCtx
-	failed           chan error         // carries the error of a listener that stopped serving
+	serveErrors      chan error         // carries the error of a listener that stopped serving
 
 	applyCtx    context.Context //nolint:containedctx // Apply stops waiting when it ends
 	cancelApply context.CancelFunc
@@ -86,7 +87,7 @@ type Server struct {
 
 	mu                sync.Mutex
 	listeners         map[string]*liveListener             // by listenerKey; guarded by mu, changed under applying
-	removed           map[*liveListener]context.CancelFunc // removed listeners that drain, and functions that force-close them; guarded by mu
+	removedListeners  map[*liveListener]context.CancelFunc // force-closes a listener that drains; guarded by mu
 	drainingListeners map[*liveListener]struct{}           // listeners that Drain waits for; guarded by mu
 }
 
@@ -94,10 +95,10 @@ type Server struct {
 func NewServer(o Options) *Server {
 	s := &Server{
 		o:                 o,
-		failed:            make(chan error, 1),
+		serveErrors:       make(chan error, 1),
 		previousEnded:     make(chan struct{}),
 		listeners:         make(map[string]*liveListener),
-		removed:           make(map[*liveListener]context.CancelFunc),
+		removedListeners:  make(map[*liveListener]context.CancelFunc),
 		drainingListeners: make(map[*liveListener]struct{}),
 	}
 	s.onDemand = pipeline.NewOnDemandTables()
@@ -130,4 +131,4 @@ func (s *Server) OnDemandRoutes() pipeline.OnDemandRoutes { return s.onDemand.Re
 func (s *Server) Clusters() *upstream.Set { return s.clusters }
 
 // Failed returns a channel that receives the first error of a listener that stopped serving.
-func (s *Server) Failed() <-chan error { return s.failed }
+func (s *Server) Failed() <-chan error { return s.serveErrors }

@@ -24,7 +24,7 @@ func (f *TCPForwarder) Forward(ctx context.Context, downstream *network.Conn, cl
 	s := &session{cluster: f.clusters.Find(cluster), downstream: downstream, observers: f.observers}
 	defer func() { s.end(err) }()
 	if s.cluster == nil {
-		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
+		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", cluster)
 	}
 	addrs := connAddrsOf(downstream)
 	err = s.cluster.ForwardConn(ctx, addrs, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {

@@ -186,7 +186,7 @@ func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upst
 
 // errALPN reports that the host did not choose HTTP/2 by ALPN, as HTTP/2 over TLS requires (RFC
 // 9113 3.2).
-var errALPN = errors.New("ALPN")
+var errALPN = errors.New("HTTP/2 over TLS requires ALPN")
 
 // peerName returns the default name of h for TLS: its hostname, else its address.
 func peerName(h *upstream.Host) string {

@@ -101,7 +101,7 @@ func (u *Upstream) selectPriority(mismatch func(*UpstreamHost) string) uint32 {
 }
 
 // subsetFilter returns a function that returns why a host is not in the subset for labels, or "" if
-// it is.
+// the host is in the subset.
 func (u *Upstream) subsetFilter(labels map[string]string) func(*UpstreamHost) string {
 	names := slices.Sorted(maps.Keys(labels))
 	exists := len(names) > 0 && slices.ContainsFunc(u.Config.Subsets.Selectors, func(s []string) bool {

@@ -304,8 +304,8 @@ func (c *actionCounter) update() {
 // noIdleTimeout is an idle timeout that no connection reaches.
 const noIdleTimeout = math.MaxInt64
 
-// reducedTimeout returns the idle timeout that a, a reduce_timeouts action, sets when it has this
-// value. timeout is the configured idle timeout; 0: none.
+// reducedTimeout returns the idle timeout that a, a reduce_timeouts action, sets when the action
+// has this value. timeout is the configured idle timeout; 0: none.
 func reducedTimeout(timeout time.Duration, a config.OverloadAction, value float64) time.Duration {
 	if timeout <= 0 {
 		return noIdleTimeout
@@ -320,8 +320,8 @@ func reducedTimeout(timeout time.Duration, a config.OverloadAction, value float6
 	return timeout - time.Duration(value*float64(timeout-minTimeout))
 }
 
-// closeIdle closes idle downstream connections. idleFor returns, from a listener's idle timeout (0:
-// none), how long the connections to close have been idle.
+// closeIdle closes idle downstream connections. idleFor returns the minimum idle time of the
+// connections to close on a listener with this idle timeout (0: none).
 func (m *Manager) closeIdle(now time.Time, idleFor func(idleTimeout time.Duration) time.Duration) (closed int) {
 	m.options.EachListener(func(l *network.Listener, idleTimeout time.Duration) {
 		closed += l.CloseIdle(now, idleFor(idleTimeout))

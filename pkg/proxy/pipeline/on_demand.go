@@ -74,8 +74,8 @@ func (t *OnDemandTables) Requests() OnDemandRoutes { return OnDemandRoutes{t} }
 // receiver.
 func (r OnDemandRoutes) Requested() <-chan struct{} { return r.tables.queue.Requested() }
 
-// TakeRequested returns the names requested since its last call, in order. Some tables may be
-// present already or no longer in use.
+// TakeRequested returns the names requested since its last call, sorted. Some tables may be present
+// already or no longer in use.
 func (r OnDemandRoutes) TakeRequested() []string { return r.tables.queue.Take() }
 
 // InUse reports whether an exchange has used the table since the last call.

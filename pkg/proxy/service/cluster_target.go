@@ -21,7 +21,7 @@ type dynamicCluster func(name string) *upstream.ClusterPicker
 func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) error {
 	picker := find(x.Record.TargetCluster)
 	if picker == nil {
-		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.TargetCluster)
+		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q, which is not defined", x.Record.TargetCluster)
 	}
 	return picker.Start(ctx, x)
 }
@@ -40,12 +40,12 @@ func (pickers WeightedClusters) Start(ctx context.Context, x *protocol.Exchange)
 // Limits of pickerCache. Exchanges to more clusters are served but allocate.
 const (
 	maxCachedPickers = 1024
-	minCachedPickers = 16 // entries before get looks for removed clusters
+	minCachedPickers = 16 // number of entries before add looks for removed clusters
 )
 
 // pickerCache caches the pickers of the clusters that exchanges of a route chose. It holds at most
-// maxCachedPickers entries. Entries keep removed clusters alive, so the cache deletes the entries of
-// removed clusters whenever its size has doubled. It is safe for concurrent use.
+// maxCachedPickers entries. Entries keep removed clusters alive, so the cache deletes the entries
+// of removed clusters whenever its size has doubled. It is safe for concurrent use.
 type pickerCache struct {
 	find      func(name string) *upstream.Cluster // returns nil for an unknown cluster
 	newPicker func(c *upstream.Cluster) *upstream.ClusterPicker

@@ -126,7 +126,7 @@ const (
 	forwardedHost  = "X-Forwarded-Host"
 )
 
-// setClient sets the client that trusted proxies name. A value that is not an address is ignored.
+// setClient sets the client that trusted proxies name. It ignores a value that is not an address.
 func (f *forwarded) setClient(x *protocol.Exchange) {
 	if addr, err := f.client.Address(x); err == nil && addr.Unmap() != match.RemoteAddr(x).Unmap() {
 		x.Meta.Client = addr

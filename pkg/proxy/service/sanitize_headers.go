@@ -38,9 +38,9 @@ const (
 	trustEdge                // the peer is an untrusted client
 )
 
-// sanitize removes the headers that x's client may not send and adds the headers of the proxy.
-// Call it before appending to X-Forwarded-For, because the received value determines whether a
-// request is internal.
+// sanitize removes the headers that x's client may not send and adds the headers of the proxy. The
+// caller calls it before it appends to X-Forwarded-For, because the received value determines
+// whether a request is internal.
 func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
 	h := &x.Request.Header
 	if s.envoy == nil {
