@@ -10,7 +10,7 @@ import (
 // hostVariable is an environment variable that Dubbo's Java providers use, too.
 const hostVariable = "DUBBO_IP_TO_REGISTRY"
 
-// hostToPublish returns the host under which providers are published: the configured one, or else
+// hostToPublish returns the host under which providers are published: the configured host, or else
 // the value of hostVariable, or else the first global IPv4 address of the machine.
 func hostToPublish(configured string) string {
 	if configured != "" {

@@ -71,11 +71,11 @@ func (p *planner) beginApply(batch []pendingChange) (c layers.Change) {
 			}
 		}
 		for _, cluster := range a.next.clusters {
-			if a.service.reapply || cluster != before.cluster(cluster.Name) {
+			if a.service.mustReapply || cluster != before.cluster(cluster.Name) {
 				c.Clusters = append(c.Clusters, cluster)
 			}
 		}
-		routesChanged = routesChanged || a.service.reapply || !sameRoutes(a.next.routes, before.routes)
+		routesChanged = routesChanged || a.service.mustReapply || !sameRoutes(a.next.routes, before.routes)
 		a.service.active = a.next
 	}
 	if routesChanged {
@@ -113,7 +113,7 @@ func (p *planner) markApplied(batch []pendingChange) {
 	defer p.mu.Unlock()
 	for _, a := range batch {
 		s := a.service
-		s.appliedChange, s.err, s.backoff, s.reapply = a.number, nil, 0, false
+		s.appliedChange, s.err, s.backoff, s.mustReapply = a.number, nil, 0, false
 		if s.active.clusters == nil && s.requestedChange == a.number {
 			delete(p.services, s.key)
 			delete(p.dirtyServices, s)

@@ -18,8 +18,9 @@
 //	registration  reconciles one URL or instance in a registry                 registration.go
 //	stateWriter   desired state and snapshots, for the next start              statewriter.go, restore.go
 //
-// Each lock has a rank. A goroutine that holds a lock acquires only locks of a higher rank, and does
-// not call a registry.Registry or Options.Apply. Builds with invariants check the ranks (mutex.go).
+// Each lock has a rank. A goroutine that holds a lock acquires only locks of a higher rank, and
+// does not call a registry.Registry or Options.Apply. Builds with invariants check the ranks
+// (mutex.go).
 //
 //	1  publisher, subscriber                     the requests, and their state in registries
 //	2  registration, metadataCache, planner      one entry; revisions; the planned services
@@ -211,8 +212,8 @@ func (d *Discovery) await(ctx context.Context, goals []goal) error {
 
 // UnregisterAll unregisters all published services but leaves them in the state file for the next
 // start. So that consumers can notice, it then waits for UnregisterWait or until ctx ends. It does
-// not wait if no service was registered, or no registry has confirmed. Discovery publishes nothing
-// after UnregisterAll.
+// not wait if no service was registered, or no registry has confirmed that it unregistered one.
+// Discovery publishes nothing after UnregisterAll.
 func (d *Discovery) UnregisterAll(ctx context.Context) { d.publisher.unregisterAll(ctx, d.ended) }
 
 // Subscribe subscribes to a service. It returns when the cluster and routes of the service are

@@ -52,8 +52,8 @@ const (
 	fetchTimeout         = 5 * time.Second
 	maxConcurrentFetches = 32 // maximum number of fetches that hold a slot
 	fetchSlotTime        = 500 * time.Millisecond
-	// firstFetchBackoff is the backoff before the second attempt. It doubles with each attempt. Dubbo
-	// registers an instance shortly before the instance serves its metadata.
+	// firstFetchBackoff is the backoff before the second attempt. It doubles with each attempt.
+	// Dubbo registers an instance shortly before the instance serves its metadata.
 	firstFetchBackoff = 50 * time.Millisecond
 	maxRevisions      = 1024 // from this number on, Weft drops unneeded revisions
 )

@@ -48,9 +48,9 @@ type service struct {
 	lastUnrouted string           // owned by the loop; the last text that logUnrouted received
 
 	// Guarded by planner.mu.
-	result  *plan.Result // nil: not planned yet, or nothing subscribes
-	active  resources    // the active resources, or those being applied
-	reapply bool         // active was restored: apply it even if nothing has changed
+	result      *plan.Result // nil: not planned yet, or nothing subscribes
+	active      resources    // the active resources, or those being applied
+	mustReapply bool         // active was restored: apply it even if nothing has changed
 
 	requestedChange uint64        // number of the last requested change
 	appliedChange   uint64        // number of the last change that was applied
@@ -190,8 +190,8 @@ func (p *planner) reconcile(ctx context.Context) time.Duration {
 		close(p.progress)
 		p.progress = make(chan struct{})
 		p.mu.Unlock()
-		// After a slow change, wait as long as it took (at most maxThrottle), so that the next change
-		// includes all snapshots that arrive meanwhile.
+		// After a slow change, wait as long as it took (at most maxThrottle), so that the next
+		// change includes all snapshots that arrive meanwhile.
 		if end := time.Now(); end.Sub(now) > unthrottledBelow {
 			p.nextApply = end.Add(min(end.Sub(now), maxThrottle))
 		}
@@ -291,7 +291,7 @@ func earlierOf(a, b time.Time) time.Time {
 func (p *planner) restore(keys []registry.Service) {
 	now := time.Now()
 	for _, key := range keys {
-		s := &service{key: key, reapply: true}
+		s := &service{key: key, mustReapply: true}
 		input := p.input.planInput(key, now, false)
 		next := p.plan(s, now, &input)
 		p.mu.Lock()
@@ -307,7 +307,7 @@ func (p *planner) reapplyRestored() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.services {
-		s.active, s.reapply = resources{}, false
+		s.active, s.mustReapply = resources{}, false
 	}
 }
 

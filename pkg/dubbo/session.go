@@ -105,7 +105,7 @@ func (ss *sessions) sessionChanged() {
 	ss.wake()
 }
 
-// acquire adds a reference. The caller holds one.
+// acquire adds a reference. The caller already holds a reference.
 func (s *session) acquire() *session {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *session) errorText() string {
 	return s.err.Error()
 }
 
-// close closes an open session, for at most closeTimeout.
+// close closes an open session. It waits at most closeTimeout.
 func (s *session) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

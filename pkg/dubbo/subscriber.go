@@ -229,8 +229,8 @@ func (s *subscriber) stopAll() {
 	}
 }
 
-// onSnapshot processes a snapshot that arrived in the session with the given number. It is called
-// by the notify function that startAndStop passes to Registry.Subscribe.
+// onSnapshot processes a snapshot that arrived in the session with the given number. The notify
+// function that startAndStop passes to Registry.Subscribe calls it.
 func (s *subscriber) onSnapshot(sub *subscription, session int, snapshot registry.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,8 +265,8 @@ func filterAccepted(s registry.Service, urls []registry.URL) []registry.URL {
 }
 
 // firstSnapshotDeadline returns the time until which the planner waits for the first snapshot of a
-// service. It returns zero if a registry has sent a snapshot, or there is no subscription. The
-// caller holds mu.
+// service. It returns the zero time if a registry has sent a snapshot, or there is no subscription.
+// The caller holds mu.
 func (s *subscriber) firstSnapshotDeadline(key registry.Service) (until time.Time) {
 	for _, sub := range s.sources[key] {
 		if sub.hasSnapshot() || sub.pendingSnapshot != nil {

@@ -93,7 +93,7 @@ func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session
 	for _, u := range snapshot.Providers {
 		present[providerKeyOf(u)] = true
 	}
-	// Providers that are missing from snapshot.
+	// missing lists the providers of currentSnapshot that snapshot does not contain.
 	var missing []registry.URL
 	previous := map[providerKey]bool{}
 	for _, u := range s.currentSnapshot.Providers {

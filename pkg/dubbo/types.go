@@ -29,8 +29,8 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Request is a request of the local application to publish a service, to subscribe to it, or to end
-// either. Its JSON form is that of the HTTP API.
+// Request is a request of the local application to publish a service, to subscribe to it, or to
+// revert either request. Its JSON form is that of the HTTP API.
 type Request struct {
 	Registry Registry `json:"registry"`
 	Service  Service  `json:"service"`
@@ -40,7 +40,7 @@ type Request struct {
 // type, or of any type if Type is empty, too. If both are empty and no registry is configured, it
 // is the registry in memory.
 type Registry struct {
-	Type     string `json:"type"` // such as "zookeeper"; upper and lower case are the same
+	Type     string `json:"type"` // such as "zookeeper"; case-insensitive
 	Address  string `json:"addr"` // in the notation of the type; see registry.Options
 	Username string `json:"username,omitempty"`
 	Password string `json:"password,omitempty"`
@@ -172,8 +172,8 @@ type Totals struct {
 	WithoutSnapshot       int // subscribed services without a snapshot from any registry
 	Restored              int // subscribed services with a SubscriptionStatus.Restored
 	EmptyProtected        int // services that use retained providers, because the registry reports none
-	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0: there
-	// is none.
+	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0:
+	// there is none.
 	OldestSnapshot    time.Duration
 	Applied           uint64 // applied changes
 	ApplyFailures     uint64 // failed attempts to apply a change

@@ -30,7 +30,7 @@ func (e *bodyError) Error() string { return e.problem }
 //
 // A body that begins with a brace is JSON, whatever its Content-Type, because curl sends JSON as a
 // form by default. Keys are case-insensitive, and unknown keys are ignored, because clients of
-// other sidecars send more. Numbers are accepted as strings.
+// other sidecars send more. A string field accepts a number.
 func readRequest(r *http.Request) (dubbo.Request, error) {
 	body, err := io.ReadAll(r.Body)
 	var tooLarge *http.MaxBytesError
@@ -85,8 +85,8 @@ func parseJSON(text []byte) (any, error) {
 	return nil, &bodyError{http.StatusBadRequest, "the body is not valid JSON: " + err.Error()}
 }
 
-// parseForm converts a form and the query of the URL to the tree of the equivalent JSON. Field names
-// may contain the object, as in "service.interface", or omit it.
+// parseForm converts a form and the query of the URL to the tree of the equivalent JSON. Field
+// names may contain the object, as in "service.interface", or omit it.
 func parseForm(parts ...string) (any, error) {
 	objects := map[string]map[string]any{keyRegistry: {}, keyService: {}, keyParameters: {}}
 	for _, part := range parts {

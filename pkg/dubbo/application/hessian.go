@@ -12,12 +12,12 @@ import (
 // strings are dropped. Package hessian decodes the scalars; hessianReader decodes lists, maps and
 // objects.
 type hessianReader struct {
-	body    []byte
-	offset  int
-	classes []class
-	types   int
-	refs    []any // lists, maps and objects, indexed by references
-	values  int
+	body       []byte
+	offset     int
+	classes    []class
+	typeCount  int   // number of type names read so far
+	refs       []any // lists, maps and objects, indexed by references
+	valueCount int   // number of values read so far
 }
 
 type class struct{ fields []string }
@@ -37,7 +37,7 @@ func (r *hessianReader) fail(reason string) error {
 
 // readValue consumes a value.
 func (r *hessianReader) readValue(depth int) (any, error) {
-	if r.values++; depth > maxDepth || r.values > maxValues {
+	if r.valueCount++; depth > maxDepth || r.valueCount > maxValues {
 		return nil, r.fail("limit exceeded")
 	}
 	if r.offset >= len(r.body) {
@@ -128,10 +128,10 @@ func (r *hessianReader) readTypeName() error {
 	}
 	switch n := value.(type) {
 	case string:
-		r.types++
+		r.typeCount++
 		return nil
 	case int64:
-		if n >= 0 && n < int64(r.types) {
+		if n >= 0 && n < int64(r.typeCount) {
 			return nil
 		}
 	}

@@ -70,10 +70,10 @@ func newMetadataInfo(application string, services map[string]service) (*Metadata
 // Len returns the number of interfaces.
 func (m *MetadataInfo) Len() int { return len(m.byInterface) }
 
-// URLs returns the providers of a service at an instance. Their port is the one that the metadata of
-// the instance has for the protocol, or else that of the service, or else that of the instance.
-// Their weight is the weight of the service multiplied by that of the instance. They are disabled if
-// the instance is disabled or unhealthy.
+// URLs returns the providers of a service at an instance. Their port is the port that the metadata
+// of the instance has for the protocol, or else the port of the service, or else the port of the
+// instance. Their weight is the weight of the service multiplied by the weight of the instance.
+// They are disabled if the instance is disabled or unhealthy.
 func (m *MetadataInfo) URLs(i registry.Instance, target registry.Service) (urls []registry.URL) {
 	for _, s := range m.byInterface[target.Interface] {
 		u := s.url(i)

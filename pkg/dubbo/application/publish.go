@@ -15,7 +15,8 @@ import (
 )
 
 // ServiceInfo describes a service that an application provides, for its consumers. It is immutable.
-// All instances have equal parameters, which contain nothing that depends on a host or a start time.
+// All instances have equal parameters, which contain nothing that depends on a host or a start
+// time.
 type ServiceInfo struct {
 	Service    registry.Service
 	Protocol   string
