@@ -74,7 +74,8 @@ type Snapshot struct {
 	Configurators []URL // override://
 	Routers       []URL // condition://, tag:// and others
 	// Authoritative reports that missing providers have unregistered themselves, so that even an
-	// empty list is reliable. It is false if the registry cannot distinguish that from a loss.
+	// empty list is reliable. It is false if the registry cannot distinguish an unregistered
+	// provider from a lost one.
 	Authoritative bool
 	// Instances holds the instances of the applications that are mapped to the service (Dubbo 3).
 	// The metadata of an instance says whether the instance provides the service.

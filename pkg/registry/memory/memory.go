@@ -94,7 +94,8 @@ func (s *Server) acquireStore(address string) (*store, error) {
 	return st, nil
 }
 
-// releaseStore drops the store of an address with its last session.
+// releaseStore releases the store of an address for one session. With the last session it drops the
+// store.
 func (s *Server) releaseStore(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +174,7 @@ func (s *session) update(ctx context.Context, change func() uint64) error {
 		case <-s.ended:
 			return errClosed
 		case <-ctx.Done():
-			return fmt.Errorf("registration is not written yet (%s): %w", lastError, ctx.Err())
+			return fmt.Errorf("the registration is not written yet (%s): %w", lastError, ctx.Err())
 		}
 	}
 }

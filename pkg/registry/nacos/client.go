@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// requestTimeout is the timeout to connect to a server, that of the TLS handshake, and that of
-	// the response head. A request to one server has twice this time in total.
+	// requestTimeout is the timeout of the connect to a server, of the TLS handshake, and of the
+	// response head. A request to one server has twice this time in total.
 	requestTimeout = 3 * time.Second
 	// maxBody bounds a response, in bytes.
 	maxBody = 16 << 20

@@ -17,11 +17,11 @@ import (
 const (
 	metaProtocol = "protocol"
 	metaPath     = "path"
-	// preserved is the prefix of the keys that Nacos itself evaluates.
-	preserved          = "preserved."
-	preservedHeartbeat = preserved + "heart.beat.interval" // ms, like the next two
-	preservedTimeout   = preserved + "heart.beat.timeout"
-	preservedDelete    = preserved + "ip.delete.timeout"
+	// preservedPrefix is the prefix of the keys that Nacos itself evaluates.
+	preservedPrefix    = "preserved."
+	preservedHeartbeat = preservedPrefix + "heart.beat.interval" // ms, like the next two
+	preservedTimeout   = preservedPrefix + "heart.beat.timeout"
+	preservedDelete    = preservedPrefix + "ip.delete.timeout"
 
 	parameterWeight  = "weight"
 	parameterEnabled = "enabled"
@@ -79,7 +79,8 @@ func rawHosts(body []byte) (json.RawMessage, error) {
 	return resp.Hosts, nil
 }
 
-// parseHosts decodes instances. It skips invalid ones, and returns the error of the first.
+// parseHosts decodes instances. It skips invalid instances, and returns the error of the first
+// invalid instance.
 func parseHosts(hosts json.RawMessage) (instances []instance, err error) {
 	var items []json.RawMessage
 	if err := json.Unmarshal(hosts, &items); err != nil {
@@ -128,7 +129,7 @@ func (i *instance) url() (registry.URL, bool) {
 	}
 	parameters := make(map[string]string, len(i.Metadata))
 	for key, value := range i.Metadata {
-		if key != metaProtocol && key != metaPath && !strings.HasPrefix(key, preserved) {
+		if key != metaProtocol && key != metaPath && !strings.HasPrefix(key, preservedPrefix) {
 			parameters[key] = value
 		}
 	}

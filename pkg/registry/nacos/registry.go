@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// maxWorkers bounds, per session, the entries that registrationLoop reconciles concurrently, and
-	// the concurrent requests of the watcher. It also bounds the mappings that one entry writes
+	// maxWorkers bounds, per session, the entries that registrationLoop reconciles concurrently,
+	// and the concurrent requests of the watcher. It also bounds the mappings that one entry writes
 	// concurrently.
 	maxWorkers = 16
 	// defaultSessionTimeout is how long Nacos treats an instance without heartbeats as healthy. It

@@ -403,7 +403,7 @@ func testNoMetadata(e *env) {
 	ctx, cancel := e.context()
 	defer cancel()
 	if text, err := e.open().Metadata(ctx, "nobody", "0123456789abcdef"); !errors.Is(err, registry.ErrNoMetadata) {
-		e.Errorf("got %q, %v; want ErrNoMetadata", text, err)
+		e.Errorf("Metadata of an unknown revision = %q, %v; want ErrNoMetadata", text, err)
 	}
 }
 

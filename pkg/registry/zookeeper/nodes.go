@@ -22,16 +22,16 @@ const (
 type kind int
 
 const (
-	children  kind = iota // the names of its children
-	urls                  // its children as URLs in Dubbo's encoding
-	data                  // its data
-	instances             // its data as an instance in Curator's format
+	kindChildren  kind = iota // the names of its children
+	kindURLs                  // its children as URLs in Dubbo's encoding
+	kindData                  // its data
+	kindInstances             // its data as an instance in Curator's format
 )
 
 // content is the content of a node. It is immutable.
 type content struct {
 	exists          bool
-	names           []string // of the children, sorted; for the kind urls, hashes of the valid ones in that order
+	names           []string // of the children, sorted; for kindURLs, hashes of the valid ones in that order
 	urls            []registry.URL
 	skippedCount    int    // number of invalid children, or 1 if the data is invalid
 	firstSkipReason string // why the first of them was skipped
@@ -181,8 +181,8 @@ func (r *Registry) finishRead(n *node, epoch int, read *content, err error) {
 	r.readIfDirty(n)
 }
 
-// setContent stores the content of a node. If it has changed, the interfaces that use it are
-// refreshed.
+// setContent stores the content of a node. If changed is true, it schedules a refresh of the
+// interfaces that use the node.
 func (r *Registry) setContent(n *node, found *content, changed bool) {
 	previous := n.content
 	n.content, n.readErr = found, nil
@@ -270,9 +270,9 @@ func (q query) readIfExists(conn *zk.Conn) (*content, error) {
 	c := &content{exists: true}
 	var err error
 	switch q.kind {
-	case children, urls:
+	case kindChildren, kindURLs:
 		c.names, _, err = conn.Children(q.path)
-	case data, instances:
+	case kindData, kindInstances:
 		var text []byte
 		text, _, err = conn.Get(q.path)
 		c.data = string(text)
@@ -285,9 +285,9 @@ func (q query) readIfExists(conn *zk.Conn) (*content, error) {
 	}
 	slices.Sort(c.names)
 	switch q.kind {
-	case urls:
+	case kindURLs:
 		c.parse(q.previous)
-	case instances:
+	case kindInstances:
 		c.parseInstance()
 	}
 	return c, nil

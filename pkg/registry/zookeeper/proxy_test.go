@@ -109,8 +109,8 @@ func (p *tcpProxy) reject(closed bool) {
 	}
 }
 
-// sessionOf returns the session of a connect response, or 0 if the server did not resume the session
-// because it has expired.
+// sessionOf returns the session of a connect response, or 0 if the server did not resume the
+// session because it has expired.
 func sessionOf(connectResponse []byte) uint64 {
 	return binary.BigEndian.Uint64(connectResponse[8:16])
 }

@@ -115,8 +115,8 @@ func (e *registration) markUnconfirmed() {
 	}
 }
 
-// desiredState is an immutable copy of the desired state of a registration. finishReconcile compares
-// the copy with the current desired state.
+// desiredState is an immutable copy of the desired state of a registration. finishReconcile
+// compares the copy with the current desired state.
 type desiredState struct {
 	desired  bool
 	instance *registry.InstanceRegistration // nil: the registration is a URL
@@ -130,8 +130,8 @@ func (e *registration) desiredState() desiredState {
 	return t
 }
 
-// addRegistration stores a registration. If it is a consumer, its service is refreshed, because the
-// rules of the consumer's application now apply.
+// addRegistration stores a registration. For a consumer it schedules a refresh of the interface,
+// because the rules of the consumer's application now apply.
 func (r *Registry) addRegistration(e *registration) {
 	r.entries[e.path] = e
 	if e.url.Category() != registry.Consumers {

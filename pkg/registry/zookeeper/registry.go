@@ -38,9 +38,9 @@ const (
 	defaultSessionTimeout = 30 * time.Second
 	minSessionTimeout     = time.Second
 	maxSessionTimeout     = time.Hour
-	// sweepInterval is the maximum interval of full comparisons with the server. They detect changes
-	// that no watch reports, such as a deleted znode of this process. They cost one request per
-	// znode. With 10,000 processes, 20 services per process and about 6 znodes per service, the
+	// sweepInterval is the maximum interval of full comparisons with the server. They detect
+	// changes that no watch reports, such as a deleted znode of this process. They cost one request
+	// per znode. With 10,000 processes, 20 services per process and about 6 znodes per service, the
 	// servers get about 5,000 requests per second.
 	sweepInterval = 5 * time.Minute
 	// sweepDelay is the maximum delay of a full comparison after a session was resumed.

@@ -14,7 +14,8 @@ import (
 const maxConnectResponse = 4 << 10
 
 // ZooKeeper's protocol: offsets in a request, including its length prefix, and the opcodes of the
-// reads that can set a watch. The body of such a read is a path, with its length, and the watch flag.
+// reads that can set a watch. The body of such a read is a path, with its length, and the watch
+// flag.
 const (
 	opcodeStart     = 8
 	pathLengthStart = 12
@@ -91,7 +92,7 @@ func (c *serverConn) Read(b []byte) (int, error) {
 	n, err := io.ReadFull(c.Conn, b)
 	if err == nil {
 		if length := binary.BigEndian.Uint32(b); length > maxConnectResponse {
-			err = fmt.Errorf("connect response of %d bytes: not a ZooKeeper server", length)
+			err = fmt.Errorf("the connect response has %d bytes, so the server is not a ZooKeeper server", length)
 		}
 	}
 	if err != nil {
@@ -102,8 +103,8 @@ func (c *serverConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write writes one message of the library to the connection. If the message reads a path of watches,
-// Write sets its watch flag.
+// Write writes one message of the library to the connection. If the message reads a path of
+// watches, Write sets its watch flag.
 func (c *serverConn) Write(b []byte) (int, error) {
 	if path, ok := readPath(b); ok && c.watches.contains(path) {
 		b = bytes.Clone(b)

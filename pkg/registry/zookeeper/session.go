@@ -181,8 +181,8 @@ func (r *Registry) onConnected() {
 	})
 }
 
-// startRequests starts requests on a connection. It reads and watches all nodes. In a new session it
-// repeats all registrations, in a resumed session those that were not confirmed.
+// startRequests starts requests on a connection. It reads and watches all nodes. In a new session
+// it repeats all registrations, in a resumed session those that were not confirmed.
 func (r *Registry) startRequests() {
 	s := &r.session
 	newSession := s.isNew

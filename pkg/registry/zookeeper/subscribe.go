@@ -40,12 +40,12 @@ func (r *Registry) startSubscription(sub *subscription) {
 		}
 		s = &subscribedInterface{name: name, subscriptions: map[*subscription]struct{}{}, extraNodes: map[string]*node{}}
 		r.interfaces[name] = s
-		s.providers = r.useNode(r.layout.category(name, registry.Providers), urls, s)
-		s.configurators = r.useNode(r.layout.category(name, registry.Configurators), urls, s)
-		s.routers = r.useNode(r.layout.category(name, registry.Routers), urls, s)
-		s.rules = r.useNode(r.layout.rules(), children, s)
+		s.providers = r.useNode(r.layout.category(name, registry.Providers), kindURLs, s)
+		s.configurators = r.useNode(r.layout.category(name, registry.Configurators), kindURLs, s)
+		s.routers = r.useNode(r.layout.category(name, registry.Routers), kindURLs, s)
+		s.rules = r.useNode(r.layout.rules(), kindChildren, s)
 		if checkElement(name) == nil {
-			s.mapping = r.useNode(r.layout.mapping(name), data, s)
+			s.mapping = r.useNode(r.layout.mapping(name), kindData, s)
 		}
 	}
 	s.subscriptions[sub] = struct{}{}
@@ -99,15 +99,15 @@ func (r *Registry) refresh(s *subscribedInterface) {
 	needed := map[string]kind{}
 	for _, name := range s.applications() {
 		path := r.layout.application(name)
-		needed[path] = children
+		needed[path] = kindChildren
 		if parentNode := s.extraNodes[path]; parentNode != nil && parentNode.content != nil {
 			for _, id := range parentNode.content.names {
-				needed[path+"/"+id] = instances
+				needed[path+"/"+id] = kindInstances
 			}
 		}
 	}
 	for _, rule := range r.rulesOf(s) {
-		needed[rule.path] = data
+		needed[rule.path] = kindData
 	}
 	for path, n := range s.extraNodes {
 		if _, ok := needed[path]; !ok {
@@ -122,12 +122,12 @@ func (r *Registry) refresh(s *subscribedInterface) {
 	}
 	for _, n := range s.extraNodes {
 		// Unreadable applications and instances are skipped; unreadable rules are not.
-		if n.content == nil && (n.readErr == nil || n.kind == data) {
+		if n.content == nil && (n.readErr == nil || n.kind == kindData) {
 			return
 		}
 	}
 	for _, n := range s.extraNodes {
-		if n.kind != children || n.content == nil {
+		if n.kind != kindChildren || n.content == nil {
 			continue
 		}
 		for _, id := range n.content.names {
