@@ -284,13 +284,13 @@ func TestRunOutcomes(t *testing.T) {
 		"a test passes when it runs again": {
 			args: []string{"-again", "1", "-phase", "unit: ./good ./unsteady"},
 			want: []string{"FAIL  example.com/small/unsteady", "== unit, again: go test -count=1 -run=^TestUnsteady$/^b_\\[c\\]$/^d$ example.com/small/unsteady", "ok    example.com/small/unsteady",
-				"UNSTEADY unit: example.com/small/unsteady TestUnsteady/b_[c]/d: passed when rerun alone; first run:\n      unsteady_test.go:14: no time\n"},
+				"FLAKY unit: example.com/small/unsteady TestUnsteady/b_[c]/d: passed when rerun alone; first run:\n      unsteady_test.go:14: no time\n"},
 			last: "7 passed, 0 failed, 1 skipped",
 		},
 		"a test fails again": {
 			args:  []string{"-again", "3", "-phase", "unit: ./bad"},
 			want:  []string{"== unit, again: ", "FAIL", "== failures\n----  unit: example.com/small/bad TestFails\n      bad_test.go:5: one is not two\n", "FAILED: unit"},
-			never: []string{"UNSTEADY"},
+			never: []string{"FLAKY"},
 			last:  "2 passed, 3 failed, 0 skipped",
 			err:   "failed: unit",
 		},

@@ -10,7 +10,7 @@ import (
 )
 
 // A test that uses real servers and clocks may fail on a busy machine. testsum runs such a test
-// again, alone. If it passes, it counts as passed and is reported as unsteady at the end. testsum
+// again, alone. If it passes, it counts as passed and is reported as flaky at the end. testsum
 // does not run tests again if many failed, because something is broken then, and never for races,
 // panics and build failures, which do not depend on timing.
 
@@ -66,10 +66,10 @@ func mayBeFlaky(output []string) bool {
 	})
 }
 
-// writeFlaky writes the unsteady tests with the output of their failures.
+// writeFlaky writes the flaky tests with the output of their failures.
 func writeFlaky(out io.Writer, tests []flaky) {
 	for _, u := range tests {
-		_, _ = fmt.Fprintf(out, "UNSTEADY %s: %s: passed when rerun alone; first run:\n", u.phase, u.name)
+		_, _ = fmt.Fprintf(out, "FLAKY %s: %s: passed when rerun alone; first run:\n", u.phase, u.name)
 		for _, line := range u.lines {
 			_, _ = fmt.Fprintf(out, "      %s\n", strings.TrimSpace(line))
 		}
