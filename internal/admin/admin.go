@@ -41,7 +41,7 @@ type Options struct {
 	Log       *slog.Logger // nil discards the log
 }
 
-// Server is one HTTP port. Listen and ListenMetrics return one.
+// Server is one HTTP port. Listen and ListenMetrics return a Server.
 type Server struct{ port *httpport.Server }
 
 // Listen binds the admin port. Connections queue in the kernel until Run.

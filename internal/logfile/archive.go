@@ -19,8 +19,8 @@ const (
 	// timeFormat is the format of the UTC time at which a file was rotated, in the suffix of its
 	// name: access.log.20261121T041537.123. Names sort by time.
 	timeFormat = "20060102T150405.000"
-	// gzipSuffix is the suffix of compressed files, partSuffix the suffix of files whose compression
-	// is incomplete.
+	// gzipSuffix is the suffix of compressed files, partSuffix the suffix of files whose
+	// compression is incomplete.
 	gzipSuffix = ".gz"
 	partSuffix = ".gz.part"
 )

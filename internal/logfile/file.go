@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Roller configures when a file is rotated, which renames it and starts a new one, and which
-// rotated files are kept. The zero value never rotates.
+// Roller configures the rotation of a file. A rotation renames the file and starts a new one. The
+// zero value never rotates.
 type Roller struct {
 	MaxSizeMB  int           // rotate before the file exceeds this size in MiB; 0: not by size
 	Interval   time.Duration // rotate at multiples of Interval in local time (24h: at midnight); 0: not by age

@@ -11,8 +11,8 @@ type Outcome struct {
 	Reason   uint8  // index into Options.Reasons; 0: no failure
 	Status   int    // HTTP status or its equivalent; 0: no response
 	Code     int    // status of an RPC request in the protocol's own numbers; negative: none
-	// UpstreamStatus is the status of the last host's response, as in Status. It may differ from the
-	// status that the client got. 0: no host responded.
+	// UpstreamStatus is the status of the last host's response, as in Status. It may differ from
+	// the status that the client got. 0: no host responded.
 	UpstreamStatus int
 }
 
