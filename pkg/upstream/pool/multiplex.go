@@ -241,9 +241,9 @@ func (p *multiplexPool) leastBusy() *multiplexConn {
 	return best
 }
 
-// closeToNew closes c to new exchanges, and reports whether the caller must discard c because it
-// carries none. The caller holds p.mu.
-func (p *multiplexPool) closeToNew(c *multiplexConn) bool {
+// closeToNewExchanges closes c to new exchanges, and reports whether the caller must discard c
+// because it carries none. The caller holds p.mu.
+func (p *multiplexPool) closeToNewExchanges(c *multiplexConn) bool {
 	p.removeConn(c)
 	for {
 		n := c.load.Load()
