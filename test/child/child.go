@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// maxLines is the maximum number of buffered lines of a process; further lines are dropped.
+// maxLines is the maximum number of buffered lines of a process. Process drops further lines.
 const maxLines = 1 << 16
 
 // Process is a process that a test has started. Its methods are safe for concurrent use, except
@@ -24,14 +24,14 @@ const maxLines = 1 << 16
 type Process struct {
 	name   string
 	cmd    *exec.Cmd
-	stdin  io.Writer     // of a process started by StartInteractive
-	lines  chan string   // nil: started by Start
+	stdin  io.Writer     // nil for a process started by Start
+	lines  chan string   // lines of stdout; nil for a process started by Start
 	done   chan struct{} // closed when the process has exited
 	output tailBuffer
 }
 
-// Start runs a program until the end of the test. name is used in messages. If the test fails, its
-// log includes the end of the program's output.
+// Start runs a program until the end of the test. Messages call the program name. If the test
+// fails, its log includes the end of the program's output.
 func Start(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{name: name, cmd: cmd, done: make(chan struct{})}
@@ -58,7 +58,7 @@ func StartInteractive(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// start starts the process. read runs until stdout is closed.
+// start starts the process, and calls read, which returns when stdout is closed.
 func (p *Process) start(t testing.TB, read func()) {
 	t.Helper()
 	p.cmd.Stderr = &p.output
@@ -105,7 +105,8 @@ func (p *Process) Name() string { return p.name }
 // PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Lines returns the lines that the process reports; it is closed after the last one.
+// Lines returns a channel of the lines that the process writes to stdout. The channel is closed
+// after the last line. Lines returns nil if Start started the process.
 func (p *Process) Lines() <-chan string { return p.lines }
 
 // Send sends the process a command.
@@ -156,7 +157,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // closed.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
-// Log returns the end of the process's output, without the reported lines.
+// Log returns the end of the output: stderr, and stdout unless Lines returns it.
 func (p *Process) Log() string { return p.output.String() }
 
 // tailBuffer keeps the end of a text. It is safe for concurrent use.

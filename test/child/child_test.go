@@ -26,10 +26,10 @@ func TestExitCodeAndSignals(t *testing.T) {
 	p := Start(t, "failing process", exec.Command("sh", "-c", "echo out; echo err >&2; exit 3"))
 	<-p.Done()
 	if status, log := p.ExitCode(), p.Log(); status != 3 || log != "out\nerr" {
-		t.Errorf("exit code %d, output %q; want 3, \"out\nerr\"", status, log)
+		t.Errorf("exit code %d, output %q; want 3, %q", status, log, "out\nerr")
 	}
 	if err := p.Signal(syscall.SIGTERM); err == nil {
-		t.Error("no error for a signal to an exited process")
+		t.Error("Signal to an exited process = nil, want an error")
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// attack makes each of many connections send a burst in one write, repeatedly with a pause, to
-// overload the server.
+// attack describes how many connections overload a server: each sends bursts, one write per burst,
+// with a pause between them.
 type attack struct {
 	name string
 	// burst returns the bytes of one burst. first is the first free stream id, or the first request
@@ -113,7 +113,7 @@ func framesBurst(write func(f *http2.Framer, block []byte, id uint32) error, met
 	}
 }
 
-// continuations returns a header block that never ends.
+// continuations returns a HEADERS frame and CONTINUATION frames without END_HEADERS.
 func continuations(first uint32) []byte {
 	var out bytes.Buffer
 	f := http2.NewFramer(&out, nil)
@@ -173,7 +173,7 @@ func (a attack) run(address string, l load) (bursts, connections int) {
 	return int(sent.Load()), int(opened.Load())
 }
 
-// attacker is one connection, which is replaced after it has closed.
+// attacker holds one connection, and replaces it after its end.
 type attacker struct {
 	attack
 	address string

@@ -10,8 +10,8 @@ import (
 )
 
 // The limits of CPU time and latency are twice HAProxy's values, but at least maxCPUFloor and
-// maxWaitFloor. maxFDs and maxBytes are fixed. Measurements vary below the limits; a successful
-// attack exceeds them.
+// maxWaitFloor. maxFDs and maxBytes are fixed limits. Usual measurements stay below the limits, and
+// a successful attack exceeds them.
 const (
 	maxCPUFloor  = time.Second
 	maxWaitFloor = 100 * time.Millisecond

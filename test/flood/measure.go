@@ -90,7 +90,7 @@ func maxOpenFiles(pid int, stop <-chan struct{}) (maximum int) {
 	}
 }
 
-// requestInterval is the interval of the honest client's requests, if responses take less time.
+// requestInterval is the interval of the honest client's requests while responses take less time.
 const requestInterval = 2 * time.Millisecond
 
 // requestUntil sends requests one after another until stop is closed. It returns the latency of

@@ -115,8 +115,8 @@ type target struct {
 	exited                       chan struct{}
 }
 
-// program is a proxy: its path and its configuration. configure returns errUnsupported if the proxy
-// does not support the RPC protocol.
+// program is a proxy that can be attacked. configure returns errUnsupported if the proxy does not
+// support the RPC protocol.
 type program struct {
 	name      string
 	path      string

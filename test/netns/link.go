@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// ErrUnsupported is returned by Link.Impair if the kernel has no netem, which a Link of Connect
-// needs. A Link of ConnectTUN does not need it.
+// ErrUnsupported reports that the kernel has no netem. Link.Impair returns it only for links of
+// Connect, because links of ConnectTUN do not use netem.
 var ErrUnsupported = errors.New("the kernel has no netem")
 
 // Link connects two namespaces. Each end has an IPv4 and an IPv6 address.
 type Link struct {
-	A, B End      // in the order of the arguments of Connect
+	A, B End      // in the order of the arguments of Connect or ConnectTUN
 	tun  *tunPair // nil: a veth pair
 }
 
@@ -27,8 +27,7 @@ type End struct {
 	IPv6      netip.Addr
 }
 
-// Impairment describes the treatment of packets that leave one end. The zero value is an unimpaired
-// link.
+// Impairment describes what happens to packets that leave one end. The zero value impairs nothing.
 type Impairment struct {
 	Delay time.Duration // of every packet
 	Loss  float64       // fraction of lost packets, 0 to 1
@@ -46,9 +45,9 @@ func (n *Network) Connect(a, b *Namespace) *Link {
 	return l
 }
 
-// ConnectTUN joins two namespaces with a pair of TUN devices whose packets this process forwards,
-// so that they can be impaired regardless of the kernel configuration. The seed and the order of
-// packets determine which packets are lost. A link forwards at most about ten thousand packets per
+// ConnectTUN joins two namespaces with a pair of TUN devices. This process forwards their packets,
+// so Impair works without netem. The seed and the order of packets determine which packets are
+// lost. A link forwards at most about ten thousand packets per
 // second. ConnectTUN skips the test if the kernel has no TUN devices.
 func (n *Network) ConnectTUN(a, b *Namespace, seed uint64) *Link {
 	n.t.Helper()

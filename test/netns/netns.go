@@ -22,7 +22,7 @@ import (
 const (
 	// prefix starts the names of all namespaces of tests.
 	prefix = "wefttest-"
-	// directory is the directory in which ip(8) keeps the names of namespaces.
+	// directory is where ip(8) keeps the names of namespaces.
 	directory = "/var/run/netns"
 )
 
@@ -102,7 +102,7 @@ func remove(name string) {
 			}
 		}
 	}
-	// Two tests may sweep concurrently; the second one fails here.
+	// Two processes may remove a stale namespace at the same time. Then one of them fails here.
 	_ = exec.Command("ip", "netns", "del", name).Run()
 }
 

@@ -23,8 +23,8 @@ func pair(t *testing.T) (n *Network, a, b *Namespace, l *Link) {
 	return n, a, b, n.Connect(a, b)
 }
 
-// echo starts a server in the namespace that returns the first 4 bytes of each connection, and
-// returns its port.
+// echo starts a server in the namespace and returns its port. The server echoes the first 4 bytes
+// of each connection.
 func echo(t *testing.T, ns *Namespace) string {
 	t.Helper()
 	listener, err := ns.Listen("tcp", ":0")

@@ -12,17 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespaceEnv is the environment variable of the process that RunInNamespace starts.
+// inNamespaceEnv is an environment variable that RunInNamespace sets for the new process.
 const inNamespaceEnv = "WEFT_NETWORK_INSIDE"
 
 // InNamespace reports whether RunInNamespace started this process.
 func InNamespace() bool { return os.Getenv(inNamespaceEnv) != "" }
 
-// RunInNamespace runs this test binary again in a new network namespace with only a loopback
-// interface, with additional arguments: all ports are free, and no process outside can connect.
-// TestMain calls it and exits with the returned status; in the new process InNamespace returns
-// true, and TestMain calls LoopbackUp. RunInNamespace returns an error if the namespace cannot be
-// created. A user other than root also gets a user namespace, in which it has the ids of root.
+// RunInNamespace runs this test binary again, with additional arguments, in a new network namespace
+// with only a loopback interface. There all ports are free, and no process outside can connect.
+// TestMain calls RunInNamespace and exits with the returned status. In the new process InNamespace
+// returns true, and TestMain calls LoopbackUp. RunInNamespace returns an error if the namespace
+// cannot be created. A user other than root also gets a user namespace, in which it has the ids of
+// root.
 func RunInNamespace(extra ...string) (status int, err error) {
 	var args []string
 	for _, a := range os.Args[1:] {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// queueSize is the maximum number of packets in transit in one direction; further packets are
+	// queueSize is the maximum number of packets in transit in one direction. Further packets are
 	// lost.
 	queueSize = 1000
 	// maxPacketSize exceeds the default MTU of a device.
@@ -105,7 +105,7 @@ type direction struct {
 	impairment Impairment
 
 	rng       *rand.Rand // owned by readLoop
-	nextStart time.Time  // owned by readLoop; when the rate allows the next packet to start
+	nextStart time.Time  // owned by readLoop; the time before which the rate allows no other packet
 }
 
 func newDirection(from, to *os.File, rng *rand.Rand) *direction {
@@ -132,12 +132,13 @@ func (d *direction) readLoop() {
 	}
 }
 
-// schedule returns when a packet of n bytes that is read now must arrive, or that it is lost.
+// schedule returns when a packet of n bytes, read at the time now, is due at the other end. lost is
+// true if the link loses the packet.
 func (d *direction) schedule(n int, now time.Time) (due time.Time, lost bool) {
 	d.mu.Lock()
 	impairment := d.impairment
 	d.mu.Unlock()
-	// Every packet takes a random number, so that the losses depend only on the order of packets.
+	// Every packet takes a random number, so the losses depend only on the order of packets.
 	if d.rng.Float64() < impairment.Loss {
 		return time.Time{}, true
 	}

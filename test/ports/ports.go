@@ -1,6 +1,6 @@
 // Package ports assigns TCP ports to test packages that run concurrently. Each package has a
-// separate range below the kernel's ephemeral ports, which also avoids the ports of examples,
-// guides and those that Dubbo opens by itself (20,000 to 22,999).
+// separate range below the kernel's ephemeral ports. No range contains the ports 20,000 to 22,999,
+// because examples, guides and Dubbo itself use some of them.
 package ports
 
 import (
@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// Range is the port range of one test package. Free tries its ports in order, from a random start
-// in each process. It is safe for concurrent use.
+// Range is the port range of one test package. Free tries the ports in order, from a random start
+// in each process. A Range is safe for concurrent use.
 type Range struct {
 	first, count uint32 // immutable
 	next         atomic.Uint32

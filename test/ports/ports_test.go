@@ -22,7 +22,7 @@ func TestPortIsFree(t *testing.T) {
 	}
 	r := newRange(uint32(used), uint32(used)+1)
 	if port, err := r.Free("127.0.0.1"); err == nil {
-		t.Errorf("Free = %d, which has a listener, want an error", port)
+		t.Errorf("Free = %d, want an error, because this only port of the range has a listener", port)
 	}
 	r = newRange(uint32(used)-1, uint32(used)+1)
 	for range 2 {

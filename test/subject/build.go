@@ -13,15 +13,15 @@ import (
 )
 
 // Weft builds Weft from the checkout in root as users do, with additional flags. path is the
-// absolute path of the program. Without flags, path becomes a link to the program in the
-// environment variable WEFT_BUILT, if that is set: a script that runs the tests of many packages
-// builds Weft once.
+// absolute path of the program. If the environment variable WEFT_BUILT is set and there are no
+// flags, path becomes a link to the program that WEFT_BUILT names. So a script that runs the tests
+// of many packages builds Weft once.
 func Weft(root, path string, flags ...string) error {
 	if err := dependOnSources(root); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err // a program of an earlier run stays at path
+		return err // path still has the program of an earlier run
 	}
 	if built := os.Getenv("WEFT_BUILT"); built != "" && len(flags) == 0 {
 		if _, err := os.Stat(built); err != nil { // also lets the cache of test results depend on the file
@@ -33,7 +33,7 @@ func Weft(root, path string, flags ...string) error {
 }
 
 // RaceFlags returns the flags that build Weft with the race detector, poisoned buffers and leak
-// counts if the tests run with "go test -race"; otherwise it returns none.
+// counts if the tests run with "go test -race". Otherwise it returns nil.
 func RaceFlags() []string {
 	if invariants.Enabled {
 		return []string{"-race"}

@@ -50,7 +50,7 @@ func (b *LogBuffer) String() string {
 	return string(b.data)
 }
 
-// Len returns the length of the output in bytes, which is a valid start for Await.
+// Len returns the length of the output in bytes. A caller can pass it to Await as from.
 func (b *LogBuffer) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,8 +83,9 @@ func (b *LogBuffer) Await(from int, want string, timeout time.Duration) (line st
 	}
 }
 
-// CheckLog reports an error for each kind of defect in the log of a Weft that has exited. If the
-// test has failed, it also logs the log: of a long one, the beginning and the end.
+// CheckLog reports an error for each kind of defect in the log of a Weft process that has exited.
+// If the test has failed, CheckLog also logs the output: of a long output only the beginning and
+// the end.
 func (b *LogBuffer) CheckLog(t testing.TB) {
 	t.Helper()
 	log := b.String()

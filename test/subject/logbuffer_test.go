@@ -51,7 +51,7 @@ func TestFindDefects(t *testing.T) {
 		"": 0,
 	} {
 		if got := findDefects(log); len(got) != want {
-			t.Errorf("findDefects(%q) = %v, want %d", log, got, want)
+			t.Errorf("findDefects(%q) = %v, want %d positions", log, got, want)
 		}
 	}
 }

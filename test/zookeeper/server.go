@@ -24,9 +24,10 @@ import (
 const (
 	// jar is the path of the server in the Debian package.
 	jar = "/usr/share/java/zookeeper.jar"
-	// slf4jJar writes to stderr; without an SLF4J binding ZooKeeper logs nothing.
+	// slf4jJar is the path of an SLF4J binding that logs to stderr. Without a binding, ZooKeeper
+	// logs nothing.
 	slf4jJar = "/usr/share/java/slf4j-simple.jar"
-	// waitTimeout is the timeout of a server start.
+	// waitTimeout is the timeout of server starts and leader elections.
 	waitTimeout  = 60 * time.Second
 	pollInterval = 20 * time.Millisecond
 )
@@ -35,10 +36,10 @@ const (
 type Options struct {
 	// Tick is ZooKeeper's unit of time; a session lasts from 2 to 20 ticks. 0: 500 ms.
 	Tick time.Duration
-	// MaxBuffer is the maximum size of a request in bytes (jute.maxbuffer); 0: the default, which is
-	// one byte less than 1 MiB.
+	// MaxBuffer is the maximum size of a request in bytes (jute.maxbuffer); 0: the default, which
+	// is one byte less than 1 MiB.
 	MaxBuffer int
-	// Config is appended to zoo.cfg.
+	// Config holds further lines of zoo.cfg.
 	Config []string
 }
 
@@ -72,8 +73,8 @@ func requirePrograms(t testing.TB) {
 	}
 }
 
-// reservePorts returns loopback ports that are reserved for the servers of this test until its end,
-// also across restarts.
+// reservePorts returns loopback ports. They stay reserved for the servers of this test until the
+// test ends, also across restarts.
 func reservePorts(t testing.TB, n int) []int {
 	t.Helper()
 	ports := make([]int, n)
@@ -115,8 +116,8 @@ func newServer(t testing.TB, options Options, port int) *Server {
 	return &Server{t: t, options: options, address: "127.0.0.1:" + strconv.Itoa(port), dir: t.TempDir()}
 }
 
-// configure writes zoo.cfg. members are the ensemble lines, id is this server's number in the
-// ensemble; 0: standalone.
+// configure writes zoo.cfg. members holds the lines about the ensemble. id is the number of this
+// server in the ensemble, or 0 for a standalone server.
 func (s *Server) configure(members string, id int) {
 	s.t.Helper()
 	host, port, err := net.SplitHostPort(s.address)
@@ -206,7 +207,7 @@ func command(w io.Writer, text string) error {
 	return err
 }
 
-// Kill kills the server and returns when it has exited. Its data remain.
+// Kill kills the server and returns when it has exited. The data remain.
 func (s *Server) Kill() { s.process.Kill() }
 
 // RemoveData removes the data of a killed server.
@@ -223,7 +224,7 @@ func (s *Server) RemoveData() {
 	}
 }
 
-// Pause stops the process with SIGSTOP: its connections stay open, and it does not respond.
+// Pause stops the process with SIGSTOP: the connections stay open, and the server does not respond.
 func (s *Server) Pause() { s.process.MustSignal(s.t, syscall.SIGSTOP) }
 
 // Resume continues a paused server.
