@@ -28,7 +28,7 @@ func TestGlossaryNamesExist(t *testing.T) {
 		for _, name := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(row[1]+row[2], -1) {
 			count++
 			if !nameExists(names, name[1]) {
-				t.Errorf("the row %q names %s, which is no identifier, configuration key or directory", row[1], name[1])
+				t.Errorf("the row %q names %s, which is not an identifier, a configuration key or a directory", row[1], name[1])
 			}
 		}
 	}
@@ -37,8 +37,9 @@ func TestGlossaryNamesExist(t *testing.T) {
 	}
 }
 
-// nameExists reports whether names contains name, or a name of its form: "*" and "…" stand for any
-// letters, and a final X after "on" for a word. A name with a slash is a directory.
+// nameExists reports whether names contains name, or a name that matches it as a pattern. In a
+// pattern, "*" and "…" match letters and digits, and the X of "onX" and "OnX" matches a capitalized
+// word. A name with a slash is a directory.
 func nameExists(names map[string]bool, name string) bool {
 	if strings.Contains(name, "/") {
 		info, err := os.Stat(filepath.Join(root, name))

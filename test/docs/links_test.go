@@ -14,7 +14,7 @@ var link = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 // fence matches a code block.
 var fence = regexp.MustCompile("(?ms)^( *)```.*?^ *```$")
 
-// allPages returns every page of the documentation, with its text without code blocks.
+// allPages returns the text of each page of the documentation by file name, without code blocks.
 func allPages(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
@@ -40,7 +40,8 @@ func allPages(t *testing.T) map[string]string {
 	return pages
 }
 
-// TestLinks verifies that the target of every link within the repository exists, with its anchor.
+// TestLinks verifies that each link of a page to a file or an anchor in the repository has a
+// target.
 func TestLinks(t *testing.T) {
 	pages := allPages(t)
 	anchors := map[string]map[string]bool{}
@@ -65,8 +66,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchorsOf returns the anchors of a page: those that GitHub forms from headings, and explicit
-// anchors.
+// anchorsOf returns the anchors of a page: the anchors that GitHub derives from headings, and
+// explicit anchors.
 func anchorsOf(text string) map[string]bool {
 	anchors := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ +(.*?) *$`).FindAllStringSubmatch(text, -1) {

@@ -12,7 +12,7 @@ import (
 // TestMessagesOnPagesExist verifies that the code contains the messages in the "Troubleshooting"
 // tables: three words in a row of each message must occur in a non-test Go file.
 func TestMessagesOnPagesExist(t *testing.T) {
-	external := map[string]bool{ // messages of the system and of Go's resolver, or with fewer fixed words
+	external := map[string]bool{ // messages of the system or of Go's resolver, and messages with fewer than three fixed words
 		"lookup app.test on 127.0.0.1:53: no such host": true,
 		"network is unreachable":                        true,
 		"operation not permitted":                       true,

@@ -31,7 +31,7 @@ func runPage(t *testing.T, name string) {
 	machine := netns.New(t).Namespace("host")
 	commands := command.FindAllSubmatch(page, -1)
 	if len(commands) < 4 {
-		t.Fatalf("the page has %d commands, want at least 4", len(commands))
+		t.Fatalf("%s has %d commands, want at least 4", name, len(commands))
 	}
 	for _, match := range commands {
 		background, text, wantOutput := len(match[1]) > 0, strings.TrimSpace(string(match[2])), string(match[3])
