@@ -4,7 +4,7 @@
 // others use ZooKeeper directly.
 //
 //	TestMain   builds Weft and the peers (test/interop/kit), enters a network namespace
-//	process    a program that takes commands and reports  process_test.go
+//	process    reads commands and writes reports          process_test.go
 //	sidecar    Weft with the API of Dubbo services        sidecar_test.go
 //	Test…      discovery, and calls during failures       sidecar_to_sidecar_test.go,
 //	                                                      interface_discovery_test.go, loss_test.go
@@ -34,7 +34,7 @@ const (
 	host = "10.77.0.1"
 )
 
-// Environment variables from the process that builds to the one that tests.
+// Environment variables that the process that builds the programs sets for the process that tests.
 const (
 	weftEnv    = "WEFT_DUBBO_WEFT"    // path of the program
 	javaEnv    = "WEFT_DUBBO_JAVA"    // directory of the Java peers
@@ -93,7 +93,7 @@ func prepare() error {
 	dir, err := kit.Java().Get(filepath.Join(root, "test", "interop"), tools)
 	var missing *kit.MissingError
 	if errors.As(err, &missing) {
-		setEnv(problemEnv, missing.What)
+		setEnv(problemEnv, missing.Reason)
 		return nil
 	}
 	setEnv(javaEnv, dir)

@@ -42,7 +42,7 @@ func prepare() error {
 		key := dirEnv(k.Name)
 		var missing *kit.MissingError
 		if errors.As(err, &missing) {
-			key, value = problemEnv(k.Name), missing.What
+			key, value = problemEnv(k.Name), missing.Reason
 		} else if err != nil {
 			return err
 		}

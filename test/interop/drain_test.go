@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// drainTimeout bounds how long a Weft may take to exit after SIGTERM under load. It is half of the
-// default drain time. Weft usually takes some milliseconds, or half a second if clients keep their
+// drainTimeout bounds the time from SIGTERM to the exit of a Weft under load: half of the default
+// drain time. Weft usually needs some milliseconds, or half a second if clients keep their
 // connections.
 const drainTimeout = 15 * time.Second
 
@@ -98,7 +98,7 @@ func (r *restartTest) drainUnderLoad(t *testing.T, pair weftPair, client *peer, 
 	}
 }
 
-// terminate sends SIGTERM to a process, which must exit with status 0 in time.
+// terminate sends SIGTERM to a process, and verifies that it exits with status 0 within d.
 func (p *peer) terminate(t *testing.T, d time.Duration) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
@@ -109,7 +109,7 @@ func (p *peer) terminate(t *testing.T, d time.Duration) {
 	select {
 	case <-p.Done():
 		if status := p.ExitCode(); status != 0 {
-			t.Errorf("%s exits with status %d, want 0", p.Name(), status)
+			t.Errorf("%s exited with status %d after SIGTERM, want 0", p.Name(), status)
 		}
 	case <-timeout.C:
 		t.Fatalf("%s has not exited after %v", p.Name(), d)

@@ -78,7 +78,7 @@ func parseReportName(t *testing.T, c call, portCount int) (i int, name string) {
 	number, name, _ := strings.Cut(c.Name, " ")
 	i, err := strconv.Atoi(number)
 	if err != nil || i < 0 || i >= portCount {
-		t.Fatalf("the report name %q does not begin with a port", c.Name)
+		t.Fatalf("the report name %q does not begin with the index of a port", c.Name)
 	}
 	return i, name
 }

@@ -27,7 +27,7 @@ const root = "../.."
 
 var update = flag.Bool("update", false, "write the results of direct calls to testdata")
 
-// results has the outcomes of this run.
+// results holds the outcomes of this run.
 var results report
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 			fail(err)
 		}
 		// Dubbo's server listens on every address, whatever its configuration. The peers wait most
-		// of the time, so that tests may run in parallel.
+		// of the time, so the tests can run in parallel.
 		status, err := netns.RunInNamespace("-test.parallel=8")
 		if err == nil {
 			os.Exit(status)

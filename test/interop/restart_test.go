@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// loadProtocol is a consumer and providers of one protocol for load tests.
+// loadProtocol describes the consumer and the providers of one protocol for load tests.
 type loadProtocol struct {
 	name, module       string
 	consumer, provider string // main classes
@@ -61,7 +61,7 @@ const immediateLimit = 2 * time.Second
 // Parameters of the load, and names of the consumer's reports.
 const (
 	concurrency       = 16
-	maxLostCalls      = 2 * concurrency // each thread may lose a call in flight, and the next if connections close before the port
+	maxLostCalls      = 2 * concurrency // each thread may lose a call in flight, and its next call if the connections close before the listener
 	maxCallTime       = 5 * time.Second // half of the timeout of a call
 	reportsPerEvent   = 2               // reports of responsesUntilNow between two events
 	firstResponse     = "first response of"
@@ -207,7 +207,7 @@ func (r *restartTest) awaitReport(t *testing.T, name string) call {
 			return c
 		}
 		if c.End != "" {
-			t.Fatalf("the load has ended")
+			t.Fatalf("the load ended without the report %q", name)
 		}
 	}
 }
@@ -224,8 +224,10 @@ func (r *restartTest) awaitResponses(t *testing.T) {
 type outage struct {
 	errorPrefixes errorPrefixes
 
-	killed, exited         time.Time // of the provider, which may still respond between these times
-	failedOver             time.Time // when every thread of the consumer used the other provider: each has received many responses since
+	killed, exited time.Time // of the provider, which may still respond between these times
+	// failedOver is the time after the kill when more responses had arrived than can have been in
+	// flight. Without another provider, failedOver is reconnected.
+	failedOver             time.Time
 	restarted, reconnected time.Time // the new provider listens; the consumer has a response from it
 
 	duration  time.Duration

@@ -47,8 +47,8 @@ type service struct {
 	routeKeys  object // additional keys of those routes, next to the action
 }
 
-// abortKeys returns keys of routes that reject every request with the filter fault. A listener has
-// that filter if its routes name it.
+// abortKeys returns keys of routes that reject every request with the filter "fault". writeConfig
+// adds the filter to the listeners of such routes.
 func abortKeys() object {
 	return object{"per_filter_config": object{"fault": object{"abort": object{"percentage": 100}}}}
 }

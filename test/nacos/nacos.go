@@ -1,6 +1,6 @@
 // Package nacos runs real Nacos servers for tests: standalone, with the embedded database. Nacos's
-// modules come from Maven Central. Its gRPC ports always listen on every address, so the tests run
-// in their own network namespace:
+// modules come from Maven Central. A server always opens its gRPC ports on every address, so the
+// tests run in their own network namespace:
 //
 //	func TestMain(m *testing.M) { os.Exit(nacos.Main(m, "../../../../..")) }
 //
@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	// dirEnv and problemEnv are environment variables for the process that runs the tests: the
-	// directory of the server, or the reason why there is none.
+	// dirEnv and problemEnv are environment variables for the process that runs the tests. dirEnv
+	// is the directory of the server. problemEnv is the reason why the tests cannot run.
 	dirEnv     = "WEFT_NACOS"
 	problemEnv = "WEFT_NO_NACOS"
-	// waitTimeout is the timeout of a server start.
+	// waitTimeout is the timeout of server starts and of Peer.AwaitProviders.
 	waitTimeout  = 120 * time.Second
 	pollInterval = 100 * time.Millisecond
 
@@ -76,7 +76,8 @@ func fail(err error) int {
 	return 1
 }
 
-// build builds the server and stores its directory in an environment variable.
+// build builds the server and sets dirEnv. If a tool or a download is missing, build sets
+// problemEnv.
 func build(root string) error {
 	tools, err := filepath.Abs(filepath.Join(root, ".tools", "nacos"))
 	if err != nil {
@@ -88,7 +89,7 @@ func build(root string) error {
 	dir, err := kit.Java().Get(filepath.Join(root, "test", "nacos"), tools)
 	var missing *kit.MissingError
 	if errors.As(err, &missing) {
-		return os.Setenv(problemEnv, missing.What)
+		return os.Setenv(problemEnv, missing.Reason)
 	}
 	if err != nil {
 		return err
@@ -157,8 +158,8 @@ func (s *Server) configure() {
 // Address returns the address of the server as host:port.
 func (s *Server) Address() string { return s.address }
 
-// Restart starts the server again and returns when it serves. Configurations persist; instances do
-// not.
+// Restart starts the server again and returns when it serves. Configurations persist. Registered
+// instances do not.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.launch()
@@ -193,10 +194,10 @@ func (s *Server) isReady() bool {
 	return err == nil && bytes.Contains(body, []byte(`"UP"`))
 }
 
-// Kill kills the server and returns when it has exited. Its configurations persist.
+// Kill kills the server and returns when it has exited. The configurations persist.
 func (s *Server) Kill() { s.process.Kill() }
 
-// Pause stops the process with SIGSTOP: its connections stay open, and it does not respond.
+// Pause stops the process with SIGSTOP: the connections stay open, and the server does not respond.
 func (s *Server) Pause() { s.process.MustSignal(s.t, syscall.SIGSTOP) }
 
 // Resume continues a paused server.

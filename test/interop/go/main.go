@@ -52,8 +52,8 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// takeStdout returns standard output, reserved for reports. Other output, such as the log of the
-// library, goes to standard error from now on.
+// takeStdout returns standard output, reserved for reports. After the call, other output, such as
+// the log of the library, goes to standard error.
 func takeStdout() (*os.File, error) {
 	fd, err := syscall.Dup(syscall.Stdout)
 	if err != nil {

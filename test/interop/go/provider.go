@@ -48,7 +48,7 @@ func provide(reports *os.File, port string) error {
 	instance, err := dubbo.NewInstance(
 		dubbo.WithName("go-provider"),
 		// Without this option the library serves its own service on a fixed port. A port in use
-		// would keep the library from serving. These ports are not in ports.Interop.
+		// would keep the library from serving. The result is outside the range ports.Interop.
 		dubbo.WithMetadataServicePort(26_000+number%6_000),
 		// dubbo-go 3.3.1 enables TLS for a protocol whose ID is its name.
 		dubbo.WithProtocol(protocol.WithDubbo(), protocol.WithID("here"), protocol.WithIp("127.0.0.1"), protocol.WithPort(number)),

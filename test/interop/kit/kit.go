@@ -1,6 +1,6 @@
-// Package kit builds the peers of test/interop, test/dubbo and test/nacos, which run third-party
-// libraries, with the tools of their languages. It keeps a build in a directory that is named after
-// a hash of the sources, so that tests with the same sources share it.
+// Package kit builds the peers of test/interop, test/dubbo and test/nacos with the tools of their
+// languages. The peers run third-party libraries. The name of a build's directory contains a hash
+// of the sources, so tests with the same sources share a build.
 package kit
 
 import (
@@ -27,8 +27,8 @@ type Kit struct {
 	build    func(from, into string) error
 }
 
-// Java returns the peers in Java: a directory for each module, with its jar and, in lib, its
-// dependencies.
+// Java returns the peers in Java. A build has a directory for each module, with the jar of the
+// module and, in lib, its dependencies.
 func Java() Kit {
 	return Kit{"java", []string{"java", "javac", "mvn"}, "Debian: default-jdk-headless, maven", runMaven}
 }
@@ -43,15 +43,16 @@ func All() []Kit {
 	}
 }
 
-// MissingError names a tool that the machine lacks. Tests that need it are skipped.
-type MissingError struct{ What string }
+// MissingError reports that a kit cannot be built because a tool or a download is missing, or
+// because the build timed out. The tests that need the kit are skipped.
+type MissingError struct{ Reason string }
 
-// Error returns the name of the missing tool.
-func (e *MissingError) Error() string { return e.What }
+// Error returns the reason.
+func (e *MissingError) Error() string { return e.Reason }
 
-// Get builds the kit if necessary and returns the directory of the build. It is below tools, which
-// must exist; sources is the parent of the directory Name: test/interop or test/nacos. Concurrent
-// calls wait for each other. A *MissingError is not a defect of the sources.
+// Get builds the kit if necessary and returns the directory of the build. This directory is in
+// tools, which must exist. sources is the parent of the directory Name: test/interop or test/nacos.
+// Concurrent calls wait for each other. A *MissingError is not a defect of the sources.
 func (k Kit) Get(sources, tools string) (string, error) {
 	src := filepath.Join(sources, k.Name)
 	sum, err := hashTree(src)
@@ -149,8 +150,8 @@ func hashTree(dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:6]), err
 }
 
-// runNPM installs what the lock file names, without running scripts. It returns a *MissingError if
-// npm cannot fetch something or takes too long.
+// runNPM installs the packages in the lock file, and does not run their scripts. It returns a
+// *MissingError if npm cannot fetch a package or takes too long.
 func runNPM(src, dst string) error {
 	if err := os.CopyFS(dst, os.DirFS(src)); err != nil {
 		return err
