@@ -92,8 +92,9 @@ func (s *setup) snapshot(listen, origin string) *config.Snapshot {
 	}
 }
 
-// harness is a server between a client and an origin. All three run in this process. One goroutine,
-// which runs the script, acts for client and origin, so the order of events is deterministic.
+// harness is a Weft server between a client and an origin. All three run in this process. The
+// goroutine that runs the script acts as client and as origin, so the order of events is
+// deterministic.
 type harness struct {
 	testing.TB
 	byteByByte bool // client and origin send each byte separately
@@ -152,7 +153,7 @@ func serve(t testing.TB, c *config.Snapshot) string {
 		defer cancel()
 		server.Drain(ctx)
 		if ctx.Err() != nil {
-			t.Error("connections were still open after their clients had closed them")
+			t.Errorf("the server has open connections %v after the start of the drain, want none", waitTimeout)
 		}
 	})
 	for _, l := range server.Describe() {

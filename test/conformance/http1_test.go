@@ -16,11 +16,12 @@ type ruleCase struct {
 	// wholeWritesOnly means that the script is not run byte by byte, because its result depends on
 	// the timing or on bytes that arrive together.
 	wholeWritesOnly bool
-	// defect is the reason why the case fails and is skipped, if not empty.
+	// defect is the reason why Weft fails the case; "": the case runs. Otherwise the case is
+	// skipped.
 	defect string
 }
 
-// caseTable is a table of exchanges about one subject.
+// caseTable holds the cases about one subject.
 type caseTable struct {
 	subject string
 	cases   []ruleCase

@@ -11,8 +11,8 @@ import (
 )
 
 // TestSlowClientsDoNotDelayOthers opens hundreds of slowhttptest connections that send a head or a
-// body too slowly. It verifies that Weft closes all of them after its timeouts, here 2 s each, and
-// meanwhile serves other clients.
+// body too slowly. It verifies that Weft closes all of these connections after its timeouts, here 2
+// s each, and serves other clients in the meantime.
 func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	program := requireTool(t, "slowhttptest", "slowhttptest")
 	const limit = 2 * time.Second

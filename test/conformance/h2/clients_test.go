@@ -194,8 +194,8 @@ func TestH2LoadWithManyStreams(t *testing.T) {
 	})
 }
 
-// TestDrainCompletesOpenStreams verifies that a drain completes every open stream: h2load has 100
-// requests in flight when it begins.
+// TestDrainCompletesOpenStreams verifies that a drain completes every open stream. h2load has 100
+// requests in flight when the drain begins.
 func TestDrainCompletesOpenStreams(t *testing.T) {
 	requireTool(t, "h2load", "nghttp2-client")
 	forEachTarget(t, func(t *testing.T, srv target) {
@@ -210,8 +210,9 @@ func TestDrainCompletesOpenStreams(t *testing.T) {
 	})
 }
 
-// TestDrainUnderLoad verifies that a client under load only sees refused connections during a
-// drain. Requests on existing connections succeed, or GOAWAY reports that they may be retried.
+// TestDrainUnderLoad verifies that a refused connection is the only error of a client under load
+// during a drain. Requests on existing connections succeed, or GOAWAY reports that the client may
+// retry them.
 func TestDrainUnderLoad(t *testing.T) {
 	forEachTarget(t, func(t *testing.T, srv target) {
 		protocols := new(http.Protocols)

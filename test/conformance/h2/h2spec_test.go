@@ -19,10 +19,11 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// Number of h2spec cases including the strict cases, and the timeout of a run, which is long
-// because each failed case waits for its own timeout.
 const (
-	h2specCases   = 146
+	// h2specCases is the number of h2spec cases, including the strict cases.
+	h2specCases = 146
+	// h2specTimeout is the timeout of a run. It is long, because each failed case waits for its own
+	// timeout.
 	h2specTimeout = 3 * time.Minute
 )
 
@@ -120,7 +121,7 @@ func runH2spec(t *testing.T, name, address, path string, expected map[string]str
 	}
 	for id := range expected {
 		if _, ok := result.failed[id]; !ok {
-			t.Errorf("case passes but is expected to fail: %s", id)
+			t.Errorf("%s: the case passes, want a failure as in the list of expected failures", id)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // startNginx runs nginx with HTTP/2 until the end of the test and returns its address. locations
-// are the location blocks of its configuration; it serves files from the returned directory.
+// are the location blocks of its configuration. nginx serves files from the directory root.
 func startNginx(t *testing.T, locations string) (address, root string) {
 	t.Helper()
 	program := requireTool(t, "nginx", "nginx")

@@ -100,7 +100,7 @@ func startScript(t *testing.T, python, script string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = in.Close() // it may have exited
+		_ = in.Close() // the server may have exited
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%s: %v", script, err)
 		}

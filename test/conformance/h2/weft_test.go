@@ -28,7 +28,7 @@ type object map[string]any
 // other paths to the hosts.
 type listener struct {
 	downstream string   // protocol; "": Http2
-	upstream   string   // protocol; "": that of the client
+	upstream   string   // protocol; "": the protocol of the client
 	hosts      []string // addresses; nil: Weft responds to every request
 	extend     object   // extend_config: limits
 	route      object   // additional keys of the route to the hosts
@@ -43,7 +43,7 @@ type weft struct {
 }
 
 // startWeft runs Weft until the end of the test and returns when all listeners are open. It skips
-// the test if Weft does not support yet what the listeners need.
+// the test if the listeners need a feature that Weft does not support yet.
 func startWeft(t *testing.T, listeners ...listener) *weft {
 	t.Helper()
 	binary, err := weftBinary()
@@ -96,7 +96,7 @@ func (w *weft) terminate(t *testing.T) {
 	}
 }
 
-// awaitExit returns the exit status.
+// awaitExit waits until the process exits, and returns the exit status.
 func (w *weft) awaitExit(t *testing.T, d time.Duration) int {
 	t.Helper()
 	timeout := time.NewTimer(d)

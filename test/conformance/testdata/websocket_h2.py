@@ -16,28 +16,30 @@ ENABLE_CONNECT = h2.settings.SettingCodes.ENABLE_CONNECT_PROTOCOL
 class Socket:
     """A WebSocket on one stream."""
 
-    def __init__(self, link, stream):
-        self.link, self.stream = link, stream
+    def __init__(self, connection, stream):
+        self.connection, self.stream = connection, stream
         self.messages = None  # the wsproto connection; None before the handshake
         self.response = None  # headers of the response, for a client
         self.parts = []  # fragments of an incomplete message
         self.events = collections.deque()  # complete messages, Pong, CloseConnection
-        self.waiting = bytearray()  # bytes that wait for flow-control window
-        self.ending = self.ended = False
+        self.unsent = bytearray()  # encoded messages that flow control does not allow yet
+        self.end_requested = False  # the stream ends after unsent
+        self.ended = False  # the peer has ended the stream
 
-    def begin(self, extensions):
-        kind = ConnectionType.CLIENT if self.link.is_client else ConnectionType.SERVER
+    def start_messages(self, extensions):
+        kind = ConnectionType.CLIENT if self.connection.is_client else ConnectionType.SERVER
         self.messages = Connection(kind, extensions)
 
     def send(self, event):
-        self.waiting += self.messages.send(event)
-        self.link.flush(self)
+        self.unsent += self.messages.send(event)
+        self.connection.flush(self)
 
     def end(self):
-        self.ending = True
-        self.link.flush(self)
+        """Ends the stream after the unsent bytes."""
+        self.end_requested = True
+        self.connection.flush(self)
 
-    def take(self, data):
+    def receive_data(self, data):
         """Decodes received data into events, and responds to pings."""
         self.messages.receive_data(data)
         for event in self.messages.events():
@@ -51,15 +53,15 @@ class Socket:
             else:
                 self.events.append(event)
 
-    def next(self):
+    def next_event(self):
         """Waits for the next event. Returns None at the end of the stream."""
         while not self.events and not self.ended:
-            self.link.receive()
+            self.connection.receive()
         return self.events.popleft() if self.events else None
 
 
-class Link:
-    """An HTTP/2 connection."""
+class HTTP2Connection:
+    """An HTTP/2 connection. A server passes each request to accept, and calls accept(socket, None) after data."""
 
     def __init__(self, conn, is_client, accept=None):
         self.conn, self.is_client, self.accept = conn, is_client, accept
@@ -69,23 +71,24 @@ class Link:
             values = {ENABLE_CONNECT: 1, h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 100}
             self.h2.local_settings = h2.settings.Settings(client=False, initial_values=values)
         self.h2.initiate_connection()
-        self.push()
+        self.write_pending()
 
-    def push(self):
+    def write_pending(self):
+        """Writes the output of h2 to the socket."""
         self.conn.sendall(self.h2.data_to_send())
 
     def flush(self, socket):
-        """Sends as many bytes as flow control allows, then the end of the stream if it is due."""
-        while socket.waiting:
-            room = min(self.h2.local_flow_control_window(socket.stream), self.h2.max_outbound_frame_size)
-            if room <= 0:
+        """Sends as many bytes as flow control allows, then the requested end of the stream."""
+        while socket.unsent:
+            allowed = min(self.h2.local_flow_control_window(socket.stream), self.h2.max_outbound_frame_size)
+            if allowed <= 0:
                 break
-            self.h2.send_data(socket.stream, bytes(socket.waiting[:room]))
-            del socket.waiting[:room]
-        if socket.ending and not socket.waiting:
-            socket.ending = False
+            self.h2.send_data(socket.stream, bytes(socket.unsent[:allowed]))
+            del socket.unsent[:allowed]
+        if socket.end_requested and not socket.unsent:
+            socket.end_requested = False
             self.h2.end_stream(socket.stream)
-        self.push()
+        self.write_pending()
 
     def open(self, authority, path, fields):
         """Requests a WebSocket and waits for the response."""
@@ -95,21 +98,22 @@ class Link:
         self.sockets[socket.stream] = socket
         head = {":method": "CONNECT", ":protocol": "websocket", ":scheme": "http", ":path": path, ":authority": authority}
         self.h2.send_headers(socket.stream, [*head.items(), *fields.items()])
-        self.push()
+        self.write_pending()
         while socket.response is None:
             self.receive()
         return socket
 
     def receive(self):
+        """Reads once, handles the events, and sends bytes that flow control now allows."""
         data = self.conn.recv(1 << 16)
         if not data:
             raise EOFError
         for event in self.h2.receive_data(data):
-            self.happened(event)
+            self.handle_event(event)
         for socket in list(self.sockets.values()):
             self.flush(socket)
 
-    def happened(self, event):
+    def handle_event(self, event):
         socket = self.sockets.get(getattr(event, "stream_id", None))
         if isinstance(event, h2.events.RequestReceived):
             socket = Socket(self, event.stream_id)
@@ -117,11 +121,11 @@ class Link:
             self.accept(socket, dict(event.headers))
         elif isinstance(event, h2.events.ResponseReceived):
             socket.response = dict(event.headers)
-            socket.begin(self.agreed(socket.response))
+            socket.start_messages(self.negotiated_extensions(socket.response))
         elif isinstance(event, h2.events.DataReceived):
             self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             if event.data:
-                socket.take(event.data)
+                socket.receive_data(event.data)
             if not self.is_client:
                 self.accept(socket, None)
         elif isinstance(event, h2.events.StreamEnded):
@@ -132,7 +136,8 @@ class Link:
             raise AssertionError(f"stream {event.stream_id} was reset: {event.error_code}")
 
     @staticmethod
-    def agreed(response):
+    def negotiated_extensions(response):
+        """Returns the extensions that the response accepts."""
         extension = PerMessageDeflate()
         accepted = response.get("sec-websocket-extensions")
         if accepted is None:

@@ -8,7 +8,7 @@ import sys
 
 import wsproto.events
 
-from websocket_h2 import Link, PerMessageDeflate, close
+from websocket_h2 import HTTP2Connection, PerMessageDeflate, close
 
 
 def text(data, finished=True):
@@ -19,84 +19,84 @@ def binary(data):
     return wsproto.events.BytesMessage(data=data)
 
 
-def connect(link, authority, path, **more):
+def connect(connection, authority, path, **more):
     fields = {"sec-websocket-version": "13", **more}
-    one = link.open(authority, path, fields)
-    assert one.response[":status"] == "200", one.response
+    ws = connection.open(authority, path, fields)
+    assert ws.response[":status"] == "200", ws.response
     for name in ("sec-websocket-accept", "upgrade", "connection"):
-        assert name not in one.response, one.response
-    return one
+        assert name not in ws.response, ws.response
+    return ws
 
 
-def leave(one, code=1000, reason="done"):
-    one.send(close(code, reason))
-    event = one.next()
+def leave(ws, code=1000, reason="done"):
+    ws.send(close(code, reason))
+    event = ws.next_event()
     assert (event.code, event.reason) == (code, reason), event
-    one.end()
-    assert one.next() is None
+    ws.end()
+    assert ws.next_event() is None
 
 
 def main(address, size):
     host, port = address.rsplit(":", 1)
     conn = socket.create_connection((host, int(port)), timeout=25)
     conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    link = Link(conn, True)
+    connection = HTTP2Connection(conn, True)
     fields = {"sec-websocket-protocol": "other, echo", "sec-websocket-extensions": "permessage-deflate; client_max_window_bits"}
-    one = connect(link, address, "/a%2Fb?c", **fields)
-    assert one.response["sec-websocket-protocol"] == "echo", one.response
-    assert one.response["sec-websocket-extensions"].startswith("permessage-deflate"), one.response
+    ws = connect(connection, address, "/a%2Fb?c", **fields)
+    assert ws.response["sec-websocket-protocol"] == "echo", ws.response
+    assert ws.response["sec-websocket-extensions"].startswith("permessage-deflate"), ws.response
     print("handshake")
 
     for message in ["hello", "", "gr\u00fc\u00df \U0001f600"]:
-        one.send(text(message))
-        got = one.next()
+        ws.send(text(message))
+        got = ws.next_event()
         assert got == message, got
     print("text")
 
     every = bytes(range(256))
-    one.send(binary(every))
-    assert one.next() == every
+    ws.send(binary(every))
+    assert ws.next_event() == every
     print("binary")
 
-    one.send(text("one", False))
-    one.send(text("two", False))
-    one.send(text("three"))
-    assert one.next() == "onetwothree"
+    ws.send(text("one", False))
+    ws.send(text("two", False))
+    ws.send(text("three"))
+    assert ws.next_event() == "onetwothree"
     print("fragments")
 
-    one.send(wsproto.events.Ping(payload=b"are you there"))
-    assert one.next().payload == b"are you there"
+    ws.send(wsproto.events.Ping(payload=b"are you there"))
+    assert ws.next_event().payload == b"are you there"
     print("ping")
 
     large = os.urandom(size)
-    one.send(binary(large))
-    assert one.next() == large
+    ws.send(binary(large))
+    assert ws.next_event() == large
     print("large")
 
     many = [str(i) for i in range(1000)]
     for message in many:
-        one.send(text(message))
-    assert [one.next() for _ in many] == many
+        ws.send(text(message))
+    assert [ws.next_event() for _ in many] == many
     print("many")
 
-    leave(one)
+    leave(ws)
     print("close")
 
-    one = connect(link, address, "/leave")
-    event = one.next()
+    ws = connect(connection, address, "/leave")
+    event = ws.next_event()
     assert (event.code, event.reason) == (4001, "leaving"), event
-    one.send(event.response())
-    one.end()
-    assert one.next() is None
+    ws.send(event.response())
+    ws.end()
+    assert ws.next_event() is None
     print("closed by the server")
 
-    sockets = [connect(link, address, "/") for _ in range(50)]
-    for i, one in enumerate(sockets):
-        one.send(text(str(i)))
-    for i, one in enumerate(sockets):
-        assert one.next() == str(i)
-    for one in sockets:
-        leave(one)
+    sockets = [connect(connection, address, "/") for _ in range(50)]
+    for i, ws in enumerate(sockets):
+        ws.send(text(str(i)))
+    for i, ws in enumerate(sockets):
+        assert ws.next_event() == str(i)
+    for ws in sockets:
+        leave(ws)
     print("fifty at once")
 
 

@@ -6,52 +6,52 @@ import threading
 
 import wsproto.events
 
-from websocket_h2 import Link, PerMessageDeflate, close
+from websocket_h2 import HTTP2Connection, PerMessageDeflate, close
 
 
-def accept(one, head):
+def accept(ws, head):
     """Responds to a WebSocket request. If head is None, echoes the messages that arrived instead."""
     if head is None:
-        echo(one)
+        echo(ws)
         return
-    keys = [name for name in head if name in ("sec-websocket-key", "sec-websocket-accept", "upgrade", "connection")]
-    fits = head[":method"] == "CONNECT" and head.get(":protocol") == "websocket" and head.get("sec-websocket-version") == "13"
-    if keys or not fits:
-        one.link.h2.send_headers(one.stream, [(":status", "400"), ("x-why", " ".join(keys))], end_stream=True)
+    unexpected = [name for name in head if name in ("sec-websocket-key", "sec-websocket-accept", "upgrade", "connection")]
+    valid = head[":method"] == "CONNECT" and head.get(":protocol") == "websocket" and head.get("sec-websocket-version") == "13"
+    if unexpected or not valid:
+        ws.connection.h2.send_headers(ws.stream, [(":status", "400"), ("x-why", " ".join(unexpected))], end_stream=True)
         return
     response, extensions = [(":status", "200")], []
     if "echo" in head.get("sec-websocket-protocol", ""):
         response.append(("sec-websocket-protocol", "echo"))
-    offer = head.get("sec-websocket-extensions", "")
-    if offer.startswith("permessage-deflate"):
+    offered = head.get("sec-websocket-extensions", "")
+    if offered.startswith("permessage-deflate"):
         deflate = PerMessageDeflate()
-        accepted = deflate.accept(offer.split(",")[0])
+        accepted = deflate.accept(offered.split(",")[0])
         response.append(("sec-websocket-extensions", "permessage-deflate" + (f"; {accepted}" if isinstance(accepted, str) and accepted else "")))
         extensions.append(deflate)
-    one.link.h2.send_headers(one.stream, response)
-    one.begin(extensions)
+    ws.connection.h2.send_headers(ws.stream, response)
+    ws.start_messages(extensions)
     if head[":path"] == "/leave":
-        one.send(close(4001, "leaving"))
+        ws.send(close(4001, "leaving"))
 
 
-def echo(one):
-    while one.events:
-        event = one.events.popleft()
+def echo(ws):
+    while ws.events:
+        event = ws.events.popleft()
         if isinstance(event, wsproto.events.CloseConnection):
-            if one.messages.state.name == "REMOTE_CLOSING":
-                one.send(event.response())
-            one.end()
+            if ws.messages.state.name == "REMOTE_CLOSING":
+                ws.send(event.response())
+            ws.end()
         elif isinstance(event, str):
-            one.send(wsproto.events.TextMessage(data=event))
+            ws.send(wsproto.events.TextMessage(data=event))
         else:
-            one.send(wsproto.events.BytesMessage(data=bytes(event)))
+            ws.send(wsproto.events.BytesMessage(data=bytes(event)))
 
 
 def serve(conn):
     try:
-        link = Link(conn, False, accept)
+        connection = HTTP2Connection(conn, False, accept)
         while True:
-            link.receive()
+            connection.receive()
     except (EOFError, ConnectionError):
         conn.close()
 
