@@ -20,7 +20,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// TestMain runs the role that the arguments name, or the tests if they name none.
+// TestMain runs the role that the arguments name. Without a role it runs the tests.
 func TestMain(m *testing.M) {
 	if r, ok := findRole(os.Args); ok {
 		if err := r(os.Args[2:]); err != nil {
@@ -42,8 +42,8 @@ func parse(t *testing.T, arguments ...string) options {
 	return o
 }
 
-// newTestEnvironment returns an environment with the options of the command line. The test closes
-// it.
+// newTestEnvironment returns an environment with the options of the command line. The cleanup of
+// the test closes the environment.
 func newTestEnvironment(t *testing.T, arguments ...string) *environment {
 	t.Helper()
 	env, err := newEnvironment(t.Context(), parse(t, arguments...))
@@ -169,8 +169,8 @@ func acceptEach(t *testing.T, serve func(conn net.Conn, r *bufio.Reader)) netip.
 	return netip.MustParseAddrPort(listener.Addr().String())
 }
 
-// TestLoadAgainstServers verifies which server behavior the load generator measures and which it
-// reports as an error.
+// TestLoadAgainstServers verifies that the load generator measures valid responses, also with
+// reconnects, and reports invalid responses as errors.
 func TestLoadAgainstServers(t *testing.T) {
 	env := newTestEnvironment(t, "-proxies", direct)
 	// keepAlive returns a server that sends text as the response to every request of a connection.

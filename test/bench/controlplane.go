@@ -25,7 +25,7 @@ func xdsRow() row {
 
 // controlPlanes starts control planes and stops them on close.
 type controlPlanes struct {
-	ctx    context.Context //nolint:containedctx // of the planes, which end with it
+	ctx    context.Context //nolint:containedctx // ends the control planes
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// disturbanceThreshold is how much CPU time per second other processes may use on the CPUs of a
-// measurement, in CPUs. Above this value, the measurement is disturbed.
+// disturbanceThreshold is the CPU time per second, in CPUs, that other processes may use on the
+// CPUs of a measurement. A measurement with this value or more is disturbed.
 const disturbanceThreshold = 0.1
 
 // maxRepeats is the maximum number of times that a measurement is repeated.
@@ -57,7 +57,7 @@ func (env *environment) measure(ctx context.Context, r row, s systemUnderTest, r
 
 // awaitIdleCPUs waits until the CPUs are idle or env.waitBudget is used up.
 func (env *environment) awaitIdleCPUs(ctx context.Context) error {
-	const glance = 100 * time.Millisecond // ten ticks of /proc/stat
+	const interval = 100 * time.Millisecond // ten ticks of /proc/stat
 	cpus := []int{env.loadCPU, env.proxyCPU}
 	for env.waitBudget > 0 {
 		start := time.Now()
@@ -65,7 +65,7 @@ func (env *environment) awaitIdleCPUs(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := sleepContext(ctx, glance); err != nil {
+		if err := sleepContext(ctx, interval); err != nil {
 			return err
 		}
 		after, err := process.BusyTime(cpus)
@@ -81,7 +81,7 @@ func (env *environment) awaitIdleCPUs(ctx context.Context) error {
 	return nil
 }
 
-// sleepContext returns nil after d, or the context's error if it ends first.
+// sleepContext returns nil after d, or the context's error if the context ends first.
 func sleepContext(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -64,7 +64,7 @@ func newEnvironment(ctx context.Context, o options) (env *environment, err error
 		return env, err
 	}
 	if maximum := int(files) - reservedFiles; env.options.idle > maximum {
-		env.skip(fmt.Sprintf("row %s: %d connections instead of %d, for %d files may be open", idleRow, maximum, env.options.idle, files))
+		env.skip(fmt.Sprintf("row %s: %d connections instead of %d, because at most %d files may be open", idleRow, maximum, env.options.idle, files))
 		env.options.idle = maximum
 	}
 	return env, env.startOrigin(ctx)
@@ -135,8 +135,8 @@ func childEnv() []string {
 	return append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=512MiB", "GODEBUG=asyncpreemptoff=1")
 }
 
-// close stops the origin and removes the temporary directory. The code that starts a program stops
-// it.
+// close stops the origin and removes the temporary directory. It does not stop programs: the code
+// that starts a program stops it.
 func (env *environment) close() {
 	env.controlPlanes.close()
 	if env.origin != nil {
@@ -154,7 +154,8 @@ func (env *environment) close() {
 	}
 }
 
-// skip prints a part that this run does not measure and adds it to the report, once per text.
+// skip prints what this run does not measure, and why, and adds the text to the report. A repeated
+// text has no effect.
 func (env *environment) skip(reason string) {
 	if slices.Contains(env.report.Skipped, reason) {
 		return

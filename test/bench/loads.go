@@ -135,7 +135,7 @@ func (env *environment) halfRate(ctx context.Context, r row, subjects []systemUn
 }
 
 // runRound measures every subject once, starting with a different subject in each round. rate is
-// that of the open loop; 0 means a closed loop.
+// the rate of an open loop; 0 means a closed loop.
 func (env *environment) runRound(ctx context.Context, round int, r row, subjects []systemUnderTest, result *loadRow, rate float64) error {
 	for i := range subjects {
 		index := (round + i) % len(subjects)

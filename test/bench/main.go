@@ -1,6 +1,6 @@
 // Command bench compares Weft with nginx and haproxy in one interleaved run. It measures CPU time
 // per request, latency, memory and the cost of a large configuration, with HTTP/1.1, HTTP/2, gRPC,
-// translation between HTTP versions, TLS and RPC, which haproxy forwards as bytes.
+// translation between HTTP versions, TLS and RPC. haproxy forwards RPC as bytes.
 // docs/performance.md explains the method and the figures.
 //
 // The program under test has a CPU to itself; an origin and a load generator, which are processes
@@ -46,7 +46,8 @@ func main() {
 // errTargetMissed ends a run with -strict in which a target was missed.
 var errTargetMissed = errors.New("a target was missed")
 
-// role is the main function of a child process of this program; it gets the arguments of the role.
+// role is the main function of a child process of this program. arguments are the arguments of the
+// role.
 type role func(arguments []string) error
 
 // findRole returns the role that the command line names, if any.

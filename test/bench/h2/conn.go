@@ -15,14 +15,13 @@ import (
 // Preface is the client connection preface.
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Window is the receive window of each stream in bytes, and maxStreams the maximum number of
-// concurrent streams that the server allows.
+// Limits of both sides, in bytes except for maxStreams.
 const (
-	Window          = 4 << 20
-	maxStreams      = 100_000
-	connWindow      = 1 << 30
+	Window          = 4 << 20  // receive window of each stream
+	maxStreams      = 100_000  // maximum number of concurrent streams that the server allows
+	connWindow      = 1 << 30  // receive window of the connection
 	maxFrame        = 16 << 10 // maximum payload of a frame, in both directions
-	frameHeaderSize = 9        // bytes of a frame header
+	frameHeaderSize = 9
 )
 
 // Frame types, flags and settings of RFC 9113.

@@ -43,7 +43,7 @@ type Job struct {
 	Certificates certs.Dir `json:"certificates"` // of HTTPS
 }
 
-// Result holds the measured values. Requests counts the requests whose response completed within
+// Result holds the measured values. Requests is the number of responses that became complete within
 // the measured time.
 type Result struct {
 	Requests   uint64           `json:"requests"`
@@ -71,9 +71,9 @@ func (j *Job) check() error {
 	case j.Protocol != "" && (j.Depth < 1 || j.Depth > maxDepth):
 		return fmt.Errorf("%d requests in flight, want 1 to %d", j.Depth, maxDepth)
 	case j.Burst && (j.Protocol == "" || j.Rate > 0 || j.Warmup > 0):
-		return errors.New("a burst of HTTP, at a rate or with a warm-up")
+		return errors.New("a burst requires RPC, and allows neither a rate nor a warm-up")
 	case (j.Protocol == HTTPS || j.Protocol == HTTPSFresh) && (len(j.Request) == 0 || j.Rate > 0):
-		return errors.New("no request, or arrivals, over TLS")
+		return errors.New("TLS requires a request, and allows no rate")
 	case j.Connections < 1:
 		return fmt.Errorf("%d connections, want at least 1", j.Connections)
 	case j.Measure <= 0:
@@ -218,8 +218,8 @@ type usage struct {
 }
 
 func readUsage(job Job) (u usage, err error) {
-	// The values that take many file reads come first: at the start of the measurement, the CPU clock
-	// is then read immediately before the requests count.
+	// The values that take many file reads come first: at the start of the measurement, the CPU
+	// clock is then read immediately before the requests count.
 	if u.switches, err = process.ReadSwitches(job.PIDs); err != nil {
 		return usage{}, err
 	}

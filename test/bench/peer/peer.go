@@ -1,7 +1,7 @@
 // Package peer runs the programs under test, each with a configuration that makes it do the same
 // work: a proxy on one thread, with keepalive connections on both sides and no access log. The
-// programs proxy HTTP/1.1, HTTP/2, translate between these, or proxy an RPC protocol, which haproxy
-// and the relay forward as bytes.
+// programs proxy HTTP/1.1, HTTP/2 or an RPC protocol, or translate between the HTTP versions.
+// haproxy and the relay forward RPC as bytes.
 package peer
 
 import (
@@ -177,8 +177,8 @@ func (e *Environment) start(ctx context.Context, p Program, c Config, probe Prob
 	return e.Launch(ctx, p, arguments, ports[0], ports[1], probe)
 }
 
-// Launch starts the program with an existing configuration, to which the arguments refer and which
-// contains the addresses. Launch returns when the probe succeeds.
+// Launch starts the program with an existing configuration, and returns when the probe succeeds.
+// The arguments name the configuration, which contains the addresses listen and admin.
 func (e *Environment) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*RunningProgram, error) {
 	log, err := os.CreateTemp(e.Dir, p.Name+"-*.log")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// The assigned ports lie below the ephemeral range of the kernel, so that no outgoing connection
-// takes one before it is used.
+// The assigned ports are below the kernel's ephemeral ports, so no outgoing connection uses an
+// assigned port.
 const (
 	firstPort = 20000
 	lastPort  = 32000
