@@ -66,8 +66,8 @@ func bodyFor(token string, size int) string {
 }
 
 // request sends a request with a token and verifies the complete response body. A truncated
-// response must be reported as an error; a complete body with other content is a failure of the
-// kind wrongResponse. The path may have a query. responder is the host that responded.
+// response must cause an error of the client. A complete body with other content is a failure of
+// the kind wrongResponse. The path may have a query. responder is the host that responded.
 func (c *httpClient) request(ctx context.Context, method, path, token string, size int) (responder string, err error) {
 	if !strings.Contains(path, "?") {
 		path += "?"
@@ -128,7 +128,7 @@ func transportFailure(err error) error {
 	return &failure{"transport", err}
 }
 
-// grpcPath is the method of the hosts that returns its message.
+// grpcPath is the path of the gRPC method of the hosts, which returns the message of the request.
 const grpcPath = "/chaos.Echo/Call"
 
 // grpcLoad returns a load of unary calls that expect their message back.
@@ -172,7 +172,7 @@ func (c *httpClient) callGRPC(ctx context.Context, text string) (responder strin
 	return responder, nil
 }
 
-// dubboClient is a Dubbo client with some connections that each carry many concurrent calls.
+// dubboClient is a Dubbo client with four connections. Each carries many concurrent calls.
 type dubboClient struct {
 	protocol *frame.Protocol
 	address  string

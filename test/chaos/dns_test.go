@@ -13,10 +13,10 @@ import (
 )
 
 // TestDNSChanges verifies that no request fails while the responses of the DNS server for the
-// hosts of clusters change: other addresses, none, no such name, failures, timeouts. With
-// STRICT_DNS each address is a host; with LOGICAL_DNS new connections go to the first address.
+// hosts of clusters change: other addresses, no addresses, NXDOMAIN, SERVFAIL, no response. With
+// STRICT_DNS each address is a host. With LOGICAL_DNS new connections go to the first address.
 //
-// Weft uses a response that has addresses and ignores all others.
+// Weft uses responses with addresses and ignores all other responses.
 func TestDNSChanges(t *testing.T) {
 	r := newTestRun(t)
 	var ips []string // a host listens on the same port of each
@@ -41,7 +41,7 @@ func TestDNSChanges(t *testing.T) {
 		tables:    list{routeTable("web", route("/logical", "logical"), route("/", "page")), routeTable("dubbo", route("/", "rpc"))},
 		clusters: list{
 			dnsCluster("page", "STRICT_DNS", webPort), dnsCluster("rpc", "STRICT_DNS", rpcPort),
-			// HTTP/1.1 connections are short-lived, so that new addresses are used.
+			// HTTP/1.1 connections are short-lived, so Weft soon connects to new addresses.
 			dnsCluster("logical", "LOGICAL_DNS", webPort).with(object{"max_request_per_conn": 10}),
 		},
 	}, nil, nil)
@@ -151,7 +151,7 @@ func (r *testRun) newDNSServer(ips []string) *dnsServer {
 	return s
 }
 
-// change selects another random response every 400 ms. Every third one has no addresses.
+// change selects another random response every 400 ms. Every third response has no addresses.
 func (s *dnsServer) change(stop <-chan struct{}, rng *rand.Rand) {
 	for n := 0; sleep(stop, 400*time.Millisecond); n++ {
 		next := dnsAddresses

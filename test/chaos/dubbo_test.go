@@ -39,7 +39,7 @@ func readDubbo(r *bufio.Reader) ([]byte, error) {
 type rpcConn struct {
 	socket net.Conn
 
-	writeMu sync.Mutex // held while a frame is written
+	writeMu sync.Mutex // serializes writes to socket
 
 	mu       sync.Mutex // guards the following fields
 	pending  map[uint64]chan rpcResponse
@@ -53,8 +53,7 @@ type rpcResponse struct {
 	err   error
 }
 
-// errNoMoreCalls is returned for a call that was not sent because the connection accepts no more
-// calls.
+// errNoMoreCalls reports that a call was not sent, because the connection accepts no more calls.
 var errNoMoreCalls = errors.New("weft accepts no more calls")
 
 func (c *rpcConn) acceptsCalls() bool {
@@ -81,7 +80,7 @@ func (c *rpcConn) send(id uint64, request []byte) (<-chan rpcResponse, error) {
 	return response, nil
 }
 
-// dropCall drops a call for whose response no goroutine waits any more.
+// dropCall removes a pending call whose caller no longer waits for the response.
 func (c *rpcConn) dropCall(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

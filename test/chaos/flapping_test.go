@@ -11,8 +11,8 @@ import (
 // TestHostsFlap verifies that retries, active health checks and outlier detection hide two of four
 // hosts that repeatedly die, half of the time with a RST on each connection, and come back.
 //
-// Idempotent requests hardly ever fail. A POST fails only if its host dies with it. Slow requests
-// to the other two hosts all succeed, and no request to these hosts fails.
+// Idempotent requests hardly ever fail. A POST fails only if its host dies during the request. Slow
+// requests to the other two hosts all succeed, and no request to these hosts fails.
 func TestHostsFlap(t *testing.T) {
 	r := newTestRun(t)
 	var hosts []*hostProcess
@@ -65,9 +65,9 @@ func TestHostsFlap(t *testing.T) {
 	for _, end := range stopFlapping {
 		end()
 	}
-	r.Logf("%d and %d deaths", deaths[0], deaths[1])
+	r.Logf("the two hosts died %d and %d times", deaths[0], deaths[1])
 	if deaths[0]+deaths[1] < int(r.duration.Seconds())/4 {
-		r.Error("the hosts died too rarely, want a death every 4 s")
+		r.Errorf("the hosts died %d times, want at least once every 4 s", deaths[0]+deaths[1])
 	}
 
 	const latency = 250 * time.Millisecond

@@ -50,17 +50,17 @@ func (o *opCounts) record(op string) {
 	o.counts[op]++
 }
 
-// checkOnce reports operations that were executed more than once.
+// checkOnce verifies that operations were recorded, and each of them only once.
 func (o *opCounts) checkOnce(r *testRun) {
 	r.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.counts) == 0 {
-		r.Error("no operations were recorded")
+		r.Error("no operations were recorded, want at least one")
 	}
 	for op, n := range o.counts {
 		if n > 1 {
-			r.Errorf("%.60s was executed %d times", op, n)
+			r.Errorf("%.60s was executed %d times, want once", op, n)
 		}
 	}
 }
@@ -197,8 +197,8 @@ func (r *testRun) listen(address string) net.Listener {
 	return l
 }
 
-// runHost runs a process that is a host until it is killed or its stdin is closed. On SIGUSR1 it
-// exits with a RST on each connection.
+// runHost serves as a host until the process is killed or its stdin is closed. On SIGUSR1 the
+// process exits with a RST on each connection.
 func runHost(spec string) int {
 	parts := strings.Split(spec, ",")
 	var listeners [2]net.Listener
@@ -227,7 +227,7 @@ func runHost(spec string) int {
 	return 0
 }
 
-// hostProcess is a host in its own process, which can die and come back.
+// hostProcess is a host in its own process, which a test can kill and restart.
 type hostProcess struct {
 	r         *testRun
 	name      string

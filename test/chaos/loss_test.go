@@ -79,7 +79,7 @@ func TestPacketLoss(t *testing.T) {
 	for _, name := range []string{"others", "others-http2"} {
 		r.check(results[name], bounds{p50: 10 * time.Millisecond, p99: maxP99})
 	}
-	// All attempts end within the route timeout plus a margin.
+	// All requests end within the route timeout plus a margin.
 	const timeout, margin = 3 * time.Second, 500 * time.Millisecond
 	timeoutKinds := []string{"504", "broken off"} // "broken off" if the response headers arrived in time
 	r.check(results["least-request"], bounds{allowedKinds: timeoutKinds, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + margin})

@@ -1,7 +1,7 @@
 // Package chaos tests Weft while its environment fails: hosts die and come back, links lose
-// packets, responses are cut off, names and certificates change, CPU time is taken away. Each test
-// runs real processes under a constant load, states its limits, and afterwards checks for leaks of
-// requests, connections, goroutines and memory.
+// packets, hosts truncate responses, DNS records and certificates change, and CPU time becomes
+// scarce. Each test runs real processes under a constant load, states its limits, and afterwards
+// checks for leaks of requests, connections, goroutines and memory.
 //
 // The load of a test lasts 15 seconds, or WEFT_CHAOS_DURATION. Each test prints the seed of its
 // random numbers; WEFT_CHAOS_SEED sets it.

@@ -13,9 +13,9 @@ import (
 // the responses: before the first byte, in the head, in a body with Content-Length, in a chunk, in
 // an HTTP/2 or Dubbo frame, one byte before the end.
 //
-// No client takes a truncated response for a complete one. Weft retries idempotent requests whose
-// client has received nothing yet; POSTs, and calls without a retry policy, reach a host once.
-// Another host is not affected.
+// No client accepts a truncated response as complete. Weft retries idempotent requests whose client
+// has received nothing yet. POSTs, and calls without a retry policy, reach a host once. Requests to
+// another host are not affected.
 func TestTruncatedResponses(t *testing.T) {
 	r := newTestRun(t)
 	http1Host, http2Host := r.newResettingHost(1, serveHTTP1), r.newResettingHost(2, serveHTTP2)
@@ -86,7 +86,7 @@ func TestTruncatedResponses(t *testing.T) {
 		posts.checkOnce(r)
 	}
 	if n := w.metric("weft_cluster_retries_total", `cluster="no-retry"`); n != 0 {
-		r.Errorf("%v calls without a retry policy were retried", n)
+		r.Errorf("%v calls without a retry policy were retried, want 0", n)
 	}
 	for _, name := range []string{"http1", "http2", "retry"} {
 		if n := w.metric("weft_cluster_retries_total", fmt.Sprintf("cluster=%q", name)); n < r.duration.Seconds()/5 {

@@ -31,7 +31,7 @@ type resettingHost struct {
 	rng *rand.Rand
 }
 
-// errReset is returned for a connection that must be closed with a RST.
+// errReset reports that the host must close the connection with a RST.
 var errReset = errors.New("broken off")
 
 // newResettingHost starts a host that serves each connection with serve. If serve returns errReset,
@@ -69,7 +69,8 @@ func (r *testRun) newResettingHost(purpose uint64, serve func(h *resettingHost, 
 	return h
 }
 
-// truncate decides how many bytes of a response of size bytes the host sends; complete means all.
+// truncate selects how many bytes of a response of size bytes the host sends. complete is true if
+// the host sends all of them.
 func (h *resettingHost) truncate(size int) (sent int, complete bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -52,7 +52,7 @@ func freeAddress() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// setup is a configuration.
+// setup holds the parts of a configuration that differ between tests.
 type setup struct {
 	listeners, tables, clusters list
 }
@@ -346,7 +346,7 @@ func (w *weft) awaitZero(gauges ...string) {
 }
 
 // checkNoLeak verifies that the process uses no more resources than after the warm-up, within small
-// margins. The clients have disconnected.
+// margins. The clients must have disconnected.
 func (w *weft) checkNoLeak() {
 	w.r.Helper()
 	w.awaitIdle()

@@ -79,7 +79,8 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	providerSidecar.callAPI("/unpub", other)
 	awaitCall(t, consumer, registry)
 
-	// Weft also finds the instance, and only once if it is registered in both forms.
+	// Another sidecar also finds the instance, and finds it only once if it is registered in both
+	// forms.
 	consumerSidecar := startSidecar(t, sidecarOptions{registry: server.Address()})
 	consumerSidecar.callAPIForExports("/sub")
 	consumerSidecar.awaitProviders(providerSidecar.ingress)

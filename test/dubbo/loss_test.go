@@ -16,7 +16,7 @@ import (
 const sessionTimeout = 10 * time.Second
 
 // outageDuration returns how long an outage lasts: WEFT_OUTAGE, or 15 seconds, which is longer than
-// every session timeout. With -short it is 5 seconds, which is shorter than that of Dubbo.
+// every session timeout. With -short it is 5 seconds, which is shorter than Dubbo's timeout.
 func outageDuration(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("WEFT_OUTAGE")
@@ -100,7 +100,7 @@ func (l *load) stopWithoutFailures() {
 //arch:clock an outage of real servers lasts for real time
 func sleep(d time.Duration) { time.Sleep(d) }
 
-// sidecarPair is a consumer's sidecar, and two providers of which the first has a sidecar.
+// sidecarPair holds the sidecar of a consumer, and two providers. The first provider has a sidecar.
 type sidecarPair struct {
 	consumerSidecar, providerSidecar *sidecar
 	directPort                       int // port of the provider without a sidecar
@@ -301,8 +301,8 @@ func TestProviderDies(t *testing.T) {
 	}
 }
 
-// TestSidecarIsKilled verifies that a restarted Weft publishes its saved services again and that
-// they remain when the previous session expires.
+// TestSidecarIsKilled verifies that a restarted Weft publishes its saved services again, and that
+// these registrations remain when the previous session expires.
 func TestSidecarIsKilled(t *testing.T) {
 	skipUnlessReady(t)
 	t.Parallel()
@@ -331,8 +331,8 @@ func TestSidecarIsKilled(t *testing.T) {
 	l.stopWithoutFailures()
 }
 
-// TestSidecarIsStopped verifies that no call fails while a sidecar is stopped and restarted twice:
-// it unregisters, waits and drains.
+// TestSidecarIsStopped verifies that no call fails while the test stops and restarts a sidecar
+// twice. The sidecar unregisters, waits and drains.
 func TestSidecarIsStopped(t *testing.T) {
 	skipUnlessReady(t)
 	t.Parallel()

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// waitTimeout is the timeout of a step that should complete quickly: a JVM may start slowly on
+	// waitTimeout is the timeout of a step that should complete quickly. A JVM may start slowly on
 	// a busy machine.
 	waitTimeout  = 90 * time.Second
 	pollInterval = 50 * time.Millisecond
 )
 
-// process is a program that takes commands and reports. Only the test's goroutine may call its
-// methods.
+// process is a program that reads commands from stdin and writes reports to stdout. Only the test's
+// goroutine may call its methods.
 type process struct {
 	*child.Process
 	t *testing.T
@@ -49,10 +49,10 @@ func (p *process) awaitExit() {
 	select {
 	case <-p.Done():
 		if status := p.ExitCode(); status != 0 {
-			p.t.Errorf("%s exits with status %d, want 0", p.Name(), status)
+			p.t.Errorf("%s exited with status %d, want 0", p.Name(), status)
 		}
 	case <-time.After(waitTimeout):
-		p.t.Fatalf("%s does not exit", p.Name())
+		p.t.Fatalf("%s has not exited after %v", p.Name(), waitTimeout)
 	}
 }
 

@@ -125,7 +125,7 @@ func (w *sidecar) config() object {
 	}
 }
 
-// callAPI makes an API call about a service, which must succeed.
+// callAPI makes an API call about a service, and fails the test unless the call succeeds.
 func (w *sidecar) callAPI(path string, service object) {
 	w.t.Helper()
 	body, err := json.Marshal(object{"service": service})
@@ -226,7 +226,7 @@ func (w *sidecar) subscribed(key string) (service, error) {
 }
 
 // awaitProviders waits until calls of every export go to exactly these ports of host. A Dubbo 3
-// application registers its first service, and the others a second later.
+// application registers its first service immediately, and the others a second later.
 func (w *sidecar) awaitProviders(ports ...int) {
 	w.t.Helper()
 	for _, export := range exports() {

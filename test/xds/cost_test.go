@@ -19,7 +19,7 @@ func TestCost(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("invariant checks distort the CPU cost")
 	}
-	t.Parallel() // parallel load affects both measurements
+	t.Parallel() // other tests affect both measurements
 	const (
 		few, many       = 100, 5000
 		rounds, updates = 15, 10
@@ -48,7 +48,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// costFixture is a Weft with one cluster that changes and many that do not.
+// costFixture is a Weft with one cluster that changes and many clusters that do not change.
 type costFixture struct {
 	t            *testing.T
 	controlPlane *controlPlane

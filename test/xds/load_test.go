@@ -38,7 +38,7 @@ type loadServer struct {
 	zones       map[string]requestCounts // guarded by mu; of the cluster "app"
 	reports     int                      // guarded by mu
 	endStream   bool                     // guarded by mu; the next report ends the stream
-	streamEnded chan struct{}            // closed after that report
+	streamEnded chan struct{}            // guarded by mu; closed after that report
 }
 
 // start serves until stop is called.

@@ -50,7 +50,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// weftBinary builds weft as users do, or a checked one with "go test -race", and returns its path.
+// weftBinary builds weft as users do and returns its path. If the tests run with "go test -race",
+// it builds weft with the race detector and invariant checks.
 var weftBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binaries, "weft")
 	return path, subject.Weft(root, path, subject.RaceFlags()...)

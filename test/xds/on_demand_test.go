@@ -15,8 +15,8 @@ import (
 )
 
 // TestOnDemand verifies on-demand resources: a cluster and a route table are used, become unused
-// until Weft unsubscribes from them, and are used again. The first requests wait for the resources,
-// and no request fails, including a concurrent load on other resources.
+// until Weft unsubscribes from them, and are used again. The first requests wait for the resources.
+// No request fails, including requests of a concurrent load on other resources.
 func TestOnDemand(t *testing.T) {
 	for _, apiType := range apiTypes() {
 		t.Run(apiType, func(t *testing.T) {

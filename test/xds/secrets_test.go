@@ -46,7 +46,7 @@ func newSDSServer(t testing.TB) *sdsServer {
 	return s
 }
 
-// serve replaces the secrets with those of the account.
+// serve replaces the secrets with the secrets of the account.
 func (s *sdsServer) serve(t testing.TB, m *meshCA, account string) {
 	t.Helper()
 	for _, secret := range m.secrets(account) {
@@ -184,7 +184,7 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 			load.Wait()
 			for _, c := range persistent {
 				if n := c.opened.Load(); n != 1 {
-					t.Errorf("a client with a persistent connection opened %d, want 1", n)
+					t.Errorf("a client with a persistent connection opened %d connections, want 1", n)
 				}
 			}
 			if served.Load() < 100 {

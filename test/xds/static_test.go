@@ -76,8 +76,9 @@ static_resources:
 `, address(admin), apiType, address(static), text, address(control))
 }
 
-// TestEnvoyBootstrap verifies that static listeners are served next to those of the control plane,
-// which can neither remove nor replace them, and that they can have routes from the control plane.
+// TestEnvoyBootstrap verifies that Weft serves static listeners next to listeners of the control
+// plane. The control plane can neither remove nor replace static listeners, but it can provide
+// their routes.
 func TestEnvoyBootstrap(t *testing.T) {
 	for _, apiType := range apiTypes() {
 		t.Run(apiType, func(t *testing.T) {

@@ -47,8 +47,8 @@ type weft struct {
 	exited chan struct{} // closed when the process has exited
 }
 
-// startWeft starts weft with a configuration. If command is not nil, it creates the process. The
-// process ends with the test.
+// startWeft starts weft with a configuration. If command is not nil, startWeft calls it to create
+// the exec.Cmd. The process ends with the test.
 func startWeft(t testing.TB, config string, command func(program string, args ...string) *exec.Cmd) *weft {
 	t.Helper()
 	program, err := weftBinary()
@@ -180,7 +180,7 @@ func awaitResponse(t testing.TB, c *http.Client, url, text string) {
 	})
 }
 
-// load sends requests continuously, which must all succeed.
+// load sends requests continuously. Its method stop verifies that all of them succeeded.
 type load struct {
 	t       testing.TB
 	cancel  context.CancelFunc

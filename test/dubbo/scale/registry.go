@@ -88,8 +88,8 @@ func service(i int) string { return fmt.Sprintf("com.example.service.Number%d", 
 // providers returns the path of a service's providers.
 func providers(name string) string { return "/dubbo/" + name + "/providers" }
 
-// providerNode returns the znode name of a provider: an escaped Dubbo URL with different process
-// parameters for each provider.
+// providerNode returns the znode name of a provider: an escaped Dubbo URL. Its parameters pid and
+// timestamp differ between providers.
 func providerNode(name, address string) string {
 	started := 1_700_000_000_000 + int64(crc32.ChecksumIEEE([]byte(name+address)))
 	return url.QueryEscape("dubbo://" + address + "/" + name + "?anyhost=true&application=scale&deprecated=false&dubbo=2.0.2&dynamic=true&generic=false" +

@@ -150,8 +150,8 @@ func gauge(page, name string) int {
 	return n
 }
 
-// profile fetches a page of the profiler in the background and writes it to a file; it closes done
-// when it has finished.
+// profile fetches a page of the profiler in the background and writes it to a file. Then it closes
+// done.
 func (w *weft) profile(ctx context.Context, name, page string) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {

@@ -78,7 +78,7 @@ func serveChanges(ctx context.Context, c cache.SnapshotCache, path, version stri
 		}
 		next, err := load(ctx, c, path, version)
 		if err != nil {
-			log.Error("the resources stay as they are", "error", err)
+			log.Error("cannot load the resource file, the previous resources stay active", "error", err)
 			continue
 		}
 		if next != version {
