@@ -41,7 +41,7 @@ func accessExample(t *testing.T) {
 				t.Errorf("%s %s: %d, want %d\n%s", c.method, c.path, got.status, c.want, got.body)
 			}
 			if strings.Contains(got.body, "X-Role") {
-				t.Errorf("the upstream got X-Role:\n%s", got.body)
+				t.Errorf("the upstream got the header X-Role, want none:\n%s", got.body)
 			}
 		})
 	}
@@ -51,10 +51,10 @@ func accessExample(t *testing.T) {
 		t.Errorf("preflight: %d %v %q; want 200 and the CORS headers of shop.example.com", got.status, h, got.body)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/public", "", "Origin: https://anybody.test"); got.header.Get("Access-Control-Allow-Origin") != "https://anybody.test" {
-		t.Errorf("route that allows any origin: header %v, want \"https://anybody.test\"", got.header)
+		t.Errorf("route that allows any origin: header %v, want Access-Control-Allow-Origin: https://anybody.test", got.header)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/items", ""); got.header.Get("X-Ratelimit-Limit") != "1000" {
-		t.Errorf("route with a rate limit: header %v, want \"1000\"", got.header)
+		t.Errorf("route with a rate limit: header %v, want X-Ratelimit-Limit: 1000", got.header)
 	}
 	for i, want := range []int{200, 200, 429} {
 		for _, from := range []string{"198.51.100.1", "198.51.100.2"} {

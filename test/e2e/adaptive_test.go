@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// adaptiveFilter returns the adaptive_concurrency filter with the given minimum concurrency and 10
-// hours between measurements of the minimum RTT.
+// adaptiveFilter returns the adaptive_concurrency filter with the given minimum concurrency. The
+// filter measures the minimum RTT every 10 hours.
 func adaptiveFilter(minimum int, extra object) object {
 	return streamFilter("adaptive_concurrency", object{"gradient_controller_config": object{
 		"min_rtt_calc_params": object{"interval": "10h", "min_concurrency": minimum},
@@ -101,11 +101,11 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 		go func() { first <- callGRPC(t, c, front, "/shop.Items/List") }()
 		<-entered
 		if got := callGRPC(t, c, front, "/shop.Items/Get"); got != "14" {
-			t.Errorf("call above the limit: %s, want \"14\"", got)
+			t.Errorf("call above the limit: grpc-status %s, want 14", got)
 		}
 		close(release)
 		if got := <-first; got != "0" {
-			t.Errorf("the first call: %s, want \"0\"", got)
+			t.Errorf("the first call: grpc-status %s, want 0", got)
 		}
 	})
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -236,7 +236,7 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if got := resp.Header.Get("Grpc-Status"); got != "" {
-				t.Fatalf("response to stream %d: %s, want none", i, got)
+				t.Fatalf("response headers of stream %d: Grpc-Status %s, want none", i, got)
 			}
 		}
 		if got := w.metric(adaptiveMinRTT); got != 0 {
@@ -275,7 +275,7 @@ func TestGRPCCallsAreSampled(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.Trailer.Get("Grpc-Status") != "0" {
-					t.Fatalf("%v, %v; want \"0\"", err, resp.Trailer)
+					t.Fatalf("call: error %v, trailer %v; want nil and Grpc-Status 0", err, resp.Trailer)
 				}
 				_ = resp.Body.Close()
 			}

@@ -208,8 +208,9 @@ func (s *sender) send(c net.Conn, head string) {
 	_, _ = io.WriteString(w, "\r\n")
 }
 
-// checkBlocked waits until the sender has made no progress for 500 ms. It checks that at most 512
-// KiB of the sent bytes are in Weft. The rest is in the sockets of the connections of addresses.
+// checkBlocked waits until the sender has made no progress for 500 ms. It checks that Weft holds at
+// most 512 KiB of the sent bytes: the bytes that are not in the sockets of the connections of
+// addresses.
 func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	t.Helper()
 	const maxInWeft = 512 << 10
@@ -223,7 +224,7 @@ func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	inWeft := last - socketQueueBytes(t, addresses...)
 	t.Logf("blocked after %d KB, of which %d KB are in Weft", last>>10, inWeft>>10)
 	if last >= s.size {
-		t.Errorf("sent all %d bytes to a receiver that does not read", last)
+		t.Errorf("sent all %d bytes to a receiver that does not read, want the sender to block", last)
 	}
 	if inWeft > maxInWeft {
 		t.Errorf("Weft buffers %d bytes for a receiver that does not read, want at most %d", inWeft, maxInWeft)

@@ -18,7 +18,7 @@ import (
 type example struct {
 	t    *testing.T
 	text string
-	port map[string]string // port in the file to port in the run
+	port map[string]string // keys are the ports in the file, values the ports that replace them
 }
 
 // address returns the address that replaces 127.0.0.1:port of the file.
@@ -196,7 +196,7 @@ func olderFormExample(t *testing.T) {
 		t.Errorf("request with the header service: %d %s; want 200, prefix \"GET /x \"", got.status, got.body)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 404 {
-		t.Errorf("request without it: %d, want 404", got.status)
+		t.Errorf("request without the header service: %d, want 404", got.status)
 	}
 	if app.requests.Load() != 1 {
 		t.Errorf("the upstream got %d requests, want 1", app.requests.Load())
@@ -230,10 +230,10 @@ func filtersExample(t *testing.T) {
 	}
 	got := sendRequest(t, c, "GET", url+"/", "")
 	if !strings.Contains(got.body, "X-Caller: 127.0.0.1:") {
-		t.Errorf("the upstream got no X-Caller:\n%s", got.body)
+		t.Errorf("the upstream got no header X-Caller with the client address:\n%s", got.body)
 	}
 	if got.header.Get("X-Internal") != "" {
-		t.Error("X-Internal of the response was not removed")
+		t.Error("the response has the header X-Internal, want it removed")
 	}
 	if got := sendRequest(t, c, "GET", "http://"+e.address("2546")+"/", ""); got.body != "hello\n" {
 		t.Errorf("the host of the example responds %q, want hello", got.body)
@@ -315,7 +315,7 @@ func routingExample(t *testing.T) {
 				t.Errorf("%s: %q, want %q", name, got.header.Get(name), want)
 			}
 			if got.header.Get("X-Internal") != "" {
-				t.Error("the table's response_headers_to_remove left X-Internal")
+				t.Error("the response has the header X-Internal, want response_headers_to_remove of the table to remove it")
 			}
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The subset of the Dubbo protocol that these tests use. Of Hessian 2, they use only ASCII strings
-// below 1024 bytes and maps of such strings.
+// These constants belong to the Dubbo protocol. The tests use a subset of Hessian 2: ASCII strings
+// of less than 1024 bytes, and maps of such strings.
 const (
 	dubboHeadSize      = 16
 	dubboTwoWay        = 0xc2 // a request that expects a response, in Hessian 2
@@ -101,14 +101,15 @@ type provider struct {
 	calls   atomic.Int64
 }
 
-// Actions of a provider that sends no response.
+// Results of the function response of startProvider for calls that get no response.
 const (
 	noResponse      = 0
 	closeConnection = 1
 )
 
-// startProvider starts a provider. response returns the status of the response to the n-th call,
-// from 1, or noResponse or closeConnection. If response is nil, every call succeeds.
+// startProvider starts a provider. response returns the status of the response to call number n, or
+// noResponse or closeConnection. The first call has the number 1. If response is nil, every call
+// succeeds.
 func startProvider(t *testing.T, name string, response func(frame []byte, n int64) byte) *provider {
 	t.Helper()
 	p := new(provider)

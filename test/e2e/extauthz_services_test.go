@@ -17,9 +17,10 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Authorization services for ext_authz. Both decide by the header or attachment x-token, or without
-// one by the body: "good" passes as the user ann, "quiet" passes without response headers, "tea" is
-// denied with 418, "error" is a failure of the service, and everything else is denied with 401.
+// The authorization services for ext_authz decide by the header or attachment x-token. The token
+// "good" allows a request as the user ann. "quiet" does the same, without the response header
+// x-session. "tea" denies the request with 418. "error" makes the service fail. Any other token
+// denies the request with 401. Without a token, a body that contains "good" counts as that token.
 
 // serveHTTPAuthorizer is the HTTP service.
 func serveHTTPAuthorizer(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +50,7 @@ func serveHTTPAuthorizer(w http.ResponseWriter, r *http.Request) {
 // authorizer is the gRPC service, served by grpc-go.
 type authorizer struct {
 	authv3.UnimplementedAuthorizationServer
-	onCheck func(*authv3.AttributeContext) // called with the attributes of each check, or nil
+	onCheck func(*authv3.AttributeContext) // gets the attributes of each check; may be nil
 }
 
 // serveAuthorizer starts the gRPC service; onCheck may be nil.

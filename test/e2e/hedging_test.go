@@ -141,9 +141,9 @@ func TestHedging(t *testing.T) {
 	}
 }
 
-// checkHedges waits until each attempt of the slow host is counted as canceled. On a busy machine
-// the other host may be slow too. Then it may get the first attempt, and its response may arrive
-// before the hedged attempt has a host. Then no hedge is counted.
+// checkHedges waits until each attempt at the slow host is counted as canceled. On a busy machine
+// the other host may get the first attempt and respond late, but before the hedged attempt has a
+// host. Then Weft counts no hedge.
 func (w *weft) checkHedges(requests int64) {
 	w.t.Helper()
 	eventually(w.t, "each attempt at the slow host is counted as canceled", func() bool {

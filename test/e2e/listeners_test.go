@@ -55,7 +55,7 @@ func TestListenerAddresses(t *testing.T) {
 }
 
 // TestStaleUnixSocketIsReplaced verifies that Weft replaces the socket of a dead process, but not
-// that of a live one.
+// the socket of a live process.
 func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	front := filepath.Join(t.TempDir(), "front.sock")
@@ -85,7 +85,7 @@ func TestStaleUnixSocketIsReplaced(t *testing.T) {
 }
 
 // TestDescriptorExhaustion verifies that Weft keeps running while clients use up its file
-// descriptors, and accepts connections again when they have closed.
+// descriptors, and accepts connections again when the clients have closed theirs.
 func TestDescriptorExhaustion(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondWith("hello"))
@@ -191,7 +191,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		t.Parallel()
 		start := time.Now()
 		if got := dialRaw(t, front).readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
-			t.Errorf("%q after %v; want none, at least 650ms, at most %v", got, time.Since(start), rpcDeadline)
+			t.Errorf("read %q, and the connection ended after %v; want none, at least 650ms, at most %v", got, time.Since(start), rpcDeadline)
 		}
 	})
 	t.Run("idle connection times out", func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestListenerTimeoutsAndLimits(t *testing.T) {
 		client := dialRaw(t, front).send(get)
 		client.readResponse("GET")
 		if got := client.readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
-			t.Errorf("%q after %v; want none, at least 650ms, at most %v", got, time.Since(start), rpcDeadline)
+			t.Errorf("read %q, and the connection ended after %v; want none, at least 650ms, at most %v", got, time.Since(start), rpcDeadline)
 		}
 	})
 	t.Run("last response announces the close", func(t *testing.T) {

@@ -106,7 +106,7 @@ func checkLocalReplyHeaders(t *testing.T, response *http.Response, body string) 
 			continue
 		}
 		if !slices.Contains([]string{"Date", "Content-Type", "Content-Length", "Connection", "Location", "Allow"}, name) {
-			t.Errorf("the response has a header %s, want only headers of local replies", name)
+			t.Errorf("the response has the header %s, want only headers of local replies", name)
 		}
 	}
 	if response.Header.Get("Date") == "" {

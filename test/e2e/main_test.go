@@ -45,8 +45,8 @@ var plainBinary = sync.OnceValues(func() (string, error) {
 	return build("weft")
 })
 
-// checkedBinary returns the path of weft with the race detector and with checks that poison buffers
-// and count outstanding ones. A race or a double release ends this binary.
+// checkedBinary returns the path of a weft with the race detector, poisoned buffers and leak
+// counts. A race or a double release ends the process.
 var checkedBinary = sync.OnceValues(func() (string, error) { return build("weft-race", "-race") })
 
 func build(name string, flags ...string) (string, error) {

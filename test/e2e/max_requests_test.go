@@ -183,9 +183,9 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	}
 }
 
-// TestMaxRequestsPerRPCConnection verifies that a connection closes after max_requests of
-// connection_pool requests, one-way requests included. max_requests takes precedence over
-// max_request_per_conn.
+// TestMaxRequestsPerRPCConnection verifies that a connection closes after as many requests as
+// max_requests of connection_pool allows, including one-way requests. max_requests takes precedence
+// over max_request_per_conn.
 func TestMaxRequestsPerRPCConnection(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {

@@ -233,8 +233,8 @@ func TestRedirectedConnections(t *testing.T) {
 }
 
 // checkRedirected sends traffic from the client to the origin and verifies that the gateway
-// redirects it. seen is the address of the gateway that the origin must see: with another address,
-// the client would be connected directly.
+// redirects it. seen is the address of the gateway that the origin must see. Another address would
+// mean that the client has connected directly.
 func (tn *testNetwork) checkRedirected(t *testing.T, origin, gateway, seen netip.Addr) {
 	url := func(port uint16) string { return "http://" + netip.AddrPortFrom(origin, port).String() + "/" }
 	first, second := clientIn(t, tn.clientNS, false), clientIn(t, tn.clientNS, true)

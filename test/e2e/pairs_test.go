@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// feature is a stream filter or an action of routes: its configuration and the cases that verify
-// it. It has its own listener and a route table with the same name. Its cases run in every pair of
-// protocols.
+// feature describes a stream filter or an action of routes: the configuration, and the cases that
+// verify it. Each feature has its own listener and a route table with the same name. The cases run
+// in every pair of protocols.
 type feature struct {
 	name     string                                                 // without spaces
 	filters  list                                                   // of the listener
@@ -32,7 +32,7 @@ type requestCase struct {
 	fields       []string // "Name: value"
 	requestBody  string
 	chunked      bool // without a Content-Length
-	times        int  // number of requests; 0: one
+	times        int  // number of requests; 0: 1
 
 	status      int               // of the response, in HTTP; 0: HTTP skips the case
 	code        string            // grpc-status; "": gRPC skips the case

@@ -22,8 +22,7 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// waitTimeout is the timeout of operations that should be immediate. The machine that runs the
-// tests may be busy.
+// waitTimeout is the timeout of operations that should complete immediately, on a busy machine.
 const waitTimeout = 15 * time.Second
 
 // weft is a process under test.
@@ -57,7 +56,7 @@ type launchOptions struct {
 	shell string
 }
 
-// launchWeft starts weft. The cleanup of the test kills it if it still runs.
+// launchWeft starts weft. The cleanup of the test kills the process if it still runs.
 func launchWeft(t *testing.T, o launchOptions) *weft {
 	t.Helper()
 	w := &weft{t: t, stdout: newOutput(), stderr: newOutput(), exited: make(chan struct{})}
@@ -174,7 +173,7 @@ func (w *weft) adminGet(path string) string {
 	return string(body)
 }
 
-// adminClient leaves no connection open that a test could count.
+// adminClient keeps no connections open, because tests count the open connections.
 var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: waitTimeout}
 
 // metric returns the sum of the series of a metric whose text contains all labels. A counter may
@@ -330,8 +329,8 @@ type output struct{ *subject.LogBuffer }
 
 func newOutput() output { return output{subject.NewLogBuffer()} }
 
-// await waits for a line that contains want, and returns it. from is the offset in bytes at which
-// it starts to search.
+// await waits for a line that contains want, and returns the line. It ignores the first from bytes
+// of the output.
 func (o output) await(t *testing.T, from int, want string) string {
 	t.Helper()
 	line, err := o.Await(from, want, waitTimeout)

@@ -81,8 +81,8 @@ func checkStartupOutput(t *testing.T, output string) {
 	}
 }
 
-// machine runs the commands of a quick start, whose ports are fixed: in a network namespace, or on
-// the machine itself if namespace is nil.
+// machine runs the commands of a quick start in a network namespace, because their ports are fixed.
+// If namespace is nil, the commands run on the machine itself.
 type machine struct{ namespace *netns.Namespace }
 
 // newMachine returns a network namespace, where all ports are free. Without root privileges
@@ -113,8 +113,8 @@ func (m machine) command(program string, args ...string) *exec.Cmd {
 	return c
 }
 
-// awaitFreeAddresses waits until another quick start has ended. It skips the test if that takes too
-// long.
+// awaitFreeAddresses waits until the addresses are free, because another quick start may use them.
+// It skips the test after waitTimeout.
 func awaitFreeAddresses(t *testing.T, addresses ...string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

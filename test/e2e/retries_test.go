@@ -89,8 +89,8 @@ func TestRetryBudget(t *testing.T) {
 }
 
 // TestRetryBackoffDoesNotBlock verifies that a request that waits for its retry does not block
-// other requests of its connection, and ends when its client disconnects. The backoff is random and
-// up to an hour, so about one run of 100,000 sees the retry.
+// other requests of its connection, and ends when its client disconnects. The backoff is a random
+// time of up to an hour, so the retry happens in about one run of 100,000.
 func TestRetryBackoffDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	backoffPolicy := object{"timeout": "0s", "retry_policy": object{

@@ -20,8 +20,8 @@ type rpc struct {
 	*frame.Protocol
 	codec xprotocol.Codec
 	// lengthAt is the offset of the length of the last part in a request header. kindAt is the
-	// offset of the byte that says whether the request expects a response; if it does not, the byte
-	// is oneWay.
+	// offset of the byte that says whether the request expects a response. In a one-way request
+	// this byte is oneWay.
 	lengthAt, kindAt int
 	oneWay           byte
 	// serializationAt is the offset of the serialization in a request header. foreign is its value

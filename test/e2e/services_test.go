@@ -205,7 +205,7 @@ func TestServicesSurviveRestart(t *testing.T) {
 	pair.provider.signal(syscall.SIGTERM)
 	pair.await(noHealthyHostText, successText)
 	if status := pair.provider.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("the provider's sidecar exits with %d, want 0", status)
+		t.Errorf("the provider's sidecar exited with status %d, want 0", status)
 	}
 	pair.startProvider()
 	pair.await(successText, noHealthyHostText)

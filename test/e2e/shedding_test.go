@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// responseCounts counts the responses to clients that send one request after the other. After a
-// rejection they pause.
+// responseCounts counts the responses to clients that send one request after the other. A client
+// pauses after a rejection.
 type responseCounts struct{ served, rejected atomic.Int64 }
 
 // startClients starts n clients, which send requests until stop is closed.

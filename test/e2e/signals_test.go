@@ -202,7 +202,7 @@ func TestPIDFile(t *testing.T) {
 	w.signal(sigterm)
 	w.awaitExit(waitTimeout)
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file remains after exit: %v", err)
+		t.Errorf("the PID file after the exit: %v, want no such file", err)
 	}
 }
 
@@ -295,8 +295,8 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 	}
 }
 
-// TestSIGUSR1ReopensLogs rotates logs under traffic as logrotate does. Each request has one line
-// in one of the files.
+// TestSIGUSR1ReopensLogs rotates logs under traffic as logrotate does, and verifies that each
+// request has one line in one of the files.
 func TestSIGUSR1ReopensLogs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -117,7 +117,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// sockets returns the open sockets of the process. adminClient leaves none open.
+// sockets returns the open sockets of the process. adminClient leaves no socket open.
 func sockets(w *weft) (out []string) {
 	for _, d := range w.descriptors() {
 		if strings.HasPrefix(d, "socket:") {

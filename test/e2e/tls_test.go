@@ -65,8 +65,9 @@ func (d *certDir) client(cert ...tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
 }
 
-// TestMutualTLSCarriesEveryProtocol sends HTTP/1.1, gRPC and Dubbo in plaintext to one listener.
-// Weft forwards it over mutual TLS to its second listener, and from there to the upstream.
+// TestMutualTLSCarriesEveryProtocol verifies HTTP/1.1, gRPC and Dubbo over mutual TLS. Clients send
+// them in plaintext to one listener. Weft forwards them over mutual TLS to its second listener, and
+// from there to the upstreams.
 func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 	certs := newCertDir(t)
 	certs.issue("server", testpki.Spec{CommonName: "server", DNS: []string{"app.shop"}})
@@ -107,7 +108,7 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 		}
 	}
 	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "back", "result", "ok"); n < 3 || n > 6 {
-		t.Errorf("%v handshakes for 9 requests of 3 protocols, want connections to be reused", n)
+		t.Errorf("%v handshakes for 9 requests of 3 protocols, want 3 to 6", n)
 	}
 	if n := w.metric("weft_cluster_tls_handshakes_total", "cluster", "back", "result", "ok"); n < 3 {
 		t.Errorf("the cluster counts %v handshakes, want at least 3", n)
@@ -224,8 +225,8 @@ func TestTLSAndPlaintextOnSamePort(t *testing.T) {
 	}
 }
 
-// TestCertificatesRotateUnderLoad verifies that no request fails while the files are replaced as
-// Kubernetes does, and that new connections get the new certificate.
+// TestCertificatesRotateUnderLoad verifies that no request fails while the test replaces the files
+// as Kubernetes does, and that new connections get the new certificate.
 func TestCertificatesRotateUnderLoad(t *testing.T) {
 	certs := newCertDir(t)
 	rotate := func(version, cn string) {
@@ -309,8 +310,8 @@ func presentedNameFor(t *testing.T, certs *certDir, address, name string) string
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 }
 
-// TestLargeBodiesOverTLS sends bodies larger than the socket buffers in both directions, in both
-// HTTP versions, over TLS from the client and between two listeners.
+// TestLargeBodiesOverTLS verifies bodies larger than the socket buffers in both directions and both
+// HTTP versions. The client uses TLS, and so does the connection between two listeners.
 func TestLargeBodiesOverTLS(t *testing.T) {
 	certs := newCertDir(t)
 	certs.issue("server", testpki.Spec{})
@@ -330,7 +331,7 @@ func TestLargeBodiesOverTLS(t *testing.T) {
 			c := certs.client()
 			c.Transport.(*http.Transport).ForceAttemptHTTP2 = h2
 			if got := sendRequest(t, c, "POST", "https://"+front+"/", body); got.status != 200 || got.body != body {
-				t.Errorf("HTTP/2 %t: status %d and %d bytes, not the %d that were sent", h2, got.status, len(got.body), len(body))
+				t.Errorf("HTTP/2 %t: status %d and an echo of %d bytes; want 200 and the %d bytes of the request", h2, got.status, len(got.body), len(body))
 			}
 		}
 	}
@@ -423,7 +424,7 @@ func TestThirdPartyTLSClients(t *testing.T) {
 			}
 			for _, unwanted := range test.unwanted {
 				if strings.Contains(string(out), unwanted) {
-					t.Errorf("the output has %q:\n%s", unwanted, out)
+					t.Errorf("the output has %q, want it absent:\n%s", unwanted, out)
 				}
 			}
 		})

@@ -28,8 +28,8 @@ import (
 //	x-sum: 5
 //
 // Tests send HTTP/2 in the same notation, with pseudo-headers, and HTTP/1.1 as text. In both,
-// replaceSymbols replaces symbols for bytes that must not be in a message. "(cut)", "(end)" or the
-// code of a reset follows a message that ends early.
+// symbols stand for bytes that must not be in a message; see replaceSymbols. "(cut)", "(end)" or
+// the code of a reset follows a message that ends early.
 const messageSeparator = "\n---\n"
 
 // closeMark at the end of an HTTP/1.1 text makes the origin close the connection, and the client

@@ -246,14 +246,14 @@ func checkHalfClose(t *testing.T, client, app tunnel) {
 		t.Fatal(err)
 	}
 	if err := readToEnd(t, client); err != nil {
-		t.Errorf("the upstream's EOF: %v", err)
+		t.Errorf("after the half-close of the upstream, the client got %v, want EOF", err)
 	}
 	checkPasses(t, client, app, "after EOF")
 	if err := client.closeWrite(); err != nil {
 		t.Fatal(err)
 	}
 	if err := readToEnd(t, app); err != nil {
-		t.Errorf("the client's EOF: %v", err)
+		t.Errorf("after the half-close of the client, the upstream got %v, want EOF", err)
 	}
 }
 

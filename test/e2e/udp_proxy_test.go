@@ -157,7 +157,7 @@ func TestUDPMaxSessions(t *testing.T) {
 	}
 	t.Logf("%d sessions take %d bytes of memory each", sessions, (w.memory().anonymous-before.anonymous)/sessions)
 	if n := w.metric("weft_udp_sessions_active"); int(n) > sessions {
-		t.Errorf("%v sessions, more than max_sessions, want at most %d", n, sessions)
+		t.Errorf("%v sessions are active, want at most max_sessions, %d", n, sessions)
 	}
 	if now := w.goroutines(); now > goroutines+10 {
 		t.Errorf("%d goroutines, %d before, want at most 10 more", now, goroutines)
@@ -206,7 +206,7 @@ func TestUDPSessionsMoveToHealthyHost(t *testing.T) {
 	}
 	name := first[:1]
 	if got := exchangeDatagram(t, conn, "2", waitTimeout); got != name+":2" {
-		t.Errorf("the session moved without a reason: %q after %q", got, first)
+		t.Errorf("the second response is %q after %q, want a response of the same host", got, first)
 	}
 	_ = hosts[name].conn.Close() // the host dies
 	exchangeDatagram(t, conn, "lost", 100*time.Millisecond)
@@ -281,7 +281,7 @@ func TestReloadLosesNoDatagrams(t *testing.T) {
 	stop()
 	clients.Wait()
 	if n := lost.Load(); n != 0 {
-		t.Errorf("%d of %d datagrams were lost", n, n+served.Load())
+		t.Errorf("%d of %d datagrams were lost, want 0", n, n+served.Load())
 	}
 	if first.received.Load() == 0 || second.received.Load() == 0 {
 		t.Error("one of the clusters got no datagram")

@@ -216,7 +216,7 @@ func TestHostCrashUnderLoad(t *testing.T) {
 	stop()
 	clients.Wait()
 	if failed.Load() > n {
-		t.Errorf("%d requests failed; at most %d were in flight at the dead host", failed.Load(), n)
+		t.Errorf("%d requests failed, want at most %d, the number in flight at the dead host", failed.Load(), n)
 	}
 	t.Logf("%d good, %d failed, %v attempts at the dead host", succeeded.Load(), failed.Load(), w.metric("weft_cluster_connect_failures_total"))
 }
@@ -274,7 +274,8 @@ func TestIdleTimeoutOfPooledConnections(t *testing.T) {
 
 // TestStaleConnectionsAreReplaced verifies requests on connections that the upstream closes after a
 // response, immediately or later. Weft resends a request that the upstream cannot have received. It
-// does not resend one that the upstream has read: each reaches the upstream at most once.
+// does not resend a request that the upstream has read, so each request reaches the upstream once
+// at most.
 func TestStaleConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	const requests = 300
