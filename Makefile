@@ -14,7 +14,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  FUZZTIME=30s  time of each target of make fuzz;  FUZZ=./pkg/router  the packages"
-	@echo "  BENCH='...'   arguments of make bench, as BENCH='-rounds 3 -rows 1k-64'"
+	@echo "  BENCH='...'   arguments of make bench, for example BENCH='-rounds 3 -rows 1k-64'"
+	@echo "  FLOOD='...'   arguments of make flood, for example FLOOD='-attack rapid'"
 
 build: ## build bin/weft
 	$(GO) build -trimpath -o bin/weft ./cmd/weft
@@ -22,7 +23,7 @@ build: ## build bin/weft
 setup: ## install what the checks need: tools into .tools, Debian packages as root
 	@test/scripts/setup
 
-test: ## everything that must pass: lint, unit tests, race detector, end to end
+test: ## everything that must pass: lint, unit tests with the race detector, all tests of ./test
 	@test/scripts/test
 
 lint: ## formatting, go vet, staticcheck and more by golangci-lint, go.mod, archtest
@@ -34,13 +35,13 @@ unit: ## unit tests only
 race: ## unit tests with the race detector, poisoned buffers and leak counts
 	$(GO) test -race ./cmd/... ./configs/... ./internal/... ./pkg/...
 
-e2e: ## end-to-end, conformance and documentation tests only
+e2e: ## all tests of ./test except chaos: end to end, conformance, interoperability, documentation
 	$(GO) test $$($(GO) list ./test/... | grep -v /test/chaos)
 
-chaos: ## a minute of load each while hosts, links, names, certificates and CPUs fail, alone
+chaos: ## chaos tests only, one at a time, with a minute of load each
 	WEFT_CHAOS_DURATION=1m $(GO) test ./test/chaos -count=1 -parallel 1 -timeout 20m -v
 
-soak: build chaos ## the long forms of tests that "make test" runs for a short time; before a release
+soak: build chaos ## long runs of tests that make test runs briefly; before a release
 	$(GO) run ./test/flood -weft bin/weft -duration 12s
 	WEFT_SOAK=5m $(GO) test ./test/e2e -run TestSoak -count=1 -timeout 20m -v
 	WEFT_OUTAGE=30s $(GO) test ./test/dubbo -run 'IsKilled|IsStopped|Partition|Dies' -count=1 -timeout 30m
@@ -49,7 +50,7 @@ soak: build chaos ## the long forms of tests that "make test" runs for a short t
 environments: ## the whole suite in each of six environments: calm, busy, loopback, hostname, ipv4, interfaces
 	@test/scripts/environments
 
-xds-harness: ## go-control-plane's own harness against Weft; part of e2e, too
+xds-harness: ## go-control-plane's own harness against Weft only; make e2e includes it
 	$(GO) test ./test/xds -run TestHarness -count=1 -v
 
 cover: ## unit tests with coverage into coverage.out and coverage.html
@@ -64,7 +65,7 @@ ifeq ($(BENCH),)
 	$(GO) run ./test/dubbo/scale -bin bin/weft
 endif
 
-flood: build ## what floods cost Weft, haproxy and nginx, and a well-behaved client of each
+flood: build ## the cost of floods for Weft, haproxy and nginx, and for a well-behaved client of each
 	$(GO) run ./test/flood -weft bin/weft $(FLOOD)
 
 fuzz: ## every fuzz target for FUZZTIME each

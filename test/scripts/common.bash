@@ -9,9 +9,9 @@ export PATH=$tools/bin:$PATH
 export GOLANGCI_LINT_CACHE=$tools/cache/golangci-lint
 mkdir -p "$tools/bin"
 
-# The file with the results of the steps, for the summary. A line is "ok NAME", "FAILED NAME" or
-# "SKIPPED NAME: reason". The indented lines below a failure show its output. Set STEPS to get
-# this file.
+# steps is the path of the file with the results of the steps, for the summary. A line is "ok NAME",
+# "FAILED NAME" or "SKIPPED NAME: reason". The indented lines below a failure show its output. STEPS
+# sets the path. Without STEPS, the scripts do not write the file.
 steps=${STEPS:-/dev/null}
 
 say() { printf '%s\n' "$*"; }
