@@ -70,7 +70,7 @@ func chunkCases() []ruleCase {
 		}
 		cases = append(cases,
 			ruleCase{
-				name: "cuts a response: " + name, rfc: "9112 8",
+				name: "truncates a response: " + name, rfc: "9112 8",
 				script: script{clientSends(get), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n" + chunks), clientReceivesTruncatedOrBadGateway, carriesNextExchange},
 			})
 	}

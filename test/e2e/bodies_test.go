@@ -62,7 +62,7 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 	for _, framing := range framings {
 		url := "http://" + front + "/" + framing
 		t.Run("down/"+framing, func(t *testing.T) {
-			defer logRate(t, w, size)()
+			defer logTransfer(t, w, size)()
 			response, err := newClient(t).Get(url)
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 			}
 		})
 		t.Run("up/"+framing, func(t *testing.T) {
-			defer logRate(t, w, size)()
+			defer logTransfer(t, w, size)()
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, randomStream(1, size))
 			if err != nil {
 				t.Fatal(err)
@@ -98,9 +98,9 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 	checkGrowth(bodyMemory)
 }
 
-// logRate starts to time a transfer. The returned function logs the duration and the peak of
+// logTransfer starts to time a transfer. The returned function logs the duration and the peak of
 // memory.
-func logRate(t *testing.T, w *weft, size int64) func() {
+func logTransfer(t *testing.T, w *weft, size int64) func() {
 	start := time.Now()
 	return func() {
 		elapsed := time.Since(start)

@@ -154,13 +154,13 @@ func TestVirtualListenersReload(t *testing.T) {
 	})
 	c := clientIn(t, tn.clientNS, false)
 	for range 3 {
-		w.reload(withLocal.at(proxyAdmin))
+		w.reload(withLocal.configWithAdmin(proxyAdmin))
 		eventually(t, "new connections use the new listener", func() bool {
 			c.CloseIdleConnections()
 			return sendRequest(t, c, "GET", url, "").body == gatewayBody
 		})
 		checkEcho()
-		w.reload(withoutLocal.at(proxyAdmin))
+		w.reload(withoutLocal.configWithAdmin(proxyAdmin))
 		eventually(t, "the connection of the removed listener has ended", func() bool {
 			return sendRequest(t, c, "GET", url, "").body == originBody
 		})
@@ -173,8 +173,8 @@ func TestVirtualListenersReload(t *testing.T) {
 	}
 }
 
-// at returns the configuration with this admin address.
-func (s setup) at(admin string) object {
+// configWithAdmin returns the configuration with this admin address.
+func (s setup) configWithAdmin(admin string) object {
 	s.admin = admin
 	return s.config()
 }

@@ -120,7 +120,7 @@ const proxyAdmin = "127.0.0.1:9901"
 // run starts Weft in the gateway. Words of prefix come before its command.
 func (tn *testNetwork) run(c setup, prefix ...string) *weft {
 	tn.t.Helper()
-	return tn.start(launchOptions{config: c.at(proxyAdmin)}, prefix...)
+	return tn.start(launchOptions{config: c.configWithAdmin(proxyAdmin)}, prefix...)
 }
 
 // start starts Weft in the gateway with launch options. Words of prefix come before its command.

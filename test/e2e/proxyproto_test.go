@@ -64,15 +64,15 @@ func startProgram(t *testing.T, address, file, text string, command ...string) {
 	})
 }
 
-// haproxy starts HAProxy with text after its defaults.
-func haproxy(t *testing.T, address, text string) {
+// startHAProxy starts HAProxy with text after its defaults.
+func startHAProxy(t *testing.T, address, text string) {
 	t.Helper()
 	startProgram(t, address, "haproxy.cfg", "global\n\tnbthread 1\n\tmaxconn 64\n\tno strict-limits\ndefaults\n"+
 		"\ttimeout connect 5s\n\ttimeout client 60s\n\ttimeout server 60s\n"+text, "haproxy", "-db", "-f", "haproxy.cfg")
 }
 
-// nginx starts nginx with text in its server block.
-func nginx(t *testing.T, address, text string) {
+// startNginx starts nginx with text in its server block.
+func startNginx(t *testing.T, address, text string) {
 	t.Helper()
 	startProgram(t, address, "nginx.conf", "worker_processes 1; daemon off; pid nginx.pid; error_log stderr error;\n"+
 		"events { worker_connections 64; }\nhttp { access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;\n"+
@@ -94,7 +94,7 @@ func TestProxyProtocolFromProxies(t *testing.T) {
 				tables:   list{routeTable("front", routeTo("/", "app"))},
 				clusters: list{cluster("app", nil, app.address)},
 			}.config())
-			haproxy(t, edge, "\tmode tcp\nfrontend f\n\tbind "+edge+"\n\tunique-id-format %ci\n\tdefault_backend b\nbackend b\n\tserver s "+front+" "+version+"\n")
+			startHAProxy(t, edge, "\tmode tcp\nfrontend f\n\tbind "+edge+"\n\tunique-id-format %ci\n\tdefault_backend b\nbackend b\n\tserver s "+front+" "+version+"\n")
 			got := sendRequest(t, clientFrom(t, "127.9.8.7"), "GET", "http://"+edge+"/", "")
 			if !strings.Contains(got.body, "X-Forwarded-For: 127.9.8.7\r\n") {
 				t.Errorf("the upstream got %d %s, want the client's address", got.status, got.body)
@@ -158,11 +158,11 @@ func TestProxyProtocolToProxies(t *testing.T) {
 	for _, version := range []string{"v1", "v2"} {
 		for name, start := range map[string]func(t *testing.T, address string){
 			"haproxy": func(t *testing.T, address string) {
-				haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy\n"+
+				startHAProxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy\n"+
 					"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
 			},
 			"nginx": func(t *testing.T, address string) {
-				nginx(t, address, "listen "+address+" proxy_protocol; location / { return 200 $proxy_protocol_addr; }")
+				startNginx(t, address, "listen "+address+" proxy_protocol; location / { return 200 $proxy_protocol_addr; }")
 			},
 		} {
 			t.Run(name+" "+version, func(t *testing.T) {
@@ -198,14 +198,14 @@ func TestProxyProtocolInBindMode(t *testing.T) {
 		start    func(t *testing.T, address string)
 	}{
 		"HTTP/1.1": {"Http1", nil, func(t *testing.T, address string) {
-			nginx(t, address, "listen "+address+" proxy_protocol; location / { return 200 $proxy_protocol_addr; }")
+			startNginx(t, address, "listen "+address+" proxy_protocol; location / { return 200 $proxy_protocol_addr; }")
 		}},
 		"HTTP/2": {"Http2", nil, func(t *testing.T, address string) {
-			haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy proto h2\n"+
+			startHAProxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy proto h2\n"+
 				"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
 		}},
 		"HTTP/2 over TLS": {"Http2", object{"tls_context": object{"status": true, "ca_cert": certs.path("ca.pem")}}, func(t *testing.T, address string) {
-			haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy ssl crt "+bundle+" alpn h2\n"+
+			startHAProxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy ssl crt "+bundle+" alpn h2\n"+
 				"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
 		}},
 	} {

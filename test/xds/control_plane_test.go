@@ -81,7 +81,7 @@ func (p *controlPlane) start() {
 	p.cache = cache.NewSnapshotCache(!p.partial, singleNodeHash{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, p.caches(), server.CallbackFuncs{
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, p.serverCache(), server.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
 			p.recordRequest(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
 			return nil
@@ -102,8 +102,8 @@ func (p *controlPlane) start() {
 	})
 }
 
-// caches returns the cache of the server.
-func (p *controlPlane) caches() cache.Cache {
+// serverCache returns the cache of the server.
+func (p *controlPlane) serverCache() cache.Cache {
 	if p.endpointCache == nil {
 		return p.cache
 	}
