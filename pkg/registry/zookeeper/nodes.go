@@ -289,6 +289,7 @@ func (q query) readIfExists(conn *zk.Conn) (*content, error) {
 		c.parse(q.previous)
 	case kindInstances:
 		c.parseInstance()
+	case kindChildren, kindData:
 	}
 	return c, nil
 }

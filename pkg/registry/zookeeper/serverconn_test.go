@@ -12,11 +12,11 @@ import (
 
 // request returns a request, with its length prefix, for a path without the watch flag.
 func request(opcode uint32, path string) []byte {
-	b := make([]byte, opcodeStart)
-	b = binary.BigEndian.AppendUint32(b, opcode)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(path)))
-	b = append(append(b, path...), 0)
+	b := make([]byte, pathStart+len(path)+1)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	binary.BigEndian.PutUint32(b[opcodeStart:], opcode)
+	binary.BigEndian.PutUint32(b[pathLengthStart:], uint32(len(path)))
+	copy(b[pathStart:], path)
 	return b
 }
 
