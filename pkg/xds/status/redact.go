@@ -87,8 +87,12 @@ func isSensitive(f protoreflect.FieldDescriptor) (sensitive bool) {
 // redactField replaces the strings and bytes in a field and in the messages inside it. It empties
 // Any messages.
 func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+	kind := f.Kind()
+	if f.IsMap() {
+		kind = f.MapValue().Kind()
+	}
 	replacement := protoreflect.ValueOfString(redacted)
-	switch f.Kind() {
+	switch kind {
 	case protoreflect.BytesKind:
 		replacement = protoreflect.ValueOfBytes([]byte(redacted))
 	case protoreflect.StringKind:
@@ -111,7 +115,11 @@ func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v proto
 			v.List().Set(i, replacement)
 		}
 	case f.IsMap():
-		m.Clear(f)
+		values := v.Map()
+		values.Range(func(key protoreflect.MapKey, _ protoreflect.Value) bool {
+			values.Set(key, replacement)
+			return true
+		})
 	default:
 		m.Set(f, replacement)
 	}
