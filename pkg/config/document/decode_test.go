@@ -274,6 +274,23 @@ func TestDiagnosticsAreSortedAndLimited(t *testing.T) {
 	}
 }
 
+// TestManyWarningsHideNoError verifies that more warnings than a Report keeps neither are an error
+// nor drop one.
+func TestManyWarningsHideNoError(t *testing.T) {
+	var r Report
+	for range maxDiagnostics + 5 {
+		r.Warnf(Node{}, "a warning")
+	}
+	diags := r.Diagnostics()
+	if got := diags[len(diags)-1].Text(); diags.Failed() || got != "and 5 more" {
+		t.Errorf("Failed = %t, the last diagnostic is %q; want false and \"and 5 more\"", diags.Failed(), got)
+	}
+	r.Errorf(Node{}, "an error")
+	if got := r.Diagnostics().Errors(); len(got) != 1 || got[0].Problem != "an error" || r.Errors() != 1 {
+		t.Errorf("errors %v, %d counted; want the one that was reported", got, r.Errors())
+	}
+}
+
 func TestInvalidTagsPanic(t *testing.T) {
 	cases := map[string]any{
 		"no key tag": struct{ A int }{},

@@ -115,17 +115,16 @@ func (d Diagnostics) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxDiagnostics is the maximum number of diagnostics that a Report keeps. More problems occur in
-// generated files and are usually repetitions.
+// maxDiagnostics is the maximum number of diagnostics of each severity that a Report keeps. More
+// problems occur in generated files and are usually repetitions.
 const maxDiagnostics = 1000
 
 // Report collects the problems of one or several documents. The zero value is ready to use. A
 // Report is not safe for concurrent use.
 type Report struct {
-	list    Diagnostics
-	files   []string // in order of their first problem
-	errors  int      // number of diagnostics with severity Error, including dropped ones
-	dropped int      // diagnostics above maxDiagnostics
+	list   Diagnostics
+	files  []string         // in order of their first problem
+	counts [Warning + 1]int // numbers of diagnostics by severity, including dropped ones
 }
 
 // Diagnostics returns the collected diagnostics, ordered by file and position.
@@ -137,27 +136,26 @@ func (r *Report) Diagnostics() Diagnostics {
 			cmp.Compare(a.Line, b.Line),
 			cmp.Compare(a.Column, b.Column))
 	})
-	if r.dropped > 0 {
-		list = append(list, Diagnostic{
-			Severity: Error,
-			File:     list[len(list)-1].File,
-			Problem:  fmt.Sprintf("and %d more", r.dropped),
-		})
+	for severity, n := range r.counts {
+		if dropped := n - maxDiagnostics; dropped > 0 {
+			list = append(list, Diagnostic{
+				Severity: Severity(severity),
+				File:     list[len(list)-1].File,
+				Problem:  fmt.Sprintf("and %d more", dropped),
+			})
+		}
 	}
 	return list
 }
 
 // Errors returns the number of errors so far. A caller compares two results to see whether the code
 // between the calls reported an error.
-func (r *Report) Errors() int { return r.errors }
+func (r *Report) Errors() int { return r.counts[Error] }
 
 // Add appends a diagnostic whose position is set.
 func (r *Report) Add(d Diagnostic) {
-	if d.Severity == Error {
-		r.errors++
-	}
-	if r.limitReached() {
-		r.dropped++
+	r.counts[d.Severity]++
+	if r.counts[d.Severity] > maxDiagnostics {
 		return
 	}
 	if !slices.Contains(r.files, d.File) {
@@ -185,7 +183,7 @@ func (r *Report) Expect(n Node, expected string) {
 // Unknown reports a name that is not in known. label says what the name refers to, such as "filter"
 // or "cluster".
 func (r *Report) Unknown(n Node, label, name string, known []string) {
-	if r.limitReached() {
+	if r.limitReached(Error) {
 		known = nil // the diagnostic is dropped: do not compute a suggestion
 	}
 	r.addAt(n, n.Position(), Diagnostic{
@@ -196,8 +194,8 @@ func (r *Report) Unknown(n Node, label, name string, known []string) {
 	})
 }
 
-// limitReached reports whether the Report only counts further diagnostics.
-func (r *Report) limitReached() bool { return len(r.list) >= maxDiagnostics }
+// limitReached reports whether the Report only counts further diagnostics of a severity.
+func (r *Report) limitReached(s Severity) bool { return r.counts[s] >= maxDiagnostics }
 
 // Unsupported reports a feature that the schema defines and Weft does not support yet.
 func (r *Report) Unsupported(n Node, feature string) {
@@ -220,7 +218,7 @@ func (r *Report) unknownKey(member Node, known []string, s Severity) {
 }
 
 func (r *Report) addAt(n Node, p Position, d Diagnostic) {
-	if r.limitReached() {
+	if r.limitReached(d.Severity) {
 		r.Add(d) // drops d, which needs no path
 		return
 	}
