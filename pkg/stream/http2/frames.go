@@ -209,7 +209,7 @@ func (mc *muxConn) handleEvent(event *syntax.Event, b *batch, fx *effects) {
 		}
 	case syntax.StreamReset:
 		if ms := muxStreamOf(event.Stream); ms != nil {
-			ms.owner.fail(mc.side.resetFault(event.Code), fx)
+			ms.owner.fail(mc.side.resetFault(ms, event.Code, b.now), fx)
 		}
 	case syntax.WindowGrew:
 		switch {

@@ -56,7 +56,7 @@ type connSide interface {
 	handleSideEvent(event *syntax.Event, b *batch, fx *effects)
 	// resetFault and protocolFault return the Fault of a stream that the peer has reset, or on
 	// which it violated the protocol.
-	resetFault(code syntax.Code) error
+	resetFault(ms *muxStream, code syntax.Code, now time.Time) error
 	protocolFault(e *syntax.StreamError) error
 	// chargeThreshold returns the number of charges at which charge is called. The caller holds
 	// muxConn.mu.

@@ -309,7 +309,7 @@ func (c *downstreamConn) handleSideEvent(event *syntax.Event, b *batch, fx *effe
 }
 
 // resetFault implements connSide.
-func (c *downstreamConn) resetFault(code syntax.Code) error {
+func (c *downstreamConn) resetFault(_ *muxStream, code syntax.Code, _ time.Time) error {
 	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client reset the stream: %v", code)
 }
 

@@ -176,6 +176,31 @@ func TestDeadlineResetsHostStream(t *testing.T) {
 	})
 }
 
+// TestResetAtDeadlineIsTimeout verifies that the fault of a stream that the host has reset does not
+// depend on whether the reset or the timer of the deadline comes first.
+func TestResetAtDeadlineIsTimeout(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		name     string
+		deadline time.Time
+		code     syntax.Code
+		want     protocol.Reason
+	}{
+		{"no deadline", time.Time{}, syntax.Cancel, protocol.UpstreamReset},
+		{"before the deadline", now.Add(1), syntax.Cancel, protocol.UpstreamReset},
+		{"at the deadline", now, syntax.Cancel, protocol.UpstreamTimeout},
+		{"after the deadline", now.Add(-1), syntax.NoError, protocol.UpstreamTimeout},
+		{"refused after the deadline", now.Add(-1), syntax.RefusedStream, protocol.ConnectFailure},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := new(UpstreamConn).resetFault(&muxStream{deadline: tt.deadline}, tt.code, now)
+			if got := protocol.ReasonOf(err); got != tt.want {
+				t.Errorf("resetFault = %v with reason %v, want %v", err, got, tt.want)
+			}
+		})
+	}
+}
+
 func TestPerTryTimeoutEndsWithHead(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

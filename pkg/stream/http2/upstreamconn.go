@@ -196,10 +196,14 @@ func (u *UpstreamConn) failPending(fault error, fx *effects) {
 }
 
 // resetFault implements connSide. The host did not process a stream that it refused (RFC 9113 8.7).
-func (u *UpstreamConn) resetFault(code syntax.Code) error {
+// A gRPC server resets streams at the deadline, possibly before expireStreams runs.
+func (u *UpstreamConn) resetFault(ms *muxStream, code syntax.Code, now time.Time) error {
 	reason := protocol.UpstreamReset
-	if code == syntax.RefusedStream {
+	switch {
+	case code == syntax.RefusedStream:
 		reason = protocol.ConnectFailure
+	case !ms.deadline.IsZero() && !ms.deadline.After(now):
+		reason = protocol.UpstreamTimeout
 	}
 	return protocol.Faultf(reason, "the host reset the stream: %v", code)
 }
