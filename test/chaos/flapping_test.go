@@ -73,7 +73,7 @@ func TestHostsFlap(t *testing.T) {
 	const latency = 250 * time.Millisecond
 	for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
 		r.check(results[name], bounds{allowedKinds: []string{"502", "503", "504", "broken off", "reset stream", "grpc 14", "status 31", "status 80"},
-			maxFailed: 0.002, p50: 20 * time.Millisecond, p99: latency, maxLatency: 9 * time.Second})
+			maxFailed: 0.002, p50: 20 * time.Millisecond, p99: latency, maxLatency: 9 * time.Second, maxRetries: 3})
 	}
 	r.check(results["http1-post"], bounds{allowedKinds: []string{"502", "503", "broken off"}, maxFailed: 0.02, p99: latency, maxLatency: 9 * time.Second})
 	for _, name := range []string{"http1-slow", "http2-slow"} {

@@ -249,13 +249,14 @@ type bounds struct {
 	p50          time.Duration // of successful requests; 0: not checked
 	p99          time.Duration
 	maxLatency   time.Duration // maximum of all requests, including failures
+	maxRetries   int           // maximum number of retries of a request
 }
 
-// check reports violations of the bounds. It adds three times the direct latency to the limits,
-// because a request through Weft waits for a CPU three times: at the client, Weft and the host.
+// check reports violations of the bounds. For the waits for a CPU it adds multiples of the direct
+// latency to the limits: one for the client, and two, for Weft and the host, for each attempt.
 func (r *testRun) check(res *loadResult, b bounds) {
 	r.Helper()
-	slack := 3 * r.directP99
+	slack := time.Duration(1+2*(1+b.maxRetries)) * r.directP99
 	if float64(res.requests) < res.expected/3 {
 		r.Errorf("%s: sent only %d requests, want about %.0f", res.name, res.requests, res.expected)
 	}
