@@ -18,7 +18,7 @@ type dnsJSON struct {
 	DNSFailure     dnsFailureJSON `key:"dns_failure_refresh_rate" doc:"STRICT_DNS, LOGICAL_DNS: wait after a failed resolution, which doubles with each further failure. Absent: from 500 ms up to dns_refresh_rate."`
 	DNSJitter      time.Duration  `key:"dns_jitter" doc:"STRICT_DNS, LOGICAL_DNS: maximum random time added to each wait. 0s: Weft shortens each wait by up to a tenth instead." default:"0s" example:"\"1s\""`
 	DNSFamily      string         `key:"dns_lookup_family" doc:"STRICT_DNS, LOGICAL_DNS: address families. AUTO and V4_PREFERRED: IPv6 only if there is no IPv4 address. ALL: both." enum:"AUTO|V4_ONLY|V6_ONLY|V4_PREFERRED|ALL" default:"AUTO" example:"\"V4_ONLY\""`
-	DNSResolvers   document.Node  `key:"dns_resolvers" doc:"STRICT_DNS, LOGICAL_DNS: DNS servers, [\"10.0.0.2:53\"], or an object with servers, port, search, ndots, timeout and attempts. Absent: the system's." accept:"list|object" example:"[\"10.0.0.2:53\"]"`
+	DNSResolvers   document.Node  `key:"dns_resolvers" doc:"STRICT_DNS, LOGICAL_DNS: DNS servers, [\"10.0.0.2:53\"], or an object with servers, port, search, ndots, timeout and attempts. Absent: the system's." accept:"list|object" object:"resolvers" example:"[\"10.0.0.2:53\"]"`
 	ResolverFile   string         `key:"dns_resolver_file" doc:"STRICT_DNS, LOGICAL_DNS: file in the format of resolv.conf, instead of dns_resolvers. Weft reads it when it loads the configuration." example:"\"resolv.conf\""`
 	ResolverPort   string         `key:"dns_resolver_port" doc:"STRICT_DNS, LOGICAL_DNS: port of the DNS servers in dns_resolver_file. Absent: 53." example:"\"5353\""`
 }

@@ -77,6 +77,9 @@ var preparations = []struct{ path, patch string }{
 		"request_headers_to_add": [{"header": {"key": "x-a", "value": "a"}}]}}]}]}]}]}`},
 	{".config (tcp_proxy)", `{"servers": [{"listeners": [{"stream_filters": null, "filter_chains": [{"filters": [
 		{"type": "tcp_proxy", "config": {"=": {"cluster": "one", "routes": [{"cluster": "one"}]}}}]}]}]}]}`},
+	{".source_addrs[].address", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"routes": [{"source_addrs": [{"length": 4}]}]}}]}]}]}]}`},
+	{".source_addrs[].length", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"routes": [{"source_addrs": [{"address": "10.0.0.0"}]}]}}]}]}]}]}`},
+	{".prefix_ranges[].prefix_len", `{"servers": [{"listeners": [{"filter_chains": [{"match": {"prefix_ranges": [{"address_prefix": "10.0.0.0"}]}}]}]}]}`},
 	{".config (rbac)", `{"servers": [{"listeners": [{"stream_filters": null, "filter_chains": [{"filters": [
 		{"type": "rbac", "config": {"=": {}}}, {"type": "tcp_proxy", "config": {"cluster": "one"}}]}]}]}]}`},
 	{".config (udp_proxy)", `{"servers": [{"listeners": [{"network": "udp", "access_logs": null, "stream_filters": null, "filter_chains": [{"filters": [
@@ -97,6 +100,7 @@ var preparations = []struct{ path, patch string }{
 	{".original_dst_lb_config.", `{"cluster_manager": {"clusters": [{"type": "ORIGINAL_DST", "hosts": null}]}}`},
 	{".original_dst_lb_config.header_name", `{"cluster_manager": {"clusters": [{"original_dst_lb_config": {"use_header": true}}]}}`},
 	{"dns_failure_refresh_rate.", `{"cluster_manager": {"clusters": [{"dns_failure_refresh_rate": {"base_interval": "2s"}}]}}`},
+	{".source_address.port_value", `{"cluster_manager": {"clusters": [{"upstream_bind_config": {"source_address": {"address": "10.0.0.6"}}}]}}`},
 	{"dns_resolver_port", `{"cluster_manager": {"clusters": [{"dns_resolver_file": "resolv.conf"}]}}`},
 	{"http_check_config.", `{"cluster_manager": {"clusters": [{"health_check": {"protocol": "Http1"}}]}}`},
 	{"outlier_detection.split_external_local_origin_errors", `{"cluster_manager": {"clusters": [{"outlier_detection": {}}]}}`},

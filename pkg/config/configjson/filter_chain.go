@@ -26,13 +26,13 @@ type filterChainJSON struct {
 type chainMatchJSON struct {
 	Node                 document.Node   `key:"."`
 	DestinationPort      uint16          `key:"destination_port" doc:"Original destination port of the connection." min:"1" max:"65535" example:"443"`
-	PrefixRanges         []document.Node `key:"prefix_ranges" doc:"Original destination addresses of the connection: \"10.0.0.0/8\", a single address, or {\"address_prefix\", \"prefix_len\"}." accept:"string|object" example:"[\"10.0.0.0/8\"]"`
+	PrefixRanges         []document.Node `key:"prefix_ranges" doc:"Original destination addresses of the connection: \"10.0.0.0/8\", a single address, or {\"address_prefix\", \"prefix_len\"}." accept:"string|object" object:"cidr_range" example:"[\"10.0.0.0/8\"]"`
 	ServerNames          []string        `key:"server_names" doc:"SNI server names: a name, or \"*.suffix\" for all names below the suffix." example:"[\"shop.example\", \"*.api.example\"]"`
 	TransportProtocol    string          `key:"transport_protocol" doc:"First bytes of the connection: tls for a TLS handshake, raw_buffer for anything else." enum:"tls|raw_buffer" example:"\"tls\""`
 	ApplicationProtocols []string        `key:"application_protocols" doc:"The client must offer one of these protocols by ALPN, or use one in plaintext (http/1.0, http/1.1 or h2c)." example:"[\"h2\", \"http/1.1\"]"`
-	DirectSourceRanges   []document.Node `key:"direct_source_prefix_ranges" doc:"Remote addresses of the socket, such as those of proxies that send a PROXY protocol header." accept:"string|object" example:"[\"10.0.0.0/8\"]"`
+	DirectSourceRanges   []document.Node `key:"direct_source_prefix_ranges" doc:"Remote addresses of the socket, such as those of proxies that send a PROXY protocol header." accept:"string|object" object:"cidr_range" example:"[\"10.0.0.0/8\"]"`
 	SourceType           string          `key:"source_type" doc:"Origin of the connection. SAME_IP_OR_LOOPBACK: the client's address is the destination address or a loopback address, or the client uses a unix socket. EXTERNAL: any other." enum:"ANY|SAME_IP_OR_LOOPBACK|EXTERNAL" default:"ANY" example:"\"EXTERNAL\""`
-	SourceRanges         []document.Node `key:"source_prefix_ranges" doc:"Client addresses, taken from the PROXY protocol header if there is one." accept:"string|object" example:"[\"192.168.0.0/16\"]"`
+	SourceRanges         []document.Node `key:"source_prefix_ranges" doc:"Client addresses, taken from the PROXY protocol header if there is one." accept:"string|object" object:"cidr_range" example:"[\"192.168.0.0/16\"]"`
 	SourcePorts          []uint16        `key:"source_ports" doc:"Client ports." min:"1" max:"65535" example:"[1024]"`
 }
 

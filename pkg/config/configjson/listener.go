@@ -29,7 +29,7 @@ type listenerJSON struct {
 	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"Filters that process a connection before TLS."`
 	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"Maximum time for the PROXY protocol header, and then again for the first bytes that listener filters and the matches of filter_chains need. Weft closes connections that exceed it." min:"1ms" default:"15s" example:"\"5s\""`
 	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"Filter chains. Each connection uses the chain with the most specific match." required:"true"`
-	DefaultChain   document.Node        `key:"default_filter_chain" doc:"Filter chain without a match, for connections that match none of filter_chains. Absent: Weft closes them." accept:"object" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`
+	DefaultChain   document.Node        `key:"default_filter_chain" doc:"Filter chain without a match, for connections that match none of filter_chains. Absent: Weft closes them." accept:"object" object:"filter_chain" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"Filters that process requests, in order."`
 	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: connections that begin with a TLS handshake use TLS." example:"true"`
 	LogPath        string               `key:"log_path" doc:"Older form of the listener's log." ignored:"true" example:"\"/var/log/l.log\""`

@@ -111,7 +111,7 @@ func FilterKeys(name string) string {
 	v := variants(Capabilities{})
 	for _, f := range slices.Concat(v["network_filter"], v["listener_filter"]) {
 		if f.Name == name {
-			return document.Markdown(3, "`config`", f.Prototype, nil)
+			return document.Markdown(3, "`config`", f.Prototype, v)
 		}
 	}
 	return ""

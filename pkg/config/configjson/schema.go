@@ -74,9 +74,15 @@ const requiredMembers = `  "anyOf": [{"required": ["servers"]}, {"required": ["s
     {"required": ["staticResources"]}, {"required": ["dynamicResources"]}],
 `
 
-// variants returns the variants of the objects with a variant tag.
+// variants returns the variants of the objects with a variant tag or an object tag.
 func variants(c Capabilities) document.Variants {
 	out := document.Variants{
+		"filter_chain":   {{Prototype: filterChainJSON{}}},
+		"cidr_range":     {{Prototype: cidrRangeJSON{}}},
+		"cidr":           {{Prototype: cidrJSON{}}},
+		"resolvers":      {{Prototype: resolversJSON{}}},
+		"source_address": {{Prototype: sourceJSON{}}},
+
 		"extension": {{Name: DubboRegistry, Prototype: dubboRegistryJSON{}}},
 		"sink":      {{Name: prometheusSink, Prototype: prometheusJSON{}}},
 		"listener_filter": {

@@ -18,14 +18,14 @@ type socketJSON struct {
 
 type bindConfigJSON struct {
 	Node   document.Node `key:"."`
-	Source document.Node `key:"source_address" doc:"Source IP address of connections to the hosts: \"10.0.0.5\", {\"address\": \"10.0.0.5\", \"port_value\": 0}, or a list of one IPv4 and one IPv6 address. For hosts of the other family the system chooses." accept:"string|object|list" example:"\"10.0.0.5\""`
+	Source document.Node `key:"source_address" doc:"Source IP address of connections to the hosts: \"10.0.0.5\", {\"address\": \"10.0.0.5\", \"port_value\": 0}, or a list of one IPv4 and one IPv6 address. For hosts of the other family the system chooses." accept:"string|object|list" object:"source_address" example:"\"10.0.0.5\""`
 }
 
 // sourceJSON is the object form of a source address.
 type sourceJSON struct {
 	Node    document.Node `key:"."`
 	Address string        `key:"address" doc:"Source IP address." required:"true" example:"\"10.0.0.5\""`
-	Port    int           `key:"port_value" doc:"Source port. 0: any. With a fixed port only one connection to each host address is possible: set max_connections of circuit_breakers to 1." min:"0" max:"65535" default:"0" example:"0"`
+	Port    int           `key:"port_value" doc:"Source port. 0: any. With a fixed port only one connection to each host address is possible: set max_connections of circuit_breakers to 1." min:"0" max:"65535" default:"0" example:"40000"`
 }
 
 type connectionOptionsJSON struct {

@@ -25,8 +25,8 @@ type tcpProxyJSON struct {
 type tcpRouteJSON struct {
 	Node             document.Node   `key:"."`
 	Cluster          string          `key:"cluster" doc:"Target cluster." required:"true" example:"\"db\""`
-	SourceAddrs      []document.Node `key:"source_addrs" doc:"Client addresses: \"10.0.0.0/8\", a single address, or {\"address\", \"length\"}. Absent: all." accept:"string|object" example:"[\"10.0.0.0/8\"]"`
-	DestinationAddrs []document.Node `key:"destination_addrs" doc:"Original destination addresses. Absent: all." accept:"string|object" example:"[\"10.1.0.0/16\"]"`
+	SourceAddrs      []document.Node `key:"source_addrs" doc:"Client addresses: \"10.0.0.0/8\", a single address, or {\"address\", \"length\"}. Absent: all." accept:"string|object" object:"cidr" example:"[\"10.0.0.0/8\"]"`
+	DestinationAddrs []document.Node `key:"destination_addrs" doc:"Original destination addresses. Absent: all." accept:"string|object" object:"cidr" example:"[\"10.1.0.0/16\"]"`
 	SourcePort       string          `key:"source_port" doc:"Client ports: \"1024-65535,99\". Absent: all." example:"\"1024-65535\""`
 	DestinationPort  string          `key:"destination_port" doc:"Original destination ports. Absent: all." example:"\"3306,3307\""`
 }

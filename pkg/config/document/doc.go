@@ -35,6 +35,9 @@
 //	accept:"bool|string"   the kinds that a Node field accepts.
 //	variant:"name"         for a Node field: its content depends on the sibling
 //	                       member "type" or "name"; see Variants.
+//	object:"name"          for a Node field: the keys of its object form are those of
+//	                       the prototype in Variants["name"]; for the tables and
+//	                       the JSON Schema only.
 //	choice:"name"          for a string: one of the names in Variants["name"]; see
 //	                       Key.VariantNames.
 //	wrapperkey:"name"      for a list: {"name": […]} is accepted as well.

@@ -21,6 +21,9 @@ type Key struct {
 	OneOf    []int64 // the accepted integers; nil: any between the bounds
 	Since    string
 	Variant  string
+	// ObjectForm is a key of Variants: if the value is an object, its keys are those of the only
+	// prototype in that list; "": the keys are not described.
+	ObjectForm string
 	// VariantNames is a key of Variants: the string must be one of the names in that list. With the
 	// suffix ",list", the string may contain several of the names, separated by commas.
 	VariantNames string
@@ -135,7 +138,7 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	get := f.Tag.Get
 	k := Key{
 		Name: names[0], Aliases: names[1:],
-		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), VariantNames: get("choice"), WrapperKey: get("wrapperkey"),
+		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), ObjectForm: get("object"), VariantNames: get("choice"), WrapperKey: get("wrapperkey"),
 		Min: get("min"), Max: get("max"),
 		Type:     f.Type,
 		Required: get("required") == "true", AllowIntegerString: get("allowstring") == "true", Secret: get("secret") == "true",

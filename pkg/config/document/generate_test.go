@@ -2,6 +2,7 @@ package document
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,6 +110,41 @@ func TestSchema(t *testing.T) {
 	byKey, _ := schema.Properties["by_key"]["properties"].(map[string]any)
 	if len(byKey) != 3 {
 		t.Errorf("by_key has the variants %v, want three", byKey)
+	}
+}
+
+// TestObjectForm verifies that the tables and the schema include the keys of the object form of a
+// Node.
+func TestObjectForm(t *testing.T) {
+	type ranges struct {
+		Ranges []Node `key:"ranges" doc:"Ranges." accept:"string|object" object:"range"`
+	}
+	variants := Variants{"range": {{Prototype: portRange{}}}}
+	sections := Sections("", ranges{}, variants)
+	if len(sections) != 2 || sections[1].Path != "ranges[]" || sections[1].Type != reflect.TypeFor[portRange]() {
+		t.Fatalf("Sections = %v, want the root and ranges[]", sections)
+	}
+	want := "| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
+		"| `ranges` | Ranges. | list: string or an [object](#a) |  |  |\n"
+	if got := sections[0].Table(variants, func(reflect.Type) string { return "#a" }); got != want {
+		t.Errorf("Table = %q, want %q", got, want)
+	}
+	var schema struct {
+		Properties map[string]map[string]any `json:"properties"`
+	}
+	if err := json.Unmarshal(Schema("All", ranges{}, variants), &schema); err != nil {
+		t.Fatal(err)
+	}
+	items := map[string]any{"anyOf": []any{map[string]any{"type": []any{"string"}}, map[string]any{"$ref": "#/$defs/portRange"}}}
+	if diff := cmp.Diff(any(items), schema.Properties["ranges"]["items"]); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+}
+
+func TestTableOfStructWithoutKeys(t *testing.T) {
+	const want = "## All\n\nNo keys: write `{}`.\n\n"
+	if got := Markdown(2, "All", struct{}{}, nil); got != want {
+		t.Errorf("Markdown = %q, want %q", got, want)
 	}
 }
 

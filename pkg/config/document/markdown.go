@@ -40,6 +40,9 @@ func (s *sections) add(path string, t reflect.Type) {
 		childPath := strings.TrimPrefix(path+"."+k.Name+brackets(k.Type), ".")
 		switch base := leafType(k.Type); {
 		case base == nodeType:
+			if t := s.variants.objectForm(k); t != nil {
+				s.add(childPath, t)
+			}
 			for _, v := range s.variants[k.Variant] {
 				if v.hasKeys() {
 					s.add(childPath+" ("+v.Name+")", leafType(reflect.TypeOf(v.Prototype)))
@@ -81,7 +84,11 @@ func Markdown(level int, title string, prototype any, variants Variants) string 
 
 // Table returns the Markdown table of the section's keys. If target is not nil, the objects in the
 // table are links. target returns the link target of the section of a struct, or "" for no link.
+// For a struct without keys, Table returns a sentence.
 func (s *Section) Table(variants Variants, target func(reflect.Type) string) string {
+	if len(s.Keys) == 0 {
+		return "No keys: write `{}`.\n"
+	}
 	var b strings.Builder
 	b.WriteString("| key | meaning | value | default | example |\n|---|---|---|---|---|\n")
 	for i := range s.Keys {
@@ -105,6 +112,12 @@ func addLinks(k *Key, value string, variants Variants, target func(reflect.Type)
 			return value
 		}
 		return prefix + "[object](" + link + ")"
+	}
+	if t := variants.objectForm(k); t != nil {
+		if link, i := target(t), strings.LastIndex(value, "object"); link != "" && i >= 0 {
+			return value[:i] + "[object](" + link + ")" + value[i+len("object"):]
+		}
+		return value
 	}
 	var links []string
 	for _, v := range variants[k.Variant] {

@@ -27,6 +27,15 @@ func (v *Variant) hasKeys() bool {
 // of Nodes, the key selects the type.
 type Variants map[string][]Variant
 
+// objectForm returns the struct with the keys of the object form of k; nil if k has no object tag
+// or v has no prototype for it.
+func (v Variants) objectForm(k *Key) reflect.Type {
+	if list := v[k.ObjectForm]; k.ObjectForm != "" && len(list) > 0 {
+		return leafType(reflect.TypeOf(list[0].Prototype))
+	}
+	return nil
+}
+
 // schemaID is the JSON Schema dialect that Schema writes.
 const schemaID = "https://json-schema.org/draft/2020-12/schema"
 
@@ -270,14 +279,19 @@ func (w *schemaWriter) valueSchema(k *Key, t reflect.Type) map[string]any {
 func (w *schemaWriter) nodeSchema(k *Key) map[string]any {
 	names := map[Kind]string{Bool: "boolean", Number: "number", String: "string", Object: "object", Array: "array"}
 	var kinds []string
-	choices := w.choiceSchema(k)
+	choices, form := w.choiceSchema(k), w.variants.objectForm(k)
 	for _, kind := range k.Accept {
-		if kind != String || choices == nil {
+		if (kind != String || choices == nil) && (kind != Object || form == nil) {
 			kinds = append(kinds, names[kind])
 		}
 	}
-	if choices != nil {
+	switch {
+	case choices != nil:
 		return anyOf(map[string]any{"type": kinds}, choices)
+	case form != nil && kinds == nil:
+		return w.reference(form)
+	case form != nil:
+		return anyOf(map[string]any{"type": kinds}, w.reference(form))
 	}
 	if kinds == nil {
 		return map[string]any{}
