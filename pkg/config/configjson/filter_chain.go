@@ -16,7 +16,7 @@ import (
 type filterChainJSON struct {
 	Node          document.Node       `key:"."`
 	Name          string              `key:"name" doc:"Name of the chain, unique in the listener. A chain that keeps its name keeps its connections when its match changes. Absent: the match identifies the chain." example:"\"shop\""`
-	Match         *chainMatchJSON     `key:"match,filter_chain_match" doc:"Conditions, all of which a connection must meet. Absent, or \"\" in older files: no conditions. Weft prefers chains with a condition that the connection meets." emptyisabsent:"true"`
+	Match         *chainMatchJSON     `key:"match,filter_chain_match" doc:"Conditions, all of which a connection must meet. Absent, or \"\" in older files: no conditions. Weft prefers a chain with a condition to a chain without it." emptyisabsent:"true"`
 	TLSContext    *tlsJSON            `key:"tls_context" doc:"TLS on connections from clients; {}: none."`
 	TLSContextSet []tlsJSON           `key:"tls_context_set" doc:"Several TLS contexts instead of tls_context. Weft selects one by SNI, then by ALPN, else the first."`
 	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: first rbac and istio_stats, if any; then one proxy or one tcp_proxy, or both if the proxy passes connections of unknown protocols to the tcp_proxy. On a listener with the network udp: one udp_proxy." required:"true"`

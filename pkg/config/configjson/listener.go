@@ -47,7 +47,7 @@ type accessLogJSON struct {
 type acceptRateJSON struct {
 	Node      document.Node `key:"."`
 	PerSecond float64       `key:"per_second" doc:"Maximum rate of accepted connections per second. 0: no limit." unit:"connections" min:"0" max:"1000000" required:"true" example:"500"`
-	Burst     int           `key:"burst" doc:"Maximum burst of accepted connections after a pause. Absent: the connections of one second." unit:"connections" min:"0" max:"1000000" example:"1000"`
+	Burst     int           `key:"burst" doc:"Maximum burst of accepted connections after a pause. 0 or absent: the connections of one second." unit:"connections" min:"0" max:"1000000" example:"1000"`
 }
 
 // listenerReader reads the listeners. It runs after the readers of clusters and route tables.

@@ -32,7 +32,7 @@ type listenerFilterJSON struct {
 type proxyProtocolJSON struct {
 	Node         document.Node `key:"."`
 	AllowMissing bool          `key:"allow_requests_without_proxy_protocol" doc:"Also accept connections without a PROXY protocol header. Any client that can reach the listener can then claim any address." example:"true"`
-	Disallowed   []string      `key:"disallowed_versions" doc:"Versions of the PROXY protocol whose headers Weft does not recognize." enum:"V1|V2" example:"[\"V1\"]"`
+	Disallowed   []string      `key:"disallowed_versions" doc:"Versions of the PROXY protocol that Weft does not accept: it closes such connections or, with allow_requests_without_proxy_protocol, treats the header as data." enum:"V1|V2" example:"[\"V1\"]"`
 	Rules        document.Node `key:"rules" doc:"Extensions (TLVs) to store as metadata." accept:"list" unsupported:"rules" example:"[{\"tlv_type\": 2}]"`
 	PassThrough  document.Node `key:"pass_through_tlvs" doc:"Extensions (TLVs) to send to upstreams." accept:"object" unsupported:"pass_through_tlvs" example:"{\"match_type\": \"INCLUDE_ALL\"}"`
 	StatPrefix   string        `key:"stat_prefix" doc:"Prefix of the filter's metrics." ignored:"metrics are labeled by listener" example:"\"edge\""`

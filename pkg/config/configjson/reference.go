@@ -132,11 +132,12 @@ A heading such as ` + "`servers[].listeners[]`" + ` is the path of the keys: ` +
 list. A name in parentheses is the ` + "`type`" + ` of the object that contains ` + "`config`" + `. Objects that can
 occur in several places, such as ` + "`tls_context`" + `, have one table; the column "value" links to it.
 
-- **Required.** Weft rejects a file without the key.
+- **Required.** Weft rejects an object without the key.
 - **Accepted, no effect.** The key is known and does nothing. Weft warns.
 - *Not supported yet.* Weft rejects the key unless its value disables the feature.
 - Two names in one row are two spellings of the same key.
-- An empty default means that the key is absent; the column "meaning" says what that does.
+- If the cell "default" is empty, the key has no default value. For an optional key, "meaning" says
+  what its absence does, unless it is obvious.
 `
 
 // pageOfSection returns the page of the section at a path.

@@ -25,11 +25,11 @@ type tlsJSON struct {
 	RequireClientCert bool           `key:"require_client_cert" doc:"Listener: reject clients without a certificate, and verify client certificates." example:"true"`
 	InsecureSkip      bool           `key:"insecure_skip" doc:"Cluster: do not verify the certificates of hosts." example:"true"`
 	CipherSuites      string         `key:"cipher_suites" doc:"Cipher suites of TLS 1.2, separated by colons, with OpenSSL or IANA names. Absent: ECDHE with AES-GCM or ChaCha20-Poly1305, or the defaults of Go if min_version is below tlsv1_2." example:"\"ECDHE-RSA-AES256-GCM-SHA384\""`
-	ECDHCurves        string         `key:"ecdh_curves" doc:"Key exchange groups, separated by colons: x25519mlkem768, x25519, p256, p384, p521. Absent: all of them." example:"\"x25519:p256\""`
+	ECDHCurves        string         `key:"ecdh_curves" doc:"Key exchange groups, separated by colons: x25519mlkem768, x25519, p256, p384, p521. Absent: the defaults of Go, which are these and two further hybrid groups with ML-KEM." example:"\"x25519:p256\""`
 	MinVersion        string         `key:"min_version" doc:"Minimum TLS version. tls_auto: TLS 1.2." enum:"tls_auto|tlsv1_0|tlsv1_1|tlsv1_2|tlsv1_3" default:"tls_auto" example:"\"tlsv1_3\""`
 	MaxVersion        string         `key:"max_version" doc:"Maximum TLS version. tls_auto: TLS 1.3." enum:"tls_auto|tlsv1_0|tlsv1_1|tlsv1_2|tlsv1_3" default:"tls_auto" example:"\"tlsv1_2\""`
-	ALPN              string         `key:"alpn" doc:"ALPN protocols, separated by commas. Absent: the configured protocols that have an ALPN name, h2 and http/1.1." example:"\"h2,http/1.1\""`
-	FallBack          bool           `key:"fall_back" doc:"Listener: serve plaintext if the certificate is not usable when the configuration is applied." example:"true"`
+	ALPN              string         `key:"alpn" doc:"ALPN protocols, separated by commas. Absent: on a listener, the protocols of the proxy that have an ALPN name (h2, http/1.1); on a cluster, the protocol of the connection." example:"\"h2,http/1.1\""`
+	FallBack          bool           `key:"fall_back" doc:"Listener: ignore this context if its files are not usable when the configuration is applied; without another context, serve plaintext." example:"true"`
 	Peers             []peerNameJSON `key:"match_typed_subject_alt_names" doc:"Accepted subject alternative names: a peer certificate must have one of them. In a cluster they replace the hostname check."`
 	HandshakeTimeout  time.Duration  `key:"handshake_timeout" doc:"Listener: maximum time from the first byte to the end of a handshake. For a cluster, set connect_timeout." min:"1ms" default:"10s" example:"\"3s\""`
 	SDSSource         document.Node  `key:"sds_source" doc:"Certificates by SDS." accept:"object" unsupported:"sds_source" example:"{\"certificate_config\": {\"name\": \"default\"}}"`
@@ -46,12 +46,12 @@ type peerNameJSON struct {
 
 type nameMatcherJSON struct {
 	Node       document.Node `key:"."`
-	Exact      string        `key:"exact" doc:"Exact name." example:"\"spiffe://shop/ns/default/sa/orders\""`
+	Exact      string        `key:"exact" doc:"Exact name. For DNS, case makes no difference, and a wildcard in the certificate also matches." example:"\"spiffe://shop/ns/default/sa/orders\""`
 	Prefix     string        `key:"prefix" doc:"Prefix of the name." example:"\"spiffe://shop/ns/default/\""`
 	Suffix     string        `key:"suffix" doc:"Suffix of the name." example:"\".shop.example\""`
 	Contains   string        `key:"contains" doc:"Substring of the name." example:"\"/ns/default/\""`
 	Regex      regexJSON     `key:"safe_regex" doc:"Regular expression (RE2) that matches the whole name."`
-	IgnoreCase bool          `key:"ignore_case" doc:"Ignore the case of ASCII letters; not with safe_regex." example:"true"`
+	IgnoreCase bool          `key:"ignore_case" doc:"Ignore the case of ASCII letters. No effect with safe_regex, or with exact for DNS, which always ignores case." example:"true"`
 }
 
 type regexJSON struct {

@@ -26,7 +26,7 @@ type Config struct {
 	Forward        bool                        `key:"forward_not_matching_preflights" doc:"true: preflights from other origins go to the application; false: they get a response that does not allow the request." default:"true" example:"false"`
 
 	Enabled *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests that the filter applies to; absent: all."`
-	Shadow  *match.RuntimeFractionConfig `key:"shadow_enabled" doc:"Fraction of the other requests whose origin is only counted; absent: none."`
+	Shadow  *match.RuntimeFractionConfig `key:"shadow_enabled" doc:"Fraction of the requests not selected by filter_enabled, whose origin the filter only counts; absent: none."`
 }
 
 // Validate checks the configuration after it was decoded.

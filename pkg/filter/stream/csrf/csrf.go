@@ -16,7 +16,7 @@ import (
 // Config is the filter's configuration: Envoy's CsrfPolicy.
 type Config struct {
 	Enabled    *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests to reject if they come from another origin; absent: all."`
-	Shadow     *match.RuntimeFractionConfig `key:"shadow_enabled" doc:"Fraction of the other requests to count only; absent: none."`
+	Shadow     *match.RuntimeFractionConfig `key:"shadow_enabled" doc:"Fraction of the requests not selected by filter_enabled, which the filter counts without rejecting them; absent: none."`
 	Additional []match.StringMatcherConfig  `key:"additional_origins" doc:"Origins to accept in addition to the host of the request, as host or host:port." example:"[{\"exact\": \"shop.example.com\"}]"`
 }
 
@@ -60,7 +60,7 @@ func invalidMetric() metrics.Metric {
 }
 
 func missingMetric() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_csrf_missing_source_origin_total", Help: "State-changing requests without a source origin, or with a repeated Origin or Referer.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_csrf_missing_source_origin_total", Help: "State-changing requests without a source origin, or with a repeated Origin or, without Origin, a repeated Referer.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

@@ -11,16 +11,16 @@ import (
 type Config struct {
 	Prefix               string                       `key:"stat_prefix" doc:"Value of the metric label stat_prefix." example:"\"shop\""`
 	Status               Status                       `key:"status" doc:"Response status for HTTP clients."`
-	Bucket               *BucketConfig                `key:"token_bucket" doc:"The bucket that all requests share."`
+	Bucket               *BucketConfig                `key:"token_bucket" doc:"The bucket that does not depend on descriptors."`
 	Enabled              *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests that the filter counts; absent: all."`
 	Enforced             *match.RuntimeFractionConfig `key:"filter_enforced" doc:"Fraction of the requests beyond a limit to reject; absent: all."`
 	RequestAdd           []filter.HeaderAddition      `key:"request_headers_to_add_when_not_enforced" doc:"Headers to add to requests that exceed a limit but are not rejected."`
 	ResponseAdd          []filter.HeaderAddition      `key:"response_headers_to_add" doc:"Headers to add to the responses to rejected requests."`
-	Limits               []RateLimitConfig            `key:"rate_limits" doc:"What to limit separately: each entry makes a descriptor of a request."`
+	Limits               []RateLimitConfig            `key:"rate_limits" doc:"What to limit separately: each element builds a descriptor from the properties of a request."`
 	Descriptors          []Descriptor                 `key:"descriptors" doc:"The buckets of the descriptors."`
 	AlwaysConsumeDefault bool                         `key:"always_consume_default_token_bucket" doc:"true: requests with a descriptor also take a token from token_bucket; false: only requests without one do." default:"true" example:"false"`
 	MaxDynamic           int                          `key:"max_dynamic_descriptors" doc:"Maximum number of buckets for each descriptor with an empty value, or for every descriptor if connections have their own buckets." min:"1" max:"1000000" default:"10000" example:"1000"`
-	TrustedHops          *int                         `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_address. Absent: remote_address is the client address of the listener, which is the remote address of the connection unless the listener has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
+	TrustedHops          *int                         `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_address. Absent: the client address that the listener determines, which is the remote address of the connection unless extend_config of the proxy sets xff_num_trusted_hops." min:"0" max:"100" example:"1"`
 	HeadersOption        string                       `key:"enable_x_ratelimit_headers" doc:"DRAFT_VERSION_03 adds x-ratelimit-limit, -remaining and -reset (seconds) to responses. It allocates memory." enum:"OFF|DRAFT_VERSION_03" default:"OFF" example:"\"DRAFT_VERSION_03\""`
 	PerConnection        bool                         `key:"local_rate_limit_per_downstream_connection" doc:"Each downstream connection has its own buckets, including token_bucket; max_dynamic_descriptors limits their number." default:"false" example:"true"`
 	ResourceExhausted    bool                         `key:"rate_limited_as_resource_exhausted" doc:"gRPC clients get RESOURCE_EXHAUSTED (8); otherwise UNAVAILABLE (14), as with Envoy." default:"false" example:"true"`
@@ -55,7 +55,7 @@ type RateLimitConfig struct {
 
 // Action makes one entry of a descriptor. Exactly one of its members is set.
 type Action struct {
-	Header *HeaderAction `key:"request_headers" doc:"The value of a header; for RPC requests also of an attachment, or service, method, version or group."`
+	Header *HeaderAction `key:"request_headers" doc:"The value of a header. For RPC requests: the value of an attachment, or the service, method, version or group of the call."`
 	Remote *struct{}     `key:"remote_address" doc:"The client address; the key of the entry is remote_address."`
 	Masked *MaskedAction `key:"masked_remote_address" doc:"The network of the client address; the key of the entry is masked_remote_address."`
 	Always *Generic      `key:"generic_key" doc:"A constant value."`

@@ -20,7 +20,7 @@ type Config struct {
 	UpstreamDiscovery     bool `key:"upstream_discovery" doc:"Reads the identity of the peer from responses, and removes it from them." default:"false" example:"true"`
 	DownstreamPropagation bool `key:"downstream_propagation" doc:"Sends the identity of this sidecar to clients that sent theirs." default:"false" example:"true"`
 	UpstreamPropagation   bool `key:"upstream_propagation" doc:"Sends the identity of this sidecar to hosts." default:"false" example:"true"`
-	SkipExternalClusters  bool `key:"skip_external_clusters" doc:"Does not send the identity to hosts outside the mesh, if a control plane identifies them, or to hosts of PassthroughCluster." default:"false" example:"true"`
+	SkipExternalClusters  bool `key:"skip_external_clusters" doc:"Does not send the identity to clusters that the control plane marks as outside the mesh, nor to PassthroughCluster." default:"false" example:"true"`
 
 	Node     string            `key:"node" doc:"Node ID of this sidecar." example:"\"sidecar~10.0.0.7~reviews-v1-7d8f-x2z.default~default.svc.cluster.local\""`
 	Workload workload.Workload `key:"workload" doc:"The workload of this sidecar."`

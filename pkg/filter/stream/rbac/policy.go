@@ -14,7 +14,7 @@ type Config struct {
 	Prefix       string `key:"rules_stat_prefix" doc:"Value of the metric label stat_prefix for rules." example:"\"shop\""`
 	ShadowPrefix string `key:"shadow_rules_stat_prefix" doc:"Value of the metric label stat_prefix for shadow_rules." example:"\"shop_next\""`
 
-	TrustedHops *int `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_ip. Absent: remote_ip is the client address of the listener, which is the remote address of the connection unless the listener has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
+	TrustedHops *int `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_ip. Absent: the client address that the listener determines, which is the remote address of the connection unless extend_config of the proxy sets xff_num_trusted_hops." min:"0" max:"100" example:"1"`
 	PathsAsSent bool `key:"ambiguous_paths_as_sent" doc:"true: rules compare the path or RPC method as the client sent it, even if an application may read it differently; false: if a rule compares the path or method, the filter rejects requests in which it is ambiguous." default:"false" example:"true"`
 
 	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree, instead of rules." unsupported:"matcher" example:"{\"matcher_list\": {}}"`
