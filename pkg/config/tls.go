@@ -40,8 +40,8 @@ type TLS struct {
 	AllowALPNMismatch bool
 
 	HandshakeTimeout time.Duration // on a listener; default 10 s. A cluster uses Cluster.ConnectTimeout
-	// PlaintextFallback, on a listener, serves plaintext if the files are not usable when the
-	// configuration is applied.
+	// PlaintextFallback, on a listener, ignores this TLS if the files are not usable when the
+	// configuration is applied. Without another TLS, the chain serves plaintext.
 	PlaintextFallback bool
 }
 
