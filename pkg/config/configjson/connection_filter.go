@@ -33,7 +33,7 @@ func (r *filterReader) readConnectionFilter(f *networkFilterJSON, factory *filte
 		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q must precede the filter that serves the connections", factory.Name)
 	}
 	settings := factory.Config()
-	r.decode(f.Node.Member("config"), settings)
+	r.decode(f.Node.MemberOrEmpty("config"), settings)
 	out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: factory.Name, Config: settings})
 }
 

@@ -87,7 +87,7 @@ func (r *dubboReader) read(list []extensionJSON) (out config.DubboRegistry) {
 		}
 		first = e
 		var j dubboRegistryJSON
-		if r.decoder.Decode(e.Node.Member("config"), &j) {
+		if r.decoder.Decode(e.Node.MemberOrEmpty("config"), &j) {
 			out = r.readDubboRegistry(&j)
 		}
 	}

@@ -233,12 +233,12 @@ func (r *listenerReader) readFilterChain(j *filterChainJSON, filters []config.Fi
 		switch filterType {
 		case ProxyFilter:
 			proxy = &proxyJSON{}
-			r.decoder.Decode(f.Node.Member("config"), proxy)
+			r.decoder.Decode(f.Node.MemberOrEmpty("config"), proxy)
 			out.Proxy = r.readProxy(proxy)
 		case TCPProxyFilter:
-			out.TCPProxy = r.readTCPProxy(f.Node.Member("config"))
+			out.TCPProxy = r.readTCPProxy(f.Node.MemberOrEmpty("config"))
 		case UDPProxyFilter:
-			out.UDPProxy = r.readUDPProxy(f.Node.Member("config"))
+			out.UDPProxy = r.readUDPProxy(f.Node.MemberOrEmpty("config"))
 		}
 	}
 	if out.Proxy != nil {

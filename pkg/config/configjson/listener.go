@@ -113,7 +113,7 @@ func (r *listenerReader) checkTimeoutFields(l *config.Listener) {
 	for c := range l.Chains() {
 		for _, pn := range r.proxies {
 			if pn.proxy == c.Proxy && c.Proxy.ClientHeaders.OverrideTimeouts {
-				r.report.Errorf(pn.node.Member("extend_config").Get("trust_timeout_fields"),
+				r.report.Errorf(pn.node.MemberOrEmpty("extend_config").Get("trust_timeout_fields"),
 					"trust_timeout_fields is not allowed: listener %q is of type ingress, and its clients are not trusted to override timeouts", l.Name)
 			}
 		}

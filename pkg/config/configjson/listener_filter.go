@@ -56,11 +56,11 @@ func (r *listenerReader) readListenerFilters(j *listenerJSON, l *config.Listener
 		}
 		switch filterType {
 		case OriginalDstFilter:
-			r.decoder.Decode(f.Node.Member("config"), new(originalDstFilterJSON))
+			r.decoder.Decode(f.Node.MemberOrEmpty("config"), new(originalDstFilterJSON))
 			l.OriginalDst = config.OriginalDstRedirect
 			continue
 		case TLSInspectorFilter, HTTPInspectorFilter:
-			r.decoder.Decode(f.Node.Member("config"), new(inspectorJSON))
+			r.decoder.Decode(f.Node.MemberOrEmpty("config"), new(inspectorJSON))
 			continue
 		}
 		if l.ProxyProtocol != nil {
@@ -73,7 +73,7 @@ func (r *listenerReader) readListenerFilters(j *listenerJSON, l *config.Listener
 
 func (r *listenerReader) readProxyProtocol(f *listenerFilterJSON, timeout time.Duration) *config.ProxyProtocol {
 	var j proxyProtocolJSON
-	r.decoder.Decode(f.Node.Member("config"), &j)
+	r.decoder.Decode(f.Node.MemberOrEmpty("config"), &j)
 	out := &config.ProxyProtocol{AllowMissing: j.AllowMissing, Timeout: timeout}
 	for _, name := range j.Disallowed {
 		out.DisallowedVersions = append(out.DisallowedVersions, proxyVersion(name))

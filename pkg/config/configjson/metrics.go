@@ -65,7 +65,7 @@ func (r *metricsReader) read(j *metricsJSON) (m config.Metrics) {
 			continue
 		}
 		var p prometheusJSON
-		if !r.decoder.Decode(s.Node.Member("config"), &p) {
+		if !r.decoder.Decode(s.Node.MemberOrEmpty("config"), &p) {
 			continue
 		}
 		if _, err := netip.ParseAddr(p.Address); err != nil && p.Address != localhost {

@@ -131,7 +131,7 @@ func (r *routeReader) readTable(j *routerJSON) *table {
 // table in older files. Without virtual hosts it refers to a table that the file defines elsewhere.
 func (r *routeReader) readConnectionManager(f *networkFilterJSON) *table {
 	var j routerJSON
-	if !r.decoder.Decode(f.Node.Member("config"), &j) && j.Name == "" {
+	if !r.decoder.Decode(f.Node.MemberOrEmpty("config"), &j) && j.Name == "" {
 		return nil
 	}
 	if t := r.tables[j.Name]; t != nil && len(j.VirtualHosts) == 0 && j.Directory == "" {

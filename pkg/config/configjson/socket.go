@@ -45,7 +45,7 @@ func (in *input) parseMark(node document.Node) int {
 	}
 	n, err := strconv.ParseUint(node.Text(), 0, 32)
 	if err != nil {
-		in.report.Errorf(node, "found %s, expected a number from 0 to %d, or a string with such a number", node.Found(), uint32(math.MaxUint32))
+		in.report.Errorf(node, "found %s, expected a number from 0 to %d, or a string with such a number", node.Describe(), uint32(math.MaxUint32))
 		return 0
 	}
 	return int(n)

@@ -52,7 +52,7 @@ func (r *filterReader) readStreamFilters(list []streamFilterJSON) []config.Filte
 		if j.Type == "" {
 			continue // already reported
 		}
-		if cfg, ok := r.readFilterConfig(j.Node.Get("type"), j.Type, j.Node.Member("config")); ok {
+		if cfg, ok := r.readFilterConfig(j.Node.Get("type"), j.Type, j.Node.MemberOrEmpty("config")); ok {
 			out = append(out, config.Filter{Name: j.Type, Config: cfg})
 		}
 	}

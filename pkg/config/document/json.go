@@ -196,7 +196,7 @@ func (p *jsonParser) parseMember(parent uint32) {
 		if e.keyLen = uint32(len(text)); decoded {
 			e.key-- // diagnostics point at the quote, as for a key without escapes
 			e.keyLen = p.d.addTexts(string(text))
-			e.flags |= flagKeyText
+			e.flags |= flagStoredKey
 		}
 	} else {
 		word := p.scanWord()
@@ -239,7 +239,7 @@ func (p *jsonParser) parseString(parent uint32, e entry) {
 		p.d.addExpanded(parent, e, string(text), p.env, p.report)
 		return
 	case decoded:
-		e.size, e.flags = p.d.addTexts(string(text)), e.flags|flagText
+		e.size, e.flags = p.d.addTexts(string(text)), e.flags|flagStoredText
 	}
 	p.d.beginEntry(parent, e)
 }
@@ -249,7 +249,7 @@ func (p *jsonParser) parseString(parent uint32, e entry) {
 func (d *Document) addExpanded(parent uint32, e entry, original string, env Lookup, r *Report) {
 	text, problem := expand(original, env)
 	e.size = d.addTexts(text, original)
-	e.flags |= flagText | flagExpanded
+	e.flags |= flagStoredText | flagExpanded
 	index := d.beginEntry(parent, e)
 	if problem != "" {
 		r.Errorf(Node{d, index}, "%s", problem)

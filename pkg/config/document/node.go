@@ -32,10 +32,12 @@ func (k Kind) String() string {
 
 // Document is one parsed file. Callers read it through its nodes.
 type Document struct {
-	name    string
-	src     []byte
-	entries []entry  // in source order: an entry, then its members, then the next entry
-	texts   []string // texts that differ from their spelling in src
+	name string
+	src  []byte
+	// entries are in source order: an entry, then its members, then the next entry; objects that
+	// MemberOrEmpty adds come last.
+	entries []entry
+	texts   []string // texts stored outside src
 	lines   []uint32 // offset of each line; nil until the first use
 }
 
@@ -43,10 +45,10 @@ type Document struct {
 type entry struct {
 	parent uint32
 	end    uint32
-	key    uint32 // offset of the key's text or, with flagKeyText, of its position for diagnostics
-	keyLen uint32 // length of the key or, with flagKeyText, its index in texts
+	key    uint32 // offset of the key's text or, with flagStoredKey, of its position for diagnostics
+	keyLen uint32 // length of the key or, with flagStoredKey, its index in texts
 	offset uint32 // offset of the value's first byte
-	size   uint32 // length of the text in bytes or, with flagText, its index in texts
+	size   uint32 // length of the text in bytes or, with flagStoredText, its index in texts
 	kind   Kind
 	flags  flags
 }
@@ -54,12 +56,12 @@ type entry struct {
 type flags uint8
 
 const (
-	flagQuoted   flags = 1 << iota // the text begins one byte after offset
-	flagText                       // texts contains the text
-	flagKeyText                    // texts contains the key
-	flagKeyed                      // the value is a member of an object
-	flagExpanded                   // the text was expanded from ${…}; the next entry of texts is the original
-	flagSecret                     // the value is secret
+	flagQuoted     flags = 1 << iota // the text begins one byte after offset
+	flagStoredText                   // texts contains the text
+	flagStoredKey                    // texts contains the key
+	flagKeyed                        // the value is a member of an object
+	flagExpanded                     // the text was expanded from ${…}; the next entry of texts is the original
+	flagSecret                       // the value is secret
 )
 
 // Node is one value of a document. The zero Node is an absent value: its kind is Invalid and it has
@@ -75,7 +77,7 @@ type Position struct {
 	Line, Column int // from 1; the column in characters
 }
 
-// Exists reports whether the value is present; null counts as absent.
+// Exists reports whether the value is present; null and unreadable values count as absent.
 func (n Node) Exists() bool { return n.d != nil && n.entry().kind > Null }
 
 // Kind returns the kind of the value, Invalid for an absent one.
@@ -100,7 +102,7 @@ func (n Node) text() []byte {
 	switch {
 	case e.kind < Bool || e.kind > String:
 		return nil
-	case e.flags&flagText != 0:
+	case e.flags&flagStoredText != 0:
 		return []byte(n.d.texts[e.size])
 	}
 	start := e.offset
@@ -122,11 +124,14 @@ func (n Node) unexpandedText() string {
 func (n Node) Key() string { return string(n.keyText()) }
 
 func (n Node) keyText() []byte {
+	if n.d == nil {
+		return nil
+	}
 	e := n.entry()
 	switch {
 	case e.flags&flagKeyed == 0:
 		return nil
-	case e.flags&flagKeyText != 0:
+	case e.flags&flagStoredKey != 0:
 		return []byte(n.d.texts[e.keyLen])
 	}
 	return n.d.src[e.key : e.key+e.keyLen]
@@ -173,14 +178,14 @@ func (n Node) Get(names ...string) Node {
 	return Node{}
 }
 
-// Member returns the member called name of an object. If the member is absent or null, Member
-// returns a new empty object at the position of n. Decode then reports missing required keys at
-// that position.
-func (n Node) Member(name string) Node {
+// MemberOrEmpty returns the member called name of an object. If the member is absent, null or
+// unreadable, it returns a new empty object at the position of n. Decode then reports missing
+// required keys at that position. If n is absent, MemberOrEmpty returns the zero Node.
+func (n Node) MemberOrEmpty(name string) Node {
 	if member := n.Get(name); member.Exists() || n.d == nil {
 		return member
 	}
-	e := entry{offset: n.entry().offset, key: n.entry().offset, keyLen: n.d.addTexts(name), kind: Object, flags: flagKeyed | flagKeyText}
+	e := entry{offset: n.entry().offset, key: n.entry().offset, keyLen: n.d.addTexts(name), kind: Object, flags: flagKeyed | flagStoredKey}
 	return Node{n.d, n.d.beginEntry(n.i, e)}
 }
 
@@ -223,7 +228,8 @@ func (n Node) IsDisabled() bool {
 }
 
 // Value returns the value as a Go value: nil, bool, int64, float64, string, []any or
-// map[string]any. A number that does not fit an int64 is a float64.
+// map[string]any. A number with a fraction or an exponent, or outside the range of int64, is a
+// float64.
 func (n Node) Value() any {
 	switch n.Kind() {
 	case Bool:
@@ -257,9 +263,10 @@ func parseNumber(text string) any {
 	return f
 }
 
-// Found describes the value for a diagnostic: its kind and, unless it is secret, its text,
-// shortened if it is long.
-func (n Node) Found() string {
+// Describe describes the value for a diagnostic: the kind and the text, which is shortened if it is
+// long. For a boolean, it returns only the text. For a secret, a text that contains a private key,
+// or a value without a text, it returns only the kind.
+func (n Node) Describe() string {
 	const maxLen = 40 // bytes of the text that are shown
 	kind := n.Kind()
 	if kind != Bool && kind != Number && kind != String || n.entry().flags&flagSecret != 0 {
@@ -348,12 +355,12 @@ func (n Node) Position() Position {
 // KeyPosition returns the position of the key of a member, including its quote, and Position for
 // other values.
 func (n Node) KeyPosition() Position {
-	e := n.entry()
-	if e.flags&flagKeyed == 0 {
+	if n.d == nil || n.entry().flags&flagKeyed == 0 {
 		return n.Position()
 	}
+	e := n.entry()
 	offset := e.key
-	if offset > 0 && e.flags&flagKeyText == 0 && (n.d.src[offset-1] == '"' || n.d.src[offset-1] == '\'') {
+	if offset > 0 && e.flags&flagStoredKey == 0 && (n.d.src[offset-1] == '"' || n.d.src[offset-1] == '\'') {
 		offset--
 	}
 	return n.d.position(offset)
@@ -392,7 +399,7 @@ func (d *Document) beginEntry(parent uint32, e entry) uint32 {
 
 func (d *Document) endEntry(i uint32) { d.entries[i].end = uint32(len(d.entries)) }
 
-// addTexts stores texts that the source does not contain and returns the index of the first.
+// addTexts stores texts outside the source and returns the index of the first.
 func (d *Document) addTexts(texts ...string) uint32 {
 	i := uint32(len(d.texts))
 	d.texts = append(d.texts, texts...)

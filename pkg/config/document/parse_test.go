@@ -194,8 +194,18 @@ func TestPathAndPosition(t *testing.T) {
 	if got, want := list.KeyPosition(), (Position{"dir/a.json", 4, 18}); got != want {
 		t.Errorf("KeyPosition() = %v, want %v", got, want)
 	}
-	if got := (Node{}).Position(); got != (Position{}) {
-		t.Errorf("Position() of an absent node = %v, want the zero Position", got)
+}
+
+func TestAbsentNode(t *testing.T) {
+	var absent Node
+	if got := absent.Key(); got != "" {
+		t.Errorf("Key() = %q, want an empty string", got)
+	}
+	if got := absent.Position(); got != (Position{}) {
+		t.Errorf("Position() = %v, want the zero Position", got)
+	}
+	if got := absent.KeyPosition(); got != (Position{}) {
+		t.Errorf("KeyPosition() = %v, want the zero Position", got)
 	}
 }
 

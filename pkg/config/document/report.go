@@ -177,7 +177,7 @@ func (r *Report) Warnf(n Node, format string, args ...any) {
 // Expect reports a value that is not as expected. expected describes the accepted values: "a
 // duration like \"10s\"".
 func (r *Report) Expect(n Node, expected string) {
-	r.addAt(n, n.Position(), Diagnostic{Found: n.Found(), Expected: expected})
+	r.addAt(n, n.Position(), Diagnostic{Found: n.Describe(), Expected: expected})
 }
 
 // Unknown reports a name that is not in known. label says what the name refers to, such as "filter"

@@ -32,7 +32,7 @@ func (d *Decoder) decodeScalar(n Node, v reflect.Value, k *Key) {
 	}
 	if len(k.Enum) > 0 && n.Kind() == String && v.Kind() == reflect.String {
 		d.report.addAt(n, n.Position(), Diagnostic{
-			Found: n.Found(), Expected: problem, Suggestion: Suggest(n.Text(), k.enumNames()),
+			Found: n.Describe(), Expected: problem, Suggestion: Suggest(n.Text(), k.enumNames()),
 		})
 		return
 	}
@@ -204,7 +204,8 @@ func (k *Key) expected(t reflect.Type) string {
 	return "an object"
 }
 
-// integerBounds describes the bounds of the tags, or the bounds of the type for unsigned integers.
+// integerBounds describes the bounds of the tags. For unsigned integers without bounds, it uses 0
+// and, up to 16 bits, the maximum of the type.
 func (k *Key) integerBounds(t reflect.Type) string {
 	bounded := *k
 	if !bounded.minBound.set && reflect.Zero(t).CanUint() {

@@ -205,7 +205,7 @@ func (p *yamlParser) withKey(e entry, key string) entry {
 		e.key, e.keyLen = offset, uint32(len(key))
 		return e
 	}
-	e.keyLen, e.flags = p.d.addTexts(key), e.flags|flagKeyText
+	e.keyLen, e.flags = p.d.addTexts(key), e.flags|flagStoredKey
 	return e
 }
 
@@ -258,7 +258,7 @@ func (p *yamlParser) parseScalar(parent uint32, e entry, y *yaml.Node) {
 	case ok:
 		e.size, e.flags = uint32(len(text)), e.flags|flagQuoted
 	default:
-		e.size, e.flags = p.d.addTexts(text), e.flags|flagText
+		e.size, e.flags = p.d.addTexts(text), e.flags|flagStoredText
 	}
 	p.d.beginEntry(parent, e)
 }

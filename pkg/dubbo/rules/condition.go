@@ -167,7 +167,7 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 	var conditions []conditionRule
 	for item := range root.Get("conditions").All() {
 		if item.Kind() != document.String {
-			warn.report(u, item.Path()+": a condition must be a string, found "+item.Found()+": the rule has no effect")
+			warn.report(u, item.Path()+": a condition must be a string, found "+item.Describe()+": the rule has no effect")
 			return
 		}
 		c, err := readCondition(item.Text())

@@ -16,7 +16,7 @@ func readDocument(u registry.URL) (document.Node, error) {
 	case report.Errors() > 0:
 		return document.Node{}, fmt.Errorf("cannot parse the document: %w", report.Diagnostics()[0])
 	case root.Kind() != document.Object:
-		return document.Node{}, fmt.Errorf("the document is %s, not an object", root.Found())
+		return document.Node{}, fmt.Errorf("the document is %s, not an object", root.Describe())
 	}
 	return root, nil
 }
@@ -58,7 +58,7 @@ type parameterMatch struct {
 // readParameterMatches parses [{key: k, value: {exact: v}}].
 func readParameterMatches(n document.Node) (matches []parameterMatch, problem string) {
 	if n.Exists() && n.Kind() != document.Array {
-		return nil, n.Path() + " is " + n.Found() + ", not a list"
+		return nil, n.Path() + " is " + n.Describe() + ", not a list"
 	}
 	for item := range n.All() {
 		value, problem := readTextMatch(item.Get("value"))

@@ -116,7 +116,7 @@ const (
 // without the condition would match more.
 func readTextMatch(n document.Node) (m textMatch, problem string) {
 	if n.Kind() != document.Object || n.Len() != 1 {
-		return m, "a match must be one condition, found " + n.Found()
+		return m, "a match must be one condition, found " + n.Describe()
 	}
 	for condition := range n.All() {
 		m = textMatch{kind: strings.ToLower(condition.Key()), text: condition.Text()}

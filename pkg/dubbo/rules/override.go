@@ -140,7 +140,7 @@ func readOverrideDocument(u registry.URL, warn Warn) (configurators []configurat
 func readOverrideItem(u registry.URL, item document.Node) (configurators []configurator, problem string) {
 	c := configurator{stage: stageService, side: item.Get("side").Text(), newValues: map[string]string{}, providers: stringList(item.Get("providerAddresses"))}
 	if c.side != consumerSide && c.side != providerSide {
-		return nil, "side must be consumer or provider, found " + item.Get("side").Found()
+		return nil, "side must be consumer or provider, found " + item.Get("side").Describe()
 	}
 	for p := range item.Get("parameters").All() {
 		if !slices.Contains(protectedKeys(), p.Key()) {
@@ -191,7 +191,7 @@ func readMatch(n document.Node) (m *match, problem string) {
 		return nil, ""
 	}
 	if n.Kind() != document.Object {
-		return nil, "match must be an object, found " + n.Found()
+		return nil, "match must be an object, found " + n.Describe()
 	}
 	m = &match{}
 	for member := range n.All() {
