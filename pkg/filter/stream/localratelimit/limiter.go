@@ -11,7 +11,7 @@ import (
 // limiter holds the buckets of a plan. It outlives its configuration if the next configuration has
 // the same settings and the same filter.Env.Key.
 type limiter struct {
-	start         time.Time // immutable; instants are relative to it
+	start         time.Time // immutable; times are relative to it
 	defaultBucket bucket    // unused with plan.perConnection
 	fixed         []bucket
 	pools         []*pool
@@ -25,7 +25,7 @@ func newLimiter(p *plan, start time.Time, dropped *metrics.Counter) *limiter {
 	return l
 }
 
-func (l *limiter) now() instant { return epoch + instant(time.Since(l.start)) }
+func (l *limiter) now() time.Duration { return epoch + time.Since(l.start) }
 
 // quota is the state of the bucket with the fewest tokens left, among those from which a request
 // took or tried to take a token.
@@ -36,7 +36,7 @@ type quota struct {
 	untilFull time.Duration // time until the bucket is full
 }
 
-func (q *quota) observe(b *bucket, r rate, now instant) {
+func (q *quota) observe(b *bucket, r rate, now time.Duration) {
 	if remaining, untilFull := b.remaining(r, now); !q.counted || remaining < q.remaining {
 		*q = quota{counted: true, limit: r.tokens, remaining: remaining, untilFull: untilFull}
 	}
@@ -85,7 +85,7 @@ func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 	return takeToken(b, *p.defaultRate, now, p.addsHeaders, q)
 }
 
-func takeToken(b *bucket, r rate, now instant, updatesQuota bool, q *quota) bool {
+func takeToken(b *bucket, r rate, now time.Duration, updatesQuota bool, q *quota) bool {
 	ok := b.take(r, now)
 	if updatesQuota {
 		q.observe(b, r, now)
@@ -93,7 +93,7 @@ func takeToken(b *bucket, r rate, now instant, updatesQuota bool, q *quota) bool
 	return ok
 }
 
-func (l *limiter) bucketFor(p *plan, d *descriptor, v *values, x *protocol.Exchange, now instant) *bucket {
+func (l *limiter) bucketFor(p *plan, d *descriptor, v *values, x *protocol.Exchange, now time.Duration) *bucket {
 	if !d.dynamic {
 		return &l.fixed[d.index]
 	}

@@ -59,7 +59,7 @@ func droppedMetric() metrics.Metric {
 
 // builder builds the filters of one factory.
 type builder struct {
-	start    time.Time // immutable; instants are relative to it
+	start    time.Time // immutable; times are relative to it
 	limiters filter.WeakCache[limiter]
 }
 

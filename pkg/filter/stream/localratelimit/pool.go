@@ -3,6 +3,7 @@ package localratelimit
 import (
 	"hash/maphash"
 	"sync"
+	"time"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 )
@@ -48,7 +49,7 @@ func newPool(r rate, limit int, dropped *metrics.Counter) *pool {
 }
 
 // getOrCreate returns the bucket of key, and creates it if there is none. It does not retain key.
-func (p *pool) getOrCreate(key []byte, now instant) *bucket {
+func (p *pool) getOrCreate(key []byte, now time.Duration) *bucket {
 	s := &p.shards[maphash.Bytes(p.seed, key)&uint64(len(p.shards)-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +64,7 @@ func (p *pool) getOrCreate(key []byte, now instant) *bucket {
 }
 
 // add adds e to s. The caller holds s.mu.
-func (p *pool) add(s *shard, e *entry, now instant) {
+func (p *pool) add(s *shard, e *entry, now time.Duration) {
 	s.byKey[e.key] = e
 	if len(s.ring) < s.limit {
 		s.ring = append(s.ring, e)
@@ -79,7 +80,7 @@ func (p *pool) add(s *shard, e *entry, now instant) {
 }
 
 // evictionIndex returns the index in the ring of the bucket to drop. The caller holds s.mu.
-func (p *pool) evictionIndex(s *shard, now instant) int {
+func (p *pool) evictionIndex(s *shard, now time.Duration) int {
 	const maxChecks = 16 // maximum number of buckets to check for a full one
 	for i := range min(maxChecks, len(s.ring)) {
 		index := (s.hand + i) % len(s.ring)
