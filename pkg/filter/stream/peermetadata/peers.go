@@ -19,8 +19,8 @@ type peerCache struct {
 }
 
 // workloadText returns the workload in a header value, in the format of workload.Parse. ok is false
-// if value is malformed. text does not borrow from value. workloadText allocates only for new
-// peers.
+// if value is malformed. text does not borrow from value. workloadText does not allocate for
+// cached peers.
 func (c *peerCache) workloadText(value string) (text string, ok bool) {
 	c.mu.RLock()
 	text, ok = c.byValue[value]
