@@ -113,12 +113,24 @@ func (s *settings) validateRegistry(r *Request, _ operation) error {
 		return &FieldError{"registry.addr", fmt.Sprintf("%q is not a valid address", truncate(g.Address))}
 	case g.Type == memoryType && strings.HasPrefix(g.Address, directoryPrefix) && s.registry(g.Type, g.Address) == nil:
 		return &FieldError{"registry.addr", "a directory must be one of the registries in the configuration: clients cannot choose directories"}
-	case len(g.Username) > maxFieldLen || strings.ContainsFunc(g.Username, isForbiddenRune):
-		return &FieldError{"registry.username", "is too long, or contains control characters"}
-	case len(g.Password) > maxFieldLen || strings.ContainsFunc(g.Password, isForbiddenRune):
-		return &FieldError{"registry.password", "is too long, or contains control characters"}
+	}
+	for _, f := range []struct{ name, value string }{{"registry.username", g.Username}, {"registry.password", g.Password}} {
+		if problem := checkCredential(f.value); problem != "" {
+			return &FieldError{f.name, problem}
+		}
 	}
 	return nil
+}
+
+// checkCredential returns why a username or password is invalid, or "".
+func checkCredential(value string) string {
+	switch {
+	case len(value) > maxFieldLen:
+		return fmt.Sprintf("has %d bytes; the maximum is %d", len(value), maxFieldLen)
+	case strings.ContainsFunc(value, isForbiddenRune):
+		return "contains control characters"
+	}
+	return ""
 }
 
 // validateService validates the fields that identify a service.
