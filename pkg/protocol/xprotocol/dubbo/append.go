@@ -12,15 +12,16 @@ import (
 )
 
 var (
-	errOtherSerialization = errors.New("dubbo: fields cannot be changed in this serialization")
+	errOtherSerialization = errors.New("dubbo: the request or response is not in Hessian 2: Weft can change fields only in Hessian 2")
 	errNoName             = errors.New("dubbo: a request requires a service and a method")
 )
 
 // AppendRequest implements xprotocol.Messages. It writes a changed "service" to the path and the
 // attachments "path" and "interface", and a changed "version" or "group" to every place where the
-// frame has one. It writes the "method" of a generic call to its first argument. If a filter
-// removed the version, or set it to "", the body gets an empty version. An attachment with a
-// version or group that a filter removed, or set to "", is omitted.
+// frame has one. It adds the attachment "group" if a filter sets a group and the frame has none.
+// It writes the "method" of a generic call to its first argument. If a filter removed the version,
+// or set it to "", the body gets an empty version. An attachment with a version or group that a
+// filter removed, or set to "", is omitted.
 func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, remaining time.Duration) ([]byte, error) {
 	start := len(dst)
 	ms := int64(0)
@@ -185,7 +186,8 @@ func (q *requestRewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]b
 	return dst, nil
 }
 
-// appendEntry appends an attachment with the value of its field or a routing field.
+// appendEntry appends attachment e with the current value of its field or of a routing field, and
+// omits e if the field was removed. It copies an attachment that is not a field.
 func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	if !isField(e) {
 		return q.keep(dst, e)
@@ -213,7 +215,8 @@ func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	return q.rewriter.appendEntry(dst, e)
 }
 
-// setRouting appends an attachment with the value of a routing field.
+// setRouting appends attachment e with the current value of a routing field, and omits e if a
+// filter removed the field or set it to "".
 func (q *requestRewriter) setRouting(dst []byte, e *hessian.Entry, c *change) []byte {
 	switch {
 	case !c.changed():
@@ -226,8 +229,8 @@ func (q *requestRewriter) setRouting(dst []byte, e *hessian.Entry, c *change) []
 }
 
 // AppendResponse implements xprotocol.Messages. To add attachments to a response without any, it
-// changes the kind of the result to one with attachments. A response that is only a text (see
-// ReadResponse) stays unchanged with any fields, so that it is not lost.
+// changes the kind of the result to one with attachments. AppendResponse ignores changed fields in
+// a response that is only a text (see ReadResponse), because an error would lose the response.
 func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.FrameView) ([]byte, error) {
 	if !r.Header.Changed() || frame[statusOffset] != statusOK {
 		return append(dst, frame...), nil

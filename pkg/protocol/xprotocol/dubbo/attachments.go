@@ -124,7 +124,8 @@ func (w *rewriter) end(dst []byte, d *hessian.Decoder) []byte {
 	return append(dst, w.body[d.Offset():]...)
 }
 
-// appendEntry appends an attachment with the value of its field.
+// appendEntry appends attachment e with the current value of its field, and omits e if the field
+// was removed. It copies an attachment that is not a field.
 func (w *rewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	if !isField(e) {
 		return w.keep(dst, e)
