@@ -26,18 +26,18 @@ var (
 	ErrTooLarge = errors.New("detect: ClientHello above 64 KiB")
 )
 
-// Bytes on the wire (RFC 8446 5.1, 4).
+// Values and sizes in TLS records, messages and extensions (RFC 8446 5.1, 4).
 const (
-	recordHandshake = 22
-	messageHello    = 1
-	recordHeader    = 5
-	messageHeader   = 4
-	maxRecord       = 16<<10 + 256 // RFC 8446 5.1, with the expansion of an encrypted record (5.2)
-	extensionName   = 0
-	extensionALPN   = 16
-	nameTypeHost    = 0
-	versionLimit    = 0x10 // exceeds every major version; the minor version is ignored (RFC 8446 5.1)
-	recordAlert     = 21
+	recordHandshake     = 22
+	messageClientHello  = 1
+	recordHeaderLen     = 5
+	messageHeaderLen    = 4
+	maxRecord           = 16<<10 + 256 // RFC 8446 5.1, with the expansion of an encrypted record (5.2)
+	extensionServerName = 0
+	extensionALPN       = 16
+	nameTypeHost        = 0
+	versionLimit        = 0x10 // exceeds every major version; the minor version is ignored (RFC 8446 5.1)
+	recordAlert         = 21
 )
 
 // HelloParser parses the ClientHello at the beginning of a connection, however it is split into
@@ -66,7 +66,7 @@ func (p *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 			}
 			return h, false, err
 		}
-		if p.next += recordHeader + len(record); p.next > MaxHello {
+		if p.next += recordHeaderLen + len(record); p.next > MaxHello {
 			return h, false, ErrTooLarge
 		}
 		message := record
@@ -75,10 +75,10 @@ func (p *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 			message = p.body
 		}
 		if p.complete(message) {
-			h, err = parseHello(message[messageHeader:p.length])
+			h, err = parseHello(message[messageHeaderLen:p.length])
 			return h, err == nil, err
 		}
-		if err := p.checkLength(message); err != nil {
+		if err := p.checkMessageHeader(message); err != nil {
 			return h, false, err
 		}
 	}
@@ -102,7 +102,7 @@ func checkFirstBytes(b []byte) error {
 	case has(4) && b[0] == recordAlert && length == 2:
 		return ErrMalformed
 	case has(4) && b[0] == recordAlert,
-		has(5) && b[5] != messageHello:
+		has(5) && b[5] != messageClientHello:
 		return ErrNotTLS
 	}
 	return nil
@@ -111,31 +111,32 @@ func checkFirstBytes(b []byte) error {
 // record returns the content of the record at p.next, or nil if the record is incomplete.
 func (p *HelloParser) record(b []byte) ([]byte, error) {
 	b = b[p.next:]
-	if len(b) < recordHeader {
+	if len(b) < recordHeaderLen {
 		return nil, nil
 	}
 	n := int(b[3])<<8 | int(b[4])
 	if b[0] != recordHandshake || b[1] >= versionLimit || n == 0 || n > maxRecord {
 		return nil, ErrMalformed // records of other types must not interleave (RFC 8446 5.1)
 	}
-	if len(b) < recordHeader+n {
+	if len(b) < recordHeaderLen+n {
 		return nil, nil
 	}
-	return b[recordHeader : recordHeader+n], nil
+	return b[recordHeaderLen : recordHeaderLen+n], nil
 }
 
 // complete reports whether m contains a complete message. It records the length of the message once
 // its header is complete.
 func (p *HelloParser) complete(m []byte) bool {
-	if p.length == 0 && len(m) >= messageHeader {
-		p.length = messageHeader + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
+	if p.length == 0 && len(m) >= messageHeaderLen {
+		p.length = messageHeaderLen + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
 	}
 	return p.length > 0 && len(m) >= p.length
 }
 
-func (p *HelloParser) checkLength(m []byte) error {
+// checkMessageHeader returns an error if the message m is not a ClientHello or exceeds MaxHello.
+func (p *HelloParser) checkMessageHeader(m []byte) error {
 	switch {
-	case m[0] != messageHello:
+	case m[0] != messageClientHello:
 		return ErrMalformed
 	case p.length > MaxHello:
 		return ErrTooLarge
@@ -198,7 +199,7 @@ func parseHello(body []byte) (h ClientHello, err error) {
 		}
 		seen[extension] = true
 		switch extension {
-		case extensionName:
+		case extensionServerName:
 			h.ServerName, err = readServerName(data)
 		case extensionALPN:
 			h.Protocols, err = readProtocols(data)

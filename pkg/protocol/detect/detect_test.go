@@ -50,7 +50,7 @@ func parseReads(b []byte, reads ...int) (h ClientHello, done bool, err error) {
 // splitRecords splits hello, a ClientHello in one record, into records of size bytes.
 func splitRecords(hello []byte, size int) []byte {
 	var out []byte
-	for part := range slices.Chunk(hello[recordHeader:], size) {
+	for part := range slices.Chunk(hello[recordHeaderLen:], size) {
 		out = append(out, recordHandshake, 3, 1, byte(len(part)>>8), byte(len(part)))
 		out = append(out, part...)
 	}
@@ -112,8 +112,8 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 		return b
 	}
 	huge := func(size int) []byte {
-		message := append([]byte{messageHello, byte(size >> 16), byte(size >> 8), byte(size)}, make([]byte, size)...)
-		return splitRecords(append(make([]byte, recordHeader), message...), 16<<10)
+		message := append([]byte{messageClientHello, byte(size >> 16), byte(size >> 8), byte(size)}, make([]byte, size)...)
+		return splitRecords(append(make([]byte, recordHeaderLen), message...), 16<<10)
 	}
 	for _, tt := range []struct {
 		name string
@@ -130,10 +130,10 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 		{"another message type", changed(5, 2), ErrNotTLS},
 		{"one byte", []byte("x"), ErrNotTLS},
 		{"alert between two records", append(splitRecords(hello, 60)[:65], 21, 3, 1, 0, 2, 1, 0), ErrMalformed},
-		{"session ID too long", changed(recordHeader+messageHeader+2+32, 255), ErrMalformed},
+		{"session ID too long", changed(recordHeaderLen+messageHeaderLen+2+32, 255), ErrMalformed},
 		{"message too short", splitRecords(append(make([]byte, 5), 1, 0, 0, 2, 3, 3), 6), ErrMalformed},
 		{"declared length above the limit", splitRecords(append(make([]byte, 5), 1, 1, 0, 1, 3, 3), 6), ErrTooLarge},
-		{"hello above the limit", huge(MaxHello - messageHeader), ErrTooLarge},
+		{"hello above the limit", huge(MaxHello - messageHeaderLen), ErrTooLarge},
 		{"duplicate extension", golden(t, "bad_twice"), ErrMalformed},
 		{"two server names", golden(t, "bad_two_names"), ErrMalformed},
 		{"server name with trailing dot", golden(t, "bad_dot"), ErrMalformed},
@@ -153,8 +153,8 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 // TestLargeHelloTakesLinearTime verifies that the work is linear in the number of bytes, even with
 // tiny records and tiny reads.
 func TestLargeHelloTakesLinearTime(t *testing.T) {
-	message := append([]byte{messageHello, 0, 0x28, 0}, make([]byte, 10<<10)...)
-	b := splitRecords(append(make([]byte, recordHeader), message...), 1)
+	message := append([]byte{messageClientHello, 0, 0x28, 0}, make([]byte, 10<<10)...)
+	b := splitRecords(append(make([]byte, recordHeaderLen), message...), 1)
 	var p HelloParser
 	last := 0
 	for n := range len(b) {
@@ -182,13 +182,13 @@ func captureHello(t testing.TB, config *tls.Config) []byte {
 		_ = client.Close()
 	}()
 	defer server.Close()
-	var header [recordHeader]byte
+	var header [recordHeaderLen]byte
 	if _, err := io.ReadFull(server, header[:]); err != nil {
 		t.Fatal(err)
 	}
-	record := make([]byte, recordHeader+(int(header[3])<<8|int(header[4])))
+	record := make([]byte, recordHeaderLen+(int(header[3])<<8|int(header[4])))
 	copy(record, header[:])
-	if _, err := io.ReadFull(server, record[recordHeader:]); err != nil {
+	if _, err := io.ReadFull(server, record[recordHeaderLen:]); err != nil {
 		t.Fatal(err)
 	}
 	return record
