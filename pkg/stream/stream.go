@@ -68,10 +68,10 @@ type ServerOptions struct {
 // BatchObserver records the exchanges that one goroutine ends. It may record exchanges with the
 // same route and result together.
 type BatchObserver interface {
-	// Enter binds an exchange that the engine does not start, because its client has disconnected,
-	// to the active configuration, which Observe releases. It reports whether Observe needs the
-	// fields of the request; otherwise the engine need not read them.
-	Enter(x *protocol.Exchange) (readsRequest bool)
+	// BindConfig binds an exchange that the engine does not start, because its client has
+	// disconnected, to the active configuration, which Observe releases. It reports whether Observe
+	// needs the fields of the request; otherwise the engine need not read them.
+	BindConfig(x *protocol.Exchange) (readsRequest bool)
 	// Observe is ServerOptions.Observe for the batch.
 	Observe(x *protocol.Exchange)
 	// Flush records the observed exchanges that are not yet recorded. The engine calls it before
@@ -107,10 +107,11 @@ type Upgrade struct {
 // many if its protocol is Multiplexed; then all methods are safe for concurrent use.
 //
 // Start sends x.Request; the service is done once the head of the final response is in x.Response.
-// The connection, or the stream on it, belongs to the exchange until x.Response.Body (or Tunnel) is
-// closed: one of them is set even if the response has no body, because its headers borrow the
-// connection's buffer. After the close, or when the service fails, the connection calls OnRelease,
-// exactly once per Start. After a one-way request, it calls OnRelease in Start and sets neither.
+// The connection, or the stream on it, belongs to the exchange until x.Response.Body or
+// x.Response.Tunnel is closed. The connection sets one of them even if the response has no body:
+// the response headers borrow the connection's buffer. After the close, or when the service fails,
+// the connection calls OnRelease, exactly once per Start. After a one-way request, it calls
+// OnRelease in Start and sets neither.
 type UpstreamConn interface {
 	protocol.Service
 

@@ -23,9 +23,9 @@ type BatchObserver struct {
 // listener lag.
 const maxBatch = 1024
 
-// Enter implements stream.BatchObserver. Metrics count the exchange only for its listener, so only
-// access logs and observers need its request.
-func (o *BatchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
+// BindConfig implements stream.BatchObserver. Metrics count the exchange only for its listener, so
+// only access logs and observers need its request.
+func (o *BatchObserver) BindConfig(x *protocol.Exchange) (readsRequest bool) {
 	p := o.live.acquire()
 	p.recorder.listener.Active.Add(1)
 	x.Record.Listener, x.Record.Method = p, noMethod{}

@@ -22,8 +22,8 @@ func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 		const n = 3
 		for range n {
 			x := rpcExchange("shop.Items", "list", protocol.NoCode)
-			if got := observer.Enter(x); got != observed {
-				t.Fatalf("observer %v: Enter = %v, want %v", observed, got, observed)
+			if got := observer.BindConfig(x); got != observed {
+				t.Fatalf("observer %v: BindConfig = %v, want %v", observed, got, observed)
 			}
 			x.Abandon("disconnected")
 			observer.Observe(x)

@@ -68,7 +68,7 @@ func (r *request) reject(b *batch) {
 func (r *request) cancel(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
-	if r.enterObserver() {
+	if r.bindConfig() {
 		_ = r.read() // fills x.Request for the access log; the request ends in any case
 	}
 	r.x.Abandon(disconnectedBeforeStart)
@@ -78,14 +78,14 @@ func (r *request) cancel(b *batch) {
 // disconnectedBeforeStart is the detail that cancel records.
 const disconnectedBeforeStart = "client disconnected: the client closed its connection before the request started"
 
-// enterObserver binds the exchange of a request that does not start to the active configuration:
-// see BatchObserver.Enter. It reports whether the observer needs the request's fields. It recovers
+// bindConfig binds the exchange of a request that does not start to the active configuration: see
+// BatchObserver.BindConfig. It reports whether the observer needs the request's fields. It recovers
 // and logs a panic of the observer.
-func (r *request) enterObserver() (readsRequest bool) {
+func (r *request) bindConfig() (readsRequest bool) {
 	defer r.engine.goroutines.Contain("recording a request")
 	r.setMetadata()
 	s := r.c.server
-	return s.opts.Observe != nil && r.batch.observer(s).Enter(&r.x)
+	return s.opts.Observe != nil && r.batch.observer(s).BindConfig(&r.x)
 }
 
 // oneWay reports whether the client expects no response.

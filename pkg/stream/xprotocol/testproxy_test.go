@@ -32,7 +32,7 @@ type testProxy struct {
 	served  chan struct{} // closed when Serve has returned
 
 	dropObservations atomic.Bool
-	readsUnstarted   atomic.Bool // the result of batchRecorder.Enter
+	readsUnstarted   atomic.Bool // the result of batchRecorder.BindConfig
 	mu               sync.Mutex
 	observed         []observation
 }
@@ -109,7 +109,7 @@ type batchRecorder struct {
 	seen  []observation
 }
 
-func (b *batchRecorder) Enter(*protocol.Exchange) (readsRequest bool) {
+func (b *batchRecorder) BindConfig(*protocol.Exchange) (readsRequest bool) {
 	return b.proxy.readsUnstarted.Load()
 }
 
