@@ -73,7 +73,7 @@ func TestUpgradeToHTTP2(t *testing.T) { // RFC 7540 3.2
 }
 
 func TestIneligibleUpgradeIsServedAsHTTP1(t *testing.T) { // RFC 9110 7.8
-	const large = 40 << 10 // larger than a body that the engine awaits
+	const large = 40 << 10 // larger than maxInlineBody, so the engine does not wait for the complete body
 	for name, test := range map[string]struct {
 		headers, body  string
 		noH2C, rejects bool

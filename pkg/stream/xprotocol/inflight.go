@@ -8,7 +8,7 @@ import (
 
 // inflight is a semaphore for the requests of one connection, and a free list of their storage. The
 // connection's reader acquires, and any goroutine releases. release locks mu only while the reader
-// waits, acquire never.
+// waits; acquire never locks it.
 //
 // A request is in flight between acquire and release. Otherwise it is idle, in one of two lists:
 //
@@ -87,8 +87,8 @@ func (f *inflight) atLimit() bool {
 	return f.acquired-f.seenReleased >= f.limit
 }
 
-// wait waits until done returns true or disconnect was called. It calls done while it holds mu, at
-// first and each time a request ends. Only the reader calls wait.
+// wait waits until done returns true or disconnect was called. It holds mu while it calls done:
+// before it waits, and after requests ended. Only the reader calls wait.
 func (f *inflight) wait(done func() bool) {
 	f.waiting.Store(true) // a concurrent release either sees waiting and broadcasts, or done sees its effect
 	defer f.waiting.Store(false)
