@@ -30,7 +30,7 @@ func newFakeDownstreamConn() *fakeDownstreamConn {
 	return d
 }
 
-// begin does what the function begin does for an exchange on d.
+// begin is like the function begin, but the exchange arrives on d.
 func (d *fakeDownstreamConn) begin(t testing.TB, c *Cluster) *protocol.Exchange {
 	t.Helper()
 	x := newExchange()
@@ -252,15 +252,15 @@ func TestReloadChangesPoolMode(t *testing.T) {
 	})
 }
 
-// openDownstreamConn is a downstream connection that counts the registered OnClose callbacks.
-type openDownstreamConn struct {
+// callbackCountingConn is a downstream connection that counts the registered OnClose callbacks.
+type callbackCountingConn struct {
 	protocol.DownstreamConn
-	hooks int
+	callbacks int
 }
 
-func (d *openDownstreamConn) OnClose(func()) (stop func()) {
-	d.hooks++
-	return func() { d.hooks-- }
+func (d *callbackCountingConn) OnClose(func()) (stop func()) {
+	d.callbacks++
+	return func() { d.callbacks-- }
 }
 
 // TestOpenDownstreamDropsClosedPools verifies that an open downstream connection does not retain
@@ -270,14 +270,14 @@ func TestOpenDownstreamDropsClosedPools(t *testing.T) {
 		f := newFakeMuxConnector()
 		s, c := f.newTestCluster(t, clusterWithMode(config.Bind, "a"))
 		defer s.Close()
-		conn := new(openDownstreamConn)
+		conn := new(callbackCountingConn)
 		d := newFakeDownstreamConn()
 		d.meta.DownstreamConn = conn
 		for i, host := range []string{"a", "b", "c"} {
 			apply(t, s, clusterWithMode(config.Bind, host))
 			finish(d.begin(t, c))
-			if conn.hooks != 1 {
-				t.Fatalf("%d OnClose callbacks are registered after %d reloads, want 1", conn.hooks, i)
+			if conn.callbacks != 1 {
+				t.Fatalf("%d OnClose callbacks are registered after %d reloads, want 1", conn.callbacks, i)
 			}
 		}
 		d.end()

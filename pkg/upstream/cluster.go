@@ -35,12 +35,12 @@ type Cluster struct {
 	recorder   lazyRecorder[ClusterRecorder]
 	generation atomic.Int64 // how often the cluster was removed from the configuration; recorders belong to one generation
 
-	drops           dropCounts
-	destOverflows   atomic.Uint64 // exchanges that were rejected because there are too many original destinations
-	resent          atomic.Uint64
-	latencyObserved atomic.Int64 // time of the last observed latency: ns of the set's clock
-	panicLogged     atomic.Bool  // the log says that the cluster is in panic
-	onDemand        demand.Item  // use of the cluster, and the exchanges that wait for on-demand hosts
+	drops             dropCounts
+	destOverflows     atomic.Uint64 // exchanges that were rejected because there are too many original destinations
+	resent            atomic.Uint64
+	latencyObservedAt atomic.Int64 // when the last latency was observed: ns of the set's clock
+	panicLogged       atomic.Bool  // the log says that the cluster is in panic
+	onDemand          demand.Item  // use of the cluster, and the exchanges that wait for on-demand hosts
 
 	reportedCounts *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 

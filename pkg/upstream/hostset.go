@@ -327,7 +327,7 @@ func (hs *hostSet) buildBalancer(lg *localityGroup) {
 		MinRingSize:       cfg.MinRingSize,
 		MaxRingSize:       cfg.MaxRingSize,
 		TableSize:         cfg.MaglevTableSize,
-		Now:               lg.hosts[0].cluster.lastObserved,
+		Now:               lg.hosts[0].cluster.lastLatencyAt,
 	})
 	lg.built.Store(true)
 }

@@ -29,11 +29,11 @@ func (h *Host) observeLatency(x *protocol.Exchange, err error) {
 	if reason == protocol.ReasonDownstreamDisconnect && elapsed < h.load.Latency(now) {
 		return
 	}
-	c.latencyObserved.Store(int64(now))
+	c.latencyObservedAt.Store(int64(now))
 	h.load.Observe(now, elapsed)
 }
 
-// lastObserved returns the time of the last observed latency in the cluster. Balancers use it as
+// lastLatencyAt returns the time at which the cluster last observed a latency. Balancers use it as
 // their clock: it is precise enough while requests are served, and much cheaper than reading the
 // clock for each pick.
-func (c *Cluster) lastObserved() time.Duration { return time.Duration(c.latencyObserved.Load()) }
+func (c *Cluster) lastLatencyAt() time.Duration { return time.Duration(c.latencyObservedAt.Load()) }

@@ -17,8 +17,8 @@ import (
 // the connection with the fewest exchanges. While all connections are busy, the pool opens another,
 // up to the configured number, and beyond that number while all of them carry as many exchanges as
 // the host allows. A connect belongs to the pool, not to the exchange that needed it: exchanges
-// that arrive meanwhile wait for the same connect. An exchange stops waiting at its deadline, and
-// the connect continues.
+// that arrive meanwhile wait for the same connect. An exchange stops waiting at its deadline or
+// when its client disconnects. A dial that has started continues.
 //
 // A connection on which maxRequestsPerConn exchanges have begun accepts no further exchanges and
 // closes when they have ended. The pool opens a replacement immediately, if the limits allow it.
@@ -405,10 +405,10 @@ func (p *multiplexPool) Stats() Stats {
 	return s
 }
 
-// runSweep closes connections to new exchanges: those that were idle for the idle timeout, are no
-// longer usable, or have another maximum of exchanges than the configuration, and those beyond
-// maxConns. If the host has a stream limit, the latter stay while they carry exchanges. The timer
-// runs runSweep.
+// runSweep drains the connections that were idle for the idle timeout, except the only connection
+// of a pool that stays warm. It also drains connections that are no longer usable, connections
+// whose maxRequests differs from the configuration, and those beyond maxConns. If the host has a
+// stream limit, the latter stay while they carry exchanges. The timer calls runSweep.
 func (p *multiplexPool) runSweep() {
 	timeout, interval := p.Config.Load().IdleTimeout, p.sweepInterval()
 	p.mu.Lock()

@@ -72,8 +72,8 @@ func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
 	return usable
 }
 
-// runSweep closes the connections that were idle for too long or are no longer usable. The timer
-// runs it.
+// runSweep closes the connections that were idle for the idle timeout or are no longer usable. The
+// timer calls runSweep.
 func (p *pingPongPool) runSweep() {
 	now := p.Tasks.Now()
 	for _, c := range p.removeExpired(now) {
