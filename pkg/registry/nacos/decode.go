@@ -22,7 +22,10 @@ const (
 	preservedHeartbeat = preservedPrefix + "heart.beat.interval" // ms, like the next two
 	preservedTimeout   = preservedPrefix + "heart.beat.timeout"
 	preservedDelete    = preservedPrefix + "ip.delete.timeout"
+)
 
+// URL parameters that Nacos can change, and the default weight in Dubbo.
+const (
 	parameterWeight  = "weight"
 	parameterEnabled = "enabled"
 	defaultWeight    = 100
@@ -74,7 +77,7 @@ func rawHosts(body []byte) (json.RawMessage, error) {
 		return nil, fmt.Errorf("decoding a list of instances: %w", err)
 	}
 	if len(resp.Hosts) == 0 || resp.Hosts[0] != '[' {
-		return nil, errors.New("the list of instances has no hosts")
+		return nil, errors.New(`the list of instances has no array "hosts"`)
 	}
 	return resp.Hosts, nil
 }
@@ -168,7 +171,7 @@ func parseNames(body []byte) (names []string, count int, err error) {
 		return nil, 0, fmt.Errorf("decoding a list of services: %w", err)
 	}
 	if resp.Count == nil {
-		return nil, 0, errors.New("the list of services has no count")
+		return nil, 0, errors.New(`the list of services has no number "count"`)
 	}
 	return resp.Names, *resp.Count, nil
 }

@@ -166,7 +166,8 @@ func (r *Registry) writeConfigs(ctx context.Context, inst *instanceState) error 
 		}
 	}
 	metadata := revisionOf(inst.InstanceRegistration).metadata()
-	maps.DeleteFunc(configs.sums, func(d configKey, _ string) bool { // the metadata of previous revisions may be removed
+	// removeRevision may delete the metadata of previous revisions.
+	maps.DeleteFunc(configs.sums, func(d configKey, _ string) bool {
 		return d.group != mappingGroup && d != metadata
 	})
 	missing := []configKey{}
