@@ -20,9 +20,10 @@ import (
 //	writing  Write -> tls.Conn.Write -> tlsTransport.Write: sealed grows; then flush -> the socket
 //
 // A reader waits in the poller, not in tls.Conn: if the socket holds only part of a record,
-// tls.Conn.Read returns errNoData, and its next call continues with the record. A writer gathers
-// the records of one call, and those that the reader seals (alerts, responses to key updates), in
-// the order in which they were sealed, and sends them together.
+// tls.Conn.Read returns errNoData, and its next call continues with the record. During the
+// handshake, and on connections that are not sockets, tlsTransport.Read waits. A writer gathers the
+// records of one call, and those that the reader seals (alerts, responses to key updates), in the
+// order in which they were sealed, and sends them together.
 type tlsLayer struct {
 	conn *Conn     // immutable
 	tls  *tls.Conn // immutable
@@ -117,7 +118,8 @@ func (t *tlsTransport) Read(p []byte) (int, error) {
 // memory.
 const maxSealed = 1 << 20
 
-// errPeerNotReading ends writing to a peer that exceeds maxSealed.
+// errPeerNotReading is the error of a write that would exceed the maximum of pending records: see
+// maxSealed.
 var errPeerNotReading = errors.New("network: the peer does not read the TLS responses that it requests")
 
 // Write implements net.Conn. tls.Conn calls Write, which never blocks.
@@ -265,8 +267,9 @@ func (s *tlsLayer) flush() error {
 	return nil
 }
 
-// tryFlush sends as many sealed bytes as the socket takes immediately, unless a writer sends them,
-// and reports whether bytes are still pending that no writer sends. Safe from any goroutine.
+// tryFlush sends as many sealed bytes as the socket takes immediately. It reports whether bytes
+// remain that the next write must send. While a writer sends the bytes, tryFlush does nothing and
+// returns false. It is safe for concurrent use.
 func (s *tlsLayer) tryFlush() (pending bool) {
 	o := &s.out
 	o.mu.Lock()
@@ -291,8 +294,8 @@ func (s *tlsLayer) tryFlush() (pending bool) {
 	return false
 }
 
-// encrypt seals p, writes as much as the socket takes immediately, and reports whether bytes are
-// still pending; the next write sends them.
+// encrypt seals p, sends as much as the socket takes immediately, and reports whether bytes remain
+// that the next write must send.
 func (s *tlsLayer) encrypt(p []byte) (pending bool, err error) {
 	if len(p) > maxPieceSize {
 		s.out.mu.Lock()

@@ -22,8 +22,9 @@ const (
 	HighWatermark = 1 << 20
 	// MaxQueued is the number of pending bytes of a queue at which AppendFrame rejects frames,
 	// unless SetLimit changes it. It bounds the memory that a peer that reads nothing costs.
-	// Engines stop reading requests at HighWatermark, but the responses to earlier requests, and
-	// the requests of many clients to one host, may reach MaxQueued.
+	// Engines stop reading requests at HighWatermark (HTTP/2: at four times HighWatermark), but the
+	// responses to earlier requests, and the requests of many clients to one host, may reach
+	// MaxQueued.
 	MaxQueued = 64 << 20
 )
 
