@@ -11,7 +11,8 @@ import (
 )
 
 // newGuard protects next against web pages that an operator visits. It rejects requests for a host
-// name that is not allowed, and those that httpport.SameOrigin does not allow.
+// name that is not allowed (except on unix sockets), and those that httpport.SameOrigin does not
+// allow.
 func newGuard(hosts []string, next http.Handler) http.Handler {
 	allowed := make([]string, len(hosts))
 	for i, h := range hosts {

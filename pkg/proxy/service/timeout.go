@@ -52,8 +52,8 @@ func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) t
 	return d
 }
 
-// IsGRPC reports whether x is a gRPC call: a POST over HTTP/2. The check is cheap for other
-// requests.
+// IsGRPC reports whether x is a gRPC call: a POST over HTTP/2 with a gRPC content type. The check
+// is cheap for other requests.
 func IsGRPC(x *protocol.Exchange) bool {
 	return x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }

@@ -15,8 +15,8 @@ type Mode uint8
 
 // These are the variants of the protocol.
 const (
-	StateOfTheWorld Mode = iota // a response has all requested resources of its type
-	Delta                       // a response has the changes
+	StateOfTheWorld Mode = iota // for some types, a response has all resources: see AllResourcesRequiredInSotW
+	Delta                       // a response has changed resources, and the names of removed resources
 )
 
 // Type is a type of resources.
@@ -36,8 +36,8 @@ type Resource struct {
 	// Heartbeat means that the resource only refreshes the time to live of the accepted resource. A
 	// heartbeat has no Body, and the accepted resource stays.
 	Heartbeat bool
-	// DecodeError is why the resource cannot be identified, so that it is rejected; "": no error.
-	// If it is set, Name may be a placeholder.
+	// DecodeError is why the client rejects the resource before it is validated; "": no error. If
+	// it is set, Name may be a placeholder.
 	DecodeError string
 }
 
