@@ -262,11 +262,11 @@ func methodCases() []ruleCase {
 			ruleCase{name: "rejected: " + name, rfc: "9112 3.2.3", script: script{clientSends(text + smuggled), rejected(400)}},
 			ruleCase{name: "rejected if CONNECT is allowed: " + name, rfc: "9112 3.2.3", setup: allowConnect, script: script{clientSends(text + smuggled), rejected(400)}})
 	}
-	return append(cases, hopCases()...)
+	return append(cases, connectAndMaxForwardsCases()...)
 }
 
-// hopCases returns exchanges about CONNECT and Max-Forwards.
-func hopCases() []ruleCase {
+// connectAndMaxForwardsCases returns exchanges about CONNECT and Max-Forwards.
+func connectAndMaxForwardsCases() []ruleCase {
 	return []ruleCase{
 		{
 			name: "CONNECT is not allowed by default", rfc: "9110 9.3.6",

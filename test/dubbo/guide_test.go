@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// command matches a block of the page's ZooKeeper section, optionally one that runs in the
-// background, and optionally followed by its expected output.
-var command = regexp.MustCompile("(?ms)^```sh zookeeper( background)?\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
+// commandBlockPattern matches a block of the page's ZooKeeper section, optionally one that runs in
+// the background, and optionally followed by its expected output.
+var commandBlockPattern = regexp.MustCompile("(?ms)^```sh zookeeper( background)?\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
 
 // TestGuide runs the commands of docs/dubbo.md about ZooKeeper and Dubbo in Java; test/docs runs
 // the rest of the page. The peers are already built, and a temporary directory replaces /tmp.
@@ -33,7 +33,7 @@ func TestGuide(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIR", dir)
 	replacer := strings.NewReplacer("/tmp/weft-peers", os.Getenv(javaEnv), "/tmp/", dir+"/")
-	commands := command.FindAllSubmatch(page, -1)
+	commands := commandBlockPattern.FindAllSubmatch(page, -1)
 	if len(commands) < 8 {
 		t.Fatalf("the page has %d commands, want at least 8", len(commands))
 	}

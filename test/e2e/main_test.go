@@ -16,8 +16,8 @@ import (
 // root is the root of the repository.
 const root = "../.."
 
-// binaries is the directory of the binaries that this run builds.
-var binaries string
+// binariesDir is the directory of the programs that this run builds.
+var binariesDir string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "weft-e2e-")
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binaries = dir
+	binariesDir = dir
 	status := 1
 	if _, err := plainBinary(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,6 +50,6 @@ var plainBinary = sync.OnceValues(func() (string, error) {
 var checkedBinary = sync.OnceValues(func() (string, error) { return build("weft-race", "-race") })
 
 func build(name string, flags ...string) (string, error) {
-	path := filepath.Join(binaries, name)
+	path := filepath.Join(binariesDir, name)
 	return path, subject.Weft(root, path, flags...)
 }

@@ -19,7 +19,7 @@ import (
 // harnessBinary builds go-control-plane's test harness at the version that the module in harness
 // pins, and returns its path.
 var harnessBinary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binaries, "harness")
+	path := filepath.Join(binariesDir, "harness")
 	return path, subject.Build("harness", "github.com/envoyproxy/go-control-plane/pkg/test/main", path)
 })
 

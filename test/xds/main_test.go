@@ -35,8 +35,8 @@ import (
 // root is the root directory of the checkout.
 const root = "../.."
 
-// binaries is the directory of the programs that this run builds.
-var binaries string
+// binariesDir is the directory of the programs that this run builds.
+var binariesDir string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "weft-xds-")
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binaries = dir
+	binariesDir = dir
 	status := m.Run()
 	_ = os.RemoveAll(dir) // the system cleans up what remains
 	os.Exit(status)
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 // weftBinary builds weft as users do and returns its path. If the tests run with "go test -race",
 // it builds weft with the race detector and invariant checks.
 var weftBinary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binaries, "weft")
+	path := filepath.Join(binariesDir, "weft")
 	return path, subject.Weft(root, path, subject.RaceFlags()...)
 })
 

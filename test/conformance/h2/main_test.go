@@ -27,8 +27,8 @@ import (
 // root is the root directory of the checkout.
 const root = "../../.."
 
-// binaries is the directory of the programs that this run builds.
-var binaries string
+// binariesDir is the directory of the programs that this run builds.
+var binariesDir string
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binaries = dir
+	binariesDir = dir
 	status := m.Run()
 	_ = os.RemoveAll(dir) // the system cleans up what remains
 	os.Exit(status)
@@ -51,13 +51,13 @@ func TestMain(m *testing.M) {
 
 // weftBinary builds weft as users do and returns its path.
 var weftBinary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binaries, "weft")
+	path := filepath.Join(binariesDir, "weft")
 	return path, subject.Weft(root, path)
 })
 
-// unreachable returns the line of a build error that reports a network problem, or "" if there is
-// none.
-func unreachable(err error) string {
+// networkErrorLine returns the line of a build error that reports a network problem, or "" if there
+// is none.
+func networkErrorLine(err error) string {
 	for line := range strings.Lines(err.Error()) {
 		for _, pattern := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
 			if strings.Contains(line, pattern) {
