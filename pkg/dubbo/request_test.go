@@ -39,6 +39,8 @@ func TestInvalidRequests(t *testing.T) {
 		{"no address", changed(func(req *dubbo.Request) { req.Registry.Address = "" }), "registry.addr"},
 		{"directory that is not configured", changed(func(req *dubbo.Request) { req.Registry = dubbo.Registry{Type: "memory", Address: "file:/etc"} }), "registry.addr"},
 		{"address with a space", changed(func(req *dubbo.Request) { req.Registry.Address = "a b" }), "registry.addr"},
+		{"user name too long", changed(func(req *dubbo.Request) { req.Registry.Username = strings.Repeat("x", 2000) }), "registry.username"},
+		{"password with a line feed", changed(func(req *dubbo.Request) { req.Registry.Password = "a\nb" }), "registry.password"},
 		{"parameter that is a field", changed(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"group": "g"} }), "service.parameters.group"},
 		{"parameter without a name", changed(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"": "g"} }), "service.parameters"},
 		{"parameter with a NUL", changed(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"a": "\x00"} }), "service.parameters.a"},

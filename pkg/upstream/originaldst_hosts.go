@@ -135,7 +135,7 @@ func (d *originalDstHosts) arm() {
 	}
 }
 
-// cleanup drains the unused hosts. The timer runs it.
+// cleanup drains the unused hosts. The timer calls cleanup.
 func (d *originalDstHosts) cleanup() {
 	d.cluster.env.tasks.RunRecovered("closing unused hosts", func() { drainHosts(d.removeUnused()) })
 	d.mu.Lock()

@@ -41,7 +41,7 @@ type muxConn struct {
 	waitingPumps     fifo[pump]       // guarded by mu; pumps that wait for space in writeQueue
 	awaitingCapacity bool             // guarded by mu; kickWhenWritable is running
 	scratch          []byte           // guarded by mu; storage for frames that state appends
-	timer            stream.ConnTimer // guarded by mu; runs onTimer
+	timer            stream.ConnTimer // guarded by mu; calls onTimer
 
 	// The reader goroutine owns these fields.
 	read    stream.ReadBuffer

@@ -21,7 +21,7 @@ func (mc *muxConn) stopTimer() {
 	}
 }
 
-// onTimer ends the streams whose deadline or idle timeout has passed. The timer runs onTimer on a
+// onTimer ends the streams whose deadline or idle timeout has passed. The timer calls onTimer on a
 // separate goroutine.
 func (mc *muxConn) onTimer() {
 	b := &batch{now: time.Now()}

@@ -11,8 +11,8 @@ import (
 var errHeartbeatTimeout = errors.New("the host does not acknowledge heartbeats")
 
 // expire fails the calls whose deadline has passed. It sends a heartbeat to a silent host, or
-// closes the connection if the host has not answered the last ones. The timer runs it on a
-// goroutine of its own.
+// closes the connection if the host has not answered the last ones. The timer calls expire on
+// a goroutine of its own.
 func (u *UpstreamConn) expire() {
 	b := &batch{now: time.Now()}
 	u.mu.Lock()
