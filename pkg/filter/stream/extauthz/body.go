@@ -18,7 +18,7 @@ func bufferBody(x *protocol.Exchange, b *BufferSettings) (sentBody []byte, parti
 		return nil, false, nil
 	case r.Method == "":
 		sentBody = rpcPayload(r.Body)
-	case r.ContentLength > int64(b.MaxRequestBytes) && !b.Partial:
+	case r.ContentLength > int64(b.MaxRequestBytes) && !b.AllowPartial:
 		return nil, false, newTooLargeFault(b)
 	default:
 		buffered := &bufferedBody{Body: r.Body}
@@ -28,7 +28,7 @@ func bufferBody(x *protocol.Exchange, b *BufferSettings) (sentBody []byte, parti
 		r.Body, sentBody = buffered, buffered.buffered
 	}
 	if len(sentBody) > b.MaxRequestBytes {
-		if !b.Partial {
+		if !b.AllowPartial {
 			return nil, false, newTooLargeFault(b)
 		}
 		sentBody, partial = sentBody[:b.MaxRequestBytes], true

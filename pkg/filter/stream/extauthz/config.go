@@ -26,11 +26,11 @@ type Config struct {
 	FailureModeAllowHeader bool    `key:"failure_mode_allow_header_add" doc:"Adds x-envoy-auth-failure-mode-allowed: true to requests that pass because the service failed." default:"false" example:"true"`
 	OnError                *Status `key:"status_on_error" doc:"Response status if the service fails and the request is rejected; absent: 403."`
 
-	Body        *BufferSettings `key:"with_request_body" doc:"Sends the request body to the service; the filter buffers it before the check. Absent: the body is not sent."`
-	Certificate bool            `key:"include_peer_certificate" doc:"Sends the client certificate to a gRPC service, as percent-encoded PEM." default:"false" example:"true"`
-	Session     bool            `key:"include_tls_session" doc:"Sends the server name that the client requested in TLS (SNI) to a gRPC service." default:"false" example:"true"`
+	Body               *BufferSettings `key:"with_request_body" doc:"Sends the request body to the service; the filter buffers it before the check. Absent: the body is not sent."`
+	IncludeCertificate bool            `key:"include_peer_certificate" doc:"Sends the client certificate to a gRPC service, as percent-encoded PEM." default:"false" example:"true"`
+	IncludeTLSSession  bool            `key:"include_tls_session" doc:"Sends the server name that the client requested in TLS (SNI) to a gRPC service." default:"false" example:"true"`
 
-	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Headers to send to the service. Absent: all headers to a gRPC service, only Authorization to an HTTP service, which gets it whatever the list."`
+	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Headers to send to the service, in addition to Authorization. Absent: all headers to a gRPC service, only Authorization to an HTTP service."`
 	Disallowed *ListStringMatcher `key:"disallowed_headers" doc:"Headers never to send to the service, regardless of the other keys."`
 
 	ClearRouteCache bool                         `key:"clear_route_cache" doc:"Selects the route again after the service changed the request." unsupported:"clear_route_cache" example:"true"`
@@ -46,7 +46,7 @@ type Status struct {
 // BufferSettings limits how much of the body the authorization service receives.
 type BufferSettings struct {
 	MaxRequestBytes int  `key:"max_request_bytes" doc:"Maximum number of body bytes to send; they are buffered in memory." unit:"bytes" min:"1" max:"16777216" required:"true" example:"8192"`
-	Partial         bool `key:"allow_partial_message" doc:"Sends only the beginning of a larger body; otherwise such a request is rejected with 413." default:"false" example:"true"`
+	AllowPartial    bool `key:"allow_partial_message" doc:"Sends only the beginning of a larger body; otherwise such a request is rejected with 413." default:"false" example:"true"`
 	Raw             bool `key:"pack_as_bytes" doc:"Sends the body to a gRPC service as bytes (raw_body) instead of text (body)." default:"false" example:"true"`
 }
 
@@ -72,7 +72,7 @@ type HTTPService struct {
 
 // ServerURI identifies an HTTP server.
 type ServerURI struct {
-	URI     string        `key:"uri" doc:"URL of the service, for information only: requests to the service have the host of the original request." example:"\"http://authz.test\""`
+	URI     string        `key:"uri" doc:"URL of the service, for information only. Requests to the service have the host of the original request, or the cluster name for RPC requests." example:"\"http://authz.test\""`
 	Cluster string        `key:"cluster" doc:"Cluster of the service." required:"true" refers:"cluster" example:"\"authz\""`
 	Timeout time.Duration `key:"timeout" doc:"Response timeout." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 }
@@ -148,9 +148,9 @@ func (c *Config) misplacedKey() string {
 		return "status_on_error"
 	case c.Body != nil:
 		return "with_request_body"
-	case c.Certificate:
+	case c.IncludeCertificate:
 		return "include_peer_certificate"
-	case c.Session:
+	case c.IncludeTLSSession:
 		return "include_tls_session"
 	case c.Allowed != nil:
 		return "allowed_headers"
@@ -174,7 +174,7 @@ func (c *Config) errorStatus() int {
 // inherit returns the effective configuration of a route. If route configures no service, only its
 // disabled and check_settings override the listener's configuration.
 func inherit(listener, route any) any {
-	base, override := listener.(*Config), route.(*Config) //nolint:forcetypeassert // what Config returned
+	base, override := listener.(*Config), route.(*Config) //nolint:forcetypeassert // both are values that StreamFilterFactory.Config created
 	if override.HTTP != nil || override.GRPC != nil {
 		return override
 	}
@@ -220,11 +220,12 @@ func (c *Config) compile() (*rules, error) {
 		to   *headerMatchers
 	}{{"allowed_headers", c.Allowed, &r.sentHeaders}, {"disallowed_headers", c.Disallowed, &r.unsentHeaders}}
 	var add []Header
+	var addKey string
 	if h := c.HTTP; h != nil {
 		if err := h.validate(); err != nil {
 			return nil, &document.KeyError{Key: "http_service", Err: err}
 		}
-		add = h.Request.Add
+		add, addKey = h.Request.Add, "http_service.authorization_request.headers_to_add"
 		lists = append(lists, []struct {
 			key  string
 			from *ListStringMatcher
@@ -243,7 +244,7 @@ func (c *Config) compile() (*rules, error) {
 		if (g.Cluster == "") == (g.Envoy == nil) {
 			return nil, &document.KeyError{Key: "grpc_service", Err: errors.New("expected one of envoy_grpc and cluster")}
 		}
-		add = g.Metadata
+		add, addKey = g.Metadata, "grpc_service.initial_metadata"
 		r.allHeaders = c.Allowed == nil
 	}
 	for _, l := range lists {
@@ -261,7 +262,7 @@ func (c *Config) compile() (*rules, error) {
 	var m config.HeaderMutation
 	for _, h := range add {
 		if protocol.EqualFold(h.Key, "host") || strings.HasPrefix(h.Key, ":") {
-			return nil, fmt.Errorf("%q cannot be set: requests to the service have the host of the original request", h.Key)
+			return nil, fmt.Errorf("%s: header %q cannot be set: Weft sets the host and the pseudo-headers of requests to the service", addKey, h.Key)
 		}
 		m.Add = append(m.Add, config.HeaderValue{Name: h.Key, Value: h.Value})
 	}

@@ -37,7 +37,7 @@ func requestsMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	r, err := c.compile()
 	if err != nil {
 		return nil, err

@@ -377,13 +377,14 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		`{}`: "expected http_service or grpc_service",
 		`{"grpc_service": {"cluster": "a"}, "http_service": {"server_uri": {"cluster": "a"}}}`: "expected one of",
 		`{"grpc_service": {}}`: "expected one of envoy_grpc and cluster",
-		`{"grpc_service": {"google_grpc": {"target_uri": "a"}}}`:                                  "google_grpc",
-		`{"grpc_service": {"cluster": "a"}, "clear_route_cache": true}`:                           "clear_route_cache",
-		`{"grpc_service": {"cluster": "a"}, "transport_api_version": "V2"}`:                       "V3",
-		`{"grpc_service": {"cluster": "a", "initial_metadata": [{"key": "Host", "value": "a"}]}}`: "Host",
-		`{"grpc_service": {"cluster": "a"}, "allowed_headers": {"patterns": [{"prefix": ""}]}}`:   "prefix is empty",
-		`{"http_service": {"server_uri": {"cluster": "a"}, "path_prefix": "check"}}`:              "path_prefix",
-		`{"http_service": {"server_uri": {"cluster": "a", "uri": "authz"}}}`:                      "not a valid http or https URL",
+		`{"grpc_service": {"google_grpc": {"target_uri": "a"}}}`:                                                                            "google_grpc",
+		`{"grpc_service": {"cluster": "a"}, "clear_route_cache": true}`:                                                                     "clear_route_cache",
+		`{"grpc_service": {"cluster": "a"}, "transport_api_version": "V2"}`:                                                                 "V3",
+		`{"grpc_service": {"cluster": "a", "initial_metadata": [{"key": "Host", "value": "a"}]}}`:                                           `grpc_service.initial_metadata: header "Host" cannot be set`,
+		`{"http_service": {"server_uri": {"cluster": "a"}, "authorization_request": {"headers_to_add": [{"key": ":path", "value": "a"}]}}}`: `http_service.authorization_request.headers_to_add: header ":path" cannot be set`,
+		`{"grpc_service": {"cluster": "a"}, "allowed_headers": {"patterns": [{"prefix": ""}]}}`:                                             "prefix is empty",
+		`{"http_service": {"server_uri": {"cluster": "a"}, "path_prefix": "check"}}`:                                                        "path_prefix",
+		`{"http_service": {"server_uri": {"cluster": "a", "uri": "authz"}}}`:                                                                "not a valid http or https URL",
 		`{"http_service": {}}`: "server_uri",
 		`{"disabled": true, "disallowed_headers": {"patterns": [{"exact": "cookie"}]}}`:                               "requires http_service or grpc_service",
 		`{"check_settings": {}, "failure_mode_allow": false}`:                                                         "requires http_service or grpc_service",
@@ -448,7 +449,7 @@ func TestPartiallyBufferedBodyRewinds(t *testing.T) {
 		declared bool
 	}{{3, true}, {3, false}, {4, true}, {4, false}, {9, true}, {9, false}} {
 		x := newPOST("book", test.declared)
-		if _, _, err := bufferBody(x, &BufferSettings{MaxRequestBytes: test.maxBytes, Partial: true}); err != nil {
+		if _, _, err := bufferBody(x, &BufferSettings{MaxRequestBytes: test.maxBytes, AllowPartial: true}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

@@ -31,7 +31,7 @@ type grpcClient struct {
 func newGRPCClient(c *Config, r *rules, clusters filter.ClusterClient) *grpcClient {
 	client := &grpcClient{
 		rules: r, clusters: clusters, cluster: c.GRPC.Cluster, timeout: c.GRPC.Timeout,
-		rawBody: r.body != nil && r.body.Raw, sendsCertificate: c.Certificate, sendsSNI: c.Session,
+		rawBody: r.body != nil && r.body.Raw, sendsCertificate: c.IncludeCertificate, sendsSNI: c.IncludeTLSSession,
 	}
 	if e := c.GRPC.Envoy; e != nil {
 		client.cluster, client.authority = e.Cluster, e.Authority
@@ -119,8 +119,8 @@ func toDecision(r *checkResponse, rpc bool) (d decision, err error) {
 		for _, name := range o.remove {
 			d.request = append(d.request, change{op: opRemove, name: name})
 		}
-		d.request = append(d.request, toChanges(o.headers, opSet)...)
-		d.response = toChanges(o.response, opAdd)
+		d.request = append(d.request, toChanges(o.requestHeaders, opSet)...)
+		d.response = toChanges(o.responseHeaders, opAdd)
 	}
 	return d, errors.Join(d.request.validate(rpc), d.response.validate(false))
 }

@@ -143,10 +143,10 @@ type deniedResponse struct {
 
 // okResponse is an OkHttpResponse.
 type okResponse struct {
-	headers      []option // for the request
-	remove       []string // headers of the request
-	response     []option // for the response to the client
-	changesQuery bool     // the message requests a change of the query
+	requestHeaders  []option // to change in the request
+	remove          []string // names of request headers to remove
+	responseHeaders []option // to add to the response to the client
+	changesQuery    bool     // the message requests a change of the query
 }
 
 // option is a HeaderValueOption.
@@ -164,7 +164,7 @@ type metadataValue struct {
 
 // Limits of dynamic_metadata.
 const (
-	maxDepth          = 16   // maximum depth of nested structs, and of nested lists
+	maxDepth          = 16   // maximum depth of nested structs, and of nested lists within one struct
 	maxMetadataValues = 1000 // maximum number of values in one response
 )
 
@@ -303,11 +303,11 @@ func (o *okResponse) parse(b []byte) error {
 		}
 		switch number {
 		case 2:
-			return appendOption(&o.headers, content)
+			return appendOption(&o.requestHeaders, content)
 		case 5:
 			o.remove = append(o.remove, string(content))
 		case 6:
-			return appendOption(&o.response, content)
+			return appendOption(&o.responseHeaders, content)
 		case 7, 8:
 			o.changesQuery = true
 		}
@@ -387,8 +387,8 @@ func (r *checkResponse) parseStruct(b []byte, path []string) error {
 	})
 }
 
-// parseValue parses the google.protobuf.Value at path. listDepth is the number of lists that
-// enclose the value.
+// parseValue parses the google.protobuf.Value at path. listDepth is the number of lists
+// between the innermost enclosing struct and the value.
 func (r *checkResponse) parseValue(b []byte, path []string, listDepth int) error {
 	add := func(text string) error {
 		if len(r.metadata) >= maxMetadataValues {
