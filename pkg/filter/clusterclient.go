@@ -13,9 +13,10 @@ import (
 type ClusterClient interface {
 	// Call sends x to a host of the cluster that currently has the target's name. It waits for the
 	// head of the response until x.Deadline, which must be set. Then it calls receive and releases
-	// the response. receive may read x.Response but must not retain any of it. Only the filter may
-	// use x. x.Meta names the protocol of x. x.Downstream is nil or the result
-	// of DisconnectWatcher. For a one-way exchange, x.Response is empty.
+	// the response. receive may read x.Response but must not retain any of it. x is a
+	// new exchange that the filter owns, not the exchange that it serves. x.Meta names the protocol
+	// of x. x.Downstream is nil or the result of DisconnectWatcher. For a one-way exchange,
+	// x.Response is empty.
 	//
 	// Errors are Faults (NoCluster if the cluster is not configured) or the error of receive. The
 	// timeouts and retries of routes do not apply. If Call cannot connect to a host, it tries

@@ -66,7 +66,7 @@ type factory struct {
 }
 
 func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	if c.Gradient == nil || !c.Enabled.Default {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}

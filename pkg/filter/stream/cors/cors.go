@@ -95,7 +95,7 @@ func preflightsMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	p, err := cfg.(*Config).compile() //nolint:forcetypeassert // what Config returned
+	p, err := cfg.(*Config).compile() //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	if err != nil {
 		return nil, err
 	}

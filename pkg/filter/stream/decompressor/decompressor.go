@@ -36,7 +36,7 @@ func rejectedMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	if c.Disabled {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}

@@ -47,7 +47,7 @@ func failuresMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	labels, err := readLabels(c.LabelsFile)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func overflowsMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	headers, err := compileHeaders(c.Headers)
 	if err != nil {
 		return nil, err

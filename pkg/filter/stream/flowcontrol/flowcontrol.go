@@ -60,7 +60,7 @@ type factory struct {
 }
 
 func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	p, err := c.compile()
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (f *flowControl) resource(x *protocol.Exchange) string {
 type grant struct {
 	now         time.Duration
 	wait        time.Duration    // time until the latest of the turns that throttling rules have assigned
-	ruleIndexes [8]uint16        // indexes of rules to refund; rules beyond the eighth are not refunded
+	ruleIndexes [8]uint16        // indexes of rules to refund, without concurrency rules; further rules are not refunded
 	count       int              // number of ruleIndexes in use
 	inFlight    *inFlightRequest // nil: no rule limits requests in flight
 }
@@ -254,7 +254,7 @@ func (c *inFlightRequest) Finish(_ context.Context, _ *protocol.Exchange, err er
 	return err
 }
 
-// release ends the request and puts c into the pool. The caller must not use c afterwards.
+// release stops counting the request and puts c into the pool. The caller must not use c afterwards.
 func (c *inFlightRequest) release() {
 	for i, r := range c.rules {
 		r.release()

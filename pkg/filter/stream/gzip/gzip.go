@@ -39,7 +39,7 @@ func compressedBytesMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	pool, err := coding.NewEncoderPool(coding.Gzip, c.Level, coding.Counters{
 		Responses: env.Metrics.Counter(responsesMetric()), UncompressedBytes: env.Metrics.Counter(uncompressedBytesMetric()), CompressedBytes: env.Metrics.Counter(compressedBytesMetric()),
 	})

@@ -194,7 +194,7 @@ func Factory() filter.StreamFilterFactory {
 		Stage:  filter.AfterRoute,
 		Config: func() any { return new(Config) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
-			rules, err := cfg.(*Config).compile() //nolint:forcetypeassert // what Config returned
+			rules, err := cfg.(*Config).compile() //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 			if err != nil {
 				return nil, err
 			}

@@ -73,7 +73,7 @@ func respondedMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	headers, err := match.CompileHeaders("headers", c.Headers)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func deniedMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	lists, err := compile(c.Lists)
 	if err != nil {
 		return nil, err

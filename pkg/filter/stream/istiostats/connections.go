@@ -53,7 +53,7 @@ func ConnectionFactory() filter.ConnectionFilterFactory {
 		Name:   "istio_stats",
 		Config: func() any { return new(ConnectionConfig) },
 		NewObserver: func(cfg any, env filter.Env) (filter.SessionObserver, error) {
-			c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // what Config returned
+			c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // a value that ConnectionFilterFactory.Config created
 			statsConfig := &Config{Reporter: c.Reporter, Workload: c.Workload}
 			for _, o := range c.Overrides {
 				statsConfig.Overrides = append(statsConfig.Overrides, Override(o))

@@ -82,7 +82,7 @@ func Factory() filter.StreamFilterFactory {
 		Stage:  filter.BeforeRoute,
 		Config: func() any { return new(Config) },
 		New: func(cfg any, env filter.Env) (filter.Filter, error) {
-			s, err := newStats(cfg.(*Config), definitions, env, limiter) //nolint:forcetypeassert // what Config returned
+			s, err := newStats(cfg.(*Config), definitions, env, limiter) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 			if err != nil {
 				return nil, err
 			}

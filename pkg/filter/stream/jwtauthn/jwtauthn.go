@@ -39,7 +39,7 @@ func requestsMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env, cache *jwksCache, now func() time.Time) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	a := authn{
 		rules:           c.Rules,
 		providers:       make(map[string]*provider, len(c.Providers)),

@@ -64,7 +64,7 @@ type builder struct {
 }
 
 func (b *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	p, err := c.compile()
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func skippedMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := *cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := *cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	targets := targetsOf(&c)
 	if len(targets) == 0 {
 		return func(next protocol.Service) protocol.Service { return next }, nil

@@ -33,7 +33,7 @@ func rejectedMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := *cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := *cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	if c.MaxEntitySize == 0 {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}

@@ -42,7 +42,7 @@ func Factory() filter.StreamFilterFactory {
 		Stage:  filter.AfterRoute,
 		Config: func() any { return new(Config) },
 		New: func(cfg any, env filter.Env) (filter.Filter, error) {
-			return build(cfg.(*Config), env, peers), nil //nolint:forcetypeassert // what Config returned
+			return build(cfg.(*Config), env, peers), nil //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 		},
 		Metrics: []metrics.Metric{malformedMetric()},
 	}

@@ -84,7 +84,7 @@ func connectionsShadowDeniedMetric() metrics.Metric {
 }
 
 func buildConnectionFilter(cfg any, env filter.Env) (filter.ConnectionFilter, error) {
-	c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // a value that ConnectionFilterFactory.Config created
 	enforced, shadow, err := c.compile()
 	if err != nil {
 		return nil, err

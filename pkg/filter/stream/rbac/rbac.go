@@ -76,7 +76,7 @@ func shadowDeniedMetric() metrics.Metric {
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
-	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	c := cfg.(*Config) //nolint:forcetypeassert // a value that StreamFilterFactory.Config created
 	enforced, shadow, err := c.compile()
 	if err != nil {
 		return nil, err
