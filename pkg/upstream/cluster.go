@@ -217,7 +217,7 @@ func (cp *ClusterPicker) finishAttempt(x *protocol.Exchange, err error) (tryNext
 	} else {
 		h.failures.Add(1)
 		if a.Reason == protocol.Overflow {
-			h.unsent.Add(1)
+			h.limitFailures.Add(1)
 		}
 	}
 	notSent, ok := errors.AsType[*pool.NotSentError](err)

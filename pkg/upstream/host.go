@@ -31,15 +31,15 @@ type Host struct {
 	memberships     atomic.Pointer[[]membership]   // in the host sets of the cluster; nil: none yet
 	ruleMemberships atomic.Pointer[ruleMembership] // in the host sets of rules; replaced with cluster.mu held
 	index           int                            // guarded by cluster.mu: index in the cluster's hosts
-	usableSince     atomic.Int64                   // when the host was added or became usable again: ns of the set's clock
+	usableSince     atomic.Int64                   // when the host was added or became usable again, as nanoseconds of env.now
 
 	attempts        atomic.Uint64
-	failures        atomic.Uint64  // attempts without a response
+	failures        atomic.Uint64  // attempts without a response, without those in canceled
 	canceled        atomic.Uint64  // attempts whose response was not needed
-	unsent          atomic.Uint64  // failures that a limit of the cluster caused
+	limitFailures   atomic.Uint64  // failures that a limit of the cluster caused
 	badResponses    atomic.Uint64  // responses whose head or end shows a failure of the host
-	dialing         atomic.Int64   // attempts of forwarded connections that are not in load yet
-	relayDials      pool.DialLimit // limits these attempts
+	dialing         atomic.Int64   // forwarded connections that are being opened; load does not count them yet
+	relayDials      pool.DialLimit // limits how many of them are dialed at the same time
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 

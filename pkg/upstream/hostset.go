@@ -26,7 +26,7 @@ type hostSet struct {
 	rules  *hostSetRules   // immutable; rules that match exchanges; nil: none
 
 	plan atomic.Pointer[share.Plan] // nil: there are no hosts
-	// nextProbe is when hosts without a share may be probed again: ns of the set's clock.
+	// nextProbe is when hosts without a share may be probed again, as nanoseconds of env.now.
 	nextProbe atomic.Int64
 
 	isDefault bool // the default set of its state, whose panic is logged

@@ -81,14 +81,14 @@ type HostLoad struct {
 type counts struct{ issued, succeeded, failed uint64 }
 
 // hostCounters holds the counters of a host as read at one moment.
-type hostCounters struct{ attempts, inFlight, failures, unsent, canceled, badResponses uint64 }
+type hostCounters struct{ attempts, inFlight, failures, limitFailures, canceled, badResponses uint64 }
 
 // readCounters reads the host's counters. It reads attempts first, so that an attempt that has not
 // ended is in flight or not counted.
 func (h *Host) readCounters() hostCounters {
 	s := hostCounters{attempts: h.attempts.Load()}
 	s.inFlight = uint64(max(0, h.load.InFlight()+h.dialing.Load())) //nolint:gosec // not below 0
-	s.failures, s.unsent, s.canceled, s.badResponses = h.failures.Load(), h.unsent.Load(), h.canceled.Load(), h.badResponses.Load()
+	s.failures, s.limitFailures, s.canceled, s.badResponses = h.failures.Load(), h.limitFailures.Load(), h.canceled.Load(), h.badResponses.Load()
 	return s
 }
 
@@ -102,9 +102,9 @@ func saturatingSub(a, b uint64) uint64 { return a - min(a, b) }
 // reading and results as of the second: the result of an attempt is counted a moment after its end,
 // so the first reading may miss it.
 func completedCounts(first, second hostCounters) counts {
-	failed := saturatingSub(second.failures, second.unsent) + second.badResponses
+	failed := saturatingSub(second.failures, second.limitFailures) + second.badResponses
 	return counts{
-		issued:    saturatingSub(first.attempts, second.unsent),
+		issued:    saturatingSub(first.attempts, second.limitFailures),
 		succeeded: saturatingSub(min(first.ended(), second.ended()), second.failures+second.canceled+second.badResponses),
 		failed:    failed,
 	}

@@ -147,7 +147,7 @@ func (h *Host) recordAttempt(x *protocol.Exchange, err error) {
 // one attempt whose response is discarded.
 func (h *Host) recordOutcome(o outlier.Outcome, n int) {
 	if o.FailedAtEnd() {
-		h.badResponses.Add(uint64(n)) //nolint:gosec // a length
+		h.badResponses.Add(uint64(n)) //nolint:gosec // n is not negative
 	}
 	if s := h.outlierStats.Load(); s != nil {
 		s.RecordExchanges(o, n)

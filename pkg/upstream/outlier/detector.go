@@ -47,7 +47,7 @@ type Config struct {
 type Change struct {
 	Host          Host
 	Reason        Reason        // "" if the host has returned
-	Duration      time.Duration // how long the host is ejected, in time of Config.Now
+	Duration      time.Duration // how long the host is ejected, on the clock of Config.Now
 	HealthChanged bool          // result of Host.SetEjected
 }
 

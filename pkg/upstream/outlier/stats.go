@@ -19,7 +19,7 @@ import (
 //
 // Other responses are counted at the end because they can still fail: a gRPC response has its
 // status in the trailers. If nothing reports the end of the exchange, RecordHead counts them. A
-// good response costs three reads and an addition.
+// good response costs three reads and an addition; with SplitLocalOriginErrors, one more of each.
 type Stats struct {
 	detector *Detector // immutable
 	host     Host      // immutable
@@ -31,10 +31,13 @@ type Stats struct {
 
 	ejections atomic.Uint64 // total
 
-	hostsVersion int           // guarded by Detector.mu; Detector.hostsVersion of the last SetHosts that included the host
-	ejected      bool          // guarded by Detector.mu
-	backoffCount int           // guarded by Detector.mu; ejections, minus one for each interval without an ejection
-	ejectedUntil time.Duration // guarded by Detector.mu; end of the ejection, in time of Config.Now
+	hostsVersion int  // guarded by Detector.mu; Detector.hostsVersion of the last SetHosts that included the host
+	ejected      bool // guarded by Detector.mu
+	// backoffCount is the multiplier of the ejection time. It grows with each ejection, up to the
+	// maximum time. If the host is not ejected at the end of an interval, it falls by one, not below
+	// 0. Guarded by Detector.mu.
+	backoffCount int
+	ejectedUntil time.Duration // guarded by Detector.mu; end of the ejection, on the clock of Config.Now
 }
 
 // intervalCounts holds the counts of an interval.
@@ -59,7 +62,7 @@ func (s *Stats) RecordHead(status int, final bool) {
 	}
 }
 
-// RecordRelay counts a connection whose bytes are relayed as a success.
+// RecordRelay counts a relayed connection as one successful request.
 func (s *Stats) RecordRelay() { s.recordSuccess(1) }
 
 // RecordFailure counts an attempt without a response, if the host caused the failure.
@@ -95,7 +98,8 @@ func (o *Outcome) hasGRPCError() bool { return o.Code > 0 && o.Protocol == confi
 // minServerErrorStatus is the first status of server errors.
 const minServerErrorStatus = 500
 
-// RecordExchanges counts n exchanges with the same result, whose last attempts were at the host.
+// RecordExchanges counts n exchanges with the same result, whose last attempts were at the host, or
+// one attempt whose response is discarded.
 func (s *Stats) RecordExchanges(o Outcome, n int) {
 	switch {
 	case o.Status == 0 || s.isFailureStatus(o.Status): // RecordFailure or RecordHead has counted it
@@ -145,7 +149,7 @@ func (s *Stats) recordSuccess(n int) {
 	resetCounter(&s.failures5xx)
 	resetCounter(&s.failuresGateway)
 	s.recordReachable(n)
-	s.externalOrigin.requests.Add(uint64(n)) //nolint:gosec // a length
+	s.externalOrigin.requests.Add(uint64(n)) //nolint:gosec // n is not negative
 }
 
 // recordStatus counts n responses with this status, or n failures that map to it.
@@ -155,9 +159,9 @@ func (s *Stats) recordStatus(status, n int) {
 		return
 	}
 	s.recordReachable(n)
-	s.externalOrigin.requests.Add(uint64(n)) //nolint:gosec // a length
+	s.externalOrigin.requests.Add(uint64(n)) //nolint:gosec // n is not negative
 	if s.isFailureStatus(status) {
-		s.externalOrigin.failures.Add(uint64(n)) //nolint:gosec // a length
+		s.externalOrigin.failures.Add(uint64(n)) //nolint:gosec // n is not negative
 	}
 	cfg := s.detector.config.OutlierDetection
 	if status >= 502 && status <= 504 {
@@ -176,7 +180,7 @@ func (s *Stats) recordStatus(status, n int) {
 func (s *Stats) recordReachable(n int) {
 	if s.detector.config.SplitLocalOriginErrors {
 		resetCounter(&s.failuresLocal)
-		s.localOrigin.requests.Add(uint64(n)) //nolint:gosec // a length
+		s.localOrigin.requests.Add(uint64(n)) //nolint:gosec // n is not negative
 	}
 }
 
@@ -185,7 +189,7 @@ func (s *Stats) countConsecutive(count *atomic.Uint32, n int, cfg config.Consecu
 	if cfg.Failures <= 0 {
 		return
 	}
-	total := count.Add(uint32(n))                                               //nolint:gosec // a length
+	total := count.Add(uint32(n))                                               //nolint:gosec // n is not negative
 	if total >= uint32(cfg.Failures) && count.Swap(0) != 0 && cfg.Enforce > 0 { //nolint:gosec // above 0
 		s.detector.ejectConsecutive(s, reason, cfg.Enforce)
 	}
