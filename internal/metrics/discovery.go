@@ -69,16 +69,16 @@ func discoveryMetrics() []Metric {
 
 // Discovery holds the values of these metrics, except DiscoveryCalls, at one time.
 type Discovery struct {
-	Registries, Connected int
-	Published, Registered int
-	Subscribed, Providers int
-	WithoutSnapshot       int
-	Restored              int
-	EmptyProtected        int
-	OldestSnapshot        time.Duration
-	Applied               uint64
-	ApplyFailures         uint64
-	StateFileFailures     uint64
+	Registries, ConnectedRegistries int
+	Published, RegisteredServices   int
+	Subscribed, Providers           int
+	WithoutSnapshot                 int
+	RestoredServices                int
+	EmptyProtected                  int
+	OldestSnapshot                  time.Duration
+	Applied                         uint64
+	ApplyFailures                   uint64
+	StateFileFailures               uint64
 }
 
 // Discovery exports the result of read. Each scrape calls read once, and scrapes may be concurrent.
@@ -107,12 +107,12 @@ func (c *discoveryCollector) Collect(ch chan<- prometheus.Metric) {
 	emit := func(m Metric, n float64, labels ...string) { e.emitValue(c.descs[m.Name], n, labels...) }
 	d := c.read()
 	emit(DiscoveryRegistries, float64(d.Registries))
-	emit(DiscoveryConnected, float64(d.Connected))
+	emit(DiscoveryConnected, float64(d.ConnectedRegistries))
 	emit(DiscoveryPublished, float64(d.Published))
-	emit(DiscoveryRegistered, float64(d.Registered))
+	emit(DiscoveryRegistered, float64(d.RegisteredServices))
 	emit(DiscoverySubscribed, float64(d.Subscribed))
 	emit(DiscoveryNoSnapshot, float64(d.WithoutSnapshot))
-	emit(DiscoveryRestored, float64(d.Restored))
+	emit(DiscoveryRestored, float64(d.RestoredServices))
 	emit(DiscoveryEmptyProtected, float64(d.EmptyProtected))
 	emit(DiscoveryProviders, float64(d.Providers))
 	emit(DiscoveryOldestSnapshot, d.OldestSnapshot.Seconds())

@@ -11,7 +11,7 @@ func TestScrapeReadsDiscoveryOnce(t *testing.T) {
 	r.Discovery(func() Discovery {
 		reads++
 		return Discovery{
-			Registries: 1, Connected: 2, Published: 3, Registered: 4, Subscribed: 5, Providers: 6, WithoutSnapshot: 7, Restored: 8, EmptyProtected: 9,
+			Registries: 1, ConnectedRegistries: 2, Published: 3, RegisteredServices: 4, Subscribed: 5, Providers: 6, WithoutSnapshot: 7, RestoredServices: 8, EmptyProtected: 9,
 			OldestSnapshot: 1500 * time.Millisecond, Applied: 10, ApplyFailures: 11, StateFileFailures: 12,
 		}
 	})

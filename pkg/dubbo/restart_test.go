@@ -60,7 +60,7 @@ func TestRestartRestoresState(t *testing.T) {
 		if !source.Restored || source.Age != "1h0m3s" {
 			t.Errorf("while the registry is unavailable: source %+v, want it restored, with the age 1h0m3s", source)
 		}
-		if totals := env.discovery.Totals(); totals.OldestSnapshot != time.Hour+3*time.Second || totals.Restored != 1 {
+		if totals := env.discovery.Totals(); totals.OldestSnapshot != time.Hour+3*time.Second || totals.RestoredServices != 1 {
 			t.Errorf("OldestSnapshot = %v, want 1h0m3s of one restored service", totals.OldestSnapshot)
 		}
 		env.fake.set(false, nil)

@@ -146,7 +146,7 @@ func BenchmarkReady(b *testing.B) {
 		b.ReportMetric(float64(heap()-heapBefore)/(1<<20), "MB")
 		b.ReportMetric(float64(env.changes), "changes")
 		env.changes = 0
-		if t := env.discovery.Totals(); t.Registered != benchPublished || t.Subscribed != benchSubscribed || t.Providers != benchSubscribed*benchProviders {
+		if t := env.discovery.Totals(); t.RegisteredServices != benchPublished || t.Subscribed != benchSubscribed || t.Providers != benchSubscribed*benchProviders {
 			b.Fatalf("totals %+v, want all services registered and subscribed, with all providers", t)
 		}
 		env.end()

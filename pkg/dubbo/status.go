@@ -43,10 +43,10 @@ func (d *Discovery) Totals() Totals {
 	states := d.sessions.states()
 	t := Totals{Registries: len(states), StateFileFailures: d.stateWriter.failures.Load()}
 	t.Applied, t.ApplyFailures = d.planner.totals()
-	t.Published, t.Registered = d.publisher.totals(states)
+	t.Published, t.RegisteredServices = d.publisher.totals(states)
 	for _, state := range states {
 		if state.Connected {
-			t.Connected++
+			t.ConnectedRegistries++
 		}
 	}
 	d.subscriber.count(&t, time.Now(), states, d.planner.status())
@@ -173,7 +173,7 @@ func (t *Totals) count(sources subscriptions, now time.Time, states map[*session
 		t.WithoutSnapshot++
 	}
 	if restored {
-		t.Restored++
+		t.RestoredServices++
 	}
 	if protected {
 		t.EmptyProtected++

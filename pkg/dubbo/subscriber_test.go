@@ -52,7 +52,7 @@ func TestSubscribeWhileRegistryUnavailable(t *testing.T) {
 			t.Errorf("Subscribe took %v, want registryTimeout (3s)", elapsed)
 		}
 		env.wantActive("x=")
-		if totals := env.discovery.Totals(); totals.WithoutSnapshot != 1 || totals.Connected != 0 {
+		if totals := env.discovery.Totals(); totals.WithoutSnapshot != 1 || totals.ConnectedRegistries != 0 {
 			t.Errorf("totals %+v, want one service without a snapshot, and no connected registry", totals)
 		}
 		env.fake.set(false, nil)

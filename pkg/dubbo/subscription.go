@@ -17,8 +17,8 @@ import (
 //	  first snapshot of another session    Weft retains the missing providers
 //
 // Retained providers are used next to reported ones until the registry reports them again, or
-// EmptyProtection has passed. Retaining a dead provider costs little, because Weft cannot reach it
-// and ejects it. Dropping a live provider can make the service unavailable. Weft trusts snapshots
+// EmptyProtection has passed. Retaining a dead provider costs little, because Weft ejects it
+// after a few failed attempts. Dropping a live provider can make the service unavailable. Weft trusts snapshots
 // that are Authoritative.
 type subscription struct {
 	spec     *spec         // guarded by subscriber.mu

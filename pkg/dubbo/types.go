@@ -134,7 +134,7 @@ type ReferenceStatus struct {
 // SubscriptionStatus is the subscription to a service at one registry.
 type SubscriptionStatus struct {
 	Registry   string    `json:"registry"`
-	Registered bool      `json:"registered"`           // the registry has the consumer's URL
+	Registered bool      `json:"registered"`           // the registry has the consumer's URL, and is connected
 	Since      time.Time `json:"since"`                // when the application subscribed
 	Received   bool      `json:"received"`             // Weft has a snapshot of the service
 	ReceivedAt time.Time `json:"received_at,omitzero"` // when Weft began to use that snapshot
@@ -166,12 +166,12 @@ type Provider struct {
 
 // Totals are numbers for gauges and counters.
 type Totals struct {
-	Registries, Connected int
-	Published, Registered int // published services, and the published services that the registries have
-	Subscribed, Providers int // subscribed services, and the addresses in use
-	WithoutSnapshot       int // subscribed services without a snapshot from any registry
-	Restored              int // subscribed services with a SubscriptionStatus.Restored
-	EmptyProtected        int // services that use retained providers, because the registry reports none
+	Registries, ConnectedRegistries int
+	Published, RegisteredServices   int // published services, and the published services that the registries have
+	Subscribed, Providers           int // subscribed services, and the addresses in use
+	WithoutSnapshot                 int // subscribed services without a snapshot from any registry
+	RestoredServices                int // subscribed services with a SubscriptionStatus.Restored
+	EmptyProtected                  int // services that use retained providers, because the registry reports none
 	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0:
 	// there is none.
 	OldestSnapshot    time.Duration

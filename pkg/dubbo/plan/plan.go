@@ -23,8 +23,9 @@ import (
 // Reference is a service that the local consumer calls.
 type Reference struct {
 	Service registry.Service
-	// Parameters are the parameters that the consumer configures. As in Dubbo, they take precedence
-	// over those of a provider, and a method's parameter over a service's.
+	// Parameters are the parameters that the consumer configures. As in Dubbo, a method's
+	// parameter takes precedence over a service's. At the same level, the consumer's takes
+	// precedence over the provider's.
 	Parameters map[string]string
 	// Consumer is the URL of the consumer in registries. Rules may select consumers by this URL.
 	Consumer registry.URL
@@ -124,8 +125,9 @@ func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result
 	return result
 }
 
-// newCluster returns a cluster without hosts. Outlier detection ejects a host only if Weft cannot
-// reach it, so that a dead provider gets no calls before its registry drops it.
+// newCluster returns a cluster without hosts. Outlier detection ejects a host only after consecutive
+// attempts without a valid response, such as failed connects, resets and timeouts. Response statuses
+// do not eject a host.
 func newCluster(name string, policy config.LBPolicy) *config.Cluster {
 	return &config.Cluster{
 		Name:                name,
