@@ -95,9 +95,10 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 type OutlierDetection struct {
 	Interval time.Duration // between two evaluations of the rates; above 0
 
-	// The duration of an ejection is BaseEjectionTime times the number of consecutive ejections,
-	// limited to MaxEjectionTime, plus a random part of up to MaxEjectionTimeJitter. Each Interval
-	// without an ejection decreases the number by one.
+	// The duration of an ejection is BaseEjectionTime times a number, limited to MaxEjectionTime,
+	// plus a random part of up to MaxEjectionTimeJitter. Each ejection of the host increases the
+	// number by one until the limit is reached. The end of each Interval decreases it by one if the
+	// host is not ejected.
 	BaseEjectionTime, MaxEjectionTime, MaxEjectionTimeJitter time.Duration
 
 	MaxEjectionPercent     int  // maximum percentage of the cluster's hosts that are ejected at the same time; 0 … 100

@@ -24,7 +24,7 @@ type Capabilities struct {
 	DubboRegistries []string
 }
 
-// The network filters that the schema defines.
+// The network filters that this package reads.
 const (
 	ProxyFilter    = "proxy"
 	TCPProxyFilter = "tcp_proxy"
@@ -33,8 +33,8 @@ const (
 	connectionManager = "connection_manager" // contains a route table in older files
 )
 
-// The following functions return the names that the schema defines, supported or not. They are
-// functions so that no caller can change the lists.
+// The following functions return known names, supported or not. choose adds the other supported
+// names. They are functions so that no caller can change the lists.
 
 func knownProtocols() []string {
 	return []string{

@@ -61,7 +61,7 @@ type outlierJSON struct {
 	SplitLocal         bool `key:"split_external_local_origin_errors" doc:"Count local failures separately from failed responses. false: local failures count as responses with status 502 or 504." default:"false" example:"true"`
 
 	Interval       time.Duration `key:"interval" doc:"Interval of evaluating success rates and failure percentages, and of ending ejections." min:"1ms" default:"10s" example:"\"5s\""`
-	BaseTime       time.Duration `key:"base_ejection_time" doc:"Duration of an ejection, multiplied by the number of consecutive ejections of the host. Each interval without an ejection reduces that number by one." min:"1ms" default:"30s" example:"\"10s\""`
+	BaseTime       time.Duration `key:"base_ejection_time" doc:"Duration of an ejection, multiplied by a number that grows with each ejection of the host. That number falls by one at the end of each interval if the host is not ejected." min:"1ms" default:"30s" example:"\"10s\""`
 	MaxTime        time.Duration `key:"max_ejection_time" doc:"Maximum duration of an ejection, if longer than base_ejection_time." min:"1ms" default:"300s" example:"\"60s\""`
 	TimeJitter     time.Duration `key:"max_ejection_time_jitter" doc:"Maximum random time added to an ejection." default:"0s" example:"\"1s\""`
 	MaxPercent     int           `key:"max_ejection_percent" doc:"Maximum percentage of hosts that may be ejected at the same time, rounded down: 10 % of five hosts is none." unit:"percent" min:"0" max:"100" default:"10" example:"50"`

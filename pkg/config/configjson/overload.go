@@ -164,7 +164,7 @@ func (r *overloadReader) readMonitor(o *config.Overload, j *monitorJSON) {
 	o.Monitors = append(o.Monitors, m)
 }
 
-// warnUnused warns about every key in settings other than usedKey.
+// warnUnused warns about each enabled key in settings other than usedKey and @type.
 func (r *overloadReader) warnUnused(settings document.Node, usedKey, label, name string) {
 	for member := range settings.All() {
 		if key := member.Key(); key != usedKey && key != lowerCamel(usedKey) && key != "@type" && !member.IsDisabled() {
@@ -245,8 +245,12 @@ func (r *overloadReader) readTrigger(o *config.Overload, j *triggerJSON) (config
 		t.From, t.To = j.Scaled.Scaling, j.Scaled.Saturation
 		node = j.Node.Get("scaled")
 	}
-	if t.From <= 0 || j.Scaled != nil && t.From >= t.To {
-		r.report.Errorf(node, "expected a threshold above 0, and a saturation_threshold above scaling_threshold")
+	switch {
+	case j.Scaled != nil && (t.From <= 0 || t.From >= t.To):
+		r.report.Errorf(node, "scaling_threshold must be above 0 and below saturation_threshold")
+		return t, false
+	case t.From <= 0:
+		r.report.Errorf(node, "value must be above 0")
 		return t, false
 	}
 	return t, name != ""
