@@ -29,7 +29,7 @@ func (u *UpstreamConn) expire() {
 	id := uint64(0)
 	if action == stream.KeepaliveProbe {
 		id = u.calls.reserveID()
-		u.closeIfExhausted()
+		u.drainIfExhausted()
 	}
 	u.mu.Unlock()
 	for _, k := range expired {

@@ -11,7 +11,8 @@ import (
 )
 
 // TestConnectionClosedAtLimitEnds verifies that a connection ends if Weft closes it before its
-// reader waits at MaxInFlight: OnClose then calls its hook immediately.
+// reader waits at MaxInFlight. The reader then registers its hook with OnClose, which must call it
+// immediately.
 func TestConnectionClosedAtLimitEnds(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	proxy := newTestProxy(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {

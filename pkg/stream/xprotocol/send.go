@@ -48,7 +48,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, r *request) (*call, error) {
 	}
 	x.Record.UpstreamStart, x.Record.UpstreamFirstByte = now, time.Time{}
 	if n := len(x.Record.Attempts); n > 0 {
-		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.local, u.tls
+		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.localAddr, u.tls
 	}
 	m := codec.MessageOf(x.Request.Body)
 	if err := u.checkProtocol(x, m); err != nil {
@@ -115,7 +115,7 @@ func (u *UpstreamConn) register(k *call) (id uint64, err error) {
 		return 0, protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", u.err)
 	}
 	id = u.calls.add(k)
-	u.closeIfExhausted()
+	u.drainIfExhausted()
 	u.timer.Arm(k.deadline)
 	return id, nil
 }
@@ -162,7 +162,7 @@ func (u *UpstreamConn) sendOneWay(x *protocol.Exchange, m *codec.Message, r *req
 	id := uint64(0)
 	if err == nil {
 		id = u.calls.reserveID()
-		u.closeIfExhausted()
+		u.drainIfExhausted()
 	}
 	u.mu.Unlock()
 	if err != nil {

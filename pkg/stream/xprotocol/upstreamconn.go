@@ -22,7 +22,7 @@ type UpstreamConn struct {
 	conn       *network.Conn              // immutable
 	writeQueue *network.WriteQueue        // immutable
 	opts       stream.UpstreamConnOptions // immutable
-	local      string                     // immutable; the local address
+	localAddr  string                     // immutable
 	tls        *protocol.TLS              // immutable; nil: plaintext
 
 	closing   atomic.Bool // Usable returns false, so the pool selects another connection
@@ -38,7 +38,7 @@ type UpstreamConn struct {
 }
 
 func newUpstreamConn(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
-	u := &UpstreamConn{engine: e, codec: c, traits: c.Traits(), conn: conn, opts: o, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
+	u := &UpstreamConn{engine: e, codec: c, traits: c.Traits(), conn: conn, opts: o, localAddr: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
 	u.writeQueue = network.NewWriteQueue(conn, e.goroutines.Start)
 	u.writeQueue.SetLimit(o.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
@@ -71,7 +71,9 @@ func (u *UpstreamConn) Close() error {
 	u.mu.Lock()
 	flushFirst := u.err == nil && u.hasOneWay.Load()
 	if flushFirst {
-		u.engine.goroutines.Start(u.closeAfterFlush) // while Close holds mu: u.err is nil, so run has not ended, and the engine still accepts goroutines
+		// Start must be called with mu held: u.err is nil, so run has not ended and the engine still
+		// accepts goroutines.
+		u.engine.goroutines.Start(u.closeAfterFlush)
 	}
 	u.mu.Unlock()
 	if flushFirst {
@@ -150,7 +152,7 @@ func (u *UpstreamConn) handleFrame(head codec.Frame, frame []byte, b *batch) {
 		}
 		k.readAt = b.now
 		if head.Size > len(frame) {
-			k.err = protocol.Faultf(protocol.UpstreamMalformed, "a response of %d bytes; connection_pool.max_frame_size is %d", head.Size, u.opts.RPC.MaxFrameSize)
+			k.err = protocol.Faultf(protocol.UpstreamMalformed, "the response has %d bytes, more than connection_pool.max_frame_size (%d)", head.Size, u.opts.RPC.MaxFrameSize)
 		} else {
 			k.setResponse(frame)
 		}
@@ -185,9 +187,9 @@ func (u *UpstreamConn) remove(id uint64) *call {
 	return u.calls.remove(id)
 }
 
-// closeIfExhausted stops new exchanges, so that the pool replaces the connection before its ids run
+// drainIfExhausted stops new exchanges, so that the pool replaces the connection before its ids run
 // out. The caller holds u.mu.
-func (u *UpstreamConn) closeIfExhausted() {
+func (u *UpstreamConn) drainIfExhausted() {
 	if u.calls.exhausted() {
 		u.closing.Store(true)
 	}

@@ -28,7 +28,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// protocols is a registry like the registry of cmd/weft, with Memo.
+// protocols returns HTTP/1.1 and Memo, as protocols in cmd/weft/registry.go returns the protocols of
+// Weft.
 func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 	return []stream.Protocol{
 		http1.Protocol(),
@@ -53,8 +54,8 @@ func configuration(host string) string {
 	}`
 }
 
-// weft runs a configuration and returns the address of its listener.
-func weft(t *testing.T, text string) (address string) {
+// startWeft runs a configuration and returns the address of its listener.
+func startWeft(t *testing.T, text string) (address string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	rpc := xprotocol.New(log)
@@ -101,8 +102,8 @@ func weft(t *testing.T, text string) (address string) {
 	return server.Describe()[0].Address
 }
 
-// host starts an upstream that responds to every request with its fields and content.
-func host(t *testing.T) (address string) {
+// startHost starts an upstream that responds to every request with its fields and content.
+func startHost(t *testing.T) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -158,7 +159,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 // TestMemoThroughWeft sends Memo through Weft: configuration, protocol detection, routes, header
 // changes, many requests in flight on a connection, local replies and heartbeats.
 func TestMemoThroughWeft(t *testing.T) {
-	conn, err := net.Dial("tcp", weft(t, configuration(host(t))))
+	conn, err := net.Dial("tcp", startWeft(t, configuration(startHost(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func TestMemoThroughWeft(t *testing.T) {
 // TestGarbageAfterFrameClosesConnection verifies that Weft closes a connection whose bytes are not
 // Memo.
 func TestGarbageAfterFrameClosesConnection(t *testing.T) {
-	conn, err := net.Dial("tcp", weft(t, configuration(host(t))))
+	conn, err := net.Dial("tcp", startWeft(t, configuration(startHost(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
