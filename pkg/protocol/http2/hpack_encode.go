@@ -21,8 +21,8 @@ type encoder struct {
 	max   uint32 // maximum of size
 
 	// minSize is the minimum of max since the last block, or 0 after resetTable; see
-	// appendSizeUpdates. It is valid with sizeChanged: the next block has to start with a table
-	// size update (RFC 7541 4.2).
+	// appendSizeUpdates. It is valid only if sizeChanged is true. sizeChanged means that the next
+	// block has to start with a table size update (RFC 7541 4.2).
 	minSize     uint32
 	sizeChanged bool
 

@@ -158,7 +158,7 @@ func (e *exchange) finishResponse(b *batch, err error) {
 // failResponse ends an exchange whose response cannot be sent completely.
 func (e *exchange) failResponse(err error) {
 	if p := protocol.PanicIn(err); p != nil {
-		p.Log(e.engine.goroutines.Log, "responding to a request, whose stream is reset")
+		p.Log(e.engine.goroutines.Log, "responding to a request; its stream is reset")
 	} else if idle := e.idleErr(); idle != nil {
 		err = idle
 	}
