@@ -37,7 +37,7 @@ func (d Dialer) Dial(ctx context.Context, network, address string, deadline time
 	}
 	if d.Mark != 0 || nd.LocalAddr != nil {
 		nd.Control = func(_, _ string, raw syscall.RawConn) error {
-			err := mark(raw, d.Mark)
+			err := setMark(raw, d.Mark)
 			if nd.LocalAddr != nil {
 				err = errors.Join(err, allowPortSharing(raw, nd.LocalAddr))
 			}

@@ -78,7 +78,7 @@ func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) 
 					sockErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 				}
 			})
-			return errors.Join(err, sockErr, mark(raw, o.Mark))
+			return errors.Join(err, sockErr, setMark(raw, o.Mark))
 		}
 	}
 	if o.Network == "unix" {

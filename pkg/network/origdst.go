@@ -66,7 +66,7 @@ func (l *Listener) SetTransparent() error {
 	if err != nil {
 		return fmt.Errorf("listener %s: %w", l.opts.Name, err)
 	}
-	if err := transparent(raw, l.Addr()); err != nil {
+	if err := setTransparent(raw, l.Addr()); err != nil {
 		return fmt.Errorf("listener %s: transparent socket: %w", l.opts.Name, err)
 	}
 	return nil

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queryOriginalDst asks the kernel for the destination of a connection before the rewrite. ipv4
-// says that the connection is IPv4, on a socket of either family. ok is false if the kernel does
-// not know the connection.
+// queryOriginalDst asks the kernel for the destination of a connection before the NAT redirect
+// (REDIRECT or DNAT). ipv4 says that the connection is IPv4, on a socket of either family. ok is
+// false if the kernel does not know the connection.
 func queryOriginalDst(c *Conn, ipv4 bool) (dst netip.AddrPort, ok bool) {
 	if c.raw == nil {
 		return dst, false
@@ -51,9 +51,9 @@ func queryOriginalDst6(fd int) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(netip.AddrFrom16(m.Addr.Addr).Unmap(), binary.BigEndian.Uint16(port[:])), true
 }
 
-// transparent lets a listening socket accept connections to addresses of other machines. The
+// setTransparent lets a listening socket accept connections to addresses of other machines. The
 // options of both families set the same flag of a socket.
-func transparent(raw syscall.RawConn, addr net.Addr) error {
+func setTransparent(raw syscall.RawConn, addr net.Addr) error {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.To4() == nil {
 		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
@@ -65,15 +65,15 @@ func transparent(raw syscall.RawConn, addr net.Addr) error {
 	return errors.Join(err, sockErr)
 }
 
-// mark sets the mark of a socket (SO_MARK) that kernel rules match; 0: none.
-func mark(raw syscall.RawConn, value uint32) error {
+// setMark sets the mark of a socket (SO_MARK) that kernel rules match; 0: none.
+func setMark(raw syscall.RawConn, value uint32) error {
 	if value == 0 {
 		return nil
 	}
 	var sockErr error
 	err := raw.Control(func(fd uintptr) {
 		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(value)); err != nil {
-			sockErr = fmt.Errorf("mark %d of the socket: %w", value, err)
+			sockErr = fmt.Errorf("setting SO_MARK %d on the socket: %w", value, err)
 		}
 	})
 	return errors.Join(err, sockErr)

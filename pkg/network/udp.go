@@ -47,7 +47,7 @@ func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
 	config := net.ListenConfig{Control: func(family, _ string, raw syscall.RawConn) error {
 		var sockErr error
 		err := raw.Control(func(fd uintptr) { sockErr = setPacketOptions(int(fd), o.ReusePort, wildcard, family == "udp4") })
-		return errors.Join(err, sockErr, mark(raw, o.Mark))
+		return errors.Join(err, sockErr, setMark(raw, o.Mark))
 	}}
 	pc, err := config.ListenPacket(ctx, network, o.Address)
 	if err != nil {

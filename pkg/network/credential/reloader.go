@@ -16,7 +16,8 @@ const (
 	// system. A check costs about one microsecond per file.
 	pollInterval = time.Second
 	// ticketRotation is the interval between changes of the session ticket keys. A ticket is valid
-	// for one to two intervals.
+	// for one to two intervals, unless a reload changes the trusted CAs, which invalidates all
+	// tickets.
 	ticketRotation = 12 * time.Hour
 )
 
