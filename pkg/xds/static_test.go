@@ -37,7 +37,7 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 			xdstest.ListenerJSON("", 81, `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "s", "cluster": "control"}}`, ""),
 			xdstest.ListenerJSON(`"name": "dubbo", `, 82, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
 				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "control"}}]}]}}`, ""),
-			xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON),
+			xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SDSTransportSocketJSON),
 		},
 		[]string{xdstest.SecretJSON(t, "mine")},
 	)}
@@ -71,7 +71,7 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 // TestSecretsWithoutControlPlane verifies that a static listener gets its certificate from an SDS
 // cluster when there is no control plane.
 func TestSecretsWithoutControlPlane(t *testing.T) {
-	socketJSON := strings.Replace(xdstest.SecretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
+	socketJSON := strings.Replace(xdstest.SDSTransportSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
 	s, active := newTestSourceFrom(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
 		xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+socketJSON),
 	}, nil)}, slog.New(slog.DiscardHandler))
@@ -116,7 +116,7 @@ func TestBootstrapErrors(t *testing.T) {
 			[]string{"static_resources.listeners[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
 		"endpoints without a control plane": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}]}`, "",
 			[]string{"static_resources.clusters[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
-		"missing secret": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON) + `]}`, "",
+		"missing secret": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SDSTransportSocketJSON) + `]}`, "",
 			[]string{`static_resources.listeners[0]: secret "mine" is not defined in static_resources.secrets, and there is no control plane`}},
 		"several errors": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"path": "/a"}}}], "listeners": [{"no": 1}], "secrets": [{"name": "s", "generic_secret": {}}]}`, "",
 			[]string{"static_resources.secrets[0]", "static_resources.clusters[0]", "static_resources.listeners[0].no"}},
@@ -235,7 +235,7 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 				xdstest.ControlPlaneJSON, `{"name": "fed", "type": "EDS", "eds_cluster_config": {"service_name": "e", "eds_config": {"ads": {}, "initial_fetch_timeout": "0s"}}}`,
 			}, []string{
 				xdstest.DirectResponseListenerJSON("own", 80), xdstest.HTTPListenerJSON("fed", 81, xdstest.ADSRoutesJSON),
-				xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON),
+				xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SDSTransportSocketJSON),
 			}, []string{xdstest.SecretJSON(t, "mine")})
 			s, active := newTestSourceFrom(t, b, slog.New(slog.DiscardHandler))
 			ch := s.channels[0]

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestSuffixWildcardDomains verifies that domains with a suffix wildcard are accepted, and that a
+// TestWildcardDomains verifies that domains with a wildcard at one end are accepted, and that a
 // domain with wildcards at both ends is rejected.
-func TestSuffixWildcardDomains(t *testing.T) {
+func TestWildcardDomains(t *testing.T) {
 	const path = "virtual_hosts[0].domains[0]: "
 	for domain, want := range map[string]string{
 		"x.*": "", "shop-*": "", "*": "", "*.x": "", "x:*": "", "*.x:80": "",

@@ -16,10 +16,13 @@ type referencedNames struct {
 	secrets                         []resource.SecretRef
 }
 
-// CheckInvariants returns an error if the reference counts are wrong or the State keeps resources
-// without a reference. It also returns an error if an active configuration contradicts the
-// on-demand state. It visits all resources and is for tests. The caller calls
-// TakeSubscriptionChanges first.
+// CheckInvariants returns an error in these cases:
+//   - The reference counts are wrong.
+//   - The State keeps endpoints, routes or filters without a reference, or dependents of such a
+//     resource or secret.
+//   - An active configuration contradicts the on-demand state.
+//
+// It visits all resources and is for tests. The caller calls TakeSubscriptionChanges first.
 func (s *State) CheckInvariants() error {
 	want := s.referenced()
 	if got := s.references.countedNames(); !reflect.DeepEqual(got, want) {
@@ -82,7 +85,7 @@ func (s *State) checkOnDemand(referenced referencedNames) error {
 func checkSubset(label string, names, allowed []string) error {
 	for _, name := range names {
 		if !slices.Contains(allowed, name) {
-			return fmt.Errorf("the state keeps %q of the %s, want at most %q", name, label, allowed)
+			return fmt.Errorf("%s: unexpected %q, want a subset of %q", label, name, allowed)
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ const (
 	ADSRoutesJSON      = `"rds": {"route_config_name": "r", "config_source": {"ads": {}, "initial_fetch_timeout": "0s"}}`
 	ControlPlaneJSON   = `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
 		{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}]}]}}`
-	SecretSocketJSON = `"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+	SDSTransportSocketJSON = `"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
 		"common_tls_context": {"tls_certificate_sds_secret_configs": [{"name": "mine"}]}}}`
 )
 
