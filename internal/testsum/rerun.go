@@ -11,8 +11,9 @@ import (
 
 // A test that uses real servers and clocks may fail on a busy machine. testsum runs such a test
 // again, alone. If it passes, it counts as passed and is reported as flaky at the end. testsum
-// does not run tests again if many failed, because something is broken then, and never for races,
-// panics and build failures, which do not depend on timing.
+// does not run tests again if many failed, because something is broken then. It never reruns tests
+// that failed with a race, a panic or a build failure. These are defects even if a second run
+// passes.
 
 // flaky is a test that failed and passed when it ran again.
 type flaky struct {

@@ -65,7 +65,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 		{"other SNI", ca.clientTLS("cart", cart, "127.0.0.1"), false},
 	} {
 		if got := response(tcpFront, c.tlsConfig); (got == "hello") != c.allowed || !c.allowed && got != "" {
-			t.Errorf("%s, TCP: read %q, want it served: %v", c.name, got, c.allowed)
+			t.Errorf("%s, TCP: read %q, want it to be served: %t", c.name, got, c.allowed)
 		}
 		if c.allowed {
 			<-accepted
@@ -73,7 +73,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 			rejected++
 		}
 		if got := response(httpFront, c.tlsConfig); (len(got) > 0 && got[:12] == "HTTP/1.1 200") != c.allowed || !c.allowed && got != "" {
-			t.Errorf("%s, HTTP: read %q, want it served: %v", c.name, got, c.allowed)
+			t.Errorf("%s, HTTP: read %q, want it to be served: %t", c.name, got, c.allowed)
 		}
 	}
 	if len(accepted) > 0 {

@@ -127,7 +127,7 @@ func TestExtAuthzFailureDenies(t *testing.T) {
 			w := startWeft(t, s.config())
 			got := sendRequest(t, newClient(t), "GET", "http://"+front, "", "X-Token: good")
 			if c.passes != (got.status == 200) || !c.passes && got.status != 403 {
-				t.Errorf("%d %q, want it passed: %v", got.status, got.body, c.passes)
+				t.Errorf("status %d, body %q; want the request to pass: %t", got.status, got.body, c.passes)
 			}
 			if got.took > waitTimeout/2 {
 				t.Errorf("the response took %v, want at most %v", got.took, waitTimeout/2)
@@ -175,7 +175,7 @@ func await(t *testing.T, label string, event <-chan struct{}) {
 	select {
 	case <-event:
 	case <-time.After(waitTimeout):
-		t.Fatalf("timeout after %v: %s", waitTimeout, label)
+		t.Fatalf("timeout after %v while waiting for this: %s", waitTimeout, label)
 	}
 }
 

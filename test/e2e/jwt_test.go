@@ -80,7 +80,7 @@ func TestJWTIsRequired(t *testing.T) {
 			call.attachments = []string{c.field}
 		}
 		if got := client.call(call); (got.status == dubboOK) != c.passes {
-			t.Errorf("call, %s: %d %q, want it passed: %v", c.name, got.status, got.text, c.passes)
+			t.Errorf("call, %s: status %d, body %q; want the call to pass: %t", c.name, got.status, got.text, c.passes)
 		}
 		got := sendRequest(t, newClient(t), "GET", "http://"+web, "", fields...)
 		if want := map[bool]int{true: 200, false: 401}[c.passes]; got.status != want || (got.header.Get("WWW-Authenticate") == "") != c.passes {

@@ -371,7 +371,7 @@ func eventually(t *testing.T, label string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			t.Fatalf("timeout after %v: %s", waitTimeout, label)
+			t.Fatalf("timeout after %v while waiting for this: %s", waitTimeout, label)
 		}
 	}
 }

@@ -84,8 +84,8 @@ func TestPrioritiesUnderOverload(t *testing.T) {
 	}
 }
 
-// adaptiveExample runs adaptive.json. Batches leave capacity for other levels, the health path has
-// no limit, and methods have separate limits.
+// adaptiveExample runs adaptive.json. Requests of priority batch leave capacity for the other
+// levels, the health path has no limit, and methods have separate limits.
 func adaptiveExample(t *testing.T) {
 	e := loadExample(t, "adaptive.json")
 	app := startHoldingUpstream(t)
