@@ -18,8 +18,8 @@ import (
 //
 // Retained providers are used next to reported ones until the registry reports them again, or
 // EmptyProtection has passed. Retaining a dead provider costs little, because Weft ejects it
-// after a few failed attempts. Dropping a live provider can make the service unavailable. Weft trusts snapshots
-// that are Authoritative.
+// after a few failed attempts. Dropping a live provider can make the service unavailable. Weft
+// trusts snapshots that are Authoritative.
 type subscription struct {
 	spec     *spec         // guarded by subscriber.mu
 	since    time.Time     // immutable

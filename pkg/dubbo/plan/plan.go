@@ -125,9 +125,9 @@ func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result
 	return result
 }
 
-// newCluster returns a cluster without hosts. Outlier detection ejects a host only after consecutive
-// attempts without a valid response, such as failed connects, resets and timeouts. Response statuses
-// do not eject a host.
+// newCluster returns a cluster without hosts. Outlier detection ejects a host only after
+// consecutive attempts without a valid response, such as failed connects, resets and timeouts.
+// Response statuses do not eject a host.
 func newCluster(name string, policy config.LBPolicy) *config.Cluster {
 	return &config.Cluster{
 		Name:                name,

@@ -20,8 +20,9 @@ const (
 	maxScratch = 16 << 10
 	// minCharges is the number of charges (see syntax.Session.TakeCharges) at which a connection
 	// charges the flood limits of its source address and of its listener. A connection with fewer
-	// charges continues even if other connections have exceeded these limits. If none of its requests got a complete
-	// response and its source address exceeds the flood limit, one charge is enough.
+	// charges continues even if other connections have exceeded these limits. If none of its
+	// requests got a complete response and its source address exceeds the flood limit, one charge is
+	// enough.
 	minCharges = 16
 )
 

@@ -254,7 +254,8 @@ func (c *inFlightRequest) Finish(_ context.Context, _ *protocol.Exchange, err er
 	return err
 }
 
-// release stops counting the request and puts c into the pool. The caller must not use c afterwards.
+// release stops counting the request and puts c into the pool. The caller must not use c
+// afterwards.
 func (c *inFlightRequest) release() {
 	for i, r := range c.rules {
 		r.release()

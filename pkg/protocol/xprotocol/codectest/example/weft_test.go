@@ -28,8 +28,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// protocols returns HTTP/1.1 and Memo, as protocols in cmd/weft/registry.go returns the protocols of
-// Weft.
+// protocols returns HTTP/1.1 and Memo, as protocols in cmd/weft/registry.go returns the
+// protocols of Weft.
 func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 	return []stream.Protocol{
 		http1.Protocol(),
