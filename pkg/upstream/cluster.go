@@ -38,7 +38,7 @@ type Cluster struct {
 	drops             dropCounts
 	destOverflows     atomic.Uint64 // exchanges that were rejected because there are too many original destinations
 	resent            atomic.Uint64
-	latencyObservedAt atomic.Int64 // when the last latency was observed: ns of the set's clock
+	latencyObservedAt atomic.Int64 // time of the last observed latency, as nanoseconds of env.now
 	panicLogged       atomic.Bool  // the log says that the cluster is in panic
 	onDemand          demand.Item  // use of the cluster, and the exchanges that wait for on-demand hosts
 
