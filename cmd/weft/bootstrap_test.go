@@ -89,7 +89,7 @@ func TestEnvoyBootstrapErrorPositions(t *testing.T) {
 		{"use_remote_address: true", "local_reply_config: {}"}:                  ":16:31: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.local_reply_config: is not supported",
 		{"name: server_cert}", "name: other_cert}"}:                             `:4:5: static_resources.listeners[0]: secret "other_cert" is not defined in static_resources.secrets, and there is no control plane`,
 		{"cluster: service_envoyproxy_io,", "cluster: service_envoyproxi_io,"}:  `:25:75: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts[0].routes[0].route.cluster: unknown cluster "service_envoyproxi_io"; did you mean "service_envoyproxy_io"?`,
-		{"type: LOGICAL_DNS", "cluster_type: {name: envoy.clusters.aggregate}"}: ": static_resources.clusters[0].cluster_type: is not supported",
+		{"type: LOGICAL_DNS", "cluster_type: {name: envoy.clusters.aggregate}"}: `: static_resources.clusters[0].cluster_type.name: "envoy.clusters.aggregate" is not supported, expected `,
 	} {
 		text := strings.Replace(string(valid), change[0], change[1], 1)
 		path := filepath.Join(t.TempDir(), "envoy.yaml")

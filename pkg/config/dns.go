@@ -20,6 +20,7 @@ func (t ClusterType) UsesDNS() bool { return t == ClusterStrictDNS || t == Clust
 type DNS struct {
 	RefreshRate time.Duration // how long a response is used; default 5 s
 	RespectTTL  bool          // use the TTL of the response, between 1 s and 1 h, instead of RefreshRate
+	MinTTL      time.Duration // with RespectTTL: lower bound of the TTL, also above 1 h; default 1 s
 
 	// FailureBackoffBase is the wait after a failed lookup. It doubles with each further failure up to
 	// FailureBackoffMax. Defaults: 500 ms, and RefreshRate.
@@ -42,6 +43,7 @@ type DNS struct {
 func (d *DNS) Equal(other *DNS) bool {
 	return d.RefreshRate == other.RefreshRate &&
 		d.RespectTTL == other.RespectTTL &&
+		d.MinTTL == other.MinTTL &&
 		d.FailureBackoffBase == other.FailureBackoffBase &&
 		d.FailureBackoffMax == other.FailureBackoffMax &&
 		d.Jitter == other.Jitter &&

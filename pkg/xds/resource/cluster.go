@@ -137,7 +137,7 @@ func (s *TransportSocketMatch) matches(labels map[string]string) bool {
 // supportedClusterFields returns the Cluster fields that Weft reads.
 func supportedClusterFields() []string {
 	return []string{
-		"name", "type", "eds_cluster_config", "load_assignment", "connect_timeout", "lb_policy", "load_balancing_policy",
+		"name", "type", "cluster_type", "eds_cluster_config", "load_assignment", "connect_timeout", "lb_policy", "load_balancing_policy",
 		"ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config", "original_dst_lb_config",
 		"common_lb_config", "lb_subset_config", "circuit_breakers", "max_requests_per_connection",
 		"common_http_protocol_options", "http_protocol_options", "http2_protocol_options", "protocol_selection", "upstream_http_protocol_options",
@@ -152,44 +152,7 @@ func supportedClusterFields() []string {
 // other hosts or use other connections.
 func rejectedClusterFields() []string {
 	return []string{
-		"cluster_type", "transport_socket_matcher", "upstream_config", "connection_pool_per_downstream_connection",
-	}
-}
-
-func (p fieldReader) readDiscoveryType(m *clusterv3.Cluster, c *Cluster) {
-	out := c.Config
-	switch m.GetType() {
-	case clusterv3.Cluster_STATIC:
-		out.Type = config.ClusterStatic
-	case clusterv3.Cluster_STRICT_DNS:
-		out.Type = config.ClusterStrictDNS
-	case clusterv3.Cluster_LOGICAL_DNS:
-		out.Type = config.ClusterLogicalDNS
-	case clusterv3.Cluster_ORIGINAL_DST:
-		out.Type = config.ClusterOriginalDst
-		p.readOriginalDst(m, out)
-	case clusterv3.Cluster_EDS:
-		out.Type = config.ClusterStatic
-		eds := m.GetEdsClusterConfig()
-		c.EDSServiceName = eds.GetServiceName()
-		if c.EDSServiceName == "" {
-			c.EDSServiceName = m.GetName()
-		}
-		at := p.field("eds_cluster_config").field("eds_config")
-		at.checkConfigSource(eds.GetEdsConfig())
-		c.InitialFetchTimeout = at.field("initial_fetch_timeout").readDuration(eds.GetEdsConfig().GetInitialFetchTimeout(), DefaultFetchTimeout)
-		return
-	default:
-		p.field("type").reject("%v is not supported", m.GetType())
-	}
-	if a := m.GetLoadAssignment(); a != nil {
-		c.inlineAssignment = p.field("load_assignment").readAssignment(a, out.Type.UsesDNS())
-	}
-	if out.Type == config.ClusterLogicalDNS && (c.inlineAssignment == nil || len(c.inlineAssignment.Endpoints) != 1) {
-		p.field("load_assignment").reject("expected exactly one host, because the cluster has the type LOGICAL_DNS")
-	}
-	if out.Type.UsesDNS() {
-		p.readDNS(m, &out.DNS)
+		"transport_socket_matcher", "upstream_config", "connection_pool_per_downstream_connection",
 	}
 }
 
@@ -209,6 +172,9 @@ func (p fieldReader) checkConfigSourceFields(s *corev3.ConfigSource) {
 }
 
 func (p fieldReader) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) {
+	if m.GetLoadAssignment() != nil {
+		p.field("load_assignment").reject("is set, but a cluster of the type ORIGINAL_DST has no hosts of its own")
+	}
 	out.LBPolicy = config.LBOriginalDst
 	interval := p.field("cleanup_interval")
 	if out.OriginalDst.CleanupInterval = interval.readDuration(m.GetCleanupInterval(), config.DefaultCleanupInterval); out.OriginalDst.CleanupInterval <= 0 {

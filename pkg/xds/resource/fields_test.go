@@ -13,6 +13,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	dnsclusterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
@@ -194,6 +195,10 @@ func clusterMessages(t *testing.T) []apiMessage {
 	}
 	return []apiMessage{
 		{&clusterv3.Cluster{Name: "c"}, "", func(m proto.Message) ([]string, error) { return cluster(m.(*clusterv3.Cluster)) }},
+		{&dnsclusterv3.DnsCluster{}, "cluster_type.typed_config", func(m proto.Message) ([]string, error) {
+			custom := &clusterv3.Cluster_CustomClusterType{Name: clusterTypeDNS, TypedConfig: packed(t, m)}
+			return cluster(&clusterv3.Cluster{Name: "c", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: custom}})
+		}},
 		{&clusterv3.OutlierDetection{}, "outlier_detection", func(m proto.Message) ([]string, error) {
 			return cluster(&clusterv3.Cluster{Name: "c", OutlierDetection: m.(*clusterv3.OutlierDetection)})
 		}},

@@ -97,6 +97,7 @@ type key struct {
 	family         Family
 	refresh        time.Duration
 	respectTTL     bool
+	minTTL         time.Duration    // lower bound of the TTL with respectTTL
 	failureBackoff [2]time.Duration // first and maximum backoff
 	jitter         time.Duration    // maximum addition to an interval; 0: subtract up to a tenth
 
@@ -113,6 +114,7 @@ func keyOf(domain string, c *config.DNS) key {
 		family:         Family(c.Family),
 		refresh:        c.RefreshRate,
 		respectTTL:     c.RespectTTL,
+		minTTL:         max(c.MinTTL, defaultMinTTL),
 		failureBackoff: [2]time.Duration{c.FailureBackoffBase, c.FailureBackoffMax},
 		jitter:         c.Jitter,
 		servers:        strings.Join(c.Resolvers, " "),

@@ -329,15 +329,21 @@ func TestTTL(t *testing.T) {
 	tests := []struct {
 		name    string
 		respect bool
+		minTTL  time.Duration
 		ttl     time.Duration
 		want    time.Duration // time until the next lookup
 	}{
-		{"respected", true, 30 * time.Second, 30 * time.Second},
-		{"respected, longer than the refresh rate", true, time.Hour, time.Hour},
-		{"respected, minimum of a second", true, time.Nanosecond, time.Second},
-		{"respected, maximum of an hour", true, 68 * 365 * 24 * time.Hour, time.Hour},
-		{"unknown", true, 0, time.Minute},
-		{"not respected", false, 30 * time.Second, time.Minute},
+		{"respected", true, 0, 30 * time.Second, 30 * time.Second},
+		{"respected, longer than the refresh rate", true, 0, time.Hour, time.Hour},
+		{"respected, minimum of a second", true, 0, time.Nanosecond, time.Second},
+		{"respected, maximum of an hour", true, 0, 68 * 365 * 24 * time.Hour, time.Hour},
+		{"unknown", true, 0, 0, time.Minute},
+		{"respected, configured minimum", true, 20 * time.Second, 10 * time.Second, 20 * time.Second},
+		{"respected, above the configured minimum", true, 20 * time.Second, 30 * time.Second, 30 * time.Second},
+		{"respected, configured minimum above the maximum", true, 2 * time.Hour, 30 * time.Second, 2 * time.Hour},
+		{"unknown, with a configured minimum", true, 2 * time.Hour, 0, time.Minute},
+		{"not respected, with a configured minimum", false, 2 * time.Hour, 30 * time.Second, time.Minute},
+		{"not respected", false, 0, 30 * time.Second, time.Minute},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -347,7 +353,7 @@ func TestTTL(t *testing.T) {
 				d := New(Options{Resolver: z.resolver})
 				defer d.Close()
 				c := strictCluster(time.Minute, "a:80")
-				c.DNS.RespectTTL = tt.respect
+				c.DNS.RespectTTL, c.DNS.MinTTL = tt.respect, tt.minTTL
 				defer d.Watch(c, (&updateRecorder{}).update)()
 				advanceClock(tt.want - tt.want/10 - 1)
 				if n := len(z.lookups()); n != 1 {

@@ -17,9 +17,9 @@ const (
 	// initialBackoff is the default backoff after the first failure. It doubles with each further
 	// failure, up to the refresh rate.
 	initialBackoff = 500 * time.Millisecond
-	// minTTL and maxTTL bound the TTL that a cluster with respect_dns_ttl uses.
-	minTTL = time.Second
-	maxTTL = time.Hour
+	// defaultMinTTL and maxTTL bound the TTL that a cluster with respect_dns_ttl uses.
+	defaultMinTTL = time.Second
+	maxTTL        = time.Hour
 	// lookupTimeout is the timeout of a lookup, unless the configured timeouts of the queries to
 	// all servers together are longer.
 	lookupTimeout = 10 * time.Second
@@ -127,7 +127,7 @@ func (n *name) nextDelay(failures int, ttl time.Duration) time.Duration {
 		}
 		return min(backoff, k.failureBackoff[1])
 	case k.respectTTL && ttl > 0:
-		return min(max(ttl, minTTL), maxTTL)
+		return max(min(ttl, maxTTL), k.minTTL)
 	default:
 		return k.refresh
 	}
