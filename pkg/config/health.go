@@ -10,7 +10,7 @@ type CheckProtocol string
 
 // The protocols of health checks, each with the condition that makes a check pass.
 const (
-	CheckTCP    CheckProtocol = "TCP"    // the host accepts a connection
+	CheckTCP    CheckProtocol = "TCP"    // the host accepts a connection and sends the data of TCPCheck
 	CheckHTTP1  CheckProtocol = "Http1"  // the host returns a response with an expected status
 	CheckHTTP2  CheckProtocol = "Http2"  // the same, over HTTP/2 with prior knowledge
 	CheckGRPC   CheckProtocol = "gRPC"   // grpc.health.v1.Health/Check returns SERVING
@@ -35,6 +35,15 @@ type HealthCheck struct {
 	// Service is the service name in the request of CheckGRPC; "" means the server as a whole.
 	Service string
 	HTTP    HTTPCheck
+	TCP     TCPCheck
+}
+
+// TCPCheck configures the data of CheckTCP. Without Receive, Send has no effect.
+type TCPCheck struct {
+	Send string // bytes that Weft sends
+	// Receive are the byte strings that the host must send, in this order. They do not overlap, and
+	// other data may precede and follow each of them. None is empty.
+	Receive []string
 }
 
 // HTTPCheck configures the request of CheckHTTP1 and CheckHTTP2 and the expected statuses.
@@ -74,6 +83,8 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 		h.HealthyThreshold == other.HealthyThreshold &&
 		h.UnhealthyThreshold == other.UnhealthyThreshold &&
 		h.Service == other.Service &&
+		h.TCP.Send == other.TCP.Send &&
+		slices.Equal(h.TCP.Receive, other.TCP.Receive) &&
 		h.HTTP.Port == other.HTTP.Port &&
 		h.HTTP.Path == other.HTTP.Path &&
 		h.HTTP.Method == other.HTTP.Method &&

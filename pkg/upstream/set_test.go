@@ -335,7 +335,7 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 		c.HealthCheck = &config.HealthCheck{HTTP: config.HTTPCheck{
 			ExpectedStatuses: []config.StatusRange{{Start: 200, End: 204}},
 			HeaderMutation:   config.HeaderMutation{Add: []config.HeaderValue{{Name: "a"}}, Remove: []string{"b"}},
-		}}
+		}, TCP: config.TCPCheck{Receive: []string{"a"}}}
 		c.OutlierDetection = &config.OutlierDetection{FailureStatuses: []int{503}}
 		c.TLS = &config.TLS{
 			MatchSANs: []config.SANMatcher{{Name: config.ValueMatch{Text: "a"}}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},

@@ -48,3 +48,29 @@ func TestEnvoyClusterTypes(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvoyTCPHealthCheckData verifies that a TCP health check distinguishes hosts by the data that
+// they send.
+func TestEnvoyTCPHealthCheckData(t *testing.T) {
+	t.Parallel()
+	serve := func(response string) string {
+		return startTCPServer(t, func(c net.Conn) {
+			request := make([]byte, len("PING"))
+			if _, err := io.ReadFull(c, request); err == nil && string(request) == "PING" {
+				_, _ = io.WriteString(c, response)
+			}
+		})
+	}
+	hosts := map[string]string{serve("+PONG\r\n"): "up", serve("-LOADING\r\n"): "down"}
+	var clusters list
+	for address := range hosts {
+		clusters = append(clusters, envoyCluster(address, address, object{"health_checks": list{object{
+			"timeout": "1s", "interval": "0.05s", "no_traffic_interval": "0.05s", "unhealthy_threshold": 1, "healthy_threshold": 1,
+			"tcp_health_check": object{"send": object{"text": "50494e47"}, "receive": list{object{"text": "504f4e47"}}},
+		}}}))
+	}
+	w := startWithEnvoyConfig(t, list{envoyListener(freeAddress(), nil, list{"*"})}, clusters)
+	for address, want := range hosts {
+		eventually(t, "the host "+address+" is "+want, func() bool { return w.hostState(address, address).Health == want })
+	}
+}

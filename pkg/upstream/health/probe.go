@@ -37,7 +37,7 @@ type Connection interface {
 func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, error) {
 	switch cfg.Protocol {
 	case config.CheckTCP:
-		return &tcpProbe{h}, nil
+		return &tcpProbe{h, &cfg.TCP}, nil
 	case config.CheckHTTP1:
 		return &httpProbe{h, cfg, config.HTTP1}, nil
 	case config.CheckHTTP2:
@@ -50,18 +50,6 @@ func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, er
 		}
 	}
 	return nil, fmt.Errorf("health checks with protocol %q are not supported", cfg.Protocol)
-}
-
-// tcpProbe passes if the host accepts a connection.
-type tcpProbe struct{ host Host }
-
-// Probe implements Probe.
-func (p *tcpProbe) Probe(ctx context.Context, deadline time.Time) error {
-	conn, err := p.host.Dial(ctx, 0, deadline)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }
 
 // heartbeatProbe passes if the host responds to a heartbeat.

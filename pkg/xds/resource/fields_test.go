@@ -208,6 +208,10 @@ func clusterMessages(t *testing.T) []apiMessage {
 		{&corev3.HealthCheck{}, "health_checks[0]", func(m proto.Message) ([]string, error) {
 			return cluster(&clusterv3.Cluster{Name: "c", HealthChecks: []*corev3.HealthCheck{m.(*corev3.HealthCheck)}})
 		}},
+		{&corev3.HealthCheck_TcpHealthCheck{Receive: []*corev3.HealthCheck_Payload{{Payload: &corev3.HealthCheck_Payload_Text{Text: "50"}}}}, "health_checks[0].tcp_health_check", func(m proto.Message) ([]string, error) {
+			check := &corev3.HealthCheck{HealthChecker: &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: m.(*corev3.HealthCheck_TcpHealthCheck)}}
+			return cluster(&clusterv3.Cluster{Name: "c", HealthChecks: []*corev3.HealthCheck{check}})
+		}},
 		{&corev3.BindConfig{}, "upstream_bind_config", func(m proto.Message) ([]string, error) {
 			return cluster(&clusterv3.Cluster{Name: "c", UpstreamBindConfig: m.(*corev3.BindConfig)})
 		}},

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"encoding/hex"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (p fieldReader) readHealthCheck(h *corev3.HealthCheck, cluster string) *con
 		p.field("grpc_health_check").checkFields(c.GrpcHealthCheck, []string{"service_name", "authority"}, nil)
 	case *corev3.HealthCheck_TcpHealthCheck_:
 		out.Protocol = config.CheckTCP
-		p.field("tcp_health_check").checkFields(c.TcpHealthCheck, nil, []string{"send", "receive"})
+		p.field("tcp_health_check").readTCPCheck(c.TcpHealthCheck, &out.TCP)
 	default:
 		p.rejectOneof(h, "health_checker", "http_health_check", "tcp_health_check", "grpc_health_check")
 	}
@@ -67,6 +68,46 @@ func (p fieldReader) readHealthCheck(h *corev3.HealthCheck, cluster string) *con
 		out.HTTP.Authority = cluster
 	}
 	return out
+}
+
+// readTCPCheck reads the data of a TCP check. As in Envoy, all other fields have no effect if
+// receive contains no data: the check ends when the host accepts the connection.
+func (p fieldReader) readTCPCheck(m *corev3.HealthCheck_TcpHealthCheck, out *config.TCPCheck) {
+	for i, payload := range m.GetReceive() {
+		if data := p.field("receive").index(i).readPayload(payload); data != "" {
+			out.Receive = append(out.Receive, data)
+		}
+	}
+	if m.GetSend() != nil {
+		out.Send = p.field("send").readPayload(m.GetSend())
+	}
+	if len(out.Receive) == 0 {
+		out.Send = ""
+		p.checkFields(m, []string{"receive"}, nil)
+		return
+	}
+	p.checkFields(m, []string{"send", "receive"}, []string{"proxy_protocol_config"})
+	if _, binary := m.GetSend().GetPayload().(*corev3.HealthCheck_Payload_Binary); binary {
+		out.Send = "" // Envoy sends only text
+		p.field("send").field("binary").ignore()
+	}
+}
+
+// readPayload returns the bytes of a payload. Its text consists of hexadecimal digits.
+func (p fieldReader) readPayload(m *corev3.HealthCheck_Payload) string {
+	switch payload := m.GetPayload().(type) {
+	case *corev3.HealthCheck_Payload_Binary:
+		return string(payload.Binary)
+	case *corev3.HealthCheck_Payload_Text:
+		data, err := hex.DecodeString(payload.Text)
+		if err != nil || len(data) == 0 {
+			p.field("text").reject("is %q, expected pairs of hexadecimal digits", payload.Text)
+		}
+		return string(data)
+	default:
+		p.rejectOneof(m, "payload", "text", "binary")
+		return ""
+	}
 }
 
 // readCheckHeaders reads the headers that a health check adds and removes. It rejects format
