@@ -19,6 +19,7 @@ func untaggedClusterKeys() map[string]string {
 	const ownCluster = "the cluster of this process, which it reports to other proxies"
 	return map[string]string{
 		"ext_authz: grpc_service.envoy_grpc.authority":    "a host",
+		"ext_authz: http_service.server_uri.uri":          "an address",
 		"istio_stats of connections: workload.cluster":    ownCluster,
 		"istio_stats: workload.cluster":                   ownCluster,
 		"jwt_authn: providers.*.remote_jwks.http_uri.uri": "an address",
