@@ -15,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/inspect"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
 )
 
@@ -58,6 +59,7 @@ func (p *process) sources(pprof bool) inspect.Sources {
 		Listeners:    p.server.Describe,
 		Routes:       p.server.DescribeRoutes,
 		Overload:     p.server.Overload,
+		Certificates: p.certificates,
 		XDS:          p.adminXDS,
 		Dump:         p.adminDump,
 		Samples:      p.adminSamples,
@@ -114,6 +116,11 @@ func (p *process) adminProcess() inspect.Process {
 		d.Node = c.Bootstrap.Node
 	}
 	return d
+}
+
+// certificates returns the certificates of listeners, clusters and control planes.
+func (p *process) certificates() []credential.Certificates {
+	return append(p.server.Certificates(), p.xdsCertificates()...)
 }
 
 // adminSamples returns the current values of the metrics.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-proxy/weft/pkg/inspect"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
@@ -68,6 +69,14 @@ func (p *process) adminDump(part string, endpoints bool) ([]json.RawMessage, err
 		return nil, nil
 	}
 	return p.controlPlane.Dump(status.DumpOptions{Resource: part, Endpoints: endpoints})
+}
+
+// xdsCertificates returns the certificates of the connections to control planes.
+func (p *process) xdsCertificates() []credential.Certificates {
+	if p.controlPlane == nil {
+		return nil
+	}
+	return p.controlPlane.Certificates()
 }
 
 // staticClusters returns the names of the clusters in static_resources.

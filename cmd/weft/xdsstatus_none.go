@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-proxy/weft/pkg/inspect"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 )
 
 func xdsCommands() []*cobra.Command { return nil }
@@ -15,6 +16,8 @@ func xdsCommands() []*cobra.Command { return nil }
 func (*process) adminXDS() *inspect.XDS { return nil }
 
 func (*process) adminDump(string, bool) ([]json.RawMessage, error) { return nil, nil }
+
+func (*process) xdsCertificates() []credential.Certificates { return nil }
 
 func (*process) staticClusters() []string { return nil }
 

@@ -37,6 +37,8 @@ func Endpoints(s Sources) []admin.Endpoint {
 			Handler: handlerIf(s.Overload != nil, s.overload)},
 		{Method: "GET", Path: "/server_info", Doc: "Version, state and uptime in Envoy's format.",
 			Handler: handlerIf(s.Process != nil, s.serverInfo)},
+		{Method: "GET", Path: "/certs", Doc: "The certificates of listeners, clusters and control planes, in Envoy's format, with their days until expiration.",
+			Handler: handlerIf(s.Certificates != nil, s.certs)},
 		{Method: "GET", Path: "/xds", Doc: "The state of the control plane and its resources, as weft xds-status -o json prints it; 404 if none is configured.",
 			Handler: handlerIf(s.XDS != nil, s.xds)},
 		{Method: "GET", Path: "/explain?url=URL", Doc: "Which route and hosts a request would take, and why: see weft explain.",

@@ -2,10 +2,12 @@ package inspect
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
 	"iter"
+	"math/big"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -15,6 +17,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
 	"github.com/weft-proxy/weft/pkg/proxy/overload"
@@ -88,6 +91,11 @@ func (p *process) sources() Sources {
 					{Name: "moved", Match: proxy.MatchStatus{Path: "/old"}, Action: proxy.ActionRedirect, Status: 301, Location: "https://*/*"},
 				}},
 			}}}
+		},
+		Certificates: func() []credential.Certificates {
+			return []credential.Certificates{{
+				Local: &x509.Certificate{SerialNumber: big.NewInt(0x5ab), NotBefore: eventTime(), NotAfter: eventTime(), DNSNames: []string{"a.test"}}, LocalPath: "/a.pem",
+			}}
 		},
 		Overload: func() *overload.Status { return p.overload },
 		XDS:      func() *XDS { return p.xds },

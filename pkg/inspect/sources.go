@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
 	"github.com/weft-proxy/weft/pkg/proxy/overload"
@@ -32,6 +33,9 @@ type Sources struct {
 	Listeners func() []proxy.ListenerStatus
 	Routes    func(table string) []proxy.RouteTableStatus // empty for an unknown table; "": all tables
 	Overload  func() *overload.Status                     // nil: no overload manager is configured
+
+	// Certificates returns the certificates of each TLS context that is in use.
+	Certificates func() []credential.Certificates
 
 	// XDS returns the state of the control planes; nil if none is configured.
 	XDS func() *XDS

@@ -15,6 +15,9 @@ import (
 // keys, until ctx ends.
 func (s *Server) WatchCertificates(ctx context.Context) { s.reloader.Run(ctx) }
 
+// Certificates returns the certificates of listeners and clusters, in the version that is in use.
+func (s *Server) Certificates() []credential.Certificates { return s.reloader.Certificates() }
+
 // newCredentials returns the reloader of all certificates, which counts its reloads.
 func newCredentials(o *Options) *credential.Reloader {
 	return credential.NewReloader(o.Log, func(err error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
@@ -61,6 +62,9 @@ func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, o
 	})
 	return nil
 }
+
+// Certificates returns the certificates of the connections to control planes.
+func (s *Source) Certificates() []credential.Certificates { return s.reloader.Certificates() }
 
 // StaticClusters returns the names of the clusters in static_resources of the active file, in the
 // order of the file. It does not wait for a configuration that is being applied.

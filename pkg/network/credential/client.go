@@ -18,6 +18,7 @@ type Client struct {
 // clientState is a TLS configuration and the sessions that were established with it. Its fields do
 // not change.
 type clientState struct {
+	material     material
 	config       *tls.Config
 	sessionCache tls.ClientSessionCache
 }
@@ -33,6 +34,7 @@ func (r *Reloader) NewClient(c *Context) (*Client, error) {
 		return nil, err
 	}
 	r.watch(client, c.files(), stamps, client.reload)
+	r.addClient(client)
 	return client, nil
 }
 
@@ -57,7 +59,7 @@ func (c *Client) reload() error {
 			return verifySAN(peers, &state)
 		}
 	}
-	c.current.Store(&clientState{config: out, sessionCache: tls.NewLRUClientSessionCache(maxCachedSessions)})
+	c.current.Store(&clientState{material: m, config: out, sessionCache: tls.NewLRUClientSessionCache(maxCachedSessions)})
 	return nil
 }
 

@@ -30,6 +30,7 @@ type Reloader struct {
 	mu      sync.Mutex
 	watched []*watchedFiles // guarded by mu, as is the state that their reload functions change
 	servers []*Server       // guarded by mu, as are their ticket keys
+	clients []*Client       // guarded by mu
 }
 
 // watchedFiles is a set of files that are reloaded together.
@@ -155,11 +156,18 @@ func (r *Reloader) addServer(server *Server) {
 	r.servers = append(r.servers, server)
 }
 
+func (r *Reloader) addClient(client *Client) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clients = append(r.clients, client)
+}
+
 func (r *Reloader) remove(owner any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watched = slices.DeleteFunc(r.watched, func(w *watchedFiles) bool { return w.owner == owner })
 	r.servers = slices.DeleteFunc(r.servers, func(server *Server) bool { return any(server) == owner })
+	r.clients = slices.DeleteFunc(r.clients, func(client *Client) bool { return any(client) == owner })
 }
 
 // warnIfInvalid logs a warning if the local certificate has expired or is not yet valid, because
