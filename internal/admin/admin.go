@@ -5,6 +5,7 @@
 //	guard      rejects requests of foreign web pages        guard.go
 //	handler    routes requests to the endpoints             handler.go
 //	index      lists the endpoints                          index.go
+//	HelpText   lists the endpoints in Envoy's format        help.go
 package admin
 
 import (

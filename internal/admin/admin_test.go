@@ -19,14 +19,14 @@ import (
 func testEndpoints(drain func()) []Endpoint {
 	page := func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, "page") }
 	return []Endpoint{
-		{"GET", "/ready", "Readiness.", page},
-		{"GET", "/clusters?name=NAME", "Clusters.", page},
-		{"GET", "/config_dump", "Configuration.", page},
-		{"POST", "/drain", "Drain.", func(w http.ResponseWriter, _ *http.Request) {
+		{Method: "GET", Path: "/ready", Doc: "Readiness.", Handler: page},
+		{Method: "GET", Path: "/clusters?name=NAME", Doc: "Clusters.", Handler: page},
+		{Method: "GET", Path: "/config_dump", Doc: "Configuration.", Handler: page},
+		{Method: "POST", Path: "/drain", Doc: "Drain.", Handler: func(w http.ResponseWriter, _ *http.Request) {
 			drain()
 			WriteJSON(w, http.StatusAccepted, "draining")
 		}},
-		{"GET", "/missing", "A page without a handler.", nil},
+		{Method: "GET", Path: "/missing", Doc: "A page without a handler."},
 	}
 }
 
@@ -62,7 +62,7 @@ func TestEndpointWithoutHandlerDoesNotExist(t *testing.T) {
 }
 
 func TestPprof(t *testing.T) {
-	h := NewHandler(Options{Endpoints: []Endpoint{{"GET", PprofPath, "Profiles.", ServePprof}}})
+	h := NewHandler(Options{Endpoints: []Endpoint{{Method: "GET", Path: PprofPath, Doc: "Profiles.", Handler: ServePprof}}})
 	for target, want := range map[string]string{
 		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/symbol": "num_symbols",
 	} {

@@ -14,9 +14,10 @@ type Endpoint struct {
 	Method string // "GET", "POST", "PUT"
 	// Path may contain an example of the query. A path that ends with "/" includes all paths below
 	// it.
-	Path    string
-	Doc     string           // one sentence, for the index
-	Handler http.HandlerFunc // nil: the endpoint does not exist
+	Path       string
+	Doc        string           // one sentence, for the index
+	Handler    http.HandlerFunc // nil: the endpoint does not exist
+	Parameters []Parameter      // of the query, for /help
 }
 
 // Route returns Path without its query.

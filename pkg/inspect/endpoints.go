@@ -16,25 +16,45 @@ func Endpoints(s Sources) []admin.Endpoint {
 	if s.Metrics != nil {
 		metrics = s.Metrics.ServeHTTP
 	}
-	return []admin.Endpoint{
+	var endpoints []admin.Endpoint
+	endpoints = []admin.Endpoint{
 		{Method: "GET", Path: "/ready", Doc: "Whether requests are served: 200, or 503 while the process starts or drains.",
 			Handler: handlerIf(s.State != nil, s.ready)},
 		{Method: "GET", Path: "/healthz", Doc: "Whether the process is alive: always 200.",
 			Handler: func(w http.ResponseWriter, _ *http.Request) { admin.WriteJSON(w, http.StatusOK, Status{Alive}) }},
 		{Method: "GET", Path: "/stats/prometheus", Doc: "Metrics in the Prometheus text format.", Handler: metrics},
 		{Method: "GET", Path: "/stats?filter=REGEX", Doc: "Statistics under the names that Envoy uses, one per line; all, or those whose names match. The parameters usedonly, type= and format=json work as in Envoy.",
-			Handler: handlerIf(s.Samples != nil, s.stats)},
+			Handler: handlerIf(s.Samples != nil, s.stats),
+			Parameters: []admin.Parameter{
+				{"usedonly", "Omit counters that are zero."}, {"filter", "Regular expression (RE2) that matches a part of the name."},
+				{"type", "One of Counters and Gauges."}, {"format", "One of text, json and prometheus."},
+			}},
 		{Method: "GET", Path: "/metrics", Doc: "The same as /stats/prometheus.", Handler: metrics},
 		{Method: "GET", Path: "/config_dump", Doc: "The active configuration (secrets redacted) and its source; why the last configuration was rejected; and, in configs, the resources of the control plane in Envoy's format.",
-			Handler: handlerIf(s.Config != nil, s.configDump)},
+			Handler: handlerIf(s.Config != nil, s.configDump),
+			Parameters: []admin.Parameter{
+				{"resource", "Show only this list of resources of the control plane, such as dynamic_listeners."},
+				{"include_eds", "Also show endpoints."},
+			}},
 		{Method: "GET", Path: "/clusters?name=NAME", Doc: "Clusters with their hosts, health and connections; all, or one. With format=json, the format is Envoy's.",
-			Handler: handlerIf(s.Clusters != nil, s.clusters)},
+			Handler:    handlerIf(s.Clusters != nil, s.clusters),
+			Parameters: []admin.Parameter{{"name", "Show only this cluster."}, {"format", "With json, the format is Envoy's."}}},
 		{Method: "GET", Path: "/listeners?name=NAME", Doc: "Listeners with their connections; all, or one.",
-			Handler: handlerIf(s.Listeners != nil, s.listeners)},
+			Handler:    handlerIf(s.Listeners != nil, s.listeners),
+			Parameters: []admin.Parameter{{"name", "Show only this listener."}}},
 		{Method: "GET", Path: "/routes?name=TABLE", Doc: "Route tables; all, or one.",
-			Handler: handlerIf(s.Routes != nil, s.routes)},
+			Handler:    handlerIf(s.Routes != nil, s.routes),
+			Parameters: []admin.Parameter{{"name", "Show only this route table."}}},
 		{Method: "GET", Path: "/overload", Doc: "The monitors and actions of the overload manager; 404 if none is configured.",
 			Handler: handlerIf(s.Overload != nil, s.overload)},
+		{Method: "GET", Path: "/help", Doc: "The pages of the admin port in Envoy's format.",
+			Handler: func(w http.ResponseWriter, _ *http.Request) {
+				admin.WriteText(w, http.StatusOK, admin.HelpText(endpoints))
+			}},
+		{Method: "GET", Path: "/hot_restart_version", Doc: "Always disabled, as in Envoy without hot restart.",
+			Handler: func(w http.ResponseWriter, _ *http.Request) { admin.WriteText(w, http.StatusOK, hotRestartVersion) }},
+		{Method: "GET", Path: "/memory", Doc: "The memory of the process in Envoy's format.",
+			Handler: handlerIf(s.ReadMemory != nil, s.memory)},
 		{Method: "GET", Path: "/server_info", Doc: "Version, state and uptime in Envoy's format.",
 			Handler: handlerIf(s.Process != nil, s.serverInfo)},
 		{Method: "GET", Path: "/certs", Doc: "The certificates of listeners, clusters and control planes, in Envoy's format, with their days until expiration.",
@@ -42,11 +62,13 @@ func Endpoints(s Sources) []admin.Endpoint {
 		{Method: "GET", Path: "/xds", Doc: "The state of the control plane and its resources, as weft xds-status -o json prints it; 404 if none is configured.",
 			Handler: handlerIf(s.XDS != nil, s.xds)},
 		{Method: "GET", Path: "/explain?url=URL", Doc: "Which route and hosts a request would take, and why: see weft explain.",
-			Handler: handlerIf(s.Explain != nil, s.explain)},
+			Handler:    handlerIf(s.Explain != nil, s.explain),
+			Parameters: []admin.Parameter{{"url", "The URL of the request. weft explain --help lists the other parameters."}}},
 		{Method: "GET", Path: "/logging", Doc: "The log level.",
 			Handler: handlerIf(s.Level != nil, s.level)},
 		{Method: "POST", Path: "/logging?level=LEVEL", Doc: "Set the log level until a configuration sets it again.",
-			Handler: handlerIf(s.SetLevel != nil, s.setLevel)},
+			Handler:    handlerIf(s.SetLevel != nil, s.setLevel),
+			Parameters: []admin.Parameter{{"level", "The log level."}}},
 		{Method: "PUT", Path: "/logging?level=LEVEL", Doc: "The same as POST.",
 			Handler: handlerIf(s.SetLevel != nil, s.setLevel)},
 		{Method: "GET", Path: "/version", Doc: "Version, revision and Go version of the process.",
@@ -58,6 +80,7 @@ func Endpoints(s Sources) []admin.Endpoint {
 		{Method: "GET", Path: admin.PprofPath, Doc: "Profiles for go tool pprof; only if `pprof.debug` is on.",
 			Handler: handlerIf(s.Pprof, admin.ServePprof)},
 	}
+	return endpoints
 }
 
 // handlerIf returns h if the endpoint exists, else nil.

@@ -112,9 +112,11 @@ func (p *process) sources() Sources {
 			}
 			return p.dump[:len(p.dump)-1], nil
 		},
-		Samples:    fixtureSamples,
-		ReadMemory: func(m *runtime.MemStats) { m.HeapAlloc, m.HeapSys = 1000, 2000 },
-		Metrics:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weft_draining 0\n") }),
+		Samples: fixtureSamples,
+		ReadMemory: func(m *runtime.MemStats) {
+			m.HeapAlloc, m.HeapSys, m.HeapIdle, m.HeapReleased, m.HeapInuse, m.Sys = 1000, 2000, 700, 300, 1300, 3000
+		},
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weft_draining 0\n") }),
 		Explain: func(query url.Values) (*explain.Result, error) {
 			if query.Get("url") == "" {
 				return nil, errors.New("url is missing")

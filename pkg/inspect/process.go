@@ -83,13 +83,16 @@ type CommandLine struct {
 	ConfigPath  string `json:"config_path"`
 }
 
+// hotRestartVersion is the version of Envoy's hot restart, which Weft does not support.
+const hotRestartVersion = "disabled"
+
 // NewServerInfo returns the view of p in the format of Envoy's /server_info.
 func NewServerInfo(p Process) ServerInfo {
 	state, _ := p.State.envoyState()
 	uptime := fmt.Sprintf("%ds", int64(p.Uptime.Seconds()))
 	s := ServerInfo{
 		Version: p.Version.Revision + "/" + p.Version.Version + "/weft/RELEASE/" + p.Version.Go,
-		State:   state, Uptime: uptime, UptimeAllEpochs: uptime, HotRestartVersion: "disabled",
+		State:   state, Uptime: uptime, UptimeAllEpochs: uptime, HotRestartVersion: hotRestartVersion,
 		CommandLine: CommandLine{p.Concurrency, p.ConfigPath},
 		Node:        p.Node,
 	}
