@@ -60,6 +60,7 @@ func (p *process) sources(pprof bool) inspect.Sources {
 		Routes:       p.server.DescribeRoutes,
 		Overload:     p.server.Overload,
 		Certificates: p.certificates,
+		Runtime:      p.adminRuntime,
 		XDS:          p.adminXDS,
 		Dump:         p.adminDump,
 		Samples:      p.adminSamples,

@@ -71,6 +71,21 @@ func (p *process) adminDump(part string, endpoints bool) ([]json.RawMessage, err
 	return p.controlPlane.Dump(status.DumpOptions{Resource: part, Endpoints: endpoints})
 }
 
+// adminRuntime returns the layers of the runtime.
+func (p *process) adminRuntime() (layers []inspect.RuntimeLayer) {
+	if p.controlPlane == nil {
+		return nil
+	}
+	for _, l := range p.controlPlane.RuntimeLayers() {
+		layer := inspect.RuntimeLayer{Name: l.Name}
+		if l.Values != nil {
+			layer.Values = l.Values.Texts()
+		}
+		layers = append(layers, layer)
+	}
+	return layers
+}
+
 // xdsCertificates returns the certificates of the connections to control planes.
 func (p *process) xdsCertificates() []credential.Certificates {
 	if p.controlPlane == nil {

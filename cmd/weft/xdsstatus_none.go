@@ -17,6 +17,8 @@ func (*process) adminXDS() *inspect.XDS { return nil }
 
 func (*process) adminDump(string, bool) ([]json.RawMessage, error) { return nil, nil }
 
+func (*process) adminRuntime() []inspect.RuntimeLayer { return nil }
+
 func (*process) xdsCertificates() []credential.Certificates { return nil }
 
 func (*process) staticClusters() []string { return nil }

@@ -55,6 +55,8 @@ func Endpoints(s Sources) []admin.Endpoint {
 			Handler: func(w http.ResponseWriter, _ *http.Request) { admin.WriteText(w, http.StatusOK, hotRestartVersion) }},
 		{Method: "GET", Path: "/memory", Doc: "The memory of the process in Envoy's format.",
 			Handler: handlerIf(s.ReadMemory != nil, s.memory)},
+		{Method: "GET", Path: "/runtime", Doc: "The layers of the runtime and their values, in Envoy's format.",
+			Handler: handlerIf(s.Runtime != nil, s.runtime)},
 		{Method: "GET", Path: "/server_info", Doc: "Version, state and uptime in Envoy's format.",
 			Handler: handlerIf(s.Process != nil, s.serverInfo)},
 		{Method: "GET", Path: "/certs", Doc: "The certificates of listeners, clusters and control planes, in Envoy's format, with their days until expiration.",

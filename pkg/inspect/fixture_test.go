@@ -97,6 +97,9 @@ func (p *process) sources() Sources {
 				Local: &x509.Certificate{SerialNumber: big.NewInt(0x5ab), NotBefore: eventTime(), NotAfter: eventTime(), DNSNames: []string{"a.test"}}, LocalPath: "/a.pem",
 			}}
 		},
+		Runtime: func() []RuntimeLayer {
+			return []RuntimeLayer{{Name: "static", Values: map[string]string{"a.b": "1"}}, {Name: "rtds"}}
+		},
 		Overload: func() *overload.Status { return p.overload },
 		XDS:      func() *XDS { return p.xds },
 		Dump: func(resource string, endpoints bool) ([]json.RawMessage, error) {

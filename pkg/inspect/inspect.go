@@ -7,6 +7,7 @@
 //	EnvoyClusters  clusters in Envoy's format                     envoy_clusters.go
 //	EnvoyCerts     certificates in Envoy's format                 certs.go
 //	EnvoyMemory    memory in Envoy's format                       memory.go
+//	EnvoyRuntime   runtime in Envoy's format                      runtime.go
 //	Stat           metrics under Envoy's names                    stats.go, stat_names.go
 //	ServerInfo     version, state and uptime                      process.go
 //	XDS            control planes                                 xds.go

@@ -37,6 +37,9 @@ type Sources struct {
 	// Certificates returns the certificates of each TLS context that is in use.
 	Certificates func() []credential.Certificates
 
+	// Runtime returns the layers of the runtime; later layers override earlier ones.
+	Runtime func() []RuntimeLayer
+
 	// XDS returns the state of the control planes; nil if none is configured.
 	XDS func() *XDS
 	// Dump returns the resources that control planes sent; see ConfigDump.Configs. resource and

@@ -171,7 +171,7 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.ADSCluster != want.ADSCluster || got.Mode != want.Mode || got.Subscriptions != want.Subscriptions || !reflect.DeepEqual(got.Layers, want.Layers) || len(got.Layers) != 3 {
+	if got.ADSCluster != want.ADSCluster || got.Mode != want.Mode || got.Subscriptions != want.Subscriptions || !reflect.DeepEqual(got.Layers, want.Layers) || len(got.Layers) != 4 {
 		t.Errorf("bootstrap = %+v, want %+v", got, want)
 	}
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)

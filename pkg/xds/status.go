@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
@@ -61,6 +62,14 @@ func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, o
 		}
 	})
 	return nil
+}
+
+// RuntimeLayers returns the layers of the runtime; later layers override earlier ones. The caller
+// must not change them. RuntimeLayers waits while a configuration is being applied.
+func (s *Source) RuntimeLayers() []bootstrap.RuntimeLayer {
+	s.stack.Lock()
+	defer s.stack.Unlock()
+	return s.state.RuntimeLayers()
 }
 
 // Certificates returns the certificates of the connections to control planes.

@@ -10,9 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// RuntimeLayer is a layer of the runtime: static or from RTDS.
+// RuntimeLayer is a layer of the runtime: static, from RTDS, or an admin_layer, which stays empty.
 type RuntimeLayer struct {
-	Resource string          // name of the RTDS resource; "": static
+	Name     string          // unique
+	Resource string          // name of the RTDS resource; "": static or an admin_layer
 	Timeout  time.Duration   // how long listeners wait for the resource after the start; 0: no limit
 	Values   *resource.Layer // nil: not received yet
 }
@@ -46,36 +47,35 @@ func (b *Bootstrap) readRuntime(data []byte) error {
 		if len(fields) != 1 {
 			return FieldErrors{{field, "expected exactly one of static_layer, rtds_layer and admin_layer"}}
 		}
-		layers, err := b.readRuntimeLayer(field, fields)
+		layer, err := b.readRuntimeLayer(field, fields)
 		if err != nil {
 			return err
 		}
-		b.Layers = append(b.Layers, layers...)
+		layer.Name = name
+		b.Layers = append(b.Layers, layer)
 	}
 	return nil
 }
 
-// readRuntimeLayer reads a layer without its name. It returns no layer for an admin_layer, which
-// stays empty.
-func (b *Bootstrap) readRuntimeLayer(field string, members map[string]json.RawMessage) ([]RuntimeLayer, error) {
+// readRuntimeLayer reads a layer without its name.
+func (b *Bootstrap) readRuntimeLayer(field string, members map[string]json.RawMessage) (RuntimeLayer, error) {
 	if text, ok := members["static_layer"]; ok {
 		field += ".static_layer"
 		s := &structpb.Struct{}
 		if err := decodeField(field, text, s); err != nil {
-			return nil, err
+			return RuntimeLayer{}, err
 		}
 		values, err := resource.ReadLayer(field, s)
 		if err != nil {
-			return nil, fieldErrorsOf("", err) // the paths contain field
+			return RuntimeLayer{}, fieldErrorsOf("", err) // the paths contain field
 		}
-		return []RuntimeLayer{{Values: values}}, nil
+		return RuntimeLayer{Values: values}, nil
 	}
 	if text, ok := members["rtds_layer"]; ok {
-		layer, err := b.readRTDS(field+".rtds_layer", text)
-		return []RuntimeLayer{layer}, err
+		return b.readRTDS(field+".rtds_layer", text)
 	}
 	_, err := splitObject(field+".admin_layer", members["admin_layer"]) // Weft has no admin endpoint that writes to the layer
-	return nil, err
+	return RuntimeLayer{Values: &resource.Layer{}}, err
 }
 
 // decodeString reads a JSON string. It returns "" if data is empty.

@@ -29,12 +29,17 @@ type Runtime struct {
 // Layer is a part of a Runtime. Immutable. The zero value is empty.
 type Layer struct {
 	values  map[string]setting
+	texts   map[string]string // texts of the values as Envoy prints them
 	ignored []string
 }
 
 // Ignored returns the fields that have no effect: connection limits, which Envoy applies and Weft
 // does not support, and unknown fields.
 func (l *Layer) Ignored() []string { return l.ignored }
+
+// Texts returns the values by key, as Envoy's /runtime prints them. The caller must not change the
+// map.
+func (l *Layer) Texts() map[string]string { return l.texts }
 
 // setting is the value of a key. It may have more than one type: see numberSetting.
 type setting struct {
@@ -85,7 +90,7 @@ func ReadLayer(name string, s *structpb.Struct) (*Layer, error) {
 
 // parseLayer is ReadLayer for a layer at the path of p.
 func (p fieldReader) parseLayer(s *structpb.Struct) (*Layer, error) {
-	l := &Layer{values: map[string]setting{}}
+	l := &Layer{values: map[string]setting{}, texts: map[string]string{}}
 	p.readLayer("", s, l)
 	err := p.report.rejection()
 	l.ignored = p.report.ignored
@@ -97,14 +102,14 @@ func (p fieldReader) readLayer(prefix string, s *structpb.Struct, l *Layer) {
 		at, key := p.field(name), prefix+name
 		switch v := s.GetFields()[name].GetKind().(type) {
 		case *structpb.Value_NumberValue:
-			l.values[key] = numberSetting(v.NumberValue)
+			l.values[key], l.texts[key] = numberSetting(v.NumberValue), runtimeNumberText(v.NumberValue)
 		case *structpb.Value_BoolValue:
-			l.values[key] = setting{isBool: true, boolValue: v.BoolValue}
+			l.values[key], l.texts[key] = setting{isBool: true, boolValue: v.BoolValue}, strconv.FormatBool(v.BoolValue)
 		case *structpb.Value_StringValue:
-			l.values[key] = textSetting(v.StringValue)
+			l.values[key], l.texts[key] = textSetting(v.StringValue), v.StringValue
 		case *structpb.Value_StructValue:
 			if fields := v.StructValue.GetFields(); fields["numerator"] != nil || fields["denominator"] != nil {
-				l.values[key] = at.readFraction(v.StructValue)
+				l.values[key], l.texts[key] = at.readFraction(v.StructValue), runtimeFractionText(v.StructValue)
 			} else {
 				at.readLayer(key+".", v.StructValue, l)
 			}

@@ -18,6 +18,10 @@ type layeredRuntime struct {
 	merged    *resource.Runtime
 }
 
+// RuntimeLayers returns the layers of the runtime; later layers override earlier ones. The caller
+// must not change them.
+func (s *State) RuntimeLayers() []bootstrap.RuntimeLayer { return s.runtime.layers }
+
 // withLayer returns a copy of r in which values replace those of the RTDS layer of that name.
 func (r layeredRuntime) withLayer(name string, values *resource.Layer) layeredRuntime {
 	r.layers = slices.Clone(r.layers)
