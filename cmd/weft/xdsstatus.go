@@ -86,6 +86,17 @@ func (p *process) adminRuntime() (layers []inspect.RuntimeLayer) {
 	return layers
 }
 
+// unreadyListeners returns the listeners that are not active in their last version.
+func (p *process) unreadyListeners() (listeners []inspect.UnreadyListener) {
+	if p.controlPlane == nil {
+		return nil
+	}
+	for _, l := range p.controlPlane.InitTargets() {
+		listeners = append(listeners, inspect.UnreadyListener{Name: l.Listener, Version: l.Version, Targets: l.Targets})
+	}
+	return listeners
+}
+
 // xdsCertificates returns the certificates of the connections to control planes.
 func (p *process) xdsCertificates() []credential.Certificates {
 	if p.controlPlane == nil {

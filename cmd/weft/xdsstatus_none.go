@@ -19,6 +19,8 @@ func (*process) adminDump(string, bool) ([]json.RawMessage, error) { return nil,
 
 func (*process) adminRuntime() []inspect.RuntimeLayer { return nil }
 
+func (*process) unreadyListeners() []inspect.UnreadyListener { return nil }
+
 func (*process) xdsCertificates() []credential.Certificates { return nil }
 
 func (*process) staticClusters() []string { return nil }

@@ -100,6 +100,9 @@ func (p *process) sources() Sources {
 		Runtime: func() []RuntimeLayer {
 			return []RuntimeLayer{{Name: "static", Values: map[string]string{"a.b": "1"}}, {Name: "rtds"}}
 		},
+		UnreadyListeners: func() []UnreadyListener {
+			return []UnreadyListener{{"l1", 7, []string{"shared target SdsApi sec"}}, {"l2", 8, nil}}
+		},
 		Overload: func() *overload.Status { return p.overload },
 		XDS:      func() *XDS { return p.xds },
 		Dump: func(resource string, endpoints bool) ([]json.RawMessage, error) {

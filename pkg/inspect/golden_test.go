@@ -102,7 +102,7 @@ func TestClientsDecodeViews(t *testing.T) {
 		"/clusters?format=json": &EnvoyClusters{}, "/clusters": &[]upstream.ClusterStatus{}, "/config_dump": &ConfigDump{},
 		"/config_dump?resource=bootstrap": &Resources{}, "/server_info": &ServerInfo{}, "/stats?format=json": &Stats{}, "/xds": &XDS{},
 		"/version": &Version{}, "/ready": &Status{}, "/logging": &Level{}, "/listeners": &[]proxy.ListenerStatus{},
-		"/routes": &[]proxy.RouteTableStatus{}, "/overload": &overload.Status{}, "/certs": &EnvoyCerts{}, "/memory": &EnvoyMemory{}, "/runtime": &EnvoyRuntime{},
+		"/routes": &[]proxy.RouteTableStatus{}, "/overload": &overload.Status{}, "/certs": &EnvoyCerts{}, "/memory": &EnvoyMemory{}, "/init_dump": &EnvoyInitDump{}, "/runtime": &EnvoyRuntime{},
 	} {
 		body := request(h, "GET", path).Body.String()
 		d := json.NewDecoder(strings.NewReader(body))

@@ -8,6 +8,7 @@
 //	EnvoyCerts     certificates in Envoy's format                 certs.go
 //	EnvoyMemory    memory in Envoy's format                       memory.go
 //	EnvoyRuntime   runtime in Envoy's format                      runtime.go
+//	EnvoyInitDump  waiting listeners in Envoy's format            initdump.go
 //	Stat           metrics under Envoy's names                    stats.go, stat_names.go
 //	ServerInfo     version, state and uptime                      process.go
 //	XDS            control planes                                 xds.go

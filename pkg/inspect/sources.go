@@ -40,6 +40,10 @@ type Sources struct {
 	// Runtime returns the layers of the runtime; later layers override earlier ones.
 	Runtime func() []RuntimeLayer
 
+	// UnreadyListeners returns the listeners that are not active in their last version; while the
+	// process starts, all listeners.
+	UnreadyListeners func() []UnreadyListener
+
 	// XDS returns the state of the control planes; nil if none is configured.
 	XDS func() *XDS
 	// Dump returns the resources that control planes sent; see ConfigDump.Configs. resource and

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
+	"github.com/weft-proxy/weft/pkg/xds/state"
 	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
@@ -70,6 +71,14 @@ func (s *Source) RuntimeLayers() []bootstrap.RuntimeLayer {
 	s.stack.Lock()
 	defer s.stack.Unlock()
 	return s.state.RuntimeLayers()
+}
+
+// InitTargets returns the listeners that are not active in their last version, with what they wait
+// for. Until Ready, it returns all listeners. It waits while a configuration is being applied.
+func (s *Source) InitTargets() []state.InitTargets {
+	s.stack.Lock()
+	defer s.stack.Unlock()
+	return s.state.InitTargets(!s.ready.Load() && !s.isReady())
 }
 
 // Certificates returns the certificates of the connections to control planes.

@@ -5,11 +5,20 @@ import "time"
 // dependency is a resource, other than a secret, that a cluster or a listener waits for. Secrets
 // have no timeout: without them a resource never becomes active.
 type dependency struct {
-	kind    string        // "endpoints", "routes", ...
+	kind    string        // one of the constants below
 	name    string        // for logs and status output
 	since   time.Time     // when the wait began
 	timeout time.Duration // maximum wait; 0: no limit
 }
+
+// Kinds of dependencies.
+const (
+	kindClusters  = "clusters"
+	kindEndpoints = "endpoints"
+	kindRoutes    = "routes"
+	kindFilter    = "filter"
+	kindRuntime   = "runtime"
+)
 
 // clusterDependencies returns the missing dependencies of e.Received, the received version of a
 // cluster.
@@ -18,7 +27,7 @@ func (s *State) clusterDependencies(name string, e *Cluster) []dependency {
 	if e.Active == e.Received || serviceName == "" || s.assignments[serviceName] != nil || s.readyWithoutHosts(name) {
 		return nil
 	}
-	return []dependency{{"endpoints", serviceName, e.ReceivedAt, e.Received.InitialFetchTimeout}}
+	return []dependency{{kindEndpoints, serviceName, e.ReceivedAt, e.Received.InitialFetchTimeout}}
 }
 
 // listenerDependencies is clusterDependencies for a listener.
@@ -29,17 +38,17 @@ func (s *State) listenerDependencies(name string, e *Listener) (missing []depend
 	missing = s.warmupDependencies(name, e)
 	for _, table := range e.Received.RouteConfigNames {
 		if s.tables[table] == nil && !s.readyWithoutTable(table) {
-			missing = append(missing, dependency{"routes", displayTableName(table), e.ReceivedAt, e.Received.RouteTimeouts[table]})
+			missing = append(missing, dependency{kindRoutes, displayTableName(table), e.ReceivedAt, e.Received.RouteTimeouts[table]})
 		}
 	}
 	for _, dynamic := range e.Received.DynamicFilters {
 		if !dynamic.SkipWarming && s.extensions[dynamic.Name] == nil {
-			missing = append(missing, dependency{"filter", dynamic.Name, e.ReceivedAt, dynamic.InitialFetchTimeout})
+			missing = append(missing, dependency{kindFilter, dynamic.Name, e.ReceivedAt, dynamic.InitialFetchTimeout})
 		}
 	}
 	for _, layer := range s.runtime.layers {
 		if layer.Values == nil {
-			missing = append(missing, dependency{"runtime", layer.Resource, s.runtime.startedAt, layer.Timeout})
+			missing = append(missing, dependency{kindRuntime, layer.Resource, s.runtime.startedAt, layer.Timeout})
 		}
 	}
 	return missing

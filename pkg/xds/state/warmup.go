@@ -140,7 +140,7 @@ func (s *State) warmupDependencies(name string, e *Listener) []dependency {
 	case w == nil || e.Active != nil || s.staticNames.listeners[name]:
 		return nil
 	case !w.cdsReceived:
-		return []dependency{{"clusters", "of the first response", w.startedAt, w.cdsTimeout}}
+		return []dependency{{kindClusters, "of the first response", w.startedAt, w.cdsTimeout}}
 	}
-	return []dependency{{"clusters", "of the first response", w.startedAt, 0}}
+	return []dependency{{kindClusters, "of the first response", w.startedAt, 0}}
 }
