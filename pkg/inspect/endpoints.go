@@ -16,6 +16,7 @@ func Endpoints(s Sources) []admin.Endpoint {
 	if s.Metrics != nil {
 		metrics = s.Metrics.ServeHTTP
 	}
+	s.counterResets = new(counterResets)
 	var endpoints []admin.Endpoint
 	endpoints = []admin.Endpoint{
 		{Method: "GET", Path: "/ready", Doc: "Whether requests are served: 200, or 503 while the process starts or drains.",
@@ -29,6 +30,8 @@ func Endpoints(s Sources) []admin.Endpoint {
 				{"usedonly", "Omit counters that are zero."}, {"filter", "Regular expression (RE2) that matches a part of the name."},
 				{"type", "One of Counters and Gauges."}, {"format", "One of text, json and prometheus."},
 			}},
+		{Method: "POST", Path: "/reset_counters", Doc: "Let the counters of /stats start at zero again. The Prometheus metrics keep their values.",
+			Handler: handlerIf(s.Samples != nil, s.resetCounters)},
 		{Method: "GET", Path: "/metrics", Doc: "The same as /stats/prometheus.", Handler: metrics},
 		{Method: "GET", Path: "/config_dump", Doc: "The active configuration (secrets redacted) and its source; why the last configuration was rejected; and, in configs, the resources of the control plane in Envoy's format.",
 			Handler: handlerIf(s.Config != nil, s.configDump),

@@ -68,5 +68,7 @@ type Sources struct {
 	// ends first.
 	Reload func(ctx context.Context) (Reload, error)
 
+	counterResets *counterResets // set by Endpoints
+
 	Pprof bool // true: the admin port serves profiles
 }

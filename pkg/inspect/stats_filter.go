@@ -51,9 +51,16 @@ func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
 		s.Metrics.ServeHTTP(w, r)
 		return
 	}
+	stats := s.readStats()
+	s.counterResets.apply(stats)
+	serveStats(w, query, stats)
+}
+
+// readStats returns the current statistics, without resets of counters.
+func (s *Sources) readStats() []Stat {
 	in := &StatsInput{Samples: s.Samples(), Clusters: s.Clusters(), Listeners: len(s.Listeners()), Process: s.Process()}
 	s.ReadMemory(&in.Memory)
-	serveStats(w, query, NewStats(in))
+	return NewStats(in)
 }
 
 // serveStats writes the statistics that the query selects.
