@@ -76,8 +76,9 @@ func (p *process) sources(pprof bool) inspect.Sources {
 			default: // a request is pending already
 			}
 		},
-		Reload: p.reloadNow,
-		Pprof:  pprof,
+		SetHealthFailed: p.setHealthFailed,
+		Reload:          p.reloadNow,
+		Pprof:           pprof,
 	}
 }
 
@@ -87,6 +88,8 @@ func (p *process) adminState() inspect.State {
 		return inspect.Draining
 	case p.server.Running() == nil || !p.xdsReady():
 		return inspect.Starting
+	case p.server.HealthFailed():
+		return inspect.Draining // as in Envoy
 	}
 	return inspect.Ready
 }
@@ -158,6 +161,12 @@ func (p *process) setLevel(name string) error {
 		}
 	}
 	return fmt.Errorf("%q is not a valid log level: expected one of %v", name, levels())
+}
+
+// setHealthFailed makes health checks fail, or succeed again.
+func (p *process) setHealthFailed(failed bool) {
+	p.server.SetHealthFailed(failed)
+	p.log.Info("health checks changed by the admin port", "failing", failed)
 }
 
 // registerMetrics registers the metrics of the process.

@@ -67,6 +67,9 @@ type Env struct {
 	// or block, and must be safe for concurrent use. Only New of BeforeRoute filters may call
 	// Observe; an AfterRoute filter would also observe the exchanges of other routes.
 	Observe func(f func(x *protocol.Exchange))
+	// HealthFailed reports whether /healthcheck/fail of the admin port is in effect; nil: it never
+	// is. It is safe for concurrent use.
+	HealthFailed func() bool
 	// Key identifies the filter by its listener, its filter chain, its index among the filters and,
 	// if the configuration is a route's, the route. Key stays the same across reloads, so filters
 	// use it as a cache key for state that outlives a configuration.

@@ -27,8 +27,8 @@ func Endpoints(s Sources) []admin.Endpoint {
 		{Method: "GET", Path: "/stats?filter=REGEX", Doc: "Statistics under the names that Envoy uses, one per line; all, or those whose names match. The parameters usedonly, type= and format=json work as in Envoy.",
 			Handler: handlerIf(s.Samples != nil, s.stats),
 			Parameters: []admin.Parameter{
-				{"usedonly", "Omit counters that are zero."}, {"filter", "Regular expression (RE2) that matches a part of the name."},
-				{"type", "One of Counters and Gauges."}, {"format", "One of text, json and prometheus."},
+				{Name: "usedonly", Doc: "Omit counters that are zero."}, {Name: "filter", Doc: "Regular expression (RE2) that matches a part of the name."},
+				{Name: "type", Doc: "One of Counters and Gauges."}, {Name: "format", Doc: "One of text, json and prometheus."},
 			}},
 		{Method: "POST", Path: "/reset_counters", Doc: "Let the counters of /stats start at zero again. The Prometheus metrics keep their values.",
 			Handler: handlerIf(s.Samples != nil, s.resetCounters)},
@@ -36,18 +36,18 @@ func Endpoints(s Sources) []admin.Endpoint {
 		{Method: "GET", Path: "/config_dump", Doc: "The active configuration (secrets redacted) and its source; why the last configuration was rejected; and, in configs, the resources of the control plane in Envoy's format.",
 			Handler: handlerIf(s.Config != nil, s.configDump),
 			Parameters: []admin.Parameter{
-				{"resource", "Show only this list of resources of the control plane, such as dynamic_listeners."},
-				{"include_eds", "Also show endpoints."},
+				{Name: "resource", Doc: "Show only this list of resources of the control plane, such as dynamic_listeners."},
+				{Name: "include_eds", Doc: "Also show endpoints."},
 			}},
 		{Method: "GET", Path: "/clusters?name=NAME", Doc: "Clusters with their hosts, health and connections; all, or one. With format=json, the format is Envoy's.",
 			Handler:    handlerIf(s.Clusters != nil, s.clusters),
-			Parameters: []admin.Parameter{{"name", "Show only this cluster."}, {"format", "With json, the format is Envoy's."}}},
+			Parameters: []admin.Parameter{{Name: "name", Doc: "Show only this cluster."}, {Name: "format", Doc: "With json, the format is Envoy's."}}},
 		{Method: "GET", Path: "/listeners?name=NAME", Doc: "Listeners with their connections; all, or one.",
 			Handler:    handlerIf(s.Listeners != nil, s.listeners),
-			Parameters: []admin.Parameter{{"name", "Show only this listener."}}},
+			Parameters: []admin.Parameter{{Name: "name", Doc: "Show only this listener."}}},
 		{Method: "GET", Path: "/routes?name=TABLE", Doc: "Route tables; all, or one.",
 			Handler:    handlerIf(s.Routes != nil, s.routes),
-			Parameters: []admin.Parameter{{"name", "Show only this route table."}}},
+			Parameters: []admin.Parameter{{Name: "name", Doc: "Show only this route table."}}},
 		{Method: "GET", Path: "/overload", Doc: "The monitors and actions of the overload manager; 404 if none is configured.",
 			Handler: handlerIf(s.Overload != nil, s.overload)},
 		{Method: "GET", Path: "/help", Doc: "The pages of the admin port in Envoy's format.",
@@ -58,7 +58,7 @@ func Endpoints(s Sources) []admin.Endpoint {
 			Handler: func(w http.ResponseWriter, _ *http.Request) { admin.WriteText(w, http.StatusOK, hotRestartVersion) }},
 		{Method: "GET", Path: "/init_dump?mask=listener", Doc: "The listeners of the control plane that wait for other resources, in Envoy's format.",
 			Handler:    handlerIf(s.UnreadyListeners != nil, s.initDump),
-			Parameters: []admin.Parameter{{"mask", "With listener, or without the parameter, all listeners; nothing else has targets."}}},
+			Parameters: []admin.Parameter{{Name: "mask", Doc: "With listener, or without the parameter, all listeners; nothing else has targets."}}},
 		{Method: "GET", Path: "/memory", Doc: "The memory of the process in Envoy's format.",
 			Handler: handlerIf(s.ReadMemory != nil, s.memory)},
 		{Method: "GET", Path: "/runtime", Doc: "The layers of the runtime and their values, in Envoy's format.",
@@ -71,18 +71,22 @@ func Endpoints(s Sources) []admin.Endpoint {
 			Handler: handlerIf(s.XDS != nil, s.xds)},
 		{Method: "GET", Path: "/explain?url=URL", Doc: "Which route and hosts a request would take, and why: see weft explain.",
 			Handler:    handlerIf(s.Explain != nil, s.explain),
-			Parameters: []admin.Parameter{{"url", "The URL of the request. weft explain --help lists the other parameters."}}},
+			Parameters: []admin.Parameter{{Name: "url", Doc: "The URL of the request. weft explain --help lists the other parameters."}}},
 		{Method: "GET", Path: "/logging", Doc: "The log level.",
 			Handler: handlerIf(s.Level != nil, s.level)},
 		{Method: "POST", Path: "/logging?level=LEVEL", Doc: "Set the log level until a configuration sets it again.",
 			Handler:    handlerIf(s.SetLevel != nil, s.setLevel),
-			Parameters: []admin.Parameter{{"level", "The log level."}}},
+			Parameters: []admin.Parameter{{Name: "level", Doc: "The log level."}}},
 		{Method: "PUT", Path: "/logging?level=LEVEL", Doc: "The same as POST.",
 			Handler: handlerIf(s.SetLevel != nil, s.setLevel)},
 		{Method: "GET", Path: "/version", Doc: "Version, revision and Go version of the process.",
 			Handler: handlerIf(s.Process != nil, s.version)},
 		{Method: "POST", Path: "/reload", Doc: "Read the configuration again and return the result: 200, or 422 if it was rejected and the previous one stays active. The same as weft reload and SIGHUP.",
 			Handler: handlerIf(s.Reload != nil, s.reload)},
+		{Method: "POST", Path: "/healthcheck/fail", Doc: "Let health checks fail: /ready and the healthcheck filter respond with 503.",
+			Handler: handlerIf(s.SetHealthFailed != nil, s.failHealth)},
+		{Method: "POST", Path: "/healthcheck/ok", Doc: "End the effect of /healthcheck/fail.",
+			Handler: handlerIf(s.SetHealthFailed != nil, s.restoreHealth)},
 		{Method: "POST", Path: "/drain", Doc: "Stop accepting, finish the requests in flight, then exit.",
 			Handler: handlerIf(s.Drain != nil, s.drain)},
 		{Method: "GET", Path: admin.PprofPath, Doc: "Profiles for go tool pprof; only if `pprof.debug` is on.",
@@ -235,6 +239,16 @@ func (s *Sources) setLevel(w http.ResponseWriter, r *http.Request) {
 		level = s.Level()
 	}
 	admin.WriteJSON(w, http.StatusOK, Level{level})
+}
+
+func (s *Sources) failHealth(w http.ResponseWriter, _ *http.Request) {
+	s.SetHealthFailed(true)
+	admin.WriteText(w, http.StatusOK, okText)
+}
+
+func (s *Sources) restoreHealth(w http.ResponseWriter, _ *http.Request) {
+	s.SetHealthFailed(false)
+	admin.WriteText(w, http.StatusOK, okText)
 }
 
 func (s *Sources) drain(w http.ResponseWriter, _ *http.Request) {

@@ -100,3 +100,25 @@ func TestIndexListsEverything(t *testing.T) {
 		t.Error("the index links to /drain, want no link that drains the process")
 	}
 }
+
+// TestHealthCommands verifies that /healthcheck/fail and /healthcheck/ok change the state, and that
+// only POST requests do.
+func TestHealthCommands(t *testing.T) {
+	p := newProcess()
+	h := newHandler(p.sources())
+	for _, step := range []struct {
+		method, path string
+		status       int
+		want         State
+	}{
+		{"GET", "/healthcheck/fail", 405, Ready},
+		{"POST", "/healthcheck/fail", 200, Draining},
+		{"GET", "/healthcheck/ok", 405, Draining},
+		{"POST", "/healthcheck/ok", 200, Ready},
+	} {
+		w := request(h, step.method, step.path)
+		if w.Code != step.status || p.state != step.want || w.Code == 200 && w.Body.String() != "OK\n" {
+			t.Errorf("%s %s: status %d, body %q, state %s; want %d and %s", step.method, step.path, w.Code, w.Body, p.state, step.status, step.want)
+		}
+	}
+}

@@ -140,6 +140,12 @@ func (p *process) sources() Sources {
 			p.level = level
 			return nil
 		},
+		SetHealthFailed: func(failed bool) {
+			p.state = Ready
+			if failed {
+				p.state = Draining
+			}
+		},
 		Drain:  func() { p.drained++; p.state = Draining },
 		Reload: func(context.Context) (Reload, error) { return p.reload, p.reloadErr },
 	}

@@ -63,6 +63,8 @@ type Sources struct {
 	Level    func() string            // log level
 	SetLevel func(level string) error // the error lists the valid levels
 
+	SetHealthFailed func(failed bool) // makes health checks fail, or succeed again
+
 	Drain func() // starts a drain and returns
 	// Reload reads the configuration again and returns the result. It returns an error only if ctx
 	// ends first.

@@ -74,7 +74,8 @@ separated by commas (` + "`URX,UF`" + `):
 - ` + "`URX`" + `: the last attempt failed, and the retry policy allows no more;
 - ` + "`UO`" + ` without the reason ` + "`overflow`" + `: the last attempt failed, and max_retries or retry_budget of the
   cluster's circuit_breakers allows no retry;
-- ` + "`UAEX`" + `: the authorization service of ext_authz rejected the request or failed.
+- ` + "`UAEX`" + `: the authorization service of ext_authz rejected the request or failed;
+- ` + "`LH`" + `: the health check failed because of ` + "`/healthcheck/fail`" + ` of the admin port.
 
 **HTTP** clients get the text of the reason as the body, unless a filter sets another one. The
 text contains nothing of the request, no name of a listener or a cluster, and no address. gRPC

@@ -15,6 +15,7 @@ const (
 	RetryLimitExceeded                   // URX: the last attempt failed, and the retry policy allows no further attempt
 	RetryOverflow                        // UO: the last attempt failed, and the cluster's circuit breaker allows no further retry
 	ExternallyDenied                     // UAEX: the ext_authz service denied the request, or failed
+	HealthCheckFailed                    // LH: the health check failed because of /healthcheck/fail of the admin port
 )
 
 // NamesWith returns the names of the flags and then the name of r's flag, each once and in the
@@ -28,7 +29,7 @@ func (f Flags) NamesWith(r Reason) string {
 	for _, entry := range [...]struct {
 		flag Flags
 		name string
-	}{{DelayInjected, "DI"}, {ExternallyDenied, "UAEX"}, {RetryLimitExceeded, "URX"}, {RetryOverflow, Overflow.Spec().Flag}} {
+	}{{DelayInjected, "DI"}, {ExternallyDenied, "UAEX"}, {RetryLimitExceeded, "URX"}, {RetryOverflow, Overflow.Spec().Flag}, {HealthCheckFailed, "LH"}} {
 		if f&entry.flag != 0 {
 			names = append(names, entry.name)
 		}

@@ -13,7 +13,7 @@ func TestFlagsNamesWithReason(t *testing.T) {
 		{DelayInjected, ReasonNone, "DI"}, {DelayInjected, FaultInjected, "DI,FI"}, {DelayInjected, UpstreamTimeout, "DI,UT"},
 		{RetryLimitExceeded, ReasonNone, "URX"}, {RetryLimitExceeded, ConnectFailure, "URX,UF"},
 		{RetryOverflow, ReasonNone, "UO"}, {RetryOverflow, ConnectFailure, "UO,UF"}, {RetryOverflow, Overflow, "UO"},
-		{ExternallyDenied, ReasonDenied, "UAEX"}, {DelayInjected | RetryLimitExceeded, UpstreamReset, "DI,URX,UR"},
+		{ExternallyDenied, ReasonDenied, "UAEX"}, {DelayInjected | RetryLimitExceeded, UpstreamReset, "DI,URX,UR"}, {HealthCheckFailed, ReasonNone, "LH"},
 	} {
 		if got := tt.flags.NamesWith(tt.reason); got != tt.want {
 			t.Errorf("%b with %s: %q, want %q", tt.flags, tt.reason, got, tt.want)

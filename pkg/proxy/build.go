@@ -100,6 +100,7 @@ func (b *builder) buildFilters(key string, list []config.Filter) (beforeRoute []
 			Metrics:       b.server.o.Metrics,
 			ClusterClient: clusterClient{b.server},
 			Cluster:       b.server.clusterConfig,
+			HealthFailed:  b.server.healthFailed.Load,
 			Observe:       func(f func(*protocol.Exchange)) { observers = append(observers, f) },
 			Key:           fmt.Sprintf("%s %d", key, i),
 		}

@@ -73,6 +73,7 @@ type Server struct {
 
 	running          atomic.Pointer[config.Snapshot]
 	draining         atomic.Bool
+	healthFailed     atomic.Bool        // see SetHealthFailed
 	tasks            sync.WaitGroup     // goroutines that Drain waits for: accept loops, drains, background work of filters
 	backgroundCtx    context.Context    //nolint:containedctx // context of background tasks of filters; Drain cancels it
 	cancelBackground context.CancelFunc // cancels backgroundCtx
@@ -129,6 +130,13 @@ func (s *Server) OnDemandRoutes() pipeline.OnDemandRoutes { return s.onDemand.Re
 
 // Clusters returns the active clusters.
 func (s *Server) Clusters() *upstream.Set { return s.clusters }
+
+// SetHealthFailed sets whether health checks fail that the healthcheck filter responds to. It lasts
+// across reloads.
+func (s *Server) SetHealthFailed(failed bool) { s.healthFailed.Store(failed) }
+
+// HealthFailed returns the last value of SetHealthFailed.
+func (s *Server) HealthFailed() bool { return s.healthFailed.Load() }
 
 // Failed returns a channel that receives the first error of a listener that stopped serving.
 func (s *Server) Failed() <-chan error { return s.serveErrors }

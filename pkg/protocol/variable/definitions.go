@@ -112,7 +112,7 @@ var definitions = []definition{
 
 	{name: "response_code", write: responseCode, isNumber: true, doc: "Status of the response."},
 	{name: "rpc_status", write: rpcStatus, isNumber: true, doc: "Status of an RPC response in the numbers of its protocol: OK is 20 in Dubbo, 0 in Bolt and gRPC."},
-	{name: "response_flag", text: responseFlag, doc: "Flag of the reason for which the proxy sent a local reply or ended the request: NR, UH, UT; see docs/errors.md. The flags of other events precede it, separated by commas: DI, UAEX, URX, UO."},
+	{name: "response_flag", text: responseFlag, doc: "Flag of the reason for which the proxy sent a local reply or ended the request: NR, UH, UT; see docs/errors.md. The flags of other events precede it, separated by commas: DI, UAEX, URX, UO, LH."},
 	{name: "response_flags", text: responseFlag, doc: "The same as response_flag."},
 	{name: "response_reason", text: responseReason, doc: "Name of the reason for which the proxy sent a local reply or ended the request: no_route, no_healthy_host."},
 	{name: "response_detail", text: responseDetail, doc: "Text of the reason that response_reason names, with the cause."},

@@ -36,6 +36,7 @@ const (
 type grpcHealth struct {
 	services   []string // service names in addition to ""
 	minHealthy minHealthy
+	failed     func() bool // see filter.Env.HealthFailed
 }
 
 // isGRPCHealthCall reports whether x is a call of the health checking protocol over HTTP/2. Over
@@ -61,7 +62,7 @@ func (h *grpcHealth) Serve(_ context.Context, x *protocol.Exchange) error {
 		replyGRPCStatus(x, statusNotFound)
 	default:
 		response := servingMessage
-		if isDraining(x) || !h.minHealthy.isMet() {
+		if h.failed() || isDraining(x) || !h.minHealthy.isMet() {
 			response = notServingMessage
 		}
 		x.LocalReply(200, "application/grpc", response)

@@ -83,10 +83,13 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 	}
 	h := healthCheck{
 		endpoint: c.Endpoint, headers: headers, minHealthy: minHealthy{c.MinHealthy, env.ClusterClient},
-		responded: env.Metrics.Counter(respondedMetric()),
+		responded: env.Metrics.Counter(respondedMetric()), failed: env.HealthFailed,
+	}
+	if h.failed == nil {
+		h.failed = func() bool { return false }
 	}
 	if c.GRPC {
-		h.grpc = &grpcHealth{services: c.GRPCServices, minHealthy: h.minHealthy}
+		h.grpc = &grpcHealth{services: c.GRPCServices, minHealthy: h.minHealthy, failed: h.failed}
 	}
 	if c.PassThrough {
 		h.cache = &statusCache{ttl: c.CacheTime, now: now}
@@ -105,12 +108,16 @@ type healthCheck struct {
 	grpc       *grpcHealth           // nil: gRPC health checks are not configured
 	cache      *statusCache          // nil: the filter responds, not the application
 	minHealthy minHealthy
+	failed     func() bool // see filter.Env.HealthFailed
 	responded  *metrics.Counter
 	next       protocol.Service
 }
 
 // Start implements protocol.Service.
 func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
+	if h.failed() && x.Request.Method != "" {
+		announceFailure(x)
+	}
 	switch {
 	case h.isHealthCheck(x):
 		return h.handleHealthCheck(ctx, x)
@@ -123,6 +130,12 @@ func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // handleHealthCheck sends a local reply to x, or forwards x to the application.
 func (h *healthCheck) handleHealthCheck(ctx context.Context, x *protocol.Exchange) error {
+	if h.failed() { // also with passthrough, as in Envoy
+		h.responded.Add(1)
+		x.Record.Flags |= protocol.HealthCheckFailed
+		replyNotHealthy(x)
+		return nil
+	}
 	if h.cache != nil {
 		if status, ok := h.cache.get(); ok {
 			h.responded.Add(1)
@@ -134,11 +147,15 @@ func (h *healthCheck) handleHealthCheck(ctx context.Context, x *protocol.Exchang
 	}
 	h.responded.Add(1)
 	if isDraining(x) || !h.minHealthy.isMet() {
-		x.LocalReply(503, "text/plain; charset=utf-8", "not healthy\n")
+		replyNotHealthy(x)
 		return nil
 	}
 	x.LocalReply(200, "text/plain; charset=utf-8", "ok\n")
 	return nil
+}
+
+func replyNotHealthy(x *protocol.Exchange) {
+	x.LocalReply(503, "text/plain; charset=utf-8", "not healthy\n")
 }
 
 // Finish implements protocol.Finisher. It caches the status of the response, unless the response
