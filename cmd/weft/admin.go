@@ -77,6 +77,7 @@ func (p *process) sources(pprof bool) inspect.Sources {
 			}
 		},
 		SetHealthFailed: p.setHealthFailed,
+		Exit:            p.requestExit,
 		Reload:          p.reloadNow,
 		Pprof:           pprof,
 	}
@@ -167,6 +168,14 @@ func (p *process) setLevel(name string) error {
 func (p *process) setHealthFailed(failed bool) {
 	p.server.SetHealthFailed(failed)
 	p.log.Info("health checks changed by the admin port", "failing", failed)
+}
+
+// requestExit requests the end of the process without a drain.
+func (p *process) requestExit() {
+	select {
+	case p.exitRequested <- struct{}{}:
+	default: // a request is pending already
+	}
 }
 
 // registerMetrics registers the metrics of the process.

@@ -176,3 +176,15 @@ func canceledContext(t *testing.T) context.Context {
 	cancel()
 	return ctx
 }
+
+// TestQuitAbortsDrain verifies that /quitquitquit ends a drain that waits for a request.
+func TestQuitAbortsDrain(t *testing.T) {
+	d := newDrainTest(t)
+	d.signals <- syscall.SIGTERM
+	waitForLog(t, d.log, "draining")
+	d.requestExit()
+	if err := <-d.ended; err != nil {
+		t.Error(err)
+	}
+	waitForLog(t, d.log, "drain aborted")
+}

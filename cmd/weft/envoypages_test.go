@@ -143,3 +143,18 @@ func TestHealthCheckCommands(t *testing.T) {
 		}
 	}
 }
+
+// TestQuit verifies that /quitquitquit ends the process after its response.
+func TestQuit(t *testing.T) {
+	address := startWeft(t, pagesBootstrap)
+	if status, body := adminPage(t, address, "POST", "/quitquitquit"); status != 200 || body != "OK\n" {
+		t.Errorf("status %d, body %q, want 200 and OK", status, body)
+	}
+	waitFor(t, "the process ends", func() bool {
+		conn, err := net.Dial("unix", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+}

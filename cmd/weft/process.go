@@ -52,6 +52,7 @@ type process struct {
 	state          atomic.Pointer[configState]
 	startedAt      time.Time
 	drainRequested chan struct{}
+	exitRequested  chan struct{}
 	// reloads has capacity 1: a pending request also covers later SIGHUPs.
 	reloads             chan reloadRequest
 	initialConfig       *config.Snapshot // the file at the start, with overrides of flags
@@ -81,6 +82,7 @@ func initProcess(p *process, file *configjson.File) (*process, error) {
 		level:               new(slog.LevelVar),
 		startedAt:           time.Now(),
 		drainRequested:      make(chan struct{}, 1),
+		exitRequested:       make(chan struct{}, 1),
 		drainReportInterval: defaultDrainReportInterval,
 		reloads:             make(chan reloadRequest, 1),
 		initialConfig:       file.Snapshot,

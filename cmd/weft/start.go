@@ -163,23 +163,33 @@ func (p *process) handleSignals(ctx context.Context, signals <-chan os.Signal) e
 			case syscall.SIGTERM:
 				return p.drain("SIGTERM", signals)
 			default:
-				p.shuttingDown.Store(true)
-				p.server.StopWaiting()
-				p.log.Info("exiting immediately", "signal", s.String())
-				return run.ErrDone
+				return p.exitNow(s.String())
 			}
 		case <-p.drainRequested:
-			return p.drain("admin", signals)
+			return p.drain(requesterAdmin, signals)
+		case <-p.exitRequested:
+			return p.exitNow(requesterAdmin)
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
+// requesterAdmin names the admin port in logs about the end of the process.
+const requesterAdmin = "admin"
+
+// exitNow ends the process without a drain.
+func (p *process) exitNow(requester string) error {
+	p.shuttingDown.Store(true)
+	p.server.StopWaiting()
+	p.log.Info("exiting immediately", "by", requester)
+	return run.ErrDone
+}
+
 // defaultDrainReportInterval is the interval between log lines during a drain.
 const defaultDrainReportInterval = 5 * time.Second
 
-// drain ends the process gracefully; another SIGTERM or SIGINT aborts the drain.
+// drain ends the process gracefully; another SIGTERM or SIGINT, or /quitquitquit, aborts the drain.
 func (p *process) drain(requester string, signals <-chan os.Signal) error {
 	started, timeout := time.Now(), p.drainTime()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -206,6 +216,9 @@ func (p *process) drain(requester string, signals <-chan os.Signal) error {
 		case <-ticker.C:
 			connections, requests := p.server.Remaining()
 			p.log.Info("still draining", "connections", connections, "requests", requests, "seconds_left", seconds(timeout-time.Since(started)))
+		case <-p.exitRequested:
+			p.log.Info("drain aborted", "by", requesterAdmin)
+			cancel()
 		case s := <-signals:
 			if s == syscall.SIGINT || s == syscall.SIGTERM {
 				p.log.Info("drain aborted", "signal", s.String())

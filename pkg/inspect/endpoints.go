@@ -89,6 +89,8 @@ func Endpoints(s Sources) []admin.Endpoint {
 			Handler: handlerIf(s.SetHealthFailed != nil, s.restoreHealth)},
 		{Method: "POST", Path: "/drain", Doc: "Stop accepting, finish the requests in flight, then exit.",
 			Handler: handlerIf(s.Drain != nil, s.drain)},
+		{Method: "POST", Path: "/quitquitquit", Doc: "Exit immediately, as SIGINT does.",
+			Handler: handlerIf(s.Exit != nil, s.exit)},
 		{Method: "GET", Path: admin.PprofPath, Doc: "Profiles for go tool pprof; only if `pprof.debug` is on.",
 			Handler: handlerIf(s.Pprof, admin.ServePprof)},
 	}
@@ -248,6 +250,11 @@ func (s *Sources) failHealth(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Sources) restoreHealth(w http.ResponseWriter, _ *http.Request) {
 	s.SetHealthFailed(false)
+	admin.WriteText(w, http.StatusOK, okText)
+}
+
+func (s *Sources) exit(w http.ResponseWriter, _ *http.Request) {
+	s.Exit()
 	admin.WriteText(w, http.StatusOK, okText)
 }
 

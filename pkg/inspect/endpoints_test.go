@@ -46,14 +46,14 @@ func TestReady(t *testing.T) {
 }
 
 func TestCommandsRequirePost(t *testing.T) {
-	for _, target := range []string{"/drain", "/logging?level=debug"} {
+	for _, target := range []string{"/drain", "/quitquitquit", "/logging?level=debug"} {
 		for _, method := range []string{"GET", "HEAD", "DELETE", "PATCH", "OPTIONS"} {
 			p := newProcess()
 			w := request(newHandler(p.sources()), method, target)
-			if p.drained != 0 || p.level != "info" {
+			if p.drained+p.exited != 0 || p.level != "info" {
 				t.Errorf("%s %s changed the process", method, target)
 			}
-			if target == "/drain" && (w.Code != 405 || w.Header().Get("Allow") != "POST") {
+			if target != "/logging?level=debug" && (w.Code != 405 || w.Header().Get("Allow") != "POST") {
 				t.Errorf("%s %s: status %d, Allow %q, want 405 and POST", method, target, w.Code, w.Header().Get("Allow"))
 			}
 		}

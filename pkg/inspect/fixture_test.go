@@ -30,6 +30,7 @@ type process struct {
 	state   State
 	level   string
 	drained int
+	exited  int
 
 	reload    Reload
 	reloadErr error
@@ -146,6 +147,7 @@ func (p *process) sources() Sources {
 				p.state = Draining
 			}
 		},
+		Exit:   func() { p.exited++ },
 		Drain:  func() { p.drained++; p.state = Draining },
 		Reload: func(context.Context) (Reload, error) { return p.reload, p.reloadErr },
 	}

@@ -66,6 +66,7 @@ type Sources struct {
 	SetHealthFailed func(failed bool) // makes health checks fail, or succeed again
 
 	Drain func() // starts a drain and returns
+	Exit  func() // ends the process without a drain, and returns before that
 	// Reload reads the configuration again and returns the result. It returns an error only if ctx
 	// ends first.
 	Reload func(ctx context.Context) (Reload, error)
