@@ -16,6 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/inspect"
 	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
 )
 
@@ -78,6 +79,7 @@ func (p *process) sources(pprof bool) inspect.Sources {
 		},
 		SetHealthFailed: p.setHealthFailed,
 		Exit:            p.requestExit,
+		DrainListeners:  p.drainListeners,
 		Reload:          p.reloadNow,
 		Pprof:           pprof,
 	}
@@ -168,6 +170,23 @@ func (p *process) setLevel(name string) error {
 func (p *process) setHealthFailed(failed bool) {
 	p.server.SetHealthFailed(failed)
 	p.log.Info("health checks changed by the admin port", "failing", failed)
+}
+
+// drainListeners stops listeners, drains their connections, or both.
+func (p *process) drainListeners(o inspect.DrainListeners) {
+	scope := proxy.AllListeners
+	if o.InboundOnly {
+		scope = proxy.IngressListeners
+	}
+	p.log.Info("listeners drained by the admin port", "inbound_only", o.InboundOnly, "graceful", o.Graceful, "skip_exit", o.SkipExit)
+	switch {
+	case o.SkipExit:
+		p.server.DrainConnections(scope)
+	case o.Graceful:
+		p.server.StopListenersGracefully(scope)
+	default:
+		p.server.StopListeners(scope)
+	}
 }
 
 // requestExit requests the end of the process without a drain.

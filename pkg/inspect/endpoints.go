@@ -87,6 +87,13 @@ func Endpoints(s Sources) []admin.Endpoint {
 			Handler: handlerIf(s.SetHealthFailed != nil, s.failHealth)},
 		{Method: "POST", Path: "/healthcheck/ok", Doc: "End the effect of /healthcheck/fail.",
 			Handler: handlerIf(s.SetHealthFailed != nil, s.restoreHealth)},
+		{Method: "POST", Path: "/drain_listeners?graceful", Doc: "Stop accepting. Open connections continue, and the process does not exit.",
+			Handler: handlerIf(s.DrainListeners != nil, s.drainListeners),
+			Parameters: []admin.Parameter{
+				{Name: "graceful", Doc: "First close connections after their responses, for the drain time."},
+				{Name: "skip_exit", Doc: "Close connections after their responses, but do not stop accepting."},
+				{Name: "inboundonly", Doc: "Only listeners that serve the local application."},
+			}},
 		{Method: "POST", Path: "/drain", Doc: "Stop accepting, finish the requests in flight, then exit.",
 			Handler: handlerIf(s.Drain != nil, s.drain)},
 		{Method: "POST", Path: "/quitquitquit", Doc: "Exit immediately, as SIGINT does.",

@@ -3,6 +3,7 @@ package inspect
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,5 +121,23 @@ func TestHealthCommands(t *testing.T) {
 		if w.Code != step.status || p.state != step.want || w.Code == 200 && w.Body.String() != "OK\n" {
 			t.Errorf("%s %s: status %d, body %q, state %s; want %d and %s", step.method, step.path, w.Code, w.Body, p.state, step.status, step.want)
 		}
+	}
+}
+
+func TestDrainListenersParameters(t *testing.T) {
+	p := newProcess()
+	h := newHandler(p.sources())
+	for query, want := range map[string]DrainListeners{
+		"": {}, "?graceful": {Graceful: true}, "?inboundonly&graceful=true": {InboundOnly: true, Graceful: true},
+		"?graceful&skip_exit": {Graceful: true, SkipExit: true}, "?inboundonly=false": {InboundOnly: true},
+	} {
+		p.drains = nil
+		w := request(h, "POST", "/drain_listeners"+query)
+		if w.Code != 200 || w.Body.String() != "OK\n" || !slices.Equal(p.drains, []DrainListeners{want}) {
+			t.Errorf("%s: status %d, body %q, %+v, want %+v", query, w.Code, w.Body, p.drains, want)
+		}
+	}
+	if w := request(h, "GET", "/drain_listeners"); w.Code != 405 {
+		t.Errorf("GET: status %d, want 405", w.Code)
 	}
 }

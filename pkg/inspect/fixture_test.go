@@ -31,6 +31,7 @@ type process struct {
 	level   string
 	drained int
 	exited  int
+	drains  []DrainListeners
 
 	reload    Reload
 	reloadErr error
@@ -147,9 +148,10 @@ func (p *process) sources() Sources {
 				p.state = Draining
 			}
 		},
-		Exit:   func() { p.exited++ },
-		Drain:  func() { p.drained++; p.state = Draining },
-		Reload: func(context.Context) (Reload, error) { return p.reload, p.reloadErr },
+		Exit:           func() { p.exited++ },
+		DrainListeners: func(o DrainListeners) { p.drains = append(p.drains, o) },
+		Drain:          func() { p.drained++; p.state = Draining },
+		Reload:         func(context.Context) (Reload, error) { return p.reload, p.reloadErr },
 	}
 }
 

@@ -65,6 +65,9 @@ type Sources struct {
 
 	SetHealthFailed func(failed bool) // makes health checks fail, or succeed again
 
+	// DrainListeners stops listeners, drains their connections, or both, and returns before that.
+	DrainListeners func(DrainListeners)
+
 	Drain func() // starts a drain and returns
 	Exit  func() // ends the process without a drain, and returns before that
 	// Reload reads the configuration again and returns the result. It returns an error only if ctx

@@ -52,6 +52,8 @@ type Listener struct {
 	rate    atomic.Pointer[AcceptRate]
 	active  atomic.Pointer[activeHandler]
 
+	drainsAfterNext atomic.Bool // see DrainAfterNext
+
 	keepAlive   keepAliveSetting
 	activeConns sync.WaitGroup
 
@@ -212,6 +214,9 @@ func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 	l.conns[c] = struct{}{}
 	l.activeConns.Add(1)
 	l.mu.Unlock()
+	if l.drainsAfterNext.Load() {
+		c.state.apply(eventDrainAfterNext)
+	}
 	if l.opts.Counter != nil {
 		l.opts.Counter.Accepted()
 	}
@@ -348,6 +353,13 @@ func (l *Listener) forEachConn(f func(*Conn)) {
 	for _, c := range conns {
 		f(c)
 	}
+}
+
+// DrainAfterNext makes each connection, open or accepted later, end after its current or next
+// exchange. The listener continues to accept. Safe from any goroutine.
+func (l *Listener) DrainAfterNext() {
+	l.drainsAfterNext.Store(true) // before the loop: addConn adds a connection before it reads the value
+	l.forEachConn(func(c *Conn) { c.state.apply(eventDrainAfterNext) })
 }
 
 // Connections returns how many connections are open.

@@ -37,7 +37,9 @@ func (s *Server) Describe() []ListenerStatus {
 	defer s.mu.Unlock()
 	statuses := make([]ListenerStatus, 0, len(s.listeners))
 	for _, live := range s.listeners {
-		statuses = append(statuses, live.describe())
+		status := live.describe()
+		status.Draining = s.stopScope.includes(live.compiled.config)
+		statuses = append(statuses, status)
 	}
 	for live := range s.drainingListeners {
 		status := live.describe()

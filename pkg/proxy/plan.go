@@ -136,6 +136,7 @@ func (s *Server) activate(ctx context.Context, p *plan) (previous []*pipeline.Pi
 		case bound != nil:
 			compiled.activate()
 			s.listeners[key] = bound
+			s.applyScopes(bound)
 			s.serveListener(ctx, bound)
 			changes = append(changes, listenerChange{true, compiled.config.Name, bound.ln.Addr().String()})
 		default: // no connection can reach the listener

@@ -90,6 +90,8 @@ type Server struct {
 	listeners         map[string]*liveListener             // by listenerKey; guarded by mu, changed under applying
 	removedListeners  map[*liveListener]context.CancelFunc // force-closes a listener that drains; guarded by mu
 	drainingListeners map[*liveListener]struct{}           // listeners that Drain waits for; guarded by mu
+	stopScope         ListenerScope                        // see StopListeners; guarded by mu
+	drainScope        ListenerScope                        // see DrainConnections; guarded by mu
 }
 
 // NewServer returns a server without a configuration.
