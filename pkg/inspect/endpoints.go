@@ -12,13 +12,25 @@ import (
 // Endpoints returns the pages of the admin port, in the order of its index. A page whose source is
 // nil has no handler.
 func Endpoints(s Sources) []admin.Endpoint {
+	s.counterResets = new(counterResets)
+	var endpoints []admin.Endpoint
+	help := admin.Endpoint{
+		Method: "GET", Path: "/help", Doc: "The pages of the admin port in Envoy's format.",
+		Handler: func(w http.ResponseWriter, _ *http.Request) {
+			admin.WriteText(w, http.StatusOK, admin.HelpText(endpoints))
+		},
+	}
+	endpoints = slices.Concat(s.statePages(), []admin.Endpoint{help}, s.envoyPages(), s.otherPages())
+	return endpoints
+}
+
+// statePages returns the pages that show health, metrics and the active configuration.
+func (s *Sources) statePages() []admin.Endpoint {
 	var metrics http.HandlerFunc
 	if s.Metrics != nil {
 		metrics = s.Metrics.ServeHTTP
 	}
-	s.counterResets = new(counterResets)
-	var endpoints []admin.Endpoint
-	endpoints = []admin.Endpoint{
+	return []admin.Endpoint{
 		{Method: "GET", Path: "/ready", Doc: "Whether requests are served: 200, or 503 while the process starts or drains.",
 			Handler: handlerIf(s.State != nil, s.ready)},
 		{Method: "GET", Path: "/healthz", Doc: "Whether the process is alive: always 200.",
@@ -50,10 +62,12 @@ func Endpoints(s Sources) []admin.Endpoint {
 			Parameters: []admin.Parameter{{Name: "name", Doc: "Show only this route table."}}},
 		{Method: "GET", Path: "/overload", Doc: "The monitors and actions of the overload manager; 404 if none is configured.",
 			Handler: handlerIf(s.Overload != nil, s.overload)},
-		{Method: "GET", Path: "/help", Doc: "The pages of the admin port in Envoy's format.",
-			Handler: func(w http.ResponseWriter, _ *http.Request) {
-				admin.WriteText(w, http.StatusOK, admin.HelpText(endpoints))
-			}},
+	}
+}
+
+// envoyPages returns the pages that exist for Envoy's tools.
+func (s *Sources) envoyPages() []admin.Endpoint {
+	return []admin.Endpoint{
 		{Method: "GET", Path: "/hot_restart_version", Doc: "Always disabled, as in Envoy without hot restart.",
 			Handler: func(w http.ResponseWriter, _ *http.Request) { admin.WriteText(w, http.StatusOK, hotRestartVersion) }},
 		{Method: "GET", Path: "/init_dump?mask=listener", Doc: "The listeners of the control plane that wait for other resources, in Envoy's format.",
@@ -67,6 +81,12 @@ func Endpoints(s Sources) []admin.Endpoint {
 			Handler: handlerIf(s.Process != nil, s.serverInfo)},
 		{Method: "GET", Path: "/certs", Doc: "The certificates of listeners, clusters and control planes, in Envoy's format, with their days until expiration.",
 			Handler: handlerIf(s.Certificates != nil, s.certs)},
+	}
+}
+
+// otherPages returns the pages about control planes and the process, and the commands.
+func (s *Sources) otherPages() []admin.Endpoint {
+	return []admin.Endpoint{
 		{Method: "GET", Path: "/xds", Doc: "The state of the control plane and its resources, as weft xds-status -o json prints it; 404 if none is configured.",
 			Handler: handlerIf(s.XDS != nil, s.xds)},
 		{Method: "GET", Path: "/explain?url=URL", Doc: "Which route and hosts a request would take, and why: see weft explain.",
@@ -101,7 +121,6 @@ func Endpoints(s Sources) []admin.Endpoint {
 		{Method: "GET", Path: admin.PprofPath, Doc: "Profiles for go tool pprof; only if `pprof.debug` is on.",
 			Handler: handlerIf(s.Pprof, admin.ServePprof)},
 	}
-	return endpoints
 }
 
 // handlerIf returns h if the endpoint exists, else nil.

@@ -18,7 +18,7 @@ func runtimeNumberText(n float64) string { return strconv.FormatFloat(n, 'g', 6,
 func runtimeFractionText(s *structpb.Struct) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s.GetFields())) {
-		value := ""
+		var value string
 		switch v := s.GetFields()[name].GetKind().(type) {
 		case *structpb.Value_NumberValue:
 			value = "number_value: " + runtimeNumberText(v.NumberValue)
