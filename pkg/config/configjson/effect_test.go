@@ -109,9 +109,9 @@ var preparations = []struct{ path, patch string }{
 // keysWithoutEffect lists keys that change neither the model nor a diagnostic, with the reason.
 var keysWithoutEffect = map[string]string{
 	"$schema":        "only for editors",
-	"tracing.driver": "ignored without enable, which is not supported",
-	"tracing.tracer": "ignored without enable, which is not supported",
-	"tracing.config": "ignored without enable, which is not supported",
+	"tracing.driver": "a setting of enable, which causes a warning",
+	"tracing.tracer": "a setting of enable, which causes a warning",
+	"tracing.config": "a setting of enable, which causes a warning",
 	"overload_manager.resource_monitors[].typed_config.@type": "the name determines it",
 	"overload_manager.actions[].typed_config.@type":           "the name determines it",
 

@@ -37,14 +37,15 @@ type prometheusJSON struct {
 }
 
 type tracingJSON struct {
-	Enable bool          `key:"enable" doc:"Whether Weft creates spans." unsupported:"tracing" example:"true"`
-	Driver string        `key:"driver" doc:"Name of the tracer; ignored without enable." example:"\"SkyWalking\""`
+	Node   document.Node `key:"."`
+	Enable bool          `key:"enable" doc:"Whether MOSN creates spans. Weft creates none: true causes a warning, and requests keep their tracing headers." example:"true"`
+	Driver string        `key:"driver" doc:"Name of the tracer, which Weft does not use." example:"\"SkyWalking\""`
 	Tracer string        `key:"tracer" doc:"Older name of driver." example:"\"SOFATracer\""`
 	HTTP   document.Node `key:"http" doc:"Envoy bootstrap: tracer." accept:"object" ignored:"Weft creates no spans" example:"{\"name\": \"envoy.tracers.zipkin\"}"`
-	Config document.Node `key:"config" doc:"Settings of the tracer; ignored without enable." accept:"object" example:"{\"service_name\": \"a\"}"`
+	Config document.Node `key:"config" doc:"Settings of the tracer, which Weft does not use." accept:"object" example:"{\"service_name\": \"a\"}"`
 }
 
-// metricsReader reads the key "metrics".
+// metricsReader reads the keys "metrics" and "tracing".
 type metricsReader struct{ *input }
 
 // read converts the key "metrics".
@@ -78,4 +79,11 @@ func (r *metricsReader) read(j *metricsJSON) (m config.Metrics) {
 		m.Prometheus = &config.Prometheus{Address: numericHost(address), Path: p.Endpoint}
 	}
 	return m
+}
+
+// checkTracing warns about enabled tracing.
+func (r *metricsReader) checkTracing(j *tracingJSON) {
+	if j.Enable {
+		r.report.Warnf(j.Node.Get("enable"), "Weft creates no spans yet: it only passes on the tracing headers of requests")
+	}
 }

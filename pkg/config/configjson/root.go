@@ -93,6 +93,7 @@ func (r *reader) readRoot(j *rootJSON) {
 	admin, metrics, xds := adminReader{input: r.input}, metricsReader{r.input}, xdsReader{input: r.input}
 	r.snapshot.Admin = admin.read(j)
 	r.snapshot.Metrics = metrics.read(&j.Metrics)
+	metrics.checkTracing(&j.Tracing)
 	r.snapshot.Bootstrap = xds.read(j)
 	r.checkEnvoyBootstrap(&j.envoyJSON)
 	dubbo := dubboReader{r.input, r.tls}
