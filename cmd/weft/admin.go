@@ -20,8 +20,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
 )
 
-// openAdmin opens the admin port and the Prometheus port. They are bound once: a change of their
-// addresses takes effect after a restart, see restartOnly.
+// openAdmin opens the admin port, the port of the profiler and the Prometheus port. They are bound
+// once: a change of their addresses takes effect after a restart, see restartOnly.
 func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 	if c.Admin != nil {
 		s, err := admin.Listen(ctx, admin.Options{
@@ -33,6 +33,17 @@ func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 		})
 		if err != nil {
 			return err
+		}
+		p.ports = append(p.ports, s)
+	}
+	if c.Profiler != "" {
+		s, err := admin.Listen(ctx, admin.Options{
+			Address:   c.Profiler,
+			Endpoints: []admin.Endpoint{{Method: "GET", Path: admin.PprofPath, Doc: "Profiles for go tool pprof.", Handler: admin.ServePprof}},
+			Log:       p.log,
+		})
+		if err != nil {
+			return fmt.Errorf("the profiler (pprof.port_value): %w", err)
 		}
 		p.ports = append(p.ports, s)
 	}

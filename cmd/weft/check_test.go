@@ -78,6 +78,8 @@ func TestCheckAndStartRejectSameFiles(t *testing.T) {
 		"metrics on the admin port": {configText(front, adminText(1802)+
 			`"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 1802, "address": "127.0.0.1", "endpoint": "/metrics"}}]}, `, ""),
 			`the Prometheus sink cannot bind 127.0.0.1:1802: the admin port binds 127.0.0.1:1802`},
+		"profiler on the port of a listener": {configText(front, `"pprof": {"debug": true, "port_value": 1801}, `, ""),
+			`the profiler cannot bind 127.0.0.1:1801: listener "front" binds 127.0.0.1:1801`},
 		"admin port on an abstract socket": {configText(front, `"admin": {"address": {"pipe": {"path": "@weft"}}}, `, ""),
 			`an abstract socket`},
 		"socket path too long": {configText(listenerText("front", "unix://"+longPath, ""), "", ""),

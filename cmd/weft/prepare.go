@@ -86,6 +86,7 @@ func bindAddresses(file, merged *config.Snapshot) (addresses []bindAddress) {
 	if merged.Admin != nil {
 		add("the admin port", "admin.address", merged.Admin.Address)
 	}
+	add("the profiler", "pprof.port_value", merged.Profiler)
 	if p := merged.Metrics.Prometheus; p != nil {
 		add("the Prometheus sink", "metrics.sinks", p.Address)
 	}

@@ -144,6 +144,9 @@ func restartOnly(initial, next *config.Snapshot) (keys []string) {
 			}
 		}
 	}
+	if initial.Profiler != next.Profiler {
+		keys = append(keys, "pprof.port_value")
+	}
 	if !reflect.DeepEqual(initial.Metrics.Prometheus, next.Metrics.Prometheus) {
 		keys = append(keys, "metrics.sinks")
 	}

@@ -56,10 +56,10 @@ func TestReloadReportsRestart(t *testing.T) {
 	pid := func(name string) string { return fmt.Sprintf(`"pid": %q, `, filepath.Join(dir, name)) }
 	p, rewrite := startProcess(t, file(pid("a.pid")+adminText(0), log(first, "")))
 
-	rewrite(file(pid("b.pid")+`"admin": {"address": {"socket_address": {"address": "127.0.0.2", "port_value": 0}}, "allowed_hosts": ["weft.test"]}, "pprof": {"debug": true}, `+
+	rewrite(file(pid("b.pid")+`"admin": {"address": {"socket_address": {"address": "127.0.0.2", "port_value": 0}}, "allowed_hosts": ["weft.test"]}, "pprof": {"debug": true, "port_value": 1803}, `+
 		`"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 1802, "address": "127.0.0.1", "endpoint": "/metrics"}}]}, `, log(second, `"default_log_format": "json", `)))
 	got := p.reload(t.Context())
-	want := []string{"admin.address", "admin.allowed_hosts", "pprof.debug", "metrics.sinks", "servers[0].default_log_format"}
+	want := []string{"admin.address", "admin.allowed_hosts", "pprof.port_value", "metrics.sinks", "servers[0].default_log_format"}
 	if !got.Applied || !slices.Equal(got.Restart, want) {
 		t.Errorf("reload result %+v, want it applied and restart keys %q", got, want)
 	}

@@ -17,6 +17,7 @@ type Snapshot struct {
 	Routes    []*RouteTable // names are unique
 	Clusters  []*Cluster    // names are unique
 	Admin     *Admin        // nil: no admin port
+	Profiler  string        // ip:port that serves profiles and nothing else; "": none
 	Metrics   Metrics
 	Bootstrap Bootstrap     // the connection to the control plane, which sends more configuration
 	Overload  *Overload     // nil: no overload manager

@@ -43,19 +43,20 @@ type adminJSON struct {
 
 type pprofJSON struct {
 	Node     document.Node `key:"."`
-	Debug    bool          `key:"debug" doc:"Serve /debug/pprof on the admin port." example:"true"`
-	Port     uint16        `key:"port_value" doc:"Port of the profiler. It must be the admin port, which is the default." example:"9901"`
-	Endpoint string        `key:"endpoint" doc:"Address of the profiler." unsupported:"pprof.endpoint" example:"\"127.0.0.1\""`
+	Debug    bool          `key:"debug" doc:"Serve /debug/pprof: on the admin port, or on a separate port if port_value is set." example:"true"`
+	Port     uint16        `key:"port_value" doc:"Separate port of the profiler. 0 or the port of the admin port: the admin port serves the profiles." example:"9090"`
+	Endpoint string        `key:"endpoint" doc:"IP address of port_value. Clients that can connect to it can read profiles." default:"127.0.0.1" example:"\"127.0.0.9\""`
 }
 
 // adminReader reads the keys "admin" and "pprof".
 type adminReader struct {
 	*input
-	out *config.Admin // nil: no admin port
+	out      *config.Admin // nil: no admin port
+	profiler string        // address of the separate port of the profiler; "": none
 }
 
-// read converts the keys "admin" and "pprof". It returns nil if the file has no admin port.
-func (r *adminReader) read(j *rootJSON) *config.Admin {
+// read converts the keys "admin" and "pprof".
+func (r *adminReader) read(j *rootJSON) {
 	if j.Admin != nil && j.hasBootstrap() && j.Admin.Node.Get("address").IsDisabled() {
 		r.report.Warnf(j.Admin.Node, "admin has no effect without an address: Weft opens no admin port")
 		j.Admin = nil
@@ -84,19 +85,37 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 		}
 	}
 	r.readAllowedHosts(j)
-	if !j.Pprof.Debug {
-		return r.out
+	r.readProfiler(j)
+}
+
+// readProfiler converts the key "pprof".
+func (r *adminReader) readProfiler(j *rootJSON) {
+	p := &j.Pprof
+	endpoint := p.Node.Get("endpoint")
+	hasEndpoint := endpoint.Exists() && p.Endpoint != "" // in MOSN's files, "" is the default
+	host := p.Endpoint
+	if host == "" {
+		host = localhost
 	}
-	node := j.Pprof.Node.Get("debug")
+	if _, err := netip.ParseAddr(host); err != nil && host != localhost {
+		r.report.Errorf(endpoint, "found %q, expected an IP address", host)
+		return
+	}
+	if !p.Debug {
+		return
+	}
+	address := numericHost(net.JoinHostPort(host, strconv.Itoa(int(p.Port))))
+	isAdminPort := j.Admin != nil && p.Port == j.Admin.Address.Socket.Port && (!hasEndpoint || r.out != nil && address == r.out.Address)
 	switch {
-	case j.Admin == nil:
-		r.report.Errorf(node, "the profiler requires \"admin\": the admin port serves it")
-	case j.Pprof.Port != 0 && j.Pprof.Port != j.Admin.Address.Socket.Port:
-		r.report.Unsupported(j.Pprof.Node.Get("port_value"), "a separate port for the profiler (the admin port serves it)")
+	case p.Port == 0 && hasEndpoint:
+		r.report.Errorf(endpoint, "endpoint requires port_value: without it, the admin port serves the profiles")
+	case p.Port == 0 && j.Admin == nil:
+		r.report.Errorf(p.Node.Get("debug"), "the profiler requires port_value, or the admin port (\"admin\")")
+	case p.Port != 0 && !isAdminPort:
+		r.profiler = address
 	case r.out != nil:
 		r.out.Pprof = true
 	}
-	return r.out
 }
 
 // readAllowedHosts converts the host names that the admin port accepts.

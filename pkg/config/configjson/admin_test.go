@@ -31,6 +31,35 @@ func TestAdminUnixSocket(t *testing.T) {
 	}
 }
 
+// TestProfilerPort verifies which port serves profiles.
+func TestProfilerPort(t *testing.T) {
+	const admin = `"admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 9901}}}`
+	for text, want := range map[string]struct {
+		adminPort bool
+		address   string
+	}{
+		`"pprof": {"debug": true}, ` + admin:                                                                   {adminPort: true},
+		`"pprof": {"debug": true, "port_value": 9901}, ` + admin:                                               {adminPort: true},
+		`"pprof": {"debug": true, "port_value": 9901, "endpoint": "127.0.0.1"}, ` + admin:                      {adminPort: true},
+		`"pprof": {"debug": true, "port_value": 9901, "endpoint": "127.0.0.9"}, ` + admin:                      {address: "127.0.0.9:9901"},
+		`"pprof": {"debug": true, "port_value": 9090, "endpoint": ""}, ` + admin:                               {address: "127.0.0.1:9090"},
+		`"pprof": {"debug": true, "port_value": 9090}, ` + admin:                                               {address: "127.0.0.1:9090"},
+		`"pprof": {"debug": true, "port_value": 9090, "endpoint": "0.0.0.0"}, ` + admin:                        {address: "0.0.0.0:9090"},
+		`"pprof": {"debug": true, "port_value": 9090, "endpoint": "::1"}`:                                      {address: "[::1]:9090"},
+		`"pprof": {"debug": true, "port_value": 9090}, "admin": {"address": {"pipe": {"path": "/run/admin"}}}`: {address: "127.0.0.1:9090"},
+		`"pprof": {"debug": false, "port_value": 9090}, ` + admin:                                              {},
+	} {
+		s, diags := Parse("a.json", []byte(`{"servers": [{}], `+text+`}`), testCapabilities(), Options{})
+		if s == nil {
+			t.Errorf("%s: %v, want no error", text, diags)
+			continue
+		}
+		if got := s.Admin != nil && s.Admin.Pprof; got != want.adminPort || s.Profiler != want.address {
+			t.Errorf("%s: profiles on the admin port %v, separate port %q; want %v and %q", text, got, s.Profiler, want.adminPort, want.address)
+		}
+	}
+}
+
 // TestAdminSocketMode verifies that the mode of the admin socket follows Envoy's bootstrap. The
 // default is 0: only the owner may connect.
 func TestAdminSocketMode(t *testing.T) {

@@ -91,7 +91,8 @@ func (r *reader) readRoot(j *rootJSON) {
 	c := clusterReader{input: r.input, tls: r.tls, clusters: r.clusters, addresses: map[string]bool{}}
 	c.read(&j.ClusterManager)
 	admin, metrics, xds := adminReader{input: r.input}, metricsReader{r.input}, xdsReader{input: r.input}
-	r.snapshot.Admin = admin.read(j)
+	admin.read(j)
+	r.snapshot.Admin, r.snapshot.Profiler = admin.out, admin.profiler
 	r.snapshot.Metrics = metrics.read(&j.Metrics)
 	metrics.checkTracing(&j.Tracing)
 	r.snapshot.Bootstrap = xds.read(j)
