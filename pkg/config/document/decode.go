@@ -23,6 +23,8 @@ type Decoder struct {
 
 	report *Report
 	types  map[reflect.Type]*structInfo
+	// inProtoJSON reports whether the struct that is being decoded is a protoJSON or is inside one.
+	inProtoJSON bool
 }
 
 // NewDecoder returns a Decoder that reports to r.
@@ -135,12 +137,19 @@ func (d *Decoder) decodeObject(n Node, v reflect.Value) {
 			return
 		}
 	}
+	if s.lowerCamelKeys && !d.inProtoJSON {
+		d.inProtoJSON = true
+		defer func() { d.inProtoJSON = false }()
+	}
 	errorsBefore := d.report.Errors()
 	seen := make([]bool, len(s.keys))
 	for member := range n.All() {
 		keyIndex, found := s.byName[string(member.keyText())]
 		if !found {
 			keyIndex, found = s.byName[strings.ToLower(member.Key())]
+		}
+		if !found && d.inProtoJSON {
+			keyIndex, found = s.byLowerCamel[strings.ToLower(member.Key())]
 		}
 		if !found {
 			severity := Error
@@ -151,7 +160,7 @@ func (d *Decoder) decodeObject(n Node, v reflect.Value) {
 			continue
 		}
 		if seen[keyIndex] {
-			if first := n.Get(append(s.keys[keyIndex].Aliases, s.keys[keyIndex].Name)...); first.Key() != member.Key() {
+			if first := n.Get(append(s.keys[keyIndex].Aliases, s.keys[keyIndex].Name, lowerCamel(s.keys[keyIndex].Name))...); first.Key() != member.Key() {
 				d.report.duplicateKey(member, first) // the parser has reported keys with the same spelling
 			}
 			continue
@@ -234,7 +243,7 @@ func (d *Decoder) validate(n Node, v reflect.Value) {
 	var keyErr *KeyError
 	if errors.As(err, &keyErr) {
 		for name := range strings.SplitSeq(keyErr.Key, ".") {
-			node = node.Get(name).Or(node)
+			node = node.Get(name, lowerCamel(name)).Or(node)
 		}
 		err = keyErr.Err
 	}

@@ -68,9 +68,11 @@ type structInfo struct {
 	keys            []Key
 	byName          map[string]int // indexes in keys, by names and aliases: as in the tags, and in lower case
 	names           []string       // names and aliases of all keys, for suggestions
+	byLowerCamel    map[string]int // indexes in keys, by the lowerCamelCase spelling of names with "_", in lower case
 	nodeFields      [][]int        // indexes of the fields that capture the object
 	validates       bool
 	detectsMistakes bool // the type implements mistakeDetector
+	lowerCamelKeys  bool // the type implements protoJSON
 }
 
 //nolint:gochecknoglobals // a constant table; Go has no constants of this type
@@ -82,6 +84,10 @@ var (
 
 // validator is implemented by configuration structs that check themselves.
 type validator interface{ Validate() error }
+
+// protoJSON is implemented by configuration structs that MOSN reads as the JSON form of a protobuf
+// message. Their keys, and those of the structs in them, also have the lowerCamelCase spelling.
+type protoJSON interface{ ProtoJSON() }
 
 // Keys returns the keys of a configuration struct, given as a value or pointer, in the order of its
 // fields. It panics on an invalid tag, which is a programming error.
@@ -95,7 +101,7 @@ func Keys(prototype any) []Key {
 
 // compile reads the tags of a struct type.
 func compile(t reflect.Type) *structInfo {
-	s := &structInfo{typ: t, byName: map[string]int{}}
+	s := &structInfo{typ: t, byName: map[string]int{}, byLowerCamel: map[string]int{}}
 	s.addFields(t, nil)
 	for i := range s.keys {
 		k := &s.keys[i]
@@ -107,10 +113,25 @@ func compile(t reflect.Type) *structInfo {
 			s.byName[strings.ToLower(name)] = i
 			s.names = append(s.names, name)
 		}
+		if name := lowerCamel(k.Name); name != k.Name {
+			s.byLowerCamel[strings.ToLower(name)] = i
+		}
 	}
 	s.validates = reflect.PointerTo(t).Implements(reflect.TypeFor[validator]())
+	s.lowerCamelKeys = reflect.PointerTo(t).Implements(reflect.TypeFor[protoJSON]())
 	s.detectsMistakes = reflect.PointerTo(t).Implements(reflect.TypeFor[mistakeDetector]())
 	return s
+}
+
+// lowerCamel returns the lowerCamelCase spelling of a key: "localJwks" for "local_jwks".
+func lowerCamel(name string) string {
+	words := strings.Split(name, "_")
+	for i, word := range words {
+		if i > 0 && word != "" {
+			words[i] = strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	return strings.Join(words, "")
 }
 
 func (s *structInfo) addFields(t reflect.Type, index []int) {

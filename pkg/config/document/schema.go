@@ -59,7 +59,7 @@ func Schema(title string, prototype any, variants Variants) []byte {
 			"type":        "string",
 			"pattern":     `\$\{`,
 		},
-	}, names: map[reflect.Type]string{}}
+	}, names: map[definition]string{}}
 	root := w.objectSchema(leafType(reflect.TypeOf(prototype)))
 	root["$schema"] = schemaID
 	root["title"] = title
@@ -77,7 +77,15 @@ func Schema(title string, prototype any, variants Variants) []byte {
 type schemaWriter struct {
 	variants Variants
 	defs     map[string]any
-	names    map[reflect.Type]string
+	names    map[definition]string
+	// inProtoJSON reports whether the schema that is being written belongs to a protoJSON.
+	inProtoJSON bool
+}
+
+// definition identifies a schema in $defs.
+type definition struct {
+	t           reflect.Type
+	inProtoJSON bool // with the lowerCamelCase spelling of keys
 }
 
 // reference returns a reference to the definition of a struct type, and adds the definition if it
@@ -86,13 +94,14 @@ func (w *schemaWriter) reference(t reflect.Type) map[string]any {
 	if t.Name() == "" {
 		return w.objectSchema(t)
 	}
-	name, ok := w.names[t]
+	key := definition{t, w.inProtoJSON}
+	name, ok := w.names[key]
 	if !ok {
 		name = t.Name()
 		for _, exists := w.defs[name]; exists; _, exists = w.defs[name] {
 			name += "_"
 		}
-		w.names[t] = name
+		w.names[key] = name
 		w.defs[name] = nil // reserves the name before the members refer to it
 		w.defs[name] = w.objectSchema(t)
 	}
@@ -106,15 +115,28 @@ func (w *schemaWriter) objectSchema(t reflect.Type) map[string]any {
 	var conditions []any
 	var variantTag string // variant tag of the object
 	s := compile(t)
+	if s.lowerCamelKeys && !w.inProtoJSON {
+		w.inProtoJSON = true
+		defer func() { w.inProtoJSON = false }()
+	}
 	for i := range s.keys {
 		k := &s.keys[i]
-		for _, name := range append([]string{k.Name}, k.Aliases...) {
+		names := append([]string{k.Name}, k.Aliases...)
+		camel := lowerCamel(k.Name)
+		hasCamel := w.inProtoJSON && camel != k.Name
+		if hasCamel {
+			names = append(names, camel)
+		}
+		for _, name := range names {
 			properties[name] = w.keySchema(k)
 		}
 		if k.Variant != "" && k.Type == nodeType {
 			variantTag = k.Variant
 		}
-		if k.Required {
+		switch {
+		case k.Required && hasCamel:
+			conditions = append(conditions, anyOf(map[string]any{"required": []string{k.Name}}, map[string]any{"required": []string{camel}}))
+		case k.Required:
 			required = append(required, k.Name)
 		}
 		if k.Variant != "" && k.Type == nodeType {

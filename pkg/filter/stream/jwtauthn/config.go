@@ -19,6 +19,9 @@ type Config struct {
 	BypassPreflight bool `key:"bypass_cors_preflight" doc:"Lets CORS preflights pass without a token: browsers do not send one with them." default:"false" example:"true"`
 }
 
+// ProtoJSON makes the lowerCamelCase spelling of all keys acceptable, as in MOSN's files.
+func (*Config) ProtoJSON() {}
+
 // Provider is an issuer of tokens.
 type Provider struct {
 	Issuer            string        `key:"issuer" doc:"Required value of iss; empty: any." example:"\"https://id.corp.test\""`

@@ -29,6 +29,21 @@ func TestKeySetWithoutUsableKeys(t *testing.T) {
 	}
 }
 
+// TestLowerCamelKeys verifies that the spelling of keys in MOSN's examples has the same effect.
+func TestLowerCamelKeys(t *testing.T) {
+	f, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"origins_0": {"issuer": "id", "localJwks": {"inlineString": `+strconv.Quote(jwksOf("secret"))+`},
+			"fromHeaders": [{"name": "x-token", "valuePrefix": "Token "}], "fromParams": ["token"], "forwardPayloadHeader": "x-claims"}},
+		"rules": [{"match": {"prefix": "/"}, "requires": {"requiresAny": {"requirements": [{"providerName": "origins_0"}, {"allowMissing": {}}]}}}]}`))
+	for path, want := range map[string]int{"/": 200, "/?token=e30.e30.AAAA": 401} {
+		if got := statusOf(t, f, path, ""); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	if problems := filtertest.DecodeErrors(t, Factory(), `{"rules": [{"match": {"prefix": "/"}, "requires": {"providerNames": "a"}}]}`); !strings.Contains(problems, `"provider_name"`) {
+		t.Errorf("unknown key: %s, want a suggestion of provider_name", problems)
+	}
+}
+
 func TestBypassCORSPreflight(t *testing.T) {
 	const origin, requestMethod = "Origin: https://shop.test", "Access-Control-Request-Method: PUT"
 	for _, test := range []struct {

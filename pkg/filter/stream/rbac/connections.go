@@ -26,6 +26,9 @@ type ConnectionConfig struct {
 	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree, instead of shadow_rules." unsupported:"shadow_matcher" example:"{\"matcher_list\": {}}"`
 }
 
+// ProtoJSON makes the lowerCamelCase spelling of all keys acceptable, as for Config.
+func (*ConnectionConfig) ProtoJSON() {}
+
 // Validate checks the configuration after it was decoded.
 func (c *ConnectionConfig) Validate() error {
 	if err := rejectMatchers(c.Matcher, c.ShadowMatcher); err != nil {

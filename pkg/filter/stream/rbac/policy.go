@@ -22,6 +22,9 @@ type Config struct {
 	PerRule       bool           `key:"track_per_rule_stats" doc:"Counts requests per policy." unsupported:"track_per_rule_stats" example:"true"`
 }
 
+// ProtoJSON makes the lowerCamelCase spelling of all keys acceptable, as in MOSN's files.
+func (*Config) ProtoJSON() {}
+
 // Rules are policies, and the action for requests that match one of them.
 type Rules struct {
 	Action   string            `key:"action" doc:"ALLOW accepts what a policy matches, and rejects everything else. DENY rejects what a policy matches. LOG accepts everything, and stores in the metadata whether a policy matches." enum:"ALLOW|DENY|LOG" default:"ALLOW" example:"\"DENY\""`

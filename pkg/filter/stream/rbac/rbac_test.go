@@ -40,6 +40,27 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// TestLowerCamelKeys verifies that the spelling of keys in the JSON form of protobuf, which MOSN
+// accepts, has the same effect.
+func TestLowerCamelKeys(t *testing.T) {
+	const settings = `{"rules": {"action": "DENY", "policies": {"admin_pages": {
+		"permissions": [{"andRules": {"rules": [{"urlPath": {"path": {"prefix": "/admin"}}}, {"notRule": {"header": {"name": ":method", "exactMatch": "HEAD"}}}]}}],
+		"principals": [{"directRemoteIp": {"addressPrefix": "10.0.0.0", "prefixLen": 8}}]}}}}`
+	for _, test := range []struct {
+		line, from string
+		want       protocol.Reason
+	}{
+		{"GET /admin/x", "10.1.1.1:1", protocol.ReasonDenied},
+		{"HEAD /admin/x", "10.1.1.1:1", protocol.ReasonNone},
+		{"GET /items", "10.1.1.1:1", protocol.ReasonNone},
+		{"GET /admin/x", "192.0.2.1:1", protocol.ReasonNone},
+	} {
+		if got, _ := serveRequest(t, settings, httpRequest(test.line, test.from)); got != test.want {
+			t.Errorf("%s from %s: %v, want %v", test.line, test.from, got, test.want)
+		}
+	}
+}
+
 // viaProxy returns a request through a proxy at via, whose PROXY protocol header declares the
 // source address from. via is "" for a proxy on a unix socket.
 func viaProxy(from, via string) *protocol.Exchange {
