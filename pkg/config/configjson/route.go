@@ -14,6 +14,10 @@ import (
 // mirrorFilter is the stream filter that implements request_mirror_policies.
 const mirrorFilter = "mirror"
 
+// copiesInheritor is implemented by the settings of the mirror filter. InheritCopies makes a route
+// use broadcast and amplification of the listener's filter.
+type copiesInheritor interface{ InheritCopies() }
+
 // routerJSON is a route table: an element of routers, or the configuration of a connection_manager.
 type routerJSON struct {
 	Node         document.Node     `key:"."`
@@ -40,7 +44,7 @@ type routeJSON struct {
 	Route          *actionJSON              `key:"route" doc:"Forward the request. Exactly one of route, redirect and direct_response."`
 	Redirect       *redirectJSON            `key:"redirect" doc:"Respond with a redirect. HTTP only."`
 	DirectResponse *directJSON              `key:"direct_response" doc:"Respond without an upstream. HTTP only."`
-	Mirror         document.Node            `key:"request_mirror_policies" doc:"Copies requests to another cluster: settings of the stream filter mirror (cluster, percent and others) that replace those of the listener. The listener must have the filter." accept:"object" example:"{\"cluster\": \"shadow\", \"percent\": 10}"`
+	Mirror         document.Node            `key:"request_mirror_policies" doc:"Copies requests to another cluster: settings of the stream filter mirror (cluster, percent and others) that replace those of the listener, except broadcast and amplification, which the listener sets unless one of them is here. The listener must have the filter." accept:"object" example:"{\"cluster\": \"shadow\", \"percent\": 10}"`
 	PerFilter      map[string]document.Node `key:"per_filter_config" doc:"Settings of stream filters for this route, by filter name." variant:"stream_filter" accept:"object" example:"{\"fault\": {}}"`
 	Metadata       map[string]any           `key:"metadata" doc:"Arbitrary data about the route, for filters and logs." example:"{\"team\": \"a\"}"`
 }
@@ -252,6 +256,9 @@ func (r *routeReader) readMirror(t *table, j *routeJSON, out *config.Route) {
 	}
 	settings := f.Config()
 	r.filters.decode(node, settings)
+	if s, ok := settings.(copiesInheritor); ok && !node.Get("broadcast", "amplification").Exists() {
+		s.InheritCopies()
+	}
 	if out.Filters == nil {
 		out.Filters = make(map[string]any, 1)
 	}

@@ -172,6 +172,11 @@ func (d *Decoder) decodeObject(n Node, v reflect.Value) {
 	if s.validates && d.report.Errors() == errorsBefore && n.Exists() {
 		d.validate(n, v)
 	}
+	if s.warns && d.report.Errors() == errorsBefore && n.Exists() {
+		for _, w := range v.Addr().Interface().(warner).Warnings() {
+			d.report.Warnf(n.at(w.Key), "%v", w.Err)
+		}
+	}
 }
 
 // decodeMember fills the field of one key.
@@ -242,12 +247,17 @@ func (d *Decoder) validate(n Node, v reflect.Value) {
 	node := n
 	var keyErr *KeyError
 	if errors.As(err, &keyErr) {
-		for name := range strings.SplitSeq(keyErr.Key, ".") {
-			node = node.Get(name, lowerCamel(name)).Or(node)
-		}
-		err = keyErr.Err
+		node, err = n.at(keyErr.Key), keyErr.Err
 	}
 	d.report.Errorf(node, "%v", err)
+}
+
+// at returns the value of the key of a KeyError in n, or the innermost object on the way to it.
+func (n Node) at(key string) Node {
+	for name := range strings.SplitSeq(key, ".") {
+		n = n.Get(name, lowerCamel(name)).Or(n)
+	}
+	return n
 }
 
 func (d *Decoder) decodeList(n Node, v reflect.Value, k *Key) {

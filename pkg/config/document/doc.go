@@ -60,6 +60,9 @@
 // Validate() error, Decode calls it after it has filled the struct from a present object without an
 // error; the error of Validate may be a KeyError, which points at a key.
 //
+// A method Warnings() []KeyError reports valid settings that are probably mistakes; Decode calls it
+// after Validate.
+//
 // A struct with a method ProtoJSON() is also accepted in the JSON form of a protobuf message: its
 // keys, and those of the structs in it, may also be written in lowerCamelCase.
 //

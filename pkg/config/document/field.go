@@ -72,6 +72,7 @@ type structInfo struct {
 	nodeFields      [][]int        // indexes of the fields that capture the object
 	validates       bool
 	detectsMistakes bool // the type implements mistakeDetector
+	warns           bool // the type implements warner
 	lowerCamelKeys  bool // the type implements protoJSON
 }
 
@@ -84,6 +85,10 @@ var (
 
 // validator is implemented by configuration structs that check themselves.
 type validator interface{ Validate() error }
+
+// warner is implemented by configuration structs with valid settings that are probably mistakes.
+// Each KeyError that Warnings returns becomes a warning.
+type warner interface{ Warnings() []KeyError }
 
 // protoJSON is implemented by configuration structs that MOSN reads as the JSON form of a protobuf
 // message. Their keys, and those of the structs in them, also have the lowerCamelCase spelling.
@@ -118,6 +123,7 @@ func compile(t reflect.Type) *structInfo {
 		}
 	}
 	s.validates = reflect.PointerTo(t).Implements(reflect.TypeFor[validator]())
+	s.warns = reflect.PointerTo(t).Implements(reflect.TypeFor[warner]())
 	s.lowerCamelKeys = reflect.PointerTo(t).Implements(reflect.TypeFor[protoJSON]())
 	s.detectsMistakes = reflect.PointerTo(t).Implements(reflect.TypeFor[mistakeDetector]())
 	return s

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -21,7 +22,7 @@ type Config struct {
 	Percent          float64             `key:"percent" doc:"Fraction of requests to copy." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
 	Protocol         string              `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
 	Amplification    int                 `key:"amplification" doc:"Number of copies of each request." min:"1" max:"1000" default:"1" example:"3"`
-	Broadcast        bool                `key:"broadcast" doc:"Sends a copy to each host of the cluster; mutually exclusive with amplification." default:"false" example:"true"`
+	Broadcast        bool                `key:"broadcast" doc:"Sends a copy to each host of the cluster; amplification then has no effect." default:"false" example:"true"`
 	Timeout          time.Duration       `key:"timeout" doc:"Response timeout of a copy." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
 	Sampled          bool                `key:"trace_sampled" doc:"Whether copies are traced." ignored:"copies are not traced" example:"true"`
 	ShadowHostSuffix bool                `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
@@ -29,6 +30,8 @@ type Config struct {
 	MaxBody          int                 `key:"max_body_size" doc:"Maximum size of a body to copy; requests with a larger body are not copied." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
 	MaxInFlight      int64               `key:"max_in_flight" doc:"Maximum number of requests with copies in flight to a cluster; further requests are not copied to it." min:"1" default:"128" example:"1000"`
 	Additional       []AdditionalCluster `key:"more" doc:"More clusters that get copies."`
+
+	inheritsCopies bool // broadcast and amplification are those of the listener's filter
 }
 
 // AdditionalCluster is an additional cluster that gets copies. It uses the other settings of
@@ -40,12 +43,26 @@ type AdditionalCluster struct {
 	ShadowHostSuffix bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
 }
 
-// Validate checks the configuration after it was decoded.
-func (c *Config) Validate() error {
+// Warnings returns the keys without effect.
+func (c *Config) Warnings() []document.KeyError {
 	if c.Broadcast && c.Amplification != 1 {
-		return errors.New("broadcast and amplification are mutually exclusive")
+		return []document.KeyError{{Key: "amplification", Err: errors.New("amplification has no effect together with broadcast")}}
 	}
 	return nil
+}
+
+// InheritCopies makes the settings of a route use broadcast and amplification of the listener's
+// filter, as request_mirror_policies of MOSN do. The reader of routes calls it.
+func (c *Config) InheritCopies() { c.inheritsCopies = true }
+
+// inherit returns the settings of a route, with broadcast and amplification of the listener's
+// filter if the route inherits them.
+func inherit(listener, route any) any {
+	c := *route.(*Config) //nolint:forcetypeassert // what Config returned
+	if from, ok := listener.(*Config); ok && c.inheritsCopies {
+		c.Broadcast, c.Amplification = from.Broadcast, from.Amplification
+	}
+	return &c
 }
 
 // Factory returns the filter factory.
@@ -54,6 +71,7 @@ func Factory() filter.StreamFilterFactory {
 		Name:    "mirror",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
+		Inherit: inherit,
 		New:     build,
 		Metrics: []metrics.Metric{copiesMetric(), skippedMetric()},
 	}

@@ -381,11 +381,29 @@ func TestRewoundBodyIsCopiedOnce(t *testing.T) {
 	}
 }
 
+// TestPolicyInheritsCopies verifies that request_mirror_policies without broadcast and
+// amplification has those of the listener's filter, and that per_filter_config replaces them.
+func TestPolicyInheritsCopies(t *testing.T) {
+	factory := Factory()
+	listener := filtertest.Decode(t, factory, `{"broadcast": true, "percent": 5}`)
+	policy := func() *Config {
+		return filtertest.Decode(t, factory, `{"cluster": "shadow", "percent": 100}`).(*Config)
+	}
+	if got := factory.Inherit(listener, policy()).(*Config); got.Broadcast || got.Cluster != "shadow" {
+		t.Errorf("settings of per_filter_config: %+v, want those of the route only", got)
+	}
+	c := policy()
+	c.InheritCopies()
+	if got := factory.Inherit(listener, c).(*Config); !got.Broadcast || got.Cluster != "shadow" || got.Percent != 100 || c.Broadcast {
+		t.Errorf("settings of request_mirror_policies: %+v, want those of the route with broadcast", got)
+	}
+}
+
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"percent too large":           {`{"cluster": "a", "percent": 101}`, "percent"},
 		"no copies":                   {`{"cluster": "a", "amplification": 0}`, "amplification"},
-		"amplification and broadcast": {`{"cluster": "a", "amplification": 2, "broadcast": true}`, "broadcast"},
+		"amplification and broadcast": {`{"cluster": "a", "amplification": 2, "broadcast": true}`, "warning: amplification: amplification has no effect together with broadcast"},
 		"unknown protocol":            {`{"cluster": "a", "upstream_protocol": "Http3"}`, "upstream_protocol"},
 		"no cluster in more":          {`{"more": [{"percent": 1}]}`, "cluster"},
 		"no timeout":                  {`{"cluster": "a", "timeout": "0s"}`, "timeout"},
