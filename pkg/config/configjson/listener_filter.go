@@ -58,6 +58,9 @@ func (r *listenerReader) readListenerFilters(j *listenerJSON, l *config.Listener
 		case OriginalDstFilter:
 			r.decoder.Decode(f.Node.MemberOrEmpty("config"), new(originalDstFilterJSON))
 			l.OriginalDst = config.OriginalDstRedirect
+			if c.Type != "" {
+				l.OriginalDst = c.Type
+			}
 			continue
 		case TLSInspectorFilter, HTTPInspectorFilter:
 			r.decoder.Decode(f.Node.MemberOrEmpty("config"), new(inspectorJSON))

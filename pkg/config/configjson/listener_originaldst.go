@@ -11,19 +11,21 @@ import (
 // OriginalDstFilter is the listener filter that is equivalent to use_original_dst.
 const OriginalDstFilter = "original_dst"
 
-// originalDstFilterJSON is the listener filter "original_dst", which has no settings.
+// originalDstFilterJSON is the listener filter "original_dst".
 type originalDstFilterJSON struct {
-	Node document.Node `key:"."`
+	Node            document.Node          `key:"."`
+	Type            config.OriginalDstMode `key:"type" doc:"How connections are redirected: redirect is REDIRECT or DNAT, tproxy is TPROXY. It must not contradict use_original_dst. Absent: the value of use_original_dst, or redirect." enum:"redirect|tproxy" emptyisabsent:"true" example:"\"tproxy\""`
+	FallbackToLocal bool                   `key:"fallback_to_local" doc:"Passes connections without a listener for their address to the listener of the port on 127.0.0.1 instead of 0.0.0.0." unsupported:"fallback_to_local" example:"true"`
 }
 
-// readOriginalDst sets the redirection mode of a listener: the value of use_original_dst or,
-// without that key, OriginalDstRedirect if the listener has the listener filter original_dst.
+// readOriginalDst sets the redirection mode of a listener: the value of use_original_dst, or the
+// type of the listener filter original_dst, which readListenerFilters stored in l.
 func (r *listenerReader) readOriginalDst(j *listenerJSON, l *config.Listener) {
 	node := j.OriginalDst
 	if !node.Exists() {
 		node = j.Node.Get("listener_filters")
 	} else {
-		l.OriginalDst = r.parseOriginalDstMode(node)
+		l.OriginalDst = r.mergeOriginalDstMode(j, r.parseOriginalDstMode(node))
 	}
 	switch {
 	case l.OriginalDst == "":
@@ -33,6 +35,28 @@ func (r *listenerReader) readOriginalDst(j *listenerJSON, l *config.Listener) {
 		r.report.Warnf(node, "use_original_dst has no effect with bind_port false: the listener receives connections from other listeners")
 		l.OriginalDst = ""
 	}
+}
+
+// mergeOriginalDstMode returns the mode of a listener whose use_original_dst has the given mode.
+// With true, the filter's type is the mode; it reports a type that contradicts "redirect" or
+// "tproxy".
+func (r *listenerReader) mergeOriginalDstMode(j *listenerJSON, mode config.OriginalDstMode) config.OriginalDstMode {
+	for i := range j.ListenerFilter {
+		f := &j.ListenerFilter[i]
+		if mode == "" || !strings.EqualFold(f.Type, OriginalDstFilter) {
+			continue
+		}
+		node := f.Node.Get("config").Get("type")
+		filterMode := config.OriginalDstMode(strings.ToLower(node.Text()))
+		switch {
+		case filterMode != config.OriginalDstRedirect && filterMode != config.OriginalDstTProxy: // absent, or reported
+		case j.OriginalDst.Kind() == document.Bool:
+			mode = filterMode
+		case filterMode != mode:
+			r.report.Errorf(node, "the type %q contradicts use_original_dst, which is %q", filterMode, mode)
+		}
+	}
+	return mode
 }
 
 // parseOriginalDstMode parses true, false, "redirect" or "tproxy".

@@ -87,6 +87,7 @@ func variants(c Capabilities) document.Variants {
 		"sink":      {{Name: prometheusSink, Prototype: prometheusJSON{}}},
 		"listener_filter": {
 			{Name: ProxyProtocolFilter, Prototype: proxyProtocolJSON{}},
+			{Name: OriginalDstFilter, Prototype: originalDstFilterJSON{}},
 		},
 		"network_filter": {
 			{Name: ProxyFilter, Prototype: proxyJSON{}},

@@ -45,7 +45,7 @@
 //	refers:"cluster"       the value is the name of a cluster; of a list, each element;
 //	                       of a map, each key. With "cluster,warn", an unknown cluster
 //	                       is a warning, not an error; see Decoder.OnReference.
-//	emptyisabsent:"true"   for an object: "" means absent, as in older files.
+//	emptyisabsent:"true"   for an object or an enum: "" means absent, as in older files.
 //	ignored:"why"          the key is accepted for old files and ignored. Decode warns
 //	                       with this reason, or without one if the tag is "true".
 //	unsupported:"feature"  the key is not supported yet: Decode reports an error with
