@@ -2,7 +2,9 @@ package configjson
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/unixaddr"
@@ -46,7 +48,7 @@ func (r *xdsReader) read(j *rootJSON) config.Bootstrap {
 	markSecrets(j.StaticResources)
 	markSecrets(j.ClusterManager.LoadStats)
 	r.out = config.Bootstrap{
-		Node: rawJSON(j.EnvoyNode), StaticResources: rawJSON(j.StaticResources), DynamicResources: rawJSON(j.DynamicResources), LayeredRuntime: rawJSON(j.LayeredRuntime),
+		Node: rawJSON(j.EnvoyNode), StaticResources: rawJSON(j.StaticResources), DynamicResources: dynamicJSON(j.DynamicResources), LayeredRuntime: rawJSON(j.LayeredRuntime),
 	}
 	r.readCache(j)
 	r.readOnDemand(j)
@@ -70,11 +72,56 @@ func rawJSON(n document.Node) []byte {
 	if !hasMembers(n) {
 		return nil
 	}
-	text, err := json.Marshal(n.Value())
+	return marshalJSON(n.Value())
+}
+
+// marshalJSON returns the value of a node as JSON.
+func marshalJSON(value any) []byte {
+	text, err := json.Marshal(value)
 	if err != nil {
 		panic("configjson: the document is not valid JSON: " + err.Error())
 	}
 	return text
+}
+
+// dynamicJSON returns dynamic_resources as JSON, or nil if it has no members. MOSN writes
+// ads_config.refresh_delay as {"seconds": 20}; dynamicJSON returns it as "20s", the JSON form of a
+// duration. Package xds reports an object with other members.
+func dynamicJSON(n document.Node) []byte {
+	delay, isObject := mosnDuration(n.Get("ads_config", "adsConfig").Get("refresh_delay", "refreshDelay"))
+	if !isObject {
+		return rawJSON(n)
+	}
+	object, _ := n.Value().(map[string]any)
+	for _, name := range []string{"ads_config", "adsConfig"} {
+		ads, _ := object[name].(map[string]any)
+		for _, key := range []string{"refresh_delay", "refreshDelay"} {
+			if _, exists := ads[key].(map[string]any); exists {
+				ads[key] = delay
+			}
+		}
+	}
+	return marshalJSON(object)
+}
+
+// mosnDuration returns the text of a duration that is an object of seconds and nanos.
+func mosnDuration(n document.Node) (text string, ok bool) {
+	if n.Kind() != document.Object {
+		return "", false
+	}
+	var seconds, nanos int64
+	for member := range n.All() {
+		value, isInteger := member.Value().(int64)
+		switch {
+		case isInteger && member.Key() == "seconds" && value >= 0:
+			seconds = value
+		case isInteger && member.Key() == "nanos" && value >= 0 && value < int64(time.Second):
+			nanos = value
+		default:
+			return "", false
+		}
+	}
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%09d", seconds, nanos), "0"), ".") + "s", true
 }
 
 func (r *xdsReader) readCache(j *rootJSON) {
