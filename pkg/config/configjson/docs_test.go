@@ -54,3 +54,28 @@ func TestReferencePagesAreReadable(t *testing.T) {
 		}
 	}
 }
+
+// TestReferenceOfMOSNKeysIsCurrent compares the tables of docs/mosn.md with the struct tags;
+// -update writes them.
+func TestReferenceOfMOSNKeysIsCurrent(t *testing.T) {
+	const path, begin, end = "../../../docs/mosn.md", "<!-- begin keys -->\n", "\n<!-- end keys -->"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, hasBegin := strings.Cut(string(text), begin)
+	got, after, hasEnd := strings.Cut(rest, end)
+	if !hasBegin || !hasEnd {
+		t.Fatalf("%s has no marks %q and %q", path, begin, end)
+	}
+	want := MOSNTables()
+	if *update {
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s differs from the struct tags; run go test -update (-want +got):\n%s", path, diff)
+	}
+}
