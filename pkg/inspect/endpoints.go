@@ -118,7 +118,7 @@ func (s *Sources) otherPages() []admin.Endpoint {
 			Handler: handlerIf(s.Drain != nil, s.drain)},
 		{Method: "POST", Path: "/quitquitquit", Doc: "Exit immediately, as SIGINT does.",
 			Handler: handlerIf(s.Exit != nil, s.exit)},
-		{Method: "GET", Path: admin.PprofPath, Doc: "Profiles for go tool pprof; only if `pprof.debug` is on.",
+		{Method: "GET", Path: admin.PprofPath, Doc: "Profiles for go tool pprof; only if `pprof.debug` is on and the profiler has no port of its own.",
 			Handler: handlerIf(s.Pprof, admin.ServePprof)},
 	}
 }

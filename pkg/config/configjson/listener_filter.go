@@ -56,7 +56,8 @@ func (r *listenerReader) readListenerFilters(j *listenerJSON, l *config.Listener
 		}
 		switch filterType {
 		case OriginalDstFilter:
-			r.decoder.Decode(f.Node.MemberOrEmpty("config"), new(originalDstFilterJSON))
+			var c originalDstFilterJSON
+			r.decoder.Decode(f.Node.MemberOrEmpty("config"), &c)
 			l.OriginalDst = config.OriginalDstRedirect
 			if c.Type != "" {
 				l.OriginalDst = c.Type
