@@ -24,7 +24,20 @@ type VirtualHost struct {
 	Routes   []*Route
 	Request  HeaderMutation
 	Response HeaderMutation
+	// RequireTLS redirects plaintext requests to https before any route matches.
+	RequireTLS RequireTLS
 }
+
+// RequireTLS says which requests a virtual host redirects to https. A request is plaintext unless
+// its X-Forwarded-Proto is "https" or, if it has none, its connection uses TLS, as in Envoy.
+type RequireTLS uint8
+
+// The values.
+const (
+	TLSOptional         RequireTLS = iota // none
+	TLSRequired                           // all plaintext requests
+	TLSRequiredExternal                   // plaintext requests without the header "x-envoy-internal: true"
+)
 
 // Route matches requests and says how to handle them: exactly one of Forward, Redirect and
 // DirectResponse is set.
@@ -253,6 +266,9 @@ type Redirect struct {
 	PrefixRewrite string
 	RegexRewrite  *RegexRewrite
 	StripQuery    bool
+	// KeepPort keeps the port of the request's host, even if it is the default port of a scheme that
+	// Scheme replaces.
+	KeepPort bool
 }
 
 // DirectResponse responds without a cluster.

@@ -25,6 +25,7 @@ func compile(previous *Table, c *config.RouteTable) (*Table, error) {
 	for n, vh := range c.VirtualHosts {
 		b.compileVirtualHost(n, vh)
 	}
+	b.appendTLSRedirects()
 	if len(b.errs) > 0 {
 		return nil, errors.Join(b.errs...)
 	}
@@ -133,6 +134,7 @@ func (b *builder) compileVirtualHost(n int, cfg *config.VirtualHost) {
 		return
 	}
 	vh.config, vh.firstRoute = cfg, firstRoute
+	vh.compileTLSRedirect(old)
 	if sameTableMutations && sameMutations(&old.config.Request, &old.config.Response, &cfg.Request, &cfg.Response) {
 		vh.requestMutation, vh.responseMutation = old.requestMutation, old.responseMutation
 	} else {

@@ -17,7 +17,7 @@ type Explanation struct {
 	VirtualHost       *config.VirtualHost
 	Domain            string             // the most specific matching domain of VirtualHost
 	OtherVirtualHosts []OtherVirtualHost // the other virtual hosts, in configuration order
-	Routes            []*ExplainedRoute  // of VirtualHost, in configuration order
+	Routes            []*ExplainedRoute  // of VirtualHost, in configuration order, after its TLS redirect
 	// Route is the first route that matches regardless of the random sample; nil: none.
 	Route *Route
 }
@@ -67,13 +67,19 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	if e.VirtualHost == nil {
 		return e
 	}
+	if redirect := t.virtualHosts[vhIndex].explainTLSRedirect(x); redirect != nil {
+		e.Routes = append(e.Routes, redirect)
+		if redirect.Outcome == Chosen {
+			e.Route = redirect.Route
+		}
+	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
 	for _, r := range t.routesOf(&t.virtualHosts[vhIndex]) {
 		e.Routes = append(e.Routes, e.explainRoute(r, x, path))
 	}
 	if e.Route == nil && path == "*" { // as in Find
 		for i, r := range e.Routes {
-			if r.Outcome == Rejected {
+			if r.Outcome == Rejected && r.Route != t.virtualHosts[vhIndex].tlsRedirect {
 				e.Routes[i] = e.explainRoute(r.Route, x, "/")
 			}
 		}

@@ -64,7 +64,7 @@ func redirectHost(r *protocol.Request, c *config.Redirect, scheme string) string
 	host := c.Host
 	if host == "" {
 		host = r.Authority
-		if !protocol.EqualFold(scheme, cmp.Or(r.Scheme, "http")) {
+		if !c.KeepPort && !protocol.EqualFold(scheme, cmp.Or(r.Scheme, "http")) {
 			host = withoutPort(host, scheme)
 		}
 	}

@@ -19,7 +19,7 @@ type Table struct {
 	domains                           *domains
 	requestMutation, responseMutation *mutation     // of the table; nil: no change
 	virtualHosts                      []virtualHost // in the order of configuration
-	routes                            []*Route      // in the order of configuration
+	routes                            []*Route      // in the order of configuration, followed by the TLS redirects
 }
 
 // virtualHost is a compiled virtual host. Tables compiled from successive configurations share the
@@ -29,6 +29,9 @@ type virtualHost struct {
 	firstRoute                        int       // index of its first route in the table's routes
 	requestMutation, responseMutation *mutation // mutations of the virtual host, followed by those of the table; nil: no change
 	index                             routeIndex
+	requireTLS                        config.RequireTLS
+	tlsRedirect                       *Route // nil: requireTLS is TLSOptional
+	tlsRedirectIndex                  int    // index of tlsRedirect in the table's routes
 }
 
 // routeIndex finds the routes of one virtual host and identifies them by their indexes in that
@@ -56,7 +59,8 @@ func (t *Table) Name() string { return t.config.Name }
 // Config returns the configuration of the table. The caller must not change it.
 func (t *Table) Config() *config.RouteTable { return t.config }
 
-// Routes returns all routes in the order of configuration. The caller must not change the slice.
+// Routes returns all routes in the order of configuration, followed by the redirects of the virtual
+// hosts that require TLS. The caller must not change the slice.
 func (t *Table) Routes() []*Route { return t.routes }
 
 // Match returns the route that Find finds for x, or nil if there is none.
@@ -68,8 +72,9 @@ func (t *Table) Match(x *protocol.Exchange) *Route {
 }
 
 // Find returns the index in Routes of the route for x: the first route of x's virtual host whose
-// conditions all match. It returns a negative number if there is none. It allocates only for
-// conditions on variables that are not text, and on arguments of RPC calls.
+// conditions all match. If the virtual host requires TLS and x is plaintext, Find returns the index
+// of the redirect to https. It returns a negative number if there is no route. It allocates only
+// for conditions on variables that are not text, and on arguments of RPC calls.
 func (t *Table) Find(x *protocol.Exchange) int {
 	authority := x.Request.Authority
 	if t.config.IgnorePort {
@@ -80,6 +85,9 @@ func (t *Table) Find(x *protocol.Exchange) int {
 		return noVirtualHost
 	}
 	vh := &t.virtualHosts[n]
+	if vh.requireTLS != config.TLSOptional && redirectsToTLS(vh.requireTLS, x) {
+		return vh.tlsRedirectIndex
+	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
 	s := search{vh.index.links, x, path, t.Random}
 

@@ -81,9 +81,7 @@ func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inherited
 		Request:  p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
 		Response: p.readHeaderMutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
 	}
-	if m.GetRequireTls() != routev3.VirtualHost_NONE {
-		p.field("require_tls").rejectUnsupported()
-	}
+	v.RequireTLS = p.field("require_tls").readRequireTLS(m.GetRequireTls())
 	v.Domains = p.field("domains").readDomains(m.GetDomains())
 	inherited = inheritedSettings{
 		filters: inheritFilters(table.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),

@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"testing"
+)
+
+// withVirtualHosts returns the fields of a connection manager whose routes are in hosts. The route
+// table has the fields of extra.
+func withVirtualHosts(extra object, hosts ...any) object {
+	return object{"route_config": object{"name": "routes", "virtual_hosts": list(hosts)}.with(extra)}
+}
+
+// TestEnvoyRequireTLS verifies that virtual hosts redirect plaintext requests to https like Envoy
+// 1.40, without header mutations and without filter settings of the virtual host.
+func TestEnvoyRequireTLS(t *testing.T) {
+	t.Parallel()
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	front, local := freeAddress(), freeAddress()
+	host := func(name, requirement string, extra object) object {
+		return object{"name": name, "domains": list{name + ".test", name + ".test:80"}, "require_tls": requirement,
+			"response_headers_to_add": list{object{"header": object{"key": "x-added", "value": "1"}}},
+			"routes":                  list{envoyRoute("/x", "app", nil)}}.with(extra)
+	}
+	fault := object{"typed_per_filter_config": object{"envoy.filters.http.fault": object{
+		"@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
+		"abort": object{"http_status": 418, "percentage": object{"numerator": 100}}}}}
+	filters := object{"http_filters": list{
+		object{"name": "envoy.filters.http.fault", "typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"}},
+		object{"name": "router", "typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}}}
+	internal := object{"use_remote_address": true, "internal_address_config": object{"cidr_ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}}
+	startWithEnvoyConfig(t, list{
+		envoyListener(front, withVirtualHosts(nil, host("all", "ALL", nil), host("ext", "EXTERNAL_ONLY", nil), host("fault", "ALL", fault)).with(filters), nil),
+		envoyListener(local, withVirtualHosts(nil, host("ext", "EXTERNAL_ONLY", nil), host("all", "ALL", nil)).with(internal), nil),
+	}, list{envoyCluster("app", app.address, nil)})
+	const none = "x-other: 1"
+	for _, test := range []struct {
+		front, host, path, field string
+		status                   int
+		location                 string
+	}{
+		{front, "all.test", "/x?q=1", none, 301, "https://all.test/x?q=1"},
+		{front, "all.test:80", "/x", none, 301, "https://all.test:80/x"},
+		{front, "all.test", "/y", none, 301, "https://all.test/y"},
+		{front, "all.test", "/x", "x-forwarded-proto: https", 200, ""},
+		{front, "all.test", "/y", "x-forwarded-proto: https", 404, ""},
+		{front, "all.test", "/x", "x-forwarded-proto: HTTPS", 301, "https://all.test/x"},
+		{front, "all.test", "/x", "x-forwarded-proto: foo", 301, "https://all.test/x"},
+		{front, "ext.test", "/x", "x-envoy-internal: true", 301, "https://ext.test/x"}, // forged
+		{front, "fault.test", "/x", none, 301, "https://fault.test/x"},
+		{front, "fault.test", "/x", "x-forwarded-proto: https", 418, ""},
+		{local, "ext.test", "/x", none, 200, ""},
+		{local, "ext.test", "/x", "x-forwarded-for: 9.9.9.9", 301, "https://ext.test/x"},
+		{local, "all.test", "/x", "x-forwarded-proto: https", 301, "https://all.test/x"}, // forged: use_remote_address is set
+	} {
+		got := sendRequest(t, newClient(t), "GET", "http://"+test.front+test.path, "", "Host: "+test.host, test.field)
+		if location := got.header.Get("Location"); got.status != test.status || location != test.location {
+			t.Errorf("%s%s with %q: got %d to %q, want %d to %q", test.host, test.path, test.field, got.status, location, test.status, test.location)
+		}
+		if added := got.header.Get("X-Added"); test.status == 301 && added != "" {
+			t.Errorf("%s%s with %q: the redirect has x-added %q, want none", test.host, test.path, test.field, added)
+		}
+	}
+}
