@@ -76,6 +76,7 @@ type RouteMatch struct {
 	Headers    []HeaderMatch
 	Variables  []VariableMatch
 	Query      []QueryMatch
+	Cookies    []CookieMatch
 	Arguments  []ArgumentMatch // of an RPC call
 	// Percentage is the percentage of requests, sampled randomly, that match; nil: all.
 	Percentage *float64
@@ -101,6 +102,14 @@ type HeaderMatch struct {
 type QueryMatch struct {
 	Name    string
 	Matcher ValueMatch
+}
+
+// CookieMatch compares the value of the first cookie called Name, without the double quotes around
+// it, as in Envoy. Matcher has no Invert: a missing cookie does not match it.
+type CookieMatch struct {
+	Name    string // case-sensitive
+	Matcher ValueMatch
+	Invert  bool // negates the result; a missing cookie then matches
 }
 
 // ArgumentMatch compares an argument of an RPC call: a string, an integer or a boolean. An argument

@@ -20,6 +20,7 @@ type routeMatcher struct {
 	pathMatcher *pathMatcher          // nil: the tree or pathRegex evaluates the path, if necessary
 	variables   [][]variableCondition // one group must match, if there are any
 	query       []queryMatcher
+	cookies     []cookieMatcher
 	arguments   []argumentMatcher
 	fraction    *fraction // nil: all requests
 }
@@ -37,6 +38,11 @@ func (m *routeMatcher) matches(x *protocol.Exchange, path string, random func() 
 	}
 	for i := range m.query {
 		if !m.query[i].matches(x) {
+			return false
+		}
+	}
+	for i := range m.cookies {
+		if !m.cookies[i].matches(x) {
 			return false
 		}
 	}
@@ -311,7 +317,7 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 // nil if there are none.
 func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
 	pathMatch := newPathMatcher(m)
-	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && pathMatch == nil && m.Percentage == nil {
+	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Cookies)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && pathMatch == nil && m.Percentage == nil {
 		return nil, nil
 	}
 	out := &routeMatcher{pathMatcher: pathMatch}
@@ -338,6 +344,9 @@ func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
 			return nil, fmt.Errorf("condition on the query parameter %q: %w", m.Query[i].Name, err)
 		}
 		out.query = append(out.query, queryMatcher{m.Query[i].Name, matcher})
+	}
+	if err := e.compileCookies(out, m.Cookies); err != nil {
+		return nil, err
 	}
 	for i := range m.Arguments {
 		matcher, err := e.compileValue(&m.Arguments[i].Matcher)

@@ -140,6 +140,11 @@ func (r *Route) mismatches(x *protocol.Exchange, path string) (reasons []string)
 			reasons = append(reasons, "query parameter "+describeValue(q.name, value, present)+", expected "+describeExpected(&q.matcher.ValueMatch))
 		}
 	}
+	for i := range r.matcher.cookies {
+		if c := &r.matcher.cookies[i]; !c.matches(x) {
+			reasons = append(reasons, c.mismatch(x))
+		}
+	}
 	for i := range r.matcher.arguments {
 		a := &r.matcher.arguments[i]
 		if !a.matches(x) {

@@ -63,3 +63,27 @@ func TestEnvoyRequireTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvoyCookieMatch verifies that routes match cookies in HTTP/1.1 and HTTP/2, which splits them.
+func TestEnvoyCookieMatch(t *testing.T) {
+	t.Parallel()
+	front := freeAddress()
+	cookie := object{"name": "s", "string_match": object{"exact": "v"}}
+	startWithEnvoyConfig(t, list{envoyListener(front, nil, list{"*"},
+		object{"match": object{"prefix": "/is", "cookies": list{cookie}}, "direct_response": object{"status": 201}},
+		object{"match": object{"prefix": "/not", "cookies": list{cookie.with(object{"invert_match": true})}}, "direct_response": object{"status": 202}},
+	)}, nil)
+	for version, c := range clients(t) {
+		for _, test := range []struct {
+			path, cookies string
+			status        int
+		}{
+			{"/is", "s=v", 201}, {"/is", "a=1; s=v; b=2", 201}, {"/is", `s="v"`, 201}, {"/is", "s=x; s=v", 404}, {"/is", "a=1", 404},
+			{"/not", "s=v", 404}, {"/not", "s=x; s=v", 202}, {"/not", "a=1", 202},
+		} {
+			if got := sendRequest(t, c, "GET", "http://"+front+test.path, "", "Cookie: "+test.cookies); got.status != test.status {
+				t.Errorf("%s, %s with %s: status %d, want %d", version, test.path, test.cookies, got.status, test.status)
+			}
+		}
+	}
+}

@@ -194,8 +194,8 @@ func (p fieldReader) readRoute(m *routev3.Route, inherited inheritedSettings) *c
 }
 
 func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
-	p.checkFields(m, []string{"prefix", "path", "safe_regex", "path_separated_prefix", "path_match_policy", "case_sensitive", "runtime_fraction", "headers", "query_parameters", "grpc"},
-		[]string{"connect_matcher", "tls_context", "dynamic_metadata", "cookies", "filter_state"})
+	p.checkFields(m, []string{"prefix", "path", "safe_regex", "path_separated_prefix", "path_match_policy", "case_sensitive", "runtime_fraction", "headers", "query_parameters", "cookies", "grpc"},
+		[]string{"connect_matcher", "tls_context", "dynamic_metadata", "filter_state"})
 	out.IgnoreCase = !boolOr(m.GetCaseSensitive(), true)
 	switch s := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
@@ -219,6 +219,9 @@ func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
 	}
 	for i, q := range m.GetQueryParameters() {
 		out.Query = append(out.Query, p.field("query_parameters").index(i).readQuery(q))
+	}
+	for i, c := range m.GetCookies() {
+		out.Cookies = append(out.Cookies, p.field("cookies").index(i).readCookieMatch(c))
 	}
 	if f := m.GetRuntimeFraction(); f != nil {
 		percent := p.field("runtime_fraction").runtimeFractionPercent(f)

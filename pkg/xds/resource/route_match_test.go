@@ -1,0 +1,42 @@
+package resource
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func TestCookieMatchers(t *testing.T) {
+	read := func(cookie string) (*RouteTable, error) {
+		return readTableText(t, `virtual_hosts: {name: "v" domains: "*" routes: {match: {prefix: "/" cookies: {`+cookie+`}} direct_response: {status: 200}}}`)
+	}
+	for text, want := range map[string]config.CookieMatch{
+		`name: "s" string_match: {exact: ""}`:                                    {Name: "s"},
+		`name: "s" string_match: {prefix: "v" ignore_case: true}`:                {Name: "s", Matcher: config.ValueMatch{Kind: config.ValuePrefix, Text: "v", IgnoreCase: true}},
+		`name: "s" string_match: {safe_regex: {regex: "v+"}} invert_match: true`: {Name: "s", Matcher: config.ValueMatch{Kind: config.ValueRegex, Text: "v+"}, Invert: true},
+	} {
+		table, err := read(text)
+		if err != nil {
+			t.Errorf("%s: error %v, want none", text, err)
+			continue
+		}
+		if diff := cmp.Diff([]config.CookieMatch{want}, table.Config.VirtualHosts[0].Routes[0].Match.Cookies); diff != "" {
+			t.Errorf("%s is read as - want + got:\n%s", text, diff)
+		}
+	}
+	const at = "virtual_hosts[0].routes[0].match.cookies[0]."
+	for text, want := range map[string]string{
+		`string_match: {exact: "v"}`: at + "name: is required",
+		`name: "` + strings.Repeat("s", 1025) + `" string_match: {exact: "v"}`: at + "name: has 1025 bytes, expected at most 1024",
+		`name: "s"`:                  at + "string_match: is required",
+		`name: "s" string_match: {}`: at + "string_match: expected exact, prefix, suffix, contains or safe_regex",
+		`name: "s" string_match: {safe_regex: {regex: "("}}`: at + "string_match.safe_regex: error parsing regexp",
+	} {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: error %v, want %s", text, err, want)
+		}
+	}
+}
