@@ -87,3 +87,31 @@ func TestEnvoyCookieMatch(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvoyPrefixRewriteOfExpressions verifies that prefix_rewrite of a route with an expression
+// replaces the entire path and keeps the query, like Envoy 1.40.
+func TestEnvoyPrefixRewriteOfExpressions(t *testing.T) {
+	t.Parallel()
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	front := freeAddress()
+	match := func(expression string) object { return object{"safe_regex": object{"regex": expression}} }
+	startWithEnvoyConfig(t, list{envoyListener(front, nil, list{"*"},
+		object{"match": match("/a/[0-9]+"), "route": object{"cluster": "app", "prefix_rewrite": "/new"}},
+		object{"match": match("/b/1|/b/12"), "route": object{"cluster": "app", "prefix_rewrite": "/new"}},
+		object{"match": match("/r/[0-9]+"), "redirect": object{"prefix_rewrite": "/new"}},
+	)}, list{envoyCluster("app", app.address, nil)})
+	for _, test := range []struct {
+		path     string
+		status   int
+		body     string
+		location string
+	}{
+		{"/a/1", 200, "/new", ""}, {"/a/1?q=1", 200, "/new?q=1", ""}, {"/b/12?q", 200, "/new?q", ""}, {"/a/1/2", 404, "", ""},
+		{"/r/1?q=1", 301, "", "http://r.test/new?q=1"}, {"/r/1", 301, "", "http://r.test/new"},
+	} {
+		got := sendRequest(t, newClient(t), "GET", "http://"+front+test.path, "", "Host: r.test")
+		if got.status != test.status || test.body != "" && got.body != test.body || got.header.Get("Location") != test.location {
+			t.Errorf("%s: got %d %q to %q, want %d %q to %q", test.path, got.status, got.body, got.header.Get("Location"), test.status, test.body, test.location)
+		}
+	}
+}

@@ -94,7 +94,7 @@ func TestRouteSettings(t *testing.T) {
 	}
 	action := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c"}, UpgradeConfigs: []*routev3.RouteAction_UpgradeConfig{{UpgradeType: "websocket", Enabled: wrapperspb.Bool(false)}}}
 	r := &report{}
-	fieldReader{report: r}.readForward(action, &config.RouteMatch{}, inheritedSettings{})
+	fieldReader{report: r}.readForward(action, inheritedSettings{})
 	if err := r.rejection(); err == nil || err.Error() != "upgrade_configs[0].enabled: false is not supported" {
 		t.Errorf("a route that forbids WebSocket: error %v, want one about enabled", err)
 	}

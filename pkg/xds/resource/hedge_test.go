@@ -65,7 +65,7 @@ func TestRoutePriority(t *testing.T) {
 		r := &report{}
 		out := fieldReader{report: r}.readForward(&routev3.RouteAction{
 			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c"}, Priority: in,
-		}, &config.RouteMatch{}, inheritedSettings{})
+		}, inheritedSettings{})
 		if err := r.rejection(); err != nil || out.Priority != want {
 			t.Errorf("a route of priority %v has priority %v, %v, want %v", in, out.Priority, err, want)
 		}

@@ -172,11 +172,12 @@ func (p fieldReader) readRoute(m *routev3.Route, inherited inheritedSettings) *c
 		Match:   p.field("match").readMatch(m.GetMatch()),
 		Filters: routeFilters(inherited.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
 	}
+	p.checkPrefixRewrite(m)
 	request := p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove())
 	response := p.readHeaderMutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove())
 	switch a := m.GetAction().(type) {
 	case *routev3.Route_Route:
-		out.Forward = p.field("route").readForward(a.Route, &out.Match, inherited)
+		out.Forward = p.field("route").readForward(a.Route, inherited)
 		out.Forward.Request, out.Forward.Response = request, response
 		p.field("route").readMirrors(a.Route, inherited, out)
 	case *routev3.Route_Redirect:
@@ -230,7 +231,8 @@ func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
 	return out
 }
 
-// anchoredRegex returns a regular expression that matches only the entire text.
+// anchoredRegex returns a regular expression that matches only the entire text. prefix_rewrite
+// therefore replaces the entire path without its query, as in Envoy.
 func (p fieldReader) anchoredRegex(expression string) string {
 	return `\A(?:` + p.checkRegex(expression) + `)\z`
 }
@@ -311,7 +313,7 @@ func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, out *config.V
 // defaultRouteTimeout is Envoy's default for RouteAction.timeout.
 const defaultRouteTimeout = 15 * time.Second
 
-func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatch, inherited inheritedSettings) *config.Forward {
+func (p fieldReader) readForward(m *routev3.RouteAction, inherited inheritedSettings) *config.Forward {
 	p.checkFields(m, supportedForwardFields(), rejectedForwardFields())
 	out := &config.Forward{Timeout: p.field("timeout").readDuration(m.GetTimeout(), defaultRouteTimeout)}
 	switch c := m.GetClusterSpecifier().(type) {
@@ -326,7 +328,7 @@ func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatc
 	}
 	out.ClusterNotFoundStatus = p.field("cluster_not_found_response_code").readClusterNotFoundCode(m.GetClusterNotFoundResponseCode())
 	out.Metadata = labels(m.GetMetadataMatch().GetFilterMetadata()[lbNamespace])
-	p.readRewrites(m, match, out)
+	p.readRewrites(m, out)
 	retry, at := m.GetRetryPolicy(), p.field("retry_policy")
 	if retry == nil {
 		retry = inherited.retry
@@ -397,7 +399,7 @@ func (p fieldReader) readWeighted(m *routev3.WeightedCluster, out *config.Forwar
 	}
 }
 
-func (p fieldReader) readRewrites(m *routev3.RouteAction, match *config.RouteMatch, out *config.Forward) {
+func (p fieldReader) readRewrites(m *routev3.RouteAction, out *config.Forward) {
 	switch h := m.GetHostRewriteSpecifier().(type) {
 	case nil:
 	case *routev3.RouteAction_HostRewriteLiteral:
@@ -411,9 +413,6 @@ func (p fieldReader) readRewrites(m *routev3.RouteAction, match *config.RouteMat
 	default: // checkFields rejects it
 	}
 	out.PrefixRewrite = m.GetPrefixRewrite()
-	if out.PrefixRewrite != "" && match.PathKind == config.PathRegex {
-		p.field("prefix_rewrite").reject("is not supported with a match by regular expression, which has no prefix")
-	}
 	if out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(m.GetRegexRewrite()); out.RegexRewrite != nil {
 		out.RegexRewrite.KeepIfEmpty = true
 	}

@@ -25,3 +25,17 @@ func (p fieldReader) readCookieMatch(m *routev3.CookieMatcher) config.CookieMatc
 	}
 	return out
 }
+
+// checkPrefixRewrite rejects prefix_rewrite with a URI template, as Envoy does.
+func (p fieldReader) checkPrefixRewrite(m *routev3.Route) {
+	if m.GetMatch().GetPathMatchPolicy() == nil {
+		return
+	}
+	const reason = "cannot be used with path_match_policy"
+	if m.GetRoute().GetPrefixRewrite() != "" {
+		p.field("route").field("prefix_rewrite").reject(reason)
+	}
+	if _, ok := m.GetRedirect().GetPathRewriteSpecifier().(*routev3.RedirectAction_PrefixRewrite); ok {
+		p.field("redirect").field("prefix_rewrite").reject(reason)
+	}
+}

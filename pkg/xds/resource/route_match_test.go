@@ -40,3 +40,20 @@ func TestCookieMatchers(t *testing.T) {
 		}
 	}
 }
+
+func TestPrefixRewriteWithPathKinds(t *testing.T) {
+	const template = `path_match_policy: {name: "t" typed_config: {[type.googleapis.com/envoy.extensions.path.match.uri_template.v3.UriTemplateMatchConfig]: {path_template: "/t/{x}"}}}`
+	for _, test := range []struct{ match, action, err string }{
+		{`safe_regex: {regex: "/a/[0-9]+"}`, `route: {cluster: "c" prefix_rewrite: "/new"}`, ""},
+		{`safe_regex: {regex: "/a/[0-9]+"}`, `redirect: {prefix_rewrite: "/new"}`, ""},
+		{template, `route: {cluster: "c"}`, ""},
+		{template, `redirect: {host_redirect: "h"}`, ""},
+		{template, `route: {cluster: "c" prefix_rewrite: "/new"}`, "routes[0].route.prefix_rewrite: cannot be used with path_match_policy"},
+		{template, `redirect: {prefix_rewrite: "/new"}`, "routes[0].redirect.prefix_rewrite: cannot be used with path_match_policy"},
+	} {
+		_, err := readTableText(t, `virtual_hosts: {name: "v" domains: "*" routes: {match: {`+test.match+`} `+test.action+`}}`)
+		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%.20s with %s: error %v, want %q", test.match, test.action, err, test.err)
+		}
+	}
+}
