@@ -6,7 +6,11 @@ import "time"
 type RouteTable struct {
 	Name         string
 	VirtualHosts []*VirtualHost
-	IgnorePort   bool // ignore the port of the request's authority
+	IgnorePort   bool // ignore the port of the request's authority, or of VirtualHostHeader
+	// VirtualHostHeader is the name of the header whose first value is compared with the domains,
+	// instead of the authority; "": the authority. Without the header, a request belongs to no virtual
+	// host, unless "*" is the only domain of the table.
+	VirtualHostHeader string
 	// LiteralDomains compares domains and authorities literally except for case, as Envoy does. A
 	// domain without a port, or without a trailing dot, then does not match an authority that has
 	// it, and "host:*" is a prefix. If LiteralDomains is false, the default port of the scheme and

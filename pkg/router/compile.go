@@ -54,7 +54,10 @@ func newBuilder(previous *Table, c *config.RouteTable) *builder {
 	}
 	b := &builder{config: c, previous: previous, expressions: make(expressions), tree: &tree{}}
 	b.table = &Table{
-		config:       c,
+		config: c,
+
+		derivesAuthority: c.IgnorePort || c.VirtualHostHeader != "",
+
 		virtualHosts: make([]virtualHost, len(c.VirtualHosts)),
 		routes:       make([]*Route, 0, total),
 	}

@@ -128,7 +128,7 @@ func putIfAbsent(m map[string]int32, key string, n int32) int32 {
 // suffixes, the most specific port decides first. Then the longest suffix or prefix precedes the
 // others. The cost depends only on the number of different lengths of suffixes and prefixes.
 func (d *domains) find(authority, scheme string) int32 {
-	if len(d.exact) == 0 && len(d.suffixes) == 0 && len(d.prefixes.virtualHosts) == 0 || len(authority) > maxAuthority {
+	if d.onlyCatchAll() || len(authority) > maxAuthority {
 		return d.catchAll
 	}
 	var buf [maxAuthority + 64]byte

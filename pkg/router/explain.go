@@ -50,11 +50,9 @@ const (
 // Explain returns the reasons for the result of Match(x). Its cost is proportional to the size of
 // the table. It does not use Random: for fractions it reports all possible outcomes.
 func (t *Table) Explain(x *protocol.Exchange) *Explanation {
-	e := &Explanation{Authority: x.Request.Authority}
-	if t.config.IgnorePort {
-		e.Authority, _ = splitPort(e.Authority)
-	}
-	vhIndex := t.domains.find(e.Authority, x.Request.Scheme)
+	e := &Explanation{}
+	var vhIndex int32
+	vhIndex, e.Authority = t.findVirtualHost(x)
 	for n := range t.virtualHosts {
 		vh := t.virtualHosts[n].config
 		domain := bestDomain(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)

@@ -17,6 +17,7 @@ type Table struct {
 
 	config                            *config.RouteTable
 	domains                           *domains
+	derivesAuthority                  bool          // the domains are not compared with the unchanged authority
 	requestMutation, responseMutation *mutation     // of the table; nil: no change
 	virtualHosts                      []virtualHost // in the order of configuration
 	routes                            []*Route      // in the order of configuration, followed by the TLS redirects
@@ -76,11 +77,12 @@ func (t *Table) Match(x *protocol.Exchange) *Route {
 // of the redirect to https. It returns a negative number if there is no route. It allocates only
 // for conditions on variables that are not text, and on arguments of RPC calls.
 func (t *Table) Find(x *protocol.Exchange) int {
-	authority := x.Request.Authority
-	if t.config.IgnorePort {
-		authority, _ = splitPort(authority)
+	var n int32
+	if t.derivesAuthority {
+		n, _ = t.findVirtualHost(x)
+	} else {
+		n = t.domains.find(x.Request.Authority, x.Request.Scheme)
 	}
-	n := t.domains.find(authority, x.Request.Scheme)
 	if n == noVirtualHost {
 		return noVirtualHost
 	}

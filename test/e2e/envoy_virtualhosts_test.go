@@ -115,3 +115,18 @@ func TestEnvoyPrefixRewriteOfExpressions(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvoyVirtualHostHeader verifies that vhost_header chooses the virtual host.
+func TestEnvoyVirtualHostHeader(t *testing.T) {
+	t.Parallel()
+	front := freeAddress()
+	host := func(domain string, status int) object {
+		return object{"name": domain, "domains": list{domain}, "routes": list{object{"match": object{"prefix": "/"}, "direct_response": object{"status": status}}}}
+	}
+	startWithEnvoyConfig(t, list{envoyListener(front, withVirtualHosts(object{"vhost_header": "x-vh"}, host("one.test", 201), host("host.test", 202), host("*", 203)), nil)}, nil)
+	for field, want := range map[string]int{"x-vh: one.test": 201, "x-vh: ONE.test": 201, "x-vh: host.test": 202, "x-vh: other": 203, "x-other: one.test": 404} {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", "", "Host: host.test", field); got.status != want {
+			t.Errorf("%s: status %d, want %d", field, got.status, want)
+		}
+	}
+}

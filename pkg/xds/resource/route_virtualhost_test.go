@@ -37,3 +37,12 @@ func TestRequireTLS(t *testing.T) {
 		t.Errorf("require_tls 9: error %v, want one that names virtual_hosts[0].require_tls", err)
 	}
 }
+
+func TestVirtualHostHeader(t *testing.T) {
+	for text, want := range map[string]string{``: "", `vhost_header: "x-vh"`: "x-vh", `vhost_header: ":path"`: ":path"} {
+		table, err := readTableText(t, `virtual_hosts: {name: "v" domains: "*"} `+text)
+		if err != nil || table.Config.VirtualHostHeader != want {
+			t.Errorf("%q: VirtualHostHeader = %q, error %v, want %q", text, table.Config.VirtualHostHeader, err, want)
+		}
+	}
+}
