@@ -18,7 +18,10 @@ type RouteTable struct {
 	LiteralDomains bool
 	Request        HeaderMutation // applied to requests, after the mutations of the route and the virtual host
 	Response       HeaderMutation
-	OnDemand       OnDemand // for the whole table; only a control plane sets it
+	// MostSpecificMutationsWin applies the mutations of the table first, then those of the virtual host
+	// and the route. The mutations of a weighted cluster precede all others in both orders, as in Envoy.
+	MostSpecificMutationsWin bool
+	OnDemand                 OnDemand // for the whole table; only a control plane sets it
 }
 
 // VirtualHost is a set of domains with routes. The first route that matches is used.

@@ -64,7 +64,7 @@ func compileCluster(f *config.Forward, request, response *mutation) (*clusterSel
 				return nil, errors.New("weighted_clusters: a cluster has no name")
 			}
 			c.totalWeight += uint64(w.Weight)
-			in, out, err := compileMutations(&w.Request, &w.Response, request, response)
+			in, out, err := compileMutations(&w.Request, &w.Response, inherited{request, response}, innerFirst)
 			if err != nil {
 				return nil, fmt.Errorf("weighted_clusters: %s: %w", w.Cluster, err)
 			}

@@ -38,6 +38,7 @@ type builder struct {
 	previous        *Table  // nil: Compile
 	previousIndexes []int32 // by index of a virtual host: its index in previous; -1: a new virtual host
 	table           *Table
+	order           mutationOrder
 	rebuildsDomains bool // the domains of previous cannot be reused
 	expressions     expressions
 	tree            *tree       // of newly indexed virtual hosts
@@ -52,7 +53,7 @@ func newBuilder(previous *Table, c *config.RouteTable) *builder {
 	for _, vh := range c.VirtualHosts {
 		total += len(vh.Routes)
 	}
-	b := &builder{config: c, previous: previous, expressions: make(expressions), tree: &tree{}}
+	b := &builder{config: c, previous: previous, order: orderOf(c), expressions: make(expressions), tree: &tree{}}
 	b.table = &Table{
 		config: c,
 
@@ -74,12 +75,12 @@ func newBuilder(previous *Table, c *config.RouteTable) *builder {
 		b.table.Random = previous.Random
 		b.previousIndexes = align.Indexes(virtualHostNames(previous.config), virtualHostNames(c))
 	}
-	if previous != nil && sameMutations(&previous.config.Request, &previous.config.Response, &c.Request, &c.Response) {
+	if previous != nil && orderOf(previous.config) == b.order && sameMutations(&previous.config.Request, &previous.config.Response, &c.Request, &c.Response) {
 		b.table.requestMutation, b.table.responseMutation = previous.requestMutation, previous.responseMutation
 		return b
 	}
 	var err error
-	b.table.requestMutation, b.table.responseMutation, err = compileMutations(&c.Request, &c.Response, nil, nil)
+	b.table.requestMutation, b.table.responseMutation, err = compileMutations(&c.Request, &c.Response, inherited{}, b.order)
 	b.addError("", err)
 	return b
 }
@@ -129,7 +130,7 @@ func (b *builder) compileVirtualHost(n int, cfg *config.VirtualHost) {
 	vh, old := &b.table.virtualHosts[n], b.previousVirtualHost(n)
 	firstRoute := len(b.table.routes)
 	// newBuilder reuses equal mutations of the previous table, so comparing pointers is enough.
-	sameTableMutations := old != nil && b.table.requestMutation == b.previous.requestMutation && b.table.responseMutation == b.previous.responseMutation
+	sameTableMutations := old != nil && orderOf(b.previous.config) == b.order && b.table.requestMutation == b.previous.requestMutation && b.table.responseMutation == b.previous.responseMutation
 	if sameTableMutations && old.config == cfg {
 		*vh = *old
 		vh.firstRoute = firstRoute
@@ -142,7 +143,7 @@ func (b *builder) compileVirtualHost(n int, cfg *config.VirtualHost) {
 		vh.requestMutation, vh.responseMutation = old.requestMutation, old.responseMutation
 	} else {
 		var err error
-		vh.requestMutation, vh.responseMutation, err = compileMutations(&cfg.Request, &cfg.Response, b.table.requestMutation, b.table.responseMutation)
+		vh.requestMutation, vh.responseMutation, err = compileMutations(&cfg.Request, &cfg.Response, inherited{b.table.requestMutation, b.table.responseMutation}, b.order)
 		b.addError(virtualHostLabel(cfg), err)
 	}
 	b.compileRoutes(vh, old)
@@ -244,7 +245,7 @@ func (b *builder) compileRoute(r *Route) error {
 	default:
 		return errors.New("exactly one of route, redirect and direct_response is required")
 	}
-	_, r.response, err = compileMutations(&config.HeaderMutation{}, &c.Response, nil, r.response)
+	_, r.response, err = compileMutations(&config.HeaderMutation{}, &c.Response, inherited{response: r.response}, b.order)
 	return err
 }
 
@@ -263,7 +264,7 @@ func (b *builder) compileRedirect(r *Route, c *config.Redirect) error {
 func (b *builder) compileForward(r *Route, c *config.Route) error {
 	f := c.Forward
 	var err error
-	if r.request, r.response, err = compileMutations(&f.Request, &f.Response, r.request, r.response); err != nil {
+	if r.request, r.response, err = compileMutations(&f.Request, &f.Response, inherited{r.request, r.response}, b.order); err != nil {
 		return err
 	}
 	if r.path, err = b.expressions.compilePathRewrite(&c.Match, f); err != nil {

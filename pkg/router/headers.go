@@ -12,13 +12,13 @@ type Mutation struct{ m *mutation }
 // CompileMutation compiles a mutation of requests. Route.RewriteRequest describes its effect on
 // RPC requests. In HTTP requests, Host is the request's Authority.
 func CompileMutation(c config.HeaderMutation) (*Mutation, error) {
-	m, err := compileMutation(&c, true, nil)
+	m, err := compileMutation(&c, true)
 	return &Mutation{m}, err
 }
 
 // CompileResponseMutation compiles a mutation of responses.
 func CompileResponseMutation(c config.HeaderMutation) (*Mutation, error) {
-	m, err := compileMutation(&c, false, nil)
+	m, err := compileMutation(&c, false)
 	return &Mutation{m}, err
 }
 

@@ -10,7 +10,9 @@ import (
 )
 
 // mutation changes the headers of a message: first removals, then additions, then next. next is the
-// mutation of the enclosing level. The levels are weighted cluster, route, virtual host and table.
+// mutation of the enclosing level; the levels are weighted cluster, route, virtual host and table.
+// With config.RouteTable.MostSpecificMutationsWin, the order is weighted cluster, table, virtual host
+// and route.
 type mutation struct {
 	remove []string
 	add    []addition
@@ -71,26 +73,66 @@ func (a *addition) valueFor(x *protocol.Exchange) (string, bool) {
 	return a.template.Text(x)
 }
 
-// compileMutations compiles the mutations of a weighted cluster, route, virtual host or table,
-// followed by those of the enclosing level. If there is nothing to change, it returns the mutations
-// of the enclosing level.
-func compileMutations(request, response *config.HeaderMutation, requestNext, responseNext *mutation) (*mutation, *mutation, error) {
-	in, err := compileMutation(request, true, requestNext)
+// mutationOrder says which mutations apply first: those of a level or those of its enclosing levels.
+type mutationOrder uint8
+
+const (
+	innerFirst mutationOrder = iota
+	outerFirst
+)
+
+// orderOf returns the order of the levels of c, except weighted clusters.
+func orderOf(c *config.RouteTable) mutationOrder {
+	if c.MostSpecificMutationsWin {
+		return outerFirst
+	}
+	return innerFirst
+}
+
+// join combines m with the mutations of the enclosing levels; both may be nil. It does not change
+// outer, which other routes share.
+func (m *mutation) join(outer *mutation, order mutationOrder) *mutation {
+	switch {
+	case m == nil:
+		return outer
+	case order == outerFirst:
+		return outer.followedBy(m)
+	}
+	m.next = outer
+	return m
+}
+
+// followedBy returns a copy of the list m that ends with last.
+func (m *mutation) followedBy(last *mutation) *mutation {
+	if m == nil {
+		return last
+	}
+	out := *m
+	out.next = m.next.followedBy(last)
+	return &out
+}
+
+// compileMutations compiles the mutations of a weighted cluster, route, virtual host or table, and
+// joins them with outer, those of the enclosing levels. If there is nothing to change, it returns
+// outer.
+func compileMutations(request, response *config.HeaderMutation, outer inherited, order mutationOrder) (*mutation, *mutation, error) {
+	in, err := compileMutation(request, true)
 	if err != nil {
 		return nil, nil, fmt.Errorf("request headers: %w", err)
 	}
-	out, err := compileMutation(response, false, responseNext)
+	out, err := compileMutation(response, false)
 	if err != nil {
 		return nil, nil, fmt.Errorf("response headers: %w", err)
 	}
-	return in, out, nil
+	return in.join(outer.request, order), out.join(outer.response, order), nil
 }
 
-func compileMutation(c *config.HeaderMutation, isRequest bool, next *mutation) (*mutation, error) {
+// compileMutation compiles c. It returns nil if c changes nothing.
+func compileMutation(c *config.HeaderMutation, isRequest bool) (*mutation, error) {
 	if len(c.Add) == 0 && len(c.Remove) == 0 {
-		return next, nil
+		return nil, nil //nolint:nilnil // nil means no change
 	}
-	m := &mutation{remove: c.Remove, next: next}
+	m := &mutation{remove: c.Remove}
 	for _, name := range c.Remove {
 		if err := checkName(name); err != nil {
 			return nil, err

@@ -31,7 +31,7 @@ type inherited struct{ request, response *mutation }
 
 // RewriteRequest changes the request for the upstream. It applies the header mutations of the
 // chosen weighted cluster (Record.WeightedIndex), the route, the virtual host and the table, in
-// this order. Then it rewrites Authority, then Path. If the path changes, RewriteRequest stores the
+// this order or that of config.RouteTable.MostSpecificMutationsWin. Then it rewrites Authority, then Path. If the path changes, RewriteRequest stores the
 // original path in Record.OriginalPath with its query, and in the request header
 // x-mosn-original-path without it.
 //
@@ -70,7 +70,7 @@ func (r *Route) weightedCluster(x *protocol.Exchange) *weightedCluster {
 }
 
 // MutateResponse applies the header mutations to the response: those of the chosen weighted
-// cluster, the route, the virtual host and the table, in this order.
+// cluster, the route, the virtual host and the table, in the order of RewriteRequest.
 func (r *Route) MutateResponse(x *protocol.Exchange) {
 	response := r.response
 	if w := r.weightedCluster(x); w != nil {

@@ -28,7 +28,7 @@ type Table struct {
 type virtualHost struct {
 	config                            *config.VirtualHost
 	firstRoute                        int       // index of its first route in the table's routes
-	requestMutation, responseMutation *mutation // mutations of the virtual host, followed by those of the table; nil: no change
+	requestMutation, responseMutation *mutation // mutations of the virtual host and the table; nil: no change
 	index                             routeIndex
 	requireTLS                        config.RequireTLS
 	tlsRedirect                       *Route // nil: requireTLS is TLSOptional

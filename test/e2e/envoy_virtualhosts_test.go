@@ -3,6 +3,7 @@ package e2e
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -127,6 +128,34 @@ func TestEnvoyVirtualHostHeader(t *testing.T) {
 	for field, want := range map[string]int{"x-vh: one.test": 201, "x-vh: ONE.test": 201, "x-vh: host.test": 202, "x-vh: other": 203, "x-other: one.test": 404} {
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", "", "Host: host.test", field); got.status != want {
 			t.Errorf("%s: status %d, want %d", field, got.status, want)
+		}
+	}
+}
+
+// TestEnvoyMutationOrder verifies the order of header mutations with and without
+// most_specific_header_mutations_wins, as Envoy 1.40 applies them.
+func TestEnvoyMutationOrder(t *testing.T) {
+	t.Parallel()
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, strings.Join(r.Header["X-A"], " "))
+	})
+	mutations := func(level string) object {
+		return object{
+			"request_headers_to_add":  list{object{"header": object{"key": "x-a", "value": level}}},
+			"response_headers_to_add": list{object{"header": object{"key": "x-o", "value": level}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}},
+		}
+	}
+	weighted := object{"name": "app", "weight": 1}.with(mutations("weighted"))
+	host := object{"name": "all", "domains": list{"*"}, "routes": list{
+		object{"match": object{"prefix": "/"}, "route": object{"weighted_clusters": object{"clusters": list{weighted}}}}.with(mutations("route"))}}.with(mutations("host"))
+	first, last := freeAddress(), freeAddress()
+	startWithEnvoyConfig(t, list{
+		envoyListener(first, withVirtualHosts(mutations("table"), host), nil),
+		envoyListener(last, withVirtualHosts(mutations("table").with(object{"most_specific_header_mutations_wins": true}), host), nil),
+	}, list{envoyCluster("app", app.address, nil)})
+	for front, want := range map[string][2]string{first: {"weighted route host table", "table"}, last: {"weighted table host route", "route"}} {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.body != want[0] || got.header.Get("X-O") != want[1] {
+			t.Errorf("x-a of the request is %q, x-o of the response %q, want %q and %q", got.body, got.header.Get("X-O"), want[0], want[1])
 		}
 	}
 }

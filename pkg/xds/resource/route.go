@@ -39,8 +39,8 @@ func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.Rou
 	p.checkFields(m, []string{
 		"name", "virtual_hosts", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
 		"response_headers_to_remove", "ignore_port_in_host_matching", "typed_per_filter_config", "validate_clusters",
-		"max_direct_response_body_size_bytes", "metadata", "request_mirror_policies", "vhost_header",
-	}, []string{"vhds", "internal_only_headers", "cluster_specifier_plugins", "ignore_path_parameters_in_path_matching", "most_specific_header_mutations_wins"})
+		"max_direct_response_body_size_bytes", "metadata", "request_mirror_policies", "vhost_header", "most_specific_header_mutations_wins",
+	}, []string{"vhds", "internal_only_headers", "cluster_specifier_plugins", "ignore_path_parameters_in_path_matching"})
 	t = &config.RouteTable{
 		Name:       m.GetName(),
 		IgnorePort: m.GetIgnorePortInHostMatching(),
@@ -50,6 +50,8 @@ func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.Rou
 
 		Request:  p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
 		Response: p.readHeaderMutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
+
+		MostSpecificMutationsWin: m.GetMostSpecificHeaderMutationsWins(),
 	}
 	return t, inheritedSettings{filters: p.readPerFilter(m.GetTypedPerFilterConfig()), mirrors: m.GetRequestMirrorPolicies()}
 }

@@ -46,3 +46,12 @@ func TestVirtualHostHeader(t *testing.T) {
 		}
 	}
 }
+
+func TestMostSpecificHeaderMutationsWins(t *testing.T) {
+	for text, want := range map[string]bool{``: false, `most_specific_header_mutations_wins: false`: false, `most_specific_header_mutations_wins: true`: true} {
+		table, err := readTableText(t, `virtual_hosts: {name: "v" domains: "*"} `+text)
+		if err != nil || table.Config.MostSpecificMutationsWin != want {
+			t.Errorf("%q: MostSpecificMutationsWin = %v, error %v, want %v", text, table.Config.MostSpecificMutationsWin, err, want)
+		}
+	}
+}
