@@ -23,6 +23,8 @@ func untaggedClusterKeys() map[string]string {
 		"istio_stats of connections: workload.cluster":    ownCluster,
 		"istio_stats: workload.cluster":                   ownCluster,
 		"jwt_authn: providers.*.remote_jwks.http_uri.uri": "an address",
+		"mirror: cluster_header":                          "a header",
+		"mirror: more.*.cluster_header":                   "a header",
 		"mirror: more.*.upstream_protocol":                "a protocol",
 		"mirror: upstream_protocol":                       "a protocol",
 		"peer_metadata: skip_external_clusters":           "a boolean",

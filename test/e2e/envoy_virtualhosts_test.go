@@ -3,6 +3,7 @@ package e2e
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -157,5 +158,29 @@ func TestEnvoyMutationOrder(t *testing.T) {
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.body != want[0] || got.header.Get("X-O") != want[1] {
 			t.Errorf("x-a of the request is %q, x-o of the response %q, want %q and %q", got.body, got.header.Get("X-O"), want[0], want[1])
 		}
+	}
+}
+
+// TestEnvoyMirrorClusterHeader verifies that a header, which the route may add, names the cluster
+// of the copies.
+func TestEnvoyMirrorClusterHeader(t *testing.T) {
+	t.Parallel()
+	app := startUpstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	address, copies := startShadow(t, "Http1")
+	front := freeAddress()
+	policies := object{"request_mirror_policies": list{object{"cluster_header": "x-mirror"}}}
+	added := object{"request_headers_to_add": list{object{"header": object{"key": "x-mirror", "value": "shadow"}}}}
+	startWithEnvoyConfig(t, list{envoyListener(front, nil, list{"*"},
+		envoyRoute("/add", "app", policies).with(added), envoyRoute("/", "app", policies),
+	)}, list{envoyCluster("app", app.address, nil), envoyCluster("shadow", address, nil)})
+	for _, request := range [][2]string{{"/none", "x-other: 1"}, {"/unknown", "x-mirror: nowhere"}, {"/empty", "x-mirror: "}, {"/named", "x-mirror: shadow"}, {"/add", "x-other: 1"}} {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front+request[0], "", request[1]); got.status != 200 {
+			t.Errorf("%s with %q: status %d, want 200", request[0], request[1], got.status)
+		}
+	}
+	received := []string{strings.Fields(<-copies)[1], strings.Fields(<-copies)[1]}
+	slices.Sort(received)
+	if want := []string{"/add", "/named"}; !slices.Equal(received, want) {
+		t.Errorf("copies of %q, want %q", received, want)
 	}
 }

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"strings"
 	"testing"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -67,5 +68,25 @@ func TestMirrorPolicyPrecedence(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"of route", "of host", "none", "of table"}, got); diff != "" {
 		t.Errorf("mirror clusters, - want + got:\n%s", diff)
+	}
+}
+
+func TestMirrorClusterHeader(t *testing.T) {
+	read := func(policies string) (*RouteTable, error) {
+		return readTableText(t, `virtual_hosts: {name: "v" domains: "*" routes: {match: {prefix: "/"} route: {cluster: "c" `+policies+`}}}`)
+	}
+	table, err := read(`request_mirror_policies: {cluster_header: "x-a"} request_mirror_policies: {cluster: "b"} request_mirror_policies: {cluster_header: "x-c"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := table.Config.VirtualHosts[0].Routes[0].Filters[mirrorFilter].(*mirror.Config)
+	if got.ClusterHeader != "x-a" || got.Cluster != "" || len(got.Additional) != 2 || got.Additional[0].Cluster != "b" || got.Additional[1].ClusterHeader != "x-c" {
+		t.Errorf("settings of the mirror filter = %+v, want x-a, b and x-c", got)
+	}
+	for _, policy := range []string{`request_mirror_policies: {}`, `request_mirror_policies: {cluster: "a" cluster_header: "b"}`} {
+		const want = "routes[0].route.request_mirror_policies[0]: exactly one of cluster and cluster_header is required"
+		if _, err := read(policy); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", policy, err, want)
+		}
 	}
 }

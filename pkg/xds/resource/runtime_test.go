@@ -125,7 +125,7 @@ func TestRuntimeValues(t *testing.T) {
 	routes := table.Config.VirtualHosts[0].Routes
 	if m := routes[0].Filters["mirror"].(*mirror.Config); m.Percent != 25 {
 		t.Errorf("the first mirror gets %v %%, want 25", m.Percent)
-	} else if got := fmt.Sprint(m.Additional); got != "[{n 0.0025  true} {o 100  true}]" {
+	} else if got := fmt.Sprint(m.Additional); got != "[{n  0.0025  true} {o  100  true}]" {
 		t.Errorf("additional mirrors = %s, want n with 0.0025 %% and o with 100 %%", got)
 	}
 	if w := routes[1].Forward.WeightedClusters; w[0].Weight != 9 || w[1].Weight != 1 {

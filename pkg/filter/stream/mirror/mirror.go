@@ -5,7 +5,9 @@ package mirror
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 // Config is the filter's configuration. request_mirror_policies of a route has the same keys.
 type Config struct {
 	Cluster          string              `key:"cluster" doc:"Cluster that gets the copies; empty: none, unless the route has one." refers:"cluster" example:"\"shadow\""`
+	ClusterHeader    string              `key:"cluster_header" doc:"Header of the request that names the cluster, instead of cluster; :authority, :method, :path and :scheme as in HTTP/2. Requests without a value are not copied." example:"\"x-shadow\""`
 	Percent          float64             `key:"percent" doc:"Fraction of requests to copy." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
 	Protocol         string              `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
 	Amplification    int                 `key:"amplification" doc:"Number of copies of each request." min:"1" max:"1000" default:"1" example:"3"`
@@ -37,7 +40,8 @@ type Config struct {
 // AdditionalCluster is an additional cluster that gets copies. It uses the other settings of
 // Config.
 type AdditionalCluster struct {
-	Cluster          string  `key:"cluster" doc:"Cluster that gets the copies." required:"true" refers:"cluster" example:"\"canary\""`
+	Cluster          string  `key:"cluster" doc:"Cluster that gets the copies; required without cluster_header." refers:"cluster" example:"\"canary\""`
+	ClusterHeader    string  `key:"cluster_header" doc:"Header of the request that names the cluster, instead of cluster." example:"\"x-shadow\""`
 	Percent          float64 `key:"percent" doc:"Fraction of requests to copy to this cluster." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
 	Protocol         string  `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
 	ShadowHostSuffix bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
@@ -47,6 +51,14 @@ type AdditionalCluster struct {
 func (c *Config) Warnings() []document.KeyError {
 	if c.Broadcast && c.Amplification != 1 {
 		return []document.KeyError{{Key: "amplification", Err: errors.New("amplification has no effect together with broadcast")}}
+	}
+	if c.Cluster != "" && c.ClusterHeader != "" {
+		return errors.New("cluster and cluster_header are mutually exclusive")
+	}
+	for i, a := range c.Additional {
+		if (a.Cluster == "") == (a.ClusterHeader == "") {
+			return fmt.Errorf("more[%d]: exactly one of cluster and cluster_header is required", i)
+		}
 	}
 	return nil
 }
@@ -103,9 +115,10 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 
 // targetsOf returns the clusters that get copies.
 func targetsOf(c *Config) (targets []*target) {
-	for _, cluster := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, ShadowHostSuffix: c.ShadowHostSuffix}}, c.Additional...) {
-		if cluster.Cluster != "" && cluster.Percent > 0 {
-			targets = append(targets, &target{percent: cluster.Percent, addsSuffix: cluster.ShadowHostSuffix, callTarget: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}})
+	for _, cluster := range append([]AdditionalCluster{{Cluster: c.Cluster, ClusterHeader: c.ClusterHeader, Percent: c.Percent, Protocol: c.Protocol, ShadowHostSuffix: c.ShadowHostSuffix}}, c.Additional...) {
+		if cluster.Cluster+cluster.ClusterHeader != "" && cluster.Percent > 0 {
+			targets = append(targets, &target{percent: cluster.Percent, addsSuffix: cluster.ShadowHostSuffix, clusterHeader: cluster.ClusterHeader,
+				callTarget: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}, inFlight: new(atomic.Int64)})
 		}
 	}
 	return targets
@@ -113,10 +126,42 @@ func targetsOf(c *Config) (targets []*target) {
 
 // target is a cluster that gets copies.
 type target struct {
-	percent    float64
-	addsSuffix bool
-	callTarget filter.Target
-	inFlight   atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
+	percent       float64
+	addsSuffix    bool
+	clusterHeader string // header that names the cluster; "": callTarget has the cluster
+	callTarget    filter.Target
+	inFlight      *atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
+}
+
+// resolve returns t with the cluster for x. It returns nil if the request names none.
+func (t *target) resolve(x *protocol.Exchange) *target {
+	if t.clusterHeader == "" {
+		return t
+	}
+	cluster := headerOf(&x.Request, t.clusterHeader)
+	if cluster == "" {
+		return nil
+	}
+	resolved := *t
+	resolved.callTarget.Cluster = cluster
+	return &resolved
+}
+
+// headerOf returns the first value of a header or pseudo-header of r, "" if there is none.
+func headerOf(r *protocol.Request, name string) string {
+	switch {
+	case name[0] != ':' && !protocol.EqualFold(name, "host"):
+		return strings.Clone(r.Header.Get(name)) // the header is reused before the copy ends
+	case protocol.EqualFold(name, ":path"):
+		return strings.Clone(r.Path)
+	case protocol.EqualFold(name, ":method"):
+		return strings.Clone(r.Method)
+	case protocol.EqualFold(name, ":scheme"):
+		return strings.Clone(r.Scheme)
+	case protocol.EqualFold(name, ":authority"), name[0] != ':':
+		return strings.Clone(r.Authority)
+	}
+	return ""
 }
 
 // mirror is immutable; only its counters change.
@@ -139,23 +184,26 @@ func (m mirror) wrap(next protocol.Service) protocol.Service {
 
 // Start implements protocol.Service.
 func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
-	if targets := m.sampleTargets(); len(targets) > 0 {
+	if targets := m.sampleTargets(x); len(targets) > 0 {
 		m.copyRequest(x, targets)
 	}
 	return m.next.Start(ctx, x)
 }
 
-// sampleTargets samples the targets that get a copy of a request.
-func (m *mirror) sampleTargets() (sampled []*target) {
+// sampleTargets samples the targets that get a copy of x's request.
+func (m *mirror) sampleTargets(x *protocol.Exchange) (sampled []*target) {
 	for _, t := range m.targets {
-		switch {
-		case m.randomPercent() >= t.percent:
+		if m.randomPercent() >= t.percent {
+			continue
+		}
+		switch resolved := t.resolve(x); {
+		case resolved == nil:
 		case t.inFlight.Load() >= m.config.MaxInFlight: // launch would drop the copy
 			m.overflow.Add(1)
-		case len(m.targets) == 1:
+		case len(m.targets) == 1 && resolved == t:
 			return m.targets
 		default:
-			sampled = append(sampled, t)
+			sampled = append(sampled, resolved)
 		}
 	}
 	return sampled
