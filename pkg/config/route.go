@@ -220,10 +220,13 @@ type WeightedCluster struct {
 // HashPolicy selects the input of consistent hashing: one of Header, Cookie, SourceIP and Query is
 // set. The first policy whose input the request has is used; a missing cookie is generated.
 type HashPolicy struct {
-	Header     string // a header, or an RPC attachment; ":path", ":authority", ":method" and ":scheme" as in HTTP/2
-	Cookie     string
-	CookiePath string        // path of a generated cookie; "": the browser's default
-	CookieTTL  time.Duration // lifetime of a generated cookie; 0: a session cookie
+	Header string // a header, or an RPC attachment; ":path", ":authority", ":method" and ":scheme" as in HTTP/2
+	// HeaderRewrite replaces every match of its pattern in each value of Header before it is hashed;
+	// nil: no rewrite. KeepIfEmpty has no meaning: an empty result is hashed.
+	HeaderRewrite *RegexRewrite
+	Cookie        string
+	CookiePath    string        // path of a generated cookie; "": the browser's default
+	CookieTTL     time.Duration // lifetime of a generated cookie; 0: a session cookie
 	// ExistingCookie means that only a cookie of the request counts: Weft generates none.
 	ExistingCookie bool
 	// CookieAttributes follow Path and Max-Age of a generated cookie, in order.

@@ -273,7 +273,7 @@ func (b *builder) compileForward(r *Route, c *config.Route) error {
 	if r.host, err = b.expressions.compileHostRewrite(f); err != nil {
 		return err
 	}
-	if r.hash, err = compileHash(f.HashPolicies); err != nil {
+	if r.hash, err = b.expressions.compileHash(f.HashPolicies); err != nil {
 		return err
 	}
 	r.cluster, err = compileCluster(f, r.request, r.response)

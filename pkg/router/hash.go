@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 // hashPolicy is one source of the hash that keeps exchanges on a host. One of its fields is set.
 type hashPolicy struct {
 	header     string
+	rewrite    *regexRewrite     // of the values of header; nil: none
 	queryParam variable.Variable // a query parameter
 	cookie     *cookiePolicy
 	sourceIP   bool // the client's address
@@ -62,7 +64,7 @@ func (p *hashPolicy) hash(x *protocol.Exchange) (sum uint64, ok bool) {
 	var text string
 	switch {
 	case p.header != "":
-		return hashHeader(x, p.header)
+		return hashHeader(x, p.header, p.rewrite)
 	case p.sourceIP:
 		text = x.Meta.ClientIP()
 		ok = text != ""
@@ -88,16 +90,17 @@ func pseudoHeader(x *protocol.Exchange, name string) (string, bool) {
 }
 
 // hashHeader returns the hash of a request header. The hash of a repeated header covers all values.
-// It does not depend on their order, because another proxy may reorder them. Envoy sorts them.
-func hashHeader(x *protocol.Exchange, name string) (sum uint64, ok bool) {
+// It does not depend on their order, because another proxy may reorder them. Envoy sorts them. w
+// rewrites each value, unless it is nil.
+func hashHeader(x *protocol.Exchange, name string, w *regexRewrite) (sum uint64, ok bool) {
 	if name[0] == ':' {
 		text, ok := pseudoHeader(x, name)
-		return hash.String(text), ok
+		return hash.String(w.apply(text)), ok
 	}
 	h := &x.Request.Header
 	for i := range h.Len() {
 		if f := h.At(i); protocol.EqualFold(f.Name, name) {
-			sum, ok = sum+hash.String(f.Value), true
+			sum, ok = sum+hash.String(w.apply(f.Value)), true
 		}
 	}
 	return sum, ok
@@ -126,8 +129,35 @@ func (r *Route) SetCookie(x *protocol.Exchange) {
 	}
 }
 
+// regexRewrite replaces every match of pattern.
+type regexRewrite struct {
+	pattern     *regexp.Regexp
+	replacement string // in the syntax of regexp.Expand
+}
+
+// apply returns the rewritten text. A nil regexRewrite changes nothing.
+func (w *regexRewrite) apply(text string) string {
+	if w == nil {
+		return text
+	}
+	return w.pattern.ReplaceAllString(text, w.replacement)
+}
+
+// compileHashRewrite compiles the rewrite of a hash policy; nil: none.
+func (e expressions) compileHashRewrite(c *config.RegexRewrite) (*regexRewrite, error) {
+	if c == nil {
+		return nil, nil //nolint:nilnil // nil means no rewrite
+	}
+	pattern, err := e.compile(c.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	replacement, err := expandTemplate(c.Substitution, pattern.NumSubexp())
+	return &regexRewrite{pattern, replacement}, err
+}
+
 // compileHash checks and compiles the hash policies of a route.
-func compileHash(policies []config.HashPolicy) ([]hashPolicy, error) {
+func (e expressions) compileHash(policies []config.HashPolicy) ([]hashPolicy, error) {
 	out := make([]hashPolicy, 0, len(policies))
 	for i := range policies {
 		c := &policies[i]
@@ -135,6 +165,10 @@ func compileHash(policies []config.HashPolicy) ([]hashPolicy, error) {
 		switch {
 		case c.Header != "":
 			p.header = c.Header
+			var err error
+			if p.rewrite, err = e.compileHashRewrite(c.HeaderRewrite); err != nil {
+				return nil, fmt.Errorf("hash_policy: regex_rewrite: %w", err)
+			}
 		case c.Query != "":
 			p.queryParam, _ = variable.Lookup("request_arg_" + c.Query)
 		case c.Cookie != "":

@@ -182,3 +182,43 @@ func BenchmarkHash(b *testing.B) {
 		r.Hash(x, 1)
 	}
 }
+
+// TestHashRewrite verifies which requests have the same hash, as in Envoy 1.40.
+func TestHashRewrite(t *testing.T) {
+	hashOf := func(c config.HashPolicy, path string, headers ...string) uint64 {
+		x := request("GET", "a.test", path, headers...)
+		r := compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", HashPolicies: []config.HashPolicy{c}}}, x)
+		sum, _ := r.Hash(x, 0)
+		return sum
+	}
+	plain := config.HashPolicy{Header: "x-u"}
+	user := config.HashPolicy{Header: "x-u", HeaderRewrite: &config.RegexRewrite{Pattern: "^(user-[0-9]+)-.*$", Substitution: `\1`}}
+	letters := config.HashPolicy{Header: "x-u", HeaderRewrite: &config.RegexRewrite{Pattern: "[0-9]", Substitution: ""}}
+	path := config.HashPolicy{Header: ":path", HeaderRewrite: &config.RegexRewrite{Pattern: "^/([^/?]+).*$", Substitution: `\1`}}
+	for _, test := range []struct {
+		name      string
+		got, want uint64
+	}{
+		{"a rewritten value", hashOf(user, "/", "x-u", "user-1-a"), hashOf(plain, "/", "x-u", "user-1")},
+		{"no match", hashOf(user, "/", "x-u", "other-1-a"), hashOf(plain, "/", "x-u", "other-1-a")},
+		{"every match", hashOf(letters, "/", "x-u", "1a2b3"), hashOf(plain, "/", "x-u", "ab")},
+		{"an empty result", hashOf(letters, "/", "x-u", "12"), hashOf(plain, "/", "x-u", "")},
+		{"several values", hashOf(user, "/", "x-u", "user-2-b", "x-u", "user-1-a"), hashOf(plain, "/", "x-u", "user-1", "x-u", "user-2")},
+		{"no header", hashOf(user, "/"), 0},
+		{"the path", hashOf(path, "/x/2?q"), hashOf(plain, "/", "x-u", "x")},
+	} {
+		if test.got != test.want {
+			t.Errorf("%s: hash = %x, want %x", test.name, test.got, test.want)
+		}
+	}
+	if hashOf(user, "/", "x-u", "user-1-a") == hashOf(user, "/", "x-u", "user-2-a") {
+		t.Error("user-1 and user-2 have the same hash")
+	}
+	for want, rewrite := range map[string]config.RegexRewrite{`hash_policy: regex_rewrite: substitution "\\2"`: {Pattern: "(a)", Substitution: `\2`}, "missing closing )": {Pattern: "("}} {
+		_, err := Compile(&config.RouteTable{VirtualHosts: []*config.VirtualHost{{Name: "v", Domains: []string{"*"}, Routes: []*config.Route{
+			{Name: "r", Forward: &config.Forward{Cluster: "c", HashPolicies: []config.HashPolicy{{Header: "x", HeaderRewrite: &rewrite}}}}}}}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: error %v, want %s", rewrite, err, want)
+		}
+	}
+}

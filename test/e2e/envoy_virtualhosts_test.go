@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -182,5 +184,37 @@ func TestEnvoyMirrorClusterHeader(t *testing.T) {
 	slices.Sort(received)
 	if want := []string{"/add", "/named"}; !slices.Equal(received, want) {
 		t.Errorf("copies of %q, want %q", received, want)
+	}
+}
+
+// TestEnvoyHashRewrite verifies that requests whose rewritten header is equal go to one host.
+func TestEnvoyHashRewrite(t *testing.T) {
+	t.Parallel()
+	var endpoints list
+	for i := range 8 {
+		u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strconv.Itoa(i)) })
+		host, port, _ := strings.Cut(u.address, ":")
+		number, _ := strconv.Atoi(port)
+		endpoints = append(endpoints, object{"endpoint": object{"address": object{"socket_address": object{"address": host, "port_value": number}}}})
+	}
+	front := freeAddress()
+	policy := object{"hash_policy": list{object{"header": object{"header_name": "x-user", "regex_rewrite": object{
+		"pattern": object{"regex": "^(user-[0-9]+)-.*$"}, "substitution": `\1`}}}}}
+	startWithEnvoyConfig(t, list{envoyListener(front, nil, list{"*"}, envoyRoute("/", "ring", policy))}, list{
+		object{"name": "ring", "type": "STATIC", "connect_timeout": "5s", "lb_policy": "RING_HASH", "load_assignment": object{
+			"cluster_name": "ring", "endpoints": list{object{"lb_endpoints": endpoints}}}}})
+	hosts := make(map[string]bool) // of all users
+	for user := range 20 {
+		name := fmt.Sprintf("user-%d", user)
+		want := sendRequest(t, newClient(t), "GET", "http://"+front+"/", "", "x-user: "+name).body
+		hosts[want] = true
+		for _, suffix := range []string{"-a", "-b", "-c"} {
+			if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", "", "x-user: "+name+suffix).body; got != want {
+				t.Errorf("%s%s: host %s, want %s", name, suffix, got, want)
+			}
+		}
+	}
+	if len(hosts) < 2 {
+		t.Errorf("all users have the same host")
 	}
 }

@@ -491,7 +491,8 @@ func (p fieldReader) readHashPolicy(m *routev3.RouteAction_HashPolicy) (out conf
 	switch s := m.GetPolicySpecifier().(type) {
 	case *routev3.RouteAction_HashPolicy_Header_:
 		out.Header = s.Header.GetHeaderName()
-		p.field("header").checkFields(s.Header, []string{"header_name"}, []string{"regex_rewrite"})
+		p.field("header").checkFields(s.Header, []string{"header_name", "regex_rewrite"}, nil)
+		out.HeaderRewrite = p.field("header").field("regex_rewrite").readHashRewrite(s.Header.GetRegexRewrite())
 	case *routev3.RouteAction_HashPolicy_Cookie_:
 		p.field("cookie").checkFields(s.Cookie, []string{"name", "path", "ttl", "attributes"}, nil)
 		out.Cookie, out.CookiePath = s.Cookie.GetName(), s.Cookie.GetPath()

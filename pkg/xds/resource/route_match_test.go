@@ -57,3 +57,33 @@ func TestPrefixRewriteWithPathKinds(t *testing.T) {
 		}
 	}
 }
+
+func TestHashRewrite(t *testing.T) {
+	read := func(rewrite string) (*RouteTable, error) {
+		return readTableText(t, `virtual_hosts: {name: "v" domains: "*" routes: {match: {prefix: "/"} route: {cluster: "c" hash_policy: {header: {header_name: "x" `+rewrite+`}}}}}`)
+	}
+	for text, want := range map[string]*config.RegexRewrite{
+		``: nil,
+		`regex_rewrite: {pattern: {regex: "^(a).*"} substitution: "\\1"}`: {Pattern: "^(a).*", Substitution: `\1`},
+	} {
+		table, err := read(text)
+		if err != nil {
+			t.Errorf("%q: error %v, want none", text, err)
+			continue
+		}
+		if diff := cmp.Diff(want, table.Config.VirtualHosts[0].Routes[0].Forward.HashPolicies[0].HeaderRewrite); diff != "" {
+			t.Errorf("%q is read as - want + got:\n%s", text, diff)
+		}
+	}
+	const at = "routes[0].route.hash_policy[0].header.regex_rewrite."
+	for text, want := range map[string]string{
+		`regex_rewrite: {}`:                                           at + "pattern: is required",
+		`regex_rewrite: {pattern: {}}`:                                at + "pattern: is required",
+		`regex_rewrite: {pattern: {regex: "("}}`:                      at + "pattern: error parsing regexp",
+		`regex_rewrite: {pattern: {regex: "a"} substitution: "a\nb"}`: at + "substitution: contains a null character or a line break",
+	} {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", text, err, want)
+		}
+	}
+}
