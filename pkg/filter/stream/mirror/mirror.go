@@ -47,11 +47,8 @@ type AdditionalCluster struct {
 	ShadowHostSuffix bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
 }
 
-// Warnings returns the keys without effect.
-func (c *Config) Warnings() []document.KeyError {
-	if c.Broadcast && c.Amplification != 1 {
-		return []document.KeyError{{Key: "amplification", Err: errors.New("amplification has no effect together with broadcast")}}
-	}
+// Validate returns an error if a cluster that gets copies has two names or none.
+func (c *Config) Validate() error {
 	if c.Cluster != "" && c.ClusterHeader != "" {
 		return errors.New("cluster and cluster_header are mutually exclusive")
 	}
@@ -59,6 +56,14 @@ func (c *Config) Warnings() []document.KeyError {
 		if (a.Cluster == "") == (a.ClusterHeader == "") {
 			return fmt.Errorf("more[%d]: exactly one of cluster and cluster_header is required", i)
 		}
+	}
+	return nil
+}
+
+// Warnings returns the keys without effect.
+func (c *Config) Warnings() []document.KeyError {
+	if c.Broadcast && c.Amplification != 1 {
+		return []document.KeyError{{Key: "amplification", Err: errors.New("amplification has no effect together with broadcast")}}
 	}
 	return nil
 }
