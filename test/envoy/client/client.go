@@ -1,0 +1,144 @@
+// Package client has the clients of the comparison. They write raw bytes (HTTP/1.1) or raw frames
+// (HTTP/2), and report what they receive.
+package client
+
+import (
+	"bytes"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/weft-proxy/weft/test/envoy/wire"
+)
+
+// Kind is the kind of a script.
+type Kind int
+
+// The kinds of scripts.
+const (
+	HTTP1 Kind = iota // requests that the client composes
+	Raw               // bytes
+	HTTP2
+)
+
+// Placeholder is a text that the client replaces by the ID of the case.
+const Placeholder = "{case}"
+
+// Part is a piece of what a raw script sends.
+type Part struct {
+	Data  []byte
+	Pause time.Duration // before Data
+}
+
+// Script says what a client does on one connection.
+type Script struct {
+	Kind Kind
+
+	// HTTP1 and HTTP2. Method is also that of the request in Parts.
+	Method, Path, Host string
+	Scheme             string // HTTP2
+	Version            string // HTTP1: "1.1" if empty
+	Fields             []wire.Field
+	Body               []byte       // nil: no body
+	Trailers           []wire.Field // HTTP2
+	Repeat             int          // number of requests; 0 means 1
+
+	// Raw.
+	Parts     []Part
+	Responses int // expected responses; 0 means 1
+
+	Preface   []byte        // HTTP1: sent before the first request
+	Tunnel    []byte        // HTTP1 and Raw: sent after a response that begins a tunnel
+	Timeout   time.Duration // of the whole script; 0 means 4 seconds
+	CloseWait time.Duration // how long the client waits for the end of the connection; 0 means 60 ms
+}
+
+// Response is a response as the client received it.
+type Response struct {
+	// Missing means that no complete head arrived. Then Partial has the beginning of what arrived,
+	// TimedOut reports that the connection was still open, and only Reset may be set.
+	Missing  bool
+	Partial  string
+	TimedOut bool
+
+	Version  string // of HTTP/1: "1.1"
+	Status   int
+	Fields   []wire.Field
+	Body     []byte
+	Trailers []wire.Field
+	Cut      bool // the body is not complete
+
+	Reset string // the code of RST_STREAM, or ""
+}
+
+// Outcome is what a script observed.
+type Outcome struct {
+	Error     string // the connect failed, or the proxy sent no HTTP/2; "" if neither
+	Responses []Response
+	Tunnel    *string // what arrived in a tunnel; nil if Script.Tunnel was not sent
+	Closed    bool    // the proxy closed the connection
+	GoAway    string  // the code of GOAWAY, or ""
+	Extra     string  // what arrived after the responses
+	Elapsed   time.Duration
+}
+
+// Run connects to a port of 127.0.0.1 and executes a script. id is the ID of the case.
+func Run(port int, s *Script, id string) Outcome {
+	begin := time.Now()
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), 3*time.Second)
+	if err != nil {
+		return Outcome{Error: "no connection"}
+	}
+	defer func() { _ = conn.Close() }() // the outcome is known
+	timeout := s.Timeout
+	if timeout == 0 {
+		timeout = 4 * time.Second
+	}
+	deadline := begin.Add(timeout)
+	if s.Kind == HTTP2 {
+		return runHTTP2(conn, s, id, begin, deadline)
+	}
+	return runHTTP1(conn, s, id, begin, deadline)
+}
+
+func (s *Script) repeat() int    { return max(s.Repeat, 1) }
+func (s *Script) responses() int { return max(s.Responses, 1) }
+
+func (s *Script) closeWait() time.Duration {
+	if s.CloseWait == 0 {
+		return 60 * time.Millisecond
+	}
+	return s.CloseWait
+}
+
+// parts returns what the client sends for one request.
+func (s *Script) parts(id string) []Part {
+	if s.Kind != Raw {
+		return []Part{{Data: s.appendRequest(nil, id)}}
+	}
+	parts := make([]Part, 0, len(s.Parts))
+	for _, p := range s.Parts {
+		parts = append(parts, Part{Data: bytes.ReplaceAll(p.Data, []byte(Placeholder), []byte(id)), Pause: p.Pause})
+	}
+	return parts
+}
+
+// appendRequest appends an HTTP/1.1 request. It adds Host, X-Case and, if there is a body without
+// framing, Content-Length.
+func (s *Script) appendRequest(b []byte, id string) []byte {
+	version := s.Version
+	if version == "" {
+		version = "1.1"
+	}
+	b = append(b, s.Method+" "+s.Path+" HTTP/"+version+"\r\nHost: "+s.Host+"\r\n"...)
+	for _, f := range s.Fields {
+		b = append(b, f.Name+": "+f.Value+"\r\n"...)
+	}
+	b = append(b, wire.CaseField+": "+id+"\r\n"...)
+	_, hasLength := wire.Get(s.Fields, "content-length")
+	_, hasCoding := wire.Get(s.Fields, "transfer-encoding")
+	if s.Body != nil && !hasLength && !hasCoding {
+		b = append(b, "Content-Length: "+strconv.Itoa(len(s.Body))+"\r\n"...)
+	}
+	return append(append(b, "\r\n"...), s.Body...)
+}
