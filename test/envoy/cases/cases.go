@@ -1,0 +1,207 @@
+// Package cases has the groups of cases that the comparison runs: configurations in Envoy's own
+// syntax, and the requests that clients send to them.
+//
+//	cases.go     types, and how groups and cases are written
+//	bootstrap.go merges groups into a bootstrap file
+//	match.go …   the groups by subject
+package cases
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/test/envoy/client"
+	"github.com/weft-proxy/weft/test/envoy/wire"
+)
+
+// Group is one listener with its cases. The configuration is YAML in Envoy's syntax. In it, a
+// string that consists of "$" and the name of an origin, such as $o1, stands for the origin's port.
+//
+// Every group can also use these clusters: o1 to o6, h1 and h2 (HTTP/2), t1 (TCP), many (o1, o2 and
+// o3), dead (nothing listens) and none (without hosts).
+type Group struct {
+	Name    string // feature and number; set by All
+	Feature string
+	Cases   []*Case
+
+	// HCM has fields of the HTTP connection manager, such as "via: me". The connection manager has
+	// an access log, and route_config from the fields below.
+	HCM          string
+	Filters      string // a list of HTTP filters before the router
+	Routes       string // the list of routes of the only virtual host; by default all to o1
+	VirtualHosts string // a list, instead of Routes
+	HostFields   string // fields of the only virtual host
+	RouteConfig  string // fields of the route configuration
+
+	Listener string // fields of the listener
+	Clusters string // a list of clusters
+}
+
+// Case is what a client sends on one connection, and how the results are compared.
+type Case struct {
+	ID    string // the group's name and a number; set by All
+	Label string
+	client.Script
+
+	// Anonymous means that requests without X-Case belong to this case: of a client that cannot
+	// send the field, of a filter, or on a TCP connection. Such cases run one at a time.
+	Anonymous bool
+	// Alone means that no other group may run at the same time.
+	Alone bool
+
+	Distribution bool          // only how many requests reach each origin matters, with a tolerance
+	BodyLength   bool          // the contents of response bodies do not matter
+	TimeUnit     time.Duration // the elapsed time matters, in this unit; 0: not
+	Ignored      []string      // request fields that do not matter
+}
+
+// option changes a case.
+type option func(*Case)
+
+// All returns new groups with names, in a fixed order.
+func All() []*Group {
+	s := &set{}
+	s.routing()
+	s.hcm()
+	s.filters()
+	count := map[string]int{}
+	for _, g := range s.groups {
+		count[g.Feature]++
+		g.Name = fmt.Sprintf("%s.%d", g.Feature, count[g.Feature])
+		for i, c := range g.Cases {
+			c.ID = fmt.Sprintf("%s-%d", g.Name, i)
+		}
+	}
+	return s.groups
+}
+
+// set collects groups.
+type set struct{ groups []*Group }
+
+// add adds a group. Its cases may be added later.
+func (s *set) add(g Group) *Group {
+	s.groups = append(s.groups, &g)
+	return &g
+}
+
+// get adds a case with one HTTP/1.1 request: GET to the host a.test, unless options say otherwise.
+func (g *Group) get(path string, options ...option) {
+	c := &Case{Script: client.Script{Kind: client.HTTP1, Method: "GET", Path: path, Host: "a.test"}}
+	g.append(c, options)
+	if c.Label == "" {
+		c.Label = c.Method + " " + c.Host + path + " " + describe(c.Fields)
+	}
+}
+
+// h2 adds a case with one HTTP/2 request: GET / to the host a.test, unless options say otherwise.
+func (g *Group) h2(options ...option) {
+	c := &Case{Script: client.Script{Kind: client.HTTP2, Method: "GET", Scheme: "http", Path: "/", Host: "a.test"}}
+	g.append(c, options)
+	if c.Label == "" {
+		c.Label = "h2 " + c.Method + " " + c.Host + c.Path + " " + describe(c.Fields)
+	}
+}
+
+// raw adds a case that sends bytes. If they contain a complete head without X-Case, raw adds the
+// field to it. Otherwise the case is anonymous.
+func (g *Group) raw(data string, options ...option) {
+	all := []option{labelf("%.60q", data)}
+	data = identify(data)
+	if !strings.Contains(data, client.Placeholder) {
+		all = append(all, anonymous())
+	}
+	g.parts([]client.Part{{Data: []byte(data)}}, append(all, options...)...)
+}
+
+// parts adds a case that sends pieces of bytes.
+func (g *Group) parts(parts []client.Part, options ...option) {
+	g.append(&Case{Script: client.Script{Kind: client.Raw, Method: "GET", Parts: parts}}, options)
+}
+
+func (g *Group) append(c *Case, options []option) {
+	for _, o := range options {
+		o(c)
+	}
+	g.Cases = append(g.Cases, c)
+}
+
+// caseLine is a line of a head that identifies the case.
+const caseLine = wire.CaseField + ": " + client.Placeholder + "\r\n"
+
+// plainRequest is a complete request.
+const plainRequest = "GET / HTTP/1.1\r\nHost: a.test\r\n" + caseLine + "\r\n"
+
+// identify adds caseLine at the end of the first head in data.
+func identify(data string) string {
+	request := strings.TrimLeft(data, "\r\n")
+	end := strings.Index(request, "\r\n\r\n")
+	if end < 0 || !strings.Contains(request[:end], " HTTP/") || strings.Contains(data, client.Placeholder) {
+		return data
+	}
+	end += len(data) - len(request) + len("\r\n")
+	return data[:end] + caseLine + data[end:]
+}
+
+func describe(fields []wire.Field) string {
+	var parts []string
+	for _, f := range fields {
+		parts = append(parts, f.Name+":"+f.Value)
+	}
+	return strings.Join(parts, " ")
+}
+
+// Options of cases.
+
+func label(text string) option { return func(c *Case) { c.Label = text } }
+
+func labelf(format string, args ...any) option { return label(fmt.Sprintf(format, args...)) }
+
+func field(name, value string) option {
+	return func(c *Case) { c.Fields = append(c.Fields, wire.Field{Name: name, Value: value}) }
+}
+
+func fields(list []wire.Field) option {
+	return func(c *Case) { c.Fields = append(c.Fields, list...) }
+}
+
+func method(name string) option { return func(c *Case) { c.Method = name } }
+func host(name string) option   { return func(c *Case) { c.Host = name } }
+func path(p string) option      { return func(c *Case) { c.Path = p } }
+func scheme(name string) option { return func(c *Case) { c.Scheme = name } }
+func body(text string) option   { return func(c *Case) { c.Body = []byte(text) } }
+func repeat(n int) option       { return func(c *Case) { c.Repeat = n } }
+func responses(n int) option    { return func(c *Case) { c.Responses = n } }
+func preface(b string) option   { return func(c *Case) { c.Preface = []byte(b) } }
+func tunnel(text string) option { return func(c *Case) { c.Tunnel = []byte(text) } }
+func anonymous() option         { return func(c *Case) { c.Anonymous = true } }
+func bodyLength() option        { return func(c *Case) { c.BodyLength = true } }
+func ignored(name string) option {
+	return func(c *Case) { c.Ignored = append(c.Ignored, strings.ToLower(name)) }
+}
+
+func timeout(d time.Duration) option   { return func(c *Case) { c.Timeout = d } }
+func closeWait(d time.Duration) option { return func(c *Case) { c.CloseWait = d } }
+
+// measured compares elapsed times in a unit. The case runs alone.
+func measured(unit time.Duration) option {
+	return func(c *Case) { c.TimeUnit, c.Alone = unit, true }
+}
+
+// distribution sends many requests and compares how many reach each origin.
+func distribution(n int) option {
+	return func(c *Case) { c.Distribution, c.Repeat, c.Timeout = true, n, 20*time.Second }
+}
+
+// pairs returns fields from alternating names and values.
+func pairs(namesAndValues ...string) []wire.Field {
+	list := []wire.Field{}
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		list = append(list, wire.Field{Name: pair[0], Value: pair[1]})
+	}
+	return list
+}
+
+// variant is a named piece of configuration.
+type variant struct{ name, yaml string }
