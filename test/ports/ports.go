@@ -30,6 +30,10 @@ func Interop() *Range { return newRange(25_000, 27_000) }
 // Chaos returns the range of test/chaos.
 func Chaos() *Range { return newRange(27_000, 32_000) }
 
+// Envoy returns the range of test/envoy, which needs some 500 ports. The ports have five digits that
+// no case contains.
+func Envoy() *Range { return newRange(32_000, 32_768) }
+
 func newRange(first, end uint32) *Range {
 	r := &Range{first: first, count: end - first}
 	r.next.Store(rand.Uint32N(r.count)) //nolint:gosec // not a secret

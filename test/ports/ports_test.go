@@ -35,7 +35,7 @@ func TestPortIsFree(t *testing.T) {
 // TestRangesDoNotOverlap verifies that the ranges do not overlap and end below the ephemeral ports.
 func TestRangesDoNotOverlap(t *testing.T) {
 	end := uint32(10_000)
-	for _, r := range []*Range{EndToEnd(), Dubbo(), Interop(), Chaos()} {
+	for _, r := range []*Range{EndToEnd(), Dubbo(), Interop(), Chaos(), Envoy()} {
 		if r.first < end {
 			t.Errorf("the range from %d begins before %d", r.first, end)
 		}

@@ -1,0 +1,157 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/test/envoy/cases"
+	"github.com/weft-proxy/weft/test/envoy/client"
+	"github.com/weft-proxy/weft/test/envoy/origin"
+	"github.com/weft-proxy/weft/test/envoy/wire"
+)
+
+// View is what is compared of a case: values by aspect. The aspects of responses begin with "resp",
+// or "resp0" and so on if there are several. Those of requests at origins begin with "o0" and so on.
+// An aspect of a header field ends with ".headers." and the name.
+type View map[string][]string
+
+// Aspects with a meaning for Compare and Named.
+const (
+	distributionPrefix = "requests at "
+	timeAspect         = "time"
+	logAspect          = "log"
+	originCount        = "n_origin"
+)
+
+// maximum lengths of the compared beginnings of bodies
+const (
+	maxResponseBody = 2000
+	maxRequestBody  = 300
+)
+
+// NewView returns the view of what a client and the origins received in a case.
+func NewView(c *cases.Case, out client.Outcome, records []origin.Record, n *Normalizer) View {
+	v := View{}
+	if c.Distribution {
+		v.distribution(out, records)
+		return v
+	}
+	v.text("error", out.Error)
+	for i, r := range out.Responses {
+		name := "resp"
+		if len(out.Responses) > 1 {
+			name = fmt.Sprintf("resp%d", i)
+		}
+		v.response(name, c, r, n)
+	}
+	if out.Tunnel != nil {
+		v["tunnel"] = []string{*out.Tunnel}
+	}
+	v["closed"] = []string{strconv.FormatBool(out.Closed)}
+	v.text("goaway", out.GoAway)
+	v.text("extra", out.Extra[:min(len(out.Extra), 60)])
+	v[originCount] = []string{strconv.Itoa(len(records))}
+	for i, r := range records {
+		v.record(fmt.Sprintf("o%d", i), c, r, n)
+	}
+	if c.TimeUnit > 0 {
+		v[timeAspect] = []string{strconv.Itoa(int(math.Round(float64(out.Elapsed) / float64(c.TimeUnit))))}
+	}
+	return v
+}
+
+// AddLog adds the lines of the access log. Each line begins with the ID of the case.
+func (v View) AddLog(c *cases.Case, lines []string, n *Normalizer) {
+	if c.Distribution {
+		return
+	}
+	for _, line := range lines {
+		v[logAspect] = append(v[logAspect], n.Text(strings.TrimPrefix(line, c.ID+" ")))
+	}
+}
+
+// text adds a value unless it is empty.
+func (v View) text(aspect, value string) {
+	if value != "" {
+		v[aspect] = []string{value}
+	}
+}
+
+func (v View) fields(aspect string, byName map[string][]string) {
+	for name, values := range byName {
+		v[aspect+"."+name] = values
+	}
+}
+
+// distribution adds how many requests each origin received, and how many responses have each
+// status.
+func (v View) distribution(out client.Outcome, records []origin.Record) {
+	count := map[string]int{}
+	for _, r := range records {
+		count[distributionPrefix+r.Origin]++
+	}
+	for _, r := range out.Responses {
+		count[distributionPrefix+"status "+strconv.Itoa(r.Status)]++
+	}
+	for aspect, n := range count {
+		v[aspect] = []string{strconv.Itoa(n)}
+	}
+}
+
+func (v View) response(name string, c *cases.Case, r client.Response, n *Normalizer) {
+	v.text(name+".reset", r.Reset)
+	if r.Missing {
+		text := "none"
+		if r.TimedOut {
+			text += " timeout"
+		}
+		v[name] = []string{strings.TrimSpace(text + " " + r.Partial)}
+		return
+	}
+	v[name+".status"] = []string{strconv.Itoa(r.Status)}
+	v.text(name+".version", r.Version)
+	v.fields(name+".headers", n.fields(r.Fields, "date"))
+	body := n.Text(string(r.Body[:min(len(r.Body), maxResponseBody)]))
+	if c.BodyLength {
+		body = fmt.Sprintf("%d bytes", len(r.Body))
+	}
+	v[name+".body"] = []string{body}
+	v.trailers(name, r.Trailers, n)
+	if r.Cut {
+		v[name+".cut"] = []string{"true"}
+	}
+}
+
+// trailers adds all trailers as one aspect.
+func (v View) trailers(name string, trailers []wire.Field, n *Normalizer) {
+	for _, f := range trailers {
+		v[name+".trailers"] = append(v[name+".trailers"], strings.ToLower(f.Name)+": "+n.Text(f.Value))
+	}
+}
+
+// proxyPort matches a port in a header of the PROXY protocol, version 1.
+var proxyPort = regexp.MustCompile(`\d{4,5}`)
+
+func (v View) record(name string, c *cases.Case, r origin.Record, n *Normalizer) {
+	v[name+".origin"] = []string{r.Origin}
+	if r.TCP {
+		v[name+".data"] = []string{string(r.Body)}
+		return
+	}
+	v[name+".line"] = []string{n.Text(r.Line)}
+	v.fields(name+".headers", n.fields(r.Fields, append([]string{strings.ToLower(wire.CaseField)}, c.Ignored...)...))
+	v[name+".body"] = []string{string(r.Body[:min(len(r.Body), maxRequestBody)])}
+	v.trailers(name, r.Trailers, n)
+	v.text(name+".tls", r.TLS)
+	if strings.HasPrefix(r.Proxy, "v2") {
+		v.text(name+".proxy", r.Proxy)
+	} else {
+		v.text(name+".proxy", proxyPort.ReplaceAllString(r.Proxy, "<port>"))
+	}
+	if r.Continued {
+		v[name+".continued"] = []string{"true"}
+	}
+}

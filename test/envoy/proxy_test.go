@@ -1,0 +1,219 @@
+package envoy
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/child"
+	"github.com/weft-proxy/weft/test/envoy/cases"
+	"github.com/weft-proxy/weft/test/envoy/client"
+	"github.com/weft-proxy/weft/test/envoy/compare"
+	"github.com/weft-proxy/weft/test/envoy/origin"
+	"github.com/weft-proxy/weft/test/ports"
+)
+
+// proxy is one of the two proxies, with its own origins.
+type proxy struct {
+	name       string
+	dir        string // of its files
+	startArgs  []string
+	checkArgs  []string // the file is the last argument
+	addresses  cases.Addresses
+	origins    *origin.Set
+	process    *child.Process
+	normalizer *compare.Normalizer
+
+	anonymous sync.Mutex // held by the running anonymous case
+}
+
+// newProxy starts the origins of a proxy.
+func newProxy(t *testing.T, name string, free *ports.Range, startArgs, checkArgs []string) *proxy {
+	t.Helper()
+	p := &proxy{name: name, dir: t.TempDir(), startArgs: startArgs, checkArgs: checkArgs}
+	var err error
+	if p.origins, err = origin.Listen(free.Free); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.origins.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.addresses = cases.Addresses{
+		Admin: freePort(t, free), Dead: freePort(t, free), Origins: p.origins.Ports(),
+		Logs: filepath.Join(p.dir, "logs"), Listeners: map[string]int{},
+	}
+	if err := os.Mkdir(p.addresses.Logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func freePort(t *testing.T, free *ports.Range) int {
+	t.Helper()
+	port, err := free.Free("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// newProxies returns Envoy and Weft, which are not running yet.
+func newProxies(t *testing.T, free *ports.Range) (envoy, weftProxy *proxy) {
+	t.Helper()
+	program := envoyProgram(t)
+	common := []string{program, "--concurrency", "1", "--disable-hot-restart", "-l", "error"}
+	envoy = newProxy(t, "envoy", free,
+		append(common[:len(common):len(common)], "--file-flush-interval-msec", "50", "-c"),
+		append(common[:len(common):len(common)], "--mode", "validate", "-c"))
+	weftProxy = newProxy(t, "weft", free, []string{weft, "start", "-c"}, []string{weft, "check"})
+	return envoy, weftProxy
+}
+
+// writeBootstrap writes a file with groups and returns its path.
+func (p *proxy) writeBootstrap(t *testing.T, name string, groups []*cases.Group) string {
+	t.Helper()
+	text, err := cases.Bootstrap(groups, &p.addresses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(p.dir, name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// checks limits the number of concurrent checks.
+var checks = make(chan struct{}, runtime.NumCPU())
+
+// check returns the messages about the groups that the proxy rejects. If it rejects several groups
+// together, check splits them.
+func (p *proxy) check(t *testing.T, groups []*cases.Group) map[string]string {
+	t.Helper()
+	if len(groups) == 0 {
+		return nil
+	}
+	path := p.writeBootstrap(t, fmt.Sprintf("check-%s-%d.json", groups[0].Name, len(groups)), groups)
+	checks <- struct{}{}
+	out, err := exec.CommandContext(t.Context(), p.checkArgs[0], append(p.checkArgs[1:len(p.checkArgs):len(p.checkArgs)], path)...).CombinedOutput()
+	<-checks
+	if err == nil {
+		return nil
+	}
+	if len(groups) == 1 {
+		return map[string]string{groups[0].Name: checkMessage(string(out), path)}
+	}
+	var halves sync.WaitGroup
+	results := make([]map[string]string, 2)
+	for i, half := range [][]*cases.Group{groups[:len(groups)/2], groups[len(groups)/2:]} {
+		halves.Go(func() { results[i] = p.check(t, half) })
+	}
+	halves.Wait()
+	merged := map[string]string{}
+	for _, result := range results {
+		for group, message := range result {
+			merged[group] = message
+		}
+	}
+	return merged
+}
+
+// checkMessage returns the errors in the output of a check.
+func checkMessage(out, path string) string {
+	var lines []string
+	for line := range strings.Lines(out) {
+		if !strings.Contains(line, "warning:") {
+			lines = append(lines, strings.TrimSpace(strings.ReplaceAll(line, path, "FILE")))
+		}
+	}
+	text := strings.TrimSpace(strings.Join(lines, "\n"))
+	return logPrefix.ReplaceAllString(text[:min(len(text), 700)], "")
+}
+
+// logPrefix matches time and thread of a log line of Envoy.
+var logPrefix = regexp.MustCompile(`(?m)^\[\d{4}-[^]]*\]\[\d+\]`)
+
+// start starts the proxy with groups, and waits until it listens.
+func (p *proxy) start(t *testing.T, groups []*cases.Group, free *ports.Range) {
+	t.Helper()
+	for _, g := range groups {
+		p.addresses.Listeners[g.Name] = freePort(t, free)
+	}
+	p.normalizer = compare.NewNormalizer(p.addresses.Listeners, p.addresses.Origins)
+	path := p.writeBootstrap(t, "bootstrap.json", groups)
+	cmd := exec.Command(p.startArgs[0], append(p.startArgs[1:len(p.startArgs):len(p.startArgs)], path)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+p.dir)
+	p.process = child.Start(t, p.name, cmd)
+	p.process.Await(t, time.Minute, 20*time.Millisecond, func() bool {
+		return p.isReady() && p.listens(groups[0]) && p.listens(groups[len(groups)-1])
+	})
+}
+
+func (p *proxy) isReady() bool {
+	response, err := http.Get("http://127.0.0.1:" + strconv.Itoa(p.addresses.Admin) + "/ready") //nolint:noctx // a loopback port
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+func (p *proxy) listens(g *cases.Group) bool {
+	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(p.addresses.Listeners[g.Name]))
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// run runs a case and returns what client and origins received.
+func (p *proxy) run(g *cases.Group, c *cases.Case) compare.View {
+	ids := []string{c.ID}
+	if c.Anonymous {
+		p.anonymous.Lock()
+		defer p.anonymous.Unlock()
+		ids = append(ids, "")
+		p.origins.Take("")
+	}
+	out := client.Run(p.addresses.Listeners[g.Name], &c.Script, c.ID)
+	return compare.NewView(c, out, p.origins.Take(ids...), p.normalizer)
+}
+
+// stop stops the proxy and returns the lines of its access logs by case.
+func (p *proxy) stop(t *testing.T) map[string][]string {
+	t.Helper()
+	p.process.MustSignal(t, syscall.SIGTERM)
+	select {
+	case <-p.process.Done():
+	case <-time.After(20 * time.Second):
+		t.Errorf("%s still runs 20 seconds after SIGTERM", p.name)
+	}
+	lines := map[string][]string{}
+	for group := range p.addresses.Listeners {
+		text, err := os.ReadFile(p.addresses.LogPath(group))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(text) {
+			line = bytes.TrimSuffix(line, []byte("\n"))
+			id, _, _ := strings.Cut(string(line), " ")
+			lines[id] = append(lines[id], string(line))
+		}
+	}
+	return lines
+}
