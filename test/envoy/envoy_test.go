@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weft-proxy/weft/test/envoy/cases"
 	"github.com/weft-proxy/weft/test/envoy/compare"
@@ -81,7 +82,9 @@ func compareGroups(t *testing.T, groups []*cases.Group) *compare.Report {
 	t.Helper()
 	free := ports.Envoy()
 	envoy, weftProxy := newProxies(t, free)
+	begin := time.Now()
 	rejections, accepted := checkGroups(t, groups, envoy, weftProxy)
+	t.Logf("checked %d groups in %.1f s", len(groups), time.Since(begin).Seconds())
 	var results []*compare.Result
 	if len(accepted) > 0 {
 		results = runGroups(t, accepted, envoy, weftProxy, free)
@@ -121,6 +124,7 @@ func runGroups(t *testing.T, groups []*cases.Group, envoy, weftProxy *proxy, fre
 	t.Helper()
 	envoy.start(t, groups, free)
 	weftProxy.start(t, groups, free)
+	begin := time.Now()
 	var together, alone []*caseViews
 	var views []*caseViews
 	for _, g := range groups {
@@ -136,6 +140,7 @@ func runGroups(t *testing.T, groups []*cases.Group, envoy, weftProxy *proxy, fre
 	}
 	runAll(together, workers, envoy, weftProxy)
 	runAll(alone, 1, envoy, weftProxy)
+	t.Logf("ran %d cases in %.1f s", len(views), time.Since(begin).Seconds())
 	envoyLog, weftLog := envoy.stop(t), weftProxy.stop(t)
 	var results []*compare.Result
 	for _, v := range views {

@@ -1,14 +1,200 @@
 package compare
 
-// Named is a difference with a reason.
+import (
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Named is a difference with a name. docs/envoy.md lists all of them.
 type Named struct {
-	Name   string
+	Name string
+	// Text says what Weft does, and what Envoy does.
+	Text string
+	// Reason says why Weft differs by design. It is empty if the difference should go away.
 	Reason string
 	// matches reports whether a difference of a case is this one.
 	matches func(r *Result, d Difference) bool
 }
 
 // AllNamed returns the named differences. The first one that matches applies.
-func AllNamed() []Named {
-	return nil
+func AllNamed() []Named { return append(byDesign(), notYet()...) }
+
+// byDesign returns the differences that stay.
+func byDesign() []Named {
+	return []Named{
+		{
+			Name:   "text of local replies",
+			Text:   "The body and `content-type` of a local reply, and its `grpc-message`, are those of Weft.",
+			Reason: "The text is the one of the reason, which [errors.md](errors.md) explains. It contains nothing of the request and no name of Weft's configuration.",
+			matches: func(r *Result, d Difference) bool {
+				return isTextAspect(d.Aspect) && isLocalReply(r, responseOf(d.Aspect))
+			},
+		},
+		{
+			Name:   "502 for a failed host",
+			Text:   "If no host is available, or a host fails, the status of the local reply is 502. Envoy sends 503.",
+			Reason: "With 502, a client can distinguish a failure of the application from Weft's own overload, which is 503.",
+			matches: func(r *Result, d Difference) bool {
+				switch {
+				case strings.HasPrefix(d.Aspect, "resp") && strings.HasSuffix(d.Aspect, ".status"):
+					return is502For503(d) && isLocalReply(r, responseOf(d.Aspect))
+				case d.Aspect == logPrefix+"status":
+					return is502For503(d) && isLocalReply(r, "resp")
+				default:
+					return false
+				}
+			},
+		},
+		{
+			Name:   "connection closed after an error",
+			Text:   "After a local reply with `connection: close`, Weft closes its side of the connection immediately. Envoy first waits for the client, for up to `delayed_close_timeout`.",
+			Reason: "The client need not wait for a timeout to learn that the connection is closed. Weft still reads what the client sends for some time, so that a TCP reset does not destroy the response.",
+			matches: func(r *Result, d Difference) bool {
+				closes := func(v View) bool { return slices.Equal(v["resp.headers.connection"], []string{"close"}) }
+				return d.Aspect == "closed" && slices.Equal(d.Weft, []string{"true"}) &&
+					closes(r.envoy) && closes(r.weft) && isLocalReply(r, "resp")
+			},
+		},
+		{
+			Name:   "trailers over HTTP/1.1",
+			Text:   "Weft forwards trailers of HTTP/1.1. Envoy drops them unless `enable_trailers` is set. For gRPC requests to HTTP/1.1 hosts, Weft adds `te: trailers`.",
+			Reason: "gRPC over HTTP/1.1 needs trailers, and hosts may send them only to a client that asks for them (RFC 9110, section 6.5.1).",
+			matches: func(_ *Result, d Difference) bool {
+				isNew := func(field, value string) bool {
+					return strings.HasPrefix(d.Aspect, "o") && strings.HasSuffix(d.Aspect, ".headers."+field) && slices.Equal(d.Weft, []string{value})
+				}
+				return d.Envoy == nil && (strings.HasSuffix(d.Aspect, ".trailers") || isNew("te", "trailers") || isNew("connection", "TE"))
+			},
+		},
+		{
+			Name:   "vary with CORS",
+			Text:   "The filter `cors` adds `vary: Origin` to responses. Envoy does not.",
+			Reason: "Without it, a cache may send a response for one origin to a page of another.",
+			matches: func(r *Result, d Difference) bool {
+				return r.Feature == "cors" && strings.HasSuffix(d.Aspect, ".headers.vary") && d.Envoy == nil && slices.Equal(d.Weft, []string{"Origin"})
+			},
+		},
+	}
+}
+
+// notYet returns the differences that should go away.
+func notYet() []Named {
+	return []Named{
+		missingAtOrigin("x-envoy-expected-rq-timeout-ms", "Weft does not tell hosts the timeout of the route.", nil),
+		missingAtOrigin("x-forwarded-proto", "Weft does not add the scheme if the client sent none.", []string{"http", "https"}),
+		missingAtOrigin("x-request-id", "Weft adds no ID if the client sent none.", []string{"<uuid>"}),
+		missingAtOrigin("x-envoy-internal", "Weft does not mark the requests that its filters send to clusters.", []string{"true"}),
+		{
+			Name: "server",
+			Text: "Weft does not set `server` in responses. `server_name` and `server_header_transformation` have no effect.",
+			matches: func(_ *Result, d Difference) bool {
+				return strings.HasSuffix(d.Aspect, ".headers.server") && slices.Equal(d.Envoy, []string{"envoy"})
+			},
+		},
+		{
+			Name: "x-envoy-upstream-service-time",
+			Text: "Weft does not tell clients how long the host took.",
+			matches: func(_ *Result, d Difference) bool {
+				return strings.HasPrefix(d.Aspect, "resp") && strings.HasSuffix(d.Aspect, serviceTime) && d.Weft == nil
+			},
+		},
+		{
+			Name: "cluster of requests without a host",
+			Text: "If a filter responds, `%UPSTREAM_CLUSTER%` of the access log is `-`. In Envoy, it is the cluster of the route.",
+			matches: func(r *Result, d Difference) bool {
+				return d.Aspect == logPrefix+"cluster" && slices.Equal(r.weft[originCount], []string{"0"}) &&
+					everyPair(d, func(e, w string) bool { return e == w || w == "-" })
+			},
+		},
+		{
+			Name: "name of HTTP/2",
+			Text: "`%PROTOCOL%` of the access log is `HTTP/2.0` in Weft and `HTTP/2` in Envoy.",
+			matches: func(_ *Result, d Difference) bool {
+				return d.Aspect == logPrefix+"protocol" &&
+					everyPair(d, func(e, w string) bool { return e == w || e == "HTTP/2" && w == "HTTP/2.0" })
+			},
+		},
+	}
+}
+
+// missingAtOrigin returns a difference: a request field that Envoy adds, and Weft does not. If values
+// is not nil, Envoy's value must be one of them.
+func missingAtOrigin(field, text string, values []string) Named {
+	return Named{Name: field, Text: text, matches: func(_ *Result, d Difference) bool {
+		return strings.HasPrefix(d.Aspect, "o") && strings.HasSuffix(d.Aspect, ".headers."+field) && d.Weft == nil &&
+			len(d.Envoy) == 1 && (values == nil || slices.Contains(values, d.Envoy[0]))
+	}}
+}
+
+// serviceTime is the end of an aspect that only forwarded responses of Envoy have.
+const serviceTime = ".headers.x-envoy-upstream-service-time"
+
+// responseOf returns the name of the response to which an aspect belongs.
+func responseOf(aspect string) string {
+	name, _, _ := strings.Cut(aspect, ".")
+	return name
+}
+
+// isTextAspect reports whether an aspect of a response depends on the text of a local reply.
+func isTextAspect(aspect string) bool {
+	if !strings.HasPrefix(aspect, "resp") {
+		return false
+	}
+	_, rest, _ := strings.Cut(aspect, ".")
+	return slices.Contains([]string{"body", "headers.content-type", "headers.content-length", "headers.grpc-message"}, rest)
+}
+
+// isLocalReply reports whether a response is a local reply of both proxies with the same status, or
+// with 502 instead of 503: Weft's text is that of a reason, and Envoy did not forward the response.
+func isLocalReply(r *Result, name string) bool {
+	status := Difference{Envoy: r.envoy[name+".status"], Weft: r.weft[name+".status"]}
+	if r.envoy[name+serviceTime] != nil || len(status.Weft) == 0 || !slices.Equal(status.Envoy, status.Weft) && !is502For503(status) {
+		return false
+	}
+	for reason := range protocol.Reasons() {
+		if slices.Equal(r.weft[name+".body"], []string{reason.Text() + "\n"}) ||
+			slices.Equal(r.weft[name+".headers.grpc-message"], []string{reason.Text()}) {
+			return true
+		}
+	}
+	// Responses to HEAD have no text.
+	return slices.Equal(r.weft[name+".body"], []string{""}) && slices.Equal(r.weft[originCount], []string{"0"}) &&
+		slices.Equal(r.envoy[originCount], []string{"0"})
+}
+
+// is502For503 reports whether every value is 503 in Envoy and 502 in Weft.
+func is502For503(d Difference) bool {
+	return everyPair(d, func(e, w string) bool { return e == "503" && w == "502" })
+}
+
+// everyPair reports whether the values of both proxies have the same number, and fulfil a condition
+// in pairs.
+func everyPair(d Difference, condition func(envoy, weft string) bool) bool {
+	if len(d.Envoy) != len(d.Weft) || len(d.Envoy) == 0 {
+		return false
+	}
+	for i := range d.Envoy {
+		if !condition(d.Envoy[i], d.Weft[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Markdown returns the sections of docs/envoy.md about the named differences.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("<!-- Written by go test ./test/envoy -run Page -update from the table in test/envoy/compare/named.go. Change it there. -->\n")
+	b.WriteString("\n## Differences by design\n\n| difference | behavior | reason |\n|---|---|---|\n")
+	for _, n := range byDesign() {
+		b.WriteString("| " + n.Name + " | " + n.Text + " | " + n.Reason + " |\n")
+	}
+	b.WriteString("\n## Not yet equal\n\nThese differences have no reason. Weft should behave like Envoy here, but does not yet.\n\n| difference | behavior |\n|---|---|\n")
+	for _, n := range notYet() {
+		b.WriteString("| " + n.Name + " | " + n.Text + " |\n")
+	}
+	b.WriteString("\n")
+	return b.String()
 }

@@ -22,7 +22,7 @@ type View map[string][]string
 const (
 	distributionPrefix = "requests at "
 	timeAspect         = "time"
-	logAspect          = "log"
+	logPrefix          = "log."
 	originCount        = "n_origin"
 )
 
@@ -30,6 +30,7 @@ const (
 const (
 	maxResponseBody = 2000
 	maxRequestBody  = 300
+	maxLocalReply   = 100 // bodies up to this length are compared even if only the length matters
 )
 
 // NewView returns the view of what a client and the origins received in a case.
@@ -63,15 +64,26 @@ func NewView(c *cases.Case, out client.Outcome, records []origin.Record, n *Norm
 	return v
 }
 
-// AddLog adds the lines of the access log. Each line begins with the ID of the case.
+// AddLog adds the lines of the access log. Each line begins with the ID of the case, and then has the
+// fields of logFields.
 func (v View) AddLog(c *cases.Case, lines []string, n *Normalizer) {
 	if c.Distribution {
 		return
 	}
 	for _, line := range lines {
-		v[logAspect] = append(v[logAspect], n.Text(strings.TrimPrefix(line, c.ID+" ")))
+		values := strings.Split(strings.TrimPrefix(line, c.ID+" "), " ")
+		for i, field := range logFields() {
+			value := "-"
+			if i < len(values) {
+				value = n.Text(values[i])
+			}
+			v[logPrefix+field] = append(v[logPrefix+field], value)
+		}
 	}
 }
+
+// logFields returns names for the fields of the access log after the ID of the case.
+func logFields() []string { return []string{"status", "flags", "cluster", "protocol"} }
 
 // text adds a value unless it is empty.
 func (v View) text(aspect, value string) {
@@ -115,7 +127,7 @@ func (v View) response(name string, c *cases.Case, r client.Response, n *Normali
 	v.text(name+".version", r.Version)
 	v.fields(name+".headers", n.fields(r.Fields, "date"))
 	body := n.Text(string(r.Body[:min(len(r.Body), maxResponseBody)]))
-	if c.BodyLength {
+	if c.BodyLength && len(r.Body) > maxLocalReply {
 		body = fmt.Sprintf("%d bytes", len(r.Body))
 	}
 	v[name+".body"] = []string{body}
