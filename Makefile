@@ -2,20 +2,22 @@
 
 GO       ?= go
 FUZZTIME ?= 30s
-# Arguments of the programs behind "make bench", "make flood" and "make fuzz".
+# Arguments of the programs behind "make bench", "make flood", "make fuzz" and "make interop-envoy".
 BENCH    ?=
 FUZZ     ?= ./...
 FLOOD    ?=
+ENVOY    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup test lint unit race e2e chaos soak environments xds-harness cover bench flood fuzz clean
+.PHONY: help build setup test lint unit race e2e chaos soak environments xds-harness interop-envoy cover bench flood fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  FUZZTIME=30s  time of each target of make fuzz;  FUZZ=./pkg/router  the packages"
 	@echo "  BENCH='...'   arguments of make bench, for example BENCH='-rounds 3 -rows 1k-64'"
 	@echo "  FLOOD='...'   arguments of make flood, for example FLOOD='-attack rapid'"
+	@echo "  ENVOY='...'   arguments of make interop-envoy, for example ENVOY='-features cors -differences'"
 
 build: ## build bin/weft
 	$(GO) build -trimpath -o bin/weft ./cmd/weft
@@ -52,6 +54,9 @@ environments: ## the whole suite in each of six environments: calm, busy, loopba
 
 xds-harness: ## go-control-plane's own harness against Weft only; make e2e includes it
 	$(GO) test ./test/xds -run TestHarness -count=1 -v
+
+interop-envoy: setup ## all requests of test/envoy to Weft and Envoy, compared; make e2e includes a selection
+	$(GO) test ./test/envoy -run TestEnvoy -count=1 -timeout 20m -v -all $(ENVOY)
 
 cover: ## unit tests with coverage into coverage.out and coverage.html
 	$(GO) test -coverprofile=coverage.out -coverpkg=./pkg/...,./internal/... ./cmd/... ./configs/... ./internal/... ./pkg/...
