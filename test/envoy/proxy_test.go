@@ -3,6 +3,7 @@ package envoy
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -79,6 +80,7 @@ func newProxies(t *testing.T, free *ports.Range) (envoy, weftProxy *proxy) {
 	envoy = newProxy(t, "envoy", free,
 		append(common[:len(common):len(common)], "--file-flush-interval-msec", "50", "-c"),
 		append(common[:len(common):len(common)], "--mode", "validate", "-c"))
+	weft := buildWeft(t)
 	weftProxy = newProxy(t, "weft", free, []string{weft, "start", "-c"}, []string{weft, "check"})
 	return envoy, weftProxy
 }
@@ -125,9 +127,7 @@ func (p *proxy) check(t *testing.T, groups []*cases.Group) map[string]string {
 	halves.Wait()
 	merged := map[string]string{}
 	for _, result := range results {
-		for group, message := range result {
-			merged[group] = message
-		}
+		maps.Copy(merged, result)
 	}
 	return merged
 }

@@ -160,7 +160,7 @@ func isLocalReply(r *Result, name string) bool {
 		}
 	}
 	// Responses to HEAD have no text.
-	return slices.Equal(r.weft[name+".body"], []string{""}) && slices.Equal(r.weft[originCount], []string{"0"}) &&
+	return r.c.Method == "HEAD" && slices.Equal(r.weft[name+".body"], []string{""}) && slices.Equal(r.weft[originCount], []string{"0"}) &&
 		slices.Equal(r.envoy[originCount], []string{"0"})
 }
 

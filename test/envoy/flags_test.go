@@ -16,7 +16,6 @@ package envoy
 import (
 	"cmp"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,29 +35,6 @@ var (
 	update      = flag.Bool("update", false, "write docs/envoy.md and, after a run of all features, testdata/bars.json")
 )
 
-// weft is the path of the program under test.
-var weft string
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "weft-envoy-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "envoy:", err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // the system cleans up its temporary directory
-	weft = filepath.Join(dir, "weft")
-	if err := subject.Weft(root, weft); err != nil {
-		fmt.Fprintln(os.Stderr, "envoy:", err)
-		return 1
-	}
-	return m.Run()
-}
-
 // envoyProgram returns the path of Envoy. It skips the test if there is none.
 func envoyProgram(t *testing.T) string {
 	t.Helper()
@@ -69,6 +45,16 @@ func envoyProgram(t *testing.T) string {
 	path := cmp.Or(os.Getenv("WEFT_ENVOY"), installed)
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("no Envoy to compare with: %v; run test/scripts/setup, or set WEFT_ENVOY to the path of Envoy 1.40", err)
+	}
+	return path
+}
+
+// buildWeft returns the path of the Weft under test.
+func buildWeft(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weft")
+	if err := subject.Weft(root, path); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

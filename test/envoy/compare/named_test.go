@@ -1,0 +1,121 @@
+package compare
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/test/envoy/cases"
+	"github.com/weft-proxy/weft/test/envoy/wire"
+)
+
+// names returns the aspects of the differences of two views with the name of each difference.
+func names(feature string, envoy, weft View) []string {
+	list := []string{}
+	for _, d := range NewResult(feature, &cases.Case{}, envoy, weft).Differences {
+		list = append(list, d.Aspect+": "+d.Name)
+	}
+	return list
+}
+
+func TestNamedDifferences(t *testing.T) {
+	field := func(name, value string) wire.Field { return wire.Field{Name: name, Value: value} }
+	forwarded := field("x-envoy-upstream-service-time", "<ms>")
+	for _, test := range []struct {
+		name        string
+		feature     string
+		envoy, weft View
+		want        []string
+	}{
+		{"a local reply with another text", "f",
+			localReply(t, 503, "no healthy upstream", field("content-length", "19")),
+			localReply(t, 502, "no healthy host\n", field("content-length", "16")),
+			[]string{"resp.body: text of local replies", "resp.headers.content-length: text of local replies", "resp.status: 502 for a failed host"}},
+		{"a local reply with another status", "f",
+			localReply(t, 404, "x"), localReply(t, 403, "denied\n"),
+			[]string{"resp.body: ", "resp.status: "}},
+		{"a local reply instead of a response of the host", "f",
+			localReply(t, 503, "from o1", forwarded), localReply(t, 502, "no healthy host\n"),
+			[]string{"resp.body: ", "resp.headers.x-envoy-upstream-service-time: x-envoy-upstream-service-time", "resp.status: "}},
+		{"a body that is not of Weft", "f", localReply(t, 403, "x"), localReply(t, 403, "y"), []string{"resp.body: "}},
+		{"no server", "f", localReply(t, 200, "", field("server", "envoy")), localReply(t, 200, ""), []string{"resp.headers.server: server"}},
+		{"another server", "f", localReply(t, 200, "", field("server", "mine")), localReply(t, 200, ""), []string{"resp.headers.server: "}},
+		{"vary with CORS", "cors", localReply(t, 200, ""), localReply(t, 200, "", field("vary", "Origin")), []string{"resp.headers.vary: vary with CORS"}},
+		{"vary without CORS", "f", localReply(t, 200, ""), localReply(t, 200, "", field("vary", "Origin")), []string{"resp.headers.vary: "}},
+		{"no scheme", "f",
+			exchange(t, &cases.Case{}, 200, "", nil, []wire.Field{field("x-forwarded-proto", "http")}),
+			exchange(t, &cases.Case{}, 200, "", nil, nil), []string{"o0.headers.x-forwarded-proto: x-forwarded-proto"}},
+		{"another scheme", "f",
+			exchange(t, &cases.Case{}, 200, "", nil, []wire.Field{field("x-forwarded-proto", "http")}),
+			exchange(t, &cases.Case{}, 200, "", nil, []wire.Field{field("x-forwarded-proto", "https")}), []string{"o0.headers.x-forwarded-proto: "}},
+		{"closed after an error", "f",
+			View{"closed": {"false"}, "n_origin": {"0"}, "resp.status": {"400"}, "resp.body": {"Bad Request"}, "resp.headers.connection": {"close"}},
+			View{"closed": {"true"}, "n_origin": {"0"}, "resp.status": {"400"}, "resp.body": {"malformed request\n"}, "resp.headers.connection": {"close"}},
+			[]string{"closed: connection closed after an error", "resp.body: text of local replies"}},
+		{"closed after a response", "f",
+			View{"closed": {"false"}, "resp.status": {"200"}}, View{"closed": {"true"}, "resp.status": {"200"}}, []string{"closed: "}},
+		{"the log of a filter's response", "f",
+			View{"n_origin": {"0"}, "log.cluster": {"o1"}}, View{"n_origin": {"0"}, "log.cluster": {"-"}},
+			[]string{"log.cluster: cluster of requests without a host"}},
+		{"the log of a forwarded request", "f",
+			View{"n_origin": {"1"}, "log.cluster": {"o1"}}, View{"n_origin": {"1"}, "log.cluster": {"-"}}, []string{"log.cluster: "}},
+		{"a missing log line", "f",
+			View{"log.protocol": {"HTTP/2", "HTTP/2"}}, View{"log.protocol": {"HTTP/2.0"}}, []string{"log.protocol: "}},
+	} {
+		if got := names(test.feature, test.envoy, test.weft); !slices.Equal(got, test.want) {
+			t.Errorf("%s: the differences are %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestNamesAreUniqueAndExplained(t *testing.T) {
+	seen := map[string]bool{}
+	for _, n := range AllNamed() {
+		if n.Name == "" || n.Text == "" || seen[n.Name] {
+			t.Errorf("difference %q, %q: want a unique name and a text", n.Name, n.Text)
+		}
+		seen[n.Name] = true
+	}
+	for _, n := range byDesign() {
+		if n.Reason == "" {
+			t.Errorf("%q has no reason", n.Name)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	groups := []*cases.Group{
+		{Name: "a.1", Feature: "a", Cases: []*cases.Case{{ID: "a.1-0"}, {ID: "a.1-1"}, {ID: "a.1-2"}}},
+		{Name: "a.2", Feature: "a", Cases: []*cases.Case{{ID: "a.2-0"}}},
+		{Name: "b.1", Feature: "b", Cases: []*cases.Case{{ID: "b.1-0"}, {ID: "b.1-1"}}},
+	}
+	r := NewReport(groups, []*Result{
+		NewResult("a", groups[0].Cases[0], View{"x": {"1"}}, View{"x": {"1"}}),
+		NewResult("a", groups[0].Cases[1], View{"resp.headers.server": {"envoy"}}, View{}),
+		NewResult("a", groups[0].Cases[2], View{"x": {"1"}}, View{"x": {"2"}}),
+	}, []Rejection{
+		{Group: "a.2", Feature: "a", Cases: 1, Weft: "unsupported"},
+		{Group: "b.1", Feature: "b", Cases: 2, Envoy: "invalid", Weft: "invalid"},
+	})
+	want := []Feature{{"a", Count{Cases: 4, Equal: 1, Named: 2, Rejected: 1}}, {"b", Count{Cases: 2, Invalid: 2}}}
+	if !slices.Equal(r.Features, want) {
+		t.Errorf("features = %+v, want %+v", r.Features, want)
+	}
+	if share := r.Features[0].Share(); share != 50 {
+		t.Errorf("share of %+v = %d, want 50", r.Features[0], share)
+	}
+	var out strings.Builder
+	if err := r.WriteDifferences(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"a.1-2", "a.2 rejected by weft"} {
+		if !strings.Contains(out.String(), text) {
+			t.Errorf("WriteDifferences does not mention %q:\n%s", text, &out)
+		}
+	}
+	for _, text := range []string{"a.1-0", "a.1-1", "b.1"} {
+		if strings.Contains(out.String(), text) {
+			t.Errorf("WriteDifferences mentions %q:\n%s", text, &out)
+		}
+	}
+}
