@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -55,6 +56,14 @@ func byDesign() []Named {
 				closes := func(v View) bool { return slices.Equal(v["resp.headers.connection"], []string{"close"}) }
 				return d.Aspect == "closed" && slices.Equal(d.Weft, []string{"true"}) &&
 					closes(r.envoy) && closes(r.weft) && isLocalReply(r, "resp")
+			},
+		},
+		{
+			Name:   "client address on loopback",
+			Text:   "If the client connects over loopback, Weft appends `127.0.0.1` to `x-forwarded-for`. Envoy appends an address of the machine. Weft separates addresses by a comma and a space.",
+			Reason: "The address is the one from which the client connected. Both separators have the same meaning.",
+			matches: func(_ *Result, d Difference) bool {
+				return strings.HasSuffix(d.Aspect, ".headers.x-forwarded-for") && isLoopbackClient(d)
 			},
 		},
 		{
@@ -117,6 +126,29 @@ func notYet() []Named {
 			},
 		},
 	}
+}
+
+// isLoopbackClient reports whether two values of X-Forwarded-For differ only in the last address,
+// which is 127.0.0.1 in Weft, and not a loopback address in Envoy.
+func isLoopbackClient(d Difference) bool {
+	if len(d.Envoy) != 1 || len(d.Weft) != 1 {
+		return false
+	}
+	envoy, weft := splitList(d.Envoy[0]), splitList(d.Weft[0])
+	last := len(envoy) - 1
+	if len(weft)-1 != last || weft[last] != "127.0.0.1" || !slices.Equal(envoy[:last], weft[:last]) {
+		return false
+	}
+	address, err := netip.ParseAddr(envoy[last])
+	return err == nil && !address.IsLoopback()
+}
+
+func splitList(text string) []string {
+	elements := strings.Split(text, ",")
+	for i, e := range elements {
+		elements[i] = strings.TrimSpace(e)
+	}
+	return elements
 }
 
 // missingAtOrigin returns a difference: a request field that Envoy adds, and Weft does not. If values
