@@ -56,7 +56,7 @@ xds-harness: ## go-control-plane's own harness against Weft only; make e2e inclu
 	$(GO) test ./test/xds -run TestHarness -count=1 -v
 
 interop-envoy: setup ## all requests of test/envoy to Weft and Envoy, compared; make e2e includes a selection
-	$(GO) test ./test/envoy -run TestEnvoy -count=1 -timeout 20m -v -all $(ENVOY)
+	$(GO) test ./test/envoy -run TestEnvoy -count=1 -timeout 20m -v -args -all $(ENVOY)
 
 cover: ## unit tests with coverage into coverage.out and coverage.html
 	$(GO) test -coverprofile=coverage.out -coverpkg=./pkg/...,./internal/... ./cmd/... ./configs/... ./internal/... ./pkg/...

@@ -8,9 +8,10 @@
 //	wire     what clients and origins share
 //
 // TestEnvoy runs a selection of features. It is skipped without Envoy, which test/scripts/setup
-// installs. "make interop-envoy" runs all features. The flags select features and print differences:
+// installs. "make interop-envoy" runs all features. The flags select features and print differences.
+// They follow -args, because "go test" has its own -o:
 //
-//	go test ./test/envoy -run TestEnvoy -v -features '^cors$' -differences
+//	go test ./test/envoy -run TestEnvoy -v -args -features '^cors$' -differences -o cors.json
 package envoy
 
 import (
@@ -31,7 +32,7 @@ var (
 	features    = flag.String("features", "", "run the features whose names match this regular expression")
 	caseID      = flag.String("case", "", "run only the case with this ID")
 	differences = flag.Bool("differences", false, "print each difference without a name")
-	output      = flag.String("results", "", "write the results to this file, in JSON (\"go test\" has its own -o)")
+	output      = flag.String("o", "", "write the results to this file, in JSON")
 	update      = flag.Bool("update", false, "write docs/envoy.md and, after a run of all features, testdata/bars.json")
 )
 

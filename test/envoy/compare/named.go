@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/test/envoy/cases"
+	"github.com/weft-proxy/weft/test/envoy/client"
 )
 
 // Named is a difference with a name. docs/envoy.md lists all of them.
@@ -56,6 +58,25 @@ func byDesign() []Named {
 				closes := func(v View) bool { return slices.Equal(v["resp.headers.connection"], []string{"close"}) }
 				return d.Aspect == "closed" && slices.Equal(d.Weft, []string{"true"}) &&
 					closes(r.envoy) && closes(r.weft) && isLocalReply(r, "resp")
+			},
+		},
+		{
+			Name:   "stricter HTTP/1.1 syntax",
+			Text:   "Weft rejects HTTP/1.1 requests that Envoy forwards: " + strictSyntaxText() + ".",
+			Reason: "Such requests are malformed by RFC 9110 and 9112. If two programs read them differently, a client can hide a request in another one, or evade a rule about the host.",
+			matches: func(r *Result, _ Difference) bool {
+				return isMalformed(r.c) && slices.Equal(r.weft[originCount], []string{"0"}) &&
+					(isText(r.weft, "resp", protocol.MalformedRequest) || isText(r.weft, "resp0", protocol.MalformedRequest) ||
+						isText(r.weft, "resp", protocol.ExpectationFailed))
+			},
+		},
+		{
+			Name:   "access log of malformed requests",
+			Text:   "If Weft rejects a malformed request, `%REQ(...)%` has the fields that Weft read before. In Envoy it is `-`.",
+			Reason: "The fields help to find the client.",
+			matches: func(r *Result, d Difference) bool {
+				return strings.HasPrefix(d.Aspect, logPrefix) && d.Envoy == nil && r.c.Kind == client.Raw &&
+					slices.Equal(r.weft[logPrefix+"flags"], []string{"DPE"}) && isLocalReply(r, "resp")
 			},
 		},
 		{
@@ -186,14 +207,52 @@ func isLocalReply(r *Result, name string) bool {
 		return false
 	}
 	for reason := range protocol.Reasons() {
-		if slices.Equal(r.weft[name+".body"], []string{reason.Text() + "\n"}) ||
-			slices.Equal(r.weft[name+".headers.grpc-message"], []string{reason.Text()}) {
+		if isText(r.weft, name, reason) {
 			return true
 		}
 	}
 	// Responses to HEAD have no text.
 	return r.c.Method == "HEAD" && slices.Equal(r.weft[name+".body"], []string{""}) && slices.Equal(r.weft[originCount], []string{"0"}) &&
 		slices.Equal(r.envoy[originCount], []string{"0"})
+}
+
+// isText reports whether a response of Weft has the text of a reason.
+func isText(weft View, name string, reason protocol.Reason) bool {
+	return slices.Equal(weft[name+".body"], []string{reason.Text() + "\n"}) ||
+		slices.Equal(weft[name+".headers.grpc-message"], []string{reason.Text()})
+}
+
+// malformation is a part of a malformed request.
+type malformation struct{ name, bytes string }
+
+// strictSyntax returns the malformed requests that Weft rejects and Envoy forwards.
+func strictSyntax() []malformation {
+	return []malformation{
+		{"several `host` fields", "\r\nHost: a\r\nHost: b\r\n"},
+		{"folded fields", "\r\nX: a\r\n b\r\n"},
+		{"several spaces in the request line", "GET  / "},
+		{"lines that end without a carriage return", "HTTP/1.1\nHost"},
+		{"expectations other than `100-continue`", "\r\nExpect: other\r\n"},
+		{"user information in `host`", "\r\nHost: user@a.test\r\n"},
+		{"an `@` in `host`", "\r\nHost: a@b\r\n"},
+		{"ports in `host` that are no number", "\r\nHost: a.test:x\r\n"},
+		{"ports in `host` that are too large", "\r\nHost: a.test:99999\r\n"},
+	}
+}
+
+func strictSyntaxText() string {
+	var names []string
+	for _, m := range strictSyntax() {
+		names = append(names, m.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// isMalformed reports whether a case sends bytes with one of the malformations.
+func isMalformed(c *cases.Case) bool {
+	return c.Kind == client.Raw && len(c.Parts) > 0 && slices.ContainsFunc(strictSyntax(), func(m malformation) bool {
+		return strings.Contains(string(c.Parts[0].Data), m.bytes)
+	})
 }
 
 // is502For503 reports whether every value is 503 in Envoy and 502 in Weft.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/test/envoy/cases"
+	"github.com/weft-proxy/weft/test/envoy/client"
 	"github.com/weft-proxy/weft/test/envoy/wire"
 )
 
@@ -73,6 +74,24 @@ func TestNamedDifferences(t *testing.T) {
 	} {
 		if got := names(test.feature, test.envoy, test.weft); !slices.Equal(got, test.want) {
 			t.Errorf("%s: the differences are %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestMalformedRequests(t *testing.T) {
+	forwarded := View{"n_origin": {"1"}, "resp.status": {"200"}, "resp.body": {"from o1"}}
+	rejected := View{"n_origin": {"0"}, "resp.status": {"400"}, "resp.body": {"malformed request\n"}}
+	for data, named := range map[string]bool{
+		"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n": true,
+		"GET  / HTTP/1.1\r\nHost: a.test\r\n\r\n":      true,
+		"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n":       false,
+	} {
+		c := &cases.Case{Script: client.Script{Kind: client.Raw, Method: "GET", Parts: []client.Part{{Data: []byte(data)}}}}
+		if got := NewResult("http1", c, forwarded, rejected).Named(); got != named {
+			t.Errorf("Weft rejects %q: Named = %v, want %v", data, got, named)
+		}
+		if NewResult("http1", c, rejected, forwarded).Named() {
+			t.Errorf("Weft forwards %q, and Envoy rejects it: the difference has a name, want none", data)
 		}
 	}
 }
