@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weft-proxy/weft/test/envoy/wire"
@@ -50,7 +51,7 @@ type Script struct {
 	Preface   []byte        // HTTP1: sent before the first request
 	Tunnel    []byte        // HTTP1 and Raw: sent after a response that begins a tunnel
 	Timeout   time.Duration // of the whole script; 0 means 4 seconds
-	CloseWait time.Duration // how long the client waits for the end of the connection; 0 means 60 ms
+	CloseWait time.Duration // how long the client waits for the end of the connection; 0: see closeWait
 }
 
 // Response is a response as the client received it.
@@ -104,11 +105,18 @@ func Run(port int, s *Script, id string) Outcome {
 func (s *Script) repeat() int    { return max(s.Repeat, 1) }
 func (s *Script) responses() int { return max(s.Responses, 1) }
 
-func (s *Script) closeWait() time.Duration {
-	if s.CloseWait == 0 {
-		return 60 * time.Millisecond
+// closeWait returns how long the client waits for the end of the connection. It waits longer if the
+// last response announces the end, so that a slow machine does not look like an open connection.
+func (s *Script) closeWait(responses []Response) time.Duration {
+	if s.CloseWait != 0 {
+		return s.CloseWait
 	}
-	return s.CloseWait
+	if n := len(responses); n > 0 {
+		if connection, _ := wire.Get(responses[n-1].Fields, "connection"); strings.EqualFold(connection, "close") {
+			return 300 * time.Millisecond
+		}
+	}
+	return 60 * time.Millisecond
 }
 
 // parts returns what the client sends for one request.

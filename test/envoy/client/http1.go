@@ -90,7 +90,7 @@ func runHTTP1(conn net.Conn, s *Script, id string, begin, deadline time.Time) Ou
 		}
 	}
 	out.Elapsed = time.Since(begin)
-	r.more(time.Now().Add(s.closeWait()))
+	r.more(time.Now().Add(s.closeWait(out.Responses)))
 	out.Closed = r.end
 	out.Extra = string(r.buf[:min(len(r.buf), 200)])
 	return out

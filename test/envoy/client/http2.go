@@ -36,7 +36,7 @@ func runHTTP2(conn net.Conn, s *Script, id string, begin, deadline time.Time) Ou
 		}
 	}
 	out.Elapsed = time.Since(begin)
-	if !x.ended && conn.SetDeadline(time.Now().Add(s.closeWait())) == nil {
+	if !x.ended && conn.SetDeadline(time.Now().Add(s.closeWait(nil))) == nil {
 		x.stream = 0
 		x.response()
 	}
