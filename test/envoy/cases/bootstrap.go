@@ -59,7 +59,7 @@ func Bootstrap(groups []*Group, a *Addresses) ([]byte, error) {
 
 // listener returns the group's listener.
 func (g *Group) listener(a *Addresses) (object, error) {
-	manager, err := g.manager(a)
+	filters, err := g.networkFilters(a)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +68,21 @@ func (g *Group) listener(a *Addresses) (object, error) {
 		return nil, err
 	}
 	listener := object{
-		"name":    g.Name,
-		"address": socketAddress(a.Listeners[g.Name]),
-		"filter_chains": []any{object{"filters": []any{object{
-			"name": "envoy.filters.network.http_connection_manager", "typed_config": manager,
-		}}}},
+		"name":          g.Name,
+		"address":       socketAddress(a.Listeners[g.Name]),
+		"filter_chains": []any{object{"filters": filters}},
 	}
 	maps.Copy(listener, own)
 	return listener, nil
+}
+
+// networkFilters returns the network filters of the group's only filter chain.
+func (g *Group) networkFilters(a *Addresses) ([]any, error) {
+	if g.NetworkFilters != "" {
+		return parse[[]any](g.Name+": network filters", g.NetworkFilters)
+	}
+	manager, err := g.manager(a)
+	return []any{object{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}}, err
 }
 
 // manager returns the HTTP connection manager of the group.

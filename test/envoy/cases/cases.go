@@ -35,6 +35,9 @@ type Group struct {
 	HostFields   string // fields of the only virtual host
 	RouteConfig  string // fields of the route configuration
 
+	// NetworkFilters is a list of network filters instead of the HTTP connection manager.
+	NetworkFilters string
+
 	Listener string // fields of the listener
 	Clusters string // a list of clusters
 }

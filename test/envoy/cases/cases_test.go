@@ -87,6 +87,21 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
+func TestNetworkFilters(t *testing.T) {
+	text, err := Bootstrap([]*Group{{Name: "x.1", NetworkFilters: `
+- name: envoy.filters.network.tcp_proxy
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
+    stat_prefix: x
+    cluster: t1`}}, &Addresses{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(text, []byte("TcpProxy")) || bytes.Contains(text, []byte("HttpConnectionManager")) {
+		t.Errorf("the bootstrap file has another network filter than the group:\n%s", text)
+	}
+}
+
 func TestBootstrapReportsMalformedYAML(t *testing.T) {
 	if _, err := Bootstrap([]*Group{{Name: "x.1", HCM: "a: [b"}}, &Addresses{}); err == nil {
 		t.Error("Bootstrap returns no error for a list without an end")
