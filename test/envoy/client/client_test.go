@@ -78,6 +78,15 @@ func TestResponses(t *testing.T) {
 	}
 }
 
+func TestResponseOfAnotherProtocol(t *testing.T) {
+	script := &Script{Kind: HTTP2, Method: "GET", Scheme: "http", Path: "/", Host: "a.test", Timeout: 5 * time.Second}
+	begin := time.Now()
+	out := Run(serve(t, "HTTP/1.1 400 Bad Request\r\n\r\n", true), script, "case-1")
+	if out.Error == "" || time.Since(begin) > 4*time.Second {
+		t.Errorf("HTTP/1.1 in response to HTTP/2: outcome %+v after %v, want an error without a wait", out, time.Since(begin))
+	}
+}
+
 func TestAppendRequest(t *testing.T) {
 	for _, test := range []struct {
 		script Script

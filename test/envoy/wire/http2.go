@@ -42,6 +42,7 @@ func NewHTTP2(rw io.ReadWriter) *HTTP2 {
 		framer: http2.NewFramer(rw, rw), block: &bytes.Buffer{},
 		credit: map[uint32]int{}, total: initialWindow, initial: initialWindow,
 	}
+	c.framer.SetMaxReadFrameSize(maxFrame) // so that an HTTP/1.1 response is not an incomplete frame
 	c.framer.AllowIllegalReads, c.framer.AllowIllegalWrites = true, true
 	c.changed = sync.NewCond(&c.mu)
 	c.encoder = hpack.NewEncoder(c.block)
