@@ -72,11 +72,11 @@ func byDesign() []Named {
 		},
 		{
 			Name:   "access log of malformed requests",
-			Text:   "If Weft rejects a malformed request, `%REQ(...)%` has the fields that Weft read before. In Envoy it is `-`.",
-			Reason: "The fields help to find the client.",
+			Text:   "In the access log line of a malformed request, `%REQ(...)%` has the fields that the proxy read before it found the error. Envoy and Weft find errors at different times.",
+			Reason: "Weft validates the head in the order in which it arrives.",
 			matches: func(r *Result, d Difference) bool {
-				return strings.HasPrefix(d.Aspect, logPrefix) && d.Envoy == nil && r.c.Kind == client.Raw &&
-					slices.Equal(r.weft[logPrefix+"flags"], []string{"DPE"}) && isLocalReply(r, "resp")
+				return strings.HasPrefix(d.Aspect, logPrefix) && (d.Envoy == nil || d.Weft == nil) &&
+					isLocalReply(r, "resp") && isTextWithFlag(r.weft, "resp", "DPE")
 			},
 		},
 		{
@@ -134,7 +134,9 @@ func notYet() []Named {
 			Name: "cluster of requests without a host",
 			Text: "If a filter responds, `%UPSTREAM_CLUSTER%` of the access log is `-`. In Envoy, it is the cluster of the route.",
 			matches: func(r *Result, d Difference) bool {
-				return d.Aspect == logPrefix+"cluster" && slices.Equal(r.weft[originCount], []string{"0"}) &&
+				// With ext_authz, the request that reaches an origin is that of the filter.
+				responds := slices.Equal(r.weft[originCount], []string{"0"}) || slices.Equal(r.weft[logPrefix+"flags"], []string{"UAEX"})
+				return d.Aspect == logPrefix+"cluster" && responds &&
 					everyPair(d, func(e, w string) bool { return e == w || w == "-" })
 			},
 		},
@@ -220,6 +222,16 @@ func isLocalReply(r *Result, name string) bool {
 func isText(weft View, name string, reason protocol.Reason) bool {
 	return slices.Equal(weft[name+".body"], []string{reason.Text() + "\n"}) ||
 		slices.Equal(weft[name+".headers.grpc-message"], []string{reason.Text()})
+}
+
+// isTextWithFlag reports whether a response of Weft has the text of a reason with a flag.
+func isTextWithFlag(weft View, name, flag string) bool {
+	for reason := range protocol.Reasons() {
+		if reason.Spec().Flag == flag && isText(weft, name, reason) {
+			return true
+		}
+	}
+	return false
 }
 
 // malformation is a part of a malformed request.
