@@ -2,6 +2,7 @@ package compare
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,10 +23,13 @@ type Named struct {
 }
 
 // AllNamed returns the named differences. The first one that matches applies.
-func AllNamed() []Named { return append(byDesign(), notYet()...) }
+func AllNamed() []Named { return slices.Concat(byDesign(), notYet()) }
 
 // byDesign returns the differences that stay.
-func byDesign() []Named {
+func byDesign() []Named { return slices.Concat(inErrors(), inFields()) }
+
+// inErrors returns the differences that stay, and that concern errors.
+func inErrors() []Named {
 	return []Named{
 		{
 			Name:   "text of local replies",
@@ -79,6 +83,12 @@ func byDesign() []Named {
 					isLocalReply(r, "resp") && isTextWithFlag(r.weft, "resp", "DPE")
 			},
 		},
+	}
+}
+
+// inFields returns the differences that stay, and that concern fields of messages or filters.
+func inFields() []Named {
+	return []Named{
 		{
 			Name:   "client address on loopback",
 			Text:   "If the client connects over loopback, Weft appends `127.0.0.1` to `x-forwarded-for`. Envoy appends an address of the machine. Weft separates addresses by a comma and a space.",
@@ -99,6 +109,28 @@ func byDesign() []Named {
 			},
 		},
 		{
+			Name:   "ambiguous paths in rbac",
+			Text:   "If a condition of `rbac` uses the path, the filter denies requests whose path an application may read differently, such as `/b/../a`. Envoy matches the path as it is.",
+			Reason: "A client could evade a rule ([rbac](filters/rbac.md)).",
+			matches: func(r *Result, _ Difference) bool {
+				return r.Feature == "rbac" && isAmbiguous(r.c.Path) && slices.Equal(r.envoy["resp.status"], []string{"200"}) &&
+					slices.Equal(r.weft["resp.status"], []string{"403"}) && isText(r.weft, "resp", protocol.ReasonDenied)
+			},
+		},
+		fieldDifference("protocol version in via", "Weft adds the name in `via` with the version of HTTP, in a field of its own. Envoy adds only the name.",
+			"RFC 9110, section 7.6.3, requires the version.",
+			"via", func(_ *Result, d Difference) bool {
+				return len(d.Envoy) == 1 && len(d.Weft) > 0 && d.Weft[len(d.Weft)-1] == "1.1 me" && strings.HasSuffix(d.Envoy[0], "me")
+			}),
+		fieldDifference("te", "Weft does not forward `te: trailers`.",
+			"The field is about one connection (RFC 9110, section 10.1.4). Weft itself forwards trailers.",
+			"te", func(_ *Result, d Difference) bool {
+				return slices.Equal(d.Envoy, []string{"trailers"}) && d.Weft == nil
+			}),
+		fieldDifference("exposed headers in preflights", "Weft sends `access-control-expose-headers` only in the response to the request itself. Envoy also sends it in the response to the preflight.",
+			"The Fetch standard defines no meaning for the field in a preflight.",
+			"access-control-expose-headers", func(r *Result, d Difference) bool { return r.c.Method == "OPTIONS" && d.Weft == nil }),
+		{
 			Name:   "vary with CORS",
 			Text:   "The filter `cors` adds `vary: Origin` to responses. Envoy does not.",
 			Reason: "Without it, a cache may send a response for one origin to a page of another.",
@@ -110,7 +142,10 @@ func byDesign() []Named {
 }
 
 // notYet returns the differences that should go away.
-func notYet() []Named {
+func notYet() []Named { return slices.Concat(everywhere(), ignoredFields()) }
+
+// everywhere returns the differences that should go away, and that occur with every configuration.
+func everywhere() []Named {
 	return []Named{
 		missingAtOrigin("x-envoy-expected-rq-timeout-ms", "Weft does not tell hosts the timeout of the route.", nil),
 		missingAtOrigin("x-forwarded-proto", "Weft does not add the scheme if the client sent none.", []string{"http", "https"}),
@@ -120,7 +155,8 @@ func notYet() []Named {
 			Name: "server",
 			Text: "Weft does not set `server` in responses. `server_name` and `server_header_transformation` have no effect.",
 			matches: func(_ *Result, d Difference) bool {
-				return strings.HasSuffix(d.Aspect, ".headers.server") && slices.Equal(d.Envoy, []string{"envoy"})
+				return strings.HasSuffix(d.Aspect, ".headers.server") && (slices.Equal(d.Envoy, []string{"envoy"}) || slices.Equal(d.Envoy, []string{"mine"})) &&
+					(d.Weft == nil || slices.Equal(d.Weft, []string{"up"})) // up: the origin's
 			},
 		},
 		{
@@ -150,6 +186,56 @@ func notYet() []Named {
 		},
 	}
 }
+
+// ignoredFields returns the differences that should go away, and that concern one filter or one field
+// of the configuration.
+func ignoredFields() []Named {
+	return []Named{
+		fieldDifference("content-length of requests without a body", "Weft adds no `content-length: 0` to requests without a body that have a method such as OPTIONS.", "",
+			"content-length", func(r *Result, d Difference) bool {
+				return strings.HasPrefix(d.Aspect, "o") && slices.Equal(d.Envoy, []string{"0"}) && d.Weft == nil && r.c.Body == nil
+			}),
+		fieldDifference("realm of jwt_authn", "`www-authenticate` has no `realm`, which is the URL of the request in Envoy.", "",
+			"www-authenticate", func(_ *Result, d Difference) bool {
+				return len(d.Envoy) == 1 && len(d.Weft) == 1 && withoutRealm(d.Envoy[0]) == d.Weft[0]
+			}),
+		fieldDifference("append_x_forwarded_port", "Weft ignores the field.", "",
+			"x-forwarded-port", func(_ *Result, d Difference) bool { return slices.Equal(d.Envoy, []string{"<listener>"}) }),
+		fieldDifference("always_set_request_id_in_response", "Weft ignores the field.", "",
+			"x-request-id", func(_ *Result, d Difference) bool { return strings.HasPrefix(d.Aspect, "resp") && d.Weft == nil }),
+		{
+			Name: "add_user_agent",
+			Text: "Weft ignores the field.",
+			matches: func(_ *Result, d Difference) bool {
+				isMissing := func(field, value string) bool {
+					return strings.HasSuffix(d.Aspect, ".headers."+field) && slices.Equal(d.Envoy, []string{value}) && d.Weft == nil
+				}
+				return isMissing("user-agent", "c") || isMissing("x-envoy-downstream-service-cluster", "c") || isMissing("x-envoy-downstream-service-node", "n")
+			},
+		},
+	}
+}
+
+// fieldDifference returns a difference in a header field. reason is empty if the difference should go
+// away.
+func fieldDifference(name, text, reason, field string, matches func(r *Result, d Difference) bool) Named {
+	return Named{Name: name, Text: text, Reason: reason, matches: func(r *Result, d Difference) bool {
+		return strings.HasSuffix(d.Aspect, ".headers."+field) && matches(r, d)
+	}}
+}
+
+// isAmbiguous reports whether two programs may read a path differently.
+func isAmbiguous(path string) bool {
+	return strings.Contains(path, "..") || strings.Contains(path, "//") || strings.Contains(path, "%")
+}
+
+// withoutRealm removes the realm from a value of WWW-Authenticate.
+func withoutRealm(challenge string) string {
+	return strings.TrimSpace(realm.ReplaceAllString(challenge, ""))
+}
+
+// realm matches the realm of a challenge, with the comma after it.
+var realm = regexp.MustCompile(`realm="[^"]*",? ?`)
 
 // isLoopbackClient reports whether two values of X-Forwarded-For differ only in the last address,
 // which is 127.0.0.1 in Weft, and not a loopback address in Envoy.

@@ -40,7 +40,7 @@ func TestNamedDifferences(t *testing.T) {
 			[]string{"resp.body: ", "resp.headers.x-envoy-upstream-service-time: x-envoy-upstream-service-time", "resp.status: "}},
 		{"a body that is not of Weft", "f", localReply(t, 403, "x"), localReply(t, 403, "y"), []string{"resp.body: "}},
 		{"no server", "f", localReply(t, 200, "", field("server", "envoy")), localReply(t, 200, ""), []string{"resp.headers.server: server"}},
-		{"another server", "f", localReply(t, 200, "", field("server", "mine")), localReply(t, 200, ""), []string{"resp.headers.server: "}},
+		{"another server", "f", localReply(t, 200, "", field("server", "envoy")), localReply(t, 200, "", field("server", "weft")), []string{"resp.headers.server: "}},
 		{"vary with CORS", "cors", localReply(t, 200, ""), localReply(t, 200, "", field("vary", "Origin")), []string{"resp.headers.vary: vary with CORS"}},
 		{"vary without CORS", "f", localReply(t, 200, ""), localReply(t, 200, "", field("vary", "Origin")), []string{"resp.headers.vary: "}},
 		{"no scheme", "f",
@@ -49,6 +49,17 @@ func TestNamedDifferences(t *testing.T) {
 		{"another scheme", "f",
 			exchange(t, &cases.Case{}, 200, "", nil, []wire.Field{field("x-forwarded-proto", "http")}),
 			exchange(t, &cases.Case{}, 200, "", nil, []wire.Field{field("x-forwarded-proto", "https")}), []string{"o0.headers.x-forwarded-proto: "}},
+		{"an ambiguous path", "rbac",
+			View{"resp.status": {"200"}, "n_origin": {"1"}}, View{"resp.status": {"403"}, "resp.body": {"denied\n"}, "n_origin": {"0"}},
+			[]string{"n_origin: ", "resp.body: ", "resp.status: "}}, // the case has an unambiguous path
+		{"no realm", "f",
+			View{"resp.headers.www-authenticate": {`Bearer realm="http://a.test/", error="invalid_token"`}},
+			View{"resp.headers.www-authenticate": {`Bearer error="invalid_token"`}}, []string{"resp.headers.www-authenticate: realm of jwt_authn"}},
+		{"another challenge", "f",
+			View{"resp.headers.www-authenticate": {`Bearer realm="http://a.test/", error="invalid_token"`}},
+			View{"resp.headers.www-authenticate": {"Bearer"}}, []string{"resp.headers.www-authenticate: "}},
+		{"via", "f", View{"resp.headers.via": {"1.1 up, me"}}, View{"resp.headers.via": {"1.1 up", "1.1 me"}}, []string{"resp.headers.via: protocol version in via"}},
+		{"no via", "f", View{"resp.headers.via": {"me"}}, View{}, []string{"resp.headers.via: "}},
 		{"a client on loopback", "f",
 			View{"o0.headers.x-forwarded-for": {"1.2.3.4,192.0.2.2"}}, View{"o0.headers.x-forwarded-for": {"1.2.3.4, 127.0.0.1"}},
 			[]string{"o0.headers.x-forwarded-for: client address on loopback"}},
@@ -82,6 +93,20 @@ func TestNamedDifferences(t *testing.T) {
 	} {
 		if got := names(test.feature, test.envoy, test.weft); !slices.Equal(got, test.want) {
 			t.Errorf("%s: the differences are %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestAmbiguousPaths(t *testing.T) {
+	forwarded := View{"n_origin": {"1"}, "resp.status": {"200"}, "resp.body": {"from o1"}}
+	denied := View{"n_origin": {"0"}, "resp.status": {"403"}, "resp.body": {"denied\n"}}
+	for path, named := range map[string]bool{"/b/../a": true, "//a": true, "/%61": true, "/a": false} {
+		c := &cases.Case{Script: client.Script{Path: path}}
+		if got := NewResult("rbac", c, forwarded, denied).Named(); got != named {
+			t.Errorf("Weft denies %s: Named = %v, want %v", path, got, named)
+		}
+		if NewResult("rbac", c, denied, forwarded).Named() || NewResult("cors", c, forwarded, denied).Named() {
+			t.Errorf("%s: a difference of another kind has a name", path)
 		}
 	}
 }
