@@ -32,7 +32,7 @@ var (
 	features    = flag.String("features", "", "run the features whose names match this regular expression")
 	caseID      = flag.String("case", "", "run only the case with this ID")
 	differences = flag.Bool("differences", false, "print each difference without a name")
-	output      = flag.String("o", "", "write the results to this file, in JSON")
+	output      = flag.String("o", "", "write the results to this file, in JSON; the path is relative to the root of the repository")
 	update      = flag.Bool("update", false, "write docs/envoy.md and, after a run of all features, testdata/bars.json")
 )
 

@@ -150,7 +150,7 @@ func (s *set) fault() {
 			label(v.name+" by header"), measured(unit))
 	}
 	g := s.add(Group{Feature: "fault", Filters: filter("fault", message, "abort: {http_status: 418, percentage: {numerator: 30}}")})
-	g.get("/", distribution(200), label("30%"))
+	g.get("/", distribution(), label("30%"))
 	g = s.add(Group{Feature: "fault", Filters: filter("fault", message, ""), Routes: "- match: {prefix: /}\n  route: {cluster: o1}\n" +
 		indent("  ", perRoute("fault", message, abort))})
 	g.get("/", label("per route"))

@@ -226,7 +226,7 @@ func (s *set) matchOthers() {
 		"numerator: 5000, denominator: TEN_THOUSAND", "numerator: 200000, denominator: MILLION",
 	} {
 		g = s.match("match.runtime_fraction", "prefix: /, runtime_fraction: {default_value: {"+fraction+"}, runtime_key: k.x}")
-		g.get("/", distribution(200), label(fraction))
+		g.get("/", distribution(), label(fraction))
 	}
 
 	g = s.match("match.cookies", "prefix: /, cookies: [{name: c, string_match: {exact: v}}]")
