@@ -67,7 +67,7 @@ func inErrors() []Named {
 		{
 			Name:   "stricter HTTP/1.1 syntax",
 			Text:   "Weft rejects HTTP/1.1 requests that Envoy forwards: " + strictSyntaxText() + ".",
-			Reason: "Such requests are malformed by RFC 9110 and 9112. If two programs read them differently, a client can hide a request in another one, or evade a rule about the host.",
+			Reason: "RFC 9110 and 9112 require or allow it. If two programs read such a request differently, a client can hide another request in it, or evade a rule about the host.",
 			matches: func(r *Result, _ Difference) bool {
 				return isMalformed(r.c) && slices.Equal(r.weft[originCount], []string{"0"}) &&
 					(isText(r.weft, "resp", protocol.MalformedRequest) || isText(r.weft, "resp0", protocol.MalformedRequest) ||
