@@ -8,8 +8,8 @@
 //	wire     what clients and origins share
 //
 // TestEnvoy runs a selection of features. It is skipped without Envoy, which test/scripts/setup
-// installs. "make interop-envoy" runs all features. The flags select features and print differences.
-// They follow -args, because "go test" has its own -o:
+// installs. "make interop-envoy" runs all features. The flags select features and print
+// differences. They follow -args, because "go test" has its own -o:
 //
 //	go test ./test/envoy -run TestEnvoy -v -args -features '^cors$' -differences -o cors.json
 package envoy

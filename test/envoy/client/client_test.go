@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/test/envoy/wire"
 )
 
-// serve accepts one connection and sends text on it. If hold is set, the connection stays open until
-// the end of the test.
+// serve accepts one connection and sends text on it. If hold is set, the connection stays open
+// until the end of the test.
 func serve(t *testing.T, text string, hold bool) (port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

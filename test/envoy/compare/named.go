@@ -187,8 +187,8 @@ func everywhere() []Named {
 	}
 }
 
-// ignoredFields returns the differences that should go away, and that concern one filter or one field
-// of the configuration.
+// ignoredFields returns the differences that should go away, and that concern one filter or one
+// field of the configuration.
 func ignoredFields() []Named {
 	return []Named{
 		fieldDifference("content-length of requests without a body", "Weft adds no `content-length: 0` to requests without a body that have a method such as OPTIONS.", "",
@@ -216,8 +216,8 @@ func ignoredFields() []Named {
 	}
 }
 
-// fieldDifference returns a difference in a header field. reason is empty if the difference should go
-// away.
+// fieldDifference returns a difference in a header field. reason is empty if the difference should
+// go away.
 func fieldDifference(name, text, reason, field string, matches func(r *Result, d Difference) bool) Named {
 	return Named{Name: name, Text: text, Reason: reason, matches: func(r *Result, d Difference) bool {
 		return strings.HasSuffix(d.Aspect, ".headers."+field) && matches(r, d)
@@ -260,8 +260,8 @@ func splitList(text string) []string {
 	return elements
 }
 
-// missingAtOrigin returns a difference: a request field that Envoy adds, and Weft does not. If values
-// is not nil, Envoy's value must be one of them.
+// missingAtOrigin returns a difference: a request field that Envoy adds, and Weft does not. If
+// values is not nil, Envoy's value must be one of them.
 func missingAtOrigin(field, text string, values []string) Named {
 	return Named{Name: field, Text: text, matches: func(_ *Result, d Difference) bool {
 		return strings.HasPrefix(d.Aspect, "o") && strings.HasSuffix(d.Aspect, ".headers."+field) && d.Weft == nil &&

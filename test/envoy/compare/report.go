@@ -66,8 +66,8 @@ type Count struct {
 	Invalid  int `json:"invalid"`  // Envoy rejects the group, so there is nothing to compare
 }
 
-// Share returns the percentage of cases that are equal or have only named differences, rounded down.
-// Cases that Envoy rejects do not count.
+// Share returns the percentage of cases that are equal or have only named differences, rounded
+// down. Cases that Envoy rejects do not count.
 func (c Count) Share() int {
 	if c.Cases == c.Invalid {
 		return 100

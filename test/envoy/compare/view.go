@@ -14,8 +14,8 @@ import (
 )
 
 // View is what is compared of a case: values by aspect. The aspects of responses begin with "resp",
-// or "resp0" and so on if there are several. Those of requests at origins begin with "o0" and so on.
-// An aspect of a header field ends with ".headers." and the name.
+// or "resp0" and so on if there are several. Those of requests at origins begin with "o0" and so
+// on. An aspect of a header field ends with ".headers." and the name.
 type View map[string][]string
 
 // Aspects with a meaning for Compare and Named.
@@ -64,8 +64,8 @@ func NewView(c *cases.Case, out client.Outcome, records []origin.Record, n *Norm
 	return v
 }
 
-// AddLog adds the lines of the access log. Each line begins with the ID of the case, and then has the
-// fields of logFields.
+// AddLog adds the lines of the access log. Each line begins with the ID of the case, and then has
+// the fields of logFields.
 func (v View) AddLog(c *cases.Case, lines []string, n *Normalizer) {
 	if c.Distribution {
 		return

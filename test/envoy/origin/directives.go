@@ -22,8 +22,9 @@ const (
 
 // directives say how an origin responds. The fields of the request set them:
 //
-//	x-o-seq: 503,reset,200   one step for each attempt of the case; the last one is repeated. A step
-//	                         is a status, "reset", "reset0", "close", "hang" or "delayMS:STATUS"
+//	x-o-seq: 503,reset,200   one step for each attempt of the case; the last one is repeated. A
+//	                         step is a status, "reset", "reset0", "close", "hang" or
+//	                         "delayMS:STATUS"
 //	x-o-at: o1=503,o2=200    a step for one origin
 //	x-o-status: 404
 //	x-o-delay: 100           milliseconds before the head of the response
