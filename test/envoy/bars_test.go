@@ -3,10 +3,12 @@ package envoy
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weft-proxy/weft/test/envoy/compare"
@@ -39,14 +41,40 @@ func checkBars(t *testing.T, report *compare.Report) {
 		writeBars(t, bars)
 		return
 	}
-	for _, f := range report.Features {
+	for _, problem := range belowBars(bars, report.Features) {
+		t.Error(problem)
+	}
+}
+
+// belowBars returns a message for each feature without a bar, or with a share below it.
+func belowBars(bars map[string]int, features []compare.Feature) (problems []string) {
+	for _, f := range features {
 		bar, found := bars[f.Name]
-		if !found {
-			t.Errorf("%s has no feature %s; run make interop-envoy ENVOY=-update", barsFile, f.Name)
-		} else if f.Share() < bar {
-			t.Errorf("%s: %d %% of %d cases are equal or have named differences, want at least %d %%; -features '^%s$' -differences prints the others",
-				f.Name, f.Share(), f.Cases-f.Invalid, bar, f.Name)
+		switch {
+		case !found:
+			problems = append(problems, fmt.Sprintf("%s has no feature %s; run make interop-envoy ENVOY=-update", barsFile, f.Name))
+		case f.Share() < bar:
+			problems = append(problems, fmt.Sprintf(
+				"%s: %d %% of %d cases are equal or have only named differences, want at least %d %%; -args -features '^%s$' -differences prints the others",
+				f.Name, f.Share(), f.Cases-f.Invalid, bar, f.Name))
 		}
+	}
+	return problems
+}
+
+func TestBelowBars(t *testing.T) {
+	features := []compare.Feature{
+		{Name: "at", Count: compare.Count{Cases: 4, Named: 3}},
+		{Name: "above", Count: compare.Count{Cases: 4, Named: 4}},
+		{Name: "below", Count: compare.Count{Cases: 4, Named: 2}},
+		{Name: "rejected", Count: compare.Count{Cases: 4, Named: 2, Rejected: 2}},
+		{Name: "invalid", Count: compare.Count{Cases: 4, Invalid: 4}},
+		{Name: "new", Count: compare.Count{Cases: 1}},
+	}
+	bars := map[string]int{"at": 75, "above": 75, "below": 75, "rejected": 75, "invalid": 100}
+	got := belowBars(bars, features)
+	if len(got) != 3 || !strings.HasPrefix(got[0], "below: 50 %") || !strings.HasPrefix(got[1], "rejected: 50 %") || !strings.Contains(got[2], "no feature new") {
+		t.Errorf("belowBars = %q, want messages about below, rejected and new", got)
 	}
 }
 
