@@ -54,6 +54,7 @@ type Case struct {
 	// Alone means that no other group may run at the same time.
 	Alone bool
 
+	ResponseOnly bool          // whether the request reaches an origin is a matter of time
 	Distribution bool          // only how many requests reach each origin matters, with a tolerance
 	BodyLength   bool          // the contents of response bodies do not matter
 	TimeUnit     time.Duration // the elapsed time matters, in this unit; 0: not
@@ -179,6 +180,7 @@ func responses(n int) option    { return func(c *Case) { c.Responses = n } }
 func preface(b string) option   { return func(c *Case) { c.Preface = []byte(b) } }
 func tunnel(text string) option { return func(c *Case) { c.Tunnel = []byte(text) } }
 func anonymous() option         { return func(c *Case) { c.Anonymous = true } }
+func responseOnly() option      { return func(c *Case) { c.ResponseOnly = true } }
 func bodyLength() option        { return func(c *Case) { c.BodyLength = true } }
 func ignored(name string) option {
 	return func(c *Case) { c.Ignored = append(c.Ignored, strings.ToLower(name)) }

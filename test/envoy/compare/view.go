@@ -54,9 +54,11 @@ func NewView(c *cases.Case, out client.Outcome, records []origin.Record, n *Norm
 	v["closed"] = []string{strconv.FormatBool(out.Closed)}
 	v.text("goaway", out.GoAway)
 	v.text("extra", out.Extra[:min(len(out.Extra), 60)])
-	v[originCount] = []string{strconv.Itoa(len(records))}
-	for i, r := range records {
-		v.record(fmt.Sprintf("o%d", i), c, r, n)
+	if !c.ResponseOnly {
+		v[originCount] = []string{strconv.Itoa(len(records))}
+		for i, r := range records {
+			v.record(fmt.Sprintf("o%d", i), c, r, n)
+		}
 	}
 	if c.TimeUnit > 0 {
 		v[timeAspect] = []string{strconv.Itoa(int(math.Round(float64(out.Elapsed) / float64(c.TimeUnit))))}

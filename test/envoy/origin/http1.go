@@ -118,8 +118,7 @@ func (c *connection) exchange(r *bufio.Reader, head []byte) error {
 	if head := tunnelResponse(line, fields, d); head != "" {
 		return c.echo(r, head, func(b []byte) { record.Body = append(record.Body, b...) })
 	}
-	body, trailers, err := readBody(r, fields)
-	c.set.update(func() { record.Body, record.Trailers = body, trailers })
+	err = c.readBody(r, record)
 	if err != nil {
 		return err
 	}
@@ -172,21 +171,32 @@ func (c *connection) echo(r io.Reader, greeting string, keep func([]byte)) error
 	}
 }
 
-func readBody(r *bufio.Reader, fields []wire.Field) (body []byte, trailers []wire.Field, err error) {
-	if coding, _ := wire.Get(fields, "transfer-encoding"); strings.Contains(coding, "chunked") {
-		return wire.ReadChunked(r)
+// readBody reads the body of a request into its record. A body with a length appears there as it
+// arrives.
+func (c *connection) readBody(r *bufio.Reader, record *Record) error {
+	if coding, _ := wire.Get(record.Fields, "transfer-encoding"); strings.Contains(coding, "chunked") {
+		body, trailers, err := wire.ReadChunked(r)
+		c.set.update(func() { record.Body, record.Trailers = body, trailers })
+		return err
 	}
-	length, found := wire.Get(fields, "content-length")
+	length, found := wire.Get(record.Fields, "content-length")
 	if !found {
-		return nil, nil, nil
+		return nil
 	}
 	n, err := strconv.Atoi(length)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	body = make([]byte, n)
-	n, err = io.ReadFull(r, body)
-	return body[:n], nil, err
+	piece := make([]byte, 64<<10)
+	for n > 0 {
+		size, err := r.Read(piece[:min(n, len(piece))])
+		c.set.update(func() { record.Body = append(record.Body, piece[:size]...) })
+		if err != nil {
+			return err
+		}
+		n -= size
+	}
+	return nil
 }
 
 // respond sends the response that the directives describe.
