@@ -6,26 +6,17 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config/configjson"
 )
 
 // TestProfilerPort verifies that pprof.port_value opens a port that serves profiles and no other
 // page of the admin port, and rejects requests of foreign web pages like the admin port.
 func TestProfilerPort(t *testing.T) {
-	path := writeConfig(t, configText(listenerText("front", "127.0.0.1:0", ""), `"pprof": {"debug": true, "port_value": 1803}, `, ""))
-	f := startFlags{source: source{path: path}, drainSeconds: -1}
-	file, problems := f.open()
-	if file == nil {
-		t.Fatal(problems)
-	}
-	file.Snapshot.Profiler = "127.0.0.1:0" // a free port instead of 1803
-	p, err := newProcess(f, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.stop)
-	if err := p.start(t.Context(), file); err != nil {
-		t.Fatal(err)
-	}
+	text := configText(listenerText("front", "127.0.0.1:0", ""), `"pprof": {"debug": true, "port_value": 1803}, `, "")
+	p, _ := startProcess(t, text, func(file *configjson.File) {
+		file.Snapshot.Profiler = "127.0.0.1:0" // a free port instead of 1803
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.run(ctx, nil) }()

@@ -17,17 +17,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
-// startProcess returns a process that has started with a file; rewrite changes the file.
-func startProcess(t *testing.T, text string) (p *process, rewrite func(text string)) {
+// startProcess returns a process that has started with a file; edits change the file's settings
+// before the start, and rewrite changes the file on disk.
+func startProcess(t *testing.T, text string, edits ...func(*configjson.File)) (p *process, rewrite func(text string)) {
 	t.Helper()
 	path := writeConfig(t, text)
 	f := startFlags{source: source{path: path}, drainSeconds: -1}
 	file, problems := f.open()
 	if file == nil {
 		t.Fatal(problems)
+	}
+	for _, edit := range edits {
+		edit(file)
 	}
 	p, err := newProcess(f, file)
 	if err != nil {

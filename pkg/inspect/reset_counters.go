@@ -11,7 +11,7 @@ import (
 // The metrics themselves keep their values. It is safe for concurrent use.
 type counterResets struct {
 	mu       sync.Mutex
-	baseline map[string]uint64 // values at the last reset, by name; guarded by mu
+	baseline map[string]uint64 // the value of each counter at the last reset; guarded by mu
 }
 
 // reset sets the baseline to the values of stats.

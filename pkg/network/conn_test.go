@@ -14,14 +14,22 @@ import (
 )
 
 // pair returns two ends of a TCP connection on loopback.
+// pair returns the two ends of a TCP connection; the Conn is the end that was accepted.
 func pair(t *testing.T) (*Conn, net.Conn) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	return pairOf(t, "tcp", "127.0.0.1:0")
+}
+
+// pairOf returns the two ends of a connection to a listener of the network and address. The Conn is
+// the end that was accepted.
+func pairOf(t *testing.T, network, address string) (*Conn, net.Conn) {
+	t.Helper()
+	ln, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	peer, err := net.Dial("tcp", ln.Addr().String())
+	peer, err := net.Dial(network, ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,6 +37,14 @@ func pair(t *testing.T) (*Conn, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := NewConn(nc)
+	t.Cleanup(func() { c.Close(); peer.Close() })
+	return c, peer
+}
+
+// memoryPair returns the two ends of an in-memory connection, which synctest bubbles need.
+func memoryPair(t *testing.T) (*Conn, net.Conn) {
+	nc, peer := net.Pipe()
 	c := NewConn(nc)
 	t.Cleanup(func() { c.Close(); peer.Close() })
 	return c, peer
@@ -65,10 +81,7 @@ func TestFillGrowsFullBuffer(t *testing.T) {
 
 func TestExtendedDeadlineFiresAtLastValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nc, peer := net.Pipe()
-		defer peer.Close()
-		c := NewConn(nc)
-		defer c.Close()
+		c, _ := memoryPair(t)
 		start := time.Now()
 		c.SetReadDeadline(start.Add(time.Second))
 		c.SetReadDeadline(start.Add(time.Minute)) // does not change the timer of one second
@@ -83,9 +96,7 @@ func TestExtendedDeadlineFiresAtLastValue(t *testing.T) {
 
 func TestSlowReaderDoesNotTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nc, peer := net.Pipe()
-		c := NewConn(nc)
-		defer c.Close()
+		c, peer := memoryPair(t)
 		c.SetWriteTimeout(time.Second)
 		go func() {
 			b := make([]byte, 1)

@@ -30,22 +30,7 @@ func TestNotReceived(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer ln.Close()
-			nc, err := net.Dial("tcp", ln.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			peer, err := ln.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer peer.Close()
-			c := NewConn(nc)
-			defer c.Close()
+			c, peer := pair(t)
 			if _, err := c.Write([]byte(request)); err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +44,7 @@ func TestNotReceived(t *testing.T) {
 			if tt.beforeWrite != nil {
 				tt.beforeWrite(peer.(*net.TCPConn))
 			}
-			_, err = c.Write([]byte(request))
+			_, err := c.Write([]byte(request))
 			if err == nil && tt.afterWrite != nil {
 				tt.afterWrite(t, peer.(*net.TCPConn))
 			}

@@ -69,22 +69,9 @@ func TestPendingFramesUseOneWrite(t *testing.T) {
 // send at the same time need few writes. On a SOCK_SEQPACKET socket, one read returns one write.
 func TestFlushAfterYieldCombinesFrames(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	ln, err := net.Listen("unixpacket", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	local, err := net.Dial("unixpacket", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	peer, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer peer.Close()
+	local, peer := pairOf(t, "unixpacket", filepath.Join(t.TempDir(), "s"))
 	var running, senders sync.WaitGroup
-	q := NewWriteQueue(NewConn(local), running.Go)
+	q := NewWriteQueue(local, running.Go)
 	const frames, size = 50, 100
 	for range frames {
 		senders.Go(func() {

@@ -3,7 +3,6 @@ package network
 import (
 	"errors"
 	"io"
-	"net"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -12,10 +11,7 @@ import (
 
 func TestWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nc, peer := net.Pipe()
-		defer peer.Close()
-		c := NewConn(nc)
-		defer c.Close()
+		c, _ := memoryPair(t)
 		c.SetWriteTimeout(time.Second)
 		start := time.Now()
 		if _, err := c.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -44,10 +40,7 @@ func TestWriteDeadline(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				nc, peer := net.Pipe()
-				defer peer.Close()
-				c := NewConn(nc)
-				defer c.Close()
+				c, peer := memoryPair(t)
 				c.SetWriteTimeout(test.timeout)
 				start := time.Now()
 				for _, d := range test.deadlines {
@@ -96,9 +89,7 @@ func TestWriteToFullSocketEndsAtDeadline(t *testing.T) {
 
 func TestStaleWriteTimerDoesNotEndWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nc, peer := net.Pipe()
-		c := NewConn(nc)
-		defer c.Close()
+		c, peer := memoryPair(t)
 		c.SetWriteTimeout(time.Second)
 		read := func() { io.ReadFull(peer, make([]byte, 1)) }
 		go read()

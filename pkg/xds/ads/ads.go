@@ -104,7 +104,7 @@ type typeState struct {
 	wildcard     bool                // all resources are subscribed
 	subscribed   map[string]bool     // set of names
 	sortedNames  []string            // the names of subscribed in order; nil: not computed yet; immutable
-	resources    map[string]Resource // accepted resources by name
+	resources    map[string]Resource // the accepted resources; the key is the name
 	doesNotExist map[string]bool     // subscribed names that the server has reported as nonexistent
 	version      string              // version of the last accepted response
 	nonce        string              // nonce of the last response on this stream

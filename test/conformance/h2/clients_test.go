@@ -28,7 +28,7 @@ type target struct {
 	drain   func(t *testing.T) // shuts the server down gracefully and waits for its exit
 }
 
-// targets returns functions that start the servers under test, by name. net-http is Go's own
+// targets maps each server under test to the function that starts it. net-http is Go's own
 // server, without Weft: it shows that the tests can pass.
 func targets() map[string]func(t *testing.T) target {
 	weftTarget := func(upstream string, http2 bool) func(t *testing.T) target {

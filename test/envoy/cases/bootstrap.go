@@ -14,7 +14,7 @@ type Addresses struct {
 	Admin     int
 	Listeners map[string]int // ports by group
 	Logs      string         // directory of the access logs
-	Origins   map[string]int // ports by name
+	Origins   map[string]int // the port of each origin
 	Dead      int            // a port on which nothing listens
 }
 

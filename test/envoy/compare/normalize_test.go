@@ -15,7 +15,7 @@ func TestNormalizerText(t *testing.T) {
 		"http://a.test:32011/x":               "http://a.test:<listener>/x",
 		"127.0.0.1:32100 and 127.0.0.1:32101": "127.0.0.1:<o1> and 127.0.0.1:<h1>",
 		"127.0.0.1:41234":                     "127.0.0.1:<port>",
-		"a port of nobody: 32500":             "a port of nobody: 32500",
+		"an unknown port: 32500":              "an unknown port: 32500",
 		"123210":                              "123210",
 		"5000 bytes":                          "5000 bytes",
 		"6ba7b810-9dad-41d1-80b4-00c04fd430c8 and abc": "<uuid> and abc",

@@ -162,7 +162,7 @@ func (s *Set) add(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		_ = conn.Close() // nobody uses it
+		_ = conn.Close()
 		return false
 	}
 	s.conns[conn] = true
