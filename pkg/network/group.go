@@ -87,13 +87,13 @@ func (l *Listener) DrainGroupAfterNext(g *ConnGroup) {
 // connections. Once all have ended, it returns how many of the force-closed connections were not
 // idle.
 func (l *Listener) DrainGroup(ctx context.Context, g *ConnGroup) (forceClosed int) {
-	return l.drain(ctx, g.end(), true, func(c *Conn) bool { return c.group.Load() == g })
+	return l.drain(ctx, g.end(), 0, func(c *Conn) bool { return c.group.Load() == g })
 }
 
 // drain ends the connections for which matches returns true; done is closed when all of them have
-// ended. With awaitFirst, connections without an exchange end after their first one, unless ctx is
-// about to end.
-func (l *Listener) drain(ctx context.Context, done <-chan struct{}, awaitFirst bool, matches func(*Conn) bool) (forceClosed int) {
+// ended. Connections without an exchange end after their first one, unless ctx is about to end. If
+// firstExchange is not 0, they end after that time at the latest.
+func (l *Listener) drain(ctx context.Context, done <-chan struct{}, firstExchange time.Duration, matches func(*Conn) bool) (forceClosed int) {
 	forEach := func(f func(*Conn)) {
 		l.forEachConn(func(c *Conn) {
 			if matches(c) {
@@ -111,11 +111,11 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, awaitFirst b
 		<-done
 		return forceClosed
 	}
-	event := eventDrainNow
-	if awaitFirst {
-		event = eventDrainAwaitFirst
+	forEach(func(c *Conn) { c.drainOn(eventDrainAwaitFirst) })
+	if firstExchange > 0 {
+		endUnused := func() { forEach(func(c *Conn) { c.drainOn(eventDrainNow) }) }
+		defer time.AfterFunc(firstExchange, endUnused).Stop()
 	}
-	forEach(func(c *Conn) { c.drainOn(event) })
 	expire := func() { forEach(func(c *Conn) { c.drainOn(eventDrainExpiring) }) }
 	if deadline, ok := ctx.Deadline(); ok {
 		remaining := time.Until(deadline)

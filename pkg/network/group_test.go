@@ -123,34 +123,44 @@ func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 	}
 }
 
-// TestDrainGroupWaitsForFirstExchange verifies that a new connection ends only after its first
-// exchange, because its client does not know of the drain. A silent connection ends shortly before
-// it would be force-closed.
-func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
-	g := listenGrouped(t)
-	var group ConnGroup
-	g.group.Store(&group)
-	activeConn, silentConn := g.dial(), g.dial()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	forceClosed := make(chan int)
-	go func() { forceClosed <- g.ln.DrainGroup(ctx, &group) }()
-	groupEnded := func() bool {
-		group.mu.Lock()
-		defer group.mu.Unlock()
-		return group.ended
-	}
-	for !groupEnded() {
-		runtime.Gosched()
-	}
-	if first, second := g.echoes(activeConn), g.echoes(activeConn); !first || second {
-		t.Errorf("exchanges of a new connection succeeded: %v, %v; want only the first", first, second)
-	}
-	if n := <-forceClosed; n != 0 {
-		t.Errorf("%d connections were force-closed, want 0", n)
-	}
-	if n, err := silentConn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-		t.Errorf("a silent connection: read %d bytes, %v; want EOF", n, err)
+// TestDrainWaitsForFirstExchange verifies that a new connection ends only after its first exchange,
+// because its client does not know of the drain. A silent connection ends shortly before it would
+// be force-closed, or earlier if the whole listener drains.
+func TestDrainWaitsForFirstExchange(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		timeout time.Duration // of the drain
+		drain   func(ctx context.Context, g *groupListener, group *ConnGroup) int
+	}{
+		{"group", 2 * time.Second, func(ctx context.Context, g *groupListener, group *ConnGroup) int {
+			return g.ln.DrainGroup(ctx, group)
+		}},
+		{"listener", time.Hour, func(ctx context.Context, g *groupListener, _ *ConnGroup) int { return g.ln.Drain(ctx) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			g := listenGrouped(t)
+			var group ConnGroup
+			g.group.Store(&group)
+			activeConn, silentConn := g.dial(), g.dial()
+			ctx, cancel := context.WithTimeout(t.Context(), tt.timeout)
+			defer cancel()
+			forceClosed := make(chan int)
+			go func() { forceClosed <- tt.drain(ctx, g, &group) }()
+			for draining := false; !draining; runtime.Gosched() {
+				draining = true
+				g.ln.forEachConn(func(c *Conn) { draining = draining && c.Draining() })
+			}
+			if first, second := g.echoes(activeConn), g.echoes(activeConn); !first || second {
+				t.Errorf("exchanges of a new connection succeeded: %v, %v; want only the first", first, second)
+			}
+			if n := <-forceClosed; n != 0 {
+				t.Errorf("%d connections were force-closed, want 0", n)
+			}
+			if n, err := silentConn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("a silent connection: read %d bytes, %v; want EOF", n, err)
+			}
+		})
 	}
 }
 

@@ -388,8 +388,14 @@ func (l *Listener) Stop() {
 // quarter of the remaining time is shorter.
 const drainExpiryLead = 5 * time.Second
 
+// firstExchangeTimeout is how long a drain waits for the first exchange of a connection. A request
+// may be on its way already, and many clients do not send it again if a new connection closes.
+const firstExchangeTimeout = time.Second
+
 // Drain stops accepting, ends idle connections, and waits until the busy ones have ended after
-// their current exchange. When ctx ends, Drain force-closes the remaining connections and returns
+// their current exchange, and those without an exchange after their first one. Without a first
+// exchange, they end after firstExchangeTimeout, or shortly before the deadline of ctx if another
+// listener has replaced this one. When ctx ends, Drain force-closes the remaining connections and returns
 // how many of these were not idle. Shortly before the deadline of ctx, it asks connections with
 // many concurrent exchanges to read no further requests, so that the requests in flight get their
 // responses.
@@ -397,8 +403,11 @@ func (l *Listener) Drain(ctx context.Context) (forceClosed int) {
 	l.Stop()
 	done := make(chan struct{})
 	go func() { l.activeConns.Wait(); close(done) }()
+	firstExchange := firstExchangeTimeout
 	l.mu.Lock()
-	awaitFirst := l.replaced
+	if l.replaced {
+		firstExchange = 0
+	}
 	l.mu.Unlock()
-	return l.drain(ctx, done, awaitFirst, func(*Conn) bool { return true })
+	return l.drain(ctx, done, firstExchange, func(*Conn) bool { return true })
 }
