@@ -55,6 +55,9 @@ func TestEnvoy(t *testing.T) {
 	if *caseID == "" {
 		checkBars(t, report)
 	}
+	if *caseID == "" && *all && *features == "" {
+		checkAreas(t, report)
+	}
 }
 
 // selectGroups returns the groups that the flags select.

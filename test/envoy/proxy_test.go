@@ -20,6 +20,7 @@ import (
 
 	"github.com/weft-proxy/weft/test/child"
 	"github.com/weft-proxy/weft/test/envoy/cases"
+	"github.com/weft-proxy/weft/test/envoy/certs"
 	"github.com/weft-proxy/weft/test/envoy/client"
 	"github.com/weft-proxy/weft/test/envoy/compare"
 	"github.com/weft-proxy/weft/test/envoy/origin"
@@ -41,11 +42,14 @@ type proxy struct {
 }
 
 // newProxy starts the origins of a proxy.
-func newProxy(t *testing.T, name string, free *ports.Range, startArgs, checkArgs []string) *proxy {
+func newProxy(t *testing.T, name, certificates string, free *ports.Range, startArgs, checkArgs []string) *proxy {
 	t.Helper()
 	p := &proxy{name: name, dir: t.TempDir(), startArgs: startArgs, checkArgs: checkArgs}
-	var err error
-	if p.origins, err = origin.Listen(free.Free); err != nil {
+	certificate, err := certs.Load(certificates, certs.Origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.origins, err = origin.Listen(free.Free, certificate); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -55,7 +59,7 @@ func newProxy(t *testing.T, name string, free *ports.Range, startArgs, checkArgs
 	})
 	p.addresses = cases.Addresses{
 		Admin: freePort(t, free), Dead: freePort(t, free), Origins: p.origins.Ports(),
-		Logs: filepath.Join(p.dir, "logs"), Listeners: map[string]int{},
+		Logs: filepath.Join(p.dir, "logs"), Listeners: map[string]int{}, Certs: certificates,
 	}
 	if err := os.Mkdir(p.addresses.Logs, 0o755); err != nil {
 		t.Fatal(err)
@@ -77,11 +81,15 @@ func newProxies(t *testing.T, free *ports.Range) (envoy, weftProxy *proxy) {
 	t.Helper()
 	program := envoyProgram(t)
 	common := []string{program, "--concurrency", "1", "--disable-hot-restart", "-l", "error"}
-	envoy = newProxy(t, "envoy", free,
+	certificates := t.TempDir()
+	if err := certs.Write(certificates); err != nil {
+		t.Fatal(err)
+	}
+	envoy = newProxy(t, "envoy", certificates, free,
 		append(common[:len(common):len(common)], "--file-flush-interval-msec", "50", "-c"),
 		append(common[:len(common):len(common)], "--mode", "validate", "-c"))
 	weft := buildWeft(t)
-	weftProxy = newProxy(t, "weft", free, []string{weft, "start", "-c"}, []string{weft, "check"})
+	weftProxy = newProxy(t, "weft", certificates, free, []string{weft, "start", "-c"}, []string{weft, "check"})
 	return envoy, weftProxy
 }
 
@@ -184,13 +192,22 @@ func (p *proxy) listens(g *cases.Group) bool {
 // run runs a case and returns what client and origins received.
 func (p *proxy) run(g *cases.Group, c *cases.Case) compare.View {
 	ids := []string{c.ID}
+	script, port := c.Script, p.addresses.Listeners[g.Name]
+	if c.Admin {
+		port = p.addresses.Admin
+	}
+	if script.TLS != nil {
+		session := *script.TLS
+		session.Dir = p.addresses.Certs
+		script.TLS = &session
+	}
 	if c.Anonymous {
 		p.anonymous.Lock()
 		defer p.anonymous.Unlock()
 		ids = append(ids, "")
 		p.origins.Take("")
 	}
-	out := client.Run(p.addresses.Listeners[g.Name], &c.Script, c.ID)
+	out := client.Run(port, &script, c.ID)
 	return compare.NewView(c, out, p.origins.Take(ids...), p.normalizer)
 }
 

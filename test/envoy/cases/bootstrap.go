@@ -16,6 +16,7 @@ type Addresses struct {
 	Logs      string         // directory of the access logs
 	Origins   map[string]int // the port of each origin
 	Dead      int            // a port on which nothing listens
+	Certs     string         // directory of the certificates
 }
 
 // LogPath returns the path of the access log of a group. Each line begins with the ID of the case.
@@ -50,7 +51,7 @@ func Bootstrap(groups []*Group, a *Addresses) ([]byte, error) {
 		ports = map[string]int{}
 	}
 	ports["dead"] = a.Dead
-	return json.MarshalIndent(replacePorts(object{
+	return json.MarshalIndent(a.replace(object{
 		"node":             object{"id": "n", "cluster": "c"},
 		"admin":            object{"address": socketAddress(a.Admin)},
 		"static_resources": object{"listeners": listeners, "clusters": clusters},
@@ -67,10 +68,25 @@ func (g *Group) listener(a *Addresses) (object, error) {
 	if err != nil {
 		return nil, err
 	}
+	chains := []any{object{"filters": filters}}
+	if g.FilterChains != "" {
+		if chains, err = parse[[]any](g.Name+": filter chains", g.FilterChains); err != nil {
+			return nil, err
+		}
+		for _, chain := range chains {
+			c, ok := chain.(object)
+			if !ok {
+				return nil, fmt.Errorf("%s: a filter chain is no mapping: %v", g.Name, chain)
+			}
+			if c["filters"] == nil {
+				c["filters"] = filters
+			}
+		}
+	}
 	listener := object{
 		"name":          g.Name,
 		"address":       socketAddress(a.Listeners[g.Name]),
-		"filter_chains": []any{object{"filters": filters}},
+		"filter_chains": chains,
 	}
 	maps.Copy(listener, own)
 	return listener, nil
@@ -154,18 +170,22 @@ func parse[T any](what, text string) (T, error) {
 	return value, nil
 }
 
-// replacePorts replaces each string "$NAME" in a tree by the port of NAME.
-func replacePorts(node any, ports map[string]int) any {
+// replace replaces strings in a tree: "$NAME" by the port of NAME, and "$certs" at the beginning by
+// the directory of the certificates.
+func (a *Addresses) replace(node any, ports map[string]int) any {
 	switch n := node.(type) {
 	case object:
 		for key, value := range n {
-			n[key] = replacePorts(value, ports)
+			n[key] = a.replace(value, ports)
 		}
 	case []any:
 		for i, value := range n {
-			n[i] = replacePorts(value, ports)
+			n[i] = a.replace(value, ports)
 		}
 	case string:
+		if path, found := strings.CutPrefix(n, "$certs"); found {
+			return a.Certs + path
+		}
 		if name, found := strings.CutPrefix(n, "$"); found {
 			if port, found := ports[name]; found {
 				return port

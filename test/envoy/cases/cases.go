@@ -16,14 +16,40 @@ import (
 	"github.com/weft-proxy/weft/test/envoy/wire"
 )
 
+// Area is a part of Envoy's features. The report has a row for each area.
+type Area string
+
+// The areas.
+const (
+	Routing           Area = "routing"
+	Actions           Area = "actions"
+	ConnectionManager Area = "connection manager"
+	ClustersAndTCP    Area = "clusters and TCP"
+	HTTP2AndGRPC      Area = "HTTP/2 and gRPC"
+	AccessLogs        Area = "access logs"
+	Filters           Area = "filters"
+	TLS               Area = "TLS"
+	ADS               Area = "ADS"
+	Admin             Area = "admin"
+)
+
+// Areas returns the areas in the order of the report.
+func Areas() []Area {
+	return []Area{
+		Routing, Actions, ConnectionManager, ClustersAndTCP, HTTP2AndGRPC, AccessLogs, Filters, TLS, ADS, Admin,
+	}
+}
+
 // Group is one listener with its cases. The configuration is YAML in Envoy's syntax. In it, a
-// string that consists of "$" and the name of an origin, such as $o1, stands for the origin's port.
+// string that consists of "$" and the name of an origin, such as $o1, stands for the origin's port,
+// and $certs at the beginning of a string for the directory of the certificates (package certs).
 //
 // Every group can also use these clusters: o1 to o6, h1 and h2 (HTTP/2), t1 (TCP), many (o1, o2 and
 // o3), dead (nothing listens) and none (without hosts).
 type Group struct {
 	Name    string // feature and number; set by All
 	Feature string
+	Area    Area // by default the one of the section in All
 	Cases   []*Case
 
 	// HCM has fields of the HTTP connection manager, such as "via: me". The connection manager has
@@ -37,6 +63,10 @@ type Group struct {
 
 	// NetworkFilters is a list of network filters instead of the HTTP connection manager.
 	NetworkFilters string
+
+	// FilterChains is a list of filter chains instead of one without conditions. Chains without
+	// filters have those that the fields above describe.
+	FilterChains string
 
 	Listener string // fields of the listener
 	Clusters string // a list of clusters
@@ -53,12 +83,15 @@ type Case struct {
 	Anonymous bool
 	// Alone means that no other group may run at the same time.
 	Alone bool
+	// Admin means that the client connects to the admin port instead of the listener.
+	Admin bool
 
 	ResponseOnly bool          // whether the request reaches an origin is a matter of time
 	Distribution bool          // only how many requests reach each origin matters, with a tolerance
 	BodyLength   bool          // the contents of response bodies do not matter
 	TimeUnit     time.Duration // the elapsed time matters, in this unit; 0: not
 	Ignored      []string      // request fields that do not matter
+	Sorted       bool          // the order in which requests reach different origins does not matter
 }
 
 // option changes a case.
@@ -67,9 +100,18 @@ type option func(*Case)
 // All returns new groups with names, in a fixed order.
 func All() []*Group {
 	s := &set{}
-	s.routing()
-	s.hcm()
-	s.filters()
+	for _, section := range []struct {
+		area Area
+		add  func()
+	}{
+		{Routing, s.routing},
+		{Actions, s.actions},
+		{ConnectionManager, s.hcm},
+		{Filters, s.filters},
+	} {
+		s.area = section.area
+		section.add()
+	}
 	count := map[string]int{}
 	for _, g := range s.groups {
 		count[g.Feature]++
@@ -82,10 +124,16 @@ func All() []*Group {
 }
 
 // set collects groups.
-type set struct{ groups []*Group }
+type set struct {
+	area   Area // of the groups that add adds
+	groups []*Group
+}
 
 // add adds a group. Its cases may be added later.
 func (s *set) add(g Group) *Group {
+	if g.Area == "" {
+		g.Area = s.area
+	}
 	s.groups = append(s.groups, &g)
 	return &g
 }
@@ -185,6 +233,9 @@ func bodyLength() option        { return func(c *Case) { c.BodyLength = true } }
 func ignored(name string) option {
 	return func(c *Case) { c.Ignored = append(c.Ignored, strings.ToLower(name)) }
 }
+
+// sorted ignores the order in which requests reach different origins.
+func sorted() option { return func(c *Case) { c.Sorted = true } }
 
 func timeout(d time.Duration) option   { return func(c *Case) { c.Timeout = d } }
 func closeWait(d time.Duration) option { return func(c *Case) { c.CloseWait = d } }

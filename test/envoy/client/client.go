@@ -1,5 +1,12 @@
-// Package client has the clients of the comparison. They write raw bytes (HTTP/1.1) or raw frames
-// (HTTP/2), and report what they receive.
+// Package client has the clients of the comparison. They write raw bytes (HTTP/1.1, TCP) or raw
+// frames (HTTP/2), with or without TLS, and report what they receive.
+//
+//	client.go  scripts and outcomes
+//	http1.go   HTTP/1.1, composed or as bytes
+//	http2.go   HTTP/2 with valid frames
+//	frames.go  HTTP/2 with any frames
+//	tcp.go     TCP
+//	tls.go     TLS
 package client
 
 import (
@@ -18,8 +25,10 @@ type Kind int
 // The kinds of scripts.
 const (
 	HTTP1 Kind = iota // requests that the client composes
-	Raw               // bytes
+	Raw               // bytes, and responses of HTTP/1.1
 	HTTP2
+	TCP    // bytes in both directions
+	Frames // frames of HTTP/2 that the script composes
 )
 
 // Placeholder is a text that the client replaces by the ID of the case.
@@ -44,9 +53,16 @@ type Script struct {
 	Trailers           []wire.Field // HTTP2
 	Repeat             int          // number of requests; 0 means 1
 
-	// Raw.
+	// Raw and TCP.
 	Parts     []Part
-	Responses int // expected responses; 0 means 1
+	Responses int  // Raw: expected responses; 0 means 1
+	HalfClose bool // TCP: the client closes its side after the last part
+
+	// Frames sends frames.
+	Frames func(*FrameWriter)
+
+	TLS  *TLS                             // nil: no TLS
+	Dial func(port int) (net.Conn, error) // nil: connect to 127.0.0.1
 
 	Preface   []byte        // HTTP1: sent before the first request
 	Tunnel    []byte        // HTTP1 and Raw: sent after a response that begins a tunnel
@@ -76,17 +92,24 @@ type Response struct {
 type Outcome struct {
 	Error     string // the connect failed, or the proxy sent no HTTP/2; "" if neither
 	Responses []Response
-	Tunnel    *string // what arrived in a tunnel; nil if Script.Tunnel was not sent
-	Closed    bool    // the proxy closed the connection
-	GoAway    string  // the code of GOAWAY, or ""
-	Extra     string  // what arrived after the responses
+	Tunnel    *string             // what arrived in a tunnel; nil if Script.Tunnel was not sent
+	Closed    bool                // the proxy closed the connection
+	GoAway    string              // the code of GOAWAY, or ""
+	Extra     string              // what arrived after the responses
+	TLS       string              // the TLS session, or why there is none; "" without TLS
+	Received  *string             // of TCP: what arrived
+	Frames    map[string][]string // of Frames: what arrived on each stream
 	Elapsed   time.Duration
 }
 
 // Run connects to a port of 127.0.0.1 and executes a script. id is the ID of the case.
 func Run(port int, s *Script, id string) Outcome {
 	begin := time.Now()
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), 3*time.Second)
+	dial := s.Dial
+	if dial == nil {
+		dial = dialLoopback
+	}
+	conn, err := dial(port)
 	if err != nil {
 		return Outcome{Error: "no connection"}
 	}
@@ -96,8 +119,37 @@ func Run(port int, s *Script, id string) Outcome {
 		timeout = 4 * time.Second
 	}
 	deadline := begin.Add(timeout)
-	if s.Kind == HTTP2 {
+	if s.TLS == nil {
+		return s.run(conn, id, begin, deadline)
+	}
+	if len(s.Preface) > 0 {
+		_, _ = conn.Write(s.Preface) // the handshake shows a failure
+	}
+	session, text := s.TLS.handshake(conn, deadline)
+	if session == nil {
+		return Outcome{TLS: text, Closed: true}
+	}
+	script := *s
+	script.Preface = nil
+	out := script.run(session, id, begin, deadline)
+	out.TLS = text
+	return out
+}
+
+func dialLoopback(port int) (net.Conn, error) {
+	return net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), 3*time.Second)
+}
+
+// run executes a script on a connection.
+func (s *Script) run(conn net.Conn, id string, begin, deadline time.Time) Outcome {
+	switch s.Kind {
+	case HTTP2:
 		return runHTTP2(conn, s, id, begin, deadline)
+	case TCP:
+		return runTCP(conn, s, id, begin, deadline)
+	case Frames:
+		return runFrames(conn, s, id, begin, deadline)
+	case HTTP1, Raw:
 	}
 	return runHTTP1(conn, s, id, begin, deadline)
 }
@@ -121,7 +173,7 @@ func (s *Script) closeWait(responses []Response) time.Duration {
 
 // parts returns what the client sends for one request.
 func (s *Script) parts(id string) []Part {
-	if s.Kind != Raw {
+	if s.Kind != Raw && s.Kind != TCP {
 		return []Part{{Data: s.appendRequest(nil, id)}}
 	}
 	parts := make([]Part, 0, len(s.Parts))

@@ -18,6 +18,7 @@ type reader struct {
 	conn net.Conn
 	buf  []byte // not consumed
 	end  bool   // the peer closed or reset the connection
+	err  error  // why it ended
 }
 
 // more waits for bytes until the deadline, and reports whether some arrived.
@@ -33,7 +34,7 @@ func (r *reader) more(deadline time.Time) bool {
 	n, err := r.conn.Read(piece)
 	r.buf = append(r.buf, piece[:n]...)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		r.end = true
+		r.end, r.err = true, err
 	}
 	return n > 0
 }
@@ -91,7 +92,7 @@ func runHTTP1(conn net.Conn, s *Script, id string, begin, deadline time.Time) Ou
 	}
 	out.Elapsed = time.Since(begin)
 	r.more(time.Now().Add(s.closeWait(out.Responses)))
-	out.Closed = r.end
+	out.Closed, out.Error = r.end, alertText(r.err)
 	out.Extra = string(r.buf[:min(len(r.buf), 200)])
 	return out
 }

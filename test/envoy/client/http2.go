@@ -130,6 +130,8 @@ func (x *exchange) fields(r *Response, fields []wire.Field) {
 func (x *exchange) end(r *Response, err error) {
 	x.ended = true
 	switch {
+	case alertText(err) != "":
+		x.out.Error, x.out.Closed = alertText(err), true
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		r.TimedOut = r.Missing
 		r.Cut = !r.Missing

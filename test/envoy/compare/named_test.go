@@ -146,9 +146,9 @@ func TestNamesAreUniqueAndExplained(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	groups := []*cases.Group{
-		{Name: "a.1", Feature: "a", Cases: []*cases.Case{{ID: "a.1-0"}, {ID: "a.1-1"}, {ID: "a.1-2"}}},
-		{Name: "a.2", Feature: "a", Cases: []*cases.Case{{ID: "a.2-0"}}},
-		{Name: "b.1", Feature: "b", Cases: []*cases.Case{{ID: "b.1-0"}, {ID: "b.1-1"}}},
+		{Name: "a.1", Feature: "a", Area: cases.Filters, Cases: []*cases.Case{{ID: "a.1-0"}, {ID: "a.1-1"}, {ID: "a.1-2"}}},
+		{Name: "a.2", Feature: "a", Area: cases.Filters, Cases: []*cases.Case{{ID: "a.2-0"}}},
+		{Name: "b.1", Feature: "b", Area: cases.Routing, Cases: []*cases.Case{{ID: "b.1-0"}, {ID: "b.1-1"}}},
 	}
 	r := NewReport(groups, []*Result{
 		NewResult("a", groups[0].Cases[0], View{"x": {"1"}}, View{"x": {"1"}}),
@@ -162,8 +162,13 @@ func TestReport(t *testing.T) {
 	if !slices.Equal(r.Features, want) {
 		t.Errorf("features = %+v, want %+v", r.Features, want)
 	}
-	if share := r.Features[0].Share(); share != 50 {
-		t.Errorf("share of %+v = %d, want 50", r.Features[0], share)
+	if named, equal := r.Features[0].Share(), r.Features[0].EqualShare(); named != 50 || equal != 25 {
+		t.Errorf("shares of %+v = %d and %d, want 50 and 25", r.Features[0], named, equal)
+	}
+	wantTable := "| area | cases | equal | equal or named | rejected |\n|---|---|---|---|---|\n" +
+		"| routing | 0 | 100 % | 100 % | 0 |\n| filters | 4 | 25 % | 50 % | 1 |\n| all | 4 | 25 % | 50 % | 1 |\n"
+	if table := r.Markdown(); table != wantTable {
+		t.Errorf("Markdown =\n%s, want\n%s", table, wantTable)
 	}
 	var out strings.Builder
 	if err := r.WriteDifferences(&out); err != nil {

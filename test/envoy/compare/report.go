@@ -68,11 +68,17 @@ type Count struct {
 
 // Share returns the percentage of cases that are equal or have only named differences, rounded
 // down. Cases that Envoy rejects do not count.
-func (c Count) Share() int {
+func (c Count) Share() int { return c.percent(c.Named) }
+
+// EqualShare returns the percentage of cases that are equal, rounded down. Cases that Envoy rejects
+// do not count.
+func (c Count) EqualShare() int { return c.percent(c.Equal) }
+
+func (c Count) percent(n int) int {
 	if c.Cases == c.Invalid {
 		return 100
 	}
-	return 100 * c.Named / (c.Cases - c.Invalid)
+	return 100 * n / (c.Cases - c.Invalid)
 }
 
 func (c *Count) add(d Count) {
@@ -89,8 +95,15 @@ type Feature struct {
 	Count
 }
 
+// AreaCount is the result of all groups of an area.
+type AreaCount struct {
+	Area cases.Area `json:"area"`
+	Count
+}
+
 // Report is the result of a run.
 type Report struct {
+	Areas      []AreaCount `json:"areas"`    // in the order of cases.Areas, without those that have no case
 	Features   []Feature   `json:"features"` // in the order of the groups
 	Total      Count       `json:"total"`
 	Rejections []Rejection `json:"rejections"`
@@ -101,9 +114,12 @@ type Report struct {
 func NewReport(groups []*cases.Group, results []*Result, rejections []Rejection) *Report {
 	r := &Report{Rejections: rejections, Results: results}
 	counts := map[string]*Count{}
+	areas := map[cases.Area]*Count{}
+	areaOf := map[string]cases.Area{}
 	for _, g := range groups {
 		if counts[g.Feature] == nil {
 			counts[g.Feature] = &Count{}
+			areaOf[g.Feature] = g.Area
 			r.Features = append(r.Features, Feature{Name: g.Feature})
 		}
 		counts[g.Feature].Cases += len(g.Cases)
@@ -127,6 +143,16 @@ func NewReport(groups []*cases.Group, results []*Result, rejections []Rejection)
 	for i := range r.Features {
 		r.Features[i].Count = *counts[r.Features[i].Name]
 		r.Total.add(r.Features[i].Count)
+		area := areaOf[r.Features[i].Name]
+		if areas[area] == nil {
+			areas[area] = &Count{}
+		}
+		areas[area].add(r.Features[i].Count)
+	}
+	for _, area := range cases.Areas() {
+		if areas[area] != nil {
+			r.Areas = append(r.Areas, AreaCount{area, *areas[area]})
+		}
 	}
 	return r
 }
@@ -135,11 +161,20 @@ func NewReport(groups []*cases.Group, results []*Result, rejections []Rejection)
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	row := func(name string, c Count) {
-		_, _ = fmt.Fprintf(&b, "%-34s %6d %6d %15d %9d %8d %5d%%\n", name, c.Cases, c.Equal, c.Named, c.Rejected, c.Invalid, c.Share()) // writes to memory do not fail
+		_, _ = fmt.Fprintf(&b, "%-34s %6d %6d %15d %9d %8d %6d%% %5d%%\n",
+			name, c.Cases, c.Equal, c.Named, c.Rejected, c.Invalid, c.EqualShare(), c.Share()) // writes to memory do not fail
 	}
-	_, _ = fmt.Fprintf(&b, "%-34s %6s %6s %15s %9s %8s %6s\n", "feature", "cases", "equal", "equal or named", "rejected", "invalid", "share")
+	heading := func(name string) {
+		_, _ = fmt.Fprintf(&b, "%-34s %6s %6s %15s %9s %8s %7s %6s\n", name, "cases", "equal", "equal or named", "rejected", "invalid", "equal", "share")
+	}
+	heading("feature")
 	for _, f := range r.Features {
 		row(f.Name, f.Count)
+	}
+	b.WriteString("\n")
+	heading("area")
+	for _, a := range r.Areas {
+		row(string(a.Area), a.Count)
 	}
 	row("total", r.Total)
 	b.WriteString("\n")
@@ -158,6 +193,20 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Markdown returns a table with the shares of each area, for docs/envoy.md.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	b.WriteString("| area | cases | equal | equal or named | rejected |\n|---|---|---|---|---|\n")
+	row := func(name string, c Count) {
+		_, _ = fmt.Fprintf(&b, "| %s | %d | %d %% | %d %% | %d |\n", name, c.Cases-c.Invalid, c.EqualShare(), c.Share(), c.Rejected) // writes to memory do not fail
+	}
+	for _, a := range r.Areas {
+		row(string(a.Area), a.Count)
+	}
+	row("all", r.Total)
+	return b.String()
 }
 
 // WriteDifferences writes the results with differences that have no name, and the rejections by

@@ -1,9 +1,11 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,8 +56,18 @@ func NewView(c *cases.Case, out client.Outcome, records []origin.Record, n *Norm
 	v["closed"] = []string{strconv.FormatBool(out.Closed)}
 	v.text("goaway", out.GoAway)
 	v.text("extra", out.Extra[:min(len(out.Extra), 60)])
+	v.text("tls", out.TLS)
+	if out.Received != nil {
+		v["received"] = []string{n.Text(*out.Received)}
+	}
+	for stream, frames := range out.Frames {
+		v["frames."+stream] = frames
+	}
 	if !c.ResponseOnly {
 		v[originCount] = []string{strconv.Itoa(len(records))}
+		if c.Sorted {
+			slices.SortStableFunc(records, func(a, b origin.Record) int { return cmp.Compare(a.Origin, b.Origin) })
+		}
 		for i, r := range records {
 			v.record(fmt.Sprintf("o%d", i), c, r, n)
 		}

@@ -84,13 +84,18 @@ func (c *connection) servePROXY() {
 
 // serveTLS serves HTTP/1.1, or HTTP/2 if ALPN selects it.
 func (c *connection) serveTLS(certificate tls.Certificate, protocols ...string) {
-	conn := tls.Server(c.Conn, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: protocols, MinVersion: tls.VersionTLS12})
+	conn := tls.Server(c.Conn, &tls.Config{
+		Certificates: []tls.Certificate{certificate}, NextProtos: protocols, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert,
+	})
 	if err := conn.HandshakeContext(context.Background()); err != nil {
 		return
 	}
 	state := conn.ConnectionState()
 	c.Conn = conn
 	c.tls = fmt.Sprintf("sni=%s alpn=%s v=%s", state.ServerName, state.NegotiatedProtocol, tls.VersionName(state.Version))
+	if len(state.PeerCertificates) > 0 {
+		c.tls += " client=" + state.PeerCertificates[0].Subject.CommonName
+	}
 	if state.NegotiatedProtocol == "h2" {
 		c.serveHTTP2()
 		return

@@ -58,7 +58,7 @@ type Record struct {
 	Body      []byte // or the bytes of a TCP connection or a tunnel
 	Trailers  []wire.Field
 	Proxy     string // the header of the PROXY protocol
-	TLS       string // server name, ALPN and version
+	TLS       string // server name, ALPN, version, and the name of the client's certificate
 	Continued bool   // the origin sent 100 Continue
 }
 
@@ -81,12 +81,9 @@ type Set struct {
 	wait      sync.WaitGroup     // goroutines of listeners and connections
 }
 
-// Listen starts the origins of Specs on ports from freePort. The caller closes the set.
-func Listen(freePort func(ip string) (int, error)) (*Set, error) {
-	certificate, err := newCertificate()
-	if err != nil {
-		return nil, err
-	}
+// Listen starts the origins of Specs on ports from freePort. Those with TLS have the certificate. The
+// caller closes the set.
+func Listen(freePort func(ip string) (int, error), certificate tls.Certificate) (*Set, error) {
 	s := &Set{ports: map[string]int{}, records: map[string][]entry{}, conns: map[net.Conn]bool{}}
 	for _, spec := range Specs() {
 		port, err := freePort("127.0.0.1")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-proxy/weft/test/envoy/certs"
 	"github.com/weft-proxy/weft/test/envoy/client"
 	"github.com/weft-proxy/weft/test/envoy/origin"
 	"github.com/weft-proxy/weft/test/envoy/wire"
@@ -18,13 +19,21 @@ import (
 // listen starts origins until the end of the test.
 func listen(t *testing.T) *origin.Set {
 	t.Helper()
+	dir := t.TempDir()
+	if err := certs.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := certs.Load(dir, certs.Origin)
+	if err != nil {
+		t.Fatal(err)
+	}
 	set, err := origin.Listen(func(ip string) (int, error) {
 		l, err := net.Listen("tcp", ip+":0")
 		if err != nil {
 			return 0, err
 		}
 		return l.Addr().(*net.TCPAddr).Port, l.Close()
-	})
+	}, certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
