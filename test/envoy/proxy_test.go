@@ -191,6 +191,7 @@ func (p *proxy) listens(g *cases.Group) bool {
 
 // run runs a case and returns what client and origins received.
 func (p *proxy) run(g *cases.Group, c *cases.Case) compare.View {
+	time.Sleep(c.Wait)
 	ids := []string{c.ID}
 	script, port := c.Script, p.addresses.Listeners[g.Name]
 	if c.Admin {

@@ -92,6 +92,9 @@ type Case struct {
 	TimeUnit     time.Duration // the elapsed time matters, in this unit; 0: not
 	Ignored      []string      // request fields that do not matter
 	Sorted       bool          // the order in which requests reach different origins does not matter
+	SameHost     bool          // only whether all requests reach one origin matters, and not which one
+	Counts       bool          // only the numbers of responses with each status, and of requests at each origin, matter
+	Wait         time.Duration // before the case
 }
 
 // option changes a case.
@@ -107,7 +110,10 @@ func All() []*Group {
 		{Routing, s.routing},
 		{Actions, s.actions},
 		{ConnectionManager, s.hcm},
+		{ClustersAndTCP, s.clusters},
+		{ClustersAndTCP, s.network},
 		{Filters, s.filters},
+		{TLS, s.tls},
 	} {
 		s.area = section.area
 		section.add()
@@ -236,6 +242,15 @@ func ignored(name string) option {
 
 // sorted ignores the order in which requests reach different origins.
 func sorted() option { return func(c *Case) { c.Sorted = true } }
+
+// sameHost ignores which origin the requests reach, if it is only one.
+func sameHost() option { return func(c *Case) { c.SameHost = true } }
+
+// counts compares numbers of requests and responses.
+func counts() option { return func(c *Case) { c.Counts = true } }
+
+// pauseFirst waits for the first health checks.
+func pauseFirst() option { return func(c *Case) { c.Wait = time.Second } }
 
 func timeout(d time.Duration) option   { return func(c *Case) { c.Timeout = d } }
 func closeWait(d time.Duration) option { return func(c *Case) { c.CloseWait = d } }

@@ -38,9 +38,12 @@ const (
 // NewView returns the view of what a client and the origins received in a case.
 func NewView(c *cases.Case, out client.Outcome, records []origin.Record, n *Normalizer) View {
 	v := View{}
-	if c.Distribution {
+	if c.Distribution || c.Counts {
 		v.distribution(out, records)
 		return v
+	}
+	if c.SameHost {
+		v.sameHost(records)
 	}
 	v.text("error", out.Error)
 	for i, r := range out.Responses {
@@ -81,7 +84,7 @@ func NewView(c *cases.Case, out client.Outcome, records []origin.Record, n *Norm
 // AddLog adds the lines of the access log. Each line begins with the ID of the case, and then has
 // the fields of logFields.
 func (v View) AddLog(c *cases.Case, lines []string, n *Normalizer) {
-	if c.Distribution {
+	if c.Distribution || c.Counts {
 		return
 	}
 	for _, line := range lines {
@@ -124,6 +127,19 @@ func (v View) distribution(out client.Outcome, records []origin.Record) {
 	}
 	for aspect, n := range count {
 		v[aspect] = []string{strconv.Itoa(n)}
+	}
+}
+
+// sameHost adds whether all requests reached one origin, and gives all origins one name.
+func (v View) sameHost(records []origin.Record) {
+	for i := range records {
+		if records[i].Origin != records[0].Origin {
+			v["different hosts"] = []string{"true"}
+			return
+		}
+	}
+	for i := range records {
+		records[i].Origin = "the same"
 	}
 }
 
