@@ -212,6 +212,11 @@ func (env *environment) run(ctx context.Context) (*report, error) {
 			return nil, err
 		}
 	}
+	if slices.Contains(env.options.rows, bootstrapScaleRow) {
+		if err := env.runBootstrapScale(ctx); err != nil {
+			return nil, err
+		}
+	}
 	env.report.fillVerdicts()
 	return env.report, nil
 }

@@ -181,6 +181,9 @@ func (env *environment) startAll(ctx context.Context, r row) ([]systemUnderTest,
 	}
 	var subjects []systemUnderTest
 	for _, name := range env.options.proxies {
+		if r.http.Sidecar && name != "envoy" && !env.options.isWeft(name) {
+			continue // reads no bootstrap file
+		}
 		if (name == direct || name == "relay") && !r.http.SameProtocol() {
 			continue // without a program, or with the relay, nothing translates protocols
 		}
@@ -209,6 +212,9 @@ func (env *environment) startAll(ctx context.Context, r row) ([]systemUnderTest,
 func (env *environment) start(ctx context.Context, p peer.Program, r row) (*peer.RunningProgram, error) {
 	if r.protocol != nil {
 		return env.programEnv.Start(ctx, p, r.protocol)
+	}
+	if r.http.Sidecar && env.options.isWeft(p.Name) {
+		p = peer.WeftBootstrap(p.Name, p.Path)
 	}
 	return env.programEnv.StartHTTP(ctx, p, r.http)
 }

@@ -1,4 +1,4 @@
-// Command bench compares Weft with nginx and haproxy in one interleaved run. It measures CPU time
+// Command bench compares Weft with nginx, haproxy and Envoy in one interleaved run. It measures CPU time
 // per request, latency, memory and the cost of a large configuration, with HTTP/1.1, HTTP/2, gRPC,
 // translation between HTTP versions, TLS and RPC. haproxy forwards RPC as bytes.
 // docs/performance.md explains the method and the figures.

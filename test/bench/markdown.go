@@ -64,6 +64,9 @@ func (r *report) markdown() string {
 	if len(r.Scale) > 0 {
 		b.WriteString("\n### A large configuration\n\n" + scaleMarkdown(r.Scale))
 	}
+	if len(r.BootstrapScale) > 0 {
+		b.WriteString("\n### A large bootstrap file\n\n" + bootstrapScaleMarkdown(r.BootstrapScale))
+	}
 	if len(r.Verdicts) > 0 {
 		b.WriteString("\n### Targets\n\n" + r.targets())
 	}

@@ -40,7 +40,7 @@ func parseOptions(arguments []string) (options, error) {
 	var rows, proxies, bins string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&rows, "rows", "", "comma list of `rows`: "+strings.Join(rowNames(), ", ")+" (default: all but post-64, grpc-16x1 and those of boltv2)")
-	flags.StringVar(&proxies, "proxies", "", "comma list of `programs`: weft, nginx, haproxy, relay (Go, bytes only), direct (no proxy), or names of -bin (default: all)")
+	flags.StringVar(&proxies, "proxies", "", "comma list of `programs`: weft, nginx, haproxy, envoy, relay (Go, bytes only), direct (no proxy), or names of -bin (default: all)")
 	flags.StringVar(&bins, "bin", "", "comma list of NAME=PATH: builds of Weft to measure instead of building one")
 	flags.IntVar(&o.rounds, "rounds", 5, "number of rounds; each round measures every program once per row")
 	flags.Float64Var(&o.seconds, "seconds", 2, "duration of one measurement in seconds")
@@ -99,7 +99,7 @@ func (o *options) check() error {
 func (o *options) setBins(list string) error {
 	for item := range splitList(list) {
 		name, path, found := strings.Cut(item, "=")
-		if !found || name == "" || path == "" || slices.Contains([]string{"nginx", "haproxy", "relay", direct}, name) {
+		if !found || name == "" || path == "" || slices.Contains([]string{"nginx", "haproxy", "envoy", "relay", direct}, name) {
 			return fmt.Errorf("-bin %q, want NAME=PATH with a unique name", item)
 		}
 		if _, err := os.Stat(path); err != nil {
@@ -128,7 +128,7 @@ func (o *options) setRows(list string) error {
 }
 
 func (o *options) setProxies(list string) error {
-	names := []string{"nginx", "haproxy", "relay", direct}
+	names := []string{"nginx", "haproxy", "envoy", "relay", direct}
 	if len(o.bins) == 0 {
 		names = slices.Insert(names, 0, "weft")
 	}

@@ -24,6 +24,13 @@ func (env *environment) findPrograms(ctx context.Context) error {
 			continue
 		case "relay":
 			p = peer.Relay(env.executable)
+		case "envoy":
+			path, err := findEnvoy(ctx)
+			if err != nil {
+				env.skip("envoy: " + err.Error())
+				continue
+			}
+			p = peer.Envoy(path)
 		case "nginx", "haproxy":
 			path, err := findProgram(name)
 			if err != nil {
@@ -55,16 +62,42 @@ func (env *environment) findOrBuildWeft(ctx context.Context, name string) (strin
 			return filepath.Abs(bin.path)
 		}
 	}
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	root, err := moduleRoot(ctx)
 	if err != nil {
-		return "", fmt.Errorf("find the root of the module, in which bench must run: %w", err)
+		return "", err
 	}
 	env.logf("building weft")
 	path := filepath.Join(env.dir, "weft")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/weft")
-	cmd.Dir = string(bytes.TrimSpace(root))
+	cmd.Dir = root
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build weft: %w\n%s", err, text)
+	}
+	return path, nil
+}
+
+// moduleRoot returns the root of the module.
+func moduleRoot(ctx context.Context) (string, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the root of the module, in which bench must run: %w", err)
+	}
+	return string(bytes.TrimSpace(root)), nil
+}
+
+// findEnvoy returns the path of the Envoy that WEFT_ENVOY names, or that test/scripts/setup has
+// installed.
+func findEnvoy(ctx context.Context) (string, error) {
+	path := os.Getenv("WEFT_ENVOY")
+	if path == "" {
+		root, err := moduleRoot(ctx)
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(root, ".tools", "envoy", "envoy", "_bin", "envoy")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("not installed; run test/scripts/setup, or set WEFT_ENVOY: %w", err)
 	}
 	return path, nil
 }

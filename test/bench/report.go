@@ -37,6 +37,8 @@ type report struct {
 	Scale    []scaleResult     `json:"scale,omitempty"`
 	Verdicts []verdict         `json:"verdicts"`
 
+	BootstrapScale []bootstrapScaleResult `json:"bootstrap_scale,omitempty"`
+
 	wefts []string // names of the builds of Weft
 }
 

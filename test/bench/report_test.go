@@ -223,9 +223,9 @@ func TestOptions(t *testing.T) {
 		wefts     string
 		rows      string
 	}{
-		{"everything", nil, "weft,nginx,haproxy,relay,direct", "weft", "1k-1,1k-16,1k-64,1k-256,64k-64,xds-1k-64,mtls-fresh-16,mtls-1k-64,mtls-64k-64,h2-16x1,h2-16x16,grpc-16x16,grpc-stream,h2-to-h1-16x16,h1-to-h2-64,dubbo-16x1,dubbo-16x8,dubbo-16x64,bolt-16x1,bolt-16x8,bolt-16x64,idle,scale,rpc-idle,rpc-inflight,h2-idle,h2-streams"},
+		{"everything", nil, "weft,nginx,haproxy,envoy,relay,direct", "weft", "1k-1,1k-16,1k-64,1k-256,64k-64,xds-1k-64,mtls-fresh-16,mtls-1k-64,mtls-64k-64,sidecar-64,h2-16x1,h2-16x16,grpc-16x16,grpc-stream,h2-to-h1-16x16,h1-to-h2-64,dubbo-16x1,dubbo-16x8,dubbo-16x64,bolt-16x1,bolt-16x8,bolt-16x64,idle,scale,scale-bootstrap,rpc-idle,rpc-inflight,h2-idle,h2-streams"},
 		{"some programs", []string{"-rows", "1k-64", "-proxies", "weft, nginx"}, "weft,nginx", "weft", "1k-64"},
-		{"two builds of Weft", []string{"-bin", "a=" + file + ",b=" + file, "-rows", "idle"}, "a,b,nginx,haproxy,relay,direct", "a,b", "idle"},
+		{"two builds of Weft", []string{"-bin", "a=" + file + ",b=" + file, "-rows", "idle"}, "a,b,nginx,haproxy,envoy,relay,direct", "a,b", "idle"},
 		{"one build and weft", []string{"-bin", "a=" + file, "-proxies", "a,weft", "-rows", "scale"}, "a,weft", "a,weft", "scale"},
 	}
 	for _, test := range tests {

@@ -55,8 +55,11 @@ func (f metric) String() string {
 
 // Rows that are not loads.
 const (
-	idleRow     = "idle"
-	scaleRow    = "scale"
+	idleRow  = "idle"
+	scaleRow = "scale"
+
+	bootstrapScaleRow = "scale-bootstrap"
+
 	rpcIdleRow  = "rpc-idle"
 	inflightRow = "rpc-inflight"
 
@@ -75,7 +78,7 @@ func rows() []row {
 	some := load("1k-16", "GET 1 KB, 16 connections", small, 1<<10, 16)
 	some.targets = []target{{cpuPerRequest, "nginx", 1.15}, {cpuPerRequest, "haproxy", 1.00}}
 	many := load("1k-64", "GET 1 KB, 64 connections", small, 1<<10, 64)
-	many.targets = some.targets
+	many.targets = slices.Concat(some.targets, []target{{halfP99, "nginx", 1.1}, {halfP99, "haproxy", 1.1}, {halfP99, "envoy", 1.1}})
 	many.halfLoad = true
 	extra := load("1k-256", "GET 1 KB, 256 connections", small, 1<<10, 256)
 	big := load("64k-64", "GET 64 KB, 64 connections", large, 64<<10, 64)
@@ -84,7 +87,7 @@ func rows() []row {
 	post := load("post-64", "POST 1 KB, response 1 KB, 64 connections", post(1<<10), 1<<10, 64)
 	post.optional = true
 	list := []row{first, some, many, extra, big, post}
-	return slices.Concat(list, []row{xdsRow()}, tlsRows(), http2Rows(), rpcRows())
+	return slices.Concat(list, []row{xdsRow()}, tlsRows(), []row{sidecarRow()}, http2Rows(), rpcRows())
 }
 
 // protocolGroup returns the protocol of the row, "" for HTTP/1.1. Rows of one protocol are measured
@@ -138,7 +141,7 @@ func rowNames() []string {
 	for _, r := range rows() {
 		names = append(names, r.name)
 	}
-	return append(names, idleRow, scaleRow, rpcIdleRow, inflightRow, http2IdleRow, http2StreamsRow)
+	return append(names, idleRow, scaleRow, bootstrapScaleRow, rpcIdleRow, inflightRow, http2IdleRow, http2StreamsRow)
 }
 
 func get(size int) []byte {

@@ -47,6 +47,7 @@ func (r *report) fillVerdicts() {
 				r.Verdicts = append(r.Verdicts, s.verdicts()...)
 			}
 		}
+		r.Verdicts = append(r.Verdicts, bootstrapScaleVerdicts(weft, r.BootstrapScale)...)
 	}
 }
 

@@ -46,10 +46,13 @@ type Sides struct {
 	GRPC        bool // the requests are gRPC calls
 
 	MutualTLS bool // the client uses TLS 1.3, and both sides present a certificate
+	Sidecar   bool // MutualTLS with the filters of a sidecar, from a bootstrap file
 }
 
 // SameProtocol reports whether the client could use the origin without a proxy.
-func (s Sides) SameProtocol() bool { return s.ClientHTTP2 == s.OriginHTTP2 && !s.MutualTLS }
+func (s Sides) SameProtocol() bool {
+	return s.ClientHTTP2 == s.OriginHTTP2 && !s.MutualTLS && !s.Sidecar
+}
 
 // String returns a description, or "" for HTTP/1.1.
 func (s Sides) String() string {
@@ -62,6 +65,8 @@ func (s Sides) String() string {
 	switch {
 	case s == Sides{}:
 		return ""
+	case s.Sidecar:
+		return "sidecar"
 	case s.MutualTLS:
 		return "mutual TLS"
 	case s.GRPC:
@@ -148,7 +153,7 @@ func (e *Environment) Start(ctx context.Context, p Program, protocol *frame.Prot
 func (e *Environment) StartHTTP(ctx context.Context, p Program, sides Sides) (*RunningProgram, error) {
 	probe := HTTP("/b/1", 200)
 	switch {
-	case sides.MutualTLS:
+	case sides.MutualTLS, sides.Sidecar:
 		probe = HTTPS(e.Certificates, "/b/1", 200)
 	case sides.GRPC:
 		probe = HTTP2(h2.Unary, 5+1)
