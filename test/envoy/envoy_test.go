@@ -25,10 +25,22 @@ const selection = `^(match\.(prefix|path|headers|query)|h2\.match|vhost|cors|csr
 
 func TestEnvoy(t *testing.T) {
 	groups := selectGroups(t)
+	free := ports.Envoy()
+	var results []*compare.Result
+	var rejections []compare.Rejection
+	if len(groups) > 0 {
+		results, rejections = compareGroups(t, groups, free)
+	}
+	for _, variant := range cases.PlaneVariants() {
+		if *caseID == "" && pattern(t).MatchString(variant.Feature()) {
+			added, more := runPlane(t, variant, free)
+			groups, results = append(groups, added...), append(results, more...)
+		}
+	}
 	if len(groups) == 0 {
 		t.Fatal("no feature matches")
 	}
-	report := compareGroups(t, groups)
+	report := compare.NewReport(groups, results, rejections)
 	var table strings.Builder
 	if err := report.WriteTable(&table); err != nil {
 		t.Fatal(err)
@@ -60,17 +72,24 @@ func TestEnvoy(t *testing.T) {
 	}
 }
 
-// selectGroups returns the groups that the flags select.
-func selectGroups(t *testing.T) []*cases.Group {
+// pattern returns the regular expression that selects features.
+func pattern(t *testing.T) *regexp.Regexp {
 	t.Helper()
-	pattern := cmp.Or(*features, selection)
+	text := cmp.Or(*features, selection)
 	if *all {
-		pattern = cmp.Or(*features, ".")
+		text = cmp.Or(*features, ".")
 	}
-	match, err := regexp.Compile(pattern)
+	match, err := regexp.Compile(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return match
+}
+
+// selectGroups returns the groups that the flags select.
+func selectGroups(t *testing.T) []*cases.Group {
+	t.Helper()
+	match := pattern(t)
 	var selected []*cases.Group
 	for _, g := range cases.All() {
 		if *caseID != "" {
@@ -86,18 +105,16 @@ func selectGroups(t *testing.T) []*cases.Group {
 }
 
 // compareGroups runs groups in both proxies.
-func compareGroups(t *testing.T, groups []*cases.Group) *compare.Report {
+func compareGroups(t *testing.T, groups []*cases.Group, free *ports.Range) (results []*compare.Result, rejections []compare.Rejection) {
 	t.Helper()
-	free := ports.Envoy()
 	envoy, weftProxy := newProxies(t, free)
 	begin := time.Now()
 	rejections, accepted := checkGroups(t, groups, envoy, weftProxy)
 	t.Logf("checked %d groups in %.1f s", len(groups), time.Since(begin).Seconds())
-	var results []*compare.Result
 	if len(accepted) > 0 {
 		results = runGroups(t, accepted, envoy, weftProxy, free)
 	}
-	return compare.NewReport(groups, results, rejections)
+	return results, rejections
 }
 
 // checkGroups returns the groups that a proxy rejects, and those that both accept.

@@ -162,13 +162,18 @@ func (p *proxy) start(t *testing.T, groups []*cases.Group, free *ports.Range) {
 		p.addresses.Listeners[g.Name] = freePort(t, free)
 	}
 	p.normalizer = compare.NewNormalizer(p.addresses.Listeners, p.addresses.Origins)
-	path := p.writeBootstrap(t, "bootstrap.json", groups)
+	p.startFile(t, p.writeBootstrap(t, "bootstrap.json", groups), func() bool {
+		return p.isReady() && p.listens(groups[0]) && p.listens(groups[len(groups)-1])
+	})
+}
+
+// startFile starts the proxy with a file, and waits until it is ready.
+func (p *proxy) startFile(t *testing.T, path string, ready func() bool) {
+	t.Helper()
 	cmd := exec.Command(p.startArgs[0], append(p.startArgs[1:len(p.startArgs):len(p.startArgs)], path)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+p.dir)
 	p.process = child.Start(t, p.name, cmd)
-	p.process.Await(t, time.Minute, 20*time.Millisecond, func() bool {
-		return p.isReady() && p.listens(groups[0]) && p.listens(groups[len(groups)-1])
-	})
+	p.process.Await(t, time.Minute, 20*time.Millisecond, ready)
 }
 
 func (p *proxy) isReady() bool {

@@ -93,8 +93,11 @@ type Case struct {
 	Ignored      []string      // request fields that do not matter
 	Sorted       bool          // the order in which requests reach different origins does not matter
 	SameHost     bool          // only whether all requests reach one origin matters, and not which one
+	AnyHost      bool          // which origins the requests reach does not matter
 	Counts       bool          // only the numbers of responses with each status, and of requests at each origin, matter
 	Wait         time.Duration // before the case
+	Shape        bool          // only status and type of the response and, for JSON, the keys of its body matter
+	NamesOnly    bool          // the values of statistics do not matter
 }
 
 // option changes a case.
@@ -112,8 +115,10 @@ func All() []*Group {
 		{ConnectionManager, s.hcm},
 		{ClustersAndTCP, s.clusters},
 		{ClustersAndTCP, s.network},
+		{HTTP2AndGRPC, s.http2},
 		{Filters, s.filters},
 		{TLS, s.tls},
+		{Admin, s.admin},
 	} {
 		s.area = section.area
 		section.add()
@@ -245,6 +250,9 @@ func sorted() option { return func(c *Case) { c.Sorted = true } }
 
 // sameHost ignores which origin the requests reach, if it is only one.
 func sameHost() option { return func(c *Case) { c.SameHost = true } }
+
+// anyHost ignores which origins the requests reach.
+func anyHost() option { return func(c *Case) { c.AnyHost = true } }
 
 // counts compares numbers of requests and responses.
 func counts() option { return func(c *Case) { c.Counts = true } }

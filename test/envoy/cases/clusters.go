@@ -81,21 +81,28 @@ func (s *set) balancers() {
 
 // hashes adds requests that reach the same host each time. Which one it is need not be equal.
 func (s *set) hashes() {
-	for i, v := range []struct{ policy, hash string }{
-		{"RING_HASH", "header: {header_name: x-h}"},
-		{"MAGLEV", "header: {header_name: x-h}"},
-		{"RING_HASH", "connection_properties: {source_ip: true}"},
-		{"RING_HASH", "cookie: {name: c}"},
-		{"RING_HASH", "cookie: {name: c, ttl: 60s, path: /p}"},
-		{"MAGLEV", "cookie: {name: c, ttl: 0s}"},
-		{"RING_HASH", "query_parameter: {name: q}"},
-		{"RING_HASH", "header: {header_name: x-h, regex_rewrite: {pattern: {regex: '^(.).*'}, substitution: '\\1'}}"},
+	for i, v := range []struct {
+		policy, hash string
+		used         string // the field of the request that the hash uses; "": none
+	}{
+		{"RING_HASH", "header: {header_name: x-h}", "x-h"},
+		{"MAGLEV", "header: {header_name: x-h}", "x-h"},
+		{"RING_HASH", "connection_properties: {source_ip: true}", ""},
+		{"RING_HASH", "cookie: {name: c}", "cookie"},
+		{"RING_HASH", "cookie: {name: c, ttl: 60s, path: /p}", "cookie"},
+		{"MAGLEV", "cookie: {name: c, ttl: 0s}", "cookie"},
+		{"RING_HASH", "query_parameter: {name: q}", ""},
+		{"RING_HASH", "header: {header_name: x-h, regex_rewrite: {pattern: {regex: '^(.).*'}, substitution: '\\1'}}", "x-h"},
 	} {
 		g := s.toCluster("cluster.hash", fmt.Sprintf("hashed-%d", i), "hash_policy: [{"+v.hash+"}]", "  lb_policy: "+v.policy+"\n", "o1", "o2", "o3")
 		for _, f := range [][]wire.Field{pairs("x-h", "a1"), pairs("x-h", "a2"), pairs("x-h", "b"), pairs("cookie", "c=1"), pairs("cookie", "c=2"), pairs("x-h", "zzz", "cookie", "c=zzz")} {
-			g.get("/?q="+f[0].Value, fields(f), repeat(5), sameHost(), labelf("%s %s %s", v.policy, v.hash, describe(f)))
+			hosts := anyHost()
+			if _, found := wire.Get(f, v.used); found || v.used == "" {
+				hosts = sameHost()
+			}
+			g.get("/?q="+f[0].Value, fields(f), repeat(5), hosts, labelf("%s %s %s", v.policy, v.hash, describe(f)))
 		}
-		g.get("/", label("without the field, once"), sameHost())
+		g.get("/", label("without the field, once"), anyHost())
 	}
 }
 

@@ -131,6 +131,9 @@ func Run(port int, s *Script, id string) Outcome {
 	}
 	script := *s
 	script.Preface = nil
+	if s.Kind == HTTP1 && session.ConnectionState().NegotiatedProtocol == "h2" {
+		script.Kind, script.Scheme = HTTP2, "https" // as the server has chosen
+	}
 	out := script.run(session, id, begin, deadline)
 	out.TLS = text
 	return out

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 
 	"github.com/weft-proxy/weft/test/envoy/wire"
 )
+
+// maxImmediateBody is the size of a body that the client can send without credit from the proxy.
+const maxImmediateBody = 16 << 10
 
 func runHTTP2(conn net.Conn, s *Script, id string, begin, deadline time.Time) Outcome {
 	out := Outcome{}
@@ -27,9 +31,18 @@ func runHTTP2(conn net.Conn, s *Script, id string, begin, deadline time.Time) Ou
 	if err := conn.SetDeadline(deadline); err != nil {
 		return Outcome{Closed: true}
 	}
+	// A body above the window of the proxy is sent while the response is read.
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	defer x.frames.Close()
 	for i := range s.repeat() {
-		x.stream = uint32(2*i + 1) //nolint:gosec // few requests
-		_ = x.send(s, id)          // the response shows a failure
+		stream := uint32(2*i + 1) //nolint:gosec // few requests
+		x.stream = stream
+		if len(s.Body) > maxImmediateBody {
+			senders.Go(func() { _ = x.send(s, stream, id) }) // the response shows a failure
+		} else {
+			_ = x.send(s, stream, id)
+		}
 		out.Responses = append(out.Responses, x.response())
 		if x.ended {
 			break
@@ -51,7 +64,7 @@ type exchange struct {
 	ended  bool // no more frames can be read
 }
 
-func (x *exchange) send(s *Script, id string) error {
+func (x *exchange) send(s *Script, stream uint32, id string) error {
 	fields := []wire.Field{
 		{Name: ":method", Value: s.Method}, {Name: ":scheme", Value: s.Scheme},
 		{Name: ":path", Value: s.Path}, {Name: ":authority", Value: s.Host},
@@ -59,18 +72,18 @@ func (x *exchange) send(s *Script, id string) error {
 	fields = append(fields, s.Fields...)
 	fields = append(fields, wire.Field{Name: strings.ToLower(wire.CaseField), Value: id})
 	hasTrailers := len(s.Trailers) > 0
-	if err := x.frames.Headers(x.stream, fields, s.Body == nil && !hasTrailers); err != nil {
+	if err := x.frames.Headers(stream, fields, s.Body == nil && !hasTrailers); err != nil {
 		return err
 	}
 	if s.Body != nil {
-		if err := x.frames.Data(x.stream, s.Body, !hasTrailers); err != nil {
+		if err := x.frames.Data(stream, s.Body, !hasTrailers); err != nil {
 			return err
 		}
 	}
 	if !hasTrailers {
 		return nil
 	}
-	return x.frames.Headers(x.stream, s.Trailers, true)
+	return x.frames.Headers(stream, s.Trailers, true)
 }
 
 // response reads frames until the stream ends.

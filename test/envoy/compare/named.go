@@ -68,8 +68,10 @@ func inErrors() []Named {
 			Name:   "stricter HTTP/1.1 syntax",
 			Text:   "Weft rejects HTTP/1.1 requests that Envoy forwards: " + strictSyntaxText() + ".",
 			Reason: "RFC 9110 and 9112 require or allow it. If two programs read such a request differently, a client can hide another request in it, or evade a rule about the host.",
-			matches: func(r *Result, _ Difference) bool {
-				return isMalformed(r.c) && slices.Equal(r.weft[originCount], []string{"0"}) &&
+			matches: func(r *Result, d Difference) bool {
+				// All aspects of a response that is not forwarded differ, but not how the case ended.
+				return isMalformed(r.c) && !slices.Contains([]string{"error", "goaway", timeAspect}, d.Aspect) &&
+					wasForwarded(r.envoy) && slices.Equal(r.weft[originCount], []string{"0"}) &&
 					(isText(r.weft, "resp", protocol.MalformedRequest) || isText(r.weft, "resp0", protocol.MalformedRequest) ||
 						isText(r.weft, "resp", protocol.ExpectationFailed))
 			},
@@ -77,7 +79,7 @@ func inErrors() []Named {
 		{
 			Name:   "access log of malformed requests",
 			Text:   "In the access log line of a malformed request, `%REQ(...)%` has the fields that the proxy read before it found the error. Envoy and Weft find errors at different times.",
-			Reason: "Weft validates the head in the order in which it arrives.",
+			Reason: "A malformed head has no reliable fields. Weft stops at the first error, and logs only what it has validated.",
 			matches: func(r *Result, d Difference) bool {
 				return strings.HasPrefix(d.Aspect, logPrefix) && (d.Envoy == nil || d.Weft == nil) &&
 					isLocalReply(r, "resp") && isTextWithFlag(r.weft, "resp", "DPE")
@@ -101,11 +103,13 @@ func inFields() []Named {
 			Name:   "trailers over HTTP/1.1",
 			Text:   "Weft forwards trailers of HTTP/1.1. Envoy drops them unless `enable_trailers` is set. For gRPC requests to HTTP/1.1 hosts, Weft adds `te: trailers`.",
 			Reason: "gRPC over HTTP/1.1 needs trailers, and hosts may send them only to a client that asks for them (RFC 9110, section 6.5.1).",
-			matches: func(_ *Result, d Difference) bool {
+			matches: func(r *Result, d Difference) bool {
+				message := responseOf(d.Aspect)
 				isNew := func(field, value string) bool {
-					return strings.HasPrefix(d.Aspect, "o") && strings.HasSuffix(d.Aspect, ".headers."+field) && slices.Equal(d.Weft, []string{value})
+					return strings.HasPrefix(d.Aspect, "o") && strings.HasSuffix(d.Aspect, ".headers."+field) && slices.Equal(d.Weft, []string{value}) &&
+						len(r.weft[message+".headers.content-type"]) == 1 && strings.HasPrefix(r.weft[message+".headers.content-type"][0], "application/grpc")
 				}
-				return d.Envoy == nil && (strings.HasSuffix(d.Aspect, ".trailers") || isNew("te", "trailers") || isNew("connection", "TE"))
+				return d.Envoy == nil && usesHTTP1(r) && (strings.HasSuffix(d.Aspect, ".trailers") || isNew("te", "trailers") || isNew("connection", "TE"))
 			},
 		},
 		{
@@ -113,23 +117,39 @@ func inFields() []Named {
 			Text:   "If a condition of `rbac` uses the path, the filter denies requests whose path an application may read differently, such as `/b/../a`. Envoy matches the path as it is.",
 			Reason: "A client could evade a rule ([rbac](filters/rbac.md)).",
 			matches: func(r *Result, _ Difference) bool {
-				return r.Feature == "rbac" && isAmbiguous(r.c.Path) && slices.Equal(r.envoy["resp.status"], []string{"200"}) &&
+				return r.Feature == "rbac" && isAmbiguous(r.c.Path) && wasForwarded(r.envoy) && slices.Equal(r.weft[originCount], []string{"0"}) && slices.Equal(r.envoy["resp.status"], []string{"200"}) &&
 					slices.Equal(r.weft["resp.status"], []string{"403"}) && isText(r.weft, "resp", protocol.ReasonDenied)
 			},
 		},
 		fieldDifference("protocol version in via", "Weft adds the name in `via` with the version of HTTP, in a field of its own. Envoy adds only the name.",
 			"RFC 9110, section 7.6.3, requires the version.",
 			"via", func(_ *Result, d Difference) bool {
-				return len(d.Envoy) == 1 && len(d.Weft) > 0 && d.Weft[len(d.Weft)-1] == "1.1 me" && strings.HasSuffix(d.Envoy[0], "me")
+				last := len(d.Weft) - 1
+				return len(d.Envoy) == 1 && last >= 0 && d.Weft[last] == "1.1 me" &&
+					slices.Equal(splitList(d.Envoy[0]), append(splitList(strings.Join(d.Weft[:last], ",")), "me"))
 			}),
-		fieldDifference("te", "Weft does not forward `te: trailers`.",
-			"The field is about one connection (RFC 9110, section 10.1.4). Weft itself forwards trailers.",
-			"te", func(_ *Result, d Difference) bool {
-				return slices.Equal(d.Envoy, []string{"trailers"}) && d.Weft == nil
-			}),
-		fieldDifference("exposed headers in preflights", "Weft sends `access-control-expose-headers` only in the response to the request itself. Envoy also sends it in the response to the preflight.",
-			"The Fetch standard defines no meaning for the field in a preflight.",
-			"access-control-expose-headers", func(r *Result, d Difference) bool { return r.c.Method == "OPTIONS" && d.Weft == nil }),
+		{
+			Name:   "TLS 1.3 to hosts",
+			Text:   "Weft offers TLS 1.3 to hosts. Envoy offers at most TLS 1.2 unless `tls_maximum_protocol_version` is set.",
+			Reason: "TLS 1.3 needs one round trip less and encrypts the certificates. Hosts without it negotiate TLS 1.2.",
+			matches: func(_ *Result, d Difference) bool {
+				return strings.HasPrefix(d.Aspect, "o") && strings.HasSuffix(d.Aspect, ".tls") &&
+					everyPair(d, func(e, w string) bool {
+						return e != w && strings.Replace(e, " v=TLS 1.2", " v=TLS 1.3", 1) == w
+					})
+			},
+		},
+		{
+			Name:   "TLS alerts",
+			Text:   "If a client certificate does not match the configuration, the TLS alert of Weft is `bad certificate`. The one of Envoy is `unknown certificate`.",
+			Reason: "The TLS library of Go chooses the alert. Each of them ends the connection.",
+			matches: func(r *Result, d Difference) bool {
+				return r.c.TLS != nil && r.c.TLS.Certificate != "" && (d.Aspect == "tls" || d.Aspect == "error") &&
+					everyPair(d, func(e, w string) bool {
+						return strings.HasSuffix(e, "alert: unknown certificate") && strings.Replace(e, "unknown", "bad", 1) == w
+					})
+			},
+		},
 		{
 			Name:   "vary with CORS",
 			Text:   "The filter `cors` adds `vary: Origin` to responses. Envoy does not.",
@@ -195,6 +215,14 @@ func ignoredFields() []Named {
 			"content-length", func(r *Result, d Difference) bool {
 				return strings.HasPrefix(d.Aspect, "o") && slices.Equal(d.Envoy, []string{"0"}) && d.Weft == nil && r.c.Body == nil
 			}),
+		fieldDifference("te", "Weft does not forward `te: trailers` to hosts with HTTP/2.", "",
+			"te", func(_ *Result, d Difference) bool {
+				return strings.HasPrefix(d.Aspect, "o") && slices.Equal(d.Envoy, []string{"trailers"}) && d.Weft == nil
+			}),
+		fieldDifference("exposed headers in preflights", "Weft sends `access-control-expose-headers` only in the response to the request itself. Envoy also sends it in the response to the preflight.", "",
+			"access-control-expose-headers", func(r *Result, d Difference) bool {
+				return strings.HasPrefix(d.Aspect, "resp") && r.c.Method == "OPTIONS" && d.Weft == nil
+			}),
 		fieldDifference("realm of jwt_authn", "`www-authenticate` has no `realm`, which is the URL of the request in Envoy.", "",
 			"www-authenticate", func(_ *Result, d Difference) bool {
 				return len(d.Envoy) == 1 && len(d.Weft) == 1 && withoutRealm(d.Envoy[0]) == d.Weft[0]
@@ -252,7 +280,11 @@ func isLoopbackClient(d Difference) bool {
 	return err == nil && !address.IsLoopback()
 }
 
+// splitList returns the elements of a list without spaces around them.
 func splitList(text string) []string {
+	if text == "" {
+		return nil
+	}
 	elements := strings.Split(text, ",")
 	for i, e := range elements {
 		elements[i] = strings.TrimSpace(e)
@@ -302,6 +334,24 @@ func isLocalReply(r *Result, name string) bool {
 	// Responses to HEAD have no text.
 	return r.c.Method == "HEAD" && slices.Equal(r.weft[name+".body"], []string{""}) && slices.Equal(r.weft[originCount], []string{"0"}) &&
 		slices.Equal(r.envoy[originCount], []string{"0"})
+}
+
+// wasForwarded reports whether a request reached an origin.
+func wasForwarded(v View) bool {
+	return len(v[originCount]) == 1 && v[originCount][0] != "0"
+}
+
+// usesHTTP1 reports whether the client or an origin of a case uses HTTP/1.
+func usesHTTP1(r *Result) bool {
+	if r.c.Kind == client.HTTP1 || r.c.Kind == client.Raw {
+		return true
+	}
+	for aspect, line := range r.weft {
+		if strings.HasSuffix(aspect, ".line") && len(line) == 1 && strings.HasSuffix(line[0], " HTTP/1.1") {
+			return true
+		}
+	}
+	return false
 }
 
 // isText reports whether a response of Weft has the text of a reason.

@@ -59,6 +59,15 @@ func TestNamedDifferences(t *testing.T) {
 			View{"resp.headers.www-authenticate": {`Bearer realm="http://a.test/", error="invalid_token"`}},
 			View{"resp.headers.www-authenticate": {"Bearer"}}, []string{"resp.headers.www-authenticate: "}},
 		{"via", "f", View{"resp.headers.via": {"1.1 up, me"}}, View{"resp.headers.via": {"1.1 up", "1.1 me"}}, []string{"resp.headers.via: protocol version in via"}},
+		{"via of another proxy", "f", View{"resp.headers.via": {"1.1 up, me"}}, View{"resp.headers.via": {"1.1 other", "1.1 me"}}, []string{"resp.headers.via: "}},
+		{"via without another proxy", "f", View{"resp.headers.via": {"me"}}, View{"resp.headers.via": {"1.1 me"}}, []string{"resp.headers.via: protocol version in via"}},
+		{"TLS 1.3 to a host", "f", View{"o0.tls": {"sni=a alpn= v=TLS 1.2"}}, View{"o0.tls": {"sni=a alpn= v=TLS 1.3"}}, []string{"o0.tls: TLS 1.3 to hosts"}},
+		{"another server name to a host", "f", View{"o0.tls": {"sni=a alpn= v=TLS 1.2"}}, View{"o0.tls": {"sni=b alpn= v=TLS 1.3"}}, []string{"o0.tls: "}},
+		{"an alert without a client certificate", "f", View{"error": {"alert: unknown certificate"}}, View{"error": {"alert: bad certificate"}}, []string{"error: "}},
+		{"trailers of HTTP/1.1", "f", View{}, View{"resp.trailers": {"x: 1"}}, []string{"resp.trailers: trailers over HTTP/1.1"}},
+		{"a field te without gRPC", "f", View{}, View{"o0.headers.te": {"trailers"}}, []string{"o0.headers.te: "}},
+		{"a field te of gRPC", "f", View{"o0.headers.content-type": {"application/grpc"}},
+			View{"o0.headers.content-type": {"application/grpc"}, "o0.headers.te": {"trailers"}}, []string{"o0.headers.te: trailers over HTTP/1.1"}},
 		{"no via", "f", View{"resp.headers.via": {"me"}}, View{}, []string{"resp.headers.via: "}},
 		{"a client on loopback", "f",
 			View{"o0.headers.x-forwarded-for": {"1.2.3.4,192.0.2.2"}}, View{"o0.headers.x-forwarded-for": {"1.2.3.4, 127.0.0.1"}},
@@ -123,6 +132,10 @@ func TestMalformedRequests(t *testing.T) {
 		if got := NewResult("http1", c, forwarded, rejected).Named(); got != named {
 			t.Errorf("Weft rejects %q: Named = %v, want %v", data, got, named)
 		}
+		timedOut := View{"n_origin": {"1"}, "error": {"no connection"}}
+		if NewResult("http1", c, timedOut, rejected).Named() {
+			t.Errorf("Weft rejects %q, and Envoy does not respond: the difference has a name, want none", data)
+		}
 		if NewResult("http1", c, rejected, forwarded).Named() {
 			t.Errorf("Weft forwards %q, and Envoy rejects it: the difference has a name, want none", data)
 		}
@@ -183,5 +196,29 @@ func TestReport(t *testing.T) {
 		if strings.Contains(out.String(), text) {
 			t.Errorf("WriteDifferences mentions %q:\n%s", text, &out)
 		}
+	}
+}
+
+func TestTrailersOfHTTP2HaveNoName(t *testing.T) {
+	c := &cases.Case{Script: client.Script{Kind: client.HTTP2}}
+	trailers := View{"resp.trailers": {"x: 1"}, "o0.line": {"GET / HTTP/2"}}
+	without := View{"o0.line": {"GET / HTTP/2"}}
+	if NewResult("h2", c, without, trailers).Named() {
+		t.Error("trailers from HTTP/2 to HTTP/2 have a name, want none")
+	}
+	trailers["o0.line"], without["o0.line"] = []string{"GET / HTTP/1.1"}, []string{"GET / HTTP/1.1"}
+	if !NewResult("h2", c, without, trailers).Named() {
+		t.Error("trailers of a host with HTTP/1.1 have no name")
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	c := &cases.Case{Script: client.Script{TLS: &client.TLS{Certificate: "client"}}}
+	envoy, weft := View{"tls": {"no session: alert: unknown certificate"}}, View{"tls": {"no session: alert: bad certificate"}}
+	if !NewResult("tls", c, envoy, weft).Named() {
+		t.Error("another alert about a client certificate has no name")
+	}
+	if NewResult("tls", c, weft, envoy).Named() || NewResult("tls", c, envoy, View{"tls": {"TLS 1.3"}}).Named() {
+		t.Error("a difference of another kind has a name")
 	}
 }

@@ -53,6 +53,9 @@ func (n *Normalizer) Text(text string) string {
 	})
 }
 
+// hashCookie matches the value of a cookie that a proxy generates for a hash policy.
+var hashCookie = regexp.MustCompile(`=("?)[0-9a-f]{16}"?`)
+
 // fields groups fields by lower-case name: the order of different names does not matter. It skips
 // ignored names.
 func (n *Normalizer) fields(fields []wire.Field, ignored ...string) map[string][]string {
@@ -64,6 +67,9 @@ func (n *Normalizer) fields(fields []wire.Field, ignored ...string) map[string][
 		}
 		if name == "x-envoy-upstream-service-time" && f.Value != "" {
 			value = "<ms>"
+		}
+		if name == "set-cookie" {
+			value = hashCookie.ReplaceAllString(value, "=$1<hash>$1")
 		}
 		byName[name] = append(byName[name], value)
 	}

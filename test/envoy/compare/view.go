@@ -2,7 +2,9 @@ package compare
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -42,8 +44,8 @@ func NewView(c *cases.Case, out client.Outcome, records []origin.Record, n *Norm
 		v.distribution(out, records)
 		return v
 	}
-	if c.SameHost {
-		v.sameHost(records)
+	if c.SameHost || c.AnyHost {
+		v.sameHost(c, out, records)
 	}
 	v.text("error", out.Error)
 	for i, r := range out.Responses {
@@ -130,16 +132,23 @@ func (v View) distribution(out client.Outcome, records []origin.Record) {
 	}
 }
 
-// sameHost adds whether all requests reached one origin, and gives all origins one name.
-func (v View) sameHost(records []origin.Record) {
+// sameHost adds whether all requests reached one origin, if that matters. It gives all origins one
+// name.
+func (v View) sameHost(c *cases.Case, out client.Outcome, records []origin.Record) {
+	several := false
 	for i := range records {
-		if records[i].Origin != records[0].Origin {
-			v["different hosts"] = []string{"true"}
-			return
-		}
+		several = several || records[i].Origin != records[0].Origin
+	}
+	if c.SameHost && several {
+		v["hosts"] = []string{"several"}
 	}
 	for i := range records {
-		records[i].Origin = "the same"
+		for j := range out.Responses {
+			if string(out.Responses[j].Body) == "from "+records[i].Origin {
+				out.Responses[j].Body = []byte("from a host")
+			}
+		}
+		records[i].Origin = "a host"
 	}
 }
 
@@ -154,8 +163,18 @@ func (v View) response(name string, c *cases.Case, r client.Response, n *Normali
 		return
 	}
 	v[name+".status"] = []string{strconv.Itoa(r.Status)}
+	if c.Shape {
+		v.shape(name, r)
+		return
+	}
 	v.text(name+".version", r.Version)
 	v.fields(name+".headers", n.fields(r.Fields, "date"))
+	if c.NamesOnly {
+		statistic, _, _ := strings.Cut(string(r.Body), ":")
+		v[name+".body"] = []string{statistic}
+		delete(v, name+".headers.content-length")
+		return
+	}
 	body := n.Text(string(r.Body[:min(len(r.Body), maxResponseBody)]))
 	if c.BodyLength && len(r.Body) > maxLocalReply {
 		body = fmt.Sprintf("%d bytes", len(r.Body))
@@ -164,6 +183,40 @@ func (v View) response(name string, c *cases.Case, r client.Response, n *Normali
 	v.trailers(name, r.Trailers, n)
 	if r.Cut {
 		v[name+".cut"] = []string{"true"}
+	}
+}
+
+// maxKeyDepth is the depth of the keys that shape compares: below it, pages show configuration.
+const maxKeyDepth = 4
+
+// shape adds the type of the content and, of a body in JSON, the paths of its keys. The elements of a
+// list have one path.
+func (v View) shape(name string, r client.Response) {
+	contentType, _ := wire.Get(r.Fields, "content-type")
+	v[name+".type"] = []string{contentType}
+	var body any
+	if json.Unmarshal(r.Body, &body) != nil {
+		return
+	}
+	paths := map[string]bool{}
+	addPaths(paths, "", body, maxKeyDepth)
+	v[name+".keys"] = slices.Sorted(maps.Keys(paths))
+}
+
+func addPaths(paths map[string]bool, path string, node any, depth int) {
+	if depth == 0 {
+		return
+	}
+	switch n := node.(type) {
+	case map[string]any:
+		for key, value := range n {
+			paths[path+"/"+key] = true
+			addPaths(paths, path+"/"+key, value, depth-1)
+		}
+	case []any:
+		for _, value := range n {
+			addPaths(paths, path+"[]", value, depth)
+		}
 	}
 }
 

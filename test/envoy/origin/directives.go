@@ -43,6 +43,8 @@ const (
 //	x-o-noup: 1              no upgrade
 //	x-o-no100: 1             no 100 Continue
 //	x-o-refused: 1           HTTP/2: resets have the code REFUSED_STREAM
+//	x-o-stream: 1            HTTP/2: the head at once, an echo of each DATA frame, then trailers
+//	x-o-malformed: KIND      HTTP/2: a malformed response, see malformed.go
 type directives struct {
 	outcome   outcome
 	status    int
@@ -52,8 +54,9 @@ type directives struct {
 	fields    []wire.Field
 	trailers  []wire.Field
 
-	noContentType, chunked, early, closing, untilClose, noUpgrade, no100, refused bool
+	noContentType, chunked, early, closing, untilClose, noUpgrade, no100, refused, stream bool
 
+	malformed    string // "": not
 	trailersOnly string // "": not
 	cut          int    // -1: not
 }
@@ -78,6 +81,8 @@ func parseDirectives(fields []wire.Field, name string, attempt int) (directives,
 		noUpgrade:     p.has("x-o-noup"),
 		no100:         p.has("x-o-no100"),
 		refused:       p.has("x-o-refused"),
+		stream:        p.has("x-o-stream"),
+		malformed:     p.text("x-o-malformed"),
 		trailersOnly:  p.text("x-o-trailersonly"),
 		cut:           p.number("x-o-cut", -1),
 	}

@@ -66,7 +66,7 @@ func (c *connection) serveFrames(r *bufio.Reader) {
 			c.set.update(func() { x.record.Trailers = event.Fields })
 		default:
 			c.set.update(func() { x.record.Body = append(x.record.Body, event.Data...) })
-			if x.method == "CONNECT" && len(event.Data) > 0 {
+			if (x.method == "CONNECT" || x.d.stream) && len(event.Data) > 0 {
 				if err := frames.Data(event.Stream, append([]byte("echo:"), event.Data...), false); err != nil {
 					return
 				}
@@ -96,6 +96,9 @@ func (c *connection) begin(frames *wire.HTTP2, event wire.Event) (*request, erro
 	if x.d.outcome == resetImmediately {
 		return x, frames.Reset(event.Stream, http2.ErrCodeInternal)
 	}
+	if x.d.stream {
+		return x, frames.Headers(event.Stream, x.head(), false)
+	}
 	return x, nil
 }
 
@@ -104,6 +107,14 @@ func (c *connection) begin(frames *wire.HTTP2, event wire.Event) (*request, erro
 func (x *request) finish(frames *wire.HTTP2, stream uint32) {
 	if x.method == "CONNECT" {
 		_ = frames.Data(stream, nil, true)
+		return
+	}
+	if x.d.malformed != "" {
+		_ = sendMalformed(frames, stream, x.d.malformed)
+		return
+	}
+	if x.d.stream {
+		_ = frames.Headers(stream, x.trailers(), true)
 		return
 	}
 	switch x.d.outcome {
@@ -120,33 +131,53 @@ func (x *request) finish(frames *wire.HTTP2, stream uint32) {
 	}
 }
 
-func (x *request) respond(frames *wire.HTTP2, stream uint32) error {
+func (x *request) isGRPC() bool {
 	contentType, _ := wire.Get(x.record.Fields, "content-type")
-	isGRPC := strings.Contains(contentType, "grpc")
+	return strings.Contains(contentType, "grpc")
+}
+
+// head returns the fields of the response.
+func (x *request) head() []wire.Field {
 	head := []wire.Field{{Name: ":status", Value: strconv.Itoa(x.d.status)}}
 	for _, f := range x.d.fields {
 		head = append(head, wire.Field{Name: strings.ToLower(f.Name), Value: f.Value})
 	}
-	if _, found := wire.Get(head, "content-type"); !found {
-		value := "text/plain"
-		if isGRPC {
-			value = "application/grpc"
-		}
-		head = append(head, wire.Field{Name: "content-type", Value: value})
+	if _, found := wire.Get(head, "content-type"); found {
+		return head
 	}
-	if isGRPC && x.d.trailersOnly != "" {
+	value := "text/plain"
+	if x.isGRPC() {
+		value = "application/grpc"
+	}
+	return append(head, wire.Field{Name: "content-type", Value: value})
+}
+
+// trailers returns the trailers of the response. Those of gRPC have a status.
+func (x *request) trailers() []wire.Field {
+	if _, found := wire.Get(x.d.trailers, "grpc-status"); found || !x.isGRPC() {
+		return x.d.trailers
+	}
+	return append(x.d.trailers, wire.Field{Name: "grpc-status", Value: "0"})
+}
+
+func (x *request) respond(frames *wire.HTTP2, stream uint32) error {
+	head := x.head()
+	if x.isGRPC() && x.d.trailersOnly != "" {
 		return frames.Headers(stream, append(head, wire.Field{Name: "grpc-status", Value: x.d.trailersOnly}), true)
 	}
 	hasNoBody := x.d.hasNoBody(x.method)
 	if err := frames.Headers(stream, head, hasNoBody); err != nil || hasNoBody {
 		return err
 	}
-	body, trailers := x.d.body, x.d.trailers
-	if isGRPC {
+	body, trailers := x.d.body, x.trailers()
+	if x.isGRPC() {
 		body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...) //nolint:gosec // at most x-o-len
-		if _, found := wire.Get(trailers, "grpc-status"); !found {
-			trailers = append(trailers, wire.Field{Name: "grpc-status", Value: "0"})
+	}
+	if x.d.cut >= 0 {
+		if err := frames.Data(stream, body[:min(x.d.cut, len(body))], false); err != nil {
+			return err
 		}
+		return frames.Reset(stream, http2.ErrCodeInternal)
 	}
 	if err := frames.Data(stream, body, len(trailers) == 0); err != nil || len(trailers) == 0 {
 		return err

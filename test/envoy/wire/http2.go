@@ -128,7 +128,7 @@ func (c *HTTP2) Read() (Event, error) {
 	for {
 		frame, err := c.framer.ReadFrame()
 		if err != nil {
-			c.close()
+			c.Close()
 			return Event{}, err
 		}
 		switch f := frame.(type) {
@@ -158,7 +158,7 @@ func (c *HTTP2) fields(fragment []byte, ended bool) ([]Field, error) {
 	for !ended {
 		frame, err := c.framer.ReadFrame()
 		if err != nil {
-			c.close()
+			c.Close()
 			return nil, err
 		}
 		f, ok := frame.(*http2.ContinuationFrame)
@@ -221,7 +221,8 @@ func (c *HTTP2) returnCredit(f *http2.DataFrame) error {
 	return c.framer.WriteWindowUpdate(f.StreamID, f.Length)
 }
 
-func (c *HTTP2) close() {
+// Close ends calls of Data that wait for credit. It does not close the connection.
+func (c *HTTP2) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
