@@ -26,7 +26,7 @@ func runPlane(t *testing.T, variant cases.PlaneVariant, free *ports.Range) (grou
 	t.Cleanup(plane.Close)
 	envoy, weftProxy := newProxies(t, free)
 	proxies := []*proxy{envoy, weftProxy}
-	steps := cases.PlaneSteps(variant)
+	steps := cases.PlaneSteps()
 	for _, p := range proxies {
 		p.addresses.Listeners[variant.Feature()] = freePort(t, free)
 		p.normalizer = compare.NewNormalizer(p.addresses.Listeners, p.addresses.Origins)

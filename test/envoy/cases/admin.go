@@ -13,7 +13,7 @@ func (s *set) admin() {
 
 // page adds a case that requests a page of the admin port.
 func (g *Group) page(path string, options ...option) {
-	g.get(path, append([]option{func(c *Case) { c.Admin, c.Host, c.ResponseOnly = true, "admin.test", true }}, options...)...)
+	g.get(path, append([]option{func(c *Case) { c.Admin, c.Host, c.ResponseOnly = true, "127.0.0.1", true }}, options...)...)
 }
 
 // adminPages adds the pages whose content differs between any two processes: only the status, the
@@ -30,11 +30,11 @@ func (s *set) adminPages() {
 		g.page(path, shape(), label("page "+path))
 	}
 	for _, path := range []string{
-		"/healthcheck/ok", "/reset_counters", "/logging?level=error", "/runtime_modify?a=b", "/logging", "/drain_listeners?inboundonly", "/nope",
+		"/healthcheck/ok", "/reset_counters", "/logging?level=error", "/runtime_modify?a=b", "/logging", "/nope",
 	} {
-		g.page(path, method("POST"), body(""), shape(), label("POST "+path))
+		g.page(path, method("POST"), body(""), shape(), alone(), label("POST "+path))
 	}
-	for _, path := range []string{"/healthcheck/fail", "/reset_counters", "/quitquitquit", "/drain_listeners", "/runtime_modify?a=b"} {
+	for _, path := range []string{"/healthcheck/fail", "/reset_counters", "/runtime_modify?a=b"} {
 		g.page(path, shape(), label("GET instead of POST "+path))
 	}
 	g.page("/ready", method("HEAD"), shape(), label("HEAD /ready"))
@@ -79,14 +79,15 @@ func (s *set) statistics() {
 		g.statistic("listener.counted." + name)
 	}
 	for _, name := range serverStatistics() {
-		g.page("/stats?filter=^"+regexp.QuoteMeta(name)+"$", label(name), nameOnly())
+		g.statistic(name, func(c *Case) { c.Statistic = StatisticName })
 	}
 }
 
 // statistic adds a case for one statistic.
-func (g *Group) statistic(name string) {
-	g.page("/stats?filter=^"+regexp.QuoteMeta(name)+"$", label(name))
+func (g *Group) statistic(name string, options ...option) {
+	value := func(c *Case) { c.Statistic = StatisticValue }
+	g.page("/stats?filter=^"+regexp.QuoteMeta(name)+"$", append([]option{value, label(name)}, options...)...)
 }
 
-// nameOnly ignores the values of statistics.
-func nameOnly() option { return func(c *Case) { c.NamesOnly = true } }
+// alone runs a case while no other group runs.
+func alone() option { return func(c *Case) { c.Alone = true } }

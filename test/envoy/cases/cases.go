@@ -97,8 +97,18 @@ type Case struct {
 	Counts       bool          // only the numbers of responses with each status, and of requests at each origin, matter
 	Wait         time.Duration // before the case
 	Shape        bool          // only status and type of the response and, for JSON, the keys of its body matter
-	NamesOnly    bool          // the values of statistics do not matter
+	Statistic    Statistic     // the response is a statistic
 }
+
+// Statistic says what of a statistic of the admin port matters.
+type Statistic int
+
+// What matters.
+const (
+	NoStatistic    Statistic = iota // the response is no statistic
+	StatisticValue                  // name and value
+	StatisticName                   // only the name
+)
 
 // option changes a case.
 type option func(*Case)

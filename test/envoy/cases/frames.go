@@ -35,8 +35,11 @@ type w = client.FrameWriter
 // pause is long enough for the proxy to process frames.
 const pause = 100 * time.Millisecond
 
+// closesSoon lets Envoy close a connection shortly after an error, instead of one second later.
+const closesSoon = "delayed_close_timeout: 0.05s"
+
 func (s *set) frameSettings() {
-	g := s.add(Group{Feature: "h2.settings"})
+	g := s.add(Group{Feature: "h2.settings", HCM: closesSoon})
 	for _, v := range []struct {
 		name     string
 		settings []http2.Setting
@@ -79,7 +82,7 @@ func (s *set) frameSettings() {
 }
 
 func (s *set) frameStreams() {
-	g := s.add(Group{Feature: "h2.streams"})
+	g := s.add(Group{Feature: "h2.streams", HCM: closesSoon})
 	add := func(name string, send func(*w), options ...option) {
 		g.frames(name, func(f *w) {
 			f.Settings()
@@ -141,7 +144,7 @@ func (s *set) frameStreams() {
 
 // frameHeaders adds header blocks.
 func (s *set) frameHeaders() {
-	g := s.add(Group{Feature: "h2.headers"})
+	g := s.add(Group{Feature: "h2.headers", HCM: closesSoon})
 	add := func(name string, send func(*w)) {
 		g.frames(name, func(f *w) {
 			f.Settings()
@@ -303,7 +306,7 @@ func (*set) frameTrailers(add func(name string, send func(*w))) {
 }
 
 func (s *set) frameWindows() {
-	g := s.add(Group{Feature: "h2.flow_control"})
+	g := s.add(Group{Feature: "h2.flow_control", HCM: closesSoon})
 	add := func(name string, settings []http2.Setting, send func(*w), options ...option) {
 		g.frames(name, func(f *w) {
 			f.Settings(settings...)
@@ -362,7 +365,7 @@ func (s *set) frameWindows() {
 
 // frameErrors adds what is no HTTP/2, and floods below the limits of both proxies.
 func (s *set) frameErrors() {
-	g := s.add(Group{Feature: "h2.connection"})
+	g := s.add(Group{Feature: "h2.connection", HCM: closesSoon})
 	g.frames("bytes that are no frame", func(f *w) { f.Settings(); f.Bytes(strings.Repeat("z", 100)) })
 	g.frames("HTTP/1.1 after the preface", func(f *w) { f.Bytes("GET / HTTP/1.1\r\nHost: a\r\n\r\n") })
 	g.frames("many PING frames", func(f *w) {
@@ -408,7 +411,7 @@ func (s *set) http2Options() {
 		if !strings.HasPrefix(yaml, "{") {
 			yaml = "{" + yaml + "}"
 		}
-		g := s.add(Group{Feature: feature, HCM: "http2_protocol_options: " + yaml})
+		g := s.add(Group{Feature: feature, HCM: "http2_protocol_options: " + yaml + "\n" + closesSoon})
 		g.h2(label(v.name))
 		g.frames(v.name+" four requests", func(f *w) {
 			f.Settings()

@@ -71,7 +71,7 @@ const (
 )
 
 // PlaneSteps returns the steps in their order.
-func PlaneSteps(PlaneVariant) []PlaneStep {
+func PlaneSteps() []PlaneStep {
 	listener := fmt.Sprintf(planeListener, rds)
 	cluster := func(name string) string { return fmt.Sprintf(planeCluster, name) }
 	endpoint := func(name, origin string) string { return fmt.Sprintf(planeEndpoint, name, origin) }

@@ -65,6 +65,28 @@ func inErrors() []Named {
 			},
 		},
 		{
+			Name:   "malformed HTTP/2 requests",
+			Text:   "After a malformed request over HTTP/2, Weft resets the stream. Envoy closes the connection, unless `override_stream_error_on_invalid_http_message` is set.",
+			Reason: "RFC 9113, section 8.1.1, calls it an error of the stream. The other requests of the connection continue.",
+			matches: func(r *Result, _ Difference) bool {
+				reset := false
+				for aspect, frames := range r.weft {
+					reset = reset || strings.HasPrefix(aspect, streamPrefix) && slices.Equal(frames, []string{"RST_STREAM 1"}) && r.envoy[aspect] == nil
+				}
+				return r.c.Kind == client.Frames && reset && !hasStreams(r.envoy)
+			},
+		},
+		{
+			Name:   "GOAWAY before the end of a connection",
+			Text:   "Weft sends GOAWAY with the error before it closes a connection of HTTP/2. Envoy closes some connections without it.",
+			Reason: "RFC 9113, section 5.4.1, asks for GOAWAY, so that the client learns the reason.",
+			matches: func(r *Result, d Difference) bool {
+				return r.c.Kind == client.Frames && d.Aspect == "frames.connection" && len(d.Weft) == len(d.Envoy)+1 &&
+					slices.Equal(d.Weft[:len(d.Envoy)], d.Envoy) && strings.HasPrefix(d.Weft[len(d.Envoy)], "GOAWAY ") &&
+					slices.Equal(r.envoy["closed"], []string{"true"}) && slices.Equal(r.weft["closed"], []string{"true"})
+			},
+		},
+		{
 			Name:   "stricter HTTP/1.1 syntax",
 			Text:   "Weft rejects HTTP/1.1 requests that Envoy forwards: " + strictSyntaxText() + ".",
 			Reason: "RFC 9110 and 9112 require or allow it. If two programs read such a request differently, a client can hide another request in it, or evade a rule about the host.",
@@ -348,6 +370,19 @@ func usesHTTP1(r *Result) bool {
 	}
 	for aspect, line := range r.weft {
 		if strings.HasSuffix(aspect, ".line") && len(line) == 1 && strings.HasSuffix(line[0], " HTTP/1.1") {
+			return true
+		}
+	}
+	return false
+}
+
+// streamPrefix begins the aspects about the frames of a stream.
+const streamPrefix = "frames.stream "
+
+// hasStreams reports whether frames of a stream arrived.
+func hasStreams(v View) bool {
+	for aspect := range v {
+		if strings.HasPrefix(aspect, streamPrefix) {
 			return true
 		}
 	}

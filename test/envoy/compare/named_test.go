@@ -212,6 +212,27 @@ func TestTrailersOfHTTP2HaveNoName(t *testing.T) {
 	}
 }
 
+func TestMalformedHTTP2(t *testing.T) {
+	c := &cases.Case{Script: client.Script{Kind: client.Frames}}
+	closed := View{"closed": {"true"}}
+	for _, test := range []struct {
+		name        string
+		envoy, weft View
+		named       bool
+	}{
+		{"a reset stream, and another response", closed, View{"closed": {"false"}, "frames.stream 1": {"RST_STREAM 1"}, "frames.stream 101": {"HEADERS 200"}}, true},
+		{"Envoy responds", View{"frames.stream 101": {"HEADERS 200"}}, View{"frames.stream 1": {"RST_STREAM 1"}}, false},
+		{"another code", closed, View{"frames.stream 1": {"RST_STREAM 7"}}, false},
+		{"GOAWAY", closed, View{"closed": {"true"}, "frames.connection": {"GOAWAY 1"}}, true},
+		{"GOAWAY instead of nothing", View{"closed": {"false"}}, View{"closed": {"true"}, "frames.connection": {"GOAWAY 1"}}, false},
+		{"GOAWAY with another code", View{"closed": {"true"}, "frames.connection": {"GOAWAY 2"}}, View{"closed": {"true"}, "frames.connection": {"GOAWAY 1"}}, false},
+	} {
+		if got := NewResult("h2", c, test.envoy, test.weft).Named(); got != test.named {
+			t.Errorf("%s: Named = %v, want %v", test.name, got, test.named)
+		}
+	}
+}
+
 func TestAlerts(t *testing.T) {
 	c := &cases.Case{Script: client.Script{TLS: &client.TLS{Certificate: "client"}}}
 	envoy, weft := View{"tls": {"no session: alert: unknown certificate"}}, View{"tls": {"no session: alert: bad certificate"}}

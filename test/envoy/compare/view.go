@@ -167,14 +167,16 @@ func (v View) response(name string, c *cases.Case, r client.Response, n *Normali
 		v.shape(name, r)
 		return
 	}
-	v.text(name+".version", r.Version)
-	v.fields(name+".headers", n.fields(r.Fields, "date"))
-	if c.NamesOnly {
-		statistic, _, _ := strings.Cut(string(r.Body), ":")
-		v[name+".body"] = []string{statistic}
-		delete(v, name+".headers.content-length")
+	if c.Statistic != cases.NoStatistic {
+		text := string(r.Body)
+		if c.Statistic == cases.StatisticName {
+			text, _, _ = strings.Cut(text, ":")
+		}
+		v[name+".body"] = []string{text}
 		return
 	}
+	v.text(name+".version", r.Version)
+	v.fields(name+".headers", n.fields(r.Fields, "date"))
 	body := n.Text(string(r.Body[:min(len(r.Body), maxResponseBody)]))
 	if c.BodyLength && len(r.Body) > maxLocalReply {
 		body = fmt.Sprintf("%d bytes", len(r.Body))
