@@ -17,14 +17,14 @@ import (
 
 // runPlane lets one control plane configure both proxies step by step, and compares which resources
 // they reject and how they respond after each step. variant is that of the protocol.
-func runPlane(t *testing.T, variant cases.PlaneVariant, free *ports.Range) (groups []*cases.Group, results []*compare.Result) {
+func (paths programs) runPlane(t *testing.T, variant cases.PlaneVariant, free *ports.Range) (groups []*cases.Group, results []*compare.Result) {
 	t.Helper()
 	plane, err := ads.Listen(freePort(t, free))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(plane.Close)
-	envoy, weftProxy := newProxies(t, free)
+	envoy, weftProxy := paths.newProxies(t, free)
 	proxies := []*proxy{envoy, weftProxy}
 	steps := cases.PlaneSteps()
 	for _, p := range proxies {
@@ -95,6 +95,8 @@ func (p *proxy) writePlaneBootstrap(t *testing.T, variant cases.PlaneVariant, po
 
 // awaitQuiet waits until the proxy has sent nothing to the control plane for some time. It waits at
 // most some seconds, because a step may change nothing for a proxy.
+//
+//arch:clock a real process is quiet for real time
 func (p *proxy) awaitQuiet(plane *ads.Plane) {
 	const quiet, limit = 700 * time.Millisecond, 5 * time.Second
 	for begin := time.Now(); time.Since(begin) < limit && plane.Quiet(p.name) < quiet; {

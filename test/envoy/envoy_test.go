@@ -20,20 +20,26 @@ import (
 // workers is the number of groups that run at the same time. They wait most of the time.
 const workers = 8
 
+// maxListeners is the number of groups that one pair of processes serves. Each group takes a port of
+// each process, and the range of ports is small.
+const maxListeners = 150
+
 // selection matches the features that run without -all: many cases in a few seconds.
 const selection = `^(match\.(prefix|path|headers|query)|h2\.match|vhost|cors|csrf|local_reply|strip_port)$`
 
 func TestEnvoy(t *testing.T) {
 	groups := selectGroups(t)
 	free := ports.Envoy()
+	paths := findPrograms(t)
 	var results []*compare.Result
 	var rejections []compare.Rejection
-	if len(groups) > 0 {
-		results, rejections = compareGroups(t, groups, free)
+	for batch := range slices.Chunk(groups, maxListeners) {
+		added, rejected := paths.compareGroups(t, batch, free)
+		results, rejections = append(results, added...), append(rejections, rejected...)
 	}
 	for _, variant := range cases.PlaneVariants() {
 		if *caseID == "" && pattern(t).MatchString(variant.Feature()) {
-			added, more := runPlane(t, variant, free)
+			added, more := paths.runPlane(t, variant, free)
 			groups, results = append(groups, added...), append(results, more...)
 		}
 	}
@@ -105,9 +111,9 @@ func selectGroups(t *testing.T) []*cases.Group {
 }
 
 // compareGroups runs groups in both proxies.
-func compareGroups(t *testing.T, groups []*cases.Group, free *ports.Range) (results []*compare.Result, rejections []compare.Rejection) {
+func (paths programs) compareGroups(t *testing.T, groups []*cases.Group, free *ports.Range) (results []*compare.Result, rejections []compare.Rejection) {
 	t.Helper()
-	envoy, weftProxy := newProxies(t, free)
+	envoy, weftProxy := paths.newProxies(t, free)
 	begin := time.Now()
 	rejections, accepted := checkGroups(t, groups, envoy, weftProxy)
 	t.Logf("checked %d groups in %.1f s", len(groups), time.Since(begin).Seconds())

@@ -24,13 +24,15 @@ import (
 	"github.com/weft-proxy/weft/test/envoy/client"
 	"github.com/weft-proxy/weft/test/envoy/compare"
 	"github.com/weft-proxy/weft/test/envoy/origin"
+	"github.com/weft-proxy/weft/test/netns"
 	"github.com/weft-proxy/weft/test/ports"
 )
 
 // proxy is one of the two proxies, with its own origins.
 type proxy struct {
 	name       string
-	dir        string // of its files
+	network    *netns.Namespace // of the proxy, its origins and clients; nil: that of this process
+	dir        string           // of its files
 	startArgs  []string
 	checkArgs  []string // the file is the last argument
 	addresses  cases.Addresses
@@ -42,14 +44,18 @@ type proxy struct {
 }
 
 // newProxy starts the origins of a proxy.
-func newProxy(t *testing.T, name, certificates string, free *ports.Range, startArgs, checkArgs []string) *proxy {
+func newProxy(t *testing.T, name, certificates string, network *netns.Namespace, free *ports.Range, startArgs, checkArgs []string) *proxy {
 	t.Helper()
-	p := &proxy{name: name, dir: t.TempDir(), startArgs: startArgs, checkArgs: checkArgs}
+	p := &proxy{name: name, network: network, dir: t.TempDir(), startArgs: startArgs, checkArgs: checkArgs}
 	certificate, err := certs.Load(certificates, certs.Origin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.origins, err = origin.Listen(free.Free, certificate); err != nil {
+	err = p.do(func() (err error) {
+		p.origins, err = origin.Listen(free.Free, certificate)
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -76,20 +82,41 @@ func freePort(t *testing.T, free *ports.Range) int {
 	return port
 }
 
-// newProxies returns Envoy and Weft, which are not running yet.
-func newProxies(t *testing.T, free *ports.Range) (envoy, weftProxy *proxy) {
+// do calls f in the network of the proxy.
+func (p *proxy) do(f func() error) error {
+	if p.network == nil {
+		return f()
+	}
+	return p.network.Do(f)
+}
+
+// programs holds the paths of the proxies.
+type programs struct{ envoy, weft string }
+
+// findPrograms finds Envoy and builds Weft. It skips the test if there is no Envoy.
+func findPrograms(t *testing.T) programs {
 	t.Helper()
-	program := envoyProgram(t)
-	common := []string{program, "--concurrency", "1", "--disable-hot-restart", "-l", "error"}
+	return programs{envoy: envoyProgram(t), weft: buildWeft(t)}
+}
+
+// newProxies returns Envoy and Weft, which are not running yet.
+func (paths programs) newProxies(t *testing.T, free *ports.Range) (envoy, weftProxy *proxy) {
+	t.Helper()
+	return paths.newProxiesIn(t, nil, nil, free)
+}
+
+// newProxiesIn is newProxies with a network for each proxy.
+func (paths programs) newProxiesIn(t *testing.T, envoyNetwork, weftNetwork *netns.Namespace, free *ports.Range) (envoy, weftProxy *proxy) {
+	t.Helper()
+	common := []string{paths.envoy, "--concurrency", "1", "--disable-hot-restart", "-l", "error"}
 	certificates := t.TempDir()
 	if err := certs.Write(certificates); err != nil {
 		t.Fatal(err)
 	}
-	envoy = newProxy(t, "envoy", certificates, free,
+	envoy = newProxy(t, "envoy", certificates, envoyNetwork, free,
 		append(common[:len(common):len(common)], "--file-flush-interval-msec", "50", "-c"),
 		append(common[:len(common):len(common)], "--mode", "validate", "-c"))
-	weft := buildWeft(t)
-	weftProxy = newProxy(t, "weft", certificates, free, []string{weft, "start", "-c"}, []string{weft, "check"})
+	weftProxy = newProxy(t, "weft", certificates, weftNetwork, free, []string{paths.weft, "start", "-c"}, []string{paths.weft, "check"})
 	return envoy, weftProxy
 }
 
@@ -170,23 +197,38 @@ func (p *proxy) start(t *testing.T, groups []*cases.Group, free *ports.Range) {
 // startFile starts the proxy with a file, and waits until it is ready.
 func (p *proxy) startFile(t *testing.T, path string, ready func() bool) {
 	t.Helper()
-	cmd := exec.Command(p.startArgs[0], append(p.startArgs[1:len(p.startArgs):len(p.startArgs)], path)...)
+	command := exec.Command
+	if p.network != nil {
+		command = p.network.Command
+	}
+	cmd := command(p.startArgs[0], append(p.startArgs[1:len(p.startArgs):len(p.startArgs)], path)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+p.dir)
 	p.process = child.Start(t, p.name, cmd)
 	p.process.Await(t, time.Minute, 20*time.Millisecond, ready)
 }
 
 func (p *proxy) isReady() bool {
-	response, err := http.Get("http://127.0.0.1:" + strconv.Itoa(p.addresses.Admin) + "/ready") //nolint:noctx // a loopback port
-	if err != nil {
-		return false
+	out := client.Run(p.addresses.Admin, &client.Script{
+		Kind: client.HTTP1, Method: "GET", Path: "/ready", Host: "127.0.0.1", Dial: p.dialFrom("127.0.0.1"),
+	}, "ready")
+	return len(out.Responses) == 1 && out.Responses[0].Status == http.StatusOK
+}
+
+// dialFrom returns a function that connects from an address of 127.0.0.0/8 to a port of 127.0.0.1, in
+// the network of the proxy.
+func (p *proxy) dialFrom(address string) func(port int) (net.Conn, error) {
+	return func(port int) (conn net.Conn, err error) {
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: 3 * time.Second}
+		err = p.do(func() (err error) {
+			conn, err = dialer.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
+			return err
+		})
+		return conn, err
 	}
-	_ = response.Body.Close()
-	return response.StatusCode == http.StatusOK
 }
 
 func (p *proxy) listens(g *cases.Group) bool {
-	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(p.addresses.Listeners[g.Name]))
+	conn, err := p.dialFrom("127.0.0.1")(p.addresses.Listeners[g.Name])
 	if err != nil {
 		return false
 	}
@@ -195,6 +237,8 @@ func (p *proxy) listens(g *cases.Group) bool {
 }
 
 // run runs a case and returns what client and origins received.
+//
+//arch:clock health checks of a real process take real time
 func (p *proxy) run(g *cases.Group, c *cases.Case) compare.View {
 	time.Sleep(c.Wait)
 	ids := []string{c.ID}

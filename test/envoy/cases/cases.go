@@ -85,6 +85,8 @@ type Case struct {
 	Alone bool
 	// Admin means that the client connects to the admin port instead of the listener.
 	Admin bool
+	// Destination is the origin to which the client of a transparent listener connects.
+	Destination string
 
 	ResponseOnly bool          // whether the request reaches an origin is a matter of time
 	Distribution bool          // only how many requests reach each origin matters, with a tolerance
@@ -136,12 +138,17 @@ func All() []*Group {
 	count := map[string]int{}
 	for _, g := range s.groups {
 		count[g.Feature]++
-		g.Name = fmt.Sprintf("%s.%d", g.Feature, count[g.Feature])
-		for i, c := range g.Cases {
-			c.ID = fmt.Sprintf("%s-%d", g.Name, i)
-		}
+		g.name(count[g.Feature])
 	}
 	return s.groups
+}
+
+// name sets the names of a group and its cases.
+func (g *Group) name(number int) {
+	g.Name = fmt.Sprintf("%s.%d", g.Feature, number)
+	for i, c := range g.Cases {
+		c.ID = fmt.Sprintf("%s-%d", g.Name, i)
+	}
 }
 
 // set collects groups.

@@ -212,6 +212,13 @@ func (s *set) frameHeaders() {
 		}
 		return fields
 	})
+	s.frameContinuations(add)
+	s.frameBlocks(add)
+	s.frameTrailers(add)
+}
+
+// frameContinuations adds header blocks that need several frames.
+func (*set) frameContinuations(add func(name string, send func(*w))) {
 	for _, size := range []int{8 << 10, 40 << 10, 70 << 10} {
 		add("a block of many bytes in CONTINUATION", func(f *w) {
 			block := f.Block(append(client.RequestFields(), "x-big", strings.Repeat("\x7f", size))...)
@@ -227,8 +234,6 @@ func (s *set) frameHeaders() {
 			}
 		})
 	}
-	s.frameBlocks(add)
-	s.frameTrailers(add)
 }
 
 // frameBlocks adds malformed header blocks.
