@@ -70,7 +70,7 @@ func (p *process) registryTLS(t *config.TLS) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.Config(t.ServerName, "", nil), nil
+	return client.Config(credential.Peer{Name: t.ServerName}, nil), nil
 }
 
 // open binds the API.

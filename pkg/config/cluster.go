@@ -8,6 +8,9 @@ type ClusterType string
 // The types of clusters.
 const (
 	ClusterStatic ClusterType = "STATIC" // SIMPLE is a synonym
+	// ClusterAggregate is a cluster without hosts of its own: it sends requests to the clusters in
+	// Aggregate. config.json has no name for it.
+	ClusterAggregate ClusterType = "AGGREGATE"
 )
 
 // LBPolicy is a load-balancing policy.
@@ -25,6 +28,9 @@ const (
 	Maglev             LBPolicy = "LB_MAGLEV"
 	RequestRoundRobin  LBPolicy = "LB_REQUEST_ROUNDROBIN"
 )
+
+// LBAggregate is the only policy of ClusterAggregate; no other type supports it.
+const LBAggregate LBPolicy = "LB_AGGREGATE"
 
 // UsesHash reports whether the policy selects hosts by the hash of the request.
 func (p LBPolicy) UsesHash() bool { return p == RingHash || p == Maglev }
@@ -50,6 +56,10 @@ type Cluster struct {
 	MaxRingSize       int // 0 means 8,388,608
 	MaglevTableSize   int // size of the maglev table, a prime; 0: 65,537, or 655,373 for many hosts
 
+	// Aggregate has the names of the clusters of a ClusterAggregate. Their priorities follow each other
+	// in this order. A cluster that is not configured, or is a ClusterAggregate itself, has no hosts.
+	Aggregate []string
+
 	Subsets         Subsets
 	HostRules       HostRules // select hosts by request content; only discovery sets them; nil: none
 	SlowStart       SlowStart
@@ -63,6 +73,7 @@ type Cluster struct {
 	MaxRequestsPerConn  int           // maximum requests on a connection that carries one request at a time; for multiplexed connections see Pool; 0: no limit; default 1024
 	Pool                Pool
 	Heartbeat           Heartbeat
+	HTTP                UpstreamHTTP
 	CircuitBreakers     CircuitBreakers // for requests of DefaultPriority
 	HighCircuitBreakers CircuitBreakers // for requests of HighPriority
 	TLS                 *TLS            // TLS on connections to the hosts; nil: plaintext
@@ -81,8 +92,23 @@ type Cluster struct {
 	OnDemand            OnDemand // on-demand loading of Hosts; only a control plane sets it
 }
 
+// UpstreamHTTP holds the options of the HTTP connections to a cluster's hosts. The zero value of a
+// field means the default of HTTP1Options or HTTP2Options, or no limit. config.json has no keys for
+// them.
+type UpstreamHTTP struct {
+	MaxHeaderSize  int // bytes of the head of a response
+	MaxHeaderCount int // header fields of a response
+	StreamWindow   int // HTTP2Options.StreamWindow
+	MaxStreams     int // concurrent requests on an HTTP/2 connection, in addition to the limit of the host
+	// MaxConnectionDuration is the age at which a connection takes no more requests. It closes after
+	// its last one.
+	MaxConnectionDuration time.Duration
+	// HTTP2WithoutALPN uses HTTP/2 over TLS although the host did not choose it by ALPN.
+	HTTP2WithoutALPN bool
+}
+
 // PoolMode is how requests share the connections to a host, if the protocol can multiplex. Other
-// protocols use PingPong, or Bind if the mode is Bind and ProxyProtocol is set.
+// protocols use PingPong, or Bind if the mode is Bind and ProxyProtocol or BindAll is set.
 type PoolMode string
 
 // The pool modes.
@@ -97,6 +123,9 @@ const (
 // Pool configures the connections to each host.
 type Pool struct {
 	Mode PoolMode
+	// BindAll applies the mode Bind to protocols that do not multiplex, too. config.json has no key for
+	// it.
+	BindAll bool
 	// Connections is the maximum number of connections in a pool with Multiplex; default 1. A host
 	// has one pool for each protocol and Priority, and with AutoSNI one for each host name. A pool
 	// exceeds the maximum if the stream limits of the host require more connections.

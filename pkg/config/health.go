@@ -47,7 +47,7 @@ type TCPCheck struct {
 }
 
 // HTTPCheck configures the request of CheckHTTP1 and CheckHTTP2 and the expected statuses.
-// CheckGRPC uses Port and Authority only.
+// CheckGRPC uses Port and Authority only, CheckTCP uses Port only.
 type HTTPCheck struct {
 	Port             uint16 // 0: the port of the host
 	Path             string // "" is "/"

@@ -6,12 +6,17 @@ import "time"
 // specific to HTTP/1.1 apply too: sizes of heads and bodies, and timeouts. DefaultHTTP2Options
 // returns the defaults; 0 means no limit only where a field says so.
 type HTTP2Options struct {
-	MaxConcurrentStreams int // open streams of a client on one connection; default 1,024
+	// MaxConcurrentStreams is the maximum number of open streams of a client on one connection; default
+	// 1,024. On an upstream connection, it limits the streams that Weft opens; 0: no limit.
+	MaxConcurrentStreams int
 	// StreamWindow and ConnectionWindow are the maximum unread body bytes of one stream and of all
 	// streams of a connection; default 256 KiB and 16 MiB. ConnectionWindow applies to downstream
 	// connections only: independent clients read the responses on an upstream connection.
 	StreamWindow     int
 	ConnectionWindow int
+	// MaxHeaderSize and MaxHeaderCount limit the head of a response on an upstream connection; 0: 64
+	// KiB and 128 fields.
+	MaxHeaderSize, MaxHeaderCount int
 	// StreamIdleTimeout is how long a stream may be open without a byte in either direction;
 	// default 5 min; 0: no limit.
 	StreamIdleTimeout time.Duration

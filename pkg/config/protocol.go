@@ -15,6 +15,10 @@ const (
 	Auto        Protocol = "Auto"
 )
 
+// HTTPByALPN is a protocol of hosts only: HTTP/2 or HTTP/1.1, as each host chooses by ALPN. A host
+// that chooses none gets HTTP/1.1. config.json has no name for it.
+const HTTPByALPN Protocol = "HTTP by ALPN"
+
 // CanSendAs reports whether requests of protocol p can be sent in protocol upstream: unchanged, or
 // translated between HTTP/1.1 and HTTP/2. RPC protocols are not translated. The upstream protocols
 // "" and Auto stand for p. Bolt stands for both versions.
@@ -38,4 +42,4 @@ func (p Protocol) UpstreamProtocol(upstream Protocol) Protocol {
 	return upstream
 }
 
-func (p Protocol) isHTTP() bool { return p == HTTP1 || p == HTTP2 }
+func (p Protocol) isHTTP() bool { return p == HTTP1 || p == HTTP2 || p == HTTPByALPN }

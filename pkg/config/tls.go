@@ -11,6 +11,11 @@ type TLS struct {
 	// addition to the names in the certificate. On a cluster it is the SNI name that Weft sends and
 	// that the host's certificate must match; "": the hostname of each host.
 	ServerName string
+	// SNI, on a cluster, selects the name that Weft sends instead. config.json has no key for it.
+	SNI SNIMode
+	// VerifySNI, on a cluster, requires a host certificate that is valid for the name that Weft sends,
+	// in addition to the other checks. A connection without a name fails.
+	VerifySNI bool
 
 	Certificate, Key PEM // local certificate; a cluster may have none
 	TrustedCA        PEM // CAs that verify peer certificates; on a cluster, the zero value means the system's
@@ -23,6 +28,12 @@ type TLS struct {
 	// SkipHostnameCheck, on a cluster without MatchSANs, accepts every host certificate that
 	// TrustedCA verifies, whatever its name. config.json has no key for it.
 	SkipHostnameCheck bool
+	// CertificateHashes and PublicKeyHashes are SHA-256 digests of certificates and of their
+	// SubjectPublicKeyInfo. The peer certificate must match one of them, in addition to the other
+	// checks; both empty: any. config.json has no key for them.
+	CertificateHashes, PublicKeyHashes [][32]byte
+	// NoSessionResumption, on a cluster, makes each handshake a full one.
+	NoSessionResumption bool
 
 	// CipherSuites are OpenSSL or IANA names; empty: credential.SafeCiphers, or the default of
 	// crypto/tls if MinVersion is below TLS 1.2.
@@ -44,6 +55,16 @@ type TLS struct {
 	// configuration is applied. Without another TLS, the chain serves plaintext.
 	PlaintextFallback bool
 }
+
+// SNIMode says which name a cluster's connections send as SNI.
+type SNIMode uint8
+
+// The modes. Addresses are never sent.
+const (
+	SNIDefault    SNIMode = iota // TLS.ServerName, or the hostname of the host if that is ""
+	SNIServerName                // TLS.ServerName; none if that is ""
+	SNIHostname                  // the configured hostname of the host, or TLS.ServerName if it has none
+)
 
 // AutoSNI says how the hostname of an HTTP request, its authority without the port, affects the TLS
 // connection to the host. If it is enabled, requests for different names never share a connection.

@@ -115,7 +115,7 @@ func NewServer(o Options) *Server {
 	s.upstreamTLS = newUpstreamTLS(s.reloader, o.Metrics)
 	upstreamOptions.Connectors = connectors(o.Protocols, s.upstreamTLS)
 	upstreamOptions.Dial = func(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
-		return s.upstreamTLS.dial(ctx, h, "", connOrigin{}, deadline)
+		return s.upstreamTLS.dial(ctx, h, nil, connOrigin{}, deadline)
 	}
 	s.clusters = upstream.NewSet(upstreamOptions)
 	return s

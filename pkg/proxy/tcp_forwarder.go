@@ -28,7 +28,7 @@ func (f *TCPForwarder) Forward(ctx context.Context, downstream *network.Conn, cl
 	}
 	addrs := connAddrsOf(downstream)
 	err = s.cluster.ForwardConn(ctx, addrs, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
-		conn, err := f.tls.dial(ctx, h, "", originOf(downstream), deadline)
+		conn, err := f.tls.dial(ctx, h, nil, originOf(downstream), deadline)
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,11 @@ func connectors(protocols []stream.Protocol, tls *upstreamTLS) map[config.Protoc
 			byProtocol[p.Name] = connector{p.NewUpstreamConn, p.Multiplexed, stream.ALPN(p.Name), tls, connOrigin{}}
 		}
 	}
+	http1, hasHTTP1 := byProtocol[config.HTTP1].(connector)
+	http2, hasHTTP2 := byProtocol[config.HTTP2].(connector)
+	if hasHTTP1 && hasHTTP2 {
+		byProtocol[config.HTTPByALPN] = alpnConnector{http1, http2}
+	}
 	return byProtocol
 }
 
@@ -52,16 +57,77 @@ func (c connector) Multiplexed() bool { return c.multiplexed }
 
 // Connect implements upstream.Connector.
 func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, onRelease func(bool)) (pool.Connection, error) {
-	conn, err := c.tls.dial(ctx, h, c.alpn, c.origin, deadline)
+	conn, err := c.tls.dial(ctx, h, c.offer(), c.origin, deadline)
 	if err != nil {
 		return nil, err
 	}
-	return c.newConn(conn, stream.UpstreamConnOptions{
-		HTTP1:     config.DefaultHTTP1Options(),
-		HTTP2:     http2Options(h.Cluster().Config()),
-		RPC:       rpcOptions(h.Cluster().Config()),
-		OnRelease: onRelease,
-	}), nil
+	return c.start(conn, h, onRelease), nil
+}
+
+// offer returns the protocols to offer by ALPN.
+func (c connector) offer() []string {
+	if c.alpn == "" {
+		return nil
+	}
+	return []string{c.alpn}
+}
+
+// start starts the engine on a connection to h.
+func (c connector) start(conn *network.Conn, h *upstream.Host, onRelease func(bool)) stream.UpstreamConn {
+	cfg := h.Cluster().Config()
+	return c.newConn(conn, stream.UpstreamConnOptions{HTTP1: http1Options(cfg), HTTP2: http2Options(cfg), RPC: rpcOptions(cfg), OnRelease: onRelease})
+}
+
+// alpnConnector dials hosts that choose HTTP/1.1 or HTTP/2 by ALPN.
+type alpnConnector struct{ http1, http2 connector }
+
+// WithAddrs implements upstream.ProxyProtocolConnector.
+func (c alpnConnector) WithAddrs(source, destination netip.AddrPort) upstream.Connector {
+	c.http2.origin.source, c.http2.origin.destination = source, destination
+	return c
+}
+
+// WithHostname implements upstream.SNIConnector.
+func (c alpnConnector) WithHostname(sni config.AutoSNI, name string) upstream.Connector {
+	c.http2.origin.hostname = credential.HostnameOverride{Name: name, SNI: sni.SendSNI, Verify: sni.ValidateSAN}
+	return c
+}
+
+// Multiplexed implements upstream.Connector.
+func (alpnConnector) Multiplexed() bool { return true }
+
+// Connect implements upstream.Connector.
+func (c alpnConnector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, onRelease func(bool)) (pool.Connection, error) {
+	conn, _, err := c.Negotiate(ctx, h, deadline, onRelease)
+	return conn, err
+}
+
+// Negotiate implements upstream.NegotiatingConnector.
+func (c alpnConnector) Negotiate(ctx context.Context, h *upstream.Host, deadline time.Time, onRelease func(bool)) (pool.Connection, config.Protocol, error) {
+	conn, err := c.http2.tls.dial(ctx, h, []string{c.http2.alpn, c.http1.alpn}, c.http2.origin, deadline)
+	if err != nil {
+		return nil, "", err
+	}
+	if state := conn.TLS(); state != nil && state.Protocol == c.http2.alpn {
+		return c.http2.start(conn, h, onRelease), config.HTTP2, nil
+	}
+	return c.http1.start(conn, h, onRelease), config.HTTP1, nil
+}
+
+// http1Options returns the options of HTTP connections to a cluster's hosts; c is nil if the cluster
+// was removed.
+func http1Options(c *config.Cluster) config.HTTP1Options {
+	o := config.DefaultHTTP1Options()
+	if c == nil {
+		return o
+	}
+	if c.HTTP.MaxHeaderSize > 0 {
+		o.MaxHeaderSize, o.MaxRequestLineSize = c.HTTP.MaxHeaderSize, c.HTTP.MaxHeaderSize
+	}
+	if c.HTTP.MaxHeaderCount > 0 {
+		o.MaxHeaderCount = c.HTTP.MaxHeaderCount
+	}
+	return o
 }
 
 // http2Options returns the options of HTTP/2 connections to a cluster's hosts; c is nil if the
@@ -69,8 +135,15 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 // hours; the downstream listener and the route limit the idle time.
 func http2Options(c *config.Cluster) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
-	o.StreamIdleTimeout = 0
-	if c != nil && c.Heartbeat.Interval > 0 {
+	o.StreamIdleTimeout, o.MaxConcurrentStreams = 0, 0
+	if c == nil {
+		return o
+	}
+	o.MaxConcurrentStreams, o.MaxHeaderSize, o.MaxHeaderCount = c.HTTP.MaxStreams, c.HTTP.MaxHeaderSize, c.HTTP.MaxHeaderCount
+	if c.HTTP.StreamWindow > 0 {
+		o.StreamWindow = c.HTTP.StreamWindow
+	}
+	if c.Heartbeat.Interval > 0 {
 		o.PingInterval, o.PingTimeout = c.Heartbeat.Interval, c.Heartbeat.Timeout
 	}
 	return o
@@ -94,9 +167,9 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 	return o
 }
 
-// dial connects to h on behalf of the connection in origin, with TLS if h uses it. alpn is the
-// protocol to negotiate, "" for any. Its errors are Faults: ConnectTimeout or ConnectFailure.
-func (u *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, origin connOrigin, deadline time.Time) (*network.Conn, error) {
+// dial connects to h on behalf of the connection in origin, with TLS if h uses it. alpn lists the
+// protocols to offer; empty: none. Its errors are Faults: ConnectTimeout or ConnectFailure.
+func (u *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn []string, origin connOrigin, deadline time.Time) (*network.Conn, error) {
 	conn, err := dial(ctx, h, deadline)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,9 +149,9 @@ func (u *upstreamTLS) find(cluster string, index int) *credential.Client {
 // defaultHandshakeTimeout limits a handshake without a deadline.
 const defaultHandshakeTimeout = 10 * time.Second
 
-// handshake performs the TLS handshake with h on a new connection. alpn is the protocol to
-// negotiate, "" for any. override replaces the hostname. Its errors are Faults.
-func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, override credential.HostnameOverride, deadline time.Time) error {
+// handshake performs the TLS handshake with h on a new connection. alpn lists the protocols to offer;
+// empty: none. override replaces the hostname. Its errors are Faults.
+func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn []string, override credential.HostnameOverride, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {
 		return nil
@@ -162,15 +163,11 @@ func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upst
 	if deadline.IsZero() {
 		deadline = time.Now().Add(defaultHandshakeTimeout)
 	}
-	var protocols []string
-	if alpn != "" {
-		protocols = []string{alpn}
-	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the handshake
-	err := conn.ClientHandshake(client.ConfigForHostname(override, peerName(h), h.Name(), protocols), deadline)
+	err := conn.ClientHandshake(client.Config(peerOf(h, override), alpn), deadline)
 	stop()
-	if state := conn.TLS(); err == nil && len(settings.ALPN) == 0 && alpn == stream.ALPN(config.HTTP2) && state.Protocol != alpn {
-		err = fmt.Errorf("the host chose %q instead of %q: %w", state.Protocol, alpn, errALPN)
+	if state := conn.TLS(); err == nil && len(settings.ALPN) == 0 && !h.HTTP().HTTP2WithoutALPN && len(alpn) == 1 && alpn[0] == stream.ALPN(config.HTTP2) && state.Protocol != alpn[0] {
+		err = fmt.Errorf("the host chose %q instead of %q: %w", state.Protocol, alpn[0], errALPN)
 	}
 	if recorder := u.active.Load().handshakes[h.Cluster().Name()]; recorder != nil {
 		recorder.count(err)
@@ -188,11 +185,14 @@ func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upst
 // 9113 3.2).
 var errALPN = errors.New("HTTP/2 over TLS requires ALPN")
 
-// peerName returns the default name of h for TLS: its hostname, else its address.
-func peerName(h *upstream.Host) string {
-	if name := h.Config().Hostname; name != "" {
-		return name
-	}
+// peerOf describes h for TLS.
+func peerOf(h *upstream.Host, override credential.HostnameOverride) credential.Peer {
+	hostname := h.Config().Hostname
+	return credential.Peer{Hostname: hostname, Name: cmp.Or(hostname, addressName(h)), Address: h.Name(), Override: override}
+}
+
+// addressName returns the address of h without the port.
+func addressName(h *upstream.Host) string {
 	host, _, err := net.SplitHostPort(h.Name())
 	if err != nil {
 		return ""

@@ -16,6 +16,8 @@ func NewTLSContext(t *config.TLS, alpn []string) (*credential.Context, error) {
 	c := &credential.Context{
 		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), TrustedCA: credential.PEM(t.TrustedCA),
 		SkipVerify: t.InsecureSkipVerify, SkipNameVerify: t.SkipHostnameCheck, ALPN: t.ALPN, ALPNFor: t.ALPNFor, AllowALPNMismatch: t.AllowALPNMismatch,
+		SNI: credential.SNIMode(t.SNI), VerifySNI: t.VerifySNI, NoSessionResumption: t.NoSessionResumption,
+		CertificateHashes: t.CertificateHashes, PublicKeyHashes: t.PublicKeyHashes,
 		MinVersion: tlsVersionID(t.MinVersion), MaxVersion: tlsVersionID(t.MaxVersion),
 	}
 	if t.ServerName != "" {

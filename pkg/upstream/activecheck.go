@@ -187,5 +187,8 @@ func (c checkTarget) hostAtPort(port uint16) (*Host, error) {
 	}
 	entry := *c.host.Config()
 	entry.Address = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	if resolved, _, err := net.SplitHostPort(entry.ResolvedAddress); err == nil {
+		entry.ResolvedAddress = net.JoinHostPort(resolved, strconv.Itoa(int(port)))
+	}
 	return newHost(c.host.cluster, &entry), nil
 }

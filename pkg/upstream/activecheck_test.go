@@ -314,3 +314,24 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc) //nolint:gosec // far below 2^63
 }
+
+// TestCheckPortReplacesBothPorts verifies that a check with a port of its own uses this port with the
+// address and with the resolved address of a host.
+func TestCheckPortReplacesBothPorts(t *testing.T) {
+	_, c := newTestCluster(t, newFakeConnector(), cluster("web", "10.0.0.1:80"))
+	h := c.state.Load().hosts[0]
+	entry := *h.Config()
+	entry.ResolvedAddress = "10.0.0.2:80"
+	h.entry.Store(&entry)
+	got, err := checkTarget{h}.hostAtPort(8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Name() != "10.0.0.1:8080" || got.ResolvedAddress() != "10.0.0.2:8080" {
+		t.Errorf("the check connects to %s for %s, want 10.0.0.2:8080 for 10.0.0.1:8080", got.ResolvedAddress(), got.Name())
+	}
+	entry.ResolvedAddress = ""
+	if got, err := (checkTarget{h}).hostAtPort(0); err != nil || got != h {
+		t.Errorf("hostAtPort(0) = %v, %v, want the host itself", got, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +57,7 @@ type env struct {
 	selfConns    selfConns
 	loadReporter atomic.Pointer[LoadReporter] // nil: nothing collects load reports
 	tasks        *tasks.Group
+	findOrCreate func(name string) *Cluster // Set.Get
 }
 
 // close ends the tasks and the checks, and waits for them. The caller has closed every pool, so
@@ -89,6 +91,12 @@ func (c *Cluster) Config() *config.Cluster {
 // Hashes reports whether the policy picks hosts by the hash of an exchange.
 func (c *Cluster) Hashes() bool {
 	s := c.state.Load()
+	if s != nil && s.aggregate != nil {
+		return slices.ContainsFunc(s.aggregate.members, func(m *Cluster) bool {
+			member := m.state.Load()
+			return member != nil && member.config.LBPolicy.UsesHash()
+		})
+	}
 	return s != nil && s.config.LBPolicy.UsesHash()
 }
 
@@ -122,11 +130,19 @@ func (cp *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error 
 	if c.mustAwaitHosts(s) {
 		return x.RunBlocking(ctx, waitForHosts{cp})
 	}
+	if s.aggregate != nil && s.aggregate.unsubscribed() {
+		return x.RunBlocking(ctx, waitForMembers{cp, s.aggregate})
+	}
 	if len(s.config.DropOverloads) > 0 && len(x.Record.Attempts) == 0 {
 		if err := c.dropOverload(s.config); err != nil {
 			return err
 		}
 	}
+	return cp.startOnHost(ctx, s, x)
+}
+
+// startOnHost sends x to the first host.
+func (cp *ClusterPicker) startOnHost(ctx context.Context, s *state, x *protocol.Exchange) error {
 	p, err := cp.pickPool(s, x, len(x.Record.Attempts))
 	if err != nil {
 		return err
@@ -172,21 +188,28 @@ func (r *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error 
 // connection pool. The host then counts x as in flight until a connection releases x or the pool
 // returns a pool.NotSentError. If pickPool panics, nothing is counted.
 func (cp *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (pool.Pool, error) {
-	c := cp.Cluster
+	var h *Host
+	var err error
+	if s.aggregate != nil {
+		if h, s, err = s.aggregate.pickHost(cp, x, first); err != nil {
+			return nil, err
+		}
+	}
 	proto, err := cp.upstreamProtocol(s.config, x)
 	if err != nil {
 		return nil, err
 	}
-	h, err := cp.pickHost(s, x, first)
-	if err != nil {
-		return nil, err
+	if h == nil {
+		if h, err = cp.pickHost(s, x, first); err != nil {
+			return nil, err
+		}
 	}
-	if err := c.checkProxyProtocolPool(s.config); err != nil {
+	if err := h.cluster.checkProxyProtocolPool(s.config); err != nil {
 		return nil, err
 	}
 	p := h.pool(proto, s.config.Pool.Mode, cp.Priority)
 	if p == nil {
-		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector for protocol %q", c.name, proto)
+		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector for protocol %q", h.cluster.name, proto)
 	}
 	x.Record.BeginAttempt(h)
 	if cp.OnHostSelected != nil {

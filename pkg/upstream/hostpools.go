@@ -97,6 +97,22 @@ func (c hostConnector) ForHostname(autoSNI config.AutoSNI, name string) pool.Con
 	return c
 }
 
+// Negotiate implements pool.Negotiator.
+func (c hostConnector) Negotiate(ctx context.Context, deadline time.Time, released func(reusable bool)) (pool.Connection, config.Protocol, error) {
+	if n, ok := c.Connector.(NegotiatingConnector); ok {
+		return n.Negotiate(ctx, c.host, deadline, released)
+	}
+	return nil, "", protocol.Faultf(protocol.Internal, "the connector cannot negotiate the version of HTTP")
+}
+
+// NegotiatingConnector is a Connector to hosts that choose HTTP/1.1 or HTTP/2 for each connection.
+type NegotiatingConnector interface {
+	Connector
+	// Negotiate does what Connect does, and also returns the protocol of the connection: HTTP1 or
+	// HTTP2.
+	Negotiate(ctx context.Context, h *Host, deadline time.Time, released func(reusable bool)) (pool.Connection, config.Protocol, error)
+}
+
 // SNIConnector is a Connector that can request a host name at the start of a connection, by SNI.
 type SNIConnector interface {
 	Connector

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -182,7 +183,11 @@ func (s *state) pickForConn(addrs ConnAddrs, tried []protocol.Attempt) (*Host, e
 	if s.originalDst != nil && len(tried) == 0 {
 		return s.originalDstHost(addrs, nil)
 	}
-	if h := s.connectionHosts().pick(0, tried, 0); h != nil {
+	if s.aggregate != nil {
+		if h := s.aggregate.pickForConn(rand.Uint64(), tried); h != nil {
+			return h, nil
+		}
+	} else if h := s.connectionHosts().pick(0, tried, 0); h != nil {
 		return h, nil
 	}
 	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no healthy host", s.config.Name)

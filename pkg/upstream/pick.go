@@ -54,13 +54,35 @@ func (hs *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Ho
 			return h
 		}
 	}
+	hash = hs.pickHash(p, hash)
+	level, lg := hs.selectLocality(p, hash)
+	return hs.pickIn(p, level, lg, hash, attempts, first)
+}
+
+// pickAt is pick for a level. It returns a host of another level only if the level has none to try.
+func (hs *hostSet) pickAt(level int, hash uint64, attempts []protocol.Attempt, first int) *Host {
+	p := hs.plan.Load()
+	if p == nil || level >= p.Levels() {
+		return nil
+	}
+	hash = hs.pickHash(p, hash)
+	return hs.pickIn(p, level, hs.selectLocalityOf(p, level, hash), hash, attempts, first)
+}
+
+// pickHash returns the hash or the random bits of a pick for an exchange with the given hash; 0 if
+// neither the balancer nor the plan uses it.
+func (hs *hostSet) pickHash(p *share.Plan, hash uint64) uint64 {
 	switch {
 	case !hs.usesHash && !p.Split:
-		hash = 0 // neither the balancer nor the plan uses it
+		return 0
 	case hash == 0 || !hs.usesHash:
-		hash = hs.env.random()
+		return hs.env.random()
 	}
-	level, lg := hs.selectLocality(p, hash)
+	return hash
+}
+
+// pickIn is pick after the choice of a level and of a locality.
+func (hs *hostSet) pickIn(p *share.Plan, level int, lg *localityGroup, hash uint64, attempts []protocol.Attempt, first int) *Host {
 	hp := hostPicker{hostSet: hs, attempts: attempts, first: first, key: balance.Key{Hash: hash}}
 	if h := hp.drawHost(lg, p.LevelPanics(level)); h != nil {
 		return h
@@ -74,10 +96,15 @@ func (hs *hostSet) selectLocality(p *share.Plan, bits uint64) (int, *localityGro
 	if p.Levels() > 1 {
 		level = p.LevelAt(hash.Nth(bits, 1<<32))
 	}
+	return level, hs.selectLocalityOf(p, level, bits)
+}
+
+// selectLocalityOf returns the locality of a level that a hash, or random bits, select.
+func (hs *hostSet) selectLocalityOf(p *share.Plan, level int, bits uint64) *localityGroup {
 	if p.OneLocality(level) {
-		return level, &hs.levels[level].localities[0]
+		return &hs.levels[level].localities[0]
 	}
-	return level, &hs.levels[level].localities[p.LocalityAt(level, hash.Nth(bits, 1<<33))]
+	return &hs.levels[level].localities[p.LocalityAt(level, hash.Nth(bits, 1<<33))]
 }
 
 // hostPicker is the state of one pick.

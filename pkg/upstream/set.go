@@ -41,6 +41,7 @@ func NewSet(o Options) *Set {
 		pendingRemovals: make(map[*Cluster]*Change),
 		watches:         make(map[*Cluster]*watch),
 	}
+	s.env.findOrCreate = s.Get
 	s.env.checks = health.NewScheduler(func(p *protocol.PanicError) { p.Log(o.Log, "checking a host") })
 	return s
 }

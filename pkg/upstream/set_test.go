@@ -330,7 +330,9 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 		c.LocalityWeights = []config.LocalityWeight{{Weight: 1}}
 		c.AlternateTLS = []*config.TLS{{
 			MatchSANs: []config.SANMatcher{{Name: config.ValueMatch{Text: "a"}}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
+			CertificateHashes: [][32]byte{{1}}, PublicKeyHashes: [][32]byte{{1}},
 		}}
+		c.Aggregate = []string{"a"}
 		c.DropOverloads = []config.DropOverload{{PerMillion: 1}}
 		c.HealthCheck = &config.HealthCheck{HTTP: config.HTTPCheck{
 			ExpectedStatuses: []config.StatusRange{{Start: 200, End: 204}},
@@ -339,6 +341,7 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 		c.OutlierDetection = &config.OutlierDetection{FailureStatuses: []int{503}}
 		c.TLS = &config.TLS{
 			MatchSANs: []config.SANMatcher{{Name: config.ValueMatch{Text: "a"}}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
+			CertificateHashes: [][32]byte{{1}}, PublicKeyHashes: [][32]byte{{1}},
 		}
 		return c
 	}
@@ -359,6 +362,9 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 			for i := range field.NumField() {
 				change(t, path+"."+field.Type().Field(i).Name, field.Field(i), check)
 			}
+			return
+		case reflect.Array:
+			change(t, path+"[0]", field.Index(0), check)
 			return
 		case reflect.Slice:
 			change(t, path+"[0]", field.Index(0), check)

@@ -27,11 +27,12 @@ type state struct {
 	onDemand bool // the hosts are on demand
 
 	originalDst *originalDstHosts // replaces hosts in a cluster of type ORIGINAL_DST; else nil
+	aggregate   *aggregate        // replaces hosts in a cluster of type AGGREGATE; else nil
 }
 
 // validate returns an error if cfg cannot be installed.
 func (e *env) validate(cfg *config.Cluster) error {
-	if e.Policies[cfg.LBPolicy] == nil && cfg.Type != config.ClusterOriginalDst {
+	if e.Policies[cfg.LBPolicy] == nil && cfg.Type != config.ClusterOriginalDst && cfg.Type != config.ClusterAggregate {
 		return fmt.Errorf("cluster %s: unknown load-balancing policy %q", cfg.Name, cfg.LBPolicy)
 	}
 	for i := range cfg.Hosts {
@@ -45,6 +46,7 @@ func (e *env) validate(cfg *config.Cluster) error {
 // install applies cfg and entries to the cluster. It keeps the hosts that reuseHosts reuses, with
 // their health, connections and counts. It returns the removed hosts, which the caller drains.
 func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (removed []*Host) {
+	members := c.env.newAggregate(cfg) // before c.mu, because it locks the set
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entries = mergeDuplicates(entries)
@@ -52,7 +54,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (removed [
 	hosts, removed := c.reuseHosts(old, cfg, entries)
 	next := newState(c.env, cfg, hosts, old.hasHashTables())
 	dests, removedDests := c.originalDstHostsFor(old, cfg)
-	next.originalDst = dests
+	next.originalDst, next.aggregate = dests, members
 	c.config.Store(cfg)
 	c.state.Store(next)
 	if !cfg.OnDemand.Unsubscribed {
@@ -209,6 +211,7 @@ func sameCluster(a, b *config.Cluster) bool {
 			a.MinRingSize == b.MinRingSize &&
 			a.MaxRingSize == b.MaxRingSize &&
 			a.MaglevTableSize == b.MaglevTableSize &&
+			slices.Equal(a.Aggregate, b.Aggregate) &&
 			sameSubsets(&a.Subsets, &b.Subsets) &&
 			reflect.DeepEqual(a.HostRules, b.HostRules) &&
 			a.SlowStart == b.SlowStart &&
@@ -222,6 +225,7 @@ func sameCluster(a, b *config.Cluster) bool {
 			a.Mesh == b.Mesh &&
 			a.OriginalDst == b.OriginalDst &&
 			a.Heartbeat == b.Heartbeat &&
+			a.HTTP == b.HTTP &&
 			a.CircuitBreakers == b.CircuitBreakers &&
 			a.HighCircuitBreakers == b.HighCircuitBreakers &&
 			SameTLS(a, b) &&

@@ -39,6 +39,15 @@ func (c *Cluster) nameStatuses(cfg *config.Cluster) []NameStatus {
 	return nil
 }
 
+// HTTP returns the options of HTTP connections to the host. For a removed cluster it returns the last
+// configured value.
+func (h *Host) HTTP() config.UpstreamHTTP {
+	if s := h.cluster.state.Load(); s != nil {
+		return s.config.HTTP
+	}
+	return config.UpstreamHTTP{}
+}
+
 // Socket returns the socket options of connections to the host. For a removed cluster it returns
 // the last configured value.
 func (h *Host) Socket() config.Socket {

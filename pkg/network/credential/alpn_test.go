@@ -56,7 +56,7 @@ func TestClientALPNForProtocol(t *testing.T) {
 	for _, test := range []struct{ protocols, want []string }{
 		{[]string{"http/1.1"}, httpALPN}, {[]string{"h2"}, []string{"istio"}}, {nil, []string{"istio"}},
 	} {
-		if got := client.Config("a", "b", test.protocols).NextProtos; !slices.Equal(got, test.want) {
+		if got := client.Config(Peer{Name: "a", Address: "b"}, test.protocols).NextProtos; !slices.Equal(got, test.want) {
 			t.Errorf("for %q the client offers %q, want %q", test.protocols, got, test.want)
 		}
 	}

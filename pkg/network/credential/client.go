@@ -81,26 +81,6 @@ func verifyChain(roots *x509.CertPool, state *tls.ConnectionState) error {
 	return nil
 }
 
-// Config returns the configuration of a handshake with the host at address. name is the SNI and the
-// name to verify, unless the context has a server name. alpn lists the protocols to offer, unless
-// ALPNFor has an entry for the first one or the context has ALPN.
-func (c *Client) Config(name, address string, alpn []string) *tls.Config {
-	state := c.current.Load()
-	out := state.config.Clone()
-	out.ServerName = name
-	if len(c.context.ServerNames) > 0 {
-		out.ServerName = c.context.ServerNames[0]
-	}
-	if len(c.context.ALPN) == 0 {
-		out.NextProtos = alpn
-	}
-	if len(alpn) > 0 && len(c.context.ALPNFor[alpn[0]]) > 0 {
-		out.NextProtos = c.context.ALPNFor[alpn[0]]
-	}
-	out.ClientSessionCache = hostSessionCache{state.sessionCache, address}
-	return out
-}
-
 // HostnameOverride is a name for one connection; SNI and Verify say how it is used.
 type HostnameOverride struct {
 	Name   string // DNS name or IP address
@@ -108,20 +88,68 @@ type HostnameOverride struct {
 	Verify bool   // the host's certificate must be valid for Name; an empty Name always fails
 }
 
-// ConfigForHostname is Config with a HostnameOverride.
-func (c *Client) ConfigForHostname(override HostnameOverride, name, address string, alpn []string) *tls.Config {
-	out := c.Config(name, address, alpn)
-	if override.SNI && override.Name != "" {
-		out.ServerName = override.Name
+// Peer describes the host of a connection.
+type Peer struct {
+	Hostname string // configured name; "" for none
+	Name     string // Hostname or, without one, the address without the port
+	Address  string
+	Override HostnameOverride
+}
+
+// Config returns the configuration of a handshake with a host. alpn lists the protocols to offer,
+// unless the context has ALPN or, for a single protocol, an entry in ALPNFor.
+func (c *Client) Config(peer Peer, alpn []string) *tls.Config {
+	state, context := c.current.Load(), c.context
+	out := state.config.Clone()
+	out.ServerName = context.serverName(&peer)
+	if len(context.ALPN) == 0 {
+		out.NextProtos = alpn
 	}
-	if !override.Verify {
-		return out
+	if len(alpn) == 1 && len(context.ALPNFor[alpn[0]]) > 0 {
+		out.NextProtos = context.ALPNFor[alpn[0]]
 	}
-	if c.context.SkipVerify {
+	if !context.NoSessionResumption {
+		out.ClientSessionCache = hostSessionCache{state.sessionCache, peer.Address}
+	}
+	if context.hasPins() {
+		context.addCheck(out, context.verifyPins)
+	}
+	switch {
+	case peer.Override.Verify:
+		context.addCheck(out, func(certs []*x509.Certificate) error { return verifyHostname(peer.Override.Name, certs) })
+	case context.VerifySNI:
+		name := out.ServerName
+		context.addCheck(out, func(certs []*x509.Certificate) error { return verifyHostname(name, certs) })
+	}
+	return out
+}
+
+// serverName returns the name to send to a host, or "" for none.
+func (c *Context) serverName(peer *Peer) string {
+	if peer.Override.SNI && peer.Override.Name != "" {
+		return peer.Override.Name
+	}
+	if c.SNI == SNIHostname && peer.Hostname != "" {
+		return peer.Hostname
+	}
+	if len(c.ServerNames) > 0 {
+		return c.ServerNames[0]
+	}
+	if c.SNI == SNIDefault {
+		return peer.Name
+	}
+	return ""
+}
+
+// addCheck makes a handshake of a client fail if check returns an error for the certificates of the
+// server, in addition to the checks in out.
+func (c *Context) addCheck(out *tls.Config, check func(certs []*x509.Certificate) error) {
+	if c.SkipVerify {
 		// Not VerifyConnection, because the chain stays unverified (see network.Conn.ClientHandshake).
 		// crypto/tls does not call VerifyPeerCertificate for resumed sessions.
 		out.ClientSessionCache = nil
-		out.VerifyPeerCertificate = func(raw [][]byte, _ [][]*x509.Certificate) error {
+		previous := out.VerifyPeerCertificate
+		out.VerifyPeerCertificate = func(raw [][]byte, chains [][]*x509.Certificate) error {
 			certs := make([]*x509.Certificate, len(raw))
 			for i := range raw {
 				var err error
@@ -129,18 +157,20 @@ func (c *Client) ConfigForHostname(override HostnameOverride, name, address stri
 					return err
 				}
 			}
-			return verifyHostname(override.Name, certs)
+			if err := check(certs); err != nil || previous == nil {
+				return err
+			}
+			return previous(raw, chains)
 		}
-		return out
+		return
 	}
-	verify := out.VerifyConnection
+	previous := out.VerifyConnection
 	out.VerifyConnection = func(state tls.ConnectionState) error {
-		if err := verifyHostname(override.Name, state.PeerCertificates); err != nil || verify == nil {
+		if err := check(state.PeerCertificates); err != nil || previous == nil {
 			return err
 		}
-		return verify(state)
+		return previous(state)
 	}
-	return out
 }
 
 // verifyHostname verifies that the first of a server's certificates is valid for name.

@@ -20,6 +20,10 @@ type Context struct {
 	// certificate. A client sends the first one as SNI and verifies it. If ServerNames is empty, a
 	// client uses the name of the host.
 	ServerNames []string
+	// SNI selects the name that a client sends instead. VerifySNI makes a client verify that the
+	// certificate of the server is valid for the name that it sends.
+	SNI       SNIMode
+	VerifySNI bool
 
 	Certificate, Key PEM // local certificate; optional for a client
 	// TrustedCA has the CA certificates that verify peer certificates. If it is the zero value, a
@@ -36,6 +40,11 @@ type Context struct {
 	// SkipVerify makes a client accept any certificate. SkipNameVerify makes it skip the
 	// verification of the server name; the chain and PeerSANs are still verified.
 	SkipVerify, SkipNameVerify bool
+	// CertificateHashes and PublicKeyHashes are SHA-256 digests of certificates and of their
+	// SubjectPublicKeyInfo. The peer certificate must match one of them; both empty: any.
+	CertificateHashes, PublicKeyHashes [][32]byte
+	// NoSessionResumption makes each handshake of a client a full one.
+	NoSessionResumption bool
 
 	// ALPN lists the protocols to offer, in order of preference. If it is empty, the caller of
 	// Client.Config sets the protocols of each connection.
@@ -53,6 +62,16 @@ type Context struct {
 	Ciphers []uint16
 	Curves  []tls.CurveID // empty: the defaults of crypto/tls
 }
+
+// SNIMode says which name a client sends as SNI.
+type SNIMode uint8
+
+// The modes. Addresses are never sent.
+const (
+	SNIDefault    SNIMode = iota // the first of ServerNames, or the name of the host if there is none
+	SNIServerName                // the first of ServerNames, or none
+	SNIHostname                  // the name of the host, or the first of ServerNames if the host has none
+)
 
 // PEM is a PEM file, or its content if Path is empty. The zero value means that there is none.
 type PEM struct {

@@ -247,7 +247,7 @@ func TestClientVerifiesByDefault(t *testing.T) {
 			}
 			server := &tls.Config{Certificates: []tls.Certificate{test.leaf.TLS}, NextProtos: []string{"h2"}}
 			for range 2 { // the second handshake may resume the session
-				state, _, err, _ := handshake(server, client.Config(test.host, "10.0.0.1:1", []string{"h2"}))
+				state, _, err, _ := handshake(server, client.Config(Peer{Name: test.host, Address: "10.0.0.1:1"}, []string{"h2"}))
 				if (err == nil) != (test.want == OtherFailure) || err != nil && HandshakeFailureOf(err) != test.want {
 					t.Fatalf("handshake: %v, want %v", err, test.want)
 				}
@@ -286,7 +286,7 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 		for range step.rotations {
 			reloader.Rotate()
 		}
-		state, _, err, _ := handshake(server.Config(), client.Config("b.example", step.address, nil))
+		state, _, err, _ := handshake(server.Config(), client.Config(Peer{Name: "b.example", Address: step.address}, nil))
 		if err != nil || state.DidResume != step.want {
 			t.Errorf("%s: resumed %v (%v), want %v", step.name, state.DidResume, err, step.want)
 		}

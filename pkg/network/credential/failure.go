@@ -97,7 +97,7 @@ func certificateFailure(err error) (HandshakeFailure, bool) {
 		return SANMismatch, true
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return Expired, true
-	case errors.As(err, &verification), strings.Contains(err.Error(), "failed to verify certificate"):
+	case errors.As(err, &verification), errors.Is(err, errPinMismatch), strings.Contains(err.Error(), "failed to verify certificate"):
 		return Untrusted, true
 	}
 	return OtherFailure, false

@@ -35,7 +35,7 @@ func TestHostnameOverride(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 { // the second handshake may resume the session
-				verified, err := verifiedHandshake(server, client.ConfigForHostname(HostnameOverride{Name: test.hostname, Verify: true}, "b.example", "10.0.0.1:1", nil))
+				verified, err := verifiedHandshake(server, client.Config(Peer{Name: "b.example", Address: "10.0.0.1:1", Override: HostnameOverride{Name: test.hostname, Verify: true}}, nil))
 				if (err == nil) != (test.want == OtherFailure) || err != nil && HandshakeFailureOf(err) != test.want {
 					t.Errorf("handshake: %v, want %v", err, test.want)
 				}

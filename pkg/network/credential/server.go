@@ -101,6 +101,15 @@ func (sc *serverContext) reload() error {
 		// This also verifies resumed sessions.
 		config.VerifyConnection = func(state tls.ConnectionState) error { return verifySAN(peers, &state) }
 	}
+	if sc.context.hasPins() {
+		verifyOthers := config.VerifyConnection
+		config.VerifyConnection = func(state tls.ConnectionState) error {
+			if err := sc.context.verifyPins(state.PeerCertificates); err != nil || verifyOthers == nil {
+				return err
+			}
+			return verifyOthers(state)
+		}
+	}
 	config.SetSessionTicketKeys(sc.ticketKeys)
 	sc.material, sc.config, sc.configNoALPN = m, config, nil
 	if sc.context.AllowALPNMismatch {

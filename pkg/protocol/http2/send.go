@@ -98,7 +98,7 @@ func (s *Session) checkCanOpen(req *protocol.Request) error {
 		return ErrGoingAway
 	case s.nextStreamID > MaxStreamID:
 		return ErrStreamIDsExhausted
-	case s.localStreams >= s.peerSettings.MaxConcurrentStreams:
+	case s.localStreams >= s.localStreamLimit():
 		return ErrTooManyStreams
 	case req.Upgrade != "" && !s.peerSettings.EnableConnectProtocol:
 		return ErrNoExtendedConnect

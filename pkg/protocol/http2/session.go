@@ -30,6 +30,9 @@ type Config struct {
 	// these refusals take no token of FloodLimits.MadeYouReset. One slot becomes free every
 	// 100 ms / MaxConcurrentStreams, and one when both sides have ended a stream.
 	MaxConcurrentStreams uint32
+	// MaxLocalStreams is the maximum number of streams that the session opens, in addition to the
+	// limit of the peer; 0: no limit.
+	MaxLocalStreams uint32
 	// StreamWindow is the receive window of a stream in bytes: the maximum that the engine has to
 	// buffer for it. Default DefaultWindow.
 	StreamWindow uint32
@@ -277,15 +280,24 @@ func (s *Session) Streams() iter.Seq[*Stream] {
 // Len returns the number of streams that are open or half-closed.
 func (s *Session) Len() int { return len(s.streams) }
 
-// AvailableStreams returns how many streams the session may open now: the peer's limit minus the
-// open streams that the session opened, or the number of unused identifiers if that is smaller. It
-// returns 0 once GOAWAY was sent or received.
+// AvailableStreams returns how many streams the session may open now: the limit of the peer or of
+// MaxLocalStreams minus the open streams that the session opened, or the number of unused identifiers
+// if that is smaller. It returns 0 once GOAWAY was sent or received.
 func (s *Session) AvailableStreams() int {
-	if s.goingAway || s.localStreams >= s.peerSettings.MaxConcurrentStreams || s.nextStreamID > MaxStreamID {
+	limit := s.localStreamLimit()
+	if s.goingAway || s.localStreams >= limit || s.nextStreamID > MaxStreamID {
 		return 0
 	}
 	remaining := (MaxStreamID-s.nextStreamID)/2 + 1
-	return int(min(s.peerSettings.MaxConcurrentStreams-s.localStreams, remaining))
+	return int(min(limit-s.localStreams, remaining))
+}
+
+// localStreamLimit returns the maximum number of open streams that the session opened.
+func (s *Session) localStreamLimit() uint32 {
+	if s.cfg.MaxLocalStreams > 0 {
+		return min(s.cfg.MaxLocalStreams, s.peerSettings.MaxConcurrentStreams)
+	}
+	return s.peerSettings.MaxConcurrentStreams
 }
 
 // Exhausted reports whether the session can never open a stream again; the engine then replaces the

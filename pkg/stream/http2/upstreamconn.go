@@ -31,8 +31,8 @@ type UpstreamConn struct {
 
 	// closing: the connection accepts no new exchange.
 	closing atomic.Bool
-	// maxStreams is the number of concurrent streams that the host allows, or defaultMaxStreams
-	// until its settings arrive. Only a goroutine that holds mu changes it.
+	// maxStreams is the number of concurrent streams that the host and the options allow. Until the
+	// settings of the host arrive, defaultMaxStreams stands for its limit. Only a goroutine that holds mu changes it.
 	maxStreams atomic.Int64
 	// rtt is the round-trip time of the last acknowledged PING, in ns; 0: there is none.
 	rtt atomic.Int64
@@ -48,16 +48,19 @@ type UpstreamConn struct {
 
 func newUpstreamConn(e *Engine, conn *network.Conn, opts stream.UpstreamConnOptions) *UpstreamConn {
 	u := &UpstreamConn{opts: opts, localAddr: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
-	u.maxStreams.Store(defaultMaxStreams)
+	u.setMaxStreams(defaultMaxStreams)
 	h2 := &opts.HTTP2
 	u.init(e, conn, u)
 	u.creditThreshold, u.streamIdleTimeout = creditThreshold(h2.StreamWindow, upstreamConnWindow, 1), h2.StreamIdleTimeout
 	u.pending.linksOf = func(c *call) *links[call] { return &c.pendingLinks }
 	u.state = syntax.NewSession(syntax.Config{
-		Role:             syntax.Client,
-		FirstStream:      e.FirstStream,
-		StreamWindow:     uint32(h2.StreamWindow),
-		ConnectionWindow: upstreamConnWindow,
+		Role:              syntax.Client,
+		FirstStream:       e.FirstStream,
+		MaxLocalStreams:   uint32(h2.MaxConcurrentStreams),
+		StreamWindow:      uint32(h2.StreamWindow),
+		ConnectionWindow:  upstreamConnWindow,
+		MaxHeaderListSize: uint32(h2.MaxHeaderSize),
+		MaxFields:         h2.MaxHeaderCount,
 		// No flood limits, because hosts are configured and trusted. Some send small WINDOW_UPDATE
 		// frames, or reset a closed stream for each frame that they get on it
 		// (TestHostMayResetClosedStreams).
@@ -80,6 +83,14 @@ func (u *UpstreamConn) RTT() time.Duration { return time.Duration(u.rtt.Load()) 
 
 // MaxConcurrentStreams implements stream.LimitReporter.
 func (u *UpstreamConn) MaxConcurrentStreams() int64 { return u.maxStreams.Load() }
+
+// setMaxStreams applies the limit of the host. The caller holds mu, or u is not shared yet.
+func (u *UpstreamConn) setMaxStreams(limit int64) {
+	if own := int64(u.opts.HTTP2.MaxConcurrentStreams); own > 0 {
+		limit = min(limit, own)
+	}
+	u.maxStreams.Store(limit)
+}
 
 // Close implements stream.UpstreamConn. The connection's goroutine ends soon after; Engine.Close
 // waits for it.
@@ -163,7 +174,7 @@ func (u *UpstreamConn) handleSideEvent(event *syntax.Event, b *batch, fx *effect
 		}
 	case syntax.SettingsArrived:
 		u.settingsReceived = true
-		u.maxStreams.Store(int64(u.state.PeerSettings().MaxConcurrentStreams))
+		u.setMaxStreams(int64(u.state.PeerSettings().MaxConcurrentStreams))
 	case syntax.GoAwayArrived:
 		u.handleGoAway(event, fx)
 	case syntax.PingAcked:

@@ -37,7 +37,7 @@ type Connection interface {
 func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, error) {
 	switch cfg.Protocol {
 	case config.CheckTCP:
-		return &tcpProbe{h, &cfg.TCP}, nil
+		return &tcpProbe{h, &cfg.TCP, cfg.HTTP.Port}, nil
 	case config.CheckHTTP1:
 		return &httpProbe{h, cfg, config.HTTP1}, nil
 	case config.CheckHTTP2:

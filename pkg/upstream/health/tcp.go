@@ -15,11 +15,12 @@ import (
 type tcpProbe struct {
 	host Host
 	cfg  *config.TCPCheck
+	port uint16 // 0: the port of the host
 }
 
 // Probe implements Probe.
 func (p *tcpProbe) Probe(ctx context.Context, deadline time.Time) error {
-	conn, err := p.host.Dial(ctx, 0, deadline)
+	conn, err := p.host.Dial(ctx, p.port, deadline)
 	if err != nil {
 		return err
 	}

@@ -199,7 +199,7 @@ func (p *multiplexPool) enterLeastBusy() *multiplexConn {
 		if c == nil {
 			return nil
 		}
-		if !c.conn.Usable(0) {
+		if p.isExpired(c.expiry) || !c.conn.Usable(0) {
 			p.drainConn(c)
 			continue
 		}
@@ -420,7 +420,7 @@ func (p *multiplexPool) runSweep() {
 		} else {
 			c.idleFor += interval
 		}
-		expired := timeout > 0 && c.idleFor >= timeout && !(len(p.activeConns()) == 1 && p.staysWarm())
+		expired := p.isExpired(c.expiry) || timeout > 0 && c.idleFor >= timeout && !(len(p.activeConns()) == 1 && p.staysWarm())
 		surplus := len(p.activeConns()) > limit && (c.streamLimiter == nil || c.load.Load() == 0)
 		if !expired && !surplus && c.maxRequests == p.maxRequestsPerConn() && p.isUsable(c.conn, c.idleFor) {
 			continue

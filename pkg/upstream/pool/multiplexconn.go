@@ -10,6 +10,7 @@ type multiplexConn struct {
 	pool          *multiplexPool
 	conn          Connection
 	streamLimiter StreamLimitReporter // conn, if its host limits concurrent exchanges; else nil
+	expiry        time.Duration       // immutable; see base.expiryOfNew
 	maxRequests   int64               // how many exchanges may begin on conn; 0: any number
 
 	// load is the number of exchanges that the connection carries, minus closedBias once it is

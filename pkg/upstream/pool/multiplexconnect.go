@@ -195,12 +195,13 @@ func (p *multiplexPool) openConn(ctx context.Context, d *multiplexConnect, c *mu
 	}
 	conn, err = p.connect(p.Tasks.Context(), ConnectDeadline(cfg), c.onReleased)
 	if err != nil {
-		if !p.Tasks.Closed() {
+		if !p.Tasks.Closed() && !errors.Is(err, errOtherProtocol) {
 			p.recordConnectFailure(err)
 		}
 		return 0, err
 	}
 	c.streamLimiter, _ = conn.(StreamLimitReporter)
+	c.expiry = p.expiryOfNew()
 	limit = c.streamLimit()
 	c.conn = conn
 	return limit, nil

@@ -38,7 +38,7 @@ func newNamePool(b base, mode config.PoolMode, autoSNI config.AutoSNI, closed bo
 
 // usesNamePool reports whether connections of a protocol belong to one host name each.
 func usesNamePool(c *config.Cluster, protocol config.Protocol) bool {
-	return c.AutoSNI.Enabled() && (c.TLS != nil || len(c.AlternateTLS) > 0) && (protocol == config.HTTP1 || protocol == config.HTTP2)
+	return c.AutoSNI.Enabled() && (c.TLS != nil || len(c.AlternateTLS) > 0) && (protocol == config.HTTP1 || protocol == config.HTTP2 || protocol == config.HTTPByALPN)
 }
 
 // Start implements Pool.

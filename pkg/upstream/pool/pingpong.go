@@ -34,6 +34,7 @@ type pingPongPool struct {
 type pingPongConn struct {
 	pool      *pingPongPool // immutable
 	conn      Connection
+	expiry    time.Duration // immutable; see base.expiryOfNew
 	useCount  int           // number of exchanges that the connection has carried
 	idleSince time.Duration // when the connection became idle, by the set's clock
 }
@@ -127,7 +128,7 @@ func (c *pingPongConn) checkUsable() (ok bool) {
 			c.discard()
 		}
 	}()
-	ok = c.conn.Usable(c.pool.Tasks.Now() - c.idleSince)
+	ok = !c.pool.isExpired(c.expiry) && c.conn.Usable(c.pool.Tasks.Now()-c.idleSince)
 	checked = true
 	return ok
 }
@@ -143,7 +144,7 @@ func (c *pingPongConn) onReleased(reusable bool) {
 	case limit > 0 && c.useCount >= limit:
 		p.Observer.Count(MaxRequestsReached)
 		c.discard()
-	case !reusable, p.Breaker.MaxConnectionsExceeded():
+	case !reusable, p.isExpired(c.expiry), p.Breaker.MaxConnectionsExceeded():
 		c.discard()
 	default:
 		c.idleSince = p.Tasks.Now()

@@ -3,6 +3,7 @@ package pool
 import (
 	"container/list"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -293,7 +294,7 @@ func (p *pingPongPool) runConnect(ctx context.Context, d *pingPongConnect) {
 // error of a panic while counting.
 func (p *pingPongPool) recordConnectFailure(connectErr error) (err error) {
 	defer protocol.RecoverPanic(&err)
-	if !p.Tasks.Closed() {
+	if !p.Tasks.Closed() && !errors.Is(connectErr, errOtherProtocol) {
 		p.Observer.ConnectFailed(connectErr)
 	}
 	return connectErr
@@ -325,6 +326,7 @@ func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (c *pin
 	if opened.conn, err = p.connect(ctx, ConnectDeadline(p.Config.Load()), opened.onReleased); err != nil {
 		return nil, err
 	}
+	opened.expiry = p.expiryOfNew()
 	return opened, nil
 }
 

@@ -8,6 +8,8 @@
 //	bindPool        a connection carries the exchanges of one         bindpool.go
 //	                downstream connection, one at a time or many,
 //	                depending on the protocol
+//	alpnPool        has a pool of one of these types for each         alpnpool.go
+//	                version of HTTP, if the host chooses the version
 //	namePool        the exchanges for each host name have a pool of   namepool.go
 //	                one of these types
 //
@@ -191,7 +193,9 @@ func New(o Options, mode config.PoolMode, closed bool) Pool {
 // closed closes each connection after its exchanges.
 func newPool(b base, mode config.PoolMode, closed bool) Pool {
 	switch {
-	case mode == config.Bind && (b.Connector.Multiplexed() || b.Config.Load().ProxyProtocol != 0):
+	case b.Protocol == config.HTTPByALPN:
+		return newALPNPool(b, mode, closed)
+	case mode == config.Bind && (b.Connector.Multiplexed() || b.Config.Load().ProxyProtocol != 0 || b.Config.Load().Pool.BindAll):
 		return &bindPool{base: b, subpools: subpools[any, *bindEntry]{isClosed: closed}}
 	case !b.Connector.Multiplexed(), mode == config.PingPong:
 		return &pingPongPool{base: b, isClosed: closed}
@@ -263,6 +267,18 @@ func (b *base) errOrClosed(err error) error {
 	}
 	return err
 }
+
+// expiryOfNew returns the time, by the set's clock, from which a connection that opens now takes no
+// more exchanges; 0: never.
+func (b *base) expiryOfNew() time.Duration {
+	if d := b.Config.Load().HTTP.MaxConnectionDuration; d > 0 && (b.Protocol == config.HTTP1 || b.Protocol == config.HTTP2) {
+		return b.Tasks.Now() + d
+	}
+	return 0
+}
+
+// isExpired reports whether a connection with that expiry takes no more exchanges.
+func (b *base) isExpired(expiry time.Duration) bool { return expiry > 0 && b.Tasks.Now() >= expiry }
 
 // closeConn closes a connection. It does not free the slot.
 func (b *base) closeConn(conn Connection) {

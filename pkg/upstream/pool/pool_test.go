@@ -70,6 +70,11 @@ func (b *fakeBody) Close() error { b.c.released(true); return nil }
 
 // newTestPool returns a pool that connects with f. The test closes it.
 func newTestPool(f *fakeConnector, cfg *config.Cluster) Pool {
+	return New(testOptions(f, cfg), cfg.Pool.Mode, false)
+}
+
+// testOptions returns the options of a pool that connects with f.
+func testOptions(f *fakeConnector, cfg *config.Cluster) Options {
 	current := new(atomic.Pointer[config.Cluster])
 	current.Store(cfg)
 	b := new(breaker.Breaker)
@@ -83,7 +88,7 @@ func newTestPool(f *fakeConnector, cfg *config.Cluster) Pool {
 	if f.multiplexed {
 		protocol = config.HTTP2
 	}
-	return New(Options{
+	return Options{
 		Address:   "a",
 		Protocol:  protocol,
 		Connector: f,
@@ -93,7 +98,7 @@ func newTestPool(f *fakeConnector, cfg *config.Cluster) Pool {
 		Load:      new(balance.Load),
 		Observer:  f,
 		Tasks:     tasks.New(nil),
-	}, cfg.Pool.Mode, false)
+	}
 }
 
 // startExchange sends an exchange of a downstream connection (nil: none) and leaves it in flight.

@@ -6,7 +6,7 @@ import (
 )
 
 // A pool arms its sweep timer only while it has connections that may expire or must keep one open.
-// The interval is a quarter of the idle timeout, but within these bounds, so that an expired
+// The interval is a quarter of the idle timeout or of the maximum age, but within these bounds, so that an expired
 // connection closes soon. maxSweepInterval bounds how long a connection that its host has closed
 // keeps a descriptor.
 const (
@@ -21,7 +21,11 @@ type sweepTimer struct {
 }
 
 func (b *base) sweepInterval() time.Duration {
-	timeout := b.Config.Load().IdleTimeout
+	cfg := b.Config.Load()
+	timeout := cfg.IdleTimeout
+	if d := cfg.HTTP.MaxConnectionDuration; d > 0 && (timeout <= 0 || d < timeout) {
+		timeout = d
+	}
 	if timeout <= 0 {
 		return maxSweepInterval
 	}
@@ -119,7 +123,7 @@ func (p *pingPongPool) checkIdle(now time.Duration) {
 		}
 		usable := batch[:0]
 		for _, c := range batch {
-			if p.isUsable(c.conn, now-c.idleSince) {
+			if !p.isExpired(c.expiry) && p.isUsable(c.conn, now-c.idleSince) {
 				usable = append(usable, c)
 			} else {
 				p.runRecovered(c.discard)

@@ -32,8 +32,9 @@ type Cluster struct {
 
 // TransportSocketMatch selects the transport socket of the hosts whose labels contain all of Match.
 type TransportSocketMatch struct {
-	Match map[string]string // empty matches every host
-	TLS   *TLS              // nil means plaintext
+	Match         map[string]string // empty matches every host
+	TLS           *TLS              // nil means plaintext
+	ProxyProtocol int               // config.Cluster.ProxyProtocol; the same in all matches of a cluster
 }
 
 // DefaultFetchTimeout is the initial_fetch_timeout of a config source that sets none
@@ -59,6 +60,7 @@ func ReadCluster(body []byte, caps Capabilities) (*Cluster, error) {
 	p.readConnections(m, c)
 	p.readHealth(m, c.Config)
 	p.readTransportSockets(m, c)
+	p.checkALPN(m, c)
 	err := r.rejection()
 	c.Ignored = r.ignored
 	return c, err
@@ -144,7 +146,7 @@ func supportedClusterFields() []string {
 		"typed_extension_protocol_options", "dns_refresh_rate", "dns_failure_refresh_rate", "dns_jitter", "respect_dns_ttl", "dns_lookup_family",
 		"dns_resolvers", "dns_resolution_config", "typed_dns_resolver_config",
 		"health_checks", "outlier_detection", "transport_socket", "transport_socket_matches", "filters",
-		"cleanup_interval", "upstream_bind_config", "upstream_connection_options",
+		"cleanup_interval", "upstream_bind_config", "upstream_connection_options", "connection_pool_per_downstream_connection",
 	}
 }
 
@@ -152,7 +154,7 @@ func supportedClusterFields() []string {
 // other hosts or use other connections.
 func rejectedClusterFields() []string {
 	return []string{
-		"transport_socket_matcher", "upstream_config", "connection_pool_per_downstream_connection",
+		"transport_socket_matcher", "upstream_config",
 	}
 }
 

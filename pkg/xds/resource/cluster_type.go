@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	dnsclusterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -22,6 +24,10 @@ type dnsCluster struct {
 
 // readDiscoveryType reads type or cluster_type and the settings that belong to it.
 func (p fieldReader) readDiscoveryType(m *clusterv3.Cluster, c *Cluster) {
+	if custom := m.GetClusterType(); isType(custom.GetTypedConfig(), &aggregatev3.ClusterConfig{}) {
+		p.readAggregate(m, c.Config)
+		return
+	}
 	out, oneHostBecause := c.Config, "the cluster has the type LOGICAL_DNS"
 	discovery, dns := m.GetType(), (*dnsCluster)(nil)
 	if custom := m.GetClusterType(); custom != nil {
@@ -64,6 +70,24 @@ func (p fieldReader) readDiscoveryType(m *clusterv3.Cluster, c *Cluster) {
 		dns.reader.readDNS(dns.settings, &out.DNS)
 	case out.Type.UsesDNS():
 		p.readClusterDNS(m, &out.DNS)
+	}
+}
+
+// readAggregate reads a cluster whose hosts are those of other clusters.
+func (p fieldReader) readAggregate(m *clusterv3.Cluster, out *config.Cluster) {
+	out.Type, out.LBPolicy = config.ClusterAggregate, config.LBAggregate
+	for _, name := range []string{"load_assignment", "eds_cluster_config", "health_checks", "outlier_detection", "lb_subset_config"} {
+		if r := m.ProtoReflect(); r.Has(r.Descriptor().Fields().ByName(protoreflect.Name(name))) {
+			p.field(name).ignore() // the cluster has no hosts of its own
+		}
+	}
+	o, at := &aggregatev3.ClusterConfig{}, p.field("cluster_type").field("typed_config")
+	if !at.unpack(m.GetClusterType().GetTypedConfig(), o) {
+		return
+	}
+	at.checkFields(o, []string{"clusters"}, nil)
+	if out.Aggregate = o.GetClusters(); len(out.Aggregate) == 0 {
+		at.field("clusters").reject("is empty")
 	}
 }
 

@@ -24,6 +24,9 @@ func (p fieldReader) readConnections(m *clusterv3.Cluster, c *Cluster) {
 	out.MaxRequestsPerConn = uint32Or(m.GetMaxRequestsPerConnection(), 0)
 	p.readProtocol(m, out)
 	out.Pool.MaxRequests, out.Pool.MaxRPCRequests = out.MaxRequestsPerConn, out.MaxRequestsPerConn
+	if m.GetConnectionPoolPerDownstreamConnection() {
+		out.Pool.Mode, out.Pool.BindAll = config.Bind, true
+	}
 	p.field("circuit_breakers").readCircuitBreakers(m.GetCircuitBreakers(), out)
 	p.readBindConfig(m.GetUpstreamBindConfig(), out)
 	p.readKeepAlive(m.GetUpstreamConnectionOptions(), out)
@@ -40,9 +43,62 @@ func (p fieldReader) readCommonHTTP(o *corev3.HttpProtocolOptions, out *config.C
 	if o == nil {
 		return
 	}
-	p.checkFields(o, []string{"idle_timeout", "max_requests_per_connection"}, nil)
+	p.checkFields(o, []string{"idle_timeout", "max_requests_per_connection", "max_connection_duration", "max_headers_count", "max_response_headers_kb"}, nil)
+	out.HTTP.MaxConnectionDuration = p.field("max_connection_duration").readDuration(o.GetMaxConnectionDuration(), out.HTTP.MaxConnectionDuration)
+	out.HTTP.MaxHeaderCount = uint32Or(o.GetMaxHeadersCount(), out.HTTP.MaxHeaderCount)
+	if kb := o.GetMaxResponseHeadersKb(); kb != nil {
+		out.HTTP.MaxHeaderSize = p.field("max_response_headers_kb").readHeadersKB(kb)
+	}
 	out.IdleTimeout = p.field("idle_timeout").readDuration(o.GetIdleTimeout(), out.IdleTimeout)
 	out.MaxRequestsPerConn = uint32Or(o.GetMaxRequestsPerConnection(), out.MaxRequestsPerConn)
+}
+
+// readHeadersKB returns the maximum size of a response head in bytes.
+func (p fieldReader) readHeadersKB(w *wrapperspb.UInt32Value) int {
+	const limit = 8192
+	if kb := uint32Or(w, 0); kb < 1 || kb > limit {
+		p.reject("is %d, expected 1 to %d", kb, limit)
+		return 0
+	}
+	return uint32Or(w, 0) << 10
+}
+
+// These are Envoy's limits for the heads of responses.
+const (
+	defaultMaxResponseHead    = 80 << 10
+	defaultMaxResponseHeaders = 100
+)
+
+// readHTTP2 reads the options of HTTP/2 connections.
+func (p fieldReader) readHTTP2(o *corev3.Http2ProtocolOptions, out *config.Cluster) {
+	p.checkOptionalFields(o, nil, "max_concurrent_streams", "initial_stream_window_size", "connection_keepalive")
+	const minWindow, maxWindow = 1<<16 - 1, 1<<31 - 1
+	if n := uint32Or(o.GetInitialStreamWindowSize(), minWindow); n < minWindow || n > maxWindow {
+		p.field("initial_stream_window_size").reject("is %d, expected %d to %d", n, minWindow, maxWindow)
+	} else if o.GetInitialStreamWindowSize() != nil {
+		out.HTTP.StreamWindow = n
+	}
+	if n := uint32Or(o.GetMaxConcurrentStreams(), 1); n < 1 || n > maxWindow {
+		p.field("max_concurrent_streams").reject("is %d, expected 1 to %d", n, maxWindow)
+	} else if o.GetMaxConcurrentStreams() != nil {
+		out.HTTP.MaxStreams = n
+	}
+	k := o.GetConnectionKeepalive()
+	if k == nil {
+		return
+	}
+	at := p.field("connection_keepalive")
+	at.checkFields(k, []string{"interval", "timeout"}, nil)
+	const shortest = time.Millisecond
+	interval, timeout := at.field("interval").readDuration(k.GetInterval(), 0), at.field("timeout").readDuration(k.GetTimeout(), 0)
+	switch {
+	case k.GetInterval() != nil && interval < shortest:
+		at.field("interval").reject("is %v, expected at least %v", interval, shortest)
+	case timeout < shortest:
+		at.field("timeout").reject("is %v, expected at least %v", timeout, shortest)
+	case k.GetInterval() != nil:
+		out.Heartbeat = config.Heartbeat{Interval: interval, Timeout: timeout}
+	}
 }
 
 // protocolOptions is the key of HttpProtocolOptions in typed_extension_protocol_options.
@@ -52,6 +108,7 @@ const protocolOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 // downstream protocol, gRPC included.
 func (p fieldReader) readProtocol(m *clusterv3.Cluster, out *config.Cluster) {
 	out.Protocol, out.GRPCOverHTTP1 = config.HTTP1, true
+	out.HTTP = config.UpstreamHTTP{MaxHeaderSize: defaultMaxResponseHead, MaxHeaderCount: defaultMaxResponseHeaders, HTTP2WithoutALPN: true}
 	p.field("common_http_protocol_options").readCommonHTTP(m.GetCommonHttpProtocolOptions(), out)
 	p.readLegacyProtocol(m, out)
 	if o := m.GetUpstreamHttpProtocolOptions(); o != nil {
@@ -77,7 +134,7 @@ func (p fieldReader) readLegacyProtocol(m *clusterv3.Cluster, out *config.Cluste
 		p.field("http_protocol_options").checkFields(http1, nil, nil)
 	}
 	if http2 != nil {
-		p.field("http2_protocol_options").checkFields(http2, nil, nil)
+		p.field("http2_protocol_options").readHTTP2(http2, out)
 		out.Protocol = config.HTTP2
 	}
 	if m.GetProtocolSelection() == clusterv3.Cluster_USE_DOWNSTREAM_PROTOCOL {
@@ -98,7 +155,7 @@ func (p fieldReader) readUpstreamHTTP(o *httpv3.HttpProtocolOptions, out *config
 		switch c := u.ExplicitHttpConfig.GetProtocolConfig().(type) {
 		case *httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions:
 			out.Protocol = config.HTTP2
-			at.field("http2_protocol_options").checkFields(c.Http2ProtocolOptions, nil, nil)
+			at.field("http2_protocol_options").readHTTP2(c.Http2ProtocolOptions, out)
 		case *httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions:
 			at.field("http_protocol_options").checkFields(c.HttpProtocolOptions, nil, nil)
 		default:
@@ -106,11 +163,16 @@ func (p fieldReader) readUpstreamHTTP(o *httpv3.HttpProtocolOptions, out *config
 		}
 	case *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig:
 		out.Protocol = config.Auto
-		p.ignoreProtocolOptions("use_downstream_protocol_config", u.UseDownstreamProtocolConfig.GetHttpProtocolOptions(), u.UseDownstreamProtocolConfig.GetHttp2ProtocolOptions())
+		at, c := p.field("use_downstream_protocol_config"), u.UseDownstreamProtocolConfig
+		at.checkFields(c, []string{"http_protocol_options", "http2_protocol_options"}, nil)
+		at.readProtocolOptions(c.GetHttpProtocolOptions(), c.GetHttp2ProtocolOptions(), out)
 	case *httpv3.HttpProtocolOptions_AutoConfig:
-		p.field("auto_config").reject("is not supported, expected explicit_http_config or use_downstream_protocol_config")
+		out.Protocol = config.HTTPByALPN
+		at, c := p.field("auto_config"), u.AutoConfig
+		at.checkFields(c, []string{"http_protocol_options", "http2_protocol_options"}, nil)
+		at.readProtocolOptions(c.GetHttpProtocolOptions(), c.GetHttp2ProtocolOptions(), out)
 	default:
-		p.reject("expected explicit_http_config or use_downstream_protocol_config")
+		p.reject("expected explicit_http_config, use_downstream_protocol_config or auto_config")
 	}
 }
 
@@ -127,14 +189,10 @@ func (p fieldReader) readAutoSNI(o *corev3.UpstreamHttpProtocolOptions, out *con
 	}
 }
 
-// ignoreProtocolOptions reports the fields of HTTP/1.1 and HTTP/2 options as ignored.
-func (p fieldReader) ignoreProtocolOptions(name string, http1 *corev3.Http1ProtocolOptions, http2 *corev3.Http2ProtocolOptions) {
-	if http1 != nil {
-		p.field(name).field("http_protocol_options").checkFields(http1, nil, nil)
-	}
-	if http2 != nil {
-		p.field(name).field("http2_protocol_options").checkFields(http2, nil, nil)
-	}
+// readProtocolOptions reads the options of protocols of which a connection uses one. Both may be nil.
+func (p fieldReader) readProtocolOptions(http1 *corev3.Http1ProtocolOptions, http2 *corev3.Http2ProtocolOptions, out *config.Cluster) {
+	p.field("http_protocol_options").checkOptionalFields(http1, nil)
+	p.field("http2_protocol_options").readHTTP2(http2, out)
 }
 
 func (p fieldReader) readCircuitBreakers(b *clusterv3.CircuitBreakers, out *config.Cluster) {

@@ -7,6 +7,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	providedv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
 	commonlbv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
 	leastv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	maglevv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
@@ -23,16 +24,14 @@ import (
 )
 
 // readPolicy reads the load balancing policy. load_balancing_policy takes precedence over lb_policy
-// and its settings, except in a cluster of type ORIGINAL_DST.
+// and its settings, except in a cluster whose type determines the policy.
 func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
 	out.ChoiceCount, out.ActiveRequestBias = 2, 1
 	p.field("common_lb_config").readCommonPolicy(m.GetCommonLbConfig(), c)
 	p.field("lb_subset_config").readSubsets(m.GetLbSubsetConfig(), &out.Subsets)
-	if out.Type == config.ClusterOriginalDst {
-		if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
-			p.field("lb_policy").reject("%v is not supported with the cluster type ORIGINAL_DST, expected CLUSTER_PROVIDED", m.GetLbPolicy())
-		}
+	if out.Type == config.ClusterOriginalDst || out.Type == config.ClusterAggregate {
+		p.checkProvidedPolicy(m, out.Type)
 		return
 	}
 	if m.GetLoadBalancingPolicy() != nil {
@@ -64,6 +63,23 @@ func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	default:
 		p.field("lb_policy").reject("%v is not supported", m.GetLbPolicy())
 	}
+}
+
+// checkProvidedPolicy rejects a policy other than the one of the cluster type. As in Envoy, lb_policy
+// must name it even if load_balancing_policy does.
+func (p fieldReader) checkProvidedPolicy(m *clusterv3.Cluster, clusterType config.ClusterType) {
+	if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
+		p.field("lb_policy").reject("%v is not supported with the cluster type %s, expected CLUSTER_PROVIDED", m.GetLbPolicy(), clusterType)
+	}
+	if m.GetLoadBalancingPolicy() == nil {
+		return
+	}
+	for _, policy := range m.GetLoadBalancingPolicy().GetPolicies() {
+		if isType(policy.GetTypedExtensionConfig().GetTypedConfig(), &providedv3.ClusterProvided{}) {
+			return
+		}
+	}
+	p.field("load_balancing_policy").reject("expected ClusterProvided, the only policy of the cluster type %s", clusterType)
 }
 
 // checkOptionalFields is checkFields for a message that may be nil.

@@ -3,11 +3,13 @@ package resource
 //lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	rawv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
@@ -60,6 +62,8 @@ func (t *TLS) Resolve(secrets map[SecretRef]*Secret) (out *config.TLS, ok bool) 
 		if s == nil || s.TrustedCA == (config.PEM{}) {
 			return nil, false
 		}
+		merged.CertificateHashes = slices.Concat(merged.CertificateHashes, s.CertificateHashes)
+		merged.PublicKeyHashes = slices.Concat(merged.PublicKeyHashes, s.PublicKeyHashes)
 		merged.TrustedCA = s.TrustedCA
 		merged.MatchSANs = append(merged.MatchSANs[:len(merged.MatchSANs):len(merged.MatchSANs)], s.MatchSANs...)
 		merged.SkipHostnameCheck = merged.SkipHostnameCheck && len(merged.MatchSANs) == 0
@@ -74,7 +78,10 @@ type Secret struct {
 	Certificate, Key config.PEM
 	TrustedCA        config.PEM
 	MatchSANs        []config.SANMatcher
-	Ignored          []string
+	// CertificateHashes and PublicKeyHashes are those of config.TLS.
+	CertificateHashes, PublicKeyHashes [][32]byte
+
+	Ignored []string
 }
 
 // ReadSecret parses a serialized Secret. The error is a RejectedError.
@@ -93,6 +100,7 @@ func ReadSecret(body []byte, caps Capabilities) (*Secret, error) {
 		out := &config.TLS{}
 		p.field("validation_context").readValidation(t.ValidationContext, out)
 		s.TrustedCA, s.MatchSANs = out.TrustedCA, out.MatchSANs
+		s.CertificateHashes, s.PublicKeyHashes = out.CertificateHashes, out.PublicKeyHashes
 		if s.TrustedCA == (config.PEM{}) {
 			p.field("validation_context").field("trusted_ca").reject("is missing")
 		}
@@ -102,48 +110,6 @@ func ReadSecret(body []byte, caps Capabilities) (*Secret, error) {
 	err := r.rejection()
 	s.Ignored = r.ignored
 	return s, err
-}
-
-// readTransportSockets reads the transport sockets of a cluster. The first one that matches a host
-// applies; transport_socket comes last and matches every host.
-func (p fieldReader) readTransportSockets(m *clusterv3.Cluster, c *Cluster) {
-	for i, s := range m.GetTransportSocketMatches() {
-		at := p.field("transport_socket_matches").index(i)
-		t, ok := at.field("transport_socket").readUpstreamTLS(s.GetTransportSocket())
-		if ok {
-			c.TransportSocketMatches = append(c.TransportSocketMatches, TransportSocketMatch{Match: labels(s.GetMatch()), TLS: t})
-		}
-	}
-	if s := m.GetTransportSocket(); s != nil {
-		if t, ok := p.field("transport_socket").readUpstreamTLS(s); ok {
-			c.TransportSocketMatches = append(c.TransportSocketMatches, TransportSocketMatch{TLS: t})
-		}
-	}
-}
-
-// readUpstreamTLS reads the transport socket of upstream connections; t is nil for plaintext. ok is
-// false if the socket is rejected.
-func (p fieldReader) readUpstreamTLS(s *corev3.TransportSocket) (t *TLS, ok bool) {
-	packed := s.GetTypedConfig()
-	at := p.field("typed_config")
-	m := &tlsv3.UpstreamTlsContext{}
-	switch {
-	case packed == nil && s.GetName() == "envoy.transport_sockets.raw_buffer", isType(packed, &rawv3.RawBuffer{}):
-		return nil, true
-	case !isType(packed, m):
-		p.reject("%s %s is not supported", s.GetName(), packed.GetTypeUrl())
-		return nil, false
-	case !at.unpack(packed, m):
-		return nil, false
-	}
-	at.checkFields(m, []string{"common_tls_context", "sni"}, []string{"auto_host_sni", "auto_sni_san_validation"})
-	t = at.field("common_tls_context").readCommonTLS(m.GetCommonTlsContext())
-	t.Config.ServerName = m.GetSni()
-	// Envoy verifies peer certificates only with a trusted_ca, and their names only with SAN
-	// matchers.
-	t.Config.InsecureSkipVerify = t.TrustedCA.Name == "" && t.Config.TrustedCA == (config.PEM{})
-	t.Config.SkipHostnameCheck = !t.Config.InsecureSkipVerify && len(t.Config.MatchSANs) == 0
-	return t, true
 }
 
 // readDownstreamTLS reads the transport socket of downstream connections. It returns nil for
@@ -171,6 +137,9 @@ func (p fieldReader) readDownstreamTLS(s *corev3.TransportSocket) (t *TLS) {
 	}
 	t = at.field("common_tls_context").readCommonTLS(m.GetCommonTlsContext())
 	t.Config.HandshakeTimeout, t.Config.AllowALPNMismatch = 10*time.Second, true
+	if len(t.Config.CertificateHashes)+len(t.Config.PublicKeyHashes) > 0 && t.TrustedCA.Name == "" && t.Config.TrustedCA == (config.PEM{}) {
+		at.field("common_tls_context").field("validation_context").reject("verify_certificate_hash and verify_certificate_spki of a listener require a trusted_ca")
+	}
 	switch {
 	case m.GetRequireClientCertificate().GetValue():
 		t.Config.ClientAuth = config.RequireAndVerifyClientCert
@@ -322,9 +291,9 @@ func (p fieldReader) readValidation(m *tlsv3.CertificateValidationContext, out *
 	if m == nil {
 		return
 	}
-	p.checkFields(m, []string{"trusted_ca", "match_subject_alt_names", "match_typed_subject_alt_names", "watched_directory", "trust_chain_verification"},
+	p.checkFields(m, []string{"trusted_ca", "match_subject_alt_names", "match_typed_subject_alt_names", "watched_directory", "trust_chain_verification", "verify_certificate_spki", "verify_certificate_hash"},
 		[]string{
-			"ca_certificate_provider_instance", "system_root_certs", "verify_certificate_spki", "verify_certificate_hash",
+			"ca_certificate_provider_instance", "system_root_certs",
 			"require_signed_certificate_timestamp", "crl", "custom_validator_config", "only_verify_leaf_cert_crl", "max_verify_depth", "allow_expired_certificate",
 		})
 	if m.GetTrustChainVerification() != tlsv3.CertificateValidationContext_VERIFY_TRUST_CHAIN {
@@ -337,6 +306,7 @@ func (p fieldReader) readValidation(m *tlsv3.CertificateValidationContext, out *
 	if out.TrustedCA.Text != "" {
 		p.field("trusted_ca").checkCertificate(&credential.Context{TrustedCA: credential.PEM(out.TrustedCA)})
 	}
+	p.readPins(m, out)
 	for i, s := range m.GetMatchTypedSubjectAltNames() {
 		at := p.field("match_typed_subject_alt_names").index(i)
 		at.checkFields(s, []string{"san_type", "matcher"}, []string{"oid"})
@@ -356,6 +326,27 @@ func (p fieldReader) readValidation(m *tlsv3.CertificateValidationContext, out *
 	for i, s := range m.GetMatchSubjectAltNames() {
 		at := p.field("match_subject_alt_names").index(i)
 		out.MatchSANs = append(out.MatchSANs, at.readSANMatchers(s, config.SANTypeDNS, config.SANTypeURI, config.SANTypeIP, config.SANTypeEmail)...)
+	}
+}
+
+// readPins reads the digests of certificates and public keys, as Envoy does: those of certificates in
+// hexadecimal digits with optional colons, those of public keys in base64.
+func (p fieldReader) readPins(m *tlsv3.CertificateValidationContext, out *config.TLS) {
+	for i, text := range m.GetVerifyCertificateHash() {
+		digest, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+		if err != nil || len(digest) != sha256.Size {
+			p.field("verify_certificate_hash").index(i).reject("%q is not a SHA-256 digest in hexadecimal digits", text)
+			continue
+		}
+		out.CertificateHashes = append(out.CertificateHashes, [sha256.Size]byte(digest))
+	}
+	for i, text := range m.GetVerifyCertificateSpki() {
+		digest, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(digest) != sha256.Size {
+			p.field("verify_certificate_spki").index(i).reject("%q is not a SHA-256 digest in base64", text)
+			continue
+		}
+		out.PublicKeyHashes = append(out.PublicKeyHashes, [sha256.Size]byte(digest))
 	}
 }
 

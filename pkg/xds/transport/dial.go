@@ -116,7 +116,7 @@ func (d *Dialer) connect(ctx context.Context, address string, tlsClient *credent
 		return conn, err
 	}
 	host, _, _ := net.SplitHostPort(address)
-	c := tls.Client(conn, tlsClient.Config(host, address, []string{"h2"}))
+	c := tls.Client(conn, tlsClient.Config(credential.Peer{Name: host, Address: address}, []string{"h2"}))
 	if err := c.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, err
