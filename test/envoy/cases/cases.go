@@ -126,6 +126,7 @@ func All() []*Group {
 		{Actions, s.actions},
 		{ConnectionManager, s.hcm},
 		{ClustersAndTCP, s.clusters},
+		{ClustersAndTCP, s.upstreams},
 		{ClustersAndTCP, s.network},
 		{HTTP2AndGRPC, s.http2},
 		{Filters, s.filters},
