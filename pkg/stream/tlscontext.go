@@ -109,7 +109,7 @@ func ALPN(p config.Protocol) string {
 		return "http/1.1"
 	case config.HTTP2:
 		return "h2"
-	case config.Auto, config.Bolt, config.BoltV2, config.Dubbo, config.DubboThrift, config.Tars:
+	case config.Auto, config.HTTPByALPN, config.Bolt, config.BoltV2, config.Dubbo, config.DubboThrift, config.Tars:
 	}
 	return ""
 }

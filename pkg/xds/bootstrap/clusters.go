@@ -26,6 +26,7 @@ func clusterFields() []protoreflect.FullName {
 		"envoy.config.route.v3.RouteAction.cluster",
 		"envoy.config.route.v3.RouteAction.RequestMirrorPolicy.cluster",
 		"envoy.config.route.v3.WeightedCluster.ClusterWeight.name",
+		"envoy.extensions.clusters.aggregate.v3.ClusterConfig.clusters",
 		"envoy.extensions.filters.http.fault.v3.HTTPFault.upstream_cluster",
 		"envoy.extensions.filters.http.health_check.v3.HealthCheck.cluster_min_healthy_percentages",
 		"envoy.extensions.filters.network.dubbo_proxy.v3.RouteAction.cluster",
@@ -110,6 +111,10 @@ func (c *clusterNameChecker) checkField(path string, f protoreflect.FieldDescrip
 	case f.IsList() && f.Message() != nil:
 		for i := range v.List().Len() {
 			c.checkMessage(path+"["+strconv.Itoa(i)+"]", v.List().Get(i).Message(), strict)
+		}
+	case f.IsList() && namesCluster:
+		for i := range v.List().Len() {
+			c.checkName(path+"["+strconv.Itoa(i)+"]", v.List().Get(i).String(), false)
 		}
 	case f.IsList():
 	case f.Message() != nil:

@@ -41,7 +41,9 @@ func (s *set) toUpstream(feature, name, fields string, origins ...string) *Group
 }
 
 // toRoute returns a list of one route to a cluster.
-func toRoute(cluster string) string { return "- {match: {prefix: /}, route: {cluster: " + cluster + "}}" }
+func toRoute(cluster string) string {
+	return "- {match: {prefix: /}, route: {cluster: " + cluster + "}}"
+}
 
 func (s *set) upstreamProtocols() {
 	const downstream, byALPN, http1, http2 = "      use_downstream_protocol_config: {http2_protocol_options: {}}", "      auto_config: {http2_protocol_options: {}}",
