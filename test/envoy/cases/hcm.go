@@ -220,7 +220,7 @@ func (s *set) timeLimits() {
       explicit_http_config: {http_protocol_options: {}}
       common_http_protocol_options: {max_headers_count: 10}
 `, "o1")})
-	g.get("/", field("x-o-h", numbered("x-%d: 1", "|", 20)), label("upstream headers count"))
+	g.get("/", field("x-o-h", numbered("x-%d: 1", 20)), label("upstream headers count"))
 }
 
 func (s *set) http1Options() {

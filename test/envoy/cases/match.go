@@ -320,11 +320,11 @@ response_headers_to_add: [{header: {key: x-r, value: '1'}}]`})
 	g.get("/a;x")
 }
 
-// numbered returns n copies of a format with the numbers from 0, joined.
-func numbered(format, separator string, n int) string {
+// numbered returns n copies of a format with the numbers from 0, joined by vertical bars.
+func numbered(format string, n int) string {
 	parts := make([]string, n)
 	for i := range parts {
 		parts[i] = fmt.Sprintf(format, i)
 	}
-	return strings.Join(parts, separator)
+	return strings.Join(parts, "|")
 }
