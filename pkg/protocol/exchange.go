@@ -394,6 +394,9 @@ type Record struct {
 	OriginalPath      string // "" if the path was not rewritten
 	OriginalAuthority string // "" if the authority was not rewritten; see Exchange.RewriteAuthority
 
+	HealthCheck bool    // the health_check filter matches the request
+	LogType     LogType // event for which access logs write a line; LogTypeNotSet until then
+
 	RequestBytes  int64 // body bytes read from the client; for RPC, the size of the frame
 	ResponseBytes int64 // body bytes written to the client; for RPC, the size of the frame
 

@@ -120,8 +120,10 @@ func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	}
 	switch {
 	case h.isHealthCheck(x):
+		x.Record.HealthCheck = true
 		return h.handleHealthCheck(ctx, x)
 	case h.grpc != nil && isGRPCHealthCall(x):
+		x.Record.HealthCheck = true
 		h.responded.Add(1)
 		return x.RunBlocking(ctx, h.grpc) // the body may be incomplete
 	}
