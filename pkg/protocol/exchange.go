@@ -219,13 +219,16 @@ type Meta struct {
 	// Client is the original address of the client as trusted proxies report it. The zero Addr
 	// means that none does: then Conn.Remote is the client.
 	Client   netip.Addr
-	Protocol string // the downstream protocol as config.json names it: "Http1"
+	Protocol string // the downstream protocol as config.json names it: "Http1"; Relayed for a connection
 	Version  string // as in an access log: "HTTP/1.1"
 	// Start is when the first byte of the request was read. For a pipelined HTTP/1.1 request, it is
 	// when the exchange before it ended.
 	Start    time.Time
 	HeadSize int // bytes of the request head on the wire; 0 if it arrived in HTTP/2, and for RPC
 }
+
+// Relayed is the Protocol of an exchange that stands for a relayed connection in an access log.
+const Relayed = "tcp"
 
 // ClientIP returns the original address of the client as text: Client, or Conn.RemoteIP. It returns
 // "" if there is none.
@@ -491,6 +494,23 @@ func (x *Exchange) LocalReplyError(err error) {
 	if reason == Overflow {
 		x.Response.Header.Add(overloadedField, "true")
 	}
+}
+
+// LocalReplyBody returns the body of the local reply, or "" if the response has another body.
+func (x *Exchange) LocalReplyBody() string {
+	if b, ok := x.Response.Body.(*StringBody); ok && b == &x.localBody {
+		return b.text
+	}
+	return ""
+}
+
+// SentStatus returns the status of the response, or 0 if the client disconnected before there was
+// one.
+func (x *Exchange) SentStatus() int {
+	if x.Record.Reason == ReasonDownstreamDisconnect && x.Response.Source == LocalReply {
+		return 0
+	}
+	return x.Response.Status
 }
 
 // Abandon records that the client disconnected before there was a response. Unlike LocalReplyError,

@@ -14,7 +14,8 @@ const Unavailable = "-"
 
 // Template is text with variables in it. It is immutable.
 type Template struct {
-	parts []part
+	parts   []part
+	missing string // text of a value that an exchange does not have
 }
 
 // part is a literal followed by a variable; the last part may have no variable.
@@ -28,7 +29,7 @@ type part struct {
 // other text is literal. An error gives the position of the byte, counted from 1, and names the
 // nearest known variable.
 func Compile(format string) (*Template, error) {
-	t := &Template{}
+	t := &Template{missing: Unavailable}
 	var literal strings.Builder
 	for remaining := format; ; {
 		before, after, ok := strings.Cut(remaining, "%")
@@ -99,7 +100,7 @@ func (t *Template) Single() (Variable, bool) {
 // Append appends the text for x. For most values it allocates only to grow dst or to escape control
 // characters.
 //
-// A value that x does not have is written as Unavailable. Control characters of values (not of the
+// A value that x does not have is written as Unavailable, or omitted if OperatorOptions says so. Control characters of values (not of the
 // template) are written as \x0a, so that a client cannot add lines to a log or headers to a
 // message.
 func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
@@ -112,7 +113,7 @@ func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 		start := len(dst)
 		var ok bool
 		if dst, ok = p.variable.Append(dst, x); !ok {
-			dst = append(dst, Unavailable...)
+			dst = append(dst, t.missing...)
 		} else if hasControl(dst[start:]) {
 			dst = append(dst[:start], escapeControls(dst[start:])...)
 		}
@@ -135,7 +136,7 @@ func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	text, ok := v.Text(x)
 	switch {
 	case !ok:
-		return Unavailable, false
+		return t.missing, false
 	case hasControl(text):
 		return string(escapeControls([]byte(text))), true
 	}
@@ -144,7 +145,8 @@ func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 
 // AppendJSON appends the text for x as a JSON value (RFC 8259). For most values it allocates only
 // to grow dst. The value is a string, quotes included, with two exceptions: a template that is a
-// single variable becomes a number if the variable is numeric, and null if x has no such value.
+// single variable has the type of the variable, such as a number, and becomes null if x has no such
+// value.
 // Bytes that are not UTF-8 become U+FFFD.
 func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
 	if v, ok := t.Single(); ok {
@@ -160,13 +162,13 @@ func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
 			start := len(dst)
 			var ok bool
 			if dst, ok = v.def.write(dst, x); !ok {
-				dst = append(dst, Unavailable...)
+				dst = append(dst, t.missing...)
 			}
 			dst = escapeFrom(dst, start)
 		default:
 			text, ok := v.def.text(x, v.arg)
 			if !ok {
-				text = Unavailable
+				text = t.missing
 			}
 			dst = appendEscaped(dst, text)
 		}
@@ -184,6 +186,13 @@ func (v Variable) appendJSON(dst []byte, x *protocol.Exchange) []byte {
 		dst = append(dst, '"')
 		dst = appendEscaped(dst, text)
 		return append(dst, '"')
+	}
+	if v.def.json != nil {
+		dst, ok := v.def.json(dst, x)
+		if !ok {
+			dst = append(dst[:start], "null"...)
+		}
+		return dst
 	}
 	if !v.def.isNumber {
 		dst = append(dst, '"')

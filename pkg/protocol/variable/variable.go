@@ -30,6 +30,9 @@ type definition struct {
 	// that header cannot repeat. If field is nil, text never returns the value of a request header
 	// that can repeat.
 	field func(x *protocol.Exchange, arg string) (name string, ok bool)
+	// json appends a JSON value of another type, or returns false if there is none; nil: the value
+	// is a string, or a number.
+	json func(dst []byte, x *protocol.Exchange) ([]byte, bool)
 	// isNumber: write appends a JSON number.
 	isNumber bool
 }
@@ -106,7 +109,10 @@ func (v Variable) Append(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 		return v.def.write(dst, x)
 	}
 	text, ok := v.def.text(x, v.arg)
-	return append(dst, text...), ok
+	if !ok {
+		return dst, false
+	}
+	return append(dst, text...), true
 }
 
 // Nearest returns the known name that is most similar to name, for error messages, or "" if none is

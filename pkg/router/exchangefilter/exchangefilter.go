@@ -99,7 +99,7 @@ func compileList(list []config.ExchangeFilter, env Env, result bool) (condition,
 }
 
 func compareStatus(c config.Comparison) condition {
-	return func(x *protocol.Exchange) bool { return compare(c, int64(x.Response.Status)) }
+	return func(x *protocol.Exchange) bool { return compare(c, int64(x.SentStatus())) }
 }
 
 func compareDuration(c config.Comparison, now func() time.Time) condition {
