@@ -153,6 +153,7 @@ type Proxy struct {
 	StreamFilters []Filter
 	Targets       TargetNormalization
 	ClientHeaders ClientHeaders
+	Replies       Replies
 	// ForwardedScheme takes the scheme of an HTTP/1.1 request from X-Forwarded-Proto if that is
 	// http or https. The reader of the configuration sets it if the HTTP/1.1 engine trusts or
 	// replaces that header.

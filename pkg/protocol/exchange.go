@@ -43,6 +43,10 @@ type Exchange struct {
 	// client waits for the response, as for a health check or a mirrored request.
 	Downstream Downstream
 
+	// EnvoyReplies makes the local replies those of Envoy; nil: those of docs/errors.md. The engine
+	// that read the request sets it.
+	EnvoyReplies *EnvoyReplies
+
 	localBody StringBody // storage of LocalReply's body
 	finishers []Finisher // pushed by PushFinisher; run from the last to the first; the storage is reused
 }
@@ -372,6 +376,9 @@ type Record struct {
 	Reason Reason // why Weft sent a local reply or ended the exchange; otherwise ReasonNone
 	Flags  Flags  // events in addition to Reason
 	Detail string // error text of the fault for operators; one line
+	// EnvoyReply is how Envoy expresses the reason, or a local reply without a reason; nil: as it
+	// expresses Reason.
+	EnvoyReply *EnvoyReply
 
 	// Listener is the listener that serves the exchange. The first service sets it; nil: no service
 	// has received the exchange.
@@ -442,7 +449,7 @@ func (x *Exchange) EffectiveDeadline() time.Time {
 	return x.Deadline
 }
 
-// Reset prepares x for the next request. It keeps storage, Meta.Conn and Downstream.
+// Reset prepares x for the next request. It keeps storage, Meta.Conn, Downstream and EnvoyReplies.
 func (x *Exchange) Reset() {
 	x.Request.reset()
 	x.Response.reset()
@@ -468,11 +475,17 @@ func (x *Exchange) ResetResponse() {
 	}
 }
 
+// TextPlain is the content type of the texts of local replies.
+const TextPlain = "text/plain; charset=utf-8"
+
 // LocalReply replaces the response with a local reply.
 func (x *Exchange) LocalReply(status int, contentType, body string) {
 	x.ResetResponse()
 	x.Response.Status = status
 	if contentType != "" && body != "" {
+		if contentType == TextPlain && x.EnvoyReplies != nil {
+			contentType = "text/plain"
+		}
 		x.Response.Header.Add("Content-Type", contentType)
 	}
 	x.Response.ContentLength = int64(len(body))
@@ -487,10 +500,13 @@ func (x *Exchange) LocalReply(status int, contentType, body string) {
 // log.
 func (x *Exchange) LocalReplyError(err error) {
 	reason := ReasonOf(err)
-	x.Record.Reason = reason
-	x.Record.Detail = err.Error()
+	x.Record.Reason, x.Record.Detail, x.Record.EnvoyReply = reason, err.Error(), EnvoyReplyOf(err)
+	if x.EnvoyReplies != nil {
+		x.replyAsEnvoy()
+		return
+	}
 	spec := reason.Spec()
-	x.LocalReply(spec.HTTP, "text/plain; charset=utf-8", spec.Text+"\n")
+	x.LocalReply(spec.HTTP, TextPlain, spec.Text+"\n")
 	if reason == Overflow {
 		x.Response.Header.Add(overloadedField, "true")
 	}
@@ -513,10 +529,18 @@ func (x *Exchange) SentStatus() int {
 	return x.Response.Status
 }
 
+// RecordFailure records err, which ends x although its response has begun. It keeps an earlier
+// failure.
+func (x *Exchange) RecordFailure(err error) {
+	if x.Record.Reason == ReasonNone {
+		x.Record.Reason, x.Record.Detail, x.Record.EnvoyReply = ReasonOf(err), err.Error(), EnvoyReplyOf(err)
+	}
+}
+
 // Abandon records that the client disconnected before there was a response. Unlike LocalReplyError,
 // it sets no body, because no client can read it, and allocates nothing.
 func (x *Exchange) Abandon(detail string) {
-	x.Record.Reason, x.Record.Detail = ReasonDownstreamDisconnect, detail
+	x.Record.Reason, x.Record.Detail, x.Record.EnvoyReply = ReasonDownstreamDisconnect, detail, nil
 	x.LocalReply(ReasonDownstreamDisconnect.Spec().HTTP, "", "")
 }
 

@@ -19,6 +19,8 @@ var ErrNotReceived = errors.New("the connection was closed before the peer recei
 type Fault struct {
 	Reason Reason
 	Err    error // what happened and where; nil if the reason is enough
+
+	envoy *EnvoyReply // nil: that of the reason
 }
 
 // NewFault returns a Fault with reason and err, which may be nil.

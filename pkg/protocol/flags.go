@@ -18,10 +18,14 @@ const (
 	HealthCheckFailed                    // LH: the health check failed because of /healthcheck/fail of the admin port
 )
 
-// NamesWith returns the names of the flags and then the name of r's flag, each once and in the
-// order in which the events occur, or "-" if there are none. It allocates only if a flag is set.
-func (f Flags) NamesWith(r Reason) string {
-	reasonFlag, none := r.Spec().Flag, ReasonNone.Spec().Flag
+// NamesWith returns the names of the flags and of r's flag. See Exchange.FlagNames for a proxy that
+// sends the local replies of Envoy.
+func (f Flags) NamesWith(r Reason) string { return f.namesWith(r.Spec().Flag) }
+
+// namesWith returns the names of the flags and then reasonFlag, each once and in the order in which
+// the events occur, or "-" if there are none. It allocates only if a flag is set.
+func (f Flags) namesWith(reasonFlag string) string {
+	none := ReasonNone.Spec().Flag
 	if f == 0 {
 		return reasonFlag
 	}

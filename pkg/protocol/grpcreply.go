@@ -8,13 +8,19 @@ import (
 // ReplyGRPC converts a local reply for an error to a trailers-only gRPC response: status 200, the
 // error in grpc-status and grpc-message, no body. It keeps headers that filters and routes set,
 // including grpc-status and grpc-message, but not content-type: contentType is the request's. It
-// changes neither upstream responses nor local replies with status 200 that have no Reason.
+// changes neither upstream responses nor local replies with status 200 that have no Reason. If the
+// replies are those of Envoy, it converts direct responses with status 200, too, and the message is
+// the text of the reply.
 func ReplyGRPC(x *Exchange, contentType string) {
 	r := &x.Response
-	if r.Source != LocalReply || x.Record.Reason == ReasonNone && r.Status == 200 {
-		return
+	isService := x.Record.Reason == ReasonNone && r.Status == 200 && (x.EnvoyReplies == nil || x.Record.EnvoyReply == nil)
+	if r.Source != LocalReply || isService {
+		return // the response of a host, or of a filter that implements a gRPC service
 	}
 	code, message := grpcCode(x)
+	if x.EnvoyReplies != nil {
+		contentType, code, message = "application/grpc", GRPCCodeOf(r.Status), x.LocalReplyBody()
+	}
 	if r.Body != nil {
 		_ = r.Body.Close() // the body is not sent
 		r.Body = nil

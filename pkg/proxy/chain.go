@@ -154,6 +154,7 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeli
 		HTTP2:            p.HTTP2,
 		RPC:              p.RPC,
 		IdleTimeout:      l.IdleTimeout,
+		EnvoyReplies:     envoyReplies(&p.Replies),
 		Observe:          live.Observe,
 		NewBatchObserver: func() stream.BatchObserver { return live.NewBatchObserver() },
 		Log:              b.server.o.Log,

@@ -194,7 +194,7 @@ func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	if pa == nil {
 		return true
 	}
-	return pa.HTTP1 == pb.HTTP1 && pa.HTTP2 == pb.HTTP2 && pa.RPC == pb.RPC && sameDetection(pa, pb)
+	return pa.HTTP1 == pb.HTTP1 && pa.HTTP2 == pb.HTTP2 && pa.RPC == pb.RPC && reflect.DeepEqual(pa.Replies, pb.Replies) && sameDetection(pa, pb)
 }
 
 // sameExceptCertificates is sameEngine for chains whose TLS contexts only need to satisfy

@@ -2,7 +2,10 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/unixaddr"
@@ -199,8 +202,18 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 	case network.IsTimeout(err):
 		return nil, protocol.NewFault(protocol.ConnectTimeout, err)
 	default:
-		return nil, protocol.NewFault(protocol.ConnectFailure, err)
+		return nil, protocol.NewFault(protocol.ConnectFailure, err).WithEnvoyReply(connectFailure(err))
 	}
+}
+
+// connectFailure returns how Envoy expresses that a connect failed with err.
+func connectFailure(err error) *protocol.EnvoyReply {
+	reply := &protocol.EnvoyReply{ResetReason: "remote connection failure"}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		text := errno.Error()
+		reply.TransportFailure = "delayed connect error: " + strings.ToUpper(text[:1]) + text[1:]
+	}
+	return reply
 }
 
 // dialer returns the dialer for connections to h.

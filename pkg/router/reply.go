@@ -15,15 +15,21 @@ import (
 // The reply contains no part of the request except the parts of its target that a redirect keeps.
 // The response mutations of the route, the virtual host and the table apply to it.
 func (r *Route) Reply(x *protocol.Exchange) {
+	x.Record.EnvoyReply = &directResponse
 	if c := r.Config.Redirect; c != nil {
 		target := location(&x.Request, c, r.path)
 		x.LocalReply(redirectStatus(c), "", "")
 		x.Response.Header.Add("Location", target)
 	} else {
-		x.LocalReply(r.Config.DirectResponse.Status, "text/plain; charset=utf-8", r.Config.DirectResponse.Body)
+		x.LocalReply(r.Config.DirectResponse.Status, protocol.TextPlain, r.Config.DirectResponse.Body)
 	}
 	r.MutateResponse(x)
 }
+
+// directResponse is how Envoy expresses a redirect or a direct response.
+//
+//nolint:gochecknoglobals // a constant
+var directResponse = protocol.EnvoyReply{Details: "direct_response"}
 
 // location returns the target of redirect c for r: an absolute URI, or a path if neither c nor r
 // has a valid host. w rewrites the path, unless it is nil.

@@ -48,6 +48,8 @@ type ServerOptions struct {
 	HTTP2       config.HTTP2Options
 	RPC         config.RPCOptions
 	IdleTimeout time.Duration // of a connection without an exchange; 0: none
+	// EnvoyReplies is Exchange.EnvoyReplies of every exchange of HTTP.
+	EnvoyReplies *protocol.EnvoyReplies
 
 	// H2C takes over the connections of HTTP/1.1 clients that ask for HTTP/2 (Upgrade: h2c); nil:
 	// such a request is served as HTTP/1.1.

@@ -39,8 +39,17 @@ func (c *Cluster) dropOverload(cfg *config.Cluster) error {
 		d := &cfg.DropOverloads[i]
 		if c.env.random()%config.Millionths < uint64(d.PerMillion) {
 			c.drops.add(d.Category)
-			return protocol.Faultf(protocol.Dropped, "cluster %s drops a fraction of its requests: category %s", cfg.Name, d.Category)
+			fault := protocol.Faultf(protocol.Dropped, "cluster %s drops a fraction of its requests: category %s", cfg.Name, d.Category)
+			if d.PerMillion == config.Millionths {
+				return fault.WithEnvoyReply(&unconditionalDrop)
+			}
+			return fault
 		}
 	}
 	return nil
 }
+
+// unconditionalDrop is the reply if a category drops all requests.
+//
+//nolint:gochecknoglobals // a constant
+var unconditionalDrop = protocol.EnvoyReply{Body: "unconditional drop overload", Details: "unconditional_drop_overload", Flag: "UDO"}

@@ -102,7 +102,7 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 				return n, nil, malformed(c.consumed+n, rule)
 			}
 			if lim.Head > 0 && c.excess > int64(lim.Head) {
-				return n, nil, &syntaxError{protocol.HeaderTooLarge, c.consumed + n, "chunk extensions exceed their limit (RFC 9112 7.1.1)"}
+				return n, nil, &syntaxError{protocol.HeaderTooLarge, c.consumed + n, "chunk extensions exceed their limit (RFC 9112 7.1.1)", nil}
 			}
 			n++
 		}
@@ -224,7 +224,7 @@ func (c *ChunkReader) readTrailers(b []byte, lim Limits, trailer *protocol.Heade
 		case v != nil:
 			return 0, v
 		case l.next == 0 && truncated, lim.Fields > 0 && l.name != "" && count == lim.Fields:
-			return 0, &syntaxError{protocol.HeaderTooLarge, end, "trailer section exceeds its limit"}
+			return 0, &syntaxError{protocol.HeaderTooLarge, end, "trailer section exceeds its limit", nil}
 		case l.next == 0:
 			return 0, nil
 		}

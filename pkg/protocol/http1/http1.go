@@ -64,14 +64,31 @@ type syntaxError struct {
 	reason protocol.Reason
 	offset int // bytes from the start of the head, or of a chunked body
 	rule   string
+	envoy  *protocol.EnvoyReply // nil: that of reason
 }
 
 func malformed(offset int, rule string) *syntaxError {
-	return &syntaxError{protocol.MalformedRequest, offset, rule}
+	return &syntaxError{reason: protocol.MalformedRequest, offset: offset, rule: rule}
 }
 
+// asEnvoy sets how Envoy expresses v, and returns v.
+func (v *syntaxError) asEnvoy(r *protocol.EnvoyReply) *syntaxError {
+	v.envoy = r
+	return v
+}
+
+// Replies to requests that Envoy rejects for other reasons than its parser's.
+//
+//nolint:gochecknoglobals // constants
+var (
+	missingHost           = protocol.EnvoyReply{Status: 400, Details: "missing_host_header", Flag: protocol.NoEnvoyFlag}
+	fragmentInPath        = protocol.EnvoyReply{Status: 400, Details: "path_normalization_failed", Flag: protocol.NoEnvoyFlag}
+	lowVersion            = protocol.EnvoyReply{Status: 426, Body: "Upgrade Required", Details: "low_version"}
+	invalidTransferCoding = protocol.EnvoyReply{Status: 501, Body: "Not Implemented", Details: "http1.invalid_transfer_encoding"}
+)
+
 func (v *syntaxError) requestFault() error {
-	return protocol.Faultf(v.reason, "at byte %d: %s", v.offset, v.rule)
+	return protocol.Faultf(v.reason, "at byte %d: %s", v.offset, v.rule).WithEnvoyReply(v.envoy)
 }
 
 // responseFault returns the error of ParseResponse for v. Its reason is always UpstreamMalformed.

@@ -131,15 +131,15 @@ func checkHeadLimit(b []byte, lim Limits) *syntaxError {
 }
 
 func headTooLarge(offset int) *syntaxError {
-	return &syntaxError{protocol.HeaderTooLarge, offset, "head exceeds its limit"}
+	return &syntaxError{protocol.HeaderTooLarge, offset, "head exceeds its limit", nil}
 }
 
 // lineTooLong returns the error for a request line that exceeds its limit (RFC 9112 3).
 func lineTooLong(window []byte, start int) *syntaxError {
 	if bytes.IndexByte(window[start:], ' ') < 0 {
-		return &syntaxError{protocol.NotImplemented, start, "method is too long (RFC 9112 3)"}
+		return &syntaxError{protocol.NotImplemented, start, "method is too long (RFC 9112 3)", nil}
 	}
-	return &syntaxError{protocol.TargetTooLong, len(window), "request line exceeds its limit"}
+	return &syntaxError{protocol.TargetTooLong, len(window), "request line exceeds its limit", nil}
 }
 
 // requestLine is the parsed request line.
@@ -183,11 +183,11 @@ func targetError(b []byte, start, i int) *syntaxError {
 	case c == '\n':
 		return malformed(i, "bare LF (RFC 9112 2.2)")
 	case c == '\r':
-		return malformed(i, "request line without a version (RFC 9112 3)")
+		return malformed(i, "request line without a version (RFC 9112 3)").asEnvoy(&lowVersion)
 	case i == start:
 		return malformed(i, "empty request target, or more than one space before it (RFC 9112 3)")
 	case c == '#':
-		return malformed(i, "fragment in the request target (RFC 9112 3.2)")
+		return malformed(i, "fragment in the request target (RFC 9112 3.2)").asEnvoy(&fragmentInPath)
 	default:
 		return malformed(i, "request target is not visible ASCII (RFC 9112 3.2)")
 	}
@@ -211,7 +211,7 @@ func readVersion(b []byte, i int) (minor, next int, v *syntaxError) {
 			return 0, 0, malformed(i+k, "not an HTTP version (RFC 9112 2.3)")
 		}
 	}
-	return 0, 0, &syntaxError{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)"}
+	return 0, 0, &syntaxError{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)", nil}
 }
 
 // readLineEnd reads CRLF at b[i]. next is the start of the next line, or 0 if the CRLF is
@@ -233,7 +233,7 @@ func readLineEnd(b []byte, i int) (next int, v *syntaxError) {
 // readTarget sets Scheme, Authority and Path from the request target and Host (RFC 9112 3.2, 3.3).
 func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
 	if m.minor == 1 && !m.has(flagHost) {
-		return malformed(0, "missing Host (RFC 9112 3.2)")
+		return malformed(0, "missing Host (RFC 9112 3.2)").asEnvoy(&missingHost)
 	}
 	target := l.target
 	req.Scheme, req.Authority, req.Path = "", m.host, target

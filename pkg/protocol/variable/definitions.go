@@ -116,6 +116,7 @@ var definitions = []definition{
 	{name: "response_flags", text: responseFlag, doc: "The same as response_flag."},
 	{name: "response_reason", text: responseReason, doc: "Name of the reason for which the proxy sent a local reply or ended the request: no_route, no_healthy_host."},
 	{name: "response_detail", text: responseDetail, doc: "Text of the reason that response_reason names, with the cause."},
+	{name: "response_code_details", text: responseCodeDetails, doc: "Why the response has its status, in the words of Envoy: via_upstream, direct_response, no_healthy_upstream."},
 	{name: "response_header_", text: responseHeader, doc: "First header NAME of the response."},
 	{name: "bytes_sent", write: bytesSent, isNumber: true, doc: "Number of bytes of the response body that were written; for RPC protocols, of the frame."},
 }
@@ -491,7 +492,7 @@ func scopeName(scope protocol.Named) (string, bool) {
 // Response.
 
 func responseFlag(x *protocol.Exchange, _ string) (string, bool) {
-	if flags := x.Record.Flags.NamesWith(x.Record.Reason); flags != protocol.ReasonNone.Spec().Flag {
+	if flags := x.FlagNames(); flags != protocol.ReasonNone.Spec().Flag {
 		return flags, true
 	}
 	return "", false
@@ -502,6 +503,10 @@ func responseReason(x *protocol.Exchange, _ string) (string, bool) {
 		return "", false
 	}
 	return x.Record.Reason.String(), true
+}
+
+func responseCodeDetails(x *protocol.Exchange, _ string) (string, bool) {
+	return nonEmpty(x.CodeDetails())
 }
 
 func responseDetail(x *protocol.Exchange, _ string) (string, bool) { return nonEmpty(x.Record.Detail) }

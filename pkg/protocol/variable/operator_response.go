@@ -67,17 +67,10 @@ func codeDetailsValue(c *operatorCall, _ *OperatorOptions) (definition, error) {
 
 // codeDetails returns who sent the response, and why.
 func codeDetails(x *protocol.Exchange) (string, bool) {
-	switch {
-	case isConnection(x):
+	if isConnection(x) {
 		return "", false
-	case x.Record.Reason != protocol.ReasonNone:
-		return x.Record.Reason.String(), true
-	case x.Response.Status == 0:
-		return "", false
-	case x.Response.Source == protocol.UpstreamResponse:
-		return "via_upstream", true
 	}
-	return "direct_response", true
+	return nonEmpty(x.CodeDetails())
 }
 
 // terminationDetails returns why Weft closed the connection of x. No reason of Weft has such
@@ -94,7 +87,7 @@ func withoutSpaces(text string) string {
 
 // flags returns the response flags, or "-", which is text also in JSON.
 func flags(x *protocol.Exchange) (string, bool) {
-	return x.Record.Flags.NamesWith(x.Record.Reason), true
+	return x.FlagNames(), true
 }
 
 // longFlags returns the long forms of the response flags.

@@ -55,7 +55,14 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 // Finish implements protocol.Finisher.
 func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
-		return f.replyNoCluster(x, err)
+		err = f.replyNoCluster(x, err)
+	}
+	if err != nil && x.EnvoyReplies != nil && protocol.PanicIn(err) == nil {
+		x.LocalReplyError(err) // the mutations of the route apply to local replies, too
+		err = nil
+	}
+	if err != nil {
+		return err
 	}
 	f.route.MutateResponse(x)
 	return nil

@@ -25,9 +25,15 @@ func (t *targetNormalizer) Start(ctx context.Context, x *protocol.Exchange) erro
 	redirected, err := router.NormalizeTarget(x, &t.rules)
 	switch {
 	case err != nil:
-		return protocol.NewFault(protocol.MalformedRequest, err)
+		return protocol.NewFault(protocol.MalformedRequest, err).WithEnvoyReply(&normalizationFailed)
 	case redirected:
+		x.Record.EnvoyReply = &normalizationFailed
 		return nil
 	}
 	return t.next.Start(ctx, x)
 }
+
+// normalizationFailed is the reply to a request whose path a rule rejects or redirects.
+//
+//nolint:gochecknoglobals // a constant
+var normalizationFailed = protocol.EnvoyReply{Status: 400, Details: "path_normalization_failed", Flag: protocol.NoEnvoyFlag}

@@ -62,8 +62,12 @@ func (p *OverloadPolicy) apply(state uint64, x *protocol.Exchange) (rejected boo
 	}
 	p.rejectedCount.Add(1)
 	// This does what Exchange.LocalReplyError does, without its allocations.
+	text := "overloaded\n"
+	if x.EnvoyReplies != nil {
+		text = "envoy overloaded"
+	}
 	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActionStopRequests)
-	x.LocalReply(protocol.Overloaded.Spec().HTTP, "text/plain; charset=utf-8", "overloaded\n")
+	x.LocalReply(protocol.Overloaded.Spec().HTTP, protocol.TextPlain, text)
 	x.Response.Header.Add("Retry-After", retryAfter)
 	return true
 }

@@ -145,7 +145,7 @@ func compareGRPCStatus(c *config.GRPCStatusFilter) condition {
 func hasFlag(flags []string) condition {
 	none := protocol.ReasonNone.Spec().Flag
 	return func(x *protocol.Exchange) bool {
-		remaining := x.Record.Flags.NamesWith(x.Record.Reason)
+		remaining := x.FlagNames()
 		if remaining == none {
 			return false
 		}

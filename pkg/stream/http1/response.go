@@ -25,8 +25,14 @@ func (c *downstreamConn) writeResponse() (keep bool, err error) {
 	if x.Response.Tunnel != nil {
 		return false, c.relayTunnel()
 	}
-	if x.Response.Source == protocol.LocalReply && protocol.IsGRPC(&x.Request.Header) {
-		protocol.ReplyGRPC(x, x.Request.Header.Get("content-type"))
+	if x.Response.Source == protocol.LocalReply {
+		x.EnvoyReplies.Apply(x)
+		if x.Request.Method == "HEAD" {
+			x.EnvoyReplies.OmitLength(x)
+		}
+		if protocol.IsGRPC(&x.Request.Header) {
+			protocol.ReplyGRPC(x, x.Request.Header.Get("content-type"))
+		}
 	}
 	framing := c.responseBodyKind()
 	if c.isLocalReply() {

@@ -125,6 +125,7 @@ func (s *Server) getConn(conn *network.Conn, in connReader) *downstreamConn {
 		c = &downstreamConn{server: s}
 		c.x.Downstream = c
 		c.x.Meta.Conn = &c.meta
+		c.x.EnvoyReplies = s.opts.EnvoyReplies
 		c.body.c = c
 	}
 	c.conn = conn
@@ -362,9 +363,8 @@ func (c *downstreamConn) rejectWithStatus(status int, err error) {
 // discardBody.
 func (c *downstreamConn) finish(err error) {
 	x := &c.x
-	if err != nil && x.Record.Reason == protocol.ReasonNone {
-		x.Record.Reason = protocol.ReasonOf(err)
-		x.Record.Detail = err.Error()
+	if err != nil {
+		x.RecordFailure(err)
 	}
 	x.Record.RequestBytes = c.body.reader.read.Load()
 	c.endedAt = time.Now()

@@ -53,7 +53,7 @@ func (e *Engine) newExchange() *exchange {
 func (e *exchange) takeHead(c *downstreamConn, end bool, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	x := &e.x
-	x.Meta.Conn = &c.meta
+	x.Meta.Conn, x.EnvoyReplies = &c.meta, c.server.opts.EnvoyReplies
 	x.Meta.Protocol, x.Meta.Version = string(config.HTTP2), "HTTP/2.0"
 	x.Meta.Start = b.now
 	e.text, err = c.state.TakeRequest(&x.Request, e.text[:0])

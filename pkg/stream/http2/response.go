@@ -20,13 +20,17 @@ func (e *exchange) sendResponse() {
 		x.LocalReplyError(protocol.Faultf(protocol.NotImplemented, "the upstream responded with %d and did not switch to the requested protocol", r.Status))
 	}
 	local := r.Source == protocol.LocalReply
+	if local {
+		x.EnvoyReplies.Apply(x)
+	}
+	hasNoLength := local && (e.grpcContentType != "" || x.EnvoyReplies.OmitLength(x))
 	if e.grpcContentType != "" {
 		protocol.ReplyGRPC(x, e.grpcContentType)
 	}
 	body := r.Body
 	if x.Request.Method == "HEAD" || r.Status == 204 || r.Status == 304 {
 		body = nil
-	} else if body == nil && (e.grpcContentType == "" || !local) && r.ContentLength < 0 {
+	} else if body == nil && !hasNoLength && r.ContentLength < 0 {
 		r.ContentLength = 0
 	}
 	endStream := body == nil || isEmpty(body)
@@ -162,12 +166,9 @@ func (e *exchange) failResponse(err error) {
 	} else if idle := e.idleErr(); idle != nil {
 		err = idle
 	}
-	r := &e.x.Record
-	if r.Reason == protocol.ReasonNone {
-		r.Reason, r.Detail = protocol.ReasonOf(err), err.Error()
-	}
+	e.x.RecordFailure(err)
 	code := syntax.InternalError
-	if r.Reason == protocol.ReasonDownstreamDisconnect {
+	if e.x.Record.Reason == protocol.ReasonDownstreamDisconnect {
 		code = syntax.Cancel
 	}
 	e.finish(code)

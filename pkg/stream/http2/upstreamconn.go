@@ -209,15 +209,25 @@ func (u *UpstreamConn) failPending(fault error, fx *effects) {
 // resetFault implements connSide. The host did not process a stream that it refused (RFC 9113 8.7).
 // A gRPC server resets streams at the deadline, possibly before expireStreams runs.
 func (u *UpstreamConn) resetFault(ms *muxStream, code syntax.Code, now time.Time) error {
-	reason := protocol.UpstreamReset
+	reason, reply := protocol.UpstreamReset, &remoteReset
 	switch {
 	case code == syntax.RefusedStream:
-		reason = protocol.ConnectFailure
+		reason, reply = protocol.ConnectFailure, &remoteRefusal
 	case !ms.deadline.IsZero() && !ms.deadline.After(now):
-		reason = protocol.UpstreamTimeout
+		reason, reply = protocol.UpstreamTimeout, nil
 	}
-	return protocol.Faultf(reason, "the host reset the stream: %v", code)
+	return protocol.Faultf(reason, "the host reset the stream: %v", code).WithEnvoyReply(reply)
 }
+
+// Replies for streams that the host has reset, and for connections that end before a response is
+// complete.
+//
+//nolint:gochecknoglobals // constants
+var (
+	remoteReset    = protocol.EnvoyReply{ResetReason: "remote reset", Flag: "UR"}
+	remoteRefusal  = protocol.EnvoyReply{ResetReason: "remote refused stream reset", Flag: "UR"}
+	connectionLost = protocol.EnvoyReply{ResetReason: "connection termination", Flag: "UC"}
+)
 
 // protocolFault implements connSide.
 func (u *UpstreamConn) protocolFault(e *syntax.StreamError) error {
@@ -295,7 +305,7 @@ func connLostFault(err error) error {
 	case connErr != nil:
 		return protocol.NewFault(protocol.UpstreamMalformed, err)
 	case errors.Is(err, io.EOF):
-		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the response: %w", err)
+		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the response: %w", err).WithEnvoyReply(&connectionLost)
 	}
-	return protocol.Faultf(protocol.UpstreamReset, "waiting for the response: %w", err)
+	return protocol.Faultf(protocol.UpstreamReset, "waiting for the response: %w", err).WithEnvoyReply(&connectionLost)
 }

@@ -82,6 +82,7 @@ func (p *multiplexPool) serveOnAnother(ctx context.Context, x *protocol.Exchange
 
 // serveAttempts sends x on one connection after another, up to the given number of attempts.
 func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange, attempts int) error {
+	var last error
 	for range attempts {
 		c, err := p.acquire(ctx, x)
 		if err != nil {
@@ -90,8 +91,10 @@ func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange,
 		if err = x.Serve(ctx, c.conn); !p.recordResult(x, err) {
 			return err
 		}
+		last = err
 	}
-	return &NotSentError{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s closed before the request was sent", maxConnAttempts, p.Address)}
+	fault := protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s closed before the request was sent", maxConnAttempts, p.Address)
+	return &NotSentError{fault.WithEnvoyReply(protocol.EnvoyReplyOf(last))}
 }
 
 // recordResult records the result of x on a connection. It reports whether to resend x: the

@@ -83,7 +83,7 @@ func variableOf(command string) (name string, ok bool) {
 var plainCommands = map[string]string{
 	"START_TIME": "start_time", "DURATION": "duration", "PROTOCOL": "version",
 	"BYTES_RECEIVED": "bytes_received", "BYTES_SENT": "bytes_sent",
-	"RESPONSE_CODE": "response_code", "RESPONSE_FLAGS": "response_flags", "RESPONSE_CODE_DETAILS": "response_reason",
+	"RESPONSE_CODE": "response_code", "RESPONSE_FLAGS": "response_flags", "RESPONSE_CODE_DETAILS": "response_code_details",
 	"CONNECTION_TERMINATION_DETAILS":    "response_detail",
 	"UPSTREAM_TRANSPORT_FAILURE_REASON": "upstream_transport_failure_reason",
 	"UPSTREAM_HOST":                     "upstream_host", "UPSTREAM_CLUSTER": "upstream_cluster", "UPSTREAM_CLUSTER_RAW": "upstream_cluster",

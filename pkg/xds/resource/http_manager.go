@@ -21,6 +21,7 @@ func (p fieldReader) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *conf
 		HTTP1:         config.DefaultHTTP1Options(),
 		HTTP2:         config.DefaultHTTP2Options(),
 		RPC:           config.DefaultRPCOptions(),
+		Replies:       config.Replies{Envoy: true},
 		DetectTimeout: 10 * time.Second,
 	}
 	switch m.GetCodecType() {

@@ -136,6 +136,10 @@ func All() []*Group {
 		s.area = section.area
 		section.add()
 	}
+	s.routing()
+	s.hcm()
+	s.filters()
+	s.replies()
 	count := map[string]int{}
 	for _, g := range s.groups {
 		count[g.Feature]++

@@ -189,10 +189,14 @@ func isPreflight(x *protocol.Exchange) bool {
 	return x.Request.Method == "OPTIONS" && x.Request.Header.Get(requestMethod) != ""
 }
 
+//nolint:gochecknoglobals // a constant
+var corsResponse = protocol.EnvoyReply{Details: "cors_response"}
+
 // replyToPreflight sends the local reply to a preflight.
 func (c *cors) replyToPreflight(x *protocol.Exchange, origin string, ok bool) {
 	privateNetwork := x.Request.Header.Get(requestPrivate) == "true"
 	x.LocalReply(200, "", "")
+	x.Record.EnvoyReply = &corsResponse
 	h := &x.Response.Header
 	addVaryOrigin(h)
 	if !ok {

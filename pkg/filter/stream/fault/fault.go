@@ -195,6 +195,10 @@ func (f *fault) abort(x *protocol.Exchange) {
 	if !protocol.IsGRPC(&x.Request.Header) {
 		return
 	}
+	if x.EnvoyReplies != nil {
+		x.Response.Header.Add("grpc-status", strconv.Itoa(code)) // the engine adds the message
+		return
+	}
 	x.LocalReply(200, "", "")
 	x.Response.Header.Add("Content-Type", "application/grpc")
 	x.Response.Header.Add("grpc-status", strconv.Itoa(code))

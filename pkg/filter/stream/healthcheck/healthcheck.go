@@ -142,23 +142,54 @@ func (h *healthCheck) handleHealthCheck(ctx context.Context, x *protocol.Exchang
 		if status, ok := h.cache.get(); ok {
 			h.responded.Add(1)
 			x.LocalReply(status, "", "")
+			x.Record.EnvoyReply = &checkCached
 			return nil
 		}
 		x.PushFinisher(h)
 		return h.next.Start(ctx, x)
 	}
 	h.responded.Add(1)
-	if isDraining(x) || !h.minHealthy.isMet() {
+	switch {
+	case isDraining(x):
 		replyNotHealthy(x)
-		return nil
+	case !h.minHealthy.isMet():
+		replyNotHealthy(x)
+		x.Record.EnvoyReply = &clusterUnhealthy
+	default:
+		h.replyHealthy(x)
 	}
-	x.LocalReply(200, "text/plain; charset=utf-8", "ok\n")
 	return nil
 }
 
-func replyNotHealthy(x *protocol.Exchange) {
-	x.LocalReply(503, "text/plain; charset=utf-8", "not healthy\n")
+func (h *healthCheck) replyHealthy(x *protocol.Exchange) {
+	reply(x, 200, "ok\n")
+	x.Record.EnvoyReply = &checkOK
+	if len(h.minHealthy.percentages) > 0 {
+		x.Record.EnvoyReply = &clusterHealthy
+	}
 }
+
+func replyNotHealthy(x *protocol.Exchange) {
+	reply(x, 503, "not healthy\n")
+	x.Record.EnvoyReply = &checkFailed
+}
+
+// reply sends a local reply. The replies of Envoy have no text.
+func reply(x *protocol.Exchange, status int, text string) {
+	if x.EnvoyReplies != nil {
+		text = ""
+	}
+	x.LocalReply(status, protocol.TextPlain, text)
+}
+
+//nolint:gochecknoglobals // constants
+var (
+	checkOK          = protocol.EnvoyReply{Details: "health_check_ok"}
+	checkFailed      = protocol.EnvoyReply{Details: "health_check_failed"}
+	checkCached      = protocol.EnvoyReply{Details: "health_check_cached"}
+	clusterHealthy   = protocol.EnvoyReply{Details: "health_check_ok_cluster_healthy"}
+	clusterUnhealthy = protocol.EnvoyReply{Details: "health_check_failed_cluster_unhealthy"}
+)
 
 // Finish implements protocol.Finisher. It caches the status of the response, unless the response
 // says nothing about the application.

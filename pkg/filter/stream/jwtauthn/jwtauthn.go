@@ -132,10 +132,10 @@ var errMissing = errors.New("the request has no token")
 func (a *authn) reject(x *protocol.Exchange, err error) error {
 	a.denied.Add(1)
 	if isForbidden(err) {
-		x.LocalReplyError(protocol.NewFault(protocol.ReasonDenied, err)) // another token would not help: 403
+		x.LocalReplyError(protocol.NewFault(protocol.ReasonDenied, err).WithEnvoyReply(envoyReply(err))) // another token would not help: 403
 		return nil
 	}
-	x.LocalReplyError(protocol.NewFault(protocol.Unauthenticated, err))
+	x.LocalReplyError(protocol.NewFault(protocol.Unauthenticated, err).WithEnvoyReply(envoyReply(err)))
 	challenge := `Bearer error="invalid_token"`
 	if errors.Is(err, errMissing) {
 		challenge = "Bearer"

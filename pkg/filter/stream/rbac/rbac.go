@@ -124,7 +124,7 @@ func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
 	e.path, _, _ = strings.Cut(x.OriginalPath(), "?")
 	_ = f.evaluate(&f.shadow, &e) // shadow rules only count
 	if err := f.evaluate(&f.enforced, &e); err != nil {
-		return protocol.NewFault(protocol.ReasonDenied, err)
+		return protocol.NewFault(protocol.ReasonDenied, err).WithEnvoyReply(envoyReply(err))
 	}
 	return f.next.Start(ctx, x)
 }
@@ -159,7 +159,7 @@ func (f *rbac) decide(r *rules, e *evaluation, enforced bool) error {
 	case r.action == actionAllow && !matched:
 		return errNoPolicy
 	case r.action == actionDeny && matched:
-		return fmt.Errorf("rbac: denied by policy %q", name)
+		return &policyDenial{name}
 	case r.action == actionLog && enforced:
 		hint := "false"
 		if matched {
@@ -169,6 +169,11 @@ func (f *rbac) decide(r *rules, e *evaluation, enforced bool) error {
 	}
 	return nil
 }
+
+// policyDenial is the error of a request that matches a DENY policy.
+type policyDenial struct{ policy string }
+
+func (d *policyDenial) Error() string { return fmt.Sprintf("rbac: denied by policy %q", d.policy) }
 
 // Errors that deny a request without a matching DENY policy.
 var (
