@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -113,10 +114,41 @@ may retry it on another host even if it is not idempotent.
 		fmt.Fprintf(b, "| [`%s`](#%s) | %s | %d | %d | %d | %d | %s |\n",
 			row.Name, row.Name, row.Flag, row.HTTP, row.GRPC, row.Dubbo, row.Bolt, unsent)
 	}
+	appendEnvoyReplies(b)
 	b.WriteString("\n## What to do\n")
 	for r := range Reasons() {
 		row := r.Spec()
 		fmt.Fprintf(b, "\n### %s\n\n%q, flag %s, HTTP %d. %s\n", row.Name, row.Text, row.Flag, row.HTTP, row.Hint)
 	}
 	return b.Bytes()
+}
+
+func appendEnvoyReplies(b *bytes.Buffer) {
+	b.WriteString(`
+## Replies of Envoy
+
+A listener from an Envoy file or a control plane sends the local replies of Envoy: its statuses and
+texts, also in ` + "`grpc-message`" + `, with the gRPC status that follows from the HTTP status. Its access log has
+the flags of Envoy, and ` + "`%RESPONSE_CODE_DETAILS%`" + `. Filters and routes have replies of their own, such as
+` + "`RBAC: access denied`" + `. ` + "`local_reply_config`" + ` changes replies.
+
+If the last attempt failed without a response, the text is ` + "`upstream connect error or disconnect/reset before headers. reset reason: connection termination`" + `,
+after retries with ` + "`retried and the latest reset reason`" + `. The details are
+` + "`upstream_reset_before_response_started{connection_termination}`" + `. If the response had begun, they
+begin with ` + "`upstream_reset_after_response_started`" + `. The table has only the reset reason.
+
+| Reason | Flag | HTTP | Text | Details |
+|---|---|---:|---|---|
+`)
+	for r := range Reasons() {
+		row := &envoyReplies[r]
+		text, details, flag := row.Body, row.Details, row.Flag
+		if row.ResetReason != "" {
+			text, details = "reset reason: "+row.ResetReason, "{"+strings.ReplaceAll(row.ResetReason, " ", "_")+"}"
+		}
+		if flag == "" {
+			flag = r.Spec().Flag
+		}
+		fmt.Fprintf(b, "| [`%s`](#%s) | %s | %d | %s | `%s` |\n", r, r, flag, row.Status, text, details)
+	}
 }

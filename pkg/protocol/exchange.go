@@ -520,6 +520,26 @@ func (x *Exchange) LocalReplyBody() string {
 	return ""
 }
 
+// SetLocalReplyBody replaces the content type and the body of a local reply; "" stands for no body.
+// It does nothing if the response has another body, such as a compressed one.
+func (x *Exchange) SetLocalReplyBody(contentType, body string) {
+	r := &x.Response
+	if b, ok := r.Body.(*StringBody); r.Body != nil && (!ok || b != &x.localBody) {
+		return
+	}
+	r.Body, r.ContentLength = nil, int64(len(body))
+	if body == "" {
+		r.Header.Del("Content-Type")
+		return
+	}
+	if contentType == "" {
+		contentType = "text/plain"
+	}
+	r.Header.Set("Content-Type", contentType)
+	x.localBody = StringBody{text: body}
+	r.Body = &x.localBody
+}
+
 // SentStatus returns the status of the response, or 0 if the client disconnected before there was
 // one.
 func (x *Exchange) SentStatus() int {

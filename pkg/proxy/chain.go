@@ -9,6 +9,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
 	"github.com/weft-proxy/weft/pkg/proxy/service"
@@ -125,6 +126,10 @@ func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, live *pi
 	if err != nil {
 		return nil, err
 	}
+	replies, err := compileReplies(&p.Replies, c.config.Name)
+	if err != nil {
+		return nil, fmt.Errorf("local replies: %w", err)
+	}
 	rec, err := pipeline.NewRecorder(l, b.server.o.Logs, b.server.o.Metrics, observers)
 	if err != nil {
 		return nil, err
@@ -140,13 +145,13 @@ func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, live *pi
 		outermost = service.Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
 	}
 	c.live, c.next = live, pipeline.New(l.Name, outermost, rec, table)
-	c.handler, byALPN = b.buildHandler(l, p, live, protocols, fallback)
+	c.handler, byALPN = b.buildHandler(l, p, live, protocols, fallback, replies)
 	return byALPN, nil
 }
 
 // buildHandler lets each engine serve the connections of its protocol, detected by first bytes or
 // chosen by ALPN.
-func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeline.Live, protocols []*stream.Protocol, fallback network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
+func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeline.Live, protocols []*stream.Protocol, fallback network.Handler, replies *protocol.EnvoyReplies) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:         l.Name,
 		Service:          live,
@@ -154,7 +159,7 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeli
 		HTTP2:            p.HTTP2,
 		RPC:              p.RPC,
 		IdleTimeout:      l.IdleTimeout,
-		EnvoyReplies:     envoyReplies(&p.Replies),
+		EnvoyReplies:     replies,
 		Observe:          live.Observe,
 		NewBatchObserver: func() stream.BatchObserver { return live.NewBatchObserver() },
 		Log:              b.server.o.Log,

@@ -229,6 +229,7 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 		{"response_flags", "UT"},
 		{"response_reason", "upstream_timeout"},
 		{"response_detail", "upstream timed out: no answer"},
+		{"response_code_details", "response_timeout"},
 		{"response_header_server", "origin"},
 		{"bytes_sent", "3400"},
 		{"Http1_request_uri", "/v1/items?color=blue"},

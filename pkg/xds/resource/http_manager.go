@@ -21,7 +21,7 @@ func (p fieldReader) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *conf
 		HTTP1:         config.DefaultHTTP1Options(),
 		HTTP2:         config.DefaultHTTP2Options(),
 		RPC:           config.DefaultRPCOptions(),
-		Replies:       config.Replies{Envoy: true},
+		Replies:       p.field("local_reply_config").readLocalReplies(m.GetLocalReplyConfig()),
 		DetectTimeout: 10 * time.Second,
 	}
 	switch m.GetCodecType() {
@@ -74,14 +74,14 @@ func supportedHTTPFields() []string {
 		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append", "xff_num_trusted_hops",
 		"internal_address_config", "generate_request_id", "preserve_external_request_id",
 		"via", "forward_client_cert_details", "set_current_client_cert_details", "upgrade_configs",
-		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port", "strip_trailing_host_dot",
+		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port", "strip_trailing_host_dot", "local_reply_config",
 	}
 }
 
 func rejectedHTTPFields() []string {
 	return []string{
 		"scoped_routes", "original_ip_detection_extensions", "early_header_mutation_extensions", "path_normalization_options",
-		"forward_client_cert_matcher", "forward_proto_config", "scheme_header_transformation", "local_reply_config",
+		"forward_client_cert_matcher", "forward_proto_config", "scheme_header_transformation",
 	}
 }
 

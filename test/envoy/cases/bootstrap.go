@@ -25,7 +25,7 @@ func (a *Addresses) LogPath(group string) string { return a.Logs + "/" + group +
 // object is a YAML mapping.
 type object = map[string]any
 
-const logFormat = `%REQ(X-CASE)% %RESPONSE_CODE% %RESPONSE_FLAGS% %UPSTREAM_CLUSTER% %PROTOCOL% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS%` + "\n"
+const logFormat = `%REQ(X-CASE)% %RESPONSE_CODE% %RESPONSE_FLAGS% %UPSTREAM_CLUSTER% %PROTOCOL% %RESPONSE_CODE_DETAILS%` + "\n"
 
 // Bootstrap returns a bootstrap file, in JSON, with groups and the common clusters.
 func Bootstrap(groups []*Group, a *Addresses) ([]byte, error) {

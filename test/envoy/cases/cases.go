@@ -125,6 +125,7 @@ func All() []*Group {
 		{Routing, s.routing},
 		{Actions, s.actions},
 		{ConnectionManager, s.hcm},
+		{ConnectionManager, s.replies},
 		{ClustersAndTCP, s.clusters},
 		{ClustersAndTCP, s.upstreams},
 		{ClustersAndTCP, s.network},
@@ -136,10 +137,6 @@ func All() []*Group {
 		s.area = section.area
 		section.add()
 	}
-	s.routing()
-	s.hcm()
-	s.filters()
-	s.replies()
 	count := map[string]int{}
 	for _, g := range s.groups {
 		count[g.Feature]++

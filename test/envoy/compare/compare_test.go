@@ -149,6 +149,6 @@ func TestLogLines(t *testing.T) {
 		t.Errorf("Compare = %+v, want %+v", got, want)
 	}
 	if got := aspects(Compare(c, envoy, View{})); len(got) != 4 {
-		t.Errorf("without a line, Compare reports %q, want all four fields", got)
+		t.Errorf("without a line, Compare reports %q, want all five fields", got)
 	}
 }

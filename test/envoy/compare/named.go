@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/test/envoy/cases"
 	"github.com/weft-proxy/weft/test/envoy/client"
 )
@@ -31,29 +30,6 @@ func byDesign() []Named { return slices.Concat(inErrors(), inFields()) }
 // inErrors returns the differences that stay, and that concern errors.
 func inErrors() []Named {
 	return []Named{
-		{
-			Name:   "text of local replies",
-			Text:   "The body and `content-type` of a local reply, and its `grpc-message`, are those of Weft.",
-			Reason: "The text is the one of the reason, which [errors.md](errors.md) explains. It contains nothing of the request and no name of Weft's configuration.",
-			matches: func(r *Result, d Difference) bool {
-				return isTextAspect(d.Aspect) && isLocalReply(r, responseOf(d.Aspect))
-			},
-		},
-		{
-			Name:   "502 for a failed host",
-			Text:   "If no host is available, or a host fails, the status of the local reply is 502. Envoy sends 503.",
-			Reason: "With 502, a client can distinguish a failure of the application from Weft's own overload, which is 503.",
-			matches: func(r *Result, d Difference) bool {
-				switch {
-				case strings.HasPrefix(d.Aspect, "resp") && strings.HasSuffix(d.Aspect, ".status"):
-					return is502For503(d) && isLocalReply(r, responseOf(d.Aspect))
-				case d.Aspect == logPrefix+"status":
-					return is502For503(d) && isLocalReply(r, "resp")
-				default:
-					return false
-				}
-			},
-		},
 		{
 			Name:   "connection closed after an error",
 			Text:   "After a local reply with `connection: close`, Weft closes its side of the connection immediately. Envoy first waits for the client, for up to `delayed_close_timeout`.",
@@ -94,8 +70,7 @@ func inErrors() []Named {
 				// All aspects of a response that is not forwarded differ, but not how the case ended.
 				return isMalformed(r.c) && !slices.Contains([]string{"error", "goaway", timeAspect}, d.Aspect) &&
 					wasForwarded(r.envoy) && slices.Equal(r.weft[originCount], []string{"0"}) &&
-					(isText(r.weft, "resp", protocol.MalformedRequest) || isText(r.weft, "resp0", protocol.MalformedRequest) ||
-						isText(r.weft, "resp", protocol.ExpectationFailed))
+					(isCodecError(r.weft, "resp") || isCodecError(r.weft, "resp0"))
 			},
 		},
 		{
@@ -104,7 +79,34 @@ func inErrors() []Named {
 			Reason: "A malformed head has no reliable fields. Weft stops at the first error, and logs only what it has validated.",
 			matches: func(r *Result, d Difference) bool {
 				return strings.HasPrefix(d.Aspect, logPrefix) && (d.Envoy == nil || d.Weft == nil) &&
-					isLocalReply(r, "resp") && isTextWithFlag(r.weft, "resp", "DPE")
+					isLocalReply(r, "resp") && isCodecError(r.weft, "resp")
+			},
+		},
+		{
+			Name:   "connection kept after an early reply",
+			Text:   "If Weft responds before it has read the rest of a small request, it reads the rest and keeps the connection. Envoy closes the connection. Envoy also closes it if it rejects the path.",
+			Reason: "The client need not open another connection.",
+			matches: func(r *Result, d Difference) bool {
+				return strings.HasPrefix(d.Aspect, "resp") && strings.HasSuffix(d.Aspect, ".headers.connection") &&
+					slices.Equal(d.Envoy, []string{"close"}) && d.Weft == nil && isLocalReply(r, responseOf(d.Aspect))
+			},
+		},
+		{
+			Name:   "header lists in HTTP/2 that are too large",
+			Text:   "If the header list of an HTTP/2 request is too large, Weft responds with 431. Envoy resets the stream.",
+			Reason: "The status tells the client what is wrong (RFC 6585, section 5).",
+			matches: func(r *Result, d Difference) bool {
+				return r.c.Kind == client.HTTP2 && strings.HasPrefix(d.Aspect, "resp") &&
+					slices.Equal(r.weft["resp.status"], []string{"431"}) && r.envoy["resp.reset"] != nil
+			},
+		},
+		{
+			Name:   "transfer-encoding in responses to HEAD",
+			Text:   "In a response to HEAD without `content-length`, Envoy sends `transfer-encoding: chunked`. Weft does not.",
+			Reason: "The response has no body (RFC 9110, section 9.3.2), and the proxy does not know how a response to GET would be sent.",
+			matches: func(r *Result, d Difference) bool {
+				return (r.c.Method == "HEAD" || strings.HasPrefix(r.c.Label, "HEAD ")) && strings.HasSuffix(d.Aspect, ".headers.transfer-encoding") &&
+					slices.Equal(d.Envoy, []string{"chunked"}) && d.Weft == nil
 			},
 		},
 	}
@@ -138,9 +140,11 @@ func inFields() []Named {
 			Name:   "ambiguous paths in rbac",
 			Text:   "If a condition of `rbac` uses the path, the filter denies requests whose path an application may read differently, such as `/b/../a`. Envoy matches the path as it is.",
 			Reason: "A client could evade a rule ([rbac](filters/rbac.md)).",
-			matches: func(r *Result, _ Difference) bool {
-				return r.Feature == "rbac" && isAmbiguous(r.c.Path) && wasForwarded(r.envoy) && slices.Equal(r.weft[originCount], []string{"0"}) && slices.Equal(r.envoy["resp.status"], []string{"200"}) &&
-					slices.Equal(r.weft["resp.status"], []string{"403"}) && isText(r.weft, "resp", protocol.ReasonDenied)
+			matches: func(r *Result, d Difference) bool {
+				isDenied := slices.Equal(r.weft[originCount], []string{"0"}) && slices.Equal(r.weft["resp.status"], []string{"403"}) &&
+					slices.Equal(r.weft["resp.body"], []string{"RBAC: access denied"})
+				return r.Feature == "rbac" && isAmbiguous(r.c.Path) && isDenied &&
+					(wasForwarded(r.envoy) && slices.Equal(r.envoy["resp.status"], []string{"200"}) || d.Aspect == logPrefix+"details")
 			},
 		},
 		fieldDifference("protocol version in via", "Weft adds the name in `via` with the version of HTTP, in a field of its own. Envoy adds only the name.",
@@ -332,30 +336,11 @@ func responseOf(aspect string) string {
 	return name
 }
 
-// isTextAspect reports whether an aspect of a response depends on the text of a local reply.
-func isTextAspect(aspect string) bool {
-	if !strings.HasPrefix(aspect, "resp") {
-		return false
-	}
-	_, rest, _ := strings.Cut(aspect, ".")
-	return slices.Contains([]string{"body", "headers.content-type", "headers.content-length", "headers.grpc-message"}, rest)
-}
-
-// isLocalReply reports whether a response is a local reply of both proxies with the same status, or
-// with 502 instead of 503: Weft's text is that of a reason, and Envoy did not forward the response.
+// isLocalReply reports whether a response is a local reply of both proxies with the same status.
 func isLocalReply(r *Result, name string) bool {
-	status := Difference{Envoy: r.envoy[name+".status"], Weft: r.weft[name+".status"]}
-	if r.envoy[name+serviceTime] != nil || len(status.Weft) == 0 || !slices.Equal(status.Envoy, status.Weft) && !is502For503(status) {
-		return false
-	}
-	for reason := range protocol.Reasons() {
-		if isText(r.weft, name, reason) {
-			return true
-		}
-	}
-	// Responses to HEAD have no text.
-	return r.c.Method == "HEAD" && slices.Equal(r.weft[name+".body"], []string{""}) && slices.Equal(r.weft[originCount], []string{"0"}) &&
-		slices.Equal(r.envoy[originCount], []string{"0"})
+	status := r.weft[name+".status"]
+	return r.envoy[name+serviceTime] == nil && len(status) > 0 && slices.Equal(r.envoy[name+".status"], status) &&
+		!slices.Contains(r.weft[logPrefix+"details"], viaUpstream) && !slices.Contains(r.envoy[logPrefix+"details"], viaUpstream)
 }
 
 // wasForwarded reports whether a request reached an origin.
@@ -389,20 +374,15 @@ func hasStreams(v View) bool {
 	return false
 }
 
-// isText reports whether a response of Weft has the text of a reason.
-func isText(weft View, name string, reason protocol.Reason) bool {
-	return slices.Equal(weft[name+".body"], []string{reason.Text() + "\n"}) ||
-		slices.Equal(weft[name+".headers.grpc-message"], []string{reason.Text()})
-}
+// viaUpstream are the details of the response of a host.
+const viaUpstream = "via_upstream"
 
-// isTextWithFlag reports whether a response of Weft has the text of a reason with a flag.
-func isTextWithFlag(weft View, name, flag string) bool {
-	for reason := range protocol.Reasons() {
-		if reason.Spec().Flag == flag && isText(weft, name, reason) {
-			return true
-		}
-	}
-	return false
+// isCodecError reports whether a response of Weft says that a request is malformed.
+func isCodecError(weft View, name string) bool {
+	text := weft[name+".body"]
+	return len(text) == 1 && slices.Contains([]string{
+		"Bad Request", "Expectation Failed", "Not Implemented", "Request Header Fields Too Large", "Upgrade Required",
+	}, text[0])
 }
 
 // malformation is a part of a malformed request.
@@ -436,11 +416,6 @@ func isMalformed(c *cases.Case) bool {
 	return c.Kind == client.Raw && len(c.Parts) > 0 && slices.ContainsFunc(strictSyntax(), func(m malformation) bool {
 		return strings.Contains(string(c.Parts[0].Data), m.bytes)
 	})
-}
-
-// is502For503 reports whether every value is 503 in Envoy and 502 in Weft.
-func is502For503(d Difference) bool {
-	return everyPair(d, func(e, w string) bool { return e == "503" && w == "502" })
 }
 
 // everyPair reports whether the values of both proxies have the same number, and fulfil a condition

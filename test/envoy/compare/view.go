@@ -102,7 +102,7 @@ func (v View) AddLog(c *cases.Case, lines []string, n *Normalizer) {
 }
 
 // logFields returns names for the fields of the access log after the ID of the case.
-func logFields() []string { return []string{"status", "flags", "cluster", "protocol", "details", "termination"} }
+func logFields() []string { return []string{"status", "flags", "cluster", "protocol", "details"} }
 
 // text adds a value unless it is empty.
 func (v View) text(aspect, value string) {
