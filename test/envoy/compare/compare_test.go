@@ -148,7 +148,7 @@ func TestLogLines(t *testing.T) {
 	if len(got) != 1 || got[0].Aspect != want[0].Aspect || !slices.Equal(got[0].Envoy, want[0].Envoy) || !slices.Equal(got[0].Weft, want[0].Weft) {
 		t.Errorf("Compare = %+v, want %+v", got, want)
 	}
-	if got := aspects(Compare(c, envoy, View{})); len(got) != 4 {
+	if got := aspects(Compare(c, envoy, View{})); len(got) != 5 {
 		t.Errorf("without a line, Compare reports %q, want all five fields", got)
 	}
 }

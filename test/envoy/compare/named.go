@@ -79,7 +79,7 @@ func inErrors() []Named {
 			Reason: "A malformed head has no reliable fields. Weft stops at the first error, and logs only what it has validated.",
 			matches: func(r *Result, d Difference) bool {
 				return strings.HasPrefix(d.Aspect, logPrefix) && (d.Envoy == nil || d.Weft == nil) &&
-					isLocalReply(r, "resp") && isCodecError(r.weft, "resp")
+					isLocalReply(r, "resp") && (isCodecError(r.weft, "resp") || isRejectedPath(r.envoy))
 			},
 		},
 		{
@@ -383,6 +383,11 @@ func isCodecError(weft View, name string) bool {
 	return len(text) == 1 && slices.Contains([]string{
 		"Bad Request", "Expectation Failed", "Not Implemented", "Request Header Fields Too Large", "Upgrade Required",
 	}, text[0])
+}
+
+// isRejectedPath reports whether Envoy rejects the path of a request, which its parser accepts.
+func isRejectedPath(envoy View) bool {
+	return slices.Equal(envoy["resp.status"], []string{"400"}) && slices.Equal(envoy[logPrefix+"details"], []string{"path_normalization_failed"})
 }
 
 // malformation is a part of a malformed request.
