@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net"
 	"regexp"
 	"testing"
 
@@ -122,5 +123,52 @@ func TestRepliesThatAreNotCompiled(t *testing.T) {
 func TestAppendUUID(t *testing.T) {
 	if got := string(appendUUID(nil)); !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(got) {
 		t.Errorf("appendUUID = %q, which is not a UUID of version 4", got)
+	}
+}
+
+// TestEnvoyRepliesToClients verifies what clients get if the replies are those of Envoy.
+func TestEnvoyRepliesToClients(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := ln.Addr().String()
+	_ = ln.Close()
+	c := setup{
+		filters: `{"type": "rbac", "config": {}}`,
+		routes: `{"match": {"path": "/dead"}, "route": {"cluster_name": "dead", "response_headers_to_add": [{"header": {"key": "x-route", "value": "r"}}]}},
+			{"match": {"path": "/direct"}, "direct_response": {"status": 200, "body": "hi"}},
+			{"match": {"path": "/denied"}, "direct_response": {"status": 200}, "per_filter_config": {"rbac": {"rules": {"policies": {}}}}}`,
+		clusters: cluster("dead", dead),
+	}.snapshot(t)
+	for _, l := range c.Listeners {
+		for chain := range l.Chains() {
+			chain.Proxy.Replies.Envoy = true
+		}
+	}
+	r := newRig(t)
+	r.apply(c)
+	for _, test := range []struct {
+		path, header string
+		status       int
+		body, route  string
+		contentType  string
+	}{
+		{"/dead", "", 503, "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure", "r", "text/plain"},
+		{"/direct", "", 200, "hi", "", "text/plain"},
+		{"/denied", "", 403, "RBAC: access denied", "", "text/plain"},
+		{"/none", "", 404, "", "", ""},
+		{"/none", "content-type: application/grpc", 200, "", "", "application/grpc"},
+	} {
+		got := dialClient(t, r.address("front")).roundTrip(get(test.path, test.header))
+		h := got.Header
+		if got.StatusCode != test.status || got.body != test.body || h.Get("x-route") != test.route || h.Get("content-type") != test.contentType {
+			t.Errorf("%s: %d %q with x-route %q and content-type %q, want %d %q, %q and %q",
+				test.path, got.StatusCode, got.body, h.Get("x-route"), h.Get("content-type"), test.status, test.body, test.route, test.contentType)
+		}
+	}
+	got := dialClient(t, r.address("front")).roundTrip("GET / HTTP/1.1\r\nX: y\r\n\r\n")
+	if got.StatusCode != 400 || got.body != "" {
+		t.Errorf("without Host: %d %q, want 400 without a body", got.StatusCode, got.body)
 	}
 }

@@ -100,7 +100,7 @@ func (s *stats) labelValues(k *key) (values [labelCount]string) {
 			values[labelSecurity] = "mutual_tls"
 		}
 	}
-	values[labelProtocol], values[labelCode], values[labelFlags] = k.protocol, strconv.Itoa(k.status), k.flags.NamesWith(k.reason)
+	values[labelProtocol], values[labelCode], values[labelFlags] = k.protocol, strconv.Itoa(k.status), k.flags
 	if k.grpc != protocol.NoCode {
 		values[labelStatus] = strconv.Itoa(k.grpc)
 	}

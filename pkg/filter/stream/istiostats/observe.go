@@ -18,7 +18,7 @@ type key struct {
 	protocol                      string // request_protocol
 	status, grpc                  int
 	reason                        protocol.Reason
-	flags                         protocol.Flags
+	flags                         string // names of the response flags
 }
 
 // maxAuthorityBytes is the maximum length in bytes of an authority that becomes a label. Clients
@@ -55,7 +55,7 @@ type (
 
 func (s *stats) keyOf(x *protocol.Exchange) (k key) {
 	k.status, k.grpc, k.reason, k.protocol = x.Response.Status, protocol.NoCode, x.Record.Reason, "http"
-	k.flags = x.Record.Flags
+	k.flags = x.FlagNames()
 	switch {
 	case x.Request.Method == "":
 		k.protocol = x.Meta.Protocol // an RPC protocol

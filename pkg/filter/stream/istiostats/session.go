@@ -65,7 +65,7 @@ func (s *session) count() {
 }
 
 func (s *stats) keyOfSession(conn *filter.Session) (k key) {
-	k.protocol, k.grpc, k.reason = "tcp", protocol.NoCode, conn.Reason
+	k.protocol, k.grpc, k.reason, k.flags = "tcp", protocol.NoCode, conn.Reason, conn.Reason.Spec().Flag
 	k.setCluster(conn.Cluster)
 	if s.Reporter == destination {
 		k.peerPrincipal, k.localPrincipal = principals(conn.DownstreamTLS)
