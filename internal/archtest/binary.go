@@ -34,7 +34,7 @@ func binaryPackages() []string {
 		"pkg/protocol/xprotocol", "pkg/protocol/xprotocol/bolt", "pkg/protocol/xprotocol/dubbo",
 		"pkg/proxy", "pkg/proxy/accesslog", "pkg/proxy/explain", "pkg/proxy/overload", "pkg/proxy/overload/trigger", "pkg/proxy/pipeline", "pkg/proxy/service",
 		"pkg/registry", "pkg/registry/memory", "pkg/registry/nacos", "pkg/registry/zookeeper",
-		"pkg/router", "pkg/router/chainmatch", "pkg/router/headermatch",
+		"pkg/router", "pkg/router/chainmatch", "pkg/router/exchangefilter", "pkg/router/headermatch",
 		"pkg/stream", "pkg/stream/http1", "pkg/stream/http2", "pkg/stream/xprotocol",
 		"pkg/upstream", "pkg/upstream/balance", "pkg/upstream/breaker", "pkg/upstream/discovery/dns", "pkg/upstream/health", "pkg/upstream/hosthealth",
 		"pkg/upstream/outlier", "pkg/upstream/pool", "pkg/upstream/share", "pkg/upstream/subset", "pkg/upstream/tasks", "pkg/upstream/wait",

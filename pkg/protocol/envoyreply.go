@@ -107,8 +107,8 @@ var envoyReplies = [reasonCount]EnvoyReply{
 var incompleteResponse = EnvoyReply{ResetReason: "protocol error", Flag: "UPE"}
 
 // WithEnvoyReply sets the reply with which Envoy expresses f, and returns f.
-func (f *Fault) WithEnvoyReply(r *EnvoyReply) *Fault {
-	f.envoy = r
+func (f *Fault) WithEnvoyReply(r EnvoyReply) *Fault {
+	f.envoy = &r
 	return f
 }
 

@@ -33,13 +33,13 @@ func TestEnvoyReplies(t *testing.T) {
 		"second attempt":     {err: NewFault(UpstreamClosed, nil), attempts: 2, status: 503, text: begin + "retried and the latest reset reason: connection termination", details: "upstream_reset_before_response_started{connection_termination}", flags: "UC"},
 		"TCP reset":          {err: NewFault(UpstreamReset, nil), status: 503, text: begin + "reset reason: connection termination", details: "upstream_reset_before_response_started{connection_termination}", flags: "UC"},
 		"malformed response": {err: NewFault(UpstreamMalformed, nil), status: 502, text: begin + "reset reason: protocol error", details: "upstream_reset_before_response_started{protocol_error}", flags: "UPE"},
-		"a reply of the fault": {err: NewFault(ConnectFailure, nil).WithEnvoyReply(&EnvoyReply{ResetReason: "remote refused stream reset", Flag: "UR"}),
+		"a reply of the fault": {err: NewFault(ConnectFailure, nil).WithEnvoyReply(EnvoyReply{ResetReason: "remote refused stream reset", Flag: "UR"}),
 			status: 503, text: begin + "reset reason: remote refused stream reset", details: "upstream_reset_before_response_started{remote_refused_stream_reset}", flags: "UR"},
-		"a transport failure": {err: NewFault(ConnectFailure, nil).WithEnvoyReply(&EnvoyReply{ResetReason: "remote connection failure", TransportFailure: "delayed connect error: Connection refused"}),
+		"a transport failure": {err: NewFault(ConnectFailure, nil).WithEnvoyReply(EnvoyReply{ResetReason: "remote connection failure", TransportFailure: "delayed connect error: Connection refused"}),
 			status: 503, text: begin + "reset reason: remote connection failure", details: "upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error:_Connection_refused}", flags: "UF"},
-		"a filter": {err: NewFault(ReasonDenied, nil).WithEnvoyReply(&EnvoyReply{Body: "RBAC: access denied", Details: "rbac_access_denied_matched_policy[none]"}),
+		"a filter": {err: NewFault(ReasonDenied, nil).WithEnvoyReply(EnvoyReply{Body: "RBAC: access denied", Details: "rbac_access_denied_matched_policy[none]"}),
 			status: 403, text: "RBAC: access denied", details: "rbac_access_denied_matched_policy[none]", flags: "-"},
-		"no flag":      {err: NewFault(Unauthenticated, nil).WithEnvoyReply(&EnvoyReply{Status: 403, Flag: NoEnvoyFlag}), status: 403, flags: "-"},
+		"no flag":      {err: NewFault(Unauthenticated, nil).WithEnvoyReply(EnvoyReply{Status: 403, Flag: NoEnvoyFlag}), status: 403, flags: "-"},
 		"not a fault":  {err: io.EOF, status: 500, text: "Internal Server Error", details: "internal_error", flags: "-"},
 		"disconnected": {err: NewFault(ReasonDownstreamDisconnect, nil), status: 499, details: "downstream_remote_disconnect", flags: "DC"},
 	} {
@@ -75,7 +75,7 @@ func TestOverloadFields(t *testing.T) {
 	for field, err := range map[string]error{
 		"x-envoy-overloaded":                  NewFault(Overflow, nil),
 		"x-envoy-drop-overload":               NewFault(Dropped, nil),
-		"x-envoy-unconditional-drop-overload": NewFault(Dropped, nil).WithEnvoyReply(&EnvoyReply{Flag: "UDO"}),
+		"x-envoy-unconditional-drop-overload": NewFault(Dropped, nil).WithEnvoyReply(EnvoyReply{Flag: "UDO"}),
 	} {
 		x := newEnvoyExchange()
 		x.LocalReplyError(err)
@@ -139,9 +139,9 @@ func TestEnvoyGRPCReplies(t *testing.T) {
 }
 
 func TestEnvoyReplyOf(t *testing.T) {
-	reply := new(EnvoyReply)
+	reply := EnvoyReply{Body: "text"}
 	fault := NewFault(ConnectFailure, io.EOF).WithEnvoyReply(reply)
-	if got := EnvoyReplyOf(errors.Join(io.ErrUnexpectedEOF, fault)); got != reply {
+	if got := EnvoyReplyOf(errors.Join(io.ErrUnexpectedEOF, fault)); got == nil || *got != reply {
 		t.Errorf("EnvoyReplyOf = %v, want the reply of the fault", got)
 	}
 	if got := EnvoyReplyOf(NewFault(UpstreamTimeout, fault)); got != nil {

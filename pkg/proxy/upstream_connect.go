@@ -207,8 +207,8 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 }
 
 // connectFailure returns how Envoy expresses that a connect failed with err.
-func connectFailure(err error) *protocol.EnvoyReply {
-	reply := &protocol.EnvoyReply{ResetReason: "remote connection failure"}
+func connectFailure(err error) protocol.EnvoyReply {
+	reply := protocol.EnvoyReply{ResetReason: "remote connection failure"}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		text := errno.Error()
 		reply.TransportFailure = "delayed connect error: " + strings.ToUpper(text[:1]) + text[1:]

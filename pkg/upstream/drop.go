@@ -41,7 +41,7 @@ func (c *Cluster) dropOverload(cfg *config.Cluster) error {
 			c.drops.add(d.Category)
 			fault := protocol.Faultf(protocol.Dropped, "cluster %s drops a fraction of its requests: category %s", cfg.Name, d.Category)
 			if d.PerMillion == config.Millionths {
-				return fault.WithEnvoyReply(&unconditionalDrop)
+				return fault.WithEnvoyReply(unconditionalDrop)
 			}
 			return fault
 		}

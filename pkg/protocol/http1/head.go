@@ -129,7 +129,7 @@ func (m *head) parseTransferEncoding(value string, offset int) *syntaxError {
 			continue
 		}
 		if m.has(flagChunked) {
-			return malformed(offset, "chunked is applied twice (RFC 9112 6.1)").asEnvoy(&invalidTransferCoding)
+			return malformed(offset, "chunked is applied twice (RFC 9112 6.1)").asEnvoy(invalidTransferCoding)
 		}
 		m.flags |= flagChunked | flagChunkedFinal
 	}
@@ -285,7 +285,7 @@ func (m *head) isChunked() (bool, *syntaxError) {
 	case m.minor == 0:
 		return false, malformed(0, "Transfer-Encoding in HTTP/1.0 (RFC 9112 6.1)")
 	case !m.has(flagChunkedFinal):
-		return false, malformed(0, "chunked is not the final transfer coding (RFC 9112 6.3)").asEnvoy(&invalidTransferCoding)
+		return false, malformed(0, "chunked is not the final transfer coding (RFC 9112 6.3)").asEnvoy(invalidTransferCoding)
 	case m.has(flagOtherCoding):
 		return false, &syntaxError{protocol.NotImplemented, 0, "transfer coding other than chunked (RFC 9112 6.1)", nil}
 	}

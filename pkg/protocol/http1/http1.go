@@ -72,8 +72,8 @@ func malformed(offset int, rule string) *syntaxError {
 }
 
 // asEnvoy sets how Envoy expresses v, and returns v.
-func (v *syntaxError) asEnvoy(r *protocol.EnvoyReply) *syntaxError {
-	v.envoy = r
+func (v *syntaxError) asEnvoy(r protocol.EnvoyReply) *syntaxError {
+	v.envoy = &r
 	return v
 }
 
@@ -88,7 +88,11 @@ var (
 )
 
 func (v *syntaxError) requestFault() error {
-	return protocol.Faultf(v.reason, "at byte %d: %s", v.offset, v.rule).WithEnvoyReply(v.envoy)
+	fault := protocol.Faultf(v.reason, "at byte %d: %s", v.offset, v.rule)
+	if v.envoy != nil {
+		return fault.WithEnvoyReply(*v.envoy)
+	}
+	return fault
 }
 
 // responseFault returns the error of ParseResponse for v. Its reason is always UpstreamMalformed.

@@ -183,11 +183,11 @@ func targetError(b []byte, start, i int) *syntaxError {
 	case c == '\n':
 		return malformed(i, "bare LF (RFC 9112 2.2)")
 	case c == '\r':
-		return malformed(i, "request line without a version (RFC 9112 3)").asEnvoy(&lowVersion)
+		return malformed(i, "request line without a version (RFC 9112 3)").asEnvoy(lowVersion)
 	case i == start:
 		return malformed(i, "empty request target, or more than one space before it (RFC 9112 3)")
 	case c == '#':
-		return malformed(i, "fragment in the request target (RFC 9112 3.2)").asEnvoy(&fragmentInPath)
+		return malformed(i, "fragment in the request target (RFC 9112 3.2)").asEnvoy(fragmentInPath)
 	default:
 		return malformed(i, "request target is not visible ASCII (RFC 9112 3.2)")
 	}
@@ -233,7 +233,7 @@ func readLineEnd(b []byte, i int) (next int, v *syntaxError) {
 // readTarget sets Scheme, Authority and Path from the request target and Host (RFC 9112 3.2, 3.3).
 func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
 	if m.minor == 1 && !m.has(flagHost) {
-		return malformed(0, "missing Host (RFC 9112 3.2)").asEnvoy(&missingHost)
+		return malformed(0, "missing Host (RFC 9112 3.2)").asEnvoy(missingHost)
 	}
 	target := l.target
 	req.Scheme, req.Authority, req.Path = "", m.host, target

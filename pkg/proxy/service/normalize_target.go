@@ -25,7 +25,7 @@ func (t *targetNormalizer) Start(ctx context.Context, x *protocol.Exchange) erro
 	redirected, err := router.NormalizeTarget(x, &t.rules)
 	switch {
 	case err != nil:
-		return protocol.NewFault(protocol.MalformedRequest, err).WithEnvoyReply(&normalizationFailed)
+		return protocol.NewFault(protocol.MalformedRequest, err).WithEnvoyReply(normalizationFailed)
 	case redirected:
 		x.Record.EnvoyReply = &normalizationFailed
 		return nil

@@ -29,7 +29,7 @@ func (c *downstreamConn) checkAccept(accept *config.HTTP1Accept) (status int, er
 		req.Authority = accept.DefaultHost
 	}
 	if accept.RejectMissingHost && isHTTP10 && req.Authority == "" {
-		return 0, protocol.Faultf(protocol.MalformedRequest, "missing Host").WithEnvoyReply(&missingHost)
+		return 0, protocol.Faultf(protocol.MalformedRequest, "missing Host").WithEnvoyReply(missingHost)
 	}
 	return 0, nil
 }
@@ -37,7 +37,7 @@ func (c *downstreamConn) checkAccept(accept *config.HTTP1Accept) (status int, er
 // callService calls the service, unless the listener does not serve the target.
 func (c *downstreamConn) callService(ctx context.Context) error {
 	if c.targetNotServed {
-		return protocol.Faultf(protocol.ReasonNoRoute, "the listener does not serve targets in absolute form").WithEnvoyReply(&absolutePath)
+		return protocol.Faultf(protocol.ReasonNoRoute, "the listener does not serve targets in absolute form").WithEnvoyReply(absolutePath)
 	}
 	return c.x.Serve(ctx, c.server.opts.Service)
 }

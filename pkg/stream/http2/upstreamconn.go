@@ -209,14 +209,17 @@ func (u *UpstreamConn) failPending(fault error, fx *effects) {
 // resetFault implements connSide. The host did not process a stream that it refused (RFC 9113 8.7).
 // A gRPC server resets streams at the deadline, possibly before expireStreams runs.
 func (u *UpstreamConn) resetFault(ms *muxStream, code syntax.Code, now time.Time) error {
-	reason, reply := protocol.UpstreamReset, &remoteReset
 	switch {
 	case code == syntax.RefusedStream:
-		reason, reply = protocol.ConnectFailure, &remoteRefusal
+		return newResetFault(protocol.ConnectFailure, code).WithEnvoyReply(remoteRefusal)
 	case !ms.deadline.IsZero() && !ms.deadline.After(now):
-		reason, reply = protocol.UpstreamTimeout, nil
+		return newResetFault(protocol.UpstreamTimeout, code)
 	}
-	return protocol.Faultf(reason, "the host reset the stream: %v", code).WithEnvoyReply(reply)
+	return newResetFault(protocol.UpstreamReset, code).WithEnvoyReply(remoteReset)
+}
+
+func newResetFault(reason protocol.Reason, code syntax.Code) *protocol.Fault {
+	return protocol.Faultf(reason, "the host reset the stream: %v", code)
 }
 
 // Replies for streams that the host has reset, and for connections that end before a response is
@@ -305,7 +308,7 @@ func connLostFault(err error) error {
 	case connErr != nil:
 		return protocol.NewFault(protocol.UpstreamMalformed, err)
 	case errors.Is(err, io.EOF):
-		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the response: %w", err).WithEnvoyReply(&connectionLost)
+		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the response: %w", err).WithEnvoyReply(connectionLost)
 	}
-	return protocol.Faultf(protocol.UpstreamReset, "waiting for the response: %w", err).WithEnvoyReply(&connectionLost)
+	return protocol.Faultf(protocol.UpstreamReset, "waiting for the response: %w", err).WithEnvoyReply(connectionLost)
 }

@@ -94,7 +94,10 @@ func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange,
 		last = err
 	}
 	fault := protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s closed before the request was sent", maxConnAttempts, p.Address)
-	return &NotSentError{fault.WithEnvoyReply(protocol.EnvoyReplyOf(last))}
+	if reply := protocol.EnvoyReplyOf(last); reply != nil {
+		fault = fault.WithEnvoyReply(*reply)
+	}
+	return &NotSentError{fault}
 }
 
 // recordResult records the result of x on a connection. It reports whether to resend x: the

@@ -25,7 +25,7 @@ type Named struct {
 func AllNamed() []Named { return slices.Concat(byDesign(), notYet()) }
 
 // byDesign returns the differences that stay.
-func byDesign() []Named { return slices.Concat(inErrors(), inFields()) }
+func byDesign() []Named { return slices.Concat(inErrors(), inLocalReplies(), inFields()) }
 
 // inErrors returns the differences that stay, and that concern errors.
 func inErrors() []Named {
@@ -82,6 +82,12 @@ func inErrors() []Named {
 					isLocalReply(r, "resp") && (isCodecError(r.weft, "resp") || isRejectedPath(r.envoy))
 			},
 		},
+	}
+}
+
+// inLocalReplies returns the differences that stay, and that concern local replies.
+func inLocalReplies() []Named {
+	return []Named{
 		{
 			Name:   "connection kept after an early reply",
 			Text:   "If Weft responds before it has read the rest of a small request, it reads the rest and keeps the connection. Envoy closes the connection. Envoy also closes it if it rejects the path.",

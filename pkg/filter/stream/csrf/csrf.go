@@ -99,7 +99,7 @@ func (c *csrf) Start(ctx context.Context, x *protocol.Exchange) error {
 		switch {
 		case c.policy.enabled.Sample():
 			if err := c.evaluate(x); err != nil {
-				return protocol.NewFault(protocol.ReasonDenied, err).WithEnvoyReply(&invalidOrigin)
+				return protocol.NewFault(protocol.ReasonDenied, err).WithEnvoyReply(invalidOrigin)
 			}
 		case c.policy.shadow.Sample():
 			_ = c.evaluate(x) // shadow mode only counts

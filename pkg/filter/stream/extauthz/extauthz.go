@@ -127,7 +127,7 @@ func (a *authz) evaluate(ctx context.Context, x *protocol.Exchange) error {
 	if rejectErr != nil {
 		a.denied.Add(1)
 		x.Record.Flags |= protocol.ExternallyDenied
-		return protocol.NewFault(protocol.ReasonDenied, rejectErr).WithEnvoyReply(&authzDenied)
+		return protocol.NewFault(protocol.ReasonDenied, rejectErr).WithEnvoyReply(authzDenied)
 	}
 	sentBody, partial, err := bufferBody(x, a.rules.body)
 	if err != nil {
@@ -189,7 +189,7 @@ func (a *authz) handleFailure(ctx context.Context, x *protocol.Exchange, err err
 	if !a.config.failsOpen() {
 		a.errored.Add(1)
 		x.Record.Flags |= protocol.ExternallyDenied
-		x.LocalReplyError(protocol.NewFault(protocol.ReasonDenied, fmt.Errorf("ext_authz: the service failed: %w", err)).WithEnvoyReply(&authzError))
+		x.LocalReplyError(protocol.NewFault(protocol.ReasonDenied, fmt.Errorf("ext_authz: the service failed: %w", err)).WithEnvoyReply(authzError))
 		x.Response.Status = a.config.errorStatus()
 		return nil
 	}
@@ -227,7 +227,7 @@ func reject(x *protocol.Exchange, d *decision) {
 		reason = protocol.RateLimited
 	}
 	x.Record.Flags |= protocol.ExternallyDenied
-	x.LocalReplyError(protocol.Faultf(reason, "ext_authz: the service responded with status %d", d.status).WithEnvoyReply(&authzDenied))
+	x.LocalReplyError(protocol.Faultf(reason, "ext_authz: the service responded with status %d", d.status).WithEnvoyReply(authzDenied))
 	x.LocalReply(d.status, "text/plain; charset=utf-8", d.body)
 	d.response.apply(&x.Response.Header)
 }

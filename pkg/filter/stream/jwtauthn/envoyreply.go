@@ -10,9 +10,9 @@ import (
 )
 
 // envoyReply returns how Envoy expresses that a request is rejected because of err.
-func envoyReply(err error) *protocol.EnvoyReply {
+func envoyReply(err error) protocol.EnvoyReply {
 	text := envoyText(err)
-	return &protocol.EnvoyReply{Body: text, Details: "jwt_authn_access_denied{" + strings.ReplaceAll(text, " ", "_") + "}", Flag: protocol.NoEnvoyFlag}
+	return protocol.EnvoyReply{Body: text, Details: "jwt_authn_access_denied{" + strings.ReplaceAll(text, " ", "_") + "}", Flag: protocol.NoEnvoyFlag}
 }
 
 // envoyText returns the text with which Envoy expresses err.

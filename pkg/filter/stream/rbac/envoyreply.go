@@ -8,10 +8,10 @@ import (
 )
 
 // envoyReply returns how Envoy expresses the denial err of a request.
-func envoyReply(err error) *protocol.EnvoyReply {
+func envoyReply(err error) protocol.EnvoyReply {
 	policy := "none"
 	if denied, ok := errors.AsType[*policyDenial](err); ok {
 		policy = strings.Join(strings.Fields(denied.policy), "_")
 	}
-	return &protocol.EnvoyReply{Body: "RBAC: access denied", Details: "rbac_access_denied_matched_policy[" + policy + "]"}
+	return protocol.EnvoyReply{Body: "RBAC: access denied", Details: "rbac_access_denied_matched_policy[" + policy + "]"}
 }
