@@ -178,7 +178,9 @@ func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upst
 	case network.IsTimeout(err):
 		return protocol.Faultf(protocol.ConnectTimeout, "TLS handshake with %s: %w", h.Name(), err)
 	}
-	return protocol.Faultf(protocol.ConnectFailure, "TLS handshake with %s: %s: %w", h.Name(), credential.HandshakeFailureOf(err).Text(), err)
+	failure := credential.HandshakeFailureOf(err).Text()
+	return protocol.Faultf(protocol.ConnectFailure, "TLS handshake with %s: %s: %w", h.Name(), failure, err).
+		WithEnvoyReply(protocol.EnvoyReply{ResetReason: "remote connection failure", TransportFailure: "TLS_error: " + failure})
 }
 
 // errALPN reports that the host did not choose HTTP/2 by ALPN, as HTTP/2 over TLS requires (RFC

@@ -310,8 +310,13 @@ func (c *downstreamConn) handleSideEvent(event *syntax.Event, b *batch, fx *effe
 
 // resetFault implements connSide.
 func (c *downstreamConn) resetFault(_ *muxStream, code syntax.Code, _ time.Time) error {
-	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client reset the stream: %v", code)
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client reset the stream: %v", code).WithEnvoyReply(clientReset)
 }
+
+// clientReset is how Envoy expresses that the client has reset the stream.
+//
+//nolint:gochecknoglobals // a constant
+var clientReset = protocol.EnvoyReply{Details: "http2.remote_reset", Flag: "DR"}
 
 // protocolFault implements connSide.
 func (c *downstreamConn) protocolFault(e *syntax.StreamError) error {

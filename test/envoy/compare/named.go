@@ -98,6 +98,18 @@ func inLocalReplies() []Named {
 			},
 		},
 		{
+			Name:   "text of TLS errors",
+			Text:   "In `%RESPONSE_CODE_DETAILS%`, the text after `TLS_error:` is the one of Weft.",
+			Reason: "Envoy has the texts of its TLS library, which Weft does not use.",
+			matches: func(_ *Result, d Difference) bool {
+				return d.Aspect == logPrefix+"details" && everyPair(d, func(e, w string) bool {
+					e, _, inEnvoy := strings.Cut(e, "|TLS_error:")
+					w, _, inWeft := strings.Cut(w, "|TLS_error:")
+					return inEnvoy && inWeft && e == w
+				})
+			},
+		},
+		{
 			Name:   "header lists in HTTP/2 that are too large",
 			Text:   "If the header list of an HTTP/2 request is too large, Weft responds with 431. Envoy resets the stream.",
 			Reason: "The status tells the client what is wrong (RFC 6585, section 5).",
