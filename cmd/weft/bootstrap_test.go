@@ -86,7 +86,7 @@ func TestEnvoyBootstrapErrorPositions(t *testing.T) {
 	}
 	for change, want := range map[[2]string]string{
 		{"stat_prefix: ingress_http", "stat_prefiks: ingress_http"}:             `:15:25: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.stat_prefiks: unknown field "stat_prefiks"`,
-		{"use_remote_address: true", "path_normalization_options: {}"}:          ":16:31: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.path_normalization_options: is not supported",
+		{"use_remote_address: true", "path_normalization_options: {}"}:          ":16:39: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.path_normalization_options: is not supported",
 		{"name: server_cert}", "name: other_cert}"}:                             `:4:5: static_resources.listeners[0]: secret "other_cert" is not defined in static_resources.secrets, and there is no control plane`,
 		{"cluster: service_envoyproxy_io,", "cluster: service_envoyproxi_io,"}:  `:25:75: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts[0].routes[0].route.cluster: unknown cluster "service_envoyproxi_io"; did you mean "service_envoyproxy_io"?`,
 		{"type: LOGICAL_DNS", "cluster_type: {name: envoy.clusters.aggregate}"}: `: static_resources.clusters[0].cluster_type.name: "envoy.clusters.aggregate" is not supported, expected `,
