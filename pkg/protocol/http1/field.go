@@ -81,7 +81,7 @@ func readFields(b []byte, i, limit int, h *protocol.Header, m *head) (int, *synt
 			return l.next, nil
 		}
 		if limit > 0 && count > limit {
-			return 0, &syntaxError{protocol.HeaderTooLarge, i, "too many field lines", nil}
+			return 0, &syntaxError{protocol.HeaderTooLarge, i, "too many field lines", &tooManyFields}
 		}
 		keep := true
 		if kind := kindOf(l.name); kind != regularField {

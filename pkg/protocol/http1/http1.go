@@ -83,6 +83,7 @@ func (v *syntaxError) asEnvoy(r protocol.EnvoyReply) *syntaxError {
 var (
 	missingHost           = protocol.EnvoyReply{Status: 400, Details: "missing_host_header", Flag: protocol.NoEnvoyFlag}
 	fragmentInPath        = protocol.EnvoyReply{Status: 400, Details: "path_normalization_failed", Flag: protocol.NoEnvoyFlag}
+	tooManyFields         = protocol.EnvoyReply{Status: 431, Body: "Request Header Fields Too Large", Details: "http1.too_many_headers"}
 	lowVersion            = protocol.EnvoyReply{Status: 426, Body: "Upgrade Required", Details: "low_version"}
 	invalidTransferCoding = protocol.EnvoyReply{Status: 501, Body: "Not Implemented", Details: "http1.invalid_transfer_encoding"}
 )
