@@ -373,9 +373,13 @@ type Attempt struct {
 
 // Record describes what happened to an exchange, for access logs and metrics.
 type Record struct {
-	Reason Reason // why Weft sent a local reply or ended the exchange; otherwise ReasonNone
-	Flags  Flags  // events in addition to Reason
-	Detail string // error text of the fault for operators; one line
+	Reason      Reason  // why Weft sent a local reply or ended the exchange; otherwise ReasonNone
+	Flags       Flags   // events in addition to Reason
+	HealthCheck bool    // the health_check filter matches the request
+	LogType     LogType // event for which access logs write a line; LogTypeNotSet until then
+	// WeightedIndex is the index of the selected entry in the route's weighted clusters.
+	WeightedIndex int32
+	Detail        string // error text of the fault for operators; one line
 	// EnvoyReply is how Envoy expresses the reason, or a local reply without a reason; nil: as it
 	// expresses Reason.
 	EnvoyReply *EnvoyReply
@@ -391,8 +395,6 @@ type Record struct {
 	// reached; "" if the route sends a local reply.
 	TargetCluster string
 
-	// WeightedIndex is the index of the selected entry in the route's weighted clusters.
-	WeightedIndex int
 	// Hash is the hash of the values that the route's hash policies select; 0: they select none.
 	// Consistent hashing sends exchanges with equal hashes to the same host.
 	Hash uint64
@@ -403,9 +405,6 @@ type Record struct {
 
 	OriginalPath      string // "" if the path was not rewritten
 	OriginalAuthority string // "" if the authority was not rewritten; see Exchange.RewriteAuthority
-
-	HealthCheck bool    // the health_check filter matches the request
-	LogType     LogType // event for which access logs write a line; LogTypeNotSet until then
 
 	RequestBytes  int64 // body bytes read from the client; for RPC, the size of the frame
 	ResponseBytes int64 // body bytes written to the client; for RPC, the size of the frame

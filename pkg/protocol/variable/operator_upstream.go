@@ -107,11 +107,10 @@ func transportFailure(x *protocol.Exchange) (string, bool) {
 	if last == nil || last.Local != "" || last.Reason == protocol.ReasonNone {
 		return "", false
 	}
-	switch last.Reason {
-	case protocol.ConnectFailure, protocol.ConnectTimeout:
-		return strings.ReplaceAll(last.Reason.Text(), " ", "_"), true
+	if last.Reason != protocol.ConnectFailure && last.Reason != protocol.ConnectTimeout {
+		return "", false
 	}
-	return "", false
+	return strings.ReplaceAll(last.Reason.Text(), " ", "_"), true
 }
 
 func upstreamRemote(x *protocol.Exchange) (string, bool) {

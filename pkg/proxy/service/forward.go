@@ -44,7 +44,8 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	if len(f.route.Config.Forward.WeightedClusters) > 0 {
 		random = rand.Uint64()
 	}
-	x.Record.TargetCluster, x.Record.WeightedIndex = f.route.ChooseCluster(x, random)
+	cluster, index := f.route.ChooseCluster(x, random)
+	x.Record.TargetCluster, x.Record.WeightedIndex = cluster, int32(index) //nolint:gosec // an index of configured clusters
 	f.route.RewriteRequest(x)
 	if f.route.MutatesResponse() || f.route.Config.Forward.ClusterNotFoundStatus != 0 {
 		x.PushFinisher(f)
