@@ -57,8 +57,9 @@ type Route struct {
 
 	Response HeaderMutation // applied to the responses of Redirect and DirectResponse; Forward has its own
 
-	// Filters is per_filter_config. It maps the name of a filter to the validated configuration of
-	// the filter, FilterDisabled or FilterEnabled.
+	// Filters is per_filter_config. It maps the RouteKey of a filter to the validated configuration of
+	// the filter, FilterDisabled or FilterEnabled. Settings in the type of another filter have no
+	// effect.
 	Filters  map[string]any
 	Metadata map[string]any
 }

@@ -286,6 +286,8 @@ type PortRange struct{ First, Last uint16 }
 type Filter struct {
 	Name   string
 	Config any // the decoded settings, in the type that the filter factory's Config returns; or FilterConfigMissing
+	// RouteKey is the key of the settings of a stream filter in Route.Filters; "": Name.
+	RouteKey string
 	// Disabled disables a stream filter on all routes except those that have settings for it or
 	// FilterEnabled. A filter that runs before route selection cannot be disabled.
 	Disabled bool

@@ -20,7 +20,7 @@ import (
 func versionFilter() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name: "stamping", Stage: filter.AfterRoute,
-		Config: func() any { return new(struct{}) },
+		Config: func() any { return new(textConfig) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
 				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -43,7 +43,7 @@ func TestRequestSeesOneRouteVersion(t *testing.T) {
 	version := func(h, p int) *config.Route {
 		text := strconv.FormatInt(latest[h][p].Add(1), 10)
 		route := directRouteNamed(fmt.Sprintf("h%d/p%d", h, p), text)
-		route.Match.Path, route.Filters = fmt.Sprintf("/p%d", p), map[string]any{"stamping": text}
+		route.Match.Path, route.Filters = fmt.Sprintf("/p%d", p), map[string]any{"stamping": &textConfig{text}}
 		return route
 	}
 	var routes [hosts][paths]*config.Route

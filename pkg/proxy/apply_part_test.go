@@ -13,6 +13,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
+// textConfig is the configuration of a filter for tests.
+type textConfig struct{ text string }
+
+func (c *textConfig) String() string { return c.text }
+
 // directRouteNamed returns a route that responds to the path /name with a text.
 func directRouteNamed(name, text string) *config.Route {
 	return &config.Route{
@@ -35,7 +40,7 @@ func TestTableDeltaChangesOnlyRoutes(t *testing.T) {
 	builds := make(map[string]int)
 	counting := filter.StreamFilterFactory{
 		Name: "counting", Stage: filter.AfterRoute,
-		Config: func() any { return new(struct{}) },
+		Config: func() any { return new(textConfig) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
 			builds[fmt.Sprint(cfg)]++
 			return func(next protocol.Service) protocol.Service { return next }, nil
@@ -45,7 +50,7 @@ func TestTableDeltaChangesOnlyRoutes(t *testing.T) {
 	c := dialClient(t, address)
 	table := r.server.Running().Routes[0]
 	a, b := directRouteNamed("a", "a1"), directRouteNamed("b", "b1")
-	a.Filters = map[string]any{"counting": "of a"}
+	a.Filters = map[string]any{"counting": &textConfig{"of a"}}
 	before := r.server.Running()
 	for _, step := range []struct {
 		name   string
@@ -136,10 +141,10 @@ func TestInvalidTableChangesNothing(t *testing.T) {
 func failingFilter() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name: "failing", Stage: filter.AfterRoute,
-		Config: func() any { return new(struct{}) },
+		Config: func() any { return new(textConfig) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
-			if _, isString := cfg.(string); isString {
-				return nil, fmt.Errorf("cannot be %v", cfg)
+			if c, ok := cfg.(*textConfig); ok && c.text != "" {
+				return nil, fmt.Errorf("cannot be %v", c)
 			}
 			return func(next protocol.Service) protocol.Service { return next }, nil
 		},
@@ -149,7 +154,7 @@ func failingFilter() filter.StreamFilterFactory {
 func TestInvalidRouteFilterChangesNothing(t *testing.T) {
 	r, address := setup{filters: `{"type": "failing"}`, routes: directRoute("old")}.run(t, failingFilter())
 	next := directRouteNamed("a", "a")
-	next.Filters = map[string]any{"failing": "made"}
+	next.Filters = map[string]any{"failing": &textConfig{"made"}}
 	table := tableWith(r.server.Running().Routes[0], directRouteNamed("b", "b"), next)
 	err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot})
 	if err == nil || !strings.Contains(err.Error(), "cannot be made") {

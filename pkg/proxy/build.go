@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,6 +78,7 @@ func (b *builder) buildService(key string, p *config.Proxy) (outermost protocol.
 // it.
 type routeFilter struct {
 	name          string
+	routeKey      string                      // key of the filter's settings in config.Route.Filters
 	factory       *filter.StreamFilterFactory // nil: the filter's settings are missing
 	env           filter.Env
 	config        any           // the listener's configuration
@@ -111,7 +113,7 @@ func (b *builder) buildFilters(key string, list []config.Filter) (beforeRoute []
 		if factory.Stage == filter.BeforeRoute {
 			beforeRoute = append(beforeRoute, streamFilter)
 		} else {
-			inRoute = append(inRoute, routeFilter{name: f.Name, factory: factory, env: env, config: f.Config, defaultFilter: streamFilter, disabled: f.Disabled})
+			inRoute = append(inRoute, routeFilter{name: f.Name, routeKey: cmp.Or(f.RouteKey, f.Name), factory: factory, env: env, config: f.Config, defaultFilter: streamFilter, disabled: f.Disabled})
 		}
 	}
 	return beforeRoute, inRoute, observers, nil

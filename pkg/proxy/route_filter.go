@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
@@ -12,11 +14,11 @@ import (
 // forRoute returns the filter for a route of p: with the listener's settings, with the route's
 // settings, or a filter that does nothing.
 func (f *routeFilter) forRoute(p *config.Proxy, route *config.Route) (filter.Filter, error) {
-	cfg, ok := route.Filters[f.name]
+	cfg, ok := route.Filters[f.routeKey]
 	switch {
 	case cfg == config.FilterDisabled{}, !ok && f.disabled:
 		return func(next protocol.Service) protocol.Service { return next }, nil
-	case !ok, cfg == config.FilterEnabled{}, f.factory == nil:
+	case !ok, cfg == config.FilterEnabled{}, f.factory == nil, reflect.TypeOf(cfg) != reflect.TypeOf(f.config):
 		return f.defaultFilter, nil
 	}
 	env := f.env
@@ -32,7 +34,7 @@ func (f *routeFilter) forRoute(p *config.Proxy, route *config.Route) (filter.Fil
 func addMissingConfig(f config.Filter, beforeRoute []filter.Filter, inRoute []routeFilter) ([]filter.Filter, []routeFilter) {
 	placeholder := func(protocol.Service) protocol.Service { return missingConfigFilter(f.Name) }
 	if f.Disabled {
-		return beforeRoute, append(inRoute, routeFilter{name: f.Name, defaultFilter: placeholder, disabled: true})
+		return beforeRoute, append(inRoute, routeFilter{name: f.Name, routeKey: cmp.Or(f.RouteKey, f.Name), defaultFilter: placeholder, disabled: true})
 	}
 	return append(beforeRoute, placeholder), inRoute
 }

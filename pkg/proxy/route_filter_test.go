@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
 func TestRouteEnablesFilter(t *testing.T) {
@@ -43,5 +45,41 @@ func TestRouteEnablesFilter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRouteSettingsByKey verifies that each of two filters of one type has its own settings in
+// routes, and that settings in the type of another filter have no effect.
+func TestRouteSettingsByKey(t *testing.T) {
+	r := newRig(t)
+	s := parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
+		"stream_filters": [{"type": "fault", "config": {}}, {"type": "fault", "config": {}}],
+		"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
+		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [
+			{"match": {"path": "/none"}, "direct_response": {"status": 200}},
+			{"match": {"path": "/first"}, "direct_response": {"status": 200}},
+			{"match": {"path": "/second"}, "direct_response": {"status": 200}},
+			{"match": {"path": "/both"}, "direct_response": {"status": 200}},
+			{"match": {"path": "/type"}, "direct_response": {"status": 200}},
+			{"match": {"path": "/other"}, "direct_response": {"status": 200}}]}]}]}]}`)
+	abort := func(status int) *fault.Config { return &fault.Config{Abort: fault.Abort{Status: status, Percent: 100}} }
+	for i, settings := range []map[string]any{
+		nil,
+		{"a": abort(401)},
+		{"b": abort(402)},
+		{"a": config.FilterDisabled{}, "b": abort(403)},
+		{"a": &rbac.Config{}},
+		{"fault": abort(404)},
+	} {
+		s.Routes[0].VirtualHosts[0].Routes[i].Filters = settings
+	}
+	filters := s.Listeners[0].FilterChains[0].Proxy.StreamFilters
+	filters[0].RouteKey, filters[1].RouteKey = "a", "b"
+	r.apply(s)
+	for path, want := range map[string]int{"/none": 200, "/first": 401, "/second": 402, "/both": 403, "/type": 200, "/other": 200} {
+		c := dialClient(t, r.address("front"))
+		if got := c.roundTrip(get(path)); got.StatusCode != want {
+			t.Errorf("%s: status %d, want %d", path, got.StatusCode, want)
+		}
 	}
 }
