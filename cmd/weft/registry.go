@@ -7,6 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
 	"github.com/weft-proxy/weft/pkg/filter/stream/adaptiveconcurrency"
+	"github.com/weft-proxy/weft/pkg/filter/stream/basicauth"
+	"github.com/weft-proxy/weft/pkg/filter/stream/buffer"
+	"github.com/weft-proxy/weft/pkg/filter/stream/cdnloop"
 	"github.com/weft-proxy/weft/pkg/filter/stream/compressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
 	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
@@ -71,6 +74,9 @@ func heartbeats() map[config.Protocol]codec.Codec {
 func streamFilters() []filter.StreamFilterFactory {
 	return []filter.StreamFilterFactory{
 		adaptiveconcurrency.Factory(),
+		basicauth.Factory(),
+		buffer.Factory(),
+		cdnloop.Factory(),
 		compressor.Factory(),
 		cors.Factory(),
 		csrf.Factory(),

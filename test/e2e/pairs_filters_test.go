@@ -14,7 +14,7 @@ import (
 func (p *protocolPair) filters() []feature {
 	return []feature{
 		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.healthOfUpstreams(), p.healthOfClusters(), p.dubboStream(),
-		p.compressor(), p.gzip(), p.decompressor(),
+		p.compressor(), p.gzip(), p.decompressor(), p.basicAuth(), p.buffer(), p.cdnLoop(),
 		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(), p.jwtAuthn(),
 		p.extAuthz("http", httpAuthz, p.authz[0]), p.extAuthz("grpc", grpcAuthz, p.authz[1]),
 		p.adaptiveConcurrency(),
@@ -114,6 +114,56 @@ func (p *protocolPair) payloadLimit() feature {
 			{name: "chunked above the limit", method: "POST", path: "/", requestBody: eleven, chunked: true, status: 413, code: "8", reason: "body_too_large"},
 			{name: "route with another status", method: "POST", path: "/status", requestBody: eleven, status: 509, code: "8", reason: "body_too_large"},
 			{name: "route without the filter", method: "POST", path: "/none", requestBody: eleven, status: 200, code: "0", body: eleven},
+		},
+	}
+}
+
+// basicAuth verifies users, and other users of a route.
+func (p *protocolPair) basicAuth() feature {
+	users := func(hash string) object { return object{"users": object{"inline_string": "alice:{SHA}" + hash}} }
+	return feature{
+		name:    "basic_auth",
+		filters: list{streamFilter("basic_auth", users("W6ph5Mm5Pz8GgiULbPgzG37mj9g=").with(object{"forward_username_header": "x-user"}))},
+		routes:  []object{routeWithFilter("/admin", "basic_auth", users("0DPiKuNIrrVmD8IUCuw1hQxNqZc="))},
+		cases: []requestCase{
+			{name: "valid", path: "/", fields: []string{"Authorization: Basic YWxpY2U6cGFzc3dvcmQ=", "X-User: root"}, status: 200, code: "0", wantHeaders: map[string]string{"Got-X-User": "alice"}},
+			{name: "wrong password", path: "/admin", fields: []string{"Authorization: Basic YWxpY2U6cGFzc3dvcmQ="}, status: 401, code: "16", reason: "unauthenticated"},
+			{name: "missing", path: "/", status: 401, code: "16", reason: "unauthenticated"},
+		},
+	}
+}
+
+// buffer verifies limits on bodies that are read first. A gRPC body is five bytes longer than its
+// message.
+func (p *protocolPair) buffer() feature {
+	const eleven = "a message.."
+	return feature{
+		name:    "buffer",
+		filters: list{streamFilter("buffer", object{"max_request_bytes": 10})},
+		routes: []object{
+			routeWithFilter("/off", "buffer", object{"disabled": true}),
+			routeWithFilter("/limit-16", "buffer", object{"max_request_bytes": 16}),
+		},
+		cases: []requestCase{
+			{name: "without a body", path: "/", status: 200},
+			{name: "below the limit", method: "POST", path: "/", requestBody: "ten bytes.", status: 200, body: "ten bytes."},
+			{name: "above the limit", method: "POST", path: "/", requestBody: eleven, status: 413, code: "8", reason: "body_too_large"},
+			{name: "chunked below the limit", method: "POST", path: "/limit-16", requestBody: eleven, chunked: true, status: 200, code: "0", body: eleven},
+			{name: "chunked above the limit", method: "POST", path: "/", requestBody: eleven, chunked: true, status: 413, code: "8", reason: "body_too_large"},
+			{name: "route without the filter", method: "POST", path: "/off", requestBody: eleven, status: 200, code: "0", body: eleven},
+		},
+	}
+}
+
+// cdnLoop verifies that a request passes once.
+func (p *protocolPair) cdnLoop() feature {
+	return feature{
+		name:    "cdn_loop",
+		filters: list{streamFilter("cdn_loop", object{"cdn_id": "me.test"})},
+		cases: []requestCase{
+			{name: "first pass", path: "/", fields: []string{"Cdn-Loop: other.test"}, status: 200, code: "0", wantHeaders: map[string]string{"Got-Cdn-Loop": "other.test,me.test"}},
+			{name: "loop", path: "/", fields: []string{"Cdn-Loop: me.test"}, status: 502, code: "14", reason: "denied"},
+			{name: "malformed", path: "/", fields: []string{"Cdn-Loop: a b"}, status: 400, code: "13", reason: "denied"},
 		},
 	}
 }

@@ -3,48 +3,105 @@ package coding
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Decompress returns the filter that decompresses HTTP requests with exactly one content coding, if
-// one of the decoders supports that coding. It forwards all other requests unchanged, and also
-// requests with no-transform or with a digest of the compressed body. It rejects a request whose
-// body exceeds the limits or is corrupt. decompressed counts the requests that it decompresses,
-// including those that it rejects. rejected counts the requests that it rejects.
-func Decompress(decoders []*DecoderPool, decompressed, rejected *metrics.Counter) filter.Filter {
-	return func(next protocol.Service) protocol.Service {
-		return &decompressor{decoders, decompressed, rejected, next}
-	}
+// Decompression selects the messages to decompress. It is immutable, except for its counters.
+type Decompression struct {
+	Decoders            []*DecoderPool
+	Requests, Responses Direction
+	// Advertise adds the codings to Accept-Encoding of requests, so that hosts compress.
+	Advertise bool
+	// Rejected counts the requests that the filter rejects.
+	Rejected *metrics.Counter
 }
 
-// decompressor is immutable except for its counters.
+// Direction says which messages of one direction the filter decompresses.
+type Direction struct {
+	Enabled bool
+	// IgnoreNoTransform also decompresses messages with no-transform.
+	IgnoreNoTransform bool
+	// Decompressed counts the messages that the filter decompresses, including rejected requests.
+	Decompressed *metrics.Counter
+}
+
+// Decompress returns the filter that decompresses the HTTP messages that d selects, if they have
+// exactly one content coding, and one of the decoders supports that coding. It forwards all other
+// messages unchanged, and also messages with no-transform or with a digest of the compressed body.
+// It rejects a request whose body exceeds the limits or is corrupt. A response with such a body
+// ends with an error.
+func Decompress(d Decompression) filter.Filter {
+	var names []string
+	if d.Advertise {
+		for _, pool := range d.Decoders {
+			names = append(names, pool.Coding().String())
+		}
+	}
+	advertised := strings.Join(names, ",")
+	return func(next protocol.Service) protocol.Service { return &decompressor{d, advertised, next} }
+}
+
 type decompressor struct {
-	decoders     []*DecoderPool
-	decompressed *metrics.Counter
-	rejected     *metrics.Counter
-	next         protocol.Service
+	Decompression
+	advertised string // the codings to advertise; "": none
+	next       protocol.Service
 }
 
 // Start implements protocol.Service.
 func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	r := &x.Request
-	if r.Body != nil && r.Method != "" && !hasListMember(&r.Header, "Cache-Control", "no-transform") {
-		if pool := d.poolFor(&r.Header); pool != nil {
-			d.decompressed.Add(1)
-			r.Header.Del("Content-Encoding")
-			r.Body, r.ContentLength = pool.Decompress(r.Body), -1
-			x.PushFinisher(d)
-		}
+	if r.Method == "" {
+		return d.next.Start(ctx, x)
+	}
+	pool := d.poolFor(d.Requests, r.Body, &r.Header)
+	if pool != nil {
+		r.Header.Del("Content-Encoding")
+		r.Body, r.ContentLength = pool.Decompress(r.Body), -1
+	}
+	if d.advertised != "" {
+		d.advertise(&r.Header)
+	}
+	if pool != nil || d.Responses.Enabled {
+		x.PushFinisher(d)
 	}
 	return d.next.Start(ctx, x)
 }
 
-// poolFor returns the pool for the coding of a request's body, or nil if the filter forwards the
-// request unchanged.
-func (d *decompressor) poolFor(h *protocol.Header) *DecoderPool {
+// advertise adds the codings to Accept-Encoding. It removes them first, because the client may have
+// excluded them with a weight of 0.
+func (d *decompressor) advertise(h *protocol.Header) {
+	var others []string
+	for name, value := range h.All() {
+		if !protocol.EqualFold(name, "Accept-Encoding") {
+			continue
+		}
+		for member := range strings.SplitSeq(value, ",") {
+			member = strings.Trim(member, " \t")
+			coding, _, _ := strings.Cut(member, ";")
+			if c, ok := ParseCoding(strings.Trim(coding, " \t")); member != "" && (!ok || !d.decodes(c)) {
+				others = append(others, member)
+			}
+		}
+	}
+	h.Set("Accept-Encoding", strings.Join(append(others, d.advertised), ","))
+}
+
+// decodes reports whether d has a decoder for c.
+func (d *decompressor) decodes(c Coding) bool {
+	return slices.ContainsFunc(d.Decoders, func(pool *DecoderPool) bool { return pool.Coding() == c })
+}
+
+// poolFor returns the pool for the coding of a message's body, and counts the message. It returns
+// nil if the filter forwards the message unchanged.
+func (d *decompressor) poolFor(direction Direction, body protocol.Body, h *protocol.Header) *DecoderPool {
+	if body == nil || !direction.Enabled || !direction.IgnoreNoTransform && hasListMember(h, "Cache-Control", "no-transform") {
+		return nil
+	}
 	encoding := ""
 	for name, value := range h.All() {
 		if protocol.EqualFold(name, "Content-Encoding") {
@@ -61,8 +118,9 @@ func (d *decompressor) poolFor(h *protocol.Header) *DecoderPool {
 	if !ok || c == Identity {
 		return nil
 	}
-	for _, pool := range d.decoders {
+	for _, pool := range d.Decoders {
 		if pool.Coding() == c {
+			direction.Decompressed.Add(1)
 			return pool
 		}
 	}
@@ -80,10 +138,16 @@ func isDigest(name string) bool {
 	return false
 }
 
-// Finish implements protocol.Finisher. It counts a rejected request.
-func (d *decompressor) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
+// Finish implements protocol.Finisher. It counts a rejected request, and decompresses a response.
+func (d *decompressor) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if errors.Is(err, ErrTooLarge) || errors.Is(err, errCorrupt) {
-		d.rejected.Add(1)
+		d.Rejected.Add(1)
+	}
+	if r := &x.Response; err == nil && r.Tunnel == nil && x.Request.Method != "HEAD" {
+		if pool := d.poolFor(d.Responses, r.Body, &r.Header); pool != nil {
+			r.Header.Del("Content-Encoding")
+			r.Body, r.ContentLength = pool.Decompress(r.Body), -1
+		}
 	}
 	return err
 }

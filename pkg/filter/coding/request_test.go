@@ -60,7 +60,10 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			var decompressed, rejected metrics.Counter
 			app := new(recordingApp)
 			limits := Limits{MaxSize: 1000}
-			s := Decompress([]*DecoderPool{newTestDecoderPool(t, Gzip, limits), newTestDecoderPool(t, Zstd, limits)}, &decompressed, &rejected)(app)
+			s := Decompress(Decompression{
+				Decoders: []*DecoderPool{newTestDecoderPool(t, Gzip, limits), newTestDecoderPool(t, Zstd, limits)},
+				Requests: Direction{Enabled: true, Decompressed: &decompressed}, Rejected: &rejected,
+			})(app)
 			err := x.Serve(t.Context(), s)
 			if got := protocol.ReasonOf(err); got != test.reason || (rejected.Value() == 1) != test.rejected {
 				t.Fatalf("Serve = %v, %d rejected; want %v", err, rejected.Value(), test.reason)
@@ -77,5 +80,84 @@ func TestRequestsAreDecompressed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestResponsesAreDecompressed(t *testing.T) {
+	content := compressibleText(500)
+	gzipBody := referenceCompress(t, Gzip, content)
+	for _, test := range []struct {
+		name, method, coding, cacheControl string
+		direction                          Direction
+		want                               string // "": unchanged
+	}{
+		{name: "gzip", method: "GET", coding: "gzip", direction: Direction{Enabled: true}, want: content},
+		{name: "disabled", method: "GET", coding: "gzip"},
+		{name: "other coding", method: "GET", coding: "br", direction: Direction{Enabled: true}},
+		{name: "HEAD", method: "HEAD", coding: "gzip", direction: Direction{Enabled: true}},
+		{name: "RPC", coding: "gzip", direction: Direction{Enabled: true}},
+		{name: "no-transform", method: "GET", coding: "gzip", cacheControl: "no-transform", direction: Direction{Enabled: true}},
+		{name: "no-transform ignored", method: "GET", coding: "gzip", cacheControl: "no-transform", direction: Direction{Enabled: true, IgnoreNoTransform: true}, want: content},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := new(protocol.Exchange)
+			x.Reset()
+			x.Request.Method = test.method
+			var decompressed metrics.Counter
+			test.direction.Decompressed = &decompressed
+			app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+				x.LocalReply(200, "text/plain", gzipBody)
+				x.Response.Header.Add("Content-Encoding", test.coding)
+				if test.cacheControl != "" {
+					x.Response.Header.Add("Cache-Control", test.cacheControl)
+				}
+				return nil
+			})
+			d := Decompression{Decoders: []*DecoderPool{newTestDecoderPool(t, Gzip, Limits{})}, Responses: test.direction, Rejected: new(metrics.Counter)}
+			if err := x.Serve(t.Context(), Decompress(d)(app)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(x.Response.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantBody, wantCoding, wantLength := gzipBody, test.coding, int64(len(gzipBody))
+			if test.want != "" {
+				wantBody, wantCoding, wantLength = test.want, "", -1
+			}
+			if string(got) != wantBody || x.Response.Header.Get("Content-Encoding") != wantCoding || x.Response.ContentLength != wantLength {
+				t.Errorf("response %q of %d bytes with the coding %q; want %q of %d bytes with %q", got, x.Response.ContentLength, x.Response.Header.Get("Content-Encoding"), wantBody, wantLength, wantCoding)
+			}
+			if counted := decompressed.Value() == 1; counted != (test.want != "") {
+				t.Errorf("%d responses counted, want 1 exactly if the response is decompressed", decompressed.Value())
+			}
+		})
+	}
+}
+
+func TestAdvertisedCodings(t *testing.T) {
+	for accept, want := range map[string]string{
+		"":                      "gzip",
+		"gzip":                  "gzip",
+		"br;q=1, gzip;q=0":      "br;q=1,gzip",
+		"X-GZIP, , deflate":     "deflate,gzip",
+		"zstd;q=0.5, identity ": "zstd;q=0.5,identity,gzip",
+	} {
+		x := new(protocol.Exchange)
+		x.Reset()
+		x.Request.Method = "GET"
+		if accept != "" {
+			x.Request.Header.Add("Accept-Encoding", accept)
+		}
+		app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+			if got := x.Request.Header.Get("Accept-Encoding"); got != want {
+				t.Errorf("Accept-Encoding %q becomes %q, want %q", accept, got, want)
+			}
+			return nil
+		})
+		d := Decompression{Decoders: []*DecoderPool{newTestDecoderPool(t, Gzip, Limits{})}, Advertise: true, Rejected: new(metrics.Counter)}
+		if err := x.Serve(t.Context(), Decompress(d)(app)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

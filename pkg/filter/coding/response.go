@@ -19,9 +19,14 @@ type Policy struct {
 	MinLength int64
 	// Types are the media types to compress, without parameters: "text/html", or "text/*".
 	Types []string
+	// MissingType allows responses without a media type.
+	MissingType bool
 	// KeepStrongTags leaves responses with a strong ETag unchanged. Otherwise the filter makes the
-	// tag weak, because compression changes the bytes that it identifies.
-	KeepStrongTags bool
+	// tag weak or, with RemoveStrongTags, removes it, because compression changes the bytes that it
+	// identifies. KeepWeakTags leaves responses with a weak ETag unchanged.
+	KeepStrongTags, KeepWeakTags, RemoveStrongTags bool
+	// ExcludedStatuses are the statuses of responses that are not compressed.
+	ExcludedStatuses []int
 	// RemoveAcceptEncoding removes Accept-Encoding from requests whose responses the filter may
 	// compress, so that hosts do not compress them.
 	RemoveAcceptEncoding bool
@@ -80,7 +85,7 @@ func (f *responseFinisher) Finish(_ context.Context, x *protocol.Exchange, err e
 		return err
 	}
 	if h := &r.Header; !hasListMember(h, "Vary", "Accept-Encoding") && !hasListMember(h, "Vary", "*") {
-		h.Add("Vary", "Accept-Encoding")
+		addVary(h)
 	}
 	if f.encoders == nil {
 		return nil
@@ -92,11 +97,26 @@ func (f *responseFinisher) Finish(_ context.Context, x *protocol.Exchange, err e
 	}
 	r.Header.Set("Content-Encoding", f.encoders.Coding().String())
 	r.Header.Del("Accept-Ranges") // ranges would refer to other bytes
-	if tag := r.Header.Get("ETag"); isStrong(tag) {
+	switch tag := r.Header.Get("ETag"); {
+	case !isStrong(tag):
+	case f.policy.RemoveStrongTags:
+		r.Header.Del("ETag")
+	default:
 		r.Header.Set("ETag", "W/"+tag) // RFC 9110 8.8.1
 	}
 	r.Body = f.encoders.Compress(r.Body, length)
 	return nil
+}
+
+// addVary adds Accept-Encoding to Vary, and joins several fields (RFC 9110 5.3).
+func addVary(h *protocol.Header) {
+	var names []string
+	for name, value := range h.All() {
+		if protocol.EqualFold(name, "Vary") {
+			names = append(names, value)
+		}
+	}
+	h.Set("Vary", strings.Join(append(names, "Accept-Encoding"), ", "))
 }
 
 // isStrong reports whether tag is a strong entity tag (RFC 9110 8.8.3).
@@ -107,7 +127,7 @@ func (p *Policy) allows(r *protocol.Response) bool {
 	switch {
 	case r.Body == nil, r.Tunnel != nil,
 		r.Status < 200, r.Status == 204, r.Status == 205, r.Status == 206, r.Status == 304,
-		r.ContentLength == 0, r.ContentLength > 0 && r.ContentLength < p.MinLength:
+		r.ContentLength == 0, r.ContentLength > 0 && r.ContentLength < p.MinLength, slices.Contains(p.ExcludedStatuses, r.Status):
 		return false
 	}
 	h := &r.Header
@@ -116,8 +136,7 @@ func (p *Policy) allows(r *protocol.Response) bool {
 			return false
 		}
 	}
-	return p.allowsType(h.Get("Content-Type")) && !hasListMember(h, "Cache-Control", "no-transform") &&
-		!(p.KeepStrongTags && isStrong(h.Get("ETag")))
+	return p.allowsType(h.Get("Content-Type")) && !hasListMember(h, "Cache-Control", "no-transform") && p.allowsTag(h.Get("ETag"))
 }
 
 // allowsType reports whether p compresses bodies of a media type.
@@ -125,7 +144,7 @@ func (p *Policy) allowsType(contentType string) bool {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	mediaType = strings.Trim(mediaType, " \t")
 	if mediaType == "" {
-		return false
+		return p.MissingType
 	}
 	mainType, _, _ := strings.Cut(mediaType, "/")
 	return slices.ContainsFunc(p.Types, func(t string) bool {
@@ -134,4 +153,12 @@ func (p *Policy) allowsType(contentType string) bool {
 		}
 		return protocol.EqualFold(mediaType, t)
 	})
+}
+
+// allowsTag reports whether p compresses responses with an entity tag, which may be empty.
+func (p *Policy) allowsTag(tag string) bool {
+	if isStrong(tag) {
+		return !p.KeepStrongTags
+	}
+	return tag == "" || !p.KeepWeakTags
 }

@@ -77,6 +77,16 @@ func TestCompressedResponses(t *testing.T) {
 		{"no-transform in the response", htmlPolicy(), nil, setHeader("Cache-Control", "public,no-transform"), unchanged},
 		{"response with a digest", htmlPolicy(), nil, setHeader("content-digest", "sha-256=:AA==:"), unchanged},
 		{"Vary has Accept-Encoding", htmlPolicy(), nil, setHeader("Vary", "accept-encoding, Cookie"), "gzip, accept-encoding, Cookie"},
+		{"Vary has another name", htmlPolicy(), nil, setHeader("Vary", "Cookie"), "gzip, Cookie, Accept-Encoding"},
+		{"two Vary fields", htmlPolicy(), nil, func(x *protocol.Exchange) {
+			x.Response.Header.Add("Vary", "Cookie")
+			x.Response.Header.Add("Vary", "Origin")
+		}, "gzip, Cookie, Origin, Accept-Encoding"},
+		{"no Content-Type with MissingType", Policy{MissingType: true}, nil, func(x *protocol.Exchange) { x.Response.Header.Del("Content-Type") }, compressed},
+		{"excluded status", Policy{Types: []string{"text/html"}, ExcludedStatuses: []int{404}}, nil, status(404), unchanged},
+		{"other status", Policy{Types: []string{"text/html"}, ExcludedStatuses: []int{404}}, nil, status(403), compressed},
+		{"weak ETag with KeepWeakTags", Policy{Types: []string{"text/html"}, KeepWeakTags: true}, nil, setHeader("ETag", `W/"1"`), unchanged},
+		{"strong ETag with KeepWeakTags", Policy{Types: []string{"text/html"}, KeepWeakTags: true}, nil, setHeader("ETag", `"1"`), compressed},
 		{"Vary is *", htmlPolicy(), nil, setHeader("Vary", "*"), "gzip, *"},
 		{"strong ETag with KeepStrongTags", Policy{Types: []string{"text/html"}, KeepStrongTags: true}, nil, setHeader("ETag", `"1"`), unchanged},
 		{"weak ETag with KeepStrongTags", Policy{Types: []string{"text/html"}, KeepStrongTags: true}, nil, setHeader("ETag", `W/"1"`), compressed},
@@ -134,6 +144,17 @@ func TestETagAndAcceptRanges(t *testing.T) {
 	x = serveCompressed(t, htmlPolicy(), nil, func(x *protocol.Exchange) { x.Response.Header.Add("ETag", `W/"tag"`) })
 	if got := x.Response.Header.Get("ETag"); got != `W/"tag"` {
 		t.Errorf("ETag: %s, want the weak tag unchanged", got)
+	}
+}
+
+func TestStrongETagIsRemoved(t *testing.T) {
+	p := htmlPolicy()
+	p.RemoveStrongTags = true
+	for tag, want := range map[string]string{`"tag"`: "", `W/"tag"`: `W/"tag"`} {
+		x := serveCompressed(t, p, nil, func(x *protocol.Exchange) { x.Response.Header.Add("ETag", tag) })
+		if got := x.Response.Header.Get("ETag"); got != want {
+			t.Errorf("ETag %s becomes %q, want %q", tag, got, want)
+		}
 	}
 }
 

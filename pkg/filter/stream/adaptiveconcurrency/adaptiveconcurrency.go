@@ -40,7 +40,7 @@ const (
 )
 
 func rejectedMetric() metrics.Metric {
-	return filter.Counter(name, "refused", "Requests that the adaptive_concurrency filter rejected, by scope of the limit (a route, or a service and its method) and by priority level.", labelScope, labelPriority)
+	return filter.Counter(name, "refused", "Requests that the adaptive_concurrency filter rejected, by scope of the limit (a route, a service and its method, or the filter) and by priority level.", labelScope, labelPriority)
 }
 
 func limitMetric() metrics.Metric {
@@ -79,10 +79,10 @@ func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 		return nil, err
 	}
 	f := &adaptiveConcurrency{
-		levels:   levels,
-		byMethod: c.Per == "method",
-		status:   c.status(),
-		text:     protocol.Overflow.Text() + "\n",
+		levels: levels,
+		per:    perOf(c.Per),
+		status: c.status(),
+		text:   protocol.Overflow.Text() + "\n",
 		limits: fac.limiterSets.GetOrCreate(env.Key+" "+string(settings), func() *limiterSet {
 			l := &limiterSet{start: fac.start, params: c.Gradient.params(), levels: levels, maxScopes: c.MaxLimits, prefix: c.Prefix, registry: env.Metrics}
 			l.byScope.Store(new(map[scope]*limiter))
@@ -96,7 +96,7 @@ func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 // adaptiveConcurrency is a compiled configuration. Only its limits and its pool change.
 type adaptiveConcurrency struct {
 	levels      *levels
-	byMethod    bool
+	per         per
 	status      int
 	text        string // body of a rejection
 	limits      *limiterSet
@@ -120,7 +120,7 @@ type admittedRequest struct {
 
 // Start implements protocol.Service.
 func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error {
-	lim := f.limits.limiterFor(x, f.byMethod)
+	lim := f.limits.limiterFor(x, f.per)
 	level := f.levels.indexFor(x)
 	now := f.limits.now()
 	if !lim.acquire(f.levels.list[level].Share) {

@@ -502,7 +502,7 @@ func saturatedService(t testing.TB) protocol.Service {
 	s := newService(t, byMethod)
 	x := rpcCall("org.example.Shop", "buy")
 	f := s.(*limitedService)
-	for f.limits.limiterFor(x, true).acquire(100) {
+	for f.limits.limiterFor(x, perMethod).acquire(100) {
 		continue
 	}
 	return s

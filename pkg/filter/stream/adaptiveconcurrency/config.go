@@ -17,7 +17,7 @@ type Config struct {
 	Gradient *Gradient `key:"gradient_controller_config" doc:"How to compute the limit; absent: no limit."`
 	Status   Status    `key:"concurrency_limit_exceeded_status" doc:"Response status for HTTP clients."`
 
-	Per       string    `key:"per" doc:"What has its own limit: each route, or each method of RPC and gRPC; in the second case, other requests use the limit of their route." enum:"route|method" default:"route" example:"\"method\""`
+	Per       string    `key:"per" doc:"What has its own limit: each route, each method of RPC and gRPC (other requests use the limit of their route), or only the filter." enum:"route|method|filter" default:"route" example:"\"method\""`
 	MaxLimits int       `key:"max_limits" doc:"Maximum number of limits; routes or methods beyond it share one limit." min:"1" max:"5000" default:"500" example:"100"`
 	Priority  *Priority `key:"priority" doc:"Which requests to reject first."`
 }

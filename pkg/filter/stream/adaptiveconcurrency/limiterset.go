@@ -59,13 +59,33 @@ type limiter struct {
 
 func (l *limiterSet) now() time.Duration { return time.Since(l.start) }
 
+// per says what has its own limit.
+type per uint8
+
+const (
+	perRoute  per = iota
+	perMethod     // requests without a method: their route
+	perFilter     // all requests have one limit
+)
+
+// perOf returns the per of a configuration.
+func perOf(text string) per {
+	switch text {
+	case "method":
+		return perMethod
+	case "filter":
+		return perFilter
+	}
+	return perRoute
+}
+
 // limiterFor returns the limiter of x.
-func (l *limiterSet) limiterFor(x *protocol.Exchange, byMethod bool) *limiter {
+func (l *limiterSet) limiterFor(x *protocol.Exchange, p per) *limiter {
 	var s scope
-	if byMethod {
+	if p == perMethod {
 		s = methodOf(x)
 	}
-	if s.service == "" && x.Record.Route != nil {
+	if s.service == "" && p != perFilter && x.Record.Route != nil {
 		s = scope{name: x.Record.Route.Name()}
 	}
 	if lim := (*l.byScope.Load())[s]; lim != nil {

@@ -21,7 +21,29 @@ type Config struct {
 	MinLength            int64    `key:"min_content_length" doc:"Responses with a smaller Content-Length are not compressed." unit:"bytes" min:"0" default:"256" example:"1024"`
 	ContentType          []string `key:"content_type" doc:"Media types to compress, without parameters; text/* means all text types. Empty: the list below." example:"[\"text/*\", \"application/json\"]"`
 	KeepStrong           bool     `key:"disable_on_etag_header" doc:"Does not compress responses with a strong ETag; otherwise the ETag becomes weak." default:"false" example:"true"`
-	RemoveAcceptEncoding bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the application does not compress." default:"false" example:"true"`
+	KeepWeak             bool     `key:"disable_on_weak_etag_header" doc:"Does not compress responses with a weak ETag." default:"false" example:"true"`
+	StrongTag            string   `key:"strong_etag" doc:"What happens to the strong ETag of a response that is compressed." enum:"weaken|remove" default:"weaken" example:"\"remove\""`
+	MissingType          bool     `key:"compress_without_content_type" doc:"Also compresses responses without Content-Type." default:"false" example:"true"`
+	ExcludedStatuses     []int    `key:"uncompressible_response_codes" doc:"Statuses of responses that are not compressed." example:"[404]"`
+	RemoveAcceptEncoding *bool    `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the application does not compress. Absent: false." example:"true"`
+
+	// Inherit overrides single settings of the listener, as Envoy's routes do.
+	Inherit bool `key:"inherit" doc:"In the settings of a route. true: the settings of the listener apply, except remove_accept_encoding_header if the route sets it. false: the settings of the route replace them." default:"false" example:"true"`
+}
+
+// inherit implements filter.StreamFilterFactory.Inherit.
+func inherit(listenerConfig, routeConfig any) any {
+	listener, listenerOK := listenerConfig.(*Config)
+	route, routeOK := routeConfig.(*Config)
+	if !listenerOK || !routeOK || !route.Inherit {
+		return routeConfig
+	}
+	merged := *listener
+	merged.Disabled = false
+	if route.RemoveAcceptEncoding != nil {
+		merged.RemoveAcceptEncoding = route.RemoveAcceptEncoding
+	}
+	return &merged
 }
 
 // defaultContentTypes returns the media types that are compressed by default. text/event-stream is
@@ -63,6 +85,7 @@ func Factory() filter.StreamFilterFactory {
 		Name:    "compressor",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
+		Inherit: inherit,
 		New:     build,
 		Metrics: []metrics.Metric{responsesMetric(), uncompressedBytesMetric(), compressedBytesMetric()},
 	}
@@ -91,7 +114,11 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := coding.Policy{MinLength: c.MinLength, Types: c.ContentType, KeepStrongTags: c.KeepStrong, RemoveAcceptEncoding: c.RemoveAcceptEncoding}
+	p := coding.Policy{
+		MinLength: c.MinLength, Types: c.ContentType, MissingType: c.MissingType,
+		KeepStrongTags: c.KeepStrong, KeepWeakTags: c.KeepWeak, RemoveStrongTags: c.StrongTag == "remove",
+		ExcludedStatuses: c.ExcludedStatuses, RemoveAcceptEncoding: c.RemoveAcceptEncoding != nil && *c.RemoveAcceptEncoding,
+	}
 	if len(p.Types) == 0 {
 		p.Types = defaultContentTypes()
 	}

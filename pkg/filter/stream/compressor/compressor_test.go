@@ -111,3 +111,19 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		})
 	}
 }
+
+func TestRouteInheritsSettings(t *testing.T) {
+	f := Factory()
+	listener := filtertest.Decode(t, f, `{"disabled": true, "encodings": ["gzip"], "remove_accept_encoding_header": true}`)
+	merged := f.Inherit(listener, filtertest.Decode(t, f, `{"inherit": true, "remove_accept_encoding_header": false}`)).(*Config)
+	if merged.Disabled || len(merged.Encodings) != 1 || *merged.RemoveAcceptEncoding {
+		t.Errorf("merged settings %+v, want gzip of the listener, enabled, and Accept-Encoding kept", merged)
+	}
+	if merged := f.Inherit(listener, filtertest.Decode(t, f, `{"inherit": true}`)).(*Config); !*merged.RemoveAcceptEncoding {
+		t.Errorf("merged settings %+v, want Accept-Encoding removed as in the listener", merged)
+	}
+	route := filtertest.Decode(t, f, `{}`)
+	if merged := f.Inherit(listener, route); merged != route {
+		t.Errorf("without inherit: %+v, want the settings of the route", merged)
+	}
+}

@@ -1,8 +1,10 @@
-// Package decompressor implements the decompressor filter, which decompresses requests within
-// limits, so that later filters and the host receive the decompressed body.
+// Package decompressor implements the decompressor filter, which decompresses requests and responses
+// within limits, so that later filters and the receiver get the decompressed body.
 package decompressor
 
 import (
+	"fmt"
+
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/coding"
@@ -14,6 +16,44 @@ type Config struct {
 	Disabled bool  `key:"disabled" doc:"Disables decompression, for example for a route whose application decompresses." default:"false" example:"true"`
 	MaxSize  int64 `key:"max_decompressed_size" doc:"Maximum size of a decompressed body; 0: no limit." unit:"bytes" min:"0" default:"67108864" example:"\"10MB\""`
 	MaxRatio int64 `key:"max_inflate_ratio" doc:"Maximum ratio of decompressed to compressed size, checked for bodies that decompress to more than 64 KiB; 0: no limit." min:"0" default:"100" example:"20"`
+
+	Encodings []string  `key:"encodings" doc:"Content codings to decompress, gzip and zstd. Empty: both." example:"[\"gzip\"]"`
+	Advertise bool      `key:"advertise_accept_encoding" doc:"Adds these codings to Accept-Encoding of requests, so that the application compresses its responses." default:"false" example:"true"`
+	Requests  Direction `key:"requests" doc:"Whether to decompress requests."`
+	Responses Responses `key:"responses" doc:"Whether to decompress responses."`
+}
+
+// Direction configures the decompression of requests.
+type Direction struct {
+	Enabled           bool `key:"enabled" doc:"Decompresses these messages." default:"true" example:"false"`
+	IgnoreNoTransform bool `key:"ignore_no_transform_header" doc:"Also decompresses messages with Cache-Control: no-transform." default:"false" example:"true"`
+}
+
+// Responses configures the decompression of responses.
+type Responses struct {
+	Enabled           bool `key:"enabled" doc:"Decompresses these messages." default:"false" example:"true"`
+	IgnoreNoTransform bool `key:"ignore_no_transform_header" doc:"Also decompresses messages with Cache-Control: no-transform." default:"false" example:"true"`
+}
+
+// Validate checks the configuration after it was decoded.
+func (c *Config) Validate() error {
+	_, err := c.codings()
+	return err
+}
+
+func (c *Config) codings() ([]coding.Coding, error) {
+	if len(c.Encodings) == 0 {
+		return []coding.Coding{coding.Gzip, coding.Zstd}, nil
+	}
+	var all []coding.Coding
+	for _, name := range c.Encodings {
+		parsed, ok := coding.ParseCoding(name)
+		if !ok || parsed == coding.Identity {
+			return nil, fmt.Errorf("encodings: %q is not supported, expected gzip or zstd", name)
+		}
+		all = append(all, parsed)
+	}
+	return all, nil
 }
 
 // Factory returns the filter factory.
@@ -23,12 +63,16 @@ func Factory() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
-		Metrics: []metrics.Metric{requestsMetric(), rejectedMetric()},
+		Metrics: []metrics.Metric{requestsMetric(), responsesMetric(), rejectedMetric()},
 	}
 }
 
 func requestsMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_decompressor_requests_total", Help: "Requests that the decompressor filter decompressed, including those it rejected.", Kind: metrics.KindCounter}
+}
+
+func responsesMetric() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_decompressor_responses_total", Help: "Responses that the decompressor filter decompressed.", Kind: metrics.KindCounter}
 }
 
 func rejectedMetric() metrics.Metric {
@@ -40,14 +84,23 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if c.Disabled {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
+	codings, err := c.codings()
+	if err != nil {
+		return nil, err
+	}
+	d := coding.Decompression{
+		Requests:  coding.Direction{Enabled: c.Requests.Enabled, IgnoreNoTransform: c.Requests.IgnoreNoTransform, Decompressed: env.Metrics.Counter(requestsMetric())},
+		Responses: coding.Direction{Enabled: c.Responses.Enabled, IgnoreNoTransform: c.Responses.IgnoreNoTransform, Decompressed: env.Metrics.Counter(responsesMetric())},
+		Advertise: c.Advertise,
+		Rejected:  env.Metrics.Counter(rejectedMetric()),
+	}
 	limits := coding.Limits{MaxSize: c.MaxSize, MaxRatio: c.MaxRatio}
-	var decoders []*coding.DecoderPool
-	for _, contentCoding := range [...]coding.Coding{coding.Gzip, coding.Zstd} {
-		d, err := coding.NewDecoderPool(contentCoding, limits)
+	for _, contentCoding := range codings {
+		pool, err := coding.NewDecoderPool(contentCoding, limits)
 		if err != nil {
 			return nil, err
 		}
-		decoders = append(decoders, d)
+		d.Decoders = append(d.Decoders, pool)
 	}
-	return coding.Decompress(decoders, env.Metrics.Counter(requestsMetric()), env.Metrics.Counter(rejectedMetric())), nil
+	return coding.Decompress(d), nil
 }

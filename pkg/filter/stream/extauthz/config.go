@@ -33,9 +33,66 @@ type Config struct {
 	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Headers to send to the service, in addition to Authorization. Absent: all headers to a gRPC service, only Authorization to an HTTP service."`
 	Disallowed *ListStringMatcher `key:"disallowed_headers" doc:"Headers never to send to the service, regardless of the other keys."`
 
+	EnabledMetadata *MetadataCondition `key:"filter_enabled_metadata" doc:"Checks only requests whose metadata matches this, such as the decision of shadow_rules of rbac; others pass. Absent: all requests."`
+
 	ClearRouteCache bool                         `key:"clear_route_cache" doc:"Selects the route again after the service changed the request." unsupported:"clear_route_cache" example:"true"`
 	Enabled         *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests to check." unsupported:"filter_enabled"`
 	Namespaces      []string                     `key:"metadata_context_namespaces" doc:"Metadata namespaces to send to the service." unsupported:"metadata_context_namespaces" example:"[\"shop\"]"`
+}
+
+// MetadataCondition is a condition on a metadata value that another filter set.
+type MetadataCondition struct {
+	Namespace string        `key:"filter" doc:"The namespace, usually the name of the filter." required:"true" example:"\"envoy.filters.http.rbac\""`
+	Path      []MetadataKey `key:"path" doc:"Path to the value: its key, or several keys from the outermost object inward." required:"true"`
+	Value     MetadataValue `key:"value" doc:"Condition on the value." required:"true"`
+	Invert    bool          `key:"invert" doc:"Inverts the condition." default:"false" example:"true"`
+}
+
+// MetadataKey is one key in the path of a metadata value.
+type MetadataKey struct {
+	Key string `key:"key" doc:"The key." required:"true" example:"\"shadow_effective_policy_id\""`
+}
+
+// MetadataValue is a condition on a metadata value.
+type MetadataValue struct {
+	String match.StringMatcherConfig `key:"string_match" doc:"The value must match this." required:"true"`
+}
+
+// metadataCondition is a compiled MetadataCondition. It is immutable.
+type metadataCondition struct {
+	namespace, key string
+	value          match.StringMatcher
+	invert         bool
+}
+
+func (c *MetadataCondition) compile() (*metadataCondition, error) {
+	if c == nil {
+		return nil, nil //nolint:nilnil // no condition
+	}
+	if len(c.Path) == 0 {
+		return nil, errors.New("filter_enabled_metadata.path is empty")
+	}
+	keys := make([]string, len(c.Path))
+	for i, k := range c.Path {
+		keys[i] = k.Key
+	}
+	value, err := c.Value.String.Compile()
+	if err != nil {
+		return nil, fmt.Errorf("filter_enabled_metadata.value.string_match: %w", err)
+	}
+	return &metadataCondition{protocol.Namespace(c.Namespace), protocol.MetadataKey(keys...), value, c.Invert}, nil
+}
+
+// matches reports whether one of the values in m matches c; nil matches all metadata.
+func (c *metadataCondition) matches(m *protocol.Metadata) bool {
+	if c == nil {
+		return true
+	}
+	matched := false
+	for value := range m.Values(c.namespace, c.key) {
+		matched = matched || c.value.Matches(value)
+	}
+	return matched != c.invert
 }
 
 // Status is an HTTP status.
@@ -128,6 +185,9 @@ func (c *Config) Validate() error {
 	}
 	if s := c.Check; s != nil && s.NoBody && s.Body != nil {
 		return &document.KeyError{Key: "check_settings", Err: errors.New("with_request_body and disable_request_body_buffering are mutually exclusive")}
+	}
+	if _, err := c.EnabledMetadata.compile(); err != nil {
+		return err
 	}
 	_, err := c.compile()
 	return err

@@ -42,8 +42,12 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	enabledMetadata, err := c.EnabledMetadata.compile()
+	if err != nil {
+		return nil, err
+	}
 	a := authz{
-		config: *c, rules: r,
+		config: *c, rules: r, enabledMetadata: enabledMetadata,
 		allowed: env.Metrics.Counter(requestsMetric(), "allowed"), denied: env.Metrics.Counter(requestsMetric(), "denied"),
 		errored: env.Metrics.Counter(requestsMetric(), "error"), failedOpen: env.Metrics.Counter(requestsMetric(), "failure_mode_allowed"),
 	}
@@ -82,7 +86,8 @@ type decision struct {
 type authz struct {
 	config                               Config
 	rules                                *rules
-	client                               authClient // nil: allow every request
+	enabledMetadata                      *metadataCondition // of requests to check; nil: all requests
+	client                               authClient         // nil: allow every request
 	allowed, denied, errored, failedOpen *metrics.Counter
 	next                                 protocol.Service
 	blocking                             protocol.BlockingService // a.evaluate
@@ -98,7 +103,7 @@ func (a authz) wrap(next protocol.Service) protocol.Service {
 // Start implements protocol.Service.
 func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 	removeClientFailureHeader(x)
-	if a.config.Disabled || a.client == nil {
+	if a.config.Disabled || a.client == nil || !a.enabledMetadata.matches(&x.Metadata) {
 		a.removeReservedHeaders(x)
 		return a.next.Start(ctx, x)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type Config struct {
 	Delay           Delay         `key:"delay" doc:"Delays requests."`
 	Abort           Abort         `key:"abort" doc:"Aborts requests with a local reply."`
 	UpstreamCluster string        `key:"upstream_cluster" doc:"Affects only requests to this cluster; empty: to any cluster." refers:"cluster,warn" example:"\"reviews\""`
+	DownstreamNodes []string      `key:"downstream_nodes" doc:"Affects only requests whose header x-envoy-downstream-service-node has one of these values; empty: all requests." example:"[\"edge-1\"]"`
 	Headers         []HeaderMatch `key:"headers" doc:"Affects only requests that match all of these header conditions."`
 	MaxActive       *int64        `key:"max_active_faults" doc:"Maximum number of requests in flight with a fault; a delayed request counts until its response arrives. Further requests are not affected. Absent: no limit." unit:"requests" min:"0" example:"100"`
 }
@@ -29,14 +31,16 @@ type Config struct {
 // Delay configures the delay of requests.
 type Delay struct {
 	Fixed   time.Duration `key:"fixed_delay" doc:"Duration of the delay." example:"\"2s\""`
+	Header  *struct{}     `key:"header_delay" doc:"Delays requests by the milliseconds in their header x-envoy-fault-delay-request. x-envoy-fault-delay-request-percentage lowers the percentage. Any client can set these headers." example:"{}"`
 	Percent float64       `key:"percentage" doc:"Fraction of requests to delay, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"10"`
 }
 
 // Abort configures the local reply to aborted requests.
 type Abort struct {
-	Status  int     `key:"status" doc:"HTTP status of the response; gRPC clients get the corresponding gRPC status." min:"200" max:"599" default:"503" example:"503"`
-	GRPC    *int    `key:"grpc_status" doc:"Replaces status: gRPC clients get this gRPC status, other clients the HTTP status that Envoy maps it to." min:"0" max:"16" example:"14"`
-	Percent float64 `key:"percentage" doc:"Fraction of requests to abort, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
+	Status  int       `key:"status" doc:"HTTP status of the response; gRPC clients get the corresponding gRPC status." min:"200" max:"599" default:"503" example:"503"`
+	GRPC    *int      `key:"grpc_status" doc:"Replaces status: gRPC clients get this gRPC status, other clients the HTTP status that Envoy maps it to." min:"0" max:"16" example:"14"`
+	Header  *struct{} `key:"header_abort" doc:"Aborts requests with the HTTP status in their header x-envoy-fault-abort-request, or else with the gRPC status in x-envoy-fault-abort-grpc-request. x-envoy-fault-abort-request-percentage lowers the percentage. Any client can set these headers." example:"{}"`
+	Percent float64   `key:"percentage" doc:"Fraction of requests to abort, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
 }
 
 // HeaderMatch matches one header, with Value or with an Envoy condition.
@@ -48,7 +52,7 @@ type HeaderMatch struct {
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
-	if c.Delay.Percent > 0 && c.Delay.Fixed <= 0 {
+	if c.Delay.Percent > 0 && c.Delay.Fixed <= 0 && c.Delay.Header == nil {
 		return errors.New("delay.percentage is set, but delay.fixed_delay is not")
 	}
 	if _, _, err := c.fractions(); err != nil {
@@ -141,17 +145,19 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Start(ctx, x)
 	}
-	if f.selects(f.delayed) {
+	if d := f.delayFor(x); d > 0 {
 		if !f.acquire() {
 			return f.next.Start(ctx, x)
 		}
 		f.delays.Add(1)
 		x.Record.Flags |= protocol.DelayInjected
-		return x.RunBlocking(ctx, protocol.BlockingFunc(f.serveAfterDelay))
+		return x.RunBlocking(ctx, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			return f.serveAfterDelay(ctx, x, d)
+		}))
 	}
-	if f.selects(f.aborted) && f.acquire() {
+	if status, ok := f.abortFor(x); ok && f.acquire() {
 		defer f.release()
-		f.abort(x)
+		f.abort(x, status)
 		return nil
 	}
 	return f.next.Start(ctx, x)
@@ -170,26 +176,26 @@ func (f *fault) acquire() bool {
 func (f *fault) release() { f.active.Add(-1) }
 
 // serveAfterDelay serves x after the delay, or aborts it.
-func (f *fault) serveAfterDelay(ctx context.Context, x *protocol.Exchange) error {
+func (f *fault) serveAfterDelay(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	defer f.release()
-	if err := waitDelay(ctx, x, f.config.Delay.Fixed); err != nil {
+	if err := waitDelay(ctx, x, d); err != nil {
 		return err
 	}
-	if f.selects(f.aborted) {
-		f.abort(x)
+	if status, ok := f.abortFor(x); ok {
+		f.abort(x, status)
 		return nil
 	}
 	return x.Serve(ctx, f.next)
 }
 
 // abort sends the local reply.
-func (f *fault) abort(x *protocol.Exchange) {
+func (f *fault) abort(x *protocol.Exchange, status abortStatus) {
 	f.aborts.Add(1)
 	x.LocalReplyError(protocol.Faultf(protocol.FaultInjected, "aborted by the configuration"))
-	code := protocol.GRPCCodeOf(f.config.Abort.Status)
-	x.Response.Status = f.config.Abort.Status
-	if grpcStatus := f.config.Abort.GRPC; grpcStatus != nil {
-		code = *grpcStatus
+	code := protocol.GRPCCodeOf(status.http)
+	x.Response.Status = status.http
+	if status.hasGRPC {
+		code = status.grpc
 		x.Response.Status = httpStatus(code)
 	}
 	if !protocol.IsGRPC(&x.Request.Header) {
@@ -211,13 +217,11 @@ func httpStatus(code int) int {
 	return statuses[code]
 }
 
-// selects takes one random sample and reports whether fraction includes it.
-func (f *fault) selects(fraction match.Fraction) bool {
-	return !fraction.IsZero() && fraction.Includes(f.random())
-}
-
 func (f *fault) applies(x *protocol.Exchange) bool {
 	if want := f.config.UpstreamCluster; want != "" && x.Record.TargetCluster != want {
+		return false
+	}
+	if nodes := f.config.DownstreamNodes; len(nodes) > 0 && !slices.Contains(nodes, x.Request.Header.Get("x-envoy-downstream-service-node")) {
 		return false
 	}
 	for i := range f.headers {

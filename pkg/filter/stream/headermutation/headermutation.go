@@ -18,8 +18,17 @@ type Config struct {
 	ResponseAdd    []filter.HeaderAddition `key:"response_headers_to_add" doc:"Headers to add to responses."`
 	ResponseRemove []string                `key:"response_headers_to_remove" doc:"Names of headers to remove from responses." example:"[\"server\"]"`
 
+	RequestSteps  []Step `key:"request_steps" doc:"Further changes of requests, in order, after the removals and additions."`
+	ResponseSteps []Step `key:"response_steps" doc:"Further changes of responses, in order, after the removals and additions."`
+
 	// Inherit applies the listener's settings before the route's, as Envoy does.
 	Inherit bool `key:"inherit" doc:"In the settings of a route. true: the settings of the listener are applied first. false: the settings of the route replace them." default:"false" example:"true"`
+}
+
+// Step is a change of the headers of a message. Removals apply first, then additions in order.
+type Step struct {
+	Add    []filter.HeaderAddition `key:"headers_to_add" doc:"Headers to add."`
+	Remove []string                `key:"headers_to_remove" doc:"Names of headers to remove." example:"[\"x-debug\"]"`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -28,12 +37,28 @@ func (c *Config) Validate() error {
 	return err
 }
 
-func (c *Config) compile() (m mutation, err error) {
-	if m.request, err = router.CompileMutation(filter.HeaderMutation(c.RequestAdd, c.RequestRemove)); err != nil {
-		return m, err
+// compile returns the mutations in the order in which they apply; at least one.
+func (c *Config) compile() ([]mutation, error) {
+	requests := append([]Step{{c.RequestAdd, c.RequestRemove}}, c.RequestSteps...)
+	responses := append([]Step{{c.ResponseAdd, c.ResponseRemove}}, c.ResponseSteps...)
+	mutations := make([]mutation, max(len(requests), len(responses)))
+	for i := range mutations {
+		var request, response Step
+		if i < len(requests) {
+			request = requests[i]
+		}
+		if i < len(responses) {
+			response = responses[i]
+		}
+		var err error
+		if mutations[i].request, err = router.CompileMutation(filter.HeaderMutation(request.Add, request.Remove)); err != nil {
+			return nil, err
+		}
+		if mutations[i].response, err = router.CompileResponseMutation(filter.HeaderMutation(response.Add, response.Remove)); err != nil {
+			return nil, err
+		}
 	}
-	m.response, err = router.CompileResponseMutation(filter.HeaderMutation(c.ResponseAdd, c.ResponseRemove))
-	return m, err
+	return mutations, nil
 }
 
 // inheritedConfig holds a route's settings and those of the listener, which apply first.
@@ -64,12 +89,12 @@ func compileAll(cfg any) (mutations []mutation, err error) {
 		if err != nil {
 			return nil, err
 		}
-		mutations = append(mutations, m)
+		mutations = append(mutations, m...)
 	}
 	return mutations, nil
 }
 
-// mutation is a compiled Config.
+// mutation is a compiled step of requests, and one of responses.
 type mutation struct{ request, response *router.Mutation }
 
 // headerMutation is immutable.

@@ -190,3 +190,13 @@ func TestConstantFieldsDoNotAllocate(t *testing.T) {
 		t.Errorf("Serve allocates %v times, want 0", n)
 	}
 }
+
+func TestStepsApplyInOrder(t *testing.T) {
+	app, client := serveRequest(t, `{
+		"request_headers_to_add": [{"header": {"key": "x-a", "value": "1"}}],
+		"request_steps": [{"headers_to_remove": ["x-a"], "headers_to_add": [{"header": {"key": "x-b", "value": "2"}}]}, {"headers_to_add": [{"header": {"key": "x-a", "value": "3"}}]}],
+		"response_steps": [{"headers_to_add": [{"header": {"key": "x-r", "value": "4"}}]}]}`, "x-a: 0", "")
+	if app != "x-b: 2, x-a: 3" || client != "x-r: 4" {
+		t.Errorf("the application received %q, the client %q; want x-a removed and then added", app, client)
+	}
+}

@@ -16,6 +16,10 @@ type Config struct {
 	Providers map[string]Provider `key:"providers" doc:"Issuers of tokens, by a name of your choice." example:"{\"corp\": {\"issuer\": \"https://id.corp.test\", \"local_jwks\": {\"filename\": \"keys.json\"}}}"`
 	Rules     []Rule              `key:"rules" doc:"Which tokens requests need: the first rule that matches applies. A request that no rule matches needs no token."`
 
+	RequirementMap  map[string]*Requirement `key:"requirement_map" doc:"Requirements that routes select by name." example:"{\"staff\": {\"provider_name\": \"corp\"}}"`
+	RequirementName string                  `key:"requirement_name" doc:"In the settings of a route: the requirement of requirement_map that applies instead of the rules. The listener has the providers." example:"\"staff\""`
+
+	ChallengeRealm  bool `key:"challenge_realm" doc:"Adds the URL of the request as realm to WWW-Authenticate." default:"false" example:"true"`
 	BypassPreflight bool `key:"bypass_cors_preflight" doc:"Lets CORS preflights pass without a token: browsers do not send one with them." default:"false" example:"true"`
 }
 
@@ -120,7 +124,34 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("rules[%d]: %w", i, err)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.RequirementMap)) {
+		if r := c.RequirementMap[name]; r != nil {
+			if err := r.validate(c.Providers, 0); err != nil {
+				return fmt.Errorf("requirement_map.%s: %w", name, err)
+			}
+		}
+	}
+	if c.RequirementName != "" && (len(c.Providers) > 0 || len(c.Rules) > 0 || len(c.RequirementMap) > 0) {
+		return errors.New("requirement_name is mutually exclusive with the other keys")
+	}
 	return nil
+}
+
+// inherit implements filter.StreamFilterFactory.Inherit. A route with a requirement_name has the
+// settings of the listener, except that the requirement applies to all requests.
+func inherit(listenerConfig, routeConfig any) any {
+	listener, listenerOK := listenerConfig.(*Config)
+	route, routeOK := routeConfig.(*Config)
+	if !listenerOK || !routeOK || route.RequirementName == "" {
+		return routeConfig
+	}
+	merged := *listener
+	requirement, defined := listener.RequirementMap[route.RequirementName]
+	if !defined {
+		requirement = &Requirement{Any: &RequirementList{}} // no token can satisfy it
+	}
+	merged.Rules = []Rule{{Requires: requirement}}
+	return &merged
 }
 
 func (p *Provider) validate() error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -29,6 +30,7 @@ func newFactory(now func() time.Time) filter.StreamFilterFactory {
 		Name:    "jwt_authn",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
+		Inherit: inherit,
 		New:     func(cfg any, env filter.Env) (filter.Filter, error) { return build(cfg, env, cache, now) },
 		Metrics: []metrics.Metric{requestsMetric()},
 	}
@@ -44,6 +46,7 @@ func build(cfg any, env filter.Env, cache *jwksCache, now func() time.Time) (fil
 		rules:           c.Rules,
 		providers:       make(map[string]*provider, len(c.Providers)),
 		bypassPreflight: c.BypassPreflight,
+		challengeRealm:  c.ChallengeRealm,
 		allowed:         env.Metrics.Counter(requestsMetric(), "allowed"),
 		denied:          env.Metrics.Counter(requestsMetric(), "denied"),
 	}
@@ -86,6 +89,7 @@ type authn struct {
 	providers       map[string]*provider
 	reservedHeaders []string // headers that only the filter may set
 	bypassPreflight bool     // CORS preflights need no token
+	challengeRealm  bool     // challenges have the URL of the request as realm
 	allowed, denied *metrics.Counter
 	next            protocol.Service
 }
@@ -136,11 +140,14 @@ func (a *authn) reject(x *protocol.Exchange, err error) error {
 		return nil
 	}
 	x.LocalReplyError(protocol.NewFault(protocol.Unauthenticated, err).WithEnvoyReply(envoyReply(err)))
-	challenge := `Bearer error="invalid_token"`
-	if errors.Is(err, errMissing) {
-		challenge = "Bearer"
+	var parameters []string
+	if a.challengeRealm {
+		parameters = append(parameters, ` realm="`+filter.RequestURL(x)+`"`)
 	}
-	x.Response.Header.Add("WWW-Authenticate", challenge)
+	if !errors.Is(err, errMissing) {
+		parameters = append(parameters, ` error="invalid_token"`)
+	}
+	x.Response.Header.Add("WWW-Authenticate", "Bearer"+strings.Join(parameters, ","))
 	return nil
 }
 

@@ -26,6 +26,7 @@ type plan struct {
 	pools             []rate
 	maxDynamic        int
 	client            match.ClientAddr
+	resetsAtNextToken bool // x-ratelimit-reset is the time until the bucket has a token; false: until it is full
 	addsHeaders       bool // responses have x-ratelimit headers
 	resourceExhausted bool // gRPC clients get RESOURCE_EXHAUSTED; false: UNAVAILABLE
 }
@@ -63,6 +64,7 @@ func (c *Config) compile() (*plan, error) {
 		maxDynamic:        c.MaxDynamic,
 		perConnection:     c.PerConnection,
 		resourceExhausted: c.ResourceExhausted,
+		resetsAtNextToken: c.Reset == "next_token",
 		addsHeaders:       c.HeadersOption == "DRAFT_VERSION_03",
 	}
 	if c.TrustedHops != nil {

@@ -34,11 +34,15 @@ type quota struct {
 	limit     int64
 	remaining int64
 	untilFull time.Duration // time until the bucket is full
+	untilNext time.Duration // time until the bucket has a token; 0: it has one
 }
 
 func (q *quota) observe(b *bucket, r rate, now time.Duration) {
 	if remaining, untilFull := b.remaining(r, now); !q.counted || remaining < q.remaining {
 		*q = quota{counted: true, limit: r.tokens, remaining: remaining, untilFull: untilFull}
+		if remaining == 0 {
+			q.untilNext = untilFull - time.Duration(r.tokens-1)*r.period
+		}
 	}
 }
 

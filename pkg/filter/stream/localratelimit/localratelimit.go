@@ -121,7 +121,7 @@ func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 		p.request.Apply(x, &x.Request.Header)
 	}
 	if q.counted && x.Request.Method != "" {
-		storeQuota(&x.Metadata, &q)
+		storeQuota(&x.Metadata, &q, p.resetsAtNextToken)
 		x.PushFinisher(f)
 	}
 	return f.next.Start(ctx, x)
@@ -138,7 +138,7 @@ func (f *rateLimit) reject(x *protocol.Exchange, q *quota) {
 		x.Response.Header.Set("grpc-status", "8") // RESOURCE_EXHAUSTED; the engine does not change it
 	}
 	if q.counted {
-		storeQuota(&x.Metadata, q)
+		storeQuota(&x.Metadata, q, f.plan.resetsAtNextToken)
 		addQuotaHeaders(x)
 	}
 	f.plan.response.Apply(x, &x.Response.Header)
@@ -161,13 +161,17 @@ func quotaHeaders() [3]string {
 }
 
 // storeQuota stores q in m, unless an earlier filter stored as few tokens or fewer.
-func storeQuota(m *protocol.Metadata, q *quota) {
+func storeQuota(m *protocol.Metadata, q *quota, resetsAtNextToken bool) {
 	if text, ok := m.Lookup(namespace, quotaHeaders()[1]); ok {
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n <= q.remaining {
 			return
 		}
 	}
-	seconds := (q.untilFull + time.Second - 1) / time.Second
+	reset := q.untilFull
+	if resetsAtNextToken {
+		reset = q.untilNext
+	}
+	seconds := (reset + time.Second - 1) / time.Second
 	for i, n := range [...]int64{q.limit, q.remaining, int64(seconds)} {
 		m.Set(namespace, quotaHeaders()[i], strconv.FormatInt(n, 10))
 	}

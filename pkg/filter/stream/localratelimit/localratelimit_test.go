@@ -247,6 +247,23 @@ func TestRateLimitHeaders(t *testing.T) {
 	})
 }
 
+func TestResetAtNextToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTestFilter(t, Factory(), `{"enable_x_ratelimit_headers": "DRAFT_VERSION_03", "ratelimit_reset": "next_token",
+			"token_bucket": {"max_tokens": 2, "tokens_per_fill": 2, "fill_interval": "60s"}}`)
+		for i, want := range []string{"0", "30", "30", "20"} {
+			if i == 3 {
+				time.Sleep(10 * time.Second)
+			}
+			x := httpRequest("10.0.0.1")
+			r.send(x)
+			if got := x.Response.Header.Get("x-ratelimit-reset"); got != want {
+				t.Errorf("response %d: x-ratelimit-reset %s, want %s", i, got, want)
+			}
+		}
+	})
+}
+
 func TestBucketsAreBounded(t *testing.T) {
 	for _, maxBuckets := range []int{1, 10, 2048} {
 		synctest.Test(t, func(t *testing.T) {

@@ -104,6 +104,7 @@ func buildConnectionFilter(cfg any, env filter.Env) (filter.ConnectionFilter, er
 func (f *rbac) evaluateConnection(conn *protocol.ConnMeta) error {
 	e := evaluation{x: &protocol.Exchange{}}
 	e.x.Meta.Conn = conn
-	_ = f.evaluate(&f.shadow, &e) // shadow rules only count
-	return f.evaluate(&f.enforced, &e)
+	_, _ = f.evaluate(&f.shadow, &e) // shadow rules only count
+	_, err := f.evaluate(&f.enforced, &e)
+	return err
 }

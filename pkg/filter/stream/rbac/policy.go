@@ -9,10 +9,11 @@ import (
 
 // Config is the filter's configuration, in the format of Envoy's RBAC v3.
 type Config struct {
-	Rules        *Rules `key:"rules" doc:"Rules to enforce; absent: none."`
-	Shadow       *Rules `key:"shadow_rules" doc:"Rules to count as if they were enforced."`
-	Prefix       string `key:"rules_stat_prefix" doc:"Value of the metric label stat_prefix for rules." example:"\"shop\""`
-	ShadowPrefix string `key:"shadow_rules_stat_prefix" doc:"Value of the metric label stat_prefix for shadow_rules." example:"\"shop_next\""`
+	Rules          *Rules `key:"rules" doc:"Rules to enforce; absent: none."`
+	Shadow         *Rules `key:"shadow_rules" doc:"Rules to count as if they were enforced."`
+	Prefix         string `key:"rules_stat_prefix" doc:"Value of the metric label stat_prefix for rules." example:"\"shop\""`
+	ShadowMetadata bool   `key:"shadow_rules_metadata" doc:"Stores the decision of shadow_rules in the metadata of the request, in the namespace envoy.filters.http.rbac: shadow_engine_result is allowed or denied, and shadow_effective_policy_id is the name of the policy that matched. Both keys begin with shadow_rules_stat_prefix. It allocates memory." default:"false" example:"true"`
+	ShadowPrefix   string `key:"shadow_rules_stat_prefix" doc:"Value of the metric label stat_prefix for shadow_rules." example:"\"shop_next\""`
 
 	TrustedHops *int `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_ip. Absent: the client address that the listener determines, which is the remote address of the connection unless extend_config of the proxy sets xff_num_trusted_hops." min:"0" max:"100" example:"1"`
 	PathsAsSent bool `key:"ambiguous_paths_as_sent" doc:"true: rules compare the path or RPC method as the client sent it, even if an application may read it differently; false: if a rule compares the path or method, the filter rejects requests in which it is ambiguous." default:"false" example:"true"`

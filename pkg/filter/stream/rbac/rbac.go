@@ -89,6 +89,9 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		f.client = match.NewClientAddr("x-forwarded-for", *c.TrustedHops)
 	}
 	f.enforced = enforced.withCounters(env, allowedMetric(), deniedMetric(), c.Prefix)
+	if c.ShadowMetadata {
+		f.shadowKeys = shadowKeys{c.ShadowPrefix + "shadow_effective_policy_id", c.ShadowPrefix + "shadow_engine_result"}
+	}
 	f.shadow = shadow.withCounters(env, shadowAllowedMetric(), shadowDeniedMetric(), c.ShadowPrefix)
 	return f.wrap, nil
 }
@@ -98,6 +101,7 @@ type rbac struct {
 	client           match.ClientAddr
 	pathsAsSent      bool
 	enforced, shadow countedRules
+	shadowKeys       shadowKeys
 	next             protocol.Service
 }
 
@@ -122,26 +126,49 @@ func (f rbac) wrap(next protocol.Service) protocol.Service {
 func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
 	e := evaluation{x: x}
 	e.path, _, _ = strings.Cut(x.OriginalPath(), "?")
-	_ = f.evaluate(&f.shadow, &e) // shadow rules only count
-	if err := f.evaluate(&f.enforced, &e); err != nil {
+	policy, err := f.evaluate(&f.shadow, &e)
+	f.recordShadow(x, policy, err)
+	if _, err := f.evaluate(&f.enforced, &e); err != nil {
 		return protocol.NewFault(protocol.ReasonDenied, err).WithEnvoyReply(envoyReply(err))
 	}
 	return f.next.Start(ctx, x)
 }
 
-// evaluate evaluates the rules, counts the decision, and returns the error that denies e, or nil if
-// e is allowed.
-func (f *rbac) evaluate(counted *countedRules, e *evaluation) error {
-	if counted.rules == nil {
-		return nil
+// recordShadow stores the decision of the shadow rules in the metadata of x.
+func (f *rbac) recordShadow(x *protocol.Exchange, policy string, err error) {
+	if f.shadow.rules == nil || f.shadowKeys == (shadowKeys{}) {
+		return
 	}
-	err := f.decide(counted.rules, e, counted == &f.enforced)
+	result := "allowed"
+	if err != nil {
+		result = "denied"
+	}
+	x.Metadata.Set(shadowNamespace, f.shadowKeys.result, result)
+	x.Metadata.Del(shadowNamespace, f.shadowKeys.policy)
+	if policy != "" {
+		x.Metadata.Set(shadowNamespace, f.shadowKeys.policy, policy)
+	}
+}
+
+// shadowNamespace is the metadata namespace of the decision of shadow rules, as in Envoy.
+const shadowNamespace = "envoy.filters.http.rbac"
+
+// shadowKeys are the metadata keys of the decision of shadow rules; empty: it is not stored.
+type shadowKeys struct{ policy, result string }
+
+// evaluate evaluates the rules and counts the decision. It returns the name of the policy that
+// matched, if one did, and the error that denies e, or nil if e is allowed.
+func (f *rbac) evaluate(counted *countedRules, e *evaluation) (policy string, err error) {
+	if counted.rules == nil {
+		return "", nil
+	}
+	policy, err = f.decide(counted.rules, e, counted == &f.enforced)
 	if err != nil {
 		counted.denied.Add(1)
 	} else {
 		counted.allowed.Add(1)
 	}
-	return err
+	return policy, err
 }
 
 // Namespace and key of the metadata value that LOG sets, as in Envoy.
@@ -150,16 +177,21 @@ const (
 	logKey       = "access_log_hint"
 )
 
-func (f *rbac) decide(r *rules, e *evaluation, enforced bool) error {
+// decide returns the decision of r. If prepare denies e, a DENY rule counts as matched, so that a
+// later filter that reads the name of the policy does not skip the request.
+func (f *rbac) decide(r *rules, e *evaluation, enforced bool) (policy string, err error) {
 	if err := f.prepare(r, e); err != nil {
-		return err
+		if r.action == actionDeny && len(r.policies) > 0 {
+			policy = r.policies[0].name
+		}
+		return policy, err
 	}
 	name, matched := r.matchingPolicy(e)
 	switch {
 	case r.action == actionAllow && !matched:
-		return errNoPolicy
+		return "", errNoPolicy
 	case r.action == actionDeny && matched:
-		return &policyDenial{name}
+		return name, &policyDenial{name}
 	case r.action == actionLog && enforced:
 		hint := "false"
 		if matched {
@@ -167,7 +199,7 @@ func (f *rbac) decide(r *rules, e *evaluation, enforced bool) error {
 		}
 		e.x.Metadata.Set(logNamespace, logKey, hint)
 	}
-	return nil
+	return name, nil
 }
 
 // policyDenial is the error of a request that matches a DENY policy.
