@@ -2,8 +2,14 @@ package resource
 
 import (
 	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/stream/adaptiveconcurrency"
+	"github.com/weft-proxy/weft/pkg/filter/stream/basicauth"
+	"github.com/weft-proxy/weft/pkg/filter/stream/buffer"
+	"github.com/weft-proxy/weft/pkg/filter/stream/cdnloop"
+	"github.com/weft-proxy/weft/pkg/filter/stream/compressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
 	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
+	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
@@ -20,7 +26,7 @@ import (
 func allCapabilities() Capabilities {
 	return Capabilities{
 		Filters: []filter.StreamFilterFactory{
-			cors.Factory(), csrf.Factory(), extauthz.Factory(), fault.Factory(), headermutation.Factory(), headertometadata.Factory(), healthcheck.Factory(),
+			adaptiveconcurrency.Factory(), basicauth.Factory(), buffer.Factory(), cdnloop.Factory(), compressor.Factory(), cors.Factory(), csrf.Factory(), decompressor.Factory(), extauthz.Factory(), fault.Factory(), headermutation.Factory(), headertometadata.Factory(), healthcheck.Factory(),
 			jwtauthn.Factory(), localratelimit.Factory(), mirror.Factory(), rbac.Factory(),
 		},
 		ConnectionFilters: []filter.ConnectionFilterFactory{rbac.ConnectionFactory()},

@@ -89,18 +89,21 @@ func TestIgnoredJWTSettings(t *testing.T) {
 	}
 }
 
-// TestRouteJWTSettings verifies that a route can disable jwt_authn, and that other route settings
-// are rejected.
+// TestRouteJWTSettings verifies that a route can disable jwt_authn, or select a requirement.
 func TestRouteJWTSettings(t *testing.T) {
 	read := func(m *jwtv3.PerRouteConfig) (map[string]any, error) {
 		r := &report{capabilities: allCapabilities()}
 		return fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{"envoy.filters.http.jwt_authn": packed(t, m)}), r.rejection()
 	}
 	got, err := read(&jwtv3.PerRouteConfig{RequirementSpecifier: &jwtv3.PerRouteConfig_Disabled{Disabled: true}})
-	if err != nil || got["jwt_authn"] != (config.FilterDisabled{}) {
+	if err != nil || got["envoy.filters.http.jwt_authn"] != (config.FilterDisabled{}) {
 		t.Errorf("disabled by the route: %v, %v, want FilterDisabled", got, err)
 	}
-	for _, m := range []*jwtv3.PerRouteConfig{{}, {RequirementSpecifier: &jwtv3.PerRouteConfig_RequirementName{RequirementName: "r"}}} {
+	got, err = read(&jwtv3.PerRouteConfig{RequirementSpecifier: &jwtv3.PerRouteConfig_RequirementName{RequirementName: "r"}})
+	if c, ok := got["envoy.filters.http.jwt_authn"].(*jwtauthn.Config); err != nil || !ok || c.RequirementName != "r" {
+		t.Errorf("requirement of the route: %v, %v, want it", got, err)
+	}
+	for _, m := range []*jwtv3.PerRouteConfig{{}} {
 		if got, err := read(m); err == nil {
 			t.Errorf("%v is read as %v, want an error", m, got)
 		}

@@ -13,16 +13,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/match"
-	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
-	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
 	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
-	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
-	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
-	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
 // TestEnvoyDocumentationFilters verifies that filter settings from Envoy's documentation are
@@ -51,9 +46,7 @@ func TestEnvoyDocumentationFilters(t *testing.T) {
 // readFilter reads an HTTP filter and returns its settings in Weft's type.
 func readFilter(t *testing.T, text string) (any, error) {
 	t.Helper()
-	r := &report{capabilities: Capabilities{Filters: []filter.StreamFilterFactory{
-		cors.Factory(), csrf.Factory(), extauthz.Factory(), fault.Factory(), headermutation.Factory(), headertometadata.Factory(), healthcheck.Factory(), jwtauthn.Factory(), localratelimit.Factory(), rbac.Factory(),
-	}}}
+	r := &report{capabilities: allCapabilities()}
 	out := &config.Proxy{}
 	list := []*hcmv3.HttpFilter{filterOf(t, text), {Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}}}
 	fieldReader{report: r}.readHTTPFilters(list, out, &Listener{})
@@ -91,7 +84,11 @@ func TestHeaderMutationsToAddAndRemove(t *testing.T) {
 		},
 		"removal after addition": {
 			settings: mutation + `{"request_mutations": [{"append": {"header": {"key": "X-A", "value": "b"}}}, {"remove": "x-a"}]}}`,
-			err:      "mutations.request_mutations[1].remove: an earlier element appends x-a",
+			want: &headermutation.Config{
+				RequestAdd:   []filter.HeaderAddition{{Header: filter.HeaderField{Key: "X-A", Value: "b"}, Append: true}},
+				RequestSteps: []headermutation.Step{{Remove: []string{"x-a"}}},
+				Inherit:      true,
+			},
 		},
 		"unsupported mutation": {
 			settings: mutation + `{"response_mutations": [{"remove_on_match": {"key_matcher": {"prefix": "x-"}}}]}}`,

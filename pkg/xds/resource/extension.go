@@ -63,7 +63,6 @@ type DynamicFilter struct {
 
 	typeURLs      []string // type URLs that the settings may have
 	defaultConfig *Extension
-	otherFilters  []string // names in Weft of the filters in the chain whose settings do not come from ECDS
 	proxy         *config.Proxy
 	index         int // index of the filter in proxy.StreamFilters
 }
@@ -73,15 +72,7 @@ func (f *DynamicFilter) Check(e *Extension) error {
 	if e.filterName == "" || !slices.Contains(f.typeURLs, e.typeURL) {
 		return fmt.Errorf("typed_config: is a %s, expected one of %s", e.typeURL, strings.Join(f.typeURLs, ", "))
 	}
-	if slices.Contains(f.otherFilters, e.filterName) {
-		return fmt.Errorf("typed_config: %s", duplicateFilterReason(e.filterName))
-	}
 	return nil
-}
-
-// duplicateFilterReason returns why a listener cannot have a second filter of a type.
-func duplicateFilterReason(filterName string) string {
-	return fmt.Sprintf("is a second filter of type %s in the listener: settings of routes would apply to both", filterName)
 }
 
 // effectiveConfig returns e if the filter can use it, or else the default config, which may be nil.
@@ -110,7 +101,6 @@ func (l *Listener) resolveFilters(extensions map[string]*Extension) *config.List
 
 func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[string]*Extension) *config.FilterChain {
 	var proxy *config.Proxy
-	used := map[string]bool{} // names in Weft of the dynamic filters with settings
 	for _, s := range l.DynamicFilters {
 		if s.proxy != c.Proxy {
 			continue
@@ -121,10 +111,9 @@ func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[str
 			proxy = &clone
 		}
 		e := s.effectiveConfig(extensions[s.Name])
-		if e == nil || used[e.filterName] {
+		if e == nil {
 			continue // keep config.FilterConfigMissing
 		}
-		used[e.filterName] = true
 		f := &proxy.StreamFilters[s.index]
 		f.Name, f.Config = e.filterName, e.config
 	}
@@ -165,7 +154,7 @@ func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out 
 		}
 	}
 	l.DynamicFilters = append(l.DynamicFilters, dynamic)
-	return config.Filter{Name: strings.Join(names, " or "), Config: config.FilterConfigMissing{}, Disabled: f.GetDisabled()}, dynamic, len(names) > 0
+	return config.Filter{Name: strings.Join(names, " or "), Config: config.FilterConfigMissing{}, RouteKey: f.GetName(), Disabled: f.GetDisabled()}, dynamic, len(names) > 0
 }
 
 // filterNames returns the names in Weft of the supported filters whose settings have one of the

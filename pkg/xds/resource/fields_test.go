@@ -14,6 +14,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	dnsclusterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
+	gzipv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/compression/gzip/compressor/v3"
+	compressorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/compressor/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
@@ -113,13 +115,22 @@ func httpFilterMessages(t *testing.T) (out []apiMessage) {
 	t.Helper()
 	for i := range filterMappings {
 		for _, m := range filterMappings[i].messages {
-			out = append(out, apiMessage{m, "typed_config", func(m proto.Message) ([]string, error) {
+			out = append(out, apiMessage{withRequiredFields(t, m), "typed_config", func(m proto.Message) ([]string, error) {
 				e, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allCapabilities())
 				return e.Ignored, err
 			}})
 		}
 	}
 	return out
+}
+
+// withRequiredFields returns m with the extension that a compressor requires.
+func withRequiredFields(t *testing.T, m proto.Message) proto.Message {
+	t.Helper()
+	if _, ok := m.(*compressorv3.Compressor); ok {
+		return &compressorv3.Compressor{CompressorLibrary: &corev3.TypedExtensionConfig{Name: "gzip", TypedConfig: packed(t, &gzipv3.Gzip{})}}
+	}
+	return m
 }
 
 // listenerFilterMessage returns the settings of a listener filter.

@@ -6,8 +6,14 @@ import (
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	adaptivev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3"
+	basicauthv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/basic_auth/v3"
+	bufferv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/buffer/v3"
+	cdnloopv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cdn_loop/v3"
+	compressorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/compressor/v3"
 	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	csrfv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/csrf/v3"
+	decompressorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/decompressor/v3"
 	authzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
@@ -78,6 +84,12 @@ var filterMappings = []filterMapping{
 	{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}, adapt: adaptLocalRateLimit},
 	{name: "header_to_metadata", messages: []proto.Message{&metadatav3.Config{}}},
 	{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}, adapt: adaptHeaderMutation},
+	{name: "basic_auth", messages: []proto.Message{&basicauthv3.BasicAuth{}, &basicauthv3.BasicAuthPerRoute{}}, adapt: adaptBasicAuth},
+	{name: "buffer", messages: []proto.Message{&bufferv3.Buffer{}, &bufferv3.BufferPerRoute{}}, adapt: adaptBuffer},
+	{name: "cdn_loop", messages: []proto.Message{&cdnloopv3.CdnLoopConfig{}}},
+	{name: "compressor", messages: []proto.Message{&compressorv3.Compressor{}, &compressorv3.CompressorPerRoute{}}, adapt: adaptCompressor},
+	{name: "decompressor", messages: []proto.Message{&decompressorv3.Decompressor{}}, adapt: adaptDecompressor},
+	{name: "adaptive_concurrency", messages: []proto.Message{&adaptivev3.AdaptiveConcurrency{}}, adapt: adaptAdaptiveConcurrency},
 	{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}, adapt: adaptHealthCheck},
 }
 
@@ -107,7 +119,7 @@ const routerFilter = "type.googleapis.com/envoy.extensions.filters.http.router.v
 // readHTTPFilters reads the HTTP filters of out. It adds the filters whose settings come from ECDS
 // to l.
 func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *Listener) {
-	hasRouter, names, firstDynamic, lastRejected := false, map[string]string{}, len(l.DynamicFilters), -1
+	hasRouter, lastRejected := false, -1
 	for i, f := range list {
 		at := p.index(i)
 		if at.readIstioFilter(f, out, l) {
@@ -142,25 +154,15 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 			lastRejected = i
 			continue
 		}
-		if other, dup := names[t.name]; dup && other != f.GetName() {
-			at.reject("%s has the same filter type as %s: settings of routes would apply to both", f.GetName(), other)
-		}
-		names[t.name] = f.GetName()
 		if f.GetDisabled() {
 			at.checkDisabled(t.name)
 		}
 		if settings := at.field("typed_config").readSettings(t, packed); settings != nil {
-			out.StreamFilters = append(out.StreamFilters, config.Filter{Name: t.name, Config: settings, Disabled: f.GetDisabled()})
+			out.StreamFilters = append(out.StreamFilters, config.Filter{Name: t.name, Config: settings, RouteKey: f.GetName(), Disabled: f.GetDisabled()})
 		}
 	}
 	if !hasRouter && (len(list) == 0 || lastRejected != len(list)-1) { // a rejected last filter may be meant as the router
 		p.reject("the last filter is not a router")
-	}
-	for _, s := range l.DynamicFilters[firstDynamic:] {
-		s.otherFilters = slices.Sorted(maps.Keys(names))
-		if s.defaultConfig != nil && slices.Contains(s.otherFilters, s.defaultConfig.filterName) {
-			p.key(s.Name).field("config_discovery").field("default_config").reject("%s", duplicateFilterReason(s.defaultConfig.filterName))
-		}
 	}
 	out.StreamFilters = p.addMirror(out.StreamFilters)
 }
@@ -195,7 +197,8 @@ func (p fieldReader) addMirror(filters []config.Filter) []config.Filter {
 	return filters
 }
 
-// readPerFilter reads the settings of filters for a table, a virtual host or a route.
+// readPerFilter reads the settings of filters for a table, a virtual host or a route. The keys of
+// the result are those of m: the names of the filters in listeners.
 func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 	if len(m) == 0 {
 		return nil
@@ -218,47 +221,43 @@ func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 		t := filterMappingOf(packed)
 		switch {
 		case isType(packed, &jwtv3.PerRouteConfig{}):
-			at.readRouteJWT(packed, out)
+			at.readRouteJWT(name, packed, out)
 		case slices.Contains(ignorableFilters(), name), t == nil && optional:
 			at.ignore()
 		case t == nil || p.report.capabilities.streamFilterFactory(t.name) == nil:
 			at.reject("%s is not supported", packed.GetTypeUrl())
 		default:
 			if settings := at.readSettings(t, packed); settings != nil {
-				out[t.name] = settings
+				out[name] = settings
 			}
 		}
 	}
 	return out
 }
 
-// readFilterConfig enables or disables a filter in out. The type of the settings in m identifies
-// the filter; if Weft does not know the type, name does. readFilterConfig rejects a filter that
-// runs before a route is selected. It ignores an optional filter that this build does not support,
-// except if m enables it under a custom name: the listener may have the filter under another name,
-// and the filter would stay disabled.
+// readFilterConfig enables or disables the filter with a name in out. It rejects a filter that runs
+// before a route is selected: a filter with the name, or with the type of the settings, of such a
+// filter.
 func (p fieldReader) readFilterConfig(name string, m *routev3.FilterConfig, out map[string]any) {
-	filterName, hasEnvoyPrefix := strings.CutPrefix(name, "envoy.filters.http.")
+	filterName := strings.TrimPrefix(name, "envoy.filters.http.")
 	if filterName == "health_check" {
 		filterName = "healthcheck"
 	}
-	t := filterMappingOf(m.GetConfig())
-	if t != nil {
+	if t := filterMappingOf(m.GetConfig()); t != nil {
 		filterName = t.name
 	}
 	factory := p.report.capabilities.streamFilterFactory(filterName)
 	switch {
-	case factory != nil && factory.Stage != filter.BeforeRoute && slices.ContainsFunc(filterMappings, func(t filterMapping) bool { return t.name == filterName }):
-		out[filterName] = config.FilterEnabled{}
-		if m.GetDisabled() {
-			out[filterName] = config.FilterDisabled{}
-		}
-	case m.GetIsOptional() && factory == nil && (hasEnvoyPrefix || m.GetDisabled()), slices.Contains(ignorableFilters(), name):
+	case slices.Contains(ignorableFilters(), name):
 		p.ignore()
-	case m.GetDisabled():
+	case factory != nil && factory.Stage == filter.BeforeRoute && m.GetDisabled():
 		p.field("disabled").rejectUnsupported()
-	default:
+	case factory != nil && factory.Stage == filter.BeforeRoute:
 		p.reject("%s is not supported", name)
+	case m.GetDisabled():
+		out[name] = config.FilterDisabled{}
+	default:
+		out[name] = config.FilterEnabled{}
 	}
 }
 
@@ -271,16 +270,22 @@ func (p fieldReader) readSettings(t *filterMapping, packed *anypb.Any) any {
 	return p.decodeFilter(p.report.capabilities.streamFilterFactory(t.name).Config(), m, t.adapt)
 }
 
-// readRouteJWT reads the jwt_authn settings of a route. It rejects all settings except "disabled".
-func (p fieldReader) readRouteJWT(packed *anypb.Any, out map[string]any) {
-	m := &jwtv3.PerRouteConfig{}
+// readRouteJWT reads the settings of a route for the jwt_authn filter with a name.
+func (p fieldReader) readRouteJWT(name string, packed *anypb.Any, out map[string]any) {
+	m, factory := &jwtv3.PerRouteConfig{}, p.report.capabilities.streamFilterFactory("jwt_authn")
 	switch {
 	case !p.unpack(packed, m):
-	case p.report.capabilities.streamFilterFactory("jwt_authn") == nil:
+	case factory == nil:
 		p.rejectUnsupported()
 	case m.GetDisabled():
-		out["jwt_authn"] = config.FilterDisabled{}
+		out[name] = config.FilterDisabled{}
+	case m.GetRequirementName() == "":
+		p.rejectOneof(m, "requirement_specifier", "disabled", "requirement_name")
 	default:
-		p.field("requirement_name").rejectUnsupported()
+		settings := document.NewObject(1)
+		settings.Add("requirement_name", document.NewString(m.GetRequirementName()))
+		if decoded := p.decodeSettings(factory.Config(), settings); decoded != nil {
+			out[name] = decoded
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strconv"
 
@@ -20,10 +21,19 @@ func unwrapKey(settings *document.Value, key string) {
 	}
 }
 
-// adaptRBAC unwraps the settings of routes and rejects matcher trees. In Envoy an empty matcher
-// denies every request, but Weft's filter would treat it as absent.
-func adaptRBAC(settings *document.Value, _ fieldReader) error {
+// adaptRBAC unwraps the settings of routes, stores the decision of shadow rules in the metadata, and
+// rejects matcher trees.
+func adaptRBAC(settings *document.Value, p fieldReader) error {
 	unwrapKey(settings, "rbac")
+	if settings.Get("shadow_rules") != nil {
+		settings.Set("shadow_rules_metadata", document.NewBool(true))
+	}
+	return rejectMatcherTrees(settings, p)
+}
+
+// rejectMatcherTrees rejects the matcher trees of RBAC. In Envoy an empty matcher denies every
+// request, but Weft's filter would treat it as absent.
+func rejectMatcherTrees(settings *document.Value, _ fieldReader) error {
 	for _, key := range []string{"matcher", "shadow_matcher"} {
 		if settings.Get(key) != nil {
 			return unsupportedKeyError(key)
@@ -35,6 +45,12 @@ func adaptRBAC(settings *document.Value, _ fieldReader) error {
 // adaptFault converts percentages to numbers and renames http_status to status.
 func adaptFault(settings *document.Value, _ fieldReader) error {
 	settings.Delete("disable_downstream_cluster_stats") // Weft does not have these statistics
+	for _, fault := range []string{"delay", "abort"} {
+		unit := settings.Get(fault).Get("percentage").Get("denominator").Text()
+		if settings.Get(fault).Get("header_"+fault) != nil && unit != "" && unit != "HUNDRED" {
+			return fmt.Errorf("%s.percentage.denominator: is %s, but with header_%[1]s only HUNDRED is supported", fault, unit)
+		}
+	}
 	if delay := settings.Get("delay"); delay != nil {
 		delay.Set("percentage", floatValue(percentOf(delay.Get("percentage")), 64))
 	}
@@ -82,15 +98,15 @@ func adaptHealthCheck(settings *document.Value, _ fieldReader) error {
 	return nil
 }
 
-// adaptJWT resolves requirement names, converts clock_skew_seconds, and ignores jwt_cache_config,
-// async_fetch and retry_policy. A local key set without usable keys makes the tokens of its issuer
-// invalid, but does not reject the listener.
+// adaptJWT resolves the requirement names of rules, converts clock_skew_seconds, adds the realm to
+// challenges, and ignores jwt_cache_config, async_fetch and retry_policy. A local key set without
+// usable keys makes the tokens of its issuer invalid, but does not reject the listener.
 func adaptJWT(settings *document.Value, p fieldReader) error {
 	for name, provider := range settings.Get("providers").Members() {
 		adaptProvider(provider, p.field("providers").key(name))
 	}
+	settings.Set("challenge_realm", document.NewBool(true))
 	requirements := settings.Get("requirement_map")
-	settings.Delete("requirement_map")
 	for i, rule := range settings.Get("rules").Elements() {
 		if rule.Get("match").Len() == 0 {
 			return fmt.Errorf("rules[%d].match has no condition on the path", i)
@@ -123,6 +139,27 @@ func adaptProvider(provider *document.Value, p fieldReader) {
 		at.ignoreKey(remote, "async_fetch")
 		at.ignoreKey(remote, "retry_policy")
 	}
+}
+
+// adaptBuffer unwraps the settings of routes.
+func adaptBuffer(settings *document.Value, _ fieldReader) error {
+	unwrapKey(settings, "buffer")
+	return nil
+}
+
+// adaptBasicAuth decodes users that are given as bytes. Routes replace only the users.
+func adaptBasicAuth(settings *document.Value, _ fieldReader) error {
+	users := settings.Get("users")
+	if encoded := users.Get("inline_bytes"); encoded != nil {
+		text, err := base64.StdEncoding.DecodeString(encoded.Text())
+		if err != nil {
+			return fmt.Errorf("users.inline_bytes: %w", err)
+		}
+		users.Delete("inline_bytes")
+		users.Set("inline_string", document.NewString(string(text)))
+	}
+	settings.Set("inherit", document.NewBool(true))
+	return nil
 }
 
 // ignoreKey deletes the member key of v, if v has it, and reports it as ignored. p is the reader of

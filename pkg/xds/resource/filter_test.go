@@ -18,14 +18,12 @@ import (
 
 func TestRouteDisablesFilters(t *testing.T) {
 	off := packed(t, &routev3.FilterConfig{Disabled: true})
-	for _, test := range []struct{ filter, off, wantErr string }{
-		{"envoy.filters.http.rbac", "rbac", ""},
-		{"envoy.filters.http.jwt_authn", "jwt_authn", ""},
-		{"envoy.filters.http.lua", "", "[envoy.filters.http.lua].disabled: is not supported"},
-		{"mine", "", "[mine].disabled: is not supported"},
-		{"envoy.filters.http.mirror", "", "is not supported"}, // a filter of Weft, not of Envoy
+	for _, test := range []struct{ filter, wantErr string }{
+		{"envoy.filters.http.rbac", ""},
+		{"mine", ""}, // the name of a filter of any type
+		{"envoy.filters.http.health_check", "[envoy.filters.http.health_check].disabled: is not supported"},
 	} {
-		r := &report{capabilities: testCapabilities()}
+		r := &report{capabilities: allCapabilities()}
 		got := fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{test.filter: off})
 		if test.wantErr != "" {
 			if err := r.rejection(); err == nil || !strings.Contains(err.Error(), test.wantErr) {
@@ -33,20 +31,19 @@ func TestRouteDisablesFilters(t *testing.T) {
 			}
 			continue
 		}
-		if err := r.rejection(); err != nil || len(got) != 1 || got[test.off] != (config.FilterDisabled{}) {
-			t.Errorf("%s: %v, %v, want %s disabled", test.filter, got, err, test.off)
+		if err := r.rejection(); err != nil || len(got) != 1 || got[test.filter] != (config.FilterDisabled{}) {
+			t.Errorf("%s: %v, %v, want %[1]s disabled", test.filter, got, err)
 		}
 	}
 	r := &report{capabilities: testCapabilities()}
 	got := fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{"c": packed(t, &routev3.FilterConfig{Config: packed(t, &corsv3.CorsPolicy{})})})
-	if err := r.rejection(); err != nil || got["cors"] == nil {
+	if err := r.rejection(); err != nil || got["c"] == nil {
 		t.Errorf("settings in a FilterConfig: %v, %v, want settings of cors", got, err)
 	}
 }
 
 // TestRouteEnablesDisabledFilters verifies that an empty config enables a filter, as in Envoy. The
-// filter then has the settings of the table or the virtual host, if there are any. A filter that
-// cannot be enabled is rejected rather than left disabled.
+// filter then has the settings of the table or the virtual host, if there are any.
 func TestRouteEnablesDisabledFilters(t *testing.T) {
 	const rbacName, customName = "envoy.filters.http.rbac", "mine"
 	on, onOptional := &routev3.FilterConfig{Config: &anypb.Any{}}, &routev3.FilterConfig{Config: &anypb.Any{}, IsOptional: true}
@@ -61,8 +58,9 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 		{name: "enabled by an empty config", filter: rbacName, route: on, want: config.FilterEnabled{}},
 		{name: "enabled without a config", filter: rbacName, route: &routev3.FilterConfig{}, want: config.FilterEnabled{}},
 		{name: "enabled, optional", filter: rbacName, route: onOptional, want: config.FilterEnabled{}},
-		{name: "custom name", filter: customName, route: on, wantErr: "mine is not supported"},
-		{name: "optional, custom name", filter: customName, route: onOptional, wantErr: "mine is not supported"},
+		{name: "custom name", filter: customName, route: on, want: config.FilterEnabled{}},
+		{name: "optional, custom name", filter: customName, route: onOptional, want: config.FilterEnabled{}},
+		{name: "runs before route selection", filter: "envoy.filters.http.health_check", route: on, wantErr: "health_check is not supported"},
 		{name: "disabled by the virtual host", filter: rbacName, host: off, want: config.FilterDisabled{}},
 		{name: "enabled by the route, disabled by the virtual host", filter: rbacName, host: off, route: on, want: config.FilterEnabled{}},
 		{name: "disabled by the route, enabled by the virtual host", filter: rbacName, host: on, route: off, want: config.FilterDisabled{}},
@@ -90,7 +88,7 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			table, err := ReadRoutes(body, testCapabilities())
+			table, err := ReadRoutes(body, allCapabilities())
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("ReadRoutes: error %v, want one with %q", err, test.wantErr)
@@ -100,7 +98,7 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := table.Config.VirtualHosts[0].Routes[0].Filters["rbac"]
+			got := table.Config.VirtualHosts[0].Routes[0].Filters[test.filter]
 			if _, settings := got.(*rbac.Config); test.want == nil && !settings || test.want != nil && got != test.want {
 				t.Errorf("the route has %#v, want %#v, or settings for nil", got, test.want)
 			}
@@ -108,21 +106,21 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 	}
 }
 
-func TestDuplicateFilters(t *testing.T) {
-	read := func(names ...string) error {
-		r := &report{capabilities: testCapabilities()}
-		var list []*hcmv3.HttpFilter
-		for _, name := range names {
-			list = append(list, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &rbacv3.RBAC{})}})
+func TestFiltersOfOneType(t *testing.T) {
+	names := []string{"envoy.filters.http.rbac", "mine", "mine"}
+	var list []*hcmv3.HttpFilter
+	for _, name := range names {
+		list = append(list, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &rbacv3.RBAC{})}})
+	}
+	list = append(list, &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}})
+	r, out := &report{capabilities: testCapabilities()}, &config.Proxy{}
+	fieldReader{report: r}.readHTTPFilters(list, out, &Listener{})
+	if err := r.rejection(); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		if f := out.StreamFilters[i]; f.Name != "rbac" || f.RouteKey != name {
+			t.Errorf("filter %d is %s with the key %q, want rbac with %q", i, f.Name, f.RouteKey, name)
 		}
-		list = append(list, &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}})
-		fieldReader{report: r}.readHTTPFilters(list, &config.Proxy{}, &Listener{})
-		return r.rejection()
-	}
-	if err := read("envoy.filters.http.rbac", "envoy.filters.http.rbac"); err != nil {
-		t.Errorf("two filters with one name: error %v, want none", err)
-	}
-	if err := read("envoy.filters.http.rbac", "mine"); err == nil || !strings.Contains(err.Error(), "mine has the same filter type as envoy.filters.http.rbac") {
-		t.Errorf("two names for one filter type: error %v, want one about mine", err)
 	}
 }

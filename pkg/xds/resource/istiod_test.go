@@ -108,8 +108,8 @@ func TestIstiodRoutes(t *testing.T) {
 func TestIstiodRouteFilterSettings(t *testing.T) {
 	table := istiodTables(t)["9080"]
 	for line, want := range map[string][]string{
-		"GET reviews/fault": {"fault"},
-		"GET reviews/w/1":   {"cors", "mirror"},
+		"GET reviews/fault": {"envoy.filters.http.fault"},
+		"GET reviews/w/1":   {"envoy.filters.http.cors", "mirror"},
 		"GET reviews/":      {},
 	} {
 		route := table.Match(newRequest(line))

@@ -66,7 +66,7 @@ func (p fieldReader) readConnectionFilter(name string, packed *anypb.Any, out *c
 	if !ok {
 		return
 	}
-	if settings := p.decodeFilter(factory.Config(), m, adaptRBAC); settings != nil {
+	if settings := p.decodeFilter(factory.Config(), m, rejectMatcherTrees); settings != nil {
 		out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: name, Config: settings})
 	}
 }

@@ -131,12 +131,12 @@ func TestRuntimeValues(t *testing.T) {
 	if w := routes[1].Forward.WeightedClusters; w[0].Weight != 9 || w[1].Weight != 1 {
 		t.Errorf("the weights are %d and %d, want 9 and 1", w[0].Weight, w[1].Weight)
 	}
-	c := routes[2].Filters["cors"].(*cors.Config)
+	c := routes[2].Filters["envoy.filters.http.cors"].(*cors.Config)
 	if got := fmt.Sprint(c.Enabled.Default, c.Shadow.Default); got != "{300000 MILLION} {1 MILLION}" {
 		t.Errorf("fractions of cors = %s, want 300000 and 1 per MILLION", got)
 	}
-	f := routes[3].Filters["fault"].(*fault.Config)
-	if got := fmt.Sprint(f.Delay, f.Abort.Status, f.Abort.Percent); got != "{1.5s 12} 429 13" {
+	f := routes[3].Filters["envoy.filters.http.fault"].(*fault.Config)
+	if got := fmt.Sprint(f.Delay.Fixed, f.Delay.Percent, f.Abort.Status, f.Abort.Percent); got != "1.5s 12 429 13" {
 		t.Errorf("faults = %s, want a delay of 1.5s for 12 %%, and 429 for 13 %%", got)
 	}
 	if want := []string{
