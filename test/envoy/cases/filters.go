@@ -19,6 +19,9 @@ func (s *set) filters() {
 	s.headerToMetadata()
 	s.everyFilter()
 	s.disabledFilters()
+	s.filtersOfOneType()
+	s.codings()
+	s.smallFilters()
 }
 
 // filter returns a list with one HTTP filter. message is the type of its configuration below
@@ -256,4 +259,28 @@ func (s *set) disabledFilters() {
   route: {cluster: o1}
   typed_per_filter_config:
     envoy.filters.http.fault: {"@type": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true}`}).get("/")
+}
+
+// filtersOfOneType adds a chain with two filters of one type, whose settings in routes have the
+// filters' names.
+func (s *set) filtersOfOneType() {
+	const message = "fault.v3.HTTPFault"
+	named := func(name string) string {
+		return "- name: " + name + "\n  typed_config: {" + typeLine(message) + "}\n"
+	}
+	route := func(path, key, config string) string {
+		return "- match: {path: " + path + "}\n  route: {cluster: o1}\n  typed_per_filter_config:\n    " + key + ":\n" + indent("      ", config)
+	}
+	abort := func(status int) string {
+		return typeLine(message) + fmt.Sprintf("\nabort: {http_status: %d, percentage: {numerator: 100}}", status)
+	}
+	g := s.add(Group{
+		Feature: "filter.of_one_type", Filters: named("a") + named("b"),
+		Routes: route("/a", "a", abort(401)) + route("/b", "b", abort(402)) + route("/canonical", "envoy.filters.http.fault", abort(403)) +
+			route("/type", "a", typeLine("csrf.v3.CsrfPolicy")+"\nfilter_enabled: "+always) +
+			route("/disabled", "c", `"@type": type.googleapis.com/envoy.config.route.v3.FilterConfig`+"\ndisabled: true"),
+	})
+	for _, p := range []string{"/a", "/b", "/canonical", "/type", "/disabled", "/none"} {
+		g.get(p, label(p))
+	}
 }

@@ -2,7 +2,6 @@ package compare
 
 import (
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -25,7 +24,9 @@ type Named struct {
 func AllNamed() []Named { return slices.Concat(byDesign(), notYet()) }
 
 // byDesign returns the differences that stay.
-func byDesign() []Named { return slices.Concat(inErrors(), inLocalReplies(), inFields()) }
+func byDesign() []Named {
+	return slices.Concat(inErrors(), inLocalReplies(), inFields(), inFilters())
+}
 
 // inErrors returns the differences that stay, and that concern errors.
 func inErrors() []Named {
@@ -90,7 +91,7 @@ func inLocalReplies() []Named {
 	return []Named{
 		{
 			Name:   "connection kept after an early reply",
-			Text:   "If Weft responds before it has read the rest of a small request, it reads the rest and keeps the connection. Envoy closes the connection. Envoy also closes it if it rejects the path.",
+			Text:   "If Weft responds before it has read the rest of a small request, it reads the rest and keeps the connection. Envoy closes the connection, also if it rejects the path, and after every 400 and 413.",
 			Reason: "The client need not open another connection.",
 			matches: func(r *Result, d Difference) bool {
 				return strings.HasPrefix(d.Aspect, "resp") && strings.HasSuffix(d.Aspect, ".headers.connection") &&
@@ -206,7 +207,7 @@ func inFields() []Named {
 }
 
 // notYet returns the differences that should go away.
-func notYet() []Named { return slices.Concat(everywhere(), ignoredFields()) }
+func notYet() []Named { return slices.Concat(everywhere(), ignoredFields(), inTrailers()) }
 
 // everywhere returns the differences that should go away, and that occur with every configuration.
 func everywhere() []Named {
@@ -267,10 +268,6 @@ func ignoredFields() []Named {
 			"access-control-expose-headers", func(r *Result, d Difference) bool {
 				return strings.HasPrefix(d.Aspect, "resp") && r.c.Method == "OPTIONS" && d.Weft == nil
 			}),
-		fieldDifference("realm of jwt_authn", "`www-authenticate` has no `realm`, which is the URL of the request in Envoy.", "",
-			"www-authenticate", func(_ *Result, d Difference) bool {
-				return len(d.Envoy) == 1 && len(d.Weft) == 1 && withoutRealm(d.Envoy[0]) == d.Weft[0]
-			}),
 		fieldDifference("append_x_forwarded_port", "Weft ignores the field.", "",
 			"x-forwarded-port", func(_ *Result, d Difference) bool { return slices.Equal(d.Envoy, []string{"<listener>"}) }),
 		fieldDifference("always_set_request_id_in_response", "Weft ignores the field.", "",
@@ -300,14 +297,6 @@ func fieldDifference(name, text, reason, field string, matches func(r *Result, d
 func isAmbiguous(path string) bool {
 	return strings.Contains(path, "..") || strings.Contains(path, "//") || strings.Contains(path, "%")
 }
-
-// withoutRealm removes the realm from a value of WWW-Authenticate.
-func withoutRealm(challenge string) string {
-	return strings.TrimSpace(realm.ReplaceAllString(challenge, ""))
-}
-
-// realm matches the realm of a challenge, with the comma after it.
-var realm = regexp.MustCompile(`realm="[^"]*",? ?`)
 
 // isLoopbackClient reports whether two values of X-Forwarded-For differ only in the last address,
 // which is 127.0.0.1 in Weft, and not a loopback address in Envoy.

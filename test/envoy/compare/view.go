@@ -1,9 +1,12 @@
 package compare
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"regexp"
@@ -177,9 +180,10 @@ func (v View) response(name string, c *cases.Case, r client.Response, n *Normali
 	}
 	v.text(name+".version", r.Version)
 	v.fields(name+".headers", n.fields(r.Fields, "date"))
-	body := n.Text(string(r.Body[:min(len(r.Body), maxResponseBody)]))
-	if c.BodyLength && len(r.Body) > maxLocalReply {
-		body = fmt.Sprintf("%d bytes", len(r.Body))
+	content := decompressed(r)
+	body := n.Text(string(content[:min(len(content), maxResponseBody)]))
+	if c.BodyLength && len(content) > maxLocalReply {
+		body = fmt.Sprintf("%d bytes", len(content))
 	}
 	v[name+".body"] = []string{body}
 	v.trailers(name, r.Trailers, n)
@@ -220,6 +224,31 @@ func addPaths(paths map[string]bool, path string, node any, depth int) {
 			addPaths(paths, path+"[]", value, depth)
 		}
 	}
+}
+
+// decompressed returns the body of a response without its content coding, or the first bytes of a
+// zstd frame. Two programs compress the same body to different bytes.
+func decompressed(r client.Response) []byte {
+	hasCoding := func(name string) bool {
+		return slices.ContainsFunc(r.Fields, func(f wire.Field) bool {
+			return strings.EqualFold(f.Name, "content-encoding") && strings.EqualFold(f.Value, name)
+		})
+	}
+	switch {
+	case hasCoding("zstd"):
+		return r.Body[:min(len(r.Body), len("\x28\xb5\x2f\xfd"))]
+	case !hasCoding("gzip"):
+		return r.Body
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(r.Body))
+	if err != nil {
+		return r.Body
+	}
+	content, err := io.ReadAll(reader)
+	if err != nil {
+		return r.Body
+	}
+	return content
 }
 
 // trailers adds all trailers as one aspect.

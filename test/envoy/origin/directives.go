@@ -1,6 +1,8 @@
 package origin
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"strconv"
 	"strings"
@@ -30,6 +32,7 @@ const (
 //	x-o-delay: 100           milliseconds before the head of the response
 //	x-o-body: text           instead of "from NAME"
 //	x-o-len: 100             a body of so many bytes
+//	x-o-gzip: 1              a body that is compressed with gzip, with Content-Encoding
 //	x-o-h: A: b | C: d       fields of the response
 //	x-o-noct: 1              no Content-Type
 //	x-o-chunked: 1           a chunked body
@@ -92,6 +95,10 @@ func parseDirectives(fields []wire.Field, name string, attempt int) (directives,
 	if length := p.number("x-o-len", -1); length >= 0 {
 		d.body = []byte(strings.Repeat("x", length))
 	}
+	if p.has("x-o-gzip") {
+		d.body = compress(d.body)
+		d.fields = append(d.fields, wire.Field{Name: "Content-Encoding", Value: "gzip"})
+	}
 	step := ""
 	if p.has("x-o-seq") {
 		steps := strings.Split(p.text("x-o-seq"), ",")
@@ -106,6 +113,15 @@ func parseDirectives(fields []wire.Field, name string, attempt int) (directives,
 		p.err = d.take(step)
 	}
 	return d, p.err
+}
+
+// compress compresses data with gzip.
+func compress(data []byte) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(data) // a bytes.Buffer returns no errors
+	_ = w.Close()
+	return b.Bytes()
 }
 
 // take applies a step of x-o-seq or x-o-at.
