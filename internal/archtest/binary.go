@@ -49,7 +49,7 @@ func binaryPackagesXDS() []string {
 // Maximum size of the stripped binary on amd64, in bytes: 3 % above its size when the budget was
 // set, which the comments give.
 const (
-	sizeBudget      = 38_923_000 // 37,789,961
+	sizeBudget      = 40_168_000 // 38,998,281
 	sizeBudgetNoXDS = 22_242_000 // 21,594,377
 )
 
