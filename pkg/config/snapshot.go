@@ -154,6 +154,7 @@ type Proxy struct {
 	Targets       TargetNormalization
 	ClientHeaders ClientHeaders
 	Replies       Replies
+	Upgrades      *UpgradeRules // nil: all protocols, and CONNECT if HTTP1.AllowConnect is set
 	// ForwardedScheme takes the scheme of an HTTP/1.1 request from X-Forwarded-Proto if that is
 	// http or https. The reader of the configuration sets it if the HTTP/1.1 engine trusts or
 	// replaces that header.
@@ -263,10 +264,28 @@ func DefaultHTTP1Options() HTTP1Options {
 
 // TCPProxy is the network filter that forwards connections as bytes.
 type TCPProxy struct {
-	Cluster            string // if no route matches; "": close the connection
+	Cluster            string // if no route matches; "": WeightedClusters or, if there are none, close the connection
 	Routes             []TCPRoute
-	IdleTimeout        time.Duration // without a byte in either direction; default 10 min
-	MaxConnectAttempts int           // hosts to try; default 1
+	WeightedClusters   []WeightedTCPCluster
+	Metadata           map[string]string // labels of the hosts, if the cluster has subsets; nil: none
+	HashSourceIP       bool              // the address of the client selects the host, if the cluster uses consistent hashing
+	MaxDuration        time.Duration     // of a connection, from its start; 0: no limit
+	IdleTimeout        time.Duration     // without a byte in either direction; default 10 min
+	MaxConnectAttempts int               // hosts to try; default 1
+}
+
+// WeightedTCPCluster is one weighted target of connections.
+type WeightedTCPCluster struct {
+	Cluster  string
+	Weight   uint32            // at least 1
+	Metadata map[string]string // in addition to those of the filter; takes precedence
+}
+
+// TCPTarget says to which hosts a connection goes.
+type TCPTarget struct {
+	Cluster  string
+	Metadata map[string]string // see TCPProxy
+	Hash     uint64            // selects the host if the cluster uses consistent hashing; 0: none
 }
 
 // TCPRoute sends connections between address ranges to a cluster. An empty list matches every

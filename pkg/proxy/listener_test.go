@@ -18,7 +18,7 @@ func TestSameEngineComparesEveryOption(t *testing.T) {
 		"Listener.OriginalDst",                // used by new connections
 		"Listener.KeepRedirected",             // used by new connections
 		"Listener.ReusePort", "Listener.Mark", // not applied; the server logs a warning
-		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", "Proxy.ClientHeaders", "Proxy.ForwardedScheme", // used by the services behind the engine
+		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", "Proxy.ClientHeaders", "Proxy.ForwardedScheme", "Proxy.Upgrades", // used by the services behind the engine
 		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "Listener.Inspection", "FilterChain.Name", "FilterChain.Match", // used by new connections
 	}
 	listener := func() (*config.Listener, *config.FilterChain, *config.Proxy) {

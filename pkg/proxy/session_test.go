@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -141,7 +142,7 @@ func forwardWith(t *testing.T, observers []filter.SessionObserver, use func(*net
 	var err error
 	func() {
 		defer protocol.RecoverPanic(&err)
-		_ = f.Forward(t.Context(), downstream, "app", 3, use)
+		_ = f.Forward(t.Context(), downstream, config.TCPTarget{Cluster: "app"}, 3, use)
 	}()
 	if protocol.PanicIn(err) == nil {
 		t.Errorf("Forward returned %v, want the panic", err)

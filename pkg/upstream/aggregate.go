@@ -177,19 +177,28 @@ func (*aggregate) admit(cp *ClusterPicker, h *Host) (*Host, *state, error) {
 	return h, s, err
 }
 
-// pickForConn returns the next host for a forwarded connection, or nil.
-func (a *aggregate) pickForConn(random uint64, tried []protocol.Attempt) *Host {
+// pickForConn returns the next host for a forwarded connection, or nil. With labels, the members are
+// tried in their order.
+func (a *aggregate) pickForConn(choice ConnChoice, random uint64, tried []protocol.Attempt) *Host {
+	if choice.Labels != nil {
+		for _, m := range a.members {
+			if h := m.state.Load().connectionHosts(choice.Labels).pick(choice.Hash, tried, 0); h != nil {
+				return h
+			}
+		}
+		return nil
+	}
 	p := a.currentPlan()
 	if p.plan == nil {
 		return nil
 	}
 	selected := p.levels[p.plan.LevelAt(random)]
-	if h := p.sources[selected.member].hosts.pickAt(selected.level, 0, tried, 0); h != nil {
+	if h := p.sources[selected.member].hosts.pickAt(selected.level, choice.Hash, tried, 0); h != nil {
 		return h
 	}
 	for _, source := range p.sources {
 		if source.plan != nil {
-			if h := source.hosts.pick(0, tried, 0); h != nil {
+			if h := source.hosts.pick(choice.Hash, tried, 0); h != nil {
 				return h
 			}
 		}

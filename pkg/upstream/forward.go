@@ -8,6 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
 // connectRelayFunc opens a connection to h before the deadline. The returned relay copies bytes
@@ -32,6 +33,18 @@ type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (
 //   - for a cluster of type ORIGINAL_DST, NoDestination, ReasonLoop, and Overflow if too many
 //     destinations are in use.
 func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int, connect connectRelayFunc) error {
+	return c.ForwardConnTo(ctx, ConnChoice{}, addrs, attempts, connect)
+}
+
+// ConnChoice limits and directs the choice of a host for a forwarded connection. The zero value means
+// all hosts.
+type ConnChoice struct {
+	Labels *subset.Labels // of the hosts, if the cluster has subsets; nil: none
+	Hash   uint64         // for consistent hashing; 0: none
+}
+
+// ForwardConnTo does what ForwardConn does, with hosts that choice selects.
+func (c *Cluster) ForwardConnTo(ctx context.Context, choice ConnChoice, addrs ConnAddrs, attempts int, connect connectRelayFunc) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := c.admit(config.DefaultPriority)
 	for err == nil && c.mustAwaitHosts(s) {
@@ -53,7 +66,7 @@ func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int
 		return err
 	}
 	defer b.ReleaseSlot()
-	h, relay, err := s.connectRelay(ctx, b, addrs, attempts, connect)
+	h, relay, err := s.connectRelay(ctx, b, choice, addrs, attempts, connect)
 	if err != nil {
 		return err
 	}
@@ -63,14 +76,14 @@ func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int
 // connectRelay calls connect for one host after another, as ForwardConn describes. The downstream
 // connection is pending meanwhile. The caller has called AddActive for it, so connectRelay does not
 // check max_requests again.
-func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, addrs ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, relay func() error, err error) {
+func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, choice ConnChoice, addrs ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, relay func() error, err error) {
 	if err := b.EnterPendingActive(); err != nil {
 		return nil, nil, err
 	}
 	defer b.LeavePendingActive()
 	var tried []protocol.Attempt
 	for range max(attempts, 1) {
-		h, pickErr := s.pickForConn(addrs, tried)
+		h, pickErr := s.pickForConn(choice, addrs, tried)
 		if pickErr != nil {
 			if len(tried) == 0 {
 				err = pickErr

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/share"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
 // hostSetRules holds the rules of a hostSet, and caches one hostSet for each set of hosts that the
@@ -178,11 +179,15 @@ type ruleMembership struct {
 	next *ruleMembership // of the same host
 }
 
-// connectionHosts returns the hosts for forwarded connections and sessions: none if there are
-// rules, because rules match requests.
-func (s *state) connectionHosts() *hostSet {
-	if s.defaultSet.rules != nil {
+// connectionHosts returns the hosts with labels for forwarded connections and sessions: none if there
+// are rules, because rules match requests. labels may be nil.
+func (s *state) connectionHosts(labels *subset.Labels) *hostSet {
+	hosts := s.defaultSet
+	if labels != nil {
+		hosts = s.hostsFor(subset.Request{Route: labels})
+	}
+	if hosts.rules != nil {
 		return new(hostSet)
 	}
-	return s.defaultSet
+	return hosts
 }

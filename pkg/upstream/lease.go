@@ -34,7 +34,7 @@ func (c *Cluster) Lease(hash uint64, replaced *HostLease) (*HostLease, error) {
 		}
 	}()
 	unsubscribed := c.mustAwaitHosts(s)
-	h := s.connectionHosts().pick(hash, nil, 0)
+	h := s.connectionHosts(nil).pick(hash, nil, 0)
 	if h == nil {
 		if unsubscribed { // the session does not wait
 			c.env.hostRequests.Request(c.name)

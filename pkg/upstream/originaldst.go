@@ -179,15 +179,15 @@ func (cp *ClusterPicker) pickHost(s *state, x *protocol.Exchange, first int) (*H
 }
 
 // pickForConn returns the next host for a forwarded connection. tried holds the previous attempts.
-func (s *state) pickForConn(addrs ConnAddrs, tried []protocol.Attempt) (*Host, error) {
+func (s *state) pickForConn(choice ConnChoice, addrs ConnAddrs, tried []protocol.Attempt) (*Host, error) {
 	if s.originalDst != nil && len(tried) == 0 {
 		return s.originalDstHost(addrs, nil)
 	}
 	if s.aggregate != nil {
-		if h := s.aggregate.pickForConn(rand.Uint64(), tried); h != nil {
+		if h := s.aggregate.pickForConn(choice, rand.Uint64(), tried); h != nil {
 			return h, nil
 		}
-	} else if h := s.connectionHosts().pick(0, tried, 0); h != nil {
+	} else if h := s.connectionHosts(choice.Labels).pick(choice.Hash, tried, 0); h != nil {
 		return h, nil
 	}
 	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no healthy host", s.config.Name)

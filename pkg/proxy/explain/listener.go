@@ -271,6 +271,16 @@ func (res *Result) findRelayCluster(t *config.TCPProxy, upstreams Upstreams, q *
 			break
 		}
 	}
+	if name == "" && len(t.WeightedClusters) > 0 {
+		total := 0.0
+		for _, w := range t.WeightedClusters {
+			total += float64(w.Weight)
+		}
+		for _, w := range t.WeightedClusters {
+			res.RelayedTo = append(res.RelayedTo, describeCluster(upstreams, w.Cluster, 100*float64(w.Weight)/total, nil, nil))
+		}
+		return
+	}
 	if name == "" {
 		res.EndReason = "no route of tcp_proxy matches the connection: Weft closes it"
 		return

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"sync/atomic"
@@ -27,12 +28,12 @@ import (
 type fakeForwarder struct {
 	dial     func() net.Conn
 	err      error
-	cluster  string
+	target   config.TCPTarget
 	attempts int
 }
 
-func (f *fakeForwarder) Forward(_ context.Context, _ *network.Conn, cluster string, attempts int, relay func(*network.Conn, *network.RelayCounters) error) error {
-	f.cluster, f.attempts = cluster, attempts
+func (f *fakeForwarder) Forward(_ context.Context, _ *network.Conn, target config.TCPTarget, attempts int, relay func(*network.Conn, *network.RelayCounters) error) error {
+	f.target, f.attempts = target, attempts
 	if f.err != nil || f.dial == nil {
 		return f.err
 	}
@@ -174,8 +175,8 @@ func TestMaxConnectAttempts(t *testing.T) {
 		if !errors.Is(err, forwarder.err) {
 			t.Errorf("ServeConn = %v, want %v", err, forwarder.err)
 		}
-		if forwarder.attempts != want || forwarder.cluster != "a" {
-			t.Errorf("max_connect_attempts %d: Forward was called with %d attempts for cluster %q; want %d, %q", configured, forwarder.attempts, forwarder.cluster, want, "a")
+		if forwarder.attempts != want || forwarder.target.Cluster != "a" {
+			t.Errorf("max_connect_attempts %d: Forward was called with %d attempts for cluster %q; want %d, %q", configured, forwarder.attempts, forwarder.target.Cluster, want, "a")
 		}
 		_ = client.Close()
 		_ = server.Close()
@@ -188,8 +189,8 @@ func TestNoRouteClosesConnection(t *testing.T) {
 	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("read %d bytes, %v; want io.EOF", n, err)
 	}
-	if forwarder.cluster != "" {
-		t.Errorf("the connection was forwarded to %q, want no cluster", forwarder.cluster)
+	if forwarder.target.Cluster != "" {
+		t.Errorf("the connection was forwarded to %q, want no cluster", forwarder.target.Cluster)
 	}
 }
 
@@ -458,5 +459,72 @@ func TestZeroIdleTimeout(t *testing.T) {
 		_ = client.Close()
 		_ = host.Close()
 		<-served
+	})
+}
+
+func TestWeightedClusters(t *testing.T) {
+	p := newProxy(config.TCPProxy{
+		Metadata:         map[string]string{"a": "filter", "b": "filter"},
+		WeightedClusters: []config.WeightedTCPCluster{{Cluster: "one", Weight: 1}, {Cluster: "two", Weight: 3, Metadata: map[string]string{"b": "two"}}},
+	}, &fakeForwarder{})
+	source := netip.MustParseAddrPort("10.0.0.1:1")
+	for point, want := range []config.TCPTarget{
+		{Cluster: "one", Metadata: map[string]string{"a": "filter", "b": "filter"}},
+		{Cluster: "two", Metadata: map[string]string{"a": "filter", "b": "two"}},
+		{Cluster: "two", Metadata: map[string]string{"a": "filter", "b": "two"}},
+		{Cluster: "two", Metadata: map[string]string{"a": "filter", "b": "two"}},
+	} {
+		p.random = func(n uint64) uint64 {
+			if n != 4 {
+				t.Errorf("the sum of the weights is %d, want 4", n)
+			}
+			return uint64(point)
+		}
+		if got := p.target(source, source); !reflect.DeepEqual(got, want) {
+			t.Errorf("point %d: target %+v, want %+v", point, got, want)
+		}
+	}
+}
+
+func TestHashOfSourceAddress(t *testing.T) {
+	p := newProxy(config.TCPProxy{Cluster: "a", HashSourceIP: true}, &fakeForwarder{})
+	hash := func(source string) uint64 {
+		return p.target(netip.MustParseAddrPort(source), netip.AddrPort{}).Hash
+	}
+	if a, b := hash("10.0.0.1:1"), hash("10.0.0.1:2"); a != b || a == 0 {
+		t.Errorf("hashes of two connections from one address are %d and %d, want the same, not 0", a, b)
+	}
+	if a, b := hash("10.0.0.1:1"), hash("10.0.0.2:1"); a == b {
+		t.Errorf("the hash of two addresses is %d", a)
+	}
+	if got := p.target(netip.AddrPort{}, netip.AddrPort{}).Hash; got != 0 {
+		t.Errorf("hash of a connection without an address = %d, want 0", got)
+	}
+}
+
+// TestMaxDuration verifies that a connection ends after its maximum duration although bytes move.
+func TestMaxDuration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, downstream := net.Pipe()
+		upstream, host := net.Pipe()
+		p := newProxy(config.TCPProxy{Cluster: "a", MaxDuration: 3 * time.Second, IdleTimeout: time.Hour}, &fakeForwarder{dial: func() net.Conn { return upstream }})
+		go func() { _, _ = io.Copy(io.Discard, host) }()
+		go func() {
+			for {
+				if _, err := client.Write([]byte("x")); err != nil {
+					return
+				}
+				time.Sleep(time.Second / 2)
+			}
+		}()
+		start := time.Now()
+		conn := network.NewConn(downstream)
+		if err := p.ServeConn(t.Context(), conn); err != nil {
+			t.Errorf("ServeConn = %v, want nil", err)
+		}
+		if took := time.Since(start); took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("the connection ended after %v, want 3 s", took)
+		}
+		_, _, _ = conn.Close(), client.Close(), host.Close()
 	})
 }
