@@ -129,6 +129,7 @@ func dependencyOwners() []dependencyOwner {
 		{path: "google.golang.org/protobuf/encoding/protowire", dirs: []string{"pkg/filter/stream/extauthz", "pkg/protocol/workload", "pkg/xds"}, allowTests: true, reason: oneOwner},
 		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, allowTests: true, reason: oneOwner},
 		{path: "google.golang.org/genproto/googleapis/rpc", dirs: []string{"pkg/xds"}, allowTests: true, reason: oneOwner},
+		{path: "github.com/cncf/xds", dirs: []string{"pkg/xds"}, allowTests: true, reason: oneOwner},
 		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, allowTests: true, reason: oneOwner},
 		{path: "github.com/golang-jwt/jwt", dirs: []string{"pkg/filter/stream/jwtauthn"}, allowTests: true, reason: oneOwner},
 		{path: "github.com/klauspost/compress", dirs: []string{"pkg/filter/coding"}, allowTests: true, reason: oneOwner},

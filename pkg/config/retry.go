@@ -14,6 +14,37 @@ type RetryPolicy struct {
 	RPCCodes      []int         // for RetryStatusCodes: status codes of the RPC protocol
 	Headers       []RetryHeader // for RetryHeaders: one match is enough
 	Backoff       Backoff
+	Extras        *RetryExtras // nil: the zero value; see Extra
+}
+
+// RetryExtras are the settings of a RetryPolicy that only Envoy has.
+type RetryExtras struct {
+	// ResponseHeaders are further conditions on the headers of a response, for RetryHeaders. One match
+	// is enough. They have a Matcher.
+	ResponseHeaders []HeaderMatch
+	// RequestHeaders limits retries to requests that match one of the conditions; none: all requests.
+	RequestHeaders []HeaderMatch
+	// AnyMethod also retries requests with methods that are not idempotent, as Envoy does: the policy
+	// is the operator's permission.
+	AnyMethod bool
+	// ResetHeaders are the headers of a response that say how long to wait before the retry. The first
+	// valid one replaces RetryPolicy.Backoff.
+	ResetHeaders []ResetHeader
+	MaxReset     time.Duration // values of ResetHeaders above it are invalid
+}
+
+// Extra returns p.Extras, or the zero value if that is nil.
+func (p *RetryPolicy) Extra() (e RetryExtras) {
+	if p.Extras != nil {
+		e = *p.Extras
+	}
+	return e
+}
+
+// ResetHeader is a response header with the time at which the limit of a host ends.
+type ResetHeader struct {
+	Name          string
+	UnixTimestamp bool // the value is the time in seconds since 1970; false: a number of seconds
 }
 
 // RetryHeader is a response header that causes a retry.

@@ -16,19 +16,26 @@ type RouteTable struct {
 	// it, and "host:*" is a prefix. If LiteralDomains is false, the default port of the scheme and
 	// a trailing dot make no difference, as in MOSN.
 	LiteralDomains bool
-	Request        HeaderMutation // applied to requests, after the mutations of the route and the virtual host
-	Response       HeaderMutation
+	// ConnectRoutesOnly limits CONNECT requests to routes with PathConnect, as in Envoy. Otherwise, they
+	// have an empty path.
+	ConnectRoutesOnly bool
+	// IgnorePathParameters compares paths without the text from a semicolon to the end of its segment.
+	IgnorePathParameters bool
+
+	Request  HeaderMutation // applied to requests, after the mutations of the route and the virtual host
+	Response HeaderMutation
 	// MostSpecificMutationsWin applies the mutations of the table first, then those of the virtual host
 	// and the route. The mutations of a weighted cluster precede all others in both orders, as in Envoy.
 	MostSpecificMutationsWin bool
 	OnDemand                 OnDemand // for the whole table; only a control plane sets it
 }
 
-// VirtualHost is a set of domains with routes. The first route that matches is used.
+// VirtualHost is a set of domains with routes.
 type VirtualHost struct {
 	Name     string
 	Domains  []string // "host", "host:port", "host:*", "*.suffix", "*.suffix:port", "prefix.*", "*"; lower case
 	Routes   []*Route
+	Matcher  *MatchTree // selects among Routes; nil: the first route that matches is used
 	Request  HeaderMutation
 	Response HeaderMutation
 	// RequireTLS redirects plaintext requests to https before any route matches.
@@ -74,6 +81,7 @@ const (
 	PathExact
 	PathRegex    // an unanchored regular expression
 	PathSegments // the path and everything below it: "/a" matches "/a" and "/a/b", not "/ab"
+	PathConnect  // CONNECT requests, which have no path
 )
 
 // RouteMatch is the condition of a route; every part of it must match.
@@ -86,8 +94,16 @@ type RouteMatch struct {
 	Query      []QueryMatch
 	Cookies    []CookieMatch
 	Arguments  []ArgumentMatch // of an RPC call
+	TLS        *TLSMatch       // nil: any connection
 	// Percentage is the percentage of requests, sampled randomly, that match; nil: all.
 	Percentage *float64
+}
+
+// TLSMatch is a condition on the certificate of the client. Weft knows only certificates that it
+// verified, so both fields mean the same.
+type TLSMatch struct {
+	Presented *bool // nil: with or without a certificate
+	Validated *bool
 }
 
 // HeaderMatch compares the headers with one name individually: it matches if one of them does. An
@@ -180,6 +196,8 @@ type Forward struct {
 	Timeout time.Duration // timeout of the whole request; default 60 s; an explicit 0: none
 	Retry   *RetryPolicy  // nil: only retries that are always safe
 
+	Extras *ForwardExtras // nil: the zero value; see Extra
+
 	GRPCTimeout GRPCTimeout // meaning of the grpc-timeout header
 
 	Hedge        *HedgePolicy // nil: one attempt at a time
@@ -188,10 +206,13 @@ type Forward struct {
 	// Those of a weighted cluster take precedence.
 	Metadata map[string]string
 
-	PrefixRewrite         string // replaces the matched prefix or path; "" for none
-	RegexRewrite          *RegexRewrite
-	HostRewrite           string
-	AutoHostRewrite       bool   // the authority becomes the hostname of the selected host
+	PrefixRewrite   string // replaces the matched prefix or path; "" for none
+	RegexRewrite    *RegexRewrite
+	HostRewrite     string
+	AutoHostRewrite bool // the authority becomes the hostname of the selected host
+	// AppendForwardedHost appends the original authority to X-Forwarded-Host if a host rewrite changes
+	// the authority.
+	AppendForwardedHost   bool
 	AutoHostRewriteHeader string // the authority becomes the value of this header; it takes precedence over AutoHostRewrite
 	// HostRewritePath computes the authority from the original path without its query, if the
 	// pattern matches and the result is a valid host; nil: no rewrite.
@@ -199,6 +220,27 @@ type Forward struct {
 
 	Request  HeaderMutation
 	Response HeaderMutation
+}
+
+// ForwardExtras are the settings of a Forward that few routes have.
+type ForwardExtras struct {
+	WeightSource WeightSource // selects among Forward.WeightedClusters
+	// IdleTimeout replaces the idle timeout of streams that the listener sets; 0: that of the listener;
+	// negative: none.
+	IdleTimeout time.Duration
+	Upgrades    []UpgradeRule // take precedence over Proxy.Upgrades
+	// ConnectTunnel sends the bytes of a CONNECT request, without HTTP, to a host of the cluster. If it is
+	// false, the host gets the CONNECT request.
+	ConnectTunnel    bool
+	InternalRedirect *InternalRedirect // nil: clients get the redirects of hosts
+}
+
+// Extra returns f.Extras, or the zero value if that is nil.
+func (f *Forward) Extra() (e ForwardExtras) {
+	if f.Extras != nil {
+		e = *f.Extras
+	}
+	return e
 }
 
 // GRPCTimeout says how the grpc-timeout header of a gRPC call over HTTP/2 is used. With the zero
@@ -211,11 +253,35 @@ type GRPCTimeout struct {
 
 // WeightedCluster is one weighted target. Weight 0 gets no requests.
 type WeightedCluster struct {
-	Cluster  string
+	Cluster  string // "": Extras.ClusterVariable names the cluster
 	Weight   uint32
 	Metadata map[string]string
 	Request  HeaderMutation // applied before the mutation of the route
 	Response HeaderMutation
+	Extras   *WeightedExtras // nil: the zero value; see Extra
+}
+
+// WeightedExtras are the settings of a WeightedCluster that few routes have.
+type WeightedExtras struct {
+	ClusterVariable string         // as in Forward
+	HostRewrite     string         // replaces the host rewrites of the route; "": those of the route
+	Filters         map[string]any // replaces Route.Filters for requests to this cluster; nil: those of the route
+}
+
+// Extra returns c.Extras, or the zero value if that is nil.
+func (c *WeightedCluster) Extra() (e WeightedExtras) {
+	if c.Extras != nil {
+		e = *c.Extras
+	}
+	return e
+}
+
+// WeightSource says which number selects a weighted cluster. The zero value is a random number.
+type WeightSource struct {
+	// Header is the name of a request header with the number. A request without a valid one uses a
+	// random number.
+	Header string
+	Hash   bool // the hash of the request, if one of HashPolicies has a value
 }
 
 // HashPolicy selects the input of consistent hashing: one of Header, Cookie, SourceIP and Query is
@@ -262,7 +328,19 @@ type HeaderValue struct {
 	Name, Value string
 	Append      bool // false: replaces existing headers with the name
 	If          AddIf
+	Empty       EmptyValue
 }
+
+// EmptyValue says what happens if the value of a header to add is empty.
+type EmptyValue uint8
+
+// The cases. In all of them, a replaced header is removed if the value is a variable that the request
+// lacks, so that a client cannot forge the header.
+const (
+	EmptyAdded       EmptyValue = iota // adds the header, except for a single variable without a value
+	EmptySkipped                       // changes nothing
+	EmptyAlwaysAdded                   // adds the header, also for a variable without a value
+)
 
 // AddIf says when a header is added, depending on whether one with its name exists.
 type AddIf uint8
@@ -289,10 +367,16 @@ type Redirect struct {
 	// KeepPort keeps the port of the request's host, even if it is the default port of a scheme that
 	// Scheme replaces.
 	KeepPort bool
+	// WriteDefaultPort writes Port even if it is the default port of the scheme.
+	WriteDefaultPort bool
 }
 
 // DirectResponse responds without a cluster.
 type DirectResponse struct {
-	Status int
-	Body   string
+	Status      int
+	Body        string
+	BodyFile    string // file with the body, read when the configuration is applied; "": Body
+	MaxFileSize int64  // maximum size of BodyFile in bytes; 0: no limit
+	ContentType string // of a response with a body; "": text/plain in UTF-8
+	Location    bool   // adds Location with the URI of the request to responses with status 201 or 3xx
 }

@@ -106,7 +106,7 @@ func (c *tableChange) rollback() {
 // prepareRoutes prepares a change of r's routes to those of table.
 func (b *builder) prepareRoutes(r *liveRouter, table *router.Table, recorder *metrics.Routes) (*service.RouteUpdate, error) {
 	return r.Prepare(table, recorder, func(route *router.Route) (protocol.Service, error) {
-		return b.buildRoute(r.proxy, route, r.filters)
+		return b.buildRoute(r, route)
 	})
 }
 

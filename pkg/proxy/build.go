@@ -166,14 +166,18 @@ func unroutedService(table string, filters []routeFilter) protocol.Service {
 	return s
 }
 
-// buildRoute composes the service of one route.
-func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []routeFilter) (protocol.Service, error) {
-	c := route.Config
+// buildRoute composes the service of one route of r.
+func (b *builder) buildRoute(r *liveRouter, route *router.Route) (protocol.Service, error) {
+	p, c := r.proxy, route.Config
 	if p.ClientHeaders.OverrideTimeouts {
 		route = route.WithTimeoutHeaders()
 	}
 	var s protocol.Service
 	if c.Forward == nil {
+		var err error
+		if route, err = readDirectResponse(route); err != nil {
+			return nil, err
+		}
 		s = service.Reply(route)
 	} else {
 		s = b.buildUpstream(p, route)
@@ -184,15 +188,21 @@ func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []rou
 		}
 		s = service.Timeout(s, route)
 	}
-	for _, f := range slices.Backward(filters) {
-		streamFilter, err := f.forRoute(p, c)
-		if err != nil {
-			return nil, fmt.Errorf("per_filter_config %q: %w", f.name, err)
-		}
-		s = streamFilter(s)
+	s, err := addRouteFilters(s, p, c, r.filters)
+	if err != nil {
+		return nil, err
 	}
+	var upgrades []config.UpgradeRule
 	if c.Forward != nil {
 		s = service.Forward(s, route)
+		extra := c.Forward.Extra()
+		if extra.InternalRedirect != nil {
+			s = service.InternalRedirect(s, route, r.Router)
+		}
+		upgrades = extra.Upgrades
+	}
+	if p.Upgrades != nil {
+		s = service.Upgrades(s, p.Upgrades, upgrades)
 	}
 	return s, nil
 }
@@ -210,11 +220,14 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 	picker := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {
 		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, FallbackProtocol: p.Upstream, Priority: f.Priority, Labels: subset.NewLabels(labels), OnHostSelected: onHostSelected}
 	}
+	if f.Extra().ConnectTunnel {
+		return &connectTunnel{b.server, func(x *protocol.Exchange) *upstream.Cluster { return b.server.clusters.Find(x.Record.TargetCluster) }}
+	}
 	switch {
 	case f.Cluster != "":
 		return picker(b.server.clusters.Get(f.Cluster), f.Metadata)
 	case len(f.WeightedClusters) > 0:
-		pickers := make(service.WeightedClusters, len(f.WeightedClusters))
+		services := make(service.WeightedClusters, len(f.WeightedClusters))
 		for i, w := range f.WeightedClusters {
 			labels := maps.Clone(f.Metadata)
 			if labels == nil {
@@ -222,9 +235,13 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 			} else {
 				maps.Copy(labels, w.Metadata)
 			}
-			pickers[i] = picker(b.server.clusters.Get(w.Cluster), labels)
+			if w.Cluster == "" {
+				services[i] = service.DynamicCluster(b.server.clusters.Find, func(c *upstream.Cluster) *upstream.ClusterPicker { return picker(c, labels) })
+			} else {
+				services[i] = picker(b.server.clusters.Get(w.Cluster), labels)
+			}
 		}
-		return pickers
+		return service.NoWeight(services)
 	}
 	return service.DynamicCluster(b.server.clusters.Find, func(c *upstream.Cluster) *upstream.ClusterPicker {
 		return picker(c, f.Metadata)

@@ -5,16 +5,51 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
 )
 
+// addRouteFilters puts the filters of a route of p in front of next. A weighted cluster with settings
+// of its own has its own chain of filters.
+func addRouteFilters(next protocol.Service, p *config.Proxy, route *config.Route, filters []routeFilter) (protocol.Service, error) {
+	s, err := buildRouteFilters(next, p, route.Name, route.Filters, filters)
+	if err != nil || route.Forward == nil || !slices.ContainsFunc(route.Forward.WeightedClusters, func(w config.WeightedCluster) bool { return w.Extra().Filters != nil }) {
+		return s, err
+	}
+	byCluster := make(service.WeightedClusters, len(route.Forward.WeightedClusters))
+	for i, w := range route.Forward.WeightedClusters {
+		settings := w.Extra().Filters
+		if byCluster[i] = s; settings == nil {
+			continue
+		}
+		if byCluster[i], err = buildRouteFilters(next, p, fmt.Sprintf("%s %d", route.Name, i), settings, filters); err != nil {
+			return nil, fmt.Errorf("weighted cluster %d: %w", i, err)
+		}
+	}
+	return byCluster, nil
+}
+
+// buildRouteFilters puts filters in front of next. settings are those of the route; key distinguishes
+// them from other settings of the proxy.
+func buildRouteFilters(next protocol.Service, p *config.Proxy, key string, settings map[string]any, filters []routeFilter) (protocol.Service, error) {
+	for _, f := range slices.Backward(filters) {
+		streamFilter, err := f.forRoute(p, key, settings)
+		if err != nil {
+			return nil, fmt.Errorf("per_filter_config %q: %w", f.name, err)
+		}
+		next = streamFilter(next)
+	}
+	return next, nil
+}
+
 // forRoute returns the filter for a route of p: with the listener's settings, with the route's
-// settings, or a filter that does nothing.
-func (f *routeFilter) forRoute(p *config.Proxy, route *config.Route) (filter.Filter, error) {
-	cfg, ok := route.Filters[f.routeKey]
+// settings, or a filter that does nothing. key distinguishes the settings from others of p.
+func (f *routeFilter) forRoute(p *config.Proxy, key string, settings map[string]any) (filter.Filter, error) {
+	cfg, ok := settings[f.routeKey]
 	switch {
 	case cfg == config.FilterDisabled{}, !ok && f.disabled:
 		return func(next protocol.Service) protocol.Service { return next }, nil
@@ -22,7 +57,7 @@ func (f *routeFilter) forRoute(p *config.Proxy, route *config.Route) (filter.Fil
 		return f.defaultFilter, nil
 	}
 	env := f.env
-	env.Key += fmt.Sprintf(" %q %q", p.RouteTable, route.Name)
+	env.Key += fmt.Sprintf(" %q %q", p.RouteTable, key)
 	if f.factory.Inherit != nil {
 		cfg = f.factory.Inherit(f.config, cfg)
 	}

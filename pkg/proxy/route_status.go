@@ -223,6 +223,8 @@ func describeMatch(m *config.RouteMatch) MatchStatus {
 		d.Regex = m.Path
 	case config.PathSegments:
 		d.PathSeparatedPrefix = m.Path
+	case config.PathConnect:
+		d.Headers = append(d.Headers, describeValue(":method", "CONNECT", false, false))
 	case config.PathAny:
 	}
 	d.IgnoreCase = m.IgnoreCase

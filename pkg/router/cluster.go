@@ -17,20 +17,24 @@ type clusterSelector struct {
 	variable    variable.Variable
 	clusters    []weightedCluster // nil: variable selects
 	totalWeight uint64
+	source      config.WeightSource
 }
 
 // weightedCluster is a cluster with the sum of the weights up to and including its own.
 type weightedCluster struct {
 	cluster           string
+	variable          variable.Variable // selects the cluster if cluster is ""
 	cumulativeWeight  uint64
-	request, response *mutation // of the cluster, followed by those of the route; nil: no change
+	host              *hostRewrite // replaces that of the route; nil: that of the route
+	request, response *mutation    // of the cluster, followed by those of the route; nil: no change
 }
 
 // ChooseCluster returns the name of the cluster for x. It returns "" if the route does not forward,
 // all weights are 0, or the variable has no value. index is the index of the chosen weighted
 // cluster; 0 if the route has no weighted clusters. random must be uniform in all its bits: it
-// selects among weighted clusters in proportion to their weights. A cluster of weight 0 is never
-// selected.
+// selects among weighted clusters in proportion to their weights, unless the request has the number
+// that config.WeightSource names. A cluster of weight 0 is never selected. The caller sets
+// x.Record.Hash first.
 func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string, index int) {
 	switch {
 	case r.cluster == nil && r.Config.Forward == nil:
@@ -41,13 +45,51 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 		name, _ := r.cluster.variable.Text(x)
 		return name, 0
 	}
-	point, _ := bits.Mul64(random, r.cluster.totalWeight) // uniform in [0, totalWeight)
+	point, ok := r.cluster.pointOf(x)
+	if !ok {
+		point, _ = bits.Mul64(random, r.cluster.totalWeight) // uniform in [0, totalWeight)
+	}
 	for i := range r.cluster.clusters {
-		if w := &r.cluster.clusters[i]; point < w.cumulativeWeight {
+		switch w := &r.cluster.clusters[i]; {
+		case point >= w.cumulativeWeight:
+		case w.cluster == "":
+			name, _ := w.variable.Text(x)
+			return name, i
+		default:
 			return w.cluster, i
 		}
 	}
 	return "", 0
+}
+
+// pointOf returns the point in [0, totalWeight) that the request itself selects, if any.
+func (c *clusterSelector) pointOf(x *protocol.Exchange) (point uint64, ok bool) {
+	switch {
+	case c.totalWeight == 0:
+		return 0, false
+	case c.source.Hash && x.Record.Hash != 0:
+		return x.Record.Hash % c.totalWeight, true
+	case c.source.Header == "":
+		return 0, false
+	}
+	n, err := strconv.ParseUint(onlyValue(&x.Request.Header, c.source.Header), 10, 64)
+	return n % c.totalWeight, err == nil
+}
+
+// onlyValue returns the value of the header called name, or "" if h has none or several.
+func onlyValue(h *protocol.Header, name string) (value string) {
+	found := false
+	for i := range h.Len() {
+		f := h.At(i)
+		switch {
+		case !protocol.EqualFold(f.Name, name):
+		case found:
+			return ""
+		default:
+			value, found = f.Value, true
+		}
+	}
+	return value
 }
 
 // compileCluster compiles the cluster selection of f. It returns nil for a single fixed cluster.
@@ -57,30 +99,54 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 func compileCluster(f *config.Forward, request, response *mutation) (*clusterSelector, error) {
 	switch {
 	case len(f.WeightedClusters) > 0:
-		c := &clusterSelector{clusters: make([]weightedCluster, len(f.WeightedClusters))}
+		c := &clusterSelector{clusters: make([]weightedCluster, len(f.WeightedClusters)), source: f.Extra().WeightSource}
 		for i := range f.WeightedClusters {
 			w := &f.WeightedClusters[i]
-			if w.Cluster == "" {
-				return nil, errors.New("weighted_clusters: a cluster has no name")
-			}
 			c.totalWeight += uint64(w.Weight)
-			in, out, err := compileMutations(&w.Request, &w.Response, inherited{request, response}, innerFirst)
-			if err != nil {
+			if err := c.clusters[i].compile(w, f, inherited{request, response}); err != nil {
 				return nil, fmt.Errorf("weighted_clusters: %s: %w", w.Cluster, err)
 			}
-			c.clusters[i] = weightedCluster{w.Cluster, c.totalWeight, in, out}
+			c.clusters[i].cumulativeWeight = c.totalWeight
 		}
 		return c, nil
 	case f.Cluster != "":
 		return nil, nil
 	case f.ClusterVariable != "":
-		v, ok := variable.Lookup(f.ClusterVariable)
-		if !ok {
-			return nil, fmt.Errorf("cluster_variable: %w", &variable.UnknownError{Name: f.ClusterVariable})
-		}
-		return &clusterSelector{variable: v}, nil
+		v, err := lookUpClusterVariable(f.ClusterVariable)
+		return &clusterSelector{variable: v}, err
 	}
 	return nil, errors.New("one of cluster_name, cluster_variable and weighted_clusters is required")
+}
+
+// compile compiles c, a weighted cluster of f. route has the mutations of the route.
+func (w *weightedCluster) compile(c *config.WeightedCluster, f *config.Forward, route inherited) error {
+	var err error
+	extra := c.Extra()
+	switch {
+	case (c.Cluster == "") == (extra.ClusterVariable == ""):
+		return errors.New("a cluster has no name")
+	case extra.ClusterVariable != "":
+		if w.variable, err = lookUpClusterVariable(extra.ClusterVariable); err != nil {
+			return err
+		}
+	}
+	w.cluster = c.Cluster
+	if extra.HostRewrite != "" {
+		if !validAuthority(extra.HostRewrite) {
+			return fmt.Errorf("host_rewrite %q is not a host", extra.HostRewrite)
+		}
+		w.host = &hostRewrite{host: extra.HostRewrite, appendForwarded: f.AppendForwardedHost}
+	}
+	w.request, w.response, err = compileMutations(&c.Request, &c.Response, route, innerFirst)
+	return err
+}
+
+func lookUpClusterVariable(name string) (variable.Variable, error) {
+	v, ok := variable.Lookup(name)
+	if !ok {
+		return v, fmt.Errorf("cluster_variable: %w", &variable.UnknownError{Name: name})
+	}
+	return v, nil
 }
 
 // Request headers that override the route's timeouts, in milliseconds, on listeners that trust

@@ -21,6 +21,13 @@ func Compile(c *config.RouteTable) (*Table, error) { return compile(nil, c) }
 func (t *Table) Recompile(c *config.RouteTable) (*Table, error) { return compile(t, c) }
 
 func compile(previous *Table, c *config.RouteTable) (*Table, error) {
+	if previous != nil && previous.config.ConnectRoutesOnly != c.ConnectRoutesOnly {
+		t, err := compile(nil, c) // all conditions differ
+		if err == nil {
+			t.Random = previous.Random
+		}
+		return t, err
+	}
 	b := newBuilder(previous, c)
 	for n, vh := range c.VirtualHosts {
 		b.compileVirtualHost(n, vh)
@@ -147,6 +154,9 @@ func (b *builder) compileVirtualHost(n int, cfg *config.VirtualHost) {
 		b.addError(virtualHostLabel(cfg), err)
 	}
 	b.compileRoutes(vh, old)
+	var err error
+	vh.tree, err = b.expressions.compileMatchTree(cfg.Matcher, len(cfg.Routes))
+	b.addError(virtualHostLabel(cfg), err)
 	routes := b.table.routesOf(vh)
 	if old != nil && sameMatches(b.previous.routesOf(old), routes) {
 		vh.index = old.index
@@ -227,7 +237,7 @@ func sameMatches(previous, current []*Route) bool {
 // compileRoute compiles the conditions and the action of r.
 func (b *builder) compileRoute(r *Route) error {
 	var err error
-	if r.matcher, err = b.expressions.compileMatch(&r.Config.Match); err != nil {
+	if r.matcher, err = b.expressions.compileMatch(&r.Config.Match, b.config.ConnectRoutesOnly); err != nil {
 		return err
 	}
 	c := r.Config
@@ -276,6 +286,9 @@ func (b *builder) compileForward(r *Route, c *config.Route) error {
 	if r.hash, err = b.expressions.compileHash(f.HashPolicies); err != nil {
 		return err
 	}
+	if r.retry, err = b.expressions.compileRetryConditions(f.Retry); err != nil {
+		return err
+	}
 	r.cluster, err = compileCluster(f, r.request, r.response)
 	return err
 }
@@ -294,11 +307,15 @@ func (b *builder) buildIndex(routes []*Route) routeIndex {
 	}
 	b.paths = b.paths[:0]
 	headers := make(map[headerKey]int)
-	for i, r := range slices.Backward(routes[:reachableCount(routes)]) {
+	reachable := len(routes)
+	if !b.config.ConnectRoutesOnly { // then a route for all paths does not match CONNECT
+		reachable = reachableCount(routes)
+	}
+	for i, r := range slices.Backward(routes[:reachable]) {
 		index := int32(i) //nolint:gosec // far below 2^31
 		m := &r.Config.Match
 		switch kind := m.PathKind; {
-		case kind == config.PathRegex || r.matcher != nil && r.matcher.pathMatcher != nil:
+		case kind == config.PathRegex || kind == config.PathConnect || r.matcher != nil && r.matcher.pathMatcher != nil:
 			ri.prepend(&ri.otherPathChain, index)
 		case kind == config.PathExact:
 			b.paths = append(b.paths, pathEntry{m.Path, true, index})

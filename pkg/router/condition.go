@@ -15,6 +15,8 @@ import (
 
 // routeMatcher holds the conditions of a route that the tree of paths does not evaluate.
 type routeMatcher struct {
+	connect     connectMode
+	tls         *config.TLSMatch
 	headers     []headerMatcher // cheapest first
 	pathRegex   *regexp.Regexp
 	pathMatcher *pathMatcher          // nil: the tree or pathRegex evaluates the path, if necessary
@@ -28,6 +30,9 @@ type routeMatcher struct {
 // matches reports whether x matches m. path is x's path without its query. random supplies the
 // sample for fraction.
 func (m *routeMatcher) matches(x *protocol.Exchange, path string, random func() uint64) bool {
+	if m.connect != anyRequest && (m.connect == connectRequest) != (path == "") || m.tls != nil && !matchesTLS(m.tls, x.Meta.Conn) {
+		return false
+	}
 	for i := range m.headers {
 		if !m.headers[i].matches(x) {
 			return false
@@ -52,6 +57,21 @@ func (m *routeMatcher) matches(x *protocol.Exchange, path string, random func() 
 		}
 	}
 	return m.matchesVariables(x) && (m.fraction == nil || m.fraction.sample(random))
+}
+
+// connectMode says whether a route matches CONNECT requests.
+type connectMode uint8
+
+const (
+	anyRequest connectMode = iota
+	connectRequest
+	otherRequest
+)
+
+// matchesTLS reports whether a connection meets the condition m.
+func matchesTLS(m *config.TLSMatch, conn *protocol.ConnMeta) bool {
+	presented := conn != nil && conn.TLS != nil && conn.TLS.Peer != nil
+	return (m.Presented == nil || *m.Presented == presented) && (m.Validated == nil || *m.Validated == presented)
 }
 
 func (m *routeMatcher) matchesVariables(x *protocol.Exchange) bool {
@@ -314,13 +334,19 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 }
 
 // compileMatch compiles the conditions of m that the tree of paths does not evaluate. It returns
-// nil if there are none.
-func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
+// nil if there are none. connectRoutesOnly is that of the table.
+func (e expressions) compileMatch(m *config.RouteMatch, connectRoutesOnly bool) (*routeMatcher, error) {
 	pathMatch := newPathMatcher(m)
-	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Cookies)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && pathMatch == nil && m.Percentage == nil {
+	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Cookies)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && m.PathKind != config.PathConnect && pathMatch == nil && m.Percentage == nil && m.TLS == nil {
 		return nil, nil
 	}
-	out := &routeMatcher{pathMatcher: pathMatch}
+	out := &routeMatcher{pathMatcher: pathMatch, tls: m.TLS}
+	switch {
+	case m.PathKind == config.PathConnect:
+		out.connect = connectRequest
+	case connectRoutesOnly:
+		out.connect = otherRequest
+	}
 	for i := range m.Headers {
 		header, err := e.compileHeader(&m.Headers[i])
 		if err != nil {

@@ -72,7 +72,26 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 		}
 	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
-	for _, r := range t.routesOf(&t.virtualHosts[vhIndex]) {
+	if t.config.IgnorePathParameters {
+		path = withoutParameters(path)
+	}
+	selects := func(int) bool { return true }
+	if tree := t.virtualHosts[vhIndex].tree; tree != nil {
+		selected, _ := tree.evaluate(x)
+		selects = func(i int) bool { return i >= selected.first && i < selected.first+selected.count }
+	}
+	for i, r := range t.routesOf(&t.virtualHosts[vhIndex]) {
+		reason := ""
+		switch {
+		case !selects(i):
+			reason = "the matcher of the virtual host does not select it"
+		case path == "" && t.config.ConnectRoutesOnly && r.Config.Match.PathKind != config.PathConnect:
+			reason = "the method is CONNECT"
+		}
+		if reason != "" {
+			e.Routes = append(e.Routes, &ExplainedRoute{Route: r, Outcome: Rejected, Reasons: []string{reason}})
+			continue
+		}
 		e.Routes = append(e.Routes, e.explainRoute(r, x, path))
 	}
 	if e.Route == nil && path == "*" { // as in Find
@@ -122,6 +141,9 @@ func (r *Route) mismatches(x *protocol.Exchange, path string) (reasons []string)
 	if r.matcher == nil {
 		return reasons
 	}
+	if t := r.matcher.tls; t != nil && !matchesTLS(t, x.Meta.Conn) {
+		reasons = append(reasons, "the client certificate")
+	}
 	for i := range r.matcher.headers {
 		if h := &r.matcher.headers[i]; !h.matches(x) {
 			reasons = append(reasons, h.mismatch(x))
@@ -169,6 +191,8 @@ func (r *Route) pathMismatch(path string) (reason string, mismatch bool) {
 		kind, matches = "beginning with ", strings.HasPrefix(path, m.Path)
 	case config.PathSegments:
 		kind = "at or below "
+	case config.PathConnect:
+		return "the method is not CONNECT", path != ""
 	case config.PathRegex:
 		kind, matches = "that matches ", r.matcher.pathRegex.MatchString(path)
 	}

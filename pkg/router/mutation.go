@@ -28,6 +28,7 @@ type addition struct {
 	template        *variable.Template // its text has no control characters
 	append          bool               // false: replaces the headers of that name
 	condition       config.AddIf
+	empty           config.EmptyValue
 	isRoutingHeader bool // a routing header, which RPC requests do not repeat: append affects only HTTP
 }
 
@@ -50,6 +51,12 @@ func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
 		}
 	}
 	value, ok := a.valueFor(x)
+	switch {
+	case a.empty == config.EmptySkipped && value == "" && (ok || a.append):
+		return
+	case a.empty == config.EmptyAlwaysAdded && !ok:
+		value, ok = "", true
+	}
 	switch {
 	case isHost(a.name) && !isRPC(x):
 		if ok && validAuthority(value) {
@@ -156,7 +163,7 @@ func compileMutation(c *config.HeaderMutation, isRequest bool) (*mutation, error
 }
 
 func compileAddition(c *config.HeaderValue, isRequest bool) (addition, error) {
-	a := addition{name: c.Name, append: c.Append, condition: c.If, isRoutingHeader: isRequest && isRoutingHeader(c.Name)}
+	a := addition{name: c.Name, append: c.Append, condition: c.If, empty: c.Empty, isRoutingHeader: isRequest && isRoutingHeader(c.Name)}
 	if err := checkName(c.Name); err != nil {
 		return a, err
 	}

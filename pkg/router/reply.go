@@ -21,7 +21,7 @@ func (r *Route) Reply(x *protocol.Exchange) {
 		x.LocalReply(redirectStatus(c), "", "")
 		x.Response.Header.Add("Location", target)
 	} else {
-		x.LocalReply(r.Config.DirectResponse.Status, protocol.TextPlain, r.Config.DirectResponse.Body)
+		r.replyDirectly(x, r.Config.DirectResponse)
 	}
 	r.MutateResponse(x)
 }
@@ -30,6 +30,24 @@ func (r *Route) Reply(x *protocol.Exchange) {
 //
 //nolint:gochecknoglobals // a constant
 var directResponse = protocol.EnvoyReply{Details: "direct_response"}
+
+func (r *Route) replyDirectly(x *protocol.Exchange, c *config.DirectResponse) {
+	x.LocalReply(c.Status, cmp.Or(c.ContentType, protocol.TextPlain), c.Body)
+	if c.Location && (c.Status == 201 || c.Status/100 == 3) {
+		x.Response.Header.Add("Location", location(&x.Request, &config.Redirect{}, nil))
+	}
+}
+
+// WithBody returns a copy of r, a route with a direct response, that responds with body.
+func (r *Route) WithBody(body string) (*Route, error) {
+	response := *r.Config.DirectResponse
+	response.Body, response.BodyFile = body, ""
+	c := *r.Config
+	c.DirectResponse = &response
+	clone := *r
+	clone.Config = &c
+	return &clone, checkDirectResponse(&response)
+}
 
 // location returns the target of redirect c for r: an absolute URI, or a path if neither c nor r
 // has a valid host. w rewrites the path, unless it is nil.
@@ -70,25 +88,24 @@ func redirectHost(r *protocol.Request, c *config.Redirect, scheme string) string
 	host := c.Host
 	if host == "" {
 		host = r.Authority
-		if !c.KeepPort && !protocol.EqualFold(scheme, cmp.Or(r.Scheme, "http")) {
-			host = withoutPort(host, scheme)
+		if replaced := cmp.Or(r.Scheme, "http"); !c.KeepPort && !protocol.EqualFold(scheme, replaced) {
+			host = withoutPort(host, replaced)
 		}
 	}
 	if c.Port == 0 || host == "" {
 		return host
 	}
 	name, _ := splitPort(host)
-	if scheme == "http" && c.Port == 80 || scheme == "https" && c.Port == 443 {
+	if !c.WriteDefaultPort && (scheme == "http" && c.Port == 80 || scheme == "https" && c.Port == 443) {
 		return name
 	}
 	return name + ":" + strconv.Itoa(int(c.Port))
 }
 
-// withoutPort removes port 80 if scheme is https, and port 443 if scheme is http. The removed port
-// is the default port of the scheme that the redirect replaces.
+// withoutPort removes the default port of scheme, which the redirect replaces.
 func withoutPort(authority, scheme string) string {
 	host, port := splitPort(authority)
-	if scheme == "https" && port == "80" || scheme == "http" && port == "443" {
+	if protocol.EqualFold(scheme, "http") && port == "80" || protocol.EqualFold(scheme, "https") && port == "443" {
 		return host
 	}
 	return authority

@@ -128,7 +128,7 @@ func (e expressions) compilePathRewrite(m *config.RouteMatch, f *config.Forward)
 			w.prefix, w.exact = m.Path, true
 		case config.PathPrefix, config.PathSegments:
 			w.prefix = m.Path
-		case config.PathAny: // the prefix "" matched
+		case config.PathAny, config.PathConnect: // the prefix "" matched
 		}
 		return w, nil
 	case f.RegexRewrite != nil && f.RegexRewrite.Pattern != "":
@@ -197,6 +197,8 @@ type hostRewrite struct {
 
 	pattern     *regexp.Regexp // matches the path; nil: host or header is set
 	replacement string         // in the syntax of regexp.Expand
+
+	appendForwarded bool // see config.Forward.AppendForwardedHost
 }
 
 // apply sets x's Authority. It makes no change if the header is missing, the pattern does not
@@ -208,7 +210,7 @@ func (w *hostRewrite) apply(x *protocol.Exchange) {
 		return
 	}
 	if w.host != "" {
-		x.RewriteAuthority(w.host)
+		rewriteAuthority(x, w.host, w.appendForwarded)
 		return
 	}
 	if w.pattern != nil {
@@ -217,13 +219,32 @@ func (w *hostRewrite) apply(x *protocol.Exchange) {
 			return
 		}
 		if v := w.pattern.ReplaceAllString(path, w.replacement); validAuthority(v) {
-			x.RewriteAuthority(v)
+			rewriteAuthority(x, v, w.appendForwarded)
 		}
 		return
 	}
 	if v := x.Request.Header.Get(w.header); validAuthority(v) {
-		x.RewriteAuthority(v)
+		rewriteAuthority(x, v, w.appendForwarded)
 	}
+}
+
+// forwardedHostHeader is the header with the authorities before host rewrites.
+const forwardedHostHeader = "X-Forwarded-Host"
+
+// rewriteAuthority sets x's Authority. If appendForwarded is set, it appends the original authority
+// to X-Forwarded-Host, unless that ends with it.
+func rewriteAuthority(x *protocol.Exchange, authority string, appendForwarded bool) {
+	if appendForwarded {
+		original := x.Request.Authority
+		present, ok := x.Request.Header.Lookup(forwardedHostHeader)
+		switch {
+		case !ok || present == "":
+			x.Request.Header.Set(forwardedHostHeader, original)
+		case present != original && !strings.HasSuffix(present, ","+original):
+			x.Request.Header.Set(forwardedHostHeader, present+","+original)
+		}
+	}
+	x.RewriteAuthority(authority)
 }
 
 // compileHostRewrite compiles the host rewrite of f. It returns nil if there is none or if
@@ -234,12 +255,12 @@ func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error)
 		if !validAuthority(f.HostRewrite) {
 			return nil, fmt.Errorf("host_rewrite %q is not a host", f.HostRewrite)
 		}
-		return &hostRewrite{host: f.HostRewrite}, nil
+		return &hostRewrite{host: f.HostRewrite, appendForwarded: f.AppendForwardedHost}, nil
 	case f.AutoHostRewriteHeader != "":
 		if isHost(f.AutoHostRewriteHeader) {
 			return nil, errors.New("auto_host_rewrite_header names the host itself: expected another header")
 		}
-		return &hostRewrite{header: f.AutoHostRewriteHeader}, nil
+		return &hostRewrite{header: f.AutoHostRewriteHeader, appendForwarded: f.AppendForwardedHost}, nil
 	case f.HostRewritePath != nil && f.HostRewritePath.Pattern != "" && !f.AutoHostRewrite:
 		pattern, err := e.compile(f.HostRewritePath.Pattern)
 		if err != nil {
@@ -249,7 +270,7 @@ func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error)
 		if err != nil {
 			return nil, fmt.Errorf("host_rewrite_path_regex: %w", err)
 		}
-		return &hostRewrite{pattern: pattern, replacement: replacement}, nil
+		return &hostRewrite{pattern: pattern, replacement: replacement, appendForwarded: f.AppendForwardedHost}, nil
 	}
 	return nil, nil
 }
@@ -259,6 +280,6 @@ func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error)
 // caller calls RewriteHost once per attempt.
 func (r *Route) RewriteHost(x *protocol.Exchange, hostname string) {
 	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && !isRPC(x) && validAuthority(hostname) {
-		x.RewriteAuthority(hostname)
+		rewriteAuthority(x, hostname, f.AppendForwardedHost)
 	}
 }

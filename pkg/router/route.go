@@ -24,6 +24,7 @@ type Route struct {
 	host              *hostRewrite
 	cluster           *clusterSelector
 	hash              []hashPolicy
+	retry             *retryConditions
 }
 
 // inherited holds the mutations of a route's virtual host and table; nil: none.
@@ -43,13 +44,16 @@ type inherited struct{ request, response *mutation }
 // allocates for a new path, unless prefix_rewrite only removes a part. It also allocates for values
 // with variables.
 func (r *Route) RewriteRequest(x *protocol.Exchange) {
-	request := r.request
+	request, host := r.request, r.host
 	if w := r.weightedCluster(x); w != nil {
 		request = w.request
+		if w.host != nil {
+			host = w.host
+		}
 	}
 	request.apply(&x.Request.Header, x)
-	if r.host != nil {
-		r.host.apply(x)
+	if host != nil {
+		host.apply(x)
 	}
 	if r.path != nil {
 		r.path.apply(x)

@@ -30,6 +30,7 @@ type virtualHost struct {
 	firstRoute                        int       // index of its first route in the table's routes
 	requestMutation, responseMutation *mutation // mutations of the virtual host and the table; nil: no change
 	index                             routeIndex
+	tree                              *matchTree // selects the routes instead of index; nil: index does
 	requireTLS                        config.RequireTLS
 	tlsRedirect                       *Route // nil: requireTLS is TLSOptional
 	tlsRedirectIndex                  int    // index of tlsRedirect in the table's routes
@@ -91,7 +92,16 @@ func (t *Table) Find(x *protocol.Exchange) int {
 		return vh.tlsRedirectIndex
 	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
+	if t.config.IgnorePathParameters {
+		path = withoutParameters(path)
+	}
 	s := search{vh.index.links, x, path, t.Random}
+	if vh.tree != nil {
+		return t.routeIndex(vh, s.findByTree(vh.tree, t.routesOf(vh)))
+	}
+	if path == "" && t.config.ConnectRoutesOnly {
+		return t.routeIndex(vh, s.firstInChain(vh.index.otherPathChain, endOfChain))
+	}
 
 	best := s.findInTree(vh.index.tree, vh.index.pathRoot)
 	for i := range vh.index.headers {
@@ -106,10 +116,33 @@ func (t *Table) Find(x *protocol.Exchange) int {
 		s.path = "/"
 		best = s.firstInChain(vh.index.otherPathChain, s.findInTree(vh.index.tree, vh.index.pathRoot))
 	}
-	if best == endOfChain {
+	return t.routeIndex(vh, best)
+}
+
+// withoutParameters returns path without the text between a semicolon and the end of its segment.
+func withoutParameters(path string) string {
+	if strings.IndexByte(path, ';') < 0 {
+		return path
+	}
+	var b strings.Builder
+	for rest := path; rest != ""; {
+		before, parameters, found := strings.Cut(rest, ";")
+		b.WriteString(before)
+		end := strings.IndexByte(parameters, '/')
+		if !found || end < 0 {
+			break
+		}
+		rest = parameters[end:]
+	}
+	return b.String()
+}
+
+// routeIndex returns the index in Routes of a route of vh, or a negative number for endOfChain.
+func (t *Table) routeIndex(vh *virtualHost, index int32) int {
+	if index == endOfChain {
 		return noVirtualHost
 	}
-	return vh.firstRoute + int(best)
+	return vh.firstRoute + int(index)
 }
 
 // search holds the inputs of one search in a virtual host.

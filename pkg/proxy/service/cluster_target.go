@@ -26,15 +26,27 @@ func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) erro
 	return picker.Start(ctx, x)
 }
 
-// WeightedClusters sends to the weighted cluster that the route chose for the exchange.
-type WeightedClusters []*upstream.ClusterPicker
+// WeightedClusters passes an exchange to the service of the weighted cluster that the route chose for
+// it.
+type WeightedClusters []protocol.Service
 
 // Start implements protocol.Service.
-func (pickers WeightedClusters) Start(ctx context.Context, x *protocol.Exchange) error {
+func (services WeightedClusters) Start(ctx context.Context, x *protocol.Exchange) error {
+	return services[x.Record.WeightedIndex].Start(ctx, x)
+}
+
+// NoWeight returns a service that fails an exchange if the route chose no weighted cluster for it.
+// Other exchanges continue with next.
+func NoWeight(next protocol.Service) protocol.Service { return noWeight{next} }
+
+type noWeight struct{ next protocol.Service }
+
+// Start implements protocol.Service.
+func (n noWeight) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Record.TargetCluster == "" {
-		return protocol.Faultf(protocol.NoCluster, "the weights of all clusters of the route are 0")
+		return protocol.Faultf(protocol.NoCluster, "the weights of all clusters of the route are 0, or the request does not name its cluster")
 	}
-	return pickers[x.Record.WeightedIndex].Start(ctx, x)
+	return n.next.Start(ctx, x)
 }
 
 // Limits of pickerCache. Exchanges to more clusters are served but allocate.

@@ -43,7 +43,7 @@ type hedge struct {
 
 // Start implements protocol.Service.
 func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
-	if !isHedgeable(x) {
+	if !isHedgeable(x, h.retry.extras.AnyMethod) {
 		return h.retry.Start(ctx, x)
 	}
 	return x.RunBlocking(ctx, &hedgedRequest{hedge: h})
@@ -128,7 +128,7 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 			r.launchInitial()
 		case <-r.perTryTimer:
 			r.perTryTimer = nil
-			if r.runningAttempts > 0 && policyCovers(&r.hedge.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.hedge.retry.policy.NumRetries && r.launchConcurrent() {
+			if r.runningAttempts > 0 && r.hedge.retry.covers(protocol.ReasonPerTryTimeout, r.x) && r.retries < r.hedge.retry.policy.NumRetries && r.launchConcurrent() {
 				r.retries++
 			}
 		case <-r.retryTimer:
@@ -215,7 +215,7 @@ func (r *hedgedRequest) handleResult(a *attempt) (done bool, err error) {
 	r.runningAttempts--
 	a.ended = true
 	reason := protocol.ReasonOf(a.err)
-	retriable := policyCovers(&r.hedge.retry.policy, reason, &a.x)
+	retriable := r.hedge.retry.covers(reason, &a.x)
 	switch {
 	case a.err != nil:
 		a.cancel()
@@ -255,9 +255,8 @@ func (r *hedgedRequest) prepareRetry() bool {
 		return false
 	}
 	r.retryPermit = permit{}
-	if bound := policy.Backoff.Bound(r.retries + 1); bound > 0 {
-		r.retryPermit.backoff = r.hedge.jitter(bound)
-	}
+	last, lastErr := r.lastAttempt()
+	r.retryPermit.backoff = r.hedge.retry.backoff(last, lastErr, r.retries+1)
 	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.retryPermit.backoff {
 		return false
 	}
@@ -268,6 +267,18 @@ func (r *hedgedRequest) prepareRetry() bool {
 		return false
 	}
 	return true
+}
+
+// lastAttempt returns the exchange of the response that is kept, or of the last failed attempt, and
+// its error.
+func (r *hedgedRequest) lastAttempt() (*protocol.Exchange, error) {
+	switch {
+	case r.fallback != nil:
+		return &r.fallback.x, r.fallback.err
+	case r.lastFailed != nil:
+		return &r.lastFailed.x, r.lastFailed.err
+	}
+	return r.x, nil
 }
 
 // accept makes the response of an attempt the response of the exchange.

@@ -35,11 +35,11 @@ type requestCopy struct {
 // arrived completely.
 const maxHedgedBodySize = 64 << 10
 
-// isHedgeable reports whether a request can be sent several times concurrently: it may be sent
+// isHedgeable reports whether a request can be sent several times concurrently: anyMethod is set, or it may be sent
 // twice, and its body is complete or small. It returns false for tunnels and one-way requests.
-func isHedgeable(x *protocol.Exchange) bool {
+func isHedgeable(x *protocol.Exchange, anyMethod bool) bool {
 	r := &x.Request
-	if r.OneWay || r.Upgrade != "" || r.Method == "CONNECT" || !isIdempotent(x) {
+	if r.OneWay || r.Upgrade != "" || r.Method == "CONNECT" || !anyMethod && !isIdempotent(x) {
 		return false
 	}
 	if r.Method == "" {

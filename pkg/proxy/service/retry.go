@@ -46,7 +46,7 @@ func BreakerBudget(p config.Priority) func(x *protocol.Exchange) RetryBudget {
 func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.Service {
 	r := &retry{next: next, route: route, budget: budget, jitter: rand.N[time.Duration]}
 	if p := route.Config.Forward.Retry; p != nil && p.On != 0 {
-		r.policy = *p
+		r.policy, r.extras = *p, p.Extra()
 	}
 	return r
 }
@@ -56,6 +56,7 @@ type retry struct {
 	next   protocol.Service
 	route  *router.Route
 	policy config.RetryPolicy                     // the zero value: no retries
+	extras config.RetryExtras                     // of policy
 	budget func(x *protocol.Exchange) RetryBudget // may return nil: no limit
 	jitter func(bound time.Duration) time.Duration
 }
@@ -140,16 +141,14 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 	reason := protocol.ReasonOf(err)
 	switch {
 	case r.policy.NumRetries == 0,
-		!policyCovers(&r.policy, reason, x),
-		!reason.Spec().SafeToRetry && !isIdempotent(x):
+		!r.covers(reason, x),
+		!reason.Spec().SafeToRetry && !r.extras.AnyMethod && !isIdempotent(x):
 		return next, false
 	case retries >= r.policy.NumRetries:
 		x.Record.Flags |= protocol.RetryLimitExceeded
 		return next, false
 	}
-	if bound := r.policy.Backoff.Bound(retries + 1); bound > 0 {
-		next.backoff = r.jitter(bound)
-	}
+	next.backoff = r.backoff(x, err, retries+1)
 	if !x.Deadline.IsZero() && time.Until(x.Deadline) <= next.backoff || !protocol.RewindBody(x.Request.Body) {
 		return next, false
 	}
@@ -162,6 +161,21 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 	}
 	x.ResetResponse()
 	return next, true
+}
+
+// backoff returns the wait before the n-th retry, counted from 1. err is the error of the attempt
+// before it. A wait that the response demands becomes up to half longer, as in Envoy, so that clients
+// that reached a limit together do not return together.
+func (r *retry) backoff(x *protocol.Exchange, err error, n int) time.Duration {
+	if len(r.extras.ResetHeaders) > 0 && err == nil {
+		if delay := router.ResetDelay(&r.extras, x, time.Now()); delay > 0 {
+			return delay + r.jitter(delay/2)
+		}
+	}
+	if bound := r.policy.Backoff.Bound(n); bound > 0 {
+		return r.jitter(bound)
+	}
+	return 0
 }
 
 // isIdempotent reports whether a request may be sent twice: its HTTP method is idempotent, or it is

@@ -7,6 +7,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
+// covers reports whether the policy covers the reason or the response of an attempt, and the request.
+func (r *retry) covers(reason protocol.Reason, x *protocol.Exchange) bool {
+	return (policyCovers(&r.policy, reason, x) || reason == protocol.ReasonNone && r.policy.On&config.RetryHeaders != 0 && r.route.HasRetriableHeader(x)) &&
+		r.route.AllowsRetries(x)
+}
+
 // policyCovers reports whether a policy covers the reason or the response of an attempt.
 func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exchange) bool {
 	if reason != protocol.ReasonNone {

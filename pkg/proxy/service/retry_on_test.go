@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -115,6 +117,82 @@ func TestRetryOnRepeatedHeader(t *testing.T) {
 	for value, want := range map[string]bool{"yes": true, "no": true, "": true, "no,yes": false, "never": false} {
 		if got := hasRetriableHeader([]config.RetryHeader{{Name: "x-again", Value: value}}, h); got != want {
 			t.Errorf("%q: %t, want %t", value, got, want)
+		}
+	}
+}
+
+func TestAnyMethodRetriesPost(t *testing.T) {
+	next := &scriptedService{results: []any{503, 200}}
+	x := newTestExchange()
+	x.Request.Method = "POST"
+	x.Request.Body = protocol.NewStringBody("text")
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.Retry5xx, NumRetries: 1, Extras: &config.RetryExtras{AnyMethod: true}}})
+	if err := x.Serve(t.Context(), Retry(next, route, unlimitedBudget)); err != nil || next.attempts != 2 {
+		t.Errorf("%d attempts, %v, want 2", next.attempts, err)
+	}
+}
+
+// TestRetryHeaderConditions verifies conditions of a policy on the headers of requests and responses.
+func TestRetryHeaderConditions(t *testing.T) {
+	condition := []config.HeaderMatch{{Name: "x-h", Matcher: &config.ValueMatch{Kind: config.ValuePrefix, Text: "ye"}}}
+	for _, test := range []struct {
+		name              string
+		policy            config.RetryPolicy
+		request, response string
+		want              int
+	}{
+		{"the response header", config.RetryPolicy{On: config.RetryHeaders, Extras: &config.RetryExtras{ResponseHeaders: condition}}, "", "yes", 2},
+		{"another value", config.RetryPolicy{On: config.RetryHeaders, Extras: &config.RetryExtras{ResponseHeaders: condition}}, "yes", "no", 1},
+		{"not a condition of the policy", config.RetryPolicy{On: config.Retry5xx, Extras: &config.RetryExtras{ResponseHeaders: condition}}, "", "yes", 1},
+		{"the request header", config.RetryPolicy{On: config.RetryStatusCodes, StatusCodes: []int{200}, Extras: &config.RetryExtras{RequestHeaders: condition}}, "yes", "", 2},
+		{"another request", config.RetryPolicy{On: config.RetryStatusCodes, StatusCodes: []int{200}, Extras: &config.RetryExtras{RequestHeaders: condition}}, "no", "yes", 1},
+	} {
+		attempts := 0
+		next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+			attempts++
+			x.LocalReply(200, "", "")
+			x.Response.Header.Add("X-H", test.response)
+			return nil
+		})
+		test.policy.NumRetries = 1
+		x := newTestExchange("X-H: " + test.request)
+		if err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &test.policy}), unlimitedBudget)); err != nil || attempts != test.want {
+			t.Errorf("%s: %d attempts, %v, want %d", test.name, attempts, err, test.want)
+		}
+	}
+}
+
+// TestRetryWaitsAsResponseDemands verifies that a reset header replaces the backoff.
+func TestRetryWaitsAsResponseDemands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+			attempts++
+			x.LocalReply(429, "", "")
+			x.Response.Header.Add("Retry-After", "2")
+			return nil
+		})
+		route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{
+			On: config.RetryStatusCodes, StatusCodes: []int{429}, NumRetries: 1,
+			Extras: &config.RetryExtras{ResetHeaders: []config.ResetHeader{{Name: "retry-after"}}, MaxReset: time.Minute},
+		}})
+		start := time.Now()
+		if err := newTestExchange().Serve(t.Context(), Retry(next, route, unlimitedBudget)); err != nil || attempts != 2 {
+			t.Errorf("%d attempts, %v, want 2", attempts, err)
+		}
+		if took := time.Since(start); took < 2*time.Second || took > 3*time.Second {
+			t.Errorf("the retry was sent after %v, want 2 to 3 seconds", took)
+		}
+	})
+}
+
+func TestRouteIdleTimeout(t *testing.T) {
+	for configured, want := range map[time.Duration]time.Duration{0: time.Minute, time.Second: time.Second, -1: 0} {
+		x := newTestExchange()
+		x.IdleTimeout = time.Minute
+		_ = x.Serve(t.Context(), Timeout(&scriptedService{results: []any{200}}, routeOf(t, config.Forward{Extras: &config.ForwardExtras{IdleTimeout: configured}})))
+		if x.IdleTimeout != want {
+			t.Errorf("IdleTimeout %v of the route: the exchange has %v, want %v", configured, x.IdleTimeout, want)
 		}
 	}
 }

@@ -12,16 +12,20 @@ import (
 // Timeout sets the deadline of an exchange from the timeouts of its route and its request. An
 // earlier deadline stays, unless the route's GRPCTimeout removes or replaces it.
 func Timeout(next protocol.Service, route *router.Route) protocol.Service {
-	return &timeout{next, route}
+	return &timeout{next, route, route.Config.Forward.Extra().IdleTimeout}
 }
 
 type timeout struct {
-	next  protocol.Service
-	route *router.Route
+	next        protocol.Service
+	route       *router.Route
+	idleTimeout time.Duration // see config.ForwardExtras
 }
 
 // Start implements protocol.Service.
 func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
+	if d := t.idleTimeout; d != 0 {
+		x.IdleTimeout = max(d, 0)
+	}
 	d, _ := t.route.Timeouts(x)
 	if g := &t.route.Config.Forward.GRPCTimeout; *g != (config.GRPCTimeout{}) && IsGRPC(x) {
 		d = grpcTimeout(x, g, d)

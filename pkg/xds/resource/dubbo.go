@@ -5,6 +5,7 @@ package resource
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,7 +188,11 @@ func (p fieldReader) readDubboForward(m *dubbov3.RouteAction) *config.Forward {
 	case *dubbov3.RouteAction_Cluster:
 		out.Cluster = c.Cluster
 	case *dubbov3.RouteAction_WeightedClusters:
-		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out)
+		extra := &config.ForwardExtras{}
+		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out, extra)
+		if !reflect.ValueOf(extra).Elem().IsZero() {
+			out.Extras = extra
+		}
 	default:
 		p.rejectOneof(m, "cluster_specifier", "cluster", "weighted_clusters")
 	}

@@ -195,8 +195,6 @@ func TestEmptyRouteConditionsAreRejected(t *testing.T) {
 	for name, m := range map[string]*routev3.RouteMatch{
 		"no path":         {},
 		"empty template":  {PathSpecifier: &routev3.RouteMatch_PathMatchPolicy{PathMatchPolicy: &corev3.TypedExtensionConfig{}}},
-		"CONNECT":         {PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}},
-		"TLS":             {PathSpecifier: slash, TlsContext: &routev3.RouteMatch_TlsContextMatchOptions{}},
 		"metadata":        {PathSpecifier: slash, DynamicMetadata: []*matcherv3.MetadataMatcher{{}}},
 		"header":          {PathSpecifier: slash, Headers: []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
 		"query parameter": {PathSpecifier: slash, QueryParameters: []*routev3.QueryParameterMatcher{{Name: "x", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},

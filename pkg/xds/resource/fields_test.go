@@ -303,7 +303,7 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 // set them.
 func unreportedFields() []string {
 	return []string{
-		"envoy.config.route.v3.RouteConfiguration.metadata", "envoy.config.route.v3.RouteConfiguration.max_direct_response_body_size_bytes",
+		"envoy.config.route.v3.RouteConfiguration.metadata",
 		"envoy.config.route.v3.VirtualHost.metadata", "envoy.config.route.v3.Route.metadata", "envoy.config.route.v3.Route.decorator",
 		"envoy.extensions.filters.http.fault.v3.HTTPFault.disable_downstream_cluster_stats",
 	}
@@ -410,8 +410,10 @@ func TestUpgradeTypes(t *testing.T) {
 	for text, want := range map[string]string{
 		`upgrade_type: "websocket"`:                         "",
 		`upgrade_type: "WebSocket" enabled: {value: true}`:  "",
-		`upgrade_type: "websocket" enabled: {value: false}`: "rejected [0].enabled: false is not supported",
-		`upgrade_type: "CONNECT"`:                           "ignored [0][CONNECT]",
+		`upgrade_type: "websocket" enabled: {value: false}`: "",
+		`upgrade_type: "CONNECT"`:                           "",
+		`enabled: {value: true}`:                            "rejected [0].upgrade_type: is required",
+		`upgrade_type: "connect-udp"`:                       "rejected [0].upgrade_type: connect-udp is not supported",
 		`upgrade_type: "websocket" filters: {name: "f"}`:    "rejected [0].filters: is not supported",
 	} {
 		u := &hcmv3.HttpConnectionManager_UpgradeConfig{}
@@ -419,7 +421,7 @@ func TestUpgradeTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &report{}
-		fieldReader{report: r}.readUpgrades([]*hcmv3.HttpConnectionManager_UpgradeConfig{u})
+		rules := fieldReader{report: r}.readUpgrades([]*hcmv3.HttpConnectionManager_UpgradeConfig{u})
 		got := strings.Join(r.ignored, " ")
 		if got != "" {
 			got = "ignored " + got
@@ -429,6 +431,9 @@ func TestUpgradeTypes(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+		if denied := rules.Rules[0].Denied; denied != (u.GetEnabled() != nil && !u.GetEnabled().GetValue()) || rules.Rules[0].Protocol != lower(u.GetUpgradeType()) {
+			t.Errorf("%s: rule %+v", text, rules.Rules[0])
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestHealthCheckFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []config.HeaderValue{{Name: "authorization", Value: "Basic abc"}, {Name: "x-share", Value: "100%"}}
+	want := []config.HeaderValue{{Name: "authorization", Value: "Basic abc", Empty: config.EmptySkipped}, {Name: "x-share", Value: "100%", Empty: config.EmptySkipped}}
 	if got := h.HTTP.HeaderMutation; !slices.Equal(got.Add, want) || !slices.Equal(got.Remove, []string{"user-agent"}) {
 		t.Errorf("header mutations = %+v, want to add %v and to remove user-agent", got, want)
 	}

@@ -40,7 +40,8 @@ func (p fieldReader) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *conf
 		l.Config.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
 	}
 	p.readHTTPOptions(m, out, l)
-	p.field("upgrade_configs").readUpgrades(m.GetUpgradeConfigs())
+	out.Upgrades = p.field("upgrade_configs").readUpgrades(m.GetUpgradeConfigs())
+	out.HTTP1.AllowConnect = true // the upgrade rules decide
 	p.readTargetNormalization(m, &out.Targets)
 	return out
 }

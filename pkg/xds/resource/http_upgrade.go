@@ -1,18 +1,40 @@
 package resource
 
 import (
-	"strings"
-
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func (p fieldReader) readUpgrades(list []*hcmv3.HttpConnectionManager_UpgradeConfig) {
+func (p fieldReader) readUpgrades(list []*hcmv3.HttpConnectionManager_UpgradeConfig) *config.UpgradeRules {
+	out := &config.UpgradeRules{}
 	for i, u := range list {
 		at := p.index(i)
 		at.checkFields(u, []string{"upgrade_type", "enabled"}, []string{"filters"})
-		at.readUpgrade(u)
+		out.Rules = append(out.Rules, at.readUpgrade(u))
+	}
+	return out
+}
+
+// readRouteUpgrades reads the upgrade configs of a route.
+func (p fieldReader) readRouteUpgrades(list []*routev3.RouteAction_UpgradeConfig, out *config.ForwardExtras) {
+	for i, u := range list {
+		at := p.index(i)
+		at.checkFields(u, []string{"upgrade_type", "enabled", "connect_config"}, nil)
+		rule := at.readUpgrade(u)
+		out.Upgrades = append(out.Upgrades, rule)
+		c := u.GetConnectConfig()
+		switch {
+		case c == nil:
+		case rule.Protocol != "connect":
+			at.field("connect_config").reject("requires the upgrade_type CONNECT")
+		default:
+			at.field("connect_config").checkFields(c, nil, []string{"proxy_protocol_config", "allow_post"})
+			out.ConnectTunnel = true
+		}
 	}
 }
 
@@ -22,13 +44,13 @@ type upgrade interface {
 	GetEnabled() *wrapperspb.BoolValue
 }
 
-// readUpgrade reads an upgrade type. WebSocket is always enabled and cannot be disabled; other
-// types are ignored.
-func (p fieldReader) readUpgrade(u upgrade) {
-	switch {
-	case !strings.EqualFold(u.GetUpgradeType(), "websocket"):
-		p.key(u.GetUpgradeType()).ignore() // only WebSocket is supported
-	case !boolOr(u.GetEnabled(), true):
-		p.field("enabled").reject("false is not supported")
+func (p fieldReader) readUpgrade(u upgrade) config.UpgradeRule {
+	rule := config.UpgradeRule{Protocol: lower(u.GetUpgradeType()), Denied: !boolOr(u.GetEnabled(), true)}
+	switch rule.Protocol {
+	case "":
+		p.field("upgrade_type").reject("is required")
+	case "connect-udp":
+		p.field("upgrade_type").reject("%s is not supported", u.GetUpgradeType())
 	}
+	return rule
 }

@@ -191,6 +191,10 @@ func (r *tableReader) readVirtualHost(part string, n int, table inheritedSetting
 		at.findUnknown(m.ProtoReflect())
 		v, inherited = at.readVirtualHostHead(m, table)
 	})
+	if v.Matcher != nil {
+		at.checkMatcherOnly(len(routes))
+		return v, h, nil
+	}
 	previous := r.previousVirtualHost(m, n)
 	previousIndexes := align.Indexes(previous.routes, routes)
 	for i, part := range routes {

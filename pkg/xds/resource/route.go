@@ -5,9 +5,9 @@ package resource
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -40,7 +40,8 @@ func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.Rou
 		"name", "virtual_hosts", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
 		"response_headers_to_remove", "ignore_port_in_host_matching", "typed_per_filter_config", "validate_clusters",
 		"max_direct_response_body_size_bytes", "metadata", "request_mirror_policies", "vhost_header", "most_specific_header_mutations_wins",
-	}, []string{"vhds", "internal_only_headers", "cluster_specifier_plugins", "ignore_path_parameters_in_path_matching"})
+		"ignore_path_parameters_in_path_matching",
+	}, []string{"vhds", "internal_only_headers", "cluster_specifier_plugins"})
 	t = &config.RouteTable{
 		Name:       m.GetName(),
 		IgnorePort: m.GetIgnorePortInHostMatching(),
@@ -51,9 +52,15 @@ func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.Rou
 		Request:  p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
 		Response: p.readHeaderMutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
 
+		ConnectRoutesOnly:    true,
+		IgnorePathParameters: m.GetIgnorePathParametersInPathMatching(),
+
 		MostSpecificMutationsWin: m.GetMostSpecificHeaderMutationsWins(),
 	}
-	return t, inheritedSettings{filters: p.readPerFilter(m.GetTypedPerFilterConfig()), mirrors: m.GetRequestMirrorPolicies()}
+	return t, inheritedSettings{
+		filters: p.readPerFilter(m.GetTypedPerFilterConfig()), mirrors: m.GetRequestMirrorPolicies(),
+		maxDirectBody: uint32Or(m.GetMaxDirectResponseBodySizeBytes(), defaultDirectResponseBody),
+	}
 }
 
 // inheritedSettings are the settings of a table or a virtual host that routes inherit.
@@ -62,10 +69,16 @@ type inheritedSettings struct {
 	retry   *routev3.RetryPolicy
 	hedge   *routev3.HedgePolicy
 	mirrors []*routev3.RouteAction_RequestMirrorPolicy
+
+	maxDirectBody int // maximum size of the body of a direct response, in bytes
 }
 
 func (p fieldReader) readVirtualHost(m *routev3.VirtualHost, table inheritedSettings) *config.VirtualHost {
 	v, inherited := p.readVirtualHostHead(m, table)
+	if v.Matcher != nil {
+		p.checkMatcherOnly(len(m.GetRoutes()))
+		return v
+	}
 	for i, r := range m.GetRoutes() {
 		v.Routes = append(v.Routes, p.field("routes").index(i).readRoute(r, inherited))
 	}
@@ -77,8 +90,8 @@ func (p fieldReader) readVirtualHost(m *routev3.VirtualHost, table inheritedSett
 func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inheritedSettings) (v *config.VirtualHost, inherited inheritedSettings) {
 	p.checkFields(m, []string{
 		"name", "domains", "routes", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
-		"response_headers_to_remove", "typed_per_filter_config", "retry_policy", "hedge_policy", "request_mirror_policies", "require_tls", "metadata",
-	}, []string{"matcher", "rate_limits", "cors", "retry_policy_typed_config"})
+		"response_headers_to_remove", "typed_per_filter_config", "retry_policy", "hedge_policy", "request_mirror_policies", "require_tls", "metadata", "matcher",
+	}, []string{"rate_limits", "cors", "retry_policy_typed_config"})
 	v = &config.VirtualHost{
 		Name:     m.GetName(),
 		Request:  p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
@@ -89,10 +102,12 @@ func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inherited
 	inherited = inheritedSettings{
 		filters: inheritFilters(table.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
 		retry:   m.GetRetryPolicy(), hedge: m.GetHedgePolicy(), mirrors: m.GetRequestMirrorPolicies(),
+		maxDirectBody: table.maxDirectBody,
 	}
 	if len(inherited.mirrors) == 0 {
 		inherited.mirrors = table.mirrors
 	}
+	p.field("matcher").readMatcher(m.GetMatcher(), v, inherited)
 	return v, inherited
 }
 
@@ -170,10 +185,11 @@ func (p fieldReader) readRoute(m *routev3.Route, inherited inheritedSettings) *c
 		"name", "match", "route", "redirect", "direct_response", "metadata", "decorator", "typed_per_filter_config",
 		"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
 	}, []string{"filter_action", "non_forwarding_action"})
+	filters := p.readPerFilter(m.GetTypedPerFilterConfig())
 	out := &config.Route{
 		Name:    m.GetName(),
 		Match:   p.field("match").readMatch(m.GetMatch()),
-		Filters: routeFilters(inherited.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
+		Filters: routeFilters(inherited.filters, filters),
 	}
 	p.checkPrefixRewrite(m)
 	request := p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove())
@@ -181,14 +197,16 @@ func (p fieldReader) readRoute(m *routev3.Route, inherited inheritedSettings) *c
 	switch a := m.GetAction().(type) {
 	case *routev3.Route_Route:
 		out.Forward = p.field("route").readForward(a.Route, inherited)
+		p.field("route").field("path_rewrite_policy").readTemplateRewrite(m.GetMatch(), a.Route.GetPathRewritePolicy(), out.Forward)
 		out.Forward.Request, out.Forward.Response = request, response
 		p.field("route").readMirrors(a.Route, inherited, out)
+		inheritWeighted(inherited.filters, filters, out)
 	case *routev3.Route_Redirect:
 		out.Redirect = p.field("redirect").readRedirect(a.Redirect)
 		out.Response = response
 		p.ignoreRequestMutation(request)
 	case *routev3.Route_DirectResponse:
-		out.DirectResponse = p.field("direct_response").readDirectResponse(a.DirectResponse)
+		out.DirectResponse = p.field("direct_response").readDirectResponse(a.DirectResponse, inherited.maxDirectBody)
 		out.Response = response
 		p.ignoreRequestMutation(request)
 	default:
@@ -198,8 +216,8 @@ func (p fieldReader) readRoute(m *routev3.Route, inherited inheritedSettings) *c
 }
 
 func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
-	p.checkFields(m, []string{"prefix", "path", "safe_regex", "path_separated_prefix", "path_match_policy", "case_sensitive", "runtime_fraction", "headers", "query_parameters", "cookies", "grpc"},
-		[]string{"connect_matcher", "tls_context", "dynamic_metadata", "filter_state"})
+	p.checkFields(m, []string{"prefix", "path", "safe_regex", "path_separated_prefix", "path_match_policy", "case_sensitive", "runtime_fraction", "headers", "query_parameters", "cookies", "grpc", "connect_matcher", "tls_context"},
+		[]string{"dynamic_metadata", "filter_state"})
 	out.IgnoreCase = !boolOr(m.GetCaseSensitive(), true)
 	switch s := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
@@ -210,10 +228,12 @@ func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
 		out.PathKind, out.Path = config.PathSegments, s.PathSeparatedPrefix
 	case *routev3.RouteMatch_SafeRegex:
 		out.PathKind, out.Path = config.PathRegex, p.field("safe_regex").anchoredRegex(s.SafeRegex.GetRegex())
+	case *routev3.RouteMatch_ConnectMatcher_:
+		out.PathKind = config.PathConnect
 	case *routev3.RouteMatch_PathMatchPolicy:
 		out.PathKind, out.Path = config.PathRegex, p.field("path_match_policy").readURITemplate(s.PathMatchPolicy)
 	default:
-		p.rejectOneof(m, "path_specifier", "prefix", "path", "path_separated_prefix", "safe_regex", "path_match_policy")
+		p.rejectOneof(m, "path_specifier", "prefix", "path", "path_separated_prefix", "safe_regex", "path_match_policy", "connect_matcher")
 	}
 	if m.GetGrpc() != nil {
 		out.Headers = append(out.Headers, config.HeaderMatch{Name: "content-type", Matcher: &config.ValueMatch{Kind: config.ValueRegex, Text: `application/grpc(\+.*)?`}})
@@ -226,6 +246,10 @@ func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
 	}
 	for i, c := range m.GetCookies() {
 		out.Cookies = append(out.Cookies, p.field("cookies").index(i).readCookieMatch(c))
+	}
+	if t := m.GetTlsContext(); t != nil {
+		p.field("tls_context").checkFields(t, []string{"presented", "validated"}, nil)
+		out.TLS = &config.TLSMatch{Presented: optionalBool(t.GetPresented()), Validated: optionalBool(t.GetValidated())}
 	}
 	if f := m.GetRuntimeFraction(); f != nil {
 		percent := p.field("runtime_fraction").runtimeFractionPercent(f)
@@ -318,20 +342,26 @@ const defaultRouteTimeout = 15 * time.Second
 
 func (p fieldReader) readForward(m *routev3.RouteAction, inherited inheritedSettings) *config.Forward {
 	p.checkFields(m, supportedForwardFields(), rejectedForwardFields())
+	extra := &config.ForwardExtras{}
 	out := &config.Forward{Timeout: p.field("timeout").readDuration(m.GetTimeout(), defaultRouteTimeout)}
 	switch c := m.GetClusterSpecifier().(type) {
 	case *routev3.RouteAction_Cluster:
 		out.Cluster = c.Cluster
 	case *routev3.RouteAction_ClusterHeader:
-		out.ClusterVariable = "request_header_" + c.ClusterHeader
+		out.ClusterVariable = clusterVariable(c.ClusterHeader)
 	case *routev3.RouteAction_WeightedClusters:
-		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out)
+		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out, extra)
 	default:
 		p.rejectOneof(m, "cluster_specifier", "cluster", "cluster_header", "weighted_clusters")
 	}
 	out.ClusterNotFoundStatus = p.field("cluster_not_found_response_code").readClusterNotFoundCode(m.GetClusterNotFoundResponseCode())
 	out.Metadata = labels(m.GetMetadataMatch().GetFilterMetadata()[lbNamespace])
 	p.readRewrites(m, out)
+	if d := m.GetIdleTimeout(); d != nil {
+		if extra.IdleTimeout = p.field("idle_timeout").readDuration(d, 0); extra.IdleTimeout == 0 {
+			extra.IdleTimeout = -1
+		}
+	}
 	retry, at := m.GetRetryPolicy(), p.field("retry_policy")
 	if retry == nil {
 		retry = inherited.retry
@@ -347,10 +377,10 @@ func (p fieldReader) readForward(m *routev3.RouteAction, inherited inheritedSett
 		hedge = inherited.hedge
 	}
 	p.field("hedge_policy").readHedge(hedge, out)
-	for i, u := range m.GetUpgradeConfigs() {
-		at := p.field("upgrade_configs").index(i)
-		at.checkFields(u, []string{"upgrade_type", "enabled", "connect_config"}, nil)
-		at.readUpgrade(u)
+	p.field("upgrade_configs").readRouteUpgrades(m.GetUpgradeConfigs(), extra)
+	extra.InternalRedirect = p.readInternalRedirect(m)
+	if !reflect.ValueOf(extra).Elem().IsZero() {
+		out.Extras = extra
 	}
 	out.Priority = p.field("priority").readPriority(m.GetPriority())
 	p.field("max_stream_duration").checkOptionalFields(m.GetMaxStreamDuration(), nil, "max_stream_duration", "grpc_timeout_header_max")
@@ -367,38 +397,13 @@ func supportedForwardFields() []string {
 	return []string{
 		"cluster", "cluster_header", "weighted_clusters", "metadata_match", "prefix_rewrite", "regex_rewrite",
 		"host_rewrite_literal", "auto_host_rewrite", "host_rewrite_header", "host_rewrite_path_regex", "timeout", "retry_policy", "request_mirror_policies",
-		"priority", "hash_policy", "max_stream_duration", "max_grpc_timeout", "hedge_policy", "cluster_not_found_response_code", "upgrade_configs",
+		"internal_redirect_policy", "internal_redirect_action", "max_internal_redirects", "append_x_forwarded_host", "path_rewrite_policy", "idle_timeout", "priority", "hash_policy", "max_stream_duration", "max_grpc_timeout", "hedge_policy", "cluster_not_found_response_code", "upgrade_configs",
 	}
 }
 
 func rejectedForwardFields() []string {
 	return []string{
-		"cluster_specifier_plugin", "inline_cluster_specifier_plugin", "path_rewrite_policy", "path_rewrite", "host_rewrite", "rate_limits", "cors", "internal_redirect_policy", "retry_policy_typed_config",
-	}
-}
-
-func (p fieldReader) readWeighted(m *routev3.WeightedCluster, out *config.Forward) {
-	p.checkFields(m, []string{"clusters", "runtime_key_prefix"}, []string{"header_name", "use_hash_policy"})
-	total := uint64(0)
-	for i, c := range m.GetClusters() {
-		at := p.field("clusters").index(i)
-		at.checkFields(c, []string{"name", "weight", "metadata_match", "response_headers_to_add", "response_headers_to_remove", "request_headers_to_add", "request_headers_to_remove"},
-			[]string{"cluster_header", "typed_per_filter_config", "host_rewrite_literal"})
-		weight := c.GetWeight().GetValue()
-		if prefix := m.GetRuntimeKeyPrefix(); prefix != "" {
-			weight = at.runtimeUint32(prefix+"."+c.GetName(), weight)
-		}
-		total += uint64(weight)
-		out.WeightedClusters = append(out.WeightedClusters, config.WeightedCluster{
-			Cluster:  c.GetName(),
-			Weight:   weight,
-			Metadata: labels(c.GetMetadataMatch().GetFilterMetadata()[lbNamespace]),
-			Request:  at.readHeaderMutation("request_headers", c.GetRequestHeadersToAdd(), c.GetRequestHeadersToRemove()),
-			Response: at.readHeaderMutation("response_headers", c.GetResponseHeadersToAdd(), c.GetResponseHeadersToRemove()),
-		})
-	}
-	if total == 0 {
-		p.reject("the sum of the weights is 0")
+		"cluster_specifier_plugin", "inline_cluster_specifier_plugin", "path_rewrite", "host_rewrite", "rate_limits", "cors", "retry_policy_typed_config",
 	}
 }
 
@@ -415,6 +420,7 @@ func (p fieldReader) readRewrites(m *routev3.RouteAction, out *config.Forward) {
 		out.HostRewritePath = p.field("host_rewrite_path_regex").readRegexRewrite(h.HostRewritePathRegex)
 	default: // checkFields rejects it
 	}
+	out.AppendForwardedHost = m.GetAppendXForwardedHost()
 	out.PrefixRewrite = m.GetPrefixRewrite()
 	if out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(m.GetRegexRewrite()); out.RegexRewrite != nil {
 		out.RegexRewrite.KeepIfEmpty = true
@@ -426,65 +432,6 @@ func (p fieldReader) readRegexRewrite(m *matcherv3.RegexMatchAndSubstitute) *con
 		return nil
 	}
 	return &config.RegexRewrite{Pattern: p.field("pattern").checkRegex(m.GetPattern().GetRegex()), Substitution: m.GetSubstitution()}
-}
-
-func (p fieldReader) readRedirect(m *routev3.RedirectAction) *config.Redirect {
-	p.checkFields(m, []string{
-		"https_redirect", "scheme_redirect", "host_redirect", "port_redirect", "path_redirect", "prefix_rewrite", "regex_rewrite", "response_code", "strip_query",
-	}, []string{"path_rewrite"})
-	out := &config.Redirect{Host: m.GetHostRedirect(), StripQuery: m.GetStripQuery()}
-	if m.GetPortRedirect() > 1<<16-1 {
-		p.field("port_redirect").reject("is %d, expected a port", m.GetPortRedirect())
-	}
-	out.Port = uint16(m.GetPortRedirect()) //nolint:gosec // checked above
-	switch s := m.GetSchemeRewriteSpecifier().(type) {
-	case *routev3.RedirectAction_HttpsRedirect:
-		if s.HttpsRedirect {
-			out.Scheme = "https"
-		}
-	case *routev3.RedirectAction_SchemeRedirect:
-		out.Scheme = s.SchemeRedirect
-	}
-	switch r := m.GetPathRewriteSpecifier().(type) {
-	case *routev3.RedirectAction_PathRedirect:
-		out.Path = r.PathRedirect
-	case *routev3.RedirectAction_PrefixRewrite:
-		out.PrefixRewrite = r.PrefixRewrite
-	case *routev3.RedirectAction_RegexRewrite:
-		out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(r.RegexRewrite)
-	}
-	switch m.GetResponseCode() {
-	case routev3.RedirectAction_MOVED_PERMANENTLY:
-		out.Code = 301
-	case routev3.RedirectAction_FOUND:
-		out.Code = 302
-	case routev3.RedirectAction_SEE_OTHER:
-		out.Code = 303
-	case routev3.RedirectAction_TEMPORARY_REDIRECT:
-		out.Code = 307
-	case routev3.RedirectAction_PERMANENT_REDIRECT:
-		out.Code = 308
-	default:
-		p.field("response_code").reject("%v is not supported", m.GetResponseCode())
-	}
-	return out
-}
-
-func (p fieldReader) readDirectResponse(m *routev3.DirectResponseAction) *config.DirectResponse {
-	p.checkFields(m, []string{"status", "body"}, nil)
-	out := &config.DirectResponse{Status: int(m.GetStatus())}
-	if out.Status < 200 || out.Status > 599 {
-		p.field("status").reject("is %d, expected 200 to 599", out.Status)
-	}
-	body := p.field("body").readDataSource(m.GetBody())
-	if body.Path != "" {
-		p.field("body").reject("a body from a file is not supported")
-	}
-	out.Body = body.Text
-	if out.Status == 204 || out.Status == 304 {
-		out.Body = ""
-	}
-	return out
 }
 
 func (p fieldReader) readHashPolicy(m *routev3.RouteAction_HashPolicy) (out config.HashPolicy) {
@@ -508,60 +455,6 @@ func (p fieldReader) readHashPolicy(m *routev3.RouteAction_HashPolicy) (out conf
 		out.Query = s.QueryParameter.GetName()
 	default:
 		p.rejectOneof(m, "policy_specifier", "header", "cookie", "connection_properties", "query_parameter")
-	}
-	return out
-}
-
-// previousHostsPredicate is a retry predicate that Weft always applies: retries avoid hosts that
-// were tried.
-const previousHostsPredicate = "envoy.retry_host_predicates.previous_hosts"
-
-func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
-	p.checkFields(m, []string{
-		"retry_on", "num_retries", "per_try_timeout", "retriable_status_codes", "retriable_headers", "retry_back_off",
-		"retry_host_predicate",
-	}, []string{"retriable_request_headers", "retry_priority"})
-	for i, h := range m.GetRetryHostPredicate() {
-		if h.GetName() != previousHostsPredicate && !strings.HasSuffix(h.GetTypedConfig().GetTypeUrl(), ".PreviousHostsPredicate") {
-			p.field("retry_host_predicate").index(i).reject("%s is not supported, expected %s", h.GetName(), previousHostsPredicate)
-		}
-	}
-	out := &config.RetryPolicy{
-		NumRetries:    uint32Or(m.GetNumRetries(), 1),
-		PerTryTimeout: p.field("per_try_timeout").readDuration(m.GetPerTryTimeout(), 0),
-		Backoff:       config.Backoff{Base: 25 * time.Millisecond, Max: 250 * time.Millisecond},
-	}
-	for word := range strings.SplitSeq(m.GetRetryOn(), ",") {
-		word = strings.TrimSpace(word)
-		if word == "" {
-			continue
-		}
-		condition := config.ParseRetryOn(word)
-		if word == "reset-before-request" {
-			condition = config.RetryConnectFailure | config.RetryRefusedStream
-		}
-		if condition == 0 {
-			p.field("retry_on").key(word).ignore()
-		}
-		out.On |= condition
-	}
-	for _, c := range m.GetRetriableStatusCodes() {
-		out.StatusCodes = append(out.StatusCodes, int(c))
-	}
-	for i, h := range m.GetRetriableHeaders() {
-		header := p.field("retriable_headers").index(i).readHeader(h)
-		if header.Matcher.Invert || header.Matcher.Kind != config.ValueExact && header.Matcher.Kind != config.ValuePresent {
-			p.field("retriable_headers").index(i).reject("expected a match by presence or by exact value")
-			continue
-		}
-		out.Headers = append(out.Headers, config.RetryHeader{Name: header.Name, Value: header.Matcher.Text})
-	}
-	if b := m.GetRetryBackOff(); b != nil {
-		out.Backoff.Base = p.field("retry_back_off").field("base_interval").readDuration(b.GetBaseInterval(), out.Backoff.Base)
-		out.Backoff.Max = p.field("retry_back_off").field("max_interval").readDuration(b.GetMaxInterval(), 10*out.Backoff.Base)
-		if out.Backoff.Max < out.Backoff.Base {
-			p.field("retry_back_off").reject("max_interval is less than base_interval")
-		}
 	}
 	return out
 }

@@ -30,13 +30,16 @@ func (p fieldReader) readHeaderMutation(name string, add []*corev3.HeaderValueOp
 			at.ignore()
 			continue
 		}
+		if len(h.GetHeader().GetRawValue()) > 0 {
+			at.field("header").field("raw_value").ignore() // as in Envoy
+		}
 		value, ok := at.field("header").field("value").convertFormat(h.GetHeader().GetValue())
 		if !ok {
 			continue
 		}
 		v := config.HeaderValue{Name: h.GetHeader().GetKey(), Value: value}
-		if len(h.GetHeader().GetRawValue()) > 0 {
-			at.field("header").field("raw_value").rejectUnsupported()
+		if v.Empty = config.EmptySkipped; h.GetKeepEmptyValue() {
+			v.Empty = config.EmptyAlwaysAdded
 		}
 		switch h.GetAppendAction() {
 		case corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:

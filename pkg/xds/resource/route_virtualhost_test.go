@@ -13,11 +13,17 @@ import (
 // readTableText reads a RouteConfiguration from its text form.
 func readTableText(t *testing.T, text string) (*RouteTable, error) {
 	t.Helper()
+	return ReadRoutes(tableBody(t, text), testCapabilities())
+}
+
+// tableBody serializes a RouteConfiguration in its text form.
+func tableBody(t *testing.T, text string) []byte {
+	t.Helper()
 	m := &routev3.RouteConfiguration{}
 	if err := prototext.Unmarshal([]byte(text), m); err != nil {
 		t.Fatal(err)
 	}
-	return ReadRoutes(marshaled(t, m), testCapabilities())
+	return marshaled(t, m)
 }
 
 func TestRequireTLS(t *testing.T) {
