@@ -123,12 +123,15 @@ func All() []*Group {
 		add  func()
 	}{
 		{Routing, s.routing},
+		{Routing, s.routeMatchers},
 		{Actions, s.actions},
+		{Actions, s.routeActions},
 		{ConnectionManager, s.hcm},
 		{ConnectionManager, s.replies},
 		{ClustersAndTCP, s.clusters},
 		{ClustersAndTCP, s.upstreams},
 		{ClustersAndTCP, s.network},
+		{ClustersAndTCP, s.moreTCP},
 		{HTTP2AndGRPC, s.http2},
 		{Filters, s.filters},
 		{TLS, s.tls},

@@ -25,7 +25,7 @@ func AllNamed() []Named { return slices.Concat(byDesign(), notYet()) }
 
 // byDesign returns the differences that stay.
 func byDesign() []Named {
-	return slices.Concat(inErrors(), inLocalReplies(), inFields(), inFilters())
+	return slices.Concat(inErrors(), inLocalReplies(), inFields(), inFilters(), inRoutes())
 }
 
 // inErrors returns the differences that stay, and that concern errors.
