@@ -39,7 +39,7 @@ func TestLocalReplies(t *testing.T) {
 		Envoy: true,
 		Mappers: []config.ReplyMapper{{
 			Filter: config.ExchangeFilter{Status: &config.Comparison{Op: config.EqualTo, Value: 503}}, Status: 504, Text: &text,
-			Headers: config.HeaderMutation{Add: []config.HeaderValue{{Name: "x-a", Value: "b", Append: true}}},
+			Headers: config.HeaderMutation{Add: []config.HeaderValue{{Name: "x-a", Value: "b", Append: true, Empty: config.EmptySkipped}}},
 			Body:    &config.ReplyBody{Text: "%LOCAL_REPLY_BODY%", ContentType: "text/html"},
 		}},
 		Body: &config.ReplyBody{OmitMissing: true, JSON: []config.JSONPart{

@@ -53,7 +53,8 @@ func TestWeightedClusterFields(t *testing.T) {
 		t.Errorf("use_hash_policy: %+v, error %v, want %+v", hashed, err, want)
 	}
 	a, b := r.Forward.WeightedClusters[0].Extra(), r.Forward.WeightedClusters[1].Extra()
-	if _, ok := a.Filters["rbac"].(*rbac.Config); a.HostRewrite != "h" || !ok || a.Filters["rbac"] == r.Filters["rbac"] {
+	const name = "envoy.filters.http.rbac"
+	if _, ok := a.Filters[name].(*rbac.Config); a.HostRewrite != "h" || !ok || a.Filters[name] == r.Filters[name] {
 		t.Errorf("cluster a: host %q, filters %v, want h and its own settings of rbac", a.HostRewrite, a.Filters)
 	}
 	if r.Forward.WeightedClusters[1].Cluster != "" || b.ClusterVariable != "request_header_x-to" || b.Filters != nil {
