@@ -12,13 +12,14 @@ type RetryPolicy struct {
 	NumRetries    int           // maximum retries
 	StatusCodes   []int         // for RetryStatusCodes: HTTP statuses; for RPC responses, their HTTP equivalents
 	RPCCodes      []int         // for RetryStatusCodes: status codes of the RPC protocol
-	Headers       []RetryHeader // for RetryHeaders: one match is enough
 	Backoff       Backoff
 	Extras        *RetryExtras // nil: the zero value; see Extra
 }
 
-// RetryExtras are the settings of a RetryPolicy that only Envoy has.
+// RetryExtras are the settings of a RetryPolicy that few routes have. config.json has keys only for
+// Headers.
 type RetryExtras struct {
+	Headers []RetryHeader // for RetryHeaders: one match is enough
 	// ResponseHeaders are further conditions on the headers of a response, for RetryHeaders. One match
 	// is enough. They have a Matcher.
 	ResponseHeaders []HeaderMatch

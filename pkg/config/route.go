@@ -87,8 +87,8 @@ const (
 // RouteMatch is the condition of a route; every part of it must match.
 type RouteMatch struct {
 	PathKind   PathKind
-	Path       string
 	IgnoreCase bool // ignores the case of ASCII letters in Path; not for PathRegex
+	Path       string
 	Headers    []HeaderMatch
 	Variables  []VariableMatch
 	Query      []QueryMatch

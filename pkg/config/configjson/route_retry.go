@@ -57,8 +57,11 @@ func (r *routeReader) readRetryPolicy(j *retryJSON) *config.RetryPolicy {
 		StatusCodes: j.StatusCodes, RPCCodes: j.RPCCodes,
 		Backoff: config.Backoff{Base: j.BackOff.Base, Max: j.BackOff.Max},
 	}
-	for _, h := range j.Headers {
-		p.Headers = append(p.Headers, config.RetryHeader(h))
+	if len(j.Headers) > 0 {
+		p.Extras = &config.RetryExtras{}
+		for _, h := range j.Headers {
+			p.Extras.Headers = append(p.Extras.Headers, config.RetryHeader(h))
+		}
 	}
 	switch b := &p.Backoff; {
 	case b.Max == 0:

@@ -152,7 +152,7 @@ func TestFirstAttemptDoesNotAllocate(t *testing.T) {
 		return nil
 	})
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{
-		On: ^config.RetryOn(0), NumRetries: 3, StatusCodes: []int{429}, RPCCodes: []int{100}, Headers: []config.RetryHeader{{Name: "x-again"}},
+		On: ^config.RetryOn(0), NumRetries: 3, StatusCodes: []int{429}, RPCCodes: []int{100}, Extras: &config.RetryExtras{Headers: []config.RetryHeader{{Name: "x-again"}}},
 		Backoff: config.Backoff{Base: time.Second, Max: time.Minute},
 	}})
 	s := Retry(next, route, unlimitedBudget)

@@ -20,7 +20,7 @@ func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exc
 	}
 	return p.On&retryOnStatus(x.Response.Status) != 0 ||
 		p.On&config.RetryStatusCodes != 0 && hasRetriableStatus(p, &x.Response) ||
-		p.On&config.RetryHeaders != 0 && hasRetriableHeader(p.Headers, &x.Response.Header) ||
+		p.On&config.RetryHeaders != 0 && p.Extras != nil && hasRetriableHeader(p.Extras.Headers, &x.Response.Header) ||
 		p.On&retryOnAnyGRPC != 0 && IsGRPC(x) && p.On&retryOnGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
 }
 

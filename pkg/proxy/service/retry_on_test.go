@@ -31,7 +31,7 @@ func TestRetryOnConditions(t *testing.T) {
 	}
 	policy := config.RetryPolicy{
 		NumRetries: 1, StatusCodes: []int{429}, RPCCodes: []int{70},
-		Headers: []config.RetryHeader{{Name: "x-again"}, {Name: "X-Try", Value: "yes"}},
+		Extras: &config.RetryExtras{Headers: []config.RetryHeader{{Name: "x-again"}, {Name: "X-Try", Value: "yes"}}},
 	}
 	for _, test := range []struct {
 		name   string
