@@ -2,21 +2,24 @@
 
 GO       ?= go
 FUZZTIME ?= 30s
-# Arguments of the programs behind "make bench", "make flood", "make fuzz" and "make interop-envoy".
+# Arguments of the programs behind "make bench", "make flood", "make fuzz", "make interop-envoy" and
+# "make interop-corpora".
 BENCH    ?=
 FUZZ     ?= ./...
 FLOOD    ?=
 ENVOY    ?=
+CORPORA  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup test lint unit race e2e chaos soak environments xds-harness interop-envoy cover bench flood fuzz clean
+.PHONY: help build setup test lint unit race e2e chaos soak environments xds-harness interop-envoy interop-corpora cover bench flood fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  FUZZTIME=30s  time of each target of make fuzz;  FUZZ=./pkg/router  the packages"
 	@echo "  BENCH='...'   arguments of make bench, for example BENCH='-rounds 3 -rows 1k-64'"
 	@echo "  FLOOD='...'   arguments of make flood, for example FLOOD='-attack rapid'"
+	@echo "  CORPORA='...' arguments of make interop-corpora, for example CORPORA='-only docs'"
 	@echo "  ENVOY='...'   arguments of make interop-envoy, for example ENVOY='-features cors -differences'"
 
 build: ## build bin/weft
@@ -57,6 +60,10 @@ xds-harness: ## go-control-plane's own harness against Weft only; make e2e inclu
 
 interop-envoy: setup ## all requests of test/envoy to Weft and Envoy, compared; make e2e includes a selection
 	$(GO) test ./test/envoy -run TestEnvoy -count=1 -timeout 20m -v -args -all $(ENVOY)
+
+interop-corpora: setup ## public configuration files to Weft and Envoy; fetches them into .tools/corpora with git
+	@test/scripts/corpora .tools/corpora
+	$(GO) test ./test/corpora -run TestCorpora -count=1 -timeout 60m -v -args -dir $(CURDIR)/.tools/corpora $(CORPORA)
 
 cover: ## unit tests with coverage into coverage.out and coverage.html
 	$(GO) test -coverprofile=coverage.out -coverpkg=./pkg/...,./internal/... ./cmd/... ./configs/... ./internal/... ./pkg/...

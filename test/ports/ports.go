@@ -28,7 +28,10 @@ func Dubbo() *Range { return newRange(23_000, 25_000) }
 func Interop() *Range { return newRange(25_000, 27_000) }
 
 // Chaos returns the range of test/chaos.
-func Chaos() *Range { return newRange(27_000, 32_000) }
+func Chaos() *Range { return newRange(27_000, 31_000) }
+
+// Corpora returns the range of test/corpora.
+func Corpora() *Range { return newRange(31_000, 32_000) }
 
 // Envoy returns the range of test/envoy, which needs some 500 ports. The ports have five digits that
 // no case contains.
