@@ -24,7 +24,7 @@ func mergeStatic(file *configjson.File) (merged *config.Snapshot, diagnostics do
 	if !hasBootstrap(file.Snapshot) {
 		return file.Snapshot, nil
 	}
-	merged, ignored, err := xds.MergeStatic(file.Snapshot, resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()})
+	merged, ignored, err := xds.MergeStatic(file.Snapshot, xdsCapabilities())
 	var fieldErrors bootstrap.FieldErrors
 	switch {
 	case errors.As(err, &fieldErrors):
@@ -41,6 +41,11 @@ func mergeStatic(file *configjson.File) (merged *config.Snapshot, diagnostics do
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return merged, diagnostics
+}
+
+// xdsCapabilities returns what the resources of bootstraps and control planes may use.
+func xdsCapabilities() resource.Capabilities {
+	return resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters(), CheckRules: true}
 }
 
 // hasBootstrap reports whether a file has dynamic_resources or static_resources.

@@ -5,7 +5,6 @@ package main
 import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds"
-	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
 // hasXDS reports that the build supports control planes.
@@ -22,7 +21,7 @@ func (p *process) newControlPlane(file *config.Snapshot) (*controlPlane, error) 
 	return xds.New(xds.Options{
 		Bootstrap:       file.Bootstrap,
 		Layers:          p.layers,
-		Capabilities:    resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()},
+		Capabilities:    xdsCapabilities(),
 		Clusters:        p.server.Clusters().OnDemand(),
 		Routes:          p.server.OnDemandRoutes(),
 		NewLoadReporter: p.server.Clusters().NewLoadReporter,

@@ -150,7 +150,7 @@ func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.Stat
 	if s.file == nil || bytes.Equal(b.StaticResources, s.staticJSON) {
 		return nil, nil //nolint:nilnil // nothing has changed
 	}
-	if next, err = bootstrap.ReadStatic(b.StaticResources); err != nil {
+	if next, err = bootstrap.ReadStatic(b.StaticResources, s.opts.Capabilities); err != nil {
 		return nil, err
 	}
 	now := time.Now()

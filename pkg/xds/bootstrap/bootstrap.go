@@ -67,7 +67,7 @@ func Read(b config.Bootstrap, caps resource.Capabilities) (*Bootstrap, *StaticRe
 	if out.Node.GetUserAgentName() == "" {
 		out.Node.UserAgentName = "weft"
 	}
-	static, err := ReadStatic(b.StaticResources)
+	static, err := ReadStatic(b.StaticResources, caps)
 	addError(err)
 	out.Targets = static.Targets()
 	addError(out.readDynamic(b.DynamicResources))

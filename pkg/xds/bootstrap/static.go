@@ -52,7 +52,8 @@ type StaticResources struct {
 
 // ReadStatic parses static_resources. It validates clusters and secrets, but not listeners, which
 // state.State decodes. An error is of type FieldErrors.
-func ReadStatic(data []byte) (*StaticResources, error) {
+func ReadStatic(data []byte, caps resource.Capabilities) (*StaticResources, error) {
+	caps = resource.Capabilities{CheckRules: caps.CheckRules} // the others concern listeners
 	s := &StaticResources{ParsedClusters: map[string]*resource.Cluster{}, ParsedSecrets: map[resource.SecretRef]*resource.Secret{}}
 	members, err := splitObject("static_resources", data, "clusters", "listeners", "secrets")
 	var errs FieldErrors
@@ -67,14 +68,14 @@ func ReadStatic(data []byte) (*StaticResources, error) {
 	s.Secrets, err = readResourceList("secrets", members, func() *tlsv3.Secret { return &tlsv3.Secret{} })
 	addError(err)
 	for _, r := range s.Secrets {
-		secret, err := resource.ReadSecret(r.Body, resource.Capabilities{})
+		secret, err := resource.ReadSecret(r.Body, caps)
 		errs = append(errs, r.FieldErrors(err)...)
 		s.ParsedSecrets[resource.SecretRef{Name: r.Name}] = secret
 	}
 	s.Clusters, err = readResourceList("clusters", members, func() *clusterv3.Cluster { return &clusterv3.Cluster{} })
 	addError(err)
 	for _, r := range s.Clusters {
-		c, err := resource.ReadCluster(r.Body, resource.Capabilities{})
+		c, err := resource.ReadCluster(r.Body, caps)
 		errs = append(errs, r.FieldErrors(err)...)
 		s.ParsedClusters[r.Name] = c
 	}

@@ -40,6 +40,9 @@ type Capabilities struct {
 	Runtime           *Runtime // values of runtime keys
 	Node              Node
 	UnknownFields     config.UnknownFields // policy for unknown fields
+	// CheckRules rejects resources that violate the rules that the API declares for the values of
+	// fields, as Envoy does. Only tests of single fields leave it false.
+	CheckRules bool
 }
 
 func (c Capabilities) connectionFilterFactory(name string) *filter.ConnectionFilterFactory {

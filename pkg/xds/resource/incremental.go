@@ -188,7 +188,7 @@ func (r *tableReader) readVirtualHost(part string, n int, table inheritedSetting
 	var v *config.VirtualHost
 	var inherited inheritedSettings
 	h.head = r.collectFindings(func() {
-		at.findUnknown(m.ProtoReflect())
+		at.inspect(m)
 		v, inherited = at.readVirtualHostHead(m, table)
 	})
 	if v.Matcher != nil {
@@ -214,7 +214,7 @@ func (r *tableReader) readVirtualHost(part string, n int, table inheritedSetting
 				return nil, h, at.prefixError(RejectedError{{"", malformedReason(err)}})
 			}
 			found = r.collectFindings(func() {
-				at.findUnknown(route.ProtoReflect())
+				at.inspect(route)
 				v.Routes = append(v.Routes, at.readRoute(route, inherited))
 			})
 		}

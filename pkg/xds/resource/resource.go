@@ -68,13 +68,16 @@ type report struct {
 	usedKeys       []string // runtime keys
 	unknown        []unknownField
 	unknownFinder  unknownFinder
-	omittedReasons int // number of reasons beyond maxReasons
+	violations     []Rejection // of the rules of the API
+	omittedReasons int         // number of reasons beyond maxReasons
 }
 
 // rejection returns the error that rejects the resource, or nil if the resource is accepted. It
-// first rejects or ignores the unknown fields: see resolveUnknown.
+// first rejects or ignores the unknown fields, and rejects violations of rules: see resolveUnknown
+// and resolveViolations.
 func (r *report) rejection() error {
 	r.resolveUnknown(0)
+	r.resolveViolations()
 	if len(r.reasons) == 0 {
 		return nil
 	}
@@ -198,12 +201,19 @@ func unmarshalOptions() proto.UnmarshalOptions {
 	return proto.UnmarshalOptions{RecursionLimit: maxMessageDepth}
 }
 
-// unmarshal decodes body into m and records unknown fields under the path of p.
+// inspect records the unknown fields of a decoded message, and the rules that it violates, under
+// the path of p.
+func (p fieldReader) inspect(m proto.Message) {
+	p.findUnknown(m.ProtoReflect())
+	p.checkRules(m)
+}
+
+// unmarshal decodes body into m and inspects it.
 func (p fieldReader) unmarshal(body []byte, m proto.Message) error {
 	if err := unmarshalOptions().Unmarshal(body, m); err != nil {
 		return RejectedError{{"", malformedReason(err)}}
 	}
-	p.findUnknown(m.ProtoReflect())
+	p.inspect(m)
 	return nil
 }
 
@@ -231,7 +241,7 @@ func (p fieldReader) unpack(a *anypb.Any, m proto.Message) bool {
 		p.reject("%s", malformedReason(err))
 		return false
 	}
-	p.findUnknown(m.ProtoReflect())
+	p.inspect(m)
 	return true
 }
 
@@ -259,7 +269,7 @@ func (p fieldReader) unpackAny(a *anypb.Any) (m proto.Message, ok bool) {
 		p.reject("%s", malformedReason(err))
 		return nil, false
 	}
-	p.findUnknown(m.ProtoReflect())
+	p.inspect(m)
 	return m, true
 }
 
