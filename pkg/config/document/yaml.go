@@ -17,6 +17,10 @@ import (
 // copied, so nested aliases in a few lines could otherwise fill the memory.
 const maxAliasCopies = 200_000
 
+// ignoreTag is the tag of a key that is omitted with its value, as in Envoy. The value may have
+// anchors.
+const ignoreTag = "!ignore"
+
 // yamlParser converts the nodes of a YAML document into entries of a Document. It copies the
 // targets of aliases and merge keys to each use, with the positions of the targets.
 type yamlParser struct {
@@ -153,7 +157,7 @@ func (p *yamlParser) parseMembers(parent uint32, y *yaml.Node, depth int, existi
 			p.errorf(key, "the key is not a string")
 			continue
 		}
-		if existing[key.Value] {
+		if existing[key.Value] || key.Tag == ignoreTag {
 			continue
 		}
 		keys = append(keys, key.Value)
