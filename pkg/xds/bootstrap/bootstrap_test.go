@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -108,5 +109,21 @@ func TestFieldErrorOfKeyWithColon(t *testing.T) {
 	var errs FieldErrors
 	if !errors.As(err, &errs) || len(errs) != 1 || errs[0].Field != want {
 		t.Errorf("Read returns the errors %+v, want one of the field %q", errs, want)
+	}
+}
+
+// TestEnumNamesInAnyCase verifies that names of enum values are accepted in any case, as in Envoy:
+// in fields, lists and messages in an Any.
+func TestEnumNamesInAnyCase(t *testing.T) {
+	static, err := ReadStatic([]byte(`{"clusters": [{"name": "a", "type": "strict_dns", "lb_policy": "Round_Robin", "common_lb_config": {},
+		"health_checks": [{"timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1, "http_health_check": {"path": "/", "codec_client_type": "http2"}}]}]}`), resource.Capabilities{CheckRules: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := static.ParsedClusters["a"].Config; c.Type != config.ClusterStrictDNS || c.HealthCheck == nil {
+		t.Errorf("cluster %+v, want STRICT_DNS and a health check", c)
+	}
+	if _, err := ReadStatic([]byte(`{"clusters": [{"name": "a", "type": "strict_dnss"}]}`), resource.Capabilities{}); err == nil || !strings.Contains(err.Error(), `did you mean "STRICT_DNS"?`) {
+		t.Errorf("error %v, want a suggestion", err)
 	}
 }

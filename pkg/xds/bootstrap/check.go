@@ -22,7 +22,8 @@ import (
 
 // jsonChecker checks the JSON of a message.
 type jsonChecker struct {
-	errors FieldErrors
+	errors  FieldErrors
+	changed bool // the checker has replaced a value
 }
 
 func (c *jsonChecker) reject(path, format string, args ...any) {
@@ -63,6 +64,7 @@ func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect
 			}
 			oneofs[o.Name()] = string(f.Name())
 		}
+		v[key] = c.canonicalValue(v[key], f)
 		if !c.checkField(fieldPath, v[key], f) {
 			delete(v, key)
 		}
@@ -110,6 +112,8 @@ func (c *jsonChecker) checkField(path string, v any, f protoreflect.FieldDescrip
 		}
 		valid := true
 		for i, element := range list {
+			element = c.canonicalValue(element, f)
+			list[i] = element
 			valid = c.checkValue(fmt.Sprintf("%s[%d]", path, i), element, f) && valid
 		}
 		return valid
@@ -120,6 +124,7 @@ func (c *jsonChecker) checkField(path string, v any, f protoreflect.FieldDescrip
 			return false
 		}
 		for _, key := range slices.Sorted(maps.Keys(m)) {
+			m[key] = c.canonicalValue(m[key], f.MapValue())
 			if !c.checkValue(path+"["+key+"]", m[key], f.MapValue()) {
 				delete(m, key)
 			}
@@ -229,7 +234,7 @@ func decodeField(field string, data []byte, m proto.Message) error {
 	}
 	c := &jsonChecker{}
 	c.checkMessageValue(field, object, m.ProtoReflect().Descriptor())
-	if data == nil || c.errors != nil {
+	if data == nil || c.changed || c.errors != nil {
 		var err error
 		if data, err = json.Marshal(v); err != nil {
 			return append(c.errors, FieldError{field, err.Error()})

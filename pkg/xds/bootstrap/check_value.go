@@ -42,6 +42,22 @@ func (c *jsonChecker) checkEnum(path string, v any, d protoreflect.EnumDescripto
 	return false
 }
 
+// canonicalValue returns the name of an enum value in its declared case, because Envoy accepts any
+// case. It returns any other value unchanged.
+func (c *jsonChecker) canonicalValue(v any, f protoreflect.FieldDescriptor) any {
+	name, isText := v.(string)
+	if !isText || f.Kind() != protoreflect.EnumKind || f.Enum().Values().ByName(protoreflect.Name(name)) != nil {
+		return v
+	}
+	for i := range f.Enum().Values().Len() {
+		if declared := string(f.Enum().Values().Get(i).Name()); strings.EqualFold(declared, name) {
+			c.changed = true
+			return declared
+		}
+	}
+	return v
+}
+
 // alternatives joins names for an error text.
 func alternatives(names []string) string {
 	last := len(names) - 1
