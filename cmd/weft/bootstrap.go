@@ -37,6 +37,13 @@ func mergeStatic(file *configjson.File) (merged *config.Snapshot, diagnostics do
 	for _, e := range ignored {
 		diagnostics = append(diagnostics, file.Diagnose(document.Warning, e.Field, cmp.Or(e.Reason, "has no effect")))
 	}
+	if err == nil {
+		unreadable, inFiles := xds.CheckFiles(file.Snapshot.Bootstrap, xdsCapabilities())
+		for _, e := range unreadable {
+			diagnostics = append(diagnostics, file.Diagnose(document.Error, e.Field, e.Reason))
+		}
+		diagnostics = append(diagnostics, inFiles...)
+	}
 	slices.SortStableFunc(diagnostics, func(a, b document.Diagnostic) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})

@@ -110,7 +110,7 @@ func (s *Source) applyHeldListeners(ctx context.Context, names []string) {
 
 // recordRejection records that a listener could not be applied.
 func (s *Source) recordRejection(listener string, err error) {
-	if ch := s.mainChannel(); ch != nil {
+	if ch := s.channelOf(resource.ListenerType); ch != nil {
 		ch.history.RecordRejection(resource.ListenerType, listener, err.Error(), time.Now())
 	}
 }

@@ -18,7 +18,9 @@ import (
 // channel keeps a stream to a control plane open and reconnects when the stream ends. It passes
 // events to the event loop of the Source, which updates the protocol state.
 type channel struct {
-	name         string                // name of the control plane's cluster
+	name         string                // name of the control plane's cluster, or path
+	onlyType     string                // type URL of the only type that the channel serves, except secrets; "": ADS, or secrets
+	path         string                // of the file that the channel reads; "": a control plane
 	secretSource resource.SecretSource // source of the secrets that the channel serves; zero: the ADS channel
 	service      discoveryService
 	mode         ads.Mode
@@ -62,9 +64,13 @@ type event struct {
 	done      chan struct{}
 }
 
-// run keeps the stream open until ctx ends. It retries after every failure, including a failure to
+// run keeps the stream open, or watches the file, until ctx ends. It retries after every failure, including a failure to
 // read a certificate.
 func (c *channel) run(ctx context.Context) {
+	if c.path != "" {
+		c.watchFile(ctx)
+		return
+	}
 	defer c.dialer.Close()
 	var backoff transport.Backoff
 	for ctx.Err() == nil {
@@ -237,10 +243,15 @@ func (c *channel) setFailed(err error) {
 	}
 }
 
+// servesSecrets reports whether the channel serves the secrets of a source.
+func (c *channel) servesSecrets(from resource.SecretSource) bool {
+	return c.onlyType == "" && c.secretSource == from
+}
+
 // secretChannel returns the channel to a source of secrets, and creates and starts it if needed.
 func (s *Source) secretChannel(from resource.SecretSource) *channel {
 	for _, ch := range s.channels {
-		if ch.secretSource == from {
+		if ch.servesSecrets(from) {
 			return ch
 		}
 	}

@@ -55,16 +55,18 @@ type resourceKey struct{ url, name string }
 // NamesFreed implements layers.Layer.NamesFreed: it reconnects if a resource was rejected because
 // of a name that is free now, so that the control plane sends the resource again.
 func (s *Source) NamesFreed() {
-	reconnect := false
+	reconnect := map[*channel]bool{}
 	for rejected, conflict := range s.nameConflicts {
 		if s.state.ReservedBy(conflict.url, conflict.name) != "" {
 			continue
 		}
 		delete(s.nameConflicts, rejected)
-		reconnect = reconnect || s.mainChannel().history.IsRejected(rejected.url, rejected.name)
+		if ch := s.channelOf(rejected.url); ch.history.IsRejected(rejected.url, rejected.name) {
+			reconnect[ch] = true
+		}
 	}
-	if reconnect {
-		s.mainChannel().reconnect()
+	for ch := range reconnect {
+		ch.reconnect()
 	}
 }
 

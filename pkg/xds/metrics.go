@@ -98,7 +98,7 @@ func (s *Source) updateResourceCounts() {
 	for url, gauge := range m.resources {
 		count := 0
 		for _, ch := range s.channels {
-			if ch.secretSource == (resource.SecretSource{}) || url == resource.SecretType {
+			if ch.onlyType == "" && ch.secretSource == (resource.SecretSource{}) || url == resource.SecretType && ch.onlyType == "" || url == ch.onlyType {
 				count += len(ch.client.Resources(url))
 			}
 		}

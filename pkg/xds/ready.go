@@ -22,10 +22,10 @@ func (s *Source) isReady() bool {
 	if s.state.WarmingUp() {
 		return false
 	}
-	if s.boot.Subscriptions.LDS && !s.cache.Status().InUse && !s.mainChannel().history.HasResponse(resource.ListenerType) {
+	if s.boot.Subscriptions.LDS && !s.cache.Status().InUse && !s.channelOf(resource.ListenerType).history.HasResponse(resource.ListenerType) {
 		return false
 	}
-	ch := s.mainChannel()
+	ch := s.channelOf(resource.ListenerType)
 	for name, l := range s.state.Listeners() {
 		rejected := ch != nil && ch.history.IsRejected(resource.ListenerType, name)
 		if l.Received != nil && l.Active == nil && l.HeldBack != l.Received && !rejected {
@@ -39,7 +39,7 @@ func (s *Source) isReady() bool {
 // logFirstConfig logs once that the first configuration of the control plane is applied. The caller
 // holds the lock of the stack.
 func (s *Source) logFirstConfig() {
-	if s.firstConfigLogged || s.mainChannel() == nil || !s.isReady() {
+	if s.firstConfigLogged || s.channelOf(resource.ClusterType) == nil && s.channelOf(resource.ListenerType) == nil || !s.isReady() {
 		return
 	}
 	s.firstConfigLogged = true

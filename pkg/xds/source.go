@@ -60,7 +60,7 @@ type Source struct {
 	events       chan event
 	startChannel func(*channel) // runs a channel; nil unless Run is active; guarded by stack
 
-	channels []*channel // guarded by stack; the first is the ADS channel if there is a control plane, the others serve secrets
+	channels []*channel // guarded by stack; the first is the ADS channel if there is one, the others serve one type each
 
 	// stack is locked while the active configuration changes, by the event loop or another layer.
 	// It guards state, file, staticJSON, nameConflicts, and the ads.Clients and histories of
@@ -116,11 +116,26 @@ func New(o Options) (*Source, error) {
 	}
 	s.activeStatic.Store(static)
 	s.stack.Add(s)
-	if boot.ADSCluster == "" {
-		s.updateSubscriptions()
-		return s, nil
+	if boot.ADSCluster != "" {
+		ch := s.newChannel(&channel{name: boot.ADSCluster, service: adsService(), mode: boot.Mode}, resourceTypes()...)
+		ch.client.SetSubscription(resource.RuntimeType, boot.RTDSNames())
 	}
-	types := []ads.Type{
+	for i := range boot.Sources {
+		s.addTypeChannel(&boot.Sources[i])
+	}
+	if boot.Subscriptions.CDS {
+		s.channelOf(resource.ClusterType).client.SubscribeAll(resource.ClusterType)
+	}
+	if boot.Subscriptions.LDS {
+		s.channelOf(resource.ListenerType).client.SubscribeAll(resource.ListenerType)
+	}
+	s.updateSubscriptions()
+	return s, nil
+}
+
+// resourceTypes returns the types of resources of a control plane.
+func resourceTypes() []ads.Type {
+	return []ads.Type{
 		{URL: resource.RuntimeType},
 		{URL: resource.ClusterType, AllResourcesRequiredInSotW: true},
 		{URL: resource.EndpointType},
@@ -130,16 +145,6 @@ func New(o Options) (*Source, error) {
 		{URL: resource.ExtensionType},
 		{URL: resource.SecretType},
 	}
-	ch := s.newChannel(&channel{name: boot.ADSCluster, service: adsService(), mode: boot.Mode}, types...)
-	ch.client.SetSubscription(resource.RuntimeType, boot.RTDSNames())
-	if boot.Subscriptions.CDS {
-		ch.client.SubscribeAll(resource.ClusterType)
-	}
-	if boot.Subscriptions.LDS {
-		ch.client.SubscribeAll(resource.ListenerType)
-	}
-	s.updateSubscriptions()
-	return s, nil
 }
 
 // newChannel completes ch and adds it to the channels. The caller has set its name, service and
@@ -261,8 +266,12 @@ func (s *Source) handleEvent(ctx context.Context, e event) {
 	ch := e.channel
 	switch {
 	case e.opened:
-		s.opts.Log.Info("connected to the control plane", logControl, ch.name, logAddress, ch.dialer.Target.Address)
-		s.addOmittedCluster(ctx, ch.name)
+		if ch.path != "" {
+			s.opts.Log.Info("reading resources from a file", logPath, ch.path, logType, ch.onlyType)
+		} else {
+			s.opts.Log.Info("connected to the control plane", logControl, ch.name, logAddress, ch.dialer.Target.Address)
+			s.addOmittedCluster(ctx, ch.name)
+		}
 		ch.enqueue(ch.client.StreamOpened()...)
 	case e.response == nil:
 		ch.client.StreamClosed()
@@ -297,6 +306,8 @@ func (s *Source) handleResponse(ctx context.Context, ch *channel, r *ads.Respons
 	s.updateSubscriptions()
 	if ch == s.mainChannel() {
 		s.recordResponse(u)
+	}
+	if ch == s.mainChannel() || ch.onlyType != "" {
 		s.logFirstConfig()
 	}
 	s.updateResourceCounts()
@@ -326,6 +337,9 @@ func (s *Source) updateSubscriptions() {
 		removed[r.From] = append(removed[r.From], r.Name)
 	}
 	for _, ch := range s.channels {
+		if ch.onlyType != "" {
+			continue
+		}
 		ch.enqueue(ch.client.UpdateSubscription(resource.SecretType, added[ch.secretSource], removed[ch.secretSource])...)
 		ch.history.Forget(resource.SecretType, removed[ch.secretSource])
 	}

@@ -32,6 +32,22 @@ func sdsService() discoveryService {
 	}
 }
 
+// clusterService returns the Cluster Discovery Service.
+func clusterService() discoveryService {
+	return discoveryService{
+		"/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
+		"/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
+	}
+}
+
+// listenerService returns the Listener Discovery Service.
+func listenerService() discoveryService {
+	return discoveryService{
+		"/envoy.service.listener.v3.ListenerDiscoveryService/StreamListeners",
+		"/envoy.service.listener.v3.ListenerDiscoveryService/DeltaListeners",
+	}
+}
+
 // stream is one discovery stream. One goroutine may send while another receives.
 type stream struct {
 	grpc grpc.ClientStream
@@ -110,6 +126,12 @@ func (s *stream) receive(nameOf func(body []byte) (string, error)) (ads.Response
 	if err := s.grpc.RecvMsg(msg); err != nil {
 		return ads.Response{}, err
 	}
+	return responseOf(msg, nameOf), nil
+}
+
+// responseOf returns a message of the state-of-the-world protocol as a Response. nameOf returns the
+// name of a resource.
+func responseOf(msg *discoveryv3.DiscoveryResponse, nameOf func(body []byte) (string, error)) ads.Response {
 	r := ads.Response{Type: msg.GetTypeUrl(), Version: msg.GetVersionInfo(), Nonce: msg.GetNonce()}
 	for i, entry := range msg.GetResources() {
 		if entry.MessageName() == "envoy.service.discovery.v3.Resource" {
@@ -131,7 +153,7 @@ func (s *stream) receive(nameOf func(body []byte) (string, error)) (ads.Response
 		}
 		r.Resources = append(r.Resources, res)
 	}
-	return r, nil
+	return r
 }
 
 func wrongTypeReason(url string) string { return fmt.Sprintf("the resource has another type, %q", url) }

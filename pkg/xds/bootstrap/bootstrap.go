@@ -21,6 +21,7 @@ type Bootstrap struct {
 	ADSCluster    string                     // name of the cluster of the control plane; "": none
 	Targets       map[string]Target          // by the name of a static cluster
 	Subscriptions InitialSubscriptions       // types to subscribe to at the start
+	Sources       []TypeSource               // sources of these types other than ADS
 	Ignored       FieldErrors                // fields that have no effect
 	DynamicJSON   map[string]json.RawMessage // members of dynamic_resources
 	ADSConfig     *corev3.ApiConfigSource    // ads_config of dynamic_resources; nil: none
@@ -90,24 +91,27 @@ func (b *Bootstrap) readDynamic(data []byte) error {
 	if err != nil {
 		errs = fieldErrorsOf("", err)
 	}
+	needsADS := true
 	if text := members["cds_config"]; len(text) > 0 {
 		b.Subscriptions.CDS = true
-		if b.Subscriptions.CDSTimeout, err = b.readInitialFetchTimeout("dynamic_resources.cds_config", text); err != nil {
+		if needsADS, b.Subscriptions.CDSTimeout, err = b.readTypeSource("dynamic_resources.cds_config", text, resource.ClusterType); err != nil {
 			errs = append(errs, fieldErrorsOf("", err)...)
 		}
 	}
 	if text := members["lds_config"]; len(text) > 0 {
-		b.Subscriptions.LDS = true
-		if _, err := b.readADS("dynamic_resources.lds_config", text); err != nil {
+		usesADS := false
+		if usesADS, _, err = b.readTypeSource("dynamic_resources.lds_config", text, resource.ListenerType); err != nil {
 			errs = append(errs, fieldErrorsOf("", err)...)
 		}
+		needsADS = usesADS || needsADS && b.Subscriptions.CDS
+		b.Subscriptions.LDS = true
 	}
 	const field = "dynamic_resources.ads_config"
 	if len(members["ads_config"]) == 0 {
-		if errs == nil {
+		if errs == nil && needsADS {
 			errs = FieldErrors{{"dynamic_resources", "ads_config is missing"}}
 		}
-		return errs
+		return errs.asError()
 	}
 	api := &corev3.ApiConfigSource{}
 	if err := decodeField(field, members["ads_config"], api); err != nil {

@@ -64,6 +64,14 @@ func fieldErrorsOf(field string, err error) (out FieldErrors) {
 	return out
 }
 
+// FieldErrorsOf returns err as errors of field, or of fields in it. It returns none if err is nil.
+func FieldErrorsOf(field string, err error) FieldErrors {
+	if err == nil {
+		return nil
+	}
+	return fieldErrorsOf(field, err)
+}
+
 // splitObject splits a JSON object by its member names, which may be in either JSON spelling of
 // message fields: ads_config or adsConfig. It omits null members. An error is of type FieldErrors.
 // If data is an object, splitObject returns the valid members together with the error.

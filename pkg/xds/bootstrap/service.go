@@ -10,8 +10,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
 // checkFields finds the fields of m that are set and not in supportedFields. It returns those in
@@ -64,14 +62,8 @@ func (b *Bootstrap) readInitialFetchTimeout(field string, data []byte) (timeout 
 	if err != nil {
 		return 0, err
 	}
-	d := source.GetInitialFetchTimeout()
-	switch {
-	case d == nil:
-		return resource.DefaultFetchTimeout, nil
-	case !d.IsValid() || d.AsDuration() < 0:
-		return 0, FieldErrors{{field + ".initial_fetch_timeout", fmt.Sprintf("found %v, expected a duration", d)}}
-	}
-	return d.AsDuration(), nil
+	timeout, errs := readFetchTimeout(field, source)
+	return timeout, errs.asError()
 }
 
 // readGRPCService reads the gRPC service of a source. It returns the name of the cluster and

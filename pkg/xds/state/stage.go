@@ -126,7 +126,7 @@ func (st *stage) stageResource(typeURL string, r ads.Resource) error {
 	case resource.ClusterType:
 		c, err := resource.ReadCluster(r.Body, capabilities)
 		if err == nil {
-			err = st.checkSecretSources(c.Secrets())
+			err = st.checkStagedReferences(c.EDSServiceName != "", c.Secrets())
 		}
 		if err != nil {
 			return err
@@ -179,7 +179,7 @@ func (st *stage) stageListener(r ads.Resource, capabilities resource.Capabilitie
 	if err != nil {
 		return err
 	}
-	if err := st.checkSecretSources(l.Secrets()); err != nil {
+	if err := st.checkStagedReferences(len(l.RouteConfigNames)+len(l.DynamicFilters) > 0, l.Secrets()); err != nil {
 		return err
 	}
 	if table, err := st.checkTableNames(l); err != nil {
@@ -205,6 +205,15 @@ func (st *stage) stageExtension(r ads.Resource, capabilities resource.Capabiliti
 	st.recordUnknown(r.Name, e.Ignored)
 	st.setExtension(r.Name, e)
 	return nil
+}
+
+// checkStagedReferences returns an error if a resource refers to resources that no control plane can
+// send: the bootstrap has no ADS for them, or does not define the cluster of a secret.
+func (s *State) checkStagedReferences(needsControlPlane bool, secrets []resource.SecretRef) error {
+	if s.boot.ADSCluster == "" {
+		return s.checkReferences(needsControlPlane, secrets)
+	}
+	return s.checkSecretSources(secrets)
 }
 
 // checkSecretSources returns an error if a secret comes from a cluster that static_resources does
