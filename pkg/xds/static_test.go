@@ -105,7 +105,7 @@ func TestBootstrapErrors(t *testing.T) {
 			[]string{`static_resources.listeners[1].address.socket_address.port_value: found the string "http", expected a whole number from 0 to 4294967295`,
 				"static_resources.listeners[0].address: expected socket_address or pipe", "static_resources.listeners[0].filter_chains: is empty", "static_resources.listeners[1].filter_chains: is empty"}},
 		"unknown member":               {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
-		"object instead of a list":     {`{"listeners": {}}`, "", []string{"static_resources.listeners: expected a list"}},
+		"number instead of a list":     {`{"listeners": 5}`, "", []string{"static_resources.listeners: expected a list"}},
 		"duplicate name":               {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: duplicate name "a"`}},
 		"two listeners without a name": {`{"listeners": [` + xdstest.ListenerJSON("", 80, fmt.Sprintf(xdstest.HTTPManagerJSON, xdstest.ADSRoutesJSON), "") + "," + xdstest.ListenerJSON("", 80, fmt.Sprintf(xdstest.HTTPManagerJSON, xdstest.ADSRoutesJSON), "") + `]}`, "", []string{`static_resources.listeners[1]: duplicate name "127.0.0.1:80"`}},
 		"unsupported field": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",

@@ -12,6 +12,9 @@ func At(root Node, path string) Node {
 	node := root
 	for step := range pathSteps(path) {
 		next := childAt(node, step)
+		if !next.Exists() && step == "[0]" && node.Kind() != Array {
+			continue // protobuf's JSON form of a list with one element may be the element
+		}
 		if !next.Exists() {
 			break
 		}

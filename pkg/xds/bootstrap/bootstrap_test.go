@@ -127,3 +127,16 @@ func TestEnumNamesInAnyCase(t *testing.T) {
 		t.Errorf("error %v, want a suggestion", err)
 	}
 }
+
+// TestSingleElementsWithoutList verifies that an element without a list is a list with one element,
+// as in Envoy.
+func TestSingleElementsWithoutList(t *testing.T) {
+	static, err := ReadStatic([]byte(`{"clusters": {"name": "a", "type": "STATIC", "load_assignment": {"cluster_name": "a", "endpoints":
+		{"lb_endpoints": {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}}}}}`), resource.Capabilities{CheckRules: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := static.Targets()["a"].Address; got != "127.0.0.1:1" {
+		t.Errorf("the host is %q, want 127.0.0.1:1", got)
+	}
+}

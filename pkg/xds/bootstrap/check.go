@@ -65,6 +65,9 @@ func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect
 			oneofs[o.Name()] = string(f.Name())
 		}
 		v[key] = c.canonicalValue(v[key], f)
+		if _, isList := v[key].([]any); f.IsList() && !isList { // Envoy accepts a single element without a list, too
+			v[key], c.changed = []any{v[key]}, true
+		}
 		if !c.checkField(fieldPath, v[key], f) {
 			delete(v, key)
 		}

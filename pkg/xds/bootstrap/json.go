@@ -105,8 +105,12 @@ func splitObject(field string, data []byte, allowed ...string) (map[string]json.
 	return members, errs.asError()
 }
 
-// splitList splits a JSON list. An error is of type FieldErrors.
+// splitList splits a JSON list. Like Envoy, it accepts an object as a list with one element. An
+// error is of type FieldErrors.
 func splitList(field string, data []byte) (elements []json.RawMessage, err error) {
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		return []json.RawMessage{data}, nil
+	}
 	if len(data) > 0 && json.Unmarshal(data, &elements) != nil {
 		return nil, FieldErrors{{field, "expected a list"}}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// readDomains reads the domains of a virtual host, in lower case and without duplicates.
+// readDomains reads the domains of a virtual host, in lower case. Like Envoy, it rejects duplicates.
 func (p fieldReader) readDomains(list []string) (domains []string) {
 	if len(list) == 0 {
 		p.reject("is empty")
@@ -18,9 +18,11 @@ func (p fieldReader) readDomains(list []string) (domains []string) {
 			p.index(i).reject("%q: %s", d, problem)
 			continue
 		}
-		if d = lower(d); !slices.Contains(domains, d) {
-			domains = append(domains, d)
+		if d = lower(d); slices.Contains(domains, d) {
+			p.index(i).reject("%q is already a domain of the virtual host", d)
+			continue
 		}
+		domains = append(domains, d)
 	}
 	return domains
 }

@@ -49,7 +49,7 @@ func TestDomainsWithTrailingDot(t *testing.T) {
 		}
 		return ReadRoutes(body, Capabilities{})
 	}
-	got, err := read([]string{"x.test", "X.test.", "y.test.", "Y.test."}, []string{"y.test"})
+	got, err := read([]string{"x.test", "X.test.", "y.test."}, []string{"y.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +61,9 @@ func TestDomainsWithTrailingDot(t *testing.T) {
 	}
 	if _, err := read([]string{"x.test."}, []string{"X.test."}); err == nil || !strings.Contains(err.Error(), `virtual_hosts[1].domains: "x.test." is already a domain of the virtual host "a"`) {
 		t.Errorf("two virtual hosts with one domain: %v, want a rejection", err)
+	}
+	if _, err := read([]string{"y.test", "Y.test"}); err == nil || !strings.Contains(err.Error(), `virtual_hosts[0].domains[1]: "y.test" is already a domain of the virtual host`) {
+		t.Errorf("a virtual host with a domain twice: %v, want a rejection", err)
 	}
 }
 
