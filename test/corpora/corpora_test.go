@@ -3,6 +3,7 @@ package corpora
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -104,7 +105,11 @@ func newBench(t *testing.T) *bench {
 	if b.pair, err = newKeyPair(); err != nil {
 		t.Fatal(err)
 	}
-	if b.origins, err = origin.Listen(b.ports.Free); err != nil {
+	certificate, err := tls.X509KeyPair(b.pair.certificate, b.pair.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.origins, err = origin.Listen(b.ports.Free, certificate); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
 // TestUnknownMemberOfAggregateCluster verifies that an unknown member of an aggregate cluster is a
@@ -12,7 +13,7 @@ func TestUnknownMemberOfAggregateCluster(t *testing.T) {
 	s, err := ReadStatic([]byte(`{"clusters": [
 		{"name": "web", "type": "STATIC"},
 		{"name": "all", "lb_policy": "CLUSTER_PROVIDED", "cluster_type": {"name": "envoy.clusters.aggregate", "typed_config": {
-			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["web", "wep"]}}}]}`))
+			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["web", "wep"]}}}]}`), resource.Capabilities{})
 	if err != nil {
 		t.Fatal(err)
 	}

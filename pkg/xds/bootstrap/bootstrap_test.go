@@ -140,3 +140,19 @@ func TestSingleElementsWithoutList(t *testing.T) {
 		t.Errorf("the host is %q, want 127.0.0.1:1", got)
 	}
 }
+
+// TestNumberOfErrors verifies that a large file with a repeated mistake has a limited number of
+// errors.
+func TestNumberOfErrors(t *testing.T) {
+	mistakes := strings.Repeat(`{"nam": 1},`, 20*maxErrors)
+	for _, text := range []string{
+		`{"listeners": [` + mistakes + `{}]}`,
+		`{"listeners": [{"name": "a", "filter_chains": [` + mistakes + `{}]}]}`,
+	} {
+		_, err := ReadStatic([]byte(text), resource.Capabilities{})
+		var errs FieldErrors
+		if !errors.As(err, &errs) || len(errs) < maxErrors || len(errs) > maxErrors+10 {
+			t.Errorf("%d errors, want about %d", len(errs), maxErrors)
+		}
+	}
+}

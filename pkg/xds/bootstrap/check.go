@@ -20,13 +20,21 @@ import (
 // validated, too. Validation then reports the deleted parts as missing; dropFollowUpErrors drops
 // those errors.
 
+// maxErrors limits the errors in the JSON of one message, and in the resources of one type.
+const maxErrors = 1000
+
 // jsonChecker checks the JSON of a message.
 type jsonChecker struct {
 	errors  FieldErrors
 	changed bool // the checker has replaced a value
 }
 
+// reject adds an error, unless there are already maxErrors: a large file with a repeated mistake must
+// not fill the memory.
 func (c *jsonChecker) reject(path, format string, args ...any) {
+	if len(c.errors) >= maxErrors {
+		return
+	}
 	c.errors = append(c.errors, FieldError{path, fmt.Sprintf(format, args...)})
 }
 

@@ -96,6 +96,10 @@ func readResourceList[M interface {
 	var errs FieldErrors
 	names := map[string]bool{}
 	for i, text := range texts {
+		if len(errs) >= maxErrors {
+			errs = append(errs, FieldError{"static_resources." + key, fmt.Sprintf("has more than %d errors", maxErrors)})
+			break
+		}
 		r := StaticResource{Field: fmt.Sprintf("static_resources.%s[%d]", key, i)}
 		m := newMessage()
 		if err := decodeField(r.Field, text, m); err != nil {
