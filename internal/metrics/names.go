@@ -150,6 +150,10 @@ var (
 	// limit that was exceeded.
 	HTTP2Floods = Metric{"weft_http2_floods_total", "Client connections that were closed because of a flood, by the flood limit that was exceeded.",
 		KindCounter, []string{LabelFlood}}
+	// HeaderUnderscores counts headers of requests whose names contain an underscore and that Weft
+	// rejected or removed. Its LabelResult is ResultRejected or ResultDropped.
+	HeaderUnderscores = Metric{"weft_header_underscores_total", "Request headers with an underscore in their name, by result: rejected with their request, or dropped.",
+		KindCounter, []string{LabelResult}}
 	// LogDropped counts dropped access log lines. Its LabelLog is the path of the log.
 	LogDropped = Metric{"weft_access_log_dropped_total", "Access log lines that were dropped because writes to the log file were too slow or failed.",
 		KindCounter, []string{LabelLog}}
@@ -159,6 +163,7 @@ var (
 const (
 	ResultApplied  = "applied"
 	ResultRejected = "rejected"
+	ResultDropped  = "dropped"
 )
 
 // Metrics returns the descriptions of all metrics that Weft itself exports, in the order of
@@ -175,7 +180,7 @@ func Metrics() []Metric {
 	list = append(list, xdsMetrics()...)
 	list = append(list, discoveryMetrics()...)
 	return append(list, ListenerHandshakes, ClusterHandshakes, CertificateReloads, DNSLookups,
-		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
+		ConfigReloads, ConfigTime, Draining, HTTP2Floods, HeaderUnderscores, Panics, LogDropped, buildMetric())
 }
 
 // scopeMetrics holds the metrics of one type of scope.

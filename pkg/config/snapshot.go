@@ -217,6 +217,7 @@ type HTTP1Options struct {
 	AllowConnect             bool               // routes may match CONNECT; default false: 405
 	ServerName               string             // Server header of local replies; "" (default): none
 	Accept                   HTTP1Accept        // which valid requests are accepted
+	Underscores              UnderscoreAction   // treatment of headers with underscores in their names; for HTTP/2 too; default: forward them
 }
 
 // HTTP1Accept restricts the requests that RFC 9112 allows. The zero value accepts all of them, as

@@ -162,6 +162,7 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeli
 		EnvoyReplies:     replies,
 		Observe:          live.Observe,
 		NewBatchObserver: func() stream.BatchObserver { return live.NewBatchObserver() },
+		CountUnderscores: b.server.countUnderscores,
 		Log:              b.server.o.Log,
 	}
 	byALPN = map[string]network.Handler{}
@@ -254,4 +255,13 @@ func (b *builder) findProtocol(name config.Protocol) *stream.Protocol {
 		}
 	}
 	return nil
+}
+
+// countUnderscores implements stream.ServerOptions.CountUnderscores.
+func (s *Server) countUnderscores(action config.UnderscoreAction, count int) {
+	result := metrics.ResultDropped
+	if action == config.RejectUnderscores {
+		result = metrics.ResultRejected
+	}
+	s.o.Metrics.Counter(metrics.HeaderUnderscores, result).Add(uint64(count)) //nolint:gosec // never negative
 }

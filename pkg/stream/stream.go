@@ -51,6 +51,10 @@ type ServerOptions struct {
 	// EnvoyReplies is Exchange.EnvoyReplies of every exchange of HTTP.
 	EnvoyReplies *protocol.EnvoyReplies
 
+	// CountUnderscores counts headers to which HTTP1.Underscores applied: action is RejectUnderscores
+	// or DropUnderscores. It is safe for concurrent use. Nil: not counted.
+	CountUnderscores func(action config.UnderscoreAction, count int)
+
 	// H2C takes over the connections of HTTP/1.1 clients that ask for HTTP/2 (Upgrade: h2c); nil:
 	// such a request is served as HTTP/1.1.
 	H2C Upgrader

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // pieceSize is the size, in bytes, of the buffers through which a large body streams.
@@ -99,6 +100,7 @@ type bodyReader struct {
 	undecoded    int    // unconsumed bytes that need more bytes to decode: part of a trailer section
 	limits       syntax.Limits
 	trailer      *protocol.Header
+	server       *stream.ServerOptions // of the server that reads a request; nil: the body of a response
 	done         bool
 	closed       atomic.Bool   // requestBody.Close was called before the body was read completely
 	state        atomic.Uint32 // one of the states below
@@ -264,6 +266,9 @@ func (c *bodyReader) decode() ([]byte, error) {
 		n, data, done, err := c.chunks.Next(b, c.limits, c.trailer)
 		c.in.rest.Discard(n)
 		c.done = done
+		if done && c.server != nil {
+			c.server.DropUnderscoreTrailers(c.trailer)
+		}
 		if err != nil || done || len(data) > 0 || n == 0 {
 			return data, err
 		}

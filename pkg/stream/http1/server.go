@@ -226,6 +226,10 @@ func (c *downstreamConn) serveExchange(ctx context.Context) (keep bool) {
 			return false
 		}
 	}
+	if err := c.server.opts.ApplyUnderscoreAction(&x.Request.Header); err != nil {
+		c.reject(err)
+		return false
+	}
 	x.IdleTimeout = c.server.opts.HTTP1.StreamIdleTimeout
 	if x.Request.Scheme == "" { // every target except absolute-form
 		x.Request.Scheme = c.scheme()
@@ -318,6 +322,7 @@ func (c *downstreamConn) readHead() error {
 			c.in.head = c.in.rest
 			x.Meta.HeadSize = n
 			c.body.reader.start(&c.in, &c.framing, &x.Request.Trailer, c.server.limits, c.server.opts.HTTP1.MaxRequestBodySize)
+			c.body.reader.server = &c.server.opts
 			return nil
 		}
 		if !deadlineSet {

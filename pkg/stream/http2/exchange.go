@@ -2,6 +2,7 @@ package http2
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,9 @@ func (e *exchange) takeHead(c *downstreamConn, end bool, b *batch) (err error) {
 	x.Meta.Protocol, x.Meta.Version = string(config.HTTP2), "HTTP/2.0"
 	x.Meta.Start = b.now
 	e.text, err = c.state.TakeRequest(&x.Request, e.text[:0])
+	if err == nil {
+		err = c.server.opts.ApplyUnderscoreAction(&x.Request.Header)
+	}
 	e.acceptsTrailers = c.state.AcceptsTrailers()
 	e.grpcContentType = ""
 	if protocol.IsGRPC(&x.Request.Header) {
@@ -64,6 +68,7 @@ func (e *exchange) takeHead(c *downstreamConn, end bool, b *batch) (err error) {
 		setDeadlineFromGRPCTimeout(x)
 	}
 	e.in.start(&e.muxStream, &x.Request.Trailer, c.server.opts.HTTP1.MaxRequestBodySize)
+	e.in.server = &c.server.opts
 	if end {
 		e.in.markComplete()
 		return err
@@ -85,6 +90,10 @@ func (e *exchange) start(b *batch, rejectErr error) {
 	e.batch = b
 	if e.canceled.Load() {
 		rejectErr = e.cancelErr()
+	}
+	if rejectErr != nil && errors.Is(rejectErr, stream.ErrUnderscore) {
+		e.failResponse(rejectErr) // as Envoy, which sends no response
+		return
 	}
 	if rejectErr == nil {
 		rejectErr = e.x.Start(e.downstream.ctx, e.downstream.server.service)

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // recvBody holds the bytes that a peer has sent on one stream and the consumer has not read: the
@@ -22,10 +23,11 @@ import (
 // While a pump consumes the body, the body borrows the bytes in the reader's buffer instead of
 // copying them. Only the bytes that the pump could not send immediately are copied into the body.
 type recvBody struct {
-	stream     *muxStream   // the stream on which the body arrives; set by start
-	trailerDst *header      // receives the trailers when the consumer reaches the end; set by start
-	maxBytes   int64        // maximum size in bytes; a larger body fails; 0: no limit; set by start
-	received   atomic.Int64 // bytes received
+	stream     *muxStream            // the stream on which the body arrives; set by start
+	trailerDst *header               // receives the trailers when the consumer reaches the end; set by start
+	maxBytes   int64                 // maximum size in bytes; a larger body fails; 0: no limit; set by start
+	server     *stream.ServerOptions // of the server that reads a request; nil: the body of a response; set after start
+	received   atomic.Int64          // bytes received
 
 	mu                sync.Mutex         // acquired after a stream's muxConn.mu
 	changed           sync.Cond          // on mu: a field below changed
@@ -50,7 +52,7 @@ type header = protocol.Header
 // start makes rb the body that arrives on ms. It needs no lock: only the reader of rb's previous
 // stream may still use rb, in copyBorrowed, which uses none of these fields.
 func (rb *recvBody) start(ms *muxStream, trailerDst *header, maxBytes int64) {
-	rb.stream, rb.trailerDst, rb.maxBytes = ms, trailerDst, maxBytes
+	rb.stream, rb.trailerDst, rb.maxBytes, rb.server = ms, trailerDst, maxBytes, nil
 	rb.changed.L = &rb.mu
 	rb.received.Store(0)
 	rb.pendingCredit, rb.keepsRead, rb.complete, rb.closed, rb.err, rb.pump = 0, false, false, false, nil, nil
@@ -295,6 +297,9 @@ func (rb *recvBody) ready() bool { return rb.unread > 0 || rb.complete || rb.err
 func (rb *recvBody) addTrailers() {
 	if rb.trailerDst == nil {
 		return
+	}
+	if rb.server != nil {
+		rb.server.DropUnderscoreTrailers(&rb.trailer)
 	}
 	for name, value := range rb.trailer.All() {
 		rb.trailerDst.Add(name, value)

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -58,4 +59,17 @@ func (p fieldReader) readClientCert(m *hcmv3.HttpConnectionManager) (out config.
 	details := m.GetSetCurrentClientCertDetails()
 	out.Subject, out.Cert, out.Chain, out.DNS, out.URI = details.GetSubject().GetValue(), details.GetCert(), details.GetChain(), details.GetDns(), details.GetUri()
 	return out
+}
+
+func (p fieldReader) readUnderscoreAction(a corev3.HttpProtocolOptions_HeadersWithUnderscoresAction) config.UnderscoreAction {
+	switch a {
+	case corev3.HttpProtocolOptions_ALLOW:
+		return config.AllowUnderscores
+	case corev3.HttpProtocolOptions_REJECT_REQUEST:
+		return config.RejectUnderscores
+	case corev3.HttpProtocolOptions_DROP_HEADER:
+		return config.DropUnderscores
+	}
+	p.reject("%v is not supported", a)
+	return config.AllowUnderscores
 }

@@ -147,9 +147,7 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 		at.checkFields(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)
 		l.Config.IdleTimeout = at.field("idle_timeout").readDuration(o.GetIdleTimeout(), time.Hour)
 		h.MaxRequestsPerConnection = uint32Or(o.GetMaxRequestsPerConnection(), 0)
-		if o.GetHeadersWithUnderscoresAction() != corev3.HttpProtocolOptions_ALLOW {
-			at.field("headers_with_underscores_action").rejectUnsupported()
-		}
+		h.Underscores = at.field("headers_with_underscores_action").readUnderscoreAction(o.GetHeadersWithUnderscoresAction())
 	} else {
 		l.Config.IdleTimeout = time.Hour
 	}
