@@ -47,6 +47,9 @@ type Cluster struct {
 	// Envoy does. The hosts must understand such calls. If GRPCOverHTTP1 is false, Weft rejects
 	// them.
 	GRPCOverHTTP1 bool
+	// ZeroLength adds "Content-Length: 0" to HTTP/1.1 requests without a body, as Envoy does, unless
+	// their method is GET, HEAD, DELETE, TRACE or CONNECT. POST, PUT and PATCH requests always have it.
+	ZeroLength bool
 
 	ChoiceCount int // hosts compared by least request, least connection and peak EWMA; default 2
 	// ActiveRequestBias is the exponent of the requests in flight when least request compares hosts

@@ -200,6 +200,11 @@ type Forward struct {
 
 	GRPCTimeout GRPCTimeout // meaning of the grpc-timeout header
 
+	// Attempts says which headers describe the attempts, if the proxy has RouterHeaders.
+	Attempts AttemptHeaders
+	// HideTimeout omits Timeout from x-envoy-expected-rq-timeout-ms.
+	HideTimeout bool
+
 	Hedge        *HedgePolicy // nil: one attempt at a time
 	HashPolicies []HashPolicy
 	// Metadata are the labels of the hosts that the request may go to, if the cluster has subsets.

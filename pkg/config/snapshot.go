@@ -154,7 +154,8 @@ type Proxy struct {
 	Targets       TargetNormalization
 	ClientHeaders ClientHeaders
 	Replies       Replies
-	Upgrades      *UpgradeRules // nil: all protocols, and CONNECT if HTTP1.AllowConnect is set
+	Upgrades      *UpgradeRules  // nil: all protocols, and CONNECT if HTTP1.AllowConnect is set
+	RouterHeaders *RouterHeaders // headers of Envoy's router; nil: none
 	// ForwardedScheme takes the scheme of an HTTP/1.1 request from X-Forwarded-Proto if that is
 	// http or https. The reader of the configuration sets it if the HTTP/1.1 engine trusts or
 	// replaces that header.

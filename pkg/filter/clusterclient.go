@@ -2,6 +2,7 @@ package filter
 
 import (
 	"context"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -37,4 +38,5 @@ type ClusterClient interface {
 type Target struct {
 	Cluster  string
 	Protocol config.Protocol // protocol toward the hosts; "": the protocol of the cluster, else of the exchange
+	Timeout  time.Duration   // the timeout that the settings of the filter set; hosts of an Envoy configuration learn it; 0: none
 }

@@ -347,6 +347,23 @@ func (x *Exchange) CloseRequestBody(body Body) (err error) {
 	return nil
 }
 
+// RequestReceiver is a Downstream that knows whether its request has arrived completely.
+type RequestReceiver interface {
+	// RequestReceived reports whether the last byte of the request has arrived. It is safe for
+	// concurrent use.
+	RequestReceived() bool
+}
+
+// RequestReceived reports whether the request has arrived completely, as far as the Downstream
+// knows.
+func (x *Exchange) RequestReceived() bool {
+	if x.Request.Body == nil {
+		return true
+	}
+	r, ok := x.Downstream.(RequestReceiver)
+	return !ok || r.RequestReceived()
+}
+
 // Named is a scope of metrics: a listener, a route, a cluster, a host, or a method of an RPC
 // service. Values are comparable.
 type Named interface {
@@ -402,6 +419,11 @@ type Record struct {
 	// Attempts lists the attempts in order; only the last one can have the response. The storage is
 	// reused.
 	Attempts []Attempt
+
+	Retries int // retries by the policy of the route so far; the attempts of a hedge do not count
+	// RouterStart is when RouterHeaders of package service received the request, after the filters; the
+	// zero time if it has not.
+	RouterStart time.Time
 
 	OriginalPath      string // "" if the path was not rewritten
 	OriginalAuthority string // "" if the authority was not rewritten; see Exchange.RewriteAuthority

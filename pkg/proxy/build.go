@@ -44,15 +44,17 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 // buildService composes the services of a filter chain, outermost first. key distinguishes the
 // chain from all others:
 //
-//	Respond · overload policy · targets · Forwarded (HTTP) · filters before the router · Router · route
+//	response headers · Respond · overload policy · targets · Forwarded (HTTP) · filters before the router · Router · route
 //
 // and for a route that forwards:
 //
-//	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
+//	route actions · filters of the route · router headers · Timeout · Retry (or Hedge) · attempt headers · cluster
+//
+// The services about headers exist only if the configuration has Envoy's rules for them.
 //
 // observers are called for each exchange that has ended.
 func (b *builder) buildService(key string, p *config.Proxy) (outermost protocol.Service, observers []pipeline.Observer, err error) {
-	beforeRoute, inRoute, observers, err := b.buildFilters(key, p.StreamFilters)
+	beforeRoute, inRoute, observers, err := b.buildFilters(key, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,13 +67,19 @@ func (b *builder) buildService(key string, p *config.Proxy) (outermost protocol.
 		s = f(s)
 	}
 	s = service.Forwarded(s, p)
+	if e := p.ClientHeaders.Envoy; e != nil {
+		if s, err = service.EarlyMutations(s, e.EarlyMutations); err != nil {
+			return nil, nil, err
+		}
+	}
 	if p.Targets != (config.TargetNormalization{}) {
 		s = service.NormalizeTargets(s, p.Targets)
 	}
 	if b.overload != nil {
 		s = service.Shed(s, b.overload)
 	}
-	return service.Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), observers, nil
+	s = service.Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
+	return service.ResponseHeaders(s, p), observers, nil
 }
 
 // routeFilter is a filter that runs inside routes. Each route may have its own configuration for
@@ -87,8 +95,8 @@ type routeFilter struct {
 }
 
 // buildFilters builds the listener's filters in order and splits them by stage.
-func (b *builder) buildFilters(key string, list []config.Filter) (beforeRoute []filter.Filter, inRoute []routeFilter, observers []pipeline.Observer, err error) {
-	for i, f := range list {
+func (b *builder) buildFilters(key string, p *config.Proxy) (beforeRoute []filter.Filter, inRoute []routeFilter, observers []pipeline.Observer, err error) {
+	for i, f := range p.StreamFilters {
 		if f.Config == (config.FilterConfigMissing{}) {
 			beforeRoute, inRoute = addMissingConfig(f, beforeRoute, inRoute)
 			continue
@@ -100,7 +108,7 @@ func (b *builder) buildFilters(key string, list []config.Filter) (beforeRoute []
 		env := filter.Env{
 			Log:           b.server.o.Log.With("filter", f.Name),
 			Metrics:       b.server.o.Metrics,
-			ClusterClient: clusterClient{b.server},
+			ClusterClient: clusterClient{b.server, p.ClientHeaders.Envoy != nil},
 			Cluster:       b.server.clusterConfig,
 			HealthFailed:  b.server.healthFailed.Load,
 			Observe:       func(f func(*protocol.Exchange)) { observers = append(observers, f) },
@@ -173,20 +181,25 @@ func (b *builder) buildRoute(r *liveRouter, route *router.Route) (protocol.Servi
 		route = route.WithTimeoutHeaders()
 	}
 	var s protocol.Service
-	if c.Forward == nil {
+	switch r := p.RouterHeaders; {
+	case c.Forward == nil:
 		var err error
 		if route, err = readDirectResponse(route); err != nil {
 			return nil, err
 		}
 		s = service.Reply(route)
-	} else {
-		s = b.buildUpstream(p, route)
-		if c.Forward.Hedge.Enabled() {
-			s = service.Hedge(s, route, service.BreakerBudget(c.Forward.Priority), clusterClient{b.server}.Go)
+	case r == nil:
+		s = b.server.buildAttempts(route, b.buildUpstream(p, route))
+	default:
+		if r.Suppress {
+			route = route.WithoutOriginals()
 		} else {
-			s = service.Retry(s, route, service.BreakerBudget(c.Forward.Priority))
+			route = route.WithEnvoyOriginals()
 		}
-		s = service.Timeout(s, route)
+		cluster, server := b.buildUpstream(p, route), b.server
+		s = service.RouterHeaders(route, r, func(route *router.Route) protocol.Service {
+			return server.buildAttempts(route, service.AttemptHeaders(cluster, route, r))
+		})
 	}
 	s, err := addRouteFilters(s, p, c, r.filters)
 	if err != nil {
@@ -207,6 +220,17 @@ func (b *builder) buildRoute(r *liveRouter, route *router.Route) (protocol.Servi
 	return s, nil
 }
 
+// buildAttempts composes the services that limit and repeat the attempts of next.
+func (s *Server) buildAttempts(route *router.Route, next protocol.Service) protocol.Service {
+	f := route.Config.Forward
+	if f.Hedge.Enabled() {
+		next = service.Hedge(next, route, service.BreakerBudget(f.Priority), clusterClient{server: s}.Go)
+	} else {
+		next = service.Retry(next, route, service.BreakerBudget(f.Priority))
+	}
+	return service.Timeout(next, route)
+}
+
 // buildUpstream composes the service that sends to the clusters of a route.
 func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.Service {
 	f := route.Config.Forward
@@ -214,7 +238,7 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 	if f.AutoHostRewrite {
 		onHostSelected = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
 	}
-	if f.Hedge.Enabled() {
+	if f.Hedge.Enabled() || p.RouterHeaders != nil { // a header can enable hedging
 		onHostSelected = service.RecordHedgedHost(onHostSelected)
 	}
 	picker := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {

@@ -6,11 +6,16 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
 // clusterClient lets filters call clusters.
-type clusterClient struct{ server *Server }
+type clusterClient struct {
+	server *Server
+	// internalHeaders marks the requests as those of the proxy; see service.SetInternalHeaders.
+	internalHeaders bool
+}
 
 // Call implements filter.ClusterClient.
 func (c clusterClient) Call(ctx context.Context, target filter.Target, x *protocol.Exchange, receive func() error) error {
@@ -19,10 +24,16 @@ func (c clusterClient) Call(ctx context.Context, target filter.Target, x *protoc
 		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", target.Cluster)
 	}
 	picker := upstream.ClusterPicker{Cluster: cluster, Protocol: target.Protocol}
+	if c.internalHeaders {
+		service.SetInternalHeaders(x, target.Timeout)
+	}
 	if err := x.Serve(ctx, &picker); err != nil {
 		return err
 	}
 	defer x.ResetResponse()
+	if c.internalHeaders {
+		service.SetServiceTime(x, x.Record.UpstreamStart)
+	}
 	return receive()
 }
 

@@ -43,7 +43,7 @@ func TestDrainCancelsBackgroundTasks(t *testing.T) {
 
 func TestBackgroundTaskPanicIsRecovered(t *testing.T) {
 	r := newRig(t)
-	clusterClient{r.server}.Go(func(context.Context) { panic("a defect") })
+	clusterClient{server: r.server}.Go(func(context.Context) { panic("a defect") })
 	r.server.tasks.Wait()
 	if n := r.value("weft_panics_total"); n != 1 {
 		t.Errorf("%v panics were counted, want 1", n)

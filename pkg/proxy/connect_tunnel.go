@@ -38,7 +38,7 @@ func (s *connectTunnel) Serve(ctx context.Context, x *protocol.Exchange) error {
 	t := &hostTunnel{connected: make(chan *upstream.Host, 1), closed: make(chan struct{}), ended: make(chan error, 1)}
 	connecting, stop := context.WithCancel(context.WithoutCancel(ctx)) // the tunnel outlives Serve
 	addrs := upstream.ConnAddrs{From: x.Meta.Conn.DirectRemote(), To: x.Meta.Conn.Local, Redirected: x.Meta.Conn.Redirected}
-	clusterClient{s.server}.Go(func(context.Context) {
+	clusterClient{server: s.server}.Go(func(context.Context) {
 		defer stop()
 		t.ended <- cluster.ForwardConn(connecting, addrs, 1, s.connect(t))
 	})

@@ -67,7 +67,7 @@ func (b *builder) eachConnectionFilter(list []config.Filter, key string, build f
 		err := build(factory, f.Config, filter.Env{
 			Log:           b.server.o.Log.With("filter", f.Name),
 			Metrics:       b.server.o.Metrics,
-			ClusterClient: clusterClient{b.server},
+			ClusterClient: clusterClient{server: b.server},
 			Key:           fmt.Sprintf("%s network %d", key, i),
 		})
 		if err != nil {

@@ -78,7 +78,7 @@ func (c connector) offer() []string {
 // start starts the engine on a connection to h.
 func (c connector) start(conn *network.Conn, h *upstream.Host, onRelease func(bool)) stream.UpstreamConn {
 	cfg := h.Cluster().Config()
-	return c.newConn(conn, stream.UpstreamConnOptions{HTTP1: http1Options(cfg), HTTP2: http2Options(cfg), RPC: rpcOptions(cfg), OnRelease: onRelease})
+	return c.newConn(conn, stream.UpstreamConnOptions{HTTP1: http1Options(cfg), HTTP2: http2Options(cfg), RPC: rpcOptions(cfg), ZeroLength: cfg != nil && cfg.ZeroLength, OnRelease: onRelease})
 }
 
 // alpnConnector dials hosts that choose HTTP/1.1 or HTTP/2 by ALPN.

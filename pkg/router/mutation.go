@@ -44,6 +44,23 @@ func (m *mutation) apply(h *protocol.Header, x *protocol.Exchange) {
 	}
 }
 
+// changes reports whether m removes the header name, or replaces its value. m may be nil.
+func (m *mutation) changes(name string) bool {
+	for ; m != nil; m = m.next {
+		for _, removed := range m.remove {
+			if protocol.EqualFold(removed, name) {
+				return true
+			}
+		}
+		for i := range m.add {
+			if a := &m.add[i]; !a.append && protocol.EqualFold(a.name, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
 	if a.condition != config.AddAlways {
 		if _, present := h.Lookup(a.name); present != (a.condition == config.AddIfPresent) {

@@ -11,8 +11,59 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// OriginalPathHeader is the header that tells the upstream the path before a rewrite.
+// OriginalPathHeader is the header that tells the upstream the path before a rewrite, without its
+// query, unless the route is from WithEnvoyOriginals or WithoutOriginals.
 const OriginalPathHeader = "x-mosn-original-path"
+
+// Headers that tell the upstream the path, with its query, and the authority before a rewrite, if
+// the route is from WithEnvoyOriginals.
+const (
+	EnvoyOriginalPathHeader = "x-envoy-original-path"
+	EnvoyOriginalHostHeader = "x-envoy-original-host"
+)
+
+// originals says which headers tell the upstream the target before a rewrite.
+type originals uint8
+
+const (
+	originalsMOSN originals = iota // OriginalPathHeader
+	originalsEnvoy
+	originalsNone
+)
+
+// WithEnvoyOriginals returns a copy of r that tells upstreams the original path and authority with
+// Envoy's headers.
+func (r *Route) WithEnvoyOriginals() *Route {
+	clone := *r
+	clone.originals = originalsEnvoy
+	return &clone
+}
+
+// WithoutOriginals returns a copy of r that does not tell upstreams the original path and authority.
+func (r *Route) WithoutOriginals() *Route {
+	clone := *r
+	clone.originals = originalsNone
+	return &clone
+}
+
+// setOriginalPath adds the header for a path that was rewritten.
+func (o originals) setOriginalPath(x *protocol.Exchange, path string) {
+	switch o {
+	case originalsMOSN:
+		path, _, _ = strings.Cut(path, "?")
+		x.Request.Header.Set(OriginalPathHeader, path)
+	case originalsEnvoy:
+		x.Request.Header.Set(EnvoyOriginalPathHeader, path)
+	case originalsNone:
+	}
+}
+
+// setOriginalHost adds the header for an authority that was rewritten.
+func (o originals) setOriginalHost(x *protocol.Exchange, authority string) {
+	if o == originalsEnvoy {
+		x.Request.Header.Set(EnvoyOriginalHostHeader, authority)
+	}
+}
 
 // pathRewrite computes a new path in one of three ways.
 type pathRewrite struct {
@@ -33,8 +84,8 @@ type pathRewrite struct {
 }
 
 // apply rewrites x's path. For an RPC request, it also sets the service and method headers from the
-// new path. If the new path does not have the form "/service/method", apply changes nothing.
-func (w *pathRewrite) apply(x *protocol.Exchange) {
+// new path; otherwise o sets a header. If the new path does not have the form "/service/method", apply changes nothing.
+func (w *pathRewrite) apply(x *protocol.Exchange, o originals) {
 	old := x.Request.Path
 	path := w.rewrite(old)
 	if path == old {
@@ -45,8 +96,7 @@ func (w *pathRewrite) apply(x *protocol.Exchange) {
 			return
 		}
 	} else {
-		oldPath, _, _ := strings.Cut(old, "?")
-		x.Request.Header.Set(OriginalPathHeader, oldPath)
+		o.setOriginalPath(x, old)
 	}
 	x.Request.Path = path
 	x.Record.OriginalPath = old
@@ -205,27 +255,33 @@ type hostRewrite struct {
 // match or the result is not a valid authority. For an RPC request, whose Authority is its
 // interface, it does nothing. It must run before the path rewrite, because pattern matches the
 // original path.
-func (w *hostRewrite) apply(x *protocol.Exchange) {
+func (w *hostRewrite) apply(x *protocol.Exchange, o originals) {
 	if isRPC(x) {
 		return
 	}
-	if w.host != "" {
-		rewriteAuthority(x, w.host, w.appendForwarded)
+	host, ok := w.newHost(x)
+	if !ok {
 		return
 	}
-	if w.pattern != nil {
+	o.setOriginalHost(x, x.Request.Authority)
+	rewriteAuthority(x, host, w.appendForwarded)
+}
+
+// newHost returns the new authority of x. ok is false if there is none.
+func (w *hostRewrite) newHost(x *protocol.Exchange) (host string, ok bool) {
+	switch {
+	case w.host != "":
+		return w.host, true
+	case w.pattern != nil:
 		path, _, _ := strings.Cut(x.Request.Path, "?")
 		if !w.pattern.MatchString(path) {
-			return
+			return "", false
 		}
-		if v := w.pattern.ReplaceAllString(path, w.replacement); validAuthority(v) {
-			rewriteAuthority(x, v, w.appendForwarded)
-		}
-		return
+		host = w.pattern.ReplaceAllString(path, w.replacement)
+	default:
+		host = x.Request.Header.Get(w.header)
 	}
-	if v := x.Request.Header.Get(w.header); validAuthority(v) {
-		rewriteAuthority(x, v, w.appendForwarded)
-	}
+	return host, validAuthority(host)
 }
 
 // forwardedHostHeader is the header with the authorities before host rewrites.
@@ -280,6 +336,7 @@ func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error)
 // caller calls RewriteHost once per attempt.
 func (r *Route) RewriteHost(x *protocol.Exchange, hostname string) {
 	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && !isRPC(x) && validAuthority(hostname) {
+		r.originals.setOriginalHost(x, x.OriginalAuthority())
 		rewriteAuthority(x, hostname, f.AppendForwardedHost)
 	}
 }

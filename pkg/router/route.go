@@ -17,6 +17,7 @@ type Route struct {
 	inherited inherited
 
 	trustTimeoutHeaders bool // see WithTimeoutHeaders
+	originals           originals
 
 	// Actions of the route; nil: none.
 	request, response *mutation
@@ -33,8 +34,8 @@ type inherited struct{ request, response *mutation }
 // RewriteRequest changes the request for the upstream. It applies the header mutations of the
 // chosen weighted cluster (Record.WeightedIndex), the route, the virtual host and the table, in
 // this order or that of config.RouteTable.MostSpecificMutationsWin. Then it rewrites Authority, then Path. If the path changes, RewriteRequest stores the
-// original path in Record.OriginalPath with its query, and in the request header
-// x-mosn-original-path without it.
+// original path in Record.OriginalPath with its query, and in a request header: OriginalPathHeader, or
+// see WithEnvoyOriginals.
 //
 // For an RPC request, a new path changes the headers service and method, and no header contains the
 // original path. A rewrite whose result is not "/service/method" has no effect. The Authority does
@@ -53,11 +54,29 @@ func (r *Route) RewriteRequest(x *protocol.Exchange) {
 	}
 	request.apply(&x.Request.Header, x)
 	if host != nil {
-		host.apply(x)
+		host.apply(x, r.originals)
 	}
 	if r.path != nil {
-		r.path.apply(x)
+		r.path.apply(x, r.originals)
 	}
+}
+
+// ChangesRequestHeader reports whether a header mutation of the route, its weighted clusters, its
+// virtual host or its table removes the request header name, or replaces its value.
+func (r *Route) ChangesRequestHeader(name string) bool {
+	if r.request.changes(name) {
+		return true
+	}
+	return r.cluster != nil && slices.ContainsFunc(r.cluster.clusters, func(w weightedCluster) bool { return w.request.changes(name) })
+}
+
+// WithForward returns a copy of r whose configuration has f. f must have the rewrites and header
+// mutations of r.
+func (r *Route) WithForward(f *config.Forward) *Route {
+	clone, c := *r, *r.Config
+	c.Forward = f
+	clone.Config = &c
+	return &clone
 }
 
 // MutatesResponse reports whether MutateResponse has any mutation to apply.

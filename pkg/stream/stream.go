@@ -152,6 +152,10 @@ type UpstreamConnOptions struct {
 	HTTP2 config.HTTP2Options
 	RPC   config.RPCOptions
 
+	// ZeroLength adds "Content-Length: 0" to HTTP/1.1 requests without a body; see
+	// config.Cluster.ZeroLength.
+	ZeroLength bool
+
 	// OnRelease handles the end of an exchange on the connection. The connection calls it on any
 	// goroutine. reusable says whether the connection can take another exchange.
 	OnRelease func(reusable bool)

@@ -206,6 +206,7 @@ func sameCluster(a, b *config.Cluster) bool {
 			a.LBPolicy == b.LBPolicy &&
 			a.Protocol == b.Protocol &&
 			a.GRPCOverHTTP1 == b.GRPCOverHTTP1 &&
+			a.ZeroLength == b.ZeroLength &&
 			a.ChoiceCount == b.ChoiceCount &&
 			a.ActiveRequestBias == b.ActiveRequestBias &&
 			a.MinRingSize == b.MinRingSize &&

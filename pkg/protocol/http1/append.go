@@ -20,13 +20,17 @@ type RequestOptions struct {
 	// AcceptsTrailers: the sender wants trailer fields (RFC 9110 10.1.4). AppendRequest ignores
 	// AcceptsTrailers if the request has an Upgrade.
 	AcceptsTrailers bool
+	// ZeroLength adds "Content-Length: 0" to requests without a body, as Envoy does, unless the method
+	// is GET, HEAD, DELETE, TRACE or CONNECT.
+	ZeroLength bool
 }
 
 // AppendRequest appends a request head with its empty line: the request line with the target in
 // origin-form (authority-form for CONNECT), Host, Header in its order, framing, Expect, the
 // connection headers, and last opts.WebSocketKey.
 //
-// A ContentLength of -1 writes no Content-Length, except 0 for POST, PUT and PATCH (RFC 9110 8.6).
+// A ContentLength of -1 writes no Content-Length, except 0 for POST, PUT and PATCH (RFC 9110 8.6), and
+// for other methods with opts.ZeroLength.
 // An Authority of "" is written as an empty Host (RFC 9112 3.2). AppendRequest omits Host, Expect
 // and the framing and connection headers in Header: filters do not control them.
 //
@@ -116,13 +120,22 @@ func appendRequestFraming(dst []byte, req *protocol.Request, opts RequestOptions
 		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
 	case req.ContentLength >= 0:
 		dst = appendLength(dst, req.ContentLength)
-	case req.Method == "POST", req.Method == "PUT", req.Method == "PATCH":
+	case req.Method == "POST", req.Method == "PUT", req.Method == "PATCH", opts.ZeroLength && !hasNoBody(req.Method):
 		dst = appendLength(dst, 0)
 	}
 	if req.ExpectContinue && (opts.Chunked || req.ContentLength > 0) {
 		dst = append(dst, "Expect: 100-continue\r\n"...)
 	}
 	return dst
+}
+
+// hasNoBody reports whether requests with the method usually have no body.
+func hasNoBody(method string) bool {
+	switch method {
+	case "GET", "HEAD", "DELETE", "TRACE", "CONNECT":
+		return true
+	}
+	return false
 }
 
 // ResponseOptions describes the body and the connection for a response head.

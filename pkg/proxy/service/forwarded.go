@@ -26,6 +26,11 @@ func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
 		}
 		f.client = &client
 	}
+	f.envoy, f.separator = p.ClientHeaders.Envoy, ", "
+	if f.envoy != nil {
+		f.separator = ","
+		f.detectors = newClientDetectors(f.envoy.Detection)
+	}
 	if o.Via != "" {
 		f.via = &via{name: o.Via, v10: "1.0 " + o.Via, v11: "1.1 " + o.Via}
 	}
@@ -42,7 +47,10 @@ type forwarded struct {
 	certConfig    config.XFCC
 	allowConnect  bool
 	sanitizer     headerSanitizer
-	trustsScheme  bool // X-Forwarded-Proto sets the scheme
+	trustsScheme  bool   // X-Forwarded-Proto sets the scheme
+	separator     string // between addresses that f appends to X-Forwarded-For
+	detectors     []clientDetector
+	envoy         *config.EnvoyHeaders // nil: the rules of Envoy do not apply
 }
 
 // Start implements protocol.Service.
@@ -62,11 +70,23 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 			return nil
 		}
 	}
-	if f.client != nil {
+	var detected *detectedClient
+	if len(f.detectors) > 0 {
+		client, status := f.detectClient(x)
+		if status != 0 {
+			x.LocalReply(status, "", "")
+			x.Record.Reason = protocol.ReasonDenied
+			return nil
+		}
+		detected = &client
+	} else if f.client != nil {
 		f.setClient(x)
 	}
-	f.sanitizer.sanitize(x)
+	f.sanitizer.sanitize(x, detected)
 	f.setForwardedHeaders(x)
+	if f.envoy != nil {
+		f.setEnvoyHeaders(x)
+	}
 	if f.trustsScheme {
 		setSchemeFromProto(x)
 	}
@@ -168,18 +188,27 @@ func stripForwardedHeaders(h *protocol.Header) {
 // scheme comes from the connection, because the client controls the scheme of the request (:scheme,
 // or a request target in absolute form).
 func (f *forwarded) addClient(h *protocol.Header, x *protocol.Exchange) {
-	ip := x.Meta.Conn.RemoteIP
-	if ip == "" {
-		ip = "unknown" // unix socket
-	}
-	if previous := joinValues(h, forwardedFor); previous != "" {
-		ip = previous + ", " + ip
-	}
-	h.Set(forwardedFor, ip)
+	f.appendForwardedFor(h, x)
 	addProto(h, x)
 	if _, ok := h.Lookup(forwardedHost); f.addsHost && !ok && x.Request.Authority != "" {
 		h.Add(forwardedHost, x.Request.Authority)
 	}
+}
+
+// appendForwardedFor appends the remote address of the connection to X-Forwarded-For.
+func (f *forwarded) appendForwardedFor(h *protocol.Header, x *protocol.Exchange) {
+	ip := x.Meta.Conn.RemoteIP
+	switch {
+	case ip != "":
+	case f.envoy != nil:
+		return // unix socket
+	default:
+		ip = "unknown" // unix socket
+	}
+	if previous := joinValues(h, forwardedFor, f.separator); previous != "" {
+		ip = previous + f.separator + ip
+	}
+	h.Set(forwardedFor, ip)
 }
 
 func addProto(h *protocol.Header, x *protocol.Exchange) {
@@ -209,7 +238,7 @@ func setSchemeFromProto(x *protocol.Exchange) {
 }
 
 // joinValues joins the values of all headers with that name (RFC 9110 5.3).
-func joinValues(h *protocol.Header, name string) string {
+func joinValues(h *protocol.Header, name, separator string) string {
 	joined := ""
 	for field, value := range h.All() {
 		switch {
@@ -217,7 +246,7 @@ func joinValues(h *protocol.Header, name string) string {
 		case joined == "":
 			joined = value
 		default:
-			joined += ", " + value
+			joined += separator + value
 		}
 	}
 	return joined

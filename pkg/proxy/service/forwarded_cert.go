@@ -24,7 +24,7 @@ func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.
 	}
 	elements := ""
 	if hasPeer && c.Mode == config.XFCCAppend {
-		if elements = joinValues(h, forwardedClientCert); !quotesBalanced(elements) {
+		if elements = joinValues(h, forwardedClientCert, ", "); !quotesBalanced(elements) {
 			elements = "" // drop them: the new element would become part of the open quotation
 		}
 	}

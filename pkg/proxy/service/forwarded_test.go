@@ -118,7 +118,7 @@ func TestXForwardedProtoModes(t *testing.T) {
 		}
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 		serveForwarded(t, config.HTTP1Options{XForwarded: test.mode, XForwardedProto: test.proto}, x)
-		if got := joinValues(&x.Request.Header, forwardedProto); got != test.want {
+		if got := joinValues(&x.Request.Header, forwardedProto, ", "); got != test.want {
 			t.Errorf("%q, %q: %s for a client that sends %q is %q, want %q", test.mode, test.proto, forwardedProto, test.header, got, test.want)
 		}
 	}

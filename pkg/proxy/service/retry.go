@@ -112,6 +112,7 @@ func (r *retries) retryOnce(ctx context.Context, x *protocol.Exchange, p permit)
 			return err
 		}
 	}
+	x.Record.Retries++
 	r.setPerTryDeadline(x)
 	return attemptError(x, x.Serve(ctx, r.next))
 }

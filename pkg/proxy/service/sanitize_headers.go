@@ -1,8 +1,6 @@
 package service
 
 import (
-	"encoding/hex"
-	"math/rand/v2"
 	"net/netip"
 	"strings"
 
@@ -40,14 +38,15 @@ const (
 
 // sanitize removes the headers that x's client may not send and adds the headers of the proxy. The
 // caller calls it before it appends to X-Forwarded-For, because the received value determines
-// whether a request is internal.
-func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
+// whether a request is internal. detected is the client that a detector found; nil: there are no
+// detectors.
+func (s *headerSanitizer) sanitize(x *protocol.Exchange, detected *detectedClient) {
 	h := &x.Request.Header
 	if s.envoy == nil {
 		s.removeTimeoutOverrides(h)
 		return
 	}
-	trust := s.trustOf(x)
+	trust := s.trustOf(x, detected)
 	s.removeEnvoyHeaders(h, trust)
 	switch trust {
 	case trustInternal:
@@ -57,16 +56,36 @@ func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
 		if ip := x.Meta.ClientIP(); ip != "" {
 			h.Set(envoyExternalAddress, ip)
 		}
-		if _, ok := h.Lookup(requestID); ok && s.envoy.ReplaceRequestID {
-			h.Set(requestID, newRequestID())
-		}
+	}
+	if s.envoy.UserAgent != "" {
+		setUserAgent(h, s.envoy)
+	}
+	if s.envoy.RequestID.Generate {
+		setRequestID(h, &s.envoy.RequestID, trust == trustEdge)
+	}
+}
+
+// setUserAgent sets the headers that name the proxy's own service, as add_user_agent in Envoy.
+func setUserAgent(h *protocol.Header, e *config.EnvoyHeaders) {
+	h.Set("x-envoy-downstream-service-cluster", e.UserAgent)
+	if h.Get("user-agent") == "" {
+		h.Set("user-agent", e.UserAgent)
+	}
+	if e.NodeID != "" {
+		h.Set("x-envoy-downstream-service-node", e.NodeID)
 	}
 }
 
 // trustOf returns the trust level of x's direct peer. Without use_remote_address, the peer is
 // internal only if a single X-Forwarded-For header has a single internal address and trustedHops is
 // 0.
-func (s *headerSanitizer) trustOf(x *protocol.Exchange) trustLevel {
+func (s *headerSanitizer) trustOf(x *protocol.Exchange, detected *detectedClient) trustLevel {
+	if detected != nil {
+		if detected.mayBeInternal && s.internal.Contains(detected.addr) {
+			return trustInternal
+		}
+		return trustProxy
+	}
 	count, single := forwardedAddress(&x.Request.Header)
 	if s.envoy.UseRemoteAddress {
 		if count == 0 && s.isInternal(x, match.RemoteAddr(x)) {
@@ -106,7 +125,6 @@ func forwardedAddress(h *protocol.Header) (count int, single string) {
 const (
 	envoyInternal        = "x-envoy-internal"
 	envoyExternalAddress = "x-envoy-external-address"
-	requestID            = "x-request-id"
 )
 
 // removeTimeoutOverrides removes the headers that override timeouts, unless clients may send them.
@@ -129,8 +147,7 @@ func overridesTimeout(name string) bool {
 	return protocol.EqualFold(name, router.GlobalTimeoutHeader) || protocol.EqualFold(name, router.TryTimeoutHeader)
 }
 
-// removeEnvoyHeaders removes the headers that a peer with that trust may not send, and those that
-// Envoy's router does not forward.
+// removeEnvoyHeaders removes the headers that a peer with that trust may not send.
 func (s *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, trust trustLevel) {
 	for i := range h.Len() {
 		if isForbidden(h.At(i).Name, trust) {
@@ -141,8 +158,8 @@ func (s *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, trust trustLeve
 }
 
 // isForbidden reports whether the header is removed from requests of peers with that trust. It
-// follows Envoy 1.40 (ConnectionManagerUtility::cleanInternalHeaders and the router) and adds
-// Weft's headers with the same meaning.
+// follows Envoy 1.40 (ConnectionManagerUtility::cleanInternalHeaders) and adds Weft's headers with
+// the same meaning. The router removes the control headers of internal clients; see ControlHeaders.
 func isForbidden(name string, trust trustLevel) bool {
 	const minLen, maxLen = len("x-envoy-ip-tags"), len("x-envoy-upstream-rq-timeout-alt-response")
 	if len(name) < minLen || len(name) > maxLen || name[0]|0x20 != 'x' || name[1] != '-' {
@@ -158,36 +175,15 @@ func isForbidden(name string, trust trustLevel) bool {
 		lower[i] = c
 	}
 	switch string(lower) {
-	case envoyInternal, router.GlobalTimeoutHeader, router.TryTimeoutHeader,
-		"x-envoy-hedge-on-per-try-timeout", "x-envoy-max-retries", "x-envoy-retriable-header-names",
-		"x-envoy-retriable-status-codes", "x-envoy-retry-grpc-on", "x-envoy-retry-on", "x-envoy-upstream-alt-stat-name",
-		"x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-upstream-rq-timeout-alt-response", "x-envoy-upstream-rq-timeout-ms",
-		"x-envoy-upstream-stream-duration-ms":
+	case envoyInternal, router.GlobalTimeoutHeader, router.TryTimeoutHeader:
 		return true
-	case "x-envoy-expected-rq-timeout-ms", "x-envoy-force-trace", "x-envoy-ip-tags", "x-envoy-original-url":
+	case hedgeHeader, maxRetriesHeader, retriableHeadersHeader, retriableStatusesHeader, retryOnGRPCHeader, retryOnHeader,
+		altStatNameHeader, perTryTimeoutHeader, altResponseHeader, timeoutHeader, streamDurationHeader,
+		expectedTimeoutHeader, forceTrace, "x-envoy-ip-tags", "x-envoy-original-url":
 		return trust != trustInternal
 	case "x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node",
-		"x-envoy-original-host", "x-envoy-original-path", router.OriginalPathHeader:
+		router.EnvoyOriginalHostHeader, router.EnvoyOriginalPathHeader, router.OriginalPathHeader:
 		return trust == trustEdge
 	}
 	return false
-}
-
-// newRequestID returns a random UUID (RFC 9562 5.4).
-func newRequestID() string {
-	var id [16]byte
-	high, low := rand.Uint64(), rand.Uint64()
-	for i := range 8 {
-		id[i], id[8+i] = byte(high>>(8*i)), byte(low>>(8*i)) //nolint:gosec // the lowest byte of each shift
-	}
-	id[6] = id[6]&0x0f | 0x40 // version 4
-	id[8] = id[8]&0x3f | 0x80 // variant 10
-	var text [36]byte
-	hex.Encode(text[0:8], id[0:4])
-	hex.Encode(text[9:13], id[4:6])
-	hex.Encode(text[14:18], id[6:8])
-	hex.Encode(text[19:23], id[8:10])
-	hex.Encode(text[24:36], id[10:16])
-	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-	return string(text[:])
 }

@@ -80,7 +80,11 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 		keptFromAnyClient = "x-envoy-attempt-count x-envoy-is-timeout-retry x-envoy-original-dst-host x-envoy-peer-metadata x-envoy-foo x-forwarded-host"
 		keptInsideMesh    = keptFromAnyClient + " x-envoy-decorator-operation x-envoy-downstream-service-cluster x-envoy-downstream-service-node" +
 			" x-envoy-external-address x-envoy-original-host x-envoy-original-path x-mosn-original-path"
-		keptFromInternal = keptInsideMesh + " x-envoy-expected-rq-timeout-ms x-envoy-force-trace x-envoy-ip-tags x-envoy-original-url x-envoy-internal"
+		// RouterHeaders removes the control headers of internal clients.
+		keptFromInternal = keptInsideMesh + " x-envoy-expected-rq-timeout-ms x-envoy-force-trace x-envoy-ip-tags x-envoy-original-url x-envoy-internal" +
+			" x-envoy-hedge-on-per-try-timeout x-envoy-max-retries x-envoy-retriable-header-names x-envoy-retriable-status-codes x-envoy-retry-grpc-on" +
+			" x-envoy-retry-on x-envoy-upstream-alt-stat-name x-envoy-upstream-rq-per-try-timeout-ms x-envoy-upstream-rq-timeout-alt-response" +
+			" x-envoy-upstream-rq-timeout-ms x-envoy-upstream-stream-duration-ms"
 	)
 	net10 := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -145,26 +149,83 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 	}
 }
 
-func TestEdgeReplacesRequestID(t *testing.T) {
+func TestRequestID(t *testing.T) {
+	const v1 = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-	edgeOptions := config.HTTP1Options{XForwarded: config.ForwardedAppend}
+	generate := config.RequestID{Generate: true, Replace: true, ResetTraceReason: true}
+	preserve := config.RequestID{Generate: true, ResetTraceReason: true}
+	internal := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	for _, test := range []struct {
-		name     string
-		rules    config.EnvoyHeaders
-		replaced bool
+		name  string
+		rules config.EnvoyHeaders
+		id    string // "": none
+		want  string // "new": a new UUID
 	}{
-		{"at the edge", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true}, true},
-		{"at the edge, preserved", config.EnvoyHeaders{UseRemoteAddress: true}, false},
-		{"internal client", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true, InternalRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, false},
-		{"behind an edge", config.EnvoyHeaders{ReplaceRequestID: true}, false},
+		{"at the edge", config.EnvoyHeaders{UseRemoteAddress: true, RequestID: generate}, "forged", "new"},
+		{"at the edge, preserved", config.EnvoyHeaders{UseRemoteAddress: true, RequestID: preserve}, "forged", "forged"},
+		{"at the edge, preserved UUID", config.EnvoyHeaders{UseRemoteAddress: true, RequestID: preserve}, v1, "6ba7b810-9dad-41d1-80b4-00c04fd430c8"},
+		{"at the edge, preserved UUID with its trace reason", config.EnvoyHeaders{UseRemoteAddress: true, RequestID: config.RequestID{Generate: true}}, v1, v1},
+		{"at the edge, preserved, none", config.EnvoyHeaders{UseRemoteAddress: true, RequestID: preserve}, "", "new"},
+		{"at the edge, not generated", config.EnvoyHeaders{UseRemoteAddress: true, RequestID: config.RequestID{Replace: true, ResetTraceReason: true}}, v1, v1},
+		{"internal client", config.EnvoyHeaders{UseRemoteAddress: true, RequestID: generate, InternalRanges: internal}, v1, v1},
+		{"behind an edge", config.EnvoyHeaders{RequestID: generate}, v1, v1},
+		{"behind an edge, none", config.EnvoyHeaders{RequestID: generate}, "", "new"},
+		{"behind an edge, empty", config.EnvoyHeaders{RequestID: generate}, " ", "new"},
+		{"behind an edge, not generated", config.EnvoyHeaders{}, "", ""},
 	} {
-		p := &config.Proxy{HTTP1: edgeOptions, ClientHeaders: config.ClientHeaders{Envoy: &test.rules}}
-		_, x := sanitizedHeaders(t, p, connFrom("192.0.2.1"), "X-Request-Id: forged", "x-request-id: again")
+		var headers []string
+		if test.id != "" {
+			headers = []string{"X-Request-Id: " + strings.TrimSpace(test.id), "x-request-id: again"}
+		}
+		p := &config.Proxy{ClientHeaders: config.ClientHeaders{Envoy: &test.rules}}
+		_, x := sanitizedHeaders(t, p, connFrom("192.0.2.1"), headers...)
 		got := x.Request.Header.Get("x-request-id")
-		x.Request.Header.Del("X-Envoy-External-Address")
-		count := strings.Count(strings.ToLower(headerLines(&x.Request.Header)), "x-request-id")
-		if test.replaced && (!uuid.MatchString(got) || count != 1) || !test.replaced && got != "forged" {
-			t.Errorf("%s: x-request-id is %q, want one new UUID if replaced (%t), else \"forged\"; headers:\n%s", test.name, got, test.replaced, headerLines(&x.Request.Header))
+		isNew := uuid.MatchString(got) && got != test.id && strings.Count(strings.ToLower(headerLines(&x.Request.Header)), "x-request-id") == 1
+		if test.want == "new" && !isNew || test.want != "new" && got != test.want {
+			t.Errorf("%s: x-request-id is %q, want %q; headers:\n%s", test.name, got, test.want, headerLines(&x.Request.Header))
+		}
+	}
+}
+
+func TestHeadersOfEnvoy(t *testing.T) {
+	local := netip.MustParseAddrPort("192.0.2.9:8443")
+	conn := &protocol.ConnMeta{Local: local, Remote: netip.MustParseAddrPort("192.0.2.1:1234"), RemoteIP: "192.0.2.1"}
+	edge := config.HTTP1Options{XForwarded: config.ForwardedAppend, XForwardedProto: config.ForwardedProtoSet}
+	behind := config.HTTP1Options{XFFClientIndex: 1, XForwardedProto: config.ForwardedProtoAdd}
+	for _, test := range []struct {
+		name    string
+		rules   config.EnvoyHeaders
+		options config.HTTP1Options
+		conn    *protocol.ConnMeta
+		headers []string
+		want    string
+	}{
+		{"scheme is added", config.EnvoyHeaders{}, behind, conn, nil, "X-Forwarded-Proto: http\n"},
+		{"separator of addresses", config.EnvoyHeaders{UseRemoteAddress: true}, edge, conn, []string{"x-forwarded-for: 1.1.1.1"},
+			"x-forwarded-for: 1.1.1.1,192.0.2.1\nx-envoy-external-address: 192.0.2.1\nX-Forwarded-Proto: http\n"},
+		{"several lists of addresses", config.EnvoyHeaders{}, behind, conn, []string{"x-forwarded-for: 1.1.1.1", "x-forwarded-for: 2.2.2.2"},
+			"x-forwarded-for: 1.1.1.1,2.2.2.2\nX-Forwarded-Proto: http\n"},
+		{"unix socket", config.EnvoyHeaders{UseRemoteAddress: true, ForwardedPort: true}, edge, &protocol.ConnMeta{}, nil, "X-Forwarded-Proto: http\n"},
+		{"port", config.EnvoyHeaders{ForwardedPort: true}, behind, conn, nil, "X-Forwarded-Proto: http\nX-Forwarded-Port: 8443\n"},
+		{"port of a trusted proxy", config.EnvoyHeaders{ForwardedPort: true}, behind, conn, []string{"x-forwarded-port: 1"}, "x-forwarded-port: 1\nX-Forwarded-Proto: http\n"},
+		{"port of an edge client", config.EnvoyHeaders{UseRemoteAddress: true, ForwardedPort: true}, edge, conn, []string{"x-forwarded-port: 1"},
+			"x-forwarded-port: 8443\nx-envoy-external-address: 192.0.2.1\nX-Forwarded-Proto: http\nX-Forwarded-For: 192.0.2.1\n"},
+		{"scheme is replaced", config.EnvoyHeaders{Scheme: "https"}, behind, conn, []string{"x-forwarded-proto: http"}, "x-forwarded-proto: https\n"},
+		{"user agent", config.EnvoyHeaders{UserAgent: "c", NodeID: "n"}, behind, conn, nil,
+			"x-envoy-downstream-service-cluster: c\nuser-agent: c\nx-envoy-downstream-service-node: n\nX-Forwarded-Proto: http\n"},
+		{"user agent of the client", config.EnvoyHeaders{UserAgent: "c"}, behind, conn, []string{"user-agent: curl", "x-envoy-downstream-service-cluster: z"},
+			"user-agent: curl\nx-envoy-downstream-service-cluster: c\nX-Forwarded-Proto: http\n"},
+		{"referer", config.EnvoyHeaders{}, behind, conn, []string{"referer: https://a.test/b?c"}, "referer: https://a.test/b?c\nX-Forwarded-Proto: http\n"},
+		{"invalid referer", config.EnvoyHeaders{}, behind, conn, []string{"referer: a"}, "X-Forwarded-Proto: http\n"},
+		{"two referers", config.EnvoyHeaders{}, behind, conn, []string{"referer: http://a/", "referer: http://b"}, "referer: http://a/,http://b\nX-Forwarded-Proto: http\n"},
+	} {
+		p := &config.Proxy{HTTP1: test.options, ClientHeaders: config.ClientHeaders{Envoy: &test.rules}, ForwardedScheme: true}
+		got, x := sanitizedHeaders(t, p, test.conn, test.headers...)
+		if got != test.want {
+			t.Errorf("%s: headers:\n%swant:\n%s", test.name, got, test.want)
+		}
+		if test.rules.Scheme != "" && x.Request.Scheme != test.rules.Scheme {
+			t.Errorf("%s: scheme %q, want %q", test.name, x.Request.Scheme, test.rules.Scheme)
 		}
 	}
 }
@@ -198,8 +259,22 @@ func TestSanitizeDoesNotAllocate(t *testing.T) {
 		p := config.Proxy{ClientHeaders: c, HTTP1: config.HTTP1Options{XFFClientIndex: 1}}
 		sanitizer := newHeaderSanitizer(p.ClientHeaders, &p.HTTP1)
 		x := newTestExchange("x-forwarded-for: 8.8.8.8", "x-some-thing-as-long-as-they: 1")
-		if n := testing.AllocsPerRun(100, func() { sanitizer.sanitize(x) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { sanitizer.sanitize(x, nil) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)
+		}
+	}
+}
+
+// TestReferer verifies the values that Envoy 1.40 keeps and removes.
+func TestReferer(t *testing.T) {
+	for _, text := range []string{"http://a.b/c", "https://a.b:80/c?d", "/x", "//a.b/c", "ftp://a.b/c", "http://a", "HTTP://A.B/", "http://[::1]/", "android-app://com.x/"} {
+		if !isReferer(text) {
+			t.Errorf("isReferer(%q) = false, want true", text)
+		}
+	}
+	for _, text := range []string{"", "about:blank", "http://", "http:///x", "http://a_b/c", "http://user@a.b/", "http://a.b:99999/", "https://a.b/\u00e9", "http://a.b/c#f", "a.b:80", "://a"} {
+		if isReferer(text) {
+			t.Errorf("isReferer(%q) = true, want false", text)
 		}
 	}
 }

@@ -39,6 +39,8 @@ type UpstreamConn struct {
 	tls       *protocol.TLS // immutable; nil: plaintext
 	limits    syntax.Limits // immutable
 	onRelease func(bool)    // immutable
+	// zeroLength is UpstreamConnOptions.ZeroLength; immutable.
+	zeroLength bool
 
 	// State of the current exchange. Between exchanges, x and upload are nil, and in holds no
 	// buffer.
@@ -55,7 +57,7 @@ type UpstreamConn struct {
 
 // newUpstreamConn returns an upstream connection on conn.
 func newUpstreamConn(conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
-	c := &UpstreamConn{conn: conn, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn), limits: limitsOf(&o.HTTP1), onRelease: o.OnRelease}
+	c := &UpstreamConn{conn: conn, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn), limits: limitsOf(&o.HTTP1), onRelease: o.OnRelease, zeroLength: o.ZeroLength}
 	c.in.conn = conn
 	c.body = newResponseBody(c)
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
@@ -113,7 +115,7 @@ func (c *UpstreamConn) send() error {
 	defer out.Release()
 	chunked := req.Body != nil && req.ContentLength < 0
 	c.webSocketKey = newWebSocketKey(c.x)
-	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.webSocketKey, AcceptsTrailers: isGRPCOverHTTP2(c.x)})
+	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.webSocketKey, AcceptsTrailers: isGRPCOverHTTP2(c.x), ZeroLength: c.zeroLength})
 	if err != nil {
 		return err
 	}

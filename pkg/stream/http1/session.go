@@ -99,6 +99,12 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
+// RequestReceived implements protocol.RequestReceiver.
+func (c *downstreamConn) RequestReceived() bool {
+	b := &c.body.reader
+	return b.bufferedSize >= 0 || b.state.Load() == bodyDone
+}
+
 // CloseRequestBody implements protocol.RequestBodyCloser.
 func (c *downstreamConn) CloseRequestBody() { _ = c.body.Close() } // never fails
 

@@ -111,6 +111,9 @@ func (e *exchange) cancelErr() error {
 	return e.expiredErr
 }
 
+// RequestReceived implements protocol.RequestReceiver.
+func (e *exchange) RequestReceived() bool { return e.in.isComplete() }
+
 // CloseRequestBody implements protocol.RequestBodyCloser.
 func (e *exchange) CloseRequestBody() { _ = e.in.Close() } // never fails
 

@@ -231,6 +231,13 @@ func (rb *recvBody) Complete() (complete, empty bool) {
 	return complete, complete && rb.isEmpty()
 }
 
+// isComplete reports whether all bytes have arrived, even if the body was closed since.
+func (rb *recvBody) isComplete() bool {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	return rb.complete
+}
+
 // consumerCanContinue reports whether the consumer can continue before the peer sends more: the
 // body is complete, or some of it is unread.
 func (rb *recvBody) consumerCanContinue() bool {

@@ -107,7 +107,7 @@ const protocolOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 // readProtocol reads the upstream protocol of HTTP requests. The default is HTTP/1.1 for every
 // downstream protocol, gRPC included.
 func (p fieldReader) readProtocol(m *clusterv3.Cluster, out *config.Cluster) {
-	out.Protocol, out.GRPCOverHTTP1 = config.HTTP1, true
+	out.Protocol, out.GRPCOverHTTP1, out.ZeroLength = config.HTTP1, true, true
 	out.HTTP = config.UpstreamHTTP{MaxHeaderSize: defaultMaxResponseHead, MaxHeaderCount: defaultMaxResponseHeaders, HTTP2WithoutALPN: true}
 	p.field("common_http_protocol_options").readCommonHTTP(m.GetCommonHttpProtocolOptions(), out)
 	p.readLegacyProtocol(m, out)

@@ -132,7 +132,7 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 		switch {
 		case packed.GetTypeUrl() == routerFilter:
 			hasRouter = true
-			at.field("typed_config").readRouter(packed)
+			out.RouterHeaders = at.field("typed_config").readRouter(packed)
 			if f.GetDisabled() {
 				at.field("disabled").reject("the router filter cannot be disabled")
 			}
@@ -172,12 +172,12 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 
 // readRouter reads the settings of the router filter. It accepts the upstream filter
 // upstream_codec, which is Envoy's default.
-func (p fieldReader) readRouter(packed *anypb.Any) {
+func (p fieldReader) readRouter(packed *anypb.Any) *config.RouterHeaders {
 	m := &routerv3.Router{}
 	if !p.unpack(packed, m) {
-		return
+		return nil
 	}
-	p.checkFields(m, []string{"upstream_http_filters"}, []string{"strict_check_headers", "reject_connect_request_early_data"})
+	p.checkFields(m, []string{"upstream_http_filters", "suppress_envoy_headers", "respect_expected_rq_timeout", "strict_check_headers"}, []string{"reject_connect_request_early_data"})
 	for i, f := range m.GetUpstreamHttpFilters() {
 		at := p.field("upstream_http_filters").index(i)
 		if !slices.Contains(ignorableFilters(), f.GetName()) {
@@ -186,6 +186,15 @@ func (p fieldReader) readRouter(packed *anypb.Any) {
 			at.key(f.GetName()).ignore()
 		}
 	}
+	out := &config.RouterHeaders{Suppress: m.GetSuppressEnvoyHeaders(), RespectExpectedTimeout: m.GetRespectExpectedRqTimeout()}
+	for i, name := range m.GetStrictCheckHeaders() {
+		if name = lower(name); !slices.Contains(config.StrictlyCheckedHeaders(), name) {
+			p.field("strict_check_headers").index(i).reject("is %q, expected one of %s", name, strings.Join(config.StrictlyCheckedHeaders(), ", "))
+			continue
+		}
+		out.StrictChecks = append(out.StrictChecks, name)
+	}
+	return out
 }
 
 // mirrorFilter is the name of the stream filter that mirrors requests. Its settings come from

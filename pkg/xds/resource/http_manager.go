@@ -73,7 +73,9 @@ func supportedHTTPFields() []string {
 	return []string{
 		"codec_type", "rds", "route_config", "http_filters", "common_http_protocol_options", "http_protocol_options", "http2_protocol_options",
 		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append", "xff_num_trusted_hops",
-		"internal_address_config", "generate_request_id", "preserve_external_request_id",
+		"internal_address_config", "generate_request_id", "preserve_external_request_id", "always_set_request_id_in_response", "request_id_extension",
+		"server_name", "server_header_transformation", "append_x_forwarded_port", "scheme_header_transformation", "add_user_agent",
+		"original_ip_detection_extensions", "early_header_mutation_extensions",
 		"via", "forward_client_cert_details", "set_current_client_cert_details", "upgrade_configs",
 		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port", "strip_trailing_host_dot", "local_reply_config",
 	}
@@ -81,8 +83,7 @@ func supportedHTTPFields() []string {
 
 func rejectedHTTPFields() []string {
 	return []string{
-		"scoped_routes", "original_ip_detection_extensions", "early_header_mutation_extensions", "path_normalization_options",
-		"forward_client_cert_matcher", "forward_proto_config", "scheme_header_transformation",
+		"scoped_routes", "path_normalization_options", "forward_client_cert_matcher", "forward_proto_config",
 	}
 }
 
@@ -178,7 +179,7 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	p.readForwarded(m, h)
 	h.XFFBareAddressOnly = true
 	out.ForwardedScheme = true // readForwarded makes the engine replace an X-Forwarded-Proto that is not trusted
-	out.ClientHeaders.Envoy = p.readEnvoyHeaders(m)
+	out.ClientHeaders.Envoy = p.readEnvoyHeaders(m, h)
 	h.XFCC = p.readClientCert(m)
 }
 

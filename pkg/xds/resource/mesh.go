@@ -22,6 +22,7 @@ import (
 // not propagate a zero Node to peers.
 type Node struct {
 	ID       string
+	Cluster  string            // name of the service to which the process belongs
 	Workload workload.Workload // the workload that this sidecar serves
 }
 
@@ -30,7 +31,7 @@ func NodeOf(m *corev3.Node) Node {
 	text := func(s *structpb.Struct, key string) string { return s.GetFields()[key].GetStringValue() }
 	metadata := m.GetMetadata()
 	labels := metadata.GetFields()["LABELS"].GetStructValue()
-	return Node{ID: m.GetId(), Workload: workload.Workload{
+	return Node{ID: m.GetId(), Cluster: m.GetCluster(), Workload: workload.Workload{
 		Instance: text(metadata, "NAME"), Name: text(metadata, "WORKLOAD_NAME"), Namespace: text(metadata, "NAMESPACE"),
 		Cluster: text(metadata, "CLUSTER_ID"), Owner: text(metadata, "OWNER"),
 		Service:  text(labels, "service.istio.io/canonical-name"),

@@ -17,8 +17,8 @@ func TestXForwardedForTrust(t *testing.T) {
 		proto config.ForwardedProtoMode
 		err   string
 	}{
-		{``, 1, config.ForwardedKeep, config.ForwardedProtoDefault, ""},
-		{`xff_num_trusted_hops: 2`, 3, config.ForwardedKeep, config.ForwardedProtoDefault, ""},
+		{``, 1, config.ForwardedKeep, config.ForwardedProtoAdd, ""},
+		{`xff_num_trusted_hops: 2`, 3, config.ForwardedKeep, config.ForwardedProtoAdd, ""},
 		{`use_remote_address: {value: true}`, 0, config.ForwardedAppend, config.ForwardedProtoSet, ""},
 		{`use_remote_address: {value: true} skip_xff_append: true`, 0, config.ForwardedKeep, config.ForwardedProtoSet, ""},
 		{`use_remote_address: {value: true} xff_num_trusted_hops: 2`, 2, config.ForwardedAppend, config.ForwardedProtoAdd, ""},

@@ -65,10 +65,11 @@ func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.Rou
 
 // inheritedSettings are the settings of a table or a virtual host that routes inherit.
 type inheritedSettings struct {
-	filters map[string]any
-	retry   *routev3.RetryPolicy
-	hedge   *routev3.HedgePolicy
-	mirrors []*routev3.RouteAction_RequestMirrorPolicy
+	filters  map[string]any
+	retry    *routev3.RetryPolicy
+	attempts config.AttemptHeaders
+	hedge    *routev3.HedgePolicy
+	mirrors  []*routev3.RouteAction_RequestMirrorPolicy
 
 	maxDirectBody int // maximum size of the body of a direct response, in bytes
 }
@@ -91,6 +92,7 @@ func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inherited
 	p.checkFields(m, []string{
 		"name", "domains", "routes", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
 		"response_headers_to_remove", "typed_per_filter_config", "retry_policy", "hedge_policy", "request_mirror_policies", "require_tls", "metadata", "matcher",
+		"include_request_attempt_count", "include_attempt_count_in_response", "include_is_timeout_retry_header",
 	}, []string{"rate_limits", "cors", "retry_policy_typed_config"})
 	v = &config.VirtualHost{
 		Name:     m.GetName(),
@@ -101,7 +103,11 @@ func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inherited
 	v.Domains = p.field("domains").readDomains(m.GetDomains())
 	inherited = inheritedSettings{
 		filters: inheritFilters(table.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
-		retry:   m.GetRetryPolicy(), hedge: m.GetHedgePolicy(), mirrors: m.GetRequestMirrorPolicies(),
+		attempts: config.AttemptHeaders{
+			CountInRequest: m.GetIncludeRequestAttemptCount(), CountInResponse: m.GetIncludeAttemptCountInResponse(),
+			TimeoutRetry: m.GetIncludeIsTimeoutRetryHeader(),
+		},
+		retry: m.GetRetryPolicy(), hedge: m.GetHedgePolicy(), mirrors: m.GetRequestMirrorPolicies(),
 		maxDirectBody: table.maxDirectBody,
 	}
 	if len(inherited.mirrors) == 0 {
@@ -354,6 +360,7 @@ func (p fieldReader) readForward(m *routev3.RouteAction, inherited inheritedSett
 	default:
 		p.rejectOneof(m, "cluster_specifier", "cluster", "cluster_header", "weighted_clusters")
 	}
+	out.Attempts, out.HideTimeout = inherited.attempts, m.GetMaxStreamDuration().GetMaxStreamDuration() != nil
 	out.ClusterNotFoundStatus = p.field("cluster_not_found_response_code").readClusterNotFoundCode(m.GetClusterNotFoundResponseCode())
 	out.Metadata = labels(m.GetMetadataMatch().GetFilterMetadata()[lbNamespace])
 	p.readRewrites(m, out)

@@ -25,34 +25,40 @@ func (p fieldReader) ignoreRequestMutation(request config.HeaderMutation) {
 func (p fieldReader) readHeaderMutation(name string, add []*corev3.HeaderValueOption, remove []string) (out config.HeaderMutation) {
 	out.Remove = remove
 	for i, h := range add {
-		at := p.field(name + "_to_add").index(i)
-		if strings.Contains(h.GetHeader().GetValue(), "%START_TIME(") { // Contour sets such a header in each table
-			at.ignore()
-			continue
+		if v, ok := p.field(name + "_to_add").index(i).readHeaderOption(h); ok {
+			out.Add = append(out.Add, v)
 		}
-		if len(h.GetHeader().GetRawValue()) > 0 {
-			at.field("header").field("raw_value").ignore() // as in Envoy
-		}
-		value, ok := at.field("header").field("value").convertFormat(h.GetHeader().GetValue())
-		if !ok {
-			continue
-		}
-		v := config.HeaderValue{Name: h.GetHeader().GetKey(), Value: value}
-		if v.Empty = config.EmptySkipped; h.GetKeepEmptyValue() {
-			v.Empty = config.EmptyAlwaysAdded
-		}
-		switch h.GetAppendAction() {
-		case corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
-			v.Append = boolOr(h.GetAppend(), true)
-		case corev3.HeaderValueOption_ADD_IF_ABSENT:
-			v.If = config.AddIfAbsent
-		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
-		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS:
-			v.If = config.AddIfPresent
-		default:
-			at.field("append_action").reject("%v is not supported", h.GetAppendAction())
-		}
-		out.Add = append(out.Add, v)
 	}
 	return out
+}
+
+// readHeaderOption reads a header to add. ok is false if the header is ignored or rejected.
+func (p fieldReader) readHeaderOption(h *corev3.HeaderValueOption) (v config.HeaderValue, ok bool) {
+	if strings.Contains(h.GetHeader().GetValue(), "%START_TIME(") { // Contour sets such a header in each table
+		p.ignore()
+		return v, false
+	}
+	if len(h.GetHeader().GetRawValue()) > 0 {
+		p.field("header").field("raw_value").ignore() // as in Envoy
+	}
+	value, ok := p.field("header").field("value").convertFormat(h.GetHeader().GetValue())
+	if !ok {
+		return v, false
+	}
+	v = config.HeaderValue{Name: h.GetHeader().GetKey(), Value: value}
+	if v.Empty = config.EmptySkipped; h.GetKeepEmptyValue() {
+		v.Empty = config.EmptyAlwaysAdded
+	}
+	switch h.GetAppendAction() {
+	case corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
+		v.Append = boolOr(h.GetAppend(), true)
+	case corev3.HeaderValueOption_ADD_IF_ABSENT:
+		v.If = config.AddIfAbsent
+	case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
+	case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS:
+		v.If = config.AddIfPresent
+	default:
+		p.field("append_action").reject("%v is not supported", h.GetAppendAction())
+	}
+	return v, true
 }

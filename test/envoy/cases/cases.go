@@ -127,6 +127,7 @@ func All() []*Group {
 		{Actions, s.actions},
 		{Actions, s.routeActions},
 		{ConnectionManager, s.hcm},
+		{ConnectionManager, s.headers},
 		{ConnectionManager, s.replies},
 		{ClustersAndTCP, s.clusters},
 		{ClustersAndTCP, s.upstreams},

@@ -79,7 +79,11 @@ func inErrors() []Named {
 			Text:   "In the access log line of a malformed request, `%REQ(...)%` has the fields that the proxy read before it found the error. Envoy and Weft find errors at different times.",
 			Reason: "A malformed head has no reliable fields. Weft stops at the first error, and logs only what it has validated.",
 			matches: func(r *Result, d Difference) bool {
-				return strings.HasPrefix(d.Aspect, logPrefix) && (d.Envoy == nil || d.Weft == nil) &&
+				if !strings.HasPrefix(d.Aspect, logPrefix) || d.Envoy != nil && d.Weft != nil {
+					return false
+				}
+				isReset := r.envoy["resp.reset"] != nil && slices.Equal(r.envoy["resp.reset"], r.weft["resp.reset"])
+				return isReset && slices.Equal(r.weft[logPrefix+"flags"], []string{"DPE"}) ||
 					isLocalReply(r, "resp") && (isCodecError(r.weft, "resp") || isRejectedPath(r.envoy))
 			},
 		},
@@ -136,8 +140,8 @@ func inFields() []Named {
 	return []Named{
 		{
 			Name:   "client address on loopback",
-			Text:   "If the client connects over loopback, Weft appends `127.0.0.1` to `x-forwarded-for`. Envoy appends an address of the machine. Weft separates addresses by a comma and a space.",
-			Reason: "The address is the one from which the client connected. Both separators have the same meaning.",
+			Text:   "If the client connects over loopback, Weft appends `127.0.0.1` to `x-forwarded-for`. Envoy appends an address of the machine.",
+			Reason: "The address is the one from which the client connected.",
 			matches: func(_ *Result, d Difference) bool {
 				return strings.HasSuffix(d.Aspect, ".headers.x-forwarded-for") && isLoopbackClient(d)
 			},
@@ -212,25 +216,6 @@ func notYet() []Named { return slices.Concat(everywhere(), ignoredFields(), inTr
 // everywhere returns the differences that should go away, and that occur with every configuration.
 func everywhere() []Named {
 	return []Named{
-		missingAtOrigin("x-envoy-expected-rq-timeout-ms", "Weft does not tell hosts the timeout of the route.", nil),
-		missingAtOrigin("x-forwarded-proto", "Weft does not add the scheme if the client sent none.", []string{"http", "https"}),
-		missingAtOrigin("x-request-id", "Weft adds no ID if the client sent none.", []string{"<uuid>"}),
-		missingAtOrigin("x-envoy-internal", "Weft does not mark the requests that its filters send to clusters.", []string{"true"}),
-		{
-			Name: "server",
-			Text: "Weft does not set `server` in responses. `server_name` and `server_header_transformation` have no effect.",
-			matches: func(_ *Result, d Difference) bool {
-				return strings.HasSuffix(d.Aspect, ".headers.server") && (slices.Equal(d.Envoy, []string{"envoy"}) || slices.Equal(d.Envoy, []string{"mine"})) &&
-					(d.Weft == nil || slices.Equal(d.Weft, []string{"up"})) // up: the origin's
-			},
-		},
-		{
-			Name: "x-envoy-upstream-service-time",
-			Text: "Weft does not tell clients how long the host took.",
-			matches: func(_ *Result, d Difference) bool {
-				return strings.HasPrefix(d.Aspect, "resp") && strings.HasSuffix(d.Aspect, serviceTime) && d.Weft == nil
-			},
-		},
 		{
 			Name: "cluster of requests without a host",
 			Text: "If a filter responds, `%UPSTREAM_CLUSTER%` of the access log is `-`. In Envoy, it is the cluster of the route.",
@@ -256,10 +241,6 @@ func everywhere() []Named {
 // field of the configuration.
 func ignoredFields() []Named {
 	return []Named{
-		fieldDifference("content-length of requests without a body", "Weft adds no `content-length: 0` to requests without a body that have a method such as OPTIONS.", "",
-			"content-length", func(r *Result, d Difference) bool {
-				return strings.HasPrefix(d.Aspect, "o") && slices.Equal(d.Envoy, []string{"0"}) && d.Weft == nil && r.c.Body == nil
-			}),
 		fieldDifference("te", "Weft does not forward `te: trailers` to hosts with HTTP/2.", "",
 			"te", func(_ *Result, d Difference) bool {
 				return strings.HasPrefix(d.Aspect, "o") && slices.Equal(d.Envoy, []string{"trailers"}) && d.Weft == nil
@@ -268,20 +249,6 @@ func ignoredFields() []Named {
 			"access-control-expose-headers", func(r *Result, d Difference) bool {
 				return strings.HasPrefix(d.Aspect, "resp") && r.c.Method == "OPTIONS" && d.Weft == nil
 			}),
-		fieldDifference("append_x_forwarded_port", "Weft ignores the field.", "",
-			"x-forwarded-port", func(_ *Result, d Difference) bool { return slices.Equal(d.Envoy, []string{"<listener>"}) }),
-		fieldDifference("always_set_request_id_in_response", "Weft ignores the field.", "",
-			"x-request-id", func(_ *Result, d Difference) bool { return strings.HasPrefix(d.Aspect, "resp") && d.Weft == nil }),
-		{
-			Name: "add_user_agent",
-			Text: "Weft ignores the field.",
-			matches: func(_ *Result, d Difference) bool {
-				isMissing := func(field, value string) bool {
-					return strings.HasSuffix(d.Aspect, ".headers."+field) && slices.Equal(d.Envoy, []string{value}) && d.Weft == nil
-				}
-				return isMissing("user-agent", "c") || isMissing("x-envoy-downstream-service-cluster", "c") || isMissing("x-envoy-downstream-service-node", "n")
-			},
-		},
 	}
 }
 
@@ -323,15 +290,6 @@ func splitList(text string) []string {
 		elements[i] = strings.TrimSpace(e)
 	}
 	return elements
-}
-
-// missingAtOrigin returns a difference: a request field that Envoy adds, and Weft does not. If
-// values is not nil, Envoy's value must be one of them.
-func missingAtOrigin(field, text string, values []string) Named {
-	return Named{Name: field, Text: text, matches: func(_ *Result, d Difference) bool {
-		return strings.HasPrefix(d.Aspect, "o") && strings.HasSuffix(d.Aspect, ".headers."+field) && d.Weft == nil &&
-			len(d.Envoy) == 1 && (values == nil || slices.Contains(values, d.Envoy[0]))
-	}}
 }
 
 // serviceTime is the end of an aspect that only forwarded responses of Envoy have.

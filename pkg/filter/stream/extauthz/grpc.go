@@ -65,7 +65,7 @@ func (c *grpcClient) check(ctx context.Context, x *protocol.Exchange, sentBody [
 	b := appendCheckRequest(make([]byte, prefixLen), c.attributes(x, sentBody, partial))
 	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // does not overflow: headers and max_request_bytes are bounded
 	r.Body, r.ContentLength = protocol.NewStringBody(string(b)), -1
-	err = c.clusters.Call(ctx, filter.Target{Cluster: c.cluster, Protocol: config.HTTP2}, authExchange, func() error {
+	err = c.clusters.Call(ctx, filter.Target{Cluster: c.cluster, Protocol: config.HTTP2, Timeout: c.timeout}, authExchange, func() error {
 		response, err := readMessage(&authExchange.Response)
 		if err != nil {
 			return err

@@ -66,7 +66,7 @@ func (c *httpClient) check(ctx context.Context, x *protocol.Exchange, sentBody [
 	if c.rules.body != nil {
 		r.Header.Set(partialBody, strconv.FormatBool(partial))
 	}
-	err = c.clusters.Call(ctx, filter.Target{Cluster: c.config.Server.Cluster, Protocol: config.HTTP1}, authExchange, func() error {
+	err = c.clusters.Call(ctx, filter.Target{Cluster: c.config.Server.Cluster, Protocol: config.HTTP1, Timeout: c.config.Server.Timeout}, authExchange, func() error {
 		d, err = c.parseResponse(&authExchange.Response, x.Request.Method == "")
 		return err
 	})

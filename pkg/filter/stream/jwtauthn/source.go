@@ -147,7 +147,7 @@ func (r *remoteKeys) requestKeys(ctx context.Context) (set keySet, err error) {
 	x.Deadline = x.Meta.Start.Add(r.config.HTTP.Timeout)
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", uri.Scheme, uri.Host, uri.RequestURI()
 	x.Request.Header.Add("Accept", "application/jwk-set+json, application/json")
-	target := filter.Target{Cluster: r.config.HTTP.Cluster, Protocol: config.HTTP1}
+	target := filter.Target{Cluster: r.config.HTTP.Cluster, Protocol: config.HTTP1, Timeout: r.config.HTTP.Timeout}
 	err = r.client.Call(ctx, target, x, func() error {
 		if x.Response.Status != 200 || x.Response.Body == nil {
 			return fmt.Errorf("%s: unexpected response status %d", r.config.HTTP.URI, x.Response.Status)

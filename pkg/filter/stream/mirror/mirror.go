@@ -288,6 +288,7 @@ func (m *mirror) send(ctx context.Context, r request, t *target) {
 		x.Meta.Start = time.Now()
 		x.Deadline = x.Meta.Start.Add(m.config.Timeout)
 		x.Record.Attempts = attempts
+		callTarget.Timeout = m.config.Timeout
 		err := m.client.Call(ctx, callTarget, x, func() error { return drain(x.Response.Body) })
 		if err != nil {
 			m.failed.Add(1)
