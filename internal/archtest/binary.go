@@ -49,8 +49,8 @@ func binaryPackagesXDS() []string {
 // Maximum size of the stripped binary on amd64, in bytes: 3 % above its size when the budget was
 // set, which the comments give.
 const (
-	sizeBudget      = 40_168_000 // 38,998,281
-	sizeBudgetNoXDS = 22_242_000 // 21,594,377
+	sizeBudget      = 41_024_000 // 39,829,769
+	sizeBudgetNoXDS = 23_136_000 // 22,462,729
 )
 
 // CheckBinary reads the Go module whose root is fsys. For the builds with and without xDS it

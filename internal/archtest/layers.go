@@ -161,6 +161,7 @@ func mutableGlobals() []globalVar {
 		{"pkg/dubbo", "heldRanks"},
 		{"pkg/network", "pipes"},
 		{"pkg/network", "lastID"},
+		{"pkg/proxy/service", "routerExchanges"},
 	}
 }
 

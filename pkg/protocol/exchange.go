@@ -347,23 +347,6 @@ func (x *Exchange) CloseRequestBody(body Body) (err error) {
 	return nil
 }
 
-// RequestReceiver is a Downstream that knows whether its request has arrived completely.
-type RequestReceiver interface {
-	// RequestReceived reports whether the last byte of the request has arrived. It is safe for
-	// concurrent use.
-	RequestReceived() bool
-}
-
-// RequestReceived reports whether the request has arrived completely, as far as the Downstream
-// knows.
-func (x *Exchange) RequestReceived() bool {
-	if x.Request.Body == nil {
-		return true
-	}
-	r, ok := x.Downstream.(RequestReceiver)
-	return !ok || r.RequestReceived()
-}
-
 // Named is a scope of metrics: a listener, a route, a cluster, a host, or a method of an RPC
 // service. Values are comparable.
 type Named interface {
@@ -395,7 +378,8 @@ type Record struct {
 	HealthCheck bool    // the health_check filter matches the request
 	LogType     LogType // event for which access logs write a line; LogTypeNotSet until then
 	// WeightedIndex is the index of the selected entry in the route's weighted clusters.
-	WeightedIndex int32
+	WeightedIndex uint16
+	Retries       uint16 // retries by the policy of the route so far; the attempts of a hedge do not count
 	Detail        string // error text of the fault for operators; one line
 	// EnvoyReply is how Envoy expresses the reason, or a local reply without a reason; nil: as it
 	// expresses Reason.
@@ -419,11 +403,6 @@ type Record struct {
 	// Attempts lists the attempts in order; only the last one can have the response. The storage is
 	// reused.
 	Attempts []Attempt
-
-	Retries int // retries by the policy of the route so far; the attempts of a hedge do not count
-	// RouterStart is when RouterHeaders of package service received the request, after the filters; the
-	// zero time if it has not.
-	RouterStart time.Time
 
 	OriginalPath      string // "" if the path was not rewritten
 	OriginalAuthority string // "" if the authority was not rewritten; see Exchange.RewriteAuthority

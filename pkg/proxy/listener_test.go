@@ -18,7 +18,7 @@ func TestSameEngineComparesEveryOption(t *testing.T) {
 		"Listener.OriginalDst",                // used by new connections
 		"Listener.KeepRedirected",             // used by new connections
 		"Listener.ReusePort", "Listener.Mark", // not applied; the server logs a warning
-		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", "Proxy.ClientHeaders", "Proxy.ForwardedScheme", "Proxy.Upgrades", // used by the services behind the engine
+		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", "Proxy.ClientHeaders", "Proxy.RouterHeaders", "Proxy.ForwardedScheme", "Proxy.Upgrades", // used by the services behind the engine
 		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "Listener.Inspection", "FilterChain.Name", "FilterChain.Match", // used by new connections
 	}
 	listener := func() (*config.Listener, *config.FilterChain, *config.Proxy) {
@@ -65,7 +65,7 @@ func change(t *testing.T, name string, v reflect.Value) {
 		v.SetBool(!v.Bool())
 	case reflect.Int, reflect.Int64:
 		v.SetInt(v.Int() + 1)
-	case reflect.Uint16:
+	case reflect.Uint8, reflect.Uint16:
 		v.SetUint(v.Uint() + 1)
 	case reflect.Float64:
 		v.SetFloat(v.Float() + 1)

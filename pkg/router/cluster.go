@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"time"
@@ -98,6 +99,8 @@ func onlyValue(h *protocol.Header, name string) (value string) {
 // cluster.
 func compileCluster(f *config.Forward, request, response *mutation) (*clusterSelector, error) {
 	switch {
+	case len(f.WeightedClusters) > math.MaxUint16: // Record.WeightedIndex
+		return nil, fmt.Errorf("weighted_clusters: %d clusters, expected at most %d", len(f.WeightedClusters), math.MaxUint16)
 	case len(f.WeightedClusters) > 0:
 		c := &clusterSelector{clusters: make([]weightedCluster, len(f.WeightedClusters)), source: f.Extra().WeightSource}
 		for i := range f.WeightedClusters {

@@ -51,7 +51,7 @@ func TestWeightedHostRewrite(t *testing.T) {
 	r := mustCompile(t, &config.Route{Name: "r", Forward: f}).Routes()[0]
 	for index, want := range []string{"a.test", "route.test"} {
 		x := request("GET", "client.test", "/")
-		x.Record.WeightedIndex = int32(index)
+		x.Record.WeightedIndex = uint16(index)
 		r.RewriteRequest(x)
 		if got := x.Request.Header.Get("X-Forwarded-Host"); x.Request.Authority != want || got != "client.test" {
 			t.Errorf("cluster %d: authority %q, x-forwarded-host %q, want %q, client.test", index, x.Request.Authority, got, want)

@@ -54,7 +54,7 @@ func (a *attemptHeaders) Start(ctx context.Context, x *protocol.Exchange) error 
 			h.Set(expectedTimeoutHeader, text)
 		}
 	}
-	retries := x.Record.Retries
+	retries := int(x.Record.Retries)
 	if a.config.CountInRequest {
 		h.Set(attemptCountHeader, strconv.Itoa(retries+1))
 	}

@@ -45,7 +45,7 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 		random = rand.Uint64()
 	}
 	cluster, index := f.route.ChooseCluster(x, random)
-	x.Record.TargetCluster, x.Record.WeightedIndex = cluster, int32(index) //nolint:gosec // an index of configured clusters
+	x.Record.TargetCluster, x.Record.WeightedIndex = cluster, uint16(index) //nolint:gosec // limited by router.Compile
 	f.route.RewriteRequest(x)
 	if f.route.MutatesResponse() || f.route.Config.Forward.ClusterNotFoundStatus != 0 {
 		x.PushFinisher(f)

@@ -21,7 +21,7 @@ type requestCopy struct {
 	hasBody                         bool
 
 	targetCluster string
-	weightedIndex int32
+	weightedIndex uint16
 	hash          uint64
 	metadata      protocol.Metadata
 

@@ -86,6 +86,6 @@ func setAttemptCount(x *protocol.Exchange) {
 		return
 	}
 	if f := scope.route.Config.Forward; f != nil && f.Attempts.CountInResponse {
-		x.Response.Header.Set(attemptCountHeader, strconv.Itoa(x.Record.Retries+1))
+		x.Response.Header.Set(attemptCountHeader, strconv.Itoa(int(x.Record.Retries)+1))
 	}
 }

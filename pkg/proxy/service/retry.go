@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -112,7 +113,9 @@ func (r *retries) retryOnce(ctx context.Context, x *protocol.Exchange, p permit)
 			return err
 		}
 	}
-	x.Record.Retries++
+	if x.Record.Retries < math.MaxUint16 {
+		x.Record.Retries++
+	}
 	r.setPerTryDeadline(x)
 	return attemptError(x, x.Serve(ctx, r.next))
 }

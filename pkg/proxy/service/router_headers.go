@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -32,8 +33,9 @@ func (r *routerHeaders) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" { // RPC
 		return r.next.Start(ctx, x)
 	}
-	x.Record.RouterStart = time.Now()
-	x.PushFinisher(r)
+	e := routerExchanges.Get().(*routerExchange)
+	e.routerHeaders, e.start = r, time.Now()
+	x.PushFinisher(e)
 	if !r.hasControls(&x.Request.Header) {
 		return r.next.Start(ctx, x)
 	}
@@ -84,15 +86,23 @@ func (r *routerHeaders) removes(name string, o *overrides) bool {
 	}
 }
 
-// Finish implements protocol.Finisher.
-func (r *routerHeaders) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	if err != nil || x.Response.Source != protocol.UpstreamResponse {
-		return err
+// routerExchange is the state of RouterHeaders for one exchange.
+type routerExchange struct {
+	*routerHeaders
+	start time.Time // when RouterHeaders received the request, after the filters
+}
+
+//nolint:gochecknoglobals // the pool saves an allocation for each exchange
+var routerExchanges = sync.Pool{New: func() any { return new(routerExchange) }}
+
+// Finish implements protocol.Finisher. It releases e.
+func (e *routerExchange) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err == nil && x.Response.Source == protocol.UpstreamResponse && !e.config.Suppress && x.RequestReceived() {
+		SetServiceTime(x, e.start)
 	}
-	if !r.config.Suppress && x.RequestReceived() {
-		SetServiceTime(x, x.Record.RouterStart)
-	}
-	return nil
+	*e = routerExchange{}
+	routerExchanges.Put(e)
+	return err
 }
 
 // SetServiceTime tells the receiver of the response how long the upstream took since start.

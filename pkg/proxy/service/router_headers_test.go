@@ -42,10 +42,10 @@ func headersOfAttempts(t *testing.T, f config.Forward, c *config.RouterHeaders, 
 func respondWith(status int, delay time.Duration) serviceFunc {
 	return func(_ context.Context, x *protocol.Exchange) error {
 		if d := x.EffectiveDeadline(); !d.IsZero() && time.Until(d) < delay {
-			time.Sleep(time.Until(d))
+			<-time.After(time.Until(d))
 			return protocol.Faultf(protocol.UpstreamTimeout, "timeout")
 		}
-		time.Sleep(delay)
+		<-time.After(delay)
 		x.Response.Status = status
 		return nil
 	}
@@ -288,9 +288,10 @@ func TestSuppressedOverload(t *testing.T) {
 
 func TestAttemptCountInResponses(t *testing.T) {
 	for _, test := range []struct {
-		attempts, retries int
-		include           bool
-		want              string
+		attempts int
+		retries  uint16
+		include  bool
+		want     string
 	}{{1, 0, true, "1"}, {3, 2, true, "3"}, {1, 0, false, ""}, {0, 0, true, ""}} {
 		x := newTestExchange()
 		route := routeOf(t, config.Forward{Attempts: config.AttemptHeaders{CountInResponse: test.include}})

@@ -60,7 +60,7 @@ func TestEnvoyHeaders(t *testing.T) {
 		{"other detection", `{"original_ip_detection_extensions": [` + otherType + `]}`, nil, "", "StringValue is not supported"},
 		{"early mutations", `{"early_header_mutation_extensions": [` + earlyMutation + `[{"remove": "a"}, {"append": {"header": {"key": "b", "value": "c"}, "append_action": "ADD_IF_ABSENT"}}]}}]}`,
 			func(e *config.EnvoyHeaders) {
-				e.EarlyMutations = []config.HeaderMutation{{Remove: []string{"a"}}, {Add: []config.HeaderValue{{Name: "b", Value: "c", If: config.AddIfAbsent}}}}
+				e.EarlyMutations = []config.HeaderMutation{{Remove: []string{"a"}}, {Add: []config.HeaderValue{{Name: "b", Value: "c", If: config.AddIfAbsent, Empty: config.EmptySkipped}}}}
 			}, "envoy", ""},
 		{"early mutation of the host", `{"early_header_mutation_extensions": [` + earlyMutation + `[{"remove": "Host"}]}}]}`, nil, "", "[0].remove: is \"Host\""},
 		{"other early mutation", `{"early_header_mutation_extensions": [` + otherType + `]}`, nil, "", "StringValue is not supported"},

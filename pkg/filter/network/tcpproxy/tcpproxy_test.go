@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -508,15 +509,16 @@ func TestMaxDuration(t *testing.T) {
 		client, downstream := net.Pipe()
 		upstream, host := net.Pipe()
 		p := newProxy(config.TCPProxy{Cluster: "a", MaxDuration: 3 * time.Second, IdleTimeout: time.Hour}, &fakeForwarder{dial: func() net.Conn { return upstream }})
-		go func() { _, _ = io.Copy(io.Discard, host) }()
-		go func() {
+		var peers sync.WaitGroup
+		peers.Go(func() { _, _ = io.Copy(io.Discard, host) })
+		peers.Go(func() {
 			for {
 				if _, err := client.Write([]byte("x")); err != nil {
 					return
 				}
 				time.Sleep(time.Second / 2)
 			}
-		}()
+		})
 		start := time.Now()
 		conn := network.NewConn(downstream)
 		if err := p.ServeConn(t.Context(), conn); err != nil {
@@ -526,5 +528,6 @@ func TestMaxDuration(t *testing.T) {
 			t.Errorf("the connection ended after %v, want 3 s", took)
 		}
 		_, _, _ = conn.Close(), client.Close(), host.Close()
+		peers.Wait()
 	})
 }
