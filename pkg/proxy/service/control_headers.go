@@ -200,7 +200,7 @@ func checkControls(h *protocol.Header, names []string) error {
 		if !ok {
 			continue
 		}
-		valid := false
+		var valid bool
 		switch name {
 		case retryOnHeader:
 			_, valid = parseRetryOn(value, isHTTPCondition)

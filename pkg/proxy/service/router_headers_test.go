@@ -39,6 +39,8 @@ func headersOfAttempts(t *testing.T, f config.Forward, c *config.RouterHeaders, 
 
 // respondWith returns an upstream that responds with a status after a delay, unless the exchange
 // times out before.
+//
+//arch:clock called in bubbles of testing/synctest only
 func respondWith(status int, delay time.Duration) serviceFunc {
 	return func(_ context.Context, x *protocol.Exchange) error {
 		if d := x.EffectiveDeadline(); !d.IsZero() && time.Until(d) < delay {

@@ -55,12 +55,12 @@ func TestHeadersWithUnderscores(t *testing.T) {
 			_ = c.CloseWrite()
 			response := c.rest()
 			status, _, _ := strings.Cut(strings.TrimPrefix(response, "HTTP/1.1 "), " ")
-			got := status
+			parts := []string{status}
 			for len(served) > 0 {
-				got += " " + <-served
+				parts = append(parts, <-served)
 			}
-			if got != test.want || counted != test.counted {
-				t.Errorf("status and fields %q, counted %d; want %q, %d", got, counted, test.want, test.counted)
+			if got := strings.Join(parts, " "); got != test.want || counted != test.counted {
+				t.Errorf("status and fields %q, counted %d; want %q, %d", parts, counted, test.want, test.counted)
 			}
 			if n := strings.Count(response, "HTTP/1.1 "); status == "400" && n != 1 {
 				t.Errorf("%d responses, want 1: the connection must close", n)

@@ -99,7 +99,7 @@ func (b *Bootstrap) readDynamic(data []byte) error {
 		}
 	}
 	if text := members["lds_config"]; len(text) > 0 {
-		usesADS := false
+		var usesADS bool
 		if usesADS, _, err = b.readTypeSource("dynamic_resources.lds_config", text, resource.ListenerType); err != nil {
 			errs = append(errs, fieldErrorsOf("", err)...)
 		}

@@ -1,5 +1,7 @@
 package bootstrap
 
+//lint:file-ignore SA1019 files still set the deprecated path
+
 import (
 	"fmt"
 	"time"

@@ -36,13 +36,13 @@ func (p fieldReader) checkRules(m proto.Message) {
 
 // addViolations records the violations in err, which concerns a message of type d.
 func (p fieldReader) addViolations(err error, d protoreflect.MessageDescriptor) {
-	if list, ok := err.(interface{ AllErrors() []error }); ok { //nolint:errorlint // generated code does not wrap errors
+	if list, ok := err.(interface{ AllErrors() []error }); ok {
 		for _, e := range list.AllErrors() {
 			p.addViolations(e, d)
 		}
 		return
 	}
-	v, ok := err.(violation) //nolint:errorlint // as above
+	v, ok := err.(violation)
 	if !ok {
 		p.addViolation(err.Error())
 		return
