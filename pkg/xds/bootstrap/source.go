@@ -1,7 +1,5 @@
 package bootstrap
 
-//lint:file-ignore SA1019 files still set the deprecated path
-
 import (
 	"fmt"
 	"time"
@@ -38,7 +36,7 @@ func (b *Bootstrap) readTypeSource(field string, data []byte, url string) (usesA
 	case *corev3.ConfigSource_Ads:
 		usesADS, supported = true, "ads"
 	case *corev3.ConfigSource_Path:
-		source.Path, supported = kind.Path, "path"
+		source.Path, supported = kind.Path, "path" //nolint:staticcheck // files still set the deprecated field
 		if source.Path == "" {
 			errs = append(errs, FieldError{field + ".path", "is empty"})
 		}
