@@ -71,6 +71,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 		r.Func(m, func() float64 { return 0 }, []string{"a", "b", "c"}[:len(m.Labels)]...)
 	}
 	r.Counter(HTTP2Floods, "ping")
+	r.Counter(HeaderUnderscores, "dropped")
 	r.Func(OverloadPressure, func() float64 { return 0 }, "memory")
 	r.Func(OverloadValue, func() float64 { return 0 }, "shrink_heap")
 	r.Counter(OverloadFailures, "memory")

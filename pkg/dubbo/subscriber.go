@@ -196,13 +196,13 @@ func (s *subscriber) startAndStop() {
 	}
 	for _, sub := range starts {
 		s.mu.Lock()
-		ended, started := sub.ended, sub.stop != nil
+		ended, started, service := sub.ended, sub.stop != nil, sub.spec.id.service
 		s.mu.Unlock()
 		reg := sub.session.openRegistry()
 		if reg == nil || ended || started {
 			continue
 		}
-		stop := reg.Subscribe(sub.spec.id.service, func(snapshot registry.Snapshot) { s.onSnapshot(sub, reg.State().SessionCount, snapshot) })
+		stop := reg.Subscribe(service, func(snapshot registry.Snapshot) { s.onSnapshot(sub, reg.State().SessionCount, snapshot) })
 		s.mu.Lock()
 		sub.stop = stop
 		ended = sub.ended

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -19,7 +20,7 @@ func TestHeadersWithUnderscores(t *testing.T) {
 		action  config.UnderscoreAction
 		request string
 		want    string // status of the first response, and fields of the served requests
-		counted int
+		counted int64
 	}{
 		{"allowed", config.AllowUnderscores, get + get, "200 X-A x_a _b X-A x_a _b", 0},
 		{"dropped", config.DropUnderscores, get + get, "200 X-A X-A", 4},
@@ -31,10 +32,10 @@ func TestHeadersWithUnderscores(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			served := make(chan string, 10)
-			counted := 0
+			var counted atomic.Int64
 			proxy := newTestProxy(t, func(o *stream.ServerOptions) {
 				o.HTTP1.Underscores = test.action
-				o.CountUnderscores = func(_ config.UnderscoreAction, n int) { counted += n }
+				o.CountUnderscores = func(_ config.UnderscoreAction, n int) { counted.Add(int64(n)) }
 				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					if x.Request.Body != nil {
 						if _, err := io.Copy(io.Discard, x.Request.Body); err != nil {
@@ -59,8 +60,8 @@ func TestHeadersWithUnderscores(t *testing.T) {
 			for len(served) > 0 {
 				parts = append(parts, <-served)
 			}
-			if got := strings.Join(parts, " "); got != test.want || counted != test.counted {
-				t.Errorf("status and fields %q, counted %d; want %q, %d", parts, counted, test.want, test.counted)
+			if got := strings.Join(parts, " "); got != test.want || counted.Load() != test.counted {
+				t.Errorf("status and fields %q, counted %d; want %q, %d", parts, counted.Load(), test.want, test.counted)
 			}
 			if n := strings.Count(response, "HTTP/1.1 "); status == "400" && n != 1 {
 				t.Errorf("%d responses, want 1: the connection must close", n)
